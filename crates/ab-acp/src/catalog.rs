@@ -73,17 +73,17 @@ pub struct AgentPackage {
 }
 
 /// A program that stands for the running binary.
-pub const OWN_BINARY: &str = "{self}";
+pub const OWN_BINARY_PLACEHOLDER: &str = "{self}";
 
 /// The agents of a server, by id and alias.
 #[derive(Clone, Debug)]
-pub struct Catalog {
+pub struct AgentCatalog {
     entries: Vec<AgentEntry>,
 }
 
 /// Why an entry cannot be added.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CatalogError {
+pub enum AgentCatalogError {
     EmptyName,
     EmptyCommand {
         id: String,
@@ -98,22 +98,22 @@ pub enum CatalogError {
     },
 }
 
-impl std::fmt::Display for CatalogError {
+impl std::fmt::Display for AgentCatalogError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            CatalogError::EmptyName => f.write_str("an agent has an empty id or alias"),
-            CatalogError::EmptyCommand { id } => write!(f, "agent {id:?}: argv is empty"),
-            CatalogError::TakenName { name, by } => {
+            AgentCatalogError::EmptyName => f.write_str("an agent has an empty id or alias"),
+            AgentCatalogError::EmptyCommand { id } => write!(f, "agent {id:?}: argv is empty"),
+            AgentCatalogError::TakenName { name, by } => {
                 write!(f, "the agent name {name:?} is taken by agent {by:?}")
             }
-            CatalogError::Unreadable { detail } => {
+            AgentCatalogError::Unreadable { detail } => {
                 write!(f, "cannot read the built-in agents: {detail}")
             }
         }
     }
 }
 
-impl std::error::Error for CatalogError {}
+impl std::error::Error for AgentCatalogError {}
 
 /// The built-in agents.
 const BUILT_IN: &str = include_str!("catalog/agents.toml");
@@ -125,21 +125,21 @@ struct CatalogFile {
 }
 
 /// The built-in agents.
-impl Default for Catalog {
+impl Default for AgentCatalog {
     fn default() -> Self {
         // A test reads the same text, so this is never empty in a build that passed its tests.
-        let parsed = Catalog::parse(BUILT_IN);
+        let parsed = AgentCatalog::parse(BUILT_IN);
         debug_assert!(parsed.is_ok(), "{parsed:?}");
-        parsed.unwrap_or(Catalog { entries: Vec::new() })
+        parsed.unwrap_or(AgentCatalog { entries: Vec::new() })
     }
 }
 
-impl Catalog {
-    fn parse(text: &str) -> Result<Catalog, CatalogError> {
+impl AgentCatalog {
+    fn parse(text: &str) -> Result<AgentCatalog, AgentCatalogError> {
         let unreadable =
-            |error: toml::de::Error| CatalogError::Unreadable { detail: error.to_string() };
+            |error: toml::de::Error| AgentCatalogError::Unreadable { detail: error.to_string() };
         let file: CatalogFile = toml::from_str(text).map_err(unreadable)?;
-        let mut catalog = Catalog { entries: Vec::new() };
+        let mut catalog = AgentCatalog { entries: Vec::new() };
         for entry in file.agents {
             catalog.add(entry)?;
         }
@@ -148,19 +148,22 @@ impl Catalog {
 
     /// Adds an entry. An entry with the id of an earlier one replaces it, or changes it if it names no command: its
     /// variables and toolchains are added, its other fields replace those that it names.
-    pub fn add(&mut self, entry: AgentEntry) -> Result<(), CatalogError> {
+    pub fn add(&mut self, entry: AgentEntry) -> Result<(), AgentCatalogError> {
         let names = || std::iter::once(&entry.id).chain(&entry.aliases);
         if names().any(|name| name.trim().is_empty()) {
-            return Err(CatalogError::EmptyName);
+            return Err(AgentCatalogError::EmptyName);
         }
         let position = self.entries.iter().position(|known| known.id == entry.id);
         let is_change = entry.argv.is_empty() && position.is_some();
         if !is_change && entry.argv.first().is_none_or(|program| program.is_empty()) {
-            return Err(CatalogError::EmptyCommand { id: entry.id });
+            return Err(AgentCatalogError::EmptyCommand { id: entry.id });
         }
         for name in names() {
             if let Some(other) = self.find(name).filter(|other| other.id != entry.id) {
-                return Err(CatalogError::TakenName { name: name.clone(), by: other.id.clone() });
+                return Err(AgentCatalogError::TakenName {
+                    name: name.clone(),
+                    by: other.id.clone(),
+                });
             }
         }
         match position {
@@ -222,7 +225,7 @@ mod tests {
 
     #[test]
     fn entries_are_found_by_id_and_alias() {
-        let mut catalog = Catalog::default();
+        let mut catalog = AgentCatalog::default();
         assert_eq!(catalog.find("mock").map(|entry| entry.id.as_str()), Some("scripted"));
         assert_eq!(catalog.find("claude-code").map(AgentEntry::title), Some("Claude Code"));
         catalog.add(entry("own", &["o"])).unwrap();
@@ -232,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_later_entry_replaces_one_with_its_id() {
-        let mut catalog = Catalog::default();
+        let mut catalog = AgentCatalog::default();
         let before = catalog.entries().len();
         catalog.add(AgentEntry { argv: vec!["mine".into()], ..entry("scripted", &[]) }).unwrap();
         assert_eq!(catalog.entries().len(), before);
@@ -241,17 +244,17 @@ mod tests {
 
     #[test]
     fn entries_that_make_no_sense_are_refused() {
-        let mut catalog = Catalog::default();
-        let taken = CatalogError::TakenName { name: "mock".into(), by: "scripted".into() };
+        let mut catalog = AgentCatalog::default();
+        let taken = AgentCatalogError::TakenName { name: "mock".into(), by: "scripted".into() };
         assert_eq!(catalog.add(entry("x", &["mock"])), Err(taken));
-        assert_eq!(catalog.add(entry("x", &[""])), Err(CatalogError::EmptyName));
+        assert_eq!(catalog.add(entry("x", &[""])), Err(AgentCatalogError::EmptyName));
         let empty = AgentEntry { argv: Vec::new(), ..entry("x", &[]) };
-        assert_eq!(catalog.add(empty), Err(CatalogError::EmptyCommand { id: "x".into() }));
+        assert_eq!(catalog.add(empty), Err(AgentCatalogError::EmptyCommand { id: "x".into() }));
     }
 
     #[test]
     fn entry_without_a_command_changes_the_built_in_agent() {
-        let mut catalog = Catalog::default();
+        let mut catalog = AgentCatalog::default();
         let env = BTreeMap::from([("GOOSE_MODE".to_owned(), "approve".to_owned())]);
         let credentials = vec!["MY_KEY".to_owned()];
         let id = "goose".to_owned();
@@ -265,7 +268,7 @@ mod tests {
 
     #[test]
     fn built_in_entries_say_what_they_need() {
-        let catalog = Catalog::parse(BUILT_IN).unwrap();
+        let catalog = AgentCatalog::parse(BUILT_IN).unwrap();
         for id in ["claude", "codex", "gemini", "opencode", "qwen", "copilot", "goose"] {
             let entry = catalog.find(id).unwrap();
             assert!(entry.package.is_some() && entry.own_sandbox.is_some(), "{id}");

@@ -17,7 +17,7 @@ use crate::mcp_server::McpServer;
 use crate::permission::{PermissionQuestion, ReplySlot};
 use crate::profile::{AgentProfile, PROTOCOL_VERSION};
 use crate::rpc::{AUTH_REQUIRED, Arrival, Inbox, Incoming, Route, Rpc, RpcError};
-use crate::update::Update;
+use crate::update::SessionUpdate;
 
 const INITIALIZE: &str = "initialize";
 const AUTHENTICATE: &str = "authenticate";
@@ -105,7 +105,7 @@ pub enum ReopenMethod {
 pub enum AgentEvent {
     Update {
         session: AcpSessionId,
-        update: Update,
+        update: SessionUpdate,
     },
     Permission(PermissionQuestion),
     /// The end of a turn. Each prompt that was accepted has exactly one, behind all its updates.
@@ -119,13 +119,13 @@ pub enum AgentEvent {
         params: Value,
     },
     /// The beginning of a line on the agent's standard output that is no message.
-    Noise(String),
+    InvalidLine(String),
 }
 
 /// The agent's own account of the end of a turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TurnEnd {
-    pub stop: StopReason,
+    pub stop_reason: StopReason,
     /// Tokens of this turn, where the agent says.
     pub tokens: Option<TokenCounts>,
 }
@@ -325,7 +325,7 @@ impl AcpClient {
     }
 
     /// Waits until the connection has ended; the reason.
-    pub async fn ended(&self) -> AcpError {
+    pub async fn wait_closed(&self) -> AcpError {
         self.rpc.ended().await
     }
 
@@ -394,7 +394,7 @@ impl AgentEvents {
 
     fn event(&self, incoming: Incoming) -> Option<AgentEvent> {
         match incoming {
-            Incoming::Noise(line) => Some(AgentEvent::Noise(line)),
+            Incoming::Noise(line) => Some(AgentEvent::InvalidLine(line)),
             Incoming::Answer { id, result } => {
                 let session = self.state.end_turn(id)?;
                 let result = result.map_err(|error| self.turn_error(error));
@@ -409,7 +409,7 @@ impl AgentEvents {
                 let Some(session) = params["sessionId"].as_str().map(AcpSessionId::new) else {
                     return Some(AgentEvent::Notification { method, params });
                 };
-                let update = Update::parse(params["update"].take());
+                let update = SessionUpdate::parse(params["update"].take());
                 Some(AgentEvent::Update { session, update })
             }
             Incoming::Notification { method, params } => {
@@ -573,7 +573,7 @@ impl TurnEnd {
             input: count("inputTokens"),
             output: count("outputTokens"),
         });
-        Ok(TurnEnd { stop: StopReason::parse(word), tokens })
+        Ok(TurnEnd { stop_reason: StopReason::parse(word), tokens })
     }
 }
 

@@ -13,13 +13,13 @@ mod replay;
 mod server;
 mod source;
 
-pub use envelope::{Envelope, NoEnvelope, RpcId, on_one_line};
-pub use failure::{AgentEnd, GatewayError};
-pub use ground::AgentGround;
-pub use pending::{NotForwarded, PendingTable};
+pub use envelope::{InvalidRpcMessage, RpcId, RpcMessageKind, replace_line_breaks};
+pub use failure::{AgentExit, GatewayError};
+pub use ground::AgentSandboxSettings;
+pub use pending::{AddRequestError, PendingRequests};
 pub use replay::{ReplayBatch, ReplayBounds, ReplayBuffer, ReplayEvent};
 pub use server::ReplayReader;
-pub use source::{AgentResolution, AgentSource, Credentials, ResolvedAgent};
+pub use source::{AgentResolution, AgentResolver, Credentials, ResolvedAgent};
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,15 +32,15 @@ use tokio_util::task::TaskTracker;
 use server::{AgentServer, Phase};
 
 /// The longest id of a server, in bytes.
-pub const MAX_SERVER_ID: usize = 256;
+pub const MAX_SERVER_ID_BYTES: usize = 256;
 /// How long a request waits by default while the agent sends nothing.
-pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
+pub const AGENT_SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What a gateway runs, and its bounds.
 #[derive(Clone, Debug)]
 pub struct GatewaySettings {
-    pub agents: AgentSource,
-    pub ground: AgentGround,
+    pub agents: AgentResolver,
+    pub sandbox: AgentSandboxSettings,
     pub replay: ReplayBounds,
     /// How long a request waits while the agent sends nothing. It does not run while the agent waits for the
     /// client.
@@ -51,27 +51,27 @@ pub struct GatewaySettings {
     /// Requests of one server without a response.
     pub max_requests: usize,
     /// The longest line of an agent. A longer one ends the agent.
-    pub max_line: usize,
+    pub max_line_bytes: usize,
 }
 
 impl GatewaySettings {
-    pub fn new(agents: AgentSource, ground: AgentGround) -> GatewaySettings {
+    pub fn new(agents: AgentResolver, ground: AgentSandboxSettings) -> GatewaySettings {
         GatewaySettings {
             agents,
-            ground,
+            sandbox: ground,
             replay: ReplayBounds::default(),
-            request_timeout: REQUEST_TIMEOUT,
+            request_timeout: AGENT_SILENCE_TIMEOUT,
             total_timeout: None,
             max_servers: 256,
             max_requests: 1024,
-            max_line: 32 * 1024 * 1024,
+            max_line_bytes: 32 * 1024 * 1024,
         }
     }
 }
 
 /// What became of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Posted {
+pub enum PostOutcome {
     /// The agent's response, as it was sent.
     Response(Bytes),
     /// It was a notification or a response, and was forwarded.
@@ -80,20 +80,20 @@ pub enum Posted {
 
 /// What is known of one server.
 #[derive(Clone, Debug)]
-pub struct ServerStatus {
+pub struct AgentServerStatus {
     pub id: String,
     /// The agent as the first request named it.
     pub agent: String,
     pub created: SystemTime,
-    pub state: ServerState,
+    pub state: AgentServerState,
 }
 
 /// The state of a server's process.
 #[derive(Clone, Debug)]
-pub enum ServerState {
+pub enum AgentServerState {
     Starting,
     Running,
-    Exited(Arc<AgentEnd>),
+    Exited(Arc<AgentExit>),
 }
 
 /// All agent servers. Cheap to clone.
@@ -135,13 +135,13 @@ impl Gateway {
         id: &str,
         agent: Option<&str>,
         body: &[u8],
-    ) -> Result<Posted, GatewayError> {
+    ) -> Result<PostOutcome, GatewayError> {
         check_id(id)?;
-        let envelope = Envelope::scan(body)
-            .map_err(|error| GatewayError::Envelope { why: error.to_string() })?;
-        if envelope == Envelope::Other {
+        let envelope = RpcMessageKind::parse(body)
+            .map_err(|error| GatewayError::InvalidMessage { why: error.to_string() })?;
+        if envelope == RpcMessageKind::Other {
             let why = "it has neither a method nor an id".to_owned();
-            return Err(GatewayError::Envelope { why });
+            return Err(GatewayError::InvalidMessage { why });
         }
         let server = self.server(id, agent)?;
         server.post(envelope, body).await
@@ -151,7 +151,7 @@ impl Gateway {
     fn server(&self, id: &str, agent: Option<&str>) -> Result<Arc<AgentServer>, GatewayError> {
         let settings = &self.inner.settings;
         let agent_id = match agent {
-            Some(agent) => match settings.agents.id(agent) {
+            Some(agent) => match settings.agents.find_id(agent) {
                 Some(id) => Some((agent, id)),
                 None => return Err(GatewayError::UnknownAgent { agent: agent.to_owned() }),
             },
@@ -165,7 +165,7 @@ impl Gateway {
             if let Some((asked, agent_id)) = agent_id {
                 if agent_id != server.agent_id {
                     let (bound, asked) = (server.agent.clone(), asked.to_owned());
-                    return Err(GatewayError::OtherAgent { bound, asked });
+                    return Err(GatewayError::AgentMismatch { bound, asked });
                 }
                 if server.restart() {
                     self.start(server);
@@ -177,7 +177,7 @@ impl Gateway {
         if servers.len() >= settings.max_servers {
             return Err(GatewayError::TooManyServers { bound: settings.max_servers });
         }
-        let place = settings.ground.place().map_err(|error| GatewayError::NotStarted {
+        let place = settings.sandbox.place().map_err(|error| GatewayError::NotStarted {
             agent: agent.to_owned(),
             why: error.to_string(),
         })?;
@@ -249,16 +249,16 @@ impl Gateway {
     }
 
     /// All servers, by id.
-    pub fn list(&self) -> Vec<ServerStatus> {
+    pub fn list(&self) -> Vec<AgentServerStatus> {
         let servers = self.servers();
         let status = |server: &Arc<AgentServer>| {
             let state = match &*server.phase.borrow() {
-                Phase::Starting => ServerState::Starting,
-                Phase::Running(_) => ServerState::Running,
-                Phase::Ended(end) => ServerState::Exited(Arc::clone(end)),
+                Phase::Starting => AgentServerState::Starting,
+                Phase::Running(_) => AgentServerState::Running,
+                Phase::Ended(end) => AgentServerState::Exited(Arc::clone(end)),
                 Phase::Gone(_) => return None,
             };
-            Some(ServerStatus {
+            Some(AgentServerStatus {
                 id: server.id.clone(),
                 agent: server.agent.clone(),
                 created: server.created,
@@ -284,8 +284,8 @@ impl Gateway {
 }
 
 fn check_id(id: &str) -> Result<(), GatewayError> {
-    if id.is_empty() || id.len() > MAX_SERVER_ID {
-        return Err(GatewayError::ServerId { longest: MAX_SERVER_ID });
+    if id.is_empty() || id.len() > MAX_SERVER_ID_BYTES {
+        return Err(GatewayError::InvalidServerId { longest: MAX_SERVER_ID_BYTES });
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::catalog::AgentEntry;
-use crate::resolve::{AgentHost, filled, platform};
+use crate::resolve::{HostEnvironment, filled, npm_platform};
 
 /// Written last. A directory without it is no installation.
 const STAMP: &str = "installed.json";
@@ -45,7 +45,7 @@ const LOCKS: &[(&str, &str)] = &[
 
 /// The directory with the installed agents: `<id>/<version>`.
 #[derive(Clone, Debug)]
-pub struct AgentDirectory {
+pub struct AgentInstallDir {
     path: PathBuf,
 }
 
@@ -66,7 +66,7 @@ struct Stamp {
 
 /// Whether an agent that is installed is installed once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Again {
+pub enum Reinstall {
     Yes,
     No,
 }
@@ -91,24 +91,24 @@ pub enum InstallError {
         id: String,
         get: Option<String>,
     },
-    Platform {
+    UnsupportedPlatform {
         id: String,
         platform: String,
     },
     NoNpm,
-    Registry {
+    RegistryUnreachable {
         said: String,
     },
-    Refused {
+    RegistryRefused {
         said: String,
     },
-    Integrity {
+    IntegrityMismatch {
         said: String,
     },
-    NoSpace {
+    DiskFull {
         said: String,
     },
-    Npm {
+    NpmFailed {
         said: String,
     },
     /// The packages do not hold what the catalog starts.
@@ -130,21 +130,21 @@ impl std::fmt::Display for InstallError {
             InstallError::NoPackage { id, get: None } => {
                 write!(f, "agent {id:?} needs no installation")
             }
-            InstallError::Platform { id, platform } => {
+            InstallError::UnsupportedPlatform { id, platform } => {
                 write!(f, "agent {id:?} is not published for {platform}")
             }
             InstallError::NoNpm => f.write_str(
                 "npm was not found: install Node.js 20 or newer with npm (Debian: apt install nodejs npm)",
             ),
-            InstallError::Registry { said } => {
+            InstallError::RegistryUnreachable { said } => {
                 write!(f, "the registry that npm is configured for cannot be reached: {said}")
             }
-            InstallError::Refused { said } => write!(f, "the registry refused the package: {said}"),
-            InstallError::Integrity { said } => {
+            InstallError::RegistryRefused { said } => write!(f, "the registry refused the package: {said}"),
+            InstallError::IntegrityMismatch { said } => {
                 write!(f, "the registry sent something else than the pinned package: {said}")
             }
-            InstallError::NoSpace { said } => write!(f, "the disk is full: {said}"),
-            InstallError::Npm { said } => write!(f, "npm failed: {said}"),
+            InstallError::DiskFull { said } => write!(f, "the disk is full: {said}"),
+            InstallError::NpmFailed { said } => write!(f, "npm failed: {said}"),
             InstallError::Incomplete { missing } => {
                 write!(f, "the installed packages have no {}", missing.display())
             }
@@ -155,7 +155,7 @@ impl std::fmt::Display for InstallError {
 
 impl std::error::Error for InstallError {}
 
-impl AgentDirectory {
+impl AgentInstallDir {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
@@ -185,23 +185,23 @@ impl AgentDirectory {
     pub async fn install(
         &self,
         entry: &AgentEntry,
-        host: &AgentHost,
-        again: Again,
+        host: &HostEnvironment,
+        again: Reinstall,
         progress: &mut (dyn FnMut(InstallStep) + Send),
     ) -> Result<InstalledAgent, InstallError> {
         let id = entry.id.clone();
         let (Some(package), Some(lock)) = (&entry.package, lock_file(&id)) else {
             return Err(InstallError::NoPackage { id, get: entry.get.clone() });
         };
-        let platform = platform();
+        let platform = npm_platform();
         if !package.platforms.is_empty() && !package.platforms.contains(&platform) {
-            return Err(InstallError::Platform { id, platform });
+            return Err(InstallError::UnsupportedPlatform { id, platform });
         }
         fs::create_dir_all(&self.path).map_err(failing(&self.path, "make"))?;
         let _held = self.lock(progress).await?;
         self.clear()?;
         let present = self.installed(entry);
-        if let Some(present) = present.filter(|_| again == Again::No) {
+        if let Some(present) = present.filter(|_| again == Reinstall::No) {
             return Ok(present);
         }
         let npm = host.program("npm").ok_or(InstallError::NoNpm)?;
@@ -228,7 +228,7 @@ impl AgentDirectory {
         &self,
         lowest: u32,
         npm: &Path,
-        host: &AgentHost,
+        host: &HostEnvironment,
         progress: &mut (dyn FnMut(InstallStep) + Send),
     ) -> Result<PathBuf, InstallError> {
         if let Some(found) = host.program(NODE)
@@ -257,7 +257,7 @@ impl AgentDirectory {
         &self,
         wanted: &Wanted<'_>,
         npm: &Path,
-        host: &AgentHost,
+        host: &HostEnvironment,
         started: impl Fn(&Path, Option<&Path>) -> Option<PathBuf>,
     ) -> Result<InstalledAgent, InstallError> {
         let new = NewDirectory::make(self.path.join(format!("{NEW}{}", wanted.id)))?;
@@ -363,7 +363,7 @@ fn manifest(lock: &str) -> String {
     .to_string()
 }
 
-async fn run_npm(npm: &Path, directory: &Path, host: &AgentHost) -> Result<(), InstallError> {
+async fn run_npm(npm: &Path, directory: &Path, host: &HostEnvironment) -> Result<(), InstallError> {
     let output = Command::new(npm)
         .args(["ci", "--ignore-scripts", "--include=optional", "--no-audit", "--no-fund"])
         .args(["--no-update-notifier", "--loglevel", "error", "--fetch-retries", "2"])
@@ -397,19 +397,21 @@ fn npm_error(said: &str, status: &str) -> InstallError {
     let mut said = if words.is_empty() { status.to_owned() } else { words.join("; ") };
     said.truncate(said.floor_char_boundary(QUOTED));
     match code.unwrap_or_default() {
-        "EINTEGRITY" => InstallError::Integrity { said },
-        "ENOSPC" | "EDQUOT" => InstallError::NoSpace { said },
-        "E401" | "E403" | "E404" | "ETARGET" | "ENEEDAUTH" => InstallError::Refused { said },
+        "EINTEGRITY" => InstallError::IntegrityMismatch { said },
+        "ENOSPC" | "EDQUOT" => InstallError::DiskFull { said },
+        "E401" | "E403" | "E404" | "ETARGET" | "ENEEDAUTH" => {
+            InstallError::RegistryRefused { said }
+        }
         "ENOTFOUND" | "EAI_AGAIN" | "ECONNREFUSED" | "ECONNRESET" | "ETIMEDOUT"
         | "ERR_SOCKET_TIMEOUT" | "EIDLETIMEOUT" | "EHOSTUNREACH" | "ENETUNREACH" => {
-            InstallError::Registry { said }
+            InstallError::RegistryUnreachable { said }
         }
-        _ => InstallError::Npm { said },
+        _ => InstallError::NpmFailed { said },
     }
 }
 
 /// The major version of a Node.js: 22 for `v22.1.0`.
-async fn major_version(node: &Path, host: &AgentHost) -> Option<u32> {
+async fn major_version(node: &Path, host: &HostEnvironment) -> Option<u32> {
     let output = Command::new(node)
         .arg("--version")
         .env_clear()
@@ -427,7 +429,7 @@ fn failing(path: &Path, act: &str) -> impl Fn(io::Error) -> InstallError + use<>
     let act = format!("{act} {}", path.display());
     move |error| match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            InstallError::NoSpace { said: act.clone() }
+            InstallError::DiskFull { said: act.clone() }
         }
         _ => InstallError::Io { act: act.clone(), error },
     }
@@ -438,13 +440,13 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::catalog::Catalog;
+    use crate::catalog::AgentCatalog;
 
     /// A directory of agents, and a machine whose npm is this shell script.
     struct Machine {
         keep: tempfile::TempDir,
-        host: AgentHost,
-        agents: AgentDirectory,
+        host: HostEnvironment,
+        agents: AgentInstallDir,
     }
 
     /// Does what npm does for goose.
@@ -461,12 +463,12 @@ echo x >> \"$COUNT\"; echo x > node_modules/@aaif/goose-binary-linux-x64/bin/goo
             let path = format!("{}:/usr/bin:/bin", keep.path().display());
             let variables = [("PATH", path), ("COUNT", count)];
             let variables = variables.map(|(name, value)| (name.into(), value.into()));
-            let agents = AgentDirectory::new(keep.path().join("agents"));
-            Machine { host: AgentHost::new(variables), agents, keep }
+            let agents = AgentInstallDir::new(keep.path().join("agents"));
+            Machine { host: HostEnvironment::new(variables), agents, keep }
         }
 
-        async fn install(&self, again: Again) -> Result<InstalledAgent, InstallError> {
-            let catalog = Catalog::default();
+        async fn install(&self, again: Reinstall) -> Result<InstalledAgent, InstallError> {
+            let catalog = AgentCatalog::default();
             let mut entry = catalog.find("goose").unwrap().clone();
             entry.package.as_mut().unwrap().platforms.clear();
             self.agents.install(&entry, &self.host, again, &mut |_| {}).await
@@ -486,10 +488,11 @@ echo x >> \"$COUNT\"; echo x > node_modules/@aaif/goose-binary-linux-x64/bin/goo
     #[tokio::test]
     async fn two_installations_at_once_are_one() {
         let machine = Machine::with_npm(FILLS);
-        let (one, other) = tokio::join!(machine.install(Again::No), machine.install(Again::No));
+        let (one, other) =
+            tokio::join!(machine.install(Reinstall::No), machine.install(Reinstall::No));
         assert_eq!(one.unwrap(), other.unwrap());
         assert_eq!((machine.runs(), machine.names()), (1, vec!["goose".to_owned()]));
-        machine.install(Again::Yes).await.unwrap();
+        machine.install(Reinstall::Yes).await.unwrap();
         assert_eq!(machine.runs(), 2);
     }
 
@@ -510,42 +513,42 @@ echo x >> \"$COUNT\"; echo x > node_modules/@aaif/goose-binary-linux-x64/bin/goo
             ("exit 0", "the installed packages have no "),
         ] {
             let machine = Machine::with_npm(script);
-            let error = machine.install(Again::No).await.unwrap_err().to_string();
+            let error = machine.install(Reinstall::No).await.unwrap_err().to_string();
             assert!(error.contains(expect), "{script}: {error}");
             assert!(machine.names().is_empty(), "{script}: {:?}", machine.names());
         }
         let mut machine = Machine::with_npm(FILLS);
-        machine.host.path.clear();
-        let error = machine.install(Again::No).await.unwrap_err().to_string();
+        machine.host.search_path.clear();
+        let error = machine.install(Reinstall::No).await.unwrap_err().to_string();
         assert!(error.contains("npm was not found"), "{error}");
     }
 
     #[tokio::test]
     async fn half_of_an_installation_is_none() {
         let machine = Machine::with_npm(FILLS);
-        let made = machine.install(Again::No).await.unwrap();
+        let made = machine.install(Reinstall::No).await.unwrap();
         fs::remove_file(made.path.join(STAMP)).unwrap();
         let left = machine.keep.path().join("agents").join(format!("{NEW}goose"));
         fs::create_dir(&left).unwrap();
-        assert_eq!(machine.install(Again::No).await.unwrap(), made);
+        assert_eq!(machine.install(Reinstall::No).await.unwrap(), made);
         assert_eq!((machine.runs(), left.exists()), (2, false));
         fs::write(made.path.join(STAMP), "{").unwrap();
-        machine.install(Again::No).await.unwrap();
+        machine.install(Reinstall::No).await.unwrap();
         assert_eq!(machine.runs(), 3);
     }
 
     #[tokio::test]
     async fn failed_attempt_keeps_the_earlier_installation() {
         let machine = Machine::with_npm(FILLS);
-        let made = machine.install(Again::No).await.unwrap();
+        let made = machine.install(Reinstall::No).await.unwrap();
         fs::write(machine.keep.path().join("npm"), "#!/bin/sh\nexit 1\n").unwrap();
-        machine.install(Again::Yes).await.unwrap_err();
+        machine.install(Reinstall::Yes).await.unwrap_err();
         assert!(made.path.join(STAMP).is_file());
     }
 
     #[test]
     fn every_lock_pins_its_packages_and_names_no_host() {
-        let catalog = Catalog::default();
+        let catalog = AgentCatalog::default();
         for entry in catalog.entries() {
             let Some(package) = &entry.package else { continue };
             let lock = lock_file(&entry.id).unwrap_or_else(|| panic!("no lock of {}", entry.id));

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use ab_core::process::{ExecLimits, Stdin};
-use ab_core::{Code, Error, Kind, Result, WsPath};
+use ab_core::process::{ExecLimits, StdinMode};
+use ab_core::{Error, ErrorCode, ErrorKind, Result, WsPath};
 use ab_host::Toolchain;
-use ab_local::{Launch, Launched, Launcher};
+use ab_local::{LaunchRequest, LaunchedProcess, Launcher};
 
-use crate::catalog::{AgentEntry, OWN_BINARY};
+use crate::catalog::{AgentEntry, OWN_BINARY_PLACEHOLDER};
 use crate::client::{AcpClient, AgentEvents, ClientSettings};
 
 /// What a launch needs beside the catalog entry.
@@ -43,12 +43,12 @@ pub struct LaunchedAgent {
     pub client: AcpClient,
     pub events: AgentEvents,
     /// The process, with its standard error.
-    pub launched: Launched,
+    pub launched: LaunchedProcess,
 }
 
 /// A directory of an agent's entry. Its `bin` is on the path if there is one, else the directory itself.
-pub fn toolchain(directory: &Path) -> Toolchain {
-    let mut toolchain = Toolchain::in_directory(directory);
+pub fn toolchain_in_directory(directory: &Path) -> Toolchain {
+    let mut toolchain = Toolchain::from_directory(directory);
     if toolchain.bin.is_empty() {
         toolchain.bin.push(directory.to_owned());
     }
@@ -60,7 +60,7 @@ pub fn toolchain(directory: &Path) -> Toolchain {
 /// # Errors
 /// Those of [`Launcher::start`], and `Invalid` when the entry needs the path of our own binary and the
 /// setup has none.
-pub async fn launch(
+pub async fn launch_agent(
     launcher: &Launcher,
     entry: &AgentEntry,
     setup: &LaunchSetup,
@@ -68,7 +68,7 @@ pub async fn launch(
     let mut launched = launcher.start(request(entry, setup)?).await?;
     let (Some(input), Some(output)) = (launched.stdout.take(), launched.stdin.take()) else {
         let message = format!("agent {}: the launcher gave no streams", entry.id);
-        return Err(Error::new(Code::ExecError, Kind::Io, message));
+        return Err(Error::new(ErrorCode::ExecError, ErrorKind::Io, message));
     };
     let settings =
         ClientSettings { auth_method: entry.auth_method.clone(), ..ClientSettings::default() };
@@ -77,13 +77,13 @@ pub async fn launch(
 }
 
 /// The launch of an entry.
-pub(crate) fn request(entry: &AgentEntry, setup: &LaunchSetup) -> Result<Launch> {
+pub(crate) fn request(entry: &AgentEntry, setup: &LaunchSetup) -> Result<LaunchRequest> {
     let mut argv = entry.argv.clone();
-    if let Some(program) = argv.first_mut().filter(|program| *program == OWN_BINARY) {
+    if let Some(program) = argv.first_mut().filter(|program| *program == OWN_BINARY_PLACEHOLDER) {
         let own = setup.own_binary.as_ref().and_then(|path| path.to_str());
         let Some(own) = own else {
             let message = format!("agent {}: the path of agent-backend is unknown", entry.id);
-            return Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message));
+            return Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message));
         };
         *program = own.to_owned();
     }
@@ -95,10 +95,10 @@ pub(crate) fn request(entry: &AgentEntry, setup: &LaunchSetup) -> Result<Launch>
         }
     }
     env.extend(setup.env.clone());
-    let mut launch = Launch::new(argv);
+    let mut launch = LaunchRequest::new(argv);
     launch.env = env;
     launch.cwd = WsPath::root();
-    launch.stdin = Stdin::Piped;
+    launch.stdin = StdinMode::Piped;
     launch.limits = setup.limits;
     Ok(launch)
 }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     fn entry() -> AgentEntry {
-        let catalog = crate::catalog::Catalog::default();
+        let catalog = crate::catalog::AgentCatalog::default();
         catalog.find("scripted").unwrap().clone()
     }
 
@@ -120,7 +120,10 @@ mod tests {
     fn own_binary_replaces_its_placeholder() {
         let setup = LaunchSetup { own_binary: Some("/opt/ab".into()), ..LaunchSetup::default() };
         assert_eq!(request(&entry(), &setup).unwrap().argv, ["/opt/ab", "agent", "script"]);
-        assert_eq!(request(&entry(), &LaunchSetup::default()).unwrap_err().kind(), Kind::Invalid);
+        assert_eq!(
+            request(&entry(), &LaunchSetup::default()).unwrap_err().kind(),
+            ErrorKind::Invalid
+        );
     }
 
     #[test]

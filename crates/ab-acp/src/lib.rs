@@ -31,6 +31,8 @@ pub use client::{
 };
 pub use failure::AcpError;
 pub use mcp_server::McpServer;
-pub use permission::{PermissionAnswer, PermissionKind, PermissionOption, PermissionQuestion};
+pub use permission::{
+    PermissionAnswer, PermissionOption, PermissionOptionKind, PermissionQuestion,
+};
 pub use profile::{AgentProfile, AuthMethod};
 pub use rpc::RpcError;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ab_core::{Code, Error, Isolation, Kind, Result};
+use ab_core::{Error, ErrorCode, ErrorKind, Isolation, Result};
 use ab_local::LocalWorkspace;
 
 use crate::resolve::LoginFile;
@@ -17,14 +17,15 @@ pub async fn copy_login_files(home: &Path, files: &[LoginFile]) -> Result<Vec<St
     if files.is_empty() {
         return Ok(Vec::new());
     }
-    let builder = LocalWorkspace::builder(home).isolation(Isolation::None).floor(Isolation::None);
+    let builder =
+        LocalWorkspace::builder(home).isolation(Isolation::None).isolation_floor(Isolation::None);
     let home = builder.open().await?.backend;
     let mut contents = Vec::new();
     for file in files {
         let source = &file.source;
         let text = tokio::fs::read_to_string(source).await.map_err(|error| {
             let message = format!("cannot read the login file {}: {error}", source.display());
-            Error::new(Code::ReadFailed, Kind::Io, message).with_source(error)
+            Error::new(ErrorCode::ReadFailed, ErrorKind::Io, message).with_source(error)
         })?;
         if !home.exists(&file.path).await? {
             home.write(&file.path, text.clone().into_bytes()).await?;

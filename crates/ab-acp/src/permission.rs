@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use crate::client::AcpSessionId;
 use crate::rpc::{INVALID_PARAMS, Reply, RpcError};
-use crate::tool_call::ToolCallChange;
+use crate::tool_call::ToolCallUpdate;
 
 /// A question with one answer. A question that is dropped is answered "cancelled".
 pub struct PermissionQuestion {
     pub session: AcpSessionId,
     /// The tool call that waits for the answer.
-    pub call: ToolCallChange,
+    pub call: ToolCallUpdate,
     /// What the agent lets the user choose from.
     pub options: Vec<PermissionOption>,
     slot: Arc<ReplySlot>,
@@ -24,11 +24,11 @@ pub struct PermissionQuestion {
 pub struct PermissionOption {
     pub id: String,
     pub name: String,
-    pub kind: PermissionKind,
+    pub kind: PermissionOptionKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PermissionKind {
+pub enum PermissionOptionKind {
     AllowOnce,
     AllowAlways,
     RejectOnce,
@@ -77,7 +77,7 @@ impl PermissionQuestion {
     /// Reads a request. One that makes no sense is answered with an error, and is no question.
     pub(crate) fn parse(params: &Value, reply: Reply) -> Option<PermissionQuestion> {
         let session = params["sessionId"].as_str();
-        let call = ToolCallChange::parse(&params["toolCall"]);
+        let call = ToolCallUpdate::parse(&params["toolCall"]);
         let options = params["options"].as_array();
         let (Some(session), Some(call), Some(options)) = (session, call, options) else {
             let text = "sessionId, toolCall with toolCallId, and options are required";
@@ -94,7 +94,7 @@ impl PermissionQuestion {
 
     /// Answers. `false` if the question had its answer before: its turn was cancelled.
     pub fn answer(self, answer: &PermissionAnswer) -> bool {
-        use PermissionKind::{AllowAlways, AllowOnce, RejectAlways, RejectOnce};
+        use PermissionOptionKind::{AllowAlways, AllowOnce, RejectAlways, RejectOnce};
         let chosen = match answer {
             PermissionAnswer::Allow => self.first_of(&[AllowOnce, AllowAlways]),
             PermissionAnswer::Reject => self.first_of(&[RejectOnce, RejectAlways]),
@@ -116,8 +116,9 @@ impl PermissionQuestion {
         Arc::downgrade(&self.slot)
     }
 
-    fn first_of(&self, kinds: &[PermissionKind]) -> Option<&str> {
-        let of = |kind: &PermissionKind| self.options.iter().find(|option| option.kind == *kind);
+    fn first_of(&self, kinds: &[PermissionOptionKind]) -> Option<&str> {
+        let of =
+            |kind: &PermissionOptionKind| self.options.iter().find(|option| option.kind == *kind);
         kinds.iter().find_map(of).map(|option| option.id.as_str())
     }
 }
@@ -143,11 +144,11 @@ impl PermissionOption {
         let id = value["optionId"].as_str()?.to_owned();
         let name = value["name"].as_str().unwrap_or(&id).to_owned();
         let kind = match value["kind"].as_str() {
-            Some("allow_once") => PermissionKind::AllowOnce,
-            Some("allow_always") => PermissionKind::AllowAlways,
-            Some("reject_once") => PermissionKind::RejectOnce,
-            Some("reject_always") => PermissionKind::RejectAlways,
-            _ => PermissionKind::Other,
+            Some("allow_once") => PermissionOptionKind::AllowOnce,
+            Some("allow_always") => PermissionOptionKind::AllowAlways,
+            Some("reject_once") => PermissionOptionKind::RejectOnce,
+            Some("reject_always") => PermissionOptionKind::RejectAlways,
+            _ => PermissionOptionKind::Other,
         };
         Some(PermissionOption { id, name, kind })
     }

@@ -6,24 +6,24 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::catalog::{AgentEntry, Catalog};
-use crate::install::AgentDirectory;
+use crate::catalog::{AgentCatalog, AgentEntry};
+use crate::install::AgentInstallDir;
 
 /// Where the system's programs are, which every sandbox shows.
 const SYSTEM: [&str; 3] = ["/usr", "/bin", "/sbin"];
 
 /// What agents may be given of this machine.
 #[derive(Clone, Default)]
-pub struct AgentHost {
+pub struct HostEnvironment {
     /// Variables of the server.
     pub variables: BTreeMap<String, String>,
     /// Where programs are looked for.
-    pub path: Vec<PathBuf>,
+    pub search_path: Vec<PathBuf>,
     /// The operator's home, which has the login files.
     pub home: Option<PathBuf>,
 }
 
-impl AgentHost {
+impl HostEnvironment {
     /// The machine as an environment shows it. Variables that are not UTF-8 are left out.
     pub fn new(environment: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let text = |(name, value): (OsString, OsString)| {
@@ -34,12 +34,12 @@ impl AgentHost {
         let path = variables.get("PATH").map(std::env::split_paths);
         let path = path.into_iter().flatten().filter(|entry| entry.is_absolute()).collect();
         let home = variables.get("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-        Self { variables, path, home }
+        Self { variables, search_path: path, home }
     }
 
     /// A program on the path.
     pub(crate) fn program(&self, name: &str) -> Option<PathBuf> {
-        self.path.iter().map(|directory| directory.join(name)).find(|path| path.is_file())
+        self.search_path.iter().map(|directory| directory.join(name)).find(|path| path.is_file())
     }
 
     fn variable(&self, name: &str) -> Option<&String> {
@@ -48,11 +48,11 @@ impl AgentHost {
 }
 
 /// Values are left out: they may be secrets.
-impl fmt::Debug for AgentHost {
+impl fmt::Debug for HostEnvironment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AgentHost")
+        f.debug_struct("HostEnvironment")
             .field("variables", &self.variables.keys())
-            .field("path", &self.path)
+            .field("path", &self.search_path)
             .field("home", &self.home)
             .finish()
     }
@@ -90,12 +90,12 @@ pub struct LoginFile {
 
 /// Why an agent cannot be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unready {
-    Unknown {
+pub enum ReadinessProblem {
+    UnknownAgent {
         name: String,
         known: Vec<String>,
     },
-    Platform {
+    UnsupportedPlatform {
         id: String,
         platform: String,
     },
@@ -104,7 +104,7 @@ pub enum Unready {
         version: String,
     },
     /// The Node.js with which it was installed is gone.
-    NodeGone {
+    NodeMissing {
         id: String,
         node: PathBuf,
     },
@@ -120,28 +120,28 @@ pub enum Unready {
     },
 }
 
-impl fmt::Display for Unready {
+impl fmt::Display for ReadinessProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unready::Unknown { name, known } => {
+            ReadinessProblem::UnknownAgent { name, known } => {
                 write!(f, "unknown agent {name:?}; known: {}", known.join(", "))
             }
-            Unready::Platform { id, platform } => {
+            ReadinessProblem::UnsupportedPlatform { id, platform } => {
                 write!(f, "agent {id:?} is not published for {platform}")
             }
-            Unready::NotInstalled { id, version } => write!(
+            ReadinessProblem::NotInstalled { id, version } => write!(
                 f,
                 "agent {id:?} {version} is not installed: run `agent-backend agent install {id}`"
             ),
-            Unready::NodeGone { id, node } => write!(
+            ReadinessProblem::NodeMissing { id, node } => write!(
                 f,
                 "agent {id:?}: the Node.js at {} is gone: run `agent-backend agent install {id} --again`",
                 node.display()
             ),
-            Unready::NoProgram { id, program, get } => {
+            ReadinessProblem::NoProgram { id, program, get } => {
                 write!(f, "agent {id:?}: the program {program:?} was not found; it needs {get}")
             }
-            Unready::NoCredential { id, variables, login_files } => {
+            ReadinessProblem::NoCredential { id, variables, login_files } => {
                 write!(f, "agent {id:?} has no credential: set {}", variables.join(" or "))?;
                 match login_files.first() {
                     Some(file) => write!(f, ", or log in so that ~/{file} exists"),
@@ -152,10 +152,10 @@ impl fmt::Display for Unready {
     }
 }
 
-impl std::error::Error for Unready {}
+impl std::error::Error for ReadinessProblem {}
 
 /// The name of this platform in npm packages.
-pub fn platform() -> String {
+pub fn npm_platform() -> String {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "x64",
         "aarch64" => "arm64",
@@ -169,20 +169,20 @@ pub fn platform() -> String {
 /// # Errors
 ///
 /// The first thing that is missing.
-pub fn resolve(
-    catalog: &Catalog,
+pub fn resolve_agent(
+    catalog: &AgentCatalog,
     name: &str,
-    directory: &AgentDirectory,
-    host: &AgentHost,
-) -> Result<ReadyAgent, Unready> {
+    directory: &AgentInstallDir,
+    host: &HostEnvironment,
+) -> Result<ReadyAgent, ReadinessProblem> {
     let Some(entry) = catalog.find(name) else {
         let known = catalog.entries().iter().map(|entry| entry.id.clone()).collect();
-        return Err(Unready::Unknown { name: name.to_owned(), known });
+        return Err(ReadinessProblem::UnknownAgent { name: name.to_owned(), known });
     };
-    if let Some(missing) = missing(entry, directory, host).into_iter().next() {
+    if let Some(missing) = readiness_problems(entry, directory, host).into_iter().next() {
         return Err(missing);
     }
-    let mut resolved = placed(entry, directory).unwrap_or_else(|| entry.clone());
+    let mut resolved = installed_entry(entry, directory).unwrap_or_else(|| entry.clone());
     for name in &entry.inherit {
         if let Some(value) = host.variable(name) {
             resolved.env.entry(name.clone()).or_insert_with(|| value.clone());
@@ -194,7 +194,7 @@ pub fn resolve(
 }
 
 /// The entry of an installed agent: its command without placeholders, and what the sandbox has to show.
-pub fn placed(entry: &AgentEntry, directory: &AgentDirectory) -> Option<AgentEntry> {
+pub fn installed_entry(entry: &AgentEntry, directory: &AgentInstallDir) -> Option<AgentEntry> {
     let installed = directory.installed(entry)?;
     let mut placed = entry.clone();
     let node = installed.node.as_deref();
@@ -208,24 +208,30 @@ pub fn placed(entry: &AgentEntry, directory: &AgentDirectory) -> Option<AgentEnt
 }
 
 /// Everything that keeps an agent from starting.
-pub fn missing(entry: &AgentEntry, directory: &AgentDirectory, host: &AgentHost) -> Vec<Unready> {
+pub fn readiness_problems(
+    entry: &AgentEntry,
+    directory: &AgentInstallDir,
+    host: &HostEnvironment,
+) -> Vec<ReadinessProblem> {
     let id = entry.id.clone();
     let mut missing = Vec::new();
-    let platform = platform();
+    let platform = npm_platform();
     match (&entry.package, &entry.get) {
         (Some(package), _)
             if !package.platforms.is_empty() && !package.platforms.contains(&platform) =>
         {
-            missing.push(Unready::Platform { id: id.clone(), platform });
+            missing.push(ReadinessProblem::UnsupportedPlatform { id: id.clone(), platform });
         }
         (Some(package), _) => match directory.installed(entry) {
             None => {
                 let version = package.version.clone();
-                missing.push(Unready::NotInstalled { id: id.clone(), version });
+                missing.push(ReadinessProblem::NotInstalled { id: id.clone(), version });
             }
             Some(installed) => {
                 let gone = installed.node.filter(|node| !node.is_file());
-                missing.extend(gone.map(|node| Unready::NodeGone { id: id.clone(), node }));
+                missing.extend(
+                    gone.map(|node| ReadinessProblem::NodeMissing { id: id.clone(), node }),
+                );
             }
         },
         (None, Some(get)) => {
@@ -235,7 +241,11 @@ pub fn missing(entry: &AgentEntry, directory: &AgentDirectory, host: &AgentHost)
             };
             let found = host.program(&program).is_some() || entry.toolchains.iter().any(shown);
             if !found {
-                missing.push(Unready::NoProgram { id: id.clone(), program, get: get.clone() });
+                missing.push(ReadinessProblem::NoProgram {
+                    id: id.clone(),
+                    program,
+                    get: get.clone(),
+                });
             }
         }
         (None, None) => {}
@@ -246,12 +256,12 @@ pub fn missing(entry: &AgentEntry, directory: &AgentDirectory, host: &AgentHost)
         && login_files(entry, host).is_empty()
     {
         let (variables, login_files) = (entry.credentials.clone(), entry.login_files.clone());
-        missing.push(Unready::NoCredential { id, variables, login_files });
+        missing.push(ReadinessProblem::NoCredential { id, variables, login_files });
     }
     missing
 }
 
-fn login_files(entry: &AgentEntry, host: &AgentHost) -> Vec<LoginFile> {
+fn login_files(entry: &AgentEntry, host: &HostEnvironment) -> Vec<LoginFile> {
     let Some(home) = &host.home else { return Vec::new() };
     let found = entry.login_files.iter().map(|path| (home.join(path), path));
     found
@@ -266,7 +276,7 @@ pub(crate) fn filled(argument: &str, agent: &Path, node: Option<&Path>) -> Strin
     argument
         .replace("{agent}", &agent.to_string_lossy())
         .replace("{node}", node.as_deref().unwrap_or("node"))
-        .replace("{platform}", &platform())
+        .replace("{platform}", &npm_platform())
 }
 
 fn is_system(path: &Path) -> bool {
@@ -277,15 +287,15 @@ fn is_system(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    fn host(variables: &[(&str, &str)], home: &Path) -> AgentHost {
+    fn host(variables: &[(&str, &str)], home: &Path) -> HostEnvironment {
         let variables: BTreeMap<String, String> =
             variables.iter().map(|&(name, value)| (name.into(), value.into())).collect();
-        AgentHost { variables, path: Vec::new(), home: Some(home.to_owned()) }
+        HostEnvironment { variables, search_path: Vec::new(), home: Some(home.to_owned()) }
     }
 
     /// A catalog whose agent needs a key but no installation.
-    fn catalog() -> Catalog {
-        let mut catalog = Catalog::default();
+    fn catalog() -> AgentCatalog {
+        let mut catalog = AgentCatalog::default();
         let entry = AgentEntry {
             id: "own".into(),
             argv: vec!["own".into()],
@@ -302,9 +312,9 @@ mod tests {
     #[test]
     fn missing_credential_is_named_before_the_launch() {
         let keep = tempfile::tempdir().unwrap();
-        let directory = AgentDirectory::new(keep.path().join("agents"));
+        let directory = AgentInstallDir::new(keep.path().join("agents"));
         let why = |variables: &[(&str, &str)]| {
-            resolve(&catalog(), "own", &directory, &host(variables, keep.path()))
+            resolve_agent(&catalog(), "own", &directory, &host(variables, keep.path()))
         };
         let error = why(&[("KEY_A", "")]).unwrap_err().to_string();
         assert_eq!(
@@ -324,10 +334,10 @@ mod tests {
     #[test]
     fn unknown_and_absent_agents_say_what_to_do() {
         let keep = tempfile::tempdir().unwrap();
-        let directory = AgentDirectory::new(keep.path().join("agents"));
+        let directory = AgentInstallDir::new(keep.path().join("agents"));
         let why = |name: &str| {
             let host = host(&[("OPENAI_API_KEY", "k"), ("GEMINI_API_KEY", "k")], keep.path());
-            resolve(&catalog(), name, &directory, &host).unwrap_err().to_string()
+            resolve_agent(&catalog(), name, &directory, &host).unwrap_err().to_string()
         };
         let unknown = why("nobody");
         assert!(unknown.contains("unknown agent \"nobody\"; known: scripted, claude"), "{unknown}");

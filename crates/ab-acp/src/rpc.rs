@@ -21,8 +21,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::bounds::{
-    MAX_LINE, NOISE_BYTES, NOISE_LINES, OUTGOING_LINES, PENDING_REQUESTS, QUEUED_BYTES,
-    QUEUED_MESSAGES, UNANSWERED_REQUESTS,
+    MAX_CONSECUTIVE_INVALID_LINES, MAX_MESSAGE_LINE_BYTES, MAX_PENDING_INCOMING_REQUESTS,
+    MAX_PENDING_OUTGOING_REQUESTS, MAX_QUEUED_BYTES, MAX_QUEUED_MESSAGES,
+    MAX_REPORTED_INVALID_LINE_BYTES, OUTGOING_LINES,
 };
 use crate::failure::AcpError;
 use message::Message;
@@ -165,7 +166,7 @@ impl Rpc {
         F: Fn(Arrival, &str, &Value) -> Route + Send + 'static,
     {
         let (outgoing, lines) = mpsc::channel(OUTGOING_LINES);
-        let (queue, receiver) = mpsc::channel(QUEUED_MESSAGES);
+        let (queue, receiver) = mpsc::channel(MAX_QUEUED_MESSAGES);
         let stop = CancellationToken::new();
         let shared = Arc::new(Shared {
             outgoing,
@@ -174,7 +175,8 @@ impl Rpc {
             stop: stop.clone(),
             tasks: TaskTracker::new(),
         });
-        let reading = reading(shared.clone(), Lines::new(input, MAX_LINE), queue, route);
+        let reading =
+            reading(shared.clone(), Lines::new(input, MAX_MESSAGE_LINE_BYTES), queue, route);
         let (ended, stopped) = (shared.clone(), stop.clone());
         shared.tasks.spawn(async move {
             let end = tokio::select! {
@@ -282,8 +284,8 @@ impl Rpc {
         if let Some(end) = &waiting.end {
             return Err(end.clone());
         }
-        if waiting.callers.len() >= PENDING_REQUESTS {
-            return Err(AcpError::Busy { requests: PENDING_REQUESTS });
+        if waiting.callers.len() >= MAX_PENDING_OUTGOING_REQUESTS {
+            return Err(AcpError::Busy { requests: MAX_PENDING_OUTGOING_REQUESTS });
         }
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         waiting.callers.insert(id, waiter);
@@ -333,13 +335,13 @@ async fn reading<R: AsyncRead + Unpin>(
     queue: mpsc::Sender<Queued>,
     route: impl Fn(Arrival, &str, &Value) -> Route,
 ) -> AcpError {
-    let bytes = Arc::new(Semaphore::new(QUEUED_BYTES));
-    let unanswered = Arc::new(Semaphore::new(UNANSWERED_REQUESTS));
+    let bytes = Arc::new(Semaphore::new(MAX_QUEUED_BYTES));
+    let unanswered = Arc::new(Semaphore::new(MAX_PENDING_INCOMING_REQUESTS));
     let mut noise = 0;
     loop {
         let line = match lines.next().await {
             Ok(Line::Whole(line)) => line,
-            Ok(Line::TooLong) => return AcpError::LineTooLong { limit: MAX_LINE },
+            Ok(Line::TooLong) => return AcpError::LineTooLong { limit: MAX_MESSAGE_LINE_BYTES },
             Ok(Line::End) => return AcpError::closed("the agent closed its output"),
             Err(error) => {
                 return AcpError::closed(format!("cannot read the agent's output: {error}"));
@@ -348,11 +350,11 @@ async fn reading<R: AsyncRead + Unpin>(
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let size = u32::try_from(line.len().min(QUEUED_BYTES)).unwrap_or(u32::MAX);
+        let size = u32::try_from(line.len().min(MAX_QUEUED_BYTES)).unwrap_or(u32::MAX);
         let message = Message::parse(&line);
         noise = if message.is_some() { 0 } else { noise + 1 };
-        if noise > NOISE_LINES {
-            return AcpError::NotAcp { lines: NOISE_LINES };
+        if noise > MAX_CONSECUTIVE_INVALID_LINES {
+            return AcpError::NotAcp { lines: MAX_CONSECUTIVE_INVALID_LINES };
         }
         let incoming = match message {
             None => Incoming::Noise(beginning(&line)),
@@ -386,7 +388,9 @@ async fn reading<R: AsyncRead + Unpin>(
                     continue;
                 }
                 let Ok(permit) = unanswered.clone().try_acquire_owned() else {
-                    let text = format!("{UNANSWERED_REQUESTS} requests wait for an answer already");
+                    let text = format!(
+                        "{MAX_PENDING_INCOMING_REQUESTS} requests wait for an answer already"
+                    );
                     let error = RpcError::new(message::TOO_MANY_REQUESTS, text);
                     place.send(Outgoing::Line(message::response(&id, Err(error))));
                     continue;
@@ -431,7 +435,7 @@ async fn writing<W: AsyncWrite + Unpin>(
 
 /// The first bytes of a line as text.
 fn beginning(line: &[u8]) -> String {
-    let cut = &line[..line.len().min(NOISE_BYTES)];
+    let cut = &line[..line.len().min(MAX_REPORTED_INVALID_LINE_BYTES)];
     let mut text = String::from_utf8_lossy(cut).into_owned();
     if cut.len() < line.len() {
         text.push('…');

@@ -1,6 +1,6 @@
 //! The scripted agent: a real ACP agent that follows a scenario instead of a model.
 //!
-//! [`run`] is the body of the process `agent-backend agent script`. It runs inside the sandbox of a
+//! [`run_scripted_agent`] is the body of the process `agent-backend agent script`. It runs inside the sandbox of a
 //! session, like any other agent, and is no part of the server.
 
 mod http;
@@ -43,7 +43,7 @@ const METHODS: [&str; 6] = [
 
 /// What the agent is started with.
 #[derive(Clone, Debug)]
-pub struct ScriptSettings {
+pub struct ScriptedAgentSettings {
     pub scenario: Scenario,
     /// Where the agent keeps what it remembers of its sessions.
     pub home: PathBuf,
@@ -51,7 +51,7 @@ pub struct ScriptSettings {
 
 /// How the agent's process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScriptEnd {
+pub enum ScriptedAgentExit {
     /// The client closed the agent's input.
     Finished,
     /// The scenario asks for this exit code.
@@ -60,7 +60,11 @@ pub enum ScriptEnd {
 
 /// Serves a client over a pair of streams until the client closes `input` or the scenario ends the
 /// process. Nothing is left running.
-pub async fn run<R, W>(input: R, output: W, settings: ScriptSettings) -> ScriptEnd
+pub async fn run_scripted_agent<R, W>(
+    input: R,
+    output: W,
+    settings: ScriptedAgentSettings,
+) -> ScriptedAgentExit
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
@@ -84,7 +88,7 @@ where
     };
     let end = tokio::select! {
         biased;
-        () = spent.cancelled() => ScriptEnd::Exit(code),
+        () = spent.cancelled() => ScriptedAgentExit::Exit(code),
         end = agent.serve(inbox) => end,
     };
     rpc.close().await;
@@ -112,7 +116,7 @@ struct Conversation {
 type Answer = Result<Value, RpcError>;
 
 impl ScriptedAgent {
-    async fn serve(mut self, mut inbox: Inbox) -> ScriptEnd {
+    async fn serve(mut self, mut inbox: Inbox) -> ScriptedAgentExit {
         for line in &self.scenario.faults.noise {
             // A client that has gone closes the input too.
             let _ = self.rpc.send(format!("{line}\n").into_bytes()).await;
@@ -120,7 +124,7 @@ impl ScriptedAgent {
         loop {
             tokio::select! {
                 incoming = inbox.next() => match incoming {
-                    None => return ScriptEnd::Finished,
+                    None => return ScriptedAgentExit::Finished,
                     Some(Incoming::Request { method, params, reply }) => {
                         self.request(&method, &params, reply).await;
                     }
@@ -133,7 +137,7 @@ impl ScriptedAgent {
                 Some(ended) = self.turns.join_next() => {
                     if let Ok(Some(code)) = ended {
                         self.rpc.flushed().await;
-                        return ScriptEnd::Exit(code);
+                        return ScriptedAgentExit::Exit(code);
                     }
                 }
             }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 
-use crate::bounds::REMEMBERED_TOOL_CALLS;
-use crate::update::UpdateContent;
+use crate::bounds::MAX_TRACKED_TOOL_CALLS;
+use crate::update::ContentBlock;
 
 /// How long the lines of one diff may be compared; after that the counts are approximate.
 const DIFF_TIME: Duration = Duration::from_millis(200);
@@ -25,17 +25,17 @@ impl fmt::Display for ToolCallId {
 
 /// A new tool call or a change of one. A member that is `None` keeps its value.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ToolCallChange {
+pub struct ToolCallUpdate {
     pub id: ToolCallId,
     pub title: Option<String>,
     /// The name of the tool, such as `write_file`.
     pub name: Option<String>,
     pub kind: Option<ToolKind>,
-    pub status: Option<ToolStatus>,
+    pub status: Option<ToolCallStatus>,
     /// Replaces the content.
-    pub content: Option<Vec<ToolContent>>,
+    pub content: Option<Vec<ToolCallContent>>,
     /// Replaces the locations.
-    pub locations: Option<Vec<Location>>,
+    pub locations: Option<Vec<ToolCallLocation>>,
     pub raw_input: Option<Value>,
     pub raw_output: Option<Value>,
 }
@@ -92,7 +92,7 @@ impl ToolKind {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ToolStatus {
+pub enum ToolCallStatus {
     #[default]
     Pending,
     InProgress,
@@ -100,31 +100,35 @@ pub enum ToolStatus {
     Failed,
 }
 
-impl ToolStatus {
-    pub const ALL: [ToolStatus; 4] =
-        [ToolStatus::Pending, ToolStatus::InProgress, ToolStatus::Completed, ToolStatus::Failed];
+impl ToolCallStatus {
+    pub const ALL: [ToolCallStatus; 4] = [
+        ToolCallStatus::Pending,
+        ToolCallStatus::InProgress,
+        ToolCallStatus::Completed,
+        ToolCallStatus::Failed,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            ToolStatus::Pending => "pending",
-            ToolStatus::InProgress => "in_progress",
-            ToolStatus::Completed => "completed",
-            ToolStatus::Failed => "failed",
+            ToolCallStatus::Pending => "pending",
+            ToolCallStatus::InProgress => "in_progress",
+            ToolCallStatus::Completed => "completed",
+            ToolCallStatus::Failed => "failed",
         }
     }
 
     pub fn has_ended(self) -> bool {
-        matches!(self, ToolStatus::Completed | ToolStatus::Failed)
+        matches!(self, ToolCallStatus::Completed | ToolCallStatus::Failed)
     }
 
-    fn parse(text: &str) -> Option<ToolStatus> {
-        ToolStatus::ALL.into_iter().find(|status| status.as_str() == text)
+    fn parse(text: &str) -> Option<ToolCallStatus> {
+        ToolCallStatus::ALL.into_iter().find(|status| status.as_str() == text)
     }
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum ToolContent {
-    Content(UpdateContent),
+pub enum ToolCallContent {
+    Content(ContentBlock),
     Diff(FileDiff),
     /// A terminal of the client, or a kind that this client does not know.
     Other(Value),
@@ -148,14 +152,14 @@ pub struct LineCounts {
 
 /// A place in a file that a tool call works on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Location {
+pub struct ToolCallLocation {
     pub path: String,
     pub line: Option<u64>,
 }
 
 impl FileDiff {
     /// Counts changed lines. For very large texts the counts are approximate.
-    pub fn lines(&self) -> LineCounts {
+    pub fn line_counts(&self) -> LineCounts {
         let old = self.old_text.as_deref().unwrap_or_default();
         let diff = TextDiff::configure().timeout(DIFF_TIME).diff_lines(old, self.new_text.as_str());
         let mut counts = LineCounts::default();
@@ -170,36 +174,36 @@ impl FileDiff {
     }
 }
 
-impl ToolCallChange {
+impl ToolCallUpdate {
     /// Reads a `tool_call`, a `tool_call_update`, or the call of a permission request. `None` without
     /// an id.
-    pub(crate) fn parse(body: &Value) -> Option<ToolCallChange> {
+    pub(crate) fn parse(body: &Value) -> Option<ToolCallUpdate> {
         let text = |key: &str| body[key].as_str().map(str::to_owned);
         let list = |key: &str| body[key].as_array();
         let value = |key: &str| body.get(key).filter(|value| !value.is_null()).cloned();
-        Some(ToolCallChange {
+        Some(ToolCallUpdate {
             id: ToolCallId(text("toolCallId")?),
             title: text("title"),
             name: text("name"),
             kind: body["kind"].as_str().map(ToolKind::parse),
-            status: body["status"].as_str().and_then(ToolStatus::parse),
-            content: list("content").map(|list| list.iter().map(ToolContent::parse).collect()),
+            status: body["status"].as_str().and_then(ToolCallStatus::parse),
+            content: list("content").map(|list| list.iter().map(ToolCallContent::parse).collect()),
             locations: list("locations")
-                .map(|list| list.iter().filter_map(Location::parse).collect()),
+                .map(|list| list.iter().filter_map(ToolCallLocation::parse).collect()),
             raw_input: value("rawInput"),
             raw_output: value("rawOutput"),
         })
     }
 }
 
-impl ToolContent {
-    fn parse(value: &Value) -> ToolContent {
+impl ToolCallContent {
+    fn parse(value: &Value) -> ToolCallContent {
         let known = match value["type"].as_str() {
-            Some("content") => UpdateContent::parse(&value["content"]).map(ToolContent::Content),
-            Some("diff") => FileDiff::parse(value).map(ToolContent::Diff),
+            Some("content") => ContentBlock::parse(&value["content"]).map(ToolCallContent::Content),
+            Some("diff") => FileDiff::parse(value).map(ToolCallContent::Diff),
             _ => None,
         };
-        known.unwrap_or_else(|| ToolContent::Other(value.clone()))
+        known.unwrap_or_else(|| ToolCallContent::Other(value.clone()))
     }
 }
 
@@ -213,9 +217,12 @@ impl FileDiff {
     }
 }
 
-impl Location {
-    fn parse(value: &Value) -> Option<Location> {
-        Some(Location { path: value["path"].as_str()?.to_owned(), line: value["line"].as_u64() })
+impl ToolCallLocation {
+    fn parse(value: &Value) -> Option<ToolCallLocation> {
+        Some(ToolCallLocation {
+            path: value["path"].as_str()?.to_owned(),
+            line: value["line"].as_u64(),
+        })
     }
 }
 
@@ -226,9 +233,9 @@ pub struct ToolCall {
     pub title: String,
     pub name: Option<String>,
     pub kind: ToolKind,
-    pub status: ToolStatus,
-    pub content: Vec<ToolContent>,
-    pub locations: Vec<Location>,
+    pub status: ToolCallStatus,
+    pub content: Vec<ToolCallContent>,
+    pub locations: Vec<ToolCallLocation>,
     pub raw_input: Option<Value>,
     pub raw_output: Option<Value>,
 }
@@ -240,7 +247,7 @@ impl ToolCall {
             title: String::new(),
             name: None,
             kind: ToolKind::default(),
-            status: ToolStatus::default(),
+            status: ToolCallStatus::default(),
             content: Vec::new(),
             locations: Vec::new(),
             raw_input: None,
@@ -248,8 +255,8 @@ impl ToolCall {
         }
     }
 
-    fn merge(&mut self, change: ToolCallChange) {
-        let ToolCallChange { id: _, title, name, kind, status, content, locations, .. } = change;
+    fn merge(&mut self, change: ToolCallUpdate) {
+        let ToolCallUpdate { id: _, title, name, kind, status, content, locations, .. } = change;
         replace(&mut self.title, title);
         replace(&mut self.kind, kind);
         replace(&mut self.status, status);
@@ -261,8 +268,8 @@ impl ToolCall {
     }
 
     /// The text of the output: the text content, or the raw output where there is none.
-    pub fn output(&self) -> String {
-        let texts: Vec<&str> = self.content.iter().filter_map(ToolContent::text).collect();
+    pub fn output_text(&self) -> String {
+        let texts: Vec<&str> = self.content.iter().filter_map(ToolCallContent::text).collect();
         if !texts.is_empty() {
             return texts.join("\n");
         }
@@ -276,17 +283,19 @@ impl ToolCall {
     /// The changes of files.
     pub fn diffs(&self) -> impl Iterator<Item = &FileDiff> {
         self.content.iter().filter_map(|content| match content {
-            ToolContent::Diff(diff) => Some(diff),
-            ToolContent::Content(_) | ToolContent::Other(_) => None,
+            ToolCallContent::Diff(diff) => Some(diff),
+            ToolCallContent::Content(_) | ToolCallContent::Other(_) => None,
         })
     }
 }
 
-impl ToolContent {
+impl ToolCallContent {
     fn text(&self) -> Option<&str> {
         match self {
-            ToolContent::Content(UpdateContent::Text(text)) => Some(text),
-            ToolContent::Content(_) | ToolContent::Diff(_) | ToolContent::Other(_) => None,
+            ToolCallContent::Content(ContentBlock::Text(text)) => Some(text),
+            ToolCallContent::Content(_) | ToolCallContent::Diff(_) | ToolCallContent::Other(_) => {
+                None
+            }
         }
     }
 }
@@ -297,7 +306,7 @@ fn replace<T>(value: &mut T, new: Option<T>) {
     }
 }
 
-/// The tool calls of a session, by id. It remembers [`REMEMBERED_TOOL_CALLS`] and forgets the oldest
+/// The tool calls of a session, by id. It remembers [`MAX_TRACKED_TOOL_CALLS`] and forgets the oldest
 /// first; a change of a forgotten call starts a new one.
 #[derive(Debug, Default)]
 pub struct ToolCalls {
@@ -307,7 +316,7 @@ pub struct ToolCalls {
 
 /// What a change did to a call.
 #[derive(Debug, PartialEq)]
-pub struct MergedCall<'a> {
+pub struct MergedToolCall<'a> {
     pub call: &'a ToolCall,
     /// Whether this is the first that was heard of the call.
     pub is_new: bool,
@@ -317,11 +326,11 @@ pub struct MergedCall<'a> {
 
 impl ToolCalls {
     /// Merges a change into its call.
-    pub fn merge(&mut self, change: ToolCallChange) -> MergedCall<'_> {
+    pub fn merge(&mut self, change: ToolCallUpdate) -> MergedToolCall<'_> {
         let id = change.id.clone();
         let is_new = !self.calls.contains_key(&id);
         if is_new {
-            if self.order.len() >= REMEMBERED_TOOL_CALLS
+            if self.order.len() >= MAX_TRACKED_TOOL_CALLS
                 && let Some(oldest) = self.order.pop_front()
             {
                 self.calls.remove(&oldest);
@@ -331,7 +340,7 @@ impl ToolCalls {
         let call = self.calls.entry(id.clone()).or_insert_with(|| ToolCall::new(id));
         let had_ended = !is_new && call.status.has_ended();
         call.merge(change);
-        MergedCall { call, is_new, ended: call.status.has_ended() && !had_ended }
+        MergedToolCall { call, is_new, ended: call.status.has_ended() && !had_ended }
     }
 
     pub fn get(&self, id: &ToolCallId) -> Option<&ToolCall> {
@@ -339,7 +348,7 @@ impl ToolCalls {
     }
 
     /// Calls that have not ended, oldest first. At the end of a turn none should be left.
-    pub fn open(&self) -> impl Iterator<Item = &ToolCall> {
+    pub fn unfinished(&self) -> impl Iterator<Item = &ToolCall> {
         let calls = self.order.iter().filter_map(|id| self.calls.get(id));
         calls.filter(|call| !call.status.has_ended())
     }
@@ -351,8 +360,8 @@ mod tests {
 
     use super::*;
 
-    fn change(body: Value) -> ToolCallChange {
-        ToolCallChange::parse(&body).unwrap()
+    fn change(body: Value) -> ToolCallUpdate {
+        ToolCallUpdate::parse(&body).unwrap()
     }
 
     #[test]
@@ -366,7 +375,7 @@ mod tests {
         calls.merge(change(
             json!({ "toolCallId": "1", "status": "in_progress", "rawInput": { "a": 1 } }),
         ));
-        assert_eq!(calls.open().count(), 1);
+        assert_eq!(calls.unfinished().count(), 1);
         let merged = calls.merge(change(json!({
             "toolCallId": "1", "status": "completed",
             "content": [
@@ -378,13 +387,13 @@ mod tests {
         assert!(merged.ended && !merged.is_new);
         let call = merged.call.clone();
         assert_eq!((call.title.as_str(), call.kind), ("Write a.txt", ToolKind::Edit));
-        assert_eq!(call.output(), "wrote");
+        assert_eq!(call.output_text(), "wrote");
         assert_eq!(call.locations[0].line, Some(3));
-        let counts: Vec<LineCounts> = call.diffs().map(FileDiff::lines).collect();
+        let counts: Vec<LineCounts> = call.diffs().map(FileDiff::line_counts).collect();
         assert_eq!(counts, [LineCounts { added: 2, removed: 1 }]);
         let again = calls.merge(change(json!({ "toolCallId": "1", "status": "completed" })));
         assert!(!again.ended, "it had ended before");
-        assert_eq!(calls.open().count(), 0);
+        assert_eq!(calls.unfinished().count(), 0);
     }
 
     #[test]
@@ -393,23 +402,23 @@ mod tests {
         let merged = calls
             .merge(change(json!({ "toolCallId": "x", "status": "failed", "rawOutput": "no" })));
         assert!(merged.is_new && merged.ended);
-        assert_eq!(merged.call.output(), "no");
+        assert_eq!(merged.call.output_text(), "no");
     }
 
     #[test]
     fn new_file_counts_its_lines() {
         let diff = FileDiff { path: "a".into(), old_text: None, new_text: "1\n2\n".into() };
-        assert_eq!(diff.lines(), LineCounts { added: 2, removed: 0 });
+        assert_eq!(diff.line_counts(), LineCounts { added: 2, removed: 0 });
     }
 
     #[test]
     fn the_oldest_calls_are_forgotten() {
         let mut calls = ToolCalls::default();
-        for number in 0..=REMEMBERED_TOOL_CALLS {
+        for number in 0..=MAX_TRACKED_TOOL_CALLS {
             calls.merge(change(json!({ "toolCallId": number.to_string() })));
         }
         assert!(calls.get(&ToolCallId("0".into())).is_none());
-        assert_eq!(calls.open().count(), REMEMBERED_TOOL_CALLS);
+        assert_eq!(calls.unfinished().count(), MAX_TRACKED_TOOL_CALLS);
     }
 
     #[test]

@@ -2,40 +2,40 @@
 
 use serde_json::Value;
 
-use crate::tool_call::ToolCallChange;
+use crate::tool_call::ToolCallUpdate;
 
 /// One `session/update` of an agent.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Update {
+pub enum SessionUpdate {
     /// A part of the answer.
-    Message(Chunk),
+    Message(ContentChunk),
     /// A part of what the agent thinks aloud.
-    Thought(Chunk),
+    Thought(ContentChunk),
     /// A part of a prompt that the agent repeats.
-    UserMessage(Chunk),
+    UserMessage(ContentChunk),
     /// A new tool call, or a change of one. Merge them by id with
     /// [`ToolCalls`](crate::tool_call::ToolCalls).
-    ToolCall(ToolCallChange),
+    ToolCall(ToolCallUpdate),
     /// The whole plan; it replaces the one before.
     Plan(Vec<PlanEntry>),
     /// How much of the context is used, and what the session has cost so far.
-    Usage(Usage),
+    Usage(SessionUsage),
     /// A message for the user beside the conversation.
-    Notice(Notice),
+    Notice(AgentNotice),
     /// Any other update, as the agent sent it.
     Other { kind: String, body: Value },
 }
 
 /// A piece of a message. Pieces with the same message id belong to one message.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Chunk {
-    pub content: UpdateContent,
+pub struct ContentChunk {
+    pub content: ContentBlock,
     pub message_id: Option<String>,
 }
 
 /// What a message or a tool call holds.
 #[derive(Clone, Debug, PartialEq)]
-pub enum UpdateContent {
+pub enum ContentBlock {
     Text(String),
     /// A link to a resource.
     Link {
@@ -67,77 +67,79 @@ pub enum PlanStatus {
 
 /// The state of the context window and the cost.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Usage {
+pub struct SessionUsage {
     /// Tokens in the context.
-    pub used: Option<u64>,
+    pub context_tokens_used: Option<u64>,
     /// Tokens that fit into the context.
-    pub size: Option<u64>,
-    pub cost: Option<Cost>,
+    pub context_window_tokens: Option<u64>,
+    pub cost: Option<SessionCost>,
 }
 
 /// What a session has cost so far.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Cost {
+pub struct SessionCost {
     pub amount: f64,
     pub currency: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
+pub struct AgentNotice {
     /// `info`, `warning`, `error`, or another word.
     pub severity: String,
     pub title: String,
     pub description: Option<String>,
 }
 
-impl Update {
+impl SessionUpdate {
     /// Reads the `update` member of a notification. An update that lacks what its kind needs becomes
-    /// [`Update::Other`].
-    pub(crate) fn parse(body: Value) -> Update {
+    /// [`SessionUpdate::Other`].
+    pub(crate) fn parse(body: Value) -> SessionUpdate {
         let kind = body["sessionUpdate"].as_str().unwrap_or_default().to_owned();
         let known = match kind.as_str() {
-            "agent_message_chunk" => Chunk::parse(&body).map(Update::Message),
-            "agent_thought_chunk" => Chunk::parse(&body).map(Update::Thought),
-            "user_message_chunk" => Chunk::parse(&body).map(Update::UserMessage),
-            "tool_call" | "tool_call_update" => ToolCallChange::parse(&body).map(Update::ToolCall),
-            "plan" => plan(&body).map(Update::Plan),
-            "usage_update" => Some(Update::Usage(Usage::parse(&body))),
-            "notice" => Notice::parse(&body).map(Update::Notice),
+            "agent_message_chunk" => ContentChunk::parse(&body).map(SessionUpdate::Message),
+            "agent_thought_chunk" => ContentChunk::parse(&body).map(SessionUpdate::Thought),
+            "user_message_chunk" => ContentChunk::parse(&body).map(SessionUpdate::UserMessage),
+            "tool_call" | "tool_call_update" => {
+                ToolCallUpdate::parse(&body).map(SessionUpdate::ToolCall)
+            }
+            "plan" => plan(&body).map(SessionUpdate::Plan),
+            "usage_update" => Some(SessionUpdate::Usage(SessionUsage::parse(&body))),
+            "notice" => AgentNotice::parse(&body).map(SessionUpdate::Notice),
             _ => None,
         };
-        known.unwrap_or_else(|| Update::Other { kind, body })
+        known.unwrap_or_else(|| SessionUpdate::Other { kind, body })
     }
 }
 
-impl Chunk {
-    fn parse(body: &Value) -> Option<Chunk> {
-        let content = UpdateContent::parse(&body["content"])?;
-        Some(Chunk { content, message_id: body["messageId"].as_str().map(str::to_owned) })
+impl ContentChunk {
+    fn parse(body: &Value) -> Option<ContentChunk> {
+        let content = ContentBlock::parse(&body["content"])?;
+        Some(ContentChunk { content, message_id: body["messageId"].as_str().map(str::to_owned) })
     }
 
     /// The text, or `None` for content of another kind.
     pub fn text(&self) -> Option<&str> {
         match &self.content {
-            UpdateContent::Text(text) => Some(text),
-            UpdateContent::Link { .. } | UpdateContent::Other { .. } => None,
+            ContentBlock::Text(text) => Some(text),
+            ContentBlock::Link { .. } | ContentBlock::Other { .. } => None,
         }
     }
 }
 
-impl UpdateContent {
-    pub(crate) fn parse(value: &Value) -> Option<UpdateContent> {
+impl ContentBlock {
+    pub(crate) fn parse(value: &Value) -> Option<ContentBlock> {
         // Some agents send a bare string.
         if let Some(text) = value.as_str() {
-            return Some(UpdateContent::Text(text.to_owned()));
+            return Some(ContentBlock::Text(text.to_owned()));
         }
         let kind = value["type"].as_str()?;
         Some(match kind {
-            "text" => UpdateContent::Text(value["text"].as_str()?.to_owned()),
+            "text" => ContentBlock::Text(value["text"].as_str()?.to_owned()),
             "resource_link" => {
                 let uri = value["uri"].as_str()?.to_owned();
-                UpdateContent::Link { name: value["name"].as_str().unwrap_or(&uri).to_owned(), uri }
+                ContentBlock::Link { name: value["name"].as_str().unwrap_or(&uri).to_owned(), uri }
             }
-            _ => UpdateContent::Other { kind: kind.to_owned(), body: value.clone() },
+            _ => ContentBlock::Other { kind: kind.to_owned(), body: value.clone() },
         })
     }
 }
@@ -169,13 +171,13 @@ impl PlanStatus {
     }
 }
 
-impl Usage {
-    fn parse(body: &Value) -> Usage {
+impl SessionUsage {
+    fn parse(body: &Value) -> SessionUsage {
         let cost = &body["cost"];
-        Usage {
-            used: body["used"].as_u64(),
-            size: body["size"].as_u64(),
-            cost: cost["amount"].as_f64().map(|amount| Cost {
+        SessionUsage {
+            context_tokens_used: body["used"].as_u64(),
+            context_window_tokens: body["size"].as_u64(),
+            cost: cost["amount"].as_f64().map(|amount| SessionCost {
                 amount,
                 currency: cost["currency"].as_str().unwrap_or("USD").to_owned(),
             }),
@@ -183,9 +185,9 @@ impl Usage {
     }
 }
 
-impl Notice {
-    fn parse(body: &Value) -> Option<Notice> {
-        Some(Notice {
+impl AgentNotice {
+    fn parse(body: &Value) -> Option<AgentNotice> {
+        Some(AgentNotice {
             severity: body["severity"].as_str().unwrap_or("info").to_owned(),
             title: body["title"].as_str()?.to_owned(),
             description: body["description"].as_str().map(str::to_owned),
@@ -200,25 +202,25 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(body: Value, expected: Update) {
-        assert_eq!(Update::parse(body), expected);
+    fn check(body: Value, expected: SessionUpdate) {
+        assert_eq!(SessionUpdate::parse(body), expected);
     }
 
-    fn text(text: &str) -> Chunk {
-        Chunk { content: UpdateContent::Text(text.to_owned()), message_id: None }
+    fn text(text: &str) -> ContentChunk {
+        ContentChunk { content: ContentBlock::Text(text.to_owned()), message_id: None }
     }
 
     #[test]
     fn chunks_are_read() {
         let chunk = |kind: &str| json!({ "sessionUpdate": kind, "content": { "type": "text", "text": "a" } });
-        check(chunk("agent_message_chunk"), Update::Message(text("a")));
-        check(chunk("agent_thought_chunk"), Update::Thought(text("a")));
-        check(chunk("user_message_chunk"), Update::UserMessage(text("a")));
+        check(chunk("agent_message_chunk"), SessionUpdate::Message(text("a")));
+        check(chunk("agent_thought_chunk"), SessionUpdate::Thought(text("a")));
+        check(chunk("user_message_chunk"), SessionUpdate::UserMessage(text("a")));
         let image = json!({ "type": "image", "data": "x", "mimeType": "image/png" });
         let body =
             json!({ "sessionUpdate": "agent_message_chunk", "content": image, "messageId": "m" });
-        let content = UpdateContent::Other { kind: "image".into(), body: image };
-        check(body, Update::Message(Chunk { content, message_id: Some("m".into()) }));
+        let content = ContentBlock::Other { kind: "image".into(), body: image };
+        check(body, SessionUpdate::Message(ContentChunk { content, message_id: Some("m".into()) }));
     }
 
     #[test]
@@ -229,20 +231,24 @@ mod tests {
             json!({ "sessionUpdate": "plan", "entries": [
                 { "content": "a", "status": "completed" }, { "content": "b" }, { "status": "pending" },
             ] }),
-            Update::Plan(vec![entry("a", PlanStatus::Completed), entry("b", PlanStatus::Pending)]),
+            SessionUpdate::Plan(vec![
+                entry("a", PlanStatus::Completed),
+                entry("b", PlanStatus::Pending),
+            ]),
         );
         check(
             json!({ "sessionUpdate": "usage_update", "used": 10, "size": 200, "cost": { "amount": 0.5, "currency": "EUR" } }),
-            Update::Usage(Usage {
-                used: Some(10),
-                size: Some(200),
-                cost: Some(Cost { amount: 0.5, currency: "EUR".into() }),
+            SessionUpdate::Usage(SessionUsage {
+                context_tokens_used: Some(10),
+                context_window_tokens: Some(200),
+                cost: Some(SessionCost { amount: 0.5, currency: "EUR".into() }),
             }),
         );
-        let notice = Notice { severity: "warning".into(), title: "slow".into(), description: None };
+        let notice =
+            AgentNotice { severity: "warning".into(), title: "slow".into(), description: None };
         check(
             json!({ "sessionUpdate": "notice", "severity": "warning", "title": "slow" }),
-            Update::Notice(notice),
+            SessionUpdate::Notice(notice),
         );
     }
 
@@ -254,8 +260,8 @@ mod tests {
             json!({ "sessionUpdate": "agent_message_chunk" }),
         ] {
             let kind = body["sessionUpdate"].as_str().unwrap().to_owned();
-            check(body.clone(), Update::Other { kind, body });
+            check(body.clone(), SessionUpdate::Other { kind, body });
         }
-        check(json!(7), Update::Other { kind: String::new(), body: json!(7) });
+        check(json!(7), SessionUpdate::Other { kind: String::new(), body: json!(7) });
     }
 }

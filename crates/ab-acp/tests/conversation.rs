@@ -1,7 +1,7 @@
 //! What a well-behaved agent and the client say to each other.
 
-use ab_acp::tool_call::{FileDiff, LineCounts, ToolCallId, ToolKind, ToolStatus};
-use ab_acp::update::{PlanStatus, Update};
+use ab_acp::tool_call::{FileDiff, LineCounts, ToolCallId, ToolCallStatus, ToolKind};
+use ab_acp::update::{PlanStatus, SessionUpdate};
 use ab_acp::{
     AcpError, AgentEvent, ClientSettings, PermissionAnswer, PromptPart, ReopenMethod, StopReason,
 };
@@ -16,7 +16,7 @@ async fn built_in_scenario_writes_notes_and_reports() {
     let mut stage = Stage::start(&place, "", ClientSettings::default());
     let session = stage.open(&place).await.unwrap();
     let (watched, result) = stage.turn(&session, "tidy up", ALLOW).await;
-    assert_eq!(result.unwrap().stop, StopReason::EndTurn);
+    assert_eq!(result.unwrap().stop_reason, StopReason::EndTurn);
     assert_eq!(watched.asked, ["Write NOTES.md"]);
     assert!(watched.thought.contains("The task is: tidy up"), "{}", watched.thought);
     assert!(watched.said.ends_with("NOTES.md\n"), "{}", watched.said);
@@ -25,18 +25,18 @@ async fn built_in_scenario_writes_notes_and_reports() {
 
     // The question, the write and its diff are one call.
     let write = watched.calls.get(&ToolCallId("call-1-1".into())).unwrap();
-    assert_eq!((write.kind, write.status), (ToolKind::Edit, ToolStatus::Completed));
+    assert_eq!((write.kind, write.status), (ToolKind::Edit, ToolCallStatus::Completed));
     let diffs: Vec<&FileDiff> = write.diffs().collect();
     assert_eq!(diffs.len(), 1);
     assert_eq!(diffs[0].path, place.cwd().join("NOTES.md").to_str().unwrap());
     let lines = notes.lines().count() as u64;
-    assert_eq!(diffs[0].lines(), LineCounts { added: lines, removed: 0 });
+    assert_eq!(diffs[0].line_counts(), LineCounts { added: lines, removed: 0 });
     let list = watched.calls.get(&ToolCallId("call-1-2".into())).unwrap();
-    assert_eq!((list.title.as_str(), list.output().as_str()), ("Run ls", "NOTES.md"));
-    assert_eq!(watched.calls.open().count(), 0);
+    assert_eq!((list.title.as_str(), list.output_text().as_str()), ("Run ls", "NOTES.md"));
+    assert_eq!(watched.calls.unfinished().count(), 0);
 
     let last = watched.updates.iter().rev().find_map(|update| match update {
-        Update::Plan(entries) => Some(entries),
+        SessionUpdate::Plan(entries) => Some(entries),
         _ => None,
     });
     let last = last.unwrap();
@@ -49,7 +49,7 @@ async fn refused_permission_changes_nothing() {
     let mut stage = Stage::start(&place, "", ClientSettings::default());
     let session = stage.open(&place).await.unwrap();
     let (watched, result) = stage.turn(&session, "tidy up", PermissionAnswer::Reject).await;
-    assert_eq!(result.unwrap().stop, StopReason::EndTurn);
+    assert_eq!(result.unwrap().stop_reason, StopReason::EndTurn);
     assert!(watched.said.contains("changed nothing"), "{}", watched.said);
     assert!(std::fs::read_dir(place.cwd()).unwrap().next().is_none());
 }
@@ -104,7 +104,7 @@ async fn turns_follow_each_other_and_the_last_repeats() {
     ] {
         // What a prompt holds is not filled in.
         let (watched, result) = stage.turn(&session, "{turn}", ALLOW).await;
-        assert_eq!((watched.said.as_str(), result.unwrap().stop), (said, stop));
+        assert_eq!((watched.said.as_str(), result.unwrap().stop_reason), (said, stop));
     }
 }
 
@@ -165,7 +165,7 @@ async fn cancelled_turn_ends_cancelled() {
     stage.events.next().await.unwrap();
     stage.client.cancel(&session).await.unwrap();
     let result = watch(&mut stage.events, &mut Default::default(), &ALLOW).await;
-    assert_eq!(result.unwrap().stop, StopReason::Cancelled);
+    assert_eq!(result.unwrap().stop_reason, StopReason::Cancelled);
     // The next turn starts as usual.
     stage.client.prompt(&session, &prompt).await.unwrap();
 }
@@ -185,7 +185,7 @@ async fn cancelling_answers_open_questions() {
     stage.client.cancel(&session).await.unwrap();
     assert!(!question.is_open() && !question.answer(&ALLOW), "it has its answer");
     let result = watch(&mut stage.events, &mut Default::default(), &ALLOW).await;
-    assert_eq!(result.unwrap().stop, StopReason::Cancelled);
+    assert_eq!(result.unwrap().stop_reason, StopReason::Cancelled);
     assert!(!place.cwd().join("NOTES.md").exists());
 }
 
@@ -202,7 +202,7 @@ async fn dropped_question_is_cancelled() {
             _ => {}
         }
     };
-    assert_eq!(result.unwrap().stop, StopReason::Cancelled);
+    assert_eq!(result.unwrap().stop_reason, StopReason::Cancelled);
 }
 
 #[tokio::test]
@@ -240,14 +240,15 @@ async fn edits_and_failures_are_reported() {
     let (watched, result) = stage.turn(&session, "go", ALLOW).await;
     result.unwrap();
     let call = |number: u64| watched.calls.get(&ToolCallId(format!("call-1-{number}"))).unwrap();
-    let counts: Vec<LineCounts> = call(1).diffs().map(FileDiff::lines).collect();
+    let counts: Vec<LineCounts> = call(1).diffs().map(FileDiff::line_counts).collect();
     assert_eq!(counts, [LineCounts { added: 1, removed: 1 }]);
-    assert_eq!((call(2).status, call(2).diffs().count()), (ToolStatus::Failed, 0));
-    assert_eq!(call(3).output(), "one\nzwei\n");
-    assert_eq!(call(4).status, ToolStatus::Failed);
-    assert!(call(4).output().starts_with("out"), "{}", call(4).output());
-    assert!(call(5).output().contains("no MCP server"), "{}", call(5).output());
-    assert_eq!((call(6).kind, call(6).output().as_str()), (ToolKind::Search, "seen"));
-    let others = watched.updates.iter().filter(|update| matches!(update, Update::Other { .. }));
+    assert_eq!((call(2).status, call(2).diffs().count()), (ToolCallStatus::Failed, 0));
+    assert_eq!(call(3).output_text(), "one\nzwei\n");
+    assert_eq!(call(4).status, ToolCallStatus::Failed);
+    assert!(call(4).output_text().starts_with("out"), "{}", call(4).output_text());
+    assert!(call(5).output_text().contains("no MCP server"), "{}", call(5).output_text());
+    assert_eq!((call(6).kind, call(6).output_text().as_str()), (ToolKind::Search, "seen"));
+    let others =
+        watched.updates.iter().filter(|update| matches!(update, SessionUpdate::Other { .. }));
     assert_eq!(others.count(), 1);
 }

@@ -1,6 +1,6 @@
 //! Whatever bytes arrive, the scanner of messages agrees with a parser, and forwards one line.
 
-use ab_acp::gateway::{Envelope, on_one_line};
+use ab_acp::gateway::{RpcMessageKind, replace_line_breaks};
 use ab_testkit::fuzz;
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, prop_oneof};
@@ -53,8 +53,8 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 
 #[test]
 fn fuzz_envelope() {
-    fuzz::run("envelope", bytes(), |bytes| {
-        let scanned = Envelope::scan(&bytes);
+    fuzz::check_property("envelope", bytes(), |bytes| {
+        let scanned = RpcMessageKind::parse(&bytes);
         if let Ok(envelope) = &scanned {
             let value: Option<Value> = serde_json::from_slice(&bytes).ok();
             // The parser refuses what the scanner skips: numbers out of range and lone surrogates.
@@ -64,16 +64,16 @@ fn fuzz_envelope() {
                 };
                 let (method, id) = (object.contains_key("method"), object.contains_key("id"));
                 let agrees = match envelope {
-                    Envelope::Request(_) => method && id,
-                    Envelope::Notification => method && !id,
-                    Envelope::Response(_) => !method && id,
-                    Envelope::Other => !method && !id,
+                    RpcMessageKind::Request(_) => method && id,
+                    RpcMessageKind::Notification => method && !id,
+                    RpcMessageKind::Response(_) => !method && id,
+                    RpcMessageKind::Other => !method && !id,
                 };
                 prop_assert!(agrees, "{envelope:?} {object:?}");
             }
-            let line = on_one_line(&bytes);
+            let line = replace_line_breaks(&bytes);
             prop_assert!(!line.contains(&b'\n') && !line.contains(&b'\r'));
-            prop_assert_eq!(&Envelope::scan(&line), &scanned);
+            prop_assert_eq!(&RpcMessageKind::parse(&line), &scanned);
         }
         Ok(())
     });

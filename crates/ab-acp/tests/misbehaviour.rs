@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use ab_acp::bounds::{NOISE_LINES, QUEUED_MESSAGES};
-use ab_acp::script::ScriptEnd;
+use ab_acp::bounds::{MAX_CONSECUTIVE_INVALID_LINES, MAX_QUEUED_MESSAGES};
+use ab_acp::script::ScriptedAgentExit;
 use ab_acp::{AcpClient, AcpError, AgentEvent, ClientSettings, PermissionAnswer, PromptPart};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -34,7 +34,7 @@ async fn crash_at_every_line_is_an_error() {
         }
         let error = result.unwrap_err();
         assert!(error.ends_connection(), "after {lines} lines: {error}");
-        assert_eq!(stage.agent.await.unwrap(), ScriptEnd::Exit(7));
+        assert_eq!(stage.agent.await.unwrap(), ScriptedAgentExit::Exit(7));
         assert!(stage.events.next().await.is_none());
         crashes += 1;
     }
@@ -51,7 +51,7 @@ async fn exit_in_a_turn_comes_after_its_updates() {
     assert_eq!(watched.said, "ab");
     let error = result.unwrap_err().to_string();
     assert_eq!(error, "connection to the agent ended: the agent closed its output");
-    assert_eq!(stage.agent.await.unwrap(), ScriptEnd::Exit(3));
+    assert_eq!(stage.agent.await.unwrap(), ScriptedAgentExit::Exit(3));
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn turn_that_ignores_a_cancellation_ends_with_a_timeout() {
     }
     stage.client.close().await;
     assert!(stage.events.next().await.is_none());
-    assert_eq!(stage.agent.await.unwrap(), ScriptEnd::Finished);
+    assert_eq!(stage.agent.await.unwrap(), ScriptedAgentExit::Finished);
 }
 
 #[tokio::test]
@@ -148,14 +148,14 @@ async fn flood_of_garbage_is_not_acp() {
     let reading = tokio::spawn(async move {
         let mut noise = 0;
         while let Some(event) = events.next().await {
-            assert!(matches!(event, AgentEvent::Noise(_)), "{event:?}");
+            assert!(matches!(event, AgentEvent::InvalidLine(_)), "{event:?}");
             noise += 1;
         }
         noise
     });
     let error = client.initialize().await.unwrap_err().to_string();
     assert!(error.starts_with("the agent does not speak ACP: 1000 lines"), "{error}");
-    assert_eq!(reading.await.unwrap(), NOISE_LINES);
+    assert_eq!(reading.await.unwrap(), MAX_CONSECUTIVE_INVALID_LINES);
     drop(client);
     agent.await.unwrap();
 }
@@ -186,9 +186,9 @@ async fn agent_blocks_while_events_are_not_read() {
         .is_ok()
     {
         sent += 1;
-        assert!(sent < 2 * QUEUED_MESSAGES, "the agent never blocks");
+        assert!(sent < 2 * MAX_QUEUED_MESSAGES, "the agent never blocks");
     }
-    assert!(sent >= QUEUED_MESSAGES, "{sent}");
+    assert!(sent >= MAX_QUEUED_MESSAGES, "{sent}");
     events.next().await.unwrap();
     // A client that is closed while its reader sleeps ends all the same.
     client.close().await;
@@ -202,7 +202,7 @@ async fn requests_that_wait_are_bounded() {
     let (input, output) = tokio::io::split(ours);
     let (_client, mut events) = AcpClient::connect(input, output, ClientSettings::default());
     let (mut from_client, mut to_client) = tokio::io::split(theirs);
-    for id in 0..=ab_acp::bounds::UNANSWERED_REQUESTS {
+    for id in 0..=ab_acp::bounds::MAX_PENDING_INCOMING_REQUESTS {
         let line = format!(
             "{{\"id\":{id},\"method\":\"session/request_permission\",\"params\":{{\"sessionId\":\"s\",\
              \"toolCall\":{{\"toolCallId\":\"t\"}},\"options\":[]}}}}\n"
@@ -210,7 +210,7 @@ async fn requests_that_wait_are_bounded() {
         to_client.write_all(line.as_bytes()).await.unwrap();
     }
     let mut questions = Vec::new();
-    for _ in 0..ab_acp::bounds::UNANSWERED_REQUESTS {
+    for _ in 0..ab_acp::bounds::MAX_PENDING_INCOMING_REQUESTS {
         questions.push(events.next().await.unwrap());
     }
     let mut answer = vec![0; 200];

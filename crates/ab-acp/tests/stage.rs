@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use ab_acp::script::{Scenario, ScriptEnd, ScriptSettings, run};
+use ab_acp::script::{Scenario, ScriptedAgentExit, ScriptedAgentSettings, run_scripted_agent};
 use ab_acp::tool_call::ToolCalls;
-use ab_acp::update::Update;
+use ab_acp::update::SessionUpdate;
 use ab_acp::{
     AcpClient, AcpError, AcpSessionId, AgentEvent, AgentEvents, ClientSettings, PermissionAnswer,
     PromptPart, SessionSetup, TurnEnd,
@@ -49,7 +49,7 @@ fn text(path: &Path) -> String {
 pub(crate) struct Stage {
     pub(crate) client: AcpClient,
     pub(crate) events: AgentEvents,
-    pub(crate) agent: JoinHandle<ScriptEnd>,
+    pub(crate) agent: JoinHandle<ScriptedAgentExit>,
 }
 
 /// Everything that happened in a turn.
@@ -57,7 +57,7 @@ pub(crate) struct Stage {
 pub(crate) struct Watched {
     pub(crate) said: String,
     pub(crate) thought: String,
-    pub(crate) updates: Vec<Update>,
+    pub(crate) updates: Vec<SessionUpdate>,
     pub(crate) calls: ToolCalls,
     pub(crate) asked: Vec<String>,
     pub(crate) noise: Vec<String>,
@@ -69,10 +69,10 @@ impl Stage {
             "" => Scenario::built_in(),
             text => Scenario::parse(text),
         };
-        let script = ScriptSettings { scenario: scenario.unwrap(), home: place.home() };
+        let script = ScriptedAgentSettings { scenario: scenario.unwrap(), home: place.home() };
         let (ours, theirs) = tokio::io::duplex(PIPE);
         let (input, output) = tokio::io::split(theirs);
-        let agent = tokio::spawn(run(input, output, script));
+        let agent = tokio::spawn(run_scripted_agent(input, output, script));
         let (input, output) = tokio::io::split(ours);
         let (client, events) = AcpClient::connect(input, output, settings);
         Stage { client, events, agent }
@@ -116,18 +116,20 @@ pub(crate) async fn watch(
             }
             AgentEvent::TurnEnded { result, .. } => return result,
             AgentEvent::Notification { .. } => {}
-            AgentEvent::Noise(line) => watched.noise.push(line),
+            AgentEvent::InvalidLine(line) => watched.noise.push(line),
         }
     }
     panic!("the events ended without the end of the turn");
 }
 
 impl Watched {
-    fn see(&mut self, update: Update) {
+    fn see(&mut self, update: SessionUpdate) {
         match &update {
-            Update::Message(chunk) => self.said.push_str(chunk.text().unwrap_or_default()),
-            Update::Thought(chunk) => self.thought.push_str(chunk.text().unwrap_or_default()),
-            Update::ToolCall(change) => {
+            SessionUpdate::Message(chunk) => self.said.push_str(chunk.text().unwrap_or_default()),
+            SessionUpdate::Thought(chunk) => {
+                self.thought.push_str(chunk.text().unwrap_or_default())
+            }
+            SessionUpdate::ToolCall(change) => {
                 self.calls.merge(change.clone());
             }
             _ => {}

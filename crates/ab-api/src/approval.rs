@@ -11,7 +11,8 @@ use crate::violation::Violations;
 /// The longest reason of a decision.
 const MAX_REASON_BYTES: usize = 4 * 1024;
 
-const CHOICES: &[(&str, Choice)] = &[("approve", Choice::Approve), ("deny", Choice::Deny)];
+const CHOICES: &[(&str, ApprovalChoice)] =
+    &[("approve", ApprovalChoice::Approve), ("deny", ApprovalChoice::Deny)];
 
 /// A question that a person decides at most once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -85,8 +86,8 @@ impl ApprovalStatus {
 /// The body of a decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Decision {
-    pub decision: Choice,
+pub struct ApprovalDecision {
+    pub decision: ApprovalChoice,
     /// Why, for the record and for the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -95,35 +96,35 @@ pub struct Decision {
 /// Yes or no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Choice {
+pub enum ApprovalChoice {
     Approve,
     Deny,
 }
 
-impl Decision {
+impl ApprovalDecision {
     /// Parses and checks the body.
     ///
     /// # Errors
     ///
     /// The body is not such an object, or a field does not fit.
-    pub fn check(body: &[u8]) -> Result<Decision, Violations> {
+    pub fn parse(body: &[u8]) -> Result<ApprovalDecision, Violations> {
         let mut found = Violations::default();
         let members = fields::parsed(body)?;
         let mut body = Fields::body(&members);
         let decision = body.required_choice("decision", CHOICES, &mut found);
         let reason = body.text("reason", &mut found).map(str::to_owned);
         if reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON_BYTES) {
-            found.invalid("reason", format!("must have at most {MAX_REASON_BYTES} bytes"));
+            found.add_invalid("reason", format!("must have at most {MAX_REASON_BYTES} bytes"));
         }
         body.end(&mut found);
         match decision {
-            Some(decision) => found.into_result(Decision { decision, reason }),
+            Some(decision) => found.into_result(ApprovalDecision { decision, reason }),
             None => Err(found),
         }
     }
 }
 
-impl Choice {
+impl ApprovalChoice {
     /// The status of an approval after this choice.
     pub fn status(self) -> ApprovalStatus {
         match self {

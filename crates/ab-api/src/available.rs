@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::task::{NetworkType, Provider, RuntimeType};
+use crate::task::{NetworkType, RuntimeType, SnapshotProvider};
 
 /// A field, or a value of a field, of the task request that a later version will act on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unavailable {
+pub struct UnavailableField {
     /// The path of the field.
     pub field: &'static str,
     /// The value that is unavailable; `None` when the whole field is.
@@ -15,21 +15,21 @@ pub struct Unavailable {
 
 /// Everything in a task request that the specification has and this version does not act on. A request that uses
 /// one of these is refused: ignoring it would give the caller something else than was asked for.
-pub const UNAVAILABLE: &[Unavailable] = &[
-    Unavailable { field: "agent.settings", value: None },
-    Unavailable { field: "agents", value: None },
-    Unavailable { field: "attachments", value: None },
-    Unavailable { field: "delivery.mode", value: Some("pr") },
-    Unavailable { field: "repo.mode", value: Some("none") },
-    Unavailable { field: "repo.mode", value: Some("upload") },
-    Unavailable { field: "runtime.devcontainerPath", value: None },
-    Unavailable { field: "runtime.type", value: Some("devcontainer") },
-    Unavailable { field: "webhooks", value: None },
+pub const UNAVAILABLE_FIELDS: &[UnavailableField] = &[
+    UnavailableField { field: "agent.settings", value: None },
+    UnavailableField { field: "agents", value: None },
+    UnavailableField { field: "attachments", value: None },
+    UnavailableField { field: "delivery.mode", value: Some("pr") },
+    UnavailableField { field: "repo.mode", value: Some("none") },
+    UnavailableField { field: "repo.mode", value: Some("upload") },
+    UnavailableField { field: "runtime.devcontainerPath", value: None },
+    UnavailableField { field: "runtime.type", value: Some("devcontainer") },
+    UnavailableField { field: "webhooks", value: None },
 ];
 
 /// What a server offers to the caller of one request. The defaults offer nothing beyond the `local` runtime.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Offers {
+pub struct AvailableChoices {
     /// Agent types and the versions of each.
     pub agents: BTreeMap<String, Vec<String>>,
     /// Other names of agent types.
@@ -37,7 +37,7 @@ pub struct Offers {
     /// The ids of the executors.
     pub executors: Vec<String>,
     /// The workspace providers that at least one executor has.
-    pub providers: Vec<Provider>,
+    pub providers: Vec<SnapshotProvider>,
     /// Runtimes beside `local`.
     pub runtimes: Vec<RuntimeType>,
     /// Whether the executors enforce `runtime.resources`.
@@ -54,6 +54,8 @@ pub struct Offers {
 }
 
 /// The entry for `field`, if the whole field or this `value` of it is unavailable.
-pub(crate) fn unavailable(field: &str, value: Option<&str>) -> Option<&'static Unavailable> {
-    UNAVAILABLE.iter().find(|it| it.field == field && (it.value.is_none() || it.value == value))
+pub(crate) fn unavailable(field: &str, value: Option<&str>) -> Option<&'static UnavailableField> {
+    UNAVAILABLE_FIELDS
+        .iter()
+        .find(|it| it.field == field && (it.value.is_none() || it.value == value))
 }

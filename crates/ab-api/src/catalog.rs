@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::task::{Provider, RuntimeType};
+use crate::task::{RuntimeType, SnapshotProvider};
 
 /// An entry of `GET /api/v1/agents`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -45,10 +45,10 @@ pub struct ExecutorListing {
     pub id: String,
     pub os: String,
     pub arch: String,
-    pub snapshot_capabilities: Vec<Provider>,
+    pub snapshot_capabilities: Vec<SnapshotProvider>,
     pub health: ExecutorHealth,
     /// The network that reaches the executor. An executor in the server's process has none.
-    pub overlay: Overlay,
+    pub overlay: OverlayNetwork,
     /// Who controls the executor: `server`.
     pub controller: String,
 }
@@ -65,17 +65,17 @@ pub enum ExecutorHealth {
 /// The overlay network of an executor.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Overlay {
+pub struct OverlayNetwork {
     pub provider: Option<String>,
     pub address: Option<String>,
     pub magic_name: Option<String>,
-    pub state: OverlayState,
+    pub state: OverlayNetworkState,
 }
 
 /// Whether the overlay network of an executor works.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum OverlayState {
+pub enum OverlayNetworkState {
     /// The executor uses no overlay network.
     #[default]
     None,

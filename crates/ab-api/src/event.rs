@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::approval::{ApprovalStatus, DecidedBy};
 use crate::id::ApprovalId;
-use crate::session::{Activity, EndReason, SessionStatus};
+use crate::session::{SessionActivity, SessionEndReason, SessionStatus};
 use crate::task::DeliveryMode;
 use crate::time::Time;
 
@@ -28,9 +28,9 @@ pub enum EventKind {
     Status {
         status: SessionStatus,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        activity: Option<Activity>,
+        activity: Option<SessionActivity>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        reason: Option<EndReason>,
+        reason: Option<SessionEndReason>,
         /// The reason in words.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
@@ -123,7 +123,7 @@ pub enum EventKind {
         transport: Option<String>,
     },
     /// Which followers reached the snapshot.
-    FenceResult { snapshot_id: String, hosts: BTreeMap<String, FenceHost> },
+    FenceResult { snapshot_id: String, hosts: BTreeMap<String, FenceHostResult> },
     /// A command started on a follower.
     HostStarted { host: String },
     /// A command on a follower wrote a line.
@@ -232,7 +232,7 @@ pub struct FollowerHost {
 /// Whether a follower reached a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct FenceHost {
+pub struct FenceHostResult {
     pub state: FenceState,
     pub took_ms: u64,
 }

@@ -16,11 +16,11 @@ pub(crate) fn parsed(body: &[u8]) -> Result<Map<String, Value>, Violations> {
     let mut found = Violations::default();
     match serde_json::from_slice(body) {
         Ok(Value::Object(members)) => return Ok(members),
-        Ok(_) => found.invalid("", "the body must be a JSON object"),
+        Ok(_) => found.add_invalid("", "the body must be a JSON object"),
         Err(error) => {
             let (line, column) = (error.line(), error.column());
             let message = format!("the body is not valid JSON (line {line}, column {column})");
-            found.invalid("", message);
+            found.add_invalid("", message);
         }
     }
     Err(found)
@@ -60,7 +60,7 @@ impl<'a> Fields<'a> {
         found: &mut Violations,
     ) -> Option<&'a str> {
         if self.get(name).is_none() {
-            found.invalid(self.path(name), "is required");
+            found.add_invalid(self.path(name), "is required");
             return None;
         }
         self.text(name, found)
@@ -96,9 +96,9 @@ impl<'a> Fields<'a> {
         let text = self.text(name, found)?;
         let choice = one_of(text, choices);
         match choice {
-            None => found.invalid(self.path(name), not_one_of(choices)),
+            None => found.add_invalid(self.path(name), not_one_of(choices)),
             Some(_) if available::unavailable(&self.path(name), Some(text)).is_some() => {
-                found.unavailable(self.path(name), format!("{text:?} is not available yet"));
+                found.add_unavailable(self.path(name), format!("{text:?} is not available yet"));
             }
             Some(_) => {}
         }
@@ -112,7 +112,7 @@ impl<'a> Fields<'a> {
         found: &mut Violations,
     ) -> Option<T> {
         if self.get(name).is_none() {
-            found.invalid(self.path(name), "is required");
+            found.add_invalid(self.path(name), "is required");
             return None;
         }
         self.choice(name, choices, found)
@@ -127,7 +127,7 @@ impl<'a> Fields<'a> {
             Some(_) => true,
         };
         if asks && available::unavailable(&self.path(name), None).is_some() {
-            found.unavailable(self.path(name), "is not available yet");
+            found.add_unavailable(self.path(name), "is not available yet");
         }
     }
 
@@ -135,7 +135,7 @@ impl<'a> Fields<'a> {
     pub(crate) fn end(self, found: &mut Violations) {
         for name in self.members.into_iter().flat_map(Map::keys) {
             if !self.read.contains(name.as_str()) {
-                found.invalid(self.path(name), "is not a known field");
+                found.add_invalid(self.path(name), "is not a known field");
             }
         }
     }
@@ -156,7 +156,7 @@ impl<'a> Fields<'a> {
         let value = self.get(name)?;
         let converted = convert(value);
         if converted.is_none() {
-            found.invalid(self.path(name), format!("must be {wanted}"));
+            found.add_invalid(self.path(name), format!("must be {wanted}"));
         }
         converted
     }

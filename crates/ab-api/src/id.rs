@@ -22,25 +22,25 @@ pub trait IdKind: 'static {
 
 /// The kind of [`SessionId`].
 #[derive(Debug)]
-pub enum SessionKind {}
+pub enum SessionIdKind {}
 
 /// The kind of [`ApprovalId`].
 #[derive(Debug)]
-pub enum ApprovalKind {}
+pub enum ApprovalIdKind {}
 
-impl IdKind for SessionKind {
+impl IdKind for SessionIdKind {
     const NAME: &'static str = "session";
 }
 
-impl IdKind for ApprovalKind {
+impl IdKind for ApprovalIdKind {
     const NAME: &'static str = "approval";
 }
 
 /// Names a session.
-pub type SessionId = Id<SessionKind>;
+pub type SessionId = Id<SessionIdKind>;
 
 /// Names an approval.
-pub type ApprovalId = Id<ApprovalKind>;
+pub type ApprovalId = Id<ApprovalIdKind>;
 
 /// A text that is not an identifier.
 #[derive(Debug, Clone, PartialEq, Eq)]

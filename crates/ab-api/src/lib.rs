@@ -1,6 +1,6 @@
 //! Wire types of the control plane: tasks, sessions, events, approvals, and what an executor offers.
 //!
-//! The types say what travels as JSON, and [`NewTask::check`] says which requests are acceptable. Field names
+//! The types say what travels as JSON, and [`NewTask::parse`] says which requests are acceptable. Field names
 //! follow the REST specification: camelCase, except the snake_case names that it gives itself
 //! (`recent_events`, `tool_name`, `file_path`, …).
 
@@ -16,26 +16,29 @@ mod task;
 mod time;
 mod violation;
 
-pub use approval::{Approval, ApprovalStatus, ApprovalSubject, Choice, DecidedBy, Decision};
-pub use available::{Offers, UNAVAILABLE, Unavailable};
+pub use approval::{
+    Approval, ApprovalChoice, ApprovalDecision, ApprovalStatus, ApprovalSubject, DecidedBy,
+};
+pub use available::{AvailableChoices, UNAVAILABLE_FIELDS, UnavailableField};
 pub use catalog::{
-    AgentListing, ExecutorHealth, ExecutorListing, Overlay, OverlayState, RuntimeListing,
+    AgentListing, ExecutorHealth, ExecutorListing, OverlayNetwork, OverlayNetworkState,
+    RuntimeListing,
 };
 pub use event::{
-    DeliveryResult, Event, EventKind, FenceHost, FenceState, FollowerHost, LogLevel, LogSource,
-    OutputStream, PlanEntry, PlanStatus, ToolStatus,
+    DeliveryResult, Event, EventKind, FenceHostResult, FenceState, FollowerHost, LogLevel,
+    LogSource, OutputStream, PlanEntry, PlanStatus, ToolStatus,
 };
 pub use id::{ApprovalId, Id, IdError, IdKind, SessionId};
 pub use page::{Page, PageRequest};
 pub use session::{
-    Activity, Changes, EndReason, Endpoints, Fleet, FleetMember, Session, SessionAgent,
-    SessionInfo, SessionLimits, SessionLinks, SessionStatus, SessionTask, SessionVcs,
+    ChangeCounts, Fleet, FleetMember, Session, SessionActivity, SessionAgent, SessionEndReason,
+    SessionInfo, SessionLimits, SessionLinks, SessionStatus, SessionTask, SessionUrls, SessionVcs,
     SessionWorkspace,
 };
 pub use task::{
-    AgentChoice, Continuation, DeliveryChoice, DeliveryMode, FollowUp, LoginLink, NetworkType,
-    NewRepo, NewTask, Provider, RepoMode, RepoSource, Resources, RuntimeChoice, RuntimeType, Task,
-    TaskCreated, Webhook, WorkspaceChoice,
+    AgentChoice, ContinueRequest, DeliveryChoice, DeliveryMode, LoginLink, NetworkType, NewRepo,
+    NewTask, PromptRequest, RepoMode, RepoSource, ResourceLimits, RuntimeChoice, RuntimeType,
+    SnapshotProvider, Task, TaskCreated, Webhook, WorkspaceChoice,
 };
 pub use time::{Time, TimeError};
 pub use violation::{Violation, ViolationKind, Violations};

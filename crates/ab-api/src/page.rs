@@ -63,16 +63,16 @@ impl PageRequest {
     pub fn check(&self) -> Result<(), Violations> {
         let mut violations = Violations::default();
         if self.page() == 0 {
-            violations.invalid("page", "must be at least 1");
+            violations.add_invalid("page", "must be at least 1");
         }
         if !(1..=Self::MAX_PER_PAGE).contains(&self.per_page()) {
-            violations.invalid("perPage", "must be 1 to 200");
+            violations.add_invalid("perPage", "must be 1 to 200");
         }
         violations.into_result(())
     }
 
     /// A page of `items` of a list that has `total` entries.
-    pub fn answer<T>(&self, items: Vec<T>, total: u64) -> Page<T> {
+    pub fn build_page<T>(&self, items: Vec<T>, total: u64) -> Page<T> {
         let end = self.offset() + u64::from(self.per_page());
         let next_page = (end < total).then(|| self.page().saturating_add(1));
         Page { items, page: self.page(), per_page: self.per_page(), next_page, total }

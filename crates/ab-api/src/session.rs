@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use crate::event::Event;
 use crate::id::SessionId;
 use crate::task::{
-    AgentChoice, DeliveryChoice, Provider, RepoSource, RuntimeChoice, Task, WorkspaceChoice,
+    AgentChoice, DeliveryChoice, RepoSource, RuntimeChoice, SnapshotProvider, Task, WorkspaceChoice,
 };
 use crate::time::Time;
 
@@ -103,7 +103,7 @@ impl FromStr for SessionStatus {
 /// What a running session is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Activity {
+pub enum SessionActivity {
     /// The agent works on a prompt.
     Working,
     /// The agent waits for a decision on an approval.
@@ -117,7 +117,7 @@ pub enum Activity {
 /// Why a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum EndReason {
+pub enum SessionEndReason {
     /// The agent finished its work.
     Done,
     /// A person stopped the session.
@@ -150,10 +150,10 @@ pub struct Session {
     pub status: SessionStatus,
     /// What the session is doing. Present while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub activity: Option<Activity>,
+    pub activity: Option<SessionActivity>,
     /// Why the session ended. Present at its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub end_reason: Option<EndReason>,
+    pub end_reason: Option<SessionEndReason>,
     /// The reason in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_detail: Option<String>,
@@ -172,7 +172,7 @@ pub struct Session {
     pub open_approvals: u32,
     /// How much the work changed so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub changes: Option<Changes>,
+    pub changes: Option<ChangeCounts>,
     /// What all processes of the session together are limited to. Present once the agent was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<SessionLimits>,
@@ -211,7 +211,7 @@ pub struct SessionAgent {
 #[serde(rename_all = "camelCase")]
 pub struct SessionWorkspace {
     /// The provider that makes, or made, the workspace.
-    pub snapshot_provider: Option<Provider>,
+    pub snapshot_provider: Option<SnapshotProvider>,
     /// The directory on the executor's machine.
     pub mount_path: Option<String>,
     /// The executor.
@@ -242,7 +242,7 @@ pub struct SessionVcs {
 
 /// The size of a change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Changes {
+pub struct ChangeCounts {
     pub files_changed: u64,
     pub lines_added: u64,
     pub lines_removed: u64,
@@ -285,7 +285,7 @@ pub struct SessionInfo {
     pub id: SessionId,
     pub status: SessionStatus,
     pub fleet: Fleet,
-    pub endpoints: Endpoints,
+    pub endpoints: SessionUrls,
 }
 
 /// The machines of a session.
@@ -305,13 +305,13 @@ pub struct FleetMember {
 
 /// Where a session can be reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Endpoints {
+pub struct SessionUrls {
     pub events: String,
 }
 
 impl SessionLinks {
     /// The links of the session `id`.
-    pub fn of(id: SessionId) -> Self {
+    pub fn for_session(id: SessionId) -> Self {
         let this = format!("/api/v1/sessions/{id}");
         Self {
             events: format!("{this}/events"),
@@ -326,7 +326,7 @@ impl SessionLinks {
 
 impl Session {
     /// A queued session on the workspace of this one, which has ended. Without a prompt it repeats the task.
-    pub fn continued(&self, id: SessionId, prompt: Option<String>, now: Time) -> Self {
+    pub fn new_continuation(&self, id: SessionId, prompt: Option<String>, now: Time) -> Self {
         let before = self.clone();
         let prompt = prompt.unwrap_or(before.prompt);
         Self {
@@ -357,13 +357,13 @@ impl Session {
             started_at: None,
             ended_at: None,
             recent_events: Vec::new(),
-            links: SessionLinks::of(id),
+            links: SessionLinks::for_session(id),
             ..before
         }
     }
 
     /// A queued session for `task`.
-    pub fn queued(id: SessionId, task: Task, now: Time) -> Self {
+    pub fn new_queued(id: SessionId, task: Task, now: Time) -> Self {
         let AgentChoice { kind, version, .. } = task.agent;
         Self {
             id,
@@ -402,7 +402,7 @@ impl Session {
             started_at: None,
             ended_at: None,
             recent_events: Vec::new(),
-            links: SessionLinks::of(id),
+            links: SessionLinks::for_session(id),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::available::Offers;
+use crate::available::AvailableChoices;
 use crate::fields::{self, Fields};
 use crate::id::SessionId;
 use crate::session::{SessionLinks, SessionStatus};
@@ -68,7 +68,7 @@ pub struct NewRepo {
     pub commit: Option<String>,
 }
 
-/// A task that passed [`NewTask::check`]: complete, with defaults filled in.
+/// A task that passed [`NewTask::parse`]: complete, with defaults filled in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Task {
@@ -122,7 +122,7 @@ pub struct RuntimeChoice {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkType>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resources: Option<Resources>,
+    pub resources: Option<ResourceLimits>,
 }
 
 /// The network of a session.
@@ -152,7 +152,7 @@ pub enum RuntimeType {
 /// Limits of a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Resources {
+pub struct ResourceLimits {
     /// Processors, in whole or in part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<f64>,
@@ -166,7 +166,7 @@ pub struct Resources {
 pub struct WorkspaceChoice {
     /// Providers in order of preference. The executor takes the first one that it has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub snapshot_preference: Vec<Provider>,
+    pub snapshot_preference: Vec<SnapshotProvider>,
     /// The executor to use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution_host_id: Option<String>,
@@ -177,7 +177,7 @@ pub struct WorkspaceChoice {
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
 )]
 #[serde(rename_all = "lowercase")]
-pub enum Provider {
+pub enum SnapshotProvider {
     Zfs,
     Btrfs,
     Overlay,
@@ -236,21 +236,21 @@ pub struct Webhook {
 /// The body of `POST /api/v1/sessions/{id}/continue`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Continuation {
+pub struct ContinueRequest {
     /// What the agent shall do now. The prompt of the earlier session by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
 }
 
-impl Continuation {
+impl ContinueRequest {
     /// Parses and checks the body. An empty body asks for nothing in particular.
     ///
     /// # Errors
     ///
     /// The body is not such an object, or the prompt is empty or too long.
-    pub fn check(body: &[u8]) -> Result<Continuation, Violations> {
+    pub fn parse(body: &[u8]) -> Result<ContinueRequest, Violations> {
         if body.trim_ascii().is_empty() {
-            return Ok(Continuation::default());
+            return Ok(ContinueRequest::default());
         }
         let mut found = Violations::default();
         let members = fields::parsed(body)?;
@@ -259,10 +259,10 @@ impl Continuation {
         body.end(&mut found);
         match prompt {
             Some(prompt) if prompt.trim().is_empty() => {
-                found.invalid("prompt", "must not be empty")
+                found.add_invalid("prompt", "must not be empty")
             }
             Some(prompt) if prompt.len() > check::MAX_PROMPT_BYTES => {
-                found.invalid(
+                found.add_invalid(
                     "prompt",
                     format!("must have at most {} bytes", check::MAX_PROMPT_BYTES),
                 );
@@ -270,29 +270,29 @@ impl Continuation {
             Some(_) | None => {}
         }
         let prompt = prompt.map(str::to_owned);
-        found.into_result(Continuation { prompt })
+        found.into_result(ContinueRequest { prompt })
     }
 }
 
 /// The body of `POST /api/v1/sessions/{id}/prompt`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct FollowUp {
+pub struct PromptRequest {
     /// What the agent shall do next.
     pub prompt: String,
 }
 
-impl FollowUp {
+impl PromptRequest {
     /// Parses and checks the body.
     ///
     /// # Errors
     ///
     /// The body is not such an object, or the prompt is missing, empty or too long.
-    pub fn check(body: &[u8]) -> Result<FollowUp, Violations> {
-        let Continuation { prompt } = Continuation::check(body)?;
-        prompt.map(|prompt| FollowUp { prompt }).ok_or_else(|| {
+    pub fn parse(body: &[u8]) -> Result<PromptRequest, Violations> {
+        let ContinueRequest { prompt } = ContinueRequest::parse(body)?;
+        prompt.map(|prompt| PromptRequest { prompt }).ok_or_else(|| {
             let mut found = Violations::default();
-            found.invalid("prompt", "is required");
+            found.add_invalid("prompt", "is required");
             found
         })
     }
@@ -325,7 +325,7 @@ impl NewTask {
     ///
     /// Every problem that the body has: values of the wrong type, unknown and missing fields, values out of range,
     /// and what this server does not offer. Only a body that is not a JSON object has a single problem.
-    pub fn check(body: &[u8], offers: &Offers) -> Result<Task, Violations> {
+    pub fn parse(body: &[u8], offers: &AvailableChoices) -> Result<Task, Violations> {
         check::task(body, offers)
     }
 }

@@ -42,7 +42,7 @@ impl Time {
     }
 
     /// This time plus `duration`, at most the end of the calendar.
-    pub fn plus(self, duration: std::time::Duration) -> Self {
+    pub fn saturating_add(self, duration: std::time::Duration) -> Self {
         let duration = SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX);
         Self::cut(self.0.saturating_add(duration).unwrap_or(Timestamp::MAX))
     }

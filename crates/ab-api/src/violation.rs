@@ -29,12 +29,12 @@ pub struct Violations(Vec<Violation>);
 
 impl Violations {
     /// Adds a value that is not acceptable.
-    pub fn invalid(&mut self, field: impl Into<String>, message: impl Into<String>) {
+    pub fn add_invalid(&mut self, field: impl Into<String>, message: impl Into<String>) {
         self.add(field.into(), message.into(), ViolationKind::Invalid);
     }
 
     /// Adds a value that this server cannot act on.
-    pub fn unavailable(&mut self, field: impl Into<String>, message: impl Into<String>) {
+    pub fn add_unavailable(&mut self, field: impl Into<String>, message: impl Into<String>) {
         self.add(field.into(), message.into(), ViolationKind::Unavailable);
     }
 
@@ -49,13 +49,13 @@ impl Violations {
     }
 
     /// The HTTP status: 422 when every violation is about something unavailable, else 400.
-    pub fn status(&self) -> u16 {
+    pub fn http_status(&self) -> u16 {
         let is_unavailable = |it: &Violation| it.kind == ViolationKind::Unavailable;
         if self.0.iter().all(is_unavailable) { 422 } else { 400 }
     }
 
     /// The member `errors` of a problem document: messages by field.
-    pub fn errors(&self) -> BTreeMap<String, Vec<String>> {
+    pub fn messages_by_field(&self) -> BTreeMap<String, Vec<String>> {
         let mut errors = BTreeMap::<String, Vec<String>>::new();
         for violation in &self.0 {
             errors.entry(violation.field.clone()).or_default().push(violation.message.clone());

@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 
 use ab_api::{
-    Choice, Continuation, Decision, DeliveryMode, FollowUp, NetworkType, NewTask, Offers, Provider,
-    RuntimeType, Task, UNAVAILABLE, Violations,
+    ApprovalChoice, ApprovalDecision, AvailableChoices, ContinueRequest, DeliveryMode, NetworkType,
+    NewTask, PromptRequest, RuntimeType, SnapshotProvider, Task, UNAVAILABLE_FIELDS, Violations,
 };
 use serde_json::{Value, json};
 
-fn offers() -> Offers {
-    Offers {
+fn offers() -> AvailableChoices {
+    AvailableChoices {
         agents: BTreeMap::from([("scripted".to_owned(), vec!["1.0.0".to_owned()])]),
         aliases: BTreeMap::from([("mock".to_owned(), "scripted".to_owned())]),
         executors: vec!["local".to_owned()],
-        providers: vec![Provider::Git, Provider::Copy],
+        providers: vec![SnapshotProvider::Git, SnapshotProvider::Copy],
         runtimes: Vec::new(),
         resource_limits: true,
         local_repositories: true,
-        ..Offers::default()
+        ..AvailableChoices::default()
     }
 }
 
@@ -40,14 +40,14 @@ fn with(path: &str, value: Value) -> Value {
     task
 }
 
-fn check(task: &Value, offers: &Offers) -> Result<Task, Violations> {
-    NewTask::check(task.to_string().as_bytes(), offers)
+fn check(task: &Value, offers: &AvailableChoices) -> Result<Task, Violations> {
+    NewTask::parse(task.to_string().as_bytes(), offers)
 }
 
 /// The fields that are wrong with `task`, and the status.
 fn wrong(task: &Value) -> (Vec<String>, u16) {
     let violations = check(task, &offers()).expect_err("the task is not acceptable");
-    (violations.errors().into_keys().collect(), violations.status())
+    (violations.messages_by_field().into_keys().collect(), violations.http_status())
 }
 
 #[test]
@@ -103,15 +103,15 @@ fn all_problems_are_found_at_once() {
 #[test]
 fn a_body_that_is_no_object_has_one_problem() {
     for body in ["", "{", "[]", "null", "\"x\""] {
-        let violations = NewTask::check(body.as_bytes(), &offers()).expect_err(body);
+        let violations = NewTask::parse(body.as_bytes(), &offers()).expect_err(body);
         assert_eq!(violations.iter().count(), 1, "{body}");
-        assert_eq!(violations.status(), 400, "{body}");
+        assert_eq!(violations.http_status(), 400, "{body}");
     }
 }
 
 #[test]
 fn every_unavailable_field_is_refused_by_name() {
-    for entry in UNAVAILABLE {
+    for entry in UNAVAILABLE_FIELDS {
         let value = match (entry.field, entry.value) {
             (_, Some(value)) => json!(value),
             ("agent.settings", None) => json!({ "maxTokens": 1 }),
@@ -137,7 +137,7 @@ fn what_the_server_lacks_is_unprocessable() {
     }
     let preference = with("workspace.snapshotPreference", json!(["zfs", "copy"]));
     check(&preference, &offers()).expect("one available provider is enough");
-    let allowed = Offers { runtimes: vec![RuntimeType::Disabled], ..offers() };
+    let allowed = AvailableChoices { runtimes: vec![RuntimeType::Disabled], ..offers() };
     check(&with("runtime.type", json!("disabled")), &allowed).expect("configured");
 }
 
@@ -147,9 +147,9 @@ fn limits_that_no_executor_enforces_are_refused() {
     let task = check(&limited, &offers()).expect("enforced");
     let limits = task.runtime.resources.expect("limits");
     assert_eq!((limits.cpu, limits.memory_mib), (Some(2.0), Some(512)));
-    let without = Offers { resource_limits: false, ..offers() };
+    let without = AvailableChoices { resource_limits: false, ..offers() };
     let violations = check(&limited, &without).expect_err("not enforced");
-    assert_eq!(violations.status(), 422);
+    assert_eq!(violations.http_status(), 422);
     assert_eq!(violations.to_string(), "runtime.resources is not available yet");
     check(&with("runtime.resources", json!({})), &without).expect("no limit asked for");
 }
@@ -200,7 +200,7 @@ fn server_decides_what_a_task_leaves_open() {
     let network = |task: &Task| task.runtime.network;
     let task = check(&minimal(), &offers()).expect("a task");
     assert_eq!((network(&task), task.keep_open), (Some(NetworkType::Shared), false));
-    let other = Offers { network: NetworkType::None, keep_open: true, ..offers() };
+    let other = AvailableChoices { network: NetworkType::None, keep_open: true, ..offers() };
     let task = check(&minimal(), &other).expect("a task");
     assert_eq!((network(&task), task.keep_open), (Some(NetworkType::None), true));
     let said = with("keepOpen", json!(false));
@@ -209,10 +209,10 @@ fn server_decides_what_a_task_leaves_open() {
 
 #[test]
 fn open_server_refuses_the_shared_network() {
-    let open = Offers { refuses_shared_network: true, ..offers() };
+    let open = AvailableChoices { refuses_shared_network: true, ..offers() };
     for task in [minimal(), with("runtime.network", json!("shared"))] {
         let violations = check(&task, &open).expect_err("shared");
-        assert_eq!(violations.status(), 422);
+        assert_eq!(violations.http_status(), 422);
         let text = violations.to_string();
         assert!(text.contains("runtime.network") && text.contains("approve its own"), "{text}");
     }
@@ -223,20 +223,24 @@ fn open_server_refuses_the_shared_network() {
 #[test]
 fn continuation_has_an_optional_prompt() {
     for body in ["", " ", "{}", r#"{"prompt":null}"#] {
-        assert_eq!(Continuation::check(body.as_bytes()).expect(body).prompt, None);
+        assert_eq!(ContinueRequest::parse(body.as_bytes()).expect(body).prompt, None);
     }
-    let prompt = Continuation::check(br#"{"prompt":"go on"}"#).expect("a prompt").prompt;
+    let prompt = ContinueRequest::parse(br#"{"prompt":"go on"}"#).expect("a prompt").prompt;
     assert_eq!(prompt.as_deref(), Some("go on"));
     let long = json!({ "prompt": "x".repeat(200_000) }).to_string();
     for body in ["[]", "{", r#"{"prompt":" "}"#, r#"{"prompt":1}"#, r#"{"promt":"x"}"#, &long] {
-        assert_eq!(Continuation::check(body.as_bytes()).expect_err("refused").status(), 400);
+        assert_eq!(
+            ContinueRequest::parse(body.as_bytes()).expect_err("refused").http_status(),
+            400
+        );
     }
 }
 
 #[test]
 fn bodies_are_refused_in_our_words_by_the_field() {
-    let decision = Decision::check(br#"{"decision":"deny","reason":"no"}"#).expect("a decision");
-    assert_eq!((decision.decision, decision.reason.as_deref()), (Choice::Deny, Some("no")));
+    let decision =
+        ApprovalDecision::parse(br#"{"decision":"deny","reason":"no"}"#).expect("a decision");
+    assert_eq!((decision.decision, decision.reason.as_deref()), (ApprovalChoice::Deny, Some("no")));
     for (body, expect) in [
         (r#"{"decision":"maybe"}"#, "decision must be one of: approve, deny"),
         (r#"{"decision":1}"#, "decision must be a string"),
@@ -246,7 +250,7 @@ fn bodies_are_refused_in_our_words_by_the_field() {
         ("[]", "the body must be a JSON object"),
         ("{", "the body is not valid JSON (line 1, column 1)"),
     ] {
-        let told = Decision::check(body.as_bytes()).expect_err(body).to_string();
+        let told = ApprovalDecision::parse(body.as_bytes()).expect_err(body).to_string();
         assert!(told.contains(expect), "{body}: {told}");
     }
     for (body, expect) in [
@@ -254,17 +258,17 @@ fn bodies_are_refused_in_our_words_by_the_field() {
         (r#"{"promt":"x"}"#, "promt is not a known field"),
         ("{\n]", "the body is not valid JSON (line 2, column 1)"),
     ] {
-        let told = Continuation::check(body.as_bytes()).expect_err(body).to_string();
+        let told = ContinueRequest::parse(body.as_bytes()).expect_err(body).to_string();
         assert_eq!(told, expect, "{body}");
     }
 }
 
 #[test]
 fn local_repositories_need_a_local_caller() {
-    let elsewhere = Offers { local_repositories: false, ..offers() };
+    let elsewhere = AvailableChoices { local_repositories: false, ..offers() };
     for url in ["/srv/x", "file:///srv/x"] {
         let violations = check(&with("repo.url", json!(url)), &elsewhere).expect_err(url);
-        assert_eq!(violations.status(), 422);
+        assert_eq!(violations.http_status(), 422);
     }
 }
 
@@ -292,9 +296,9 @@ fn violations_read_as_a_sentence() {
 
 #[test]
 fn follow_up_needs_a_prompt() {
-    assert_eq!(FollowUp::check(br#"{"prompt":"go on"}"#).expect("a prompt").prompt, "go on");
+    assert_eq!(PromptRequest::parse(br#"{"prompt":"go on"}"#).expect("a prompt").prompt, "go on");
     for body in ["", "{}", r#"{"prompt":" "}"#, r#"{"prompt":1}"#, r#"{"prompts":"x"}"#, "[]"] {
-        let refused = FollowUp::check(body.as_bytes()).expect_err(body);
-        assert_eq!(refused.status(), 400, "{body}");
+        let refused = PromptRequest::parse(body.as_bytes()).expect_err(body);
+        assert_eq!(refused.http_status(), 400, "{body}");
     }
 }

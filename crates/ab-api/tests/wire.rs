@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use ab_api::{
-    AgentListing, Approval, Decision, Event, ExecutorListing, NewTask, Page, RuntimeListing,
-    Session, SessionId, SessionInfo, SessionStatus, TaskCreated, Time,
+    AgentListing, Approval, ApprovalDecision, Event, ExecutorListing, NewTask, Page,
+    RuntimeListing, Session, SessionId, SessionInfo, SessionStatus, TaskCreated, Time,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -236,8 +236,8 @@ fn approval_and_decision() {
         "decidedBy": { "kind": "person", "name": "ana" },
         "reason": "fine",
     }));
-    round_trip::<Decision>(json!({ "decision": "approve" }));
-    serde_json::from_value::<Decision>(json!({ "decision": "approve", "resaon": "x" }))
+    round_trip::<ApprovalDecision>(json!({ "decision": "approve" }));
+    serde_json::from_value::<ApprovalDecision>(json!({ "decision": "approve", "resaon": "x" }))
         .expect_err("a misspelt field is refused");
 }
 

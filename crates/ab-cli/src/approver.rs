@@ -2,8 +2,8 @@
 
 use std::io::{self, BufRead, IsTerminal};
 
-use ab_core::error::printable;
-use ab_core::{Answer, Approver, Asked, Principal, PrincipalKind};
+use ab_core::error::escape_unprintable;
+use ab_core::{ApprovalAnswer, ApprovalRequest, Approver, Principal, PrincipalKind};
 use async_trait::async_trait;
 
 use crate::terminal::{Format, talk};
@@ -27,9 +27,9 @@ impl TerminalApprover {
 
 #[async_trait]
 impl Approver for TerminalApprover {
-    async fn ask(&self, asked: &Asked) -> Answer {
+    async fn ask(&self, asked: &ApprovalRequest) -> ApprovalAnswer {
         if !self.is_watched() {
-            return Answer::Nobody;
+            return ApprovalAnswer::Nobody;
         }
         talk(&question(asked));
         let read = tokio::task::spawn_blocking(|| {
@@ -38,16 +38,18 @@ impl Approver for TerminalApprover {
         });
         match read.await {
             Ok(Ok(line)) => answer(&line),
-            Ok(Err(error)) => Answer::No(person(), format!("cannot read the answer: {error}")),
-            Err(error) => Answer::No(person(), format!("cannot read the answer: {error}")),
+            Ok(Err(error)) => {
+                ApprovalAnswer::No(person(), format!("cannot read the answer: {error}"))
+            }
+            Err(error) => ApprovalAnswer::No(person(), format!("cannot read the answer: {error}")),
         }
     }
 }
 
 /// The text of the prompt. Nothing in it can move the cursor or change a colour.
-fn question(asked: &Asked) -> String {
-    let command = printable(&asked.call.command().unwrap_or_default());
-    let origin = &asked.origin;
+fn question(asked: &ApprovalRequest) -> String {
+    let command = escape_unprintable(&asked.call.command().unwrap_or_default());
+    let origin = &asked.rule;
     let mut text = format!("{command}\n{} (rule {})\n", origin.reason, origin.rule);
     if let Some(suggestion) = &origin.suggestion {
         text.push_str(&format!("instead: {suggestion}\n"));
@@ -56,10 +58,10 @@ fn question(asked: &Asked) -> String {
     text
 }
 
-fn answer(line: &str) -> Answer {
+fn answer(line: &str) -> ApprovalAnswer {
     match line.trim().to_ascii_lowercase().as_str() {
-        "y" | "yes" => Answer::Yes(person()),
-        _ => Answer::No(person(), String::new()),
+        "y" | "yes" => ApprovalAnswer::Yes(person()),
+        _ => ApprovalAnswer::No(person(), String::new()),
     }
 }
 
@@ -71,7 +73,7 @@ fn person() -> Principal {
 #[cfg(test)]
 mod tests {
     use ab_core::process::ExecRequest;
-    use ab_core::{Actor, AskingRule, Call, Verb};
+    use ab_core::{Actor, ApprovalRule, Call, Verb};
 
     use super::*;
 
@@ -80,7 +82,7 @@ mod tests {
         for (line, yes) in
             [("y\n", true), ("YES\n", true), ("\n", false), ("", false), ("yep\n", false)]
         {
-            assert_eq!(matches!(answer(line), Answer::Yes(_)), yes, "{line:?}");
+            assert_eq!(matches!(answer(line), ApprovalAnswer::Yes(_)), yes, "{line:?}");
         }
     }
 
@@ -89,12 +91,12 @@ mod tests {
         let actor = Actor::default();
         let request = ExecRequest::shell("$X\r\u{1b}[2K ls");
         let call = Call { request: Some(&request), ..Call::new(&actor, Verb::Exec) };
-        let origin = AskingRule {
+        let origin = ApprovalRule {
             rule: "own.rule".to_owned(),
             reason: "the target is unknown".to_owned(),
             suggestion: Some("write it out".to_owned()),
         };
-        let text = question(&Asked::new(&call, origin));
+        let text = question(&ApprovalRequest::new(&call, origin));
         assert!(!text.contains(['\r', '\u{1b}']), "{text:?}");
         assert!(
             text.contains("the target is unknown (rule own.rule)") && text.ends_with("[y/N] "),

@@ -12,9 +12,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ab_acp::catalog::Catalog;
+use ab_acp::catalog::AgentCatalog;
 use ab_control::CrashPoint;
-use ab_core::effective::{Isolation, Network};
+use ab_core::effective::{Isolation, NetworkAccess};
 use ab_host::Toolchain;
 use ab_policy::RuleFile;
 use clap::{Args, ValueEnum};
@@ -137,7 +137,7 @@ pub(crate) struct Config {
     pub(crate) log_level: Setting<logs::Level>,
     pub(crate) sessions: SessionConfig,
     /// The built-in agents and those of the file.
-    pub(crate) catalog: Catalog,
+    pub(crate) catalog: AgentCatalog,
     /// Only a flag sets it.
     pub(crate) crash_at: Option<CrashPoint>,
 }
@@ -147,7 +147,7 @@ pub(crate) struct Config {
 pub(crate) struct SessionConfig {
     pub(crate) isolation: Setting<Isolation>,
     pub(crate) isolation_floor: Setting<Isolation>,
-    pub(crate) network: Setting<Network>,
+    pub(crate) network: Setting<NetworkAccess>,
     pub(crate) toolchains: Setting<ToolchainChoice>,
     pub(crate) keep: Setting<bool>,
     pub(crate) idle_timeout: Setting<Duration>,
@@ -295,10 +295,10 @@ impl SessionConfig {
             network: sources.pick(
                 "sessions.network",
                 None,
-                || Network::Shared,
+                || NetworkAccess::Shared,
                 |words| match words.one()? {
-                    "shared" => Ok(Network::Shared),
-                    "none" => Ok(Network::None),
+                    "shared" => Ok(NetworkAccess::Shared),
+                    "none" => Ok(NetworkAccess::None),
                     _ => Err("must be shared or none".to_owned()),
                 },
             )?,

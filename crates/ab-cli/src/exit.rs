@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ab_core::Kind;
+use ab_core::ErrorKind;
 
 /// How the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,33 +41,35 @@ impl Exit {
         }
     }
 
-    pub(crate) fn of(kind: Kind) -> Exit {
+    pub(crate) fn of(kind: ErrorKind) -> Exit {
         match kind {
-            Kind::NotFound
-            | Kind::AlreadyExists
-            | Kind::NotADirectory
-            | Kind::IsADirectory
-            | Kind::NotEmpty
-            | Kind::SpecialFile
-            | Kind::LinkLoop
-            | Kind::PermissionDenied
-            | Kind::TooLarge
-            | Kind::NoSpace
-            | Kind::Conflict
-            | Kind::NoMatch
-            | Kind::Ambiguous
-            | Kind::Invalid
-            | Kind::Failed
-            | Kind::Cancelled
-            | Kind::Io => Exit::Failed,
-            Kind::InvalidPath | Kind::Escape | Kind::Denied | Kind::Rejected | Kind::Pending => {
-                Exit::Refused
-            }
-            Kind::Unsupported
-            | Kind::Unavailable
-            | Kind::Timeout
-            | Kind::Disconnected
-            | Kind::Destroyed => Exit::Unavailable,
+            ErrorKind::NotFound
+            | ErrorKind::AlreadyExists
+            | ErrorKind::NotADirectory
+            | ErrorKind::IsADirectory
+            | ErrorKind::NotEmpty
+            | ErrorKind::SpecialFile
+            | ErrorKind::LinkLoop
+            | ErrorKind::PermissionDenied
+            | ErrorKind::TooLarge
+            | ErrorKind::NoSpace
+            | ErrorKind::Conflict
+            | ErrorKind::NoMatch
+            | ErrorKind::Ambiguous
+            | ErrorKind::Invalid
+            | ErrorKind::Failed
+            | ErrorKind::Cancelled
+            | ErrorKind::Io => Exit::Failed,
+            ErrorKind::InvalidPath
+            | ErrorKind::Escape
+            | ErrorKind::Denied
+            | ErrorKind::Rejected
+            | ErrorKind::Pending => Exit::Refused,
+            ErrorKind::Unsupported
+            | ErrorKind::Unavailable
+            | ErrorKind::Timeout
+            | ErrorKind::Disconnected
+            | ErrorKind::Destroyed => Exit::Unavailable,
         }
     }
 }
@@ -88,34 +90,43 @@ mod tests {
             (
                 1,
                 vec![
-                    Kind::NotFound,
-                    Kind::AlreadyExists,
-                    Kind::NotADirectory,
-                    Kind::IsADirectory,
-                    Kind::NotEmpty,
-                    Kind::SpecialFile,
-                    Kind::LinkLoop,
-                    Kind::PermissionDenied,
-                    Kind::TooLarge,
-                    Kind::NoSpace,
-                    Kind::Conflict,
-                    Kind::NoMatch,
-                    Kind::Ambiguous,
-                    Kind::Invalid,
-                    Kind::Failed,
-                    Kind::Cancelled,
-                    Kind::Io,
+                    ErrorKind::NotFound,
+                    ErrorKind::AlreadyExists,
+                    ErrorKind::NotADirectory,
+                    ErrorKind::IsADirectory,
+                    ErrorKind::NotEmpty,
+                    ErrorKind::SpecialFile,
+                    ErrorKind::LinkLoop,
+                    ErrorKind::PermissionDenied,
+                    ErrorKind::TooLarge,
+                    ErrorKind::NoSpace,
+                    ErrorKind::Conflict,
+                    ErrorKind::NoMatch,
+                    ErrorKind::Ambiguous,
+                    ErrorKind::Invalid,
+                    ErrorKind::Failed,
+                    ErrorKind::Cancelled,
+                    ErrorKind::Io,
                 ],
             ),
-            (3, vec![Kind::InvalidPath, Kind::Escape, Kind::Denied, Kind::Rejected, Kind::Pending]),
+            (
+                3,
+                vec![
+                    ErrorKind::InvalidPath,
+                    ErrorKind::Escape,
+                    ErrorKind::Denied,
+                    ErrorKind::Rejected,
+                    ErrorKind::Pending,
+                ],
+            ),
             (
                 4,
                 vec![
-                    Kind::Unsupported,
-                    Kind::Unavailable,
-                    Kind::Timeout,
-                    Kind::Disconnected,
-                    Kind::Destroyed,
+                    ErrorKind::Unsupported,
+                    ErrorKind::Unavailable,
+                    ErrorKind::Timeout,
+                    ErrorKind::Disconnected,
+                    ErrorKind::Destroyed,
                 ],
             ),
         ] {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ab_core::{Code, Error, Kind};
+use ab_core::{Error, ErrorCode, ErrorKind};
 
 use crate::exit::Exit;
 
@@ -24,12 +24,12 @@ pub(crate) enum Failure {
 
 impl Failure {
     pub(crate) fn usage(message: impl Into<String>) -> Failure {
-        Failure::Usage(Error::new(Code::InvalidConfiguration, Kind::Invalid, message))
+        Failure::Usage(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message))
     }
 
     /// A failed read of standard input, or of a file that was named beside the workspace.
     pub(crate) fn input(act: impl Into<String>, error: io::Error) -> Failure {
-        Failure::Call(stream_error(Code::ReadFailed, act.into(), error))
+        Failure::Call(stream_error(ErrorCode::ReadFailed, act.into(), error))
     }
 
     /// A failed write to standard output.
@@ -38,7 +38,7 @@ impl Failure {
             io::ErrorKind::BrokenPipe => Failure::ClosedPipe,
             _ => {
                 let act = "write to standard output".to_owned();
-                Failure::Call(stream_error(Code::WriteFailed, act, error))
+                Failure::Call(stream_error(ErrorCode::WriteFailed, act, error))
             }
         }
     }
@@ -98,8 +98,8 @@ impl From<Error> for Failure {
     }
 }
 
-fn stream_error(code: Code, act: String, error: io::Error) -> Error {
-    Error::new(code, Kind::Io, format!("{act}: {error}")).with_source(error)
+fn stream_error(code: ErrorCode, act: String, error: io::Error) -> Error {
+    Error::new(code, ErrorKind::Io, format!("{act}: {error}")).with_source(error)
 }
 
 #[cfg(test)]
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn usage_and_refusal_differ() {
         assert_eq!(Failure::usage("odd").exit(), Exit::Usage);
-        let escape = Error::new(Code::PathEscapeAttempt, Kind::Escape, "leaves");
+        let escape = Error::new(ErrorCode::PathEscapeAttempt, ErrorKind::Escape, "leaves");
         assert_eq!(Failure::from(escape).exit(), Exit::Refused);
         assert_eq!(Failure::Told(Exit::Unavailable).exit(), Exit::Unavailable);
     }

@@ -8,12 +8,12 @@ pub(crate) use view::View;
 use std::io::{self, IsTerminal};
 
 use ab_api::{
-    Activity, Approval, ApprovalId, Changes, Choice, Decision, Event, EventKind, Session,
-    SessionId, SessionStatus,
+    Approval, ApprovalChoice, ApprovalDecision, ApprovalId, ChangeCounts, Event, EventKind,
+    Session, SessionActivity, SessionId, SessionStatus,
 };
-use ab_core::Kind;
-use ab_core::error::printable;
-use agent_backend::ServeClient;
+use ab_core::ErrorKind;
+use ab_core::error::escape_unprintable;
+use agent_backend::SessionClient;
 use agent_backend::serve_client::StreamedEvent;
 use clap::ValueEnum;
 use tokio::sync::mpsc;
@@ -56,7 +56,7 @@ pub(crate) struct FollowOptions {
 ///
 /// Errors of the server. An interrupt detaches and ends with exit code 130; the session goes on.
 pub(crate) async fn follow(
-    client: ServeClient,
+    client: SessionClient,
     id: SessionId,
     options: FollowOptions,
     terminal: &mut Terminal,
@@ -73,7 +73,7 @@ pub(crate) async fn follow(
                 let Some(StreamedEvent { event, .. }) = event? else { break };
                 view.show(&event, &options, terminal)?;
                 questions.on_event(id, &event, terminal).await?;
-                if is_idle(&event) && client.session(id).await?.activity == Some(Activity::Idle) {
+                if is_idle(&event) && client.session(id).await?.activity == Some(SessionActivity::Idle) {
                     terminal.note(&format!(
                         "the agent waits: agent-backend session prompt {id} PROMPT gives it more to do, \
                          session finish {id} delivers the result"
@@ -98,7 +98,7 @@ pub(crate) async fn follow(
 }
 
 fn is_idle(event: &Event) -> bool {
-    matches!(event.kind, EventKind::Status { activity: Some(Activity::Idle), .. })
+    matches!(event.kind, EventKind::Status { activity: Some(SessionActivity::Idle), .. })
 }
 
 /// Whether a session with this status did what it was asked.
@@ -113,7 +113,7 @@ pub(crate) fn summary(session: &Session) -> String {
         text.push_str(&format!(" ({})", lines::changes_text(changes)));
     }
     match (&session.end_detail, session.end_reason) {
-        (Some(detail), _) => text.push_str(&format!(": {}", printable(detail))),
+        (Some(detail), _) => text.push_str(&format!(": {}", escape_unprintable(detail))),
         (None, Some(reason)) if session.status == SessionStatus::Failed => {
             text.push_str(&format!(": {}", lines::reason_text(reason)));
         }
@@ -132,7 +132,7 @@ enum Title {
 
 /// The agent's questions, and the person who answers them.
 struct Questions {
-    client: ServeClient,
+    client: SessionClient,
     approve: Approve,
     /// Whether a person can be asked.
     is_interactive: bool,
@@ -143,7 +143,7 @@ struct Questions {
 }
 
 impl Questions {
-    fn new(client: ServeClient, options: &FollowOptions, terminal: &Terminal) -> Self {
+    fn new(client: SessionClient, options: &FollowOptions, terminal: &Terminal) -> Self {
         let is_person = io::stdin().is_terminal() && terminal.is_heard();
         let is_interactive = is_person && terminal.format() == Format::Text;
         Self {
@@ -195,8 +195,8 @@ impl Questions {
             return Ok(());
         };
         match self.approve {
-            Approve::Always => self.send(id, Choice::Approve).await,
-            Approve::Never => self.send(id, Choice::Deny).await,
+            Approve::Always => self.send(id, ApprovalChoice::Approve).await,
+            Approve::Never => self.send(id, ApprovalChoice::Deny).await,
             Approve::Ask if self.is_interactive => {
                 self.open.push(approval);
                 if self.open.len() == 1 {
@@ -246,8 +246,8 @@ impl Questions {
         let Some(approval) = self.open.first() else { return Ok(()) };
         let id = approval.id;
         let choice = match line.trim().to_ascii_lowercase().as_str() {
-            "y" | "yes" => Choice::Approve,
-            "n" | "no" => Choice::Deny,
+            "y" | "yes" => ApprovalChoice::Approve,
+            "n" | "no" => ApprovalChoice::Deny,
             _ => {
                 terminal.note("answer y or n");
                 self.ask(Title::Repeated);
@@ -260,11 +260,11 @@ impl Questions {
         Ok(())
     }
 
-    async fn send(&self, id: ApprovalId, decision: Choice) -> Result<(), Failure> {
-        let decision = Decision { decision, reason: None };
-        match self.client.decide(id, &decision).await {
+    async fn send(&self, id: ApprovalId, decision: ApprovalChoice) -> Result<(), Failure> {
+        let decision = ApprovalDecision { decision, reason: None };
+        match self.client.decide_approval(id, &decision).await {
             // Another surface was faster; its decision is the next event.
-            Err(error) if error.kind() == Kind::Conflict => Ok(()),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
             other => Ok(other?),
         }
     }
@@ -275,10 +275,10 @@ fn question(approval: &Approval, title: Title) -> String {
     let subject = &approval.subject;
     let mut text = match title {
         Title::IsAbove => String::new(),
-        Title::Repeated => format!("? {}\n", printable(&subject.title)),
+        Title::Repeated => format!("? {}\n", escape_unprintable(&subject.title)),
     };
     for line in subject.detail.as_deref().unwrap_or_default().lines() {
-        text.push_str(&format!("  {}\n", printable(line)));
+        text.push_str(&format!("  {}\n", escape_unprintable(line)));
     }
     text.push_str("allow it? [y/n] ");
     text
@@ -292,7 +292,7 @@ pub(crate) fn end(
 ) -> Result<(), Failure> {
     if terminal.is_watched() && terminal.format() == Format::Text {
         let id = session.id;
-        let has_changes = session.changes.is_some_and(|changes| changes != Changes::default());
+        let has_changes = session.changes.is_some_and(|changes| changes != ChangeCounts::default());
         match session.status {
             SessionStatus::Completed if has_changes => {
                 terminal.note(&format!(

@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use ab_core::effective::EffectivePolicy;
 use ab_core::metadata::WalkProblem;
-use ab_core::search::{IgnoredCounts, LineRole, Match, SearchResults};
-use ab_core::{ApprovalId, CallEffect, Entry, Error, Listing, Stat, Ticket};
+use ab_core::search::{IgnoredCounts, LineRole, SearchMatch, SearchResults};
+use ab_core::{ApprovalId, CallEffect, DirEntry, Error, Listing, LostCallId, Stat};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -16,8 +16,8 @@ pub(crate) fn error(error: &Error) -> Value {
         "message": error.to_string(),
         "path": error.path(),
         "hint": error.hint(),
-        "effect": error.effect().map(CallEffect::as_str),
-        "ticket": error.ticket().map(Ticket::as_str),
+        "effect": error.call_effect().map(CallEffect::as_str),
+        "ticket": error.lost_call().map(LostCallId::as_str),
         "approval": error.approval().map(ApprovalId::as_str),
     })
 }
@@ -51,7 +51,7 @@ pub(crate) fn found(path: &str, found: &SearchResults) -> Value {
         "truncated": found.truncated.map(|cut| cut.as_str()),
         "searched": found.searched,
         "skipped_binary": found.skipped_binary,
-        "left_out": left_out(found.left_out),
+        "left_out": left_out(found.ignored),
         "problems": problems(&found.problems),
     })
 }
@@ -83,7 +83,7 @@ pub(crate) fn mode(mode: u32) -> String {
     format!("{mode:04o}")
 }
 
-fn entry(entry: &Entry) -> Value {
+fn entry(entry: &DirEntry) -> Value {
     let mut value = object(&[
         ("path", json!(entry.path.to_string())),
         ("name", json!(entry.path.name())),
@@ -95,10 +95,10 @@ fn entry(entry: &Entry) -> Value {
     Value::Object(value)
 }
 
-fn matched(found: &Match) -> Value {
+fn matched(found: &SearchMatch) -> Value {
     match found {
-        Match::Name(found) => entry(found),
-        Match::Line { path, line, text, cut, role } => json!({
+        SearchMatch::Name(found) => entry(found),
+        SearchMatch::Line { path, line, text, cut, role } => json!({
             "path": path.to_string(),
             "line": line,
             "text": text,
@@ -108,8 +108,8 @@ fn matched(found: &Match) -> Value {
             },
             "cut": cut,
         }),
-        Match::File { path } => json!({ "path": path.to_string() }),
-        Match::Count { path, lines } => json!({ "path": path.to_string(), "lines": lines }),
+        SearchMatch::File { path } => json!({ "path": path.to_string() }),
+        SearchMatch::Count { path, lines } => json!({ "path": path.to_string(), "lines": lines }),
     }
 }
 
@@ -136,13 +136,13 @@ fn object(pairs: &[(&str, Value)]) -> Map<String, Value> {
 mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
-    use ab_core::{Code, Kind};
+    use ab_core::{ErrorCode, ErrorKind};
 
     use super::*;
 
     #[test]
     fn an_error_has_every_key() {
-        let bare = Error::new(Code::InvalidPath, Kind::InvalidPath, "the path is empty");
+        let bare = Error::new(ErrorCode::InvalidPath, ErrorKind::InvalidPath, "the path is empty");
         assert_eq!(
             error(&bare),
             json!({
@@ -156,7 +156,8 @@ mod tests {
                 "approval": null,
             })
         );
-        let unsure = error(&bare.clone().with_effect(CallEffect::Unknown, Some(Ticket::new("t"))));
+        let unsure =
+            error(&bare.clone().with_call_effect(CallEffect::Unknown, Some(LostCallId::new("t"))));
         assert_eq!((&unsure["effect"], &unsure["ticket"]), (&json!("unknown"), &json!("t")));
         let full = error(&bare.with_path("a b").with_hint("use '.'"));
         assert_eq!((&full["path"], &full["hint"]), (&json!("a b"), &json!("use '.'")));

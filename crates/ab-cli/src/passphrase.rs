@@ -37,7 +37,7 @@ pub(crate) fn asked(key: &Path) -> Result<Secret, Failure> {
              and leave --identity out",
         ));
     }
-    typed(&format!("passphrase of {}", ab_core::error::printable(&key)))
+    typed(&format!("passphrase of {}", ab_core::error::escape_unprintable(&key)))
 }
 
 /// The password that a person types.
@@ -46,7 +46,7 @@ pub(crate) fn asked_password(whose: &str) -> Result<Secret, Failure> {
         return Err(Failure::usage("--ask-password needs a terminal")
             .with_hint("give the password with --password-file FILE, or - for standard input"));
     }
-    typed(&format!("password of {}", ab_core::error::printable(whose)))
+    typed(&format!("password of {}", ab_core::error::escape_unprintable(whose)))
 }
 
 fn has_person() -> bool {

@@ -4,10 +4,10 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use ab_core::{Backend, Error, Kind};
+use ab_core::{Backend, Error, ErrorDetail, ErrorKind};
 use agent_backend::RemoteConfig;
 use agent_backend::remote::{
-    Credential, Endpoint, Fingerprint, HostKeyCheck, KnownHosts, Secret, TokenInClear,
+    CleartextTokenPolicy, Credential, Endpoint, Fingerprint, HostKeyCheck, KnownHosts, Secret,
 };
 use clap::Args;
 
@@ -172,7 +172,7 @@ impl RemoteFlags {
             config = config.root(root);
         }
         if let Some(check) = self.host_key_check(&config.settings.endpoint)? {
-            config = config.host_key(check).map_err(senseless)?;
+            config = config.host_key_check(check).map_err(senseless)?;
         }
         if let Some(proxy) = &self.proxy {
             config = config.proxy(proxy).map_err(senseless)?;
@@ -219,7 +219,7 @@ impl RemoteFlags {
             })?,
         };
         let config = if self.allow_insecure_token {
-            config.token_in_clear(TokenInClear::Accepted).map_err(senseless)?
+            config.cleartext_token(CleartextTokenPolicy::Accepted).map_err(senseless)?
         } else {
             config
         };
@@ -242,27 +242,27 @@ impl RemoteFlags {
         let passphrase =
             passphrase.map_err(|failure| named(failure, "--identity-passphrase-file"))?;
         for path in &self.identity {
-            config = config.key_file(path, None).map_err(senseless)?;
+            config = config.ssh_key_file(path, None).map_err(senseless)?;
             unlock(&mut config, path, passphrase.as_ref())?;
         }
         if let Some(socket) = env::var_os(AGENT).filter(|socket| !socket.is_empty()) {
             let socket = PathBuf::from(socket);
             // One that was left behind by a session is no agent.
             if socket.exists() {
-                config = config.agent(socket).map_err(senseless)?;
+                config = config.ssh_agent(socket).map_err(senseless)?;
             }
         }
         if let Some(path) = &self.password_file {
             let password = passphrase::in_file(path);
             let password = password.map_err(|failure| named(failure, "--password-file"))?;
-            config = config.password(password).map_err(senseless)?;
+            config = config.ssh_password(password).map_err(senseless)?;
         }
         if self.ask_password {
             let whose = match &config.settings.endpoint {
                 Endpoint::Ssh(ssh) => format!("{}@{}", ssh.user, ssh.host.name()),
                 Endpoint::WebSocket(_) | Endpoint::Stream(_) => "the user".to_owned(),
             };
-            config = config.password(passphrase::asked_password(&whose)?).map_err(senseless)?;
+            config = config.ssh_password(passphrase::asked_password(&whose)?).map_err(senseless)?;
         }
         Ok(config)
     }
@@ -284,13 +284,13 @@ impl RemoteFlags {
                         .with_hint("name one with --known-hosts"));
                 }
             };
-            return Ok(Some(HostKeyCheck::AcceptNew(KnownHosts::in_files(files))));
+            return Ok(Some(HostKeyCheck::AcceptNew(KnownHosts::from_files(files))));
         }
         Ok(match (&self.known_hosts, endpoint) {
-            (Some(file), _) => Some(HostKeyCheck::KnownHosts(KnownHosts::in_files([file]))),
+            (Some(file), _) => Some(HostKeyCheck::KnownHosts(KnownHosts::from_files([file]))),
             (None, Endpoint::Ssh(_)) => {
                 let files = own.into_iter().chain([PathBuf::from(SYSTEM_KNOWN_HOSTS)]);
-                Some(HostKeyCheck::KnownHosts(KnownHosts::in_files(files)))
+                Some(HostKeyCheck::KnownHosts(KnownHosts::from_files(files)))
             }
             (None, Endpoint::WebSocket(_) | Endpoint::Stream(_)) => None,
         })
@@ -301,7 +301,7 @@ impl RemoteFlags {
 fn unlock(config: &mut RemoteConfig, path: &Path, known: Option<&Secret>) -> Result<(), Failure> {
     let Endpoint::Ssh(ssh) = &mut config.settings.endpoint else { return Ok(()) };
     if let Some(Credential::Key { text, passphrase }) = ssh.credentials.last_mut()
-        && text.is_locked_key()
+        && text.is_encrypted_private_key()
     {
         *passphrase = Some(match known {
             Some(known) => known.clone(),
@@ -334,9 +334,6 @@ fn senseless(error: Error) -> Failure {
     Failure::from(error).into_usage()
 }
 
-/// How a host key is called that nobody has seen before.
-const NEW: &str = "is not known";
-
 /// How it was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
@@ -348,31 +345,39 @@ enum Way {
 
 /// Why there is no connection, and what to do about it.
 fn unreachable(error: Error, way: Way) -> Failure {
-    let said = |words: &str| error.message().contains(words);
     let known = error.hint().map(str::to_owned);
     let hint = match (error.kind(), way) {
-        // No token makes up for that.
-        (Kind::Denied, _) if said("the certificate of") => return error.into(),
-        // A key that is another one than it was is nothing to be waved through.
-        (Kind::Denied, _) if said("host key") && known.is_some() && !said(NEW) => {
+        // Neither a token nor a flag makes up for these.
+        (ErrorKind::Denied, _)
+            if matches!(
+                error.detail(),
+                Some(ErrorDetail::CertificateRefused | ErrorDetail::HostKeyRefused)
+            ) =>
+        {
             return error.into();
         }
-        (Kind::Denied, _) if said("host key") => {
+        (ErrorKind::Denied, _) if error.detail() == Some(ErrorDetail::HostKeyUnknown) => {
             "or pin it with --host-key, or pass --accept-new-host-key"
         }
-        (Kind::Denied, Way::Daemon | Way::Proxy) if known.is_some() => {
+        (ErrorKind::Denied, Way::Daemon | Way::Proxy) if known.is_some() => {
             "--token-file, AGENT_BACKEND_AUTH_TOKEN and --header are the ways"
         }
-        (Kind::Denied, Way::Daemon | Way::Proxy) => {
+        (ErrorKind::Denied, Way::Daemon | Way::Proxy) => {
             "give its token with --token-file, or as AGENT_BACKEND_AUTH_TOKEN"
         }
-        (Kind::Denied, Way::Ssh) => {
+        (ErrorKind::Denied, Way::Ssh) => {
             "give a key with --identity, start an SSH agent, or use --password-file"
         }
-        (Kind::Invalid, Way::Ssh) if said("private key") => "look at the files of --identity",
+        (ErrorKind::Invalid, Way::Ssh)
+            if error.detail() == Some(ErrorDetail::PrivateKeyUnreadable) =>
+        {
+            "look at the files of --identity"
+        }
         // Somebody is there, and says what to do.
-        (Kind::Disconnected | Kind::Timeout, _) if known.is_some() => return error.into(),
-        (Kind::Disconnected | Kind::Timeout, way) => out_of_reach(error.message(), way),
+        (ErrorKind::Disconnected | ErrorKind::Timeout, _) if known.is_some() => {
+            return error.into();
+        }
+        (ErrorKind::Disconnected | ErrorKind::Timeout, way) => out_of_reach(error.detail(), way),
         _ => return error.into(),
     };
     let hint = match known {
@@ -383,27 +388,26 @@ fn unreachable(error: Error, way: Way) -> Failure {
 }
 
 /// What to look at where nobody answers, or somebody else does.
-fn out_of_reach(message: &str, way: Way) -> &'static str {
-    let said = |words: &str| message.contains(words);
-    match way {
-        _ if said("lookup address") => "look at the name of the host in the URL",
-        Way::Daemon if said("does not speak TLS") => {
+fn out_of_reach(detail: Option<ErrorDetail>, way: Way) -> &'static str {
+    match (way, detail) {
+        (_, Some(ErrorDetail::HostNotFound)) => "look at the name of the host in the URL",
+        (Way::Daemon, Some(ErrorDetail::NotTls)) => {
             "a daemon without TLS is reached by ws://, not wss://"
         }
-        Way::Daemon if said("does not speak as a websocket") => {
+        (Way::Daemon, Some(ErrorDetail::NotWebSocket)) => {
             "is that the port of an SSH server? it is reached by ssh://user@host:port"
         }
-        Way::Daemon | Way::Proxy if said("before the handshake was over") => {
+        (Way::Daemon | Way::Proxy, Some(ErrorDetail::HandshakeCut)) => {
             "the daemon may have ended, or something on the way closes connections: try again"
         }
-        Way::Daemon => {
+        (Way::Daemon, _) => {
             "is a daemon running there? start one with: agent-backend daemon --rootDir DIR"
         }
-        Way::Proxy => "is the proxy of --proxy right, and a daemon running behind it?",
-        Way::Ssh if said("cannot greet") => {
+        (Way::Proxy, _) => "is the proxy of --proxy right, and a daemon running behind it?",
+        (Way::Ssh, Some(ErrorDetail::NoSshHandshake)) => {
             "is that an SSH server? the port of a daemon is reached by ws://host:port/ssh"
         }
-        Way::Ssh => "is an SSH server running there? look at the host and the port of the URL",
+        (Way::Ssh, _) => "is an SSH server running there? look at the host and the port of the URL",
     }
 }
 
@@ -414,7 +418,7 @@ mod tests {
     #[test]
     fn a_name_that_leads_nowhere_is_looked_at_first() {
         for way in [Way::Daemon, Way::Proxy, Way::Ssh] {
-            let hint = out_of_reach("cannot reach h: failed to lookup address information", way);
+            let hint = out_of_reach(Some(ErrorDetail::HostNotFound), way);
             assert_eq!(hint, "look at the name of the host in the URL");
         }
     }

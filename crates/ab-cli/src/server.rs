@@ -3,9 +3,9 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use ab_core::{Code, Error, Kind};
-use agent_backend::remote::TokenInClear;
-use agent_backend::{ServeClient, ServeSettings};
+use ab_core::{Error, ErrorCode, ErrorKind};
+use agent_backend::remote::CleartextTokenPolicy;
+use agent_backend::{SessionClient, SessionClientSettings};
 use clap::Args;
 
 use crate::failure::Failure;
@@ -43,8 +43,8 @@ impl ServerFlags {
     ///
     /// # Errors
     ///
-    /// [`Kind::Unavailable`] if no server is named and none runs here.
-    pub(crate) fn client(&self) -> Result<ServeClient, Failure> {
+    /// [`ErrorKind::Unavailable`] if no server is named and none runs here.
+    pub(crate) fn client(&self) -> Result<SessionClient, Failure> {
         let named = self.server.clone().or_else(from_environment);
         let mut token = match &self.token_file {
             Some(path) => Some(token::in_file(path)?),
@@ -63,12 +63,12 @@ impl ServerFlags {
                 url
             }
         };
-        let mut settings = ServeSettings::new(url);
+        let mut settings = SessionClientSettings::new(url);
         settings.token = token.map(Into::into);
         if self.allow_insecure_token {
-            settings.token_in_clear = TokenInClear::Accepted;
+            settings.token_in_clear = CleartextTokenPolicy::Accepted;
         }
-        Ok(ServeClient::new(settings)?)
+        Ok(SessionClient::new(settings)?)
     }
 
     /// The flags that reach the same server again, with a space before each.
@@ -88,7 +88,7 @@ impl ServerFlags {
 
 fn not_running(directory: &Path) -> Failure {
     let message = format!("no server runs with the data in {}", directory.display());
-    let error = Error::new(Code::ConnectionClosed, Kind::Unavailable, message);
+    let error = Error::new(ErrorCode::ConnectionClosed, ErrorKind::Unavailable, message);
     Failure::from(error)
         .with_hint("start one with agent-backend serve, or name one with --server URL")
 }

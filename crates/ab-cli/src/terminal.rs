@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
 use ab_core::Error;
-use ab_core::error::{printable, reorders};
+use ab_core::error::{escape_unprintable, is_bidi_control};
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 
@@ -177,14 +177,14 @@ fn paint(look: Look, style: Style, text: &str) -> String {
 
 /// `text` with control characters and those that reorder others spelled out, except tabs and line ends.
 fn without_controls(text: &str) -> Cow<'_, str> {
-    let harmless = |c: char| !(c.is_control() || reorders(c)) || c == '\t' || c == '\n';
+    let harmless = |c: char| !(c.is_control() || is_bidi_control(c)) || c == '\t' || c == '\n';
     if text.chars().all(harmless) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 16);
     for piece in text.split_inclusive(['\t', '\n']) {
         let end = piece.trim_end_matches(['\t', '\n']).len();
-        shown.push_str(&printable(&piece[..end]));
+        shown.push_str(&escape_unprintable(&piece[..end]));
         shown.push_str(&piece[end..]);
     }
     Cow::Owned(shown)

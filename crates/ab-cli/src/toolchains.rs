@@ -64,7 +64,7 @@ fn in_directory(given: &OsString) -> Result<Toolchain, String> {
     let directory = std::path::absolute(given).map_err(|error| refused(error.to_string()))?;
     let found = directory.metadata().map_err(|error| refused(error.to_string()))?;
     if found.is_dir() {
-        Ok(Toolchain::in_directory(directory))
+        Ok(Toolchain::from_directory(directory))
     } else {
         Err(refused("it is not a directory".to_owned()))
     }

@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ab_acp::catalog::{AgentEntry, Catalog, OWN_BINARY};
-use ab_acp::gateway::{AgentGround, AgentSource, Credentials, Gateway, GatewaySettings};
-use ab_acp::install::AgentDirectory;
+use ab_acp::catalog::{AgentCatalog, AgentEntry, OWN_BINARY_PLACEHOLDER};
+use ab_acp::gateway::{AgentResolver, AgentSandboxSettings, Credentials, Gateway, GatewaySettings};
+use ab_acp::install::AgentInstallDir;
 use ab_api::{AgentListing, NetworkType, RuntimeListing, RuntimeType};
-use ab_control::{Control, ControlSettings, CrashHook, CrashPoint};
-use ab_core::{Code, Error, Kind, Network};
+use ab_control::{ControlPlane, ControlSettings, CrashHook, CrashPoint};
+use ab_core::{Error, ErrorCode, ErrorKind, NetworkAccess};
 use ab_executor::{ExecutorSettings, LocalExecutor};
-use ab_server::{App, ControlSurface, Gate, TaskCatalog, TaskDefaults};
+use ab_server::{ControlRoutes, HttpAccess, HttpApp, TaskCatalog, TaskDefaults};
 use ab_store::{DataDir, Store, StoreError};
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -23,16 +23,16 @@ const AGENT_SERVERS: &str = "agent-servers";
 
 /// What `serve` runs.
 pub(crate) struct Parts {
-    pub(crate) app: App,
+    pub(crate) app: HttpApp,
     /// Shut down after the port is closed.
-    pub(crate) control: Control,
+    pub(crate) control: ControlPlane,
 }
 
 /// Locks the data directory and opens the store in it.
 ///
 /// # Errors
 ///
-/// [`Kind::Unavailable`] if another process uses it, or it cannot be used.
+/// [`ErrorKind::Unavailable`] if another process uses it, or it cannot be used.
 pub(crate) async fn store(directory: &Path) -> Result<Store, Failure> {
     let data_dir = DataDir::open(directory).map_err(failed)?;
     Store::open(data_dir).await.map_err(failed)
@@ -46,7 +46,7 @@ pub(crate) async fn store(directory: &Path) -> Result<Store, Failure> {
 pub(crate) async fn assemble(
     store: Store,
     config: &Config,
-    gate: Gate,
+    gate: HttpAccess,
     url: String,
 ) -> Result<Parts, Failure> {
     let own =
@@ -63,16 +63,20 @@ pub(crate) async fn assemble(
     settings.refuses_shared_network = config.no_auth.value;
     settings.server_url = Some(url);
     let executor = LocalExecutor::new(settings).map_err(|error| {
-        Failure::from(Error::new(Code::MissingUtilities, Kind::Unavailable, error.to_string()))
+        Failure::from(Error::new(
+            ErrorCode::MissingUtilities,
+            ErrorKind::Unavailable,
+            error.to_string(),
+        ))
     })?;
     let endpoints = executor.endpoints();
     let catalog = catalog(config, executor.enforces_limits().await);
     let crash_hook = config.crash_at.map(crash_hook).unwrap_or_default();
     let settings = ControlSettings { crash_hook, ..sessions.control() };
-    let control = Control::start(store, Arc::new(executor), settings).await;
+    let control = ControlPlane::start(store, Arc::new(executor), settings).await;
     let control = control.map_err(failed)?;
-    let surface = ControlSurface::new(control.clone(), catalog).with_endpoints(endpoints);
-    Ok(Parts { app: App::new(gate).with_control(surface), control })
+    let surface = ControlRoutes::new(control.clone(), catalog).with_endpoints(endpoints);
+    Ok(Parts { app: HttpApp::new(gate).with_control(surface), control })
 }
 
 /// The agents of the gateway. They work in the served root, or each in a directory of its own.
@@ -87,29 +91,29 @@ pub(crate) async fn gateway(
     let own =
         std::env::current_exe().map_err(|error| Failure::input("find this program", error))?;
     let sessions = &config.sessions;
-    let agents = AgentSource {
+    let agents = AgentResolver {
         credentials: credentials(&config.catalog),
         catalog: config.catalog.clone(),
         own_binary: Some(own),
-        installed: Some(AgentDirectory::new(config.data_dir.value.join("agents"))),
-        ..AgentSource::default()
+        install_dir: Some(AgentInstallDir::new(config.data_dir.value.join("agents"))),
+        ..AgentResolver::default()
     };
-    let ground = AgentGround {
+    let ground = AgentSandboxSettings {
         root: served.map(|served| served.path().to_owned()),
-        area: Some(config.data_dir.value.join(AGENT_SERVERS)),
-        hidden: served.and_then(ServedRoot::hidden).map(str::to_owned).into_iter().collect(),
+        servers_dir: Some(config.data_dir.value.join(AGENT_SERVERS)),
+        hidden_paths: served.and_then(ServedRoot::hidden).map(str::to_owned).into_iter().collect(),
         isolation: sessions.isolation.value,
-        floor: sessions.isolation_floor.value,
+        isolation_floor: sessions.isolation_floor.value,
         // Without tokens an agent on the network could approve its own requests.
-        network: if config.no_auth.value { Network::None } else { sessions.network.value },
+        network: if config.no_auth.value { NetworkAccess::None } else { sessions.network.value },
         toolchains: sessions.toolchains.value.toolchains.clone(),
     };
-    ground.clear().await?;
+    ground.clear_servers_dir().await?;
     Ok(Gateway::new(GatewaySettings::new(agents, ground)))
 }
 
 /// The values of all variables that agents of the catalog list as credentials.
-pub(crate) fn credentials(catalog: &Catalog) -> Credentials {
+pub(crate) fn credentials(catalog: &AgentCatalog) -> Credentials {
     let names = catalog.entries().iter().flat_map(|entry| &entry.credentials);
     let value = |name: &String| Some((name.clone(), std::env::var(name).ok()?));
     Credentials(names.filter_map(value).collect())
@@ -132,8 +136,8 @@ fn catalog(config: &Config, resource_limits: bool) -> TaskCatalog {
     catalog.defaults = TaskDefaults {
         network: match sessions.network.value {
             // Without tokens no session may share the network, so tasks need not say so.
-            Network::Shared if !config.no_auth.value => NetworkType::Shared,
-            Network::Shared | Network::None => NetworkType::None,
+            NetworkAccess::Shared if !config.no_auth.value => NetworkType::Shared,
+            NetworkAccess::Shared | NetworkAccess::None => NetworkType::None,
         },
         refuses_shared_network: config.no_auth.value,
         keep_open: sessions.keep.value,
@@ -165,7 +169,7 @@ fn catalog(config: &Config, resource_limits: bool) -> TaskCatalog {
 fn versions(entry: &AgentEntry) -> Vec<String> {
     let latest = "latest".to_owned();
     match entry.argv.first() {
-        Some(program) if program == OWN_BINARY => {
+        Some(program) if program == OWN_BINARY_PLACEHOLDER => {
             vec![latest, env!("CARGO_PKG_VERSION").to_owned()]
         }
         Some(_) | None => vec![latest],
@@ -174,8 +178,11 @@ fn versions(entry: &AgentEntry) -> Vec<String> {
 
 fn failed(error: StoreError) -> Failure {
     let is_locked = matches!(error, StoreError::Locked { .. });
-    let failure =
-        Failure::from(Error::new(Code::InvalidConfiguration, Kind::Unavailable, error.to_string()));
+    let failure = Failure::from(Error::new(
+        ErrorCode::InvalidConfiguration,
+        ErrorKind::Unavailable,
+        error.to_string(),
+    ));
     if is_locked {
         return failure.with_hint("use that server, or another --data-dir");
     }

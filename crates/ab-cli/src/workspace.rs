@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use ab_core::{Backend, Code, Error, Kind, ScopeOptions};
+use ab_core::{Backend, Error, ErrorCode, ErrorKind, ScopeOptions};
 use ab_host::ExecSettings;
 use agent_backend::{CommandPolicy, LocalConfig};
 use clap::Args;
@@ -181,7 +181,7 @@ pub(crate) fn open_directory(directory: &Path, flag: &str) -> Result<Backend, Fa
 /// A path argument as text. The operating system allows any bytes; a workspace path is UTF-8.
 pub(crate) fn path_text(path: &OsStr) -> Result<&str, Error> {
     path.to_str().ok_or_else(|| {
-        Error::new(Code::InvalidPath, Kind::InvalidPath, "not valid UTF-8")
+        Error::new(ErrorCode::InvalidPath, ErrorKind::InvalidPath, "not valid UTF-8")
             .with_path(path.to_string_lossy())
     })
 }

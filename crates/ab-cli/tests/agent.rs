@@ -62,7 +62,7 @@ impl Started {
 async fn scripted_agent_works_as_a_process() {
     let stage = Stage::with(&[("a.txt", "a\n")]);
     let mut started = start(&stage, None);
-    assert_eq!(started.turn(&stage).await.unwrap().stop, StopReason::EndTurn);
+    assert_eq!(started.turn(&stage).await.unwrap().stop_reason, StopReason::EndTurn);
     assert!(stage.text("NOTES.md").contains("tidy up"));
     assert_eq!(stage.names("."), ["NOTES.md", "a.txt"]);
     assert!(stage.outside("home/.agent-backend-script").is_dir());
@@ -74,7 +74,7 @@ async fn repository_brings_its_own_scenario() {
     let scenario = "[[turn]]\nsteps = [{ write = { path = \"made.txt\", text = \"{prompt}\" } }]";
     let stage = Stage::with(&[(".agent-backend/scenario.toml", scenario)]);
     let mut started = start(&stage, None);
-    assert_eq!(started.turn(&stage).await.unwrap().stop, StopReason::EndTurn);
+    assert_eq!(started.turn(&stage).await.unwrap().stop_reason, StopReason::EndTurn);
     assert_eq!(stage.text("made.txt"), "tidy up");
     assert_eq!(started.exit_code().await, Some(0));
 }

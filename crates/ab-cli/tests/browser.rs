@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use ab_testkit::host::cannot_run;
-use ab_testkit::peers::Peers;
+use ab_testkit::host::report_skip;
+use ab_testkit::peers::ThirdPartyPrograms;
 
 use crate::serve::{Server, git};
 use crate::stage::{BINARY, Stage, run};
@@ -77,9 +77,12 @@ steps = [
 /// Runs a script of `browser/` on a server and a repository whose agent follows the scenario.
 #[track_caller]
 fn drive(script: &str, scenario: &str) {
-    let Some(peers) = Peers::find(WHAT) else { return };
+    let Some(peers) = ThirdPartyPrograms::find_or_skip(WHAT) else { return };
     if !Path::new(CHROMIUM).exists() {
-        return cannot_run(WHAT, &format!("{CHROMIUM} is missing; `cargo xtask test` installs it"));
+        return report_skip(
+            WHAT,
+            &format!("{CHROMIUM} is missing; `cargo xtask test` installs it"),
+        );
     }
     let files = [("README.md", "# A project\n"), (".agent-backend/scenario.toml", scenario)];
     let stage = Stage::with(&files);
@@ -91,9 +94,9 @@ fn drive(script: &str, scenario: &str) {
     let link = server.notice.split_whitespace().find(|word| word.contains("/ui/login?"));
     let token = fs::read_to_string(stage.outside("data").join("token")).unwrap();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser").join(script);
-    let mut command: Command = peers.new_node(&path);
+    let mut command: Command = peers.bundled_node_command(&path);
     command
-        .env("PLAYWRIGHT", peers.package("playwright-core").join("index.mjs"))
+        .env("PLAYWRIGHT", peers.node_package_dir("playwright-core").join("index.mjs"))
         .env("CHROMIUM", CHROMIUM)
         .env("LINK", link.unwrap())
         .env("TOKEN", token.trim())

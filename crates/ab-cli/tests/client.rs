@@ -5,10 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ab_core::process::Restrictions;
-use ab_core::{Backend, Code, Kind, ScopeOptions};
+use ab_core::process::PathRestrictions;
+use ab_core::{Backend, ErrorCode, ErrorKind, ScopeOptions};
 use agent_backend::LocalConfig;
-use agent_backend::mcp::{McpExt, McpOptions};
+use agent_backend::mcp::{BackendMcpExt, McpOptions};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -55,7 +55,7 @@ async fn text(client: &agent_backend::mcp::Client, tool: &str, arguments: Value)
 }
 
 fn plain(root: &Path) -> Backend {
-    agent_backend::local_with(LocalConfig::new(root).prevent_dangerous(false)).unwrap()
+    agent_backend::local_with(LocalConfig::new(root).prevent_dangerous_commands(false)).unwrap()
 }
 
 #[tokio::test]
@@ -91,8 +91,8 @@ async fn restrictions_and_mounts_of_the_handle_hold_for_the_client() {
     let directory = TempDir::new().unwrap();
     let backend = plain(directory.path());
     backend.write("secret.txt", "hidden").await.unwrap();
-    let hidden = vec![backend.resolve("secret.txt").unwrap()];
-    let restricted = backend.restrict(Restrictions { hidden, ..Default::default() }).unwrap();
+    let hidden = vec![backend.parse_path("secret.txt").unwrap()];
+    let restricted = backend.restrict(PathRestrictions { hidden, ..Default::default() }).unwrap();
     let client = restricted.mcp_client(options()).await.unwrap();
     let read = client.call("read_text_file", json!({ "path": "secret.txt" })).await.unwrap();
     assert_eq!(read.is_error, Some(true));
@@ -109,7 +109,7 @@ async fn restrictions_and_mounts_of_the_handle_hold_for_the_client() {
 #[tokio::test]
 async fn a_plain_local_workspace_is_opened_by_flags() {
     let (directory, root) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    let mut config = LocalConfig::new(root.path()).prevent_dangerous(false);
+    let mut config = LocalConfig::new(root.path()).prevent_dangerous_commands(false);
     config.options.exec.isolation = ab_core::Isolation::None;
     config.options.exec.shell = agent_backend::Shell::Sh;
     let backend = agent_backend::local_with(config).unwrap();
@@ -169,9 +169,9 @@ async fn destroying_the_backend_ends_client_and_program() {
         backend.destroy().await.unwrap();
         gone(directory.path()).await;
         let error = client.tools().await.unwrap_err();
-        assert_eq!(error.kind(), Kind::Disconnected, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
         let error = backend.mcp_client(options()).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::Destroyed, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Destroyed, "{error}");
     }
 }
 
@@ -219,16 +219,16 @@ async fn a_program_that_does_not_serve_is_told_of() {
         ..McpOptions::default()
     };
     let error = backend.mcp_client(with("no-such-program")).await.unwrap_err();
-    assert_eq!((error.code(), error.kind()), (Code::MissingUtilities, Kind::Unavailable));
+    assert_eq!((error.code(), error.kind()), (ErrorCode::MissingUtilities, ErrorKind::Unavailable));
     assert!(error.to_string().contains("no-such-program"), "{error}");
     let error = backend.mcp_client(with("false")).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     let directory = TempDir::new().unwrap();
     let silent = directory.path().join("silent");
     fs::write(&silent, "#!/bin/sh\nexec sleep 1000\n").unwrap();
     fs::set_permissions(&silent, fs::Permissions::from_mode(0o755)).unwrap();
     for backend in [backend, plain(directory.path())] {
         let error = backend.mcp_client(with(silent.to_str().unwrap())).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::Timeout, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
     }
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ab_core::process::Restrictions;
-use ab_core::{Backend, Code, Kind, ScopeOptions, Status};
+use ab_core::process::PathRestrictions;
+use ab_core::{Backend, ConnectionStatus, ErrorCode, ErrorKind, ScopeOptions};
 use agent_backend::RemoteConfig;
-use agent_backend::mcp::{McpExt, McpOptions};
+use agent_backend::mcp::{BackendMcpExt, McpOptions};
 use serde_json::{Value, json};
 
 use crate::daemon::Daemon;
@@ -23,7 +23,7 @@ fn guarded(stage: &Stage) -> Daemon {
 
 fn config(daemon: &Daemon) -> RemoteConfig {
     let config = RemoteConfig::parse(&format!("ws://{}/ssh", daemon.address)).unwrap();
-    config.token(TOKEN).unwrap().mcp(format!("http://{}/mcp", daemon.address))
+    config.token(TOKEN).unwrap().mcp_url(format!("http://{}/mcp", daemon.address))
 }
 
 fn options() -> McpOptions {
@@ -46,7 +46,7 @@ async fn a_remote_workspace_has_the_tools_of_its_daemon() {
     let tools = client.tools().await.unwrap();
     assert!(tools.iter().any(|tool| tool.name == "exec"), "{tools:?}");
     // Tools do not need the other connection.
-    assert_eq!(backend.status(), Status::Disconnected);
+    assert_eq!(backend.status(), ConnectionStatus::Disconnected);
     assert_eq!(read(&backend, "a.txt").await, "hello\n");
     // A scope of the handle, of a scope, and one that is asked for.
     let scope = backend.scope("in", ScopeOptions::default()).unwrap();
@@ -63,7 +63,7 @@ async fn a_remote_workspace_has_the_tools_of_its_daemon() {
     }
     backend.destroy().await.unwrap();
     let late = client.call("read_text_file", json!({ "path": "a.txt" })).await.unwrap_err();
-    assert_eq!(late.kind(), Kind::Disconnected);
+    assert_eq!(late.kind(), ErrorKind::Disconnected);
     assert_eq!(daemon.end().0, 0);
 }
 
@@ -91,10 +91,10 @@ async fn a_transport_speaks_lines_and_ends_with_the_backend() {
 async fn without_the_setting_it_is_not_implemented_and_names_it() {
     let backend = agent_backend::remote("ws://127.0.0.1:1/ssh").unwrap();
     let error = backend.mcp_client(options()).await.unwrap_err();
-    assert_eq!((error.code(), error.kind()), (Code::NotImplemented, Kind::Unsupported));
+    assert_eq!((error.code(), error.kind()), (ErrorCode::NotImplemented, ErrorKind::Unsupported));
     assert!(error.message().contains("the setting mcp"), "{error}");
     let error = backend.mcp_transport(options()).await.unwrap_err();
-    assert_eq!(error.code(), Code::NotImplemented);
+    assert_eq!(error.code(), ErrorCode::NotImplemented);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,18 +104,23 @@ async fn refusals_reach_the_caller() {
     let url = format!("http://{}", daemon.address);
     let socket = || RemoteConfig::parse(&format!("ws://{}/ssh", daemon.address)).unwrap();
     for (config, code, kind, says) in [
-        (socket().mcp(&url), Code::AuthFailed, Kind::Denied, "401"),
-        (socket().mcp_with_token(&url, "wrong"), Code::AuthFailed, Kind::Denied, "401"),
+        (socket().mcp_url(&url), ErrorCode::AuthFailed, ErrorKind::Denied, "401"),
         (
-            socket().root("/elsewhere").mcp_with_token(&url, TOKEN),
-            Code::AuthFailed,
-            Kind::Denied,
+            socket().mcp_url_with_token(&url, "wrong"),
+            ErrorCode::AuthFailed,
+            ErrorKind::Denied,
+            "401",
+        ),
+        (
+            socket().root("/elsewhere").mcp_url_with_token(&url, TOKEN),
+            ErrorCode::AuthFailed,
+            ErrorKind::Denied,
             "Server is configured for",
         ),
         (
-            socket().mcp_with_token(format!("{url}/nowhere"), TOKEN),
-            Code::ConnectionClosed,
-            Kind::Unavailable,
+            socket().mcp_url_with_token(format!("{url}/nowhere"), TOKEN),
+            ErrorCode::ConnectionClosed,
+            ErrorKind::Unavailable,
             "404",
         ),
     ] {
@@ -141,9 +146,12 @@ async fn a_request_that_fails_is_not_made_again() {
         }
     });
     let config = RemoteConfig::parse("ws://127.0.0.1:1/ssh").unwrap();
-    let backend = agent_backend::remote_with(config.mcp(format!("http://{address}"))).unwrap();
+    let backend = agent_backend::remote_with(config.mcp_url(format!("http://{address}"))).unwrap();
     let error = backend.mcp_client(options()).await.unwrap_err();
-    assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
+    assert_eq!(
+        (error.code(), error.kind()),
+        (ErrorCode::ConnectionClosed, ErrorKind::Disconnected)
+    );
     assert_eq!(callers.load(Ordering::SeqCst), 1);
 }
 
@@ -152,11 +160,11 @@ async fn a_server_that_says_nothing_is_a_timeout() {
     // Connections are taken by the system, and nobody answers.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let config = RemoteConfig::parse("ws://127.0.0.1:1/ssh").unwrap().mcp(url);
+    let config = RemoteConfig::parse("ws://127.0.0.1:1/ssh").unwrap().mcp_url(url);
     let backend = agent_backend::remote_with(config).unwrap();
     let options = McpOptions { start_timeout: Duration::from_millis(100), ..options() };
     let error = backend.mcp_client(options).await.unwrap_err();
-    assert_eq!((error.code(), error.kind()), (Code::Timeout, Kind::Timeout));
+    assert_eq!((error.code(), error.kind()), (ErrorCode::Timeout, ErrorKind::Timeout));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,8 +172,9 @@ async fn a_handle_with_limits_of_its_own_is_served_from_here() {
     let stage = Stage::with(&[("a.txt", "seen\n"), ("secret.txt", "hidden\n")]);
     let daemon = guarded(&stage);
     let backend = agent_backend::remote_with(config(&daemon)).unwrap();
-    let hidden = vec![backend.resolve("secret.txt").unwrap()];
-    let restricted = backend.restrict(Restrictions { hidden, ..Restrictions::default() }).unwrap();
+    let hidden = vec![backend.parse_path("secret.txt").unwrap()];
+    let restricted =
+        backend.restrict(PathRestrictions { hidden, ..PathRestrictions::default() }).unwrap();
     assert_eq!(read(&restricted, "a.txt").await, "seen\n");
     assert!(!read(&restricted, "secret.txt").await.contains("hidden"));
     backend.destroy().await.unwrap();

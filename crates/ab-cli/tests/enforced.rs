@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use ab_testkit::host::cannot_run;
+use ab_testkit::host::report_skip;
 use serde_json::{Value, json};
 
 use crate::escapes::{MODES, stands};
@@ -51,7 +51,7 @@ fn bwrap_stands_where_few_processes_are_seen() {
         return;
     }
     if !rustix::process::geteuid().is_root() {
-        return cannot_run("a command in a new pid namespace", "only root may mount its /proc");
+        return report_skip("a command in a new pid namespace", "only root may mount its /proc");
     }
     let stage = Stage::new();
     let script = format!(
@@ -112,7 +112,7 @@ impl Drop for FewProcesses {
 #[test]
 fn a_host_that_is_short_of_processes_gives_no_weaker_walls() {
     let Some(group) = FewProcesses::new() else {
-        return cannot_run("a full group of processes", "no group for processes can be made");
+        return report_skip("a full group of processes", "no group for processes can be made");
     };
     let stage = Stage::new();
     let strongest = strongest(&stage);
@@ -186,7 +186,7 @@ fn a_limit_that_no_group_can_be_made_for_is_refused_or_accepted() {
     mount.args(["-m", "mount", "-t", "tmpfs", "none", "/sys/fs/cgroup"]);
     let mounted = run(mount, b"");
     if mounted.code != 0 {
-        return cannot_run("a host without control groups", mounted.err.trim());
+        return report_skip("a host without control groups", mounted.err.trim());
     }
     let plain = without_groups("");
     assert_eq!((plain.code, plain.text().as_str()), (0, "ran\n"), "{}", plain.err);
@@ -246,7 +246,7 @@ fn doctor_and_explain_agree_with_what_happens() {
         };
         let ran = said("exec --json -- true");
         if ran.code != 0 {
-            cannot_run("doctor on another host", ran.err.trim());
+            report_skip("doctor on another host", ran.err.trim());
             return None;
         }
         let (doctor, explained) = (said("doctor --json").value(), said("exec --explain --json"));

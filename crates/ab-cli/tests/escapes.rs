@@ -11,9 +11,11 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ab_core::effective::{ControlStrength, ControlSubject};
-use ab_testkit::escapes::{self, Attempt, Ground, Outcome, Said, Surface, Wish};
-use ab_testkit::host::cannot_run;
+use ab_core::effective::{ControlKind, ControlStrength};
+use ab_testkit::escapes::{
+    self, CommandReport, CommandRunner, EscapeAttempt, EscapeOutcome, EscapeTestbed, SandboxOption,
+};
+use ab_testkit::host::report_skip;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::Value;
 
@@ -25,7 +27,7 @@ pub(crate) const MODES: [&str; 4] = ["bwrap", "landlock", "software", "none"];
 /// The built binary in one mode.
 struct Binary {
     mode: &'static str,
-    told: Mutex<HashMap<Vec<Wish>, Value>>,
+    told: Mutex<HashMap<Vec<SandboxOption>, Value>>,
 }
 
 impl Binary {
@@ -33,49 +35,50 @@ impl Binary {
         Binary { mode, told: Mutex::default() }
     }
 
-    fn command(&self, ground: &Ground, wishes: &[Wish]) -> Command {
+    fn command(&self, ground: &EscapeTestbed, wishes: &[SandboxOption]) -> Command {
         self.of("exec", ground, wishes)
     }
 
     /// A subcommand that takes the flags of walls.
-    fn of(&self, subcommand: &str, ground: &Ground, wishes: &[Wish]) -> Command {
-        let mut command = command(BINARY, &ground.workspace());
+    fn of(&self, subcommand: &str, ground: &EscapeTestbed, wishes: &[SandboxOption]) -> Command {
+        let mut command = command(BINARY, &ground.workspace_dir());
         command.args([subcommand, "--profile", "off", "--isolation", self.mode]);
         // Attempts are made in every mode, also where what they wish for is not enforced.
         command.args(["--accept-unenforced", "network,hide,read-only"]);
         command.env("ESCAPE_SECRET", ground.secret());
         for wish in wishes {
             match wish {
-                Wish::NoNetwork => command.args(["--network", "none"]),
-                Wish::ReadOnly(path) => command.args(["--read-only", path]),
-                Wish::Hidden(path) => command.args(["--hide", path]),
-                Wish::BindOutside => command.arg("--bind").arg(ground.outside()),
-                Wish::Scope(path) => command.args(["--scope", path]),
-                Wish::Terminal => command.arg("--pty"),
+                SandboxOption::NoNetwork => command.args(["--network", "none"]),
+                SandboxOption::ReadOnly(path) => command.args(["--read-only", path]),
+                SandboxOption::Hidden(path) => command.args(["--hide", path]),
+                SandboxOption::BindOutside => command.arg("--bind").arg(ground.outside_dir()),
+                SandboxOption::Scope(path) => command.args(["--scope", path]),
+                SandboxOption::Terminal => command.arg("--pty"),
             };
         }
         command
     }
 }
 
-impl Surface for Binary {
-    fn run(&self, ground: &Ground, wishes: &[Wish], line: &str) -> Said {
+impl CommandRunner for Binary {
+    fn run(&self, ground: &EscapeTestbed, wishes: &[SandboxOption], line: &str) -> CommandReport {
         let mut command = self.command(ground, wishes);
         command.args(["--timeout", "60s", "--", line]);
         let ran = run(command, b"");
         let stdout = String::from_utf8_lossy(&ran.out).into_owned();
         let refused = stdout.is_empty() && ran.err.starts_with("error: ");
-        Said { refused, stdout, stderr: ran.err }
+        CommandReport { refused, stdout, stderr: ran.err }
     }
 
-    fn strength(
+    fn control_strength(
         &self,
-        ground: &Ground,
-        wishes: &[Wish],
-        subject: ControlSubject,
+        ground: &EscapeTestbed,
+        wishes: &[SandboxOption],
+        subject: ControlKind,
     ) -> ControlStrength {
         // A terminal is not a matter of walls.
-        let wishes: Vec<Wish> = wishes.iter().copied().filter(|it| *it != Wish::Terminal).collect();
+        let wishes: Vec<SandboxOption> =
+            wishes.iter().copied().filter(|it| *it != SandboxOption::Terminal).collect();
         let mut told = self.told.lock().unwrap();
         let policy = told.entry(wishes.clone()).or_insert_with(|| {
             // What stands in the way of a start does not stand in the way of the answer.
@@ -94,7 +97,7 @@ impl Surface for Binary {
         }
     }
 
-    fn is_open(&self) -> bool {
+    fn is_unconfined(&self) -> bool {
         self.mode == "none"
     }
 }
@@ -104,29 +107,33 @@ pub(crate) fn stands(mode: &str) -> bool {
     let ran =
         Stage::new().run(&["exec", "--profile", "off", "--isolation", mode, "--explain", "--json"]);
     if ran.code != 0 {
-        cannot_run(&format!("commands in {mode}"), ran.err.trim());
+        report_skip(&format!("commands in {mode}"), ran.err.trim());
     }
     ran.code == 0
 }
 
 fn make_all(mode: &'static str) {
-    make(mode, escapes::all(), &Binary::new(mode));
+    make(mode, escapes::all_attempts(), &Binary::new(mode));
 }
 
 /// Makes attempts in a mode, where it can be had.
-fn make(mode: &str, attempts: impl Iterator<Item = &'static Attempt>, surface: &dyn Surface) {
+fn make(
+    mode: &str,
+    attempts: impl Iterator<Item = &'static EscapeAttempt>,
+    surface: &dyn CommandRunner,
+) {
     if !stands(mode) {
         return;
     }
     if !Command::new("python3").arg("-V").output().is_ok_and(|out| out.status.success()) {
-        return cannot_run("attempts to get out", "there is no python3");
+        return report_skip("attempts to get out", "there is no python3");
     }
     let mut wrong = Vec::new();
     let mut allowed = 0;
     for attempt in attempts {
         let base = tempfile::tempdir().unwrap();
-        match escapes::make(attempt, surface, &Ground::new(base.path())) {
-            Ok(Outcome::Blocked) => {}
+        match escapes::run_attempt(attempt, surface, &EscapeTestbed::new(base.path())) {
+            Ok(EscapeOutcome::Blocked) => {}
             Ok(_) => allowed += 1,
             Err(cause) => wrong.push(cause),
         }

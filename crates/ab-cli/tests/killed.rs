@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use ab_core::options::{Overwrite, RenameOptions};
 use ab_core::process::Command as Line;
-use agent_backend::remote::{CallEffect, Reconnection};
+use agent_backend::remote::{CallEffect, ReconnectPolicy};
 use agent_backend::{
-    Backend, Edit, EditOptions, Error, ExecOptions, Kind, RemoteConfig, Retry, Status,
+    Backend, ConnectionStatus, Edit, EditOptions, Error, ErrorKind, ExecOptions, RemoteConfig,
+    RetryAdvice,
 };
 
 use crate::daemon::Daemon;
@@ -97,14 +98,15 @@ impl Writer {
         };
         self.seen.lost.fetch_add(1, Ordering::SeqCst);
         assert!(is_interrupted(&error), "{error}");
-        let (Some(CallEffect::Unknown), Some(ticket)) = (error.effect(), error.ticket()) else {
-            return error.effect().unwrap_or(CallEffect::NotApplied);
+        let (Some(CallEffect::Unknown), Some(ticket)) = (error.call_effect(), error.lost_call())
+        else {
+            return error.call_effect().unwrap_or(CallEffect::NotApplied);
         };
         loop {
             // Who is asked may be killed as well, and then the next one is.
-            match self.backend.outcome(ticket).await {
+            match self.backend.call_effect(ticket).await {
                 Ok(effect) => return effect,
-                Err(again) => assert_eq!(again.retry(), Retry::Safe, "{again}"),
+                Err(again) => assert_eq!(again.retry_advice(), RetryAdvice::Safe, "{again}"),
             }
         }
     }
@@ -158,7 +160,8 @@ impl Writer {
         while self.goes_on() {
             let next = last + 1;
             let edit = Edit::new(format!("version {last}\n"), format!("version {next}\n"));
-            let answer = self.backend.edit("edited", &[edit.all()], EditOptions::default()).await;
+            let answer =
+                self.backend.edit("edited", &[edit.replace_all()], EditOptions::default()).await;
             let effect = self.told(2, answer).await;
             let now = [self.file("edited"), None];
             if self.was_done(effect, &now, &[Some(last), None], &[Some(next), None]) {
@@ -170,7 +173,7 @@ impl Writer {
 
 /// Whether the end of a daemon is the reason.
 fn is_interrupted(error: &Error) -> bool {
-    matches!(error.kind(), Kind::Disconnected | Kind::Timeout)
+    matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::Timeout)
 }
 
 /// The versions of the files that a writer works on.
@@ -179,9 +182,9 @@ type State = [Option<u64>; 2];
 /// A command that holds a file open and goes on for longer than anybody waits.
 async fn left_running(backend: &Backend, stage: &Stage, name: &str) {
     let line = Line::Shell(format!("exec 9>>{name}; sleep 100000"));
-    let request = backend.request(line, ExecOptions::default()).unwrap();
+    let request = backend.exec_request(line, ExecOptions::default()).unwrap();
     // The client may still have to hear that the daemon before this one is gone.
-    while let Err(error) = backend.start(request.clone()).await {
+    while let Err(error) = backend.spawn_detached(request.clone()).await {
         assert!(is_interrupted(&error), "{error}");
     }
     comes("the command", || stage.path(name).exists() && held(stage, name) > 0);
@@ -193,17 +196,17 @@ async fn slow_what_a_killed_daemon_said_holds() {
     let port = port();
     let mut served = daemon(&stage, port);
     let url = format!("ws://127.0.0.1:{port}/ssh");
-    let config = RemoteConfig::parse(&url).unwrap().reconnection(Reconnection {
-        initial: Duration::from_millis(20),
-        max: Duration::from_millis(500),
+    let config = RemoteConfig::parse(&url).unwrap().reconnection(ReconnectPolicy {
+        initial_delay: Duration::from_millis(20),
+        max_delay: Duration::from_millis(500),
         max_retries: 0,
-        ..Reconnection::default()
+        ..ReconnectPolicy::default()
     });
     let backend = agent_backend::remote_with(config).unwrap();
     let connections = Arc::new(AtomicU64::new(0));
     let counted = connections.clone();
     let _subscription = backend.on_status_change(move |change| {
-        if change.to == Status::Connected {
+        if change.to == ConnectionStatus::Connected {
             counted.fetch_add(1, Ordering::SeqCst);
         }
     });

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use ab_testkit::host::cannot_run;
+use ab_testkit::host::report_skip;
 use serde_json::Value;
 
 use crate::escapes::stands;
@@ -86,7 +86,7 @@ fn groups_end_with_us(stage: &Stage, mode: &str) -> bool {
     let mechanism = orphans["mechanism"].as_str().unwrap();
     let grouped = mechanism.contains("control group") && mechanism.contains("watchdog");
     if !grouped {
-        cannot_run("commands in control groups", orphans["in_force"].as_str().unwrap());
+        report_skip("commands in control groups", orphans["in_force"].as_str().unwrap());
     }
     grouped
 }
@@ -241,7 +241,7 @@ fn nothing_outlives_another_user_who_started_it_at_any_moment() {
     let whole = stage.outside(".");
     for place in [&whole, &stage.root()] {
         if std::os::unix::fs::chown(place, Some(NOBODY), Some(NOBODY)).is_err() {
-            return cannot_run("commands of another user", "it takes root to become one");
+            return report_skip("commands of another user", "it takes root to become one");
         }
     }
     let mut command = stage.command(starter[0]);
@@ -249,7 +249,7 @@ fn nothing_outlives_another_user_who_started_it_at_any_moment() {
     command.args(["exec", "--profile", "off", "--isolation", "bwrap", "--", "echo ran"]);
     match command.output() {
         Ok(ran) if ran.stdout == b"ran\n" => killed_at_any_moment(&stage, &starter),
-        ran => cannot_run("commands of another user", &format!("{ran:?}")),
+        ran => report_skip("commands of another user", &format!("{ran:?}")),
     }
 }
 
@@ -345,7 +345,7 @@ fn bombs_are_held_by_their_limits() {
             controls.iter().any(|it| it["control"] == control && it["holds"] == "enforced")
         };
         if !enforced("process_count") || !enforced("memory") {
-            cannot_run("bombs", "no control group can be made");
+            report_skip("bombs", "no control group can be made");
             continue;
         }
         let bomb = "b() { b | b & }; b 2>/dev/null; for n in 1 2 3 4 5 6 7 8 9; do (exec true) || echo held; done 2>/dev/null; echo tried";

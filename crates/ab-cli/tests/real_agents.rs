@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use ab_acp::catalog::Catalog;
-use ab_acp::install::{Again, AgentDirectory};
-use ab_acp::resolve::AgentHost;
-use ab_api::{Choice, EventKind, SessionStatus};
-use ab_store::LogScope;
-use ab_testkit::peers::Peers;
-use ab_testkit::scripted_model::{ModelStep, ScriptedModel};
+use ab_acp::catalog::AgentCatalog;
+use ab_acp::install::{AgentInstallDir, Reinstall};
+use ab_acp::resolve::HostEnvironment;
+use ab_api::{ApprovalChoice, EventKind, SessionStatus};
+use ab_store::EventLogScope;
+use ab_testkit::peers::ThirdPartyPrograms;
+use ab_testkit::scripted_model::{LanguageModelStep, ScriptedLanguageModel};
 
 use crate::sessions::Server;
 use crate::stage::Stage;
@@ -22,31 +22,32 @@ async fn makes_a_file(
     key: &str,
     variables: impl Fn(&str) -> BTreeMap<String, String>,
 ) {
-    let Some(peers) = Peers::find(agent) else { return };
-    let catalog = Catalog::default();
+    let Some(peers) = ThirdPartyPrograms::find_or_skip(agent) else { return };
+    let catalog = AgentCatalog::default();
     let entry = catalog.find(agent).unwrap();
-    let agents = AgentDirectory::new(peers.agents());
-    let host = AgentHost::new(std::env::vars_os());
-    agents.install(entry, &host, Again::No, &mut |_| {}).await.unwrap();
+    let agents = AgentInstallDir::new(peers.agents_dir());
+    let host = HostEnvironment::new(std::env::vars_os());
+    agents.install(entry, &host, Reinstall::No, &mut |_| {}).await.unwrap();
 
     let command = format!("printf 'made by {agent}\\n' > MADE.md; echo \"the key is ${key}\"");
-    let steps = vec![ModelStep::Run(command), ModelStep::Say("It is made.".to_owned())];
-    let model = ScriptedModel::start(steps).await;
+    let steps =
+        vec![LanguageModelStep::Run(command), LanguageModelStep::Say("It is made.".to_owned())];
+    let model = ScriptedLanguageModel::start(steps).await;
     let server = Server::start_with(None, |settings| {
-        settings.agents_dir = peers.agents();
+        settings.agents_dir = peers.agents_dir();
         let own = variables(&model.url());
         let own = own.into_iter().chain([(key.to_owned(), KEY.to_owned())]);
         settings.environment.extend(own.map(|(name, value)| (name.into(), value.into())));
     });
     let Some(server) = server.await else { return };
     let id = server.create(agent).await;
-    let mut follow = server.control.subscribe(LogScope::Session(id), 0);
+    let mut follow = server.control.subscribe(EventLogScope::Session(id), 0);
     loop {
         let record = follow.next().await.unwrap();
         if let EventKind::ApprovalRequested { approval_id, .. } = record.event().unwrap().kind {
-            server.decide(approval_id, Choice::Approve).await;
+            server.decide(approval_id, ApprovalChoice::Approve).await;
         }
-        if record.is_last() {
+        if record.ends_session() {
             break;
         }
     }

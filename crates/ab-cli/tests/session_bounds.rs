@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use ab_api::{EndReason, EventKind, SessionId, SessionStatus};
+use ab_api::{EventKind, SessionEndReason, SessionId, SessionStatus};
 use ab_executor::ExecutorSettings;
-use ab_host::{ControlGroup, TotalLimits};
+use ab_host::{ControlGroup, ControlGroupLimits};
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -16,9 +16,9 @@ use crate::sessions::{ADMIN, Server};
 const MIB: u64 = 1024 * 1024;
 
 /// A server whose sessions have these limits. Nothing where the host has no sandbox or cannot enforce them.
-async fn bounded(steps: &str, limits: TotalLimits) -> Option<Server> {
-    if let Err(error) = ControlGroup::make(limits).await {
-        ab_testkit::host::cannot_run("limits of sessions", error.message());
+async fn bounded(steps: &str, limits: ControlGroupLimits) -> Option<Server> {
+    if let Err(error) = ControlGroup::create(limits).await {
+        ab_testkit::host::report_skip("limits of sessions", error.message());
         return None;
     }
     Server::start_with(Some(steps), |settings: &mut ExecutorSettings| settings.limits = limits)
@@ -48,7 +48,7 @@ async fn fork_bomb_of_an_agent_is_contained() {
                 {{ say = "then: {{output}}\n" }},
             ]"#
         );
-        let limits = TotalLimits { processes: Some(96), ..TotalLimits::default() };
+        let limits = ControlGroupLimits { processes: Some(96), ..ControlGroupLimits::default() };
         let Some(server) = bounded(&steps, limits).await else { return };
         let id = server.create("scenario").await;
         let session = server.ended(id).await;
@@ -71,8 +71,9 @@ async fn memory_bomb_of_an_agent_is_contained() {
         mcp_http = false
         [[turn]]
         steps = [{ run = "tail -n 1 /dev/zero" }, { say = "bomb: {output}\n" }]"#;
-    let limits = TotalLimits::default();
-    let Some(server) = bounded(steps, TotalLimits { memory: Some(256 * MIB), ..limits }).await
+    let limits = ControlGroupLimits::default();
+    let Some(server) =
+        bounded(steps, ControlGroupLimits { memory: Some(256 * MIB), ..limits }).await
     else {
         return;
     };
@@ -96,13 +97,13 @@ async fn agent_that_runs_out_of_memory_says_so() {
         mcp_http = false
         [[turn]]
         steps = [{ run = "exec 3>&1; tail -n 1 /dev/zero; kill -9 $PPID" }]"#;
-    let limits = TotalLimits { memory: Some(200 * MIB), ..TotalLimits::default() };
+    let limits = ControlGroupLimits { memory: Some(200 * MIB), ..ControlGroupLimits::default() };
     let Some(server) = bounded(steps, limits).await else { return };
     let id = server.create("scenario").await;
     let session = server.ended(id).await;
     assert_eq!(
         (session.status, session.end_reason),
-        (SessionStatus::Failed, Some(EndReason::Agent))
+        (SessionStatus::Failed, Some(SessionEndReason::Agent))
     );
     let detail = session.end_detail.unwrap();
     assert!(detail.ends_with("the session ran out of its 200 MiB of memory"), "{detail}");
@@ -132,7 +133,7 @@ async fn paused_session_stands_still_until_it_is_resumed() {
             { run = "while [ ! -e go ]; do :; done; echo went" },
             { say = "{output}\n" },
         ]"#;
-    let Some(server) = bounded(steps, TotalLimits::default()).await else { return };
+    let Some(server) = bounded(steps, ControlGroupLimits::default()).await else { return };
     let id = server.create("scenario").await;
     server.said(id, "ready").await;
     let path = |act: &str| format!("/api/v1/sessions/{id}/{act}");
@@ -167,10 +168,10 @@ async fn paused_session_stands_still_until_it_is_resumed() {
 async fn paused_session_can_be_stopped_and_cancelled() {
     let steps = r#"[[turn]]
         steps = [{ say = "ready\n" }, { hang = "until_cancelled" }]"#;
-    let Some(server) = bounded(steps, TotalLimits::default()).await else { return };
+    let Some(server) = bounded(steps, ControlGroupLimits::default()).await else { return };
     for (expect, reason) in [
-        (SessionStatus::Stopped, EndReason::Stopped),
-        (SessionStatus::Cancelled, EndReason::Cancelled),
+        (SessionStatus::Stopped, SessionEndReason::Stopped),
+        (SessionStatus::Cancelled, SessionEndReason::Cancelled),
     ] {
         let id = server.create("scenario").await;
         server.said(id, "ready").await;

@@ -1,6 +1,8 @@
 //! The MCP endpoint of a session: its agent works through it, the policy judges it, and its token opens nothing else.
 
-use ab_api::{ApprovalId, Choice, DecidedBy, Decision, EventKind, SessionId, SessionStatus};
+use ab_api::{
+    ApprovalChoice, ApprovalDecision, ApprovalId, DecidedBy, EventKind, SessionId, SessionStatus,
+};
 use ab_policy::RuleFile;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -125,11 +127,12 @@ async fn question_of_the_policy_is_an_approval_of_the_session() {
     assert_eq!(stored.subject.digest.as_ref().map(String::len), Some(64));
     let detail = stored.subject.detail.unwrap();
     assert!(detail.contains("it makes a file (rule own.touch)"), "{detail}");
-    server.decide(first, Choice::Approve).await;
+    server.decide(first, ApprovalChoice::Approve).await;
     let second = approval(&server, id, 1).await;
     let by = DecidedBy { kind: "person".to_owned(), name: "ann".to_owned(), via: None };
-    let decision = Decision { decision: Choice::Deny, reason: Some("not today".to_owned()) };
-    server.control.decide(second, decision, by).await.unwrap();
+    let decision =
+        ApprovalDecision { decision: ApprovalChoice::Deny, reason: Some("not today".to_owned()) };
+    server.control.decide_approval(second, decision, by).await.unwrap();
     let session = server.ended(id).await;
     let (story, said) = (server.story(id).await, said(&server, id).await);
     assert_eq!(session.status, SessionStatus::Completed, "{story:#?}");

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use ab_acp::catalog::{AgentEntry, OWN_BINARY};
+use ab_acp::catalog::{AgentEntry, OWN_BINARY_PLACEHOLDER};
 use ab_api::{
-    ApprovalId, Choice, DecidedBy, Decision, EndReason, EventKind, NewTask, Offers, Session,
-    SessionId, SessionStatus, ToolStatus,
+    ApprovalChoice, ApprovalDecision, ApprovalId, AvailableChoices, DecidedBy, EventKind, NewTask,
+    Session, SessionEndReason, SessionId, SessionStatus, ToolStatus,
 };
-use ab_control::{Control, ControlError, ControlSettings};
-use ab_executor::{ExecutorSettings, Job, LocalExecutor};
-use ab_server::{App, ControlSurface, Gate, Port, TaskCatalog, Token};
-use ab_store::{DataDir, LogScope, Store};
+use ab_control::{ControlError, ControlPlane, ControlSettings};
+use ab_executor::{ExecutorSettings, LocalExecutor, SessionAttempt};
+use ab_server::{AccessToken, ControlRoutes, HttpAccess, HttpApp, HttpServer, TaskCatalog};
+use ab_store::{DataDir, EventLogScope, Store};
 use tempfile::TempDir;
 
 use crate::stage::BINARY;
@@ -28,7 +28,7 @@ pub(crate) const ADMIN: &str = "the-token-of-the-admin";
 /// A source repository, and a control plane behind a port with everything that `serve` gives it.
 pub(crate) struct Server {
     keep: TempDir,
-    pub(crate) control: Control,
+    pub(crate) control: ControlPlane,
     /// Where the port listens.
     pub(crate) address: SocketAddr,
 }
@@ -48,7 +48,7 @@ impl Server {
         let probe = keep.path().join("probe");
         std::fs::create_dir(&probe).unwrap();
         if let Err(error) = ab_local::LocalWorkspace::builder(&probe).open().await {
-            ab_testkit::host::cannot_run("a session's sandbox", error.message());
+            ab_testkit::host::report_skip("a session's sandbox", error.message());
             return None;
         }
         let source = keep.path().join("source");
@@ -67,7 +67,8 @@ impl Server {
         let store = Store::open(DataDir::open(data.clone()).unwrap()).await.unwrap();
         let mut settings = ExecutorSettings::new(data, BINARY);
         settings.environment = vec![("PATH".into(), std::env::var_os("PATH").unwrap())];
-        let argv = [OWN_BINARY, "agent", "script", SCENARIO].map(str::to_owned).to_vec();
+        let argv =
+            [OWN_BINARY_PLACEHOLDER, "agent", "script", SCENARIO].map(str::to_owned).to_vec();
         let scenario = AgentEntry {
             id: "scenario".to_owned(),
             argv,
@@ -81,13 +82,14 @@ impl Server {
         change(&mut settings);
         let executor = Arc::new(LocalExecutor::new(settings).unwrap());
         let endpoints = executor.endpoints();
-        let control = Control::start(store, executor, ControlSettings::default()).await.unwrap();
-        let surface = ControlSurface::new(control.clone(), TaskCatalog::default());
-        let token = Some(Token::new(ADMIN));
-        let app = App::new(Gate { token, ..Gate::default() })
+        let control =
+            ControlPlane::start(store, executor, ControlSettings::default()).await.unwrap();
+        let surface = ControlRoutes::new(control.clone(), TaskCatalog::default());
+        let token = Some(AccessToken::new(ADMIN));
+        let app = HttpApp::new(HttpAccess { token, ..HttpAccess::default() })
             .with_control(surface.with_endpoints(endpoints));
         // Ends with the test's runtime.
-        Port::new(app).open(listener).unwrap();
+        HttpServer::new(app).start(listener).unwrap();
         Some(Server { keep, control, address })
     }
 
@@ -107,9 +109,14 @@ impl Server {
         });
         let agents = BTreeMap::from([(agent.to_owned(), Vec::new())]);
         let (local_repositories, resource_limits) = (true, true);
-        let offers = Offers { agents, local_repositories, resource_limits, ..Offers::default() };
-        let task = NewTask::check(body.to_string().as_bytes(), &offers).unwrap();
-        self.control.create(task, None).await.unwrap()
+        let offers = AvailableChoices {
+            agents,
+            local_repositories,
+            resource_limits,
+            ..AvailableChoices::default()
+        };
+        let task = NewTask::parse(body.to_string().as_bytes(), &offers).unwrap();
+        self.control.create_session(task, None).await.unwrap()
     }
 
     /// The first event of a session for which `pick` gives something.
@@ -118,13 +125,13 @@ impl Server {
         id: SessionId,
         pick: impl Fn(&EventKind) -> Option<T>,
     ) -> T {
-        let mut follow = self.control.subscribe(LogScope::Session(id), 0);
+        let mut follow = self.control.subscribe(EventLogScope::Session(id), 0);
         loop {
             let record = follow.next().await.unwrap();
             if let Some(picked) = pick(&record.event().unwrap().kind) {
                 return picked;
             }
-            assert!(!record.is_last(), "the session ended: {:?}", self.story(id).await);
+            assert!(!record.ends_session(), "the session ended: {:?}", self.story(id).await);
         }
     }
 
@@ -145,20 +152,21 @@ impl Server {
         self.event(id, said).await;
     }
 
-    pub(crate) async fn decide(&self, approval: ApprovalId, decision: Choice) {
+    pub(crate) async fn decide(&self, approval: ApprovalId, decision: ApprovalChoice) {
         let by = DecidedBy { kind: "person".to_owned(), name: "ann".to_owned(), via: None };
-        let decision = Decision { decision, reason: None };
-        self.control.decide(approval, decision, by).await.unwrap();
+        let decision = ApprovalDecision { decision, reason: None };
+        self.control.decide_approval(approval, decision, by).await.unwrap();
     }
 
     pub(crate) async fn ended(&self, id: SessionId) -> Session {
-        let mut follow = self.control.subscribe(LogScope::Session(id), 0);
-        while !follow.next().await.unwrap().is_last() {}
+        let mut follow = self.control.subscribe(EventLogScope::Session(id), 0);
+        while !follow.next().await.unwrap().ends_session() {}
         self.control.store().session(id).await.unwrap()
     }
 
     pub(crate) async fn events(&self, id: SessionId) -> Vec<EventKind> {
-        let records = self.control.store().records(LogScope::Session(id), 0, 1000).await.unwrap();
+        let records =
+            self.control.store().event_records(EventLogScope::Session(id), 0, 1000).await.unwrap();
         records.iter().map(|record| record.event().unwrap().kind).collect()
     }
 
@@ -223,11 +231,11 @@ fn assert_in_order(story: &[String], expected: &[&str]) {
 async fn task_becomes_a_branch_of_the_source() {
     let Some(server) = Server::start(None).await else { return };
     let id = server.create("scripted").await;
-    server.decide(server.asked(id).await, Choice::Approve).await;
+    server.decide(server.asked(id).await, ApprovalChoice::Approve).await;
     let session = server.ended(id).await;
     let story = server.story(id).await;
     assert_eq!(session.status, SessionStatus::Completed, "{story:#?}");
-    assert_eq!(session.end_reason, Some(EndReason::Done));
+    assert_eq!(session.end_reason, Some(SessionEndReason::Done));
     assert_in_order(
         &story,
         &[
@@ -290,7 +298,8 @@ async fn readers_of_the_diff_do_not_disturb_the_delivery() {
         if record.session.status.is_terminal() {
             break;
         }
-        let job = Job { session: record.session, generation: record.progress.generation };
+        let job =
+            SessionAttempt { session: record.session, generation: record.progress.generation };
         // There is no diff before the workspace is made, and none after it is removed.
         let _ = control.executor().diff(&job).await;
     };
@@ -304,7 +313,7 @@ async fn readers_of_the_diff_do_not_disturb_the_delivery() {
 async fn denied_agent_changes_nothing_and_nothing_is_delivered() {
     let Some(server) = Server::start(None).await else { return };
     let id = server.create("scripted").await;
-    server.decide(server.asked(id).await, Choice::Deny).await;
+    server.decide(server.asked(id).await, ApprovalChoice::Deny).await;
     let session = server.ended(id).await;
     let story = server.story(id).await;
     assert_eq!(session.status, SessionStatus::Completed, "{story:#?}");
@@ -326,7 +335,7 @@ async fn crashed_agent_fails_its_session_and_the_work_is_kept() {
     let session = server.ended(id).await;
     let reason = (session.status, session.end_reason);
     let story = server.story(id).await;
-    assert_eq!(reason, (SessionStatus::Failed, Some(EndReason::Agent)), "{story:#?}");
+    assert_eq!(reason, (SessionStatus::Failed, Some(SessionEndReason::Agent)), "{story:#?}");
     assert_eq!(session.end_detail.as_deref(), Some("the agent ended with exit code 9"));
     let diff = server.control.store().artifact(id, "diff").await.unwrap();
     assert!(diff.contains("half.txt"), "{diff}");
@@ -383,7 +392,7 @@ async fn agent_that_does_not_start_fails_its_session() {
     let id = server.create("scenario").await;
     let session = server.ended(id).await;
     let reason = (session.status, session.end_reason);
-    assert_eq!(reason, (SessionStatus::Failed, Some(EndReason::Launch)));
+    assert_eq!(reason, (SessionStatus::Failed, Some(SessionEndReason::Launch)));
     assert_eq!(session.end_detail.as_deref(), Some("the agent ended with exit code 7"));
     server.assert_clean(1).await;
 }
@@ -398,7 +407,7 @@ async fn stopped_agent_may_wrap_up() {
     server.control.stop(id).await.unwrap();
     let session = server.ended(id).await;
     let reason = (session.status, session.end_reason);
-    assert_eq!(reason, (SessionStatus::Stopped, Some(EndReason::Stopped)));
+    assert_eq!(reason, (SessionStatus::Stopped, Some(SessionEndReason::Stopped)));
     server.assert_clean(1).await;
 }
 
@@ -412,6 +421,6 @@ async fn cancelled_agent_is_killed_and_its_workspace_removed() {
     server.control.cancel(id).await.unwrap();
     let session = server.ended(id).await;
     let reason = (session.status, session.end_reason);
-    assert_eq!(reason, (SessionStatus::Cancelled, Some(EndReason::Cancelled)));
+    assert_eq!(reason, (SessionStatus::Cancelled, Some(SessionEndReason::Cancelled)));
     server.assert_clean(0).await;
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use ab_testkit::host::cannot_run;
+use ab_testkit::host::report_skip;
 
 use crate::escapes::stands;
 use crate::stage::{BINARY, Ran, Stage, run};
@@ -41,7 +41,7 @@ impl Site {
 fn sites(program: &str, proof: &[&str]) -> Vec<Site> {
     let works = Command::new(program).args(proof).output().is_ok_and(|out| out.status.success());
     if !works {
-        cannot_run(program, "it is not installed");
+        report_skip(program, "it is not installed");
         return Vec::new();
     }
     let modes = MODES.into_iter().filter(|mode| stands(mode));

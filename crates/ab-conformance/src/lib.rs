@@ -13,7 +13,7 @@ mod talk;
 
 use std::hash::{BuildHasher, RandomState};
 
-use ab_mcp::Extension;
+use ab_mcp::ServerExtension;
 use async_trait::async_trait;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult,
@@ -59,7 +59,7 @@ impl Fixtures {
 }
 
 #[async_trait]
-impl Extension for Fixtures {
+impl ServerExtension for Fixtures {
     #[expect(deprecated, reason = "the revisions that have logging are still served")]
     fn capabilities(&self) -> ServerCapabilities {
         ServerCapabilities::builder()
@@ -78,7 +78,7 @@ impl Extension for Fixtures {
         &self.tools
     }
 
-    async fn call(
+    async fn call_tool(
         &self,
         request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
@@ -97,7 +97,7 @@ impl Extension for Fixtures {
         prompts::all()
     }
 
-    fn prompt(
+    fn get_prompt(
         &self,
         request: &GetPromptRequestParams,
         context: &RequestContext<RoleServer>,
@@ -120,11 +120,11 @@ impl Extension for Fixtures {
         vec![resources::template()]
     }
 
-    fn read(&self, uri: &str) -> Result<ReadResourceResult, ErrorData> {
+    fn read_resource(&self, uri: &str) -> Result<ReadResourceResult, ErrorData> {
         resources::read(uri)
     }
 
-    fn expect_listener(&self) {
+    fn before_listen(&self) {
         self.listeners.expect();
     }
 

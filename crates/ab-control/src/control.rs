@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ab_api::{
-    Approval, ApprovalId, DecidedBy, Decision, Event, EventKind, LogLevel, LogSource, Session,
-    SessionId, SessionStatus, Task, Time, Violations,
+    Approval, ApprovalDecision, ApprovalId, DecidedBy, Event, EventKind, LogLevel, LogSource,
+    Session, SessionId, SessionStatus, Task, Time, Violations,
 };
 use ab_executor::{CleanupToken, Executor, ExecutorError};
 use ab_store::{
-    IdempotencyKey, LogReader, LogScope, NewSession, SessionCreation, SessionRecord, Store,
-    StoreError,
+    EventLogReader, EventLogScope, IdempotencyKey, NewSession, SessionCreation, SessionRecord,
+    Store, StoreError,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::crash::CrashPoint;
 use crate::driver::{Command, Driver};
-use crate::machine::{self, IllegalInput, Input, State};
+use crate::machine::{self, IllegalInput, SessionInput, SessionState};
 use crate::settings::ControlSettings;
 
 /// How many commands wait for one driver.
@@ -35,7 +35,7 @@ const CLEANUP_RETRIES: [Duration; 4] = [
 
 /// Creates, controls and watches sessions. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Control {
+pub struct ControlPlane {
     plane: Arc<Plane>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Plane {
 
 /// A key that a client sends, so that a repeated request makes no second session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RequestKey {
+pub struct SessionRequestKey {
     /// Whose key it is.
     pub scope: String,
     pub key: String,
@@ -121,7 +121,7 @@ impl From<StoreError> for ControlError {
     }
 }
 
-impl Control {
+impl ControlPlane {
     /// Takes up every session that has not ended, removes what ended sessions left behind, and is ready for new ones.
     ///
     /// # Errors
@@ -156,27 +156,28 @@ impl Control {
     ///
     /// [`StoreError::KeyReused`] in [`ControlError::Store`] if the key came with another request;
     /// [`ControlError::Refused`] if the executor cannot do what the task asks for.
-    pub async fn create(
+    pub async fn create_session(
         &self,
         task: Task,
-        key: Option<RequestKey>,
+        key: Option<SessionRequestKey>,
     ) -> Result<SessionId, ControlError> {
         if self.plane.shutdown.is_cancelled() {
             return Err(ControlError::ShuttingDown);
         }
         let id = SessionId::generate();
-        let mut session = Session::queued(id, task, Time::now());
-        if let Some(RequestKey { scope, key, request }) = &key
-            && let Some(answer) = self.plane.store.answer_before(scope, key, request).await?
+        let mut session = Session::new_queued(id, task, Time::now());
+        if let Some(SessionRequestKey { scope, key, request }) = &key
+            && let Some(answer) = self.plane.store.find_stored_answer(scope, key, request).await?
         {
             return first_answer(&answer);
         }
-        let provider = self.plane.executor.accept(&session).await.map_err(ControlError::Refused)?;
+        let provider =
+            self.plane.executor.choose_provider(&session).await.map_err(ControlError::Refused)?;
         session.workspace.snapshot_provider = Some(provider);
-        let state = State::new(session.keep_open);
+        let state = SessionState::new(session.keep_open);
         let (activity, reason, message) = (None, None, None);
         let status = EventKind::Status { status: session.status, activity, reason, message };
-        let idempotency = key.map(|RequestKey { scope, key, request }| IdempotencyKey {
+        let idempotency = key.map(|SessionRequestKey { scope, key, request }| IdempotencyKey {
             scope,
             key,
             request,
@@ -220,8 +221,8 @@ impl Control {
             }
             _ => {}
         }
-        let next = before.continued(SessionId::generate(), prompt, Time::now());
-        let state = State::new(next.keep_open);
+        let next = before.new_continuation(SessionId::generate(), prompt, Time::now());
+        let state = SessionState::new(next.keep_open);
         let log = EventKind::Log {
             level: LogLevel::Info,
             message: format!("Continues session {id} in its workspace."),
@@ -255,7 +256,7 @@ impl Control {
     ///
     /// [`ControlError::NotFound`], and errors of the store.
     pub async fn stop(&self, id: SessionId) -> Result<Session, ControlError> {
-        self.command(id, Input::Stop, None).await
+        self.command(id, SessionInput::Stop, None).await
     }
 
     /// Ends the session at once and removes its workspace. Harmless if it has ended.
@@ -264,7 +265,7 @@ impl Control {
     ///
     /// [`ControlError::NotFound`], and errors of the store.
     pub async fn cancel(&self, id: SessionId) -> Result<Session, ControlError> {
-        let session = self.command(id, Input::Cancel, None).await?;
+        let session = self.command(id, SessionInput::Cancel, None).await?;
         if session.status.is_terminal() {
             self.plane.cleanup(id).await?;
         }
@@ -277,7 +278,7 @@ impl Control {
     ///
     /// [`ControlError::Illegal`] if its status does not allow it; [`ControlError::Ended`].
     pub async fn pause(&self, id: SessionId) -> Result<Session, ControlError> {
-        self.command(id, Input::Pause, None).await
+        self.command(id, SessionInput::Pause, None).await
     }
 
     /// Lets a paused session go on.
@@ -286,7 +287,7 @@ impl Control {
     ///
     /// [`ControlError::Illegal`] if its status does not allow it; [`ControlError::Ended`].
     pub async fn resume(&self, id: SessionId) -> Result<Session, ControlError> {
-        self.command(id, Input::Resume, None).await
+        self.command(id, SessionInput::Resume, None).await
     }
 
     /// Queues a prompt.
@@ -294,8 +295,12 @@ impl Control {
     /// # Errors
     ///
     /// [`ControlError::Illegal`] while the result is delivered; [`ControlError::Ended`].
-    pub async fn prompt(&self, id: SessionId, prompt: String) -> Result<Session, ControlError> {
-        self.command(id, Input::Prompt, Some(prompt)).await
+    pub async fn queue_prompt(
+        &self,
+        id: SessionId,
+        prompt: String,
+    ) -> Result<Session, ControlError> {
+        self.command(id, SessionInput::Prompt, Some(prompt)).await
     }
 
     /// Delivers the result of an idle session and completes it.
@@ -304,7 +309,7 @@ impl Control {
     ///
     /// [`ControlError::Illegal`] if the session is not idle; [`ControlError::Ended`].
     pub async fn finish(&self, id: SessionId) -> Result<Session, ControlError> {
-        self.command(id, Input::Finish, None).await
+        self.command(id, SessionInput::Finish, None).await
     }
 
     /// Decides an approval. The agent that waits for it gets the answer.
@@ -312,18 +317,18 @@ impl Control {
     /// # Errors
     ///
     /// [`StoreError::Decided`] in [`ControlError::Store`] if it is no longer pending.
-    pub async fn decide(
+    pub async fn decide_approval(
         &self,
         id: ApprovalId,
-        decision: Decision,
+        decision: ApprovalDecision,
         by: DecidedBy,
     ) -> Result<Approval, ControlError> {
-        Ok(self.plane.store.decide(id, decision, by).await?)
+        Ok(self.plane.store.decide_approval(id, decision, by).await?)
     }
 
     /// Follows the events of a session, or of all, after a cursor.
-    pub fn subscribe(&self, scope: LogScope, after: u64) -> LogReader {
-        self.plane.store.follow(scope, after)
+    pub fn subscribe(&self, scope: EventLogScope, after: u64) -> EventLogReader {
+        self.plane.store.follow_events(scope, after)
     }
 
     /// The store, for lists and history.
@@ -346,7 +351,7 @@ impl Control {
     async fn command(
         &self,
         id: SessionId,
-        input: Input,
+        input: SessionInput,
         prompt: Option<String>,
     ) -> Result<Session, ControlError> {
         let driver = self.plane.drivers().get(&id).cloned();
@@ -363,7 +368,7 @@ impl Control {
         let session = self.plane.store.session(id).await?;
         match input {
             _ if !session.status.is_terminal() => Err(ControlError::ShuttingDown),
-            Input::Stop | Input::Cancel => Ok(session),
+            SessionInput::Stop | SessionInput::Cancel => Ok(session),
             _ => Err(ControlError::Ended(session.status)),
         }
     }
@@ -380,7 +385,7 @@ impl Control {
         Ok(())
     }
 
-    fn spawn(&self, session: Session, state: State, is_taken_up: bool) {
+    fn spawn(&self, session: Session, state: SessionState, is_taken_up: bool) {
         let (sender, commands) = mpsc::channel(COMMANDS);
         let id = session.id;
         self.plane.drivers().insert(id, sender);
@@ -412,19 +417,19 @@ impl Plane {
         &self,
         record: SessionRecord,
         cause: &str,
-    ) -> Result<Option<(Session, State)>, StoreError> {
+    ) -> Result<Option<(Session, SessionState)>, StoreError> {
         let SessionRecord { mut session, progress } = record;
-        let restored = State::restore(session.status, &progress, session.keep_open);
+        let restored = SessionState::restore(session.status, &progress, session.keep_open);
         let (state, input) = match restored {
-            Some(state) => (state, Input::Restarted),
+            Some(state) => (state, SessionInput::Restarted),
             // The row contradicts itself: end the session rather than guess.
             None => {
-                let reason = ab_api::EndReason::Interrupted;
-                (State::new(session.keep_open), Input::Failed(reason))
+                let reason = ab_api::SessionEndReason::Interrupted;
+                (SessionState::new(session.keep_open), SessionInput::Failed(reason))
             }
         };
-        let Ok((next, kinds)) = machine::apply(&state, input) else { return Ok(None) };
-        self.store.expire_approvals(session.id, cause.to_owned()).await?;
+        let Ok((next, kinds)) = machine::apply_input(&state, input) else { return Ok(None) };
+        self.store.expire_session_approvals(session.id, cause.to_owned()).await?;
         let now = Time::now();
         let mut events = Vec::new();
         if next != state {

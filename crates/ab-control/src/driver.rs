@@ -9,7 +9,7 @@ use ab_api::{
     Approval, ApprovalId, ApprovalStatus, Event, EventKind, LogLevel, LogSource, Session,
     SessionStatus, Time,
 };
-use ab_executor::{Job, Question, QuestionId, Report, TurnOutcome};
+use ab_executor::{AgentQuestion, AgentQuestionId, AgentReport, SessionAttempt, TurnOutcome};
 use ab_store::{SessionRecord, StoreError};
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, OptionFuture};
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use self::effect::{Doing, Done};
 use crate::control::{ControlError, Plane};
 use crate::crash::CrashPoint;
-use crate::machine::{self, Effect, Input, Phase, RunningWork, State};
+use crate::machine::{self, RunningWork, SessionAction, SessionInput, SessionPhase, SessionState};
 
 /// How many reports wait for the driver. A full queue slows the agent down.
 const REPORTS: usize = 256;
@@ -37,8 +37,8 @@ const AGENT_GONE: &str = "the agent ended without a word";
 /// Something that a person asks for.
 #[derive(Debug)]
 pub(crate) struct Command {
-    pub(crate) input: Input,
-    /// The text of [`Input::Prompt`].
+    pub(crate) input: SessionInput,
+    /// The text of [`SessionInput::Prompt`].
     pub(crate) prompt: Option<String>,
     pub(crate) reply: oneshot::Sender<Result<Session, ControlError>>,
 }
@@ -46,12 +46,12 @@ pub(crate) struct Command {
 pub(crate) struct Driver {
     plane: Arc<Plane>,
     session: Session,
-    state: State,
+    state: SessionState,
     commands: mpsc::Receiver<Command>,
     /// Reports of the launched agent.
-    reports: Option<mpsc::Receiver<Report>>,
+    reports: Option<mpsc::Receiver<AgentReport>>,
     /// Questions whose approvals are not decided.
-    answers: FuturesUnordered<BoxFuture<'static, (QuestionId, Result<Approval, StoreError>)>>,
+    answers: FuturesUnordered<BoxFuture<'static, (AgentQuestionId, Result<Approval, StoreError>)>>,
     /// The session's place among those that run.
     permit: Option<OwnedSemaphorePermit>,
     idle_since: Option<Instant>,
@@ -60,9 +60,9 @@ pub(crate) struct Driver {
 /// What woke the driver.
 enum Wake {
     Shutdown,
-    Report(Option<Report>),
+    Report(Option<AgentReport>),
     Done(Done),
-    Answer(QuestionId, Result<Approval, StoreError>),
+    Answer(AgentQuestionId, Result<Approval, StoreError>),
     Command(Option<Command>),
     IdleTimeout,
 }
@@ -71,7 +71,7 @@ impl Driver {
     pub(crate) fn new(
         plane: Arc<Plane>,
         session: Session,
-        state: State,
+        state: SessionState,
         commands: mpsc::Receiver<Command>,
     ) -> Self {
         let (reports, permit, idle_since) = (None, None, None);
@@ -85,7 +85,7 @@ impl Driver {
         if is_taken_up {
             // Processes of the previous server must not work beside the new ones.
             self.end_processes(Duration::ZERO).await;
-            if self.state.phase != Phase::Queued {
+            if self.state.phase != SessionPhase::Queued {
                 // A session that was running goes on even where there is no room left.
                 self.permit = Arc::clone(&self.plane.room).try_acquire_owned().ok();
             }
@@ -97,7 +97,7 @@ impl Driver {
                 return;
             }
         }
-        let Some(ending) = self.state.ended() else { return };
+        let Some(ending) = self.state.ending() else { return };
         self.plane.reach(CrashPoint::Ended);
         if Plane::removes_workspace(ending.status)
             && let Err(error) = self.plane.cleanup(id).await
@@ -147,8 +147,8 @@ impl Driver {
 
     async fn drive(&mut self) -> Result<(), StoreError> {
         let mut doing: Option<Doing> = None;
-        while self.state.ended().is_none() {
-            if let Some(effect) = machine::wants(&self.state)
+        while self.state.ending().is_none() {
+            if let Some(effect) = machine::next_action(&self.state)
                 && doing.as_ref().is_none_or(|doing| doing.yields_to(effect, self.state.generation))
             {
                 // Dropping the old effect first cancels it.
@@ -166,7 +166,7 @@ impl Driver {
                     self.reports = None;
                     // While the agent is launched, the launch itself says what went wrong.
                     if self.state.attached {
-                        self.fail(ab_api::EndReason::Agent, AGENT_GONE).await?;
+                        self.fail(ab_api::SessionEndReason::Agent, AGENT_GONE).await?;
                     }
                 }
                 Wake::Done(done) => {
@@ -176,7 +176,7 @@ impl Driver {
                 Wake::Answer(question, approval) => self.answer(&question, &approval?).await,
                 Wake::Command(Some(command)) => self.obey(command).await?,
                 Wake::Command(None) => return Ok(()),
-                Wake::IdleTimeout => self.commit(Input::Finish, Vec::new()).await?,
+                Wake::IdleTimeout => self.commit(SessionInput::Finish, Vec::new()).await?,
             }
         }
         Ok(())
@@ -184,8 +184,8 @@ impl Driver {
 
     /// Commands come before reports: an agent that never stops talking must not delay its end.
     async fn wait(&mut self, doing: &mut Option<Doing>) -> Wake {
-        let is_idle = self.state.phase == Phase::Running(RunningWork::Idle)
-            && machine::wants(&self.state).is_none();
+        let is_idle = self.state.phase == SessionPhase::Running(RunningWork::Idle)
+            && machine::next_action(&self.state).is_none();
         self.idle_since = if is_idle { self.idle_since.or(Some(Instant::now())) } else { None };
         let deadline = self.idle_since.map(|since| since + self.plane.settings.idle_timeout);
         let reports = OptionFuture::from(self.reports.as_mut().map(mpsc::Receiver::recv));
@@ -202,26 +202,26 @@ impl Driver {
         }
     }
 
-    fn job(&self) -> Job {
-        Job { session: self.session.clone(), generation: self.state.generation }
+    fn job(&self) -> SessionAttempt {
+        SessionAttempt { session: self.session.clone(), generation: self.state.generation }
     }
 
     /// Starts an effect. A prompt is recorded as given before it is given.
-    async fn begin(&mut self, effect: Effect) -> Result<Doing, StoreError> {
-        if let Effect::Prompt(number) = effect {
+    async fn begin(&mut self, effect: SessionAction) -> Result<Doing, StoreError> {
+        if let SessionAction::Prompt(number) = effect {
             let prompt = self.plane.store.prompt(self.session.id, number).await?;
             let event = EventKind::Prompt { number, prompt: prompt.clone() };
-            self.commit(Input::TurnStarted, vec![event]).await?;
+            self.commit(SessionInput::TurnStarted, vec![event]).await?;
             return Ok(Doing::prompt(Arc::clone(&self.plane), self.job(), number, prompt));
         }
-        if matches!(effect, Effect::Launch | Effect::Reload) {
+        if matches!(effect, SessionAction::Launch | SessionAction::Reload) {
             let (sender, reports) = mpsc::channel(REPORTS);
             self.reports = Some(reports);
             return Ok(Doing::launch(Arc::clone(&self.plane), self.job(), effect, sender));
         }
-        if matches!(effect, Effect::Stop | Effect::Kill) {
+        if matches!(effect, SessionAction::Stop | SessionAction::Kill) {
             let reason = "the session ended".to_owned();
-            self.plane.store.expire_approvals(self.session.id, reason).await?;
+            self.plane.store.expire_session_approvals(self.session.id, reason).await?;
         }
         Ok(Doing::other(Arc::clone(&self.plane), self.job(), effect))
     }
@@ -230,33 +230,33 @@ impl Driver {
         match done {
             Done::Placed(permit) => {
                 self.permit = Some(permit);
-                self.session.workspace.host = Some(self.plane.executor.listing().id);
-                self.commit(Input::Placed, Vec::new()).await
+                self.session.workspace.host = Some(self.plane.executor.describe().id);
+                self.commit(SessionInput::ExecutorAssigned, Vec::new()).await
             }
             Done::Provisioned(made) => {
                 self.session.workspace.snapshot_provider = Some(made.provider);
                 self.session.workspace.mount_path = Some(made.mount_path);
                 self.session.vcs.base_commit = made.base_commit;
                 let notes = made.notes.into_iter().map(|note| log(LogLevel::Info, note));
-                self.commit(Input::Provisioned, notes.collect()).await
+                self.commit(SessionInput::Provisioned, notes.collect()).await
             }
             Done::Launched(launched) => {
                 self.session.limits = Some(launched.limits);
                 let started =
                     launched.agent.map(|agent| log(LogLevel::Info, format!("Started {agent}.")));
                 let notes = launched.notes.into_iter().map(|note| log(LogLevel::Warn, note));
-                self.commit(Input::Launched, notes.chain(started).collect()).await?;
+                self.commit(SessionInput::Launched, notes.chain(started).collect()).await?;
                 self.check_agent().await
             }
             Done::Resumed => {
-                self.commit(Input::Resumed, Vec::new()).await?;
+                self.commit(SessionInput::Resumed, Vec::new()).await?;
                 self.check_agent().await
             }
             Done::Prompted => Ok(()),
-            Done::Paused => self.commit(Input::Paused, Vec::new()).await,
+            Done::Paused => self.commit(SessionInput::Paused, Vec::new()).await,
             Done::NotPaused { detail } => {
                 let note = log(LogLevel::Warn, format!("The session cannot be paused: {detail}"));
-                self.commit(Input::Resumed, vec![note]).await
+                self.commit(SessionInput::Resumed, vec![note]).await
             }
             Done::Delivered(delivered) => {
                 let changes = delivered.changes;
@@ -272,23 +272,23 @@ impl Driver {
                 };
                 let mode = self.session.delivery.mode;
                 let delivery = EventKind::Delivery { mode, result: delivered.result };
-                self.commit(Input::Delivered, vec![stat, delivery]).await
+                self.commit(SessionInput::Delivered, vec![stat, delivery]).await
             }
             Done::Closed { notes } => {
                 self.reports = None;
-                self.commit(Input::Closed, notes).await
+                self.commit(SessionInput::Closed, notes).await
             }
             Done::Failed { reason, detail } => self.fail(reason, &detail).await,
         }
     }
 
     /// Stores reports. Events that wait together are stored together.
-    async fn take_reports(&mut self, first: Report) -> Result<(), StoreError> {
+    async fn take_reports(&mut self, first: AgentReport) -> Result<(), StoreError> {
         let mut events = Vec::new();
         let mut next = Some(first);
         while let Some(report) = next.take() {
             match report {
-                Report::Event(kind) => {
+                AgentReport::Event(kind) => {
                     self.note_changes(&kind);
                     events.push(Event::now(kind));
                     if events.len() < BATCH {
@@ -304,17 +304,19 @@ impl Driver {
         self.append(events).await
     }
 
-    async fn take_other(&mut self, report: Report) -> Result<(), StoreError> {
+    async fn take_other(&mut self, report: AgentReport) -> Result<(), StoreError> {
         match report {
-            Report::Event(kind) => self.append(vec![Event::now(kind)]).await,
-            Report::Question(question) => self.ask(question).await,
-            Report::TurnEnded(TurnOutcome::Done) => self.commit(Input::TurnEnded, Vec::new()).await,
-            Report::TurnEnded(TurnOutcome::Failed { detail }) => {
-                self.fail(ab_api::EndReason::Agent, &detail).await
+            AgentReport::Event(kind) => self.append(vec![Event::now(kind)]).await,
+            AgentReport::Question(question) => self.ask(question).await,
+            AgentReport::TurnEnded(TurnOutcome::Done) => {
+                self.commit(SessionInput::TurnEnded, Vec::new()).await
             }
-            Report::Exited { detail } => {
+            AgentReport::TurnEnded(TurnOutcome::Failed { detail }) => {
+                self.fail(ab_api::SessionEndReason::Agent, &detail).await
+            }
+            AgentReport::Exited { detail } => {
                 self.reports = None;
-                self.fail(ab_api::EndReason::Agent, &detail).await
+                self.fail(ab_api::SessionEndReason::Agent, &detail).await
             }
         }
     }
@@ -324,17 +326,17 @@ impl Driver {
         if events.is_empty() {
             return Ok(());
         }
-        match self.plane.store.append(self.session.id, events.clone()).await {
+        match self.plane.store.append_events(self.session.id, events.clone()).await {
             Err(StoreError::TooLarge { .. }) => {}
             outcome => return outcome,
         }
         for event in events {
             let name = event.kind.name();
-            match self.plane.store.append(self.session.id, vec![event]).await {
+            match self.plane.store.append_events(self.session.id, vec![event]).await {
                 Err(error @ StoreError::TooLarge { .. }) => {
                     let note =
                         log(LogLevel::Warn, format!("An event {name:?} is left out: {error}."));
-                    self.plane.store.append(self.session.id, vec![Event::now(note)]).await?;
+                    self.plane.store.append_events(self.session.id, vec![Event::now(note)]).await?;
                 }
                 outcome => outcome?,
             }
@@ -344,12 +346,12 @@ impl Driver {
 
     fn note_changes(&mut self, kind: &EventKind) {
         if let EventKind::DiffStat { files_changed, lines_added, lines_removed } = *kind {
-            let changes = ab_api::Changes { files_changed, lines_added, lines_removed };
+            let changes = ab_api::ChangeCounts { files_changed, lines_added, lines_removed };
             self.session.changes = Some(changes);
         }
     }
 
-    async fn ask(&mut self, question: Question) -> Result<(), StoreError> {
+    async fn ask(&mut self, question: AgentQuestion) -> Result<(), StoreError> {
         let now = Time::now();
         let id = ApprovalId::generate();
         let approval = Approval {
@@ -358,7 +360,7 @@ impl Driver {
             status: ApprovalStatus::Pending,
             subject: question.subject,
             created_at: now,
-            expires_at: Some(now.plus(self.plane.settings.approval_timeout)),
+            expires_at: Some(now.saturating_add(self.plane.settings.approval_timeout)),
             decided_at: None,
             decided_by: None,
             reason: None,
@@ -368,10 +370,10 @@ impl Driver {
         let store = self.plane.store.clone();
         let timeout = self.plane.settings.approval_timeout;
         self.answers.push(Box::pin(async move {
-            let decided = match tokio::time::timeout(timeout, store.wait_decided(id)).await {
+            let decided = match tokio::time::timeout(timeout, store.wait_for_decision(id)).await {
                 Ok(decided) => decided,
-                Err(_) => match store.expire_overdue(Time::now()).await {
-                    Ok(_) => store.wait_decided(id).await,
+                Err(_) => match store.expire_overdue_approvals(Time::now()).await {
+                    Ok(_) => store.wait_for_decision(id).await,
                     Err(error) => Err(error),
                 },
             };
@@ -380,9 +382,11 @@ impl Driver {
         Ok(())
     }
 
-    async fn answer(&mut self, question: &QuestionId, approval: &Approval) {
+    async fn answer(&mut self, question: &AgentQuestionId, approval: &Approval) {
         self.plane.reach(CrashPoint::DecisionStored);
-        if let Err(error) = self.plane.executor.answer(&self.job(), question, approval).await {
+        if let Err(error) =
+            self.plane.executor.answer_question(&self.job(), question, approval).await
+        {
             tracing::warn!(session = %self.session.id, %error, "cannot answer the agent");
         }
         self.plane.reach(CrashPoint::AnswerGiven);
@@ -390,14 +394,14 @@ impl Driver {
 
     async fn obey(&mut self, command: Command) -> Result<(), StoreError> {
         let Command { input, prompt, reply } = command;
-        let outcome = match machine::apply(&self.state, input) {
+        let outcome = match machine::apply_input(&self.state, input) {
             Err(illegal) => Err(ControlError::Illegal(illegal)),
             Ok((next, kinds)) => {
                 let stored = match prompt {
                     Some(prompt) => self.store_prompt(next, kinds, prompt).await,
                     None => self.store(next, kinds, Vec::new()).await,
                 };
-                if input == Input::Cancel {
+                if input == SessionInput::Cancel {
                     // What a cancelled agent still reports is dropped.
                     self.reports = None;
                 }
@@ -420,19 +424,27 @@ impl Driver {
         if self.reports.is_some() {
             return Ok(());
         }
-        self.fail(ab_api::EndReason::Agent, AGENT_GONE).await
+        self.fail(ab_api::SessionEndReason::Agent, AGENT_GONE).await
     }
 
-    async fn fail(&mut self, reason: ab_api::EndReason, detail: &str) -> Result<(), StoreError> {
+    async fn fail(
+        &mut self,
+        reason: ab_api::SessionEndReason,
+        detail: &str,
+    ) -> Result<(), StoreError> {
         if self.session.end_detail.is_none() {
             self.session.end_detail = Some(detail.to_owned());
         }
-        self.commit(Input::Failed(reason), Vec::new()).await
+        self.commit(SessionInput::Failed(reason), Vec::new()).await
     }
 
     /// Applies an input of the session's own. One that came too late to fit is ignored.
-    async fn commit(&mut self, input: Input, events: Vec<EventKind>) -> Result<(), StoreError> {
-        match machine::apply(&self.state, input) {
+    async fn commit(
+        &mut self,
+        input: SessionInput,
+        events: Vec<EventKind>,
+    ) -> Result<(), StoreError> {
+        match machine::apply_input(&self.state, input) {
             Ok((next, kinds)) => self.store(next, kinds, events).await,
             Err(illegal) => {
                 tracing::debug!(session = %self.session.id, %illegal, "a late report is ignored");
@@ -443,7 +455,7 @@ impl Driver {
 
     async fn store(
         &mut self,
-        next: State,
+        next: SessionState,
         kinds: Vec<EventKind>,
         before: Vec<EventKind>,
     ) -> Result<(), StoreError> {
@@ -459,7 +471,7 @@ impl Driver {
 
     async fn store_prompt(
         &mut self,
-        next: State,
+        next: SessionState,
         kinds: Vec<EventKind>,
         prompt: String,
     ) -> Result<(), StoreError> {
@@ -473,7 +485,7 @@ impl Driver {
     /// The session in the state `next`, and the events of the change. The status comes last: it may end the stream.
     fn changed(
         &self,
-        next: State,
+        next: SessionState,
         kinds: Vec<EventKind>,
         before: Vec<EventKind>,
     ) -> (SessionRecord, Vec<Event>) {
@@ -485,7 +497,7 @@ impl Driver {
         if session.status == SessionStatus::Running {
             session.started_at.get_or_insert(now);
         }
-        if let Some(ending) = next.ended() {
+        if let Some(ending) = next.ending() {
             session.end_reason = Some(ending.reason);
             session.ended_at = Some(now);
             if ending.status != SessionStatus::Failed {

@@ -1,23 +1,23 @@
 //! The session state machine: no I/O, no clock, no async.
 //!
-//! [`apply`] takes an input and gives the next state with the events that describe the change, or says that the input
-//! is illegal. [`wants`] gives the one thing that should be done now. Both depend on nothing but their arguments, so a
-//! driver that lost everything but the stored state goes on by asking [`wants`] again.
+//! [`apply_input`] takes an input and gives the next state with the events that describe the change, or says that the input
+//! is illegal. [`next_action`] gives the one thing that should be done now. Both depend on nothing but their arguments, so a
+//! driver that lost everything but the stored state goes on by asking [`next_action`] again.
 
 mod state;
 mod table;
 
-use ab_api::{EndReason, EventKind, SessionStatus};
-use ab_store::Ending;
+use ab_api::{EventKind, SessionEndReason, SessionStatus};
+use ab_store::SessionEnding;
 
-pub use state::{Phase, RunningWork, SetupStep, State};
+pub use state::{RunningWork, SessionPhase, SessionState, SetupStep};
 pub use table::{representative_states, transition_table};
 
 /// Something that happened to a session, or that a person asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Input {
+pub enum SessionInput {
     /// An executor took the session.
-    Placed,
+    ExecutorAssigned,
     /// The workspace is ready.
     Provisioned,
     /// The agent takes prompts.
@@ -35,7 +35,7 @@ pub enum Input {
     /// Every process of the session has ended.
     Closed,
     /// The session cannot go on.
-    Failed(EndReason),
+    Failed(SessionEndReason),
     /// The server started again. Processes of the agent did not survive.
     Restarted,
     /// A person gives another prompt.
@@ -48,10 +48,10 @@ pub enum Input {
     Cancel,
 }
 
-impl Input {
+impl SessionInput {
     /// One input of each kind.
     pub const ALL: [Self; 17] = [
-        Self::Placed,
+        Self::ExecutorAssigned,
         Self::Provisioned,
         Self::Launched,
         Self::TurnStarted,
@@ -60,7 +60,7 @@ impl Input {
         Self::Paused,
         Self::Resumed,
         Self::Closed,
-        Self::Failed(EndReason::Agent),
+        Self::Failed(SessionEndReason::Agent),
         Self::Restarted,
         Self::Prompt,
         Self::Finish,
@@ -73,7 +73,7 @@ impl Input {
     /// The name in the transition table.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Placed => "placed",
+            Self::ExecutorAssigned => "placed",
             Self::Provisioned => "provisioned",
             Self::Launched => "launched",
             Self::TurnStarted => "turn started",
@@ -96,9 +96,9 @@ impl Input {
 
 /// What should be done for a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Effect {
+pub enum SessionAction {
     /// Find room on an executor.
-    Place,
+    AssignExecutor,
     /// Make the workspace.
     Provision,
     /// Start the agent.
@@ -123,7 +123,7 @@ pub enum Effect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IllegalInput {
     pub status: SessionStatus,
-    pub input: Input,
+    pub input: SessionInput,
 }
 
 impl std::fmt::Display for IllegalInput {
@@ -139,7 +139,10 @@ impl std::error::Error for IllegalInput {}
 /// # Errors
 ///
 /// [`IllegalInput`] if the input does not fit the state. The state is then as before.
-pub fn apply(state: &State, input: Input) -> Result<(State, Vec<EventKind>), IllegalInput> {
+pub fn apply_input(
+    state: &SessionState,
+    input: SessionInput,
+) -> Result<(SessionState, Vec<EventKind>), IllegalInput> {
     let next = next(state, input).ok_or(IllegalInput { status: state.status(), input })?;
     let is_same = next.status() == state.status() && next.activity() == state.activity();
     let events = if is_same { Vec::new() } else { vec![next.status_event()] };
@@ -147,104 +150,117 @@ pub fn apply(state: &State, input: Input) -> Result<(State, Vec<EventKind>), Ill
 }
 
 /// The one thing that should be done now; nothing if the session waits for a report or a person.
-pub fn wants(state: &State) -> Option<Effect> {
+pub fn next_action(state: &SessionState) -> Option<SessionAction> {
     match state.phase {
-        Phase::Queued => Some(Effect::Place),
-        Phase::Provisioning(SetupStep::Workspace) => Some(Effect::Provision),
-        Phase::Provisioning(SetupStep::Agent) => Some(Effect::Launch),
-        Phase::Running(RunningWork::Idle) => {
-            (state.turn < state.prompts).then_some(Effect::Prompt(state.turn + 1))
+        SessionPhase::Queued => Some(SessionAction::AssignExecutor),
+        SessionPhase::Provisioning(SetupStep::Workspace) => Some(SessionAction::Provision),
+        SessionPhase::Provisioning(SetupStep::Agent) => Some(SessionAction::Launch),
+        SessionPhase::Running(RunningWork::Idle) => {
+            (state.turn < state.prompts).then_some(SessionAction::Prompt(state.turn + 1))
         }
-        Phase::Running(RunningWork::Turn) | Phase::Paused(_) | Phase::Ended(_) => None,
-        Phase::Running(RunningWork::Deliver) => Some(Effect::Deliver),
-        Phase::Pausing(_) => Some(Effect::Pause),
-        Phase::Resuming(_) if state.attached => Some(Effect::Resume),
-        Phase::Resuming(_) => Some(Effect::Reload),
-        Phase::Closing { ending, .. } if ending.status == SessionStatus::Stopped => {
-            Some(Effect::Stop)
+        SessionPhase::Running(RunningWork::Turn)
+        | SessionPhase::Paused(_)
+        | SessionPhase::Ended(_) => None,
+        SessionPhase::Running(RunningWork::Deliver) => Some(SessionAction::Deliver),
+        SessionPhase::Pausing(_) => Some(SessionAction::Pause),
+        SessionPhase::Resuming(_) if state.attached => Some(SessionAction::Resume),
+        SessionPhase::Resuming(_) => Some(SessionAction::Reload),
+        SessionPhase::Closing { ending, .. } if ending.status == SessionStatus::Stopped => {
+            Some(SessionAction::Stop)
         }
-        Phase::Closing { .. } => Some(Effect::Kill),
+        SessionPhase::Closing { .. } => Some(SessionAction::Kill),
     }
 }
 
-fn next(state: &State, input: Input) -> Option<State> {
+fn next(state: &SessionState, input: SessionInput) -> Option<SessionState> {
     match input {
-        Input::Stop => Some(end_by_person(state, SessionStatus::Stopped)),
-        Input::Cancel => Some(end_by_person(state, SessionStatus::Cancelled)),
-        Input::Restarted => Some(restart(state)),
-        Input::Failed(reason) => fail(state, reason),
-        Input::Prompt => accept_prompt(state),
-        Input::Placed
-        | Input::Provisioned
-        | Input::Launched
-        | Input::TurnStarted
-        | Input::TurnEnded
-        | Input::Delivered
-        | Input::Paused
-        | Input::Resumed
-        | Input::Closed
-        | Input::Finish
-        | Input::Pause
-        | Input::Resume => advance(state, input),
+        SessionInput::Stop => Some(end_by_person(state, SessionStatus::Stopped)),
+        SessionInput::Cancel => Some(end_by_person(state, SessionStatus::Cancelled)),
+        SessionInput::Restarted => Some(restart(state)),
+        SessionInput::Failed(reason) => fail(state, reason),
+        SessionInput::Prompt => accept_prompt(state),
+        SessionInput::ExecutorAssigned
+        | SessionInput::Provisioned
+        | SessionInput::Launched
+        | SessionInput::TurnStarted
+        | SessionInput::TurnEnded
+        | SessionInput::Delivered
+        | SessionInput::Paused
+        | SessionInput::Resumed
+        | SessionInput::Closed
+        | SessionInput::Finish
+        | SessionInput::Pause
+        | SessionInput::Resume => advance(state, input),
     }
 }
 
 /// The inputs that belong to one phase each.
-fn advance(state: &State, input: Input) -> Option<State> {
-    let at = |phase| Some(State { phase, ..*state });
+fn advance(state: &SessionState, input: SessionInput) -> Option<SessionState> {
+    let at = |phase| Some(SessionState { phase, ..*state });
     match (state.phase, input) {
-        (Phase::Queued, Input::Placed) => {
-            Some(State { generation: 1, ..state.at(Phase::Provisioning(SetupStep::Workspace)) })
+        (SessionPhase::Queued, SessionInput::ExecutorAssigned) => Some(SessionState {
+            generation: 1,
+            ..state.at(SessionPhase::Provisioning(SetupStep::Workspace))
+        }),
+        (SessionPhase::Provisioning(SetupStep::Workspace), SessionInput::Provisioned) => {
+            at(SessionPhase::Provisioning(SetupStep::Agent))
         }
-        (Phase::Provisioning(SetupStep::Workspace), Input::Provisioned) => {
-            at(Phase::Provisioning(SetupStep::Agent))
+        (SessionPhase::Provisioning(SetupStep::Agent), SessionInput::Launched) => {
+            Some(SessionState {
+                attached: true,
+                ..state.at(SessionPhase::Running(RunningWork::Idle))
+            })
         }
-        (Phase::Provisioning(SetupStep::Agent), Input::Launched) => {
-            Some(State { attached: true, ..state.at(Phase::Running(RunningWork::Idle)) })
+        (SessionPhase::Running(RunningWork::Idle), SessionInput::TurnStarted)
+            if state.turn < state.prompts =>
+        {
+            Some(SessionState {
+                turn: state.turn + 1,
+                ..state.at(SessionPhase::Running(RunningWork::Turn))
+            })
         }
-        (Phase::Running(RunningWork::Idle), Input::TurnStarted) if state.turn < state.prompts => {
-            Some(State { turn: state.turn + 1, ..state.at(Phase::Running(RunningWork::Turn)) })
-        }
-        (Phase::Running(RunningWork::Turn), Input::TurnEnded) => {
-            at(Phase::Running(after_turn(state)))
+        (SessionPhase::Running(RunningWork::Turn), SessionInput::TurnEnded) => {
+            at(SessionPhase::Running(after_turn(state)))
         }
         // The agent finished its turn before it was frozen.
-        (Phase::Pausing(RunningWork::Turn), Input::TurnEnded) => {
-            at(Phase::Pausing(after_turn(state)))
+        (SessionPhase::Pausing(RunningWork::Turn), SessionInput::TurnEnded) => {
+            at(SessionPhase::Pausing(after_turn(state)))
         }
-        (Phase::Paused(RunningWork::Turn), Input::TurnEnded) => {
-            at(Phase::Paused(after_turn(state)))
+        (SessionPhase::Paused(RunningWork::Turn), SessionInput::TurnEnded) => {
+            at(SessionPhase::Paused(after_turn(state)))
         }
-        (Phase::Resuming(RunningWork::Turn), Input::TurnEnded) => {
-            at(Phase::Resuming(after_turn(state)))
+        (SessionPhase::Resuming(RunningWork::Turn), SessionInput::TurnEnded) => {
+            at(SessionPhase::Resuming(after_turn(state)))
         }
-        (Phase::Running(RunningWork::Idle), Input::Finish) => {
-            at(Phase::Running(RunningWork::Deliver))
+        (SessionPhase::Running(RunningWork::Idle), SessionInput::Finish) => {
+            at(SessionPhase::Running(RunningWork::Deliver))
         }
-        (Phase::Running(RunningWork::Deliver), Input::Delivered) => {
-            Some(close(state, Ending { status: SessionStatus::Completed, reason: EndReason::Done }))
-        }
-        (Phase::Running(work @ (RunningWork::Idle | RunningWork::Turn)), Input::Pause) => {
-            at(Phase::Pausing(work))
-        }
-        (Phase::Pausing(_) | Phase::Paused(_), Input::Pause) => Some(*state),
-        (Phase::Pausing(work), Input::Paused) => at(Phase::Paused(work)),
+        (SessionPhase::Running(RunningWork::Deliver), SessionInput::Delivered) => Some(close(
+            state,
+            SessionEnding { status: SessionStatus::Completed, reason: SessionEndReason::Done },
+        )),
+        (
+            SessionPhase::Running(work @ (RunningWork::Idle | RunningWork::Turn)),
+            SessionInput::Pause,
+        ) => at(SessionPhase::Pausing(work)),
+        (SessionPhase::Pausing(_) | SessionPhase::Paused(_), SessionInput::Pause) => Some(*state),
+        (SessionPhase::Pausing(work), SessionInput::Paused) => at(SessionPhase::Paused(work)),
         // They could not be frozen.
-        (Phase::Pausing(work), Input::Resumed) => at(Phase::Running(work)),
-        (Phase::Paused(work), Input::Resume) => at(Phase::Resuming(work)),
-        (Phase::Resuming(_), Input::Resume) => Some(*state),
-        (Phase::Resuming(work), Input::Resumed) => {
-            Some(State { attached: true, ..state.at(Phase::Running(work)) })
+        (SessionPhase::Pausing(work), SessionInput::Resumed) => at(SessionPhase::Running(work)),
+        (SessionPhase::Paused(work), SessionInput::Resume) => at(SessionPhase::Resuming(work)),
+        (SessionPhase::Resuming(_), SessionInput::Resume) => Some(*state),
+        (SessionPhase::Resuming(work), SessionInput::Resumed) => {
+            Some(SessionState { attached: true, ..state.at(SessionPhase::Running(work)) })
         }
-        (Phase::Closing { ending, .. }, Input::Closed) => {
-            Some(State { attached: false, ..state.at(Phase::Ended(ending)) })
+        (SessionPhase::Closing { ending, .. }, SessionInput::Closed) => {
+            Some(SessionState { attached: false, ..state.at(SessionPhase::Ended(ending)) })
         }
         _ => None,
     }
 }
 
 /// What a session does after a turn: the next prompt, waiting, or delivering.
-fn after_turn(state: &State) -> RunningWork {
+fn after_turn(state: &SessionState) -> RunningWork {
     if state.turn < state.prompts || state.keep_open {
         RunningWork::Idle
     } else {
@@ -253,21 +269,21 @@ fn after_turn(state: &State) -> RunningWork {
 }
 
 /// Ends a live session because a person wants it. Repeating it is harmless, and a cancel overtakes a stop.
-fn end_by_person(state: &State, status: SessionStatus) -> State {
+fn end_by_person(state: &SessionState, status: SessionStatus) -> SessionState {
     let reason = match status {
-        SessionStatus::Stopped => EndReason::Stopped,
-        _ => EndReason::Cancelled,
+        SessionStatus::Stopped => SessionEndReason::Stopped,
+        _ => SessionEndReason::Cancelled,
     };
-    let ending = Ending { status, reason };
-    let closing = Phase::Closing { shown: SessionStatus::Stopping, ending };
+    let ending = SessionEnding { status, reason };
+    let closing = SessionPhase::Closing { shown: SessionStatus::Stopping, ending };
     match state.phase {
-        Phase::Ended(_) => *state,
+        SessionPhase::Ended(_) => *state,
         // Nothing was started: nothing has to be ended.
-        Phase::Queued => state.at(Phase::Ended(Ending {
+        SessionPhase::Queued => state.at(SessionPhase::Ended(SessionEnding {
             status: SessionStatus::Cancelled,
-            reason: EndReason::Cancelled,
+            reason: SessionEndReason::Cancelled,
         })),
-        Phase::Closing { ending: before, .. }
+        SessionPhase::Closing { ending: before, .. }
             if status == SessionStatus::Stopped || before.status != SessionStatus::Stopped =>
         {
             *state
@@ -276,52 +292,57 @@ fn end_by_person(state: &State, status: SessionStatus) -> State {
     }
 }
 
-fn fail(state: &State, reason: EndReason) -> Option<State> {
+fn fail(state: &SessionState, reason: SessionEndReason) -> Option<SessionState> {
     match state.phase {
-        Phase::Ended(_) => None,
+        SessionPhase::Ended(_) => None,
         // Nothing was started: nothing has to be ended.
-        Phase::Queued => {
-            Some(state.at(Phase::Ended(Ending { status: SessionStatus::Failed, reason })))
-        }
+        SessionPhase::Queued => Some(
+            state.at(SessionPhase::Ended(SessionEnding { status: SessionStatus::Failed, reason })),
+        ),
         // The session already ends, and for an earlier reason.
-        Phase::Closing { .. } => Some(*state),
-        _ => Some(close(state, Ending { status: SessionStatus::Failed, reason })),
+        SessionPhase::Closing { .. } => Some(*state),
+        _ => Some(close(state, SessionEnding { status: SessionStatus::Failed, reason })),
     }
 }
 
 /// Ends what is left of the processes while the session still shows its old status.
-fn close(state: &State, ending: Ending) -> State {
-    state.at(Phase::Closing { shown: state.status(), ending })
+fn close(state: &SessionState, ending: SessionEnding) -> SessionState {
+    state.at(SessionPhase::Closing { shown: state.status(), ending })
 }
 
 /// Queues a prompt. Sessions that deliver or end take none.
-fn accept_prompt(state: &State) -> Option<State> {
+fn accept_prompt(state: &SessionState) -> Option<SessionState> {
     match state.phase {
-        Phase::Running(RunningWork::Deliver) | Phase::Closing { .. } | Phase::Ended(_) => None,
-        _ => Some(State { prompts: state.prompts.checked_add(1)?, ..*state }),
+        SessionPhase::Running(RunningWork::Deliver)
+        | SessionPhase::Closing { .. }
+        | SessionPhase::Ended(_) => None,
+        _ => Some(SessionState { prompts: state.prompts.checked_add(1)?, ..*state }),
     }
 }
 
 /// The agent's processes are gone. A prompt that may have been given to the agent is not given again: the
 /// conversation is loaded, and the session waits for the next prompt.
-fn restart(state: &State) -> State {
-    let lost = State { attached: false, generation: state.generation.saturating_add(1), ..*state };
+fn restart(state: &SessionState) -> SessionState {
+    let lost =
+        SessionState { attached: false, generation: state.generation.saturating_add(1), ..*state };
     let without_turn = |work| match work {
         RunningWork::Idle | RunningWork::Turn => RunningWork::Idle,
         RunningWork::Deliver => RunningWork::Deliver,
     };
     match state.phase {
-        Phase::Queued | Phase::Ended(_) => *state,
+        SessionPhase::Queued | SessionPhase::Ended(_) => *state,
         // Nothing was said to the agent yet.
-        Phase::Running(RunningWork::Idle) if state.turn == 0 => {
-            lost.at(Phase::Provisioning(SetupStep::Agent))
+        SessionPhase::Running(RunningWork::Idle) if state.turn == 0 => {
+            lost.at(SessionPhase::Provisioning(SetupStep::Agent))
         }
-        Phase::Provisioning(_) | Phase::Running(RunningWork::Deliver) | Phase::Closing { .. } => {
-            lost
+        SessionPhase::Provisioning(_)
+        | SessionPhase::Running(RunningWork::Deliver)
+        | SessionPhase::Closing { .. } => lost,
+        SessionPhase::Running(work) | SessionPhase::Resuming(work) => {
+            lost.at(SessionPhase::Resuming(without_turn(work)))
         }
-        Phase::Running(work) | Phase::Resuming(work) => {
-            lost.at(Phase::Resuming(without_turn(work)))
+        SessionPhase::Pausing(work) | SessionPhase::Paused(work) => {
+            lost.at(SessionPhase::Paused(without_turn(work)))
         }
-        Phase::Pausing(work) | Phase::Paused(work) => lost.at(Phase::Paused(without_turn(work))),
     }
 }

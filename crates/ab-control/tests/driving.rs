@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use ab_api::{
-    ApprovalStatus, Choice, DecidedBy, Decision, EndReason, PageRequest, SessionId, SessionStatus,
+    ApprovalChoice, ApprovalDecision, ApprovalStatus, DecidedBy, PageRequest, SessionEndReason,
+    SessionId, SessionStatus,
 };
-use ab_control::{ControlError, ControlSettings, RequestKey};
+use ab_control::{ControlError, ControlSettings, SessionRequestKey};
 use ab_store::{ApprovalFilter, StoreError};
 
 use crate::fake::{Fake, Fault, Point, Script, scene, start, task};
@@ -19,7 +20,7 @@ async fn a_task_becomes_a_delivered_session() {
     let id = scene.create(false).await;
     let session = scene.end(id).await;
     assert_eq!(session.status, SessionStatus::Completed);
-    assert_eq!(session.end_reason, Some(EndReason::Done));
+    assert_eq!(session.end_reason, Some(SessionEndReason::Done));
     assert_eq!(session.workspace.host.as_deref(), Some("fake"));
     assert!(session.started_at.is_some() && session.ended_at.is_some());
     scene.executor.called("cleanup").await;
@@ -49,10 +50,10 @@ async fn a_task_becomes_a_delivered_session() {
 #[tokio::test]
 async fn failures_end_the_session_with_their_reason() {
     let table = [
-        (Point::Provision, EndReason::Provision),
-        (Point::Launch, EndReason::Launch),
-        (Point::Prompt, EndReason::Agent),
-        (Point::Deliver, EndReason::Delivery),
+        (Point::Provision, SessionEndReason::Provision),
+        (Point::Launch, SessionEndReason::Launch),
+        (Point::Prompt, SessionEndReason::Agent),
+        (Point::Deliver, SessionEndReason::Delivery),
     ];
     for (point, reason) in table {
         let fault = Some((point, Fault::Fail));
@@ -75,16 +76,17 @@ async fn a_crashed_agent_fails_its_session() {
     let session = scene.end(id).await;
     assert_eq!(
         (session.status, session.end_reason),
-        (SessionStatus::Failed, Some(EndReason::Agent))
+        (SessionStatus::Failed, Some(SessionEndReason::Agent))
     );
     assert_eq!(session.end_detail.as_deref(), Some("exit code 3"));
 }
 
 #[tokio::test]
 async fn a_question_waits_for_its_decision() {
-    for (choice, expect) in
-        [(Choice::Approve, "answer q1 Approved"), (Choice::Deny, "answer q1 Denied")]
-    {
+    for (choice, expect) in [
+        (ApprovalChoice::Approve, "answer q1 Approved"),
+        (ApprovalChoice::Deny, "answer q1 Denied"),
+    ] {
         let scene = scene(Fake::new(Script::Ask)).await;
         let id = scene.create(false).await;
         scene.event(id, "approvalRequested").await;
@@ -92,9 +94,14 @@ async fn a_question_waits_for_its_decision() {
         let store = scene.control.store();
         let (open, _) = store.approvals(filter, PageRequest::default()).await.expect("list");
         let by = DecidedBy { kind: "person".to_owned(), name: "ana".to_owned(), via: None };
-        let decision = Decision { decision: choice, reason: None };
-        scene.control.decide(open[0].id, decision.clone(), by.clone()).await.expect("decide");
-        let again = scene.control.decide(open[0].id, decision, by).await.expect_err("decided");
+        let decision = ApprovalDecision { decision: choice, reason: None };
+        scene
+            .control
+            .decide_approval(open[0].id, decision.clone(), by.clone())
+            .await
+            .expect("decide");
+        let again =
+            scene.control.decide_approval(open[0].id, decision, by).await.expect_err("decided");
         assert!(matches!(again, ControlError::Store(StoreError::Decided(_))), "{again}");
         assert_eq!(scene.end(id).await.status, SessionStatus::Completed);
         assert!(scene.executor.calls().iter().any(|call| call == expect));
@@ -123,7 +130,7 @@ async fn stop_and_cancel_end_a_session_and_are_harmless_twice() {
         scene.control.cancel(id).await.expect("cancel an ended session");
         let cleanups = scene.control.store().cleanups(Some(id)).await.expect("list");
         assert_eq!(cleanups, [], "a cancel removes the workspace");
-        let error = scene.control.prompt(id, "more".to_owned()).await.expect_err("ended");
+        let error = scene.control.queue_prompt(id, "more".to_owned()).await.expect_err("ended");
         assert!(matches!(error, ControlError::Ended(status) if status == expect), "{error}");
     }
 }
@@ -163,7 +170,7 @@ async fn a_kept_session_takes_prompts_until_it_is_finished() {
     let scene = scene(Fake::new(Script::Work)).await;
     let id = scene.create(true).await;
     scene.event(id, r#""activity":"idle""#).await;
-    scene.control.prompt(id, "again".to_owned()).await.expect("prompt");
+    scene.control.queue_prompt(id, "again".to_owned()).await.expect("prompt");
     scene.executor.called("prompt 2 again").await;
     // The turn's end is not known yet, so finishing may come too early once or twice.
     while let Err(error) = scene.control.finish(id).await {
@@ -216,12 +223,12 @@ async fn a_repeated_request_gives_the_same_session() {
     let scene = scene(Fake::new(Script::Work)).await;
     let key = |request: &str| {
         let (scope, key) = ("ana".to_owned(), "k".to_owned());
-        Some(RequestKey { scope, key, request: request.as_bytes().to_vec() })
+        Some(SessionRequestKey { scope, key, request: request.as_bytes().to_vec() })
     };
-    let first = scene.control.create(task(false), key("a")).await.expect("create");
-    let again = scene.control.create(task(false), key("a")).await.expect("the same");
+    let first = scene.control.create_session(task(false), key("a")).await.expect("create");
+    let again = scene.control.create_session(task(false), key("a")).await.expect("the same");
     assert_eq!(first, again);
-    let error = scene.control.create(task(false), key("b")).await.expect_err("another");
+    let error = scene.control.create_session(task(false), key("b")).await.expect_err("another");
     assert!(matches!(error, ControlError::Store(StoreError::KeyReused)), "{error}");
 }
 

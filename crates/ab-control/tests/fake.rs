@@ -5,15 +5,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ab_api::{
-    Approval, ApprovalSubject, DeliveryResult, EndReason, EventKind, ExecutorHealth,
-    ExecutorListing, NewTask, Offers, Overlay, Provider, Session, SessionId, Task, Violations,
+    Approval, ApprovalSubject, AvailableChoices, DeliveryResult, EventKind, ExecutorHealth,
+    ExecutorListing, NewTask, OverlayNetwork, Session, SessionEndReason, SessionId,
+    SnapshotProvider, Task, Violations,
 };
-use ab_control::{Control, ControlSettings};
+use ab_control::{ControlPlane, ControlSettings};
 use ab_executor::{
-    CleanupToken, Delivered, Executor, ExecutorError, Job, LaunchMode, Launched, Provisioned,
-    Question, QuestionId, Report, ReportSender, TurnOutcome,
+    AgentQuestion, AgentQuestionId, AgentReport, AgentReportSender, CleanupToken, DeliveryOutcome,
+    Executor, ExecutorError, LaunchMode, ProvisionedWorkspace, SessionAttempt, StartedAgent,
+    TurnOutcome,
 };
-use ab_store::{DataDir, LogScope, Store};
+use ab_store::{DataDir, EventLogScope, Store};
 use async_trait::async_trait;
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -55,7 +57,7 @@ pub(crate) struct Fake {
     pub(crate) can_reload: bool,
     /// Every call, in order.
     pub(crate) calls: Arc<Mutex<Vec<String>>>,
-    pub(crate) reports: Mutex<Option<ReportSender>>,
+    pub(crate) reports: Mutex<Option<AgentReportSender>>,
     /// How many calls there were: tests wait for it.
     pub(crate) progress: watch::Sender<usize>,
 }
@@ -92,10 +94,10 @@ impl Fake {
         match self.fault {
             Some((at, Fault::Fail)) if at == point => Err(ExecutorError {
                 reason: match point {
-                    Point::Provision => EndReason::Provision,
-                    Point::Launch => EndReason::Launch,
-                    Point::Deliver => EndReason::Delivery,
-                    _ => EndReason::Agent,
+                    Point::Provision => SessionEndReason::Provision,
+                    Point::Launch => SessionEndReason::Launch,
+                    Point::Deliver => SessionEndReason::Delivery,
+                    _ => SessionEndReason::Agent,
                 },
                 detail: format!("{point:?} failed"),
             }),
@@ -104,7 +106,7 @@ impl Fake {
         }
     }
 
-    fn reports(&self) -> ReportSender {
+    fn reports(&self) -> AgentReportSender {
         self.reports.lock().expect("reports").clone().expect("launched")
     }
 }
@@ -115,31 +117,31 @@ pub(crate) fn thought(text: &str) -> EventKind {
 
 #[async_trait]
 impl Executor for Fake {
-    fn listing(&self) -> ExecutorListing {
+    fn describe(&self) -> ExecutorListing {
         ExecutorListing {
             id: "fake".to_owned(),
             os: "linux".to_owned(),
             arch: "x86_64".to_owned(),
-            snapshot_capabilities: vec![Provider::Copy],
+            snapshot_capabilities: vec![SnapshotProvider::Copy],
             health: ExecutorHealth::Ok,
-            overlay: Overlay::default(),
+            overlay: OverlayNetwork::default(),
             controller: "server".to_owned(),
         }
     }
 
-    async fn accept(&self, _: &Session) -> Result<Provider, Violations> {
-        Ok(Provider::Copy)
+    async fn choose_provider(&self, _: &Session) -> Result<SnapshotProvider, Violations> {
+        Ok(SnapshotProvider::Copy)
     }
 
-    fn cleanup_token(&self, job: &Job) -> CleanupToken {
+    fn cleanup_token(&self, job: &SessionAttempt) -> CleanupToken {
         CleanupToken(format!("fake:{}", job.session.id))
     }
 
-    async fn provision(&self, _: &Job) -> Result<Provisioned, ExecutorError> {
+    async fn provision(&self, _: &SessionAttempt) -> Result<ProvisionedWorkspace, ExecutorError> {
         self.note("provision");
         self.reach(Point::Provision).await?;
-        Ok(Provisioned {
-            provider: Provider::Copy,
+        Ok(ProvisionedWorkspace {
+            provider: SnapshotProvider::Copy,
             mount_path: "/x".to_owned(),
             base_commit: None,
             notes: vec!["2 uncommitted changes were left out".to_owned()],
@@ -148,79 +150,84 @@ impl Executor for Fake {
 
     async fn launch(
         &self,
-        _: &Job,
+        _: &SessionAttempt,
         mode: LaunchMode,
-        reports: ReportSender,
-    ) -> Result<Launched, ExecutorError> {
+        reports: AgentReportSender,
+    ) -> Result<StartedAgent, ExecutorError> {
         let is_reload = matches!(mode, LaunchMode::Reload { .. });
         self.note(if is_reload { "reload" } else { "launch" });
         self.reach(Point::Launch).await?;
         if is_reload && !self.can_reload {
             let detail = "the agent cannot load a conversation".to_owned();
-            return Err(ExecutorError { reason: EndReason::Launch, detail });
+            return Err(ExecutorError { reason: SessionEndReason::Launch, detail });
         }
         *self.reports.lock().expect("reports") = Some(reports);
-        Ok(Launched { agent: Some("fake 1.0".to_owned()), ..Launched::default() })
+        Ok(StartedAgent { agent: Some("fake 1.0".to_owned()), ..StartedAgent::default() })
     }
 
-    async fn prompt(&self, _: &Job, number: u32, prompt: &str) -> Result<(), ExecutorError> {
+    async fn prompt(
+        &self,
+        _: &SessionAttempt,
+        number: u32,
+        prompt: &str,
+    ) -> Result<(), ExecutorError> {
         self.note(format!("prompt {number} {prompt}"));
         self.reach(Point::Prompt).await?;
         let reports = self.reports();
         // A cancelled session no longer listens.
         let send = async |report| drop(reports.send(report).await);
-        send(Report::Event(thought("hm"))).await;
+        send(AgentReport::Event(thought("hm"))).await;
         match self.script {
-            Script::Work => send(Report::TurnEnded(TurnOutcome::Done)).await,
+            Script::Work => send(AgentReport::TurnEnded(TurnOutcome::Done)).await,
             Script::Ask => {
                 let title = "Run ls".to_owned();
                 let subject = ApprovalSubject { title, ..ApprovalSubject::default() };
-                let id = QuestionId("q1".to_owned());
-                send(Report::Question(Question { id, subject })).await;
+                let id = AgentQuestionId("q1".to_owned());
+                send(AgentReport::Question(AgentQuestion { id, subject })).await;
             }
-            Script::Crash => send(Report::Exited { detail: "exit code 3".to_owned() }).await,
+            Script::Crash => send(AgentReport::Exited { detail: "exit code 3".to_owned() }).await,
             Script::Silence => {}
             Script::Flood => {
                 let reports = self.reports();
                 tokio::spawn(async move {
-                    while reports.send(Report::Event(thought("la"))).await.is_ok() {}
+                    while reports.send(AgentReport::Event(thought("la"))).await.is_ok() {}
                 });
             }
         }
         Ok(())
     }
 
-    async fn answer(
+    async fn answer_question(
         &self,
-        _: &Job,
-        question: &QuestionId,
+        _: &SessionAttempt,
+        question: &AgentQuestionId,
         approval: &Approval,
     ) -> Result<(), ExecutorError> {
         self.note(format!("answer {} {:?}", question.0, approval.status));
         let reports = self.reports();
         // A cancelled session no longer listens.
-        drop(reports.send(Report::TurnEnded(TurnOutcome::Done)).await);
+        drop(reports.send(AgentReport::TurnEnded(TurnOutcome::Done)).await);
         Ok(())
     }
 
-    async fn pause(&self, _: &Job) -> Result<(), ExecutorError> {
+    async fn pause(&self, _: &SessionAttempt) -> Result<(), ExecutorError> {
         self.note("pause");
         Ok(())
     }
 
-    async fn resume(&self, _: &Job) -> Result<(), ExecutorError> {
+    async fn resume(&self, _: &SessionAttempt) -> Result<(), ExecutorError> {
         self.note("resume");
         Ok(())
     }
 
-    async fn deliver(&self, _: &Job) -> Result<Delivered, ExecutorError> {
+    async fn deliver(&self, _: &SessionAttempt) -> Result<DeliveryOutcome, ExecutorError> {
         self.note("deliver");
         self.reach(Point::Deliver).await?;
         let result = DeliveryResult { changed: true, ..DeliveryResult::default() };
-        Ok(Delivered { result, ..Delivered::default() })
+        Ok(DeliveryOutcome { result, ..DeliveryOutcome::default() })
     }
 
-    async fn diff(&self, _: &Job) -> Result<String, ExecutorError> {
+    async fn diff(&self, _: &SessionAttempt) -> Result<String, ExecutorError> {
         Ok("a diff".to_owned())
     }
 
@@ -237,7 +244,7 @@ impl Executor for Fake {
 
 pub(crate) struct Scene {
     pub(crate) dir: TempDir,
-    pub(crate) control: Control,
+    pub(crate) control: ControlPlane,
     pub(crate) executor: Arc<Fake>,
 }
 
@@ -251,7 +258,7 @@ pub(crate) async fn start(dir: TempDir, executor: Fake, settings: ControlSetting
     let store = Store::open(data).await.expect("open");
     let executor = Arc::new(executor);
     let shared: Arc<dyn Executor> = Arc::<Fake>::clone(&executor);
-    let control = Control::start(store, shared, settings).await.expect("start");
+    let control = ControlPlane::start(store, shared, settings).await.expect("start");
     Scene { dir, control, executor }
 }
 
@@ -266,26 +273,30 @@ impl Scene {
     }
 
     pub(crate) async fn create(&self, keep_open: bool) -> SessionId {
-        self.control.create(task(keep_open), None).await.expect("create")
+        self.control.create_session(task(keep_open), None).await.expect("create")
     }
 
     /// Waits for the end of a session.
     pub(crate) async fn end(&self, id: SessionId) -> Session {
-        let mut follow = self.control.subscribe(LogScope::Session(id), 0);
-        while !follow.next().await.expect("an event").is_last() {}
+        let mut follow = self.control.subscribe(EventLogScope::Session(id), 0);
+        while !follow.next().await.expect("an event").ends_session() {}
         self.control.store().session(id).await.expect("read")
     }
 
     /// Waits for an event whose JSON contains `text`.
     pub(crate) async fn event(&self, id: SessionId, text: &str) {
-        let mut follow = self.control.subscribe(LogScope::Session(id), 0);
+        let mut follow = self.control.subscribe(EventLogScope::Session(id), 0);
         while !follow.next().await.expect("an event").json.contains(text) {}
     }
 
     /// The types of all events of a session; statuses by their names.
     pub(crate) async fn story(&self, id: SessionId) -> Vec<String> {
-        let records =
-            self.control.store().records(LogScope::Session(id), 0, 1000).await.expect("read");
+        let records = self
+            .control
+            .store()
+            .event_records(EventLogScope::Session(id), 0, 1000)
+            .await
+            .expect("read");
         let name = |record: &ab_store::EventRecord| match record.event().expect("an event").kind {
             EventKind::Status { status, .. } => status.to_string(),
             kind => kind.name().to_owned(),
@@ -299,5 +310,6 @@ pub(crate) fn task(keep_open: bool) -> Task {
         r#"{{"prompt":"fix","repo":{{"url":"https://h/x"}},"agent":{{"type":"a"}},"keepOpen":{keep_open}}}"#
     );
     let agents = BTreeMap::from([("a".to_owned(), Vec::new())]);
-    NewTask::check(body.as_bytes(), &Offers { agents, ..Offers::default() }).expect("a task")
+    NewTask::parse(body.as_bytes(), &AvailableChoices { agents, ..AvailableChoices::default() })
+        .expect("a task")
 }

@@ -1,39 +1,44 @@
 //! Properties of the machine.
 
-use ab_api::{EndReason, EventKind, SessionStatus};
+use ab_api::{EventKind, SessionEndReason, SessionStatus};
 use ab_control::machine::{
-    Effect, Input, Phase, RunningWork, State, apply, representative_states, wants,
+    RunningWork, SessionAction, SessionInput, SessionPhase, SessionState, apply_input, next_action,
+    representative_states,
 };
 use proptest::prelude::*;
 
-fn any_input() -> impl Strategy<Value = Input> {
+fn any_input() -> impl Strategy<Value = SessionInput> {
     prop_oneof![
-        proptest::sample::select(Input::ALL.to_vec()),
-        proptest::sample::select(vec![EndReason::Provision, EndReason::Delivery, EndReason::Agent])
-            .prop_map(Input::Failed),
+        proptest::sample::select(SessionInput::ALL.to_vec()),
+        proptest::sample::select(vec![
+            SessionEndReason::Provision,
+            SessionEndReason::Delivery,
+            SessionEndReason::Agent
+        ])
+        .prop_map(SessionInput::Failed),
     ]
 }
 
 /// The input with which an executor answers an effect.
-fn success(effect: Effect) -> Input {
+fn success(effect: SessionAction) -> SessionInput {
     match effect {
-        Effect::Place => Input::Placed,
-        Effect::Provision => Input::Provisioned,
-        Effect::Launch => Input::Launched,
-        Effect::Reload | Effect::Resume => Input::Resumed,
-        Effect::Prompt(_) => Input::TurnStarted,
-        Effect::Deliver => Input::Delivered,
-        Effect::Pause => Input::Paused,
-        Effect::Stop | Effect::Kill => Input::Closed,
+        SessionAction::AssignExecutor => SessionInput::ExecutorAssigned,
+        SessionAction::Provision => SessionInput::Provisioned,
+        SessionAction::Launch => SessionInput::Launched,
+        SessionAction::Reload | SessionAction::Resume => SessionInput::Resumed,
+        SessionAction::Prompt(_) => SessionInput::TurnStarted,
+        SessionAction::Deliver => SessionInput::Delivered,
+        SessionAction::Pause => SessionInput::Paused,
+        SessionAction::Stop | SessionAction::Kill => SessionInput::Closed,
     }
 }
 
 /// Applies `inputs` and skips the illegal ones. Gives every state on the way.
-fn walk(keep_open: bool, inputs: &[Input]) -> Vec<State> {
-    let mut states = vec![State::new(keep_open)];
+fn walk(keep_open: bool, inputs: &[SessionInput]) -> Vec<SessionState> {
+    let mut states = vec![SessionState::new(keep_open)];
     for &input in inputs {
         let last = states[states.len() - 1];
-        if let Ok((next, _)) = apply(&last, input) {
+        if let Ok((next, _)) = apply_input(&last, input) {
             states.push(next);
         }
     }
@@ -57,12 +62,12 @@ proptest! {
         inputs in prop::collection::vec(any_input(), 0..40),
     ) {
         for state in walk(keep_open, &inputs) {
-            for input in [Input::Stop, Input::Cancel] {
-                let (once, _) = apply(&state, input).expect("always legal");
-                let (twice, events) = apply(&once, input).expect("always legal");
+            for input in [SessionInput::Stop, SessionInput::Cancel] {
+                let (once, _) = apply_input(&state, input).expect("always legal");
+                let (twice, events) = apply_input(&once, input).expect("always legal");
                 prop_assert_eq!(once, twice);
                 prop_assert_eq!(events, vec![]);
-                prop_assert!(once.status().is_terminal() || wants(&once).is_some());
+                prop_assert!(once.status().is_terminal() || next_action(&once).is_some());
             }
         }
     }
@@ -78,7 +83,7 @@ proptest! {
             prop_assert!(after.turn == before.turn || after.turn == before.turn + 1);
             prop_assert!(after.turn <= after.prompts);
             if after.turn > before.turn {
-                prop_assert_eq!(wants(&before), Some(Effect::Prompt(after.turn)));
+                prop_assert_eq!(next_action(&before), Some(SessionAction::Prompt(after.turn)));
                 given += 1;
                 prop_assert_eq!(after.turn, given);
             }
@@ -91,7 +96,7 @@ proptest! {
         inputs in prop::collection::vec(any_input(), 0..60),
     ) {
         for state in walk(keep_open, &inputs) {
-            let restored = State::restore(state.status(), &state.progress(), keep_open);
+            let restored = SessionState::restore(state.status(), &state.progress(), keep_open);
             prop_assert_eq!(restored, Some(state));
         }
     }
@@ -101,9 +106,9 @@ proptest! {
         keep_open: bool,
         inputs in prop::collection::vec(any_input(), 0..60),
     ) {
-        let mut state = State::new(keep_open);
+        let mut state = SessionState::new(keep_open);
         for input in inputs {
-            let Ok((next, events)) = apply(&state, input) else { continue };
+            let Ok((next, events)) = apply_input(&state, input) else { continue };
             let told: Vec<_> = events
                 .iter()
                 .map(|event| match event {
@@ -121,10 +126,10 @@ proptest! {
     fn the_way_to_the_end_is_short(keep_open: bool, inputs in prop::collection::vec(any_input(), 0..40)) {
         for state in walk(keep_open, &inputs) {
             // An executor that does everything it is asked for, and an agent that ends its turns.
-            let mut now = apply(&state, Input::Stop).expect("always legal").0;
+            let mut now = apply_input(&state, SessionInput::Stop).expect("always legal").0;
             for _ in 0..3 {
-                if let Some(effect) = wants(&now) {
-                    now = apply(&now, success(effect)).expect("what is wanted is legal").0;
+                if let Some(effect) = next_action(&now) {
+                    now = apply_input(&now, success(effect)).expect("what is wanted is legal").0;
                 }
             }
             prop_assert!(now.status().is_terminal(), "{:?} to {:?}", state, now);
@@ -137,10 +142,10 @@ proptest! {
         inputs in prop::collection::vec(any_input(), 0..60),
     ) {
         for state in walk(keep_open, &inputs) {
-            let (after, _) = apply(&state, Input::Restarted).expect("always legal");
+            let (after, _) = apply_input(&state, SessionInput::Restarted).expect("always legal");
             prop_assert_eq!(after.turn, state.turn);
-            prop_assert!(!after.attached || after.ended().is_some() || after.phase == Phase::Queued);
-            prop_assert!(!matches!(after.phase, Phase::Running(RunningWork::Idle | RunningWork::Turn)));
+            prop_assert!(!after.attached || after.ending().is_some() || after.phase == SessionPhase::Queued);
+            prop_assert!(!matches!(after.phase, SessionPhase::Running(RunningWork::Idle | RunningWork::Turn)));
         }
     }
 }
@@ -148,10 +153,11 @@ proptest! {
 #[test]
 fn what_is_wanted_is_legal() {
     for state in representative_states() {
-        if let Some(effect) = wants(&state) {
-            apply(&state, success(effect)).expect("the success of a wanted effect");
-            if !matches!(state.phase, Phase::Closing { .. }) {
-                apply(&state, Input::Failed(EndReason::Agent)).expect("its failure");
+        if let Some(effect) = next_action(&state) {
+            apply_input(&state, success(effect)).expect("the success of a wanted effect");
+            if !matches!(state.phase, SessionPhase::Closing { .. }) {
+                apply_input(&state, SessionInput::Failed(SessionEndReason::Agent))
+                    .expect("its failure");
             }
         }
     }
@@ -159,15 +165,17 @@ fn what_is_wanted_is_legal() {
 
 #[test]
 fn a_plain_session_runs_to_completion() {
-    let mut state = State::new(false);
+    let mut state = SessionState::new(false);
     let mut statuses = vec![state.status()];
     for _ in 0..20 {
-        let input = match wants(&state) {
+        let input = match next_action(&state) {
             Some(effect) => success(effect),
-            None if state.phase == Phase::Running(RunningWork::Turn) => Input::TurnEnded,
+            None if state.phase == SessionPhase::Running(RunningWork::Turn) => {
+                SessionInput::TurnEnded
+            }
             None => break,
         };
-        state = apply(&state, input).expect("legal").0;
+        state = apply_input(&state, input).expect("legal").0;
         statuses.push(state.status());
     }
     statuses.dedup();
@@ -184,18 +192,21 @@ fn a_plain_session_runs_to_completion() {
 fn ended_sessions_take_no_prompt() {
     for state in representative_states() {
         let is_over = state.status().is_terminal();
-        let outcome = apply(&state, Input::Prompt);
+        let outcome = apply_input(&state, SessionInput::Prompt);
         assert!(!is_over || outcome.is_err(), "{state:?}");
     }
 }
 
 #[test]
 fn a_cancel_overtakes_a_stop() {
-    let running = State { phase: Phase::Running(RunningWork::Turn), ..State::new(false) };
-    let stopping = apply(&running, Input::Stop).expect("legal").0;
-    assert_eq!(wants(&stopping), Some(Effect::Stop));
-    let cancelled = apply(&stopping, Input::Cancel).expect("legal").0;
-    assert_eq!(wants(&cancelled), Some(Effect::Kill));
-    let ended = apply(&cancelled, Input::Closed).expect("legal").0;
+    let running = SessionState {
+        phase: SessionPhase::Running(RunningWork::Turn),
+        ..SessionState::new(false)
+    };
+    let stopping = apply_input(&running, SessionInput::Stop).expect("legal").0;
+    assert_eq!(next_action(&stopping), Some(SessionAction::Stop));
+    let cancelled = apply_input(&stopping, SessionInput::Cancel).expect("legal").0;
+    assert_eq!(next_action(&cancelled), Some(SessionAction::Kill));
+    let ended = apply_input(&cancelled, SessionInput::Closed).expect("legal").0;
     assert_eq!(ended.status(), SessionStatus::Cancelled);
 }

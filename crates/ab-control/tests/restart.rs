@@ -1,6 +1,6 @@
 //! The server ends at any point, and sessions go on or end with a reason.
 
-use ab_api::{EndReason, SessionStatus};
+use ab_api::{SessionEndReason, SessionStatus};
 
 use crate::fake::{Fake, Fault, Point, Scene, Script, scene};
 
@@ -33,7 +33,7 @@ async fn a_prompt_is_never_given_twice() {
     let scene = scene.restart(Fake::new(Script::Work)).await;
     scene.event(id, r#""activity":"idle""#).await;
     assert_eq!(scene.executor.calls(), ["terminate", "reload"]);
-    scene.control.prompt(id, "go on".to_owned()).await.expect("prompt");
+    scene.control.queue_prompt(id, "go on".to_owned()).await.expect("prompt");
     assert_eq!(scene.end(id).await.status, SessionStatus::Completed);
     let calls = scene.executor.calls();
     assert!(calls.contains(&"prompt 2 go on".to_owned()), "{calls:?}");
@@ -46,7 +46,7 @@ async fn an_agent_that_cannot_load_is_interrupted() {
     let scene = scene.restart(Fake { can_reload: false, ..Fake::new(Script::Work) }).await;
     let session = scene.end(id).await;
     assert_eq!(session.status, SessionStatus::Failed);
-    assert_eq!(session.end_reason, Some(EndReason::Interrupted));
+    assert_eq!(session.end_reason, Some(SessionEndReason::Interrupted));
 }
 
 #[tokio::test]

@@ -15,11 +15,11 @@ const LONGEST: usize = 16 * 1024;
 /// What passed, each of it some texts in their order. Only what passed is remembered: a refusal has
 /// more to say than no.
 #[derive(Debug, Default)]
-pub struct AcceptedCache {
+pub struct PassedCheckCache {
     kept: Mutex<VecDeque<Box<[Box<str>]>>>,
 }
 
-impl AcceptedCache {
+impl PassedCheckCache {
     /// Whether exactly these passed, and not too many others since.
     pub fn contains<'a>(&self, texts: impl Iterator<Item = &'a str> + Clone) -> bool {
         self.lock().iter().any(|kept| kept.iter().map(|text| &**text).eq(texts.clone()))
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn only_the_same_texts_in_the_same_order_have_passed() {
-        let passed = AcceptedCache::default();
+        let passed = PassedCheckCache::default();
         passed.insert(["ls", "a"].into_iter());
         assert!(passed.contains(["ls", "a"].into_iter()));
         for others in [&["ls"][..], &["a", "ls"], &["lsa"], &["ls", "a", ""], &["l", "sa"], &[]] {
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn the_oldest_is_forgotten_and_the_long_never_known() {
-        let passed = AcceptedCache::default();
+        let passed = PassedCheckCache::default();
         let lines: Vec<String> = (0..=KEPT).map(|n| format!("echo {n}")).collect();
         for line in &lines {
             passed.insert([line.as_str()].into_iter());

@@ -1,7 +1,7 @@
 //! Verdicts, and the question to a person where a rule does not decide alone.
 //!
-//! An [`Asked`] is owned plain data, so that an [`Approver`] can store it and answer later. Its
-//! [`Digest`] covers everything that decides what the call does: an answer to one question never
+//! An [`ApprovalRequest`] is owned plain data, so that an [`Approver`] can store it and answer later. Its
+//! [`CallDigest`] covers everything that decides what the call does: an answer to one question never
 //! counts for another one that only looks alike.
 
 mod digest;
@@ -15,7 +15,7 @@ use crate::path::WsPath;
 use crate::principal::Principal;
 use crate::process::ExecRequest;
 
-pub use digest::Digest;
+pub use digest::CallDigest;
 
 /// What a rule says of a call. Several are combined by the greatest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -65,7 +65,7 @@ impl fmt::Display for ApprovalId {
 
 /// The rule that asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AskingRule {
+pub struct ApprovalRule {
     pub rule: String,
     pub reason: String,
     /// What the caller could do instead.
@@ -74,7 +74,7 @@ pub struct AskingRule {
 
 /// A call as it is shown to the person who decides. Owned, unlike [`Call`].
 #[derive(Clone, Debug)]
-pub struct AskedCall {
+pub struct OwnedCall {
     pub verb: Verb,
     /// What is acted on; the working directory of a command.
     pub path: Option<WsPath>,
@@ -88,8 +88,8 @@ pub struct AskedCall {
     pub recursive: bool,
 }
 
-impl AskedCall {
-    pub fn of(call: &Call<'_>) -> Self {
+impl OwnedCall {
+    pub fn from_call(call: &Call<'_>) -> Self {
         Self {
             verb: call.verb,
             path: call.path.cloned(),
@@ -103,34 +103,34 @@ impl AskedCall {
 
     /// The command as one line, for `exec`.
     pub fn command(&self) -> Option<String> {
-        self.request.as_ref().map(|request| request.command.line())
+        self.request.as_ref().map(|request| request.command.to_shell_line())
     }
 }
 
 /// A question to a person: who wants to do what, and which rule asks.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ApprovalRequest {
     /// The call that waits for the answer. A repeated call has another id and the same digest.
     pub id: CallId,
     pub principal: Principal,
-    pub origin: AskingRule,
-    pub call: AskedCall,
+    pub rule: ApprovalRule,
+    pub call: OwnedCall,
     /// Of the principal and the call. The same question has the same digest in every process.
-    pub digest: Digest,
+    pub digest: CallDigest,
 }
 
-impl Asked {
-    pub fn new(call: &Call<'_>, origin: AskingRule) -> Self {
+impl ApprovalRequest {
+    pub fn new(call: &Call<'_>, origin: ApprovalRule) -> Self {
         let principal = call.actor.principal().clone();
-        let asked = AskedCall::of(call);
-        let digest = Digest::of(&principal, &asked);
-        Self { id: call.id, principal, origin, call: asked, digest }
+        let asked = OwnedCall::from_call(call);
+        let digest = CallDigest::compute(&principal, &asked);
+        Self { id: call.id, principal, rule: origin, call: asked, digest }
     }
 }
 
 /// What became of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ApprovalAnswer {
     /// The principal approved this one call.
     Yes(Principal),
     /// The principal refused, for this reason. The reason may be empty.
@@ -145,17 +145,17 @@ pub enum Answer {
 /// Takes questions to a person.
 #[async_trait]
 pub trait Approver: fmt::Debug + Send + Sync {
-    async fn ask(&self, asked: &Asked) -> Answer;
+    async fn ask(&self, asked: &ApprovalRequest) -> ApprovalAnswer;
 }
 
 /// Approves nothing: no person can be asked.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct DenyAll;
+pub struct NoApprover;
 
 #[async_trait]
-impl Approver for DenyAll {
-    async fn ask(&self, _: &Asked) -> Answer {
-        Answer::Nobody
+impl Approver for NoApprover {
+    async fn ask(&self, _: &ApprovalRequest) -> ApprovalAnswer {
+        ApprovalAnswer::Nobody
     }
 }
 

@@ -21,28 +21,28 @@ use futures_util::stream;
 
 use crate::call::{Actor, Verb};
 use crate::driver::{BackendInfo, Driver, File};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Guard, Guards, RefusedPath};
 use crate::journal::Journal;
-use crate::life::{Closeable, Life, TrackId};
-use crate::metadata::{DiskSpace, FileContent, Listing, Removed, Renamed, Stat};
+use crate::life::{Closeable, Life, TrackedResourceId};
+use crate::metadata::{DiskSpace, FileContent, Listing, RemoveOutcome, RenameOutcome, Stat};
 use crate::mounts::Mounts;
 use crate::options::{
-    Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
-    WriteMode, WriteOptions,
+    AttributeChanges, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
+    StatOptions, WriteMode, WriteOptions,
 };
-use crate::path::{PathRules, WsPath};
-use crate::recipe::WorkspaceRecipe;
-use crate::search::{Query, SearchResults};
+use crate::path::{PathParser, WsPath};
+use crate::recipe::WorkspaceLocator;
+use crate::search::{SearchQuery, SearchResults};
 use crate::stack::Stack;
-use crate::status::{Status, StatusChange, Subscription};
-use crate::ticket::{CallEffect, Ticket};
+use crate::status::{ConnectionStatus, ConnectionStatusChange, StatusSubscription};
+use crate::ticket::{CallEffect, LostCallId};
 
-pub use exec::{CapturedOutput, ExecOptions, ExecOutput, MAX_OUTPUT_BYTES};
-pub use narrow::Narrow;
+pub use exec::{CapturedOutput, DEFAULT_MAX_OUTPUT_BYTES, ExecOptions, ExecOutput};
+pub use narrow::NarrowOptions;
 pub use search::{DirectoryTree, GlobOptions, GlobResults, GrepOptions, TreeNode, TreeOptions};
-pub use streams::{SINGLE_WRITE_BYTES, StreamOptions};
-pub use text::{CHUNK_BYTES, Chunks, LineRange, TextWindow, WINDOW_BYTES};
+pub use streams::{MAX_SINGLE_WRITE_BYTES, ReadStreamOptions};
+pub use text::{FILE_CHUNK_BYTES, FileChunks, LineWindow, MAX_LINE_WINDOW_BYTES};
 pub use views::OverlayWorkspace;
 
 /// Files of a batch that are worked on at a time.
@@ -52,7 +52,7 @@ const BATCH_CONCURRENCY: usize = 16;
 #[derive(Clone)]
 pub struct Backend {
     stack: Stack,
-    rules: Arc<PathRules>,
+    rules: Arc<PathParser>,
     actor: Actor,
     life: Arc<Life>,
     /// The guards of this handle and of those it was made from: they hear of refused paths, which
@@ -60,7 +60,7 @@ pub struct Backend {
     guards: Arc<[Arc<dyn Guard>]>,
     /// The driver, where it is a tree of mounts: one more joins the others.
     mounts: Option<Arc<Mounts>>,
-    recipe: Option<WorkspaceRecipe>,
+    recipe: Option<WorkspaceLocator>,
 }
 
 /// What is bound to a handle when it is made.
@@ -69,7 +69,7 @@ pub struct BackendOptions {
     pub actor: Actor,
     pub guards: Guards,
     /// How somebody else opens the same; of no use where there are guards.
-    pub recipe: Option<WorkspaceRecipe>,
+    pub locator: Option<WorkspaceLocator>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -83,18 +83,18 @@ pub struct ScopeOptions {
 impl Backend {
     /// A handle without guards.
     pub fn new(driver: impl Driver) -> Self {
-        Self::assemble(Arc::new(driver), BackendOptions::default())
+        Self::with_options(Arc::new(driver), BackendOptions::default())
     }
 
     /// A handle with everything bound to it. This is the one place where layers are stacked.
-    pub fn assemble(driver: Arc<dyn Driver>, assembly: BackendOptions) -> Self {
+    pub fn with_options(driver: Arc<dyn Driver>, assembly: BackendOptions) -> Self {
         let rules = driver
             .info()
             .root_aliases
             .iter()
-            .fold(PathRules::lenient(), |rules, alias| rules.with_alias(alias));
+            .fold(PathParser::lenient(), |rules, alias| rules.with_root_alias(alias));
         let life = Life::root(driver.clone());
-        let BackendOptions { actor, guards, recipe } = assembly;
+        let BackendOptions { actor, guards, locator: recipe } = assembly;
         let guards: Arc<[Arc<dyn Guard>]> = guards.in_order().into();
         let stack = Stack::base(driver).guarded(&actor, guards.clone());
         let recipe = recipe.filter(|_| guards.is_empty());
@@ -103,8 +103,8 @@ impl Backend {
 
     /// The same handle for views that live elsewhere and hold this workspace over a connection:
     /// through it, names that views and writes in flight keep for themselves can be named.
-    pub fn for_remote_views(&self) -> Backend {
-        let rules = Arc::new((*self.rules).clone().with_reserved_names());
+    pub fn with_reserved_names(&self) -> Backend {
+        let rules = Arc::new((*self.rules).clone().allow_reserved_names());
         Backend { rules, ..self.clone() }
     }
 
@@ -113,12 +113,12 @@ impl Backend {
     }
 
     /// How somebody else opens the same workspace, where that can be said.
-    pub fn recipe(&self) -> Option<&WorkspaceRecipe> {
+    pub fn locator(&self) -> Option<&WorkspaceLocator> {
         self.recipe.as_ref()
     }
 
     /// How many scopes made from this handle are alive.
-    pub fn scopes(&self) -> usize {
+    pub fn scope_count(&self) -> usize {
         self.life.scopes()
     }
 
@@ -131,7 +131,7 @@ impl Backend {
     }
 
     /// Parses a path by this handle's rules, without touching anything.
-    pub fn resolve(&self, path: &str) -> Result<WsPath> {
+    pub fn parse_path(&self, path: &str) -> Result<WsPath> {
         self.rules.parse(path)
     }
 
@@ -187,7 +187,7 @@ impl Backend {
         let listing = self.driver().list(&parsed, ListOptions::default()).await?;
         if listing.truncated.is_some() {
             let message = format!("more than {} entries", listing.entries.len());
-            return Err(Error::for_path(Verb::List, &parsed, Kind::TooLarge, message)
+            return Err(Error::for_path(Verb::List, &parsed, ErrorKind::TooLarge, message)
                 .with_hint("list it with a limit"));
         }
         Ok(listing.entries.iter().filter_map(|e| e.path.name()).map(str::to_owned).collect())
@@ -199,7 +199,7 @@ impl Backend {
     }
 
     /// Finds names or text, where the driver can search.
-    pub async fn search(&self, query: &Query) -> Result<SearchResults> {
+    pub async fn search(&self, query: &SearchQuery) -> Result<SearchResults> {
         self.life.check(Verb::Search)?;
         self.driver().search(query).await
     }
@@ -214,7 +214,11 @@ impl Backend {
     pub async fn exists(&self, path: &str) -> Result<bool> {
         match self.stat(path).await {
             Ok(_) => Ok(true),
-            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => Ok(false),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+            {
+                Ok(false)
+            }
             Err(error) => Err(error),
         }
     }
@@ -228,13 +232,13 @@ impl Backend {
         self.driver().stat(&path, options).await
     }
 
-    pub async fn rm(&self, path: &str, options: RemoveOptions) -> Result<Removed> {
+    pub async fn rm(&self, path: &str, options: RemoveOptions) -> Result<RemoveOutcome> {
         let path = self.parse(Verb::Delete, path)?;
         self.driver().remove(&path, options).await
     }
 
     /// Moves a file or directory; something at `to` is an error.
-    pub async fn rename(&self, from: &str, to: &str) -> Result<Renamed> {
+    pub async fn rename(&self, from: &str, to: &str) -> Result<RenameOutcome> {
         self.rename_with(from, to, RenameOptions::default()).await
     }
 
@@ -243,7 +247,7 @@ impl Backend {
         from: &str,
         to: &str,
         options: RenameOptions,
-    ) -> Result<Renamed> {
+    ) -> Result<RenameOutcome> {
         let from = self.parse(Verb::Rename, from)?;
         let to = self.parse(Verb::Rename, to)?;
         self.driver().rename(&from, &to, options).await
@@ -256,7 +260,7 @@ impl Backend {
         self.driver().write(&path, Bytes::new(), options).await
     }
 
-    pub async fn set_attributes(&self, path: &str, attributes: Attributes) -> Result<Stat> {
+    pub async fn set_attributes(&self, path: &str, attributes: AttributeChanges) -> Result<Stat> {
         let path = self.parse(Verb::SetAttributes, path)?;
         self.driver().set_attributes(&path, attributes).await
     }
@@ -277,15 +281,15 @@ impl Backend {
         self.driver().disk_space().await
     }
 
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> ConnectionStatus {
         self.life.status()
     }
 
     /// Calls `listener` on every transition, in order, until the subscription is dropped.
     pub fn on_status_change(
         &self,
-        listener: impl Fn(&StatusChange) + Send + Sync + 'static,
-    ) -> Subscription {
+        listener: impl Fn(&ConnectionStatusChange) + Send + Sync + 'static,
+    ) -> StatusSubscription {
         self.life.hub().subscribe(listener)
     }
 
@@ -295,21 +299,24 @@ impl Backend {
         self.driver().connect().await
     }
 
-    /// Whether a call that failed with a [ticket](Error::ticket) took effect. Asks over a new
+    /// Whether a call that failed with a [ticket](Error::lost_call) took effect. Asks over a new
     /// connection where there is none.
-    pub async fn outcome(&self, ticket: &Ticket) -> Result<CallEffect> {
+    pub async fn call_effect(&self, ticket: &LostCallId) -> Result<CallEffect> {
         self.life.check(Verb::Connect)?;
-        self.driver().outcome(ticket).await
+        self.driver().call_effect(ticket).await
     }
 
     /// Hands over something to be closed on [`destroy`](Self::destroy), last in first out. Scopes
     /// hand it on to the backend they came from.
-    pub async fn track(&self, resource: Arc<dyn Closeable>) -> Result<TrackId> {
+    pub async fn register_closeable(
+        &self,
+        resource: Arc<dyn Closeable>,
+    ) -> Result<TrackedResourceId> {
         self.life.track(resource).await
     }
 
     /// Takes back what was tracked, without closing it.
-    pub fn untrack(&self, id: TrackId) -> Option<Arc<dyn Closeable>> {
+    pub fn unregister_closeable(&self, id: TrackedResourceId) -> Option<Arc<dyn Closeable>> {
         self.life.untrack(id)
     }
 
@@ -325,7 +332,12 @@ impl Backend {
         self.rules.parse(path).map_err(|error| {
             let error = error.with_verb(verb);
             for guard in self.guards.iter() {
-                guard.refused(&RefusedPath { actor: &self.actor, verb, path, error: &error });
+                guard.on_refused_path(&RefusedPath {
+                    actor: &self.actor,
+                    verb,
+                    path,
+                    error: &error,
+                });
             }
             error
         })
@@ -372,7 +384,7 @@ impl File for LivingFile {
         self.inner.stat().await
     }
 
-    async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
+    async fn set_attributes(&self, attributes: AttributeChanges) -> Result<Stat> {
         self.life.check(Verb::SetAttributes)?;
         self.inner.set_attributes(attributes).await
     }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::error::{Code, Error};
+use crate::error::{Error, ErrorCode};
 use crate::path::WsPath;
 use crate::principal::{Principal, PrincipalKind};
-use crate::process::{ExecRequest, Exit};
+use crate::process::{ExecRequest, ProcessExit};
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -104,11 +104,11 @@ impl Verb {
     }
 
     /// The code of a failure that has no more telling one.
-    pub fn failure_code(self) -> Code {
+    pub fn failure_code(self) -> ErrorCode {
         match self {
-            Verb::List | Verb::Search => Code::LsFailed,
+            Verb::List | Verb::Search => ErrorCode::LsFailed,
             Verb::Stat | Verb::Read | Verb::Open | Verb::ReadLink | Verb::DiskSpace => {
-                Code::ReadFailed
+                ErrorCode::ReadFailed
             }
             Verb::Write
             | Verb::Touch
@@ -116,10 +116,10 @@ impl Verb {
             | Verb::Symlink
             | Verb::Mkdir
             | Verb::Delete
-            | Verb::Rename => Code::WriteFailed,
-            Verb::Exec => Code::ExecFailed,
-            Verb::Processes | Verb::Attach => Code::ExecError,
-            Verb::Connect => Code::ConnectionClosed,
+            | Verb::Rename => ErrorCode::WriteFailed,
+            Verb::Exec => ErrorCode::ExecFailed,
+            Verb::Processes | Verb::Attach => ErrorCode::ExecError,
+            Verb::Connect => ErrorCode::ConnectionClosed,
         }
     }
 }
@@ -142,7 +142,7 @@ struct Identity {
 
 impl Actor {
     /// A process of this name.
-    pub fn new(name: &str) -> Self {
+    pub fn for_process(name: &str) -> Self {
         Self::from(Principal::new(PrincipalKind::Process, name))
     }
 
@@ -166,7 +166,7 @@ impl From<Principal> for Actor {
 impl Default for Actor {
     /// The process that made the handle.
     fn default() -> Self {
-        Self::new("local")
+        Self::for_process("local")
     }
 }
 
@@ -236,16 +236,16 @@ impl<'a> Call<'a> {
 /// How a call ended.
 #[derive(Clone, Debug)]
 pub struct CallOutcome<'a> {
-    pub end: CallEnd<'a>,
+    pub result: CallResult<'a>,
     /// Bytes read or written.
     pub bytes: u64,
     pub duration: Duration,
     /// How the command ended, for `exec`.
-    pub exit: Option<&'a Exit>,
+    pub exit: Option<&'a ProcessExit>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum CallEnd<'a> {
+pub enum CallResult<'a> {
     Done,
     /// The driver failed, or a later guard refused.
     Failed(&'a Error),
@@ -255,6 +255,6 @@ pub enum CallEnd<'a> {
 
 impl CallOutcome<'_> {
     pub fn succeeded(&self) -> bool {
-        matches!(self.end, CallEnd::Done) && self.exit.is_none_or(Exit::success)
+        matches!(self.result, CallResult::Done) && self.exit.is_none_or(ProcessExit::success)
     }
 }

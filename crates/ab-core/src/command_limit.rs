@@ -4,24 +4,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::call::{Call, CallOutcome, Verb};
 use crate::effective::EffectiveControl;
-use crate::error::{Code, Error, Kind, Result};
-use crate::guard::{Admission, Guard, RefusedPath};
+use crate::error::{Error, ErrorCode, ErrorKind, Result};
+use crate::guard::{Guard, GuardDecision, RefusedPath};
 
 /// A guard that refuses commands while too many run. Detached ones count until they end.
 #[derive(Debug)]
-pub struct CommandLimit {
+pub struct ConcurrentCommandLimit {
     most: usize,
     running: AtomicUsize,
 }
 
-impl CommandLimit {
+impl ConcurrentCommandLimit {
     /// Lets `most` commands run at a time.
     pub fn new(most: usize) -> Self {
         Self { most, running: AtomicUsize::new(0) }
     }
 
     /// How many run now.
-    pub fn running(&self) -> usize {
+    pub fn running_count(&self) -> usize {
         self.running.load(Ordering::Acquire)
     }
 
@@ -29,41 +29,43 @@ impl CommandLimit {
         let more = |running: usize| (running < self.most).then_some(running + 1);
         match self.running.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {
             Ok(_) => Ok(()),
-            Err(_) => {
-                Err(too_many_commands(self.most, "workspace", call.command.unwrap_or_default()))
-            }
+            Err(_) => Err(too_many_commands_error(
+                self.most,
+                "workspace",
+                call.command.unwrap_or_default(),
+            )),
         }
     }
 }
 
 /// The error of a command for which there is no room beside those that run.
-pub fn too_many_commands(most: usize, owner: &str, command: &str) -> Error {
+pub fn too_many_commands_error(most: usize, owner: &str, command: &str) -> Error {
     let message = format!("{most} commands of this {owner} run already, and more are not allowed");
-    Error::new(Code::ExecError, Kind::Unavailable, message)
+    Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message)
         .with_verb(Verb::Exec)
         .with_command(command)
         .with_hint("wait until one of them has ended, or end one")
 }
 
-impl Guard for CommandLimit {
-    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Admission<'a> {
+impl Guard for ConcurrentCommandLimit {
+    fn before_call<'a>(&'a self, call: &'a Call<'a>) -> GuardDecision<'a> {
         match call.verb {
-            Verb::Exec => Admission::Ready(self.start(call)),
-            _ => Admission::PASS,
+            Verb::Exec => GuardDecision::Ready(self.start(call)),
+            _ => GuardDecision::ALLOW,
         }
     }
 
-    fn check_growth(&self, _call: &Call<'_>, _size: u64) -> Result<()> {
+    fn check_file_size(&self, _call: &Call<'_>, _size: u64) -> Result<()> {
         Ok(())
     }
 
-    fn refused(&self, _refusal: &RefusedPath<'_>) {}
+    fn on_refused_path(&self, _refusal: &RefusedPath<'_>) {}
 
-    fn controls(&self) -> Option<EffectiveControl> {
+    fn effective_control(&self) -> Option<EffectiveControl> {
         None
     }
 
-    fn exit(&self, call: &Call<'_>, _outcome: &CallOutcome<'_>) {
+    fn after_call(&self, call: &Call<'_>, _outcome: &CallOutcome<'_>) {
         if call.verb == Verb::Exec {
             self.running.fetch_sub(1, Ordering::AcqRel);
         }
@@ -75,28 +77,32 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::call::{Actor, CallEnd};
+    use crate::call::{Actor, CallResult};
 
     #[test]
     fn a_command_has_room_again_once_another_has_ended() {
-        let limit = CommandLimit::new(2);
+        let limit = ConcurrentCommandLimit::new(2);
         let actor = Actor::default();
         let exec = Call { command: Some("make"), ..Call::new(&actor, Verb::Exec) };
-        let enters = |call: &Call<'_>| match limit.enter(call) {
-            Admission::Ready(answer) => answer,
-            Admission::Waits(_) => panic!("it never waits"),
+        let enters = |call: &Call<'_>| match limit.before_call(call) {
+            GuardDecision::Ready(answer) => answer,
+            GuardDecision::Pending(_) => panic!("it never waits"),
         };
         assert!(enters(&exec).is_ok() && enters(&exec).is_ok());
         let refused = enters(&exec).unwrap_err();
-        assert_eq!(refused.kind(), Kind::Unavailable);
+        assert_eq!(refused.kind(), ErrorKind::Unavailable);
         assert!(refused.to_string().contains("2 commands of this workspace"), "{refused}");
         let read = Call::new(&actor, Verb::Read);
         assert!(enters(&read).is_ok());
-        let outcome =
-            CallOutcome { end: CallEnd::Done, bytes: 0, duration: Duration::ZERO, exit: None };
-        limit.exit(&read, &outcome);
-        assert_eq!(limit.running(), 2);
-        limit.exit(&exec, &outcome);
+        let outcome = CallOutcome {
+            result: CallResult::Done,
+            bytes: 0,
+            duration: Duration::ZERO,
+            exit: None,
+        };
+        limit.after_call(&read, &outcome);
+        assert_eq!(limit.running_count(), 2);
+        limit.after_call(&exec, &outcome);
         assert!(enters(&exec).is_ok());
     }
 }

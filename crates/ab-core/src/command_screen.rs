@@ -1,7 +1,7 @@
 //! What the words of a command line may name where no wall is to be had, and who sees to it.
 //!
 //! Drivers that run commands know nothing of shells. Whoever makes such a driver may give it a
-//! [`CommandScreen`]; without one it runs no command in a mode that needs it.
+//! [`CommandLineCheck`]; without one it runs no command in a mode that needs it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::error::Result;
 
 /// Where a command line is to run.
 #[derive(Clone, Copy, Debug)]
-pub struct ScreenContext<'a> {
+pub struct CommandLineCheckContext<'a> {
     /// Absolute paths that mean the root of what the command may use. Without any, no path can be
     /// named.
     pub roots: &'a [String],
@@ -25,4 +25,4 @@ pub struct ScreenContext<'a> {
 
 /// Refuses a line when a word of it leads out of the confines, or when it cannot be understood. It
 /// looks at nothing but these: a line that passed once passes there again, unasked.
-pub type CommandScreen = fn(&str, &ScreenContext<'_>) -> Result<()>;
+pub type CommandLineCheck = fn(&str, &CommandLineCheckContext<'_>) -> Result<()>;

@@ -6,52 +6,52 @@ use std::vec;
 
 use crate::backend::{Backend, OverlayWorkspace};
 use crate::call::Verb;
-use crate::edit::{DiffLines, unified_diff_between};
-use crate::error::{Error, Kind};
-use crate::metadata::{Entry, FileKind, Stat, TruncatedBy, WalkProblem};
+use crate::edit::{DiffLineCounts, unified_diff_between};
+use crate::error::{Error, ErrorKind};
+use crate::metadata::{DirEntry, FileKind, Stat, TruncatedBy, WalkProblem};
 use crate::options::{EntryDetail, ListOptions, ReadOptions};
-use crate::overlay::Change as OverlayChange;
+use crate::overlay::OverlayChange;
 use crate::path::WsPath;
 use pairs::{Pair, PairedTree, pairs};
 
 /// Largest file whose lines are compared.
-pub const MAX_TEXT_BYTES: u64 = 1024 * 1024;
+pub const MAX_LINE_DIFF_FILE_BYTES: u64 = 1024 * 1024;
 /// The name of what is not there, as `diff` and `patch` have it.
 const NOTHING: &str = "/dev/null";
 
 /// What is to be found out about a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CompareDepth {
+pub enum CompareDetail {
     /// That there is one.
-    Name,
+    NameOnly,
     /// How many lines it adds and removes.
-    Lines,
+    LineCounts,
     /// The lines.
     Diff,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct CompareBounds {
-    pub depth: CompareDepth,
+pub struct CompareOptions {
+    pub detail: CompareDetail,
     /// Most entries of either directory.
-    pub entries: usize,
+    pub max_entries: usize,
     /// Most bytes of all diffs.
-    pub bytes: usize,
+    pub max_diff_bytes: usize,
 }
 
 /// Something that is not the same on both sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
+pub struct PathDifference {
     /// From what is compared; the root when that is meant itself.
     pub path: WsPath,
-    pub from: Option<ComparedSide>,
-    pub to: Option<ComparedSide>,
+    pub from: Option<ComparedEntry>,
+    pub to: Option<ComparedEntry>,
     /// How the content differs, where a file's did.
     pub content: Option<ContentDifference>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ComparedSide {
+pub struct ComparedEntry {
     pub kind: FileKind,
     pub size: u64,
     /// Where a link leads.
@@ -63,19 +63,19 @@ pub struct ComparedSide {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContentDifference {
     /// Lines were added and removed, unless they are too many to count.
-    Text { lines: Option<DiffLines>, diff: DiffText },
+    Text { lines: Option<DiffLineCounts>, diff: DiffText },
     /// Not UTF-8, or with NUL characters.
     Binary,
-    /// Larger than [`MAX_TEXT_BYTES`].
-    Large,
+    /// Larger than [`MAX_LINE_DIFF_FILE_BYTES`].
+    TooLarge,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiffText {
     Shown(String),
-    NotWanted,
+    NotRequested,
     /// There was no room for it any more.
-    LeftOut,
+    OverLimit,
 }
 
 /// Whether files that differ in nothing else are different.
@@ -87,30 +87,30 @@ enum Modes {
 
 /// Goes through two trees in path order.
 #[derive(Debug)]
-pub struct Comparison<'b> {
+pub struct TreeComparison<'b> {
     from: &'b Backend,
     to: &'b Backend,
     modes: Modes,
     pairs: vec::IntoIter<Pair>,
-    depth: CompareDepth,
+    depth: CompareDetail,
     /// Bytes of diffs that there is still room for.
     room: usize,
     pub truncated: Option<TruncatedBy>,
     pub problems: Vec<WalkProblem>,
 }
 
-impl<'b> Comparison<'b> {
+impl<'b> TreeComparison<'b> {
     pub async fn new(
         backend: &'b Backend,
         from: &str,
         to: &str,
-        bounds: CompareBounds,
-    ) -> Result<Comparison<'b>, Error> {
-        let mut comparison = Comparison::empty(backend, backend, Modes::Ignored, bounds);
+        bounds: CompareOptions,
+    ) -> Result<TreeComparison<'b>, Error> {
+        let mut comparison = TreeComparison::empty(backend, backend, Modes::Ignored, bounds);
         let (from, to) = (entry(backend, from).await?, entry(backend, to).await?);
         let found = if from.kind.is_dir() && to.kind.is_dir() {
-            let from = comparison.tree(&from.path, bounds.entries).await?;
-            let to = comparison.tree(&to.path, bounds.entries).await?;
+            let from = comparison.tree(&from.path, bounds.max_entries).await?;
+            let to = comparison.tree(&to.path, bounds.max_entries).await?;
             pairs(from, to)
         } else {
             vec![Pair { path: WsPath::root(), from: Some(from), to: Some(to) }]
@@ -120,21 +120,21 @@ impl<'b> Comparison<'b> {
     }
 
     /// What an overlay has changed over `lower`. Looks only at what its upper layer has.
-    pub async fn overlaid(
+    pub async fn for_overlay(
         lower: &'b Backend,
         overlaid: &'b OverlayWorkspace,
-        bounds: CompareBounds,
-    ) -> Result<Comparison<'b>, Error> {
+        bounds: CompareOptions,
+    ) -> Result<TreeComparison<'b>, Error> {
         let view = overlaid.backend();
-        let mut comparison = Comparison::empty(lower, view, Modes::Compared, bounds);
+        let mut comparison = TreeComparison::empty(lower, view, Modes::Compared, bounds);
         let mut changes = overlaid.diff().await?;
-        if changes.len() > bounds.entries {
-            changes.truncate(bounds.entries);
+        if changes.len() > bounds.max_entries {
+            changes.truncate(bounds.max_entries);
             comparison.truncated = Some(TruncatedBy::Count);
         }
         let pair = |change: OverlayChange| {
             let entry = |stat: Option<Stat>| {
-                stat.map(|stat| Entry {
+                stat.map(|stat| DirEntry {
                     path: change.path.clone(),
                     kind: stat.kind,
                     stat: Some(stat),
@@ -151,22 +151,22 @@ impl<'b> Comparison<'b> {
         from: &'b Backend,
         to: &'b Backend,
         modes: Modes,
-        bounds: CompareBounds,
-    ) -> Comparison<'b> {
-        Comparison {
+        bounds: CompareOptions,
+    ) -> TreeComparison<'b> {
+        TreeComparison {
             from,
             to,
             modes,
             pairs: Vec::new().into_iter(),
-            depth: bounds.depth,
-            room: bounds.bytes,
+            depth: bounds.detail,
+            room: bounds.max_diff_bytes,
             truncated: None,
             problems: Vec::new(),
         }
     }
 
     /// The next change. What could not be compared is a problem, and there may be more changes.
-    pub async fn next(&mut self) -> Option<Difference> {
+    pub async fn next(&mut self) -> Option<PathDifference> {
         loop {
             let pair = self.pairs.next()?;
             match self.compare(&pair).await {
@@ -186,12 +186,12 @@ impl<'b> Comparison<'b> {
         self.truncated = self.truncated.or(listing.truncated);
         let problems = std::mem::take(&mut listing.problems);
         let troubled: Vec<WsPath> =
-            problems.iter().filter_map(|each| self.from.resolve(&each.path).ok()).collect();
+            problems.iter().filter_map(|each| self.from.parse_path(&each.path).ok()).collect();
         self.problems.extend(problems);
         Ok(PairedTree::new(top, listing, &troubled))
     }
 
-    async fn compare(&mut self, pair: &Pair) -> Result<Option<Difference>, Error> {
+    async fn compare(&mut self, pair: &Pair) -> Result<Option<PathDifference>, Error> {
         let from = self.side(self.from, pair.from.as_ref()).await?;
         let to = self.side(self.to, pair.to.as_ref()).await?;
         let kinds = (from.as_ref().map(|side| side.kind), to.as_ref().map(|side| side.kind));
@@ -201,12 +201,12 @@ impl<'b> Comparison<'b> {
                 content => content,
             },
             (Some(FileKind::File), None) | (None, Some(FileKind::File)) => match self.depth {
-                CompareDepth::Name => None,
-                CompareDepth::Lines | CompareDepth::Diff => self.contents(pair).await?,
+                CompareDetail::NameOnly => None,
+                CompareDetail::LineCounts | CompareDetail::Diff => self.contents(pair).await?,
             },
             (Some(FileKind::Symlink), Some(FileKind::Symlink)) => {
                 let target =
-                    |side: &Option<ComparedSide>| side.as_ref().and_then(|it| it.target.clone());
+                    |side: &Option<ComparedEntry>| side.as_ref().and_then(|it| it.target.clone());
                 if target(&from) == target(&to) {
                     return Ok(None);
                 }
@@ -216,14 +216,14 @@ impl<'b> Comparison<'b> {
             (left, right) if left == right && mode(&from) == mode(&to) => return Ok(None),
             _ => None,
         };
-        Ok(Some(Difference { path: pair.path.clone(), from, to, content }))
+        Ok(Some(PathDifference { path: pair.path.clone(), from, to, content }))
     }
 
     async fn side(
         &self,
         backend: &Backend,
-        entry: Option<&Entry>,
-    ) -> Result<Option<ComparedSide>, Error> {
+        entry: Option<&DirEntry>,
+    ) -> Result<Option<ComparedEntry>, Error> {
         let Some(entry) = entry else { return Ok(None) };
         let target = match entry.kind {
             FileKind::Symlink => Some(backend.read_link(&entry.path.to_string()).await?),
@@ -235,13 +235,13 @@ impl<'b> Comparison<'b> {
             }
             (Modes::Compared, FileKind::Symlink) | (Modes::Ignored, _) => None,
         };
-        Ok(Some(ComparedSide { kind: entry.kind, size: size(entry), target, mode }))
+        Ok(Some(ComparedEntry { kind: entry.kind, size: size(entry), target, mode }))
     }
 
     /// How the files of a pair differ; where there is none, its content is nothing.
     async fn contents(&mut self, pair: &Pair) -> Result<Option<ContentDifference>, Error> {
         let largest = [&pair.from, &pair.to].into_iter().flatten().map(size).max().unwrap_or(0);
-        if largest > MAX_TEXT_BYTES {
+        if largest > MAX_LINE_DIFF_FILE_BYTES {
             return self.large(pair).await;
         }
         let read =
@@ -249,7 +249,7 @@ impl<'b> Comparison<'b> {
         let (before, after) = match read {
             (Ok(before), Ok(after)) => (before, after),
             // It has grown since it was listed.
-            (Err(error), _) | (_, Err(error)) if error.kind() == Kind::TooLarge => {
+            (Err(error), _) | (_, Err(error)) if error.kind() == ErrorKind::TooLarge => {
                 return self.large(pair).await;
             }
             (Err(error), _) | (_, Err(error)) => return Err(error),
@@ -260,10 +260,10 @@ impl<'b> Comparison<'b> {
         let (Some(before), Some(after)) = (text(&before), text(&after)) else {
             return Ok(Some(ContentDifference::Binary));
         };
-        if self.depth == CompareDepth::Name {
-            return Ok(Some(ContentDifference::Text { lines: None, diff: DiffText::NotWanted }));
+        if self.depth == CompareDetail::NameOnly {
+            return Ok(Some(ContentDifference::Text { lines: None, diff: DiffText::NotRequested }));
         }
-        let name = |entry: &Option<Entry>| {
+        let name = |entry: &Option<DirEntry>| {
             entry.as_ref().map_or_else(|| NOTHING.to_owned(), |entry| entry.path.to_string())
         };
         let diff = unified_diff_between(&name(&pair.from), &name(&pair.to), before, after);
@@ -274,12 +274,12 @@ impl<'b> Comparison<'b> {
     /// Compares byte by byte, whatever the size.
     async fn large(&self, pair: &Pair) -> Result<Option<ContentDifference>, Error> {
         let (Some(from), Some(to)) = (&pair.from, &pair.to) else {
-            return Ok(Some(ContentDifference::Large));
+            return Ok(Some(ContentDifference::TooLarge));
         };
-        let mut lefts = self.from.chunks(&from.path.to_string()).await?;
-        let mut rights = self.to.chunks(&to.path.to_string()).await?;
+        let mut lefts = self.from.read_chunks(&from.path.to_string()).await?;
+        let mut rights = self.to.read_chunks(&to.path.to_string()).await?;
         if lefts.size() != rights.size() {
-            return Ok(Some(ContentDifference::Large));
+            return Ok(Some(ContentDifference::TooLarge));
         }
         let (mut left, mut right) = (Vec::new(), Vec::new());
         loop {
@@ -291,7 +291,7 @@ impl<'b> Comparison<'b> {
             }
             let both = left.len().min(right.len());
             if left[..both] != right[..both] || (both == 0 && left.len() != right.len()) {
-                return Ok(Some(ContentDifference::Large));
+                return Ok(Some(ContentDifference::TooLarge));
             }
             if both == 0 {
                 return Ok(None);
@@ -303,8 +303,8 @@ impl<'b> Comparison<'b> {
 
     /// The diff, as long as there is room for all of it.
     fn fitted(&mut self, diff: String) -> DiffText {
-        if self.depth == CompareDepth::Lines {
-            return DiffText::NotWanted;
+        if self.depth == CompareDetail::LineCounts {
+            return DiffText::NotRequested;
         }
         match self.room.checked_sub(diff.len()) {
             Some(room) => {
@@ -314,20 +314,20 @@ impl<'b> Comparison<'b> {
             None => {
                 self.room = 0;
                 self.truncated.get_or_insert(TruncatedBy::Bytes);
-                DiffText::LeftOut
+                DiffText::OverLimit
             }
         }
     }
 }
 
-async fn entry(backend: &Backend, path: &str) -> Result<Entry, Error> {
+async fn entry(backend: &Backend, path: &str) -> Result<DirEntry, Error> {
     let stat = backend.stat(path).await?;
-    Ok(Entry { path: backend.resolve(path)?, kind: stat.kind, stat: Some(stat) })
+    Ok(DirEntry { path: backend.parse_path(path)?, kind: stat.kind, stat: Some(stat) })
 }
 
-async fn bytes(backend: &Backend, entry: Option<&Entry>) -> Result<Vec<u8>, Error> {
+async fn bytes(backend: &Backend, entry: Option<&DirEntry>) -> Result<Vec<u8>, Error> {
     let Some(entry) = entry else { return Ok(Vec::new()) };
-    let options = ReadOptions { range: None, limit: MAX_TEXT_BYTES };
+    let options = ReadOptions { range: None, limit: MAX_LINE_DIFF_FILE_BYTES };
     let content = backend.read_with(&entry.path.to_string(), options).await?;
     Ok(content.bytes.into())
 }
@@ -335,14 +335,14 @@ async fn bytes(backend: &Backend, entry: Option<&Entry>) -> Result<Vec<u8>, Erro
 /// Nobody can tell whether two FIFOs, sockets or devices are equal.
 fn incomparable(pair: &Pair) -> Error {
     let path = pair.to.as_ref().map_or(&pair.path, |entry| &entry.path);
-    Error::for_path(Verb::Read, path, Kind::SpecialFile, "special files cannot be compared")
+    Error::for_path(Verb::Read, path, ErrorKind::SpecialFile, "special files cannot be compared")
 }
 
-fn size(entry: &Entry) -> u64 {
+fn size(entry: &DirEntry) -> u64 {
     entry.stat.as_ref().map_or(0, |stat| stat.size)
 }
 
-fn mode(side: &Option<ComparedSide>) -> Option<u32> {
+fn mode(side: &Option<ComparedEntry>) -> Option<u32> {
     side.as_ref().and_then(|side| side.mode)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! No method has a default body: a wrapper that forgets one would silently lose what it wraps.
 //! Each line under a *Behaviour* heading names the case of the suite in `ab-testkit` that proves it
-//! on every driver and view. A driver that lacks a capability answers `Kind::Unsupported`, and the
+//! on every driver and view. A driver that lacks a capability answers `ErrorKind::Unsupported`, and the
 //! same cases check that.
 
 use std::fmt;
@@ -12,21 +12,21 @@ use bytes::Bytes;
 
 use crate::effective::EffectivePolicy;
 use crate::error::Result;
-use crate::metadata::{DiskSpace, FileContent, Listing, Removed, Renamed, Stat};
+use crate::metadata::{DiskSpace, FileContent, Listing, RemoveOutcome, RenameOutcome, Stat};
 use crate::options::{
-    Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
-    WriteOptions,
+    AttributeChanges, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
+    StatOptions, WriteOptions,
 };
 use crate::path::WsPath;
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use crate::search::{Query, SearchResults};
-use crate::status::StatusHub;
-use crate::ticket::{CallEffect, Ticket};
+use crate::search::{SearchQuery, SearchResults};
+use crate::status::StatusPublisher;
+use crate::ticket::{CallEffect, LostCallId};
 
 /// Holds a workspace. Implementors write this; everyone else holds a [`Backend`](crate::Backend).
 ///
-/// A path's [fence](WsPath::fence) binds: links met on the way may not lead out of it. So do its
-/// [rules](WsPath::has_rules), which are about the places that links lead to, not about names.
+/// A path's [fence](WsPath::scope_root) binds: links met on the way may not lead out of it. So do its
+/// [rules](WsPath::has_access_rules), which are about the places that links lead to, not about names.
 #[async_trait]
 pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// Describes what is at `path`.
@@ -79,7 +79,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     ///   `NotADirectory`
     /// - `search::senseless_patterns_are_refused`: `Invalid`, naming the pattern
     /// - `restricted::listings_leave_hidden_files_out`: nothing of them is searched or counted
-    async fn search(&self, query: &Query) -> Result<SearchResults>;
+    async fn search(&self, query: &SearchQuery) -> Result<SearchResults>;
 
     /// Reads a file, or a range of it.
     ///
@@ -120,7 +120,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// # Behaviour
     /// - `open::missing_is_not_found`: without creation, nothing there is `NotFound`
     /// - `open::creates_with_parents`: with creation, file and directories are made
-    /// - `open::create_always_refuses_existing`: `FileCreation::Always` on something is `AlreadyExists`
+    /// - `open::create_always_refuses_existing`: `FileCreation::MustBeNew` on something is `AlreadyExists`
     /// - `open::truncates_when_asked`: `ExistingContent::Truncate` starts empty
     /// - `open::a_directory_is_refused`: a directory is `IsADirectory`
     /// - `restricted::kept_files_do_not_change`: likewise, unless it is only read
@@ -133,7 +133,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `attributes::missing_is_not_found`: nothing there is `NotFound`
     /// - `attributes::bits_beyond_permissions_are_refused`: no set-uid, no sticky bits
     /// - `restricted::kept_files_do_not_change`: likewise
-    async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat>;
+    async fn set_attributes(&self, path: &WsPath, attributes: AttributeChanges) -> Result<Stat>;
 
     /// The text of a link, as it was made.
     ///
@@ -173,7 +173,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `remove::the_root_is_refused`: the workspace itself stays
     /// - `links::removal_takes_the_link_only`: never what it leads to, also when recursive
     /// - `restricted::kept_files_do_not_change`: likewise, nor what holds such a file
-    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed>;
+    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<RemoveOutcome>;
 
     /// Moves a file or a directory, making the target's parents.
     ///
@@ -190,7 +190,12 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `rename::onto_itself_changes_nothing`: the same path twice is fine
     /// - `rename::the_root_is_refused`: the workspace itself stays
     /// - `restricted::kept_files_do_not_change`: likewise, nor what holds such a file
-    async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed>;
+    async fn rename(
+        &self,
+        from: &WsPath,
+        to: &WsPath,
+        options: RenameOptions,
+    ) -> Result<RenameOutcome>;
 
     /// How much room there is.
     ///
@@ -300,7 +305,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Behaviour
     /// - `status::starts_connected`: a workspace that needs no connection is connected at once
-    fn status(&self) -> &StatusHub;
+    fn status(&self) -> &StatusPublisher;
 
     /// Connects, where that means something.
     ///
@@ -308,11 +313,11 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `status::connect_is_idempotent`: connected stays connected, without a transition
     async fn connect(&self) -> Result<()>;
 
-    /// What became of a call whose answer was lost; see [`Error::ticket`](crate::Error::ticket).
+    /// What became of a call whose answer was lost; see [`Error::lost_call`](crate::Error::lost_call).
     ///
     /// # Behaviour
     /// - `status::tickets_of_others_are_unknown`: nobody knows of a call that was made elsewhere
-    async fn outcome(&self, ticket: &Ticket) -> Result<CallEffect>;
+    async fn call_effect(&self, ticket: &LostCallId) -> Result<CallEffect>;
 
     /// Ends it: the status is `Destroyed` and nothing works any more. Never fails twice.
     ///
@@ -359,7 +364,7 @@ pub trait File: fmt::Debug + Send + Sync {
     /// # Behaviour
     /// - `open::attributes_are_of_the_file`: it is the file that was opened, whatever its name is
     ///   now
-    async fn set_attributes(&self, attributes: Attributes) -> Result<Stat>;
+    async fn set_attributes(&self, attributes: AttributeChanges) -> Result<Stat>;
 
     /// Makes what was written survive loss of power, where the driver can.
     ///

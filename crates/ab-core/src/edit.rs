@@ -1,6 +1,6 @@
 //! Replacing text in text: several edits, all or none, line ends kept, and a diff to show for it.
 //!
-//! Pure: no file is touched here. [`apply`] makes the new text, [`unified_diff`] shows the change.
+//! Pure: no file is touched here. [`apply_edits`] makes the new text, [`unified_diff`] shows the change.
 //!
 //! - A line break in the text to replace matches `\n` and `\r\n` alike, so nobody has to know the
 //!   line ends of a file to edit it. What lies outside the match stays as it is, byte for byte.
@@ -15,12 +15,12 @@ mod hint;
 use std::borrow::Cow;
 
 use crate::call::Verb;
-use crate::error::{Error, Kind};
-use crate::metadata::{Stat, Version};
-use crate::options::DEFAULT_READ_LIMIT;
+use crate::error::{Error, ErrorKind};
+use crate::metadata::{FileVersion, Stat};
+use crate::options::DEFAULT_MAX_READ_BYTES;
 use crate::path::WsPath;
 
-pub use diff::{DiffLines, UnifiedDiff, unified_diff, unified_diff_between};
+pub use diff::{DiffLineCounts, UnifiedDiff, unified_diff, unified_diff_between};
 use find::{Finder, LineEnds};
 
 /// Most characters of somebody's text that a message repeats.
@@ -33,31 +33,31 @@ const PLACES: usize = 5;
 pub struct Edit {
     pub old: String,
     pub new: String,
-    pub occurrences: Occurrences,
+    pub occurrences: EditOccurrences,
 }
 
 impl Edit {
     /// Replaces `old`, which must be there exactly once.
     pub fn new(old: impl Into<String>, new: impl Into<String>) -> Self {
-        Self { old: old.into(), new: new.into(), occurrences: Occurrences::Unique }
+        Self { old: old.into(), new: new.into(), occurrences: EditOccurrences::Unique }
     }
 
     /// Replaces every occurrence instead.
-    pub fn all(mut self) -> Self {
-        self.occurrences = Occurrences::All;
+    pub fn replace_all(mut self) -> Self {
+        self.occurrences = EditOccurrences::All;
         self
     }
 
     /// Replaces the first occurrence, however many there are.
-    pub fn first(mut self) -> Self {
-        self.occurrences = Occurrences::First;
+    pub fn replace_first(mut self) -> Self {
+        self.occurrences = EditOccurrences::First;
         self
     }
 }
 
 /// Which occurrences an edit replaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Occurrences {
+pub enum EditOccurrences {
     /// The only one; overlapping occurrences count as several.
     #[default]
     Unique,
@@ -71,25 +71,25 @@ pub struct EditOptions {
     /// Report what would change, and write nothing.
     pub dry_run: bool,
     /// Refuse unless the file is this version.
-    pub expect: Option<Version>,
+    pub expected_version: Option<FileVersion>,
 }
 
 /// What an edit did.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Edited {
+pub struct EditReport {
     /// Occurrences replaced, over all edits.
     pub replaced: usize,
     /// The change as a unified diff; see [`unified_diff`].
     pub diff: String,
     /// Lines added and removed; `None` where `diff` is cut.
-    pub lines: Option<DiffLines>,
+    pub lines: Option<DiffLineCounts>,
     /// The file as it is now; nothing after a dry run.
     pub stat: Option<Stat>,
 }
 
 /// The text after all edits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AppliedEdits {
+pub struct EditedText {
     pub text: String,
     /// Occurrences replaced, over all edits.
     pub replaced: usize,
@@ -97,20 +97,20 @@ pub struct AppliedEdits {
 
 /// Why no edit was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EditProblem {
+pub struct EditError {
     /// Which edit could not be made, counted from 1; zero when there was none.
-    pub edit: usize,
+    pub edit_number: usize,
     /// How many edits were asked for.
-    pub of: usize,
+    pub edit_count: usize,
     /// `NoMatch`, `Ambiguous`, `Invalid`, or `TooLarge` for the result.
-    pub kind: Kind,
+    pub kind: ErrorKind,
     pub message: String,
     pub hint: Option<String>,
 }
 
-impl EditProblem {
-    fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { edit: 1, of: 1, kind, message: message.into(), hint: None }
+impl EditError {
+    fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { edit_number: 1, edit_count: 1, kind, message: message.into(), hint: None }
     }
 
     fn with_hint(mut self, hint: impl Into<String>) -> Self {
@@ -119,15 +119,15 @@ impl EditProblem {
     }
 
     fn numbered(mut self, index: usize, of: usize) -> Self {
-        (self.edit, self.of) = (index + 1, of);
+        (self.edit_number, self.edit_count) = (index + 1, of);
         self
     }
 
     /// The problem as the failure of a write to `path`.
     pub fn into_error(self, path: &WsPath) -> Error {
-        let message = match self.of {
+        let message = match self.edit_count {
             0 | 1 => self.message,
-            of => format!("edit {} of {of}: {}", self.edit, self.message),
+            of => format!("edit {} of {of}: {}", self.edit_number, self.message),
         };
         let error = Error::for_path(Verb::Write, path, self.kind, message);
         match self.hint {
@@ -141,33 +141,33 @@ impl EditProblem {
 ///
 /// The result may not outgrow what one read returns, since a few edits of the kind "two for each
 /// one" would otherwise eat all memory.
-pub fn apply(text: &str, edits: &[Edit]) -> Result<AppliedEdits, EditProblem> {
-    let limit = usize::try_from(DEFAULT_READ_LIMIT).unwrap_or(usize::MAX);
+pub fn apply_edits(text: &str, edits: &[Edit]) -> Result<EditedText, EditError> {
+    let limit = usize::try_from(DEFAULT_MAX_READ_BYTES).unwrap_or(usize::MAX);
     apply_within(limit.max(text.len()), text, edits)
 }
 
-fn apply_within(limit: usize, text: &str, edits: &[Edit]) -> Result<AppliedEdits, EditProblem> {
+fn apply_within(limit: usize, text: &str, edits: &[Edit]) -> Result<EditedText, EditError> {
     if edits.is_empty() {
-        let problem = EditProblem::new(Kind::Invalid, "there is no edit to make");
-        return Err(EditProblem { edit: 0, of: 0, ..problem });
+        let problem = EditError::new(ErrorKind::Invalid, "there is no edit to make");
+        return Err(EditError { edit_number: 0, edit_count: 0, ..problem });
     }
     for (index, edit) in edits.iter().enumerate() {
         check(edit).map_err(|problem| problem.numbered(index, edits.len()))?;
     }
-    let mut done = AppliedEdits { text: String::new(), replaced: 0 };
+    let mut done = EditedText { text: String::new(), replaced: 0 };
     let mut current = text;
     for (index, edit) in edits.iter().enumerate() {
         let next = replace(current, edit, limit)
             .map_err(|problem| problem.numbered(index, edits.len()))?;
-        done = AppliedEdits { text: next.text, replaced: done.replaced + next.replaced };
+        done = EditedText { text: next.text, replaced: done.replaced + next.replaced };
         current = &done.text;
     }
     Ok(done)
 }
 
 /// Refuses what makes no sense on any text.
-fn check(edit: &Edit) -> Result<(), EditProblem> {
-    let invalid = |message: &str| EditProblem::new(Kind::Invalid, message);
+fn check(edit: &Edit) -> Result<(), EditError> {
+    let invalid = |message: &str| EditError::new(ErrorKind::Invalid, message);
     if edit.old.is_empty() {
         return Err(invalid("the text to replace is empty")
             .with_hint("give the text to replace; to fill an empty file, write it"));
@@ -183,17 +183,17 @@ fn check(edit: &Edit) -> Result<(), EditProblem> {
     Ok(())
 }
 
-fn replace(text: &str, edit: &Edit, limit: usize) -> Result<AppliedEdits, EditProblem> {
+fn replace(text: &str, edit: &Edit, limit: usize) -> Result<EditedText, EditError> {
     let finder = Finder::new(text, &edit.old);
     let Some(first) = finder.spans().next() else {
         return Err(no_match(text, edit));
     };
-    if edit.occurrences == Occurrences::Unique && finder.again_after(&first) {
+    if edit.occurrences == EditOccurrences::Unique && finder.again_after(&first) {
         return Err(ambiguous(text, &finder));
     }
-    let most = if edit.occurrences == Occurrences::All { usize::MAX } else { 1 };
+    let most = if edit.occurrences == EditOccurrences::All { usize::MAX } else { 1 };
     let new = fitted(&edit.new, text);
-    let mut done = AppliedEdits { text: String::new(), replaced: 0 };
+    let mut done = EditedText { text: String::new(), replaced: 0 };
     let mut kept = 0;
     for span in finder.spans().take(most) {
         done.text.push_str(&text[kept..span.start]);
@@ -223,16 +223,16 @@ fn fitted<'n>(new: &'n str, text: &str) -> Cow<'n, str> {
     }
 }
 
-fn no_match(text: &str, edit: &Edit) -> EditProblem {
+fn no_match(text: &str, edit: &Edit) -> EditError {
     let message = format!("the text to replace is not there: {}", quote(&edit.old));
-    EditProblem::new(Kind::NoMatch, message).with_hint(hint::near_miss(text, edit))
+    EditError::new(ErrorKind::NoMatch, message).with_hint(hint::near_miss(text, edit))
 }
 
-fn too_large(limit: usize) -> EditProblem {
-    EditProblem::new(Kind::TooLarge, format!("the result would be larger than {limit} bytes"))
+fn too_large(limit: usize) -> EditError {
+    EditError::new(ErrorKind::TooLarge, format!("the result would be larger than {limit} bytes"))
 }
 
-fn ambiguous(text: &str, finder: &Finder<'_>) -> EditProblem {
+fn ambiguous(text: &str, finder: &Finder<'_>) -> EditError {
     let mut count = 0;
     let mut lines: Vec<usize> = Vec::new();
     let mut more = false;
@@ -251,7 +251,7 @@ fn ambiguous(text: &str, finder: &Finder<'_>) -> EditProblem {
     }
     let first = if more { "first " } else { "" };
     let message = format!("the text to replace is found {count} times, {first}{}", at(&lines));
-    EditProblem::new(Kind::Ambiguous, message)
+    EditError::new(ErrorKind::Ambiguous, message)
         .with_hint("add lines around it until it fits one place only, or replace all of them")
 }
 
@@ -289,10 +289,10 @@ mod tests {
     use proptest::sample::select;
 
     use super::*;
-    use crate::error::Code;
+    use crate::error::ErrorCode;
 
     fn check(text: &str, edits: &[Edit], expect: Result<(&str, usize), &str>) {
-        let got = apply(text, edits);
+        let got = apply_edits(text, edits);
         let got = got.as_ref().map(|done| (done.text.as_str(), done.replaced));
         assert_eq!(got.map_err(|problem| problem.message.as_str()), expect, "{text:?} {edits:?}");
     }
@@ -305,13 +305,13 @@ mod tests {
     fn replaces_what_was_asked() {
         check("one two", &one("two", "three"), Ok(("one three", 1)));
         check("one two", &one(" two", ""), Ok(("one", 1)));
-        check("a.a.a", &[Edit::new("a", "b").all()], Ok(("b.b.b", 3)));
-        check("a.a.a", &[Edit::new("a", "b").first()], Ok(("b.a.a", 1)));
-        check("aaa", &[Edit::new("aa", "b").all()], Ok(("ba", 1)));
-        check("aaa", &[Edit::new("aa", "b").first()], Ok(("ba", 1)));
+        check("a.a.a", &[Edit::new("a", "b").replace_all()], Ok(("b.b.b", 3)));
+        check("a.a.a", &[Edit::new("a", "b").replace_first()], Ok(("b.a.a", 1)));
+        check("aaa", &[Edit::new("aa", "b").replace_all()], Ok(("ba", 1)));
+        check("aaa", &[Edit::new("aa", "b").replace_first()], Ok(("ba", 1)));
         check("größer 日本 👩", &one("日本", "é"), Ok(("größer é 👩", 1)));
         check("\u{feff}a\n", &one("a", "b"), Ok(("\u{feff}b\n", 1)));
-        check("a", &[Edit::new("a", "aa").all()], Ok(("aa", 1)));
+        check("a", &[Edit::new("a", "aa").replace_all()], Ok(("aa", 1)));
     }
 
     #[test]
@@ -348,19 +348,26 @@ mod tests {
         ] {
             check(text, &one(old, new), Ok((expect, 1)));
         }
-        let all = [Edit::new("\r", "").all()];
+        let all = [Edit::new("\r", "").replace_all()];
         check(crlf, &all, Ok(("a\nb\nc\n", 3)));
     }
 
     #[test]
     fn edits_build_on_each_other() {
-        let chain = [Edit::new("a", "b"), Edit::new("b", "c"), Edit::new("c", "d").all()];
+        let chain = [Edit::new("a", "b"), Edit::new("b", "c"), Edit::new("c", "d").replace_all()];
         check("a", &chain, Ok(("d", 3)));
-        check("a\nx\n", &[Edit::new("x", "a\na"), Edit::new("a", "b").all()], Ok(("b\nb\nb\n", 4)));
+        check(
+            "a\nx\n",
+            &[Edit::new("x", "a\na"), Edit::new("a", "b").replace_all()],
+            Ok(("b\nb\nb\n", 4)),
+        );
         let text = "a b";
         let failing = [Edit::new("a", "x"), Edit::new("a", "y")];
-        let problem = apply(text, &failing).unwrap_err();
-        assert_eq!((problem.edit, problem.of, problem.kind), (2, 2, Kind::NoMatch));
+        let problem = apply_edits(text, &failing).unwrap_err();
+        assert_eq!(
+            (problem.edit_number, problem.edit_count, problem.kind),
+            (2, 2, ErrorKind::NoMatch)
+        );
     }
 
     #[test]
@@ -371,8 +378,8 @@ mod tests {
         let line_ends = "the old and the new text differ only in line ends, which edits keep";
         check("a\r\n", &one("a\r\n", "a\n"), Err(line_ends));
         let later = [Edit::new("gone", "x"), Edit::new("", "x")];
-        let problem = apply("a", &later).unwrap_err();
-        assert_eq!((problem.edit, problem.kind), (2, Kind::Invalid));
+        let problem = apply_edits("a", &later).unwrap_err();
+        assert_eq!((problem.edit_number, problem.kind), (2, ErrorKind::Invalid));
     }
 
     #[test]
@@ -391,7 +398,7 @@ mod tests {
         ] {
             check(text, &one(old, "x"), Err(&format!("{found}{expect}")));
         }
-        assert_eq!(apply("aa", &one("a", "b")).unwrap_err().kind, Kind::Ambiguous);
+        assert_eq!(apply_edits("aa", &one("a", "b")).unwrap_err().kind, ErrorKind::Ambiguous);
     }
 
     #[test]
@@ -410,27 +417,27 @@ mod tests {
 
     #[test]
     fn a_problem_becomes_an_error_with_a_hint() {
-        let path = crate::path::PathRules::lenient().parse("src/a.rs").unwrap();
-        let error = apply("Foo\n", &one("foo", "x")).unwrap_err().into_error(&path);
+        let path = crate::path::PathParser::lenient().parse("src/a.rs").unwrap();
+        let error = apply_edits("Foo\n", &one("foo", "x")).unwrap_err().into_error(&path);
         assert_eq!(error.to_string(), "write 'src/a.rs': the text to replace is not there: 'foo'");
-        assert_eq!((error.code(), error.kind()), (Code::WriteFailed, Kind::NoMatch));
+        assert_eq!((error.code(), error.kind()), (ErrorCode::WriteFailed, ErrorKind::NoMatch));
         assert!(error.hint().is_some_and(|hint| hint.contains("upper and lower case")));
         let several = [Edit::new("Foo", "a a"), Edit::new("a", "b")];
-        let error = apply("Foo\n", &several).unwrap_err().into_error(&path);
+        let error = apply_edits("Foo\n", &several).unwrap_err().into_error(&path);
         assert_eq!(
             error.to_string(),
             "write 'src/a.rs': edit 2 of 2: the text to replace is found 2 times, at line 1"
         );
-        assert_eq!((error.code(), error.kind()), (Code::WriteFailed, Kind::Ambiguous));
-        let error = apply("a", &[]).unwrap_err().into_error(&path);
+        assert_eq!((error.code(), error.kind()), (ErrorCode::WriteFailed, ErrorKind::Ambiguous));
+        let error = apply_edits("a", &[]).unwrap_err().into_error(&path);
         assert_eq!(error.to_string(), "write 'src/a.rs': there is no edit to make");
     }
 
     #[test]
     fn growth_is_bounded() {
-        let doubling = vec![Edit::new("a", "aa").all(); 64];
+        let doubling = vec![Edit::new("a", "aa").replace_all(); 64];
         let problem = apply_within(1024, "a", &doubling).unwrap_err();
-        assert_eq!((problem.kind, problem.edit), (Kind::TooLarge, 11));
+        assert_eq!((problem.kind, problem.edit_number), (ErrorKind::TooLarge, 11));
         assert_eq!(problem.message, "the result would be larger than 1024 bytes");
         assert_eq!(apply_within(1024, "a", &doubling[..10]).unwrap().text.len(), 1024);
     }
@@ -439,11 +446,11 @@ mod tests {
     fn large_texts_are_edited() {
         let line = "the quick brown fox\r\n";
         let text = line.repeat(10 * 1024 * 1024 / line.len()) + "the last line\r\n";
-        let done = apply(&text, &one("fox\nthe last line\n", "dog\nthe end\n")).unwrap();
+        let done = apply_edits(&text, &one("fox\nthe last line\n", "dog\nthe end\n")).unwrap();
         assert!(done.text.ends_with("fox\r\nthe quick brown dog\r\nthe end\r\n"));
         let diff = unified_diff("f", &text, &done.text).text;
         assert_eq!(diff.lines().count(), 10);
-        let done = apply(&text, &[Edit::new("quick", "slow").all()]).unwrap();
+        let done = apply_edits(&text, &[Edit::new("quick", "slow").replace_all()]).unwrap();
         assert_eq!(done.replaced, text.matches("quick").count());
     }
 
@@ -500,18 +507,18 @@ mod tests {
             let text = pieces.concat();
             let old = stretch(&pieces, start, length);
             let new = "$1x";
-            let all = apply(&text, &[Edit::new(&old, new).all()]).unwrap();
+            let all = apply_edits(&text, &[Edit::new(&old, new).replace_all()]).unwrap();
             prop_assert_eq!(all.text, text.replace(&old, new));
             prop_assert_eq!(all.replaced, text.matches(&old).count());
-            let first = apply(&text, &[Edit::new(&old, new).first()]).unwrap();
+            let first = apply_edits(&text, &[Edit::new(&old, new).replace_first()]).unwrap();
             prop_assert_eq!(&first.text, &text.replacen(&old, new, 1));
             let count = (0..text.len())
                 .filter(|at| text.is_char_boundary(*at) && text[*at..].starts_with(&old))
                 .count();
-            match apply(&text, &[Edit::new(&old, new)]) {
+            match apply_edits(&text, &[Edit::new(&old, new)]) {
                 Ok(unique) => prop_assert_eq!((unique.text, 1), (first.text, count)),
                 Err(problem) => {
-                    prop_assert_eq!(problem.kind, Kind::Ambiguous);
+                    prop_assert_eq!(problem.kind, ErrorKind::Ambiguous);
                     let found = format!("found {count} times");
                     prop_assert!(problem.message.contains(&found), "{}", problem.message);
                 }
@@ -528,7 +535,7 @@ mod tests {
             let text = pieces.concat();
             let old = stretch(&pieces, start, length);
             let old = if unix_needle { old.replace("\r\n", "\n") } else { old };
-            let done = apply(&text, &[Edit::new(&old, "X").all()]).unwrap();
+            let done = apply_edits(&text, &[Edit::new(&old, "X").replace_all()]).unwrap();
             prop_assert_eq!((done.text, done.replaced), model(&text, &old, "X"));
         }
     }

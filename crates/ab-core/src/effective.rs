@@ -60,23 +60,23 @@ impl fmt::Display for Isolation {
 
 /// What a command may reach of the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Network {
+pub enum NetworkAccess {
     /// The host's.
     #[default]
     Shared,
     None,
 }
 
-impl Network {
+impl NetworkAccess {
     pub fn as_str(self) -> &'static str {
         match self {
-            Network::Shared => "shared",
-            Network::None => "none",
+            NetworkAccess::Shared => "shared",
+            NetworkAccess::None => "none",
         }
     }
 }
 
-impl fmt::Display for Network {
+impl fmt::Display for NetworkAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -91,8 +91,8 @@ pub struct EffectivePolicy {
 }
 
 impl EffectivePolicy {
-    pub fn control(&self, subject: ControlSubject) -> Option<&EffectiveControl> {
-        self.controls.iter().find(|control| control.subject == subject)
+    pub fn control(&self, subject: ControlKind) -> Option<&EffectiveControl> {
+        self.controls.iter().find(|control| control.kind == subject)
     }
 }
 
@@ -109,23 +109,19 @@ impl EnforcedControls {
 
     /// Everything that `policy` reports as enforced by a wall. Without a wall around files nothing
     /// counts: what is left then is enforced for well-behaved commands only.
-    pub fn in_force(policy: &EffectivePolicy) -> Self {
+    pub fn from_policy(policy: &EffectivePolicy) -> Self {
         let enforced = policy.controls.iter().filter(|it| it.strength == ControlStrength::Enforced);
-        let all = enforced.fold(Self::NONE, |all, control| all.with(control.subject));
-        if all.contains(ControlSubject::Files) { all } else { Self::NONE }
+        let all = enforced.fold(Self::NONE, |all, control| all.with(control.kind));
+        if all.contains(ControlKind::Files) { all } else { Self::NONE }
     }
 
     /// What `isolation` enforces on a host where it works as a whole.
-    pub fn expected(isolation: Isolation) -> Self {
-        let landlock = [
-            ControlSubject::Files,
-            ControlSubject::Kernel,
-            ControlSubject::Sockets,
-            ControlSubject::Processes,
-        ];
-        let subjects: &[ControlSubject] = match isolation {
+    pub fn expected_for(isolation: Isolation) -> Self {
+        let landlock =
+            [ControlKind::Files, ControlKind::Kernel, ControlKind::Sockets, ControlKind::Processes];
+        let subjects: &[ControlKind] = match isolation {
             Isolation::Bwrap => {
-                &[ControlSubject::Attributes, ControlSubject::Restrictions, ControlSubject::Orphans]
+                &[ControlKind::Attributes, ControlKind::Restrictions, ControlKind::Orphans]
             }
             Isolation::Landlock => &[],
             Isolation::Auto | Isolation::Software | Isolation::None => return Self::NONE,
@@ -133,18 +129,18 @@ impl EnforcedControls {
         landlock.iter().chain(subjects).fold(Self::NONE, |all, subject| all.with(*subject))
     }
 
-    pub fn contains(self, subject: ControlSubject) -> bool {
+    pub fn contains(self, subject: ControlKind) -> bool {
         self.0 & (1 << subject as u32) != 0
     }
 
-    fn with(self, subject: ControlSubject) -> Self {
+    fn with(self, subject: ControlKind) -> Self {
         Self(self.0 | (1 << subject as u32))
     }
 }
 
 /// What is controlled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ControlSubject {
+pub enum ControlKind {
     /// Files outside the workspace.
     Files,
     /// Names, sizes, modes and times of files outside.
@@ -174,48 +170,48 @@ pub enum ControlSubject {
     Shell,
 }
 
-impl ControlSubject {
-    pub const ALL: [ControlSubject; 18] = [
-        ControlSubject::Files,
-        ControlSubject::Attributes,
-        ControlSubject::Restrictions,
-        ControlSubject::Network,
-        ControlSubject::Sockets,
-        ControlSubject::Processes,
-        ControlSubject::Orphans,
-        ControlSubject::Kernel,
-        ControlSubject::Environment,
-        ControlSubject::Time,
-        ControlSubject::Memory,
-        ControlSubject::ProcessCount,
-        ControlSubject::Cpu,
-        ControlSubject::FileSize,
-        ControlSubject::OpenFiles,
-        ControlSubject::Output,
-        ControlSubject::Commands,
-        ControlSubject::Shell,
+impl ControlKind {
+    pub const ALL: [ControlKind; 18] = [
+        ControlKind::Files,
+        ControlKind::Attributes,
+        ControlKind::Restrictions,
+        ControlKind::Network,
+        ControlKind::Sockets,
+        ControlKind::Processes,
+        ControlKind::Orphans,
+        ControlKind::Kernel,
+        ControlKind::Environment,
+        ControlKind::Time,
+        ControlKind::Memory,
+        ControlKind::ProcessCount,
+        ControlKind::Cpu,
+        ControlKind::FileSize,
+        ControlKind::OpenFiles,
+        ControlKind::Output,
+        ControlKind::Commands,
+        ControlKind::Shell,
     ];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            ControlSubject::Files => "files",
-            ControlSubject::Attributes => "attributes",
-            ControlSubject::Restrictions => "restrictions",
-            ControlSubject::Network => "network",
-            ControlSubject::Sockets => "sockets",
-            ControlSubject::Processes => "processes",
-            ControlSubject::Orphans => "orphans",
-            ControlSubject::Kernel => "kernel",
-            ControlSubject::Environment => "environment",
-            ControlSubject::Time => "time",
-            ControlSubject::Memory => "memory",
-            ControlSubject::ProcessCount => "process_count",
-            ControlSubject::Cpu => "cpu",
-            ControlSubject::FileSize => "file_size",
-            ControlSubject::OpenFiles => "open_files",
-            ControlSubject::Output => "output",
-            ControlSubject::Commands => "commands",
-            ControlSubject::Shell => "shell",
+            ControlKind::Files => "files",
+            ControlKind::Attributes => "attributes",
+            ControlKind::Restrictions => "restrictions",
+            ControlKind::Network => "network",
+            ControlKind::Sockets => "sockets",
+            ControlKind::Processes => "processes",
+            ControlKind::Orphans => "orphans",
+            ControlKind::Kernel => "kernel",
+            ControlKind::Environment => "environment",
+            ControlKind::Time => "time",
+            ControlKind::Memory => "memory",
+            ControlKind::ProcessCount => "process_count",
+            ControlKind::Cpu => "cpu",
+            ControlKind::FileSize => "file_size",
+            ControlKind::OpenFiles => "open_files",
+            ControlKind::Output => "output",
+            ControlKind::Commands => "commands",
+            ControlKind::Shell => "shell",
         }
     }
 }
@@ -247,7 +243,7 @@ impl ControlStrength {
 /// One line of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectiveControl {
-    pub subject: ControlSubject,
+    pub kind: ControlKind,
     pub asked: String,
     pub in_force: String,
     pub strength: ControlStrength,
@@ -261,9 +257,9 @@ pub struct EffectiveControl {
 mod tests {
     use super::*;
 
-    fn policy(controls: &[(ControlSubject, ControlStrength)]) -> EffectivePolicy {
-        let control = |(subject, strength): &(ControlSubject, ControlStrength)| EffectiveControl {
-            subject: *subject,
+    fn policy(controls: &[(ControlKind, ControlStrength)]) -> EffectivePolicy {
+        let control = |(subject, strength): &(ControlKind, ControlStrength)| EffectiveControl {
+            kind: *subject,
             asked: String::new(),
             in_force: String::new(),
             strength: *strength,
@@ -275,20 +271,18 @@ mod tests {
 
     #[test]
     fn only_enforced_subjects_behind_a_wall_count() {
-        let found = EnforcedControls::in_force(&policy(&[
-            (ControlSubject::Files, ControlStrength::Enforced),
-            (ControlSubject::Attributes, ControlStrength::Open),
-            (ControlSubject::Kernel, ControlStrength::Enforced),
+        let found = EnforcedControls::from_policy(&policy(&[
+            (ControlKind::Files, ControlStrength::Enforced),
+            (ControlKind::Attributes, ControlStrength::Open),
+            (ControlKind::Kernel, ControlStrength::Enforced),
         ]));
-        assert!(found.contains(ControlSubject::Files) && found.contains(ControlSubject::Kernel));
-        assert!(
-            !found.contains(ControlSubject::Attributes) && !found.contains(ControlSubject::Network)
-        );
+        assert!(found.contains(ControlKind::Files) && found.contains(ControlKind::Kernel));
+        assert!(!found.contains(ControlKind::Attributes) && !found.contains(ControlKind::Network));
         let open = policy(&[
-            (ControlSubject::Files, ControlStrength::Advisory),
-            (ControlSubject::Environment, ControlStrength::Enforced),
+            (ControlKind::Files, ControlStrength::Advisory),
+            (ControlKind::Environment, ControlStrength::Enforced),
         ]);
-        assert_eq!(EnforcedControls::in_force(&open), EnforcedControls::NONE);
+        assert_eq!(EnforcedControls::from_policy(&open), EnforcedControls::NONE);
     }
 
     #[test]
@@ -300,10 +294,10 @@ mod tests {
             (Isolation::None, false, false),
             (Isolation::Auto, false, false),
         ] {
-            let expected = EnforcedControls::expected(isolation);
-            assert_eq!(expected.contains(ControlSubject::Files), files, "{isolation}");
-            assert_eq!(expected.contains(ControlSubject::Attributes), attributes, "{isolation}");
-            assert_eq!(expected.contains(ControlSubject::Restrictions), attributes, "{isolation}");
+            let expected = EnforcedControls::expected_for(isolation);
+            assert_eq!(expected.contains(ControlKind::Files), files, "{isolation}");
+            assert_eq!(expected.contains(ControlKind::Attributes), attributes, "{isolation}");
+            assert_eq!(expected.contains(ControlKind::Restrictions), attributes, "{isolation}");
         }
     }
 }

@@ -9,53 +9,53 @@
 use std::fmt;
 
 use crate::call::Verb;
-use crate::error::{Code, Error, Kind, printable};
+use crate::error::{Error, ErrorCode, ErrorKind, escape_unprintable};
 
 /// Most bytes of one variable, with its name; the kernel takes no longer string.
-pub const MAX_VARIABLE_BYTES: usize = 128 * 1024;
+pub const MAX_ENV_VARIABLE_BYTES: usize = 128 * 1024;
 /// Names that begin so are ours to set.
-pub const RESERVED_PREFIX: &str = "AGENT_BACKEND_";
+pub const RESERVED_ENV_PREFIX: &str = "AGENT_BACKEND_";
 
 /// A name in an error is cut to this many characters.
 const SHOWN_NAME: usize = 64;
 
 /// Whether variables of the list may be given to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CodeVariablePolicy {
+pub enum CodeLoadingVariablePolicy {
     /// A wall stands around the command.
     Allowed,
     Refused,
 }
 
-/// Which names an entry of [`CODE_VARIABLES`] covers.
+/// Which names an entry of [`CODE_LOADING_VARIABLES`] covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VariableNames {
-    Exactly(&'static str),
-    BeginningWith(&'static str),
+pub enum VariableNamePattern {
+    Exact(&'static str),
+    Prefix(&'static str),
 }
 
-impl VariableNames {
+impl VariableNamePattern {
     fn cover(self, name: &str) -> bool {
         match self {
-            VariableNames::Exactly(exact) => name == exact,
-            VariableNames::BeginningWith(prefix) => name.starts_with(prefix),
+            VariableNamePattern::Exact(exact) => name == exact,
+            VariableNamePattern::Prefix(prefix) => name.starts_with(prefix),
         }
     }
 }
 
-impl fmt::Display for VariableNames {
+impl fmt::Display for VariableNamePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            VariableNames::Exactly(exact) => f.write_str(exact),
-            VariableNames::BeginningWith(prefix) => write!(f, "{prefix}*"),
+            VariableNamePattern::Exact(exact) => f.write_str(exact),
+            VariableNamePattern::Prefix(prefix) => write!(f, "{prefix}*"),
         }
     }
 }
 
 /// Variables that load code or name programs, and how.
 #[derive(Clone, Copy, Debug)]
-pub struct CodeVariable {
-    pub names: VariableNames,
+pub struct CodeLoadingVariable {
+    pub names: VariableNamePattern,
     /// Reads on after "because it".
     pub reason: &'static str,
     harmless: Harmless,
@@ -69,22 +69,22 @@ enum Harmless {
     When(fn(&str) -> bool),
 }
 
-const fn variable(names: VariableNames, reason: &'static str) -> CodeVariable {
-    CodeVariable { names, reason, harmless: Harmless::Never }
+const fn variable(names: VariableNamePattern, reason: &'static str) -> CodeLoadingVariable {
+    CodeLoadingVariable { names, reason, harmless: Harmless::Never }
 }
 
-const fn exactly(name: &'static str, reason: &'static str) -> CodeVariable {
-    variable(VariableNames::Exactly(name), reason)
+const fn exactly(name: &'static str, reason: &'static str) -> CodeLoadingVariable {
+    variable(VariableNamePattern::Exact(name), reason)
 }
 
-const fn beginning_with(prefix: &'static str, reason: &'static str) -> CodeVariable {
-    variable(VariableNames::BeginningWith(prefix), reason)
+const fn beginning_with(prefix: &'static str, reason: &'static str) -> CodeLoadingVariable {
+    variable(VariableNamePattern::Prefix(prefix), reason)
 }
 
 /// Agents turn pagers and editors off all the time, and those values run nothing of their choice.
-const fn program(name: &'static str) -> CodeVariable {
-    CodeVariable {
-        names: VariableNames::Exactly(name),
+const fn program(name: &'static str) -> CodeLoadingVariable {
+    CodeLoadingVariable {
+        names: VariableNamePattern::Exact(name),
         reason: NAMES_PROGRAM,
         harmless: Harmless::When(|value| matches!(value, "" | "cat" | "true" | ":")),
     }
@@ -121,7 +121,7 @@ const RENAMES_HOSTS: &str = "leads network names elsewhere";
 
 /// The variables that load code or name programs. Every entry holds for environments and for
 /// assignments in command lines.
-pub const CODE_VARIABLES: &[CodeVariable] = &[
+pub const CODE_LOADING_VARIABLES: &[CodeLoadingVariable] = &[
     beginning_with("LD_", LOADS_LIBRARY),
     beginning_with("DYLD_", LOADS_LIBRARY),
     exactly("GLIBC_TUNABLES", "changes the loader and the allocator of every program"),
@@ -157,8 +157,11 @@ pub const CODE_VARIABLES: &[CodeVariable] = &[
     exactly("GIT_ALLOW_PROTOCOL", "lets git use transports that run programs"),
     exactly("GIT_TEMPLATE_DIR", "puts hooks into new repositories, which git then runs"),
     // Without the settings of others, git runs less, not more.
-    CodeVariable { harmless: Harmless::Always, ..exactly("GIT_CONFIG_NOSYSTEM", CONFIGURES_GIT) },
-    CodeVariable {
+    CodeLoadingVariable {
+        harmless: Harmless::Always,
+        ..exactly("GIT_CONFIG_NOSYSTEM", CONFIGURES_GIT)
+    },
+    CodeLoadingVariable {
         harmless: Harmless::When(|value| value == "/dev/null"),
         ..beginning_with("GIT_CONFIG", CONFIGURES_GIT)
     },
@@ -186,7 +189,7 @@ pub const CODE_VARIABLES: &[CodeVariable] = &[
     exactly("LESSKEYIN", RUNS_FROM_LESS),
     exactly("VIMINIT", STARTS_INTERPRETER),
     exactly("EXINIT", STARTS_INTERPRETER),
-    CodeVariable {
+    CodeLoadingVariable {
         harmless: Harmless::When(loads_nothing),
         ..exactly("NODE_OPTIONS", STARTS_INTERPRETER)
     },
@@ -266,7 +269,10 @@ pub const CODE_VARIABLES: &[CodeVariable] = &[
     exactly("CARGO_ENCODED_RUSTFLAGS", GIVES_OPTIONS),
     beginning_with("CARGO_BUILD_RUSTC", WRAPS_COMPILER),
     exactly("CARGO_BUILD_RUSTFLAGS", GIVES_OPTIONS),
-    CodeVariable { harmless: Harmless::Always, ..exactly("CARGO_TARGET_DIR", WRAPS_COMPILER) },
+    CodeLoadingVariable {
+        harmless: Harmless::Always,
+        ..exactly("CARGO_TARGET_DIR", WRAPS_COMPILER)
+    },
     beginning_with("CARGO_TARGET_", WRAPS_COMPILER),
     exactly("GCC_EXEC_PREFIX", WRAPS_COMPILER),
     exactly("COMPILER_PATH", WRAPS_COMPILER),
@@ -280,8 +286,11 @@ pub const CODE_VARIABLES: &[CodeVariable] = &[
 
 /// The entry of the list that `name` with `value` falls under. A value that is not known falls
 /// under every entry of its name.
-pub fn code_variable(name: &str, value: Option<&str>) -> Option<&'static CodeVariable> {
-    let rule = CODE_VARIABLES.iter().find(|rule| rule.names.cover(name))?;
+pub fn find_code_loading_variable(
+    name: &str,
+    value: Option<&str>,
+) -> Option<&'static CodeLoadingVariable> {
+    let rule = CODE_LOADING_VARIABLES.iter().find(|rule| rule.names.cover(name))?;
     let harmless = match rule.harmless {
         Harmless::Never => false,
         Harmless::Always => true,
@@ -291,13 +300,17 @@ pub fn code_variable(name: &str, value: Option<&str>) -> Option<&'static CodeVar
 }
 
 /// Whether a caller may give a command this variable.
-pub fn check(name: &str, value: &str, code: CodeVariablePolicy) -> Result<(), Error> {
-    if name.starts_with(RESERVED_PREFIX) {
+pub fn check_env_variable(
+    name: &str,
+    value: &str,
+    code: CodeLoadingVariablePolicy,
+) -> Result<(), Error> {
+    if name.starts_with(RESERVED_ENV_PREFIX) {
         return Err(forbidden(name, "names that begin so are set by the backend only"));
     }
     // Before the shape of the name: an exported shell function has a name of no other shape.
-    if code == CodeVariablePolicy::Refused
-        && let Some(rule) = code_variable(name, Some(value))
+    if code == CodeLoadingVariablePolicy::Refused
+        && let Some(rule) = find_code_loading_variable(name, Some(value))
     {
         return Err(forbidden(name, &format!("it {}", rule.reason)).with_hint(
             "such a variable can be given where isolation is bwrap or landlock, and the profile is \
@@ -315,8 +328,8 @@ pub fn check(name: &str, value: &str, code: CodeVariablePolicy) -> Result<(), Er
     if value.contains('\0') {
         return Err(forbidden(name, "its value contains a NUL byte"));
     }
-    if size(name, value) > MAX_VARIABLE_BYTES {
-        return Err(forbidden(name, &format!("it is longer than {MAX_VARIABLE_BYTES} bytes"))
+    if env_variable_bytes(name, value) > MAX_ENV_VARIABLE_BYTES {
+        return Err(forbidden(name, &format!("it is longer than {MAX_ENV_VARIABLE_BYTES} bytes"))
             .with_hint("put long texts into files"));
     }
     Ok(())
@@ -328,7 +341,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// What the variable takes in the child's stack: `name=value` and the closing NUL.
-pub fn size(name: &str, value: &str) -> usize {
+pub fn env_variable_bytes(name: &str, value: &str) -> usize {
     name.len() + value.len() + 2
 }
 
@@ -339,11 +352,11 @@ fn forbidden(name: &str, reason: &str) -> Error {
 fn shown(name: &str) -> String {
     let head: String = name.chars().take(SHOWN_NAME).collect();
     let rest = if head.len() < name.len() { "…" } else { "" };
-    format!("{}{rest}", printable(&head))
+    format!("{}{rest}", escape_unprintable(&head))
 }
 
 fn invalid(message: String) -> Error {
-    Error::new(Code::InvalidConfiguration, Kind::Invalid, message).with_verb(Verb::Exec)
+    Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message).with_verb(Verb::Exec)
 }
 
 #[cfg(test)]
@@ -373,13 +386,13 @@ mod tests {
             ("PYTHONUNBUFFERED", "1"),
             ("LINES", "a\nb"),
         ] {
-            check(name, text, CodeVariablePolicy::Refused).unwrap();
+            check_env_variable(name, text, CodeLoadingVariablePolicy::Refused).unwrap();
         }
     }
 
     #[test]
     fn refuses_and_says_why() {
-        let long = "x".repeat(MAX_VARIABLE_BYTES);
+        let long = "x".repeat(MAX_ENV_VARIABLE_BYTES);
         for (name, text, why) in [
             ("", "x", "is empty"),
             ("A=B", "x", "is not one that programs can use"),
@@ -418,8 +431,12 @@ mod tests {
             ("LESSOPEN", "|x", "makes less run"),
             ("HOSTALIASES", "x", "network names"),
         ] {
-            let error = check(name, text, CodeVariablePolicy::Refused).unwrap_err();
-            assert_eq!((error.code(), error.kind()), (Code::InvalidConfiguration, Kind::Invalid));
+            let error =
+                check_env_variable(name, text, CodeLoadingVariablePolicy::Refused).unwrap_err();
+            assert_eq!(
+                (error.code(), error.kind()),
+                (ErrorCode::InvalidConfiguration, ErrorKind::Invalid)
+            );
             assert_eq!(error.verb(), Some(Verb::Exec));
             assert!(error.message().contains(why), "{name:?}: {error}");
             assert!(error.message().len() < 220, "{error}");
@@ -437,27 +454,33 @@ mod tests {
             ("NODE_OPTIONS", "--require ./x"),
             ("EDITOR", "vim"),
         ] {
-            check(name, value, CodeVariablePolicy::Allowed).unwrap();
-            assert!(check(name, value, CodeVariablePolicy::Refused).is_err(), "{name}");
+            check_env_variable(name, value, CodeLoadingVariablePolicy::Allowed).unwrap();
+            assert!(
+                check_env_variable(name, value, CodeLoadingVariablePolicy::Refused).is_err(),
+                "{name}"
+            );
         }
         for name in ["AGENT_BACKEND_TOKEN", "BASH_FUNC_ls%%", "A=B", ""] {
-            assert!(check(name, "x", CodeVariablePolicy::Allowed).is_err(), "{name}");
+            assert!(
+                check_env_variable(name, "x", CodeLoadingVariablePolicy::Allowed).is_err(),
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn every_entry_is_reached() {
-        for rule in CODE_VARIABLES {
+        for rule in CODE_LOADING_VARIABLES {
             let name = rule.names.to_string().replace('*', "X");
-            let first = CODE_VARIABLES.iter().find(|each| each.names.cover(&name)).unwrap();
+            let first = CODE_LOADING_VARIABLES.iter().find(|each| each.names.cover(&name)).unwrap();
             assert_eq!(first.names, rule.names, "hidden by an earlier entry");
             if matches!(rule.harmless, Harmless::Always) {
                 continue;
             }
-            assert!(code_variable(&name, Some("--require ./x")).is_some(), "{name}");
-            assert!(code_variable(&name, None).is_some(), "{name}");
+            assert!(find_code_loading_variable(&name, Some("--require ./x")).is_some(), "{name}");
+            assert!(find_code_loading_variable(&name, None).is_some(), "{name}");
         }
-        assert!(code_variable("GIT_CONFIG_NOSYSTEM", None).is_none());
-        assert!(code_variable("FOO", None).is_none());
+        assert!(find_code_loading_variable("GIT_CONFIG_NOSYSTEM", None).is_none());
+        assert!(find_code_loading_variable("FOO", None).is_none());
     }
 }

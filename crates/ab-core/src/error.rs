@@ -1,6 +1,6 @@
 //! The one error of the system: what was tried, on what, and why it did not work.
 //!
-//! [`Kind`] is what callers branch on; [`Code`] is the published string. Each rim maps kinds to its
+//! [`ErrorKind`] is what callers branch on; [`ErrorCode`] is the published string. Each rim maps kinds to its
 //! own vocabulary in one exhaustive function.
 
 use std::error::Error as StdError;
@@ -12,14 +12,14 @@ use crate::backend::ExecOutput;
 use crate::call::Verb;
 use crate::driver::BackendKind;
 use crate::path::WsPath;
-use crate::process::Exit;
-use crate::ticket::{CallEffect, Retry, Ticket};
+use crate::process::ProcessExit;
+use crate::ticket::{CallEffect, LostCallId, RetryAdvice};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Published error codes; the list is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Code {
+pub enum ErrorCode {
     EmptyCommand,
     UnsafeCommand,
     ExecFailed,
@@ -41,55 +41,55 @@ pub enum Code {
     Conflict,
 }
 
-impl Code {
-    pub const ALL: [Code; 19] = [
-        Code::EmptyCommand,
-        Code::UnsafeCommand,
-        Code::ExecFailed,
-        Code::ExecError,
-        Code::ReadFailed,
-        Code::WriteFailed,
-        Code::LsFailed,
-        Code::PathEscapeAttempt,
-        Code::MissingUtilities,
-        Code::InvalidConfiguration,
-        Code::DangerousOperation,
-        Code::ConnectionClosed,
-        Code::KeyNotFound,
-        Code::InvalidPath,
-        Code::NotImplemented,
-        Code::AuthFailed,
-        Code::Timeout,
-        Code::TooLarge,
-        Code::Conflict,
+impl ErrorCode {
+    pub const ALL: [ErrorCode; 19] = [
+        ErrorCode::EmptyCommand,
+        ErrorCode::UnsafeCommand,
+        ErrorCode::ExecFailed,
+        ErrorCode::ExecError,
+        ErrorCode::ReadFailed,
+        ErrorCode::WriteFailed,
+        ErrorCode::LsFailed,
+        ErrorCode::PathEscapeAttempt,
+        ErrorCode::MissingUtilities,
+        ErrorCode::InvalidConfiguration,
+        ErrorCode::DangerousOperation,
+        ErrorCode::ConnectionClosed,
+        ErrorCode::KeyNotFound,
+        ErrorCode::InvalidPath,
+        ErrorCode::NotImplemented,
+        ErrorCode::AuthFailed,
+        ErrorCode::Timeout,
+        ErrorCode::TooLarge,
+        ErrorCode::Conflict,
     ];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Code::EmptyCommand => "EMPTY_COMMAND",
-            Code::UnsafeCommand => "UNSAFE_COMMAND",
-            Code::ExecFailed => "EXEC_FAILED",
-            Code::ExecError => "EXEC_ERROR",
-            Code::ReadFailed => "READ_FAILED",
-            Code::WriteFailed => "WRITE_FAILED",
-            Code::LsFailed => "LS_FAILED",
-            Code::PathEscapeAttempt => "PATH_ESCAPE_ATTEMPT",
-            Code::MissingUtilities => "MISSING_UTILITIES",
-            Code::InvalidConfiguration => "INVALID_CONFIGURATION",
-            Code::DangerousOperation => "DANGEROUS_OPERATION",
-            Code::ConnectionClosed => "CONNECTION_CLOSED",
-            Code::KeyNotFound => "KEY_NOT_FOUND",
-            Code::InvalidPath => "INVALID_PATH",
-            Code::NotImplemented => "NOT_IMPLEMENTED",
-            Code::AuthFailed => "AUTH_FAILED",
-            Code::Timeout => "TIMEOUT",
-            Code::TooLarge => "TOO_LARGE",
-            Code::Conflict => "CONFLICT",
+            ErrorCode::EmptyCommand => "EMPTY_COMMAND",
+            ErrorCode::UnsafeCommand => "UNSAFE_COMMAND",
+            ErrorCode::ExecFailed => "EXEC_FAILED",
+            ErrorCode::ExecError => "EXEC_ERROR",
+            ErrorCode::ReadFailed => "READ_FAILED",
+            ErrorCode::WriteFailed => "WRITE_FAILED",
+            ErrorCode::LsFailed => "LS_FAILED",
+            ErrorCode::PathEscapeAttempt => "PATH_ESCAPE_ATTEMPT",
+            ErrorCode::MissingUtilities => "MISSING_UTILITIES",
+            ErrorCode::InvalidConfiguration => "INVALID_CONFIGURATION",
+            ErrorCode::DangerousOperation => "DANGEROUS_OPERATION",
+            ErrorCode::ConnectionClosed => "CONNECTION_CLOSED",
+            ErrorCode::KeyNotFound => "KEY_NOT_FOUND",
+            ErrorCode::InvalidPath => "INVALID_PATH",
+            ErrorCode::NotImplemented => "NOT_IMPLEMENTED",
+            ErrorCode::AuthFailed => "AUTH_FAILED",
+            ErrorCode::Timeout => "TIMEOUT",
+            ErrorCode::TooLarge => "TOO_LARGE",
+            ErrorCode::Conflict => "CONFLICT",
         }
     }
 }
 
-impl fmt::Display for Code {
+impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -97,7 +97,7 @@ impl fmt::Display for Code {
 
 /// Why a call failed; the same failure has the same kind on every driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum ErrorKind {
     NotFound,
     AlreadyExists,
     NotADirectory,
@@ -141,74 +141,101 @@ pub enum Kind {
     Io,
 }
 
-impl Kind {
-    pub const ALL: [Kind; 27] = [
-        Kind::NotFound,
-        Kind::AlreadyExists,
-        Kind::NotADirectory,
-        Kind::IsADirectory,
-        Kind::NotEmpty,
-        Kind::SpecialFile,
-        Kind::LinkLoop,
-        Kind::InvalidPath,
-        Kind::Escape,
-        Kind::PermissionDenied,
-        Kind::Denied,
-        Kind::Rejected,
-        Kind::Pending,
-        Kind::Unsupported,
-        Kind::TooLarge,
-        Kind::NoSpace,
-        Kind::Conflict,
-        Kind::NoMatch,
-        Kind::Ambiguous,
-        Kind::Invalid,
-        Kind::Failed,
-        Kind::Unavailable,
-        Kind::Timeout,
-        Kind::Cancelled,
-        Kind::Disconnected,
-        Kind::Destroyed,
-        Kind::Io,
+impl ErrorKind {
+    pub const ALL: [ErrorKind; 27] = [
+        ErrorKind::NotFound,
+        ErrorKind::AlreadyExists,
+        ErrorKind::NotADirectory,
+        ErrorKind::IsADirectory,
+        ErrorKind::NotEmpty,
+        ErrorKind::SpecialFile,
+        ErrorKind::LinkLoop,
+        ErrorKind::InvalidPath,
+        ErrorKind::Escape,
+        ErrorKind::PermissionDenied,
+        ErrorKind::Denied,
+        ErrorKind::Rejected,
+        ErrorKind::Pending,
+        ErrorKind::Unsupported,
+        ErrorKind::TooLarge,
+        ErrorKind::NoSpace,
+        ErrorKind::Conflict,
+        ErrorKind::NoMatch,
+        ErrorKind::Ambiguous,
+        ErrorKind::Invalid,
+        ErrorKind::Failed,
+        ErrorKind::Unavailable,
+        ErrorKind::Timeout,
+        ErrorKind::Cancelled,
+        ErrorKind::Disconnected,
+        ErrorKind::Destroyed,
+        ErrorKind::Io,
     ];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Kind::NotFound => "not_found",
-            Kind::AlreadyExists => "already_exists",
-            Kind::NotADirectory => "not_a_directory",
-            Kind::IsADirectory => "is_a_directory",
-            Kind::NotEmpty => "not_empty",
-            Kind::SpecialFile => "special_file",
-            Kind::LinkLoop => "link_loop",
-            Kind::InvalidPath => "invalid_path",
-            Kind::Escape => "escape",
-            Kind::PermissionDenied => "permission_denied",
-            Kind::Denied => "denied",
-            Kind::Rejected => "rejected",
-            Kind::Pending => "pending",
-            Kind::Unsupported => "unsupported",
-            Kind::TooLarge => "too_large",
-            Kind::NoSpace => "no_space",
-            Kind::Conflict => "conflict",
-            Kind::NoMatch => "no_match",
-            Kind::Ambiguous => "ambiguous",
-            Kind::Invalid => "invalid",
-            Kind::Failed => "failed",
-            Kind::Unavailable => "unavailable",
-            Kind::Timeout => "timeout",
-            Kind::Cancelled => "cancelled",
-            Kind::Disconnected => "disconnected",
-            Kind::Destroyed => "destroyed",
-            Kind::Io => "io",
+            ErrorKind::NotFound => "not_found",
+            ErrorKind::AlreadyExists => "already_exists",
+            ErrorKind::NotADirectory => "not_a_directory",
+            ErrorKind::IsADirectory => "is_a_directory",
+            ErrorKind::NotEmpty => "not_empty",
+            ErrorKind::SpecialFile => "special_file",
+            ErrorKind::LinkLoop => "link_loop",
+            ErrorKind::InvalidPath => "invalid_path",
+            ErrorKind::Escape => "escape",
+            ErrorKind::PermissionDenied => "permission_denied",
+            ErrorKind::Denied => "denied",
+            ErrorKind::Rejected => "rejected",
+            ErrorKind::Pending => "pending",
+            ErrorKind::Unsupported => "unsupported",
+            ErrorKind::TooLarge => "too_large",
+            ErrorKind::NoSpace => "no_space",
+            ErrorKind::Conflict => "conflict",
+            ErrorKind::NoMatch => "no_match",
+            ErrorKind::Ambiguous => "ambiguous",
+            ErrorKind::Invalid => "invalid",
+            ErrorKind::Failed => "failed",
+            ErrorKind::Unavailable => "unavailable",
+            ErrorKind::Timeout => "timeout",
+            ErrorKind::Cancelled => "cancelled",
+            ErrorKind::Disconnected => "disconnected",
+            ErrorKind::Destroyed => "destroyed",
+            ErrorKind::Io => "io",
         }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
+}
+
+/// A cause that callers tell apart although its [`ErrorKind`] and [`ErrorCode`] are those of others.
+///
+/// It stays in the process that met it: what crosses a connection is the kind, the message and the hint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorDetail {
+    /// The file is not UTF-8 text.
+    NotText,
+    /// The name of the host has no address.
+    HostNotFound,
+    /// The other side does not speak TLS.
+    NotTls,
+    /// The other side does not speak the WebSocket protocol.
+    NotWebSocket,
+    /// The connection ended before the WebSocket was open.
+    HandshakeCut,
+    /// No SSH connection came about with what listens there.
+    NoSshHandshake,
+    /// The certificate of the other side is not accepted.
+    CertificateRefused,
+    /// The host key was never seen before.
+    HostKeyUnknown,
+    /// The host key is another one than expected, or revoked.
+    HostKeyRefused,
+    /// The private key cannot be read.
+    PrivateKeyUnreadable,
 }
 
 /// A failed call. Cheap to pass around and to clone.
@@ -217,29 +244,31 @@ pub struct Error(Box<Parts>);
 
 #[derive(Clone)]
 struct Parts {
-    code: Code,
-    kind: Kind,
+    code: ErrorCode,
+    kind: ErrorKind,
     message: String,
+    detail: Option<ErrorDetail>,
     hint: Option<String>,
     backend: Option<BackendKind>,
     verb: Option<Verb>,
     path: Option<String>,
     command: Option<String>,
-    exit: Option<Exit>,
+    exit: Option<ProcessExit>,
     output: Option<Box<ExecOutput>>,
     approval: Option<ApprovalId>,
-    fate: Option<(CallEffect, Option<Ticket>)>,
+    fate: Option<(CallEffect, Option<LostCallId>)>,
     transient: bool,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 impl Error {
     /// An error whose code does not follow from a file operation.
-    pub fn new(code: Code, kind: Kind, message: impl Into<String>) -> Self {
+    pub fn new(code: ErrorCode, kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Parts {
             code,
             kind,
             message: message.into(),
+            detail: None,
             hint: None,
             backend: None,
             verb: None,
@@ -255,28 +284,38 @@ impl Error {
     }
 
     /// A failed operation on a path: the code follows from the kind, or else from the verb.
-    pub fn for_path(verb: Verb, path: &WsPath, kind: Kind, message: impl Into<String>) -> Self {
+    pub fn for_path(
+        verb: Verb,
+        path: &WsPath,
+        kind: ErrorKind,
+        message: impl Into<String>,
+    ) -> Self {
         Self::new(code_of(verb, kind), kind, message).with_verb(verb).with_path(path.to_string())
     }
 
     /// The handle of the call does not let it change what is there.
     pub fn protected(verb: Verb, path: &WsPath) -> Self {
         let message = "not to be changed through this handle";
-        Self::for_path(verb, path, Kind::PermissionDenied, message)
+        Self::for_path(verb, path, ErrorKind::PermissionDenied, message)
     }
 
     /// The driver cannot do this at all.
     pub fn unsupported(backend: BackendKind, verb: Verb) -> Self {
         let message = format!("{verb} is not supported by a {backend} backend");
-        Self::new(Code::NotImplemented, Kind::Unsupported, message)
+        Self::new(ErrorCode::NotImplemented, ErrorKind::Unsupported, message)
             .with_verb(verb)
             .with_backend(backend)
     }
 
     /// The backend was destroyed before the call.
     pub fn destroyed(verb: Verb) -> Self {
-        Self::new(Code::ConnectionClosed, Kind::Destroyed, "the backend was destroyed")
+        Self::new(ErrorCode::ConnectionClosed, ErrorKind::Destroyed, "the backend was destroyed")
             .with_verb(verb)
+    }
+
+    pub fn with_detail(mut self, detail: ErrorDetail) -> Self {
+        self.0.detail = Some(detail);
+        self
     }
 
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
@@ -312,7 +351,7 @@ impl Error {
         self
     }
 
-    pub fn with_exit(mut self, exit: Exit) -> Self {
+    pub fn with_exit(mut self, exit: ProcessExit) -> Self {
         self.0.exit = Some(exit);
         self
     }
@@ -334,28 +373,33 @@ impl Error {
     }
 
     /// The cause is one of the moment, such as a busy host: the same call may succeed later.
-    pub fn passing(mut self) -> Self {
+    pub fn into_transient(mut self) -> Self {
         self.0.transient = true;
         self
     }
 
     /// The answer to the call was lost: what is known of its effect, and what to ask by for more.
-    pub fn with_effect(mut self, effect: CallEffect, ticket: Option<Ticket>) -> Self {
+    pub fn with_call_effect(mut self, effect: CallEffect, ticket: Option<LostCallId>) -> Self {
         self.0.fate = Some((effect, ticket));
         self
     }
 
-    pub fn code(&self) -> Code {
+    pub fn code(&self) -> ErrorCode {
         self.0.code
     }
 
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
     /// The reason alone, without the act and the path.
     pub fn message(&self) -> &str {
         &self.0.message
+    }
+
+    /// The cause, where the kind alone does not tell it.
+    pub fn detail(&self) -> Option<ErrorDetail> {
+        self.0.detail
     }
 
     /// What to do about it, when there is something.
@@ -380,7 +424,7 @@ impl Error {
         self.0.command.as_deref()
     }
 
-    pub fn exit(&self) -> Option<&Exit> {
+    pub fn exit(&self) -> Option<&ProcessExit> {
         self.0.exit.as_ref()
     }
 
@@ -389,71 +433,75 @@ impl Error {
         self.0.output.as_deref()
     }
 
-    /// The approval that a [pending](Kind::Pending) call waits for.
+    /// The approval that a [pending](ErrorKind::Pending) call waits for.
     pub fn approval(&self) -> Option<&ApprovalId> {
         self.0.approval.as_ref()
     }
 
     /// Whether the call took effect, where its answer was lost with the connection.
-    pub fn effect(&self) -> Option<CallEffect> {
+    pub fn call_effect(&self) -> Option<CallEffect> {
         Some(self.0.fate.as_ref()?.0)
     }
 
-    /// What to ask [`Backend::outcome`](crate::Backend::outcome) by, where the effect is not known.
-    pub fn ticket(&self) -> Option<&Ticket> {
+    /// What to ask [`Backend::call_effect`](crate::Backend::call_effect) by, where the effect is not known.
+    pub fn lost_call(&self) -> Option<&LostCallId> {
         self.0.fate.as_ref()?.1.as_ref()
     }
 
     /// Whether the same call may be repeated. A call that was interrupted, changes something and
     /// has no known effect is never repeated: it may have been done.
-    pub fn retry(&self) -> Retry {
-        let interrupted = matches!(self.0.kind, Kind::Timeout | Kind::Disconnected);
+    pub fn retry_advice(&self) -> RetryAdvice {
+        let interrupted = matches!(self.0.kind, ErrorKind::Timeout | ErrorKind::Disconnected);
         match &self.0.fate {
-            Some((CallEffect::Applied, _) | (CallEffect::Unknown, None)) => Retry::Never,
-            Some((CallEffect::Unknown, Some(ticket))) => Retry::AskFirst(ticket.clone()),
-            Some((CallEffect::NotApplied, _)) if interrupted => Retry::Safe,
-            _ if self.0.transient || self.0.kind == Kind::Conflict => Retry::Safe,
-            None if interrupted && !self.0.verb.is_some_and(Verb::modifies) => Retry::Safe,
-            _ => Retry::Never,
+            Some((CallEffect::Applied, _) | (CallEffect::Unknown, None)) => RetryAdvice::Never,
+            Some((CallEffect::Unknown, Some(ticket))) => {
+                RetryAdvice::AskEffectFirst(ticket.clone())
+            }
+            Some((CallEffect::NotApplied, _)) if interrupted => RetryAdvice::Safe,
+            _ if self.0.transient || self.0.kind == ErrorKind::Conflict => RetryAdvice::Safe,
+            None if interrupted && !self.0.verb.is_some_and(Verb::modifies) => RetryAdvice::Safe,
+            _ => RetryAdvice::Never,
         }
     }
 }
 
 /// The published code of a file operation that failed for `kind`.
-fn code_of(verb: Verb, kind: Kind) -> Code {
+fn code_of(verb: Verb, kind: ErrorKind) -> ErrorCode {
     match kind {
-        Kind::Escape => Code::PathEscapeAttempt,
-        Kind::InvalidPath => Code::InvalidPath,
-        Kind::Unsupported => Code::NotImplemented,
-        Kind::TooLarge => Code::TooLarge,
-        Kind::Conflict => Code::Conflict,
-        Kind::Timeout => Code::Timeout,
-        Kind::Disconnected | Kind::Destroyed => Code::ConnectionClosed,
-        Kind::Denied | Kind::Rejected | Kind::Pending => Code::DangerousOperation,
-        Kind::Unavailable => Code::MissingUtilities,
-        Kind::NotFound
-        | Kind::AlreadyExists
-        | Kind::NotADirectory
-        | Kind::IsADirectory
-        | Kind::NotEmpty
-        | Kind::SpecialFile
-        | Kind::LinkLoop
-        | Kind::PermissionDenied
-        | Kind::NoSpace
-        | Kind::NoMatch
-        | Kind::Ambiguous
-        | Kind::Invalid
-        | Kind::Failed
-        | Kind::Cancelled
-        | Kind::Io => verb.failure_code(),
+        ErrorKind::Escape => ErrorCode::PathEscapeAttempt,
+        ErrorKind::InvalidPath => ErrorCode::InvalidPath,
+        ErrorKind::Unsupported => ErrorCode::NotImplemented,
+        ErrorKind::TooLarge => ErrorCode::TooLarge,
+        ErrorKind::Conflict => ErrorCode::Conflict,
+        ErrorKind::Timeout => ErrorCode::Timeout,
+        ErrorKind::Disconnected | ErrorKind::Destroyed => ErrorCode::ConnectionClosed,
+        ErrorKind::Denied | ErrorKind::Rejected | ErrorKind::Pending => {
+            ErrorCode::DangerousOperation
+        }
+        ErrorKind::Unavailable => ErrorCode::MissingUtilities,
+        ErrorKind::NotFound
+        | ErrorKind::AlreadyExists
+        | ErrorKind::NotADirectory
+        | ErrorKind::IsADirectory
+        | ErrorKind::NotEmpty
+        | ErrorKind::SpecialFile
+        | ErrorKind::LinkLoop
+        | ErrorKind::PermissionDenied
+        | ErrorKind::NoSpace
+        | ErrorKind::NoMatch
+        | ErrorKind::Ambiguous
+        | ErrorKind::Invalid
+        | ErrorKind::Failed
+        | ErrorKind::Cancelled
+        | ErrorKind::Io => verb.failure_code(),
     }
 }
 
 /// Text on one line. Control characters, and those that reorder others, are escaped, so that no name can fake a line, a
 /// colour or another name.
-pub fn printable(text: &str) -> String {
+pub fn escape_unprintable(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
-        if c.is_control() || reorders(c) {
+        if c.is_control() || is_bidi_control(c) {
             out.extend(c.escape_default());
         } else {
             out.push(c);
@@ -464,7 +512,7 @@ pub fn printable(text: &str) -> String {
 
 /// Whether a character changes the order in which others are shown. Such characters can make a line look like
 /// another one.
-pub fn reorders(c: char) -> bool {
+pub fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
@@ -477,7 +525,7 @@ impl fmt::Display for Error {
         }
         if let Some(path) = &parts.path {
             let space = if parts.verb.is_some() { " " } else { "" };
-            write!(f, "{space}'{}'", printable(path))?;
+            write!(f, "{space}'{}'", escape_unprintable(path))?;
         }
         if parts.verb.is_some() || parts.path.is_some() {
             f.write_str(": ")?;
@@ -492,7 +540,8 @@ impl fmt::Debug for Error {
         let mut out = f.debug_struct("Error");
         out.field("code", &parts.code).field("kind", &parts.kind);
         out.field("message", &parts.message);
-        let optional: [(&str, Option<&dyn fmt::Debug>); 9] = [
+        let optional: [(&str, Option<&dyn fmt::Debug>); 10] = [
+            ("detail", parts.detail.as_ref().map(|v| v as _)),
             ("hint", parts.hint.as_ref().map(|v| v as _)),
             ("backend", parts.backend.as_ref().map(|v| v as _)),
             ("verb", parts.verb.as_ref().map(|v| v as _)),
@@ -524,12 +573,12 @@ mod tests {
 
     #[test]
     fn reads_as_act_object_reason() {
-        let path = crate::path::PathRules::lenient().parse("notes/a b.txt").unwrap();
-        let error = Error::for_path(Verb::Read, &path, Kind::NotFound, "no such file");
+        let path = crate::path::PathParser::lenient().parse("notes/a b.txt").unwrap();
+        let error = Error::for_path(Verb::Read, &path, ErrorKind::NotFound, "no such file");
         assert_eq!(error.to_string(), "read 'notes/a b.txt': no such file");
-        assert_eq!((error.code(), error.kind()), (Code::ReadFailed, Kind::NotFound));
-        let odd =
-            Error::new(Code::InvalidPath, Kind::InvalidPath, "odd").with_path("it's\n\u{1b}[31m");
+        assert_eq!((error.code(), error.kind()), (ErrorCode::ReadFailed, ErrorKind::NotFound));
+        let odd = Error::new(ErrorCode::InvalidPath, ErrorKind::InvalidPath, "odd")
+            .with_path("it's\n\u{1b}[31m");
         assert_eq!(odd.to_string(), "'it's\\n\\u{1b}[31m': odd");
         let error = Error::unsupported(BackendKind::Memory, Verb::Exec);
         assert_eq!(error.to_string(), "exec: exec is not supported by a memory backend");
@@ -538,40 +587,40 @@ mod tests {
 
     #[test]
     fn only_a_call_without_effect_is_safe_to_repeat() {
-        let error = |kind, verb| Error::new(Code::Timeout, kind, "").with_verb(verb);
-        let lost = || error(Kind::Disconnected, Verb::Write);
-        let ticket = Ticket::new("t");
+        let error = |kind, verb| Error::new(ErrorCode::Timeout, kind, "").with_verb(verb);
+        let lost = || error(ErrorKind::Disconnected, Verb::Write);
+        let ticket = LostCallId::new("t");
         for (error, expect) in [
-            (lost(), Retry::Never),
-            (lost().with_effect(CallEffect::Applied, None), Retry::Never),
-            (lost().with_effect(CallEffect::NotApplied, None), Retry::Safe),
-            (lost().with_effect(CallEffect::Unknown, None), Retry::Never),
+            (lost(), RetryAdvice::Never),
+            (lost().with_call_effect(CallEffect::Applied, None), RetryAdvice::Never),
+            (lost().with_call_effect(CallEffect::NotApplied, None), RetryAdvice::Safe),
+            (lost().with_call_effect(CallEffect::Unknown, None), RetryAdvice::Never),
             (
-                lost().with_effect(CallEffect::Unknown, Some(ticket.clone())),
-                Retry::AskFirst(ticket),
+                lost().with_call_effect(CallEffect::Unknown, Some(ticket.clone())),
+                RetryAdvice::AskEffectFirst(ticket),
             ),
-            (error(Kind::Disconnected, Verb::Read), Retry::Safe),
-            (error(Kind::Timeout, Verb::Exec), Retry::Never),
-            (error(Kind::Timeout, Verb::Connect), Retry::Safe),
-            (Error::new(Code::Timeout, Kind::Timeout, ""), Retry::Safe),
-            (error(Kind::Conflict, Verb::Write), Retry::Safe),
-            (error(Kind::Unavailable, Verb::Exec), Retry::Never),
-            (error(Kind::Unavailable, Verb::Exec).passing(), Retry::Safe),
-            (error(Kind::Pending, Verb::Exec), Retry::Never),
+            (error(ErrorKind::Disconnected, Verb::Read), RetryAdvice::Safe),
+            (error(ErrorKind::Timeout, Verb::Exec), RetryAdvice::Never),
+            (error(ErrorKind::Timeout, Verb::Connect), RetryAdvice::Safe),
+            (Error::new(ErrorCode::Timeout, ErrorKind::Timeout, ""), RetryAdvice::Safe),
+            (error(ErrorKind::Conflict, Verb::Write), RetryAdvice::Safe),
+            (error(ErrorKind::Unavailable, Verb::Exec), RetryAdvice::Never),
+            (error(ErrorKind::Unavailable, Verb::Exec).into_transient(), RetryAdvice::Safe),
+            (error(ErrorKind::Pending, Verb::Exec), RetryAdvice::Never),
         ] {
-            assert_eq!(error.retry(), expect, "{error:?}");
+            assert_eq!(error.retry_advice(), expect, "{error:?}");
         }
     }
 
     #[test]
     fn codes_follow_from_kind_then_verb() {
         for (verb, kind, code) in [
-            (Verb::List, Kind::NotFound, Code::LsFailed),
-            (Verb::Mkdir, Kind::NotADirectory, Code::WriteFailed),
-            (Verb::Stat, Kind::NotFound, Code::ReadFailed),
-            (Verb::Write, Kind::Conflict, Code::Conflict),
-            (Verb::Read, Kind::Escape, Code::PathEscapeAttempt),
-            (Verb::Exec, Kind::Failed, Code::ExecFailed),
+            (Verb::List, ErrorKind::NotFound, ErrorCode::LsFailed),
+            (Verb::Mkdir, ErrorKind::NotADirectory, ErrorCode::WriteFailed),
+            (Verb::Stat, ErrorKind::NotFound, ErrorCode::ReadFailed),
+            (Verb::Write, ErrorKind::Conflict, ErrorCode::Conflict),
+            (Verb::Read, ErrorKind::Escape, ErrorCode::PathEscapeAttempt),
+            (Verb::Exec, ErrorKind::Failed, ErrorCode::ExecFailed),
         ] {
             assert_eq!(code_of(verb, kind), code);
         }

@@ -13,20 +13,20 @@ use crate::journal::Journal;
 /// Stands before and after every call on a backend.
 pub trait Guard: fmt::Debug + Send + Sync {
     /// Before the call. A guard that knows its answer gives it without a future.
-    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Admission<'a>;
+    fn before_call<'a>(&'a self, call: &'a Call<'a>) -> GuardDecision<'a>;
 
     /// A file opened by `call` is about to be `size` bytes long.
-    fn check_growth(&self, call: &Call<'_>, size: u64) -> Result<()>;
+    fn check_file_size(&self, call: &Call<'_>, size: u64) -> Result<()>;
 
     /// A path was refused before any call could be made of it. For the record only.
-    fn refused(&self, refusal: &RefusedPath<'_>);
+    fn on_refused_path(&self, refusal: &RefusedPath<'_>);
 
     /// What this guard sees to, for [`EffectivePolicy`](crate::EffectivePolicy).
-    fn controls(&self) -> Option<EffectiveControl>;
+    fn effective_control(&self) -> Option<EffectiveControl>;
 
     /// After the call: exactly once for each `enter` that let it pass, whether the call went
     /// through, failed, was refused by a later guard, or its caller went away.
-    fn exit(&self, call: &Call<'_>, outcome: &CallOutcome<'_>);
+    fn after_call(&self, call: &Call<'_>, outcome: &CallOutcome<'_>);
 }
 
 /// A path that is none, or that leaves the workspace.
@@ -40,21 +40,21 @@ pub struct RefusedPath<'a> {
 }
 
 /// A guard's answer.
-pub enum Admission<'a> {
+pub enum GuardDecision<'a> {
     Ready(Result<()>),
-    Waits(BoxFuture<'a, Result<()>>),
+    Pending(BoxFuture<'a, Result<()>>),
 }
 
-impl Admission<'_> {
+impl GuardDecision<'_> {
     /// Let the call pass.
-    pub const PASS: Admission<'static> = Admission::Ready(Ok(()));
+    pub const ALLOW: GuardDecision<'static> = GuardDecision::Ready(Ok(()));
 }
 
-impl fmt::Debug for Admission<'_> {
+impl fmt::Debug for GuardDecision<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Admission::Ready(result) => f.debug_tuple("Ready").field(result).finish(),
-            Admission::Waits(_) => f.write_str("Waits"),
+            GuardDecision::Ready(result) => f.debug_tuple("Ready").field(result).finish(),
+            GuardDecision::Pending(_) => f.write_str("Waits"),
         }
     }
 }

@@ -12,21 +12,21 @@ use std::time::Instant;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::call::{Actor, Call, CallEnd, CallOutcome, Verb};
+use crate::call::{Actor, Call, CallOutcome, CallResult, Verb};
 use crate::driver::{BackendInfo, Driver, File};
 use crate::effective::EffectivePolicy;
 use crate::error::Result;
-use crate::guard::{Admission, Guard};
-use crate::metadata::{DiskSpace, FileContent, Listing, Removed, Renamed, Stat};
+use crate::guard::{Guard, GuardDecision};
+use crate::metadata::{DiskSpace, FileContent, Listing, RemoveOutcome, RenameOutcome, Stat};
 use crate::options::{
-    Attributes, ListOptions, OpenOptions, ReadOptions, RemoveDepth, RemoveOptions, RenameOptions,
-    StatOptions, WriteMode, WriteOptions, WritePosition,
+    AttributeChanges, ListOptions, OpenOptions, ReadOptions, RemoveDepth, RemoveOptions,
+    RenameOptions, StatOptions, WriteMode, WriteOptions, WritePosition,
 };
 use crate::path::WsPath;
-use crate::process::{ExecRequest, Exit, Process, ProcessId, ProcessInfo};
-use crate::search::{Query, SearchResults};
-use crate::status::StatusHub;
-use crate::ticket::{CallEffect, Ticket};
+use crate::process::{ExecRequest, Process, ProcessExit, ProcessId, ProcessInfo};
+use crate::search::{SearchQuery, SearchResults};
+use crate::status::StatusPublisher;
+use crate::ticket::{CallEffect, LostCallId};
 
 #[derive(Debug)]
 pub(crate) struct Guarded {
@@ -47,12 +47,12 @@ impl Guarded {
     async fn enter<'a>(&'a self, call: &'a Call<'a>) -> Result<Passage<'a>> {
         let mut passage = Passage { guards: &self.guards, call, ledger: Ledger::new() };
         for guard in self.guards.iter() {
-            let answer = match guard.enter(call) {
-                Admission::Ready(answer) => answer,
-                Admission::Waits(future) => future.await,
+            let answer = match guard.before_call(call) {
+                GuardDecision::Ready(answer) => answer,
+                GuardDecision::Pending(future) => future.await,
             };
             if let Err(error) = answer {
-                passage.finish(CallEnd::Failed(&error), 0);
+                passage.finish(CallResult::Failed(&error), 0);
                 return Err(error);
             }
             passage.ledger.entered += 1;
@@ -77,17 +77,17 @@ impl Ledger {
         &mut self,
         guards: &[Arc<dyn Guard>],
         call: &Call<'_>,
-        end: CallEnd<'_>,
+        end: CallResult<'_>,
         bytes: u64,
-        exit: Option<&Exit>,
+        exit: Option<&ProcessExit>,
     ) {
         if self.entered == 0 {
             return;
         }
-        let outcome = CallOutcome { end, bytes, duration: self.started.elapsed(), exit };
+        let outcome = CallOutcome { result: end, bytes, duration: self.started.elapsed(), exit };
         for guard in guards[..std::mem::take(&mut self.entered)].iter().rev() {
             // A guard that panics must not cost the others their exits.
-            let _ = catch_unwind(AssertUnwindSafe(|| guard.exit(call, &outcome)));
+            let _ = catch_unwind(AssertUnwindSafe(|| guard.after_call(call, &outcome)));
         }
     }
 }
@@ -99,14 +99,14 @@ struct Passage<'a> {
 }
 
 impl Passage<'_> {
-    fn finish(&mut self, end: CallEnd<'_>, bytes: u64) {
+    fn finish(&mut self, end: CallResult<'_>, bytes: u64) {
         self.ledger.settle(self.guards, self.call, end, bytes, None);
     }
 
     fn ends<T>(mut self, result: Result<T>, bytes: impl FnOnce(&T) -> u64) -> Result<T> {
         match &result {
-            Ok(value) => self.finish(CallEnd::Done, bytes(value)),
-            Err(error) => self.finish(CallEnd::Failed(error), 0),
+            Ok(value) => self.finish(CallResult::Done, bytes(value)),
+            Err(error) => self.finish(CallResult::Failed(error), 0),
         }
         result
     }
@@ -135,7 +135,7 @@ impl Passage<'_> {
 
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
-        self.finish(CallEnd::Cancelled, 0);
+        self.finish(CallResult::Cancelled, 0);
     }
 }
 
@@ -169,10 +169,10 @@ impl LongPassage {
 
     fn grow(&self, size: u64) -> Result<()> {
         let call = self.call();
-        self.guards.iter().try_for_each(|guard| guard.check_growth(&call, size))
+        self.guards.iter().try_for_each(|guard| guard.check_file_size(&call, size))
     }
 
-    fn finish(&mut self, end: CallEnd<'_>, exit: Option<&Exit>) {
+    fn finish(&mut self, end: CallResult<'_>, exit: Option<&ProcessExit>) {
         let mut ledger = std::mem::replace(&mut self.ledger, Ledger::new());
         let bytes = self.bytes.load(Ordering::Relaxed);
         ledger.settle(&self.guards, &self.call(), end, bytes, exit);
@@ -194,7 +194,7 @@ impl std::fmt::Debug for GuardedFile {
 
 impl Drop for GuardedFile {
     fn drop(&mut self) {
-        self.passage.finish(CallEnd::Done, None);
+        self.passage.finish(CallResult::Done, None);
     }
 }
 
@@ -227,7 +227,7 @@ impl File for GuardedFile {
         self.inner.stat().await
     }
 
-    async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
+    async fn set_attributes(&self, attributes: AttributeChanges) -> Result<Stat> {
         self.inner.set_attributes(attributes).await
     }
 
@@ -255,7 +255,7 @@ impl Driver for Guarded {
         passage.ends(self.inner.list(path, options).await, nothing)
     }
 
-    async fn search(&self, query: &Query) -> Result<SearchResults> {
+    async fn search(&self, query: &SearchQuery) -> Result<SearchResults> {
         let call = Call { recursive: true, ..self.call(Verb::Search, &query.root) };
         let passage = self.enter(&call).await?;
         passage.ends(self.inner.search(query).await, nothing)
@@ -291,7 +291,7 @@ impl Driver for Guarded {
         }
     }
 
-    async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
+    async fn set_attributes(&self, path: &WsPath, attributes: AttributeChanges) -> Result<Stat> {
         let call = self.call(Verb::SetAttributes, path);
         let passage = self.enter(&call).await?;
         passage.ends(self.inner.set_attributes(path, attributes).await, nothing)
@@ -315,14 +315,19 @@ impl Driver for Guarded {
         passage.ends(self.inner.create_dir(path).await, nothing)
     }
 
-    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
+    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<RemoveOutcome> {
         let recursive = options.depth == RemoveDepth::Recursive;
         let call = Call { recursive, ..self.call(Verb::Delete, path) };
         let passage = self.enter(&call).await?;
         passage.ends(self.inner.remove(path, options).await, nothing)
     }
 
-    async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed> {
+    async fn rename(
+        &self,
+        from: &WsPath,
+        to: &WsPath,
+        options: RenameOptions,
+    ) -> Result<RenameOutcome> {
         let call = Call { to: Some(to), recursive: true, ..self.call(Verb::Rename, from) };
         let passage = self.enter(&call).await?;
         passage.ends(self.inner.rename(from, to, options).await, nothing)
@@ -335,7 +340,7 @@ impl Driver for Guarded {
     }
 
     async fn exec(&self, request: ExecRequest) -> Result<Process> {
-        let line = request.command.line();
+        let line = request.command.to_shell_line();
         let call = Call {
             command: Some(&line),
             request: Some(&request),
@@ -345,9 +350,9 @@ impl Driver for Guarded {
         match self.inner.exec(request.clone()).await {
             Ok(process) => {
                 let mut passage = passage.detach();
-                process.ending().on_end(move |exit| match exit {
-                    Some(exit) => passage.finish(CallEnd::Done, Some(exit)),
-                    None => passage.finish(CallEnd::Cancelled, None),
+                process.exit_receiver().on_end(move |exit| match exit {
+                    Some(exit) => passage.finish(CallResult::Done, Some(exit)),
+                    None => passage.finish(CallResult::Cancelled, None),
                 });
                 Ok(process)
             }
@@ -373,19 +378,19 @@ impl Driver for Guarded {
 
     async fn effective_policy(&self) -> Result<EffectivePolicy> {
         let mut policy = self.inner.effective_policy().await?;
-        for control in self.guards.iter().filter_map(|guard| guard.controls()) {
-            policy.controls.retain(|known| known.subject != control.subject);
+        for control in self.guards.iter().filter_map(|guard| guard.effective_control()) {
+            policy.controls.retain(|known| known.kind != control.kind);
             policy.controls.push(control);
         }
         Ok(policy)
     }
 
-    fn status(&self) -> &StatusHub {
+    fn status(&self) -> &StatusPublisher {
         self.inner.status()
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<CallEffect> {
-        self.inner.outcome(ticket).await
+    async fn call_effect(&self, ticket: &LostCallId) -> Result<CallEffect> {
+        self.inner.call_effect(ticket).await
     }
 
     async fn connect(&self) -> Result<()> {

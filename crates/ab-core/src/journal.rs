@@ -4,14 +4,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crate::call::{Call, CallEnd, CallOutcome, Verb};
+use crate::call::{Call, CallOutcome, CallResult, Verb};
 use crate::effective::EffectiveControl;
-use crate::error::{Code, Kind, Result};
-use crate::guard::{Admission, Guard, RefusedPath};
+use crate::error::{ErrorCode, ErrorKind, Result};
+use crate::guard::{Guard, GuardDecision, RefusedPath};
 use crate::path::MAX_PATH_BYTES;
 
-/// Entries that a [`MemoryWriter`] keeps; the oldest fall out.
-pub const MEMORY_ENTRIES: usize = 10_000;
+/// Entries that a [`MemoryJournalWriter`] keeps; the oldest fall out.
+pub const MAX_MEMORY_JOURNAL_RECORDS: usize = 10_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JournalMode {
@@ -48,7 +48,7 @@ pub struct JournalRecord {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalFailure {
     /// Absent when the caller went away.
-    pub code: Option<Code>,
+    pub code: Option<ErrorCode>,
     pub message: String,
 }
 
@@ -77,26 +77,30 @@ impl Journal {
     }
 
     fn wants(&self, call: &Call<'_>, outcome: &CallOutcome<'_>) -> bool {
-        match (self.mode, outcome.end) {
+        match (self.mode, outcome.result) {
             (JournalMode::Verbose, _) => true,
             // A link that leads out is an attempt to leave, whatever the verb.
-            (JournalMode::Standard, CallEnd::Failed(error)) if error.kind() == Kind::Escape => true,
+            (JournalMode::Standard, CallResult::Failed(error))
+                if error.kind() == ErrorKind::Escape =>
+            {
+                true
+            }
             (JournalMode::Standard, _) => call.modifies,
         }
     }
 }
 
 impl Guard for Journal {
-    fn enter<'a>(&'a self, _: &'a Call<'a>) -> Admission<'a> {
-        Admission::PASS
+    fn before_call<'a>(&'a self, _: &'a Call<'a>) -> GuardDecision<'a> {
+        GuardDecision::ALLOW
     }
 
-    fn check_growth(&self, _: &Call<'_>, _: u64) -> Result<()> {
+    fn check_file_size(&self, _: &Call<'_>, _: u64) -> Result<()> {
         Ok(())
     }
 
     /// An attempt to leave the workspace is on record in every mode, whatever the verb.
-    fn refused(&self, refusal: &RefusedPath<'_>) {
+    fn on_refused_path(&self, refusal: &RefusedPath<'_>) {
         let RefusedPath { actor, verb, error, .. } = refusal;
         self.writer.write(&JournalRecord {
             at: SystemTime::now(),
@@ -119,20 +123,20 @@ impl Guard for Journal {
         });
     }
 
-    fn controls(&self) -> Option<EffectiveControl> {
+    fn effective_control(&self) -> Option<EffectiveControl> {
         None
     }
 
-    fn exit(&self, call: &Call<'_>, outcome: &CallOutcome<'_>) {
+    fn after_call(&self, call: &Call<'_>, outcome: &CallOutcome<'_>) {
         if !self.wants(call, outcome) {
             return;
         }
-        let failure = match outcome.end {
-            CallEnd::Done => None,
-            CallEnd::Failed(error) => {
+        let failure = match outcome.result {
+            CallResult::Done => None,
+            CallResult::Failed(error) => {
                 Some(JournalFailure { code: Some(error.code()), message: error.to_string() })
             }
-            CallEnd::Cancelled => {
+            CallResult::Cancelled => {
                 Some(JournalFailure { code: None, message: "cancelled".to_owned() })
             }
         };
@@ -159,13 +163,13 @@ fn said(tail: Option<&String>) -> Option<String> {
     tail.filter(|tail| !tail.is_empty()).cloned()
 }
 
-/// Keeps the last [`MEMORY_ENTRIES`] records, for tests and for showing them to people.
+/// Keeps the last [`MAX_MEMORY_JOURNAL_RECORDS`] records, for tests and for showing them to people.
 #[derive(Debug, Default)]
-pub struct MemoryWriter {
+pub struct MemoryJournalWriter {
     records: Mutex<std::collections::VecDeque<JournalRecord>>,
 }
 
-impl MemoryWriter {
+impl MemoryJournalWriter {
     pub fn records(&self) -> Vec<JournalRecord> {
         self.lock().iter().cloned().collect()
     }
@@ -179,10 +183,10 @@ impl MemoryWriter {
     }
 }
 
-impl JournalWriter for MemoryWriter {
+impl JournalWriter for MemoryJournalWriter {
     fn write(&self, record: &JournalRecord) {
         let mut records = self.lock();
-        if records.len() == MEMORY_ENTRIES {
+        if records.len() == MAX_MEMORY_JOURNAL_RECORDS {
             records.pop_front();
         }
         records.push_back(record.clone());

@@ -20,6 +20,7 @@ pub mod guard;
 mod guarded;
 pub mod journal;
 mod life;
+pub mod lines;
 pub mod memory;
 pub mod metadata;
 mod mounts;
@@ -39,30 +40,32 @@ mod ticket;
 mod transfer;
 
 pub use approval::{
-    Answer, ApprovalId, Approver, Asked, AskedCall, AskingRule, DenyAll, Digest, Verdict,
+    ApprovalAnswer, ApprovalId, ApprovalRequest, ApprovalRule, Approver, CallDigest, NoApprover,
+    OwnedCall, Verdict,
 };
 pub use backend::{
-    Backend, BackendOptions, CapturedOutput, ExecOptions, ExecOutput, LineRange, Narrow,
-    OverlayWorkspace, ScopeOptions, TextWindow, WriteBody,
+    Backend, BackendOptions, CapturedOutput, ExecOptions, ExecOutput, LineWindow, NarrowOptions,
+    OverlayWorkspace, ScopeOptions, WriteBody,
 };
 pub use call::{Actor, Call, CallOutcome, Verb};
-pub use command_limit::CommandLimit;
-pub use command_screen::{CommandScreen, ScreenContext};
+pub use command_limit::ConcurrentCommandLimit;
+pub use command_screen::{CommandLineCheck, CommandLineCheckContext};
 pub use driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
-pub use edit::{Edit, EditOptions, Edited};
+pub use edit::{Edit, EditOptions, EditReport};
 pub use effective::{
-    ControlStrength, ControlSubject, EffectiveControl, EffectivePolicy, EnforcedControls,
-    Isolation, Network,
+    ControlKind, ControlStrength, EffectiveControl, EffectivePolicy, EnforcedControls, Isolation,
+    NetworkAccess,
 };
-pub use error::{Code, Error, Kind, Result};
+pub use error::{Error, ErrorCode, ErrorDetail, ErrorKind, Result};
 pub use guard::{Guard, Guards};
-pub use life::{Closeable, TrackId};
-pub use memory::{Memory, MemoryOptions};
-pub use metadata::{Entry, FileContent, FileKind, Listing, Stat, Version};
-pub use overlay::{Change, ChangeKind};
-pub use path::{PathRules, WsPath};
+pub use life::{Closeable, TrackedResourceId};
+pub use lines::LineRange;
+pub use memory::{MemoryDriver, MemoryDriverOptions};
+pub use metadata::{DirEntry, FileContent, FileKind, FileVersion, Listing, Stat};
+pub use overlay::{OverlayChange, OverlayChangeKind};
+pub use path::{PathParser, WsPath};
 pub use principal::{Principal, PrincipalKind, Role, TenantId};
-pub use recipe::{WorkspaceOpener, WorkspaceRecipe};
-pub use restricted::MAX_RESTRICTIONS;
-pub use status::{Status, StatusChange, Subscription};
-pub use ticket::{CallEffect, Retry, Ticket};
+pub use recipe::{WorkspaceLocator, WorkspaceOpener};
+pub use restricted::MAX_PATH_RESTRICTIONS;
+pub use status::{ConnectionStatus, ConnectionStatusChange, StatusSubscription};
+pub use ticket::{CallEffect, LostCallId, RetryAdvice};

@@ -15,8 +15,8 @@ use futures_util::FutureExt;
 
 use crate::call::Verb;
 use crate::driver::Driver;
-use crate::error::{Code, Error, Kind, Result};
-use crate::status::{Status, StatusHub, Subscription};
+use crate::error::{Error, ErrorCode, ErrorKind, Result};
+use crate::status::{ConnectionStatus, StatusPublisher, StatusSubscription};
 
 /// Something that must be closed when its backend is destroyed.
 #[async_trait]
@@ -27,7 +27,7 @@ pub trait Closeable: Send + Sync {
 
 /// Names a tracked resource, so that it can be taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct TrackId(u64);
+pub struct TrackedResourceId(u64);
 
 pub(crate) struct Life {
     root: Arc<Root>,
@@ -40,15 +40,15 @@ struct Scope {
     id: u64,
     parent: Arc<Life>,
     gone: AtomicBool,
-    hub: StatusHub,
-    _forward: Subscription,
+    hub: StatusPublisher,
+    _forward: StatusSubscription,
 }
 
 struct Root {
     driver: Arc<dyn Driver>,
     /// Set before anything is closed, so that new calls stop at once.
     ending: AtomicBool,
-    tracked: Mutex<Vec<(TrackId, Arc<dyn Closeable>)>>,
+    tracked: Mutex<Vec<(TrackedResourceId, Arc<dyn Closeable>)>>,
     /// Whether destruction is complete; held while it runs.
     finished: tokio::sync::Mutex<bool>,
 }
@@ -71,7 +71,7 @@ impl Life {
 
     pub(crate) fn scope(parent: &Arc<Self>) -> Arc<Self> {
         let id = next_id();
-        let hub = StatusHub::new(parent.status());
+        let hub = StatusPublisher::new(parent.status());
         let own = hub.clone();
         let forward =
             parent.hub().subscribe(move |change| own.set(change.to, change.error.clone()));
@@ -87,16 +87,16 @@ impl Life {
         Arc::new(Self { root: parent.root.clone(), scope: Some(scope), children: Mutex::default() })
     }
 
-    pub(crate) fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> ConnectionStatus {
         match &self.scope {
-            Some(scope) if scope.gone.load(Ordering::Acquire) => Status::Destroyed,
+            Some(scope) if scope.gone.load(Ordering::Acquire) => ConnectionStatus::Destroyed,
             Some(scope) => scope.parent.status(),
             None => self.root.driver.status().current(),
         }
     }
 
     /// Where this handle's transitions are told.
-    pub(crate) fn hub(&self) -> &StatusHub {
+    pub(crate) fn hub(&self) -> &StatusPublisher {
         match &self.scope {
             Some(scope) => &scope.hub,
             None => self.root.driver.status(),
@@ -106,7 +106,7 @@ impl Life {
     /// Fails when the handle, or one it came from, was destroyed.
     pub(crate) fn check(&self, verb: Verb) -> Result<()> {
         let ending = self.root.ending.load(Ordering::Acquire);
-        if ending || self.status() == Status::Destroyed {
+        if ending || self.status() == ConnectionStatus::Destroyed {
             return Err(Error::destroyed(verb));
         }
         Ok(())
@@ -116,8 +116,8 @@ impl Life {
         self.children().len()
     }
 
-    pub(crate) async fn track(&self, resource: Arc<dyn Closeable>) -> Result<TrackId> {
-        let id = TrackId(next_id());
+    pub(crate) async fn track(&self, resource: Arc<dyn Closeable>) -> Result<TrackedResourceId> {
+        let id = TrackedResourceId(next_id());
         {
             let mut tracked = self.root.tracked();
             if self.check(Verb::Connect).is_ok() {
@@ -128,13 +128,13 @@ impl Life {
         // Too late to be closed with the others: it must not stay open.
         let _ = AssertUnwindSafe(resource.close()).catch_unwind().await;
         Err(Error::new(
-            Code::ConnectionClosed,
-            Kind::Destroyed,
+            ErrorCode::ConnectionClosed,
+            ErrorKind::Destroyed,
             "the backend was destroyed; the resource was closed instead of tracked",
         ))
     }
 
-    pub(crate) fn untrack(&self, id: TrackId) -> Option<Arc<dyn Closeable>> {
+    pub(crate) fn untrack(&self, id: TrackedResourceId) -> Option<Arc<dyn Closeable>> {
         let mut tracked = self.root.tracked();
         let at = tracked.iter().position(|(tracked, _)| *tracked == id)?;
         Some(tracked.remove(at).1)
@@ -159,7 +159,7 @@ impl Scope {
     fn end(&self) {
         if !self.gone.swap(true, Ordering::AcqRel) {
             self.parent.children().remove(&self.id);
-            self.hub.set(Status::Destroyed, None);
+            self.hub.set(ConnectionStatus::Destroyed, None);
         }
     }
 }
@@ -173,7 +173,7 @@ impl Drop for Life {
 }
 
 impl Root {
-    fn tracked(&self) -> MutexGuard<'_, Vec<(TrackId, Arc<dyn Closeable>)>> {
+    fn tracked(&self) -> MutexGuard<'_, Vec<(TrackedResourceId, Arc<dyn Closeable>)>> {
         self.tracked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -244,7 +244,11 @@ impl Root {
 }
 
 fn panicked() -> Error {
-    Error::new(Code::ConnectionClosed, Kind::Io, "a tracked resource panicked while closing")
+    Error::new(
+        ErrorCode::ConnectionClosed,
+        ErrorKind::Io,
+        "a tracked resource panicked while closing",
+    )
 }
 
 impl fmt::Debug for Life {

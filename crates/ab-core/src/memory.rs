@@ -16,59 +16,59 @@ use crate::backend::WriteBody;
 use crate::call::Verb;
 use crate::driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
 use crate::effective::EffectivePolicy;
-use crate::error::{Code, Error, Kind, Result};
-use crate::metadata::{DiskSpace, FileContent, Listing, Removed, Renamed, Stat};
+use crate::error::{Error, ErrorCode, ErrorKind, Result};
+use crate::metadata::{DiskSpace, FileContent, Listing, RemoveOutcome, RenameOutcome, Stat};
 use crate::options::{
-    Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
-    WriteOptions,
+    AttributeChanges, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
+    StatOptions, WriteOptions,
 };
-use crate::path::{PathRules, WsPath};
+use crate::path::{PathParser, WsPath};
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use crate::search::{Query, SearchResults};
-use crate::status::{Status, StatusHub};
-use crate::ticket::{CallEffect, Ticket};
+use crate::search::{SearchQuery, SearchResults};
+use crate::status::{ConnectionStatus, StatusPublisher};
+use crate::ticket::{CallEffect, LostCallId};
 
 use store::Store;
 
 /// Bytes that a store holds unless told otherwise.
-pub const DEFAULT_LIMIT: u64 = 1024 * 1024 * 1024;
+pub const DEFAULT_CAPACITY_BYTES: u64 = 1024 * 1024 * 1024;
 
 #[derive(Clone, Debug)]
-pub struct MemoryOptions {
+pub struct MemoryDriverOptions {
     /// The absolute path that means the root.
     pub root: String,
     /// Keys and what they hold from the start.
-    pub data: Vec<(String, WriteBody)>,
+    pub initial_files: Vec<(String, WriteBody)>,
     /// Bytes that all keys together may hold.
-    pub limit: u64,
+    pub max_bytes: u64,
 }
 
-impl Default for MemoryOptions {
+impl Default for MemoryDriverOptions {
     fn default() -> Self {
-        Self { root: "/".to_owned(), data: Vec::new(), limit: DEFAULT_LIMIT }
+        Self { root: "/".to_owned(), initial_files: Vec::new(), max_bytes: DEFAULT_CAPACITY_BYTES }
     }
 }
 
 /// The driver.
-pub struct Memory {
+pub struct MemoryDriver {
     root: String,
     store: RwLock<Store>,
-    hub: StatusHub,
+    hub: StatusPublisher,
 }
 
-impl Memory {
+impl MemoryDriver {
     pub fn new() -> Self {
-        Self::empty("/".to_owned(), DEFAULT_LIMIT)
+        Self::empty("/".to_owned(), DEFAULT_CAPACITY_BYTES)
     }
 
     /// A store with initial data; keys that contradict each other are `INVALID_CONFIGURATION`.
-    pub fn with(options: MemoryOptions) -> Result<Self> {
+    pub fn with_options(options: MemoryDriverOptions) -> Result<Self> {
         if !options.root.starts_with('/') {
             return Err(misconfigured(format!("the root '{}' is not absolute", options.root)));
         }
-        let rules = PathRules::lenient().with_alias(&options.root);
-        let memory = Self::empty(options.root, options.limit);
-        for (key, body) in options.data {
+        let rules = PathParser::lenient().with_root_alias(&options.root);
+        let memory = Self::empty(options.root, options.max_bytes);
+        for (key, body) in options.initial_files {
             let stored = rules
                 .parse(&key)
                 .and_then(|path| memory.edit().put(&path, body.0, WriteOptions::default()));
@@ -82,7 +82,7 @@ impl Memory {
 
     fn empty(root: String, limit: u64) -> Self {
         let store = RwLock::new(Store::new(limit));
-        Self { root, store, hub: StatusHub::new(Status::Connected) }
+        Self { root, store, hub: StatusPublisher::new(ConnectionStatus::Connected) }
     }
 
     fn view(&self) -> RwLockReadGuard<'_, Store> {
@@ -95,11 +95,11 @@ impl Memory {
 
     fn alive(&self, verb: Verb) -> Result<()> {
         match self.hub.current() {
-            Status::Destroyed => Err(Error::destroyed(verb)),
-            Status::Connected
-            | Status::Connecting
-            | Status::Disconnected
-            | Status::Reconnecting => Ok(()),
+            ConnectionStatus::Destroyed => Err(Error::destroyed(verb)),
+            ConnectionStatus::Connected
+            | ConnectionStatus::Connecting
+            | ConnectionStatus::Disconnected
+            | ConnectionStatus::Reconnecting => Ok(()),
         }
     }
 
@@ -109,13 +109,13 @@ impl Memory {
     }
 }
 
-impl Default for Memory {
+impl Default for MemoryDriver {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl fmt::Debug for Memory {
+impl fmt::Debug for MemoryDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Memory")
             .field("root", &self.root)
@@ -126,12 +126,13 @@ impl fmt::Debug for Memory {
 }
 
 fn misconfigured(message: String) -> Error {
-    Error::new(Code::InvalidConfiguration, Kind::Invalid, message).with_backend(BackendKind::Memory)
+    Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
+        .with_backend(BackendKind::Memory)
 }
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
-impl Driver for Memory {
+impl Driver for MemoryDriver {
     async fn stat(&self, path: &WsPath, _: StatOptions) -> Result<Stat> {
         self.alive(Verb::Stat)?;
         self.view().stat(path)
@@ -142,7 +143,7 @@ impl Driver for Memory {
         self.view().list(path, options)
     }
 
-    async fn search(&self, query: &Query) -> Result<SearchResults> {
+    async fn search(&self, query: &SearchQuery) -> Result<SearchResults> {
         self.alive(Verb::Search)?;
         crate::search::search_by_walk(self, query).await
     }
@@ -162,7 +163,7 @@ impl Driver for Memory {
         Ok(Box::new(self.edit().open(path, options)?))
     }
 
-    async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
+    async fn set_attributes(&self, path: &WsPath, attributes: AttributeChanges) -> Result<Stat> {
         self.alive(Verb::SetAttributes)?;
         self.view().set_attributes(path, attributes)
     }
@@ -181,12 +182,17 @@ impl Driver for Memory {
         self.view().check_dir(path)
     }
 
-    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
+    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<RemoveOutcome> {
         self.alive(Verb::Delete)?;
         self.edit().remove(path, options)
     }
 
-    async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed> {
+    async fn rename(
+        &self,
+        from: &WsPath,
+        to: &WsPath,
+        options: RenameOptions,
+    ) -> Result<RenameOutcome> {
         self.alive(Verb::Rename)?;
         self.edit().rename(from, to, options)
     }
@@ -228,11 +234,11 @@ impl Driver for Memory {
         Ok(EffectivePolicy::default())
     }
 
-    fn status(&self) -> &StatusHub {
+    fn status(&self) -> &StatusPublisher {
         &self.hub
     }
 
-    async fn outcome(&self, _: &Ticket) -> Result<CallEffect> {
+    async fn call_effect(&self, _: &LostCallId) -> Result<CallEffect> {
         self.alive(Verb::Connect)?;
         Ok(CallEffect::Unknown)
     }
@@ -242,7 +248,7 @@ impl Driver for Memory {
     }
 
     async fn close(&self) -> Result<()> {
-        self.hub.set(Status::Destroyed, None);
+        self.hub.set(ConnectionStatus::Destroyed, None);
         Ok(())
     }
 }

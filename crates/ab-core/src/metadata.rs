@@ -44,15 +44,15 @@ impl fmt::Display for FileKind {
 
 /// A state of a file. Opaque: equal means nothing was written in between.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Version(u128);
+pub struct FileVersion(u128);
 
-impl Version {
+impl FileVersion {
     pub fn new(value: u128) -> Self {
         Self(value)
     }
 
     /// The value, for a wire.
-    pub fn bytes(self) -> [u8; 16] {
+    pub fn to_be_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
 
@@ -63,13 +63,13 @@ impl Version {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for FileVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
     }
 }
 
-impl fmt::Debug for Version {
+impl fmt::Debug for FileVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }
@@ -85,7 +85,7 @@ pub struct Stat {
     pub created: Option<SystemTime>,
     /// Permission bits (`0o777`), where the driver has them.
     pub mode: Option<u32>,
-    pub version: Version,
+    pub version: FileVersion,
 }
 
 /// A file's bytes together with the state they were read in.
@@ -96,7 +96,7 @@ pub struct FileContent {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct DirEntry {
     /// From the workspace root.
     pub path: WsPath,
     pub kind: FileKind,
@@ -133,7 +133,7 @@ pub struct WalkProblem {
 /// Entries in path order: a directory comes before what it holds.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
-    pub entries: Vec<Entry>,
+    pub entries: Vec<DirEntry>,
     pub truncated: Option<TruncatedBy>,
     pub problems: Vec<WalkProblem>,
 }
@@ -147,14 +147,14 @@ pub struct DiskSpace {
 
 /// What a removal did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Removed {
+pub struct RemoveOutcome {
     /// Files, links and directories that are gone.
     pub count: u64,
 }
 
 /// What a rename did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Renamed {
+pub struct RenameOutcome {
     /// Whether nobody could see it half done.
     pub atomic: bool,
 }

@@ -21,23 +21,25 @@ use bytes::Bytes;
 use crate::call::{Actor, Verb};
 use crate::driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
 use crate::effective::EffectivePolicy;
-use crate::error::{Code, Error, Kind, Result};
+use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::life::Life;
-use crate::metadata::{DiskSpace, FileContent, FileKind, Listing, Removed, Renamed, Stat, Version};
+use crate::metadata::{
+    DiskSpace, FileContent, FileKind, FileVersion, Listing, RemoveOutcome, RenameOutcome, Stat,
+};
 use crate::options::{
-    Attributes, LinkHandling, ListOptions, OpenOptions, Overwrite, ReadOptions, RemoveOptions,
-    RenameOptions, StatOptions, WriteMode, WriteOptions,
+    AttributeChanges, LinkHandling, ListOptions, OpenOptions, Overwrite, ReadOptions,
+    RemoveOptions, RenameOptions, StatOptions, WriteMode, WriteOptions,
 };
 use crate::path::WsPath;
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use crate::search::{IgnoreFiles, Query, SearchResults};
+use crate::search::{IgnoreFileHandling, SearchQuery, SearchResults};
 use crate::stack::Stack;
-use crate::status::StatusHub;
-use crate::ticket::{CallEffect, Ticket};
+use crate::status::StatusPublisher;
+use crate::ticket::{CallEffect, LostCallId};
 
 use parts::{MountedFile, Part};
 
-const KEEP: StatOptions = StatOptions { links: LinkHandling::Keep };
+const KEEP: StatOptions = StatOptions { links: LinkHandling::NoFollow };
 const HOLDS_A_MOUNT: &str = "it holds a mount";
 
 #[derive(Debug)]
@@ -67,7 +69,8 @@ impl Mounts {
     pub(crate) fn with(&self, mount: Mount) -> Result<Self> {
         let refused = |message: &str| {
             let path = mount.point.to_string();
-            Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message).with_path(path))
+            Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
+                .with_path(path))
         };
         if mount.point.is_root() {
             return refused("the root of the workspace is no place for a mount");
@@ -126,7 +129,7 @@ impl Mounts {
     /// A directory that is there because of a mount is no file, whatever the part has in its place.
     fn refuse_dir(&self, verb: Verb, path: &WsPath) -> Result<()> {
         if self.leads_to_a_mount(path) {
-            Err(Error::for_path(verb, path, Kind::IsADirectory, "is a directory"))
+            Err(Error::for_path(verb, path, ErrorKind::IsADirectory, "is a directory"))
         } else {
             Ok(())
         }
@@ -140,7 +143,7 @@ impl Mounts {
             accessed: None,
             created: None,
             mode: self.base.driver().info().capabilities.modes.then_some(0o755),
-            version: Version::new(0),
+            version: FileVersion::new(0),
         }
     }
 
@@ -154,10 +157,10 @@ impl Mounts {
         let verb = Verb::Rename;
         if let Some(root) = [from, to].into_iter().find(|path| path.is_root()) {
             let message = "the root of the workspace stays where it is";
-            return Err(Error::for_path(verb, root, Kind::Invalid, message));
+            return Err(Error::for_path(verb, root, ErrorKind::Invalid, message));
         }
         if self.holds_a_mount(from) && from != to {
-            return Err(Error::for_path(verb, from, Kind::Invalid, HOLDS_A_MOUNT));
+            return Err(Error::for_path(verb, from, ErrorKind::Invalid, HOLDS_A_MOUNT));
         }
         if !self.holds_a_mount(to) || from == to {
             return Ok(());
@@ -165,20 +168,20 @@ impl Mounts {
         let source = self.stat(from, KEEP).await.map_err(|error| error.with_verb(verb))?;
         Err(match (options.overwrite, source.kind) {
             (Overwrite::Refuse, _) => {
-                Error::for_path(verb, to, Kind::AlreadyExists, "something is there already")
+                Error::for_path(verb, to, ErrorKind::AlreadyExists, "something is there already")
             }
             (Overwrite::Replace, FileKind::Dir) => {
-                Error::for_path(verb, to, Kind::Invalid, HOLDS_A_MOUNT)
+                Error::for_path(verb, to, ErrorKind::Invalid, HOLDS_A_MOUNT)
             }
             (Overwrite::Replace, FileKind::File | FileKind::Symlink | FileKind::Other) => {
-                Error::for_path(verb, to, Kind::IsADirectory, "the target is a directory")
+                Error::for_path(verb, to, ErrorKind::IsADirectory, "the target is a directory")
             }
         })
     }
 }
 
 fn nothing_there(error: &Error) -> bool {
-    matches!(error.kind(), Kind::NotFound | Kind::NotADirectory)
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -207,18 +210,18 @@ impl Driver for Mounts {
         part.shown(listing).map(|listing| part.shown_listing(listing))
     }
 
-    async fn search(&self, query: &Query) -> Result<SearchResults> {
+    async fn search(&self, query: &SearchQuery) -> Result<SearchResults> {
         let part = self.part(Verb::Search, &query.root)?;
         // Ignore files count from the root of this workspace down, which only the base starts at.
         let ignores_begin_there = match query.ignore_files {
-            IgnoreFiles::Disregard => true,
-            IgnoreFiles::Honour => part.point.is_root(),
+            IgnoreFileHandling::Disregard => true,
+            IgnoreFileHandling::Honour => part.point.is_root(),
         };
         let whole = ignores_begin_there && !self.leads_to_a_mount(&query.root);
         if !whole || !part.driver.info().capabilities.search {
             return crate::search::search_by_walk(self, query).await;
         }
-        let inward = Query { root: part.inward(&query.root), ..query.clone() };
+        let inward = SearchQuery { root: part.inward(&query.root), ..query.clone() };
         let mut found = part.shown(part.driver.search(&inward).await)?;
         for item in &mut found.matches {
             *item.path_mut() = part.outward(item.path());
@@ -253,14 +256,14 @@ impl Driver for Mounts {
         Ok(Box::new(MountedFile { inner, point: part.point.clone() }))
     }
 
-    async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
+    async fn set_attributes(&self, path: &WsPath, attributes: AttributeChanges) -> Result<Stat> {
         let verb = Verb::SetAttributes;
         let part = self.part(verb, path)?;
         let inward = part.inward(path);
         match part.driver.set_attributes(&inward, attributes).await {
             Err(error) if nothing_there(&error) && self.leads_to_a_mount(path) => {
                 let message = "it is there only because of a mount, and keeps nothing";
-                Err(Error::for_path(verb, path, Kind::Unsupported, message))
+                Err(Error::for_path(verb, path, ErrorKind::Unsupported, message))
             }
             result => part.shown(result),
         }
@@ -269,7 +272,7 @@ impl Driver for Mounts {
     async fn read_link(&self, path: &WsPath) -> Result<String> {
         let part = self.part(Verb::ReadLink, path)?;
         if self.leads_to_a_mount(path) {
-            return Err(Error::for_path(Verb::ReadLink, path, Kind::Invalid, "not a link"));
+            return Err(Error::for_path(Verb::ReadLink, path, ErrorKind::Invalid, "not a link"));
         }
         part.shown(part.driver.read_link(&part.inward(path)).await)
     }
@@ -278,7 +281,7 @@ impl Driver for Mounts {
         let part = self.part(Verb::Symlink, path)?;
         if self.leads_to_a_mount(path) {
             let message = "something is there already";
-            return Err(Error::for_path(Verb::Symlink, path, Kind::AlreadyExists, message));
+            return Err(Error::for_path(Verb::Symlink, path, ErrorKind::AlreadyExists, message));
         }
         part.shown(part.driver.symlink(&part.inward(path), target).await)
     }
@@ -288,7 +291,7 @@ impl Driver for Mounts {
         match part.driver.create_dir(&part.inward(path)).await {
             // Hidden by the mount below it, which makes it a directory here.
             Err(error)
-                if matches!(error.kind(), Kind::AlreadyExists | Kind::NotADirectory)
+                if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotADirectory)
                     && self.leads_to_a_mount(path) =>
             {
                 Ok(())
@@ -297,20 +300,25 @@ impl Driver for Mounts {
         }
     }
 
-    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
+    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<RemoveOutcome> {
         let part = self.part(Verb::Delete, path)?;
         if self.holds_a_mount(path) && !path.is_root() {
-            return Err(Error::for_path(Verb::Delete, path, Kind::Invalid, HOLDS_A_MOUNT));
+            return Err(Error::for_path(Verb::Delete, path, ErrorKind::Invalid, HOLDS_A_MOUNT));
         }
         part.shown(part.driver.remove(&part.inward(path), options).await)
     }
 
-    async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed> {
+    async fn rename(
+        &self,
+        from: &WsPath,
+        to: &WsPath,
+        options: RenameOptions,
+    ) -> Result<RenameOutcome> {
         let (source, target) = (self.part(Verb::Rename, from)?, self.part(Verb::Rename, to)?);
         self.refuse_moving_mounts(from, to, options).await?;
         if from == to {
             self.stat(from, KEEP).await.map_err(|error| error.with_verb(Verb::Rename))?;
-            return Ok(Renamed { atomic: true });
+            return Ok(RenameOutcome { atomic: true });
         }
         let (inward_from, inward_to) = (source.inward(from), target.inward(to));
         if source.point != target.point {
@@ -363,14 +371,14 @@ impl Driver for Mounts {
         self.base.driver().effective_policy().await
     }
 
-    fn status(&self) -> &StatusHub {
+    fn status(&self) -> &StatusPublisher {
         self.base.driver().status()
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<CallEffect> {
+    async fn call_effect(&self, ticket: &LostCallId) -> Result<CallEffect> {
         for part in self.parts() {
             part.check(Verb::Connect)?;
-            match part.driver.outcome(ticket).await? {
+            match part.driver.call_effect(ticket).await? {
                 CallEffect::Unknown => {}
                 known => return Ok(known),
             }

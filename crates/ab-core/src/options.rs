@@ -2,19 +2,19 @@
 
 use std::time::SystemTime;
 
-use crate::metadata::Version;
+use crate::metadata::FileVersion;
 
 /// Most bytes that one `read` returns unless the caller says otherwise.
-pub const DEFAULT_READ_LIMIT: u64 = 256 * 1024 * 1024;
+pub const DEFAULT_MAX_READ_BYTES: u64 = 256 * 1024 * 1024;
 /// Most entries that one `list` returns unless the caller says otherwise.
-pub const DEFAULT_LIST_LIMIT: usize = 1_000_000;
+pub const DEFAULT_MAX_LIST_ENTRIES: usize = 1_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkHandling {
     /// Describe what the link leads to.
     Follow,
     /// Describe the link itself.
-    Keep,
+    NoFollow,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct ListOptions {
 
 impl Default for ListOptions {
     fn default() -> Self {
-        Self { depth: 1, limit: DEFAULT_LIST_LIMIT, detail: EntryDetail::Kind }
+        Self { depth: 1, limit: DEFAULT_MAX_LIST_ENTRIES, detail: EntryDetail::Kind }
     }
 }
 
@@ -68,7 +68,7 @@ pub struct ReadOptions {
 
 impl Default for ReadOptions {
     fn default() -> Self {
-        Self { range: None, limit: DEFAULT_READ_LIMIT }
+        Self { range: None, limit: DEFAULT_MAX_READ_BYTES }
     }
 }
 
@@ -89,7 +89,7 @@ pub enum WriteMode {
 pub struct WriteOptions {
     pub mode: WriteMode,
     /// The version that must still be there; anything else is a conflict.
-    pub expect: Option<Version>,
+    pub expected_version: Option<FileVersion>,
     /// Permission bits of a new file; an existing file keeps its own.
     pub permissions: Option<u32>,
     pub durability: Durability,
@@ -130,7 +130,7 @@ pub enum FileCreation {
     /// Make it, with its parents, when it is missing.
     IfMissing,
     /// Make it; fail when something is there.
-    Always,
+    MustBeNew,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,14 +163,14 @@ pub struct OpenOptions {
 
 impl OpenOptions {
     /// Whether opening alone may change something, or lets its holder do so.
-    pub fn changes(self) -> bool {
+    pub fn may_modify(self) -> bool {
         self.access.writes() || self.create != FileCreation::Never
     }
 }
 
 /// Attributes to change; absent ones stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Attributes {
+pub struct AttributeChanges {
     /// Permission bits, at most `0o777`.
     pub mode: Option<u32>,
     pub modified: Option<SystemTime>,
@@ -181,13 +181,13 @@ pub struct Attributes {
 pub enum RemoveDepth {
     /// A file, a link, or an empty directory.
     #[default]
-    One,
+    NonRecursive,
     /// A directory and everything in it.
     Recursive,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MissingTarget {
+pub enum OnMissingTarget {
     #[default]
     Fail,
     Ignore,
@@ -196,7 +196,7 @@ pub enum MissingTarget {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoveOptions {
     pub depth: RemoveDepth,
-    pub missing: MissingTarget,
+    pub missing: OnMissingTarget,
 }
 
 impl RemoveOptions {
@@ -205,7 +205,7 @@ impl RemoveOptions {
     }
 
     pub fn missing_ok(mut self) -> Self {
-        self.missing = MissingTarget::Ignore;
+        self.missing = OnMissingTarget::Ignore;
         self
     }
 }

@@ -35,21 +35,23 @@ use tokio::sync::{Mutex, MutexGuard, RwLock};
 use crate::call::{Actor, Verb};
 use crate::driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
 use crate::effective::EffectivePolicy;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::life::Life;
-use crate::metadata::{DiskSpace, FileContent, FileKind, Listing, Removed, Renamed, Stat};
+use crate::metadata::{
+    DiskSpace, FileContent, FileKind, Listing, RemoveOutcome, RenameOutcome, Stat,
+};
 use crate::options::{
-    Attributes, LinkHandling, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
-    StatOptions, WriteMode, WriteOptions,
+    AttributeChanges, LinkHandling, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
+    RenameOptions, StatOptions, WriteMode, WriteOptions,
 };
 use crate::path::WsPath;
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use crate::search::{Query, SearchResults};
+use crate::search::{SearchQuery, SearchResults};
 use crate::stack::Stack;
-use crate::status::StatusHub;
-use crate::ticket::{CallEffect, Ticket};
+use crate::status::StatusPublisher;
+use crate::ticket::{CallEffect, LostCallId};
 
-pub use diff::{Change, ChangeKind, MAX_DIFF_BYTES, MAX_TEXT_BYTES};
+pub use diff::{MAX_DIFFED_FILE_BYTES, MAX_TOTAL_DIFF_BYTES, OverlayChange, OverlayChangeKind};
 
 /// Files that can be changed at the same time without waiting for each other.
 const STRIPES: usize = 64;
@@ -192,21 +194,21 @@ fn named<T>(verb: Verb, path: &WsPath, result: Result<T>) -> Result<T> {
 }
 
 fn missing(verb: Verb, path: &WsPath) -> Error {
-    Error::for_path(verb, path, Kind::NotFound, "no such file or directory")
+    Error::for_path(verb, path, ErrorKind::NotFound, "no such file or directory")
 }
 
 fn exists(verb: Verb, path: &WsPath) -> Error {
-    Error::for_path(verb, path, Kind::AlreadyExists, "something is there already")
+    Error::for_path(verb, path, ErrorKind::AlreadyExists, "something is there already")
 }
 
 fn is_a_directory(verb: Verb, path: &WsPath) -> Error {
-    Error::for_path(verb, path, Kind::IsADirectory, "is a directory")
+    Error::for_path(verb, path, ErrorKind::IsADirectory, "is a directory")
 }
 
 fn root_stays(verb: Verb, path: &WsPath) -> Result<()> {
     if path.is_root() {
         let message = "the root of the workspace stays where it is";
-        return Err(Error::for_path(verb, path, Kind::Invalid, message));
+        return Err(Error::for_path(verb, path, ErrorKind::Invalid, message));
     }
     Ok(())
 }
@@ -239,13 +241,13 @@ impl Driver for Overlay {
                 named(Verb::List, path, self.list_dir(&spot, path, options).await)
             }
             Some(FileKind::File | FileKind::Symlink | FileKind::Other) => {
-                Err(Error::for_path(Verb::List, path, Kind::NotADirectory, "not a directory"))
+                Err(Error::for_path(Verb::List, path, ErrorKind::NotADirectory, "not a directory"))
             }
             None => Err(missing(Verb::List, path)),
         }
     }
 
-    async fn search(&self, query: &Query) -> Result<SearchResults> {
+    async fn search(&self, query: &SearchQuery) -> Result<SearchResults> {
         crate::search::search_by_walk(self, query).await
     }
 
@@ -255,7 +257,7 @@ impl Driver for Overlay {
             let spot = self.look(verb, path, LinkHandling::Follow).await?;
             let Some(layer) = spot.layer() else { break };
             match self.layer(layer).read(&spot.path, options).await {
-                Err(error) if error.kind() == Kind::NotFound => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
                 result => return named(verb, path, result),
             }
         }
@@ -274,19 +276,19 @@ impl Driver for Overlay {
         self.open_file(path, options).await
     }
 
-    async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
+    async fn set_attributes(&self, path: &WsPath, attributes: AttributeChanges) -> Result<Stat> {
         self.change_attributes(path, attributes).await
     }
 
     async fn read_link(&self, path: &WsPath) -> Result<String> {
         let verb = Verb::ReadLink;
-        let spot = self.look(verb, path, LinkHandling::Keep).await?;
+        let spot = self.look(verb, path, LinkHandling::NoFollow).await?;
         match (spot.kind(), spot.layer()) {
             (Some(FileKind::Symlink), Some(layer)) => {
                 named(verb, path, self.layer(layer).read_link(&spot.path).await)
             }
             _ if !self.capabilities.links => self.lacks(verb),
-            (Some(_), _) => Err(Error::for_path(verb, path, Kind::Invalid, "not a link")),
+            (Some(_), _) => Err(Error::for_path(verb, path, ErrorKind::Invalid, "not a link")),
             (None, _) => Err(missing(verb, path)),
         }
     }
@@ -299,12 +301,17 @@ impl Driver for Overlay {
         self.make_dir(path).await
     }
 
-    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
+    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<RemoveOutcome> {
         root_stays(Verb::Delete, path)?;
         self.take_away(path, options).await
     }
 
-    async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed> {
+    async fn rename(
+        &self,
+        from: &WsPath,
+        to: &WsPath,
+        options: RenameOptions,
+    ) -> Result<RenameOutcome> {
         root_stays(Verb::Rename, from)?;
         root_stays(Verb::Rename, to)?;
         self.move_within(from, to, options).await
@@ -341,14 +348,14 @@ impl Driver for Overlay {
         Ok(EffectivePolicy::default())
     }
 
-    fn status(&self) -> &StatusHub {
+    fn status(&self) -> &StatusPublisher {
         self.lower.status()
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<CallEffect> {
+    async fn call_effect(&self, ticket: &LostCallId) -> Result<CallEffect> {
         self.alive(Verb::Connect)?;
-        match self.upper.outcome(ticket).await? {
-            CallEffect::Unknown => self.lower.outcome(ticket).await,
+        match self.upper.call_effect(ticket).await? {
+            CallEffect::Unknown => self.lower.call_effect(ticket).await,
             known => Ok(known),
         }
     }

@@ -10,18 +10,18 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-pub use access::{AccessRules, RuleSet};
+pub use access::{AccessRuleSet, AccessRules};
 
-use crate::error::{Code, Error, Kind, Result};
+use crate::error::{Error, ErrorCode, ErrorKind, Result};
 
 /// Longest path in bytes, as the kernel has it (`PATH_MAX` without the closing NUL).
 pub const MAX_PATH_BYTES: usize = 4095;
 /// Longest segment in bytes.
-pub const MAX_NAME_BYTES: usize = 255;
-/// Longest path in characters under [`PathStyle::Strict`].
-pub const MAX_STRICT_CHARS: usize = 255;
+pub const MAX_PATH_SEGMENT_BYTES: usize = 255;
+/// Longest path in characters under [`PathStrictness::Strict`].
+pub const MAX_STRICT_PATH_CHARS: usize = 255;
 /// Names that begin so belong to writes in flight: never listed, never accepted from a caller.
-pub const RESERVED_PREFIX: &str = ".ab-tmp-";
+pub const TEMP_FILE_PREFIX: &str = ".ab-tmp-";
 /// Names that begin so are an overlay's whiteouts in its upper layer: listed there, never accepted
 /// from a caller.
 pub const WHITEOUT_PREFIX: &str = ".ab-wh-";
@@ -30,9 +30,9 @@ pub const EMPTY_DIR_MARKER: &str = ".ab-keep";
 
 /// A parsed path: UTF-8, `/`-separated, relative to the workspace root.
 ///
-/// - no `.`, `..` or empty segment, no NUL, no segment over [`MAX_NAME_BYTES`]
+/// - no `.`, `..` or empty segment, no NUL, no segment over [`MAX_PATH_SEGMENT_BYTES`]
 /// - the root is the empty path and prints as `.`
-/// - only [`PathRules`] makes one from a caller's text
+/// - only [`PathParser`] makes one from a caller's text
 /// - it may carry *fences*: leading parts that link resolution must stay beneath, one for each
 ///   scope it came through, the outer ones first. Two paths are equal when they name the same
 ///   place; fences say how one may get there.
@@ -48,9 +48,9 @@ pub struct WsPath {
 
 /// A path in the parts that its fences make of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FenceParts<'a> {
+pub struct ScopeParts<'a> {
     /// Each must be resolved beneath what the one before led to, the first beneath the root.
-    pub fences: Vec<&'a str>,
+    pub scopes: Vec<&'a str>,
     /// Resolved beneath what the last fence led to. Empty only for the root of the workspace: a
     /// path that ends at its own fence was named by whoever set that fence.
     pub rest: &'a str,
@@ -131,7 +131,7 @@ impl WsPath {
     }
 
     /// This path with the segments of `text` below it, which came out of a path before.
-    pub fn descend(&self, text: &str) -> WsPath {
+    pub fn join_unchecked(&self, text: &str) -> WsPath {
         if text.is_empty() { self.clone() } else { self.with_name(text) }
     }
 
@@ -173,7 +173,7 @@ impl WsPath {
     }
 
     /// The same path with another fence at its own end: links below may not climb out of it.
-    pub fn fenced(mut self) -> WsPath {
+    pub fn into_scope_root(mut self) -> WsPath {
         let end = self.text.len();
         if end > 0 && self.fences.last() != Some(&end) {
             self.fences.push(end);
@@ -183,24 +183,24 @@ impl WsPath {
 
     /// The innermost directory that link resolution must stay beneath, itself fenced; the root
     /// unless a scope set one.
-    pub fn fence(&self) -> WsPath {
+    pub fn scope_root(&self) -> WsPath {
         let end = self.fence_end();
         let (fences, rules) = (self.fences.clone(), self.rules_above(end));
         WsPath { text: self.text[..end].to_owned(), fences, rules }
     }
 
-    pub fn is_fenced(&self) -> bool {
+    pub fn is_scoped(&self) -> bool {
         !self.fences.is_empty()
     }
 
     /// The part of the path below its innermost fence; empty when the path is that fence.
-    pub fn below_fence(&self) -> &str {
+    pub fn below_scope_root(&self) -> &str {
         self.text[self.fence_end()..].trim_start_matches('/')
     }
 
     /// The parts that end in a fence, one below the other; what follows them is
-    /// [`below_fence`](Self::below_fence).
-    pub fn fenced_segments(&self) -> Vec<&str> {
+    /// [`below_scope_root`](Self::below_scope_root).
+    pub fn scope_root_parts(&self) -> Vec<&str> {
         let mut start = 0;
         let part = |end: &usize| {
             let part = self.text[start..*end].trim_start_matches('/');
@@ -211,7 +211,7 @@ impl WsPath {
     }
 
     /// The parts that must be resolved one beneath the other.
-    pub fn fence_parts(&self) -> FenceParts<'_> {
+    pub fn split_at_scope_roots(&self) -> ScopeParts<'_> {
         let mut start = 0;
         let mut fences = Vec::with_capacity(self.fences.len());
         for end in &self.fences {
@@ -219,10 +219,10 @@ impl WsPath {
             start = *end;
         }
         match (self.text[start..].trim_start_matches('/'), fences.pop()) {
-            ("", Some(last)) => FenceParts { fences, rest: last },
+            ("", Some(last)) => ScopeParts { scopes: fences, rest: last },
             (rest, last) => {
                 fences.extend(last);
-                FenceParts { fences, rest }
+                ScopeParts { scopes: fences, rest }
             }
         }
     }
@@ -282,7 +282,7 @@ impl fmt::Debug for WsPath {
 
 /// How forgiving the parser is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PathStyle {
+pub enum PathStrictness {
     /// Absolute paths are taken from the root, inner `..` is resolved, an escape is refused.
     #[default]
     Lenient,
@@ -303,8 +303,8 @@ pub enum Platform {
 /// where a sandbox mounts it. An absolute path under an alias is used as it is; any other absolute
 /// path is taken from the workspace root.
 #[derive(Clone, Debug)]
-pub struct PathRules {
-    style: PathStyle,
+pub struct PathParser {
+    style: PathStrictness,
     platform: Platform,
     aliases: Vec<Vec<String>>,
     reserved: Reserved,
@@ -318,10 +318,10 @@ enum Reserved {
     Allowed,
 }
 
-impl PathRules {
+impl PathParser {
     pub fn lenient() -> Self {
         Self {
-            style: PathStyle::Lenient,
+            style: PathStrictness::Lenient,
             platform: Platform::Unix,
             aliases: Vec::new(),
             reserved: Reserved::Refused,
@@ -329,12 +329,12 @@ impl PathRules {
     }
 
     pub fn strict() -> Self {
-        Self { style: PathStyle::Strict, ..Self::lenient() }
+        Self { style: PathStrictness::Strict, ..Self::lenient() }
     }
 
     /// The same rules, for texts that are read strictly.
-    pub fn strictly(mut self) -> Self {
-        self.style = PathStyle::Strict;
+    pub fn into_strict(mut self) -> Self {
+        self.style = PathStrictness::Strict;
         self
     }
 
@@ -345,13 +345,13 @@ impl PathRules {
 
     /// The same for text that came out of a [`WsPath`] elsewhere: names that views and writes in
     /// flight keep for themselves are taken too.
-    pub fn with_reserved_names(mut self) -> Self {
+    pub fn allow_reserved_names(mut self) -> Self {
         self.reserved = Reserved::Allowed;
         self
     }
 
     /// Adds an absolute path that means the root; text that is not absolute is ignored.
-    pub fn with_alias(mut self, alias: &str) -> Self {
+    pub fn with_root_alias(mut self, alias: &str) -> Self {
         let text = match self.platform {
             Platform::Unix => alias.to_owned(),
             Platform::Windows => alias.replace('\\', "/"),
@@ -387,9 +387,9 @@ impl PathRules {
             return Err(invalid(raw, "contains a NUL byte"));
         }
         match (self.style, self.platform) {
-            (PathStyle::Strict, _) => self.parse_strict(raw),
-            (PathStyle::Lenient, Platform::Unix) => self.parse_lenient(raw, raw),
-            (PathStyle::Lenient, Platform::Windows) => self.parse_windows(raw),
+            (PathStrictness::Strict, _) => self.parse_strict(raw),
+            (PathStrictness::Lenient, Platform::Unix) => self.parse_lenient(raw, raw),
+            (PathStrictness::Lenient, Platform::Windows) => self.parse_windows(raw),
         }
     }
 
@@ -461,8 +461,8 @@ impl PathRules {
         if raw.contains("..") {
             return Err(escape(raw));
         }
-        if raw.chars().count() > MAX_STRICT_CHARS {
-            return Err(invalid(raw, format!("longer than {MAX_STRICT_CHARS} characters")));
+        if raw.chars().count() > MAX_STRICT_PATH_CHARS {
+            return Err(invalid(raw, format!("longer than {MAX_STRICT_PATH_CHARS} characters")));
         }
         let path = self.parse_lenient(raw, raw)?;
         // Asked of the result, since a `./` in front would hide a drive.
@@ -512,17 +512,20 @@ fn check_name(name: &str, raw: &str) -> Result<()> {
 }
 
 fn check_length(name: &str, raw: &str) -> Result<()> {
-    if name.len() > MAX_NAME_BYTES {
-        return Err(invalid(raw, format!("a segment is longer than {MAX_NAME_BYTES} bytes")));
+    if name.len() > MAX_PATH_SEGMENT_BYTES {
+        return Err(invalid(
+            raw,
+            format!("a segment is longer than {MAX_PATH_SEGMENT_BYTES} bytes"),
+        ));
     }
     Ok(())
 }
 
 fn check_reserved(name: &str, raw: &str) -> Result<()> {
-    if name.starts_with(RESERVED_PREFIX) {
+    if name.starts_with(TEMP_FILE_PREFIX) {
         return Err(invalid(
             raw,
-            format!("names that begin with '{RESERVED_PREFIX}' are reserved for writes in flight"),
+            format!("names that begin with '{TEMP_FILE_PREFIX}' are reserved for writes in flight"),
         ));
     }
     Ok(())
@@ -552,11 +555,11 @@ fn has_drive(text: &str) -> bool {
 }
 
 fn invalid(raw: &str, reason: impl Into<String>) -> Error {
-    Error::new(Code::InvalidPath, Kind::InvalidPath, reason).with_path(raw)
+    Error::new(ErrorCode::InvalidPath, ErrorKind::InvalidPath, reason).with_path(raw)
 }
 
 fn escape(raw: &str) -> Error {
-    Error::new(Code::PathEscapeAttempt, Kind::Escape, "the path leaves the workspace")
+    Error::new(ErrorCode::PathEscapeAttempt, ErrorKind::Escape, "the path leaves the workspace")
         .with_path(raw)
 }
 
@@ -564,7 +567,7 @@ fn escape(raw: &str) -> Error {
 mod tests {
     use super::*;
 
-    fn shown(rules: &PathRules, raw: &str) -> String {
+    fn shown(rules: &PathParser, raw: &str) -> String {
         match rules.parse(raw) {
             Ok(path) => path.to_string(),
             Err(error) => error.code().to_string(),
@@ -573,7 +576,7 @@ mod tests {
 
     #[test]
     fn lenient_follows_the_three_cases() {
-        let rules = PathRules::lenient().with_alias("/var/workspace");
+        let rules = PathParser::lenient().with_root_alias("/var/workspace");
         for (raw, expect) in [
             ("file.txt", "file.txt"),
             ("sub/f", "sub/f"),
@@ -610,10 +613,11 @@ mod tests {
 
     #[test]
     fn windows_shapes_have_a_decided_result() {
-        let unix = PathRules::lenient();
-        let windows = PathRules::lenient().for_platform(Platform::Windows).with_alias("C:\\ws");
-        let strict = PathRules::strict();
-        let strict_windows = PathRules::strict().for_platform(Platform::Windows);
+        let unix = PathParser::lenient();
+        let windows =
+            PathParser::lenient().for_platform(Platform::Windows).with_root_alias("C:\\ws");
+        let strict = PathParser::strict();
+        let strict_windows = PathParser::strict().for_platform(Platform::Windows);
         for (raw, on_unix, on_windows, on_strict) in [
             ("C:\\x", "C:\\x", "x", "INVALID_PATH"),
             ("C:x", "C:x", "INVALID_PATH", "INVALID_PATH"),
@@ -649,24 +653,24 @@ mod tests {
             ("a\0", "INVALID_PATH"),
             (long.as_str(), "INVALID_PATH"),
         ] {
-            assert_eq!(shown(&PathRules::strict(), raw), expect, "{raw:?}");
+            assert_eq!(shown(&PathParser::strict(), raw), expect, "{raw:?}");
         }
     }
 
     #[test]
     fn lengths_and_encodings_are_bounded() {
-        let rules = PathRules::lenient();
+        let rules = PathParser::lenient();
         assert_eq!(shown(&rules, &"a".repeat(255)), "a".repeat(255));
         assert_eq!(shown(&rules, &"a".repeat(256)), "INVALID_PATH");
         assert_eq!(shown(&rules, &"a/".repeat(2048)), "INVALID_PATH");
         let error = rules.parse_bytes(b"caf\xe9").unwrap_err();
-        assert_eq!(error.code(), Code::InvalidPath);
+        assert_eq!(error.code(), ErrorCode::InvalidPath);
         assert_eq!(error.path(), Some("caf\u{fffd}"));
     }
 
     #[test]
     fn a_scope_moves_the_aliases_down() {
-        let rules = PathRules::lenient().with_alias("/w");
+        let rules = PathParser::lenient().with_root_alias("/w");
         let scope = rules.parse("users/user1").unwrap();
         let scoped = rules.scoped(&scope);
         for raw in ["file.txt", "/file.txt", "/w/users/user1/file.txt"] {
@@ -681,30 +685,30 @@ mod tests {
         for (raw, depth, name) in
             [(".", 0, None), ("a", 1, Some("a")), ("a/b.c/d", 3, Some("d")), ("ü/ß", 2, Some("ß"))]
         {
-            let path = PathRules::lenient().parse(raw).unwrap();
+            let path = PathParser::lenient().parse(raw).unwrap();
             assert_eq!((path.depth(), path.name()), (depth, name), "{raw}");
             assert_eq!(path.depth(), path.segments().count(), "{raw}");
             assert_eq!(path.clone().into_name(), name.unwrap_or_default(), "{raw}");
             let child = path.with_name("x");
             assert_eq!(child, path.join(&WsPath::from_key("x")), "{raw}");
-            assert_eq!(path.fenced().with_name("x").is_fenced(), depth > 0, "{raw}");
+            assert_eq!(path.into_scope_root().with_name("x").is_scoped(), depth > 0, "{raw}");
         }
     }
 
     #[test]
     fn fences_deepen_and_follow_the_path() {
-        let rules = PathRules::lenient();
-        let outer = rules.parse("tenants/a").unwrap().fenced();
-        let inner = rules.parse("jobs").unwrap().fenced();
+        let rules = PathParser::lenient();
+        let outer = rules.parse("tenants/a").unwrap().into_scope_root();
+        let inner = rules.parse("jobs").unwrap().into_scope_root();
         let file = rules.parse("x/y").unwrap();
         let path = outer.join(&inner.join(&file));
         assert_eq!(path.as_str(), "tenants/a/jobs/x/y");
-        assert_eq!(path.fence().as_str(), "tenants/a/jobs");
-        assert_eq!(path.below_fence(), "x/y");
-        assert_eq!(outer.join(&file).fence().as_str(), "tenants/a");
-        assert_eq!(outer.join(&WsPath::root()).below_fence(), "");
+        assert_eq!(path.scope_root().as_str(), "tenants/a/jobs");
+        assert_eq!(path.below_scope_root(), "x/y");
+        assert_eq!(outer.join(&file).scope_root().as_str(), "tenants/a");
+        assert_eq!(outer.join(&WsPath::root()).below_scope_root(), "");
         let parts = |path: &WsPath| -> (Vec<String>, String) {
-            let FenceParts { fences, rest } = path.fence_parts();
+            let ScopeParts { scopes: fences, rest } = path.split_at_scope_roots();
             (fences.into_iter().map(str::to_owned).collect(), rest.to_owned())
         };
         let owned = |parts: &[&str]| parts.iter().map(|part| (*part).to_owned()).collect();
@@ -714,7 +718,7 @@ mod tests {
         assert_eq!(parts(&file), (owned(&[]), "x/y".into()));
         assert_eq!(parts(&WsPath::root()), (owned(&[]), "".into()));
         let stripped = path.strip_prefix(&rules.parse("tenants").unwrap()).unwrap();
-        assert_eq!(stripped.fence().as_str(), "a/jobs");
+        assert_eq!(stripped.scope_root().as_str(), "a/jobs");
         assert_eq!(file.parent().unwrap().as_str(), "x");
         assert!(path.starts_with(&outer) && !path.starts_with(&rules.parse("tenants/ab").unwrap()));
     }

@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::{Code, Error, Kind, Result, printable};
+use crate::error::{Error, ErrorCode, ErrorKind, Result, escape_unprintable};
 
 /// Bytes of the longest [`TenantId`].
-pub const MAX_TENANT_BYTES: usize = 64;
+pub const MAX_TENANT_ID_BYTES: usize = 64;
 
 /// What kind of caller a [`Principal`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -77,20 +77,20 @@ impl fmt::Display for Role {
     }
 }
 
-/// Names a tenant: 1 to [`MAX_TENANT_BYTES`] ASCII letters, digits, `.`, `_` or `-`.
+/// Names a tenant: 1 to [`MAX_TENANT_ID_BYTES`] ASCII letters, digits, `.`, `_` or `-`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TenantId(Arc<str>);
 
 impl TenantId {
     pub fn parse(text: &str) -> Result<Self> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        if text.is_empty() || text.len() > MAX_TENANT_BYTES || !text.chars().all(plain) {
+        if text.is_empty() || text.len() > MAX_TENANT_ID_BYTES || !text.chars().all(plain) {
             let message = format!(
-                "invalid tenant \"{}\": must be 1 to {MAX_TENANT_BYTES} ASCII letters, digits, \
+                "invalid tenant \"{}\": must be 1 to {MAX_TENANT_ID_BYTES} ASCII letters, digits, \
                  '.', '_' or '-'",
-                printable(text)
+                escape_unprintable(text)
             );
-            return Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message));
+            return Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message));
         }
         Ok(Self(Arc::from(text)))
     }
@@ -150,7 +150,7 @@ impl Principal {
     }
 
     /// Whether it has `role` or a greater one.
-    pub fn has(&self, role: Role) -> bool {
+    pub fn has_role(&self, role: Role) -> bool {
         self.roles.last().is_some_and(|greatest| *greatest >= role)
     }
 }
@@ -164,7 +164,7 @@ impl fmt::Display for Principal {
         if self.kind != PrincipalKind::Process {
             write!(f, "{}:", self.kind)?;
         }
-        f.write_str(&printable(&self.id))
+        f.write_str(&escape_unprintable(&self.id))
     }
 }
 
@@ -175,9 +175,9 @@ mod tests {
     #[test]
     fn a_greater_role_includes_the_lesser_ones() {
         let person = Principal::new(PrincipalKind::Person, "ada").with_role(Role::Operator);
-        assert!(person.has(Role::Viewer) && person.has(Role::Operator));
-        assert!(!person.has(Role::Admin));
-        assert!(!Principal::new(PrincipalKind::Person, "ada").has(Role::Viewer));
+        assert!(person.has_role(Role::Viewer) && person.has_role(Role::Operator));
+        assert!(!person.has_role(Role::Admin));
+        assert!(!Principal::new(PrincipalKind::Person, "ada").has_role(Role::Viewer));
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_tenant_has_a_plain_name() {
-        for text in ["", "a/b", "a b", "ä", &"x".repeat(MAX_TENANT_BYTES + 1)] {
+        for text in ["", "a/b", "a b", "ä", &"x".repeat(MAX_TENANT_ID_BYTES + 1)] {
             assert!(TenantId::parse(text).is_err(), "{text:?}");
         }
         assert_eq!(TenantId::parse("team-1.eu_w").unwrap().as_str(), "team-1.eu_w");

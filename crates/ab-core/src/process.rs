@@ -1,6 +1,6 @@
 //! Running commands: the request, and a process as a struct of channels.
 //!
-//! A driver makes both ends with [`Process::with_feed`], keeps the [`ProcessFeed`] and hands out the
+//! A driver makes both ends with [`Process::with_driver_side`], keeps the [`ProcessDriverSide`] and hands out the
 //! [`Process`]. Local and remote processes are the same struct, so nothing above can tell them
 //! apart.
 
@@ -16,11 +16,11 @@ use crate::error::Error;
 use crate::path::WsPath;
 
 /// Pieces of output that may wait for a slow reader; an owned process blocks beyond that.
-pub const OUTPUT_QUEUE: usize = 32;
+pub const OUTPUT_QUEUE_CHUNKS: usize = 32;
 /// Pieces of standard input that may wait for a slow process.
-pub const STDIN_QUEUE: usize = 16;
+pub const STDIN_QUEUE_CHUNKS: usize = 16;
 /// Signals and resizes that may wait.
-pub const CONTROL_QUEUE: usize = 16;
+pub const CONTROL_QUEUE_MESSAGES: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -32,7 +32,7 @@ pub enum Command {
 
 impl Command {
     /// The command as one line that a shell would read as the same words.
-    pub fn line(&self) -> String {
+    pub fn to_shell_line(&self) -> String {
         match self {
             Command::Shell(line) => line.clone(),
             Command::Argv(words) => words.iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" "),
@@ -57,7 +57,7 @@ fn quoted(word: &str) -> String {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stdin {
+pub enum StdinMode {
     #[default]
     Closed,
     Piped,
@@ -82,7 +82,7 @@ pub enum ProcessLifetime {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExecLimits {
     /// From start to end; then it is ended.
-    pub wall: Option<Duration>,
+    pub wall_time: Option<Duration>,
     /// Seconds of CPU, of each process.
     pub cpu: Option<Duration>,
     /// Bytes of memory, of all processes together where that can be had.
@@ -96,7 +96,7 @@ pub struct ExecLimits {
 
 impl ExecLimits {
     /// The tighter of both, limit by limit.
-    pub fn tightened(self, other: ExecLimits) -> ExecLimits {
+    pub fn tightened_by(self, other: ExecLimits) -> ExecLimits {
         fn tighter<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
             match (one, other) {
                 (Some(one), Some(other)) => Some(one.min(other)),
@@ -104,7 +104,7 @@ impl ExecLimits {
             }
         }
         ExecLimits {
-            wall: tighter(self.wall, other.wall),
+            wall_time: tighter(self.wall_time, other.wall_time),
             cpu: tighter(self.cpu, other.cpu),
             memory: tighter(self.memory, other.memory),
             processes: tighter(self.processes, other.processes),
@@ -115,7 +115,7 @@ impl ExecLimits {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BindAccess {
+pub enum HostDirectoryAccess {
     #[default]
     ReadOnly,
     ReadWrite,
@@ -124,7 +124,7 @@ pub enum BindAccess {
 /// What commands see less, or more, of the workspace than files do. Bound to a handle, and only
 /// ever added to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Restrictions {
+pub struct PathRestrictions {
     /// Not there, with everything below.
     pub hidden: Vec<WsPath>,
     /// Cannot be changed, nor anything below; not made either while it is missing.
@@ -133,13 +133,13 @@ pub struct Restrictions {
     pub binds: Vec<HostDirectory>,
 }
 
-impl Restrictions {
+impl PathRestrictions {
     pub fn is_empty(&self) -> bool {
         self.hidden.is_empty() && self.read_only.is_empty() && self.binds.is_empty()
     }
 
     /// Both, so that neither is lost.
-    pub fn and(mut self, other: Restrictions) -> Restrictions {
+    pub fn merged_with(mut self, other: PathRestrictions) -> PathRestrictions {
         self.hidden.extend(other.hidden);
         self.read_only.extend(other.read_only);
         self.binds.extend(other.binds);
@@ -147,7 +147,7 @@ impl Restrictions {
     }
 
     /// The same with the paths in the workspace put elsewhere.
-    pub fn map_paths(mut self, place: impl Fn(&WsPath) -> WsPath) -> Restrictions {
+    pub fn map_paths(mut self, place: impl Fn(&WsPath) -> WsPath) -> PathRestrictions {
         for path in self.hidden.iter_mut().chain(&mut self.read_only) {
             *path = place(path);
         }
@@ -159,7 +159,7 @@ impl Restrictions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostDirectory {
     pub path: String,
-    pub access: BindAccess,
+    pub access: HostDirectoryAccess,
 }
 
 /// Another workspace that is mounted beside the one a command runs in, for it to see.
@@ -167,18 +167,18 @@ pub struct HostDirectory {
 pub struct MountedWorkspace {
     /// Its root on the machine that runs the command, and what of it may be seen.
     pub root: String,
-    pub below: WsPath,
+    pub visible_path: WsPath,
     /// Where that is in the tree that the caller knows.
-    pub at: WsPath,
+    pub mount_path: WsPath,
     /// Paths from its root.
-    pub restrictions: Restrictions,
+    pub restrictions: PathRestrictions,
 }
 
 /// How what a command may see lies in the tree that the caller knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountLayout {
     /// Where the directory's fence is, unless that has the same path there as in the driver.
-    pub at: Option<WsPath>,
+    pub scope_path: Option<WsPath>,
     pub mounted: Vec<MountedWorkspace>,
 }
 
@@ -188,14 +188,14 @@ pub struct ExecRequest {
     /// Where it runs. Its fence is the scope, which is all that the command may see.
     pub cwd: WsPath,
     pub env: BTreeMap<String, String>,
-    pub stdin: Stdin,
+    pub stdin: StdinMode,
     /// All that standard input will say, where the caller knows it beforehand. It is for guards to
     /// judge; the caller still sends it. Requests to other machines do not carry it.
-    pub input: Option<Bytes>,
+    pub declared_stdin: Option<Bytes>,
     pub terminal: Option<TerminalSize>,
     pub lifetime: ProcessLifetime,
     pub limits: ExecLimits,
-    pub restrictions: Restrictions,
+    pub restrictions: PathRestrictions,
     pub layout: MountLayout,
 }
 
@@ -209,12 +209,12 @@ impl ExecRequest {
             command,
             cwd: WsPath::root(),
             env: BTreeMap::new(),
-            stdin: Stdin::Closed,
-            input: None,
+            stdin: StdinMode::Closed,
+            declared_stdin: None,
             terminal: None,
             lifetime: ProcessLifetime::Owned,
             limits: ExecLimits::default(),
-            restrictions: Restrictions::default(),
+            restrictions: PathRestrictions::default(),
             layout: MountLayout::default(),
         }
     }
@@ -248,19 +248,19 @@ pub struct ProcessInfo {
     pub cwd: WsPath,
     pub started: SystemTime,
     /// Absent while it runs.
-    pub exit: Option<Exit>,
+    pub exit: Option<ProcessExit>,
 }
 
-/// Bytes of the end of each channel that an [`Exit`] keeps.
-pub const TAIL_BYTES: usize = 4096;
+/// Bytes of the end of each channel that a [`ProcessExit`] keeps.
+pub const OUTPUT_TAIL_BYTES: usize = 4096;
 
 /// How a process ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Exit {
+pub struct ProcessExit {
     /// Absent when a signal ended it.
     pub code: Option<i32>,
     pub signal: Option<i32>,
-    pub cause: EndCause,
+    pub cause: ExitCause,
     pub orphans: OrphanOutcome,
     /// The end of what it said, for journals and error messages.
     pub stdout_tail: String,
@@ -269,14 +269,14 @@ pub struct Exit {
 
 /// Who ended a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EndCause {
+pub enum ExitCause {
     /// It ended by itself, or by a signal that someone sent.
     #[default]
     Itself,
     /// Its time was up.
     Timeout,
     /// It, or one of its processes, asked for more memory than the limit.
-    Memory,
+    MemoryLimit,
     /// Whoever held it let go, or the backend was destroyed.
     Dropped,
 }
@@ -291,7 +291,7 @@ pub enum OrphanOutcome {
     Ended,
 }
 
-impl Exit {
+impl ProcessExit {
     pub fn success(&self) -> bool {
         self.code == Some(0)
     }
@@ -304,20 +304,20 @@ pub enum OutputChannel {
 }
 
 /// A piece of output. Sequence numbers count bytes of both channels, so a reader can come back to
-/// where it was: after this piece, that is [`OutputChunk::next_sequence`].
+/// where it was: after this piece, that is [`OutputChunk::next_offset`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputChunk {
-    pub sequence: u64,
+    pub offset: u64,
     pub channel: OutputChannel,
     /// Empty when there is only a loss to be told of.
     pub bytes: Bytes,
     /// Bytes just before this piece that were kept too long ago to be read any more.
-    pub lost: u64,
+    pub lost_bytes: u64,
 }
 
 impl OutputChunk {
-    pub fn next_sequence(&self) -> u64 {
-        self.sequence + self.bytes.len() as u64
+    pub fn next_offset(&self) -> u64 {
+        self.offset + self.bytes.len() as u64
     }
 }
 
@@ -327,7 +327,7 @@ pub enum ProcessControl {
     Resize(TerminalSize),
     /// End of file on standard input. An owned process also gets it when its `stdin` is dropped; a
     /// detached one only so, since its next holder may have more to say.
-    EndInput,
+    CloseStdin,
 }
 
 /// A running process. Dropping it ends an owned process and lets go of a detached one.
@@ -340,47 +340,47 @@ pub struct Process {
     /// Absent when standard input is closed.
     pub stdin: Option<mpsc::Sender<Bytes>>,
     pub control: mpsc::Sender<ProcessControl>,
-    ending: ProcessEnding,
+    ending: ProcessExitReceiver,
     _leash: oneshot::Sender<()>,
 }
 
 /// The driver's side of a [`Process`].
 #[derive(Debug)]
-pub struct ProcessFeed {
+pub struct ProcessDriverSide {
     pub output: mpsc::Sender<OutputChunk>,
     pub stdin: Option<mpsc::Receiver<Bytes>>,
     pub control: mpsc::Receiver<ProcessControl>,
-    pub ending: EndingSetter,
+    pub exit: ProcessExitSender,
     /// Ends when the [`Process`] is dropped, whatever became of its channels.
     pub dropped: oneshot::Receiver<()>,
 }
 
 /// The driver's side of an [attached](Process::attached) process.
 #[derive(Debug)]
-pub struct AttachedFeed {
+pub struct AttachedDriverSide {
     pub output: mpsc::Sender<OutputChunk>,
     /// Ends when the [`Process`] is dropped.
     pub dropped: oneshot::Receiver<()>,
 }
 
 impl Process {
-    pub fn with_feed(id: ProcessId, stdin: Stdin) -> (Process, ProcessFeed) {
-        let (output_in, output) = mpsc::channel(OUTPUT_QUEUE);
-        let (control, control_out) = mpsc::channel(CONTROL_QUEUE);
+    pub fn with_driver_side(id: ProcessId, stdin: StdinMode) -> (Process, ProcessDriverSide) {
+        let (output_in, output) = mpsc::channel(OUTPUT_QUEUE_CHUNKS);
+        let (control, control_out) = mpsc::channel(CONTROL_QUEUE_MESSAGES);
         let (stdin, stdin_out) = match stdin {
-            Stdin::Closed => (None, None),
-            Stdin::Piped => {
-                let (sender, receiver) = mpsc::channel(STDIN_QUEUE);
+            StdinMode::Closed => (None, None),
+            StdinMode::Piped => {
+                let (sender, receiver) = mpsc::channel(STDIN_QUEUE_CHUNKS);
                 (Some(sender), Some(receiver))
             }
         };
-        let (ending, setter) = ProcessEnding::channel();
+        let (ending, setter) = ProcessExitReceiver::channel();
         let (held, leash) = oneshot::channel();
-        let feed = ProcessFeed {
+        let feed = ProcessDriverSide {
             output: output_in,
             stdin: stdin_out,
             control: control_out,
-            ending: setter,
+            exit: setter,
             dropped: leash,
         };
         (Process { id, output, stdin, control, ending, _leash: held }, feed)
@@ -391,44 +391,45 @@ impl Process {
         id: ProcessId,
         stdin: Option<mpsc::Sender<Bytes>>,
         control: mpsc::Sender<ProcessControl>,
-        ending: ProcessEnding,
-    ) -> (Process, AttachedFeed) {
-        let (output_in, output) = mpsc::channel(OUTPUT_QUEUE);
+        ending: ProcessExitReceiver,
+    ) -> (Process, AttachedDriverSide) {
+        let (output_in, output) = mpsc::channel(OUTPUT_QUEUE_CHUNKS);
         let (held, leash) = oneshot::channel();
         let process = Process { id, output, stdin, control, ending, _leash: held };
-        (process, AttachedFeed { output: output_in, dropped: leash })
+        (process, AttachedDriverSide { output: output_in, dropped: leash })
     }
 
     /// Waits for the end. Nothing when the driver lost the process.
-    pub async fn wait(&mut self) -> Option<Exit> {
+    pub async fn wait(&mut self) -> Option<ProcessExit> {
         self.ending.wait().await
     }
 
-    pub fn ending(&self) -> &ProcessEnding {
+    pub fn exit_receiver(&self) -> &ProcessExitReceiver {
         &self.ending
     }
 }
 
-type Hook = Box<dyn FnOnce(Option<&Exit>) + Send>;
+type Hook = Box<dyn FnOnce(Option<&ProcessExit>) + Send>;
 
 /// The end of a process, for any number of observers.
 #[derive(Clone)]
-pub struct ProcessEnding {
-    end: watch::Receiver<Option<Option<Exit>>>,
+pub struct ProcessExitReceiver {
+    end: watch::Receiver<Option<Option<ProcessExit>>>,
     hooks: Arc<Mutex<Option<Vec<Hook>>>>,
     loss_error: Arc<OnceLock<Error>>,
 }
 
-impl ProcessEnding {
-    fn channel() -> (ProcessEnding, EndingSetter) {
+impl ProcessExitReceiver {
+    fn channel() -> (ProcessExitReceiver, ProcessExitSender) {
         let (sender, end) = watch::channel(None);
         let hooks = Arc::new(Mutex::new(Some(Vec::new())));
         let why_lost = Arc::default();
-        let ending = ProcessEnding { end, hooks: hooks.clone(), loss_error: Arc::clone(&why_lost) };
-        (ending, EndingSetter { end: sender, hooks, why_lost })
+        let ending =
+            ProcessExitReceiver { end, hooks: hooks.clone(), loss_error: Arc::clone(&why_lost) };
+        (ending, ProcessExitSender { end: sender, hooks, why_lost })
     }
 
-    pub async fn wait(&mut self) -> Option<Exit> {
+    pub async fn wait(&mut self) -> Option<ProcessExit> {
         match self.end.wait_for(Option::is_some).await {
             Ok(end) => end.clone().flatten(),
             Err(_) => None,
@@ -436,20 +437,20 @@ impl ProcessEnding {
     }
 
     /// Why the process was lost, if it was and somebody knows.
-    pub fn why_lost(&self) -> Option<&Error> {
+    pub fn loss_error(&self) -> Option<&Error> {
         self.loss_error.get()
     }
 
     /// What to say of a process that was lost.
     pub fn loss_message(&self) -> String {
-        match self.why_lost() {
+        match self.loss_error() {
             Some(why) => format!("the process was lost: {}", why.message()),
             None => "the process was lost".to_owned(),
         }
     }
 
     /// Runs `hook` once the process has ended or was lost; at once if it already has.
-    pub fn on_end(&self, hook: impl FnOnce(Option<&Exit>) + Send + 'static) {
+    pub fn on_end(&self, hook: impl FnOnce(Option<&ProcessExit>) + Send + 'static) {
         let mut hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
         match hooks.as_mut() {
             Some(waiting) => waiting.push(Box::new(hook)),
@@ -462,31 +463,31 @@ impl ProcessEnding {
     }
 }
 
-impl fmt::Debug for ProcessEnding {
+impl fmt::Debug for ProcessExitReceiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ending").field("end", &*self.end.borrow()).finish_non_exhaustive()
     }
 }
 
 /// Tells every observer how the process ended. Dropped unset, it says that the process was lost.
-pub struct EndingSetter {
-    end: watch::Sender<Option<Option<Exit>>>,
+pub struct ProcessExitSender {
+    end: watch::Sender<Option<Option<ProcessExit>>>,
     hooks: Arc<Mutex<Option<Vec<Hook>>>>,
     why_lost: Arc<OnceLock<Error>>,
 }
 
-impl EndingSetter {
-    pub fn set(self, exit: Exit) {
+impl ProcessExitSender {
+    pub fn send(self, exit: ProcessExit) {
         self.finish(Some(exit));
     }
 
     /// The process was lost, and this is why.
-    pub fn set_lost(self, why: Error) {
+    pub fn send_lost(self, why: Error) {
         // There is no other who could have said it.
         let _ = self.why_lost.set(why);
     }
 
-    fn finish(&self, exit: Option<Exit>) {
+    fn finish(&self, exit: Option<ProcessExit>) {
         let hooks = {
             let mut hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(hooks) = hooks.take() else { return };
@@ -499,13 +500,13 @@ impl EndingSetter {
     }
 }
 
-impl Drop for EndingSetter {
+impl Drop for ProcessExitSender {
     fn drop(&mut self) {
         self.finish(None);
     }
 }
 
-impl fmt::Debug for EndingSetter {
+impl fmt::Debug for ProcessExitSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EndingSetter").finish_non_exhaustive()
     }

@@ -9,7 +9,7 @@ use crate::path::WsPath;
 /// handle that nothing stands before has one: what guards, restrictions, mounts or a scope's own
 /// environment do cannot be said to others.
 #[derive(Clone, Debug)]
-pub struct WorkspaceRecipe {
+pub struct WorkspaceLocator {
     pub opener: WorkspaceOpener,
     pub scope: WsPath,
 }
@@ -23,18 +23,18 @@ pub enum WorkspaceOpener {
     Server(Arc<dyn Any + Send + Sync>),
 }
 
-impl WorkspaceRecipe {
+impl WorkspaceLocator {
     /// By the agent-backend program.
-    pub fn program(arguments: Vec<String>) -> WorkspaceRecipe {
-        WorkspaceRecipe { opener: WorkspaceOpener::Program(arguments), scope: WsPath::root() }
+    pub fn via_program(arguments: Vec<String>) -> WorkspaceLocator {
+        WorkspaceLocator { opener: WorkspaceOpener::Program(arguments), scope: WsPath::root() }
     }
 
     /// By the server that has it.
-    pub fn server(server: Arc<dyn Any + Send + Sync>) -> WorkspaceRecipe {
-        WorkspaceRecipe { opener: WorkspaceOpener::Server(server), scope: WsPath::root() }
+    pub fn via_server(server: Arc<dyn Any + Send + Sync>) -> WorkspaceLocator {
+        WorkspaceLocator { opener: WorkspaceOpener::Server(server), scope: WsPath::root() }
     }
 
-    pub(crate) fn inside(&self, scope: &WsPath) -> WorkspaceRecipe {
-        WorkspaceRecipe { opener: self.opener.clone(), scope: self.scope.join(scope) }
+    pub(crate) fn inside(&self, scope: &WsPath) -> WorkspaceLocator {
+        WorkspaceLocator { opener: self.opener.clone(), scope: self.scope.join(scope) }
     }
 }

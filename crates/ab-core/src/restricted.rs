@@ -13,25 +13,27 @@ use bytes::Bytes;
 use crate::call::Verb;
 use crate::driver::{BackendInfo, Driver, File};
 use crate::effective::EffectivePolicy;
-use crate::error::{Code, Error, Kind, Result};
-use crate::metadata::{DiskSpace, FileContent, Listing, Removed, Renamed, Stat, WalkProblem};
+use crate::error::{Error, ErrorCode, ErrorKind, Result};
+use crate::metadata::{
+    DiskSpace, FileContent, Listing, RemoveOutcome, RenameOutcome, Stat, WalkProblem,
+};
 use crate::options::{
-    Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
-    WriteMode, WriteOptions,
+    AttributeChanges, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
+    StatOptions, WriteMode, WriteOptions,
 };
 use crate::path::{AccessRules, WsPath};
-use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo, Restrictions};
-use crate::search::{Query, SearchResults};
-use crate::status::StatusHub;
-use crate::ticket::{CallEffect, Ticket};
+use crate::process::{ExecRequest, PathRestrictions, Process, ProcessId, ProcessInfo};
+use crate::search::{SearchQuery, SearchResults};
+use crate::status::StatusPublisher;
+use crate::ticket::{CallEffect, LostCallId};
 
 /// Paths that one handle may restrict.
-pub const MAX_RESTRICTIONS: usize = 256;
+pub const MAX_PATH_RESTRICTIONS: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Restricted {
     inner: Arc<dyn Driver>,
-    restrictions: Restrictions,
+    restrictions: PathRestrictions,
     env: BTreeMap<String, String>,
     rules: Arc<AccessRules>,
 }
@@ -39,14 +41,15 @@ pub(crate) struct Restricted {
 impl Restricted {
     pub(crate) fn new(
         inner: Arc<dyn Driver>,
-        restrictions: Restrictions,
+        restrictions: PathRestrictions,
         env: BTreeMap<String, String>,
     ) -> Result<Self> {
-        let refused =
-            |message: String| Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message));
-        let Restrictions { hidden, read_only, binds } = &restrictions;
-        if hidden.len() + read_only.len() + binds.len() > MAX_RESTRICTIONS {
-            return refused(format!("more than {MAX_RESTRICTIONS} restrictions"));
+        let refused = |message: String| {
+            Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message))
+        };
+        let PathRestrictions { hidden, read_only, binds } = &restrictions;
+        if hidden.len() + read_only.len() + binds.len() > MAX_PATH_RESTRICTIONS {
+            return refused(format!("more than {MAX_PATH_RESTRICTIONS} restrictions"));
         }
         if hidden.iter().any(WsPath::is_root) {
             return refused("the root of a workspace cannot be hidden".to_owned());
@@ -66,9 +69,9 @@ impl Restricted {
 
     /// The path with the rules, if it may be looked at.
     fn look(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
-        let ruled = path.clone().with_rules(&self.rules);
+        let ruled = path.clone().with_access_rules(&self.rules);
         if ruled.is_hidden() {
-            Err(Error::for_path(verb, path, Kind::NotFound, "no such file or directory"))
+            Err(Error::for_path(verb, path, ErrorKind::NotFound, "no such file or directory"))
         } else {
             Ok(ruled)
         }
@@ -76,26 +79,26 @@ impl Restricted {
 
     /// The path with the rules, if what is there may be changed.
     fn change(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
-        let ruled = path.clone().with_rules(&self.rules);
-        if ruled.is_protected() { Err(Error::protected(verb, path)) } else { Ok(ruled) }
+        let ruled = path.clone().with_access_rules(&self.rules);
+        if ruled.is_write_protected() { Err(Error::protected(verb, path)) } else { Ok(ruled) }
     }
 
     /// The same for moving and removing: what is below must be free too.
     fn displace(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
         let ruled = self.change(verb, path)?;
-        if ruled.holds_restricted() { Err(Error::protected(verb, path)) } else { Ok(ruled) }
+        if ruled.contains_restricted_path() { Err(Error::protected(verb, path)) } else { Ok(ruled) }
     }
 
     /// Whether a path that came out may be told. Most drivers have left out what is hidden.
     fn shows(&self, path: &mut WsPath) -> bool {
-        let ruled = std::mem::take(path).without_rules().with_rules(&self.rules);
+        let ruled = std::mem::take(path).without_access_rules().with_access_rules(&self.rules);
         let hidden = ruled.is_hidden();
-        *path = ruled.without_rules();
+        *path = ruled.without_access_rules();
         !hidden
     }
 
     fn shows_problem(&self, problem: &WalkProblem) -> bool {
-        !WsPath::from_key(&problem.path).with_rules(&self.rules).is_hidden()
+        !WsPath::from_key(&problem.path).with_access_rules(&self.rules).is_hidden()
     }
 }
 
@@ -113,9 +116,9 @@ impl Driver for Restricted {
         Ok(listing)
     }
 
-    async fn search(&self, query: &Query) -> Result<SearchResults> {
+    async fn search(&self, query: &SearchQuery) -> Result<SearchResults> {
         let root = self.look(Verb::Search, &query.root)?;
-        let mut found = self.inner.search(&Query { root, ..query.clone() }).await?;
+        let mut found = self.inner.search(&SearchQuery { root, ..query.clone() }).await?;
         found.matches.retain_mut(|item| self.shows(item.path_mut()));
         found.problems.retain(|problem| self.shows_problem(problem));
         Ok(found)
@@ -134,7 +137,7 @@ impl Driver for Restricted {
     }
 
     async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>> {
-        let path = if options.changes() {
+        let path = if options.may_modify() {
             self.change(Verb::Open, path)?
         } else {
             self.look(Verb::Open, path)?
@@ -142,7 +145,7 @@ impl Driver for Restricted {
         self.inner.open(&path, options).await
     }
 
-    async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
+    async fn set_attributes(&self, path: &WsPath, attributes: AttributeChanges) -> Result<Stat> {
         self.inner.set_attributes(&self.change(Verb::SetAttributes, path)?, attributes).await
     }
 
@@ -158,11 +161,16 @@ impl Driver for Restricted {
         self.inner.create_dir(&self.change(Verb::Mkdir, path)?).await
     }
 
-    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
+    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<RemoveOutcome> {
         self.inner.remove(&self.displace(Verb::Delete, path)?, options).await
     }
 
-    async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed> {
+    async fn rename(
+        &self,
+        from: &WsPath,
+        to: &WsPath,
+        options: RenameOptions,
+    ) -> Result<RenameOutcome> {
         let from = self.displace(Verb::Rename, from)?;
         let to = self.displace(Verb::Rename, to)?;
         self.inner.rename(&from, &to, options).await
@@ -174,7 +182,7 @@ impl Driver for Restricted {
 
     async fn exec(&self, mut request: ExecRequest) -> Result<Process> {
         request.cwd = self.look(Verb::Exec, &request.cwd)?;
-        request.restrictions = request.restrictions.and(self.restrictions.clone());
+        request.restrictions = request.restrictions.merged_with(self.restrictions.clone());
         for (name, value) in &self.env {
             request.env.entry(name.clone()).or_insert_with(|| value.clone());
         }
@@ -197,12 +205,12 @@ impl Driver for Restricted {
         self.inner.effective_policy().await
     }
 
-    fn status(&self) -> &StatusHub {
+    fn status(&self) -> &StatusPublisher {
         self.inner.status()
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<CallEffect> {
-        self.inner.outcome(ticket).await
+    async fn call_effect(&self, ticket: &LostCallId) -> Result<CallEffect> {
+        self.inner.call_effect(ticket).await
     }
 
     async fn connect(&self) -> Result<()> {

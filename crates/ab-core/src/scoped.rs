@@ -15,19 +15,20 @@ use tokio::sync::OnceCell;
 use crate::call::Verb;
 use crate::driver::{BackendInfo, BackendKind, Driver, File};
 use crate::effective::EffectivePolicy;
-use crate::error::{Code, Error, Kind, Result};
+use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::metadata::{
-    DiskSpace, FileContent, FileKind, Listing, Removed, Renamed, Stat, Version, WalkProblem,
+    DiskSpace, FileContent, FileKind, FileVersion, Listing, RemoveOutcome, RenameOutcome, Stat,
+    WalkProblem,
 };
 use crate::options::{
-    Attributes, FileCreation, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
-    StatOptions, WriteOptions,
+    AttributeChanges, FileCreation, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
+    RenameOptions, StatOptions, WriteOptions,
 };
 use crate::path::{MAX_PATH_BYTES, WsPath};
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use crate::search::{Query, SearchResults};
-use crate::status::StatusHub;
-use crate::ticket::{CallEffect, Ticket};
+use crate::search::{SearchQuery, SearchResults};
+use crate::status::StatusPublisher;
+use crate::ticket::{CallEffect, LostCallId};
 
 #[derive(Debug)]
 pub(crate) struct Scoped {
@@ -45,7 +46,7 @@ impl Scoped {
         prefix: &WsPath,
         env: BTreeMap<String, String>,
     ) -> Self {
-        Self { inner, prefix: prefix.clone().fenced(), env, root_made: Arc::default() }
+        Self { inner, prefix: prefix.clone().into_scope_root(), env, root_made: Arc::default() }
     }
 
     /// The same scope of the same workspace, reached through another driver.
@@ -58,7 +59,7 @@ impl Scoped {
         let joined = self.prefix.join(path);
         if joined.as_str().len() > MAX_PATH_BYTES {
             let message = format!("longer than {MAX_PATH_BYTES} bytes inside its scope");
-            return Err(Error::new(Code::InvalidPath, Kind::InvalidPath, message)
+            return Err(Error::new(ErrorCode::InvalidPath, ErrorKind::InvalidPath, message)
                 .with_path(path.to_string()));
         }
         Ok(joined)
@@ -88,7 +89,7 @@ impl Scoped {
     /// The root of a scope is a directory, also before there is one.
     fn refuse_dir(verb: Verb, path: &WsPath) -> Result<()> {
         if path.is_root() {
-            Err(Error::for_path(verb, path, Kind::IsADirectory, "is a directory"))
+            Err(Error::for_path(verb, path, ErrorKind::IsADirectory, "is a directory"))
         } else {
             Ok(())
         }
@@ -144,7 +145,7 @@ impl File for ScopedFile {
         shown(&self.prefix, self.inner.stat().await)
     }
 
-    async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
+    async fn set_attributes(&self, attributes: AttributeChanges) -> Result<Stat> {
         shown(&self.prefix, self.inner.set_attributes(attributes).await)
     }
 
@@ -156,7 +157,7 @@ impl File for ScopedFile {
 fn refuse_root(verb: Verb, path: &WsPath) -> Result<()> {
     if path.is_root() {
         let message = "the root of a scope stays where it is";
-        return Err(Error::for_path(verb, path, Kind::Invalid, message));
+        return Err(Error::for_path(verb, path, ErrorKind::Invalid, message));
     }
     Ok(())
 }
@@ -170,7 +171,7 @@ fn virtual_root() -> Stat {
         accessed: None,
         created: None,
         mode: None,
-        version: Version::new(0),
+        version: FileVersion::new(0),
     }
 }
 
@@ -179,14 +180,18 @@ fn virtual_root() -> Stat {
 impl Driver for Scoped {
     async fn stat(&self, path: &WsPath, options: StatOptions) -> Result<Stat> {
         match self.inner.stat(&self.outward(path)?, options).await {
-            Err(error) if path.is_root() && error.kind() == Kind::NotFound => Ok(virtual_root()),
+            Err(error) if path.is_root() && error.kind() == ErrorKind::NotFound => {
+                Ok(virtual_root())
+            }
             result => self.shown(result),
         }
     }
 
     async fn list(&self, path: &WsPath, options: ListOptions) -> Result<Listing> {
         let mut listing = match self.inner.list(&self.outward(path)?, options).await {
-            Err(error) if path.is_root() && error.kind() == Kind::NotFound => Listing::default(),
+            Err(error) if path.is_root() && error.kind() == ErrorKind::NotFound => {
+                Listing::default()
+            }
             result => self.shown(result)?,
         };
         for entry in &mut listing.entries {
@@ -196,8 +201,8 @@ impl Driver for Scoped {
         Ok(listing)
     }
 
-    async fn search(&self, query: &Query) -> Result<SearchResults> {
-        let query = Query { root: self.outward(&query.root)?, ..query.clone() };
+    async fn search(&self, query: &SearchQuery) -> Result<SearchResults> {
+        let query = SearchQuery { root: self.outward(&query.root)?, ..query.clone() };
         let mut found = self.shown(self.inner.search(&query).await)?;
         for item in &mut found.matches {
             *item.path_mut() = self.inward(item.path());
@@ -223,13 +228,13 @@ impl Driver for Scoped {
         let path = self.outward(path)?;
         match options.create {
             FileCreation::Never => {}
-            FileCreation::IfMissing | FileCreation::Always => self.ensure_root().await?,
+            FileCreation::IfMissing | FileCreation::MustBeNew => self.ensure_root().await?,
         }
         let inner = self.shown(self.inner.open(&path, options).await)?;
         Ok(Box::new(ScopedFile { inner, prefix: self.prefix.clone() }))
     }
 
-    async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
+    async fn set_attributes(&self, path: &WsPath, attributes: AttributeChanges) -> Result<Stat> {
         self.shown(self.inner.set_attributes(&self.outward(path)?, attributes).await)
     }
 
@@ -249,12 +254,17 @@ impl Driver for Scoped {
         self.shown(self.inner.create_dir(&path).await)
     }
 
-    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
+    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<RemoveOutcome> {
         refuse_root(Verb::Delete, path)?;
         self.shown(self.inner.remove(&self.outward(path)?, options).await)
     }
 
-    async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed> {
+    async fn rename(
+        &self,
+        from: &WsPath,
+        to: &WsPath,
+        options: RenameOptions,
+    ) -> Result<RenameOutcome> {
         refuse_root(Verb::Rename, from)?;
         refuse_root(Verb::Rename, to)?;
         let (from, to) = (self.outward(from)?, self.outward(to)?);
@@ -288,9 +298,8 @@ impl Driver for Scoped {
         let own = self.processes().await?.iter().any(|process| process.id == *id);
         if !own {
             let message = format!("no process {id} in this scope");
-            return Err(
-                Error::new(Code::ExecError, Kind::NotFound, message).with_verb(Verb::Attach)
-            );
+            return Err(Error::new(ErrorCode::ExecError, ErrorKind::NotFound, message)
+                .with_verb(Verb::Attach));
         }
         self.shown(self.inner.attach(id, from).await)
     }
@@ -315,12 +324,12 @@ impl Driver for Scoped {
         self.inner.effective_policy().await
     }
 
-    fn status(&self) -> &StatusHub {
+    fn status(&self) -> &StatusPublisher {
         self.inner.status()
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<CallEffect> {
-        self.inner.outcome(ticket).await
+    async fn call_effect(&self, ticket: &LostCallId) -> Result<CallEffect> {
+        self.inner.call_effect(ticket).await
     }
 
     async fn connect(&self) -> Result<()> {

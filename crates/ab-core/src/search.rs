@@ -13,18 +13,18 @@ mod wildcard;
 
 use std::time::Duration;
 
-use crate::metadata::{Entry, FileKind, TruncatedBy, WalkProblem};
+use crate::metadata::{DirEntry, FileKind, TruncatedBy, WalkProblem};
 use crate::path::WsPath;
 
-pub use over::{search_by_walk, search_failure};
+pub use over::{search_by_walk, search_error_from_io};
 
 /// Most matches unless the caller says otherwise.
 pub const DEFAULT_MATCH_LIMIT: usize = 10_000;
 /// Most bytes of matched text unless the caller says otherwise.
-pub const DEFAULT_MATCH_BYTES: usize = 16 * 1024 * 1024;
+pub const DEFAULT_MAX_MATCH_BYTES: usize = 16 * 1024 * 1024;
 /// Names of build output, caches and version control: rarely wanted and often large. What people and
-/// models search through leaves them out unless asked for; a [`Query`] has to name them.
-pub const USUAL_IGNORES: [&str; 27] = [
+/// models search through leaves them out unless asked for; a [`SearchQuery`] has to name them.
+pub const COMMON_IGNORE_GLOBS: [&str; 27] = [
     ".git",
     ".svn",
     ".hg",
@@ -54,24 +54,24 @@ pub const USUAL_IGNORES: [&str; 27] = [
     ".eggs",
 ];
 /// Longest search unless the caller says otherwise.
-pub const DEFAULT_SEARCH_TIME: Duration = Duration::from_secs(30);
+pub const DEFAULT_SEARCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]
-pub struct Query {
+pub struct SearchQuery {
     pub root: WsPath,
-    pub wanted: SearchTarget,
+    pub target: SearchTarget,
     /// Globs; a file must match one of them when there are any.
     pub include: Vec<String>,
     /// Globs; what matches is left out, directories with all they hold.
     pub exclude: Vec<String>,
     /// The same, but the answer counts what they leave out, as it does for ignore files.
     pub ignore: Vec<String>,
-    pub hidden: Visibility,
-    pub ignore_files: IgnoreFiles,
+    pub dotfiles: DotfileVisibility,
+    pub ignore_files: IgnoreFileHandling,
     pub limits: SearchLimits,
 }
 
-impl Query {
+impl SearchQuery {
     /// Names below `root` that match a glob.
     pub fn names(root: WsPath, glob: &str) -> Self {
         let wanted = SearchTarget::Names { glob: glob.to_owned(), kinds: EntryKinds::Files };
@@ -86,12 +86,12 @@ impl Query {
     fn new(root: WsPath, wanted: SearchTarget) -> Self {
         Self {
             root,
-            wanted,
+            target: wanted,
             include: Vec::new(),
             exclude: Vec::new(),
             ignore: Vec::new(),
-            hidden: Visibility::default(),
-            ignore_files: IgnoreFiles::default(),
+            dotfiles: DotfileVisibility::default(),
+            ignore_files: IgnoreFileHandling::default(),
             limits: SearchLimits::default(),
         }
     }
@@ -122,7 +122,7 @@ pub struct TextQuery {
     pub span: MatchSpan,
     pub before: usize,
     pub after: usize,
-    pub answer: SearchOutputMode,
+    pub output_mode: SearchOutputMode,
 }
 
 impl TextQuery {
@@ -132,10 +132,10 @@ impl TextQuery {
             pattern: pattern.to_owned(),
             syntax: PatternSyntax::Literal,
             case: CaseSensitivity::Sensitive,
-            span: MatchSpan::Line,
+            span: MatchSpan::SingleLine,
             before: 0,
             after: 0,
-            answer: SearchOutputMode::Lines,
+            output_mode: SearchOutputMode::Lines,
         }
     }
 }
@@ -158,9 +158,9 @@ pub enum CaseSensitivity {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MatchSpan {
     #[default]
-    Line,
+    SingleLine,
     /// Over line ends; a dot matches them too. A file is then held in memory whole.
-    Lines,
+    MultiLine,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -172,7 +172,7 @@ pub enum SearchOutputMode {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Visibility {
+pub enum DotfileVisibility {
     /// Names that begin with a dot are left out unless a glob names the dot.
     #[default]
     Visible,
@@ -180,7 +180,7 @@ pub enum Visibility {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IgnoreFiles {
+pub enum IgnoreFileHandling {
     #[default]
     Disregard,
     /// Leave out what `.gitignore` names.
@@ -196,14 +196,18 @@ pub struct SearchLimits {
 
 impl Default for SearchLimits {
     fn default() -> Self {
-        Self { matches: DEFAULT_MATCH_LIMIT, bytes: DEFAULT_MATCH_BYTES, time: DEFAULT_SEARCH_TIME }
+        Self {
+            matches: DEFAULT_MATCH_LIMIT,
+            bytes: DEFAULT_MAX_MATCH_BYTES,
+            time: DEFAULT_SEARCH_TIMEOUT,
+        }
     }
 }
 
 /// One thing found. Matches come in path order, and by line within a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Match {
-    Name(Entry),
+pub enum SearchMatch {
+    Name(DirEntry),
     /// A line that matches, or one beside it.
     Line {
         path: WsPath,
@@ -224,18 +228,22 @@ pub enum Match {
     },
 }
 
-impl Match {
+impl SearchMatch {
     pub fn path(&self) -> &WsPath {
         match self {
-            Match::Name(entry) => &entry.path,
-            Match::Line { path, .. } | Match::File { path } | Match::Count { path, .. } => path,
+            SearchMatch::Name(entry) => &entry.path,
+            SearchMatch::Line { path, .. }
+            | SearchMatch::File { path }
+            | SearchMatch::Count { path, .. } => path,
         }
     }
 
     pub(crate) fn path_mut(&mut self) -> &mut WsPath {
         match self {
-            Match::Name(entry) => &mut entry.path,
-            Match::Line { path, .. } | Match::File { path } | Match::Count { path, .. } => path,
+            SearchMatch::Name(entry) => &mut entry.path,
+            SearchMatch::Line { path, .. }
+            | SearchMatch::File { path }
+            | SearchMatch::Count { path, .. } => path,
         }
     }
 }
@@ -246,7 +254,7 @@ pub enum LineRole {
     Context,
 }
 
-/// What a search would have looked at, but for ignore files and [`Query::ignore`].
+/// What a search would have looked at, but for ignore files and [`SearchQuery::ignore`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IgnoredCounts {
     /// Each counts once, whatever it holds.
@@ -269,12 +277,12 @@ impl IgnoredCounts {
 
 #[derive(Clone, Debug, Default)]
 pub struct SearchResults {
-    pub matches: Vec<Match>,
+    pub matches: Vec<SearchMatch>,
     pub truncated: Option<TruncatedBy>,
     /// Files that were looked into.
     pub searched: u64,
     /// Files that looked binary and were not searched.
     pub skipped_binary: u64,
-    pub left_out: IgnoredCounts,
+    pub ignored: IgnoredCounts,
     pub problems: Vec<WalkProblem>,
 }

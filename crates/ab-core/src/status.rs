@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use crate::error::Error;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Status {
+pub enum ConnectionStatus {
     Connected,
     Connecting,
     Disconnected,
@@ -22,58 +22,58 @@ pub enum Status {
     Destroyed,
 }
 
-impl Status {
+impl ConnectionStatus {
     pub fn as_str(self) -> &'static str {
         match self {
-            Status::Connected => "connected",
-            Status::Connecting => "connecting",
-            Status::Disconnected => "disconnected",
-            Status::Reconnecting => "reconnecting",
-            Status::Destroyed => "destroyed",
+            ConnectionStatus::Connected => "connected",
+            ConnectionStatus::Connecting => "connecting",
+            ConnectionStatus::Disconnected => "disconnected",
+            ConnectionStatus::Reconnecting => "reconnecting",
+            ConnectionStatus::Destroyed => "destroyed",
         }
     }
 
     fn to_byte(self) -> u8 {
         match self {
-            Status::Connected => 0,
-            Status::Connecting => 1,
-            Status::Disconnected => 2,
-            Status::Reconnecting => 3,
-            Status::Destroyed => 4,
+            ConnectionStatus::Connected => 0,
+            ConnectionStatus::Connecting => 1,
+            ConnectionStatus::Disconnected => 2,
+            ConnectionStatus::Reconnecting => 3,
+            ConnectionStatus::Destroyed => 4,
         }
     }
 
     fn from_byte(byte: u8) -> Self {
         match byte {
-            0 => Status::Connected,
-            1 => Status::Connecting,
-            2 => Status::Disconnected,
-            3 => Status::Reconnecting,
-            _ => Status::Destroyed,
+            0 => ConnectionStatus::Connected,
+            1 => ConnectionStatus::Connecting,
+            2 => ConnectionStatus::Disconnected,
+            3 => ConnectionStatus::Reconnecting,
+            _ => ConnectionStatus::Destroyed,
         }
     }
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for ConnectionStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
 #[derive(Clone, Debug)]
-pub struct StatusChange {
-    pub from: Status,
-    pub to: Status,
+pub struct ConnectionStatusChange {
+    pub from: ConnectionStatus,
+    pub to: ConnectionStatus,
     pub at: SystemTime,
     /// Why, when something went wrong.
     pub error: Option<Error>,
 }
 
-type Listener = Arc<dyn Fn(&StatusChange) + Send + Sync>;
+type Listener = Arc<dyn Fn(&ConnectionStatusChange) + Send + Sync>;
 
 /// Holds a status and tells of its transitions. Clones share it.
 #[derive(Clone)]
-pub struct StatusHub(Arc<Shared>);
+pub struct StatusPublisher(Arc<Shared>);
 
 struct Shared {
     /// Written under the lock, read without it: every call asks.
@@ -84,12 +84,12 @@ struct Shared {
 struct Telling {
     listeners: Vec<(u64, Listener)>,
     next_listener: u64,
-    queue: VecDeque<StatusChange>,
+    queue: VecDeque<ConnectionStatusChange>,
     busy: bool,
 }
 
-impl StatusHub {
-    pub fn new(initial: Status) -> Self {
+impl StatusPublisher {
+    pub fn new(initial: ConnectionStatus) -> Self {
         let telling = Telling {
             listeners: Vec::new(),
             next_listener: 0,
@@ -102,19 +102,19 @@ impl StatusHub {
         }))
     }
 
-    pub fn current(&self) -> Status {
-        Status::from_byte(self.0.current.load(Ordering::Acquire))
+    pub fn current(&self) -> ConnectionStatus {
+        ConnectionStatus::from_byte(self.0.current.load(Ordering::Acquire))
     }
 
     /// Moves on. Nothing happens when `to` is where we are, or after `Destroyed`.
-    pub fn set(&self, to: Status, error: Option<Error>) {
+    pub fn set(&self, to: ConnectionStatus, error: Option<Error>) {
         let mut telling = self.0.lock();
         let from = self.current();
-        if from == to || from == Status::Destroyed {
+        if from == to || from == ConnectionStatus::Destroyed {
             return;
         }
         self.0.current.store(to.to_byte(), Ordering::Release);
-        telling.queue.push_back(StatusChange { from, to, at: SystemTime::now(), error });
+        telling.queue.push_back(ConnectionStatusChange { from, to, at: SystemTime::now(), error });
         if telling.busy {
             return;
         }
@@ -130,7 +130,7 @@ impl StatusHub {
             telling = self.0.lock();
         }
         telling.busy = false;
-        if self.current() == Status::Destroyed {
+        if self.current() == ConnectionStatus::Destroyed {
             telling.listeners.clear();
         }
     }
@@ -138,17 +138,17 @@ impl StatusHub {
     /// Calls `listener` on every transition from now on, until the subscription is dropped.
     pub fn subscribe(
         &self,
-        listener: impl Fn(&StatusChange) + Send + Sync + 'static,
-    ) -> Subscription {
+        listener: impl Fn(&ConnectionStatusChange) + Send + Sync + 'static,
+    ) -> StatusSubscription {
         let mut telling = self.0.lock();
         let id = telling.next_listener;
         telling.next_listener += 1;
         telling.listeners.push((id, Arc::new(listener)));
-        Subscription { hub: Arc::downgrade(&self.0), id }
+        StatusSubscription { hub: Arc::downgrade(&self.0), id }
     }
 
     /// How many listen.
-    pub fn listeners(&self) -> usize {
+    pub fn listener_count(&self) -> usize {
         self.0.lock().listeners.len()
     }
 }
@@ -159,7 +159,7 @@ impl Shared {
     }
 }
 
-impl fmt::Debug for StatusHub {
+impl fmt::Debug for StatusPublisher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("StatusHub").field(&self.current()).finish()
     }
@@ -167,12 +167,12 @@ impl fmt::Debug for StatusHub {
 
 /// Listening ends when this is dropped.
 #[must_use = "dropping the subscription ends it"]
-pub struct Subscription {
+pub struct StatusSubscription {
     hub: Weak<Shared>,
     id: u64,
 }
 
-impl Drop for Subscription {
+impl Drop for StatusSubscription {
     fn drop(&mut self) {
         if let Some(hub) = self.hub.upgrade() {
             hub.lock().listeners.retain(|(id, _)| *id != self.id);
@@ -180,7 +180,7 @@ impl Drop for Subscription {
     }
 }
 
-impl fmt::Debug for Subscription {
+impl fmt::Debug for StatusSubscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subscription").field("id", &self.id).finish_non_exhaustive()
     }
@@ -190,9 +190,9 @@ impl fmt::Debug for Subscription {
 mod tests {
     use super::*;
 
-    type Seen = Arc<Mutex<Vec<(Status, Status)>>>;
+    type Seen = Arc<Mutex<Vec<(ConnectionStatus, ConnectionStatus)>>>;
 
-    fn recorder(hub: &StatusHub) -> (Seen, Subscription) {
+    fn recorder(hub: &StatusPublisher) -> (Seen, StatusSubscription) {
         let seen = Seen::default();
         let log = seen.clone();
         let subscription =
@@ -202,8 +202,8 @@ mod tests {
 
     #[test]
     fn every_transition_reaches_every_subscriber_in_order() {
-        use Status::*;
-        let hub = StatusHub::new(Disconnected);
+        use ConnectionStatus::*;
+        let hub = StatusPublisher::new(Disconnected);
         let (first, _keep_first) = recorder(&hub);
         let (second, _keep_second) = recorder(&hub);
         for status in [Connecting, Connected, Connected, Disconnected, Reconnecting, Connected] {
@@ -222,32 +222,38 @@ mod tests {
 
     #[test]
     fn a_listener_may_cause_the_next_transition() {
-        let hub = StatusHub::new(Status::Disconnected);
+        let hub = StatusPublisher::new(ConnectionStatus::Disconnected);
         let inner = hub.clone();
         let _nudge = hub.subscribe(move |change| {
-            if change.to == Status::Connecting {
-                inner.set(Status::Connected, None);
+            if change.to == ConnectionStatus::Connecting {
+                inner.set(ConnectionStatus::Connected, None);
             }
         });
         let (seen, _keep) = recorder(&hub);
-        hub.set(Status::Connecting, None);
+        hub.set(ConnectionStatus::Connecting, None);
         assert_eq!(
             *seen.lock().unwrap(),
-            [(Status::Disconnected, Status::Connecting), (Status::Connecting, Status::Connected)]
+            [
+                (ConnectionStatus::Disconnected, ConnectionStatus::Connecting),
+                (ConnectionStatus::Connecting, ConnectionStatus::Connected)
+            ]
         );
     }
 
     #[test]
     fn panics_and_drops_do_not_disturb_the_others() {
-        let hub = StatusHub::new(Status::Connected);
+        let hub = StatusPublisher::new(ConnectionStatus::Connected);
         let _bad = hub.subscribe(|_| panic!("listener fails on purpose"));
         let (gone, dropped) = recorder(&hub);
         drop(dropped);
         let (seen, _keep) = recorder(&hub);
-        hub.set(Status::Destroyed, None);
-        hub.set(Status::Connected, None);
-        assert_eq!(*seen.lock().unwrap(), [(Status::Connected, Status::Destroyed)]);
+        hub.set(ConnectionStatus::Destroyed, None);
+        hub.set(ConnectionStatus::Connected, None);
+        assert_eq!(
+            *seen.lock().unwrap(),
+            [(ConnectionStatus::Connected, ConnectionStatus::Destroyed)]
+        );
         assert!(gone.lock().unwrap().is_empty());
-        assert_eq!((hub.current(), hub.listeners()), (Status::Destroyed, 0));
+        assert_eq!((hub.current(), hub.listener_count()), (ConnectionStatus::Destroyed, 0));
     }
 }

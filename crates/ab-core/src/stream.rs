@@ -1,5 +1,5 @@
 //! Files of any size as pieces, several of them under way at once: what is on its way does not wait
-//! for what has arrived. Memory is bounded by [`PIECE_BYTES`] times [`PIECES_IN_FLIGHT`].
+//! for what has arrived. Memory is bounded by [`STREAM_CHUNK_BYTES`] times [`MAX_STREAM_CHUNKS_IN_FLIGHT`].
 
 use std::ops::Deref;
 use std::pin::pin;
@@ -12,13 +12,13 @@ use crate::driver::File;
 use crate::error::{Error, Result};
 
 /// Bytes of a piece.
-pub const PIECE_BYTES: usize = 1024 * 1024;
+pub const STREAM_CHUNK_BYTES: usize = 1024 * 1024;
 /// Pieces that are under way.
-pub const PIECES_IN_FLIGHT: usize = 8;
+pub const MAX_STREAM_CHUNKS_IN_FLIGHT: usize = 8;
 
 /// The pieces of a file in order: of its first `size` bytes, or of all that can be read where it
 /// does not know its size. One that is shorter than it said ends early.
-pub fn read_pieces<F>(file: F, size: Option<u64>) -> impl Stream<Item = Result<Bytes>>
+pub fn read_file_chunks<F>(file: F, size: Option<u64>) -> impl Stream<Item = Result<Bytes>>
 where
     F: Deref<Target: File> + Clone,
 {
@@ -35,14 +35,14 @@ where
     F: Deref<Target: File> + Clone,
 {
     let (ahead, end) = match end {
-        Some(end) => (PIECES_IN_FLIGHT, end),
+        Some(end) => (MAX_STREAM_CHUNKS_IN_FLIGHT, end),
         None => (1, u64::MAX),
     };
-    let offsets = (start..end).step_by(PIECE_BYTES);
+    let offsets = (start..end).step_by(STREAM_CHUNK_BYTES);
     stream::iter(offsets)
         .map(move |offset| {
-            let wanted =
-                usize::try_from(end - offset).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
+            let wanted = usize::try_from(end - offset)
+                .map_or(STREAM_CHUNK_BYTES, |left| left.min(STREAM_CHUNK_BYTES));
             let file = file.clone();
             async move { Ok((wanted, piece(&*file, offset, wanted).await?)) }
         })
@@ -95,7 +95,7 @@ pub enum StreamCopyError<E> {
 ///
 /// # Errors
 /// The first of the stream or of the file. Bytes that were written stay.
-pub async fn write_pieces<E>(
+pub async fn write_stream_to_file<E>(
     file: &dyn File,
     stream: impl Stream<Item = Result<Bytes, E>>,
     mut written: impl FnMut(u64),
@@ -122,11 +122,11 @@ pub async fn write_pieces<E>(
                 }
             }
         }
-        let piece = block.split_to(block.len().min(PIECE_BYTES));
+        let piece = block.split_to(block.len().min(STREAM_CHUNK_BYTES));
         let (at, length) = (offset, piece.len() as u64);
         under_way.push(async move { file.write_at(at, piece).await.map(|()| length) }.boxed());
         offset += length;
-        if under_way.len() >= PIECES_IN_FLIGHT
+        if under_way.len() >= MAX_STREAM_CHUNKS_IN_FLIGHT
             && let Some(done) = under_way.next().await
         {
             written(done.map_err(StreamCopyError::Target)?);
@@ -138,12 +138,12 @@ pub async fn write_pieces<E>(
 mod tests {
     use super::*;
     use crate::options::OpenOptions;
-    use crate::{Backend, Memory};
+    use crate::{Backend, MemoryDriver};
 
     #[tokio::test]
     async fn a_file_is_the_sum_of_its_pieces() {
-        let backend = Backend::new(Memory::new());
-        let large: Vec<u8> = (0..PIECE_BYTES * 11 / 4).map(|at| (at % 251) as u8).collect();
+        let backend = Backend::new(MemoryDriver::new());
+        let large: Vec<u8> = (0..STREAM_CHUNK_BYTES * 11 / 4).map(|at| (at % 251) as u8).collect();
         backend.write("large", large.clone()).await.unwrap();
         let file = backend.open("large", OpenOptions::default()).await.unwrap();
         let length = large.len() as u64;
@@ -155,7 +155,7 @@ mod tests {
             (Some(length * 5), &large[..]),
         ] {
             let mut read = Vec::new();
-            let mut pieces = pin!(read_pieces(file.as_ref(), size));
+            let mut pieces = pin!(read_file_chunks(file.as_ref(), size));
             while let Some(piece) = pieces.next().await {
                 read.extend_from_slice(&piece.unwrap());
             }

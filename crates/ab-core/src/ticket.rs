@@ -1,7 +1,7 @@
 //! What became of a call whose answer was lost on the way.
 //!
 //! A driver that reaches its workspace over a connection gives every call that changes something a
-//! [`Ticket`]. When the connection ends before the answer is there, the error has the ticket and what
+//! [`LostCallId`]. When the connection ends before the answer is there, the error has the ticket and what
 //! is known of the [`CallEffect`]; once there is a connection again, the ticket can be asked about.
 
 use std::fmt;
@@ -38,21 +38,21 @@ impl fmt::Display for CallEffect {
 
 /// Whether a failed call may be repeated as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Retry {
+pub enum RetryAdvice {
     /// It would fail again, or it may have taken effect already.
     Never,
     /// It took no effect and may succeed later.
     Safe,
-    /// The answer was lost. Ask [`Backend::outcome`](crate::Backend::outcome) by the ticket, and
+    /// The answer was lost. Ask [`Backend::call_effect`](crate::Backend::call_effect) by the ticket, and
     /// repeat the call only if it was not applied.
-    AskFirst(Ticket),
+    AskEffectFirst(LostCallId),
 }
 
 /// Names a call to the driver that made it; means nothing to others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Ticket(String);
+pub struct LostCallId(String);
 
-impl Ticket {
+impl LostCallId {
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -62,7 +62,7 @@ impl Ticket {
     }
 }
 
-impl fmt::Display for Ticket {
+impl fmt::Display for LostCallId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }

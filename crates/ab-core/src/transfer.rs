@@ -9,13 +9,13 @@ use std::hash::{BuildHasher, Hasher};
 use bytes::Bytes;
 
 use crate::driver::{Driver, File};
-use crate::error::{Error, Kind, Result};
-use crate::metadata::{Stat, Version};
+use crate::error::{Error, ErrorKind, Result};
+use crate::metadata::{FileVersion, Stat};
 use crate::options::{
-    Attributes, FileAccess, FileCreation, OpenOptions, Overwrite, ReadOptions, RemoveOptions,
+    AttributeChanges, FileAccess, FileCreation, OpenOptions, Overwrite, ReadOptions, RemoveOptions,
     RenameOptions, WriteMode, WriteOptions,
 };
-use crate::path::{RESERVED_PREFIX, WsPath};
+use crate::path::{TEMP_FILE_PREFIX, WsPath};
 use crate::stream::{self, StreamCopyError};
 
 /// Bytes that are in memory at a time.
@@ -58,7 +58,7 @@ pub(crate) async fn copy_file(
     target: TransferEnd<'_>,
     stat: &Stat,
     onto: Onto,
-) -> Result<Version, TransferFailure> {
+) -> Result<FileVersion, TransferFailure> {
     if stat.size <= PIECE as u64 {
         let options = ReadOptions { range: None, limit: PIECE as u64 };
         match source.driver.read(source.path, options).await {
@@ -68,7 +68,7 @@ pub(crate) async fn copy_file(
                 return put.map(|()| version).map_err(TransferFailure::Target);
             }
             // It has grown since.
-            Err(error) if error.kind() == Kind::TooLarge => {}
+            Err(error) if error.kind() == ErrorKind::TooLarge => {}
             Err(error) => return Err(TransferFailure::Source(error)),
         }
     }
@@ -129,7 +129,7 @@ async fn copy_large(
     source: TransferEnd<'_>,
     target: TransferEnd<'_>,
     onto: Onto,
-) -> Result<Version, TransferFailure> {
+) -> Result<FileVersion, TransferFailure> {
     let from = source.driver.open(source.path, OpenOptions::default()).await;
     let from = from.map_err(TransferFailure::Source)?;
     let before = from.stat().await.map_err(TransferFailure::Source)?;
@@ -168,7 +168,7 @@ async fn fill(
 ) -> Result<(), TransferFailure> {
     let options = OpenOptions {
         access: FileAccess::Write,
-        create: FileCreation::Always,
+        create: FileCreation::MustBeNew,
         permissions: before.mode,
         ..OpenOptions::default()
     };
@@ -176,12 +176,12 @@ async fn fill(
         temporary.driver.open(temporary.path, options).await.map_err(TransferFailure::Target)?;
     // A file that claims to be empty may not be.
     let size = Some(before.size).filter(|size| *size > 0);
-    stream::write_pieces(&*to, stream::read_pieces(from, size), |_| {}).await.map_err(
-        |unfilled| match unfilled {
+    stream::write_stream_to_file(&*to, stream::read_file_chunks(from, size), |_| {})
+        .await
+        .map_err(|unfilled| match unfilled {
             StreamCopyError::Source(error) => TransferFailure::Source(error),
             StreamCopyError::Target(error) => TransferFailure::Target(error),
-        },
-    )?;
+        })?;
     drop(to);
     if from.stat().await.map_err(TransferFailure::Source)?.version != before.version {
         return Err(TransferFailure::Source(changed(name)));
@@ -192,16 +192,17 @@ async fn fill(
 /// The source is not what it was when the copy began.
 pub(crate) fn changed(path: &WsPath) -> Error {
     let message = "the source changed while it was copied";
-    Error::for_path(crate::call::Verb::Rename, path, Kind::Conflict, message)
+    Error::for_path(crate::call::Verb::Rename, path, ErrorKind::Conflict, message)
 }
 
 /// Gives a copy the mode and the times of its original, where the driver has such.
 pub(crate) async fn dress(end: TransferEnd<'_>, stat: &Stat) -> Result<()> {
     let mode = stat.mode.filter(|_| end.driver.info().capabilities.modes);
-    let attributes = Attributes { mode, modified: Some(stat.modified), accessed: stat.accessed };
+    let attributes =
+        AttributeChanges { mode, modified: Some(stat.modified), accessed: stat.accessed };
     match end.driver.set_attributes(end.path, attributes).await {
         Ok(_) => Ok(()),
-        Err(error) if error.kind() == Kind::Unsupported => Ok(()),
+        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(()),
         Err(error) => Err(error),
     }
 }
@@ -209,7 +210,7 @@ pub(crate) async fn dress(end: TransferEnd<'_>, stat: &Stat) -> Result<()> {
 /// A name in the same directory that belongs to a write in flight.
 pub(crate) fn beside(path: &WsPath) -> WsPath {
     let random = RandomState::new().build_hasher().finish();
-    let name = WsPath::from_key(&format!("{RESERVED_PREFIX}{random:016x}"));
+    let name = WsPath::from_key(&format!("{TEMP_FILE_PREFIX}{random:016x}"));
     match path.parent() {
         Some(parent) => parent.join(&name),
         None => name,

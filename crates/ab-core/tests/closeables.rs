@@ -4,9 +4,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 
-use ab_core::{Backend, Closeable, Code, Error, Kind, Result, ScopeOptions, Status};
-use ab_testkit::Recording;
-use ab_testkit::expect::failure;
+use ab_core::{
+    Backend, Closeable, ConnectionStatus, Error, ErrorCode, ErrorKind, Result, ScopeOptions,
+};
+use ab_testkit::RecordingDriver;
+use ab_testkit::expect::expect_error;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::join;
@@ -56,7 +58,7 @@ impl Closeable for Resource {
             Manner::Fine => Ok(()),
             Manner::Fails => {
                 let message = format!("{} does not close", self.name);
-                Err(Error::new(Code::ExecError, Kind::Io, message))
+                Err(Error::new(ErrorCode::ExecError, ErrorKind::Io, message))
             }
             Manner::Panics => panic!("{} panics on purpose", self.name),
         }
@@ -72,8 +74,8 @@ fn closed(book: &Book) -> Vec<String> {
     book.lock().unwrap().clone()
 }
 
-fn world() -> (Recording, Backend, Book) {
-    let driver = Recording::new();
+fn world() -> (RecordingDriver, Backend, Book) {
+    let driver = RecordingDriver::new();
     let backend = Backend::new(driver.clone());
     (driver, backend, Book::default())
 }
@@ -82,28 +84,28 @@ fn world() -> (Recording, Backend, Book) {
 async fn closes_last_in_first_out() {
     let (driver, backend, book) = world();
     for name in ["first", "second", "third"] {
-        backend.track(Resource::fine(name, &book)).await.unwrap();
+        backend.register_closeable(Resource::fine(name, &book)).await.unwrap();
     }
     assert_eq!(closed(&book), Vec::<String>::new());
     backend.destroy().await.unwrap();
     assert_eq!(closed(&book), ["third", "second", "first"]);
-    assert_eq!((driver.closes(), backend.status()), (1, Status::Destroyed));
+    assert_eq!((driver.close_count(), backend.status()), (1, ConnectionStatus::Destroyed));
     backend.destroy().await.unwrap();
-    assert_eq!((closed(&book).len(), driver.closes()), (3, 1));
+    assert_eq!((closed(&book).len(), driver.close_count()), (3, 1));
 }
 
 #[tokio::test]
 async fn the_driver_is_closed_last() {
     let (driver, backend, book) = world();
     let resource = Resource::waiting("resource", &book);
-    backend.track(resource.clone()).await.unwrap();
+    backend.register_closeable(resource.clone()).await.unwrap();
     let mut destroy = Box::pin(backend.destroy());
     assert!(waits(&mut destroy));
-    assert_eq!((driver.closes(), backend.status()), (0, Status::Connected));
-    failure(backend.read("file").await, Kind::Destroyed);
+    assert_eq!((driver.close_count(), backend.status()), (0, ConnectionStatus::Connected));
+    expect_error(backend.read("file").await, ErrorKind::Destroyed);
     resource.permits.add_permits(1);
     destroy.await.unwrap();
-    assert_eq!((driver.closes(), backend.status()), (1, Status::Destroyed));
+    assert_eq!((driver.close_count(), backend.status()), (1, ConnectionStatus::Destroyed));
 }
 
 #[tokio::test]
@@ -111,9 +113,9 @@ async fn closeables_go_to_the_root() {
     let (_, root, book) = world();
     let outer = root.scope("outer", ScopeOptions::default()).unwrap();
     let inner = outer.scope("inner", ScopeOptions::default()).unwrap();
-    root.track(Resource::fine("of the root", &book)).await.unwrap();
-    inner.track(Resource::fine("of the inner", &book)).await.unwrap();
-    outer.track(Resource::fine("of the outer", &book)).await.unwrap();
+    root.register_closeable(Resource::fine("of the root", &book)).await.unwrap();
+    inner.register_closeable(Resource::fine("of the inner", &book)).await.unwrap();
+    outer.register_closeable(Resource::fine("of the outer", &book)).await.unwrap();
     inner.destroy().await.unwrap();
     outer.destroy().await.unwrap();
     drop((inner, outer));
@@ -126,13 +128,13 @@ async fn closeables_go_to_the_root() {
 async fn a_failing_close_does_not_stop_the_others() {
     let (driver, backend, book) = world();
     for (name, manner) in [("one", Manner::Fine), ("two", Manner::Fails), ("three", Manner::Fine)] {
-        backend.track(Resource::new(name, manner, &book)).await.unwrap();
+        backend.register_closeable(Resource::new(name, manner, &book)).await.unwrap();
     }
     let error = backend.destroy().await.unwrap_err();
-    assert_eq!((error.code(), error.kind()), (Code::ExecError, Kind::Io));
+    assert_eq!((error.code(), error.kind()), (ErrorCode::ExecError, ErrorKind::Io));
     assert_eq!(error.message(), "two does not close");
     assert_eq!(closed(&book), ["three", "two", "one"]);
-    assert_eq!((driver.closes(), backend.status()), (1, Status::Destroyed));
+    assert_eq!((driver.close_count(), backend.status()), (1, ConnectionStatus::Destroyed));
     backend.destroy().await.unwrap();
     assert_eq!(closed(&book).len(), 3);
 }
@@ -146,45 +148,45 @@ async fn a_panicking_close_does_not_stop_the_others() {
         ("three", Manner::Fails),
         ("four", Manner::Fine),
     ] {
-        backend.track(Resource::new(name, manner, &book)).await.unwrap();
+        backend.register_closeable(Resource::new(name, manner, &book)).await.unwrap();
     }
     let error = backend.destroy().await.unwrap_err();
     assert!(error.message().starts_with("2 resources failed to close"), "{error}");
     assert!(error.message().contains("three does not close"), "{error}");
     assert_eq!(closed(&book), ["four", "three", "two", "one"]);
-    assert_eq!((driver.closes(), backend.status()), (1, Status::Destroyed));
+    assert_eq!((driver.close_count(), backend.status()), (1, ConnectionStatus::Destroyed));
 }
 
 #[tokio::test]
 async fn concurrent_destroys_close_once() {
     let (driver, backend, book) = world();
     let resource = Resource::waiting("resource", &book);
-    backend.track(resource.clone()).await.unwrap();
+    backend.register_closeable(resource.clone()).await.unwrap();
     let mut both = Box::pin(join(backend.destroy(), backend.destroy()));
     assert!(waits(&mut both));
     resource.permits.add_permits(2);
     let (first, second) = both.await;
     first.unwrap();
     second.unwrap();
-    assert_eq!((closed(&book).len(), driver.closes()), (1, 1));
+    assert_eq!((closed(&book).len(), driver.close_count()), (1, 1));
 }
 
 #[tokio::test]
 async fn a_cancelled_destroy_is_finished_by_the_next() {
     let (driver, backend, book) = world();
     let stuck = Resource::waiting("stuck", &book);
-    backend.track(Resource::fine("first", &book)).await.unwrap();
-    backend.track(stuck.clone()).await.unwrap();
-    backend.track(Resource::fine("last", &book)).await.unwrap();
+    backend.register_closeable(Resource::fine("first", &book)).await.unwrap();
+    backend.register_closeable(stuck.clone()).await.unwrap();
+    backend.register_closeable(Resource::fine("last", &book)).await.unwrap();
     assert!(backend.destroy().now_or_never().is_none(), "closing must wait");
     assert_eq!(closed(&book), ["last"]);
-    assert_eq!(driver.closes(), 0);
-    failure(backend.write("file", "x").await, Kind::Destroyed);
+    assert_eq!(driver.close_count(), 0);
+    expect_error(backend.write("file", "x").await, ErrorKind::Destroyed);
 
     stuck.permits.add_permits(1);
     backend.destroy().await.unwrap();
     assert_eq!(closed(&book), ["last", "stuck", "first"], "what was being closed is closed too");
-    assert_eq!((driver.closes(), backend.status()), (1, Status::Destroyed));
+    assert_eq!((driver.close_count(), backend.status()), (1, ConnectionStatus::Destroyed));
 }
 
 #[tokio::test]
@@ -193,22 +195,25 @@ async fn tracking_after_destroy_closes_at_once() {
     let scope = backend.scope("scope", ScopeOptions::default()).unwrap();
     backend.destroy().await.unwrap();
     for handle in [&backend, &scope] {
-        let result = handle.track(Resource::fine("late", &book)).await;
-        assert_eq!(failure(result, Kind::Destroyed).code(), Code::ConnectionClosed);
+        let result = handle.register_closeable(Resource::fine("late", &book)).await;
+        assert_eq!(expect_error(result, ErrorKind::Destroyed).code(), ErrorCode::ConnectionClosed);
     }
     assert_eq!(closed(&book), ["late", "late"]);
-    let result = backend.track(Resource::new("bad", Manner::Panics, &book)).await;
-    failure(result, Kind::Destroyed);
+    let result = backend.register_closeable(Resource::new("bad", Manner::Panics, &book)).await;
+    expect_error(result, ErrorKind::Destroyed);
 }
 
 #[tokio::test]
 async fn tracking_while_destroying_closes_at_once() {
     let (_, backend, book) = world();
     let stuck = Resource::waiting("stuck", &book);
-    backend.track(stuck.clone()).await.unwrap();
+    backend.register_closeable(stuck.clone()).await.unwrap();
     let mut destroy = Box::pin(backend.destroy());
     assert!(waits(&mut destroy));
-    failure(backend.track(Resource::fine("late", &book)).await, Kind::Destroyed);
+    expect_error(
+        backend.register_closeable(Resource::fine("late", &book)).await,
+        ErrorKind::Destroyed,
+    );
     assert_eq!(closed(&book), ["late"]);
     stuck.permits.add_permits(1);
     destroy.await.unwrap();
@@ -219,7 +224,10 @@ async fn tracking_on_a_destroyed_scope_closes_at_once() {
     let (_, backend, book) = world();
     let scope = backend.scope("scope", ScopeOptions::default()).unwrap();
     scope.destroy().await.unwrap();
-    failure(scope.track(Resource::fine("late", &book)).await, Kind::Destroyed);
+    expect_error(
+        scope.register_closeable(Resource::fine("late", &book)).await,
+        ErrorKind::Destroyed,
+    );
     assert_eq!(closed(&book), ["late"]);
 }
 
@@ -227,14 +235,14 @@ async fn tracking_on_a_destroyed_scope_closes_at_once() {
 async fn what_is_untracked_is_not_closed() {
     let (_, backend, book) = world();
     let scope = backend.scope("scope", ScopeOptions::default()).unwrap();
-    let kept = backend.track(Resource::fine("kept", &book)).await.unwrap();
-    let taken = scope.track(Resource::fine("taken", &book)).await.unwrap();
+    let kept = backend.register_closeable(Resource::fine("kept", &book)).await.unwrap();
+    let taken = scope.register_closeable(Resource::fine("taken", &book)).await.unwrap();
     assert_ne!(kept, taken);
-    assert!(backend.untrack(taken).is_some());
-    assert!(backend.untrack(taken).is_none(), "it was taken back already");
+    assert!(backend.unregister_closeable(taken).is_some());
+    assert!(backend.unregister_closeable(taken).is_none(), "it was taken back already");
     backend.destroy().await.unwrap();
     assert_eq!(closed(&book), ["kept"]);
-    assert!(backend.untrack(kept).is_none());
+    assert!(backend.unregister_closeable(kept).is_none());
 }
 
 /// Ends its own backend while it is being closed.
@@ -250,9 +258,9 @@ impl Closeable for Eager {
 #[tokio::test]
 async fn a_resource_may_destroy_its_backend_while_it_is_closed() {
     let (_, backend, book) = world();
-    backend.track(Resource::fine("first", &book)).await.unwrap();
-    backend.track(Arc::new(Eager(backend.clone()))).await.unwrap();
+    backend.register_closeable(Resource::fine("first", &book)).await.unwrap();
+    backend.register_closeable(Arc::new(Eager(backend.clone()))).await.unwrap();
     backend.destroy().await.unwrap();
     assert_eq!(closed(&book), ["first"]);
-    assert_eq!(backend.status(), Status::Destroyed);
+    assert_eq!(backend.status(), ConnectionStatus::Destroyed);
 }

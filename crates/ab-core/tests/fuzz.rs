@@ -1,7 +1,7 @@
 //! The properties that `cargo xtask fuzz` lets run for long.
 
-use ab_core::Kind;
-use ab_core::edit::{Edit, Occurrences, apply, unified_diff};
+use ab_core::ErrorKind;
+use ab_core::edit::{Edit, EditOccurrences, apply_edits, unified_diff};
 use ab_testkit::fuzz;
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, prop_oneof};
@@ -12,7 +12,7 @@ use crate::paths;
 
 #[test]
 fn fuzz_path() {
-    fuzz::run("fuzz_path", paths::raw_path(), |raw| paths::check_any(&raw));
+    fuzz::check_property("fuzz_path", paths::raw_path(), |raw| paths::check_any(&raw));
 }
 
 /// Text in which little is rare: letters that repeat, line ends of both kinds, wide characters.
@@ -22,7 +22,7 @@ fn text(longest: usize) -> impl Strategy<Value = String> {
 }
 
 fn edit() -> impl Strategy<Value = Edit> {
-    let which = select(vec![Occurrences::Unique, Occurrences::All, Occurrences::First]);
+    let which = select(vec![EditOccurrences::Unique, EditOccurrences::All, EditOccurrences::First]);
     (text(4), text(5), which).prop_map(|(old, new, which)| Edit { old, new, occurrences: which })
 }
 
@@ -30,7 +30,7 @@ fn edit() -> impl Strategy<Value = Edit> {
 fn fuzz_edit() {
     let wild = prop_oneof![3 => text(40), 1 => any::<String>()];
     let edits = vec(edit(), 0..4);
-    fuzz::run("fuzz_edit", (wild, edits), |(text, edits)| {
+    fuzz::check_property("fuzz_edit", (wild, edits), |(text, edits)| {
         check_all(&text, &edits)?;
         for edit in &edits {
             check_one(&text, edit)?;
@@ -49,22 +49,28 @@ fn check_all(text: &str, edits: &[Edit]) -> TestCaseResult {
     let mut replaced = 0;
     for edit in edits {
         let Ok(so_far) = step_by_step else { break };
-        step_by_step = apply(&so_far, std::slice::from_ref(edit)).map(|applied| {
+        step_by_step = apply_edits(&so_far, std::slice::from_ref(edit)).map(|applied| {
             replaced += applied.replaced;
             applied.text
         });
     }
-    match (apply(text, edits), step_by_step) {
+    match (apply_edits(text, edits), step_by_step) {
         (Ok(applied), Ok(expect)) => {
             prop_assert!(!edits.is_empty());
             prop_assert_eq!((&applied.text, applied.replaced), (&expect, replaced));
             let diff = unified_diff("file", text, &applied.text).text;
             prop_assert_eq!(patched(text, &diff), applied.text, "by {}", diff);
         }
-        (Err(problem), Ok(_)) if edits.is_empty() => prop_assert_eq!(problem.kind, Kind::Invalid),
+        (Err(problem), Ok(_)) if edits.is_empty() => {
+            prop_assert_eq!(problem.kind, ErrorKind::Invalid)
+        }
         (Err(problem), Err(_)) => {
-            prop_assert!(problem.edit >= 1 && problem.edit <= edits.len(), "{:?}", problem);
-            prop_assert_eq!(problem.of, edits.len());
+            prop_assert!(
+                problem.edit_number >= 1 && problem.edit_number <= edits.len(),
+                "{:?}",
+                problem
+            );
+            prop_assert_eq!(problem.edit_count, edits.len());
         }
         // Edits that make no sense are refused before the first is made.
         (Err(problem), Ok(_)) => prop_assert!(false, "all failed, each went: {:?}", problem),
@@ -82,13 +88,13 @@ fn check_one(text: &str, edit: &Edit) -> TestCaseResult {
         old => (text.to_owned(), old),
     };
     let found = if senseless { 0 } else { overlapping(&seen, &needle) };
-    match apply(text, std::slice::from_ref(edit)) {
-        Err(problem) if senseless => prop_assert_eq!(problem.kind, Kind::Invalid),
-        Err(problem) if found == 0 => prop_assert_eq!(problem.kind, Kind::NoMatch),
+    match apply_edits(text, std::slice::from_ref(edit)) {
+        Err(problem) if senseless => prop_assert_eq!(problem.kind, ErrorKind::Invalid),
+        Err(problem) if found == 0 => prop_assert_eq!(problem.kind, ErrorKind::NoMatch),
         Err(problem) => {
             prop_assert_eq!(
                 (problem.kind, edit.occurrences),
-                (Kind::Ambiguous, Occurrences::Unique)
+                (ErrorKind::Ambiguous, EditOccurrences::Unique)
             );
             let count = format!("found {found} times");
             prop_assert!(found > 1 && problem.message.contains(&count), "{:?}", problem);
@@ -101,8 +107,12 @@ fn check_one(text: &str, edit: &Edit) -> TestCaseResult {
                 _ => edit.new.clone(),
             };
             let (expect, replaced) = match edit.occurrences {
-                Occurrences::All => (seen.replace(&needle, &new), seen.matches(&*needle).count()),
-                Occurrences::Unique | Occurrences::First => (seen.replacen(&needle, &new, 1), 1),
+                EditOccurrences::All => {
+                    (seen.replace(&needle, &new), seen.matches(&*needle).count())
+                }
+                EditOccurrences::Unique | EditOccurrences::First => {
+                    (seen.replacen(&needle, &new, 1), 1)
+                }
             };
             prop_assert_eq!(applied.replaced, replaced);
             if !text.contains('\r') {

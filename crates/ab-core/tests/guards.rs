@@ -7,32 +7,34 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use ab_core::options::{
-    Attributes, ExistingContent, FileAccess, FileCreation, ListOptions, OpenOptions, RemoveOptions,
-    StatOptions,
+    AttributeChanges, ExistingContent, FileAccess, FileCreation, ListOptions, OpenOptions,
+    RemoveOptions, StatOptions,
 };
-use ab_core::process::{ExecRequest, Exit, ProcessId};
+use ab_core::process::{ExecRequest, ProcessExit, ProcessId};
 use ab_core::{
-    Backend, BackendOptions, Code, Error, Guard, Guards, Kind, Result, ScopeOptions, Verb,
+    Backend, BackendOptions, Error, ErrorCode, ErrorKind, Guard, Guards, Result, ScopeOptions, Verb,
 };
-use ab_testkit::expect::{failure, holds};
-use ab_testkit::gate::Finish;
-use ab_testkit::{Gate, GateAnswer, Log, Recording, Script, Step, fuzz};
+use ab_testkit::expect::{assert_content, expect_error};
+use ab_testkit::gate::RecordedCallEnd;
+use ab_testkit::{
+    GuardAnswer, GuardEvent, GuardLog, RecordingDriver, ScriptedCommand, ScriptedGuard, fuzz,
+};
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_assert_eq, prop_oneof};
 use proptest::sample::select;
 
-fn backend(driver: &Recording, guards: Guards) -> Backend {
-    Backend::assemble(
+fn backend(driver: &RecordingDriver, guards: Guards) -> Backend {
+    Backend::with_options(
         Arc::new(driver.clone()),
         BackendOptions { guards, ..BackendOptions::default() },
     )
 }
 
 /// Gates in one of the places, numbered from 0.
-fn gates(answers: &[GateAnswer], log: &Log) -> Vec<Arc<dyn Guard>> {
-    let gate = |(number, answer): (usize, &GateAnswer)| {
-        Arc::new(Gate::new(number, *answer, log)) as Arc<dyn Guard>
+fn gates(answers: &[GuardAnswer], log: &GuardLog) -> Vec<Arc<dyn Guard>> {
+    let gate = |(number, answer): (usize, &GuardAnswer)| {
+        Arc::new(ScriptedGuard::new(number, *answer, log)) as Arc<dyn Guard>
     };
     answers.iter().enumerate().map(gate).collect()
 }
@@ -48,7 +50,7 @@ enum Work {
 #[derive(Clone, Debug)]
 struct Story {
     verb: Verb,
-    answers: Vec<GateAnswer>,
+    answers: Vec<GuardAnswer>,
     /// Where the guards stand: how many of them trace, how many judge.
     places: (usize, usize),
     work: Work,
@@ -58,11 +60,11 @@ struct Story {
 
 fn story() -> impl Strategy<Value = Story> {
     let answer = prop_oneof![
-        4 => Just(GateAnswer::Pass),
-        4 => Just(GateAnswer::PassLater),
-        1 => Just(GateAnswer::Refuse),
-        1 => Just(GateAnswer::RefuseLater),
-        1 => Just(GateAnswer::Hang),
+        4 => Just(GuardAnswer::Pass),
+        4 => Just(GuardAnswer::PassLater),
+        1 => Just(GuardAnswer::Refuse),
+        1 => Just(GuardAnswer::RefuseLater),
+        1 => Just(GuardAnswer::Hang),
     ];
     let work = select(vec![Work::Succeeds, Work::Fails, Work::NeverEnds]);
     let verb = select(Verb::ALL.to_vec());
@@ -72,7 +74,7 @@ fn story() -> impl Strategy<Value = Story> {
 }
 
 /// What must have happened: which gates passed, and how the call ended for them.
-fn told(story: &Story) -> (Vec<usize>, Option<Finish>) {
+fn told(story: &Story) -> (Vec<usize>, Option<RecordedCallEnd>) {
     let mut passed = Vec::new();
     let mut looks = story.patience;
     if looks == 0 {
@@ -80,26 +82,26 @@ fn told(story: &Story) -> (Vec<usize>, Option<Finish>) {
     }
     for (gate, answer) in story.answers.iter().enumerate() {
         match answer {
-            GateAnswer::PassLater | GateAnswer::RefuseLater => {
+            GuardAnswer::PassLater | GuardAnswer::RefuseLater => {
                 looks -= 1;
                 if looks == 0 {
-                    return (passed, Some(Finish::Cancelled));
+                    return (passed, Some(RecordedCallEnd::Cancelled));
                 }
             }
-            GateAnswer::Pass | GateAnswer::Refuse | GateAnswer::Hang => {}
+            GuardAnswer::Pass | GuardAnswer::Refuse | GuardAnswer::Hang => {}
         }
         match answer {
-            GateAnswer::Pass | GateAnswer::PassLater => passed.push(gate),
-            GateAnswer::Refuse | GateAnswer::RefuseLater => {
-                return (passed, Some(Finish::Failed(Kind::Denied)));
+            GuardAnswer::Pass | GuardAnswer::PassLater => passed.push(gate),
+            GuardAnswer::Refuse | GuardAnswer::RefuseLater => {
+                return (passed, Some(RecordedCallEnd::Failed(ErrorKind::Denied)));
             }
-            GateAnswer::Hang => return (passed, Some(Finish::Cancelled)),
+            GuardAnswer::Hang => return (passed, Some(RecordedCallEnd::Cancelled)),
         }
     }
     let end = match story.work {
-        Work::Succeeds => Finish::Done,
-        Work::Fails => Finish::Failed(Kind::Io),
-        Work::NeverEnds => Finish::Cancelled,
+        Work::Succeeds => RecordedCallEnd::Done,
+        Work::Fails => RecordedCallEnd::Failed(ErrorKind::Io),
+        Work::NeverEnds => RecordedCallEnd::Cancelled,
     };
     (passed, Some(end))
 }
@@ -112,13 +114,15 @@ fn call(backend: &Backend, verb: Verb) -> Pin<Box<dyn Future<Output = Result<()>
         match verb {
             Verb::Stat => backend.stat_with("file", StatOptions::default()).await.map(drop),
             Verb::List => backend.list(".", ListOptions::default()).await.map(drop),
-            Verb::Search => backend.search(&ab_testkit::every_call::names()).await.map(drop),
+            Verb::Search => {
+                backend.search(&ab_testkit::every_call::all_names_query()).await.map(drop)
+            }
             Verb::Read => backend.read("file").await.map(drop),
             Verb::Write => backend.write("file", "x").await.map(drop),
             Verb::Touch => backend.touch("file").await.map(drop),
             Verb::Open => backend.open("file", create).await.map(drop),
             Verb::SetAttributes => {
-                backend.set_attributes("file", Attributes::default()).await.map(drop)
+                backend.set_attributes("file", AttributeChanges::default()).await.map(drop)
             }
             Verb::ReadLink => backend.read_link("file").await.map(drop),
             Verb::Symlink => backend.symlink("link", "file").await,
@@ -151,20 +155,22 @@ fn is_unsupported(backend: &Backend, verb: Verb) -> bool {
 
 #[test]
 fn every_enter_has_one_exit() {
-    fuzz::run("every_enter_has_one_exit", story(), |story| {
-        let driver = Recording::new();
+    fuzz::check_property("every_enter_has_one_exit", story(), |story| {
+        let driver = RecordingDriver::new();
         let bare = Backend::new(driver.clone());
         let mut prepare = call(&bare, Verb::Write);
         let mut context = Context::from_waker(Waker::noop());
         assert!(prepare.as_mut().poll(&mut context).is_ready());
         match story.work {
             Work::Succeeds => {}
-            Work::Fails => driver
-                .fail_next(seen_as(story.verb), Error::new(Code::ReadFailed, Kind::Io, "broken")),
-            Work::NeverEnds => driver.stall(seen_as(story.verb)),
+            Work::Fails => driver.fail_next(
+                seen_as(story.verb),
+                Error::new(ErrorCode::ReadFailed, ErrorKind::Io, "broken"),
+            ),
+            Work::NeverEnds => driver.stall_calls(seen_as(story.verb)),
         }
 
-        let log = Log::default();
+        let log = GuardLog::default();
         let mut trace = gates(&story.answers, &log);
         let mut policy = trace.split_off(story.places.0 % (trace.len() + 1));
         let limits = policy.split_off(story.places.1 % (policy.len() + 1));
@@ -180,41 +186,41 @@ fn every_enter_has_one_exit() {
 
         let (passed, end) = told(&story);
         let end = match end {
-            Some(Finish::Done) if is_unsupported(&backend, story.verb) => {
-                Some(Finish::Failed(Kind::Unsupported))
+            Some(RecordedCallEnd::Done) if is_unsupported(&backend, story.verb) => {
+                Some(RecordedCallEnd::Failed(ErrorKind::Unsupported))
             }
             other => other,
         };
         let owed = |end| passed.iter().rev().map(move |gate| (*gate, end));
         let exits: Vec<_> = end.into_iter().flat_map(owed).collect();
-        prop_assert_eq!(log.exited(), exits);
-        prop_assert_eq!(log.passed(), passed);
-        let calls: Vec<_> = log.steps().iter().map(call_of).collect();
+        prop_assert_eq!(log.call_ends(), exits);
+        prop_assert_eq!(log.admitting_guards(), passed);
+        let calls: Vec<_> = log.events().iter().map(call_of).collect();
         prop_assert_eq!(calls.iter().filter(|id| **id != calls[0]).count(), 0);
         Ok(())
     });
 }
 
-fn call_of(step: &Step) -> u64 {
+fn call_of(step: &GuardEvent) -> u64 {
     match step {
-        Step::Came { call, .. }
-        | Step::Passed { call, .. }
-        | Step::Refused { call, .. }
-        | Step::Grew { call, .. }
-        | Step::Exited { call, .. } => call.get(),
+        GuardEvent::Entered { call, .. }
+        | GuardEvent::Passed { call, .. }
+        | GuardEvent::Refused { call, .. }
+        | GuardEvent::FileGrew { call, .. }
+        | GuardEvent::Exited { call, .. } => call.get(),
     }
 }
 
 /// The ends that gate 0 was told of, with bytes and exit code.
-fn ends(log: &Log) -> Vec<(Finish, u64, Option<i32>)> {
-    let end = |step: &Step| match step {
-        Step::Exited { end, bytes, exit_code, .. } => Some((*end, *bytes, *exit_code)),
+fn ends(log: &GuardLog) -> Vec<(RecordedCallEnd, u64, Option<i32>)> {
+    let end = |step: &GuardEvent| match step {
+        GuardEvent::Exited { end, bytes, exit_code, .. } => Some((*end, *bytes, *exit_code)),
         _ => None,
     };
-    log.steps().iter().filter_map(end).collect()
+    log.events().iter().filter_map(end).collect()
 }
 
-fn one_gate(gate: Gate) -> Guards {
+fn one_gate(gate: ScriptedGuard) -> Guards {
     Guards { limits: vec![Arc::new(gate)], ..Guards::default() }
 }
 
@@ -228,25 +234,25 @@ const READ_WRITE: OpenOptions = OpenOptions {
 
 #[tokio::test]
 async fn bytes_are_counted() {
-    let (driver, log) = (Recording::new(), Log::default());
-    let backend = backend(&driver, one_gate(Gate::open(0, &log)));
+    let (driver, log) = (RecordingDriver::new(), GuardLog::default());
+    let backend = backend(&driver, one_gate(ScriptedGuard::allow_all(0, &log)));
     backend.write("file", "12345").await.unwrap();
     backend.read("file").await.unwrap();
     backend.stat("file").await.unwrap();
-    failure(backend.read("missing").await, Kind::NotFound);
+    expect_error(backend.read("missing").await, ErrorKind::NotFound);
     let expect = [
-        (Finish::Done, 5, None),
-        (Finish::Done, 5, None),
-        (Finish::Done, 0, None),
-        (Finish::Failed(Kind::NotFound), 0, None),
+        (RecordedCallEnd::Done, 5, None),
+        (RecordedCallEnd::Done, 5, None),
+        (RecordedCallEnd::Done, 0, None),
+        (RecordedCallEnd::Failed(ErrorKind::NotFound), 0, None),
     ];
     assert_eq!(ends(&log), expect);
 }
 
 #[tokio::test]
 async fn a_file_leaves_when_its_handle_is_dropped() {
-    let (driver, log) = (Recording::new(), Log::default());
-    let backend = backend(&driver, one_gate(Gate::open(0, &log)));
+    let (driver, log) = (RecordingDriver::new(), GuardLog::default());
+    let backend = backend(&driver, one_gate(ScriptedGuard::allow_all(0, &log)));
     let file = backend.open("file", READ_WRITE).await.unwrap();
     file.write_at(0, Bytes::from("12345")).await.unwrap();
     assert_eq!(file.read_at(1, 3).await.unwrap(), "234");
@@ -254,61 +260,62 @@ async fn a_file_leaves_when_its_handle_is_dropped() {
     file.sync().await.unwrap();
     assert_eq!(ends(&log), []);
     drop(file);
-    assert_eq!(ends(&log), [(Finish::Done, 8, None)]);
+    assert_eq!(ends(&log), [(RecordedCallEnd::Done, 8, None)]);
 }
 
 #[tokio::test]
 async fn a_handle_that_outlives_its_backend_still_leaves() {
-    let (driver, log) = (Recording::new(), Log::default());
-    let backend = backend(&driver, one_gate(Gate::open(0, &log)));
+    let (driver, log) = (RecordingDriver::new(), GuardLog::default());
+    let backend = backend(&driver, one_gate(ScriptedGuard::allow_all(0, &log)));
     let file = backend.open("file", READ_WRITE).await.unwrap();
     drop((backend, driver));
     assert_eq!(ends(&log), []);
     drop(file);
-    assert_eq!(ends(&log), [(Finish::Done, 0, None)]);
+    assert_eq!(ends(&log), [(RecordedCallEnd::Done, 0, None)]);
 }
 
 #[tokio::test]
 async fn growth_can_be_refused() {
-    let (driver, log) = (Recording::new(), Log::default());
-    let backend = backend(&driver, one_gate(Gate::open(0, &log).growing_to(10)));
+    let (driver, log) = (RecordingDriver::new(), GuardLog::default());
+    let backend =
+        backend(&driver, one_gate(ScriptedGuard::allow_all(0, &log).with_max_file_size(10)));
     let file = backend.open("file", READ_WRITE).await.unwrap();
     file.write_at(0, Bytes::from("12345")).await.unwrap();
-    failure(file.write_at(8, Bytes::from("abc")).await, Kind::Denied);
-    failure(file.set_len(11).await, Kind::Denied);
-    failure(file.write_at(u64::MAX, Bytes::from("abc")).await, Kind::Denied);
-    holds(&backend, "file", "12345").await;
+    expect_error(file.write_at(8, Bytes::from("abc")).await, ErrorKind::Denied);
+    expect_error(file.set_len(11).await, ErrorKind::Denied);
+    expect_error(file.write_at(u64::MAX, Bytes::from("abc")).await, ErrorKind::Denied);
+    assert_content(&backend, "file", "12345").await;
     file.set_len(10).await.unwrap();
     file.write_at(7, Bytes::from("abc")).await.unwrap();
-    holds(&backend, "file", "12345\0\0abc").await;
+    assert_content(&backend, "file", "12345\0\0abc").await;
     drop(file);
 
-    let grown = |step: &Step| match step {
-        Step::Grew { size, .. } => Some(*size),
+    let grown = |step: &GuardEvent| match step {
+        GuardEvent::FileGrew { size, .. } => Some(*size),
         _ => None,
     };
-    let sizes: Vec<u64> = log.steps().iter().filter_map(grown).collect();
+    let sizes: Vec<u64> = log.events().iter().filter_map(grown).collect();
     assert_eq!(sizes, [5, 11, 11, u64::MAX, 10, 10]);
-    assert_eq!(ends(&log).last(), Some(&(Finish::Done, 8, None)));
+    assert_eq!(ends(&log).last(), Some(&(RecordedCallEnd::Done, 8, None)));
 }
 
 #[tokio::test]
 async fn a_failed_open_leaves_at_once() {
-    let (driver, log) = (Recording::new(), Log::default());
-    let backend = backend(&driver, one_gate(Gate::open(0, &log)));
-    failure(backend.open("missing", OpenOptions::default()).await, Kind::NotFound);
-    assert_eq!(ends(&log), [(Finish::Failed(Kind::NotFound), 0, None)]);
+    let (driver, log) = (RecordingDriver::new(), GuardLog::default());
+    let backend = backend(&driver, one_gate(ScriptedGuard::allow_all(0, &log)));
+    expect_error(backend.open("missing", OpenOptions::default()).await, ErrorKind::NotFound);
+    assert_eq!(ends(&log), [(RecordedCallEnd::Failed(ErrorKind::NotFound), 0, None)]);
 }
 
 #[tokio::test]
 async fn a_command_leaves_when_its_process_ends() {
-    let (driver, log) = (Recording::new(), Log::default());
-    let backend = backend(&driver, one_gate(Gate::open(0, &log)));
-    driver.play(Script::held());
+    let (driver, log) = (RecordingDriver::new(), GuardLog::default());
+    let backend = backend(&driver, one_gate(ScriptedGuard::allow_all(0, &log)));
+    driver.script_next_command(ScriptedCommand::driven_by_test());
     let mut process = backend.spawn(ExecRequest::shell("sleep")).await.unwrap();
     assert_eq!(ends(&log), []);
-    driver.take_held().ending.set(Exit { code: Some(3), ..Exit::default() });
-    assert_eq!(ends(&log), [(Finish::Done, 0, Some(3))]);
+    driver.take_process_feed().exit.send(ProcessExit { code: Some(3), ..ProcessExit::default() });
+    assert_eq!(ends(&log), [(RecordedCallEnd::Done, 0, Some(3))]);
     assert_eq!(process.wait().await.unwrap().code, Some(3));
     drop(process);
     assert_eq!(ends(&log).len(), 1);
@@ -316,44 +323,44 @@ async fn a_command_leaves_when_its_process_ends() {
 
 #[tokio::test]
 async fn a_command_that_is_over_already_leaves_at_once() {
-    let (driver, log) = (Recording::new(), Log::default());
-    let backend = backend(&driver, one_gate(Gate::open(0, &log)));
-    driver.play(Script::exits(7));
+    let (driver, log) = (RecordingDriver::new(), GuardLog::default());
+    let backend = backend(&driver, one_gate(ScriptedGuard::allow_all(0, &log)));
+    driver.script_next_command(ScriptedCommand::exits(7));
     let _process = backend.spawn(ExecRequest::shell("quick")).await.unwrap();
-    assert_eq!(ends(&log), [(Finish::Done, 0, Some(7))]);
+    assert_eq!(ends(&log), [(RecordedCallEnd::Done, 0, Some(7))]);
 }
 
 #[tokio::test]
 async fn a_lost_process_is_cancelled() {
-    let (driver, log) = (Recording::new(), Log::default());
-    let backend = backend(&driver, one_gate(Gate::open(0, &log)));
-    driver.play(Script::held());
+    let (driver, log) = (RecordingDriver::new(), GuardLog::default());
+    let backend = backend(&driver, one_gate(ScriptedGuard::allow_all(0, &log)));
+    driver.script_next_command(ScriptedCommand::driven_by_test());
     let process = backend.spawn(ExecRequest::shell("sleep")).await.unwrap();
     drop(process);
     assert_eq!(ends(&log), [], "the process may live on: only its driver knows");
-    drop(driver.take_held());
-    assert_eq!(ends(&log), [(Finish::Cancelled, 0, None)]);
+    drop(driver.take_process_feed());
+    assert_eq!(ends(&log), [(RecordedCallEnd::Cancelled, 0, None)]);
 }
 
 #[tokio::test]
 async fn a_refused_call_never_reaches_the_driver() {
-    let (driver, log) = (Recording::new(), Log::default());
-    let gate = Gate::new(0, GateAnswer::Refuse, &log).for_verbs(&[Verb::Write]);
+    let (driver, log) = (RecordingDriver::new(), GuardLog::default());
+    let gate = ScriptedGuard::new(0, GuardAnswer::Refuse, &log).only_for_verbs(&[Verb::Write]);
     let backend = backend(&driver, one_gate(gate));
-    failure(backend.write("file", "x").await, Kind::Denied);
-    assert_eq!(driver.seen(), []);
-    failure(backend.read("file").await, Kind::NotFound);
-    assert_eq!(driver.calls(), [(Verb::Read, "file".to_owned())]);
+    expect_error(backend.write("file", "x").await, ErrorKind::Denied);
+    assert_eq!(driver.recorded_calls(), []);
+    expect_error(backend.read("file").await, ErrorKind::NotFound);
+    assert_eq!(driver.verbs_and_paths(), [(Verb::Read, "file".to_owned())]);
 }
 
 #[tokio::test]
 async fn a_scope_still_meets_its_parents_guards() {
-    let (driver, log) = (Recording::new(), Log::default());
-    let gate = Gate::new(0, GateAnswer::Refuse, &log).for_verbs(&[Verb::Delete]);
+    let (driver, log) = (RecordingDriver::new(), GuardLog::default());
+    let gate = ScriptedGuard::new(0, GuardAnswer::Refuse, &log).only_for_verbs(&[Verb::Delete]);
     let root = backend(&driver, one_gate(gate));
     let scope = root.scope("scope", ScopeOptions::default()).unwrap();
     let inner = scope.scope("inner", ScopeOptions::default()).unwrap();
     inner.write("file", "kept").await.unwrap();
-    failure(inner.rm("file", RemoveOptions::default()).await, Kind::Denied);
-    holds(&root, "scope/inner/file", "kept").await;
+    expect_error(inner.rm("file", RemoveOptions::default()).await, ErrorKind::Denied);
+    assert_content(&root, "scope/inner/file", "kept").await;
 }

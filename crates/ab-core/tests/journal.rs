@@ -4,24 +4,27 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ab_core::journal::{
-    Journal, JournalFailure, JournalMode, JournalRecord, JournalWriter, MEMORY_ENTRIES,
-    MemoryWriter,
+    Journal, JournalFailure, JournalMode, JournalRecord, JournalWriter, MAX_MEMORY_JOURNAL_RECORDS,
+    MemoryJournalWriter,
 };
 use ab_core::options::{
-    Attributes, FileAccess, FileCreation, ListOptions, OpenOptions, RemoveOptions,
+    AttributeChanges, FileAccess, FileCreation, ListOptions, OpenOptions, RemoveOptions,
 };
-use ab_core::process::{ExecRequest, Exit};
+use ab_core::process::{ExecRequest, ProcessExit};
 use ab_core::{
-    Actor, Backend, BackendOptions, Code, Edit, EditOptions, Guards, Kind, ScopeOptions, Verb,
+    Actor, Backend, BackendOptions, Edit, EditOptions, ErrorCode, ErrorKind, Guards, ScopeOptions,
+    Verb,
 };
-use ab_testkit::expect::failure;
-use ab_testkit::{Gate, GateAnswer, Log, Recording, Script, every_call};
+use ab_testkit::expect::expect_error;
+use ab_testkit::{
+    GuardAnswer, GuardLog, RecordingDriver, ScriptedCommand, ScriptedGuard, every_call,
+};
 use bytes::Bytes;
 use futures_util::FutureExt;
 
 struct World {
-    driver: Recording,
-    writer: Arc<MemoryWriter>,
+    driver: RecordingDriver,
+    writer: Arc<MemoryJournalWriter>,
     backend: Backend,
 }
 
@@ -31,12 +34,15 @@ fn world(mode: JournalMode) -> World {
 
 /// A backend with a journal among other guards.
 fn guarded(mode: JournalMode, guards: Guards) -> World {
-    let (driver, writer) = (Recording::new(), Arc::new(MemoryWriter::default()));
+    let (driver, writer) = (RecordingDriver::new(), Arc::new(MemoryJournalWriter::default()));
     let journal = Journal::new(writer.clone(), mode).for_workspace("project");
     let guards = Guards { journal: Some(Arc::new(journal)), ..guards };
-    let assembly =
-        BackendOptions { actor: Actor::new("agent-7"), guards, ..BackendOptions::default() };
-    let backend = Backend::assemble(Arc::new(driver.clone()), assembly);
+    let assembly = BackendOptions {
+        actor: Actor::for_process("agent-7"),
+        guards,
+        ..BackendOptions::default()
+    };
+    let backend = Backend::with_options(Arc::new(driver.clone()), assembly);
     World { driver, writer, backend }
 }
 
@@ -60,13 +66,13 @@ fn record(verb: Verb, path: &str) -> JournalRecord {
     }
 }
 
-fn failed(record: JournalRecord, code: Code, message: &str) -> JournalRecord {
+fn failed(record: JournalRecord, code: ErrorCode, message: &str) -> JournalRecord {
     let failure = JournalFailure { code: Some(code), message: message.to_owned() };
     JournalRecord { success: false, failure: Some(failure), ..record }
 }
 
 /// The records without what only a clock knows.
-fn timeless(writer: &MemoryWriter) -> Vec<JournalRecord> {
+fn timeless(writer: &MemoryJournalWriter) -> Vec<JournalRecord> {
     let timeless = |record: JournalRecord| JournalRecord {
         at: SystemTime::UNIX_EPOCH,
         duration: Duration::ZERO,
@@ -76,7 +82,7 @@ fn timeless(writer: &MemoryWriter) -> Vec<JournalRecord> {
 }
 
 /// Verb and path of each record.
-fn lines(writer: &MemoryWriter) -> Vec<(Verb, String)> {
+fn lines(writer: &MemoryJournalWriter) -> Vec<(Verb, String)> {
     let line = |record: JournalRecord| (record.verb, record.path.unwrap_or_default());
     writer.records().into_iter().map(line).collect()
 }
@@ -105,12 +111,12 @@ async fn standard_logs_what_modifies() {
     backend.mkdir("dir").await.unwrap();
     backend.write("dir/a", "1").await.unwrap();
     backend.touch("dir/b").await.unwrap();
-    backend.set_attributes("dir/a", Attributes::default()).await.unwrap();
+    backend.set_attributes("dir/a", AttributeChanges::default()).await.unwrap();
     backend.edit("dir/a", &[Edit::new("1", "2")], EditOptions::default()).await.unwrap();
     backend.rename("dir/a", "dir/c").await.unwrap();
     backend.rm("dir", RemoveOptions::recursive()).await.unwrap();
-    failure(backend.symlink("link", "dir").await, Kind::Unsupported);
-    driver.play(Script::exits(0));
+    expect_error(backend.symlink("link", "dir").await, ErrorKind::Unsupported);
+    driver.script_next_command(ScriptedCommand::exits(0));
     backend.exec("make").await.unwrap();
     let all = expect(&[
         (Verb::Mkdir, "dir"),
@@ -132,8 +138,8 @@ async fn look_around(backend: &Backend) {
     backend.stat("file").await.unwrap();
     backend.exists("file").await.unwrap();
     backend.list(".", ListOptions::default()).await.unwrap();
-    drop(backend.search(&every_call::names()).await);
-    failure(backend.read_link("file").await, Kind::Unsupported);
+    drop(backend.search(&every_call::all_names_query()).await);
+    expect_error(backend.read_link("file").await, ErrorKind::Unsupported);
     drop(backend.open("file", OpenOptions::default()).await.unwrap());
     backend.disk_space().await.unwrap();
     backend.processes().await.unwrap();
@@ -196,10 +202,10 @@ async fn a_rename_names_both_ends() {
 #[tokio::test]
 async fn entry_has_the_command() {
     let World { driver, writer, backend } = world(JournalMode::Standard);
-    driver.play(Script::exits(0).stdout("fine"));
+    driver.script_next_command(ScriptedCommand::exits(0).stdout("fine"));
     backend.exec("make all").await.unwrap();
-    driver.play(Script::exits(2).stderr("no rule"));
-    failure(backend.exec("make none").await, Kind::Failed);
+    driver.script_next_command(ScriptedCommand::exits(2).stderr("no rule"));
+    expect_error(backend.exec("make none").await, ErrorKind::Failed);
     let command = |line: &str, code| JournalRecord {
         command: Some(line.to_owned()),
         exit_code: Some(code),
@@ -217,10 +223,14 @@ async fn entry_has_the_command() {
 #[tokio::test]
 async fn a_command_is_written_down_when_it_ends() {
     let World { driver, writer, backend } = world(JournalMode::Standard);
-    driver.play(Script::held());
+    driver.script_next_command(ScriptedCommand::driven_by_test());
     let _process = backend.spawn(ExecRequest::shell("sleep")).await.unwrap();
     assert_eq!(timeless(&writer), []);
-    driver.take_held().ending.set(Exit { code: None, signal: Some(9), ..Exit::default() });
+    driver.take_process_feed().exit.send(ProcessExit {
+        code: None,
+        signal: Some(9),
+        ..ProcessExit::default()
+    });
     let killed = JournalRecord {
         command: Some("sleep".to_owned()),
         success: false,
@@ -232,32 +242,36 @@ async fn a_command_is_written_down_when_it_ends() {
 #[tokio::test]
 async fn entry_has_the_error() {
     let World { writer, backend, .. } = world(JournalMode::Verbose);
-    failure(backend.read("missing").await, Kind::NotFound);
-    failure(backend.write(".", "x").await, Kind::IsADirectory);
+    expect_error(backend.read("missing").await, ErrorKind::NotFound);
+    expect_error(backend.write(".", "x").await, ErrorKind::IsADirectory);
     let records = [
-        failed(record(Verb::Read, "missing"), Code::KeyNotFound, "read 'missing': no such key"),
-        failed(record(Verb::Write, "."), Code::WriteFailed, "write '.': is a directory"),
+        failed(
+            record(Verb::Read, "missing"),
+            ErrorCode::KeyNotFound,
+            "read 'missing': no such key",
+        ),
+        failed(record(Verb::Write, "."), ErrorCode::WriteFailed, "write '.': is a directory"),
     ];
     assert_eq!(timeless(&writer), records);
 }
 
 #[tokio::test]
 async fn refusals_are_written_down() {
-    let log = Log::default();
-    let gate = Gate::new(3, GateAnswer::Refuse, &log).for_verbs(&[Verb::Delete]);
+    let log = GuardLog::default();
+    let gate = ScriptedGuard::new(3, GuardAnswer::Refuse, &log).only_for_verbs(&[Verb::Delete]);
     let guards = Guards { policy: vec![Arc::new(gate)], ..Guards::default() };
     let World { writer, backend, driver } = guarded(JournalMode::Standard, guards);
-    failure(backend.rm("file", RemoveOptions::default()).await, Kind::Denied);
+    expect_error(backend.rm("file", RemoveOptions::default()).await, ErrorKind::Denied);
     let refused = record(Verb::Delete, "file");
     let message = "delete: gate 3 is shut";
-    assert_eq!(timeless(&writer), [failed(refused, Code::DangerousOperation, message)]);
-    assert_eq!(driver.seen(), []);
+    assert_eq!(timeless(&writer), [failed(refused, ErrorCode::DangerousOperation, message)]);
+    assert_eq!(driver.recorded_calls(), []);
 }
 
 #[tokio::test]
 async fn a_caller_that_goes_away_is_written_down() {
     let World { driver, writer, backend } = world(JournalMode::Standard);
-    driver.stall(Verb::Write);
+    driver.stall_calls(Verb::Write);
     assert!(backend.write("file", "x").now_or_never().is_none());
     let failure = JournalFailure { code: None, message: "cancelled".to_owned() };
     let gone =
@@ -268,7 +282,7 @@ async fn a_caller_that_goes_away_is_written_down() {
 #[tokio::test]
 async fn journal_of_the_scope_is_called() {
     let World { writer, backend, .. } = world(JournalMode::Standard);
-    let own = Arc::new(MemoryWriter::default());
+    let own = Arc::new(MemoryJournalWriter::default());
     let options = ScopeOptions {
         journal: Some(Arc::new(Journal::new(own.clone(), JournalMode::Verbose))),
         ..ScopeOptions::default()
@@ -276,7 +290,7 @@ async fn journal_of_the_scope_is_called() {
     let scope = backend.scope("tenants/a", options).unwrap();
     let inner = scope.scope("jobs", ScopeOptions::default()).unwrap();
     scope.write("file", "12345").await.unwrap();
-    failure(scope.read("missing").await, Kind::NotFound);
+    expect_error(scope.read("missing").await, ErrorKind::NotFound);
     scope.rename("file", "moved").await.unwrap();
     inner.touch("deep").await.unwrap();
 
@@ -285,7 +299,7 @@ async fn journal_of_the_scope_is_called() {
         mine(JournalRecord { bytes: 5, ..record(Verb::Write, "file") }),
         mine(failed(
             record(Verb::Read, "missing"),
-            Code::KeyNotFound,
+            ErrorCode::KeyNotFound,
             "read 'missing': no such key",
         )),
         mine(JournalRecord { to: Some("moved".to_owned()), ..record(Verb::Rename, "file") }),
@@ -317,12 +331,12 @@ async fn touch_is_recorded_as_touch() {
 
 #[test]
 fn memory_writer_is_bounded() {
-    let writer = MemoryWriter::default();
-    for number in 0..MEMORY_ENTRIES + 3 {
+    let writer = MemoryJournalWriter::default();
+    for number in 0..MAX_MEMORY_JOURNAL_RECORDS + 3 {
         writer.write(&record(Verb::Write, &number.to_string()));
     }
     let records = writer.records();
-    assert_eq!(records.len(), MEMORY_ENTRIES);
+    assert_eq!(records.len(), MAX_MEMORY_JOURNAL_RECORDS);
     assert_eq!(records[0].path.as_deref(), Some("3"), "the oldest fall out");
     writer.clear();
     assert_eq!(writer.records(), []);

@@ -3,29 +3,31 @@
 use std::time::SystemTime;
 
 use ab_core::backend::WriteBody;
-use ab_core::memory::{DEFAULT_LIMIT, MemoryOptions};
-use ab_core::metadata::{DiskSpace, Removed};
+use ab_core::memory::{DEFAULT_CAPACITY_BYTES, MemoryDriverOptions};
+use ab_core::metadata::{DiskSpace, RemoveOutcome};
 use ab_core::options::{FileAccess, FileCreation, OpenOptions, RemoveOptions, WriteOptions};
-use ab_core::{Backend, BackendKind, Code, Error, FileKind, Kind, Memory, Verb};
-use ab_testkit::expect::{failure, failure_on, holds, nothing, tree};
+use ab_core::{Backend, BackendKind, Error, ErrorCode, ErrorKind, FileKind, MemoryDriver, Verb};
+use ab_testkit::expect::{
+    assert_content, assert_missing, expect_error, expect_error_on_path, list_tree,
+};
 use bytes::Bytes;
 
 fn memory() -> Backend {
-    Backend::new(Memory::new())
+    Backend::new(MemoryDriver::new())
 }
 
-fn options(data: &[(&str, &str)]) -> MemoryOptions {
+fn options(data: &[(&str, &str)]) -> MemoryDriverOptions {
     let data = data.iter().map(|(key, text)| ((*key).to_owned(), WriteBody::from(*text))).collect();
-    MemoryOptions { data, ..MemoryOptions::default() }
+    MemoryDriverOptions { initial_files: data, ..MemoryDriverOptions::default() }
 }
 
 fn holding(data: &[(&str, &str)]) -> Backend {
-    Backend::new(Memory::with(options(data)).unwrap())
+    Backend::new(MemoryDriver::with_options(options(data)).unwrap())
 }
 
-fn misconfigured(options: MemoryOptions) -> Error {
-    let error = Memory::with(options).unwrap_err();
-    assert_eq!((error.code(), error.kind()), (Code::InvalidConfiguration, Kind::Invalid));
+fn misconfigured(options: MemoryDriverOptions) -> Error {
+    let error = MemoryDriver::with_options(options).unwrap_err();
+    assert_eq!((error.code(), error.kind()), (ErrorCode::InvalidConfiguration, ErrorKind::Invalid));
     assert_eq!(error.backend(), Some(BackendKind::Memory));
     error
 }
@@ -34,7 +36,7 @@ fn misconfigured(options: MemoryOptions) -> Error {
 async fn initial_data_is_there() {
     let backend = holding(&[("a", "1"), ("/b/c", "2"), ("./d/../e", "3"), ("empty", "")]);
     for (path, text) in [("a", "1"), ("b/c", "2"), ("e", "3"), ("empty", "")] {
-        holds(&backend, path, text).await;
+        assert_content(&backend, path, text).await;
     }
     assert_eq!(backend.readdir(".").await.unwrap(), ["a", "b", "e", "empty"]);
 }
@@ -52,30 +54,30 @@ fn impossible_settings_are_misconfigured() {
     for key in ["", "../out", "nul\0", ".", "/", ".ab-tmp-1"] {
         misconfigured(options(&[(key, "x")]));
     }
-    misconfigured(MemoryOptions { limit: 3, ..options(&[("a", "12"), ("b", "34")]) });
-    misconfigured(MemoryOptions { root: "not/absolute".to_owned(), ..options(&[]) });
+    misconfigured(MemoryDriverOptions { max_bytes: 3, ..options(&[("a", "12"), ("b", "34")]) });
+    misconfigured(MemoryDriverOptions { root: "not/absolute".to_owned(), ..options(&[]) });
 }
 
 #[tokio::test]
 async fn root_prefix_is_an_alias_of_the_root() {
-    let options = MemoryOptions {
+    let options = MemoryDriverOptions {
         root: "/data/store".to_owned(),
         ..options(&[("/data/store/in/side", "1"), ("/other", "2")])
     };
-    let backend = Backend::new(Memory::with(options).unwrap());
+    let backend = Backend::new(MemoryDriver::with_options(options).unwrap());
     assert_eq!(backend.info().root_aliases, ["/data/store"]);
     for path in ["/data/store/in/side", "in/side", "/in/side"] {
-        holds(&backend, path, "1").await;
+        assert_content(&backend, path, "1").await;
     }
-    holds(&backend, "other", "2").await;
+    assert_content(&backend, "other", "2").await;
     let out = "/data/store/../side";
-    failure_on(backend.read(out).await, Kind::Escape, out);
+    expect_error_on_path(backend.read(out).await, ErrorKind::Escape, out);
 }
 
 #[test]
 fn root_prefix_defaults_to_slash() {
     assert_eq!(memory().info().root_aliases, ["/"]);
-    assert_eq!(MemoryOptions::default().root, "/");
+    assert_eq!(MemoryDriverOptions::default().root, "/");
 }
 
 #[tokio::test]
@@ -85,7 +87,7 @@ async fn directories_are_where_keys_are() {
     assert_eq!(backend.stat("a/b").await.unwrap().kind, FileKind::Dir);
     backend.rm("a/b/c", RemoveOptions::default()).await.unwrap();
     for path in ["a/b/c", "a/b", "a"] {
-        nothing(&backend, path).await;
+        assert_missing(&backend, path).await;
     }
 }
 
@@ -108,8 +110,8 @@ async fn missing_key_is_key_not_found() {
         (Verb::Delete, backend.rm("no/key", RemoveOptions::default()).await.map(drop)),
         (Verb::Rename, backend.rename("no/key", "other").await.map(drop)),
     ] {
-        let error = failure_on(result, Kind::NotFound, "no/key");
-        assert_eq!((error.code(), error.verb()), (Code::KeyNotFound, Some(verb)));
+        let error = expect_error_on_path(result, ErrorKind::NotFound, "no/key");
+        assert_eq!((error.code(), error.verb()), (ErrorCode::KeyNotFound, Some(verb)));
         assert_eq!(error.backend(), Some(BackendKind::Memory));
     }
 }
@@ -119,21 +121,21 @@ async fn a_key_cannot_be_a_directory_too() {
     let backend = memory();
     backend.write("a", "file").await.unwrap();
     backend.write("dir/b", "file").await.unwrap();
-    failure_on(backend.write("a/b", "x").await, Kind::NotADirectory, "a/b");
-    failure_on(backend.write("dir", "x").await, Kind::IsADirectory, "dir");
-    failure(backend.rename("a", "dir/b/c").await, Kind::NotADirectory);
-    failure(backend.rename("dir", "a/dir").await, Kind::NotADirectory);
+    expect_error_on_path(backend.write("a/b", "x").await, ErrorKind::NotADirectory, "a/b");
+    expect_error_on_path(backend.write("dir", "x").await, ErrorKind::IsADirectory, "dir");
+    expect_error(backend.rename("a", "dir/b/c").await, ErrorKind::NotADirectory);
+    expect_error(backend.rename("dir", "a/dir").await, ErrorKind::NotADirectory);
     let create = OpenOptions { create: FileCreation::IfMissing, ..OpenOptions::default() };
-    failure_on(backend.open("a/b", create).await, Kind::NotADirectory, "a/b");
-    failure_on(backend.open("dir", create).await, Kind::IsADirectory, "dir");
-    assert_eq!(tree(&backend).await.len(), 3);
+    expect_error_on_path(backend.open("a/b", create).await, ErrorKind::NotADirectory, "a/b");
+    expect_error_on_path(backend.open("dir", create).await, ErrorKind::IsADirectory, "dir");
+    assert_eq!(list_tree(&backend).await.len(), 3);
 }
 
 #[tokio::test]
 async fn recursive_remove_takes_the_prefix() {
     let backend = holding(&[("a/1", ""), ("a/b/2", ""), ("ab/3", ""), ("a.txt", "")]);
     let removed = backend.rm("a", RemoveOptions::recursive()).await.unwrap();
-    assert_eq!(removed, Removed { count: 4 });
+    assert_eq!(removed, RemoveOutcome { count: 4 });
     assert_eq!(backend.readdir(".").await.unwrap(), ["a.txt", "ab"]);
 }
 
@@ -141,7 +143,7 @@ async fn recursive_remove_takes_the_prefix() {
 async fn recursive_remove_takes_the_key() {
     let backend = holding(&[("a", ""), ("b", "")]);
     let removed = backend.rm("a", RemoveOptions::recursive()).await.unwrap();
-    assert_eq!(removed, Removed { count: 1 });
+    assert_eq!(removed, RemoveOutcome { count: 1 });
     assert_eq!(backend.readdir(".").await.unwrap(), ["b"]);
 }
 
@@ -149,7 +151,7 @@ async fn recursive_remove_takes_the_key() {
 async fn mkdir_is_a_no_op() {
     let backend = memory();
     backend.mkdir("a/b").await.unwrap();
-    assert_eq!(tree(&backend).await, []);
+    assert_eq!(list_tree(&backend).await, []);
     assert!(!backend.info().capabilities.empty_dirs);
 }
 
@@ -170,7 +172,7 @@ async fn stat_is_synthetic() {
 
 #[tokio::test]
 async fn exec_is_not_implemented() {
-    let error = failure(memory().exec("ls").await, Kind::Unsupported);
+    let error = expect_error(memory().exec("ls").await, ErrorKind::Unsupported);
     assert_eq!(error.code().as_str(), "NOT_IMPLEMENTED");
     assert_eq!((error.verb(), error.backend()), (Some(Verb::Exec), Some(BackendKind::Memory)));
     assert_eq!(error.message(), "exec is not supported by a memory backend");
@@ -178,18 +180,19 @@ async fn exec_is_not_implemented() {
 
 /// A store that holds ten bytes, six of them in use.
 async fn nearly_full() -> Backend {
-    let options = MemoryOptions { limit: 10, ..options(&[("old", "123456")]) };
-    Backend::new(Memory::with(options).unwrap())
+    let options = MemoryDriverOptions { max_bytes: 10, ..options(&[("old", "123456")]) };
+    Backend::new(MemoryDriver::with_options(options).unwrap())
 }
 
 #[tokio::test]
 async fn a_full_store_keeps_what_it_has() {
     let backend = nearly_full().await;
-    let error = failure_on(backend.write("new", "12345").await, Kind::NoSpace, "new");
-    assert_eq!(error.code(), Code::WriteFailed);
-    failure_on(backend.write("old", "12345678901").await, Kind::NoSpace, "old");
-    holds(&backend, "old", "123456").await;
-    nothing(&backend, "new").await;
+    let error =
+        expect_error_on_path(backend.write("new", "12345").await, ErrorKind::NoSpace, "new");
+    assert_eq!(error.code(), ErrorCode::WriteFailed);
+    expect_error_on_path(backend.write("old", "12345678901").await, ErrorKind::NoSpace, "old");
+    assert_content(&backend, "old", "123456").await;
+    assert_missing(&backend, "new").await;
     assert_eq!(backend.disk_space().await.unwrap(), DiskSpace { total: 10, available: 4 });
 }
 
@@ -225,10 +228,14 @@ async fn open_files_count_while_they_have_a_name() {
     };
     let file = backend.open("old", access).await.unwrap();
     file.write_at(6, Bytes::from("7890")).await.unwrap();
-    failure_on(file.write_at(10, Bytes::from("x")).await, Kind::NoSpace, "old");
-    failure_on(file.set_len(11).await, Kind::NoSpace, "old");
-    failure_on(file.write_at(u64::MAX, Bytes::from("x")).await, Kind::NoSpace, "old");
-    holds(&backend, "old", "1234567890").await;
+    expect_error_on_path(file.write_at(10, Bytes::from("x")).await, ErrorKind::NoSpace, "old");
+    expect_error_on_path(file.set_len(11).await, ErrorKind::NoSpace, "old");
+    expect_error_on_path(
+        file.write_at(u64::MAX, Bytes::from("x")).await,
+        ErrorKind::NoSpace,
+        "old",
+    );
+    assert_content(&backend, "old", "1234567890").await;
     file.set_len(2).await.unwrap();
     assert_eq!(backend.disk_space().await.unwrap().available, 8);
     backend.rm("old", RemoveOptions::default()).await.unwrap();
@@ -240,7 +247,10 @@ async fn open_files_count_while_they_have_a_name() {
 #[tokio::test]
 async fn the_limit_has_a_default() {
     let space = memory().disk_space().await.unwrap();
-    assert_eq!(space, DiskSpace { total: DEFAULT_LIMIT, available: DEFAULT_LIMIT });
+    assert_eq!(
+        space,
+        DiskSpace { total: DEFAULT_CAPACITY_BYTES, available: DEFAULT_CAPACITY_BYTES }
+    );
 }
 
 #[tokio::test]
@@ -248,7 +258,11 @@ async fn a_refused_conditional_write_takes_no_room() {
     let backend = nearly_full().await;
     let stale = backend.stat("old").await.unwrap().version;
     backend.write("old", "123456").await.unwrap();
-    let expecting = WriteOptions { expect: Some(stale), ..WriteOptions::default() };
-    failure_on(backend.write_with("old", "1", expecting).await, Kind::Conflict, "old");
+    let expecting = WriteOptions { expected_version: Some(stale), ..WriteOptions::default() };
+    expect_error_on_path(
+        backend.write_with("old", "1", expecting).await,
+        ErrorKind::Conflict,
+        "old",
+    );
     assert_eq!(backend.disk_space().await.unwrap().available, 4);
 }

@@ -1,12 +1,12 @@
 //! The model on memory, plain and under every view.
 
 use ab_core::options::RemoveOptions;
-use ab_core::{Backend, Memory, ScopeOptions};
-use ab_testkit::model::{Given, Layout};
-use ab_testkit::{World, model_tests};
+use ab_core::{Backend, MemoryDriver, ScopeOptions};
+use ab_testkit::model::{InitialFileLayer, WorkspaceLayout};
+use ab_testkit::{TestBackend, model_tests};
 
 fn empty() -> Backend {
-    Backend::new(Memory::new())
+    Backend::new(MemoryDriver::new())
 }
 
 /// Something of every kind where sequences look for it.
@@ -18,56 +18,61 @@ async fn planted() -> Backend {
     backend
 }
 
-async fn plain() -> World {
-    World::new(empty())
+async fn plain() -> TestBackend {
+    TestBackend::new(empty())
 }
 
-async fn scoped() -> World {
+async fn scoped() -> TestBackend {
     let whole = empty();
     whole.write("beside", "not in the scope").await.unwrap();
     let scope = whole.scope("tenants/ada", ScopeOptions::default()).unwrap();
-    World::keeping(scope, whole)
+    TestBackend::keeping_alive(scope, whole)
 }
 
-async fn inside_a_mount() -> World {
+async fn inside_a_mount() -> TestBackend {
     let whole = empty().mount("mnt/data", &empty()).unwrap();
-    World::keeping(whole.scope("mnt/data", ScopeOptions::default()).unwrap(), whole)
+    TestBackend::keeping_alive(whole.scope("mnt/data", ScopeOptions::default()).unwrap(), whole)
 }
 
-async fn with_a_mount() -> World {
-    World::new(empty().mount("b", &empty()).unwrap())
+async fn with_a_mount() -> TestBackend {
+    TestBackend::new(empty().mount("b", &empty()).unwrap())
 }
 
 /// One mount in another, and one at the end of a directory that only it makes.
-async fn with_mounts() -> World {
+async fn with_mounts() -> TestBackend {
     let whole = planted().await.mount("a.b/a", &empty()).unwrap();
     let whole = whole.mount("ab", &planted().await).unwrap();
-    World::new(whole.mount("ab/a", &empty()).unwrap())
+    TestBackend::new(whole.mount("ab/a", &empty()).unwrap())
 }
 
-async fn over_nothing() -> World {
+async fn over_nothing() -> TestBackend {
     let overlaid = empty().overlay(&empty()).unwrap();
-    World::keeping(overlaid.backend().clone(), overlaid)
+    TestBackend::keeping_alive(overlaid.backend().clone(), overlaid)
 }
 
-async fn over_something() -> World {
+async fn over_something() -> TestBackend {
     let overlaid = planted().await.overlay(&empty()).unwrap();
-    World::keeping(overlaid.backend().clone(), overlaid)
+    TestBackend::keeping_alive(overlaid.backend().clone(), overlaid)
 }
 
 /// Nothing of the lower layer shows any more.
-async fn emptied() -> World {
+async fn emptied() -> TestBackend {
     let overlaid = planted().await.overlay(&empty()).unwrap();
     let backend = overlaid.backend().clone();
     for name in backend.readdir(".").await.unwrap() {
         backend.rm(&name, RemoveOptions::recursive()).await.unwrap();
     }
-    World::keeping(backend, overlaid)
+    TestBackend::keeping_alive(backend, overlaid)
 }
 
-const ONE_MOUNT: Layout = Layout { mounts: &["b"], given: Given::Here };
-const MOUNTS: Layout = Layout { mounts: &["a.b/a", "ab", "ab/a"], given: Given::Here };
-const LOWER: Layout = Layout { mounts: &[], given: Given::Below };
+const ONE_MOUNT: WorkspaceLayout =
+    WorkspaceLayout { mounts: &["b"], initial_file_layer: InitialFileLayer::SameLayer };
+const MOUNTS: WorkspaceLayout = WorkspaceLayout {
+    mounts: &["a.b/a", "ab", "ab/a"],
+    initial_file_layer: InitialFileLayer::SameLayer,
+};
+const LOWER: WorkspaceLayout =
+    WorkspaceLayout { mounts: &[], initial_file_layer: InitialFileLayer::LowerLayer };
 
 model_tests! {
     memory => plain,

@@ -6,24 +6,26 @@ mod relocate;
 use std::sync::Arc;
 
 use ab_core::backend::GlobOptions;
-use ab_core::metadata::{Removed, Renamed, TruncatedBy};
+use ab_core::metadata::{RemoveOutcome, RenameOutcome, TruncatedBy};
 use ab_core::options::{
-    Attributes, EntryDetail, ListOptions, OpenOptions, Overwrite, RemoveOptions, RenameOptions,
-    StatOptions, WriteMode, WriteOptions,
+    AttributeChanges, EntryDetail, ListOptions, OpenOptions, Overwrite, RemoveOptions,
+    RenameOptions, StatOptions, WriteMode, WriteOptions,
 };
-use ab_core::search::IgnoreFiles;
+use ab_core::search::IgnoreFileHandling;
 use ab_core::{
-    Backend, BackendKind, Code, Edit, EditOptions, Error, FileKind, Kind, Memory, ScopeOptions,
-    Status, Verb,
+    Backend, BackendKind, ConnectionStatus, Edit, EditOptions, Error, ErrorCode, ErrorKind,
+    FileKind, MemoryDriver, ScopeOptions, Verb,
 };
-use ab_testkit::expect::{failure, failure_on, holds, paths, tree};
-use ab_testkit::{Recording, crowd, every_call};
+use ab_testkit::expect::{
+    assert_content, expect_error, expect_error_on_path, list_tree, listing_paths,
+};
+use ab_testkit::{RecordingDriver, crowd, every_call};
 use bytes::Bytes;
 
 const REPLACE: RenameOptions = RenameOptions { overwrite: Overwrite::Replace };
 
 fn memory() -> Backend {
-    Backend::new(Memory::new())
+    Backend::new(MemoryDriver::new())
 }
 
 async fn filled(files: &[&str]) -> Backend {
@@ -34,8 +36,8 @@ async fn filled(files: &[&str]) -> Backend {
     backend
 }
 
-fn recorded() -> (Recording, Backend) {
-    let driver = Recording::new();
+fn recorded() -> (RecordingDriver, Backend) {
+    let driver = RecordingDriver::new();
     (driver.clone(), Backend::new(driver))
 }
 
@@ -48,7 +50,7 @@ fn whole() -> ListOptions {
 }
 
 async fn names(backend: &Backend) -> Vec<String> {
-    tree(backend).await.into_iter().map(|(path, _)| path).collect()
+    list_tree(backend).await.into_iter().map(|(path, _)| path).collect()
 }
 
 #[tokio::test]
@@ -61,7 +63,7 @@ async fn the_longest_point_owns_a_path_whatever_came_first() {
         let text = number.to_string();
         for path in ["x", "a2/x", "ab", "a/x", "a/bc", "a/b/x", "a/b/c/x"] {
             view.write(path, text.as_str()).await.unwrap();
-            holds(view, path, &text).await;
+            assert_content(view, path, &text).await;
         }
         assert_eq!(names(&base).await, ["a2", "a2/x", "ab", "x"]);
         assert_eq!(names(&outer).await, ["bc", "x"]);
@@ -76,13 +78,13 @@ async fn the_longest_point_owns_a_path_whatever_came_first() {
 async fn places_that_make_no_sense_are_refused() {
     let (base, other) = (memory(), memory());
     for root in [".", "/", "a/.."] {
-        let error = failure(base.mount(root, &other), Kind::Invalid);
-        assert_eq!(error.code(), Code::InvalidConfiguration);
+        let error = expect_error(base.mount(root, &other), ErrorKind::Invalid);
+        assert_eq!(error.code(), ErrorCode::InvalidConfiguration);
     }
     let view = base.mount("mnt", &other).unwrap();
-    failure_on(view.mount("./mnt/", &memory()), Kind::Invalid, "mnt");
-    failure_on(view.mount("../out", &other), Kind::Escape, "../out");
-    failure_on(view.mount(".ab-wh-x", &other), Kind::InvalidPath, ".ab-wh-x");
+    expect_error_on_path(view.mount("./mnt/", &memory()), ErrorKind::Invalid, "mnt");
+    expect_error_on_path(view.mount("../out", &other), ErrorKind::Escape, "../out");
+    expect_error_on_path(view.mount(".ab-wh-x", &other), ErrorKind::InvalidPath, ".ab-wh-x");
 }
 
 #[tokio::test]
@@ -103,16 +105,20 @@ async fn points_and_the_way_to_them_are_directories() {
     assert_eq!(view.readdir("m").await.unwrap(), ["file", "n"]);
     assert_eq!(view.readdir("m/n").await.unwrap(), ["data"]);
     assert_eq!(view.readdir("m/n/data").await.unwrap(), ["inside"]);
-    failure_on(view.readdir("m/n/other").await, Kind::NotFound, "m/n/other");
+    expect_error_on_path(view.readdir("m/n/other").await, ErrorKind::NotFound, "m/n/other");
     for path in ["m", "m/n", "m/n/data"] {
-        failure_on(view.read(path).await, Kind::IsADirectory, path);
-        failure_on(view.write(path, "x").await, Kind::IsADirectory, path);
-        failure_on(view.touch(path).await, Kind::IsADirectory, path);
-        failure_on(view.open(path, OpenOptions::default()).await, Kind::IsADirectory, path);
+        expect_error_on_path(view.read(path).await, ErrorKind::IsADirectory, path);
+        expect_error_on_path(view.write(path, "x").await, ErrorKind::IsADirectory, path);
+        expect_error_on_path(view.touch(path).await, ErrorKind::IsADirectory, path);
+        expect_error_on_path(
+            view.open(path, OpenOptions::default()).await,
+            ErrorKind::IsADirectory,
+            path,
+        );
         view.mkdir(path).await.unwrap();
     }
     view.write("m/n/beside", "in the base").await.unwrap();
-    holds(&base, "m/n/beside", "in the base").await;
+    assert_content(&base, "m/n/beside", "in the base").await;
     assert_eq!(view.readdir("m/n").await.unwrap(), ["beside", "data"]);
 }
 
@@ -143,7 +149,7 @@ async fn deep_listings_show_mounts_in_path_order_within_their_bounds() {
             let listing = view.list(".", options).await.unwrap();
             let cut = (limit < within.len()).then_some(TruncatedBy::Count);
             assert_eq!(
-                (paths(&listing), listing.truncated),
+                (listing_paths(&listing), listing.truncated),
                 (within[..limit.min(within.len())].to_vec(), cut),
                 "depth {depth}, limit {limit}"
             );
@@ -168,15 +174,15 @@ async fn what_a_mount_covers_cannot_be_seen_and_takes_no_room() {
     let all = ["m", "m/data", "m/data/own", "m/n", "m/n/deep", "m/n/deep/own", "z", "z/last"];
     for limit in 1..=all.len() {
         let listing = view.list(".", ListOptions { limit, ..whole() }).await.unwrap();
-        assert_eq!(paths(&listing), all[..limit], "limit {limit}");
+        assert_eq!(listing_paths(&listing), all[..limit], "limit {limit}");
         assert_eq!(listing.truncated.is_some(), limit < all.len(), "limit {limit}");
     }
     assert_eq!(view.stat("m/n").await.unwrap().kind, FileKind::Dir);
     assert_eq!(view.readdir("m/n").await.unwrap(), ["deep"]);
-    failure_on(view.read("m/n").await, Kind::IsADirectory, "m/n");
-    failure_on(view.read("m/data/001").await, Kind::NotFound, "m/data/001");
+    expect_error_on_path(view.read("m/n").await, ErrorKind::IsADirectory, "m/n");
+    expect_error_on_path(view.read("m/data/001").await, ErrorKind::NotFound, "m/data/001");
     view.mkdir("m/n").await.unwrap();
-    holds(&base, "m/n", "covered by the way to a mount").await;
+    assert_content(&base, "m/n", "covered by the way to a mount").await;
 }
 
 #[tokio::test]
@@ -184,20 +190,28 @@ async fn errors_name_paths_as_the_view_has_them() {
     let (driver, other) = recorded();
     other.write("dir/file", "text").await.unwrap();
     let view = memory().mount("mnt/data", &other).unwrap();
-    failure_on(view.read("mnt/data/missing").await, Kind::NotFound, "mnt/data/missing");
-    failure_on(view.read("mnt/data").await, Kind::IsADirectory, "mnt/data");
-    failure_on(view.readdir("mnt/data/dir/file").await, Kind::NotADirectory, "mnt/data/dir/file");
+    expect_error_on_path(
+        view.read("mnt/data/missing").await,
+        ErrorKind::NotFound,
+        "mnt/data/missing",
+    );
+    expect_error_on_path(view.read("mnt/data").await, ErrorKind::IsADirectory, "mnt/data");
+    expect_error_on_path(
+        view.readdir("mnt/data/dir/file").await,
+        ErrorKind::NotADirectory,
+        "mnt/data/dir/file",
+    );
     let file = view.open("mnt/data/dir/file", OpenOptions::default()).await.unwrap();
     let refused = file.write_at(0, Bytes::from("x")).await;
-    failure_on(refused, Kind::PermissionDenied, "mnt/data/dir/file");
-    failure_on(file.set_len(0).await, Kind::PermissionDenied, "mnt/data/dir/file");
+    expect_error_on_path(refused, ErrorKind::PermissionDenied, "mnt/data/dir/file");
+    expect_error_on_path(file.set_len(0).await, ErrorKind::PermissionDenied, "mnt/data/dir/file");
     assert_eq!(file.read_at(0, 4).await.unwrap(), "text");
-    let error = || Error::new(Code::ReadFailed, Kind::Io, "broken").with_path("dir");
+    let error = || Error::new(ErrorCode::ReadFailed, ErrorKind::Io, "broken").with_path("dir");
     driver.fail_next(Verb::List, error());
-    failure_on(view.readdir("mnt/data/dir").await, Kind::Io, "mnt/data/dir");
+    expect_error_on_path(view.readdir("mnt/data/dir").await, ErrorKind::Io, "mnt/data/dir");
     driver.fail_next(Verb::List, error());
     let listing = view.list(".", whole()).await.unwrap();
-    assert_eq!(paths(&listing), ["mnt", "mnt/data"], "the rest is there all the same");
+    assert_eq!(listing_paths(&listing), ["mnt", "mnt/data"], "the rest is there all the same");
     assert_eq!(listing.problems[0].path, "mnt/data");
     assert_eq!(listing.problems[0].error.path(), Some("mnt/data/dir"));
 }
@@ -207,8 +221,9 @@ async fn fences_move_along_or_become_the_mount() {
     let (base_driver, base) = recorded();
     let (driver, other) = recorded();
     let view = base.mount("a/mnt", &other).unwrap();
-    let seen = |driver: &Recording| {
-        let seen = driver.seen().into_iter().rev().find(|seen| seen.verb == Verb::Read).unwrap();
+    let seen = |driver: &RecordingDriver| {
+        let seen =
+            driver.recorded_calls().into_iter().rev().find(|seen| seen.verb == Verb::Read).unwrap();
         (seen.path.unwrap(), seen.fence)
     };
     for (prefix, path, expect, fence) in [
@@ -230,10 +245,10 @@ async fn every_call_inside_reaches_the_mount_and_nobody_else() {
     let (driver, other) = recorded();
     let view = base.mount("mnt", &other).unwrap();
     let inside = scope(&view, "mnt/room");
-    every_call::on_path(&inside, "dir/file").await;
-    assert_eq!(base_driver.seen(), []);
-    assert!(driver.seen().len() > 20);
-    for seen in driver.seen() {
+    every_call::try_every_call_on(&inside, "dir/file").await;
+    assert_eq!(base_driver.recorded_calls(), []);
+    assert!(driver.recorded_calls().len() > 20);
+    for seen in driver.recorded_calls() {
         let path = seen.path.unwrap();
         assert!(path == "room" || path.starts_with("room/"), "{} came for {path}", seen.verb);
     }
@@ -245,22 +260,31 @@ async fn what_holds_a_mount_stays() {
     let view = view.mount("m/n/data", &filled(&["x"]).await).unwrap();
     for path in ["m", "m/n", "m/n/data"] {
         for options in [RemoveOptions::default(), RemoveOptions::recursive().missing_ok()] {
-            let error = failure_on(view.rm(path, options).await, Kind::Invalid, path);
+            let error =
+                expect_error_on_path(view.rm(path, options).await, ErrorKind::Invalid, path);
             assert!(error.message().contains("holds a mount"), "{error}");
         }
-        failure_on(view.rename(path, "elsewhere").await, Kind::Invalid, path);
-        failure_on(view.rename("file", path).await, Kind::AlreadyExists, path);
-        failure_on(view.rename_with("file", path, REPLACE).await, Kind::IsADirectory, path);
-        failure_on(view.rename_with("dir", path, REPLACE).await, Kind::Invalid, path);
-        failure_on(view.rename("missing", path).await, Kind::NotFound, "missing");
+        expect_error_on_path(view.rename(path, "elsewhere").await, ErrorKind::Invalid, path);
+        expect_error_on_path(view.rename("file", path).await, ErrorKind::AlreadyExists, path);
+        expect_error_on_path(
+            view.rename_with("file", path, REPLACE).await,
+            ErrorKind::IsADirectory,
+            path,
+        );
+        expect_error_on_path(
+            view.rename_with("dir", path, REPLACE).await,
+            ErrorKind::Invalid,
+            path,
+        );
+        expect_error_on_path(view.rename("missing", path).await, ErrorKind::NotFound, "missing");
         view.rename(path, path).await.unwrap();
     }
-    failure_on(view.rm(".", RemoveOptions::recursive()).await, Kind::Invalid, ".");
-    failure_on(view.rename("m", "m/n/data/below").await, Kind::Invalid, "m");
-    holds(&view, "m/file", "m/file").await;
-    holds(&view, "m/n/data/x", "x").await;
+    expect_error_on_path(view.rm(".", RemoveOptions::recursive()).await, ErrorKind::Invalid, ".");
+    expect_error_on_path(view.rename("m", "m/n/data/below").await, ErrorKind::Invalid, "m");
+    assert_content(&view, "m/file", "m/file").await;
+    assert_content(&view, "m/n/data/x", "x").await;
     let removed = view.rm("m/file", RemoveOptions::default()).await.unwrap();
-    assert_eq!(removed, Removed { count: 1 });
+    assert_eq!(removed, RemoveOutcome { count: 1 });
     assert_eq!(view.readdir("m").await.unwrap(), ["n"], "the way to the mount is still there");
 }
 
@@ -278,18 +302,19 @@ async fn searches_rooted_above_go_into_mounts() {
         other.write(path, path).await.unwrap();
     }
     let view = base.mount("mnt", &other).unwrap();
-    let searches = || driver.seen().iter().filter(|seen| seen.verb == Verb::Search).count();
+    let searches =
+        || driver.recorded_calls().iter().filter(|seen| seen.verb == Verb::Search).count();
     let all = ["a.rs", "mnt/c.rs", "mnt/in/d.rs", "mnt/in/ignored.rs", "src/b.rs"];
     assert_eq!(found(&view, "**/*.rs", GlobOptions::default()).await, all);
     assert_eq!(searches(), 0);
     let inside = GlobOptions { root: "mnt/in".to_owned(), ..GlobOptions::default() };
     assert_eq!(found(&view, "*.rs", inside.clone()).await, all[2..4]);
     assert_eq!(searches(), 1, "a search inside one mount is that mount's");
-    let honour = GlobOptions { ignore_files: IgnoreFiles::Honour, ..inside };
+    let honour = GlobOptions { ignore_files: IgnoreFileHandling::Honour, ..inside };
     assert_eq!(found(&view, "*.rs", honour).await, ["mnt/in/d.rs"]);
     assert_eq!(searches(), 1, "ignore files above the mount count too");
     let missing = GlobOptions { root: "mnt/gone".to_owned(), ..GlobOptions::default() };
-    failure_on(view.glob("*", missing).await, Kind::NotFound, "mnt/gone");
+    expect_error_on_path(view.glob("*", missing).await, ErrorKind::NotFound, "mnt/gone");
 }
 
 #[tokio::test]
@@ -299,11 +324,15 @@ async fn a_mounted_view_is_a_workspace_like_any_other() {
     let view = view.mount("in/deep/er", &filled(&["w"]).await).unwrap();
     let all = ["in", "in/deep", "in/deep/er", "in/deep/er/w", "in/deep/y", "in/x", "z"];
     assert_eq!(names(&view).await, all);
-    assert_eq!(view.rename("in/deep/y", "in/y").await.unwrap(), Renamed { atomic: false });
-    assert_eq!(view.rename("in/y", "y").await.unwrap(), Renamed { atomic: false });
-    holds(&view, "y", "y").await;
-    failure_on(view.read("in/deep/gone").await, Kind::NotFound, "in/deep/gone");
-    failure_on(view.rm("in/deep", RemoveOptions::recursive()).await, Kind::Invalid, "in/deep");
+    assert_eq!(view.rename("in/deep/y", "in/y").await.unwrap(), RenameOutcome { atomic: false });
+    assert_eq!(view.rename("in/y", "y").await.unwrap(), RenameOutcome { atomic: false });
+    assert_content(&view, "y", "y").await;
+    expect_error_on_path(view.read("in/deep/gone").await, ErrorKind::NotFound, "in/deep/gone");
+    expect_error_on_path(
+        view.rm("in/deep", RemoveOptions::recursive()).await,
+        ErrorKind::Invalid,
+        "in/deep",
+    );
 }
 
 #[tokio::test]
@@ -311,20 +340,20 @@ async fn a_view_ends_nothing_and_ends_with_its_base() {
     let (base_driver, base) = recorded();
     let (driver, other) = recorded();
     let view = base.mount("mnt", &other).unwrap();
-    assert_eq!((base.scopes(), view.status()), (1, Status::Connected));
+    assert_eq!((base.scope_count(), view.status()), (1, ConnectionStatus::Connected));
     let second = view.mount("mnt2", &other).unwrap();
     view.destroy().await.unwrap();
-    assert_eq!((base_driver.closes(), driver.closes()), (0, 0));
-    failure(view.read("x").await, Kind::Destroyed);
-    failure(second.read("x").await, Kind::Destroyed);
-    failure(view.mount("more", &other), Kind::Destroyed);
+    assert_eq!((base_driver.close_count(), driver.close_count()), (0, 0));
+    expect_error(view.read("x").await, ErrorKind::Destroyed);
+    expect_error(second.read("x").await, ErrorKind::Destroyed);
+    expect_error(view.mount("more", &other), ErrorKind::Destroyed);
     other.write("x", "still here").await.unwrap();
 
     let view = base.mount("mnt", &other).unwrap();
     base.destroy().await.unwrap();
-    assert_eq!(view.status(), Status::Destroyed);
-    failure(view.read("mnt/x").await, Kind::Destroyed);
-    holds(&other, "x", "still here").await;
+    assert_eq!(view.status(), ConnectionStatus::Destroyed);
+    expect_error(view.read("mnt/x").await, ErrorKind::Destroyed);
+    assert_content(&other, "x", "still here").await;
 }
 
 #[tokio::test]
@@ -333,21 +362,21 @@ async fn what_its_owner_has_ended_is_not_served() {
     let other = filled(&["room/x"]).await;
     let room = scope(&other, "room");
     let view = base.mount("mnt", &room).unwrap();
-    holds(&view, "mnt/x", "room/x").await;
+    assert_content(&view, "mnt/x", "room/x").await;
     room.destroy().await.unwrap();
-    for (call, result) in every_call::on_path(&view, "mnt/x").await {
+    for (call, result) in every_call::try_every_call_on(&view, "mnt/x").await {
         if call == "scope" || call == "rename to" {
             continue;
         }
-        let error = failure(result, Kind::Destroyed);
+        let error = expect_error(result, ErrorKind::Destroyed);
         assert_eq!(error.path(), Some("mnt"), "{call}");
     }
-    failure(view.connect().await, Kind::Destroyed);
+    expect_error(view.connect().await, ErrorKind::Destroyed);
     let listing = view.list(".", whole()).await.unwrap();
-    assert_eq!(paths(&listing), ["file", "mnt"]);
+    assert_eq!(listing_paths(&listing), ["file", "mnt"]);
     assert_eq!(listing.problems[0].path, "mnt");
-    holds(&view, "file", "file").await;
-    failure(base.mount("again", &room), Kind::Destroyed);
+    assert_content(&view, "file", "file").await;
+    expect_error(base.mount("again", &room), ErrorKind::Destroyed);
 }
 
 #[tokio::test]
@@ -357,34 +386,35 @@ async fn connect_reaches_every_part() {
     let view = base.mount("mnt", &other).unwrap();
     view.connect().await.unwrap();
     for driver in [base_driver, driver] {
-        assert_eq!(driver.calls(), [(Verb::Connect, String::new())]);
+        assert_eq!(driver.verbs_and_paths(), [(Verb::Connect, String::new())]);
     }
 }
 
 #[tokio::test]
 async fn guards_of_both_handles_see_their_calls() {
-    let log = ab_testkit::Log::default();
+    let log = ab_testkit::GuardLog::default();
     let guarded = |number| {
-        let gate = Arc::new(ab_testkit::Gate::open(number, &log)) as Arc<dyn ab_core::Guard>;
+        let gate =
+            Arc::new(ab_testkit::ScriptedGuard::allow_all(number, &log)) as Arc<dyn ab_core::Guard>;
         let guards = ab_core::Guards { policy: vec![gate], ..ab_core::Guards::default() };
         let assembly = ab_core::BackendOptions { guards, ..ab_core::BackendOptions::default() };
-        Backend::assemble(Arc::new(Memory::new()), assembly)
+        Backend::with_options(Arc::new(MemoryDriver::new()), assembly)
     };
     let view = guarded(1).mount("mnt", &guarded(2)).unwrap();
     view.write("mnt/x", "x").await.unwrap();
-    assert_eq!(log.passed(), [2]);
+    assert_eq!(log.admitting_guards(), [2]);
     view.write("x", "x").await.unwrap();
-    assert_eq!(log.passed(), [2, 1]);
+    assert_eq!(log.admitting_guards(), [2, 1]);
 }
 
 #[tokio::test]
 async fn attributes_of_the_way_to_a_mount_are_not_kept() {
     let view = memory().mount("a/mnt", &filled(&["file"]).await).unwrap();
-    let mode = Attributes { mode: Some(0o700), ..Attributes::default() };
-    failure_on(view.set_attributes("a", mode).await, Kind::Unsupported, "a");
+    let mode = AttributeChanges { mode: Some(0o700), ..AttributeChanges::default() };
+    expect_error_on_path(view.set_attributes("a", mode).await, ErrorKind::Unsupported, "a");
     assert_eq!(view.set_attributes("a/mnt/file", mode).await.unwrap().mode, Some(0o700));
-    failure_on(view.set_attributes("a/gone", mode).await, Kind::NotFound, "a/gone");
-    let keep = StatOptions { links: ab_core::options::LinkHandling::Keep };
+    expect_error_on_path(view.set_attributes("a/gone", mode).await, ErrorKind::NotFound, "a/gone");
+    let keep = StatOptions { links: ab_core::options::LinkHandling::NoFollow };
     assert_eq!(view.stat_with("a", keep).await.unwrap().mode, Some(0o755));
 }
 
@@ -409,7 +439,7 @@ async fn many_at_once_lose_nothing() {
     let view = memory().mount("mnt", &memory()).unwrap();
     let text: String = (0..32).map(|number| format!("line {number}: old\n")).collect();
     view.write("mnt/file", text).await.unwrap();
-    crowd::of(32, |number| {
+    crowd::run_on_threads(32, |number| {
         let view = view.clone();
         async move {
             let old = format!("line {number}: old\n");
@@ -422,7 +452,7 @@ async fn many_at_once_lose_nothing() {
     })
     .await;
     let expect: String = (0..32).map(|number| format!("line {number}: new\n")).collect();
-    holds(&view, "mnt/file", &expect).await;
+    assert_content(&view, "mnt/file", &expect).await;
     assert_eq!(view.readdir("mnt/moved").await.unwrap().len(), 32);
     assert_eq!(view.readdir(".").await.unwrap(), ["mnt"]);
 }
@@ -432,9 +462,17 @@ async fn writes_into_mounts_keep_their_modes() {
     let view = memory().mount("mnt", &memory()).unwrap();
     let new = WriteOptions { mode: WriteMode::CreateNew, ..WriteOptions::default() };
     view.write_with("mnt/x", "1", new).await.unwrap();
-    failure_on(view.write_with("mnt/x", "2", new).await, Kind::AlreadyExists, "mnt/x");
+    expect_error_on_path(
+        view.write_with("mnt/x", "2", new).await,
+        ErrorKind::AlreadyExists,
+        "mnt/x",
+    );
     let version = view.stat("mnt/x").await.unwrap().version;
-    let expecting = WriteOptions { expect: Some(version), ..WriteOptions::default() };
+    let expecting = WriteOptions { expected_version: Some(version), ..WriteOptions::default() };
     view.write_with("mnt/x", "3", expecting).await.unwrap();
-    failure_on(view.write_with("mnt/x", "4", expecting).await, Kind::Conflict, "mnt/x");
+    expect_error_on_path(
+        view.write_with("mnt/x", "4", expecting).await,
+        ErrorKind::Conflict,
+        "mnt/x",
+    );
 }

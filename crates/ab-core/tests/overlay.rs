@@ -13,14 +13,16 @@ use ab_core::options::{
     RemoveOptions,
 };
 use ab_core::{
-    Backend, BackendKind, Code, FileKind, Kind, Memory, OverlayWorkspace, ScopeOptions, Status,
-    Verb,
+    Backend, BackendKind, ConnectionStatus, ErrorCode, ErrorKind, FileKind, MemoryDriver,
+    OverlayWorkspace, ScopeOptions, Verb,
 };
-use ab_testkit::expect::{failure, failure_on, holds, nothing, paths, tree};
-use ab_testkit::{Recording, every_call};
+use ab_testkit::expect::{
+    assert_content, assert_missing, expect_error, expect_error_on_path, list_tree, listing_paths,
+};
+use ab_testkit::{RecordingDriver, every_call};
 
 fn memory() -> Backend {
-    Backend::new(Memory::new())
+    Backend::new(MemoryDriver::new())
 }
 
 /// A workspace where each file holds its own path.
@@ -50,8 +52,8 @@ fn over(lower: Backend, upper: Backend) -> Layers {
     Layers { lower, upper, overlaid, view }
 }
 
-fn recorded() -> (Recording, Backend) {
-    let driver = Recording::new();
+fn recorded() -> (RecordingDriver, Backend) {
+    let driver = RecordingDriver::new();
     (driver.clone(), Backend::new(driver))
 }
 
@@ -64,13 +66,13 @@ fn whole() -> ListOptions {
 }
 
 async fn names(backend: &Backend) -> Vec<String> {
-    tree(backend).await.into_iter().map(|(path, _)| path).collect()
+    list_tree(backend).await.into_iter().map(|(path, _)| path).collect()
 }
 
 /// Everything in a workspace: files with what they hold, directories with nothing.
 async fn content(backend: &Backend) -> Vec<(String, Option<String>)> {
     let mut all = Vec::new();
-    for (path, kind) in tree(backend).await {
+    for (path, kind) in list_tree(backend).await {
         let text = match kind {
             FileKind::File => Some(backend.read_text(&path).await.unwrap()),
             FileKind::Dir | FileKind::Symlink | FileKind::Other => None,
@@ -84,7 +86,7 @@ async fn content(backend: &Backend) -> Vec<(String, Option<String>)> {
 async fn making_one_touches_nothing() {
     let ((below, lower), (above, upper)) = (recorded(), recorded());
     let overlaid = lower.overlay(&upper).unwrap();
-    assert_eq!((below.seen(), above.seen()), (vec![], vec![]));
+    assert_eq!((below.recorded_calls(), above.recorded_calls()), (vec![], vec![]));
     assert_eq!(overlaid.backend().info().kind, BackendKind::Overlay);
     assert_eq!(overlaid.backend().info().root_aliases, lower.info().root_aliases);
 }
@@ -97,13 +99,13 @@ async fn nothing_but_reading_reaches_the_lower_layer() {
     }
     let before = content(&lower).await;
     let view = lower.overlay(&memory()).unwrap().backend().clone();
-    let start = below.seen().len();
+    let start = below.recorded_calls().len();
     for path in ["dir/file", "dir", "file", "new/file", "."] {
-        every_call::on_path(&view, path).await;
+        every_call::try_every_call_on(&view, path).await;
     }
     view.rename("from", "to").await.unwrap();
     let reading = [Verb::Stat, Verb::List, Verb::Read, Verb::Open, Verb::ReadLink, Verb::Search];
-    for seen in &below.seen()[start..] {
+    for seen in &below.recorded_calls()[start..] {
         assert!(reading.contains(&seen.verb), "{} came for {:?}", seen.verb, seen.path);
     }
     assert_eq!(content(&lower).await, before);
@@ -115,9 +117,9 @@ async fn the_upper_layer_shows_first() {
     let Layers { lower, upper, view, .. } = layers(&["dir/both", "dir/lower"]).await;
     upper.write("dir/both", "upper").await.unwrap();
     upper.write("dir/upper", "upper").await.unwrap();
-    holds(&view, "dir/both", "upper").await;
-    holds(&view, "dir/lower", "dir/lower").await;
-    holds(&view, "dir/upper", "upper").await;
+    assert_content(&view, "dir/both", "upper").await;
+    assert_content(&view, "dir/lower", "dir/lower").await;
+    assert_content(&view, "dir/upper", "upper").await;
     assert_eq!(view.readdir("dir").await.unwrap(), ["both", "lower", "upper"]);
     let stat =
         |backend: Backend, path: &'static str| async move { backend.stat(path).await.unwrap() };
@@ -171,7 +173,7 @@ async fn listings_merge_in_path_order_within_their_bounds() {
                 let listing = view.list(top, options).await.unwrap();
                 let cut = (limit < within.len()).then_some(TruncatedBy::Count);
                 assert_eq!(
-                    (paths(&listing), listing.truncated),
+                    (listing_paths(&listing), listing.truncated),
                     (within[..limit.min(within.len())].to_vec(), cut),
                     "{top}, depth {depth}, limit {limit}"
                 );
@@ -182,8 +184,8 @@ async fn listings_merge_in_path_order_within_their_bounds() {
             }
         }
     }
-    failure_on(view.readdir("gone").await, Kind::NotFound, "gone");
-    failure_on(view.readdir("z").await, Kind::NotADirectory, "z");
+    expect_error_on_path(view.readdir("gone").await, ErrorKind::NotFound, "gone");
+    expect_error_on_path(view.readdir("z").await, ErrorKind::NotADirectory, "z");
 }
 
 #[tokio::test]
@@ -193,9 +195,10 @@ async fn untouched_directories_are_listed_by_the_lower_layer_at_once() {
         lower.write(&format!("deep/{number}/file"), "x").await.unwrap();
     }
     let view = lower.overlay(&memory()).unwrap().backend().clone();
-    let start = below.seen().len();
+    let start = below.recorded_calls().len();
     assert_eq!(view.list("deep", whole()).await.unwrap().entries.len(), 100);
-    let lists = below.calls()[start..].iter().filter(|(verb, _)| *verb == Verb::List).count();
+    let lists =
+        below.verbs_and_paths()[start..].iter().filter(|(verb, _)| *verb == Verb::List).count();
     assert_eq!(lists, 1);
 }
 
@@ -210,9 +213,13 @@ async fn marks_cannot_be_seen_or_named() {
     assert_eq!(names(&upper).await, marks);
     for path in [".ab-wh-file", "dir/.ab-wh-file", ".ab-wh-", "empty/.ab-keep", "a/.ab-wh-x/b"] {
         for backend in [&lower, &upper, &view] {
-            for (call, result) in every_call::on_path(backend, path).await {
-                let error = failure(result, Kind::InvalidPath);
-                assert_eq!((error.code(), error.path()), (Code::InvalidPath, Some(path)), "{call}");
+            for (call, result) in every_call::try_every_call_on(backend, path).await {
+                let error = expect_error(result, ErrorKind::InvalidPath);
+                assert_eq!(
+                    (error.code(), error.path()),
+                    (ErrorCode::InvalidPath, Some(path)),
+                    "{call}"
+                );
             }
         }
     }
@@ -257,14 +264,14 @@ async fn the_longest_names_can_be_removed() {
     let Layers { lower, overlaid, view, .. } = layers(&files).await;
     for (left, path) in [2, 1, 0].into_iter().zip(&files) {
         rm(&view, path).await;
-        nothing(&view, path).await;
+        assert_missing(&view, path).await;
         assert_eq!(view.readdir("dir").await.unwrap().len(), left);
     }
     assert_eq!(overlaid.diff().await.unwrap().len(), 3);
     view.write(files[0], "again").await.unwrap();
     overlaid.commit().await.unwrap();
     assert_eq!(names(&lower).await, ["dir", files[0]]);
-    holds(&view, files[0], "again").await;
+    assert_content(&view, files[0], "again").await;
 }
 
 #[tokio::test]
@@ -303,31 +310,31 @@ async fn an_overlay_over_an_overlay_is_one_over_what_that_shows() {
     overlaid.commit().await.unwrap();
     assert_eq!(names(&lower).await, ["c", "d", "d/1", "d/2"]);
     assert_eq!(names(&upper).await, Vec::<String>::new());
-    holds(&lower, "d/1", "second").await;
+    assert_content(&lower, "d/1", "second").await;
 }
 
 #[tokio::test]
 async fn layers_that_make_no_sense_are_refused() {
     let Layers { lower, upper, view, .. } = layers(&["file"]).await;
     let refused = |result: ab_core::Result<OverlayWorkspace>| {
-        let error = failure(result, Kind::Invalid);
-        assert_eq!(error.code(), Code::InvalidConfiguration);
+        let error = expect_error(result, ErrorKind::Invalid);
+        assert_eq!(error.code(), ErrorCode::InvalidConfiguration);
     };
     refused(lower.overlay(&lower));
     refused(upper.overlay(&view));
     // What cannot be seen from outside is found out by the first mark that is asked for.
     let hidden = view.scope("room", ScopeOptions::default()).unwrap();
     let second = filled(&["old"]).await.overlay(&hidden).unwrap();
-    failure_on(second.backend().read("old").await, Kind::InvalidPath, "old");
+    expect_error_on_path(second.backend().read("old").await, ErrorKind::InvalidPath, "old");
 }
 
 #[tokio::test]
 async fn commands_are_not_for_overlays() {
     let view = recorded().1.overlay(&recorded().1).unwrap().backend().clone();
     assert!(!view.info().capabilities.exec);
-    let error = failure(view.exec("true").await, Kind::Unsupported);
+    let error = expect_error(view.exec("true").await, ErrorKind::Unsupported);
     assert_eq!((error.backend(), error.verb()), (Some(BackendKind::Overlay), Some(Verb::Exec)));
-    failure(view.processes().await, Kind::Unsupported);
+    expect_error(view.processes().await, ErrorKind::Unsupported);
 }
 
 #[tokio::test]
@@ -336,18 +343,21 @@ async fn a_view_ends_nothing_and_ends_with_its_lower_layer() {
     let overlaid = lower.overlay(&upper).unwrap();
     let view = overlaid.backend().clone();
     view.connect().await.unwrap();
-    assert_eq!((below.calls(), above.calls()), (below.calls(), below.calls()));
+    assert_eq!(
+        (below.verbs_and_paths(), above.verbs_and_paths()),
+        (below.verbs_and_paths(), below.verbs_and_paths())
+    );
     view.destroy().await.unwrap();
-    assert_eq!((below.closes(), above.closes()), (0, 0));
-    failure(overlaid.diff().await, Kind::Destroyed);
-    failure(overlaid.commit().await, Kind::Destroyed);
-    failure(overlaid.discard().await, Kind::Destroyed);
+    assert_eq!((below.close_count(), above.close_count()), (0, 0));
+    expect_error(overlaid.diff().await, ErrorKind::Destroyed);
+    expect_error(overlaid.commit().await, ErrorKind::Destroyed);
+    expect_error(overlaid.discard().await, ErrorKind::Destroyed);
     lower.write("x", "alive").await.unwrap();
 
     let view = lower.overlay(&upper).unwrap().backend().clone();
     lower.destroy().await.unwrap();
-    assert_eq!(view.status(), Status::Destroyed);
-    failure(view.read("x").await, Kind::Destroyed);
+    assert_eq!(view.status(), ConnectionStatus::Destroyed);
+    expect_error(view.read("x").await, ErrorKind::Destroyed);
     upper.write("x", "alive").await.unwrap();
 }
 
@@ -359,14 +369,14 @@ async fn an_upper_layer_that_its_owner_has_ended_is_not_written_to() {
     let overlaid = lower.overlay(&room).unwrap();
     overlaid.backend().write("own", "x").await.unwrap();
     room.destroy().await.unwrap();
-    for (call, result) in every_call::on_path(overlaid.backend(), "file").await {
+    for (call, result) in every_call::try_every_call_on(overlaid.backend(), "file").await {
         if call != "scope" {
-            let error = failure(result, Kind::Destroyed);
+            let error = expect_error(result, ErrorKind::Destroyed);
             assert!(error.hint().is_some_and(|hint| hint.contains("upper layer")), "{call}");
         }
     }
-    failure(overlaid.commit().await, Kind::Destroyed);
-    failure(lower.overlay(&room), Kind::Destroyed);
+    expect_error(overlaid.commit().await, ErrorKind::Destroyed);
+    expect_error(lower.overlay(&room), ErrorKind::Destroyed);
     assert_eq!(names(&space).await, ["room", "room/own"]);
 }
 
@@ -377,12 +387,12 @@ async fn scopes_of_a_view_stay_inside() {
     a.write("y", "own").await.unwrap();
     rm(&a, "x").await;
     assert_eq!(names(&a).await, ["y"]);
-    failure_on(a.read("x").await, Kind::NotFound, "x");
+    expect_error_on_path(a.read("x").await, ErrorKind::NotFound, "x");
     assert_eq!(names(&view).await, ["a", "a/y", "b", "b/x"]);
     let create = OpenOptions {
         access: FileAccess::Write,
-        create: FileCreation::Always,
+        create: FileCreation::MustBeNew,
         ..OpenOptions::default()
     };
-    failure_on(a.open("y", create).await, Kind::AlreadyExists, "y");
+    expect_error_on_path(a.open("y", create).await, ErrorKind::AlreadyExists, "y");
 }

@@ -1,8 +1,10 @@
 //! Paths as properties: whatever text comes in, what comes out is a path below the root, or an
 //! error that names the text.
 
-use ab_core::path::{MAX_NAME_BYTES, MAX_PATH_BYTES, PathRules, Platform, RESERVED_PREFIX, WsPath};
-use ab_core::{Code, Kind};
+use ab_core::path::{
+    MAX_PATH_BYTES, MAX_PATH_SEGMENT_BYTES, PathParser, Platform, TEMP_FILE_PREFIX, WsPath,
+};
+use ab_core::{ErrorCode, ErrorKind};
 use ab_testkit::fuzz;
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, prop_oneof};
@@ -12,21 +14,24 @@ use proptest::test_runner::TestCaseResult;
 const ALIAS: &str = "/w/s";
 
 /// Every set of rules, with a name for messages.
-pub(crate) fn every_rules() -> Vec<(&'static str, PathRules)> {
-    let lenient = PathRules::lenient;
+pub(crate) fn every_rules() -> Vec<(&'static str, PathParser)> {
+    let lenient = PathParser::lenient;
     vec![
         ("lenient", lenient()),
-        ("lenient with an alias", lenient().with_alias(ALIAS)),
-        ("lenient with the root as alias", lenient().with_alias("/")),
+        ("lenient with an alias", lenient().with_root_alias(ALIAS)),
+        ("lenient with the root as alias", lenient().with_root_alias("/")),
         ("lenient in a scope", scope_rules().scoped(&scope_path())),
-        ("lenient on windows", lenient().for_platform(Platform::Windows).with_alias("C:\\w\\s")),
-        ("strict", PathRules::strict()),
-        ("strict on windows", PathRules::strict().for_platform(Platform::Windows)),
+        (
+            "lenient on windows",
+            lenient().for_platform(Platform::Windows).with_root_alias("C:\\w\\s"),
+        ),
+        ("strict", PathParser::strict()),
+        ("strict on windows", PathParser::strict().for_platform(Platform::Windows)),
     ]
 }
 
-fn scope_rules() -> PathRules {
-    PathRules::lenient().with_alias(ALIAS)
+fn scope_rules() -> PathParser {
+    PathParser::lenient().with_root_alias(ALIAS)
 }
 
 fn scope_path() -> WsPath {
@@ -62,8 +67,8 @@ pub(crate) fn check_any(raw: &str) -> TestCaseResult {
             Ok(path) => check_path(name, &rules, &path)?,
             Err(error) => {
                 let code = match error.kind() {
-                    Kind::Escape => Code::PathEscapeAttempt,
-                    _ => Code::InvalidPath,
+                    ErrorKind::Escape => ErrorCode::PathEscapeAttempt,
+                    _ => ErrorCode::InvalidPath,
                 };
                 prop_assert_eq!((error.code(), error.path()), (code, Some(raw)), "{}", name);
             }
@@ -72,26 +77,27 @@ pub(crate) fn check_any(raw: &str) -> TestCaseResult {
     Ok(())
 }
 
-fn check_path(name: &str, rules: &PathRules, path: &WsPath) -> TestCaseResult {
+fn check_path(name: &str, rules: &PathParser, path: &WsPath) -> TestCaseResult {
     let text = path.as_str();
     prop_assert!(text.len() <= MAX_PATH_BYTES && !text.contains('\0'), "{}: {:?}", name, path);
     if !path.is_root() {
         for segment in text.split('/') {
-            let plain = !matches!(segment, "" | "." | "..") && segment.len() <= MAX_NAME_BYTES;
-            let reserved = segment.starts_with(RESERVED_PREFIX);
+            let plain =
+                !matches!(segment, "" | "." | "..") && segment.len() <= MAX_PATH_SEGMENT_BYTES;
+            let reserved = segment.starts_with(TEMP_FILE_PREFIX);
             prop_assert!(plain && !reserved, "{}: {:?} has {:?}", name, path, segment);
         }
     }
     prop_assert_eq!(path.segments().collect::<Vec<_>>().join("/"), text);
-    prop_assert!(!path.is_fenced(), "{}: nobody asked for a fence", name);
+    prop_assert!(!path.is_scoped(), "{}: nobody asked for a fence", name);
     let shown = path.to_string();
     match rules.parse(&shown) {
         Ok(again) => prop_assert_eq!(&again, path, "{}: {:?} is read as another path", name, shown),
         Err(error) => prop_assert!(false, "{}: refuses its own {:?}: {}", name, shown, error),
     }
-    let inside = scope_path().fenced().join(path);
+    let inside = scope_path().into_scope_root().join(path);
     prop_assert!(inside.starts_with(&scope_path()), "{}: {:?} left the scope", name, inside);
-    prop_assert_eq!(inside.fence(), scope_path());
+    prop_assert_eq!(inside.scope_root(), scope_path());
     prop_assert_eq!(inside.strip_prefix(&scope_path()), Some(path.clone()));
     Ok(())
 }
@@ -120,14 +126,14 @@ fn expected(raw: &str, alias: &[&str]) -> Option<Vec<String>> {
 
 #[test]
 fn whatever_text_gives_a_path_or_names_the_text() {
-    fuzz::run("any path", raw_path(), |raw| check_any(&raw));
+    fuzz::check_property("any path", raw_path(), |raw| check_any(&raw));
 }
 
 #[test]
 fn the_three_cases_decide() {
-    fuzz::run("three cases", raw_path(), |raw| {
+    fuzz::check_property("three cases", raw_path(), |raw| {
         for (rules, alias) in [
-            (PathRules::lenient().with_alias(ALIAS), vec!["w", "s"]),
+            (PathParser::lenient().with_root_alias(ALIAS), vec!["w", "s"]),
             (scope_rules().scoped(&scope_path()), vec!["w", "s", "users", "a"]),
         ] {
             let result = rules.parse(&raw);
@@ -136,7 +142,7 @@ fn the_three_cases_decide() {
                     let segments: Vec<String> = path.segments().map(str::to_owned).collect();
                     prop_assert_eq!(Some(segments), expected(&raw, &alias));
                 }
-                Err(error) if error.kind() == Kind::Escape => {
+                Err(error) if error.kind() == ErrorKind::Escape => {
                     prop_assert_eq!(expected(&raw, &alias), None);
                 }
                 Err(_) => {}
@@ -149,22 +155,22 @@ fn the_three_cases_decide() {
 #[test]
 fn escapes_hide_behind_nothing_valid() {
     let segments = vec(select(vec!["a", "b", "..", ".", ""]), 0..10);
-    fuzz::run("escapes", segments, |segments| {
+    fuzz::check_property("escapes", segments, |segments| {
         let raw = segments.join("/");
         if raw.is_empty() {
             return Ok(());
         }
         let escapes = expected(&raw, &["w", "s"]).is_none();
-        let kind = PathRules::lenient().parse(&raw).err().map(|error| error.kind());
-        prop_assert_eq!(kind, escapes.then_some(Kind::Escape), "{:?}", raw);
+        let kind = PathParser::lenient().parse(&raw).err().map(|error| error.kind());
+        prop_assert_eq!(kind, escapes.then_some(ErrorKind::Escape), "{:?}", raw);
         Ok(())
     });
 }
 
 #[test]
 fn a_drive_hides_behind_nothing() {
-    let windows = || PathRules::lenient().for_platform(Platform::Windows).with_alias("C:\\w");
-    let strict = PathRules::strict;
+    let windows = || PathParser::lenient().for_platform(Platform::Windows).with_root_alias("C:\\w");
+    let strict = PathParser::strict;
     for (rules, raw) in [
         (strict(), "./C:x"),
         (strict(), ".//C:/x"),
@@ -176,7 +182,7 @@ fn a_drive_hides_behind_nothing() {
         (windows(), "\\\\srv\\share\\C:\\x"),
     ] {
         let error = rules.parse(raw).unwrap_err();
-        assert_eq!((error.code(), error.path()), (Code::InvalidPath, Some(raw)), "{rules:?}");
+        assert_eq!((error.code(), error.path()), (ErrorCode::InvalidPath, Some(raw)), "{rules:?}");
     }
 }
 
@@ -184,8 +190,8 @@ fn a_drive_hides_behind_nothing() {
 fn order_is_that_of_a_walk() {
     let name = select(vec!["a", "b", "a.txt", "a-", "a b", "B"]);
     let path = vec(name, 1..4).prop_map(|names| names.join("/"));
-    fuzz::run("order", vec(path, 0..8), |paths| {
-        let rules = PathRules::lenient();
+    fuzz::check_property("order", vec(path, 0..8), |paths| {
+        let rules = PathParser::lenient();
         let mut parsed: Vec<WsPath> = paths.iter().map(|path| rules.parse(path).unwrap()).collect();
         parsed.sort();
         let mut by_segments = parsed.clone();
@@ -200,7 +206,7 @@ fn order_is_that_of_a_walk() {
 
 #[test]
 fn what_is_no_text_is_refused() {
-    fuzz::run("bytes", vec(any::<u8>(), 0..40), |bytes| {
+    fuzz::check_property("bytes", vec(any::<u8>(), 0..40), |bytes| {
         for (name, rules) in every_rules() {
             match std::str::from_utf8(&bytes) {
                 Ok(text) => {
@@ -208,7 +214,7 @@ fn what_is_no_text_is_refused() {
                 }
                 Err(_) => {
                     let error = rules.parse_bytes(&bytes).unwrap_err();
-                    prop_assert_eq!(error.code(), Code::InvalidPath, "{}", name);
+                    prop_assert_eq!(error.code(), ErrorCode::InvalidPath, "{}", name);
                 }
             }
         }

@@ -4,21 +4,23 @@ use ab_core::options::{
     self, FileCreation, ListOptions, OpenOptions, Overwrite, RemoveDepth, RemoveOptions,
     RenameOptions,
 };
-use ab_core::process::{BindAccess, ExecRequest, HostDirectory, Restrictions};
-use ab_core::{Backend, Code, Kind, MAX_RESTRICTIONS, Memory, ScopeOptions, WsPath};
-use ab_testkit::recording::Recording;
+use ab_core::process::{ExecRequest, HostDirectory, HostDirectoryAccess, PathRestrictions};
+use ab_core::{
+    Backend, ErrorCode, ErrorKind, MAX_PATH_RESTRICTIONS, MemoryDriver, ScopeOptions, WsPath,
+};
+use ab_testkit::recording::RecordingDriver;
 
 fn paths(paths: &[&str]) -> Vec<WsPath> {
-    let rules = ab_core::PathRules::lenient();
+    let rules = ab_core::PathParser::lenient();
     paths.iter().map(|path| rules.parse(path).unwrap()).collect()
 }
 
-fn restrictions(hidden: &[&str], read_only: &[&str]) -> Restrictions {
-    Restrictions { hidden: paths(hidden), read_only: paths(read_only), binds: Vec::new() }
+fn restrictions(hidden: &[&str], read_only: &[&str]) -> PathRestrictions {
+    PathRestrictions { hidden: paths(hidden), read_only: paths(read_only), binds: Vec::new() }
 }
 
 async fn workspace() -> (Backend, Backend) {
-    let backend = Backend::new(Memory::new());
+    let backend = Backend::new(MemoryDriver::new());
     for path in ["secret/key", "secrets", "kept/a", "kept/b/c", "free/d", "free/.env"] {
         backend.write(path, "old").await.unwrap();
     }
@@ -32,7 +34,7 @@ async fn what_is_hidden_is_not_there() {
     let (backend, handle) = workspace().await;
     for path in ["secret", "secret/key", "free/.env", "secret/none"] {
         assert!(!handle.exists(path).await.unwrap(), "{path}");
-        assert_eq!(handle.read(path).await.unwrap_err().kind(), Kind::NotFound, "{path}");
+        assert_eq!(handle.read(path).await.unwrap_err().kind(), ErrorKind::NotFound, "{path}");
     }
     assert_eq!(handle.readdir(".").await.unwrap(), ["free", "kept", "secrets"]);
     assert_eq!(handle.readdir("free").await.unwrap(), ["d"]);
@@ -50,7 +52,7 @@ async fn what_is_kept_is_read_and_never_changed() {
     let (backend, handle) = workspace().await;
     assert_eq!(handle.read("kept/a").await.unwrap(), "old");
     let denied = |result: ab_core::Result<()>, what: &str| {
-        assert_eq!(result.unwrap_err().kind(), Kind::PermissionDenied, "{what}");
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::PermissionDenied, "{what}");
     };
     let recursive = RemoveOptions { depth: RemoveDepth::Recursive, ..RemoveOptions::default() };
     let create = OpenOptions {
@@ -87,17 +89,18 @@ async fn restrictions_only_grow_and_move_with_scopes() {
     assert!(!more.exists("secret/key").await.unwrap());
     let scope = handle.scope("free", ScopeOptions::default()).unwrap();
     assert_eq!(scope.readdir(".").await.unwrap(), ["d"]);
-    assert_eq!(scope.read(".env").await.unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(scope.read(".env").await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 #[tokio::test]
 async fn commands_carry_them_as_the_driver_knows_the_paths() {
-    let driver = Recording::new();
+    let driver = RecordingDriver::new();
     let backend = Backend::new(driver.clone());
     let scope = backend.scope("tenant", ScopeOptions::default()).unwrap();
-    let bind = HostDirectory { path: "/opt/tools".to_owned(), access: BindAccess::ReadOnly };
+    let bind =
+        HostDirectory { path: "/opt/tools".to_owned(), access: HostDirectoryAccess::ReadOnly };
     let outer = scope.restrict(restrictions(&["secret"], &[])).unwrap();
-    let limits = Restrictions { binds: vec![bind.clone()], ..restrictions(&[], &["kept"]) };
+    let limits = PathRestrictions { binds: vec![bind.clone()], ..restrictions(&[], &["kept"]) };
     let inner = outer.restrict(limits).unwrap();
     drop(inner.spawn(ExecRequest::shell("true")).await);
     let seen = driver.last_exec().restrictions;
@@ -109,19 +112,22 @@ async fn commands_carry_them_as_the_driver_knows_the_paths() {
 
 #[tokio::test]
 async fn senseless_ones_are_refused() {
-    let backend = Backend::new(Memory::new());
-    let relative = HostDirectory { path: "opt".to_owned(), access: BindAccess::ReadOnly };
-    let many: Vec<String> = (0..=MAX_RESTRICTIONS).map(|n| n.to_string()).collect();
+    let backend = Backend::new(MemoryDriver::new());
+    let relative = HostDirectory { path: "opt".to_owned(), access: HostDirectoryAccess::ReadOnly };
+    let many: Vec<String> = (0..=MAX_PATH_RESTRICTIONS).map(|n| n.to_string()).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     for senseless in [
         restrictions(&["."], &[]),
         restrictions(&many, &[]),
-        Restrictions { binds: vec![relative], ..Restrictions::default() },
+        PathRestrictions { binds: vec![relative], ..PathRestrictions::default() },
     ] {
         let error = backend.restrict(senseless).unwrap_err();
-        assert_eq!((error.code(), error.kind()), (Code::InvalidConfiguration, Kind::Invalid));
+        assert_eq!(
+            (error.code(), error.kind()),
+            (ErrorCode::InvalidConfiguration, ErrorKind::Invalid)
+        );
     }
     // The whole workspace may be read-only.
     let frozen = backend.restrict(restrictions(&[], &["."])).unwrap();
-    assert_eq!(frozen.write("a", "b").await.unwrap_err().kind(), Kind::PermissionDenied);
+    assert_eq!(frozen.write("a", "b").await.unwrap_err().kind(), ErrorKind::PermissionDenied);
 }

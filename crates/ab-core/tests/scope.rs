@@ -5,14 +5,16 @@ use std::time::SystemTime;
 
 use ab_core::options::{FileAccess, FileCreation, LinkHandling, OpenOptions, StatOptions};
 use ab_core::process::{ExecRequest, ProcessId, ProcessInfo};
-use ab_core::{Backend, BackendKind, Code, FileKind, Kind, Memory, ScopeOptions, Verb};
-use ab_testkit::expect::{failure, failure_on, holds, tree};
-use ab_testkit::{Recording, Seen, crowd, every_call};
+use ab_core::{
+    Backend, BackendKind, ErrorCode, ErrorKind, FileKind, MemoryDriver, ScopeOptions, Verb,
+};
+use ab_testkit::expect::{assert_content, expect_error, expect_error_on_path, list_tree};
+use ab_testkit::{RecordedCall, RecordingDriver, crowd, every_call};
 use bytes::Bytes;
 use futures_util::future::join_all;
 
-fn world() -> (Recording, Backend) {
-    let driver = Recording::new();
+fn world() -> (RecordingDriver, Backend) {
+    let driver = RecordingDriver::new();
     (driver.clone(), Backend::new(driver))
 }
 
@@ -69,20 +71,20 @@ async fn exec_cwd_is_the_scope_root() {
     let (driver, root) = world();
     let inner = scope(&scope(&root, "outer"), "inner");
     inner.exec("pwd").await.unwrap();
-    let expect = Seen {
+    let expect = RecordedCall {
         verb: Verb::Exec,
         path: Some("outer/inner".to_owned()),
         fence: Some("outer/inner".to_owned()),
         to: None,
         command: Some("pwd".to_owned()),
         env: BTreeMap::new(),
-        restrictions: ab_core::process::Restrictions::default(),
+        restrictions: ab_core::process::PathRestrictions::default(),
     };
     assert_eq!(driver.last_exec(), expect);
 
-    let cwd = inner.resolve("sub/dir").unwrap();
+    let cwd = inner.parse_path("sub/dir").unwrap();
     inner.spawn(ExecRequest { cwd, ..ExecRequest::shell("pwd") }).await.unwrap();
-    let expect = Seen { path: Some("outer/inner/sub/dir".to_owned()), ..expect };
+    let expect = RecordedCall { path: Some("outer/inner/sub/dir".to_owned()), ..expect };
     assert_eq!(driver.last_exec(), expect);
 }
 
@@ -90,8 +92,8 @@ async fn exec_cwd_is_the_scope_root() {
 async fn calls_reach_the_parent_translated() {
     let (driver, root) = world();
     let inner = scope(&scope(&root, "outer"), "in/ner");
-    every_call::on_path(&inner, "dir/file").await;
-    for seen in driver.seen() {
+    every_call::try_every_call_on(&inner, "dir/file").await;
+    for seen in driver.recorded_calls() {
         let path = seen.path.expect("every call here has a path");
         let own = ["outer/in/ner/dir/file", "outer/in/ner/elsewhere", "outer/in/ner/kept"];
         match seen.verb {
@@ -110,7 +112,7 @@ async fn nested_paths_join() {
     let (_, root) = world();
     let inner = scope(&scope(&scope(&root, "a/b"), "./c"), "d/../e");
     inner.write("file", "deep").await.unwrap();
-    holds(&root, "a/b/c/e/file", "deep").await;
+    assert_content(&root, "a/b/c/e/file", "deep").await;
     assert_eq!(inner.info().root_aliases, ["/a/b/c/e"]);
     assert_eq!(inner.info().kind, BackendKind::Scoped);
     assert_eq!(inner.info().capabilities, root.info().capabilities);
@@ -121,16 +123,20 @@ async fn nested_paths_join() {
 #[tokio::test]
 async fn absolute_paths_know_the_scopes_alias() {
     let options =
-        ab_core::memory::MemoryOptions { root: "/srv/ws".to_owned(), ..Default::default() };
-    let root = Backend::new(Memory::with(options).unwrap());
+        ab_core::memory::MemoryDriverOptions { root: "/srv/ws".to_owned(), ..Default::default() };
+    let root = Backend::new(MemoryDriver::with_options(options).unwrap());
     let inner = scope(&scope(&root, "outer"), "/srv/ws/outer/inner");
     assert_eq!(inner.info().root_aliases, ["/srv/ws/outer/inner"]);
     inner.write("/srv/ws/outer/inner/file", "x").await.unwrap();
-    holds(&inner, "file", "x").await;
-    holds(&inner, "/file", "x").await;
-    failure_on(inner.read("/srv/ws/outer/file").await, Kind::NotFound, "srv/ws/outer/file");
+    assert_content(&inner, "file", "x").await;
+    assert_content(&inner, "/file", "x").await;
+    expect_error_on_path(
+        inner.read("/srv/ws/outer/file").await,
+        ErrorKind::NotFound,
+        "srv/ws/outer/file",
+    );
     let out = "/srv/ws/outer/inner/../file";
-    failure_on(inner.read(out).await, Kind::Escape, out);
+    expect_error_on_path(inner.read(out).await, ErrorKind::Escape, out);
 }
 
 #[tokio::test]
@@ -138,19 +144,19 @@ async fn escaping_scope_path_is_refused() {
     let (driver, root) = world();
     let outer = scope(&root, "outer");
     for (parent, path, code) in [
-        (&root, "..", Code::PathEscapeAttempt),
-        (&root, "a/../../b", Code::PathEscapeAttempt),
-        (&outer, "../other", Code::PathEscapeAttempt),
-        (&outer, "inner/../../outer", Code::PathEscapeAttempt),
-        (&root, "", Code::InvalidPath),
-        (&root, "nul\0", Code::InvalidPath),
-        (&root, ".ab-tmp-x", Code::InvalidPath),
+        (&root, "..", ErrorCode::PathEscapeAttempt),
+        (&root, "a/../../b", ErrorCode::PathEscapeAttempt),
+        (&outer, "../other", ErrorCode::PathEscapeAttempt),
+        (&outer, "inner/../../outer", ErrorCode::PathEscapeAttempt),
+        (&root, "", ErrorCode::InvalidPath),
+        (&root, "nul\0", ErrorCode::InvalidPath),
+        (&root, ".ab-tmp-x", ErrorCode::InvalidPath),
     ] {
         let error = parent.scope(path, ScopeOptions::default()).unwrap_err();
         assert_eq!((error.code(), error.path()), (code, Some(path)));
     }
-    assert_eq!((root.scopes(), outer.scopes()), (1, 0));
-    assert_eq!(driver.seen(), []);
+    assert_eq!((root.scope_count(), outer.scope_count()), (1, 0));
+    assert_eq!(driver.recorded_calls(), []);
 }
 
 #[tokio::test]
@@ -158,17 +164,17 @@ async fn inside_the_parent_is_still_outside() {
     let (driver, root) = world();
     root.write("users/b/secret", "kept").await.unwrap();
     let (a, b) = (scope(&root, "users/a"), scope(&root, "users/b"));
-    holds(&b, "secret", "kept").await;
-    let before = driver.seen().len();
+    assert_content(&b, "secret", "kept").await;
+    let before = driver.recorded_calls().len();
     for path in ["../b/secret", "/../b/secret", "x/../../b/secret"] {
-        let error = failure_on(a.read(path).await, Kind::Escape, path);
-        assert_eq!(error.code(), Code::PathEscapeAttempt);
+        let error = expect_error_on_path(a.read(path).await, ErrorKind::Escape, path);
+        assert_eq!(error.code(), ErrorCode::PathEscapeAttempt);
     }
-    assert_eq!(driver.seen().len(), before, "an escape reaches nobody");
+    assert_eq!(driver.recorded_calls().len(), before, "an escape reaches nobody");
     for path in ["secret", "b/secret", "/users/b/secret"] {
-        failure(a.read(path).await, Kind::NotFound);
+        expect_error(a.read(path).await, ErrorKind::NotFound);
     }
-    assert_eq!(tree(&a).await, []);
+    assert_eq!(list_tree(&a).await, []);
 }
 
 #[tokio::test]
@@ -176,16 +182,16 @@ async fn first_write_makes_the_root() {
     let (driver, root) = world();
     let scope = scope(&root, "rooms/a");
     assert_eq!(scope.readdir(".").await.unwrap(), Vec::<String>::new());
-    failure_on(scope.read("file").await, Kind::NotFound, "file");
+    expect_error_on_path(scope.read("file").await, ErrorKind::NotFound, "file");
     assert!(!scope.exists("file").await.unwrap());
-    assert_eq!(driver.count(Verb::Mkdir, "rooms/a"), 0, "reading makes nothing");
+    assert_eq!(driver.call_count(Verb::Mkdir, "rooms/a"), 0, "reading makes nothing");
     scope.write("file", "x").await.unwrap();
     scope.write("file", "y").await.unwrap();
     scope.mkdir("dir").await.unwrap();
     scope.touch("other").await.unwrap();
-    assert_eq!(driver.count(Verb::Mkdir, "rooms/a"), 1);
-    let mkdir = driver.calls().iter().position(|(verb, _)| *verb == Verb::Mkdir);
-    let write = driver.calls().iter().position(|(verb, _)| *verb == Verb::Write);
+    assert_eq!(driver.call_count(Verb::Mkdir, "rooms/a"), 1);
+    let mkdir = driver.verbs_and_paths().iter().position(|(verb, _)| *verb == Verb::Mkdir);
+    let write = driver.verbs_and_paths().iter().position(|(verb, _)| *verb == Verb::Write);
     assert!(mkdir < write, "the root comes before what it holds");
 }
 
@@ -193,46 +199,46 @@ async fn first_write_makes_the_root() {
 async fn a_fresh_scope_has_a_root_before_its_first_write() {
     let (_, root) = world();
     let scope = scope(&root, "rooms/a");
-    for links in [LinkHandling::Follow, LinkHandling::Keep] {
+    for links in [LinkHandling::Follow, LinkHandling::NoFollow] {
         let stat = scope.stat_with(".", StatOptions { links }).await.unwrap();
         assert_eq!((stat.kind, stat.size), (FileKind::Dir, 0));
     }
     assert!(scope.exists("/").await.unwrap());
-    failure_on(scope.read(".").await, Kind::IsADirectory, ".");
-    failure_on(scope.write(".", "x").await, Kind::IsADirectory, ".");
-    failure_on(scope.touch(".").await, Kind::IsADirectory, ".");
+    expect_error_on_path(scope.read(".").await, ErrorKind::IsADirectory, ".");
+    expect_error_on_path(scope.write(".", "x").await, ErrorKind::IsADirectory, ".");
+    expect_error_on_path(scope.touch(".").await, ErrorKind::IsADirectory, ".");
     let create = OpenOptions {
         access: FileAccess::ReadWrite,
         create: FileCreation::IfMissing,
         ..OpenOptions::default()
     };
-    failure_on(scope.open(".", create).await, Kind::IsADirectory, ".");
-    assert_eq!(tree(&root).await, [], "the scope's root did not become a file");
+    expect_error_on_path(scope.open(".", create).await, ErrorKind::IsADirectory, ".");
+    assert_eq!(list_tree(&root).await, [], "the scope's root did not become a file");
 }
 
 #[tokio::test]
 async fn concurrent_first_writes_make_the_root_once() {
     let (driver, root) = world();
-    driver.take_turns();
+    driver.yield_on_each_call();
     let in_turns = scope(&root, "turns");
     let names: Vec<String> = (0..32).map(|number| format!("{number:02}")).collect();
     let writes = join_all(names.iter().map(|name| in_turns.write(name, name.as_str())));
     for written in writes.await {
         written.unwrap();
     }
-    assert_eq!(driver.count(Verb::Mkdir, "turns"), 1);
+    assert_eq!(driver.call_count(Verb::Mkdir, "turns"), 1);
     assert_eq!(in_turns.readdir(".").await.unwrap(), names);
 
     let (driver, root) = world();
     let on_threads = scope(&root, "threads");
-    let written = crowd::of(32, |number| {
+    let written = crowd::run_on_threads(32, |number| {
         let scope = on_threads.clone();
         async move { scope.write(&format!("{number:02}"), "x").await }
     });
     for written in written.await {
         written.unwrap();
     }
-    assert_eq!(driver.count(Verb::Mkdir, "threads"), 1);
+    assert_eq!(driver.call_count(Verb::Mkdir, "threads"), 1);
     assert_eq!(on_threads.readdir(".").await.unwrap(), names);
 }
 
@@ -240,13 +246,13 @@ async fn concurrent_first_writes_make_the_root_once() {
 async fn a_root_that_could_not_be_made_is_tried_again() {
     let (driver, root) = world();
     let scope = scope(&root, "rooms/a");
-    let full = ab_core::Error::new(Code::WriteFailed, Kind::NoSpace, "full")
+    let full = ab_core::Error::new(ErrorCode::WriteFailed, ErrorKind::NoSpace, "full")
         .with_path("rooms/a")
         .with_verb(Verb::Mkdir);
     driver.fail_next(Verb::Mkdir, full);
-    failure_on(scope.write("file", "x").await, Kind::NoSpace, ".");
+    expect_error_on_path(scope.write("file", "x").await, ErrorKind::NoSpace, ".");
     scope.write("file", "x").await.unwrap();
-    assert_eq!(driver.count(Verb::Mkdir, "rooms/a"), 2);
+    assert_eq!(driver.call_count(Verb::Mkdir, "rooms/a"), 2);
 }
 
 #[tokio::test]
@@ -259,9 +265,9 @@ async fn errors_never_show_the_prefix() {
     let mut errors = Vec::new();
     for scope in [&inner, &blocked] {
         for path in ["missing", "dir", "dir/file", "dir/file/below", ".", "../out", "nul\0"] {
-            errors.extend(every_call::on_path(scope, path).await);
+            errors.extend(every_call::try_every_call_on(scope, path).await);
         }
-        errors.extend(every_call::without_path(scope).await);
+        errors.extend(every_call::try_every_pathless_call(scope).await);
     }
     inner.write("opened", "text").await.unwrap();
     let file = inner.open("opened", OpenOptions::default()).await.unwrap();
@@ -282,26 +288,26 @@ async fn a_path_too_long_inside_its_scope_touches_nothing() {
     let (driver, root) = world();
     let scope = scope(&root, &vec!["directory"; 20].join("/"));
     let path = vec!["d".repeat(200); 20].join("/");
-    assert!(scope.resolve(&path).is_ok(), "on its own it is short enough");
-    for (call, result) in every_call::on_path(&scope, &path).await {
+    assert!(scope.parse_path(&path).is_ok(), "on its own it is short enough");
+    for (call, result) in every_call::try_every_call_on(&scope, &path).await {
         if call == "scope" {
             continue;
         }
-        let error = failure(result, Kind::InvalidPath);
+        let error = expect_error(result, ErrorKind::InvalidPath);
         assert_eq!(
             (error.code(), error.path()),
-            (Code::InvalidPath, Some(path.as_str())),
+            (ErrorCode::InvalidPath, Some(path.as_str())),
             "{call}"
         );
     }
-    assert_eq!(driver.seen(), []);
+    assert_eq!(driver.recorded_calls(), []);
 }
 
 fn process(id: &str, root: &Backend, cwd: &str) -> ProcessInfo {
     ProcessInfo {
         id: ProcessId::new(id),
         command: format!("run {id}"),
-        cwd: root.resolve(cwd).unwrap(),
+        cwd: root.parse_path(cwd).unwrap(),
         started: SystemTime::UNIX_EPOCH,
         exit: None,
     }
@@ -311,7 +317,7 @@ fn process(id: &str, root: &Backend, cwd: &str) -> ProcessInfo {
 async fn processes_of_others_do_not_show() {
     let (driver, root) = world();
     let places = [("1", "."), ("2", "a"), ("3", "a/b"), ("4", "ab"), ("5", "a/b/c"), ("6", "b")];
-    driver.show_processes(places.map(|(id, cwd)| process(id, &root, cwd)).to_vec());
+    driver.set_processes(places.map(|(id, cwd)| process(id, &root, cwd)).to_vec());
     let a = scope(&root, "a");
     let shown = |processes: Vec<ProcessInfo>| -> Vec<(String, String)> {
         processes.iter().map(|p| (p.id.to_string(), p.cwd.to_string())).collect()
@@ -327,7 +333,7 @@ async fn processes_of_others_do_not_show() {
 
     a.attach(&ProcessId::new("3"), 0).await.unwrap();
     for foreign in ["1", "4", "6", "unknown"] {
-        let error = failure(a.attach(&ProcessId::new(foreign), 0).await, Kind::NotFound);
-        assert_eq!((error.code(), error.verb()), (Code::ExecError, Some(Verb::Attach)));
+        let error = expect_error(a.attach(&ProcessId::new(foreign), 0).await, ErrorKind::NotFound);
+        assert_eq!((error.code(), error.verb()), (ErrorCode::ExecError, Some(Verb::Attach)));
     }
 }

@@ -1,17 +1,17 @@
 //! Files of any size as streams: what arrives, what a reader sees, and what a failure leaves.
 
-use ab_core::backend::{SINGLE_WRITE_BYTES, StreamOptions};
+use ab_core::backend::{MAX_SINGLE_WRITE_BYTES, ReadStreamOptions};
 use ab_core::options::{ByteRange, WriteMode, WriteOptions};
-use ab_core::{Backend, Code, Error, Kind, Memory, Result};
+use ab_core::{Backend, Error, ErrorCode, ErrorKind, MemoryDriver, Result};
 use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
 
 fn backend() -> Backend {
-    Backend::new(Memory::new())
+    Backend::new(MemoryDriver::new())
 }
 
 fn large() -> Vec<u8> {
-    (0..SINGLE_WRITE_BYTES * 21 / 8).map(|at| (at % 251) as u8).collect()
+    (0..MAX_SINGLE_WRITE_BYTES * 21 / 8).map(|at| (at % 251) as u8).collect()
 }
 
 /// The bytes in pieces of an odd size.
@@ -20,7 +20,7 @@ fn stream_of(bytes: &[u8]) -> impl Stream<Item = Result<Bytes>> + Send + use<> {
     stream::iter(pieces)
 }
 
-async fn read(backend: &Backend, path: &str, options: StreamOptions) -> Vec<u8> {
+async fn read(backend: &Backend, path: &str, options: ReadStreamOptions) -> Vec<u8> {
     let stream = backend.read_stream(path, options).await.unwrap();
     let pieces: Vec<Bytes> = stream.try_collect().await.unwrap();
     pieces.concat()
@@ -30,26 +30,30 @@ async fn read(backend: &Backend, path: &str, options: StreamOptions) -> Vec<u8> 
 async fn what_is_streamed_in_is_streamed_out() {
     let backend = backend();
     for content in [Vec::new(), b"small".to_vec(), large()] {
-        let written = backend.write_from("d/a", stream_of(&content), WriteOptions::default()).await;
+        let written =
+            backend.write_stream("d/a", stream_of(&content), WriteOptions::default()).await;
         assert_eq!(written.unwrap().size, content.len() as u64);
-        assert!(read(&backend, "d/a", StreamOptions::default()).await == content);
+        assert!(read(&backend, "d/a", ReadStreamOptions::default()).await == content);
     }
     let range = Some(ByteRange { start: 10, length: 2_000_000 });
-    let part = read(&backend, "d/a", StreamOptions { range }).await;
+    let part = read(&backend, "d/a", ReadStreamOptions { range }).await;
     assert!(part == large()[10..2_000_010], "{} bytes", part.len());
     let range = Some(ByteRange { start: large().len() as u64 - 3, length: 100 });
-    assert_eq!(read(&backend, "d/a", StreamOptions { range }).await, large()[large().len() - 3..]);
+    assert_eq!(
+        read(&backend, "d/a", ReadStreamOptions { range }).await,
+        large()[large().len() - 3..]
+    );
 }
 
 #[tokio::test]
 async fn a_stream_that_fails_changes_nothing() {
     let backend = backend();
     backend.write("a", "old").await.unwrap();
-    let broken = || Err(Error::new(Code::ReadFailed, Kind::Cancelled, "stopped"));
+    let broken = || Err(Error::new(ErrorCode::ReadFailed, ErrorKind::Cancelled, "stopped"));
     for path in ["a", "new"] {
         let stream = stream_of(&large()).chain(stream::iter([broken()]));
-        let error = backend.write_from(path, stream, WriteOptions::default()).await.unwrap_err();
-        assert_eq!((error.kind(), error.message()), (Kind::Cancelled, "stopped"));
+        let error = backend.write_stream(path, stream, WriteOptions::default()).await.unwrap_err();
+        assert_eq!((error.kind(), error.message()), (ErrorKind::Cancelled, "stopped"));
     }
     assert_eq!(backend.read_text("a").await.unwrap(), "old");
     let listed = backend.list(".", ab_core::options::ListOptions::default()).await.unwrap();
@@ -61,19 +65,19 @@ async fn modes_hold_for_large_content() {
     let backend = backend();
     let write = |path: &'static str, mode| {
         let (backend, options) = (backend.clone(), WriteOptions { mode, ..Default::default() });
-        async move { backend.write_from(path, stream_of(&large()), options).await }
+        async move { backend.write_stream(path, stream_of(&large()), options).await }
     };
     let kind = |result: Result<ab_core::Stat>| result.unwrap_err().kind();
-    assert_eq!(kind(write("a", WriteMode::Replace).await), Kind::NotFound);
+    assert_eq!(kind(write("a", WriteMode::Replace).await), ErrorKind::NotFound);
     write("a", WriteMode::CreateNew).await.unwrap();
-    assert_eq!(kind(write("a", WriteMode::CreateNew).await), Kind::AlreadyExists);
+    assert_eq!(kind(write("a", WriteMode::CreateNew).await), ErrorKind::AlreadyExists);
     backend.write("a", "mine").await.unwrap();
     write("a", WriteMode::CreateIfMissing).await.unwrap();
     assert_eq!(backend.read_text("a").await.unwrap(), "mine");
     let version = backend.stat("a").await.unwrap().version;
     write("a", WriteMode::Replace).await.unwrap();
-    assert!(read(&backend, "a", StreamOptions::default()).await == large());
-    let options = WriteOptions { expect: Some(version), ..WriteOptions::default() };
-    let refused = backend.write_from("a", stream_of(&large()), options).await;
-    assert_eq!(kind(refused), Kind::Unsupported);
+    assert!(read(&backend, "a", ReadStreamOptions::default()).await == large());
+    let options = WriteOptions { expected_version: Some(version), ..WriteOptions::default() };
+    let refused = backend.write_stream("a", stream_of(&large()), options).await;
+    assert_eq!(kind(refused), ErrorKind::Unsupported);
 }

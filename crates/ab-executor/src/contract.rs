@@ -4,12 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use ab_api::{
-    Approval, Changes, DeliveryResult, EndReason, ExecutorListing, Provider, Session, SessionId,
-    SessionLimits, Violations,
+    Approval, ChangeCounts, DeliveryResult, ExecutorListing, Session, SessionEndReason, SessionId,
+    SessionLimits, SnapshotProvider, Violations,
 };
 use async_trait::async_trait;
 
-use crate::report::{QuestionId, ReportSender};
+use crate::report::{AgentQuestionId, AgentReportSender};
 
 /// Runs sessions on one machine.
 ///
@@ -19,7 +19,7 @@ use crate::report::{QuestionId, ReportSender};
 #[async_trait]
 pub trait Executor: fmt::Debug + Send + Sync {
     /// What clients see of the executor.
-    fn listing(&self) -> ExecutorListing;
+    fn describe(&self) -> ExecutorListing;
 
     /// Looks at what a new session names on the executor's machine, and chooses how its workspace is made. A source
     /// on another machine is not asked.
@@ -27,46 +27,51 @@ pub trait Executor: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// What is wrong with the task, field by field. No session is made for it.
-    async fn accept(&self, session: &Session) -> Result<Provider, Violations>;
+    async fn choose_provider(&self, session: &Session) -> Result<SnapshotProvider, Violations>;
 
     /// Names everything that [`provision`](Executor::provision) of this job may make. The same session always has
     /// the same token. The caller stores it first.
-    fn cleanup_token(&self, job: &Job) -> CleanupToken;
+    fn cleanup_token(&self, job: &SessionAttempt) -> CleanupToken;
 
     /// Makes the workspace, or finds the one that this session already has.
-    async fn provision(&self, job: &Job) -> Result<Provisioned, ExecutorError>;
+    async fn provision(&self, job: &SessionAttempt) -> Result<ProvisionedWorkspace, ExecutorError>;
 
     /// Starts the agent in the session's workspace and opens its conversation. From then on the agent's reports go
     /// to `reports`, until the agent has ended.
     async fn launch(
         &self,
-        job: &Job,
+        job: &SessionAttempt,
         mode: LaunchMode,
-        reports: ReportSender,
-    ) -> Result<Launched, ExecutorError>;
+        reports: AgentReportSender,
+    ) -> Result<StartedAgent, ExecutorError>;
 
     /// Gives the agent a prompt. Returns when the agent has it; the turn's end is reported.
-    async fn prompt(&self, job: &Job, number: u32, prompt: &str) -> Result<(), ExecutorError>;
+    async fn prompt(
+        &self,
+        job: &SessionAttempt,
+        number: u32,
+        prompt: &str,
+    ) -> Result<(), ExecutorError>;
 
     /// Answers a question by an approval that is no longer pending. Questions that are no longer open are ignored.
-    async fn answer(
+    async fn answer_question(
         &self,
-        job: &Job,
-        question: &QuestionId,
+        job: &SessionAttempt,
+        question: &AgentQuestionId,
         approval: &Approval,
     ) -> Result<(), ExecutorError>;
 
     /// Freezes every process of the session. After an error they go on.
-    async fn pause(&self, job: &Job) -> Result<(), ExecutorError>;
+    async fn pause(&self, job: &SessionAttempt) -> Result<(), ExecutorError>;
 
     /// Lets the frozen processes go on.
-    async fn resume(&self, job: &Job) -> Result<(), ExecutorError>;
+    async fn resume(&self, job: &SessionAttempt) -> Result<(), ExecutorError>;
 
     /// Hands the result over as the task asks, also when it was handed over before.
-    async fn deliver(&self, job: &Job) -> Result<Delivered, ExecutorError>;
+    async fn deliver(&self, job: &SessionAttempt) -> Result<DeliveryOutcome, ExecutorError>;
 
     /// The change so far as a unified diff.
-    async fn diff(&self, job: &Job) -> Result<String, ExecutorError>;
+    async fn diff(&self, job: &SessionAttempt) -> Result<String, ExecutorError>;
 
     /// Asks the agent to end its turn and waits at most `grace`, then ends every process of the session, of any
     /// generation. Succeeds if there is none.
@@ -79,7 +84,7 @@ pub trait Executor: fmt::Debug + Send + Sync {
 
 /// A session to run, and which attempt this is.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Job {
+pub struct SessionAttempt {
     pub session: Session,
     /// Grows with every attempt to run the session. Effects of an older attempt are refused or ignored.
     pub generation: u32,
@@ -91,8 +96,8 @@ pub struct CleanupToken(pub String);
 
 /// A workspace that is ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Provisioned {
-    pub provider: Provider,
+pub struct ProvisionedWorkspace {
+    pub provider: SnapshotProvider,
     /// The directory on the executor's machine.
     pub mount_path: String,
     /// The commit that the work starts from.
@@ -134,7 +139,7 @@ impl fmt::Debug for SessionToken {
 
 /// An agent that takes prompts.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Launched {
+pub struct StartedAgent {
     /// The name and version that the agent gave itself.
     pub agent: Option<String>,
     /// What is enforced on all processes of the session together.
@@ -145,16 +150,16 @@ pub struct Launched {
 
 /// A result that was handed over.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Delivered {
+pub struct DeliveryOutcome {
     pub result: DeliveryResult,
-    pub changes: Changes,
+    pub changes: ChangeCounts,
 }
 
 /// Why an executor did not do what it was asked to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecutorError {
     /// Why the session ends, if this error ends it.
-    pub reason: EndReason,
+    pub reason: SessionEndReason,
     /// The cause in words, for the session's user.
     pub detail: String,
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ab_api::SessionId;
 use ab_core::Backend;
-use ab_mcp::{Endpoint, HttpSettings};
+use ab_mcp::{HttpEndpoint, HttpSettings};
 
 /// The endpoints of all running sessions. Cheap to clone; clones share them.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +20,7 @@ pub struct SessionEndpoint {
     /// The guarded handle: the command policy judges every command on it.
     pub backend: Backend,
     /// Answers MCP requests about `backend`, or about a handle derived from it.
-    pub mcp: Endpoint,
+    pub mcp: HttpEndpoint,
 }
 
 impl SessionEndpoints {
@@ -31,7 +31,7 @@ impl SessionEndpoints {
 
     /// Opens the endpoint of a session. One that an earlier attempt left is closed.
     pub(crate) fn open(&self, session: SessionId, backend: Backend) {
-        let mcp = Endpoint::new(&backend, &HttpSettings::default());
+        let mcp = HttpEndpoint::new(&backend, &HttpSettings::default());
         if let Some(old) = self.lock().insert(session, SessionEndpoint { backend, mcp }) {
             old.mcp.close();
         }

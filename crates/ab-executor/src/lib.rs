@@ -7,9 +7,9 @@ mod local;
 mod report;
 
 pub use contract::{
-    CleanupToken, Delivered, Executor, ExecutorError, Job, LaunchMode, Launched, Provisioned,
-    SessionToken,
+    CleanupToken, DeliveryOutcome, Executor, ExecutorError, LaunchMode, ProvisionedWorkspace,
+    SessionAttempt, SessionToken, StartedAgent,
 };
 pub use endpoints::{SessionEndpoint, SessionEndpoints};
 pub use local::{ExecutorSettings, LocalExecutor};
-pub use report::{Question, QuestionId, Report, ReportSender, TurnOutcome};
+pub use report::{AgentQuestion, AgentQuestionId, AgentReport, AgentReportSender, TurnOutcome};

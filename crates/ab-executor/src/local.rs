@@ -21,20 +21,22 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ab_acp::catalog::{AgentEntry, Catalog};
-use ab_acp::install::AgentDirectory;
-use ab_acp::resolve::AgentHost;
+use ab_acp::catalog::{AgentCatalog, AgentEntry};
+use ab_acp::install::AgentInstallDir;
+use ab_acp::resolve::HostEnvironment;
 use ab_api::{
-    Approval, Changes, DeliveryMode, DeliveryResult, EndReason, ExecutorHealth, ExecutorListing,
-    NetworkType, Overlay, Provider, RuntimeChoice, RuntimeType, Session, SessionId, Violations,
+    Approval, ChangeCounts, DeliveryMode, DeliveryResult, ExecutorHealth, ExecutorListing,
+    NetworkType, OverlayNetwork, RuntimeChoice, RuntimeType, Session, SessionEndReason, SessionId,
+    SnapshotProvider, Violations,
 };
 use ab_core::journal::{Journal, JournalMode};
-use ab_core::{Backend, BackendOptions, Guards, Isolation, Network};
-use ab_host::{ControlGroup, Toolchain, TotalLimits};
+use ab_core::{Backend, BackendOptions, Guards, Isolation, NetworkAccess};
+use ab_host::{ControlGroup, ControlGroupLimits, Toolchain};
 use ab_local::{CommandPolicy, Launcher, LocalWorkspace};
 use ab_policy::RuleFile;
 use ab_snapshot::{
-    Collected, CommitId, GitAuthor, OPERATOR_VARIABLES, SnapshotSettings, Workspace, Workspaces,
+    CollectedChanges, CommitId, GIT_NETWORK_VARIABLES, GitAuthor, SnapshotSettings, Workspace,
+    Workspaces,
 };
 use async_trait::async_trait;
 
@@ -44,10 +46,11 @@ use self::mask::Mask;
 use self::questions::PolicyQuestions;
 use self::turns::Turns;
 use crate::contract::{
-    CleanupToken, Delivered, Executor, ExecutorError, Job, LaunchMode, Launched, Provisioned,
+    CleanupToken, DeliveryOutcome, Executor, ExecutorError, LaunchMode, ProvisionedWorkspace,
+    SessionAttempt, StartedAgent,
 };
 use crate::endpoints::SessionEndpoints;
-use crate::report::{QuestionId, ReportSender};
+use crate::report::{AgentQuestionId, AgentReportSender};
 
 /// The executor's id in listings and sessions.
 const ID: &str = "local";
@@ -70,7 +73,7 @@ pub struct ExecutorSettings {
     /// its catalog entry lists. Empty by default.
     pub environment: Vec<(OsString, OsString)>,
     /// The agents that can be launched.
-    pub catalog: Catalog,
+    pub catalog: AgentCatalog,
     /// Where agents are installed: `agents` in the data directory.
     pub agents_dir: PathBuf,
     /// How sessions are isolated.
@@ -90,11 +93,11 @@ pub struct ExecutorSettings {
     /// Rules for the commands that agents run through their endpoints, beside the built-in ones.
     pub rules: RuleFile,
     /// Limits of all processes of a session together, where its task names none.
-    pub limits: TotalLimits,
+    pub limits: ControlGroupLimits,
 }
 
 impl ExecutorSettings {
-    /// The built-in agents, the strongest isolation, the limits of [`TotalLimits::for_this_host`], and an empty
+    /// The built-in agents, the strongest isolation, the limits of [`ControlGroupLimits::for_this_host`], and an empty
     /// environment.
     pub fn new(data_dir: impl Into<PathBuf>, own_executable: impl Into<PathBuf>) -> Self {
         let data_dir = data_dir.into();
@@ -103,7 +106,7 @@ impl ExecutorSettings {
             data_dir,
             own_executable: own_executable.into(),
             environment: Vec::new(),
-            catalog: Catalog::default(),
+            catalog: AgentCatalog::default(),
             isolation: Isolation::Auto,
             isolation_floor: Isolation::Landlock,
             toolchains: Vec::new(),
@@ -111,7 +114,7 @@ impl ExecutorSettings {
             refuses_shared_network: false,
             server_url: None,
             rules: RuleFile::default(),
-            limits: TotalLimits::for_this_host(),
+            limits: ControlGroupLimits::for_this_host(),
         }
     }
 
@@ -153,33 +156,33 @@ impl LocalExecutor {
         let path = settings.variable("PATH").cloned();
         let path = path.unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
         let is_operators =
-            |name: &OsString| OPERATOR_VARIABLES.iter().any(|known| name.as_os_str() == *known);
+            |name: &OsString| GIT_NETWORK_VARIABLES.iter().any(|known| name.as_os_str() == *known);
         let operator = settings.environment.iter().filter(|(name, _)| is_operators(name));
         let snapshots = SnapshotSettings {
             directory: settings.data_dir.join("sessions"),
             path: std::env::split_paths(&path).collect(),
-            operator: operator.cloned().collect(),
+            git_environment: operator.cloned().collect(),
         };
         let workspaces = Workspaces::open(snapshots)
-            .map_err(|error| failed(EndReason::ExecutorLost, error.to_string()))?;
+            .map_err(|error| failed(SessionEndReason::ExecutorLost, error.to_string()))?;
         let endpoints = SessionEndpoints::default();
         let turns = Turns::default();
         Ok(Self { settings, workspaces, running: Mutex::default(), endpoints, turns })
     }
 
     /// The agents that can be launched.
-    pub fn catalog(&self) -> &Catalog {
+    pub fn agent_catalog(&self) -> &AgentCatalog {
         &self.settings.catalog
     }
 
     /// What agents may be given of this machine.
-    fn agent_host(&self) -> AgentHost {
-        AgentHost::new(self.settings.environment.iter().cloned())
+    fn agent_host(&self) -> HostEnvironment {
+        HostEnvironment::new(self.settings.environment.iter().cloned())
     }
 
     /// The agents that are installed.
-    fn agent_directory(&self) -> AgentDirectory {
-        AgentDirectory::new(&self.settings.agents_dir)
+    fn agent_directory(&self) -> AgentInstallDir {
+        AgentInstallDir::new(&self.settings.agents_dir)
     }
 
     /// Whether the host lets sessions be limited as tasks may ask.
@@ -197,27 +200,34 @@ impl LocalExecutor {
     }
 
     /// The sandbox of this job.
-    fn running_job(&self, job: &Job) -> Option<Arc<Running>> {
+    fn running_job(&self, job: &SessionAttempt) -> Option<Arc<Running>> {
         let running = self.running().get(&job.session.id).cloned();
         running.filter(|running| running.generation == job.generation)
     }
 
     /// The launched agent of this job.
-    fn agent(&self, job: &Job) -> Result<Arc<Agent>, ExecutorError> {
+    fn agent(&self, job: &SessionAttempt) -> Result<Arc<Agent>, ExecutorError> {
         let agent = self.running_job(job).and_then(|running| lock(&running.agent).clone());
-        agent.ok_or_else(|| failed(EndReason::Agent, "the agent is not running"))
+        agent.ok_or_else(|| failed(SessionEndReason::Agent, "the agent is not running"))
     }
 
     /// The control group of this job.
-    fn group(&self, job: &Job) -> Result<ControlGroup, ExecutorError> {
+    fn group(&self, job: &SessionAttempt) -> Result<ControlGroup, ExecutorError> {
         let Some(running) = self.running_job(job) else {
-            return Err(failed(EndReason::Agent, "the agent is not running"));
+            return Err(failed(SessionEndReason::Agent, "the agent is not running"));
         };
-        running.group.clone().ok_or_else(|| failed(EndReason::Agent, "it has no control group"))
+        running
+            .group
+            .clone()
+            .ok_or_else(|| failed(SessionEndReason::Agent, "it has no control group"))
     }
 
     /// The workspace that was provisioned for this job.
-    fn workspace(&self, job: &Job, reason: EndReason) -> Result<Workspace, ExecutorError> {
+    fn workspace(
+        &self,
+        job: &SessionAttempt,
+        reason: SessionEndReason,
+    ) -> Result<Workspace, ExecutorError> {
         let because = |error: ab_snapshot::SnapshotError| failed(reason, error.to_string());
         let token = request::token(&job.session).map_err(because)?;
         let found = self.workspaces.find(&token).map_err(because)?;
@@ -244,15 +254,15 @@ impl LocalExecutor {
         };
         let mut builder = LocalWorkspace::builder(&workspace.tree)
             .isolation(isolation)
-            .floor(floor)
+            .isolation_floor(floor)
             .network(match runtime.network.unwrap_or_default() {
-                NetworkType::Shared => Network::Shared,
-                NetworkType::None => Network::None,
+                NetworkType::Shared => NetworkAccess::Shared,
+                NetworkType::None => NetworkAccess::None,
             })
-            .home(&workspace.home)
+            .home_dir(&workspace.home)
             .policy(handle.policy)
             .backend_options(handle.assembly)
-            .private_dir(&workspace.outbox);
+            .read_write_dir(&workspace.bundle_dir);
         for toolchain in self.toolchains(agent) {
             builder = builder.toolchain(toolchain);
         }
@@ -272,13 +282,17 @@ impl LocalExecutor {
     /// What an agent's sandbox shows of the host's programs: the agent's own first.
     fn toolchains(&self, agent: Option<&AgentEntry>) -> Vec<Toolchain> {
         let own = agent.into_iter().flat_map(|entry| &entry.toolchains);
-        own.map(|directory| program::toolchain(directory))
+        own.map(|directory| program::toolchain_in_directory(directory))
             .chain(self.settings.toolchains.iter().cloned())
             .collect()
     }
 
     /// Brings the work out. Git on the agent's tree runs in the agent's sandbox, or in one like it.
-    async fn collect(&self, job: &Job, reason: EndReason) -> Result<Brought, ExecutorError> {
+    async fn collect(
+        &self,
+        job: &SessionAttempt,
+        reason: SessionEndReason,
+    ) -> Result<Brought, ExecutorError> {
         let workspace = self.workspace(job, reason)?;
         let (author, message) =
             (GitAuthor::default(), request::commit_message(&job.session.prompt));
@@ -290,7 +304,7 @@ impl LocalExecutor {
         let collected = match &running {
             Some(running) => {
                 let inside = &running.launcher;
-                self.workspaces.collect(&workspace, inside, &author, &message).await
+                self.workspaces.collect_changes(&workspace, inside, &author, &message).await
             }
             None => {
                 // Without a group git has no limits, but ends with us.
@@ -301,7 +315,7 @@ impl LocalExecutor {
                 let sandbox = sandbox.map_err(|error| failed(reason, error.to_string()))?;
                 let inside = &sandbox.launcher;
                 let collected =
-                    self.workspaces.collect(&workspace, inside, &author, &message).await;
+                    self.workspaces.collect_changes(&workspace, inside, &author, &message).await;
                 destroy(&sandbox.backend).await;
                 clear(group.as_ref()).await;
                 collected
@@ -334,40 +348,41 @@ impl HandleSetup {
 /// The work of a session, outside of its sandbox.
 struct Brought {
     workspace: Workspace,
-    collected: Collected,
+    collected: CollectedChanges,
 }
 
 #[async_trait]
 impl Executor for LocalExecutor {
-    fn listing(&self) -> ExecutorListing {
+    fn describe(&self) -> ExecutorListing {
         ExecutorListing {
             id: ID.to_owned(),
             os: std::env::consts::OS.to_owned(),
             arch: std::env::consts::ARCH.to_owned(),
             snapshot_capabilities: request::PROVIDERS.to_vec(),
             health: ExecutorHealth::Ok,
-            overlay: Overlay::default(),
+            overlay: OverlayNetwork::default(),
             controller: "server".to_owned(),
         }
     }
 
-    async fn accept(&self, session: &Session) -> Result<Provider, Violations> {
+    async fn choose_provider(&self, session: &Session) -> Result<SnapshotProvider, Violations> {
         request::accept(session, &self.workspaces).await
     }
 
-    fn cleanup_token(&self, job: &Job) -> CleanupToken {
+    fn cleanup_token(&self, job: &SessionAttempt) -> CleanupToken {
         let session = &job.session;
         CleanupToken(request::token_text(request::maker(session), request::provider(session)))
     }
 
-    async fn provision(&self, job: &Job) -> Result<Provisioned, ExecutorError> {
-        let because =
-            |error: ab_snapshot::SnapshotError| failed(EndReason::Provision, error.to_string());
+    async fn provision(&self, job: &SessionAttempt) -> Result<ProvisionedWorkspace, ExecutorError> {
+        let because = |error: ab_snapshot::SnapshotError| {
+            failed(SessionEndReason::Provision, error.to_string())
+        };
         let token = request::token(&job.session).map_err(because)?;
         let provider = request::provider(&job.session);
         let is_continued = job.session.workspace.made_by.is_some();
         let workspace = if is_continued {
-            self.workspace(job, EndReason::Provision)?
+            self.workspace(job, SessionEndReason::Provision)?
         } else {
             let wanted = request::workspace(&job.session, provider).map_err(because)?;
             self.workspaces.prepare(&token, &wanted).await.map_err(because)?
@@ -375,7 +390,7 @@ impl Executor for LocalExecutor {
         let mut notes = Vec::new();
         if !is_continued {
             notes.extend(workspace.notes.iter().filter_map(request::note));
-            if provider == Provider::Copy {
+            if provider == SnapshotProvider::Copy {
                 notes.push(COPY_NOTE.to_owned());
             }
         }
@@ -386,7 +401,7 @@ impl Executor for LocalExecutor {
             (RuntimeType::Local | RuntimeType::Devcontainer, NetworkType::None) => NO_NETWORK_NOTE,
         };
         notes.push(note.to_owned());
-        Ok(Provisioned {
+        Ok(ProvisionedWorkspace {
             provider,
             mount_path: workspace.tree.display().to_string(),
             base_commit: published(&workspace, workspace.base.as_ref()),
@@ -396,21 +411,26 @@ impl Executor for LocalExecutor {
 
     async fn launch(
         &self,
-        job: &Job,
+        job: &SessionAttempt,
         mode: LaunchMode,
-        reports: ReportSender,
-    ) -> Result<Launched, ExecutorError> {
+        reports: AgentReportSender,
+    ) -> Result<StartedAgent, ExecutorError> {
         launch::launch(self, job, &mode, reports).await
     }
 
-    async fn prompt(&self, job: &Job, number: u32, prompt: &str) -> Result<(), ExecutorError> {
+    async fn prompt(
+        &self,
+        job: &SessionAttempt,
+        number: u32,
+        prompt: &str,
+    ) -> Result<(), ExecutorError> {
         self.agent(job)?.prompt(number, prompt).await
     }
 
-    async fn answer(
+    async fn answer_question(
         &self,
-        job: &Job,
-        question: &QuestionId,
+        job: &SessionAttempt,
+        question: &AgentQuestionId,
         approval: &Approval,
     ) -> Result<(), ExecutorError> {
         // The agent of a question that is no longer open may be gone.
@@ -424,25 +444,33 @@ impl Executor for LocalExecutor {
         Ok(())
     }
 
-    async fn pause(&self, job: &Job) -> Result<(), ExecutorError> {
-        self.group(job)?.freeze().await.map_err(|error| failed(EndReason::Agent, error.to_string()))
+    async fn pause(&self, job: &SessionAttempt) -> Result<(), ExecutorError> {
+        self.group(job)?
+            .freeze()
+            .await
+            .map_err(|error| failed(SessionEndReason::Agent, error.to_string()))
     }
 
-    async fn resume(&self, job: &Job) -> Result<(), ExecutorError> {
-        self.group(job)?.thaw().await.map_err(|error| failed(EndReason::Agent, error.to_string()))
+    async fn resume(&self, job: &SessionAttempt) -> Result<(), ExecutorError> {
+        self.group(job)?
+            .thaw()
+            .await
+            .map_err(|error| failed(SessionEndReason::Agent, error.to_string()))
     }
 
-    async fn deliver(&self, job: &Job) -> Result<Delivered, ExecutorError> {
-        let because =
-            |error: ab_snapshot::SnapshotError| failed(EndReason::Delivery, error.to_string());
-        let _turn = self.turns.take(job.session.id).await;
-        let Brought { workspace, collected } = self.collect(job, EndReason::Delivery).await?;
-        let base_commit = published(&workspace, workspace.base.as_ref());
-        let Collected::Changed(changed) = collected else {
-            let result = DeliveryResult { base_commit, ..DeliveryResult::default() };
-            return Ok(Delivered { result, changes: Changes::default() });
+    async fn deliver(&self, job: &SessionAttempt) -> Result<DeliveryOutcome, ExecutorError> {
+        let because = |error: ab_snapshot::SnapshotError| {
+            failed(SessionEndReason::Delivery, error.to_string())
         };
-        let changes = Changes {
+        let _turn = self.turns.take(job.session.id).await;
+        let Brought { workspace, collected } =
+            self.collect(job, SessionEndReason::Delivery).await?;
+        let base_commit = published(&workspace, workspace.base.as_ref());
+        let CollectedChanges::Changed(changed) = collected else {
+            let result = DeliveryResult { base_commit, ..DeliveryResult::default() };
+            return Ok(DeliveryOutcome { result, changes: ChangeCounts::default() });
+        };
+        let changes = ChangeCounts {
             files_changed: changed.files_changed,
             lines_added: changed.lines_added,
             lines_removed: changed.lines_removed,
@@ -453,7 +481,7 @@ impl Executor for LocalExecutor {
         match job.session.delivery.mode {
             DeliveryMode::Branch => {
                 let Some(branch) = &workspace.branch else {
-                    return Err(failed(EndReason::Delivery, "the workspace has no branch"));
+                    return Err(failed(SessionEndReason::Delivery, "the workspace has no branch"));
                 };
                 let to = request::source(&job.session).map_err(because)?;
                 let made = self.workspaces.deliver(&workspace.token, &changed, &to, branch).await;
@@ -462,15 +490,19 @@ impl Executor for LocalExecutor {
             // The control plane stores the patch at the end: it is what `diff` returns.
             DeliveryMode::Patch => {}
             DeliveryMode::Pr => {
-                return Err(failed(EndReason::Delivery, "delivery.mode: pr is not available yet"));
+                return Err(failed(
+                    SessionEndReason::Delivery,
+                    "delivery.mode: pr is not available yet",
+                ));
             }
         }
-        Ok(Delivered { result, changes })
+        Ok(DeliveryOutcome { result, changes })
     }
 
-    async fn diff(&self, job: &Job) -> Result<String, ExecutorError> {
+    async fn diff(&self, job: &SessionAttempt) -> Result<String, ExecutorError> {
         let _turn = self.turns.take(job.session.id).await;
-        let Collected::Changed(changed) = self.collect(job, EndReason::Delivery).await?.collected
+        let CollectedChanges::Changed(changed) =
+            self.collect(job, SessionEndReason::Delivery).await?.collected
         else {
             return Ok(String::new());
         };
@@ -510,8 +542,9 @@ impl Executor for LocalExecutor {
     }
 
     async fn cleanup(&self, token: &CleanupToken) -> Result<(), ExecutorError> {
-        let because =
-            |error: ab_snapshot::SnapshotError| failed(EndReason::ExecutorLost, error.to_string());
+        let because = |error: ab_snapshot::SnapshotError| {
+            failed(SessionEndReason::ExecutorLost, error.to_string())
+        };
         let token = ab_snapshot::CleanupToken::parse(&token.0).map_err(because)?;
         self.workspaces.cleanup(&token).await.map_err(because)
     }
@@ -529,12 +562,12 @@ impl fmt::Debug for LocalExecutor {
 /// A commit as people can find it. Those of a copy are in a repository of ours.
 fn published(workspace: &Workspace, commit: Option<&CommitId>) -> Option<String> {
     match workspace.token.provider() {
-        ab_snapshot::Provider::Git => commit.map(ToString::to_string),
-        ab_snapshot::Provider::Copy => None,
+        ab_snapshot::WorkspaceProvider::Git => commit.map(ToString::to_string),
+        ab_snapshot::WorkspaceProvider::Copy => None,
     }
 }
 
-fn failed(reason: EndReason, detail: impl Into<String>) -> ExecutorError {
+fn failed(reason: SessionEndReason, detail: impl Into<String>) -> ExecutorError {
     ExecutorError { reason, detail: detail.into() }
 }
 
@@ -548,7 +581,7 @@ async fn destroy(backend: &Backend) {
 /// Ends what is left in a session's control group.
 async fn clear(group: Option<&ControlGroup>) {
     if let Some(group) = group
-        && let Err(error) = group.clear().await
+        && let Err(error) = group.kill_all().await
     {
         tracing::warn!(%error, "cannot end the processes of a session");
     }

@@ -5,11 +5,11 @@ use tokio::sync::mpsc;
 
 /// Something that happened to a launched agent, in order.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Report {
+pub enum AgentReport {
     /// Something to show: text, a tool call, an edit. Chunks of text are joined before they are reported.
     Event(EventKind),
     /// The agent, or a command that it started, waits for a person's decision.
-    Question(Question),
+    Question(AgentQuestion),
     /// The agent finished its turn.
     TurnEnded(TurnOutcome),
     /// The agent's process ended by itself. Nothing is reported after this.
@@ -18,15 +18,15 @@ pub enum Report {
 
 /// A question of an agent, or of the command policy about a command of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
-    /// Names the question in [`Executor::answer`](crate::Executor::answer).
-    pub id: QuestionId,
+pub struct AgentQuestion {
+    /// Names the question in [`Executor::answer_question`](crate::Executor::answer_question).
+    pub id: AgentQuestionId,
     pub subject: ApprovalSubject,
 }
 
 /// Names a question of a launched agent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct QuestionId(pub String);
+pub struct AgentQuestionId(pub String);
 
 /// How a turn ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,4 +38,4 @@ pub enum TurnOutcome {
 }
 
 /// Takes the reports of one launched agent. Bounded: a slow control plane slows the agent down.
-pub type ReportSender = mpsc::Sender<Report>;
+pub type AgentReportSender = mpsc::Sender<AgentReport>;

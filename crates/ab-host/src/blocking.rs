@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ab_core::error::{Code, Error, Kind, Result};
+use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use tokio::sync::oneshot;
 
 /// Threads that file operations keep busy at most.
@@ -72,7 +72,7 @@ pub(crate) fn leave(work: impl FnOnce() + Send + 'static) {
 }
 
 fn failed(message: &str) -> Error {
-    Error::new(Code::ReadFailed, Kind::Io, message)
+    Error::new(ErrorCode::ReadFailed, ErrorKind::Io, message)
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -152,7 +152,7 @@ mod tests {
     #[tokio::test]
     async fn threads_are_bounded_and_panics_are_errors() {
         let error = run(|_| -> Result<()> { panic!("on purpose") }).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::Io);
+        assert_eq!(error.kind(), ErrorKind::Io);
         let gate = Arc::new(Mutex::new(()));
         let held = gate.lock().unwrap();
         let mut waiting = Vec::new();

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use ab_core::{Code, Error, Kind, Result};
+use ab_core::{Error, ErrorCode, ErrorKind, Result};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
@@ -37,7 +37,11 @@ impl ChildProgram {
         command.process_group(0).kill_on_drop(true);
         let mut child = command.spawn().map_err(|error| missing(program, error))?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(Error::new(Code::ExecError, Kind::Io, "the program has no pipes"));
+            return Err(Error::new(
+                ErrorCode::ExecError,
+                ErrorKind::Io,
+                "the program has no pipes",
+            ));
         };
         Ok((ChildProgram { child }, ChildPipes { input, output }))
     }
@@ -48,7 +52,7 @@ impl ChildProgram {
     }
 
     /// Waits for its end, and says how it ended.
-    pub async fn ended(&mut self) -> String {
+    pub async fn wait(&mut self) -> String {
         match self.child.wait().await {
             Ok(status) => status.to_string(),
             Err(error) => error.to_string(),
@@ -67,9 +71,13 @@ impl ChildProgram {
 fn missing(program: &Path, error: io::Error) -> Error {
     let message = format!("cannot start {}: {error}", program.display());
     let kind = match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Kind::Unavailable,
-        _ => Kind::Io,
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => ErrorKind::Unavailable,
+        _ => ErrorKind::Io,
     };
-    let code = if kind == Kind::Unavailable { Code::MissingUtilities } else { Code::ExecError };
+    let code = if kind == ErrorKind::Unavailable {
+        ErrorCode::MissingUtilities
+    } else {
+        ErrorCode::ExecError
+    };
     Error::new(code, kind, message).with_source(error)
 }

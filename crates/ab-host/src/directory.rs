@@ -9,7 +9,7 @@ mod removal;
 
 use std::path::Path;
 
-use ab_core::{Code, Error, Kind, Result};
+use ab_core::{Error, ErrorCode, ErrorKind, Result};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -92,16 +92,16 @@ fn take(directory: &Path, name: &str, to: &Path, most: u64) -> Result<u64> {
 /// An error that names the act, the path and the cause.
 fn failure(act: &str, path: &Path, errno: Errno) -> Error {
     let (code, kind) = match errno {
-        Errno::NOENT => (Code::ReadFailed, Kind::NotFound),
-        Errno::EXIST => (Code::WriteFailed, Kind::AlreadyExists),
-        Errno::NOTDIR => (Code::ReadFailed, Kind::NotADirectory),
-        Errno::LOOP | Errno::NODEV => (Code::ReadFailed, Kind::SpecialFile),
-        Errno::ACCESS | Errno::PERM => (Code::ReadFailed, Kind::PermissionDenied),
-        Errno::NOSPC | Errno::DQUOT => (Code::WriteFailed, Kind::NoSpace),
-        Errno::FBIG => (Code::TooLarge, Kind::TooLarge),
-        Errno::CANCELED => (Code::ReadFailed, Kind::Cancelled),
-        Errno::INVAL => (Code::InvalidPath, Kind::InvalidPath),
-        _ => (Code::WriteFailed, Kind::Io),
+        Errno::NOENT => (ErrorCode::ReadFailed, ErrorKind::NotFound),
+        Errno::EXIST => (ErrorCode::WriteFailed, ErrorKind::AlreadyExists),
+        Errno::NOTDIR => (ErrorCode::ReadFailed, ErrorKind::NotADirectory),
+        Errno::LOOP | Errno::NODEV => (ErrorCode::ReadFailed, ErrorKind::SpecialFile),
+        Errno::ACCESS | Errno::PERM => (ErrorCode::ReadFailed, ErrorKind::PermissionDenied),
+        Errno::NOSPC | Errno::DQUOT => (ErrorCode::WriteFailed, ErrorKind::NoSpace),
+        Errno::FBIG => (ErrorCode::TooLarge, ErrorKind::TooLarge),
+        Errno::CANCELED => (ErrorCode::ReadFailed, ErrorKind::Cancelled),
+        Errno::INVAL => (ErrorCode::InvalidPath, ErrorKind::InvalidPath),
+        _ => (ErrorCode::WriteFailed, ErrorKind::Io),
     };
     let error = std::io::Error::from(errno);
     Error::new(code, kind, format!("cannot {act} {}: {error}", path.display())).with_source(error)
@@ -125,11 +125,11 @@ mod tests {
         assert_eq!(fs::read(&to).unwrap(), b"0123456789");
         let second = place.path().join("second");
         for (name, most, kind) in [
-            ("link", 10, Kind::SpecialFile),
-            ("../to", 10, Kind::InvalidPath),
-            ("missing", 10, Kind::NotFound),
-            (".", 10, Kind::SpecialFile),
-            ("file", 9, Kind::TooLarge),
+            ("link", 10, ErrorKind::SpecialFile),
+            ("../to", 10, ErrorKind::InvalidPath),
+            ("missing", 10, ErrorKind::NotFound),
+            (".", 10, ErrorKind::SpecialFile),
+            ("file", 9, ErrorKind::TooLarge),
         ] {
             let error = copy_file(&from, name, &second, most).await.unwrap_err();
             assert_eq!(error.kind(), kind, "{name}: {error}");
@@ -207,19 +207,19 @@ mod tests {
             fs::write(from.join(name), "0123456789").unwrap();
         }
         for (name, bounds, kind) in [
-            ("entries", CopyBounds { entries: 2, bytes: 1000 }, Kind::TooLarge),
-            ("bytes", CopyBounds { entries: 10, bytes: 25 }, Kind::TooLarge),
+            ("entries", CopyBounds { entries: 2, bytes: 1000 }, ErrorKind::TooLarge),
+            ("bytes", CopyBounds { entries: 10, bytes: 25 }, ErrorKind::TooLarge),
         ] {
             let error = copy_directory(&from, &place.path().join(name), bounds).await.unwrap_err();
             assert_eq!(error.kind(), kind, "{error}");
         }
         let bounds = CopyBounds::default();
         let error = copy_directory(&from, &from.join("inside"), bounds).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::InvalidPath, "{error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidPath, "{error}");
         let (missing, other) = (place.path().join("missing"), place.path().join("other"));
         let error = copy_directory(&missing, &other, bounds).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::NotFound, "{error}");
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
         let error = copy_directory(&from, &place.path().join("bytes"), bounds).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::AlreadyExists, "{error}");
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
     }
 }

@@ -23,10 +23,10 @@ use std::time::{Duration, SystemTime};
 
 use ab_core::Verb;
 use ab_core::effective::{EffectivePolicy, Isolation};
-use ab_core::error::{Code, Error, Kind, Result};
+use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use ab_core::process::{
-    Command, EndCause, ExecLimits, ExecRequest, Exit, Process, ProcessFeed, ProcessId, ProcessInfo,
-    ProcessLifetime,
+    Command, ExecLimits, ExecRequest, ExitCause, Process, ProcessDriverSide, ProcessExit,
+    ProcessId, ProcessInfo, ProcessLifetime,
 };
 use tokio::sync::OnceCell;
 
@@ -47,9 +47,10 @@ pub(crate) use scene::Origin;
 
 pub use mounts::SandboxMount;
 pub(crate) use mounts::check as check_mounts;
-pub use requirements::{Requirement, check_restrictions};
+pub use requirements::{SandboxRequirement, check_restrictions};
 pub use settings::{
-    ExecSettings, READABLE_SYSTEM_DIRS, SANDBOX_ROOT, SYSTEM_PATH, Shell, SpoolLimits, Toolchain,
+    ExecSettings, OutputSpoolLimits, READABLE_SYSTEM_DIRS, SANDBOX_WORKSPACE_PATH, SYSTEM_PATH,
+    Shell, Toolchain,
 };
 
 /// Bytes of a command line.
@@ -100,7 +101,7 @@ impl Runner {
         request: ExecRequest,
         origin: Origin,
     ) -> Result<Process> {
-        let line = request.command.line();
+        let line = request.command.to_shell_line();
         let named = |error: Error| error.with_verb(Verb::Exec).with_command(line.clone());
         check(&request.command).map_err(named)?;
         let standing = self.standing(shared).await.map_err(named)?;
@@ -132,7 +133,7 @@ impl Runner {
             requirements::check_network(&settings, standing.isolation)?;
             mounts::check_isolation(&mounts, standing.isolation)?;
             let accepted = requirements::accepted(&settings, &ExecLimits::default());
-            scene::grouped(&settings.limits, &accepted, settings.group.as_ref())?;
+            scene::grouped(&settings.limits, &accepted, settings.control_group.as_ref())?;
             Ok(policy::describe(&settings, &standing))
         })
         .await
@@ -165,11 +166,11 @@ impl Runner {
         mounts::check_isolation(&self.mounts, standing.isolation)?;
         let accepted = requirements::accepted(&self.settings, &request.limits);
         let limits = match origin {
-            Origin::Caller => request.limits.tightened(self.settings.limits),
+            Origin::Caller => request.limits.tightened_by(self.settings.limits),
             Origin::Operator => request.limits,
         };
         let (isolation, mounts) = (standing.isolation, self.mounts.clone());
-        let total = self.settings.group.clone();
+        let total = self.settings.control_group.clone();
         let terms = Terms { isolation, limits, accepted, origin, mounts, total };
         let scene = scene::open(shared, request, terms).await?;
         self.launch_in(shared, scene, standing, request, place).await
@@ -185,7 +186,7 @@ impl Runner {
         place: &Place,
     ) -> Result<Launched> {
         let cookie = self.table.cookie(place);
-        let wall = scene.limits.wall;
+        let wall = scene.limits.wall_time;
         self.wardrobe.screen(&self.settings, standing, request, &scene).await?;
         let placement = dress::place(&self.settings, standing, &scene)?;
         let private = self.private(shared, standing.isolation, request, &placement).await?;
@@ -224,7 +225,7 @@ impl Runner {
         request: &ExecRequest,
         placement: &dress::Placement,
     ) -> Result<Option<Arc<private::Private>>> {
-        let fence = request.cwd.fence().as_str().to_owned();
+        let fence = request.cwd.scope_root().as_str().to_owned();
         let tmp = match isolation {
             Isolation::Bwrap => private::TmpNeed::With(placement.mount_points.clone()),
             Isolation::Landlock => private::TmpNeed::With(BTreeSet::new()),
@@ -233,7 +234,7 @@ impl Runner {
         let place = match (private::place(&self.settings, shared), isolation) {
             (Some(place), _) => place,
             // Its rules go by handles, and the whole host is the workspace.
-            (None, Isolation::Landlock) => self.settings.temporary.clone(),
+            (None, Isolation::Landlock) => self.settings.temporary_dir.clone(),
             (None, _) => return Ok(None),
         };
         let root = shared.aliases.first().cloned().unwrap_or_default();
@@ -248,13 +249,13 @@ impl Runner {
     /// A process that ends with whoever holds it.
     fn held(&self, launched: Launched, request: &ExecRequest, place: Place) -> Process {
         let Launched { running, channels, remains, wall } = launched;
-        let (process, feed) = Process::with_feed(self.table.id(&place), request.stdin);
-        let ProcessFeed { output, stdin, control, ending, dropped: leash } = feed;
+        let (process, feed) = Process::with_driver_side(self.table.id(&place), request.stdin);
+        let ProcessDriverSide { output, stdin, control, exit: ending, dropped: leash } = feed;
         let reins = Reins { stdin, control, leash: Some(leash), stop: self.table.stop(), wall };
         tokio::spawn(async move {
             let (exit, spent) = supervise(running, channels, Sink::Reader(output), reins).await;
             given_back(remains).await;
-            ending.set(exit);
+            ending.send(exit);
             drop(place);
             // Who waits for the end hears of it first.
             tokio::task::yield_now().await;
@@ -273,10 +274,10 @@ impl Runner {
     ) -> Result<Process> {
         let Launched { running, channels, remains, wall } = launched;
         let id = self.table.id(&place);
-        let (process, feed) = Process::with_feed(id.clone(), request.stdin);
-        let ProcessFeed { stdin, control, ending, .. } = feed;
+        let (process, feed) = Process::with_driver_side(id.clone(), request.stdin);
+        let ProcessDriverSide { stdin, control, exit: ending, .. } = feed;
         let bounds = Bounds { memory: self.settings.spool.memory, disk: self.settings.spool.disk };
-        let spool = Arc::new(Spool::new(bounds, self.settings.temporary.clone()));
+        let spool = Arc::new(Spool::new(bounds, self.settings.temporary_dir.clone()));
         self.table.add(
             &place,
             Entry {
@@ -288,7 +289,7 @@ impl Runner {
                 spool: spool.clone(),
                 stdin: process.stdin.clone(),
                 control: process.control.clone(),
-                ending: process.ending().clone(),
+                ending: process.exit_receiver().clone(),
             },
         );
         let reins = Reins { stdin, control, leash: None, stop: self.table.stop(), wall };
@@ -297,7 +298,7 @@ impl Runner {
             let (exit, _spent) = supervise(running, channels, Sink::Spool(spool), reins).await;
             given_back(remains).await;
             staying.has_ended(&exit);
-            ending.set(exit);
+            ending.send(exit);
         });
         self.table.attach(&id, 0)
     }
@@ -311,7 +312,7 @@ struct Staying {
 }
 
 impl Staying {
-    fn has_ended(&self, exit: &Exit) {
+    fn has_ended(&self, exit: &ProcessExit) {
         self.spool.finish();
         self.table.ended(self.place.number, exit);
     }
@@ -320,7 +321,7 @@ impl Staying {
 impl Drop for Staying {
     fn drop(&mut self) {
         if self.table.runs(self.place.number) {
-            self.has_ended(&Exit { cause: EndCause::Dropped, ..Exit::default() });
+            self.has_ended(&ProcessExit { cause: ExitCause::Dropped, ..ProcessExit::default() });
         }
     }
 }
@@ -339,14 +340,18 @@ fn check(command: &Command) -> Result<()> {
     };
     if line > MAX_COMMAND {
         let message = format!("the command has {line} bytes, more than {MAX_COMMAND}");
-        return Err(Error::new(Code::TooLarge, Kind::TooLarge, message));
+        return Err(Error::new(ErrorCode::TooLarge, ErrorKind::TooLarge, message));
     }
     let nul = match command {
         Command::Shell(line) => line.contains('\0'),
         Command::Argv(words) => words.iter().any(|word| word.contains('\0')),
     };
     if nul {
-        return Err(Error::new(Code::ExecError, Kind::Invalid, "the command has a NUL in it"));
+        return Err(Error::new(
+            ErrorCode::ExecError,
+            ErrorKind::Invalid,
+            "the command has a NUL in it",
+        ));
     }
     Ok(())
 }
@@ -364,12 +369,12 @@ async fn given_back(remains: Remains) {
 fn unstarted(error: &std::io::Error) -> Error {
     let step = error.get_ref().and_then(|inner| inner.downcast_ref::<FailedStart>());
     let kind = match step.map(|failed| failed.0.errno) {
-        Some(rustix::io::Errno::TOOBIG) => Kind::TooLarge,
-        Some(rustix::io::Errno::NOENT) => Kind::NotFound,
-        Some(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => Kind::PermissionDenied,
-        _ => Kind::Io,
+        Some(rustix::io::Errno::TOOBIG) => ErrorKind::TooLarge,
+        Some(rustix::io::Errno::NOENT) => ErrorKind::NotFound,
+        Some(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => ErrorKind::PermissionDenied,
+        _ => ErrorKind::Io,
     };
-    let unstarted = Error::new(Code::ExecError, kind, error.to_string());
+    let unstarted = Error::new(ErrorCode::ExecError, kind, error.to_string());
     match (step, error.raw_os_error()) {
         (Some(failed), _) => unstarted.with_source(FailedStart(failed.0)),
         (None, Some(number)) => unstarted.with_source(std::io::Error::from_raw_os_error(number)),

@@ -2,7 +2,7 @@
 //!
 //! - A probe does the thing itself, on a small scale; it does not look for files that hint at it.
 //! - A probe leaves the host as it was.
-//! - A probe has [`PROBE_TIME`], and then counts as failed. All run at the same time.
+//! - A probe has [`PROBE_TIMEOUT`], and then counts as failed. All run at the same time.
 
 mod bubblewrap;
 mod cgroups;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use program::Programs;
 
 /// Longest that one probe may take.
-pub const PROBE_TIME: Duration = Duration::from_secs(5);
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// What a probe that ends its programs in time may need to say so.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
@@ -144,8 +144,8 @@ impl Lack {
 }
 
 /// Tries everything. The answers come in the order of [`FacilityName::ALL`].
-pub fn probe(surroundings: &ProbeSettings) -> Vec<Facility> {
-    let deadline = Instant::now() + PROBE_TIME;
+pub fn probe_facilities(surroundings: &ProbeSettings) -> Vec<Facility> {
+    let deadline = Instant::now() + PROBE_TIMEOUT;
     let waiting: Vec<_> = FacilityName::ALL
         .into_iter()
         .map(|name| {
@@ -195,7 +195,7 @@ fn try_one(name: FacilityName, surroundings: &ProbeSettings, deadline: Instant) 
 
 fn silent(name: FacilityName) -> Facility {
     let lack = Lack::new(
-        format!("the probe gave no answer within {} s", PROBE_TIME.as_secs()),
+        format!("the probe gave no answer within {} s", PROBE_TIMEOUT.as_secs()),
         "run it again on a host that is less busy",
     );
     Facility::missing(name, "not known", lack)
@@ -214,8 +214,8 @@ mod tests {
             directory: std::env::temp_dir(),
         };
         let started = Instant::now();
-        let facilities = probe(&surroundings);
-        assert!(started.elapsed() < PROBE_TIME + LAST_WORDS + Duration::from_secs(1));
+        let facilities = probe_facilities(&surroundings);
+        assert!(started.elapsed() < PROBE_TIMEOUT + LAST_WORDS + Duration::from_secs(1));
         let names: Vec<FacilityName> = facilities.iter().map(|each| each.name).collect();
         assert_eq!(names, FacilityName::ALL);
         for facility in facilities {
@@ -229,7 +229,7 @@ mod tests {
     fn without_programs_the_lack_of_them_is_the_cause() {
         let nowhere =
             ProbeSettings { path: Vec::new(), directory: PathBuf::from("/no/such/directory") };
-        for facility in probe(&nowhere) {
+        for facility in probe_facilities(&nowhere) {
             let program = match facility.name {
                 FacilityName::UserNamespaces | FacilityName::Overlay => "unshare",
                 FacilityName::Bubblewrap => "bwrap",

@@ -1,7 +1,7 @@
 //! What the kernel says, in the words of the contract.
 
-use ab_core::error::printable;
-use ab_core::{Error, Kind, Verb, WsPath};
+use ab_core::error::escape_unprintable;
+use ab_core::{Error, ErrorKind, Verb, WsPath};
 use rustix::io::Errno;
 
 use crate::jail::Fault;
@@ -21,18 +21,23 @@ impl<'a> Act<'a> {
 
     pub(crate) fn failed(&self, fault: impl Into<Fault>) -> Error {
         match fault.into() {
-            Fault::Escape => self.error(Kind::Escape, "a link on the way leaves the workspace"),
+            Fault::Escape => {
+                self.error(ErrorKind::Escape, "a link on the way leaves the workspace")
+            }
             Fault::Dangling(target) => {
-                let target = printable(&target);
-                self.error(Kind::NotFound, &format!("a link leads to '{target}', which is missing"))
-                    .with_hint("a change never creates through a link; write to its target")
+                let target = escape_unprintable(&target);
+                self.error(
+                    ErrorKind::NotFound,
+                    &format!("a link leads to '{target}', which is missing"),
+                )
+                .with_hint("a change never creates through a link; write to its target")
             }
             Fault::Kept => Error::protected(self.verb, self.path),
             Fault::Os(errno) => self.os(errno),
         }
     }
 
-    pub(crate) fn error(&self, kind: Kind, message: &str) -> Error {
+    pub(crate) fn error(&self, kind: ErrorKind, message: &str) -> Error {
         Error::for_path(self.verb, self.path, kind, message)
     }
 
@@ -40,7 +45,7 @@ impl<'a> Act<'a> {
     pub(crate) fn troubled(&self, path: &str, trouble: Trouble) -> Error {
         let error = match trouble {
             Trouble::Os(errno) => self.failed(errno),
-            Trouble::NotText => self.error(Kind::InvalidPath, "the name is not valid UTF-8"),
+            Trouble::NotText => self.error(ErrorKind::InvalidPath, "the name is not valid UTF-8"),
         };
         error.with_path(path)
     }
@@ -49,7 +54,7 @@ impl<'a> Act<'a> {
         let (kind, message) = explain(errno);
         let message = match kind {
             // What has no words of ours has the system's.
-            Kind::Io => format!("{message}: {}", std::io::Error::from(errno)),
+            ErrorKind::Io => format!("{message}: {}", std::io::Error::from(errno)),
             _ => message.to_owned(),
         };
         let error = self.error(kind, &message).with_source(std::io::Error::from(errno));
@@ -63,29 +68,31 @@ impl<'a> Act<'a> {
     }
 }
 
-fn explain(errno: Errno) -> (Kind, &'static str) {
+fn explain(errno: Errno) -> (ErrorKind, &'static str) {
     match errno {
-        Errno::NOENT => (Kind::NotFound, "no such file or directory"),
-        Errno::EXIST => (Kind::AlreadyExists, "something is there already"),
-        Errno::NOTDIR => (Kind::NotADirectory, "not a directory, or a parent is not"),
-        Errno::ISDIR => (Kind::IsADirectory, "is a directory"),
-        Errno::NOTEMPTY => (Kind::NotEmpty, "the directory is not empty"),
-        Errno::ACCESS | Errno::PERM => (Kind::PermissionDenied, "permission denied by the system"),
-        Errno::ROFS => (Kind::PermissionDenied, "the file system is read-only"),
-        Errno::NOSPC => (Kind::NoSpace, "no space left on the device"),
-        Errno::DQUOT => (Kind::NoSpace, "the disk quota is used up"),
-        Errno::FBIG => (Kind::TooLarge, "too large for the file system"),
-        Errno::NAMETOOLONG => (Kind::InvalidPath, "the name is too long for the file system"),
-        Errno::LOOP => (Kind::LinkLoop, "too many links, or links in a circle"),
-        Errno::XDEV => (Kind::Unsupported, "crosses from one file system to another"),
-        Errno::NXIO | Errno::NODEV => (Kind::SpecialFile, "not a regular file"),
-        Errno::INVAL => (Kind::Invalid, "not possible here"),
-        Errno::CANCELED => (Kind::Cancelled, "cancelled"),
-        Errno::MFILE | Errno::NFILE => (Kind::Io, "too many open files"),
-        Errno::BUSY => (Kind::Io, "it is in use, by a mount perhaps"),
-        Errno::AGAIN => (Kind::Io, "another program holds a lease or a lock on it"),
-        Errno::TXTBSY => (Kind::Io, "the file is being executed"),
-        _ => (Kind::Io, "the system failed"),
+        Errno::NOENT => (ErrorKind::NotFound, "no such file or directory"),
+        Errno::EXIST => (ErrorKind::AlreadyExists, "something is there already"),
+        Errno::NOTDIR => (ErrorKind::NotADirectory, "not a directory, or a parent is not"),
+        Errno::ISDIR => (ErrorKind::IsADirectory, "is a directory"),
+        Errno::NOTEMPTY => (ErrorKind::NotEmpty, "the directory is not empty"),
+        Errno::ACCESS | Errno::PERM => {
+            (ErrorKind::PermissionDenied, "permission denied by the system")
+        }
+        Errno::ROFS => (ErrorKind::PermissionDenied, "the file system is read-only"),
+        Errno::NOSPC => (ErrorKind::NoSpace, "no space left on the device"),
+        Errno::DQUOT => (ErrorKind::NoSpace, "the disk quota is used up"),
+        Errno::FBIG => (ErrorKind::TooLarge, "too large for the file system"),
+        Errno::NAMETOOLONG => (ErrorKind::InvalidPath, "the name is too long for the file system"),
+        Errno::LOOP => (ErrorKind::LinkLoop, "too many links, or links in a circle"),
+        Errno::XDEV => (ErrorKind::Unsupported, "crosses from one file system to another"),
+        Errno::NXIO | Errno::NODEV => (ErrorKind::SpecialFile, "not a regular file"),
+        Errno::INVAL => (ErrorKind::Invalid, "not possible here"),
+        Errno::CANCELED => (ErrorKind::Cancelled, "cancelled"),
+        Errno::MFILE | Errno::NFILE => (ErrorKind::Io, "too many open files"),
+        Errno::BUSY => (ErrorKind::Io, "it is in use, by a mount perhaps"),
+        Errno::AGAIN => (ErrorKind::Io, "another program holds a lease or a lock on it"),
+        Errno::TXTBSY => (ErrorKind::Io, "the file is being executed"),
+        _ => (ErrorKind::Io, "the system failed"),
     }
 }
 
@@ -98,9 +105,9 @@ mod tests {
         let path = WsPath::root();
         let act = Act::new(Verb::Write, &path);
         for (errno, kind, hint) in [
-            (Errno::ROFS, Kind::PermissionDenied, "use another workspace"),
-            (Errno::NAMETOOLONG, Kind::InvalidPath, "choose shorter names"),
-            (Errno::MFILE, Kind::Io, "raise the limit"),
+            (Errno::ROFS, ErrorKind::PermissionDenied, "use another workspace"),
+            (Errno::NAMETOOLONG, ErrorKind::InvalidPath, "choose shorter names"),
+            (Errno::MFILE, ErrorKind::Io, "raise the limit"),
         ] {
             let error = act.failed(errno);
             assert_eq!(error.kind(), kind);

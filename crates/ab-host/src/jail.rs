@@ -15,7 +15,7 @@ mod walk;
 use std::path::Path;
 
 use ab_core::WsPath;
-use ab_core::path::FenceParts;
+use ab_core::path::ScopeParts;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
@@ -141,7 +141,7 @@ impl Jail {
     ) -> Result<(OwnedFd, WsPath), Fault> {
         let way = self.way(path, Missing::Fail)?;
         let (handle, place) = self.open_on(&way, flags, last, Purpose::Look)?;
-        let rules = path.rules_at_end();
+        let rules = path.access_rules_at_scope_root();
         if rules.is_empty() {
             return Ok((handle, place));
         }
@@ -162,9 +162,9 @@ impl Jail {
             Final::Follow => flags,
             Final::Keep => flags | OFlags::NOFOLLOW,
         };
-        let (place, resolve) = if way.place.has_rules() {
+        let (place, resolve) = if way.place.has_access_rules() {
             // A path without a link on the way is the place itself.
-            (way.place.descend(way.rest), ResolveFlags::NO_SYMLINKS)
+            (way.place.join_unchecked(way.rest), ResolveFlags::NO_SYMLINKS)
         } else {
             (WsPath::root(), ResolveFlags::empty())
         };
@@ -172,7 +172,7 @@ impl Jail {
         match self.kernel(way.base.as_fd(), way.rest, kernel_flags, resolve) {
             Some(Ok(fd)) => return Ok((fd, place)),
             Some(Err(Errno::XDEV)) | None => {}
-            Some(Err(Errno::LOOP)) if way.place.has_rules() => {}
+            Some(Err(Errno::LOOP)) if way.place.has_access_rules() => {}
             Some(Err(errno)) => return Err(errno.into()),
         }
         for _ in 0..RACE_RETRIES {
@@ -192,7 +192,7 @@ impl Jail {
             return None;
         }
         let mut resolve = beneath() | ResolveFlags::CACHED;
-        if path.has_rules() {
+        if path.has_access_rules() {
             if path.is_hidden() || access::may_lead_through_links(path) {
                 return None;
             }
@@ -201,10 +201,10 @@ impl Jail {
         let open = |base: BorrowedFd<'_>, part: &str, flags| {
             openat2(base, or_dot(part), flags | OFlags::CLOEXEC, Mode::empty(), resolve).ok()
         };
-        if !path.is_fenced() {
+        if !path.is_scoped() {
             return open(self.root(), path.as_str(), flags);
         }
-        let FenceParts { fences, rest } = path.fence_parts();
+        let ScopeParts { scopes: fences, rest } = path.split_at_scope_roots();
         let mut base = Base::Root(self.root());
         for fence in fences {
             base = Base::Fence(open(base.as_fd(), fence, OFlags::PATH | OFlags::DIRECTORY)?);
@@ -231,8 +231,11 @@ impl Jail {
             // The root: only the walk can say that it has no name.
             return self.walk(&way, last, missing, purpose);
         }
-        let place =
-            if way.place.has_rules() { way.place.descend(way.rest) } else { WsPath::root() };
+        let place = if way.place.has_access_rules() {
+            way.place.join_unchecked(way.rest)
+        } else {
+            WsPath::root()
+        };
         purpose.judge(&place)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = self.kernel(way.base.as_fd(), parent, flags, ResolveFlags::NO_SYMLINKS);
@@ -252,7 +255,7 @@ impl Jail {
     }
 
     fn make_on(&self, way: &Way<'_, '_>) -> Result<(), Fault> {
-        if !way.place.has_rules() {
+        if !way.place.has_access_rules() {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let there = self.kernel(way.base.as_fd(), way.rest, flags, ResolveFlags::empty());
             if let Some(Ok(_)) = there {
@@ -272,9 +275,9 @@ impl Jail {
     /// Opens the fences of `path`, each beneath the one before, so that no link between them leads
     /// out of any. Fences that are missing are made where the last part may be.
     fn way<'p>(&self, path: &'p WsPath, missing: Missing) -> Result<Way<'_, 'p>, Fault> {
-        let FenceParts { fences, rest } = path.fence_parts();
-        let place = if path.has_rules() {
-            self.with_rules(WsPath::root(), self.root(), path.rules_at_base(0), &[])
+        let ScopeParts { scopes: fences, rest } = path.split_at_scope_roots();
+        let place = if path.has_access_rules() {
+            self.with_rules(WsPath::root(), self.root(), path.access_rules_in_scope(0), &[])
         } else {
             WsPath::root()
         };
@@ -291,10 +294,10 @@ impl Jail {
             };
             let (handle, mut place) = opened?;
             way.above.extend(fence.split('/'));
-            if path.has_rules() {
+            if path.has_access_rules() {
                 // Where no rule counted so far, the place is not known, and rules that count from
                 // it need no name for it.
-                let rules = path.rules_at_base(index + 1);
+                let rules = path.access_rules_in_scope(index + 1);
                 place = self.with_rules(place, handle.as_fd(), rules, &way.above);
             }
             way.place = place;

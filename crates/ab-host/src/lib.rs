@@ -1,6 +1,6 @@
 //! The only crate that opens workspace files and starts commands.
 //!
-//! [`Local`] is the driver over a directory of this host. Every file is opened beneath a handle on
+//! [`LocalDriver`] is the driver over a directory of this host. Every file is opened beneath a handle on
 //! that directory, see `jail`. Nothing here reads the environment.
 
 mod blocking;
@@ -18,8 +18,8 @@ mod stripes;
 pub mod tool;
 
 pub use exec::{
-    ExecSettings, READABLE_SYSTEM_DIRS, Requirement, SANDBOX_ROOT, SYSTEM_PATH, SandboxMount,
-    Shell, SpoolLimits, Toolchain, check_restrictions,
+    ExecSettings, OutputSpoolLimits, READABLE_SYSTEM_DIRS, SANDBOX_WORKSPACE_PATH, SYSTEM_PATH,
+    SandboxMount, SandboxRequirement, Shell, Toolchain, check_restrictions,
 };
-pub use limits::cgroup::{ControlGroup, TotalLimits};
-pub use local::{Local, LocalOptions, MissingRoot, PathResolution};
+pub use limits::cgroup::{ControlGroup, ControlGroupLimits};
+pub use local::{LocalDriver, LocalOptions, MissingRoot, PathResolution};

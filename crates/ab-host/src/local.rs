@@ -19,23 +19,23 @@ use std::sync::Arc;
 
 use ab_core::driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
 use ab_core::effective::EffectivePolicy;
-use ab_core::error::{Code, Error, Kind, Result};
-use ab_core::metadata::{DiskSpace, FileContent, Listing, Removed, Renamed, Stat};
+use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
+use ab_core::metadata::{DiskSpace, FileContent, Listing, RemoveOutcome, RenameOutcome, Stat};
 use ab_core::options::{
-    Attributes, LinkHandling, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
-    StatOptions, WriteMode, WriteOptions,
+    AttributeChanges, LinkHandling, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
+    RenameOptions, StatOptions, WriteMode, WriteOptions,
 };
 use ab_core::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use ab_core::search::{Query, SearchResults};
-use ab_core::status::{Status, StatusHub};
-use ab_core::{CallEffect, Ticket, Verb, WsPath};
+use ab_core::search::{SearchQuery, SearchResults};
+use ab_core::status::{ConnectionStatus, StatusPublisher};
+use ab_core::{CallEffect, LostCallId, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FsWord, OFlags, fstatfs};
 
 use crate::blocking::{self, Cancel};
-use crate::exec::{ExecSettings, Origin, Runner, SANDBOX_ROOT};
+use crate::exec::{ExecSettings, Origin, Runner, SANDBOX_WORKSPACE_PATH};
 use crate::failure::Act;
 use crate::jail::{Final, Jail, open_host_dir};
 
@@ -77,10 +77,10 @@ pub struct LocalOptions {
 }
 
 /// A workspace in a directory.
-pub struct Local {
+pub struct LocalDriver {
     shared: Arc<Shared>,
     runner: Runner,
-    hub: StatusHub,
+    hub: StatusPublisher,
 }
 
 /// What the threads that do the work need.
@@ -90,12 +90,12 @@ pub(crate) struct Shared {
     pub(crate) aliases: Vec<String>,
 }
 
-impl Local {
+impl LocalDriver {
     /// Opens the directory. It is held by handle: renaming it away later does not lose it.
     pub fn open(root: impl AsRef<Path>, options: LocalOptions) -> Result<Self> {
         let root = root.as_ref();
         let refused = |message: String| {
-            Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+            Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
                 .with_backend(BackendKind::Local)
         };
         if root.as_os_str().is_empty() {
@@ -119,7 +119,7 @@ impl Local {
         crate::exec::check_mounts(&options.exec, &aliases)?;
         aliases.extend(options.aliases);
         // What a command in a sandbox calls a file, its caller may call it too.
-        aliases.push(PathBuf::from(SANDBOX_ROOT));
+        aliases.push(PathBuf::from(SANDBOX_WORKSPACE_PATH));
         aliases.dedup();
         let jail = match options.resolution {
             PathResolution::Auto => Jail::new(handle, &aliases),
@@ -129,7 +129,7 @@ impl Local {
         Ok(Self {
             shared: Arc::new(Shared { jail, aliases }),
             runner: Runner::new(options.exec),
-            hub: StatusHub::new(Status::Connected),
+            hub: StatusPublisher::new(ConnectionStatus::Connected),
         })
     }
 
@@ -141,7 +141,7 @@ impl Local {
     ///
     /// # Errors
     /// As [`Driver::exec`].
-    pub async fn launch(&self, request: ExecRequest) -> Result<Process> {
+    pub async fn launch_operator_program(&self, request: ExecRequest) -> Result<Process> {
         self.run(request, Origin::Operator).await
     }
 
@@ -153,11 +153,11 @@ impl Local {
 
     fn alive(&self, verb: Verb) -> Result<()> {
         match self.hub.current() {
-            Status::Destroyed => Err(Error::destroyed(verb)),
-            Status::Connected
-            | Status::Connecting
-            | Status::Disconnected
-            | Status::Reconnecting => Ok(()),
+            ConnectionStatus::Destroyed => Err(Error::destroyed(verb)),
+            ConnectionStatus::Connected
+            | ConnectionStatus::Connecting
+            | ConnectionStatus::Disconnected
+            | ConnectionStatus::Reconnecting => Ok(()),
         }
     }
 
@@ -173,9 +173,9 @@ impl Local {
     }
 }
 
-impl fmt::Debug for Local {
+impl fmt::Debug for LocalDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Local")
+        f.debug_struct("LocalDriver")
             .field("root", &self.shared.aliases.first())
             .field("status", &self.hub.current())
             .finish_non_exhaustive()
@@ -184,12 +184,12 @@ impl fmt::Debug for Local {
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
-impl Driver for Local {
+impl Driver for LocalDriver {
     async fn stat(&self, path: &WsPath, options: StatOptions) -> Result<Stat> {
         self.alive(Verb::Stat)?;
         let (last, flags) = match options.links {
             LinkHandling::Follow => (Final::Follow, OFlags::PATH),
-            LinkHandling::Keep => (Final::Keep, OFlags::PATH | OFlags::NOFOLLOW),
+            LinkHandling::NoFollow => (Final::Keep, OFlags::PATH | OFlags::NOFOLLOW),
         };
         if let Some(handle) = self.shared.jail.open_cached(path, flags)
             && let Ok(stat) = describe::handle(&handle)
@@ -212,7 +212,7 @@ impl Driver for Local {
         .await
     }
 
-    async fn search(&self, query: &Query) -> Result<SearchResults> {
+    async fn search(&self, query: &SearchQuery) -> Result<SearchResults> {
         self.alive(Verb::Search)?;
         let query = query.clone();
         let root = query.root.clone();
@@ -254,7 +254,7 @@ impl Driver for Local {
         Ok(Box::new(file))
     }
 
-    async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
+    async fn set_attributes(&self, path: &WsPath, attributes: AttributeChanges) -> Result<Stat> {
         self.alive(Verb::SetAttributes)?;
         self.hop(Verb::SetAttributes, path, move |shared, act, _| {
             place::set_attributes(shared, act, attributes)
@@ -282,7 +282,7 @@ impl Driver for Local {
         .await
     }
 
-    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
+    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<RemoveOutcome> {
         self.alive(Verb::Delete)?;
         self.hop(Verb::Delete, path, move |shared, act, cancel| {
             tree::remove(shared, act, options, cancel)
@@ -290,7 +290,12 @@ impl Driver for Local {
         .await
     }
 
-    async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed> {
+    async fn rename(
+        &self,
+        from: &WsPath,
+        to: &WsPath,
+        options: RenameOptions,
+    ) -> Result<RenameOutcome> {
         self.alive(Verb::Rename)?;
         let to = to.clone();
         self.hop(Verb::Rename, from, move |shared, act, _| place::rename(shared, act, &to, options))
@@ -339,11 +344,11 @@ impl Driver for Local {
         self.runner.effective_policy(&self.shared).await
     }
 
-    fn status(&self) -> &StatusHub {
+    fn status(&self) -> &StatusPublisher {
         &self.hub
     }
 
-    async fn outcome(&self, _: &Ticket) -> Result<CallEffect> {
+    async fn call_effect(&self, _: &LostCallId) -> Result<CallEffect> {
         self.alive(Verb::Connect)?;
         Ok(CallEffect::Unknown)
     }
@@ -353,7 +358,7 @@ impl Driver for Local {
     }
 
     async fn close(&self) -> Result<()> {
-        self.hub.set(Status::Destroyed, None);
+        self.hub.set(ConnectionStatus::Destroyed, None);
         self.runner.close().await;
         Ok(())
     }

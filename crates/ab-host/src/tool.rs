@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ab_core::{Code, Error, Kind, Result};
+use ab_core::{Error, ErrorCode, ErrorKind, Result};
 use bytes::BytesMut;
 use rustix::fs::{Mode, OFlags};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -31,13 +31,13 @@ const SILENCE: Duration = Duration::from_millis(200);
 
 /// A program with an absolute path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tool {
+pub struct HostProgram {
     program: PathBuf,
 }
 
-/// One run of a [`Tool`].
+/// One run of a [`HostProgram`].
 #[derive(Clone, Debug)]
-pub struct ToolRun {
+pub struct HostProgramRun {
     pub arguments: Vec<OsString>,
     pub directory: PathBuf,
     /// The whole environment: nothing is inherited.
@@ -52,27 +52,27 @@ pub struct ToolRun {
 
 /// How a tool ended and what it printed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ToolOutput {
+pub struct HostProgramOutput {
     /// Absent when a signal ended the tool, also when it was killed for printing too much.
     pub code: Option<i32>,
     pub stdout: Vec<u8>,
     /// The tool was killed because it printed more than `max_output`.
-    pub cut: bool,
+    pub output_limit_exceeded: bool,
     /// The end of standard error.
     pub stderr: String,
 }
 
-impl Tool {
+impl HostProgram {
     /// Looks for an executable file called `name` in the absolute directories of `path`.
-    pub fn find(name: &str, path: &[PathBuf]) -> Result<Tool> {
+    pub fn find(name: &str, path: &[PathBuf]) -> Result<HostProgram> {
         let directories = path.iter().filter(|directory| directory.is_absolute());
         let found = directories.map(|directory| directory.join(name)).find(|file| is_program(file));
         let Some(program) = found else {
             let message = format!("cannot find the program {name} on the path");
-            return Err(Error::new(Code::MissingUtilities, Kind::Unavailable, message)
+            return Err(Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, message)
                 .with_hint(format!("install {name}")));
         };
-        Ok(Tool { program })
+        Ok(HostProgram { program })
     }
 
     pub fn program(&self) -> &Path {
@@ -85,10 +85,10 @@ impl Tool {
     /// # Errors
     /// The tool cannot be started, or it exceeds its time. A tool that ends with a non-zero status is
     /// not an error here.
-    pub async fn run(&self, run: ToolRun) -> Result<ToolOutput> {
+    pub async fn run(&self, run: HostProgramRun) -> Result<HostProgramOutput> {
         let started = self.start(&run).await;
         let mut started = started.map_err(|error| self.unstarted(&error))?;
-        let mut output = ToolOutput::default();
+        let mut output = HostProgramOutput::default();
         let mut stderr = BytesMut::new();
         let feeding = feed(started.stdin.take(), run.input);
         tokio::pin!(feeding);
@@ -111,7 +111,7 @@ impl Tool {
                     let room = run.max_output.saturating_sub(output.stdout.len());
                     output.stdout.extend_from_slice(&bytes[..bytes.len().min(room)]);
                     if bytes.len() > room {
-                        output.cut = true;
+                        output.output_limit_exceeded = true;
                         running.kill();
                         *stdout = None;
                     }
@@ -135,14 +135,14 @@ impl Tool {
                 }
             }
         }
-        if output.cut {
+        if output.output_limit_exceeded {
             output.code = None;
         }
         output.stderr = String::from_utf8_lossy(&stderr).into_owned();
         Ok(output)
     }
 
-    async fn start(&self, run: &ToolRun) -> io::Result<Started> {
+    async fn start(&self, run: &HostProgramRun) -> io::Result<Started> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let cookie = format!("{}-tool-{number}", incarnation::mark());
@@ -191,16 +191,16 @@ impl Tool {
 
     fn unstarted(&self, error: &io::Error) -> Error {
         let message = format!("cannot run {}: {error}", self.program.display());
-        Error::new(Code::ExecError, Kind::Io, message)
+        Error::new(ErrorCode::ExecError, ErrorKind::Io, message)
     }
 
     fn too_slow(&self, timeout: Duration) -> Error {
         let message = format!("{} was killed after {timeout:?}", self.program.display());
-        Error::new(Code::Timeout, Kind::Timeout, message)
+        Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message)
     }
 }
 
-impl Default for ToolRun {
+impl Default for HostProgramRun {
     fn default() -> Self {
         Self {
             arguments: Vec::new(),
@@ -261,10 +261,10 @@ mod tests {
         vec!["/usr/bin".into(), "/bin".into()]
     }
 
-    fn script(text: &str) -> (Tool, ToolRun) {
-        let tool = Tool::find("sh", &system_path()).unwrap();
+    fn script(text: &str) -> (HostProgram, HostProgramRun) {
+        let tool = HostProgram::find("sh", &system_path()).unwrap();
         let arguments = vec!["-c".into(), text.into()];
-        (tool, ToolRun { arguments, ..ToolRun::default() })
+        (tool, HostProgramRun { arguments, ..HostProgramRun::default() })
     }
 
     /// Whether a process that was killed is gone; the kernel may still be at it.
@@ -280,7 +280,7 @@ mod tests {
     async fn tool_gets_exactly_what_it_is_given() {
         let (tool, run) = script("cat; pwd; echo $NAME $HOME; echo oops >&2; exit 3");
         let directory = std::env::temp_dir().canonicalize().unwrap();
-        let run = ToolRun {
+        let run = HostProgramRun {
             input: b"in\n".to_vec(),
             directory: directory.clone(),
             environment: vec![("NAME".into(), "value".into())],
@@ -290,14 +290,17 @@ mod tests {
         assert_eq!(output.code, Some(3));
         let printed = String::from_utf8(output.stdout).unwrap();
         assert_eq!(printed, format!("in\n{}\nvalue\n", directory.display()));
-        assert_eq!((output.stderr.as_str(), output.cut), ("oops\n", false));
+        assert_eq!((output.stderr.as_str(), output.output_limit_exceeded), ("oops\n", false));
     }
 
     #[tokio::test]
     async fn tool_that_prints_too_much_is_killed() {
         let (tool, run) = script("while :; do echo 0123456789; done");
-        let output = tool.run(ToolRun { max_output: 100_000, ..run }).await.unwrap();
-        assert_eq!((output.code, output.cut, output.stdout.len()), (None, true, 100_000));
+        let output = tool.run(HostProgramRun { max_output: 100_000, ..run }).await.unwrap();
+        assert_eq!(
+            (output.code, output.output_limit_exceeded, output.stdout.len()),
+            (None, true, 100_000)
+        );
     }
 
     #[tokio::test]
@@ -306,9 +309,10 @@ mod tests {
         let (tool, run) = script("sleep 600 & echo $! >child; echo started; wait");
         let directory = place.path().to_owned();
         let path = vec![("PATH".into(), "/usr/bin:/bin".into())];
-        let run = ToolRun { timeout: Duration::from_secs(1), directory, environment: path, ..run };
+        let run =
+            HostProgramRun { timeout: Duration::from_secs(1), directory, environment: path, ..run };
         let error = tool.run(run).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::Timeout, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
         let child = std::fs::read_to_string(place.path().join("child")).unwrap();
         assert!(has_ended(child.trim()), "{child}");
     }
@@ -317,7 +321,7 @@ mod tests {
     async fn child_that_keeps_the_pipes_open_does_not_delay_the_end() {
         let (tool, run) = script("setsid sleep 600 & echo $!");
         let path = vec![("PATH".into(), "/usr/bin:/bin".into())];
-        let output = tool.run(ToolRun { environment: path, ..run }).await.unwrap();
+        let output = tool.run(HostProgramRun { environment: path, ..run }).await.unwrap();
         assert_eq!(output.code, Some(0));
         let child = String::from_utf8(output.stdout).unwrap();
         assert!(has_ended(child.trim()), "{child}");
@@ -325,11 +329,15 @@ mod tests {
 
     #[tokio::test]
     async fn missing_programs_and_directories_are_errors() {
-        let error = Tool::find("no-such-program", &system_path()).unwrap_err();
-        assert_eq!(error.kind(), Kind::Unavailable);
-        assert!(Tool::find("sh", &["bin".into()]).is_err(), "a relative directory was searched");
+        let error = HostProgram::find("no-such-program", &system_path()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(
+            HostProgram::find("sh", &["bin".into()]).is_err(),
+            "a relative directory was searched"
+        );
         let (tool, run) = script("true");
-        let error = tool.run(ToolRun { directory: "/no/such".into(), ..run }).await.unwrap_err();
+        let error =
+            tool.run(HostProgramRun { directory: "/no/such".into(), ..run }).await.unwrap_err();
         assert!(error.message().contains("No such file"), "{error}");
     }
 }

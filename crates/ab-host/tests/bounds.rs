@@ -12,15 +12,15 @@ use ab_core::options::{
     FileAccess, FileCreation, ListOptions, OpenOptions, ReadOptions, RemoveOptions, StatOptions,
     WriteOptions,
 };
-use ab_core::{Backend, Code, Edit, EditOptions, FileKind, Kind};
-use ab_host::{Local, LocalOptions, MissingRoot, PathResolution};
+use ab_core::{Backend, Edit, EditOptions, ErrorCode, ErrorKind, FileKind};
+use ab_host::{LocalDriver, LocalOptions, MissingRoot, PathResolution};
 use ab_testkit::host;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 fn workspace() -> (tempfile::TempDir, PathBuf, Backend) {
     let keep = tempfile::tempdir().unwrap();
     let root = keep.path().to_owned();
-    let backend = Backend::new(Local::open(&root, LocalOptions::default()).unwrap());
+    let backend = Backend::new(LocalDriver::open(&root, LocalOptions::default()).unwrap());
     (keep, root, backend)
 }
 
@@ -43,7 +43,7 @@ async fn fifos_sockets_and_devices_never_hang() {
     let mut odd = vec!["fifo", "socket"];
     match mknodat(CWD, root.join("zero"), FileType::CharacterDevice, mode, zero) {
         Ok(()) => odd.push("zero"),
-        Err(errno) => host::cannot_run("a device in the workspace", &errno.to_string()),
+        Err(errno) => host::report_skip("a device in the workspace", &errno.to_string()),
     }
     for name in odd {
         let options = OpenOptions { access: FileAccess::Write, ..OpenOptions::default() };
@@ -55,12 +55,16 @@ async fn fifos_sockets_and_devices_never_hang() {
             backend.open(name, OpenOptions::default()).await.err(),
             backend.open(name, options).await.err(),
             backend.open(name, both).await.err(),
-            backend.chunks(name).await.err(),
+            backend.read_chunks(name).await.err(),
             backend.edit(name, &[Edit::new("a", "b")], EditOptions::default()).await.err(),
         ];
         for (index, error) in failures.into_iter().enumerate() {
             let error = error.unwrap_or_else(|| panic!("operation {index} on {name} worked"));
-            assert_eq!(error.kind(), Kind::SpecialFile, "operation {index} on {name}: {error:?}");
+            assert_eq!(
+                error.kind(),
+                ErrorKind::SpecialFile,
+                "operation {index} on {name}: {error:?}"
+            );
         }
         assert_eq!(backend.stat(name).await.unwrap().kind, FileKind::Other);
         backend.rename(name, "moved").await.unwrap();
@@ -74,7 +78,7 @@ async fn file_that_grows_while_it_is_read() {
     let path = root.join("log");
     let mut log = fs::File::create(&path).unwrap();
     log.write_all(&vec![b'a'; 600_000]).unwrap();
-    let mut chunks = backend.chunks("log").await.unwrap();
+    let mut chunks = backend.read_chunks("log").await.unwrap();
     let mut seen = 0;
     while let Some(chunk) = chunks.next().await.unwrap() {
         seen += chunk.len();
@@ -82,7 +86,7 @@ async fn file_that_grows_while_it_is_read() {
     }
     assert_eq!(seen, 600_000, "ends where it ended when it was opened");
     fs::File::create(&path).unwrap().write_all(b"short").unwrap();
-    let mut chunks = backend.chunks("log").await.unwrap();
+    let mut chunks = backend.read_chunks("log").await.unwrap();
     fs::File::create(&path).unwrap();
     assert_eq!(chunks.next().await.unwrap(), None, "a file that shrank just ends");
 }
@@ -122,9 +126,9 @@ async fn slow_file_of_2_gib_streams_in_flat_memory() {
     let file = fs::File::create(root.join("huge")).unwrap();
     file.set_len(size).unwrap();
     let error = backend.read("huge").await.unwrap_err();
-    assert_eq!((error.code(), error.kind()), (Code::TooLarge, Kind::TooLarge));
+    assert_eq!((error.code(), error.kind()), (ErrorCode::TooLarge, ErrorKind::TooLarge));
     let before = resident_bytes();
-    let mut chunks = backend.chunks("huge").await.unwrap();
+    let mut chunks = backend.read_chunks("huge").await.unwrap();
     assert_eq!(chunks.size(), Some(size));
     let (mut seen, mut peak) = (0u64, before);
     while let Some(chunk) = chunks.next().await.unwrap() {
@@ -133,8 +137,8 @@ async fn slow_file_of_2_gib_streams_in_flat_memory() {
     }
     assert_eq!(seen, size);
     assert!(peak < before + 16 * 1024 * 1024, "grew by {} bytes", peak - before);
-    let window = backend.lines("huge", Default::default()).await.unwrap_err();
-    assert_eq!(window.kind(), Kind::TooLarge, "one endless line is refused, not loaded");
+    let window = backend.read_lines("huge", Default::default()).await.unwrap_err();
+    assert_eq!(window.kind(), ErrorKind::TooLarge, "one endless line is refused, not loaded");
 }
 
 /// Runs the named test again in a process of its own, so that what it measures is its own doing.
@@ -170,12 +174,12 @@ pub(crate) fn in_private_mounts(test: &str) -> bool {
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
             if said.starts_with("unshare:") {
-                host::cannot_run("a mount namespace", said.trim());
+                host::report_skip("a mount namespace", said.trim());
             } else {
                 panic!("{}{said}", String::from_utf8_lossy(&output.stdout));
             }
         }
-        Err(error) => host::cannot_run("a mount namespace", &error.to_string()),
+        Err(error) => host::report_skip("a mount namespace", &error.to_string()),
     }
     false
 }
@@ -196,19 +200,19 @@ async fn mounts_full_disk_keeps_the_old_content() {
     }
     let (_keep, root, _) = workspace();
     mount_tmpfs(&root, "1m");
-    let backend = Backend::new(Local::open(&root, LocalOptions::default()).unwrap());
+    let backend = Backend::new(LocalDriver::open(&root, LocalOptions::default()).unwrap());
     backend.write("kept.txt", "old content").await.unwrap();
     let large = vec![b'x'; 4 * 1024 * 1024];
     for path in ["kept.txt", "new.txt", "some/dir/new.txt"] {
         let error = backend.write(path, large.clone()).await.unwrap_err();
-        assert_eq!((error.code(), error.kind()), (Code::WriteFailed, Kind::NoSpace));
+        assert_eq!((error.code(), error.kind()), (ErrorCode::WriteFailed, ErrorKind::NoSpace));
         assert_eq!(error.path(), Some(path));
     }
     assert_eq!(backend.read_text("kept.txt").await.unwrap(), "old content");
     assert_eq!(names(&root), ["kept.txt", "some"], "no temporary file is left");
     let edit = Edit::new("old", "x".repeat(3 * 1024 * 1024));
     let error = backend.edit("kept.txt", &[edit], EditOptions::default()).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::NoSpace);
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
     assert_eq!(backend.read_text("kept.txt").await.unwrap(), "old content");
     backend.write("kept.txt", "still works").await.unwrap();
 }
@@ -224,7 +228,7 @@ async fn mounts_inside_the_workspace_are_not_renamed_across() {
     backend.write("a", "content").await.unwrap();
     backend.write("mounted/b", "other").await.unwrap();
     let error = backend.rename("a", "mounted/a").await.unwrap_err();
-    assert_eq!((error.kind(), error.code()), (Kind::Unsupported, Code::NotImplemented));
+    assert_eq!((error.kind(), error.code()), (ErrorKind::Unsupported, ErrorCode::NotImplemented));
     assert_eq!(backend.read_text("a").await.unwrap(), "content");
     backend.rename("mounted/b", "mounted/c").await.unwrap();
 }
@@ -232,7 +236,7 @@ async fn mounts_inside_the_workspace_are_not_renamed_across() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_writers_and_readers_never_see_half() {
     let (_keep, root, backend) = workspace();
-    let other = Backend::new(Local::open(&root, LocalOptions::default()).unwrap());
+    let other = Backend::new(LocalDriver::open(&root, LocalOptions::default()).unwrap());
     let (a, b) = (vec![b'a'; 200_000], vec![b'b'; 300_000]);
     backend.write("f", a.clone()).await.unwrap();
     let writer = |backend: Backend, content: Vec<u8>| {
@@ -257,7 +261,7 @@ async fn two_writers_and_readers_never_see_half() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn edits_by_two_backends_on_one_directory_lose_nothing() {
     let (_keep, root, backend) = workspace();
-    let other = Backend::new(Local::open(&root, LocalOptions::default()).unwrap());
+    let other = Backend::new(LocalDriver::open(&root, LocalOptions::default()).unwrap());
     let lines: String = (0..40).map(|n| format!("line {n} old.\n")).collect();
     backend.write("f", lines).await.unwrap();
     let tasks: Vec<_> = (0..40)
@@ -313,11 +317,11 @@ async fn workspace_that_disappears_says_so() {
     let (keep, root, backend) = workspace();
     backend.write("f", "x").await.unwrap();
     fs::remove_dir_all(&root).unwrap();
-    assert_eq!(backend.read("f").await.unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(backend.read("f").await.unwrap_err().kind(), ErrorKind::NotFound);
     let error = backend.write("f", "x").await.unwrap_err();
-    assert_eq!((error.code(), error.kind()), (Code::WriteFailed, Kind::NotFound));
+    assert_eq!((error.code(), error.kind()), (ErrorCode::WriteFailed, ErrorKind::NotFound));
     let error = backend.readdir(".").await.unwrap_err();
-    assert_eq!((error.kind(), error.message()), (Kind::NotFound, "the directory was removed"));
+    assert_eq!((error.kind(), error.message()), (ErrorKind::NotFound, "the directory was removed"));
     assert!(error.hint().is_some());
     drop(keep);
 }
@@ -327,12 +331,12 @@ async fn roots_are_checked_when_they_are_opened() {
     let (_keep, root, backend) = workspace();
     backend.write("file", "x").await.unwrap();
     for bad in [root.join("missing"), root.join("file"), PathBuf::new(), root.join("a\0b")] {
-        let error = Local::open(&bad, LocalOptions::default()).unwrap_err();
-        assert_eq!(error.code(), Code::InvalidConfiguration, "{bad:?}");
+        let error = LocalDriver::open(&bad, LocalOptions::default()).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidConfiguration, "{bad:?}");
     }
     let made = root.join("made/on/demand");
     let options = LocalOptions { missing_root: MissingRoot::Create, ..LocalOptions::default() };
-    let backend = Backend::new(Local::open(&made, options).unwrap());
+    let backend = Backend::new(LocalDriver::open(&made, options).unwrap());
     backend.write("f", "x").await.unwrap();
     assert_eq!(names(&made), ["f"]);
 }
@@ -344,8 +348,8 @@ async fn leftovers_of_a_killed_writer_are_invisible() {
     backend.write("f", "x").await.unwrap();
     assert_eq!(backend.readdir(".").await.unwrap(), ["f"]);
     for path in [".ab-tmp-1-2-3", "new/.ab-tmp-x"] {
-        assert_eq!(backend.read(path).await.unwrap_err().code(), Code::InvalidPath);
-        assert_eq!(backend.write(path, "x").await.unwrap_err().code(), Code::InvalidPath);
+        assert_eq!(backend.read(path).await.unwrap_err().code(), ErrorCode::InvalidPath);
+        assert_eq!(backend.write(path, "x").await.unwrap_err().code(), ErrorCode::InvalidPath);
     }
     assert_eq!(names(&root), [".ab-tmp-1-2-3", "f"], "nothing was touched");
     fs::create_dir(root.join("dir")).unwrap();
@@ -365,7 +369,7 @@ async fn the_root_has_several_absolute_names() {
         resolution: PathResolution::Auto,
         ..LocalOptions::default()
     };
-    let backend = Backend::new(Local::open(keep.path().join("link"), options).unwrap());
+    let backend = Backend::new(LocalDriver::open(keep.path().join("link"), options).unwrap());
     backend.write("f", "x").await.unwrap();
     for prefix in [real.as_path(), &keep.path().join("link"), Path::new("/tmp/agentbe-workspace")] {
         let path = prefix.join("f").into_os_string().into_string().unwrap();

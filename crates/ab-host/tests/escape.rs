@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ab_core::backend::GrepOptions;
 use ab_core::options::{
-    Attributes, EntryDetail, FileAccess, FileCreation, LinkHandling, ListOptions, OpenOptions,
-    RemoveOptions, StatOptions, WriteMode, WriteOptions,
+    AttributeChanges, EntryDetail, FileAccess, FileCreation, LinkHandling, ListOptions,
+    OpenOptions, RemoveOptions, StatOptions, WriteMode, WriteOptions,
 };
-use ab_core::search::Query;
-use ab_core::{Backend, Code, Edit, EditOptions, FileKind, Kind, ScopeOptions};
-use ab_host::{Local, LocalOptions, PathResolution};
+use ab_core::search::SearchQuery;
+use ab_core::{Backend, Edit, EditOptions, ErrorCode, ErrorKind, FileKind, ScopeOptions};
+use ab_host::{LocalDriver, LocalOptions, PathResolution};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 const SECRET: &str = "the secret outside";
@@ -41,8 +41,8 @@ fn yard(resolution: PathResolution) -> Yard {
     Yard { _keep: keep, root, outside, backend }
 }
 
-fn local(root: &Path, resolution: PathResolution) -> Local {
-    Local::open(root, LocalOptions { resolution, ..LocalOptions::default() }).unwrap()
+fn local(root: &Path, resolution: PathResolution) -> LocalDriver {
+    LocalDriver::open(root, LocalOptions { resolution, ..LocalOptions::default() }).unwrap()
 }
 
 impl Yard {
@@ -79,12 +79,12 @@ fn open_for(access: FileAccess, create: FileCreation) -> OpenOptions {
 }
 
 /// Every operation that takes a path, with the kind it must fail with.
-async fn every_operation_fails(backend: &Backend, path: &str, expect: Kind) {
+async fn every_operation_fails(backend: &Backend, path: &str, expect: ErrorKind) {
     let create_new = WriteOptions { mode: WriteMode::CreateNew, ..WriteOptions::default() };
     let results = [
         ("read", backend.read(path).await.err()),
         ("read_text", backend.read_text(path).await.err()),
-        ("lines", backend.lines(path, Default::default()).await.err()),
+        ("lines", backend.read_lines(path, Default::default()).await.err()),
         ("write", backend.write(path, "planted").await.err()),
         ("create", backend.write_with(path, "planted", create_new).await.err()),
         ("touch", backend.touch(path).await.err()),
@@ -104,7 +104,10 @@ async fn every_operation_fails(backend: &Backend, path: &str, expect: Kind) {
         (
             "chmod",
             backend
-                .set_attributes(path, Attributes { mode: Some(0o777), ..Attributes::default() })
+                .set_attributes(
+                    path,
+                    AttributeChanges { mode: Some(0o777), ..AttributeChanges::default() },
+                )
                 .await
                 .err(),
         ),
@@ -129,8 +132,8 @@ async fn link_to_a_file_outside_in(yard: &Yard) {
     symlink("../ws-evil/secret.txt", yard.root.join("relative")).unwrap();
     symlink("relative", yard.root.join("chain")).unwrap();
     for link in ["absolute", "relative", "chain"] {
-        every_operation_fails(&yard.backend, link, Kind::Escape).await;
-        let kept = StatOptions { links: LinkHandling::Keep };
+        every_operation_fails(&yard.backend, link, ErrorKind::Escape).await;
+        let kept = StatOptions { links: LinkHandling::NoFollow };
         assert_eq!(yard.backend.stat_with(link, kept).await.unwrap().kind, FileKind::Symlink);
     }
     yard.untouched();
@@ -148,19 +151,19 @@ async fn link_to_a_directory_outside_in(yard: &Yard) {
     symlink("../ws-evil", yard.root.join("relative")).unwrap();
     for link in ["absolute", "relative"] {
         for path in [format!("{link}/secret.txt"), format!("{link}/new.txt")] {
-            every_operation_fails(&yard.backend, &path, Kind::Escape).await;
+            every_operation_fails(&yard.backend, &path, ErrorKind::Escape).await;
         }
         let new = format!("{link}/new");
         let backend = &yard.backend;
-        assert_eq!(backend.readdir(link).await.unwrap_err().kind(), Kind::Escape);
-        assert_eq!(backend.mkdir(&new).await.unwrap_err().kind(), Kind::Escape);
-        assert_eq!(backend.symlink(&new, "x").await.unwrap_err().kind(), Kind::Escape);
+        assert_eq!(backend.readdir(link).await.unwrap_err().kind(), ErrorKind::Escape);
+        assert_eq!(backend.mkdir(&new).await.unwrap_err().kind(), ErrorKind::Escape);
+        assert_eq!(backend.symlink(&new, "x").await.unwrap_err().kind(), ErrorKind::Escape);
         let secret = format!("{link}/secret.txt");
         let recursive = RemoveOptions::recursive();
-        assert_eq!(backend.rm(&secret, recursive).await.unwrap_err().kind(), Kind::Escape);
-        assert_eq!(backend.rename(&secret, "mine").await.unwrap_err().kind(), Kind::Escape);
+        assert_eq!(backend.rm(&secret, recursive).await.unwrap_err().kind(), ErrorKind::Escape);
+        assert_eq!(backend.rename(&secret, "mine").await.unwrap_err().kind(), ErrorKind::Escape);
         backend.write("own.txt", "mine").await.unwrap();
-        assert_eq!(backend.rename("own.txt", &new).await.unwrap_err().kind(), Kind::Escape);
+        assert_eq!(backend.rename("own.txt", &new).await.unwrap_err().kind(), ErrorKind::Escape);
     }
     yard.untouched();
 }
@@ -178,13 +181,13 @@ async fn dangling_link_as_a_write_target_in(yard: &Yard) {
     symlink("missing.txt", yard.root.join("stays")).unwrap();
     symlink("missing/dir", yard.root.join("deep")).unwrap();
     for link in ["leaves", "climbs"] {
-        every_operation_fails(&yard.backend, link, Kind::Escape).await;
+        every_operation_fails(&yard.backend, link, ErrorKind::Escape).await;
     }
     for link in ["stays", "deep", "deep/file"] {
-        every_operation_fails(&yard.backend, link, Kind::NotFound).await;
+        every_operation_fails(&yard.backend, link, ErrorKind::NotFound).await;
     }
     assert!(!yard.backend.exists("stays").await.unwrap());
-    assert_eq!(yard.backend.mkdir("deep").await.unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(yard.backend.mkdir("deep").await.unwrap_err().kind(), ErrorKind::NotFound);
     let mut names = yard.backend.readdir(".").await.unwrap();
     names.sort();
     assert_eq!(names, ["climbs", "deep", "leaves", "stays"]);
@@ -218,7 +221,7 @@ async fn links_that_stay_inside_work_in(yard: &Yard) {
     backend.write("directory/new/file", "made").await.unwrap();
     assert_eq!(backend.read_text("data/new/file").await.unwrap(), "made");
     for link in ["absolute", "directory", "chain"] {
-        let kept = StatOptions { links: LinkHandling::Keep };
+        let kept = StatOptions { links: LinkHandling::NoFollow };
         assert_eq!(backend.stat_with(link, kept).await.unwrap().kind, FileKind::Symlink, "{link}");
     }
     yard.no_temporaries();
@@ -236,7 +239,7 @@ async fn link_circles_end_in(yard: &Yard) {
     symlink("a", yard.root.join("b")).unwrap();
     symlink(yard.root.join("self"), yard.root.join("self")).unwrap();
     for link in ["a", "self"] {
-        every_operation_fails(&yard.backend, link, Kind::LinkLoop).await;
+        every_operation_fails(&yard.backend, link, ErrorKind::LinkLoop).await;
     }
     symlink(".", yard.root.join("here")).unwrap();
     yard.backend.write("f", "x").await.unwrap();
@@ -265,31 +268,31 @@ async fn link_out_of_a_scope_in(yard: &Yard) {
     symlink(yard.root.join("tenants/a/own.txt"), a.join("inside")).unwrap();
     let scope = yard.backend.scope("tenants/a", ScopeOptions::default()).unwrap();
     for link in ["relative", "absolute", "directory/secret.txt", "directory/planted"] {
-        every_operation_fails(&scope, link, Kind::Escape).await;
+        every_operation_fails(&scope, link, ErrorKind::Escape).await;
     }
-    assert_eq!(scope.readdir("directory").await.unwrap_err().kind(), Kind::Escape);
+    assert_eq!(scope.readdir("directory").await.unwrap_err().kind(), ErrorKind::Escape);
     scope.write("own.txt", "mine").await.unwrap();
     assert_eq!(scope.read_text("inside").await.unwrap(), "mine");
-    assert_eq!(scope.symlink("new", "../b").await.unwrap_err().kind(), Kind::Escape);
+    assert_eq!(scope.symlink("new", "../b").await.unwrap_err().kind(), ErrorKind::Escape);
     let target = yard.root.join("tenants/b").into_os_string().into_string().unwrap();
-    assert_eq!(scope.symlink("new", &target).await.unwrap_err().kind(), Kind::Escape);
+    assert_eq!(scope.symlink("new", &target).await.unwrap_err().kind(), ErrorKind::Escape);
     assert_eq!(yard.backend.readdir("tenants/b").await.unwrap(), ["secret.txt"]);
     assert_eq!(yard.backend.read_text("tenants/b/secret.txt").await.unwrap(), SECRET);
     // A scope of the scope is no way around: each fence holds for what is named beneath it.
     for link in ["directory", "relative"] {
         let nested = scope.scope(link, ScopeOptions::default()).unwrap();
-        every_operation_fails(&nested, "secret.txt", Kind::Escape).await;
-        assert_eq!(nested.readdir(".").await.unwrap_err().kind(), Kind::Escape);
-        assert_eq!(nested.mkdir("planted").await.unwrap_err().kind(), Kind::Escape);
+        every_operation_fails(&nested, "secret.txt", ErrorKind::Escape).await;
+        assert_eq!(nested.readdir(".").await.unwrap_err().kind(), ErrorKind::Escape);
+        assert_eq!(nested.mkdir("planted").await.unwrap_err().kind(), ErrorKind::Escape);
     }
     scope.mkdir("real").await.unwrap();
     let nested = scope.scope("real", ScopeOptions::default()).unwrap();
     nested.write("own.txt", "mine").await.unwrap();
     fs::remove_dir_all(a.join("real")).unwrap();
     symlink("../b", a.join("real")).unwrap();
-    every_operation_fails(&nested, "secret.txt", Kind::Escape).await;
-    let query = Query::names(scope.resolve("directory").unwrap().fenced(), "*");
-    assert_eq!(scope.search(&query).await.unwrap_err().kind(), Kind::Escape);
+    every_operation_fails(&nested, "secret.txt", ErrorKind::Escape).await;
+    let query = SearchQuery::names(scope.parse_path("directory").unwrap().into_scope_root(), "*");
+    assert_eq!(scope.search(&query).await.unwrap_err().kind(), ErrorKind::Escape);
     // The parent holds more and may follow the same link.
     assert_eq!(yard.backend.read_text("tenants/a/relative").await.unwrap(), SECRET);
 }
@@ -304,13 +307,17 @@ async fn sibling_with_the_same_beginning() {
 async fn sibling_with_the_same_beginning_in(yard: &Yard) {
     let sibling = format!("{}/secret.txt", yard.outside.display());
     let error = yard.backend.read(&sibling).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::NotFound, "taken from the root, where it is not");
+    assert_eq!(error.kind(), ErrorKind::NotFound, "taken from the root, where it is not");
     for path in ["../ws-evil/secret.txt", "a/../../ws-evil/secret.txt", "/../ws-evil/secret.txt"] {
         let error = yard.backend.read(path).await.unwrap_err();
-        assert_eq!((error.code(), error.path()), (Code::PathEscapeAttempt, Some(path)));
+        assert_eq!((error.code(), error.path()), (ErrorCode::PathEscapeAttempt, Some(path)));
     }
     for path in ["ws-evil ", "ws-evil.", "//ws-evil/secret.txt", "..."] {
-        assert_eq!(yard.backend.read(path).await.unwrap_err().kind(), Kind::NotFound, "{path}");
+        assert_eq!(
+            yard.backend.read(path).await.unwrap_err().kind(),
+            ErrorKind::NotFound,
+            "{path}"
+        );
     }
     yard.untouched();
 }
@@ -345,7 +352,8 @@ async fn hard_linked_file_is_replaced_not_written_through_in(yard: &Yard) {
                 file.write_at(0, "new"[..].into()).await.unwrap();
             }
             _ => {
-                let attributes = Attributes { mode: Some(0o600), ..Attributes::default() };
+                let attributes =
+                    AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };
                 backend.set_attributes(name, attributes).await.unwrap();
                 assert_eq!(backend.read_text(name).await.unwrap(), SECRET);
             }
@@ -393,7 +401,7 @@ async fn names_that_are_not_text_in(yard: &Yard) {
     assert!(listing.entries.is_empty());
     assert_eq!(listing.problems.len(), 1, "reported, not dropped");
     assert_eq!(listing.problems[0].path, "dir/caf\u{fffd}");
-    assert_eq!(listing.problems[0].error.kind(), Kind::InvalidPath);
+    assert_eq!(listing.problems[0].error.kind(), ErrorKind::InvalidPath);
     assert!(yard.backend.read("link").await.is_err());
     assert_eq!(yard.backend.rm("dir", RemoveOptions::recursive()).await.unwrap().count, 2);
 }
@@ -496,11 +504,11 @@ async fn race(yard: &Yard) {
                 }
             }
             12 => {
-                let mode = Attributes { mode: Some(0o600), ..Attributes::default() };
+                let mode = AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };
                 count(backend.set_attributes("swap/secret.txt", mode).await.is_ok());
             }
             _ => {
-                let edit = Edit::new("secret", "planted").all();
+                let edit = Edit::new("secret", "planted").replace_all();
                 count(
                     backend.edit("swap/secret.txt", &[edit], EditOptions::default()).await.is_ok(),
                 );

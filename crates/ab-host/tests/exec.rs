@@ -11,8 +11,8 @@ use std::path::Path;
 
 use ab_core::process::{ExecLimits, Process};
 use ab_core::{Backend, Isolation};
-use ab_host::{ExecSettings, Local, LocalOptions};
-use ab_testkit::commands::PATIENCE;
+use ab_host::{ExecSettings, LocalDriver, LocalOptions};
+use ab_testkit::commands::COMMAND_TIMEOUT;
 
 /// A workspace with a temporary directory of its own.
 struct Ground {
@@ -25,10 +25,10 @@ impl Ground {
     fn new(settings: ExecSettings) -> Ground {
         let workspace = tempfile::tempdir().unwrap();
         let temporary = tempfile::tempdir().unwrap();
-        let screen = Some(ab_policy::screen as ab_core::CommandScreen);
-        let exec = ExecSettings { temporary: temporary.path().to_owned(), screen, ..settings };
+        let screen = Some(ab_policy::check_command_paths as ab_core::CommandLineCheck);
+        let exec = ExecSettings { temporary_dir: temporary.path().to_owned(), screen, ..settings };
         let options = LocalOptions { exec, ..LocalOptions::default() };
-        let backend = Backend::new(Local::open(workspace.path(), options).unwrap());
+        let backend = Backend::new(LocalDriver::open(workspace.path(), options).unwrap());
         Ground { backend, workspace, temporary }
     }
 
@@ -54,7 +54,7 @@ const MODES: [Isolation; 4] =
 
 /// What marks every process of a command: it is in the environment of all that it starts.
 async fn mark(backend: &Backend) -> String {
-    let said = ab_testkit::commands::said(backend, "echo $AGENT_BACKEND_PROCESS").await;
+    let said = ab_testkit::commands::exec_output_text(backend, "echo $AGENT_BACKEND_PROCESS").await;
     let (incarnation, _) = said.trim().split_once('-').unwrap();
     format!("AGENT_BACKEND_PROCESS={incarnation}-")
 }
@@ -76,9 +76,9 @@ async fn comes(what: impl Fn() -> bool) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, watched).await.expect("it never came");
+    tokio::time::timeout(COMMAND_TIMEOUT, watched).await.expect("it never came");
 }
 
 async fn output(process: &mut Process) -> String {
-    ab_testkit::commands::text(&ab_testkit::commands::rest(process).await.0)
+    ab_testkit::commands::output_text(&ab_testkit::commands::read_to_exit(process).await.0)
 }

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use ab_core::{Backend, Memory, ScopeOptions};
-use ab_host::{Local, LocalOptions, PathResolution};
-use ab_testkit::model::{Given, Layout};
-use ab_testkit::{World, model_tests};
+use ab_core::{Backend, MemoryDriver, ScopeOptions};
+use ab_host::{LocalDriver, LocalOptions, PathResolution};
+use ab_testkit::model::{InitialFileLayer, WorkspaceLayout};
+use ab_testkit::{TestBackend, model_tests};
 use tempfile::TempDir;
 
 /// Where files are kept in memory. One test is enough to meet a real disk.
@@ -21,48 +21,48 @@ fn quick() -> TempDir {
 
 fn whole(keep: &TempDir, resolution: PathResolution) -> Backend {
     let options = LocalOptions { resolution, ..LocalOptions::default() };
-    Backend::new(Local::open(keep.path(), options).unwrap())
+    Backend::new(LocalDriver::open(keep.path(), options).unwrap())
 }
 
-fn scope(resolution: PathResolution) -> World {
+fn scope(resolution: PathResolution) -> TestBackend {
     let keep = quick();
     let whole = whole(&keep, resolution);
     let scope = whole.scope("tenants/ada", ScopeOptions::default()).unwrap();
-    World::keeping(scope, (whole, keep))
+    TestBackend::keeping_alive(scope, (whole, keep))
 }
 
-async fn plain() -> World {
+async fn plain() -> TestBackend {
     let keep = quick();
-    World::keeping(whole(&keep, PathResolution::Auto), keep)
+    TestBackend::keeping_alive(whole(&keep, PathResolution::Auto), keep)
 }
 
-async fn on_disk() -> World {
+async fn on_disk() -> TestBackend {
     let keep = tempfile::tempdir().unwrap();
-    World::keeping(whole(&keep, PathResolution::Auto), keep)
+    TestBackend::keeping_alive(whole(&keep, PathResolution::Auto), keep)
 }
 
-async fn walking() -> World {
+async fn walking() -> TestBackend {
     let keep = quick();
-    World::keeping(whole(&keep, PathResolution::Walk), keep)
+    TestBackend::keeping_alive(whole(&keep, PathResolution::Walk), keep)
 }
 
-async fn scoped() -> World {
+async fn scoped() -> TestBackend {
     scope(PathResolution::Auto)
 }
 
-async fn walking_scoped() -> World {
+async fn walking_scoped() -> TestBackend {
     scope(PathResolution::Walk)
 }
 
-async fn mounted() -> World {
+async fn mounted() -> TestBackend {
     let (base, other) = (quick(), quick());
     let whole = whole(&base, PathResolution::Auto);
     let mounted = whole.mount("b", &self::whole(&other, PathResolution::Auto)).unwrap();
-    World::keeping(mounted, (whole, base, other))
+    TestBackend::keeping_alive(mounted, (whole, base, other))
 }
 
 /// Lays a workspace over files on the host.
-async fn laid_over_files(upper: Backend, keep: TempDir) -> World {
+async fn laid_over_files(upper: Backend, keep: TempDir) -> TestBackend {
     let below = quick();
     let lower = whole(&below, PathResolution::Auto);
     for (path, text) in [("a/a", "ab\n"), ("a/b/a", "b"), ("a.b/b", ""), ("b", "aab")] {
@@ -70,20 +70,22 @@ async fn laid_over_files(upper: Backend, keep: TempDir) -> World {
     }
     lower.mkdir("ab/b").await.unwrap();
     let overlaid = lower.overlay(&upper).unwrap();
-    World::keeping(overlaid.backend().clone(), (overlaid, lower, upper, below, keep))
+    TestBackend::keeping_alive(overlaid.backend().clone(), (overlaid, lower, upper, below, keep))
 }
 
-async fn local_over_local() -> World {
+async fn local_over_local() -> TestBackend {
     let above = quick();
     laid_over_files(whole(&above, PathResolution::Auto), above).await
 }
 
-async fn memory_over_local() -> World {
-    laid_over_files(Backend::new(Memory::new()), quick()).await
+async fn memory_over_local() -> TestBackend {
+    laid_over_files(Backend::new(MemoryDriver::new()), quick()).await
 }
 
-const MOUNT: Layout = Layout { mounts: &["b"], given: Given::Here };
-const LOWER: Layout = Layout { mounts: &[], given: Given::Below };
+const MOUNT: WorkspaceLayout =
+    WorkspaceLayout { mounts: &["b"], initial_file_layer: InitialFileLayer::SameLayer };
+const LOWER: WorkspaceLayout =
+    WorkspaceLayout { mounts: &[], initial_file_layer: InitialFileLayer::LowerLayer };
 
 model_tests! {
     local => plain,

@@ -3,10 +3,10 @@
 use ab_core::options::{
     FileAccess, FileCreation, OpenOptions, RemoveOptions, WriteMode, WriteOptions,
 };
-use ab_core::{Backend, Edit, EditOptions, Kind, OverlayWorkspace};
-use ab_host::{Local, LocalOptions};
+use ab_core::{Backend, Edit, EditOptions, ErrorKind, OverlayWorkspace};
+use ab_host::{LocalDriver, LocalOptions};
 use ab_testkit::crowd;
-use ab_testkit::expect::{failure, failure_on, holds};
+use ab_testkit::expect::{assert_content, expect_error, expect_error_on_path};
 use tempfile::TempDir;
 
 struct Layers {
@@ -18,7 +18,7 @@ struct Layers {
 
 fn layers() -> Layers {
     let keep = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let open = |at: &TempDir| Local::open(at.path(), LocalOptions::default()).unwrap();
+    let open = |at: &TempDir| LocalDriver::open(at.path(), LocalOptions::default()).unwrap();
     let (lower, upper) = (Backend::new(open(&keep.0)), Backend::new(open(&keep.1)));
     let overlaid = lower.overlay(&upper).unwrap();
     Layers { lower, view: overlaid.backend().clone(), overlaid, keep }
@@ -32,15 +32,15 @@ async fn links_of_the_lower_layer_lead_through_what_shows() {
     lower.symlink("way", "a/file").await.unwrap();
     view.write("dir/file", "new").await.unwrap();
     for path in ["a/file", "dir/file", "way"] {
-        holds(&view, path, "new").await;
-        holds(&lower, path, "old").await;
+        assert_content(&view, path, "new").await;
+        assert_content(&lower, path, "old").await;
     }
     view.rm("a/file", RemoveOptions::default()).await.unwrap();
-    failure(view.read("way").await, Kind::NotFound);
+    expect_error(view.read("way").await, ErrorKind::NotFound);
     view.rm("a", RemoveOptions::recursive()).await.unwrap();
     view.write("a/file", "again").await.unwrap();
-    holds(&view, "way", "again").await;
-    holds(&lower, "way", "old").await;
+    assert_content(&view, "way", "again").await;
+    assert_content(&lower, "way", "old").await;
 }
 
 #[tokio::test]
@@ -51,11 +51,11 @@ async fn a_link_is_not_made_where_one_is() {
     lower.symlink("link", "file").await.unwrap();
     lower.symlink("round", "round").await.unwrap();
     for path in ["dangling", "link", "round", "file"] {
-        failure_on(view.symlink(path, "elsewhere").await, Kind::AlreadyExists, path);
+        expect_error_on_path(view.symlink(path, "elsewhere").await, ErrorKind::AlreadyExists, path);
     }
     view.symlink("own", "nowhere").await.unwrap();
-    failure_on(view.symlink("own", "elsewhere").await, Kind::AlreadyExists, "own");
-    failure(view.write("own", "through").await, Kind::NotFound);
+    expect_error_on_path(view.symlink("own", "elsewhere").await, ErrorKind::AlreadyExists, "own");
+    expect_error(view.write("own", "through").await, ErrorKind::NotFound);
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn changes_by_every_name_take_turns() {
     lower.write("dir/file", text.as_str()).await.unwrap();
     lower.symlink("other", "dir").await.unwrap();
     lower.symlink("link", "dir/file").await.unwrap();
-    crowd::of(32, |number| {
+    crowd::run_on_threads(32, |number| {
         let view = view.clone();
         async move {
             let path = ["dir/file", "other/file", "link"][number % 3];
@@ -76,14 +76,14 @@ async fn changes_by_every_name_take_turns() {
     })
     .await;
     let expect: String = (0..32).map(|number| format!("line {number}: new\n")).collect();
-    holds(&view, "link", &expect).await;
-    holds(&lower, "link", &text).await;
+    assert_content(&view, "link", &expect).await;
+    assert_content(&lower, "link", &text).await;
 }
 
 #[tokio::test]
 async fn one_of_many_makers_wins() {
     let Layers { view, keep: _keep, .. } = layers();
-    let made = crowd::of(16, |number| {
+    let made = crowd::run_on_threads(16, |number| {
         let view = view.clone();
         async move {
             match number % 2 {
@@ -95,7 +95,7 @@ async fn one_of_many_makers_wins() {
                 _ => {
                     let options = OpenOptions {
                         access: FileAccess::ReadWrite,
-                        create: FileCreation::Always,
+                        create: FileCreation::MustBeNew,
                         ..OpenOptions::default()
                     };
                     view.open("dir/new", options).await.is_ok()
@@ -121,6 +121,6 @@ async fn links_are_compared_and_committed_as_links() {
     assert_eq!(shown, [("link", "changed"), ("more", "added")]);
     overlaid.commit().await.unwrap();
     assert_eq!(lower.read_link("link").await.unwrap(), "elsewhere");
-    holds(&lower, "more", "text").await;
+    assert_content(&lower, "more", "text").await;
     assert!(overlaid.diff().await.unwrap().is_empty());
 }

@@ -5,9 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use ab_core::options::{Attributes, ExistingContent, FileAccess, OpenOptions, WriteOptions};
+use ab_core::options::{AttributeChanges, ExistingContent, FileAccess, OpenOptions, WriteOptions};
 use ab_core::{Backend, Edit, EditOptions};
-use ab_host::{Local, LocalOptions};
+use ab_host::{LocalDriver, LocalOptions};
 use futures_util::FutureExt;
 
 const WORKER: &str = "AB_TEST_WORKER";
@@ -15,7 +15,7 @@ const WORKERS: usize = 3;
 const EDITS: usize = 40;
 
 fn open(root: &std::path::Path) -> Backend {
-    Backend::new(Local::open(root, LocalOptions::default()).unwrap())
+    Backend::new(LocalDriver::open(root, LocalOptions::default()).unwrap())
 }
 
 fn line(worker: usize, edit: usize, word: &str) -> String {
@@ -88,7 +88,7 @@ async fn unsharing_a_file_does_not_undo_a_write() {
         let name = format!("file{round}");
         backend.write("original", "original").await.unwrap();
         fs::hard_link(directory.path().join("original"), directory.path().join(&name)).unwrap();
-        let attributes = Attributes { mode: Some(0o600), ..Attributes::default() };
+        let attributes = AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };
         let options = OpenOptions { access: FileAccess::ReadWrite, ..OpenOptions::default() };
         let change = {
             let (backend, name) = (backend.clone(), name.clone());
@@ -111,7 +111,7 @@ async fn files_that_do_not_know_their_size_are_read_whole() {
     let backend = open("/proc/self".as_ref());
     let whole = backend.read_text("status").await.unwrap();
     assert!(whole.starts_with("Name:") && whole.lines().count() > 20);
-    let mut chunks = backend.chunks("status").await.unwrap();
+    let mut chunks = backend.read_chunks("status").await.unwrap();
     assert_eq!(chunks.size(), None);
     let mut bytes = 0;
     while let Some(chunk) = chunks.next().await.unwrap() {
@@ -145,7 +145,8 @@ async fn a_held_lock_stops_no_writer() {
             };
             let path = format!("file{n}");
             let stat = handle.write(&path, "first").await.unwrap();
-            let expect = WriteOptions { expect: Some(stat.version), ..WriteOptions::default() };
+            let expect =
+                WriteOptions { expected_version: Some(stat.version), ..WriteOptions::default() };
             handle.write_with(&path, "second", expect).await.unwrap();
             assert_eq!(handle.read_text(&path).await.unwrap(), "second");
         }
@@ -184,7 +185,8 @@ async fn changes_in_place_leave_no_set_id_bits() {
     file.set_len(1).await.unwrap();
     assert_eq!(bits(), 0o755, "cut");
     set();
-    let times = Attributes { modified: Some(SystemTime::UNIX_EPOCH), ..Attributes::default() };
+    let times =
+        AttributeChanges { modified: Some(SystemTime::UNIX_EPOCH), ..AttributeChanges::default() };
     file.set_attributes(times).await.unwrap();
     assert_eq!(bits(), 0o755, "described anew");
     set();

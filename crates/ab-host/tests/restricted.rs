@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ab_core::backend::{GlobOptions, GrepOptions};
 use ab_core::options::{
-    Attributes, FileAccess, FileCreation, ListOptions, OpenOptions, RemoveOptions, RenameOptions,
+    AttributeChanges, FileAccess, FileCreation, ListOptions, OpenOptions, RemoveOptions,
+    RenameOptions,
 };
-use ab_core::process::Restrictions;
-use ab_core::search::{IgnoreFiles, Visibility};
-use ab_core::{Backend, Kind, ScopeOptions};
-use ab_host::{Local, LocalOptions, PathResolution};
+use ab_core::process::PathRestrictions;
+use ab_core::search::{DotfileVisibility, IgnoreFileHandling};
+use ab_core::{Backend, ErrorKind, ScopeOptions};
+use ab_host::{LocalDriver, LocalOptions, PathResolution};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 const SECRET: &str = "hidden words";
@@ -36,15 +37,16 @@ fn yards() -> [Yard; 2] {
         fs::write(root.join("kept/file"), KEPT).unwrap();
         fs::write(root.join("swap/file"), "harmless").unwrap();
         let options = LocalOptions { resolution, ..LocalOptions::default() };
-        let backend = Backend::new(Local::open(&root, options).unwrap());
+        let backend = Backend::new(LocalDriver::open(&root, options).unwrap());
         Yard { _keep: keep, root, backend }
     })
 }
 
 fn restrict(backend: &Backend, hidden: &[&str], read_only: &[&str]) -> Backend {
-    let paths = |texts: &[&str]| texts.iter().map(|text| backend.resolve(text).unwrap()).collect();
+    let paths =
+        |texts: &[&str]| texts.iter().map(|text| backend.parse_path(text).unwrap()).collect();
     let (hidden, read_only) = (paths(hidden), paths(read_only));
-    backend.restrict(Restrictions { hidden, read_only, ..Restrictions::default() }).unwrap()
+    backend.restrict(PathRestrictions { hidden, read_only, ..PathRestrictions::default() }).unwrap()
 }
 
 fn untouched(yard: &Yard) {
@@ -106,7 +108,7 @@ async fn race(yard: &Yard, target: &str) {
         create: FileCreation::IfMissing,
         ..OpenOptions::default()
     };
-    let mode = Attributes { mode: Some(0o600), ..Attributes::default() };
+    let mode = AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };
     for round in 0..rounds() {
         let backend = if round % 2 == 0 { &handle } else { &scoped };
         match round % 11 {
@@ -170,12 +172,12 @@ async fn restrictions_that_lead_through_links_hold_for_the_target() {
         symlink(yard.root.join("kept"), yard.root.join("b")).unwrap();
         let handle = restrict(&yard.backend, &["a/file"], &["b/file", "b/new"]);
         for path in ["a/file", "secret/file"] {
-            assert_eq!(handle.read(path).await.unwrap_err().kind(), Kind::NotFound, "{path}");
+            assert_eq!(handle.read(path).await.unwrap_err().kind(), ErrorKind::NotFound, "{path}");
         }
         assert_eq!(handle.readdir("secret").await.unwrap(), [""; 0]);
         for path in ["b/file", "kept/file", "kept/new", "b/new"] {
             let refused = handle.write(path, "x").await.unwrap_err();
-            assert_eq!(refused.kind(), Kind::PermissionDenied, "{path}");
+            assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{path}");
         }
         untouched(&yard);
     }
@@ -191,8 +193,8 @@ async fn hidden_ignore_files_are_not_read() {
         let names = |handle: Backend, root: &'static str| async move {
             let options = GlobOptions {
                 root: root.to_owned(),
-                hidden: Visibility::All,
-                ignore_files: IgnoreFiles::Honour,
+                hidden: DotfileVisibility::All,
+                ignore_files: IgnoreFileHandling::Honour,
                 ..GlobOptions::default()
             };
             let found = handle.glob("**", options).await.unwrap();

@@ -11,17 +11,18 @@ use std::time::Duration;
 use ab_core::backend::{GlobOptions, GrepOptions, TreeOptions};
 use ab_core::metadata::TruncatedBy;
 use ab_core::search::{
-    EntryKinds, IgnoreFiles, Match, PatternSyntax, SearchLimits, SearchOutputMode, Visibility,
+    DotfileVisibility, EntryKinds, IgnoreFileHandling, PatternSyntax, SearchLimits, SearchMatch,
+    SearchOutputMode,
 };
-use ab_core::{Backend, FileKind, Kind, ScopeOptions};
-use ab_host::{Local, LocalOptions};
+use ab_core::{Backend, ErrorKind, FileKind, ScopeOptions};
+use ab_host::{LocalDriver, LocalOptions};
 
 use crate::bounds::{in_own_process, in_private_mounts, resident_bytes};
 
 fn workspace() -> (tempfile::TempDir, PathBuf, Backend) {
     let keep = tempfile::tempdir().unwrap();
     let root = keep.path().to_owned();
-    let backend = Backend::new(Local::open(&root, LocalOptions::default()).unwrap());
+    let backend = Backend::new(LocalDriver::open(&root, LocalOptions::default()).unwrap());
     (keep, root, backend)
 }
 
@@ -31,7 +32,7 @@ async fn names(backend: &Backend, pattern: &str, options: GlobOptions) -> Vec<St
 }
 
 fn everything() -> GlobOptions {
-    GlobOptions { kinds: EntryKinds::All, hidden: Visibility::All, ..GlobOptions::default() }
+    GlobOptions { kinds: EntryKinds::All, hidden: DotfileVisibility::All, ..GlobOptions::default() }
 }
 
 #[tokio::test]
@@ -56,7 +57,7 @@ async fn many_matches_are_cut_at_the_first_ones_in_order() {
         backend.grep("needle", GrepOptions { limits, ..GrepOptions::default() }).await.unwrap();
     assert_eq!((found.matches.len(), found.truncated), (1000, Some(TruncatedBy::Count)));
     let last = found.matches.last().unwrap();
-    assert!(matches!(last, Match::Line { line: 250, .. }), "{last:?}");
+    assert!(matches!(last, SearchMatch::Line { line: 250, .. }), "{last:?}");
     assert_eq!(last.path().as_str(), "0003");
     let all = SearchLimits { matches: usize::MAX, ..SearchLimits::default() };
     let found = backend
@@ -99,7 +100,7 @@ async fn slow_one_line_of_1_gib_is_a_problem_not_a_load() {
     let found = backend.grep("needle", GrepOptions::default()).await.unwrap();
     assert_eq!(found.matches.len(), 1);
     assert_eq!((found.problems.len(), found.problems[0].path.as_str()), (1, "line"));
-    assert_eq!(found.problems[0].error.kind(), Kind::TooLarge);
+    assert_eq!(found.problems[0].error.kind(), ErrorKind::TooLarge);
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < 256 * 1024 * 1024, "grew by {grown} bytes");
 }
@@ -140,7 +141,7 @@ async fn links_and_special_files_are_named_not_entered() {
     let found = backend.grep("needle", by_link).await.unwrap();
     assert_eq!(found.matches[0].path().as_str(), "link/file", "a root may be a link");
     let outside = GrepOptions { root: "outside".to_owned(), ..GrepOptions::default() };
-    assert_eq!(backend.grep("root", outside).await.unwrap_err().kind(), Kind::Escape);
+    assert_eq!(backend.grep("root", outside).await.unwrap_err().kind(), ErrorKind::Escape);
 }
 
 #[tokio::test]
@@ -239,7 +240,7 @@ async fn ignore_files_on_the_way_count() {
     ] {
         fs::write(root.join(path), "needle\n").unwrap();
     }
-    let honour = GlobOptions { ignore_files: IgnoreFiles::Honour, ..GlobOptions::default() };
+    let honour = GlobOptions { ignore_files: IgnoreFileHandling::Honour, ..GlobOptions::default() };
     assert_eq!(
         names(&backend, "**", honour.clone()).await,
         ["keep.log", "src/deep/c", "src/only-top"]
@@ -253,8 +254,8 @@ async fn ignore_files_on_the_way_count() {
         "a scope does not look above itself"
     );
     let grep = GrepOptions {
-        ignore_files: IgnoreFiles::Honour,
-        answer: SearchOutputMode::Files,
+        ignore_files: IgnoreFileHandling::Honour,
+        output_mode: SearchOutputMode::Files,
         ..GrepOptions::default()
     };
     assert_eq!(backend.grep("needle", grep).await.unwrap().matches.len(), 3);

@@ -3,121 +3,123 @@
 
 use std::sync::Arc;
 
-use ab_core::journal::{Journal, JournalMode, MemoryWriter};
+use ab_core::journal::{Journal, JournalMode, MemoryJournalWriter};
 use ab_core::{Backend, BackendOptions, Guards, Isolation, ScopeOptions};
-use ab_host::{ExecSettings, Local, LocalOptions, PathResolution};
-use ab_testkit::World;
+use ab_host::{ExecSettings, LocalDriver, LocalOptions, PathResolution};
+use ab_testkit::TestBackend;
 use ab_testkit::behaviour_suite;
 
-fn open(resolution: PathResolution) -> (tempfile::TempDir, Local) {
+fn open(resolution: PathResolution) -> (tempfile::TempDir, LocalDriver) {
     let keep = tempfile::tempdir().unwrap();
     let options = LocalOptions { resolution, ..LocalOptions::default() };
-    let local = Local::open(keep.path(), options).unwrap();
+    let local = LocalDriver::open(keep.path(), options).unwrap();
     (keep, local)
 }
 
-async fn plain() -> World {
+async fn plain() -> TestBackend {
     let (keep, local) = open(PathResolution::Auto);
-    World::keeping(Backend::new(local), keep)
+    TestBackend::keeping_alive(Backend::new(local), keep)
 }
 
-async fn walking() -> World {
+async fn walking() -> TestBackend {
     let (keep, local) = open(PathResolution::Walk);
-    World::keeping(Backend::new(local), keep)
+    TestBackend::keeping_alive(Backend::new(local), keep)
 }
 
-async fn in_scope() -> World {
+async fn in_scope() -> TestBackend {
     let (keep, local) = open(PathResolution::Auto);
     let whole = Backend::new(local);
     let scope = whole.scope("tenants/ada", ScopeOptions::default()).unwrap();
-    World::keeping(scope, (keep, whole))
+    TestBackend::keeping_alive(scope, (keep, whole))
 }
 
-async fn in_walking_scope() -> World {
+async fn in_walking_scope() -> TestBackend {
     scoped_twice(PathResolution::Walk)
 }
 
-async fn in_two_scopes() -> World {
+async fn in_two_scopes() -> TestBackend {
     scoped_twice(PathResolution::Auto)
 }
 
-fn scoped_twice(resolution: PathResolution) -> World {
+fn scoped_twice(resolution: PathResolution) -> TestBackend {
     let (keep, local) = open(resolution);
     let whole = Backend::new(local);
     let outer = whole.scope("tenants", ScopeOptions::default()).unwrap();
     let scope = outer.scope("ada", ScopeOptions::default()).unwrap();
-    World::keeping(scope, (keep, whole, outer))
+    TestBackend::keeping_alive(scope, (keep, whole, outer))
 }
 
-async fn with_guards() -> World {
+async fn with_guards() -> TestBackend {
     let (keep, local) = open(PathResolution::Auto);
-    let journal = Journal::new(Arc::new(MemoryWriter::default()), JournalMode::Verbose);
+    let journal = Journal::new(Arc::new(MemoryJournalWriter::default()), JournalMode::Verbose);
     let guards = Guards { journal: Some(Arc::new(journal)), ..Guards::default() };
-    let backend =
-        Backend::assemble(Arc::new(local), BackendOptions { guards, ..BackendOptions::default() });
-    World::keeping(backend, keep)
+    let backend = Backend::with_options(
+        Arc::new(local),
+        BackendOptions { guards, ..BackendOptions::default() },
+    );
+    TestBackend::keeping_alive(backend, keep)
 }
 
-async fn overlaid() -> World {
+async fn overlaid() -> TestBackend {
     let ((below, lower), (above, upper)) = (open(PathResolution::Auto), open(PathResolution::Auto));
     let (lower, upper) = (Backend::new(lower), Backend::new(upper));
     let overlaid = lower.overlay(&upper).unwrap();
-    World::keeping(overlaid.backend().clone(), (overlaid, upper, below, above))
+    TestBackend::keeping_alive(overlaid.backend().clone(), (overlaid, upper, below, above))
 }
 
-async fn overlaid_scoped() -> World {
+async fn overlaid_scoped() -> TestBackend {
     let whole = overlaid().await;
     let scope = whole.backend.scope("tenants/ada", ScopeOptions::default()).unwrap();
-    World::keeping(scope, whole)
+    TestBackend::keeping_alive(scope, whole)
 }
 
-async fn mounted() -> World {
+async fn mounted() -> TestBackend {
     let ((below, base), (above, other)) = (open(PathResolution::Auto), open(PathResolution::Auto));
     let whole = Backend::new(base).mount("mnt/data", &Backend::new(other)).unwrap();
     let scope = whole.scope("mnt/data", ScopeOptions::default()).unwrap();
-    World::keeping(scope, (whole, below, above))
+    TestBackend::keeping_alive(scope, (whole, below, above))
 }
 
-async fn beside_a_mount() -> World {
+async fn beside_a_mount() -> TestBackend {
     let ((below, base), (above, other)) = (open(PathResolution::Auto), open(PathResolution::Auto));
     let whole = Backend::new(base).mount("mnt/data", &Backend::new(other)).unwrap();
     let scope = whole.scope("mnt/beside", ScopeOptions::default()).unwrap();
-    World::keeping(scope, (whole, below, above))
+    TestBackend::keeping_alive(scope, (whole, below, above))
 }
 
 /// A workspace whose commands run behind other walls than the strongest.
 fn behind(isolation: Isolation) -> (tempfile::TempDir, Backend) {
     let keep = tempfile::tempdir().unwrap();
-    let screen = Some(ab_policy::screen as ab_core::CommandScreen);
+    let screen = Some(ab_policy::check_command_paths as ab_core::CommandLineCheck);
     let exec = ExecSettings { isolation, screen, ..ExecSettings::default() };
-    let local = Local::open(keep.path(), LocalOptions { exec, ..LocalOptions::default() });
+    let local = LocalDriver::open(keep.path(), LocalOptions { exec, ..LocalOptions::default() });
     (keep, Backend::new(local.unwrap()))
 }
 
-async fn bwrap() -> World {
+async fn bwrap() -> TestBackend {
     let (keep, backend) = behind(Isolation::Bwrap);
-    World::keeping(backend, keep)
+    TestBackend::keeping_alive(backend, keep)
 }
 
-async fn landlock() -> World {
+async fn landlock() -> TestBackend {
     let (keep, backend) = behind(Isolation::Landlock);
-    World::keeping(backend, keep)
+    TestBackend::keeping_alive(backend, keep)
 }
 
-async fn landlock_scoped() -> World {
+async fn landlock_scoped() -> TestBackend {
     let (keep, whole) = behind(Isolation::Landlock);
     let scope = whole.scope("tenants/ada", ScopeOptions::default()).unwrap();
-    World::keeping(scope, (keep, whole))
+    TestBackend::keeping_alive(scope, (keep, whole))
 }
 
-async fn software() -> World {
+async fn software() -> TestBackend {
     let (keep, backend) = behind(Isolation::Software);
-    World::keeping(backend, keep)
+    TestBackend::keeping_alive(backend, keep)
 }
 
-async fn open_to_all() -> World {
+async fn open_to_all() -> TestBackend {
     let (keep, backend) = behind(Isolation::None);
-    World::keeping(backend, keep)
+    TestBackend::keeping_alive(backend, keep)
 }
 
 behaviour_suite! { local => plain }

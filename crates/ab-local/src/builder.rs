@@ -3,14 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
-use ab_core::error::{Code, Error, Kind, Result};
-use ab_core::process::{BindAccess, ExecLimits};
-use ab_core::{BackendOptions, Isolation, Network};
+use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
+use ab_core::process::{ExecLimits, HostDirectoryAccess};
+use ab_core::{BackendOptions, Isolation, NetworkAccess};
 use ab_host::{ControlGroup, SandboxMount, Toolchain};
 use ab_policy::RuleFile;
 
 use crate::policy::CommandPolicy;
-use crate::workspace::{LocalConfig, LocalWorkspace, open};
+use crate::workspace::{LocalConfig, LocalWorkspace, open_workspace};
 
 /// Collects what a session's workspace is made of. The default floor is Landlock.
 ///
@@ -36,7 +36,7 @@ impl LocalWorkspace {
     /// Starts a workspace in a directory that exists.
     pub fn builder(root: impl Into<PathBuf>) -> WorkspaceBuilder {
         let mut config = LocalConfig::new(root);
-        config.options.exec.floor = Isolation::Landlock;
+        config.options.exec.isolation_floor = Isolation::Landlock;
         WorkspaceBuilder { config, own_executable: false }
     }
 }
@@ -44,13 +44,13 @@ impl LocalWorkspace {
 impl WorkspaceBuilder {
     /// A directory outside the workspace that is `HOME` of every command and launched program. It is
     /// not removed with the workspace, so that an agent finds its state again.
-    pub fn home(mut self, directory: impl Into<PathBuf>) -> Self {
+    pub fn home_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.config.options.exec.home = Some(directory.into());
         self
     }
 
     /// A further directory that commands can read and write, at its own path.
-    pub fn private_dir(self, directory: impl Into<PathBuf>) -> Self {
+    pub fn read_write_dir(self, directory: impl Into<PathBuf>) -> Self {
         self.mount(SandboxMount::read_write(directory))
     }
 
@@ -63,11 +63,11 @@ impl WorkspaceBuilder {
     /// only bwrap can show it.
     pub fn read_only_file(self, host: impl Into<PathBuf>, inside: impl Into<PathBuf>) -> Self {
         let (source, at) = (host.into(), inside.into());
-        self.mount(SandboxMount { source, at, access: BindAccess::ReadOnly })
+        self.mount(SandboxMount { source, target: at, access: HostDirectoryAccess::ReadOnly })
     }
 
     /// Shows the program that runs this code, read-only, at its own path.
-    pub fn own_executable(mut self) -> Self {
+    pub fn show_own_executable(mut self) -> Self {
         self.own_executable = true;
         self
     }
@@ -78,7 +78,7 @@ impl WorkspaceBuilder {
         self
     }
 
-    pub fn network(mut self, network: Network) -> Self {
+    pub fn network(mut self, network: NetworkAccess) -> Self {
         self.config.options.exec.network = network;
         self
     }
@@ -89,8 +89,8 @@ impl WorkspaceBuilder {
     }
 
     /// The weakest isolation with which the workspace opens.
-    pub fn floor(mut self, floor: Isolation) -> Self {
-        self.config.options.exec.floor = floor;
+    pub fn isolation_floor(mut self, floor: Isolation) -> Self {
+        self.config.options.exec.isolation_floor = floor;
         self
     }
 
@@ -102,7 +102,7 @@ impl WorkspaceBuilder {
 
     /// The control group that every command and launched program enters.
     pub fn control_group(mut self, group: ControlGroup) -> Self {
-        self.config.options.exec.group = Some(group);
+        self.config.options.exec.control_group = Some(group);
         self
     }
 
@@ -125,8 +125,8 @@ impl WorkspaceBuilder {
     }
 
     /// Where temporary files of the workspace are made.
-    pub fn temporary(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.config.options.exec.temporary = directory.into();
+    pub fn temporary_dir(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.config.options.exec.temporary_dir = directory.into();
         self
     }
 
@@ -139,13 +139,14 @@ impl WorkspaceBuilder {
         if self.own_executable {
             let path = std::env::current_exe().map_err(|error| {
                 let message = format!("cannot find the path of this program: {error}");
-                Error::new(Code::InvalidConfiguration, Kind::Invalid, message).with_source(error)
+                Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
+                    .with_source(error)
             })?;
             if !is_in_system(&path) {
                 self = self.mount(SandboxMount::read_only(path));
             }
         }
-        let workspace = open(self.config)?;
+        let workspace = open_workspace(self.config)?;
         workspace.backend.effective_policy().await?;
         Ok(workspace)
     }

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use ab_core::error::{Code, Error, Kind, Result};
+use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use ab_core::process::{
-    Command, ExecLimits, ExecRequest, Exit, OutputChannel, Process, ProcessControl, ProcessEnding,
-    ProcessId, Restrictions, Stdin,
+    Command, ExecLimits, ExecRequest, OutputChannel, PathRestrictions, Process, ProcessControl,
+    ProcessExit, ProcessExitReceiver, ProcessId, StdinMode,
 };
 use ab_core::{Verb, WsPath};
-use ab_host::Local;
+use ab_host::LocalDriver;
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
@@ -36,12 +36,12 @@ pub type InputWriter = Box<dyn AsyncWrite + Send + Sync + Unpin>;
 /// was destroyed, nothing can be started.
 #[derive(Clone, Debug)]
 pub struct Launcher {
-    driver: Arc<Local>,
+    driver: Arc<LocalDriver>,
 }
 
 /// A program to start. Its arguments are not read by a shell.
 #[derive(Clone)]
-pub struct Launch {
+pub struct LaunchRequest {
     /// The program and its arguments. A name without a slash is looked up on the path of the
     /// workspace's commands: toolchains, then the system.
     pub argv: Vec<String>,
@@ -52,25 +52,25 @@ pub struct Launch {
     /// Where the program starts. The root by default.
     pub cwd: WsPath,
     /// Closed by default.
-    pub stdin: Stdin,
+    pub stdin: StdinMode,
     /// Limits of this program. Those that the workspace sets for its commands do not apply.
     pub limits: ExecLimits,
     /// Paths of the workspace that the program does not see or cannot change.
-    pub restrictions: Restrictions,
+    pub restrictions: PathRestrictions,
 }
 
 /// A running program. Dropping it kills the program and everything that it started.
 ///
 /// A reader that is kept must be read: when its buffer is full, the program waits. A reader that is
 /// dropped discards its stream.
-pub struct Launched {
-    /// Present when the launch asked for [`Stdin::Piped`].
+pub struct LaunchedProcess {
+    /// Present when the launch asked for [`StdinMode::Piped`].
     pub stdin: Option<InputWriter>,
     pub stdout: Option<OutputReader>,
     pub stderr: Option<OutputReader>,
     id: ProcessId,
     control: mpsc::Sender<ProcessControl>,
-    ending: ProcessEnding,
+    ending: ProcessExitReceiver,
     /// Owns the driver's process, which ends when it is dropped.
     streams: AbortOnDropHandle<()>,
 }
@@ -78,13 +78,13 @@ pub struct Launched {
 /// Everything that a program wrote, and how it ended.
 #[derive(Clone, Debug)]
 pub struct LaunchOutput {
-    pub exit: Exit,
+    pub exit: ProcessExit,
     pub stdout: Bytes,
     pub stderr: Bytes,
 }
 
 impl Launcher {
-    pub(crate) fn new(driver: Arc<Local>) -> Self {
+    pub(crate) fn new(driver: Arc<LocalDriver>) -> Self {
         Self { driver }
     }
 
@@ -93,30 +93,29 @@ impl Launcher {
     /// # Errors
     /// `NotFound` when the program or its directory does not exist, `Unavailable` when the sandbox
     /// or a limit cannot be had, `Destroyed` after the workspace's end.
-    pub async fn start(&self, launch: Launch) -> Result<Launched> {
-        let Launch { argv, env, cwd, stdin, limits, restrictions } = launch;
+    pub async fn start(&self, launch: LaunchRequest) -> Result<LaunchedProcess> {
+        let LaunchRequest { argv, env, cwd, stdin, limits, restrictions } = launch;
         let command = Command::Argv(argv);
         if command.is_empty() {
             let message = "cannot start a program: the argument list is empty";
-            return Err(
-                Error::new(Code::EmptyCommand, Kind::Invalid, message).with_verb(Verb::Exec)
-            );
+            return Err(Error::new(ErrorCode::EmptyCommand, ErrorKind::Invalid, message)
+                .with_verb(Verb::Exec));
         }
         let request =
             ExecRequest { env, cwd, stdin, limits, restrictions, ..ExecRequest::new(command) };
-        Ok(Launched::new(self.driver.launch(request).await?))
+        Ok(LaunchedProcess::new(self.driver.launch_operator_program(request).await?))
     }
 }
 
-impl Launch {
+impl LaunchRequest {
     pub fn new(argv: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             argv: argv.into_iter().map(Into::into).collect(),
             env: BTreeMap::new(),
             cwd: WsPath::root(),
-            stdin: Stdin::Closed,
+            stdin: StdinMode::Closed,
             limits: ExecLimits::default(),
-            restrictions: Restrictions::default(),
+            restrictions: PathRestrictions::default(),
         }
     }
 
@@ -128,9 +127,9 @@ impl Launch {
     }
 }
 
-impl fmt::Debug for Launch {
+impl fmt::Debug for LaunchRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Launch")
+        f.debug_struct("LaunchRequest")
             .field("argv", &self.argv)
             .field("env", &self.env.keys())
             .field("cwd", &self.cwd)
@@ -141,10 +140,10 @@ impl fmt::Debug for Launch {
     }
 }
 
-impl Launched {
+impl LaunchedProcess {
     fn new(mut process: Process) -> Self {
         let (id, control) = (process.id.clone(), process.control.clone());
-        let ending = process.ending().clone();
+        let ending = process.exit_receiver().clone();
         let input = process.stdin.take().map(|sender| {
             let (ours, theirs) = duplex(STREAM_BUFFER);
             let writer: InputWriter = Box::new(theirs);
@@ -182,7 +181,7 @@ impl Launched {
     }
 
     /// The end of the program, for observers that do not hold it.
-    pub fn ending(&self) -> &ProcessEnding {
+    pub fn exit_receiver(&self) -> &ProcessExitReceiver {
         &self.ending
     }
 
@@ -194,12 +193,12 @@ impl Launched {
 
     /// Waits for the end. Its output must be read or dropped meanwhile. `None` when the driver lost
     /// the process.
-    pub async fn wait(&mut self) -> Option<Exit> {
+    pub async fn wait(&mut self) -> Option<ProcessExit> {
         self.ending.wait().await
     }
 
     /// Kills the program and everything that it started, and waits until they are gone.
-    pub async fn kill(self) -> Option<Exit> {
+    pub async fn kill(self) -> Option<ProcessExit> {
         let Self { streams, mut ending, .. } = self;
         drop(streams);
         ending.wait().await
@@ -211,7 +210,7 @@ impl Launched {
     /// # Errors
     /// `TooLarge` when both streams together exceed `most` bytes: the program is killed. `Io` when
     /// the driver lost the process.
-    pub async fn output(mut self, most: usize) -> Result<LaunchOutput> {
+    pub async fn wait_with_output(mut self, most: usize) -> Result<LaunchOutput> {
         drop(self.stdin.take());
         let (mut stdout, mut stderr) = (BytesMut::new(), BytesMut::new());
         let (mut out, mut err) = (self.stdout.take(), self.stderr.take());
@@ -228,24 +227,25 @@ impl Launched {
             if stdout.len() + stderr.len() > most {
                 self.kill().await;
                 let message = format!("the program wrote more than {most} bytes");
-                return Err(
-                    Error::new(Code::TooLarge, Kind::TooLarge, message).with_verb(Verb::Exec)
-                );
+                return Err(Error::new(ErrorCode::TooLarge, ErrorKind::TooLarge, message)
+                    .with_verb(Verb::Exec));
             }
         }
         match self.wait().await {
             Some(exit) => {
                 Ok(LaunchOutput { exit, stdout: stdout.freeze(), stderr: stderr.freeze() })
             }
-            None => Err(Error::new(Code::ExecError, Kind::Io, self.ending.loss_message())
-                .with_verb(Verb::Exec)),
+            None => {
+                Err(Error::new(ErrorCode::ExecError, ErrorKind::Io, self.ending.loss_message())
+                    .with_verb(Verb::Exec))
+            }
         }
     }
 }
 
-impl fmt::Debug for Launched {
+impl fmt::Debug for LaunchedProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Launched")
+        f.debug_struct("LaunchedProcess")
             .field("id", &self.id)
             .field("ending", &self.ending)
             .finish_non_exhaustive()

@@ -1,6 +1,6 @@
 //! The one place that assembles a local workspace.
 //!
-//! [`open`] gives a [`LocalWorkspace`]: a guarded [`Backend`](ab_core::Backend) for everyone, and a
+//! [`open_workspace`] gives a [`LocalWorkspace`]: a guarded [`Backend`](ab_core::Backend) for everyone, and a
 //! [`Launcher`] for the operator's own programs, such as a coding agent. Both use the same driver,
 //! and therefore the same sandbox. No other crate opens a directory of the host as a workspace.
 
@@ -10,6 +10,8 @@ mod policy;
 mod workspace;
 
 pub use builder::WorkspaceBuilder;
-pub use launcher::{InputWriter, Launch, LaunchOutput, Launched, Launcher, OutputReader};
+pub use launcher::{
+    InputWriter, LaunchOutput, LaunchRequest, LaunchedProcess, Launcher, OutputReader,
+};
 pub use policy::CommandPolicy;
-pub use workspace::{LocalConfig, LocalWorkspace, open};
+pub use workspace::{LocalConfig, LocalWorkspace, open_workspace};

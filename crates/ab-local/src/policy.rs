@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ab_core::{Approver, DenyAll, Driver, Guard, Result};
+use ab_core::{Approver, Driver, Guard, NoApprover, Result};
 use ab_policy::{CommandGuard, HomeLocation, Policy, Profile, RuleFile};
 
 /// What judges commands. By default: profile `guarded`, the built-in rules, and no approver.
@@ -20,7 +20,7 @@ impl Default for CommandPolicy {
         Self {
             profile: Profile::default(),
             rules: RuleFile::default(),
-            approver: Arc::new(DenyAll),
+            approver: Arc::new(NoApprover),
         }
     }
 }
@@ -37,11 +37,11 @@ impl CommandPolicy {
         }
         let root_aliases = driver.info().root_aliases;
         let guard = if self.rules == RuleFile::default() {
-            CommandGuard::built_in(self.profile, &root_aliases)
+            CommandGuard::with_built_in_rules(self.profile, &root_aliases)
         } else {
             CommandGuard::new(Policy::with_rules(self.profile, &self.rules)?, &root_aliases)
         };
         let guard = guard.with_home(home).with_approver(self.approver.clone());
-        Ok(Some(Arc::new(guard.with_sandbox_of(driver.clone()))))
+        Ok(Some(Arc::new(guard.with_enforcing_driver(driver.clone()))))
     }
 }

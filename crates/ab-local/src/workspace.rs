@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ab_core::{Backend, BackendOptions, Driver, Result};
-use ab_host::{Local, LocalOptions};
+use ab_host::{LocalDriver, LocalOptions};
 use ab_policy::{HomeLocation, Profile};
 
 use crate::launcher::Launcher;
@@ -32,7 +32,7 @@ impl LocalConfig {
     }
 
     /// Whether dangerous commands are refused. The default is `true`.
-    pub fn prevent_dangerous(mut self, prevent: bool) -> Self {
+    pub fn prevent_dangerous_commands(mut self, prevent: bool) -> Self {
         self.policy.profile = if prevent { Profile::Guarded } else { Profile::Off };
         self
     }
@@ -50,16 +50,16 @@ pub struct LocalWorkspace {
 ///
 /// # Errors
 /// The directory cannot be opened, or the rules of the command policy are invalid.
-pub fn open(config: LocalConfig) -> Result<LocalWorkspace> {
+pub fn open_workspace(config: LocalConfig) -> Result<LocalWorkspace> {
     let LocalConfig { root, mut options, backend_options: mut assembly, policy } = config;
-    options.exec.screen.get_or_insert(ab_policy::screen);
+    options.exec.screen.get_or_insert(ab_policy::check_command_paths);
     let home = match options.exec.home {
         Some(_) => HomeLocation::Elsewhere,
-        None => HomeLocation::Start,
+        None => HomeLocation::StartDirectory,
     };
-    let local = Arc::new(Local::open(&root, options)?);
+    let local = Arc::new(LocalDriver::open(&root, options)?);
     let driver: Arc<dyn Driver> = local.clone();
     assembly.guards.policy.extend(policy.guard(&driver, home)?);
-    let backend = Backend::assemble(driver, assembly);
+    let backend = Backend::with_options(driver, assembly);
     Ok(LocalWorkspace { backend, launcher: Launcher::new(local) })
 }

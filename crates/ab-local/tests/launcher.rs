@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use ab_core::process::{EndCause, ExecLimits, Stdin};
-use ab_core::{Isolation, Kind};
-use ab_local::{Launch, LocalConfig, LocalWorkspace};
-use ab_testkit::commands::PATIENCE;
-use ab_testkit::host::cannot_run;
+use ab_core::process::{ExecLimits, ExitCause, StdinMode};
+use ab_core::{ErrorKind, Isolation};
+use ab_local::{LaunchRequest, LocalConfig, LocalWorkspace};
+use ab_testkit::commands::COMMAND_TIMEOUT;
+use ab_testkit::host::report_skip;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 const MODES: [Isolation; 4] =
@@ -24,17 +24,17 @@ async fn ground(isolation: Isolation, limits: ExecLimits) -> Option<Ground> {
     let mut config = LocalConfig::new(root.path());
     config.options.exec.isolation = isolation;
     config.options.exec.limits = limits;
-    config.options.exec.temporary = temporary.path().to_owned();
-    let workspace = ab_local::open(config).unwrap();
+    config.options.exec.temporary_dir = temporary.path().to_owned();
+    let workspace = ab_local::open_workspace(config).unwrap();
     if let Err(error) = workspace.backend.effective_policy().await {
-        cannot_run(&format!("isolation {isolation}"), &error.to_string());
+        report_skip(&format!("isolation {isolation}"), &error.to_string());
         return None;
     }
     Some(Ground { workspace, root, _temporary: temporary })
 }
 
-fn shell(line: &str) -> Launch {
-    Launch::new(["/bin/sh", "-c", line])
+fn shell(line: &str) -> LaunchRequest {
+    LaunchRequest::new(["/bin/sh", "-c", line])
 }
 
 /// Whether a process on this host has `text` among its arguments.
@@ -51,7 +51,7 @@ async fn lines_go_in_and_come_out() {
     for isolation in MODES {
         let Some(ground) = ground(isolation, ExecLimits::default()).await else { continue };
         let echo = "echo ready >&2; while read -r line; do echo \"got $line\"; done; exit 3";
-        let launch = Launch { stdin: Stdin::Piped, ..shell(echo) };
+        let launch = LaunchRequest { stdin: StdinMode::Piped, ..shell(echo) };
         let mut launched = ground.workspace.launcher.start(launch).await.unwrap();
         let mut stdin = launched.stdin.take().unwrap();
         let mut lines = BufReader::new(launched.stdout.take().unwrap()).lines();
@@ -66,7 +66,7 @@ async fn lines_go_in_and_come_out() {
         launched.stderr.take().unwrap().read_to_string(&mut said).await.unwrap();
         assert_eq!(said, "ready\n");
         let exit = launched.wait().await.unwrap();
-        assert_eq!((exit.code, exit.cause), (Some(3), EndCause::Itself), "{isolation}");
+        assert_eq!((exit.code, exit.cause), (Some(3), ExitCause::Itself), "{isolation}");
     }
 }
 
@@ -76,9 +76,9 @@ async fn the_command_policy_judges_callers_and_not_the_operator() {
         let Some(ground) = ground(isolation, ExecLimits::default()).await else { continue };
         let line = "rm -rf *; echo launched";
         let refused = ground.workspace.backend.exec(line).await.unwrap_err();
-        assert_eq!(refused.kind(), Kind::Denied, "{isolation}");
+        assert_eq!(refused.kind(), ErrorKind::Denied, "{isolation}");
         let launched = ground.workspace.launcher.start(shell(line)).await.unwrap();
-        let output = launched.output(1024).await.unwrap();
+        let output = launched.wait_with_output(1024).await.unwrap();
         assert!(output.stdout.ends_with(b"launched\n"), "{isolation}: {output:?}");
     }
 }
@@ -88,7 +88,8 @@ async fn variables_are_given_and_ours_are_not_passed_on() {
     for isolation in MODES {
         let Some(ground) = ground(isolation, ExecLimits::default()).await else { continue };
         let launch = shell("echo \"$PYTHONPATH|$CARGO_MANIFEST_DIR\"").env("PYTHONPATH", "x");
-        let output = ground.workspace.launcher.start(launch).await.unwrap().output(99).await;
+        let output =
+            ground.workspace.launcher.start(launch).await.unwrap().wait_with_output(99).await;
         assert_eq!(output.unwrap().stdout, "x|\n", "{isolation}");
     }
 }
@@ -102,7 +103,7 @@ async fn what_is_launched_is_behind_the_same_walls() {
         std::fs::write(&secret, "secret").unwrap();
         let line = format!("cat '{}'; echo mine > own", secret.display());
         let output = ground.workspace.launcher.start(shell(&line)).await.unwrap();
-        let output = output.output(4096).await.unwrap();
+        let output = output.wait_with_output(4096).await.unwrap();
         assert_eq!(output.stdout, "", "{isolation}");
         assert_eq!(std::fs::read_to_string(ground.root.path().join("own")).unwrap(), "mine\n");
     }
@@ -111,13 +112,14 @@ async fn what_is_launched_is_behind_the_same_walls() {
 #[tokio::test]
 async fn limits_of_commands_do_not_end_what_is_launched() {
     let wall = Some(std::time::Duration::from_millis(1));
-    let limits = ExecLimits { wall, ..ExecLimits::default() };
+    let limits = ExecLimits { wall_time: wall, ..ExecLimits::default() };
     let Some(ground) = ground(Isolation::None, limits).await else { return };
     let launched = ground.workspace.launcher.start(shell("sleep 0.05; echo end")).await.unwrap();
-    assert_eq!(launched.output(99).await.unwrap().stdout, "end\n");
-    let own = Launch { limits, ..shell("sleep 60") };
-    let output = ground.workspace.launcher.start(own).await.unwrap().output(99).await.unwrap();
-    assert_eq!(output.exit.cause, EndCause::Timeout);
+    assert_eq!(launched.wait_with_output(99).await.unwrap().stdout, "end\n");
+    let own = LaunchRequest { limits, ..shell("sleep 60") };
+    let output =
+        ground.workspace.launcher.start(own).await.unwrap().wait_with_output(99).await.unwrap();
+    assert_eq!(output.exit.cause, ExitCause::Timeout);
 }
 
 #[tokio::test]
@@ -135,13 +137,13 @@ async fn kill_drop_and_destroy_end_the_whole_tree() {
             launched.stdout.as_mut().unwrap().read_exact(&mut up).await.unwrap();
             gone_or_up(&mark, true).await;
             match end {
-                "kill" => assert_eq!(launched.kill().await.unwrap().cause, EndCause::Dropped),
+                "kill" => assert_eq!(launched.kill().await.unwrap().cause, ExitCause::Dropped),
                 "drop" => drop(launched),
                 _ => {
                     ground.workspace.backend.destroy().await.unwrap();
-                    assert_eq!(launched.wait().await.unwrap().cause, EndCause::Dropped);
+                    assert_eq!(launched.wait().await.unwrap().cause, ExitCause::Dropped);
                     let error = ground.workspace.launcher.start(shell("true")).await.unwrap_err();
-                    assert_eq!(error.kind(), Kind::Destroyed);
+                    assert_eq!(error.kind(), ErrorKind::Destroyed);
                 }
             }
             gone_or_up(&mark, false).await;
@@ -155,7 +157,7 @@ async fn gone_or_up(mark: &str, up: bool) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, comes).await.expect("it never came");
+    tokio::time::timeout(COMMAND_TIMEOUT, comes).await.expect("it never came");
 }
 
 #[tokio::test]
@@ -168,19 +170,19 @@ async fn a_dropped_reader_discards_and_a_bound_is_kept() {
     launched.stdout.take().unwrap().read_to_string(&mut said).await.unwrap();
     assert_eq!(said, "end\n");
     let launched = start("head -c 1000000 /dev/zero; sleep 60").await.unwrap();
-    assert_eq!(launched.output(1000).await.unwrap_err().kind(), Kind::TooLarge);
+    assert_eq!(launched.wait_with_output(1000).await.unwrap_err().kind(), ErrorKind::TooLarge);
     let launched = start("exec >&- 2>&-; sleep 0.05; exit 7").await.unwrap();
-    assert_eq!(launched.output(10).await.unwrap().exit.code, Some(7));
+    assert_eq!(launched.wait_with_output(10).await.unwrap().exit.code, Some(7));
 }
 
 #[tokio::test]
 async fn a_launch_without_a_program_is_refused() {
     let Some(ground) = ground(Isolation::None, ExecLimits::default()).await else { return };
-    let error = ground.workspace.launcher.start(Launch::new([""])).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::Invalid);
-    let missing = Launch::new(["agent-backend-has-no-such-program"]);
+    let error = ground.workspace.launcher.start(LaunchRequest::new([""])).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    let missing = LaunchRequest::new(["agent-backend-has-no-such-program"]);
     let error = ground.workspace.launcher.start(missing).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::NotFound);
-    let secret = Launch::new(["true"]).env("TOKEN", "s3cret");
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    let secret = LaunchRequest::new(["true"]).env("TOKEN", "s3cret");
     assert!(!format!("{secret:?}").contains("s3cret"));
 }

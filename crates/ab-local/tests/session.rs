@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use ab_core::{Isolation, Kind, Network};
+use ab_core::{ErrorKind, Isolation, NetworkAccess};
 use ab_host::Toolchain;
-use ab_local::{Launch, LocalWorkspace, WorkspaceBuilder};
-use ab_testkit::host::cannot_run;
+use ab_local::{LaunchRequest, LocalWorkspace, WorkspaceBuilder};
+use ab_testkit::host::report_skip;
 
 /// Directories of one session, beside each other as an executor lays them out.
 struct Directories {
@@ -31,8 +31,8 @@ impl Directories {
     fn builder(&self, isolation: Isolation) -> WorkspaceBuilder {
         LocalWorkspace::builder(self.path("work"))
             .isolation(isolation)
-            .temporary(self.path("temporary"))
-            .home(self.path("home"))
+            .temporary_dir(self.path("temporary"))
+            .home_dir(self.path("home"))
             .read_only_dir(self.path("cache"))
     }
 }
@@ -41,8 +41,8 @@ impl Directories {
 async fn opened(builder: WorkspaceBuilder, isolation: Isolation) -> Option<LocalWorkspace> {
     match builder.open().await {
         Ok(workspace) => Some(workspace),
-        Err(error) if error.kind() == Kind::Unavailable => {
-            cannot_run(&format!("isolation {isolation}"), &error.to_string());
+        Err(error) if error.kind() == ErrorKind::Unavailable => {
+            report_skip(&format!("isolation {isolation}"), &error.to_string());
             None
         }
         Err(error) => panic!("{error}"),
@@ -51,8 +51,9 @@ async fn opened(builder: WorkspaceBuilder, isolation: Isolation) -> Option<Local
 
 /// What a shell writes that was launched, and that a command writes: both see the same.
 async fn both(workspace: &LocalWorkspace, line: &str) -> String {
-    let launch = Launch::new(["/bin/sh", "-c", line]);
-    let launched = workspace.launcher.start(launch).await.unwrap().output(1 << 16).await.unwrap();
+    let launch = LaunchRequest::new(["/bin/sh", "-c", line]);
+    let launched =
+        workspace.launcher.start(launch).await.unwrap().wait_with_output(1 << 16).await.unwrap();
     let launched = String::from_utf8_lossy(&launched.stdout).into_owned();
     let script = workspace.backend.write("line.sh", line).await;
     script.unwrap();
@@ -100,7 +101,7 @@ async fn a_file_is_shown_read_only_at_another_path() {
     assert_eq!(both(&workspace, &line).await, "configured\nrefused\n");
     let moved = directories.builder(Isolation::Landlock);
     let moved = moved.read_only_file(directories.path("settings"), inside);
-    assert_eq!(moved.open().await.unwrap_err().kind(), Kind::Unavailable);
+    assert_eq!(moved.open().await.unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test]
@@ -111,15 +112,15 @@ async fn our_own_program_and_agent_packages_can_be_run() {
         std::fs::write(&agent, "#!/bin/sh\necho I am the agent\n").unwrap();
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(&agent, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let package = Toolchain::in_directory(directories.path("package"));
-        let builder = directories.builder(isolation).own_executable().toolchain(package);
+        let package = Toolchain::from_directory(directories.path("package"));
+        let builder = directories.builder(isolation).show_own_executable().toolchain(package);
         let Some(workspace) = opened(builder, isolation).await else { continue };
-        let launched = workspace.launcher.start(Launch::new(["agent"])).await.unwrap();
-        assert_eq!(launched.output(99).await.unwrap().stdout, "I am the agent\n");
+        let launched = workspace.launcher.start(LaunchRequest::new(["agent"])).await.unwrap();
+        assert_eq!(launched.wait_with_output(99).await.unwrap().stdout, "I am the agent\n");
         let own = std::env::current_exe().unwrap();
         let argv = [own.to_str().unwrap(), "--list", "--exact", "no-such-test"];
-        let launched = workspace.launcher.start(Launch::new(argv)).await.unwrap();
-        let output = launched.output(4096).await.unwrap();
+        let launched = workspace.launcher.start(LaunchRequest::new(argv)).await.unwrap();
+        let output = launched.wait_with_output(4096).await.unwrap();
         assert_eq!(output.exit.code, Some(0), "{isolation}: {output:?}");
         let append =
             |path: &Path| format!("(: >> '{}') 2>/dev/null || echo kept; ", path.display());
@@ -131,7 +132,7 @@ async fn our_own_program_and_agent_packages_can_be_run() {
 #[tokio::test]
 async fn local_sockets_work_in_bwrap_with_a_private_home() {
     let directories = Directories::new();
-    for network in [Network::Shared, Network::None] {
+    for network in [NetworkAccess::Shared, NetworkAccess::None] {
         let builder = directories.builder(Isolation::Bwrap).network(network);
         let Some(workspace) = opened(builder, Isolation::Bwrap).await else { return };
         let line = "perl -MIO::Socket::UNIX -e 'unlink \"$ENV{HOME}/s\"; \
@@ -145,8 +146,8 @@ async fn a_session_does_not_open_below_its_floor() {
     let directories = Directories::new();
     for isolation in [Isolation::Software, Isolation::None] {
         let error = directories.builder(isolation).open().await.unwrap_err();
-        assert_eq!(error.kind(), Kind::Unavailable, "{isolation}");
-        directories.builder(isolation).floor(Isolation::None).open().await.unwrap();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{isolation}");
+        directories.builder(isolation).isolation_floor(Isolation::None).open().await.unwrap();
     }
 }
 
@@ -155,6 +156,6 @@ async fn a_home_in_the_workspace_is_refused() {
     let directories = Directories::new();
     let inside = directories.path("work/home");
     std::fs::create_dir(&inside).unwrap();
-    let error = directories.builder(Isolation::Auto).home(inside).open().await.unwrap_err();
-    assert_eq!(error.kind(), Kind::Invalid);
+    let error = directories.builder(Isolation::Auto).home_dir(inside).open().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
 }

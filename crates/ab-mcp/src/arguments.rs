@@ -29,7 +29,8 @@ impl Arguments {
                 [] => "no arguments".to_owned(),
                 known => known.join(", "),
             };
-            let name = ab_core::error::printable(&name.chars().take(100).collect::<String>());
+            let name =
+                ab_core::error::escape_unprintable(&name.chars().take(100).collect::<String>());
             return Err(Failure::misuse(format!(
                 "{tool} has no argument '{name}'; it takes {takes}"
             )));

@@ -6,15 +6,17 @@ use ab_core::process::TerminalSize;
 
 /// Bytes of text in one result, unless the caller said how much it wants. More than that and
 /// callers drop the whole result.
-pub const DEFAULT_RESULT_BYTES: usize = 100 * 1024;
+pub const DEFAULT_MAX_RESULT_BYTES: usize = 100 * 1024;
 /// Bytes of text in a result whose number of lines the caller chose.
-pub const REQUESTED_RESULT_BYTES: usize = 1024 * 1024;
+pub const MAX_REQUESTED_RESULT_BYTES: usize = 1024 * 1024;
 /// Lines of a file that are shown unless the caller says how many.
-pub const DEFAULT_LINES: u64 = 2000;
+pub const DEFAULT_READ_LINES: u64 = 2000;
 /// Bytes of a line that are shown.
-pub const SHOWN_LINE_BYTES: usize = 20_000;
+pub const MAX_SHOWN_LINE_BYTES: usize = 20_000;
 /// A file up to this size is read whole, so that its lines can be counted.
-pub(crate) const COUNTED_BYTES: u64 = 16 * 1024 * 1024;
+pub(crate) const COUNTED_BYTES: u64 = 1024 * 1024;
+/// The largest file whose last lines are shown with their numbers: all that come before have to be counted.
+pub(crate) const NUMBERED_TAIL_BYTES: u64 = 16 * 1024 * 1024;
 /// The largest file that is sent in base64.
 pub(crate) const MEDIA_BYTES: u64 = 48 * 1024 * 1024;
 /// Paths in one `read_multiple_files`.
@@ -36,9 +38,9 @@ pub(crate) const MAX_PATTERNS: usize = 100;
 
 /// How long a command may take unless the caller says. Many clients give up after 60 seconds; the answer
 /// that the time was up has to come before.
-pub const DEFAULT_EXEC_TIME: Duration = Duration::from_secs(50);
+pub const DEFAULT_EXEC_TIMEOUT: Duration = Duration::from_secs(50);
 /// The longest time that a caller may give a command it waits for.
-pub const MAX_EXEC_TIME: Duration = Duration::from_secs(60 * 60);
+pub const MAX_EXEC_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 /// The longest time that a caller may give a command that stays.
 pub(crate) const MAX_STAY: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// The longest time that a caller may wait for output.
@@ -57,22 +59,22 @@ pub(crate) const COMMAND_CHARS: usize = 200;
 /// Bytes of one message.
 pub const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 /// Calls that were read and not yet answered; reading goes on when one is.
-pub const CALLS_IN_FLIGHT: usize = 1024;
+pub const MAX_UNANSWERED_CALLS: usize = 1024;
 /// Calls that are worked on at a time.
-pub const CALLS_AT_ONCE: usize = 64;
+pub const MAX_CONCURRENT_CALLS: usize = 64;
 /// How long calls may go on after the caller closed its end.
 pub(crate) const LAST_CALLS: Duration = Duration::from_secs(2);
 
 /// Bytes of large answers that wait to be taken by their callers, of all of them together; more wait
 /// for room.
-pub const QUEUED_ANSWER_BYTES: usize = 512 * 1024 * 1024;
+pub const MAX_QUEUED_ANSWER_BYTES: usize = 512 * 1024 * 1024;
 /// An answer up to this size waits for no room, and is written where it was made.
 pub(crate) const LARGE_ANSWER: usize = 256 * 1024;
 /// Large answers that are written, and large requests that are read, at a time.
 pub(crate) const HANDS: usize = 4;
 
 /// Bytes of one HTTP body, unless told.
-pub const DEFAULT_BODY_BYTES: usize = 64 * 1024 * 1024;
+pub const DEFAULT_MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 /// Bodies of the largest size that are held at a time; more wait for room.
 pub(crate) const BODIES_AT_ONCE: usize = 4;
 /// A body up to this size is read without waiting for room.

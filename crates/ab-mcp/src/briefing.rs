@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use ab_core::effective::{ControlSubject, EffectivePolicy, Isolation};
-use ab_core::process::Exit;
+use ab_core::effective::{ControlKind, EffectivePolicy, Isolation};
+use ab_core::process::ProcessExit;
 use ab_core::{Backend, Error};
 use tokio::sync::OnceCell;
 
-use crate::bounds::{DEFAULT_EXEC_TIME, MAX_EXEC_TIME};
+use crate::bounds::{DEFAULT_EXEC_TIMEOUT, MAX_EXEC_TIMEOUT};
 
 /// What is in force for commands, found out once: walls have to be tried. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +35,7 @@ impl InForce {
 }
 
 fn described(root: &str, policy: &EffectivePolicy) -> String {
-    let shell = policy.control(ControlSubject::Shell).map(|control| control.in_force.as_str());
+    let shell = policy.control(ControlKind::Shell).map(|control| control.in_force.as_str());
     let files = match policy.isolation {
         Some(Isolation::Bwrap) => {
             "It runs in a sandbox (bwrap): only the workspace and /tmp can be written. The system is \
@@ -56,7 +56,7 @@ fn described(root: &str, policy: &EffectivePolicy) -> String {
              /tmp and the rest of the system."
         }
     };
-    let network = match policy.control(ControlSubject::Network) {
+    let network = match policy.control(ControlKind::Network) {
         Some(control) => format!(" Network: {}.", control.in_force),
         None => String::new(),
     };
@@ -76,8 +76,8 @@ fn common(root: &str, shell: Option<&str>) -> String {
          {} s: pass timeout for up to {} s, but many clients give up after 60 s. For servers, watchers \
          and long work pass background: true: exec then answers the id that the process tools take; \
          with pty: true the process has a terminal.",
-        DEFAULT_EXEC_TIME.as_secs(),
-        MAX_EXEC_TIME.as_secs(),
+        DEFAULT_EXEC_TIMEOUT.as_secs(),
+        MAX_EXEC_TIMEOUT.as_secs(),
     )
 }
 
@@ -120,7 +120,7 @@ const REFUSED: [&str; 8] = [
 ];
 
 impl Lack {
-    pub(crate) fn of(exit: &Exit, printed: &Printed<'_>) -> Option<Lack> {
+    pub(crate) fn of(exit: &ProcessExit, printed: &Printed<'_>) -> Option<Lack> {
         let texts = [printed.stderr, printed.stdout];
         let says =
             |words: &[&str]| texts.iter().any(|text| words.iter().any(|word| text.contains(word)));
@@ -175,17 +175,15 @@ mod tests {
 
     fn policy(isolation: Isolation, network: &str) -> EffectivePolicy {
         let control = |subject, in_force: &str| EffectiveControl {
-            subject,
+            kind: subject,
             asked: String::new(),
             in_force: in_force.to_owned(),
             strength: ControlStrength::Enforced,
             mechanism: String::new(),
             proof: None,
         };
-        let controls = vec![
-            control(ControlSubject::Network, network),
-            control(ControlSubject::Shell, "/bin/bash"),
-        ];
+        let controls =
+            vec![control(ControlKind::Network, network), control(ControlKind::Shell, "/bin/bash")];
         EffectivePolicy { isolation: Some(isolation), controls }
     }
 
@@ -229,7 +227,7 @@ mod tests {
 
     #[test]
     fn failures_for_want_of_programs_and_packages_are_recognised() {
-        let exit = |code| Exit { code: Some(code), ..Exit::default() };
+        let exit = |code| ProcessExit { code: Some(code), ..ProcessExit::default() };
         let lock = "E: Could not open lock file /var/lib/dpkg/lock-frontend - open (30: Read-only \
                     file system)\nE: Unable to acquire the dpkg frontend lock, are you root?";
         let lists = "E: List directory /var/lib/apt/lists/partial is missing. - Acquire (30: \

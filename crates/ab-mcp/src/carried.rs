@@ -13,7 +13,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ab_core::{Code, Error, Kind, Result};
+use ab_core::{Error, ErrorCode, ErrorKind, Result};
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
-use crate::bounds::{CALLS_AT_ONCE, MAX_EXEC_TIME, MAX_MESSAGE_BYTES};
+use crate::bounds::{MAX_CONCURRENT_CALLS, MAX_EXEC_TIMEOUT, MAX_MESSAGE_BYTES};
 use events::Events;
 
 const JSON: &str = "application/json";
@@ -38,7 +38,7 @@ const ANSWERS: usize = 16;
 /// How much of a refusal is looked at.
 const REFUSAL: usize = 64 * 1024;
 /// How long an answer may take: as long as the longest call, and a minute on the way.
-const PATIENCE: Duration = MAX_EXEC_TIME.saturating_add(Duration::from_secs(60));
+const PATIENCE: Duration = MAX_EXEC_TIMEOUT.saturating_add(Duration::from_secs(60));
 /// The code of JSON-RPC for what a server says of itself.
 const FAILED: i32 = -32000;
 
@@ -54,7 +54,7 @@ pub struct HttpTarget {
 
 /// Sends every line of `stream` to the target and writes what it answers, until the stream ends.
 /// Nothing is left behind when this is dropped.
-pub async fn forward_lines<S, P, F, B>(stream: S, target: HttpTarget, post: P)
+pub async fn forward_lines_over_http<S, P, F, B>(stream: S, target: HttpTarget, post: P)
 where
     S: AsyncRead + AsyncWrite,
     P: Fn(Request<Full<Bytes>>) -> F + Send + Sync + 'static,
@@ -94,7 +94,7 @@ where
     let mut running: HashMap<String, AbortHandle> = HashMap::new();
     loop {
         while calls.try_join_next().is_some() {}
-        if calls.len() >= CALLS_AT_ONCE {
+        if calls.len() >= MAX_CONCURRENT_CALLS {
             calls.join_next().await;
         }
         let mut line = Vec::new();
@@ -148,7 +148,7 @@ where
             Ok(asked) => asked,
             Err(_) => {
                 let why = format!("{name} did not answer within {PATIENCE:?}");
-                Err(Error::new(Code::Timeout, Kind::Timeout, why))
+                Err(Error::new(ErrorCode::Timeout, ErrorKind::Timeout, why))
             }
         };
         let error = match asked {
@@ -256,17 +256,19 @@ where
         }
         let name = &self.target.name;
         let said = value["message"].as_str().map(|said| format!(": {said}")).unwrap_or_default();
-        let said = ab_core::error::printable(&said);
+        let said = ab_core::error::escape_unprintable(&said);
         let message = format!("{name} answered {status}{said}");
         Err(match status {
-            StatusCode::UNAUTHORIZED => Error::new(Code::AuthFailed, Kind::Denied, message)
-                .with_hint("the token of the mcp setting is not the server's"),
-            StatusCode::FORBIDDEN => Error::new(Code::AuthFailed, Kind::Denied, message),
+            StatusCode::UNAUTHORIZED => {
+                Error::new(ErrorCode::AuthFailed, ErrorKind::Denied, message)
+                    .with_hint("the token of the mcp setting is not the server's")
+            }
+            StatusCode::FORBIDDEN => Error::new(ErrorCode::AuthFailed, ErrorKind::Denied, message),
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
-                Error::new(Code::ConnectionClosed, Kind::Unavailable, message)
+                Error::new(ErrorCode::ConnectionClosed, ErrorKind::Unavailable, message)
                     .with_hint("look at the path of the URL: a daemon has its MCP at /mcp")
             }
-            _ => Error::new(Code::ConnectionClosed, Kind::Unavailable, message),
+            _ => Error::new(ErrorCode::ConnectionClosed, ErrorKind::Unavailable, message),
         })
     }
 }
@@ -279,12 +281,12 @@ impl<P> Carrier<P> {
 
 fn lost(name: &str, why: impl fmt::Display) -> Error {
     let message = format!("{name} gave no answer: {why}");
-    Error::new(Code::ConnectionClosed, Kind::Disconnected, message)
+    Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message)
 }
 
 /// What an error of ours was before it was carried as one of the protocol.
-pub(crate) fn carried_error(code: &str, kind: &str) -> Option<(Code, Kind)> {
-    let code = Code::ALL.into_iter().find(|known| known.as_str() == code)?;
-    let kind = Kind::ALL.into_iter().find(|known| known.as_str() == kind)?;
+pub(crate) fn carried_error(code: &str, kind: &str) -> Option<(ErrorCode, ErrorKind)> {
+    let code = ErrorCode::ALL.into_iter().find(|known| known.as_str() == code)?;
+    let kind = ErrorKind::ALL.into_iter().find(|known| known.as_str() == kind)?;
     Some((code, kind))
 }

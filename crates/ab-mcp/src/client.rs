@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use ab_core::{Code, Error, Kind, Result};
+use ab_core::{Error, ErrorCode, ErrorKind, Result};
 use rmcp::model::{CallToolRequestParams, CallToolResult, ErrorData, JsonObject, Tool};
 use rmcp::service::{
     ClientInitializeError, Peer, RoleClient, RunningService, ServiceError, ServiceExt,
@@ -37,7 +37,7 @@ impl Client {
             Ok(Err(error)) => return Err(unshaken(&error)),
             Err(_) => {
                 let message = format!("the MCP server did not shake hands within {patience:?}");
-                return Err(Error::new(Code::Timeout, Kind::Timeout, message));
+                return Err(Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message));
             }
         };
         Ok(Client { peer: running.peer().clone(), running: Mutex::new(Some(running)) })
@@ -56,7 +56,11 @@ impl Client {
             Value::Null => JsonObject::new(),
             _ => {
                 let message = format!("the arguments of {tool} are no object");
-                return Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message));
+                return Err(Error::new(
+                    ErrorCode::InvalidConfiguration,
+                    ErrorKind::Invalid,
+                    message,
+                ));
             }
         };
         let request = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
@@ -86,7 +90,7 @@ impl fmt::Debug for Client {
 
 fn unshaken(error: &dyn fmt::Display) -> Error {
     let message = format!("the MCP server did not shake hands: {error}");
-    Error::new(Code::ConnectionClosed, Kind::Disconnected, message)
+    Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message)
 }
 
 /// An error of the way to the server, which came as one of the server.
@@ -108,11 +112,11 @@ fn failed(error: ServiceError) -> Error {
     }
     let (code, kind) = match &error {
         ServiceError::TransportClosed | ServiceError::TransportSend(_) => {
-            (Code::ConnectionClosed, Kind::Disconnected)
+            (ErrorCode::ConnectionClosed, ErrorKind::Disconnected)
         }
-        ServiceError::Timeout { .. } => (Code::Timeout, Kind::Timeout),
-        ServiceError::Cancelled { .. } => (Code::ExecError, Kind::Cancelled),
-        _ => (Code::ExecError, Kind::Failed),
+        ServiceError::Timeout { .. } => (ErrorCode::Timeout, ErrorKind::Timeout),
+        ServiceError::Cancelled { .. } => (ErrorCode::ExecError, ErrorKind::Cancelled),
+        _ => (ErrorCode::ExecError, ErrorKind::Failed),
     };
     Error::new(code, kind, format!("MCP: {error}"))
 }

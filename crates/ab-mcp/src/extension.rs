@@ -13,14 +13,14 @@ use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 /// More tools, and prompts, resources and logging, from the same server. The tools of the
 /// conformance suite are one; they are no part of the product.
 #[async_trait]
-pub trait Extension: Debug + Send + Sync + 'static {
+pub trait ServerExtension: Debug + Send + Sync + 'static {
     /// The capabilities of a server with this extension, those for the workspace's tools included.
     fn capabilities(&self) -> ServerCapabilities;
 
     fn tools(&self) -> &[Tool];
 
-    /// Calls one of [`tools`](Extension::tools).
-    async fn call(
+    /// Calls one of [`tools`](ServerExtension::tools).
+    async fn call_tool(
         &self,
         request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
@@ -28,7 +28,7 @@ pub trait Extension: Debug + Send + Sync + 'static {
 
     fn prompts(&self) -> Vec<Prompt>;
 
-    fn prompt(
+    fn get_prompt(
         &self,
         request: &GetPromptRequestParams,
         context: &RequestContext<RoleServer>,
@@ -40,10 +40,10 @@ pub trait Extension: Debug + Send + Sync + 'static {
 
     fn resource_templates(&self) -> Vec<ResourceTemplate>;
 
-    fn read(&self, uri: &str) -> Result<ReadResourceResult, ErrorData>;
+    fn read_resource(&self, uri: &str) -> Result<ReadResourceResult, ErrorData>;
 
     /// A subscriber comes in this task, and is not told so yet.
-    fn expect_listener(&self);
+    fn before_listen(&self);
 
     /// Tells the subscriber of changes until it is gone.
     async fn listen(&self, subscription: SubscriptionContext);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ab_core::{Backend, Code, Error, Kind, Verb};
+use ab_core::{Backend, Error, ErrorCode, ErrorDetail, ErrorKind, Verb};
 use rmcp::model::{CallToolResult, ContentBlock};
 
 use crate::answer::{ToolAnswer, refusal, waiting_for};
@@ -11,8 +11,6 @@ use crate::outgoing::Crowded;
 
 pub(crate) const CROWDED: &str =
     "answers that their callers have not taken yet take all the room: try again later";
-/// What the workspace says of a file that is no text, which no tool has an argument for.
-const AS_BYTES: &str = "read it as bytes";
 
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -52,8 +50,8 @@ impl Failure {
     pub(crate) async fn into_result(self, backend: &Backend) -> CallToolResult {
         match self {
             Failure::Misuse(message) => {
-                let code = Code::InvalidConfiguration.as_str();
-                refusal(message, code, Kind::Invalid.as_str())
+                let code = ErrorCode::InvalidConfiguration.as_str();
+                refusal(message, code, ErrorKind::Invalid.as_str())
             }
             Failure::Call(error, act) => {
                 let text = explained(&error, act, backend).await;
@@ -64,7 +62,7 @@ impl Failure {
                 }
             }
             Failure::Crowded => {
-                let (code, kind) = (Code::ReadFailed, Kind::Unavailable);
+                let (code, kind) = (ErrorCode::ReadFailed, ErrorKind::Unavailable);
                 refusal(CROWDED.to_owned(), code.as_str(), kind.as_str())
             }
             Failure::Noted(failure, note) => {
@@ -85,7 +83,7 @@ pub(crate) async fn explained(
 ) -> String {
     let mut text = said(error, act);
     let near = match (error.kind(), error.path()) {
-        (Kind::NotFound, Some(path)) => nearest(backend, path).await,
+        (ErrorKind::NotFound, Some(path)) => nearest(backend, path).await,
         _ => None,
     };
     let hint = by_argument(error).or(error.hint()).or(advice(error.kind()));
@@ -104,7 +102,7 @@ fn said(error: &Error, act: Option<&'static str>) -> String {
         (Some(_), None, Some(Verb::Exec)) => error.to_string(),
         (Some(act), None, _) => format!("{act}: {}", error.message()),
         (Some(act), Some(path), _) => {
-            format!("{act} '{}': {}", ab_core::error::printable(path), error.message())
+            format!("{act} '{}': {}", ab_core::error::escape_unprintable(path), error.message())
         }
     }
 }
@@ -112,50 +110,59 @@ fn said(error: &Error, act: Option<&'static str>) -> String {
 /// What a tool has an argument for, or lacks one for, which the workspace cannot know.
 fn by_argument(error: &Error) -> Option<&'static str> {
     match error.kind() {
-        Kind::TooLarge if error.verb() == Some(Verb::Read) => {
+        ErrorKind::TooLarge if error.verb() == Some(Verb::Read) => {
             Some("read_text_file shows a part of it, by offset and limit; grep finds text in it")
         }
-        Kind::Invalid if error.verb() == Some(Verb::Write) && error.hint() == Some(AS_BYTES) => {
+        ErrorKind::Invalid
+            if error.verb() == Some(Verb::Write)
+                && error.detail() == Some(ErrorDetail::NotText) =>
+        {
             Some("only text can be edited; write_file replaces the whole file")
         }
-        Kind::Ambiguous => {
+        ErrorKind::Ambiguous => {
             Some("add lines around it until it fits one place only, or set replaceAll: true")
         }
-        Kind::NotEmpty => Some("to remove it with all it holds, pass recursive: true"),
+        ErrorKind::NotEmpty => Some("to remove it with all it holds, pass recursive: true"),
         _ => None,
     }
 }
 
 /// What to do next, by the names of our tools.
-fn advice(kind: Kind) -> Option<&'static str> {
+fn advice(kind: ErrorKind) -> Option<&'static str> {
     match kind {
-        Kind::AlreadyExists => Some("choose another path, or remove what is there with delete"),
-        Kind::NotADirectory => Some("a file stands where a directory is needed: see get_file_info"),
-        Kind::IsADirectory => Some("list_directory shows what it holds"),
-        Kind::SpecialFile => Some("only regular files can be read and written"),
-        Kind::LinkLoop => Some("the links lead in a circle: delete one of them"),
-        Kind::InvalidPath => Some("a path is text, taken from the root of the workspace"),
-        Kind::Escape => Some("paths cannot leave the workspace: see list_allowed_directories"),
-        Kind::PermissionDenied => Some("see its permissions with get_file_info"),
-        Kind::NoSpace => Some("make room; what was there is unchanged"),
-        Kind::Conflict => Some("somebody else wrote it: read it again, then decide"),
-        Kind::Unsupported => Some("this workspace cannot do that; the tools it has are listed"),
-        Kind::TooLarge => Some("ask for less of it"),
-        Kind::NotFound
-        | Kind::Denied
-        | Kind::Rejected
-        | Kind::Pending
-        | Kind::NotEmpty
-        | Kind::NoMatch
-        | Kind::Ambiguous
-        | Kind::Invalid
-        | Kind::Failed
-        | Kind::Unavailable
-        | Kind::Timeout
-        | Kind::Cancelled
-        | Kind::Disconnected
-        | Kind::Destroyed
-        | Kind::Io => None,
+        ErrorKind::AlreadyExists => {
+            Some("choose another path, or remove what is there with delete")
+        }
+        ErrorKind::NotADirectory => {
+            Some("a file stands where a directory is needed: see get_file_info")
+        }
+        ErrorKind::IsADirectory => Some("list_directory shows what it holds"),
+        ErrorKind::SpecialFile => Some("only regular files can be read and written"),
+        ErrorKind::LinkLoop => Some("the links lead in a circle: delete one of them"),
+        ErrorKind::InvalidPath => Some("a path is text, taken from the root of the workspace"),
+        ErrorKind::Escape => Some("paths cannot leave the workspace: see list_allowed_directories"),
+        ErrorKind::PermissionDenied => Some("see its permissions with get_file_info"),
+        ErrorKind::NoSpace => Some("make room; what was there is unchanged"),
+        ErrorKind::Conflict => Some("somebody else wrote it: read it again, then decide"),
+        ErrorKind::Unsupported => {
+            Some("this workspace cannot do that; the tools it has are listed")
+        }
+        ErrorKind::TooLarge => Some("ask for less of it"),
+        ErrorKind::NotFound
+        | ErrorKind::Denied
+        | ErrorKind::Rejected
+        | ErrorKind::Pending
+        | ErrorKind::NotEmpty
+        | ErrorKind::NoMatch
+        | ErrorKind::Ambiguous
+        | ErrorKind::Invalid
+        | ErrorKind::Failed
+        | ErrorKind::Unavailable
+        | ErrorKind::Timeout
+        | ErrorKind::Cancelled
+        | ErrorKind::Disconnected
+        | ErrorKind::Destroyed
+        | ErrorKind::Io => None,
     }
 }
 

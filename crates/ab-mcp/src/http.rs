@@ -37,9 +37,9 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::bounds::{DEFAULT_BODY_BYTES, MAX_SESSIONS};
+use crate::bounds::{DEFAULT_MAX_BODY_BYTES, MAX_SESSIONS};
 use crate::catalog;
-use crate::extension::Extension;
+use crate::extension::ServerExtension;
 use crate::nonsense::{Refusal, refused};
 use crate::outgoing::Metered;
 use crate::server::Server;
@@ -66,20 +66,20 @@ pub(crate) const FIRST_REVISION: &str = "2024-10-07";
 #[derive(Clone, Debug)]
 pub struct HttpSettings {
     /// Bytes of one body.
-    pub max_body: usize,
+    pub max_body_bytes: usize,
     /// What is served beside the tools of the workspace.
-    pub extension: Option<Arc<dyn Extension>>,
+    pub extension: Option<Arc<dyn ServerExtension>>,
 }
 
 impl Default for HttpSettings {
     fn default() -> Self {
-        Self { max_body: DEFAULT_BODY_BYTES, extension: None }
+        Self { max_body_bytes: DEFAULT_MAX_BODY_BYTES, extension: None }
     }
 }
 
 /// The tools of a workspace at one address. Cheap to clone.
 #[derive(Clone)]
-pub struct Endpoint {
+pub struct HttpEndpoint {
     server: Server,
     alone: StreamableHttpService<Server, NeverSessionManager>,
     within: StreamableHttpService<Server, LocalSessionManager>,
@@ -90,16 +90,16 @@ pub struct Endpoint {
     closing: CancellationToken,
 }
 
-impl Endpoint {
+impl HttpEndpoint {
     /// `backend` says which tools there are; each request brings a view of it.
-    pub fn new(backend: &Backend, settings: &HttpSettings) -> Endpoint {
+    pub fn new(backend: &Backend, settings: &HttpSettings) -> HttpEndpoint {
         let server = Server::of_requests(backend).with_extension(settings.extension.clone());
         let closing = CancellationToken::new();
         let config = || {
             StreamableHttpServerConfig::default()
                 .disable_allowed_hosts()
                 .with_json_response(true)
-                .with_max_request_body_bytes(settings.max_body)
+                .with_max_request_body_bytes(settings.max_body_bytes)
                 .with_cancellation_token(closing.clone())
         };
         let flights = Flights::default();
@@ -108,7 +108,7 @@ impl Endpoint {
             let server = server.clone();
             move || Ok(server.clone())
         };
-        Endpoint {
+        HttpEndpoint {
             alone: StreamableHttpService::new(
                 make(&server),
                 Arc::default(),
@@ -118,7 +118,7 @@ impl Endpoint {
             sessions,
             flights,
             attendance: Attendance::new(closing.clone()),
-            bodies: Bodies::new(settings.max_body),
+            bodies: Bodies::new(settings.max_body_bytes),
             server,
             closing,
         }
@@ -301,9 +301,9 @@ impl Endpoint {
     }
 }
 
-impl fmt::Debug for Endpoint {
+impl fmt::Debug for HttpEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint").field("server", &self.server).finish_non_exhaustive()
+        f.debug_struct("HttpEndpoint").field("server", &self.server).finish_non_exhaustive()
     }
 }
 
@@ -375,7 +375,7 @@ fn unknown_revision(headers: &HeaderMap, message: &ClientJsonRpcMessage) -> Opti
         }
         _ => None,
     };
-    let named = ab_core::error::printable(&String::from_utf8_lossy(named.as_bytes()));
+    let named = ab_core::error::escape_unprintable(&String::from_utf8_lossy(named.as_bytes()));
     let known = ProtocolVersion::KNOWN_VERSIONS.iter().map(ProtocolVersion::as_str);
     let known = known.collect::<Vec<_>>().join(", ");
     let why = format!("Bad Request: unsupported MCP-Protocol-Version {named}; known are {known}");

@@ -1,10 +1,10 @@
 //! MCP: the tools of a workspace, over streams that others open.
 //!
-//! [`Tools`] are those of one [`Backend`](ab_core::Backend), whatever its kind, callable without a
+//! [`WorkspaceTools`] are those of one [`Backend`](ab_core::Backend), whatever its kind, callable without a
 //! transport. A [`Server`] shows them to MCP clients.
 //! [`serve_stdio`] speaks JSON lines over any pair of streams until the caller is gone; an
-//! [`Endpoint`] answers the requests of a port that somebody else opened. A [`Client`] calls such
-//! servers over any stream, and [`forward_lines`] makes one of HTTP. Whatever
+//! [`HttpEndpoint`] answers the requests of a port that somebody else opened. A [`Client`] calls such
+//! servers over any stream, and [`forward_lines_over_http`] makes one of HTTP. Whatever
 //! goes wrong with a call is a result that a model can read; what goes wrong with the protocol is
 //! the protocol's own error.
 
@@ -32,14 +32,14 @@ mod used;
 mod window;
 
 pub use bounds::{
-    CALLS_AT_ONCE, CALLS_IN_FLIGHT, DEFAULT_BODY_BYTES, DEFAULT_EXEC_TIME, DEFAULT_LINES,
-    DEFAULT_RESULT_BYTES, MAX_EXEC_TIME, MAX_MESSAGE_BYTES, QUEUED_ANSWER_BYTES,
-    REQUESTED_RESULT_BYTES, SHOWN_LINE_BYTES,
+    DEFAULT_EXEC_TIMEOUT, DEFAULT_MAX_BODY_BYTES, DEFAULT_MAX_RESULT_BYTES, DEFAULT_READ_LINES,
+    MAX_CONCURRENT_CALLS, MAX_EXEC_TIMEOUT, MAX_MESSAGE_BYTES, MAX_QUEUED_ANSWER_BYTES,
+    MAX_REQUESTED_RESULT_BYTES, MAX_SHOWN_LINE_BYTES, MAX_UNANSWERED_CALLS,
 };
-pub use carried::{HttpTarget, forward_lines};
+pub use carried::{HttpTarget, forward_lines_over_http};
 pub use client::Client;
-pub use extension::Extension;
-pub use http::{CallerAddress, Endpoint, HttpResponse, HttpSettings};
-pub use server::{Server, has_handshake};
+pub use extension::ServerExtension;
+pub use http::{CallerAddress, HttpEndpoint, HttpResponse, HttpSettings};
+pub use server::{Server, uses_initialize_handshake};
 pub use stdio::serve_stdio;
-pub use tools::Tools;
+pub use tools::WorkspaceTools;

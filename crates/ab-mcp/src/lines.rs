@@ -23,12 +23,12 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::bounds::{CALLS_IN_FLIGHT, ID_WITHIN, LARGE_ANSWER, LAST_CALLS, MAX_MESSAGE_BYTES};
+use crate::bounds::{ID_WITHIN, LARGE_ANSWER, LAST_CALLS, MAX_MESSAGE_BYTES, MAX_UNANSWERED_CALLS};
 use crate::http::direct::Call;
 use crate::nonsense::{Refusal, id_within, refused};
 use crate::outgoing::Held;
 use crate::server::Line;
-use crate::tools::Tools;
+use crate::tools::WorkspaceTools;
 
 /// Bytes that the buffer of a line keeps from one to the next.
 const LINE_KEPT: usize = 64 * 1024;
@@ -57,7 +57,7 @@ pub(crate) struct Lines<R, W> {
     gone: Arc<watch::Sender<bool>>,
     max_line: usize,
     /// Who answers plain calls.
-    direct: Option<Tools>,
+    direct: Option<WorkspaceTools>,
     /// Whether hands were shaken, in a revision that does so.
     shaken: bool,
     /// Plain calls, each until its answer was written.
@@ -136,7 +136,7 @@ impl Calls {
     async fn room(&self, bytes: usize) {
         self.until(|waiting| {
             let held: usize = waiting.values().map(|call| call.bytes).sum();
-            waiting.len() < CALLS_IN_FLIGHT && held <= bytes
+            waiting.len() < MAX_UNANSWERED_CALLS && held <= bytes
         })
         .await;
     }
@@ -177,7 +177,7 @@ where
     }
 
     /// Plain calls are answered by `tools`.
-    pub(crate) fn answer_by(&mut self, tools: Tools) {
+    pub(crate) fn answer_by(&mut self, tools: WorkspaceTools) {
         self.direct = Some(tools);
     }
 
@@ -240,7 +240,7 @@ where
     }
 
     /// Makes a plain call, in a task of its own.
-    fn answer(&mut self, call: Call, tools: Tools) -> Next {
+    fn answer(&mut self, call: Call, tools: WorkspaceTools) -> Next {
         let id = call.id().clone();
         let Some(cancelled) = self.calls.begin(&id, self.line.len()) else { return in_use(id) };
         let (output, calls, gone) = (self.output.clone(), self.calls.clone(), self.gone.clone());

@@ -1,9 +1,9 @@
 //! Paths that are there, for one that is not.
 
 use ab_core::backend::GlobOptions;
-use ab_core::error::printable;
+use ab_core::error::escape_unprintable;
 use ab_core::options::ListOptions;
-use ab_core::search::{SearchLimits, Visibility};
+use ab_core::search::{DotfileVisibility, SearchLimits};
 use ab_core::{Backend, WsPath};
 
 use crate::bounds::{NEAREST_NAMES, NEAREST_SHOWN, NEAREST_TIME};
@@ -11,7 +11,7 @@ use crate::bounds::{NEAREST_NAMES, NEAREST_SHOWN, NEAREST_TIME};
 /// A line that names what is nearest to a missing path: names like it where it should be, files of
 /// its name elsewhere, or the directory up to which it exists.
 pub(crate) async fn nearest(backend: &Backend, path: &str) -> Option<String> {
-    let missing = backend.resolve(path).ok()?;
+    let missing = backend.parse_path(path).ok()?;
     let (parent, name) = (existing_parent(backend, &missing).await?, missing.name()?);
     let direct = missing.parent().as_ref() == Some(&parent);
     let mut offers = Vec::new();
@@ -32,7 +32,7 @@ pub(crate) async fn nearest(backend: &Backend, path: &str) -> Option<String> {
     let place = if parent.is_root() {
         "the workspace".to_owned()
     } else {
-        format!("'{}'", printable(parent.as_str()))
+        format!("'{}'", escape_unprintable(parent.as_str()))
     };
     if names.is_empty() {
         return Some(format!("{place} is there, and empty"));
@@ -73,8 +73,12 @@ async fn of_that_name(backend: &Backend, name: &str) -> Vec<String> {
     let limits =
         SearchLimits { matches: NEAREST_SHOWN, time: NEAREST_TIME, ..SearchLimits::default() };
     let exclude = ["node_modules", ".git", "target"].map(str::to_owned).to_vec();
-    let options =
-        GlobOptions { limits, exclude, hidden: Visibility::Visible, ..GlobOptions::default() };
+    let options = GlobOptions {
+        limits,
+        exclude,
+        hidden: DotfileVisibility::Visible,
+        ..GlobOptions::default()
+    };
     match backend.glob(name, options).await {
         Ok(names) => names.entries.iter().map(|entry| entry.path.to_string()).collect(),
         Err(_) => Vec::new(),
@@ -121,7 +125,8 @@ fn below(parent: &WsPath, name: &str) -> String {
 }
 
 fn quoted(paths: &[String]) -> String {
-    let quoted: Vec<String> = paths.iter().map(|path| format!("'{}'", printable(path))).collect();
+    let quoted: Vec<String> =
+        paths.iter().map(|path| format!("'{}'", escape_unprintable(path))).collect();
     quoted.join(", ")
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::bounds::{HANDS, LARGE_ANSWER, QUEUED_ANSWER_BYTES, ROOM_PATIENCE};
+use crate::bounds::{HANDS, LARGE_ANSWER, MAX_QUEUED_ANSWER_BYTES, ROOM_PATIENCE};
 
 const KIB: usize = 1024;
 
@@ -33,7 +33,7 @@ pub(crate) struct Crowded;
 
 impl Outgoing {
     pub(crate) fn new() -> Outgoing {
-        Outgoing::with(QUEUED_ANSWER_BYTES)
+        Outgoing::with(MAX_QUEUED_ANSWER_BYTES)
     }
 
     fn with(bytes: usize) -> Outgoing {
@@ -81,7 +81,7 @@ impl Outgoing {
 }
 
 fn kibs(bytes: usize) -> u32 {
-    u32::try_from(bytes.min(QUEUED_ANSWER_BYTES).div_ceil(KIB)).unwrap_or(u32::MAX)
+    u32::try_from(bytes.min(MAX_QUEUED_ANSWER_BYTES).div_ceil(KIB)).unwrap_or(u32::MAX)
 }
 
 /// Bytes that give their room back when the last of them was taken.

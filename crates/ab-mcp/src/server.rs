@@ -20,12 +20,12 @@ use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 use serde_json::Value;
 
 use crate::arguments::described;
-use crate::extension::Extension;
+use crate::extension::ServerExtension;
 use crate::http::FIRST_REVISION;
 use crate::http::flights::Flight;
 use crate::lines::{Calls, Gone};
 use crate::progress::Progress;
-use crate::tools::Tools;
+use crate::tools::WorkspaceTools;
 
 /// Says what paths mean, since every tool takes one.
 const INSTRUCTIONS: &str = "The tools work on one workspace. Paths are taken from its root: \
@@ -35,9 +35,9 @@ const INSTRUCTIONS: &str = "The tools work on one workspace. Paths are taken fro
 /// The tools of a workspace as an MCP server. Cheap to clone; clones share their bounds.
 #[derive(Clone)]
 pub struct Server {
-    tools: Tools,
+    tools: WorkspaceTools,
     line: Option<Line>,
-    extension: Option<Arc<dyn Extension>>,
+    extension: Option<Arc<dyn ServerExtension>>,
 }
 
 /// The one connection that a server serves, where that is so.
@@ -49,16 +49,16 @@ pub(crate) struct Line {
 
 impl Server {
     pub fn new(backend: Backend) -> Server {
-        Server { tools: Tools::new(backend), line: None, extension: None }
+        Server { tools: WorkspaceTools::new(backend), line: None, extension: None }
     }
 
     /// With the tools of `backend`, for requests that each bring a view of it.
     pub(crate) fn of_requests(backend: &Backend) -> Server {
-        Server { tools: Tools::of_requests(backend), line: None, extension: None }
+        Server { tools: WorkspaceTools::of_requests(backend), line: None, extension: None }
     }
 
     /// With what `extension` has, beside the tools.
-    pub(crate) fn with_extension(mut self, extension: Option<Arc<dyn Extension>>) -> Server {
+    pub(crate) fn with_extension(mut self, extension: Option<Arc<dyn ServerExtension>>) -> Server {
         self.extension = extension;
         self
     }
@@ -70,7 +70,7 @@ impl Server {
     }
 
     /// The tools of the workspace.
-    pub(crate) fn own_tools(&self) -> &Tools {
+    pub(crate) fn own_tools(&self) -> &WorkspaceTools {
         &self.tools
     }
 
@@ -81,7 +81,7 @@ impl Server {
     }
 
     /// The extension, or the answer to a request that only an extension could answer.
-    fn extension<M: ConstString>(&self) -> Result<&dyn Extension, ErrorData> {
+    fn extension<M: ConstString>(&self) -> Result<&dyn ServerExtension, ErrorData> {
         self.extension.as_deref().ok_or_else(ErrorData::method_not_found::<M>)
     }
 
@@ -94,7 +94,7 @@ impl Server {
     /// The result of a call that nobody can take back.
     async fn called(
         &self,
-        tools: &Tools,
+        tools: &WorkspaceTools,
         request: CallToolRequestParams,
         progress: Option<Progress>,
         id: &RequestId,
@@ -119,7 +119,7 @@ impl Server {
     }
 
     /// The tools over the workspace that came with a request.
-    fn tools_of(&self, context: &RequestContext<RoleServer>) -> Tools {
+    fn tools_of(&self, context: &RequestContext<RoleServer>) -> WorkspaceTools {
         let parts = context.extensions.get::<http::request::Parts>();
         self.tools.over_request(parts.and_then(|parts| parts.extensions.get::<Backend>()))
     }
@@ -207,7 +207,7 @@ impl ServerHandler for Server {
         let call = async {
             match &self.extension {
                 Some(extension) if self.is_of_extension(&request.name) => {
-                    extension.call(request, &context).await
+                    extension.call_tool(request, &context).await
                 }
                 _ => Ok(self.called(&tools, request, progress, &context.id).await?.into()),
             }
@@ -233,7 +233,7 @@ impl ServerHandler for Server {
         request: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        self.extension::<GetPromptRequestMethod>()?.prompt(&request, &context)
+        self.extension::<GetPromptRequestMethod>()?.get_prompt(&request, &context)
     }
 
     async fn complete(
@@ -270,7 +270,7 @@ impl ServerHandler for Server {
         request: ReadResourceRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        Ok(self.extension::<ReadResourceRequestMethod>()?.read(&request.uri)?.into())
+        Ok(self.extension::<ReadResourceRequestMethod>()?.read_resource(&request.uri)?.into())
     }
 
     /// No resource ever changes, so nobody has to be remembered.
@@ -279,7 +279,7 @@ impl ServerHandler for Server {
         request: SubscribeRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.extension::<SubscribeRequestMethod>()?.read(&request.uri).map(drop)
+        self.extension::<SubscribeRequestMethod>()?.read_resource(&request.uri).map(drop)
     }
 
     async fn unsubscribe(
@@ -295,7 +295,7 @@ impl ServerHandler for Server {
         requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
         let extension = self.extension.as_ref()?;
-        extension.expect_listener();
+        extension.before_listen();
         Some(requested.supported_by(&extension.capabilities()))
     }
 
@@ -322,8 +322,8 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         let method: String = request.method.chars().take(100).collect();
-        let method = ab_core::error::printable(&method);
-        Err(if self.answers(&method, has_handshake(&context)) {
+        let method = ab_core::error::escape_unprintable(&method);
+        Err(if self.answers(&method, uses_initialize_handshake(&context)) {
             let why = misfit(&method, request.params.as_ref());
             ErrorData::invalid_params(format!("{method}: {why}"), None)
         } else {
@@ -373,7 +373,7 @@ fn misfit(method: &str, params: Option<&Value>) -> String {
 }
 
 /// Whether the request is of a revision before 2026-07-28.
-pub fn has_handshake(context: &RequestContext<RoleServer>) -> bool {
+pub fn uses_initialize_handshake(context: &RequestContext<RoleServer>) -> bool {
     let version = context.protocol_version();
     version.is_none_or(|version| version < ProtocolVersion::V_2026_07_28)
 }

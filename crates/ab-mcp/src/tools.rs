@@ -28,7 +28,7 @@ use tokio::sync::Semaphore;
 
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
-use crate::bounds::CALLS_AT_ONCE;
+use crate::bounds::MAX_CONCURRENT_CALLS;
 use crate::briefing::InForce;
 use crate::catalog::{self, Name, With};
 use crate::failure::Failure;
@@ -38,9 +38,9 @@ use crate::progress::Progress;
 pub(crate) type Outcome = Result<ToolAnswer, Failure>;
 
 /// The tools of a workspace: what they are, and their calls. Cheap to clone; clones share their
-/// bounds. [`Server`](crate::Server) and [`Endpoint`](crate::Endpoint) are built on it.
+/// bounds. [`Server`](crate::Server) and [`HttpEndpoint`](crate::HttpEndpoint) are built on it.
 #[derive(Clone)]
-pub struct Tools {
+pub struct WorkspaceTools {
     workspace: Workspace,
     offered: Arc<[(Name, Tool)]>,
     slots: Arc<Semaphore>,
@@ -56,31 +56,31 @@ enum Workspace {
     OfRequest,
 }
 
-impl Tools {
+impl WorkspaceTools {
     /// The tools that `backend` can serve.
-    pub fn new(backend: Backend) -> Tools {
+    pub fn new(backend: Backend) -> WorkspaceTools {
         let offered = catalog::offered(&backend.info());
-        Tools::assembled(Workspace::This(backend), offered)
+        WorkspaceTools::assembled(Workspace::This(backend), offered)
     }
 
     /// The tools of `backend`, for requests that each bring a view of it.
-    pub(crate) fn of_requests(backend: &Backend) -> Tools {
-        Tools::assembled(Workspace::OfRequest, catalog::offered(&backend.info()))
+    pub(crate) fn of_requests(backend: &Backend) -> WorkspaceTools {
+        WorkspaceTools::assembled(Workspace::OfRequest, catalog::offered(&backend.info()))
     }
 
-    fn assembled(workspace: Workspace, offered: Arc<[(Name, Tool)]>) -> Tools {
-        let slots = Arc::new(Semaphore::new(CALLS_AT_ONCE));
+    fn assembled(workspace: Workspace, offered: Arc<[(Name, Tool)]>) -> WorkspaceTools {
+        let slots = Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS));
         let (outgoing, in_force) = (Outgoing::new(), InForce::default());
-        Tools { workspace, offered, slots, outgoing, in_force }
+        WorkspaceTools { workspace, offered, slots, outgoing, in_force }
     }
 
     /// The same tools and bounds over `backend`.
-    pub(crate) fn over(&self, backend: Backend) -> Tools {
-        Tools { workspace: Workspace::This(backend), ..self.clone() }
+    pub(crate) fn over(&self, backend: Backend) -> WorkspaceTools {
+        WorkspaceTools { workspace: Workspace::This(backend), ..self.clone() }
     }
 
     /// The same, over the workspace that came with a request where that is needed.
-    pub(crate) fn over_request(&self, backend: Option<&Backend>) -> Tools {
+    pub(crate) fn over_request(&self, backend: Option<&Backend>) -> WorkspaceTools {
         match (&self.workspace, backend) {
             (Workspace::OfRequest, Some(backend)) => self.over(backend.clone()),
             (Workspace::OfRequest, None) | (Workspace::This(_), _) => self.clone(),
@@ -143,7 +143,7 @@ impl Tools {
         let found = self.offered.iter().find(|(name, _)| name.as_str() == request.name);
         let Some((name, _)) = found else {
             let called: String = request.name.chars().take(100).collect();
-            let message = format!("unknown tool: {}", ab_core::error::printable(&called));
+            let message = format!("unknown tool: {}", ab_core::error::escape_unprintable(&called));
             return Err(ErrorData::invalid_params(message, None));
         };
         Ok(self.attempt(self.backend()?, *name, request, progress).await)
@@ -186,8 +186,8 @@ impl Tools {
     }
 }
 
-impl fmt::Debug for Tools {
+impl fmt::Debug for WorkspaceTools {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tools").field("workspace", &self.workspace).finish_non_exhaustive()
+        f.debug_struct("WorkspaceTools").field("workspace", &self.workspace).finish_non_exhaustive()
     }
 }

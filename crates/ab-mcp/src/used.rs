@@ -4,8 +4,8 @@
 //! are taken from its root, and `~` is the root, since that is the home directory of commands. The
 //! answer says so, and says where commands find the file.
 
-use ab_core::error::printable;
-use ab_core::path::PathRules;
+use ab_core::error::escape_unprintable;
+use ab_core::path::PathParser;
 use ab_core::{Backend, WsPath};
 
 use crate::answer::ToolAnswer;
@@ -39,7 +39,7 @@ impl UsedPaths {
                     used.notes.extend(note(backend, given, given, &slip, &root));
                 }
                 if let (Ok(path), "path" | "source" | "destination") =
-                    (backend.resolve(given), *name)
+                    (backend.parse_path(given), *name)
                 {
                     used.fields.push(((*name).to_owned(), path.to_string()));
                 }
@@ -77,9 +77,9 @@ fn with(answer: ToolAnswer, note: Option<String>) -> ToolAnswer {
 
 /// A path as answers name it.
 pub(crate) fn shown(backend: &Backend, path: &str) -> String {
-    match backend.resolve(path) {
-        Ok(path) => printable(&path.to_string()),
-        Err(_) => printable(path),
+    match backend.parse_path(path) {
+        Ok(path) => escape_unprintable(&path.to_string()),
+        Err(_) => escape_unprintable(path),
     }
 }
 
@@ -118,7 +118,7 @@ impl Slip {
             return Slip::None;
         }
         // By the rules of the workspace it would have lost the name of the root.
-        match (PathRules::lenient().parse(given), backend.resolve(given)) {
+        match (PathParser::lenient().parse(given), backend.parse_path(given)) {
             (Ok(whole), Ok(used)) if whole == used => Slip::Outside,
             _ => Slip::None,
         }
@@ -132,9 +132,9 @@ fn note(
     slip: &Slip,
     root: &CommandRoot,
 ) -> Option<String> {
-    let used: WsPath = backend.resolve(text).ok()?;
-    let shown = printable(&used.to_string());
-    let given = printable(given);
+    let used: WsPath = backend.parse_path(text).ok()?;
+    let shown = escape_unprintable(&used.to_string());
+    let given = escape_unprintable(given);
     let taken = match slip {
         Slip::None => return None,
         Slip::Home(_) => format!("'{given}' was taken as '{shown}': ~ is the workspace root"),
@@ -144,7 +144,10 @@ fn note(
     };
     Some(match &root.0 {
         Some(root) => {
-            format!("{taken}; commands find it at '{}'", printable(&below(root, used.as_str())))
+            format!(
+                "{taken}; commands find it at '{}'",
+                escape_unprintable(&below(root, used.as_str()))
+            )
         }
         None => taken,
     })
@@ -159,14 +162,15 @@ fn below(root: &str, path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ab_core::{Memory, MemoryOptions};
+    use ab_core::{MemoryDriver, MemoryDriverOptions};
 
     use super::*;
 
     #[test]
     fn slips_are_told_from_paths_of_the_workspace() {
-        let options = MemoryOptions { root: "/srv/work".to_owned(), ..MemoryOptions::default() };
-        let backend = Backend::new(Memory::with(options).unwrap());
+        let options =
+            MemoryDriverOptions { root: "/srv/work".to_owned(), ..MemoryDriverOptions::default() };
+        let backend = Backend::new(MemoryDriver::with_options(options).unwrap());
         let home = |below: &str| Slip::Home(below.to_owned());
         for (given, expect) in [
             ("a/b", Slip::None),
@@ -189,7 +193,7 @@ mod tests {
         ] {
             assert_eq!(Slip::of(&backend, given), expect, "{given}");
         }
-        let whole = Backend::new(Memory::new());
+        let whole = Backend::new(MemoryDriver::new());
         assert_eq!(Slip::of(&whole, "/tmp/x.py"), Slip::None, "its root is /");
     }
 }

@@ -2,19 +2,20 @@
 
 use std::ops::ControlFlow;
 
-use crate::bounds::SHOWN_LINE_BYTES;
+use ab_core::lines::{LinePicker, LineRange, PickedLine};
+
+use crate::bounds::{DEFAULT_READ_LINES, MAX_SHOWN_LINE_BYTES};
 use crate::quantity::{grouped, size};
 
 /// Which lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// Skips some, then takes some.
-    From {
-        skip: u64,
-        limit: u64,
-    },
+    From(LineRange),
     Last(u64),
 }
+
+/// What is shown of a file unless the caller says more.
+pub(crate) const FIRST_LINES: LineRange = LineRange { offset: 0, limit: DEFAULT_READ_LINES };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Numbers {
@@ -48,133 +49,88 @@ impl Window {
 
 /// Picks lines out of a whole text.
 pub(crate) fn select(bytes: &[u8], wanted: Wanted, bound: usize, numbers: Numbers) -> Window {
-    let ends = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
-    let total = ends + u64::from(!bytes.is_empty() && !bytes.ends_with(b"\n"));
-    let (skip, limit) = match wanted {
-        Wanted::From { skip, limit } => (skip, limit),
-        Wanted::Last(count) => (total.saturating_sub(count), count),
+    let range = match wanted {
+        Wanted::From(range) => range,
+        Wanted::Last(count) => {
+            let ends = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+            let total = ends + u64::from(!bytes.is_empty() && !bytes.ends_with(b"\n"));
+            LineRange { offset: total.saturating_sub(count), limit: count }
+        }
     };
-    let lines = bytes.split_inclusive(|byte| *byte == b'\n');
-    let wanted_lines = lines
-        .skip(usize::try_from(skip).unwrap_or(usize::MAX))
-        .take(usize::try_from(limit).unwrap_or(usize::MAX));
-    let mut window = gathered(wanted_lines, skip, bound, numbers);
-    window.total = Some(total);
-    window
+    let mut window = WindowBuilder::new(range, bound, numbers);
+    window.feed(bytes);
+    window.finish_counted()
 }
 
-/// Lines of a text that comes in pieces and is never held whole: no line of it either, however long.
+/// Lines of a text that comes in pieces.
 #[derive(Debug)]
-pub(crate) struct Passing {
-    skip: u64,
-    limit: u64,
+pub(crate) struct WindowBuilder {
+    picker: LinePicker,
     bound: usize,
     numbers: Numbers,
     window: Window,
-    /// Whether there were lines beyond those that were wanted.
-    more: bool,
-    /// Lines that have ended.
-    passed: u64,
-    /// As much of the line that has not as is shown, and all its bytes.
-    line: Vec<u8>,
-    length: u64,
 }
 
-impl Passing {
-    pub(crate) fn new(skip: u64, limit: u64, bound: usize, numbers: Numbers) -> Passing {
-        let (window, line) = (Window::default(), Vec::new());
-        Passing { skip, limit, bound, numbers, window, more: false, passed: 0, line, length: 0 }
+impl WindowBuilder {
+    pub(crate) fn new(range: LineRange, bound: usize, numbers: Numbers) -> Self {
+        // One byte more than is shown says that a line was cut.
+        let picker = LinePicker::new(range, MAX_SHOWN_LINE_BYTES + 1);
+        Self { picker, bound, numbers, window: Window::default() }
     }
 
-    /// Breaks when no more is wanted.
-    pub(crate) fn feed(&mut self, piece: &[u8]) -> ControlFlow<()> {
-        for part in piece.split_inclusive(|byte| *byte == b'\n') {
-            if self.passed >= self.skip.saturating_add(self.limit) {
-                self.more = true;
-                return ControlFlow::Break(());
-            }
-            self.length += part.len() as u64;
-            if self.passed >= self.skip {
-                // One more than is shown says that it was cut.
-                let room = (SHOWN_LINE_BYTES + 1).saturating_sub(self.line.len());
-                self.line.extend_from_slice(&part[..part.len().min(room)]);
-            }
-            if part.ends_with(b"\n") {
-                self.end_line(End::Newline)?;
-            }
-        }
-        ControlFlow::Continue(())
+    pub(crate) fn feed(&mut self, piece: &[u8]) {
+        let window = &mut self.window;
+        self.picker.feed(piece, |line| window.take(line, self.bound, self.numbers));
     }
 
-    /// All that was wanted, when nothing more comes.
-    pub(crate) fn finish(mut self) -> Window {
-        if self.length > 0 && !self.more && !self.window.full {
-            let _ = self.end_line(End::Text);
-        }
-        if !self.more && !self.window.full {
-            self.window.total = Some(self.passed);
-        }
+    /// Whether nothing that follows would be shown.
+    pub(crate) fn is_done(&self) -> bool {
+        self.picker.is_past_range() || self.window.full
+    }
+
+    /// The window, when the whole text was fed.
+    pub(crate) fn finish_counted(mut self) -> Window {
+        let window = &mut self.window;
+        let total = self.picker.finish(|line| window.take(line, self.bound, self.numbers));
+        self.window.total = Some(total);
         self.window
     }
 
-    fn end_line(&mut self, end: End) -> ControlFlow<()> {
-        let (line, length) = (std::mem::take(&mut self.line), std::mem::take(&mut self.length));
-        let number = self.passed + 1;
-        if self.passed >= self.skip {
-            let shown = shown((&line, length, end), number, self.numbers, &mut self.window);
-            if !self.window.text.is_empty() && self.window.text.len() + shown.len() > self.bound {
-                self.window.full = true;
-                return ControlFlow::Break(());
-            }
-            self.window.text.push_str(&shown);
-            (self.window.first, self.window.last) = (self.skip + 1, number);
+    /// The window, when all was fed or [`is_done`](Self::is_done).
+    pub(crate) fn finish(self) -> Window {
+        if self.is_done() {
+            return self.window;
         }
-        self.passed = number;
+        // A last line without an end may be the one that does not fit.
+        let mut window = self.finish_counted();
+        if window.full {
+            window.total = None;
+        }
+        window
+    }
+}
+
+impl Window {
+    /// Adds a line, or breaks off where it does not fit.
+    fn take(&mut self, line: PickedLine<'_>, bound: usize, numbers: Numbers) -> ControlFlow<()> {
+        let shown = shown(line, numbers, self);
+        if !self.text.is_empty() && self.text.len() + shown.len() > bound {
+            self.full = true;
+            return ControlFlow::Break(());
+        }
+        self.text.push_str(&shown);
+        if self.first == 0 {
+            self.first = line.number;
+        }
+        self.last = line.number;
         ControlFlow::Continue(())
     }
 }
 
-/// How a line ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    Newline,
-    /// With the text itself.
-    Text,
-}
-
-/// Lines that follow `skip` others.
-fn gathered<'a>(
-    lines: impl Iterator<Item = &'a [u8]>,
-    skip: u64,
-    bound: usize,
-    numbers: Numbers,
-) -> Window {
-    let mut window = Window::default();
-    let mut last = skip;
-    for line in lines {
-        let end = if line.ends_with(b"\n") { End::Newline } else { End::Text };
-        let shown = shown((line, line.len() as u64, end), last + 1, numbers, &mut window);
-        if !window.text.is_empty() && window.text.len() + shown.len() > bound {
-            window.full = true;
-            break;
-        }
-        window.text.push_str(&shown);
-        last += 1;
-    }
-    if last > skip {
-        (window.first, window.last) = (skip + 1, last);
-    }
-    window
-}
-
 /// A line as it is shown; of one that is long only the beginning has to be there.
-fn shown(
-    (line, length, end): (&[u8], u64, End),
-    number: u64,
-    numbers: Numbers,
-    window: &mut Window,
-) -> String {
-    let kept = &line[..line.len().min(SHOWN_LINE_BYTES)];
+fn shown(line: PickedLine<'_>, numbers: Numbers, window: &mut Window) -> String {
+    let PickedLine { number, bytes, length, has_newline } = line;
+    let kept = &bytes[..bytes.len().min(MAX_SHOWN_LINE_BYTES)];
     let text = String::from_utf8_lossy(kept);
     let mut out = match numbers {
         Numbers::Without => String::with_capacity(text.len()),
@@ -189,7 +145,7 @@ fn shown(
     // A character that the cut split is not the file's fault.
     out.push_str(text.trim_end_matches('\u{fffd}'));
     out.push_str(&format!(" [line cut: {} in all]", size(length)));
-    if end == End::Newline {
+    if has_newline {
         out.push('\n');
     }
     out
@@ -267,7 +223,7 @@ mod tests {
 
     #[test]
     fn lines_are_picked_by_number() {
-        let from = |skip, limit| Wanted::From { skip, limit };
+        let from = |offset, limit| Wanted::From(LineRange { offset, limit });
         for (text, wanted, expect) in [
             ("a\nb\nc\n", from(0, 2), ("a\nb\n", 1, 2)),
             ("a\nb\nc", from(1, 9), ("b\nc", 2, 3)),
@@ -284,40 +240,41 @@ mod tests {
 
     #[test]
     fn whole_lines_fit_or_do_not() {
-        let wanted = Wanted::From { skip: 0, limit: 100 };
+        let wanted = Wanted::From(LineRange { offset: 0, limit: 100 });
         assert_eq!(all(b"aaa\nbbb\nccc\n", wanted, 8), ("aaa\nbbb\n".to_owned(), 1, 2, true));
-        let long = [b"x".repeat(SHOWN_LINE_BYTES + 1), b"\ny\n".to_vec()].concat();
+        let long = [b"x".repeat(MAX_SHOWN_LINE_BYTES + 1), b"\ny\n".to_vec()].concat();
         let window = select(&long, wanted, 1_000_000, Numbers::Without);
         assert!(
             window.text.ends_with(" [line cut: 19.53 KB in all]\ny\n"),
             "{}",
-            &window.text[SHOWN_LINE_BYTES..]
+            &window.text[MAX_SHOWN_LINE_BYTES..]
         );
         assert_eq!((window.cut, window.lossy), (1, false));
     }
 
     #[test]
     fn in_pieces_it_is_the_same() {
-        let long = "y".repeat(SHOWN_LINE_BYTES + 5);
+        let long = "y".repeat(MAX_SHOWN_LINE_BYTES + 5);
         let text = format!("a\nb\n{long}\nc\nd");
         for piece in [1, 3, 1000, 1_000_000] {
-            for (skip, limit, bound) in
+            for (offset, limit, bound) in
                 [(0, 9, 1_000_000), (1, 2, 1_000_000), (3, 9, 100), (0, 9, 5), (9, 9, 100)]
             {
-                let mut passing = Passing::new(skip, limit, bound, Numbers::With);
+                let range = LineRange { offset, limit };
+                let mut builder = WindowBuilder::new(range, bound, Numbers::With);
                 for piece in text.as_bytes().chunks(piece) {
-                    if passing.feed(piece).is_break() {
+                    builder.feed(piece);
+                    if builder.is_done() {
                         break;
                     }
                 }
-                let mut window = passing.finish();
-                let wanted = Wanted::From { skip, limit };
-                let expect = select(text.as_bytes(), wanted, bound, Numbers::With);
+                let mut window = builder.finish();
+                let expect = select(text.as_bytes(), Wanted::From(range), bound, Numbers::With);
                 if window.total.is_none() {
                     // It did not look at the rest.
                     window.total = expect.total;
                 }
-                assert_eq!(window, expect, "{piece} {skip} {limit} {bound}");
+                assert_eq!(window, expect, "{piece} {range:?} {bound}");
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A client on one end of a pipe, our server on the other, a workspace behind it.
 
-use ab_core::{Backend, Memory};
-use ab_host::{ExecSettings, Local, LocalOptions};
+use ab_core::{Backend, MemoryDriver};
+use ab_host::{ExecSettings, LocalDriver, LocalOptions};
 use rmcp::model::{CallToolRequestParams, CallToolResult, JsonObject, Tool};
 use rmcp::service::{Peer, RoleClient, RunningService, ServiceExt};
 use serde_json::Value;
@@ -16,14 +16,14 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn memory() -> Place {
-        Place { backend: Backend::new(Memory::new()), keep: None }
+        Place { backend: Backend::new(MemoryDriver::new()), keep: None }
     }
 
     pub(crate) fn local() -> Place {
         let keep = tempfile::tempdir().unwrap();
         let exec = ExecSettings { isolation: ab_core::Isolation::None, ..ExecSettings::default() };
         let options = LocalOptions { exec, ..LocalOptions::default() };
-        let backend = Backend::new(Local::open(keep.path(), options).unwrap());
+        let backend = Backend::new(LocalDriver::open(keep.path(), options).unwrap());
         Place { backend, keep: Some(keep) }
     }
 

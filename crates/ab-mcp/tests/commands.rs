@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use ab_mcp::DEFAULT_RESULT_BYTES;
+use ab_mcp::DEFAULT_MAX_RESULT_BYTES;
 use rmcp::ClientHandler;
 use rmcp::model::{
     CallToolRequestParams, CancelledNotificationParam, ClientRequest, NumberOrString,
@@ -61,7 +61,7 @@ async fn long_output_keeps_both_ends() {
     let caller = place.call().await;
     let command = "echo first; head -c 3000000 /dev/zero | tr '\\0' x; echo; echo last";
     let text = caller.text("exec", json!({ "command": command })).await;
-    assert!(text.len() < DEFAULT_RESULT_BYTES + 1000, "{}", text.len());
+    assert!(text.len() < DEFAULT_MAX_RESULT_BYTES + 1000, "{}", text.len());
     assert!(text.starts_with("first\nx") && text.contains("bytes left out"));
     assert!(text.contains("x\nlast\n[the output was cut: "));
 }

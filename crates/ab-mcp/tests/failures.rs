@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use ab_core::guard::{Admission, RefusedPath};
+use ab_core::guard::{GuardDecision, RefusedPath};
 use ab_core::{
-    Backend, BackendOptions, Call, CallOutcome, Code, EffectiveControl, Error, Guard, Guards, Kind,
-    Memory, Verb,
+    Backend, BackendOptions, Call, CallOutcome, EffectiveControl, Error, ErrorCode, ErrorKind,
+    Guard, Guards, MemoryDriver, Verb,
 };
 use serde_json::{Value, json};
 
@@ -312,36 +312,36 @@ async fn no_host_path_outside_the_workspace_is_told() {
 struct Strict;
 
 impl Guard for Strict {
-    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Admission<'a> {
+    fn before_call<'a>(&'a self, call: &'a Call<'a>) -> GuardDecision<'a> {
         let refused = || {
             let message = "refused by rule 'read-only'";
-            Error::new(Code::DangerousOperation, Kind::Denied, message)
+            Error::new(ErrorCode::DangerousOperation, ErrorKind::Denied, message)
                 .with_hint("write below 'scratch' instead")
         };
         match call.verb {
-            Verb::Write => Admission::Ready(Err(refused())),
-            _ => Admission::PASS,
+            Verb::Write => GuardDecision::Ready(Err(refused())),
+            _ => GuardDecision::ALLOW,
         }
     }
 
-    fn check_growth(&self, _call: &Call<'_>, _size: u64) -> ab_core::Result<()> {
+    fn check_file_size(&self, _call: &Call<'_>, _size: u64) -> ab_core::Result<()> {
         Ok(())
     }
 
-    fn refused(&self, _refusal: &RefusedPath<'_>) {}
+    fn on_refused_path(&self, _refusal: &RefusedPath<'_>) {}
 
-    fn controls(&self) -> Option<EffectiveControl> {
+    fn effective_control(&self) -> Option<EffectiveControl> {
         None
     }
 
-    fn exit(&self, _call: &Call<'_>, _outcome: &CallOutcome<'_>) {}
+    fn after_call(&self, _call: &Call<'_>, _outcome: &CallOutcome<'_>) {}
 }
 
 #[tokio::test]
 async fn what_policy_refuses_names_its_rule_and_suggestion() {
     let guards = Guards { policy: vec![Arc::new(Strict)], ..Guards::default() };
     let assembly = BackendOptions { guards, ..BackendOptions::default() };
-    let backend = Backend::assemble(Arc::new(Memory::new()), assembly);
+    let backend = Backend::with_options(Arc::new(MemoryDriver::new()), assembly);
     let caller = Caller::of(backend).await;
     let text = caller.refusal("write_file", json!({ "path": "a", "content": "x" })).await;
     assert!(text.contains("refused by rule 'read-only'\nwrite below 'scratch' instead"), "{text}");

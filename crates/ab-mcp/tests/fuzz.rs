@@ -1,8 +1,8 @@
 //! Whatever the body of a request holds, there is an answer, in the protocol's own words, and the
 //! workspace is touched by calls of tools only.
 
-use ab_core::{Backend, Memory};
-use ab_mcp::{Endpoint, HttpSettings};
+use ab_core::{Backend, MemoryDriver};
+use ab_mcp::{HttpEndpoint, HttpSettings};
 use ab_testkit::fuzz;
 use bytes::Bytes;
 use http::Request;
@@ -126,11 +126,13 @@ fn revision() -> impl Strategy<Value = Option<&'static str>> {
 #[test]
 fn fuzz_http() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let backend = Backend::new(Memory::new());
+    let backend = Backend::new(MemoryDriver::new());
     runtime.block_on(backend.write("a.txt", "one\n")).unwrap();
-    let endpoint =
-        Endpoint::new(&backend, &HttpSettings { max_body: 4096, ..HttpSettings::default() });
-    fuzz::run("fuzz_http", (body(), revision()), |(body, revision)| {
+    let endpoint = HttpEndpoint::new(
+        &backend,
+        &HttpSettings { max_body_bytes: 4096, ..HttpSettings::default() },
+    );
+    fuzz::check_property("fuzz_http", (body(), revision()), |(body, revision)| {
         let mut request = Request::post("/mcp")
             .header("accept", "application/json, text/event-stream")
             .header("content-type", "application/json");

@@ -1,7 +1,7 @@
 //! An endpoint without a port, and the messages that are sent to it.
 
 use ab_core::Backend;
-use ab_mcp::{Endpoint, HttpSettings};
+use ab_mcp::{HttpEndpoint, HttpSettings};
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Request, StatusCode};
@@ -12,7 +12,7 @@ use crate::caller::Place;
 
 pub(crate) struct Port {
     pub(crate) place: Place,
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoint: HttpEndpoint,
 }
 
 /// What came back.
@@ -45,11 +45,11 @@ impl Got {
 
 impl Port {
     pub(crate) fn over(place: Place) -> Port {
-        Port::with(place, &HttpSettings { max_body: 100_000, ..HttpSettings::default() })
+        Port::with(place, &HttpSettings { max_body_bytes: 100_000, ..HttpSettings::default() })
     }
 
     pub(crate) fn with(place: Place, settings: &HttpSettings) -> Port {
-        let endpoint = Endpoint::new(&place.backend, settings);
+        let endpoint = HttpEndpoint::new(&place.backend, settings);
         Port { place, endpoint }
     }
 

@@ -1,6 +1,6 @@
 //! The tools that read files.
 
-use ab_mcp::{DEFAULT_LINES, DEFAULT_RESULT_BYTES, REQUESTED_RESULT_BYTES};
+use ab_mcp::{DEFAULT_MAX_RESULT_BYTES, DEFAULT_READ_LINES, MAX_REQUESTED_RESULT_BYTES};
 use serde_json::{Value, json};
 
 use crate::caller::Place;
@@ -74,9 +74,11 @@ async fn long_files_are_cut_and_can_be_read_on() {
         let text = caller.text("read_text_file", json!({ "path": "long" })).await;
         let note = "[lines 1-2,000 of 5,000 (47.75 KB); go on with offset 2001]";
         assert!(text.ends_with(note), "{}", &text[text.len() - 200..]);
-        assert_eq!(DEFAULT_LINES, 2000);
+        assert_eq!(DEFAULT_READ_LINES, 2000);
         let text = caller.text("read_text_file", json!({ "path": "wide" })).await;
-        assert!(text.len() < DEFAULT_RESULT_BYTES + 200 && text.contains("go on with offset 103]"));
+        assert!(
+            text.len() < DEFAULT_MAX_RESULT_BYTES + 200 && text.contains("go on with offset 103]")
+        );
         let text = caller.text("read_text_file", json!({ "path": "wide", "head": 300 })).await;
         assert_eq!(text, wide, "who says how many gets more");
     }
@@ -94,7 +96,11 @@ async fn large_files_are_read_from_both_ends() {
     assert_eq!(tail, "the end\n");
     let tail = caller.text("read_text_file", json!({ "path": "large", "tail": 100_000 })).await;
     let note = "the end\n[only the last lines that fit, of a file of 19.07 MB]";
-    assert!(tail.ends_with(note) && tail.len() > REQUESTED_RESULT_BYTES - 1000, "{}", tail.len());
+    assert!(
+        tail.ends_with(note) && tail.len() > MAX_REQUESTED_RESULT_BYTES - 1000,
+        "{}",
+        tail.len()
+    );
     let numbered = json!({ "path": "large", "tail": 1, "lineNumbers": true });
     let refusal = caller.refusal("read_text_file", numbered).await;
     assert!(refusal.starts_with("lineNumbers cannot be had with tail"), "{refusal}");
@@ -145,7 +151,7 @@ async fn many_files_stay_within_one_result() {
     place.fill(&[("1", &big), ("2", &big), ("3", &big)]).await;
     let caller = place.call().await;
     let text = caller.text("read_multiple_files", json!({ "paths": ["1", "2", "3"] })).await;
-    assert!(text.len() < DEFAULT_RESULT_BYTES + 1000, "{}", text.len());
+    assert!(text.len() < DEFAULT_MAX_RESULT_BYTES + 1000, "{}", text.len());
     assert!(text.contains("go on with offset"), "the second is cut");
     assert!(text.ends_with("[no room for 3: read them in another call]"));
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use ab_core::options::Attributes;
+use ab_core::options::AttributeChanges;
 use serde_json::json;
 
 use crate::caller::Place;
@@ -49,7 +49,7 @@ async fn the_newest_names_come_first() {
     place.fill(&FILES).await;
     for (path, age) in [("src/main.rs", 30), ("src/lib/helper.rs", 10), (".hidden/x.rs", 20)] {
         let modified = Some(SystemTime::now() - Duration::from_secs(age));
-        let attributes = Attributes { modified, ..Attributes::default() };
+        let attributes = AttributeChanges { modified, ..AttributeChanges::default() };
         place.backend.set_attributes(path, attributes).await.unwrap();
     }
     let arguments = json!({ "path": ".", "pattern": "*.rs", "sortBy": "mtime" });

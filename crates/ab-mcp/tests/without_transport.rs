@@ -1,13 +1,13 @@
 //! Tools without a transport: what is listed, what a call answers, and what it says when it fails.
 
-use ab_core::{Backend, Memory};
-use ab_mcp::{Server, Tools};
+use ab_core::{Backend, MemoryDriver};
+use ab_mcp::{Server, WorkspaceTools};
 use serde_json::{Value, json};
 
-async fn tools() -> (Backend, Tools) {
-    let backend = Backend::new(Memory::new());
+async fn tools() -> (Backend, WorkspaceTools) {
+    let backend = Backend::new(MemoryDriver::new());
     backend.write("a.txt", "one\ntwo\n").await.unwrap();
-    (backend.clone(), Tools::new(backend))
+    (backend.clone(), WorkspaceTools::new(backend))
 }
 
 fn arguments(value: Value) -> rmcp::model::JsonObject {

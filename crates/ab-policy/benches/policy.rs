@@ -70,7 +70,7 @@ fn with_rules(count: usize) -> Policy {
     let policy =
         Policy::with_rules(Profile::Guarded, &RuleFile::from_toml(&text).unwrap()).unwrap();
     let judged = policy.judge("tool0", &CommandContext::new());
-    assert_eq!(judged.decisive().unwrap().rule.id, "own.r0");
+    assert_eq!(judged.decisive_rule().unwrap().rule.id, "own.r0");
     policy
 }
 

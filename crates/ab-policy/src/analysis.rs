@@ -17,20 +17,20 @@ mod walk;
 mod wrappers;
 
 pub use effect::CommandEffect;
-pub use screen::screen;
+pub use screen::check_command_paths;
 
 use crate::place::{CommandContext, PathLocation};
 use crate::shell::{self, Dialect, Meter, Problem};
 use walk::Walk;
 
 /// Most simple commands of one line.
-pub const MAX_COMMANDS: usize = 20_000;
+pub const MAX_COMMANDS_PER_LINE: usize = 20_000;
 /// Most characters of a finding's detail.
 const MAX_DETAIL: usize = 200;
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Analysis {
+pub struct CommandAnalysis {
     /// Every simple command, in the order of the text; what a wrapper starts comes after it.
     pub commands: Vec<AnalysedCommand>,
     pub findings: Vec<Finding>,
@@ -42,18 +42,18 @@ pub struct Analysis {
 /// A simple command as a program would get it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnalysedCommand {
-    pub words: Vec<Argument>,
+    pub words: Vec<ExpandedWord>,
     /// The wrapper that starts it, by its place in the list.
-    pub via: Option<usize>,
+    pub wrapper: Option<usize>,
     /// Whether it was only looked at: this line does not start it as such, but something may.
-    pub hidden: bool,
+    pub not_started: bool,
     /// Where its words and redirects lead.
     pub paths: Vec<PathUse>,
 }
 
 /// A word after expansion.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Argument {
+pub struct ExpandedWord {
     /// The text; where it is not known, as it was written.
     pub text: String,
     pub known: bool,
@@ -83,13 +83,13 @@ pub struct Finding {
     pub detail: String,
 }
 
-impl Analysis {
+impl CommandAnalysis {
     /// The commands that the line starts, as programs would get them.
-    pub fn started(&self) -> impl Iterator<Item = (usize, &AnalysedCommand)> {
-        self.commands.iter().enumerate().filter(|(_, command)| !command.hidden)
+    pub fn started_commands(&self) -> impl Iterator<Item = (usize, &AnalysedCommand)> {
+        self.commands.iter().enumerate().filter(|(_, command)| !command.not_started)
     }
 
-    fn absorb(&mut self, other: Analysis) {
+    fn absorb(&mut self, other: CommandAnalysis) {
         let moved = |at: usize| at + self.commands.len();
         let findings = other
             .findings
@@ -97,8 +97,9 @@ impl Analysis {
             .map(|found| Finding { command: found.command.map(moved), ..found });
         self.findings.extend(findings);
         let commands = other.commands.into_iter();
-        let via: Vec<AnalysedCommand> =
-            commands.map(|each| AnalysedCommand { via: each.via.map(moved), ..each }).collect();
+        let via: Vec<AnalysedCommand> = commands
+            .map(|each| AnalysedCommand { wrapper: each.wrapper.map(moved), ..each })
+            .collect();
         self.commands.extend(via);
     }
 }
@@ -112,7 +113,7 @@ impl AnalysedCommand {
 }
 
 /// Looks at a command line as it would run in `scene`.
-pub fn analyse(command: &str, scene: &CommandContext) -> Analysis {
+pub fn analyse_command(command: &str, scene: &CommandContext) -> CommandAnalysis {
     let meter = Meter::default();
     let mut analysis = match shell::parse(command, Dialect::Bash, 0, &meter) {
         Ok(script) => Walk::new(scene, Dialect::Bash, &meter).top(&script),
@@ -131,7 +132,7 @@ pub fn analyse(command: &str, scene: &CommandContext) -> Analysis {
 
 /// What a POSIX shell would do where bash sees a construct of its own. Text that is no POSIX shell
 /// does nothing there.
-fn second_reading(command: &str, scene: &CommandContext, meter: &Meter) -> Analysis {
+fn second_reading(command: &str, scene: &CommandContext, meter: &Meter) -> CommandAnalysis {
     let mut walk = Walk::new(scene, Dialect::Posix, meter);
     match shell::parse(command, Dialect::Posix, 0, meter) {
         Ok(script) => {
@@ -152,7 +153,7 @@ fn second_reading(command: &str, scene: &CommandContext, meter: &Meter) -> Analy
                 walk.unparsable(&error);
                 walk.out
             }
-            Problem::Syntax(_) => Analysis::default(),
+            Problem::Syntax(_) => CommandAnalysis::default(),
         },
     }
 }

@@ -11,17 +11,17 @@ use crate::rules::{RuleFile, invalid, located};
 /// A file of commands and their verdicts.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Corpus {
+pub struct PolicyTestSuite {
     /// What `~` is; the workspace is `/workspace`.
     #[serde(default)]
-    pub home: CorpusHome,
+    pub home: PolicyTestHome,
     #[serde(rename = "case")]
-    pub cases: Vec<CorpusCase>,
+    pub cases: Vec<PolicyTestCase>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum CorpusHome {
+pub enum PolicyTestHome {
     #[default]
     Elsewhere,
     Start,
@@ -30,7 +30,7 @@ pub enum CorpusHome {
 /// One command. A profile that is not named is not looked at.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CorpusCase {
+pub struct PolicyTestCase {
     pub command: String,
     pub guarded: Option<String>,
     pub strict: Option<String>,
@@ -44,14 +44,14 @@ pub struct CorpusCase {
 
 /// A case that did not come out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CorpusMismatch {
+pub struct PolicyTestMismatch {
     pub command: String,
     pub profile: Profile,
     pub expected: String,
     pub found: String,
 }
 
-impl Corpus {
+impl PolicyTestSuite {
     pub fn parse(text: &str) -> Result<Self> {
         if text.trim_start().starts_with('{') {
             return serde_json::from_str(text)
@@ -64,20 +64,20 @@ impl Corpus {
     }
 
     /// Whether `text` looks like a corpus rather than a file of rules.
-    pub fn looks_like_corpus(text: &str) -> bool {
+    pub fn looks_like_test_suite(text: &str) -> bool {
         let json = text.trim_start().starts_with('{') && text.contains("\"case\"");
         json || text.lines().any(|line| line.trim() == "[[case]]")
     }
 
     pub fn context(&self) -> CommandContext {
         crate::policy::example_context().with_home(match self.home {
-            CorpusHome::Elsewhere => HomeLocation::Elsewhere,
-            CorpusHome::Start => HomeLocation::Start,
+            PolicyTestHome::Elsewhere => HomeLocation::Elsewhere,
+            PolicyTestHome::Start => HomeLocation::StartDirectory,
         })
     }
 
     /// Judges every case; a user's rules may join the built-in ones.
-    pub fn check(&self, rules: &RuleFile) -> Result<Vec<CorpusMismatch>> {
+    pub fn find_mismatches(&self, rules: &RuleFile) -> Result<Vec<PolicyTestMismatch>> {
         let mut misses = Vec::new();
         let scene = self.context();
         for profile in Profile::ALL {
@@ -90,14 +90,14 @@ impl Corpus {
                 };
                 let judgement = policy.judge(&case.command, &scene);
                 let mut miss = |expected: &str, found: &str| {
-                    misses.push(CorpusMismatch {
+                    misses.push(PolicyTestMismatch {
                         command: case.command.clone(),
                         profile,
                         expected: expected.to_owned(),
                         found: found.to_owned(),
                     });
                 };
-                let rule = judgement.decisive().map_or("none", |hit| hit.rule.id.as_str());
+                let rule = judgement.decisive_rule().map_or("none", |hit| hit.rule.id.as_str());
                 if let Some(expected) = expected
                     && expected != judgement.verdict.as_str()
                 {
@@ -114,7 +114,7 @@ impl Corpus {
     }
 
     /// How many cases say `verdict` in `guarded`.
-    pub fn count(&self, verdict: Verdict) -> usize {
+    pub fn count_guarded(&self, verdict: Verdict) -> usize {
         self.cases.iter().filter(|case| case.guarded.as_deref() == Some(verdict.as_str())).count()
     }
 }

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use ab_core::accepted_cache::AcceptedCache;
-use ab_core::environment::{CodeVariablePolicy, check};
-use ab_core::error::printable;
-use ab_core::guard::{Admission, RefusedPath};
-use ab_core::process::{ExecRequest, Stdin};
+use ab_core::accepted_cache::PassedCheckCache;
+use ab_core::environment::{CodeLoadingVariablePolicy, check_env_variable};
+use ab_core::error::escape_unprintable;
+use ab_core::guard::{GuardDecision, RefusedPath};
+use ab_core::process::{ExecRequest, StdinMode};
 use ab_core::{
-    Answer, Approver, Asked, AskingRule, Call, CallOutcome, ControlStrength, ControlSubject,
-    DenyAll, Driver, EffectiveControl, EnforcedControls, Error, Guard, Kind, Result, Verb, Verdict,
-    WsPath,
+    ApprovalAnswer, ApprovalRequest, ApprovalRule, Approver, Call, CallOutcome, ControlKind,
+    ControlStrength, Driver, EffectiveControl, EnforcedControls, Error, ErrorKind, Guard,
+    NoApprover, Result, Verb, Verdict, WsPath,
 };
 use tokio::sync::OnceCell;
 
@@ -29,7 +29,7 @@ pub struct CommandGuard {
     approver: Arc<dyn Approver>,
     /// Commands that the rules allow, with where they start and what they are given: neither rules
     /// nor scene ever change.
-    allowed: AcceptedCache,
+    allowed: PassedCheckCache,
     /// Who knows which walls stand around commands.
     driver: Option<Arc<dyn Driver>>,
     /// What those walls enforce, once that could be found out.
@@ -66,18 +66,19 @@ impl CommandGuard {
     }
 
     /// The same by the built-in rules of a profile.
-    pub fn built_in(profile: Profile, root_aliases: &[String]) -> Self {
+    pub fn with_built_in_rules(profile: Profile, root_aliases: &[String]) -> Self {
         Self::by(Rules::BuiltIn(profile), root_aliases)
     }
 
     fn by(rules: Rules, root_aliases: &[String]) -> Self {
-        let scene =
-            root_aliases.iter().fold(CommandContext::new(), |scene, alias| scene.with_root(alias));
+        let scene = root_aliases
+            .iter()
+            .fold(CommandContext::new(), |scene, alias| scene.with_root_alias(alias));
         Self {
             rules,
             scene,
-            approver: Arc::new(DenyAll),
-            allowed: AcceptedCache::default(),
+            approver: Arc::new(NoApprover),
+            allowed: PassedCheckCache::default(),
             driver: None,
             enforced: OnceCell::new(),
         }
@@ -97,7 +98,7 @@ impl CommandGuard {
 
     /// Asks `driver` which walls stand around commands. Without one, and where it cannot tell, none
     /// do and every rule holds.
-    pub fn with_sandbox_of(mut self, driver: Arc<dyn Driver>) -> Self {
+    pub fn with_enforcing_driver(mut self, driver: Arc<dyn Driver>) -> Self {
         self.driver = Some(driver);
         self
     }
@@ -117,7 +118,7 @@ impl CommandGuard {
         }
         let Some(driver) = &self.driver else { return EnforcedControls::NONE };
         let found = self.enforced.get_or_try_init(|| async {
-            driver.effective_policy().await.map(|policy| EnforcedControls::in_force(&policy))
+            driver.effective_policy().await.map(|policy| EnforcedControls::from_policy(&policy))
         });
         found.await.copied().unwrap_or(EnforcedControls::NONE)
     }
@@ -125,7 +126,7 @@ impl CommandGuard {
     /// What a command sees that is started in `cwd`.
     fn scene_at(&self, cwd: Option<&WsPath>) -> CommandContext {
         let Some(cwd) = cwd else { return self.scene.clone() };
-        self.scene.in_scope(cwd.fence().as_str()).in_directory(cwd.below_fence())
+        self.scene.in_scope(cwd.scope_root().as_str()).in_directory(cwd.below_scope_root())
     }
 
     /// What the rules say of a call that did not pass lately; nothing where it passes.
@@ -136,7 +137,7 @@ impl CommandGuard {
     }
 
     fn decided(&self, call: &Call<'_>, judgement: Judgement) -> Option<MatchedRule> {
-        let hit = judgement.decisive().cloned();
+        let hit = judgement.decisive_rule().cloned();
         if hit.is_none() && is_remembered(call) {
             self.allowed.insert(texts(call));
         }
@@ -148,19 +149,20 @@ impl CommandGuard {
         let command = call.command.unwrap_or_default();
         if let Some(request) = call.request {
             // Behind walls, what a command's own programs load is the command's business.
-            let code = if enforced.contains(ControlSubject::Files) {
-                CodeVariablePolicy::Allowed
+            let code = if enforced.contains(ControlKind::Files) {
+                CodeLoadingVariablePolicy::Allowed
             } else {
-                CodeVariablePolicy::Refused
+                CodeLoadingVariablePolicy::Refused
             };
             for (name, value) in &request.env {
-                check(name, value, code).map_err(|error| error.with_command(command))?;
+                check_env_variable(name, value, code)
+                    .map_err(|error| error.with_command(command))?;
             }
         }
         if is_remembered(call) && self.allowed.contains(texts(call)) {
             return Ok(None);
         }
-        let mut scene = self.scene_at(call.path).with_enforced(enforced);
+        let mut scene = self.scene_at(call.path).with_enforced_controls(enforced);
         if let Some(request) = call.request {
             scene = scene.with_env(&request.env).with_input(input(request));
         }
@@ -172,31 +174,31 @@ impl CommandGuard {
         let Some(hit) = hit else { return Ok(()) };
         let command = call.command.unwrap_or_default();
         if hit.verdict == Verdict::Deny {
-            return Err(refusal(&hit, command, Kind::Denied, "refused"));
+            return Err(refusal(&hit, command, ErrorKind::Denied, "refused"));
         }
-        let origin = AskingRule {
+        let origin = ApprovalRule {
             rule: hit.rule.id.clone(),
             reason: hit.rule.reason.clone(),
             suggestion: hit.rule.suggestion.clone(),
         };
-        match self.approver.ask(&Asked::new(call, origin)).await {
-            Answer::Yes(_) => Ok(()),
-            Answer::No(by, why) if why.is_empty() => {
-                Err(refusal(&hit, command, Kind::Rejected, &format!("not approved by {by}")))
+        match self.approver.ask(&ApprovalRequest::new(call, origin)).await {
+            ApprovalAnswer::Yes(_) => Ok(()),
+            ApprovalAnswer::No(by, why) if why.is_empty() => {
+                Err(refusal(&hit, command, ErrorKind::Rejected, &format!("not approved by {by}")))
             }
-            Answer::No(by, why) => {
-                let word = format!("not approved by {by} ({})", printable(&why));
-                Err(refusal(&hit, command, Kind::Rejected, &word))
+            ApprovalAnswer::No(by, why) => {
+                let word = format!("not approved by {by} ({})", escape_unprintable(&why));
+                Err(refusal(&hit, command, ErrorKind::Rejected, &word))
             }
-            Answer::Later(approval) => {
+            ApprovalAnswer::Later(approval) => {
                 let word = format!("waits for approval {approval}");
-                Err(refusal(&hit, command, Kind::Pending, &word)
+                Err(refusal(&hit, command, ErrorKind::Pending, &word)
                     .with_hint("repeat the call when the approval is decided")
                     .with_approval(approval))
             }
-            Answer::Nobody => {
+            ApprovalAnswer::Nobody => {
                 let word = "needs approval, and nobody can be asked";
-                Err(refusal(&hit, command, Kind::Denied, word))
+                Err(refusal(&hit, command, ErrorKind::Denied, word))
             }
         }
     }
@@ -219,16 +221,16 @@ impl Judging {
         let judged = tokio::task::spawn_blocking(move || self.judge()).await;
         judged.unwrap_or_else(|error| {
             let message = format!("the command could not be judged: {error}");
-            Err(Error::new(ab_core::Code::UnsafeCommand, Kind::Denied, message))
+            Err(Error::new(ab_core::ErrorCode::UnsafeCommand, ErrorKind::Denied, message))
         })
     }
 }
 
 /// What the standard input of a command says.
 fn input(request: &ExecRequest) -> CommandInput {
-    match (request.stdin, request.terminal, &request.input) {
-        (Stdin::Closed, None, _) => CommandInput::Closed,
-        (Stdin::Piped, None, Some(bytes)) => match std::str::from_utf8(bytes) {
+    match (request.stdin, request.terminal, &request.declared_stdin) {
+        (StdinMode::Closed, None, _) => CommandInput::Closed,
+        (StdinMode::Piped, None, Some(bytes)) => match std::str::from_utf8(bytes) {
             Ok(text) => CommandInput::Text(text.into()),
             Err(_) => CommandInput::Unseen,
         },
@@ -238,19 +240,19 @@ fn input(request: &ExecRequest) -> CommandInput {
 
 /// Bytes that are judged.
 fn length(call: &Call<'_>) -> usize {
-    let input = call.request.and_then(|request| request.input.as_ref());
+    let input = call.request.and_then(|request| request.declared_stdin.as_ref());
     call.command.map_or(0, str::len) + input.map_or(0, |input| input.len())
 }
 
 /// Whether a call that passed need not be judged again. Input is rare, and may be long.
 fn is_remembered(call: &Call<'_>) -> bool {
-    call.request.is_none_or(|request| request.input.is_none())
+    call.request.is_none_or(|request| request.declared_stdin.is_none())
 }
 
 /// All that the verdict on a call depends on.
 fn texts<'a>(call: &'a Call<'a>) -> impl Iterator<Item = &'a str> + Clone {
     // The whole path and its end below the fence tell where the fence is.
-    let cwd = call.path.into_iter().flat_map(|cwd| [cwd.as_str(), cwd.below_fence()]);
+    let cwd = call.path.into_iter().flat_map(|cwd| [cwd.as_str(), cwd.below_scope_root()]);
     let env = call.request.into_iter().flat_map(|request| {
         let piped = if input(request) == CommandInput::Closed { "" } else { "piped" };
         let env = request.env.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
@@ -260,23 +262,23 @@ fn texts<'a>(call: &'a Call<'a>) -> impl Iterator<Item = &'a str> + Clone {
 }
 
 impl Guard for CommandGuard {
-    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Admission<'a> {
+    fn before_call<'a>(&'a self, call: &'a Call<'a>) -> GuardDecision<'a> {
         if call.verb != Verb::Exec || call.command.is_none() {
-            return Admission::PASS;
+            return GuardDecision::ALLOW;
         }
         if self.rules.profile() == Profile::Off {
-            return Admission::PASS;
+            return GuardDecision::ALLOW;
         }
         if length(call) <= LONG_TEXT
             && let Some(enforced) = self.known_walls()
         {
             return match self.judged(call, enforced) {
-                Ok(None) => Admission::PASS,
-                Ok(hit) => Admission::Waits(Box::pin(self.settled(call, hit))),
-                Err(error) => Admission::Ready(Err(error)),
+                Ok(None) => GuardDecision::ALLOW,
+                Ok(hit) => GuardDecision::Pending(Box::pin(self.settled(call, hit))),
+                Err(error) => GuardDecision::Ready(Err(error)),
             };
         }
-        Admission::Waits(Box::pin(async move {
+        GuardDecision::Pending(Box::pin(async move {
             let enforced = self.walls().await;
             let hit = match self.judging(call, enforced)? {
                 None => None,
@@ -289,13 +291,13 @@ impl Guard for CommandGuard {
         }))
     }
 
-    fn check_growth(&self, _: &Call<'_>, _: u64) -> Result<()> {
+    fn check_file_size(&self, _: &Call<'_>, _: u64) -> Result<()> {
         Ok(())
     }
 
-    fn refused(&self, _: &RefusedPath<'_>) {}
+    fn on_refused_path(&self, _: &RefusedPath<'_>) {}
 
-    fn controls(&self) -> Option<EffectiveControl> {
+    fn effective_control(&self) -> Option<EffectiveControl> {
         let profile = self.rules.profile();
         let strength = match profile {
             Profile::Off => ControlStrength::Open,
@@ -303,7 +305,7 @@ impl Guard for CommandGuard {
             Profile::Guarded | Profile::Strict => ControlStrength::Advisory,
         };
         Some(EffectiveControl {
-            subject: ControlSubject::Commands,
+            kind: ControlKind::Commands,
             asked: profile.to_string(),
             in_force: profile.to_string(),
             strength,
@@ -315,12 +317,12 @@ impl Guard for CommandGuard {
         })
     }
 
-    fn exit(&self, _: &Call<'_>, _: &CallOutcome<'_>) {}
+    fn after_call(&self, _: &Call<'_>, _: &CallOutcome<'_>) {}
 }
 
-fn refusal(hit: &MatchedRule, command: &str, kind: Kind, word: &str) -> Error {
+fn refusal(hit: &MatchedRule, command: &str, kind: ErrorKind, word: &str) -> Error {
     let message = format!("{word}: {} (rule {})", hit.rule.reason, hit.rule.id);
-    let error = Error::new(hit.rule.category.code(), kind, message)
+    let error = Error::new(hit.rule.category.refusal_code(), kind, message)
         .with_verb(Verb::Exec)
         .with_command(command);
     match &hit.rule.suggestion {

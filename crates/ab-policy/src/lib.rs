@@ -16,11 +16,11 @@ mod profile;
 pub mod rules;
 mod shell;
 
-pub use analysis::{Analysis, CommandEffect, analyse, screen};
-pub use corpus::{Corpus, CorpusCase, CorpusHome, CorpusMismatch};
+pub use analysis::{CommandAnalysis, CommandEffect, analyse_command, check_command_paths};
+pub use corpus::{PolicyTestCase, PolicyTestHome, PolicyTestMismatch, PolicyTestSuite};
 pub use guard::CommandGuard;
 pub use place::{CommandContext, CommandInput, HomeLocation, PathLocation};
 pub use policy::{Judgement, MatchedRule, Policy, built_in_rules, example_context};
 pub use profile::Profile;
-pub use rules::{ArgumentPatterns, Category, Rule, RuleFile, SandboxControl, WordChoice};
-pub use shell::{MAX_COMMAND_BYTES, MAX_DEPTH};
+pub use rules::{ArgumentPatterns, Rule, RuleCategory, RuleFile, SandboxControl, WordChoice};
+pub use shell::{MAX_COMMAND_BYTES, MAX_NESTING_DEPTH};

@@ -43,7 +43,7 @@ pub enum HomeLocation {
     #[default]
     Elsewhere,
     /// The directory that the command starts in, as for every command of a local backend.
-    Start,
+    StartDirectory,
 }
 
 /// A place that a word of a command leads to.
@@ -85,7 +85,7 @@ impl CommandContext {
     }
 
     /// Adds an absolute path that means the root; other text is ignored.
-    pub fn with_root(mut self, alias: &str) -> Self {
+    pub fn with_root_alias(mut self, alias: &str) -> Self {
         // `/` for a root would make everything inside.
         if let Some(path) = absolute(alias).filter(|path| path.len() > 1)
             && !self.aliases.contains(&path)
@@ -113,7 +113,7 @@ impl CommandContext {
     }
 
     /// The same behind walls: rules that those enforce do not count in profile `guarded`.
-    pub fn with_enforced(mut self, enforced: EnforcedControls) -> Self {
+    pub fn with_enforced_controls(mut self, enforced: EnforcedControls) -> Self {
         self.enforced = enforced;
         self
     }
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn paths_lead_where_a_shell_would_go() {
-        let scene = CommandContext::new().with_root("/srv/ws");
+        let scene = CommandContext::new().with_root_alias("/srv/ws");
         let root = scene.start();
         let src = PathLocation::Inside("src".to_owned());
         for (text, cwd, expect) in [
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_scope_is_all_there_is() {
-        let scene = CommandContext::new().with_root("/srv/ws").in_scope("tenants/a");
+        let scene = CommandContext::new().with_root_alias("/srv/ws").in_scope("tenants/a");
         let start = scene.start();
         assert_eq!(
             scene.resolve("/srv/ws/tenants/a/x", &start),
@@ -321,7 +321,7 @@ mod tests {
             PathLocation::Outside("/srv/ws/tenants/b".to_owned())
         );
         assert!(scene.is_private("/srv/ws/tenants/b/secret") && scene.is_private("/srv/ws"));
-        let low = CommandContext::new().with_root("/tmp/a/ws");
+        let low = CommandContext::new().with_root_alias("/tmp/a/ws");
         assert!(low.is_open("/tmp/b") && !low.is_open("/tmp/a") && !low.is_open("/etc"));
         assert!(!scene.is_private("/srv/other") && !scene.is_private("/usr/include"));
     }

@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
-use ab_core::{Code, EnforcedControls, Result, Verdict};
+use ab_core::{EnforcedControls, ErrorCode, Result, Verdict};
 
-use crate::analysis::{AnalysedCommand, Analysis, CommandEffect, analyse};
+use crate::analysis::{AnalysedCommand, CommandAnalysis, CommandEffect, analyse_command};
 use crate::place::CommandContext;
 use crate::profile::Profile;
-use crate::rules::{Category, Fit, Matcher, Rule, RuleFile, invalid};
+use crate::rules::{Fit, Matcher, Rule, RuleCategory, RuleFile, invalid};
 
 /// The built-in rules, in the order in which they are shown.
 const BUILT_IN: [&str; 7] = [
@@ -58,7 +58,7 @@ pub struct Judgement {
     pub matched: Vec<MatchedRule>,
     /// What was not judged, and runs all the same.
     pub notes: Vec<&'static str>,
-    pub analysis: Analysis,
+    pub analysis: CommandAnalysis,
 }
 
 /// The note on a shell whose input nobody has seen.
@@ -135,7 +135,7 @@ impl Policy {
 
     /// Judges a command line as it would run in `scene`.
     pub fn judge(&self, command: &str, scene: &CommandContext) -> Judgement {
-        let analysis = analyse(command, scene);
+        let analysis = analyse_command(command, scene);
         if self.profile == Profile::Off {
             let (hits, notes) = (Vec::new(), Vec::new());
             return Judgement { verdict: Verdict::Allow, matched: hits, notes, analysis };
@@ -149,7 +149,7 @@ impl Policy {
         if self.default > Verdict::Allow {
             let fallback = default_rule(self.default);
             let spoken: HashSet<Option<usize>> = hits.iter().map(|hit| hit.command).collect();
-            for (at, executed) in analysis.started() {
+            for (at, executed) in analysis.started_commands() {
                 if !spoken.contains(&Some(at)) {
                     hits.push(MatchedRule {
                         rule: fallback.clone(),
@@ -166,8 +166,9 @@ impl Policy {
         }
         drop_overridden(&mut hits);
         // A hit in one of the dangerous categories says more than one that is only not safe.
-        let weight =
-            |hit: &MatchedRule| (hit.verdict, hit.rule.category.code() == Code::DangerousOperation);
+        let weight = |hit: &MatchedRule| {
+            (hit.verdict, hit.rule.category.refusal_code() == ErrorCode::DangerousOperation)
+        };
         hits.sort_by_key(|hit| std::cmp::Reverse(weight(hit)));
         let verdict = hits.first().map_or(Verdict::Allow, |hit| hit.verdict);
         let unseen =
@@ -179,7 +180,7 @@ impl Policy {
 
 impl Judgement {
     /// The hit that decided, unless the command is allowed.
-    pub fn decisive(&self) -> Option<&MatchedRule> {
+    pub fn decisive_rule(&self) -> Option<&MatchedRule> {
         self.matched
             .first()
             .filter(|hit| hit.verdict == self.verdict && self.verdict > Verdict::Allow)
@@ -231,7 +232,7 @@ impl Index {
         Ok(())
     }
 
-    fn hits(&self, analysis: &Analysis, enforced: EnforcedControls) -> Vec<MatchedRule> {
+    fn hits(&self, analysis: &CommandAnalysis, enforced: EnforcedControls) -> Vec<MatchedRule> {
         let mut hits = Vec::new();
         let found: HashSet<(usize, CommandEffect)> = analysis
             .findings
@@ -273,7 +274,7 @@ impl Index {
         let scene = example_context();
         for rule in rules {
             let fits = |command: &String| {
-                let hits = self.hits(&analyse(command, &scene), EnforcedControls::NONE);
+                let hits = self.hits(&analyse_command(command, &scene), EnforcedControls::NONE);
                 hits.iter().any(|hit| hit.rule.id == rule.id)
             };
             if let Some(command) = rule.matches.iter().find(|command| !fits(command)) {
@@ -314,7 +315,7 @@ impl Entry {
 
 /// The scene in which examples of rules are judged: the workspace is `/workspace`.
 pub fn example_context() -> CommandContext {
-    CommandContext::new().with_root("/workspace")
+    CommandContext::new().with_root_alias("/workspace")
 }
 
 /// Every built-in rule, of all profiles, checked against its examples.
@@ -337,7 +338,7 @@ pub fn built_in_rules() -> Result<Vec<Rule>> {
 fn default_rule(verdict: Verdict) -> Arc<Rule> {
     Arc::new(Rule {
         id: "default".to_owned(),
-        category: Category::Own,
+        category: RuleCategory::Own,
         verdict,
         profiles: Vec::new(),
         command: Vec::new(),

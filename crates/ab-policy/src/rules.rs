@@ -8,7 +8,7 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
-use ab_core::{Code, ControlSubject, EnforcedControls, Error, Kind, Result, Verdict};
+use ab_core::{ControlKind, EnforcedControls, Error, ErrorCode, ErrorKind, Result, Verdict};
 
 use crate::analysis::CommandEffect;
 use crate::profile::Profile;
@@ -38,7 +38,7 @@ pub struct Rule {
     /// Dotted lowercase words, unique among all rules.
     pub id: String,
     #[serde(default)]
-    pub category: Category,
+    pub category: RuleCategory,
     #[serde(with = "text::verdict")]
     pub verdict: Verdict,
     /// The profiles it belongs to; without any, to `guarded` and `strict`.
@@ -94,11 +94,11 @@ pub enum SandboxControl {
 }
 
 impl SandboxControl {
-    fn subject(self) -> ControlSubject {
+    fn subject(self) -> ControlKind {
         match self {
-            SandboxControl::Files => ControlSubject::Files,
-            SandboxControl::Attributes => ControlSubject::Attributes,
-            SandboxControl::Kernel => ControlSubject::Kernel,
+            SandboxControl::Files => ControlKind::Files,
+            SandboxControl::Attributes => ControlKind::Attributes,
+            SandboxControl::Kernel => ControlKind::Kernel,
         }
     }
 }
@@ -106,7 +106,7 @@ impl SandboxControl {
 /// What kind of harm a rule prevents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Category {
+pub enum RuleCategory {
     Destructive,
     Privilege,
     Injection,
@@ -119,29 +119,31 @@ pub enum Category {
     Own,
 }
 
-impl Category {
+impl RuleCategory {
     pub fn as_str(self) -> &'static str {
         match self {
-            Category::Destructive => "destructive",
-            Category::Privilege => "privilege",
-            Category::Injection => "injection",
-            Category::Remote => "remote",
-            Category::Network => "network",
-            Category::Escape => "escape",
-            Category::Unparsable => "unparsable",
-            Category::Own => "own",
+            RuleCategory::Destructive => "destructive",
+            RuleCategory::Privilege => "privilege",
+            RuleCategory::Injection => "injection",
+            RuleCategory::Remote => "remote",
+            RuleCategory::Network => "network",
+            RuleCategory::Escape => "escape",
+            RuleCategory::Unparsable => "unparsable",
+            RuleCategory::Own => "own",
         }
     }
 
     /// The published code of a refusal.
-    pub fn code(self) -> Code {
+    pub fn refusal_code(self) -> ErrorCode {
         match self {
-            Category::Destructive
-            | Category::Privilege
-            | Category::Injection
-            | Category::Remote
-            | Category::Network => Code::DangerousOperation,
-            Category::Escape | Category::Unparsable | Category::Own => Code::UnsafeCommand,
+            RuleCategory::Destructive
+            | RuleCategory::Privilege
+            | RuleCategory::Injection
+            | RuleCategory::Remote
+            | RuleCategory::Network => ErrorCode::DangerousOperation,
+            RuleCategory::Escape | RuleCategory::Unparsable | RuleCategory::Own => {
+                ErrorCode::UnsafeCommand
+            }
         }
     }
 }
@@ -295,5 +297,5 @@ fn bounded(text: &str) -> Result<()> {
 }
 
 pub(crate) fn invalid(message: String) -> Error {
-    Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+    Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
 }

@@ -5,17 +5,17 @@ use std::fs;
 use std::path::Path;
 
 use ab_core::Verdict;
-use ab_policy::{CommandContext, Corpus, Policy, Profile, RuleFile};
+use ab_policy::{CommandContext, Policy, PolicyTestSuite, Profile, RuleFile};
 
 /// Every file of the corpus, by name.
-pub(crate) fn files() -> Vec<(String, Corpus)> {
+pub(crate) fn files() -> Vec<(String, PolicyTestSuite)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
-    let mut files: Vec<(String, Corpus)> = fs::read_dir(folder)
+    let mut files: Vec<(String, PolicyTestSuite)> = fs::read_dir(folder)
         .unwrap()
         .map(|entry| {
             let path = entry.unwrap().path();
             let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-            (name, Corpus::parse(&fs::read_to_string(path).unwrap()).unwrap())
+            (name, PolicyTestSuite::parse(&fs::read_to_string(path).unwrap()).unwrap())
         })
         .collect();
     files.sort_by(|one, other| one.0.cmp(&other.0));
@@ -25,7 +25,7 @@ pub(crate) fn files() -> Vec<(String, Corpus)> {
 #[track_caller]
 fn holds(name: &str) {
     let corpus = files().into_iter().find(|(each, _)| each == name).unwrap().1;
-    let misses = corpus.check(&RuleFile::default()).unwrap();
+    let misses = corpus.find_mismatches(&RuleFile::default()).unwrap();
     let lines: Vec<String> = misses
         .iter()
         .map(|miss| {
@@ -104,7 +104,7 @@ fn the_corpus_is_large_and_has_no_command_twice() {
         commands.len()
     );
     for verdict in [Verdict::Allow, Verdict::Ask, Verdict::Deny] {
-        let count: usize = files.iter().map(|(_, corpus)| corpus.count(verdict)).sum();
+        let count: usize = files.iter().map(|(_, corpus)| corpus.count_guarded(verdict)).sum();
         assert!(count >= 50, "{count} with {verdict}");
     }
     let judged = files.iter().filter(|(name, _)| name != "executed");
@@ -116,22 +116,22 @@ fn the_corpus_is_large_and_has_no_command_twice() {
 
 #[test]
 fn codes_follow_the_category() {
-    use ab_core::Code;
+    use ab_core::ErrorCode;
     let policy = Policy::new(Profile::Guarded).unwrap();
-    let scene = CommandContext::new().with_root("/workspace");
+    let scene = CommandContext::new().with_root_alias("/workspace");
     for (file, expect) in [
-        ("destructive", Code::DangerousOperation),
-        ("privilege", Code::DangerousOperation),
-        ("injection", Code::DangerousOperation),
-        ("remote", Code::DangerousOperation),
-        ("network", Code::DangerousOperation),
-        ("escape", Code::UnsafeCommand),
-        ("unknown", Code::UnsafeCommand),
+        ("destructive", ErrorCode::DangerousOperation),
+        ("privilege", ErrorCode::DangerousOperation),
+        ("injection", ErrorCode::DangerousOperation),
+        ("remote", ErrorCode::DangerousOperation),
+        ("network", ErrorCode::DangerousOperation),
+        ("escape", ErrorCode::UnsafeCommand),
+        ("unknown", ErrorCode::UnsafeCommand),
     ] {
         let corpus = files().into_iter().find(|(each, _)| each == file).unwrap().1;
         for case in &corpus.cases {
             let judged = policy.judge(&case.command, &scene);
-            let code = judged.decisive().map(|hit| hit.rule.category.code());
+            let code = judged.decisive_rule().map(|hit| hit.rule.category.refusal_code());
             assert_eq!(code, Some(expect), "{:?}: {:?}", case.command, judged.matched);
         }
     }

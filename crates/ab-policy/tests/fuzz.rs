@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use ab_core::{ScreenContext, Verdict};
-use ab_policy::{CommandEffect, Policy, Profile, analyse, example_context, screen};
+use ab_core::{CommandLineCheckContext, Verdict};
+use ab_policy::{
+    CommandEffect, Policy, Profile, analyse_command, check_command_paths, example_context,
+};
 use ab_testkit::fuzz;
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, prop_oneof};
@@ -135,7 +137,7 @@ fn fuzz_policy() {
     let guarded = Policy::new(Profile::Guarded).unwrap();
     let strict = Policy::new(Profile::Strict).unwrap();
     let scene = example_context();
-    fuzz::run("fuzz_policy", text(), |text| {
+    fuzz::check_property("fuzz_policy", text(), |text| {
         let started = Instant::now();
         let judged = guarded.judge(&text, &scene);
         let verdict = judged.verdict;
@@ -170,25 +172,30 @@ fn fuzz_screen() {
     let roots = ["/workspace".to_owned()];
     let env = std::collections::BTreeMap::new();
     let readable = &["/usr", "/bin"];
-    let confines = ScreenContext { roots: &roots, cwd: "", env: &env, input: None, readable };
+    let confines =
+        CommandLineCheckContext { roots: &roots, cwd: "", env: &env, input: None, readable };
     let scene = example_context();
-    fuzz::run("fuzz_screen", text(), |text| {
+    fuzz::check_property("fuzz_screen", text(), |text| {
         let started = Instant::now();
-        let passes = screen(&text, &confines).is_ok();
+        let passes = check_command_paths(&text, &confines).is_ok();
         prop_assert!(started.elapsed() < LONGEST, "took {:?}", started.elapsed());
         let unclear = |effect: CommandEffect| {
             matches!(effect, CommandEffect::Unparsable | CommandEffect::OverLimit)
         };
-        let lost = analyse(&text, &scene).findings.iter().any(|found| unclear(found.effect));
+        let lost =
+            analyse_command(&text, &scene).findings.iter().any(|found| unclear(found.effect));
         prop_assert!(!(lost && passes), "passes though it cannot be understood");
         // Nothing hides what stands before or after it.
         let way_out = "cat /etc/passwd";
         let (before, after) = (format!("{way_out}\n{text}"), format!("{text}\n{way_out}"));
-        prop_assert!(screen(&before, &confines).is_err());
+        prop_assert!(check_command_paths(&before, &confines).is_err());
         if !lost {
-            prop_assert!(screen(&after, &confines).is_err());
+            prop_assert!(check_command_paths(&after, &confines).is_err());
             let inside = format!("(\n{text}\n)\n");
-            prop_assert!(passes || screen(&inside, &confines).is_err(), "hidden by a subshell");
+            prop_assert!(
+                passes || check_command_paths(&inside, &confines).is_err(),
+                "hidden by a subshell"
+            );
         }
         Ok(())
     });
@@ -210,7 +217,7 @@ fn limits_fail_to_deny() {
     ] {
         let shown: String = text.chars().take(40).collect();
         assert_eq!(policy.judge(&text, &scene).verdict, Verdict::Deny, "{shown}");
-        let found = analyse(&text, &scene).findings;
+        let found = analyse_command(&text, &scene).findings;
         assert!(
             found.iter().any(|found| matches!(
                 found.effect,

@@ -2,34 +2,34 @@
 
 use std::sync::{Arc, Mutex};
 
-use ab_core::journal::{Journal, JournalMode, MemoryWriter};
+use ab_core::journal::{Journal, JournalMode, MemoryJournalWriter};
 use ab_core::{
-    Actor, Answer, ApprovalId, Approver, Asked, Backend, BackendOptions, Code, ControlStrength,
-    ControlSubject, EffectiveControl, EffectivePolicy, Error, ExecOptions, Guards, Isolation, Kind,
-    Principal, PrincipalKind, ScopeOptions, Verb,
+    Actor, ApprovalAnswer, ApprovalId, ApprovalRequest, Approver, Backend, BackendOptions,
+    ControlKind, ControlStrength, EffectiveControl, EffectivePolicy, Error, ErrorCode, ErrorKind,
+    ExecOptions, Guards, Isolation, Principal, PrincipalKind, ScopeOptions, Verb,
 };
 use ab_policy::{CommandGuard, HomeLocation, Policy, Profile, RuleFile};
-use ab_testkit::Recording;
-use ab_testkit::expect::failure;
+use ab_testkit::RecordingDriver;
+use ab_testkit::expect::expect_error;
 
 /// A person by script.
 #[derive(Debug)]
 struct Person {
-    says: Answer,
+    says: ApprovalAnswer,
     asked: Mutex<Vec<String>>,
 }
 
 impl Person {
-    fn who_says(says: Answer) -> Arc<Person> {
+    fn who_says(says: ApprovalAnswer) -> Arc<Person> {
         Arc::new(Person { says, asked: Mutex::default() })
     }
 }
 
 #[async_trait::async_trait]
 impl Approver for Person {
-    async fn ask(&self, asked: &Asked) -> Answer {
+    async fn ask(&self, asked: &ApprovalRequest) -> ApprovalAnswer {
         let command = asked.call.command().unwrap_or_default();
-        let line = format!("{}: {}: {command}", asked.principal, asked.origin.rule);
+        let line = format!("{}: {}: {command}", asked.principal, asked.rule.rule);
         self.asked.lock().unwrap().push(line);
         self.says.clone()
     }
@@ -39,8 +39,8 @@ fn ada() -> Principal {
     Principal::new(PrincipalKind::Person, "ada")
 }
 
-fn guarded(driver: &Recording, guard: CommandGuard) -> (Backend, Arc<MemoryWriter>) {
-    let writer = Arc::new(MemoryWriter::default());
+fn guarded(driver: &RecordingDriver, guard: CommandGuard) -> (Backend, Arc<MemoryJournalWriter>) {
+    let writer = Arc::new(MemoryJournalWriter::default());
     let guards = Guards {
         journal: Some(Arc::new(Journal::new(writer.clone(), JournalMode::Standard))),
         policy: vec![Arc::new(guard)],
@@ -48,7 +48,7 @@ fn guarded(driver: &Recording, guard: CommandGuard) -> (Backend, Arc<MemoryWrite
     };
     let actor = Actor::from(Principal::new(PrincipalKind::Agent, "7"));
     let assembly = BackendOptions { actor, guards, ..BackendOptions::default() };
-    (Backend::assemble(Arc::new(driver.clone()), assembly), writer)
+    (Backend::with_options(Arc::new(driver.clone()), assembly), writer)
 }
 
 fn guard(profile: Profile) -> CommandGuard {
@@ -57,54 +57,54 @@ fn guard(profile: Profile) -> CommandGuard {
 
 #[tokio::test]
 async fn a_dangerous_command_is_refused_and_on_record() {
-    let driver = Recording::new();
+    let driver = RecordingDriver::new();
     let (backend, writer) = guarded(&driver, guard(Profile::Guarded));
-    let error = failure(backend.exec("ls && rm -rf /").await, Kind::Denied);
-    assert_eq!(error.code(), Code::DangerousOperation);
+    let error = expect_error(backend.exec("ls && rm -rf /").await, ErrorKind::Denied);
+    assert_eq!(error.code(), ErrorCode::DangerousOperation);
     assert_eq!(error.command(), Some("ls && rm -rf /"));
     assert!(error.message().contains("destructive.remove-outside"), "{error}");
     assert_eq!(error.hint(), Some("remove only files inside the workspace, by a relative path"));
-    assert_eq!(driver.seen(), [], "it never came to the driver");
+    assert_eq!(driver.recorded_calls(), [], "it never came to the driver");
     let records = writer.records();
     assert_eq!(records.len(), 1);
     assert_eq!(records[0].command.as_deref(), Some("ls && rm -rf /"));
-    assert_eq!(records[0].failure.as_ref().unwrap().code, Some(Code::DangerousOperation));
+    assert_eq!(records[0].failure.as_ref().unwrap().code, Some(ErrorCode::DangerousOperation));
 }
 
 #[tokio::test]
 async fn an_escape_is_unsafe() {
-    let driver = Recording::new();
+    let driver = RecordingDriver::new();
     let (backend, _) = guarded(&driver, guard(Profile::Guarded));
     for command in ["cd ..", "cat ../x", "echo 'open", "LD_PRELOAD=x ls"] {
-        let error = failure(backend.exec(command).await, Kind::Denied);
-        assert_eq!(error.code(), Code::UnsafeCommand, "{command}");
+        let error = expect_error(backend.exec(command).await, ErrorKind::Denied);
+        assert_eq!(error.code(), ErrorCode::UnsafeCommand, "{command}");
         assert_eq!((error.verb(), error.command()), (Some(Verb::Exec), Some(command)));
     }
     backend.exec("cd src && make").await.unwrap();
     backend.exec("cd /srv/ws/src && make").await.unwrap();
-    assert_eq!(driver.seen().len(), 2);
+    assert_eq!(driver.recorded_calls().len(), 2);
 }
 
 #[tokio::test]
 async fn off_judges_nothing_and_strict_more() {
-    let driver = Recording::new();
+    let driver = RecordingDriver::new();
     let (off, _) = guarded(&driver, guard(Profile::Off));
     off.exec("rm -rf / --no-preserve-root").await.unwrap();
     let (strict, _) = guarded(&driver, guard(Profile::Strict));
-    failure(strict.exec("cd src && make").await, Kind::Denied);
-    failure(strict.exec("echo $(date)").await, Kind::Denied);
+    expect_error(strict.exec("cd src && make").await, ErrorKind::Denied);
+    expect_error(strict.exec("echo $(date)").await, ErrorKind::Denied);
     strict.exec("ls -la").await.unwrap();
-    assert_eq!(driver.seen().len(), 2);
+    assert_eq!(driver.recorded_calls().len(), 2);
 }
 
 #[tokio::test]
 async fn a_question_goes_to_the_approver() {
-    let driver = Recording::new();
+    let driver = RecordingDriver::new();
     for (says, kind) in [
-        (Answer::Yes(ada()), None),
-        (Answer::No(ada(), "not today".to_owned()), Some(Kind::Rejected)),
-        (Answer::Later(ApprovalId::new("a1")), Some(Kind::Pending)),
-        (Answer::Nobody, Some(Kind::Denied)),
+        (ApprovalAnswer::Yes(ada()), None),
+        (ApprovalAnswer::No(ada(), "not today".to_owned()), Some(ErrorKind::Rejected)),
+        (ApprovalAnswer::Later(ApprovalId::new("a1")), Some(ErrorKind::Pending)),
+        (ApprovalAnswer::Nobody, Some(ErrorKind::Denied)),
     ] {
         let person = Person::who_says(says.clone());
         let (backend, _) = guarded(&driver, guard(Profile::Guarded).with_approver(person.clone()));
@@ -112,36 +112,36 @@ async fn a_question_goes_to_the_approver() {
         match kind {
             None => drop(ran.unwrap()),
             Some(kind) => {
-                let error = failure(ran, kind);
-                assert_eq!(error.code(), Code::UnsafeCommand);
-                let refused = matches!(says, Answer::No(..));
+                let error = expect_error(ran, kind);
+                assert_eq!(error.code(), ErrorCode::UnsafeCommand);
+                let refused = matches!(says, ApprovalAnswer::No(..));
                 let why = error.message().contains("not approved by person:ada (not today)");
                 assert_eq!(why, refused, "{error}");
                 let waits_for = error.approval().map(ApprovalId::as_str);
-                assert_eq!(waits_for, (kind == Kind::Pending).then_some("a1"));
+                assert_eq!(waits_for, (kind == ErrorKind::Pending).then_some("a1"));
             }
         }
         assert_eq!(
             *person.asked.lock().unwrap(),
             ["agent:7: destructive.remove-unknown: rm -rf \"$X\""]
         );
-        failure(backend.exec("sudo ls").await, Kind::Denied);
+        expect_error(backend.exec("sudo ls").await, ErrorKind::Denied);
         assert_eq!(person.asked.lock().unwrap().len(), 1, "what is denied is not asked");
     }
     let (nobody, _) = guarded(&driver, guard(Profile::Guarded));
-    let error = failure(nobody.exec("$X").await, Kind::Denied);
+    let error = expect_error(nobody.exec("$X").await, ErrorKind::Denied);
     assert!(error.message().contains("nobody can be asked"), "{error}");
 }
 
 #[tokio::test]
 async fn a_scope_is_the_whole_workspace_of_its_commands() {
-    let driver = Recording::new();
+    let driver = RecordingDriver::new();
     let (backend, _) = guarded(&driver, guard(Profile::Guarded));
     let tenant = backend.scope("tenants/a", ScopeOptions::default()).unwrap();
     for command in
         ["cd ..", "cat ../b/secret", "cat /srv/ws/tenants/b/secret", "ls /srv/ws", "cd /srv/ws"]
     {
-        failure(tenant.exec(command).await, Kind::Denied);
+        expect_error(tenant.exec(command).await, ErrorKind::Denied);
     }
     tenant.exec("cd /srv/ws/tenants/a && ls").await.unwrap();
     tenant.exec("cd src && cd ..").await.unwrap();
@@ -150,7 +150,7 @@ async fn a_scope_is_the_whole_workspace_of_its_commands() {
 
 #[tokio::test]
 async fn what_was_allowed_once_is_judged_again_elsewhere() {
-    let driver = Recording::new();
+    let driver = RecordingDriver::new();
     let (backend, _) = guarded(&driver, guard(Profile::Guarded));
     let command = "cat ../x";
     for _ in 0..3 {
@@ -158,10 +158,10 @@ async fn what_was_allowed_once_is_judged_again_elsewhere() {
         backend.exec_with(command, below).await.unwrap();
         // The same directory, once as a place in the workspace and once as all there is.
         let tenant = backend.scope("tenants/a", ScopeOptions::default()).unwrap();
-        failure(tenant.exec(command).await, Kind::Denied);
-        failure(backend.exec(command).await, Kind::Denied);
+        expect_error(tenant.exec(command).await, ErrorKind::Denied);
+        expect_error(backend.exec(command).await, ErrorKind::Denied);
     }
-    let person = Person::who_says(Answer::Yes(ada()));
+    let person = Person::who_says(ApprovalAnswer::Yes(ada()));
     let (backend, _) = guarded(&driver, guard(Profile::Guarded).with_approver(person.clone()));
     for _ in 0..2 {
         backend.exec("rm -rf \"$X\"").await.unwrap();
@@ -171,66 +171,71 @@ async fn what_was_allowed_once_is_judged_again_elsewhere() {
 
 #[tokio::test]
 async fn home_is_what_the_guard_was_told() {
-    let driver = Recording::new();
+    let driver = RecordingDriver::new();
     let (elsewhere, _) = guarded(&driver, guard(Profile::Guarded));
-    failure(elsewhere.exec("cat ~/notes").await, Kind::Denied);
-    let (inside, _) = guarded(&driver, guard(Profile::Guarded).with_home(HomeLocation::Start));
+    expect_error(elsewhere.exec("cat ~/notes").await, ErrorKind::Denied);
+    let (inside, _) =
+        guarded(&driver, guard(Profile::Guarded).with_home(HomeLocation::StartDirectory));
     inside.exec("cat ~/notes \"$HOME/x\"").await.unwrap();
     inside.exec("cd && ls").await.unwrap();
-    failure(inside.exec("rm -rf ~").await, Kind::Denied);
-    failure(inside.exec("cat ~root/x").await, Kind::Denied);
+    expect_error(inside.exec("rm -rf ~").await, ErrorKind::Denied);
+    expect_error(inside.exec("cat ~root/x").await, ErrorKind::Denied);
 }
 
 #[tokio::test]
 async fn the_home_and_path_of_the_caller_are_judged_with() {
-    let driver = Recording::new();
-    let (backend, _) = guarded(&driver, guard(Profile::Guarded).with_home(HomeLocation::Start));
+    let driver = RecordingDriver::new();
+    let (backend, _) =
+        guarded(&driver, guard(Profile::Guarded).with_home(HomeLocation::StartDirectory));
     let with = |name: &str, value: &str| ExecOptions {
         env: [(name.to_owned(), value.to_owned())].into(),
         ..ExecOptions::default()
     };
     backend.exec("cat ~/notes").await.unwrap();
-    failure(backend.exec_with("cat ~/notes", with("HOME", "/home")).await, Kind::Denied);
-    failure(backend.exec_with("cat $X", with("X", "../secret")).await, Kind::Denied);
+    expect_error(backend.exec_with("cat ~/notes", with("HOME", "/home")).await, ErrorKind::Denied);
+    expect_error(backend.exec_with("cat $X", with("X", "../secret")).await, ErrorKind::Denied);
     backend.exec_with("ls", with("PATH", "/srv/ws/bin:/usr/bin")).await.unwrap();
-    failure(backend.exec_with("ls", with("PATH", "/tmp/evil:/usr/bin")).await, Kind::Denied);
+    expect_error(
+        backend.exec_with("ls", with("PATH", "/tmp/evil:/usr/bin")).await,
+        ErrorKind::Denied,
+    );
     let scoped = ScopeOptions { env: with("HOME", "/home").env, ..ScopeOptions::default() };
     let scope = backend.scope("a", scoped).unwrap();
-    failure(scope.exec("cat ~/notes").await, Kind::Denied);
+    expect_error(scope.exec("cat ~/notes").await, ErrorKind::Denied);
     // A plain name may be a download where the path leads into the workspace.
     let line = "curl -o tool https://x.example/tool; tool";
     backend.exec(line).await.unwrap();
-    failure(backend.exec_with(line, with("PATH", ".:/usr/bin")).await, Kind::Denied);
-    failure(
+    expect_error(backend.exec_with(line, with("PATH", ".:/usr/bin")).await, ErrorKind::Denied);
+    expect_error(
         backend.exec("curl -o tool https://x.example/t; PATH=.:$PATH; tool").await,
-        Kind::Denied,
+        ErrorKind::Denied,
     );
 }
 
 #[tokio::test]
 async fn variables_that_load_code_are_refused_where_nothing_is_known_of_walls() {
-    let driver = Recording::new();
+    let driver = RecordingDriver::new();
     for profile in [Profile::Guarded, Profile::Strict] {
         let (backend, _) = guarded(&driver, guard(profile));
         for name in ["PYTHONPATH", "TAR_OPTIONS", "MAKEFLAGS", "LD_PRELOAD", "ENV"] {
             let env = [(name.to_owned(), "hunter2".to_owned())].into();
             let options = ExecOptions { env, ..ExecOptions::default() };
-            let error = failure(backend.exec_with("ls", options).await, Kind::Invalid);
+            let error = expect_error(backend.exec_with("ls", options).await, ErrorKind::Invalid);
             assert!(error.message().contains(name) && !error.to_string().contains("hunter2"));
-            failure(backend.exec(&format!("{name}=x ls")).await, Kind::Denied);
+            expect_error(backend.exec(&format!("{name}=x ls")).await, ErrorKind::Denied);
         }
     }
-    assert_eq!(driver.seen(), []);
+    assert_eq!(driver.recorded_calls(), []);
 }
 
 #[tokio::test]
 async fn input_that_comes_with_the_request_is_judged() {
-    let driver = Recording::new();
+    let driver = RecordingDriver::new();
     let (backend, _) = guarded(&driver, guard(Profile::Guarded));
     let with =
         |input: &str| ExecOptions { input: input.to_owned().into(), ..ExecOptions::default() };
     for line in ["bash", "sh -s -- a", "bash -", "bash -x /dev/stdin", "timeout 5 sh"] {
-        failure(backend.exec_with(line, with("ls\nsudo ls\n")).await, Kind::Denied);
+        expect_error(backend.exec_with(line, with("ls\nsudo ls\n")).await, ErrorKind::Denied);
         backend.exec_with(line, with("ls\n")).await.unwrap();
         backend.exec(line).await.unwrap();
     }
@@ -240,62 +245,62 @@ async fn input_that_comes_with_the_request_is_judged() {
 
 #[tokio::test]
 async fn long_texts_are_judged_aside_with_the_same_verdict() {
-    let driver = Recording::new();
+    let driver = RecordingDriver::new();
     let (backend, _) = guarded(&driver, guard(Profile::Guarded));
     let long = "echo x\n".repeat(10_000);
     backend.exec(&long).await.unwrap();
-    failure(backend.exec(&format!("{long}sudo ls")).await, Kind::Denied);
+    expect_error(backend.exec(&format!("{long}sudo ls")).await, ErrorKind::Denied);
 }
 
 fn walled() -> EffectivePolicy {
-    let control = |subject: ControlSubject| EffectiveControl {
-        subject,
+    let control = |subject: ControlKind| EffectiveControl {
+        kind: subject,
         asked: String::new(),
         in_force: String::new(),
         strength: ControlStrength::Enforced,
         mechanism: String::new(),
         proof: None,
     };
-    let controls = vec![control(ControlSubject::Files), control(ControlSubject::Kernel)];
+    let controls = vec![control(ControlKind::Files), control(ControlKind::Kernel)];
     EffectivePolicy { isolation: Some(Isolation::Landlock), controls }
 }
 
 #[tokio::test]
 async fn what_walls_enforce_is_left_to_them() {
-    let driver = Recording::new();
-    driver.tell_in_force(Ok(walled()));
-    let walls = |profile| guard(profile).with_sandbox_of(Arc::new(driver.clone()));
+    let driver = RecordingDriver::new();
+    driver.set_next_effective_policy(Ok(walled()));
+    let walls = |profile| guard(profile).with_enforcing_driver(Arc::new(driver.clone()));
     let (backend, _) = guarded(&driver, walls(Profile::Guarded));
     let env = [("PYTHONPATH".to_owned(), "src".to_owned())].into();
     let options = ExecOptions { env, ..ExecOptions::default() };
     backend.exec_with("cd .. && pytest", options.clone()).await.unwrap();
     backend.exec("ENV=production node server.js").await.unwrap();
     backend.exec("rm -rf \"$X\"").await.unwrap();
-    failure(backend.exec("rm -rf /").await, Kind::Denied);
-    failure(backend.exec("touch /etc/passwd").await, Kind::Denied);
+    expect_error(backend.exec("rm -rf /").await, ErrorKind::Denied);
+    expect_error(backend.exec("touch /etc/passwd").await, ErrorKind::Denied);
     // Strict asks for no walls.
     let (strict, _) = guarded(&driver, walls(Profile::Strict));
-    failure(strict.exec("cat ../x").await, Kind::Denied);
-    failure(strict.exec_with("pytest", options).await, Kind::Invalid);
+    expect_error(strict.exec("cat ../x").await, ErrorKind::Denied);
+    expect_error(strict.exec_with("pytest", options).await, ErrorKind::Invalid);
 }
 
 #[tokio::test]
 async fn walls_that_cannot_be_found_out_about_are_none() {
-    let driver = Recording::new();
-    let busy = || Error::new(Code::ExecError, Kind::Unavailable, "too many open files");
-    driver.tell_in_force(Err(busy()));
+    let driver = RecordingDriver::new();
+    let busy = || Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, "too many open files");
+    driver.set_next_effective_policy(Err(busy()));
     let (backend, _) =
-        guarded(&driver, guard(Profile::Guarded).with_sandbox_of(Arc::new(driver.clone())));
-    failure(backend.exec("cd ..").await, Kind::Denied);
+        guarded(&driver, guard(Profile::Guarded).with_enforcing_driver(Arc::new(driver.clone())));
+    expect_error(backend.exec("cd ..").await, ErrorKind::Denied);
     // It was trouble of that moment: the next command asks again.
-    driver.tell_in_force(Ok(walled()));
+    driver.set_next_effective_policy(Ok(walled()));
     backend.exec("cd ..").await.unwrap();
     backend.exec("cat ../x").await.unwrap();
 }
 
 #[tokio::test]
 async fn files_are_not_its_business() {
-    let driver = Recording::new();
+    let driver = RecordingDriver::new();
     let (backend, _) = guarded(&driver, guard(Profile::Strict));
     backend.write("rm -rf", "x").await.unwrap();
     assert_eq!(backend.read_text("rm -rf").await.unwrap(), "x");
@@ -305,9 +310,9 @@ async fn files_are_not_its_business() {
 async fn own_rules_hold_for_exec() {
     let text = "[[rule]]\nid = \"own.push\"\nverdict = \"deny\"\nprefix = [\"git\", \"push\"]\nreason = \"no\"\n";
     let policy = Policy::with_rules(Profile::Guarded, &RuleFile::from_toml(text).unwrap()).unwrap();
-    let driver = Recording::new();
+    let driver = RecordingDriver::new();
     let (backend, _) = guarded(&driver, CommandGuard::new(policy, &[]));
-    let error = failure(backend.exec("make && git push").await, Kind::Denied);
-    assert_eq!(error.code(), Code::UnsafeCommand);
+    let error = expect_error(backend.exec("make && git push").await, ErrorKind::Denied);
+    assert_eq!(error.code(), ErrorCode::UnsafeCommand);
     backend.exec("git status").await.unwrap();
 }

@@ -28,8 +28,9 @@ fn lines() -> Vec<(String, String)> {
 }
 
 fn scene(isolation: Isolation) -> CommandContext {
-    let scene = CommandContext::new().with_root("/workspace").with_home(HomeLocation::Start);
-    scene.with_enforced(EnforcedControls::expected(isolation))
+    let scene =
+        CommandContext::new().with_root_alias("/workspace").with_home(HomeLocation::StartDirectory);
+    scene.with_enforced_controls(EnforcedControls::expected_for(isolation))
 }
 
 #[test]
@@ -44,10 +45,10 @@ fn ordinary_lines_run_behind_walls() {
         for (file, line) in &lines {
             let judgement = policy.judge(line, &scene);
             let listed = REFUSED.iter().find(|(each, _, _)| each == line);
-            let rule = judgement.decisive().map(|hit| hit.rule.id.clone());
+            let rule = judgement.decisive_rule().map(|hit| hit.rule.id.clone());
             let expected = listed.map(|(_, rule, _)| (*rule).to_owned());
             if rule != expected {
-                let detail = judgement.decisive().map(|hit| hit.detail.clone());
+                let detail = judgement.decisive_rule().map(|hit| hit.detail.clone());
                 wrong.push(format!("{isolation} {file}: {rule:?} {detail:?}: {line}"));
             }
         }
@@ -75,7 +76,8 @@ fn walls_change_nothing_about_the_five_categories() {
     let dangerous = ["destructive", "privilege", "injection", "remote", "network"];
     for (name, corpus) in files().into_iter().filter(|(name, _)| dangerous.contains(&&**name)) {
         for isolation in [Isolation::Bwrap, Isolation::Landlock] {
-            let scene = corpus.context().with_enforced(EnforcedControls::expected(isolation));
+            let scene =
+                corpus.context().with_enforced_controls(EnforcedControls::expected_for(isolation));
             for case in &corpus.cases {
                 let refused = case.guarded.as_deref() == Some("deny");
                 let verdict = policy.judge(&case.command, &scene).verdict;
@@ -93,7 +95,9 @@ fn strict_is_the_same_behind_walls() {
     let policy = Policy::new(Profile::Strict).unwrap();
     for (_, corpus) in files() {
         let open = corpus.context();
-        let walled = corpus.context().with_enforced(EnforcedControls::expected(Isolation::Bwrap));
+        let walled = corpus
+            .context()
+            .with_enforced_controls(EnforcedControls::expected_for(Isolation::Bwrap));
         for case in &corpus.cases {
             let verdicts = [&open, &walled].map(|scene| policy.judge(&case.command, scene).verdict);
             assert_eq!(verdicts[0], verdicts[1], "{}", case.command);

@@ -97,7 +97,7 @@ fn own_rules_combine_by_the_greatest_verdict() {
         assert_eq!(verdict(&policy, command), expect, "{command}");
     }
     let judged = policy.judge("python x.py", &CommandContext::new());
-    assert_eq!(judged.decisive().unwrap().rule.id, "default");
+    assert_eq!(judged.decisive_rule().unwrap().rule.id, "default");
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn rules_that_make_no_sense_are_refused() {
         let loaded =
             RuleFile::parse(&text).and_then(|file| Policy::with_rules(Profile::Guarded, &file));
         let error = loaded.expect_err(&text);
-        assert_eq!(error.code(), ab_core::Code::InvalidConfiguration);
+        assert_eq!(error.code(), ab_core::ErrorCode::InvalidConfiguration);
         assert!(error.message().contains(says), "{says}: {error}");
     }
 }

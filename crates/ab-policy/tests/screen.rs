@@ -2,28 +2,28 @@
 
 use std::collections::BTreeMap;
 
-use ab_core::{Code, Error, Kind, ScreenContext, Verb};
-use ab_policy::screen;
+use ab_core::{CommandLineCheckContext, Error, ErrorCode, ErrorKind, Verb};
+use ab_policy::check_command_paths;
 
 const READABLE: &[&str] = &["/usr", "/bin", "/lib", "/etc/ssl"];
 
 fn screened(line: &str) -> Result<(), Error> {
     let roots = ["/srv/team/ws".to_owned(), "/workspace".to_owned()];
-    screen(line, &confines(&roots, "", &BTreeMap::new()))
+    check_command_paths(line, &confines(&roots, "", &BTreeMap::new()))
 }
 
 fn confines<'a>(
     roots: &'a [String],
     cwd: &'a str,
     env: &'a BTreeMap<String, String>,
-) -> ScreenContext<'a> {
-    ScreenContext { roots, cwd, env, input: None, readable: READABLE }
+) -> CommandLineCheckContext<'a> {
+    CommandLineCheckContext { roots, cwd, env, input: None, readable: READABLE }
 }
 
 fn screened_with(line: &str, name: &str, value: &str) -> Result<(), Error> {
     let roots = ["/workspace".to_owned()];
     let env = BTreeMap::from([(name.to_owned(), value.to_owned())]);
-    screen(line, &confines(&roots, "work", &env))
+    check_command_paths(line, &confines(&roots, "work", &env))
 }
 
 #[test]
@@ -54,7 +54,10 @@ fn input_for_a_shell_is_looked_at() {
     let roots = ["/workspace".to_owned()];
     let env = BTreeMap::new();
     let with = |line: &str, input: &'static [u8]| {
-        screen(line, &ScreenContext { input: Some(input), ..confines(&roots, "", &env) })
+        check_command_paths(
+            line,
+            &CommandLineCheckContext { input: Some(input), ..confines(&roots, "", &env) },
+        )
     };
     for line in ["bash", "sh -s a b", "bash -", "cat x; bash /dev/stdin", ". /dev/stdin"] {
         assert!(with(line, b"echo a\ncat /etc/passwd\n").is_err(), "{line}");
@@ -66,7 +69,7 @@ fn input_for_a_shell_is_looked_at() {
 /// In the directory `work` of the scope `users/a`.
 fn screened_in_scope(line: &str) -> Result<(), Error> {
     let roots = ["/srv/team/ws/users/a".to_owned(), "/workspace/users/a".to_owned()];
-    screen(line, &confines(&roots, "work", &BTreeMap::new()))
+    check_command_paths(line, &confines(&roots, "work", &BTreeMap::new()))
 }
 
 #[test]
@@ -272,7 +275,7 @@ fn refuses() {
         if !error.message().contains(word) {
             wrong.push(format!("{line:?}: {error}"));
         }
-        assert_eq!((error.code(), error.kind()), (Code::UnsafeCommand, Kind::Denied));
+        assert_eq!((error.code(), error.kind()), (ErrorCode::UnsafeCommand, ErrorKind::Denied));
         assert_eq!((error.verb(), error.command()), (Some(Verb::Exec), Some(line)));
         assert!(error.hint().is_some());
     }
@@ -318,8 +321,8 @@ fn effort_is_bounded() {
     assert!(screened(&"x ".repeat(50_000)).is_ok());
     let env = BTreeMap::new();
     let nameless = confines(&[], "", &env);
-    assert!(screen("ls a", &nameless).is_ok());
-    assert!(screen("ls a/..", &nameless).is_err());
+    assert!(check_command_paths("ls a", &nameless).is_ok());
+    assert!(check_command_paths("ls a/..", &nameless).is_err());
 }
 
 #[test]

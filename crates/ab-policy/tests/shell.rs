@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ab_policy::{CommandContext, CommandEffect, Corpus, analyse};
+use ab_policy::{CommandContext, CommandEffect, PolicyTestSuite, analyse_command};
 use ab_testkit::host;
 
 use crate::corpus::files;
@@ -79,29 +79,29 @@ impl Stage {
     /// What the analysis says would be started.
     fn listed(&self, command: &str) -> Vec<String> {
         let work = self.path("work").canonicalize().unwrap();
-        let scene = CommandContext::new().with_root(&work.display().to_string());
-        let analysis = analyse(command, &scene);
-        let stub = |words: &[ab_policy::analysis::Argument]| {
+        let scene = CommandContext::new().with_root_alias(&work.display().to_string());
+        let analysis = analyse_command(command, &scene);
+        let stub = |words: &[ab_policy::analysis::ExpandedWord]| {
             STUBS.contains(&words[0].text.as_str()).then(|| {
                 let words: Vec<&str> = words.iter().map(|word| word.text.as_str()).collect();
                 words.join("|")
             })
         };
         let mut lines: Vec<String> =
-            analysis.started().filter_map(|(_, command)| stub(&command.words)).collect();
+            analysis.started_commands().filter_map(|(_, command)| stub(&command.words)).collect();
         lines.sort();
         lines
     }
 }
 
-fn executed() -> Corpus {
+fn executed() -> PolicyTestSuite {
     files().into_iter().find(|(name, _)| name == "executed").unwrap().1
 }
 
 #[test]
 fn what_is_listed_is_what_bash_starts() {
     if !Path::new(BASH).exists() {
-        return host::cannot_run("compare with bash", "there is no bash");
+        return host::report_skip("compare with bash", "there is no bash");
     }
     let stage = Stage::new();
     let mut wrong = Vec::new();
@@ -123,7 +123,7 @@ fn what_is_listed_is_what_bash_starts() {
 #[test]
 fn what_bash_refuses_to_parse_is_refused() {
     if !Path::new(BASH).exists() {
-        return host::cannot_run("compare with bash", "there is no bash");
+        return host::report_skip("compare with bash", "there is no bash");
     }
     let mut wrong = Vec::new();
     for (_, corpus) in files() {
@@ -135,7 +135,7 @@ fn what_bash_refuses_to_parse_is_refused() {
                 .status()
                 .unwrap()
                 .success();
-            let found = analyse(&case.command, &CommandContext::new()).findings;
+            let found = analyse_command(&case.command, &CommandContext::new()).findings;
             let ours = found.iter().any(|found| {
                 matches!(found.effect, CommandEffect::Unparsable | CommandEffect::OverLimit)
             });
@@ -175,7 +175,10 @@ fn another_parser_sees_no_command_that_we_do_not() {
     let mut wrong = Vec::new();
     for (_, corpus) in files() {
         for case in corpus.cases {
-            let analysis = analyse(&case.command, &CommandContext::new().with_root("/workspace"));
+            let analysis = analyse_command(
+                &case.command,
+                &CommandContext::new().with_root_alias("/workspace"),
+            );
             let unclear = |effect: CommandEffect| {
                 matches!(effect, CommandEffect::Unparsable | CommandEffect::OverLimit)
             };

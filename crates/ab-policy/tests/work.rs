@@ -1,7 +1,9 @@
 //! The work on a line grows with its length, and is bounded: counted in units, not in time.
 
-use ab_core::{ScreenContext, Verdict};
-use ab_policy::{CommandEffect, Policy, Profile, analyse, example_context, screen};
+use ab_core::{CommandLineCheckContext, Verdict};
+use ab_policy::{
+    CommandEffect, Policy, Profile, analyse_command, check_command_paths, example_context,
+};
 
 /// More than the bound of one analysis: what is in flight when it is reached still counts.
 const MOST: usize = 60_000_000;
@@ -77,7 +79,7 @@ fn work_grows_with_the_text() {
     for (name, shape) in SHAPES {
         let measured = |n: usize| {
             let text = shape(n);
-            let analysis = analyse(&text, &scene);
+            let analysis = analyse_command(&text, &scene);
             let over =
                 analysis.findings.iter().any(|found| found.effect == CommandEffect::OverLimit);
             (text.len().max(1), analysis.work, over)
@@ -100,7 +102,7 @@ fn work_is_bounded_whatever_the_text() {
     for (name, shape) in SHAPES {
         let unit = shape(64).len().max(1) as f64 / 64.0;
         let text = shape((LONG_LINE as f64 / unit) as usize);
-        let analysis = analyse(&text, &scene);
+        let analysis = analyse_command(&text, &scene);
         assert!(analysis.work < MOST, "{name}: {}", analysis.work);
     }
 }
@@ -108,10 +110,11 @@ fn work_is_bounded_whatever_the_text() {
 #[test]
 fn a_screen_is_bounded_too() {
     let (roots, env) = (["/workspace".to_owned()], std::collections::BTreeMap::new());
-    let confines = ScreenContext { roots: &roots, cwd: "", env: &env, input: None, readable: &[] };
+    let confines =
+        CommandLineCheckContext { roots: &roots, cwd: "", env: &env, input: None, readable: &[] };
     let many: String = (0..14_000).map(|at| format!("a{at}=1 ")).collect();
-    assert!(screen(&many, &confines).is_err(), "more variables than are told apart");
-    assert!(screen(&format!("echo {}", "x ".repeat(100_000)), &confines).is_ok());
+    assert!(check_command_paths(&many, &confines).is_err(), "more variables than are told apart");
+    assert!(check_command_paths(&format!("echo {}", "x ".repeat(100_000)), &confines).is_ok());
 }
 
 #[test]

@@ -26,14 +26,14 @@ mod secret;
 mod session;
 pub mod settings;
 
-pub use address::{Address, Host};
-pub use dial::{DialError, open_stream, open_websocket, probe};
+pub use address::{HostPort, WebSocketUrl};
+pub use dial::{DialError, check_connection, open_http_stream, open_websocket};
 pub use endpoint::{
-    ByteStream, Connector, Credential, Endpoint, Headers, Proxy, Ssh, TokenInClear, TrustRoots,
-    WebSocket,
+    ByteStream, CleartextTokenPolicy, Connector, Credential, Endpoint, Headers, Proxy, SshEndpoint,
+    TrustRoots, WebSocketEndpoint,
 };
 pub use host_key::{Fingerprint, HostKeyCheck};
 pub use known_hosts::KnownHosts;
-pub use remote::Remote;
+pub use remote::RemoteDriver;
 pub use secret::Secret;
-pub use settings::{ClientSettings, Keepalive, McpEndpoint, Reconnection};
+pub use settings::{ClientSettings, Keepalive, McpEndpoint, ReconnectPolicy};

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ab_core::command_limit::too_many_commands;
+use ab_core::command_limit::too_many_commands_error;
 use ab_core::process::{
-    Command, EndCause, Exit, OutputChannel, Process, ProcessControl, Stdin, TerminalSize,
+    Command, ExitCause, OutputChannel, Process, ProcessControl, ProcessExit, StdinMode,
+    TerminalSize,
 };
-use ab_core::{Backend, Error, ExecOptions, Kind};
+use ab_core::{Backend, Error, ErrorKind, ExecOptions};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
@@ -94,7 +95,7 @@ impl CommandSlots {
     /// A slot for a command, until it is dropped.
     pub(crate) fn take(&self, command: &str) -> Result<OwnedSemaphorePermit, Error> {
         let slot = self.free.clone().try_acquire_owned();
-        slot.map_err(|_| too_many_commands(self.most, "connection", command))
+        slot.map_err(|_| too_many_commands_error(self.most, "connection", command))
     }
 }
 
@@ -127,8 +128,8 @@ async fn start(backend: &Backend, run: Run) -> Result<Process, Error> {
         env.insert("TERM".to_owned(), kind.to_owned());
     }
     let options = ExecOptions { env, ..ExecOptions::default() };
-    let mut request = backend.request(Command::Shell(run.line), options)?;
-    request.stdin = Stdin::Piped;
+    let mut request = backend.exec_request(Command::Shell(run.line), options)?;
+    request.stdin = StdinMode::Piped;
     request.terminal = run.terminal.map(|terminal| terminal.size);
     backend.spawn(request).await
 }
@@ -139,7 +140,7 @@ async fn refuse(error: Error, outlet: Outlet) -> Result<(), Gone> {
         message.push_str(&format!("{hint}\n"));
     }
     outlet.stderr(Bytes::from(message)).await?;
-    let status = if error.kind() == Kind::NotFound { NOT_FOUND } else { CANNOT_RUN };
+    let status = if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
     outlet.exit(status).await
 }
 
@@ -190,12 +191,12 @@ async fn attend(
     conclude(exit, outlet, deaths).await
 }
 
-async fn conclude(exit: Option<Exit>, outlet: Outlet, deaths: Deaths) -> Result<(), Gone> {
+async fn conclude(exit: Option<ProcessExit>, outlet: Outlet, deaths: Deaths) -> Result<(), Gone> {
     let Some(exit) = exit else { return outlet.exit(LOST).await };
     let note = match exit.cause {
-        EndCause::Timeout => Some("the command did not end in time"),
-        EndCause::Memory => Some("the command needed more memory than its limit"),
-        EndCause::Itself | EndCause::Dropped => None,
+        ExitCause::Timeout => Some("the command did not end in time"),
+        ExitCause::MemoryLimit => Some("the command needed more memory than its limit"),
+        ExitCause::Itself | ExitCause::Dropped => None,
     };
     if let Some(note) = note {
         outlet.stderr(Bytes::from(format!("{note}\n"))).await?;

@@ -68,7 +68,7 @@ impl HostKey {
     }
 
     /// The public half, as a line of a `known_hosts` file has it after the name.
-    pub fn public(&self) -> String {
+    pub fn public_key(&self) -> String {
         self.key.public_key().to_openssh().unwrap_or_default()
     }
 
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(loaded.origin(), &KeyOrigin::Loaded);
         assert_eq!(loaded.fingerprint(), made.fingerprint());
         assert!(made.fingerprint().starts_with("SHA256:"));
-        assert!(made.public().starts_with("ssh-ed25519 "));
+        assert!(made.public_key().starts_with("ssh-ed25519 "));
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     }
 

@@ -37,7 +37,7 @@ struct Lane {
 
 impl ConnectionThreads {
     /// That many threads, at least one.
-    pub fn open(count: usize) -> io::Result<ConnectionThreads> {
+    pub fn start(count: usize) -> io::Result<ConnectionThreads> {
         let lanes = (0..count.max(1)).map(|_| Lane::open()).collect::<io::Result<Arc<_>>>()?;
         Ok(ConnectionThreads { lanes })
     }
@@ -122,7 +122,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_goes_where_the_fewest_are_and_stays_there() {
-        let lanes = ConnectionThreads::open(3).unwrap();
+        let lanes = ConnectionThreads::start(3).unwrap();
         let (open, closed) = tokio::sync::watch::channel(());
         let run = |_| {
             let mut closed = closed.clone();
@@ -148,7 +148,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_runs_ends_with_the_lanes() {
-        let lanes = ConnectionThreads::open(0).unwrap();
+        let lanes = ConnectionThreads::start(0).unwrap();
         let (held, dropped) = oneshot::channel::<()>();
         let running = lanes.spawn(async move {
             let _held = held;
@@ -161,7 +161,7 @@ mod tests {
 
     #[tokio::test]
     async fn they_end_when_told_to_whoever_still_has_them() {
-        let lanes = ConnectionThreads::open(2).unwrap();
+        let lanes = ConnectionThreads::start(2).unwrap();
         let (held, mut dropped) = oneshot::channel::<()>();
         let other = lanes.clone();
         let running = lanes.spawn(async move {

@@ -20,11 +20,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use ab_core::{CallEffect, Error, Kind};
+use ab_core::{CallEffect, Error, ErrorKind};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::wire::call::CallNumber;
+use crate::wire::call::RemoteCallId;
 
 /// Calls that a book remembers.
 const MAX_ENTRIES: usize = 4096;
@@ -121,7 +121,7 @@ impl Ledger {
 
     /// What became of a call. `own` is the connection that asks. What is not over in time is
     /// unknown; it can be asked about again.
-    pub(crate) async fn outcome(&self, call: CallNumber, own: Option<u128>) -> CallEffect {
+    pub(crate) async fn outcome(&self, call: RemoteCallId, own: Option<u128>) -> CallEffect {
         let book = lock(&self.books).get(&call.connection).cloned();
         let Some(book) = book else { return CallEffect::Unknown };
         if own != Some(call.connection) {
@@ -262,33 +262,33 @@ impl Drop for Entry {
 /// What a failed call did: nothing, where it failed before it could.
 pub(crate) fn effect_of_failure(error: &Error) -> CallEffect {
     match error.kind() {
-        Kind::NotFound
-        | Kind::AlreadyExists
-        | Kind::NotADirectory
-        | Kind::IsADirectory
-        | Kind::NotEmpty
-        | Kind::SpecialFile
-        | Kind::LinkLoop
-        | Kind::InvalidPath
-        | Kind::Escape
-        | Kind::PermissionDenied
-        | Kind::Denied
-        | Kind::Rejected
-        | Kind::Pending
-        | Kind::Unsupported
-        | Kind::TooLarge
-        | Kind::Conflict
-        | Kind::NoMatch
-        | Kind::Ambiguous
-        | Kind::Invalid
-        | Kind::Unavailable
-        | Kind::Destroyed => CallEffect::NotApplied,
-        Kind::NoSpace
-        | Kind::Failed
-        | Kind::Timeout
-        | Kind::Cancelled
-        | Kind::Disconnected
-        | Kind::Io => CallEffect::Unknown,
+        ErrorKind::NotFound
+        | ErrorKind::AlreadyExists
+        | ErrorKind::NotADirectory
+        | ErrorKind::IsADirectory
+        | ErrorKind::NotEmpty
+        | ErrorKind::SpecialFile
+        | ErrorKind::LinkLoop
+        | ErrorKind::InvalidPath
+        | ErrorKind::Escape
+        | ErrorKind::PermissionDenied
+        | ErrorKind::Denied
+        | ErrorKind::Rejected
+        | ErrorKind::Pending
+        | ErrorKind::Unsupported
+        | ErrorKind::TooLarge
+        | ErrorKind::Conflict
+        | ErrorKind::NoMatch
+        | ErrorKind::Ambiguous
+        | ErrorKind::Invalid
+        | ErrorKind::Unavailable
+        | ErrorKind::Destroyed => CallEffect::NotApplied,
+        ErrorKind::NoSpace
+        | ErrorKind::Failed
+        | ErrorKind::Timeout
+        | ErrorKind::Cancelled
+        | ErrorKind::Disconnected
+        | ErrorKind::Io => CallEffect::Unknown,
     }
 }
 
@@ -300,8 +300,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    fn call(request: u32) -> CallNumber {
-        CallNumber { connection: 7, request }
+    fn call(request: u32) -> RemoteCallId {
+        RemoteCallId { connection: 7, request }
     }
 
     fn taken(ledger: &Ledger, connection: u128) -> Seat {
@@ -324,7 +324,7 @@ mod tests {
         ] {
             assert_eq!(ledger.outcome(call(request), None).await, expect, "{request}");
         }
-        let other = CallNumber { connection: 8, request: 1 };
+        let other = RemoteCallId { connection: 8, request: 1 };
         assert_eq!(ledger.outcome(other, None).await, CallEffect::Unknown);
     }
 

@@ -1,8 +1,8 @@
 //! A workspace over any byte stream, both halves: SSH with commands and SFTP, served from a
-//! [`Backend`](ab_core::Backend), and [`client::Remote`], the driver of one elsewhere.
+//! [`Backend`](ab_core::Backend), and [`client::RemoteDriver`], the driver of one elsewhere.
 //!
-//! - [`Server`] serves one connection over whatever carries bytes; [`listen`] is that over TCP, and
-//!   [`websocket::Socket`] makes a byte stream of a WebSocket.
+//! - [`SshServer`] serves one connection over whatever carries bytes; [`listen`] is that over TCP, and
+//!   [`websocket::WebSocketByteStream`] makes a byte stream of a WebSocket.
 //! - A server with [`ConnectionThreads`] keeps each connection on one thread; without them the runtime that calls
 //!   does the work.
 //! - What a connection started ends with it: commands, open files, tasks.
@@ -33,6 +33,6 @@ pub use auth::{SshAccess, SshUsers};
 pub use host_key::{HostKey, KeyOrigin};
 pub use lanes::ConnectionThreads;
 pub use listener::{
-    ConnectionObserver, ListenerOptions, MAX_CONNECTIONS, MAX_UNAUTHENTICATED, listen,
+    ConnectionObserver, ListenerOptions, MAX_CONNECTIONS, MAX_UNAUTHENTICATED_CONNECTIONS, listen,
 };
-pub use server::{ConnectionEnd, Server, ServerSettings};
+pub use server::{ConnectionEnd, SshServer, SshServerSettings};

@@ -11,13 +11,13 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::server::{ConnectionEnd, Server, closed};
+use crate::server::{ConnectionEnd, SshServer, closed};
 
 /// Connections of one listener.
 pub const MAX_CONNECTIONS: usize = 1024;
 /// Connections of one listener that have not said who they are. One more takes the place of the one
 /// that has been here longest, so that silent clients keep nobody else out.
-pub const MAX_UNAUTHENTICATED: usize = 64;
+pub const MAX_UNAUTHENTICATED_CONNECTIONS: usize = 64;
 /// How long to wait when there are no connections to be had for a while.
 const RESPITE: Duration = Duration::from_millis(100);
 
@@ -30,15 +30,15 @@ pub struct ListenerOptions {
     pub max_connections: usize,
     pub max_unauthenticated: usize,
     /// Told of each connection that ended.
-    pub ended: ConnectionObserver,
+    pub on_connection_end: ConnectionObserver,
 }
 
 impl Default for ListenerOptions {
     fn default() -> Self {
         Self {
             max_connections: MAX_CONNECTIONS,
-            max_unauthenticated: MAX_UNAUTHENTICATED,
-            ended: Arc::new(|_, _| {}),
+            max_unauthenticated: MAX_UNAUTHENTICATED_CONNECTIONS,
+            on_connection_end: Arc::new(|_, _| {}),
         }
     }
 }
@@ -56,7 +56,7 @@ impl std::fmt::Debug for ListenerOptions {
 /// ended when this returns. Beyond the bound of all connections, clients wait to be accepted.
 pub async fn listen(
     listener: TcpListener,
-    server: Server,
+    server: SshServer,
     listening: ListenerOptions,
 ) -> io::Result<()> {
     let mut open = server.is_open();
@@ -85,7 +85,7 @@ pub async fn listen(
                 Mishap::Final => return Err(error),
             },
         };
-        let (server, told) = (server.clone(), listening.ended.clone());
+        let (server, told) = (server.clone(), listening.on_connection_end.clone());
         let (stranger, sent_away) = Strangers::admit(&strangers);
         let (socket, lanes) = (stream.into_std(), server.clone());
         let serving = async move {
@@ -96,7 +96,7 @@ pub async fn listen(
             told(peer, &ended);
             drop(place);
         };
-        match lanes.lanes() {
+        match lanes.connection_threads() {
             Some(lanes) => {
                 let serving = AbortOnDropHandle::new(lanes.spawn(serving));
                 // A panic in it was told already.
@@ -112,7 +112,7 @@ pub async fn listen(
 
 /// The socket is waited for where this runs, wherever it was accepted.
 async fn serve_one(
-    server: &Server,
+    server: &SshServer,
     socket: io::Result<std::net::TcpStream>,
     logged_in: impl FnOnce() + Send,
 ) -> ConnectionEnd {

@@ -1,14 +1,14 @@
 //! A process of our own client, on a channel of its own: frames in, frames out.
 //!
 //! No more output is sent than the client has room for. Input is taken as it comes, and the client is
-//! told how much the process took; it sends no more than [`INPUT_WINDOW`] ahead.
+//! told how much the process took; it sends no more than [`INPUT_WINDOW_BYTES`] ahead.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ab_core::process::{ExecRequest, OutputChunk, Process, ProcessControl};
-use ab_core::{Backend, CallEffect, Code, Error, Kind, Verb};
+use ab_core::{Backend, CallEffect, Error, ErrorCode, ErrorKind, Verb};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -18,13 +18,16 @@ use crate::input::{InputQueue, Step};
 use crate::ledger::{Caller, Seat, effect_of_failure};
 use crate::outlet::{Gone, Outlet};
 use crate::wire;
-use crate::wire::frame::{ClientFrame, INPUT_WINDOW, MAX_FRAME, ServerFrame, encode_frame};
+use crate::wire::frame::{
+    INPUT_WINDOW_BYTES, MAX_PROCESS_FRAME_BYTES, ProcessClientFrame, ProcessServerFrame,
+    encode_frame,
+};
 
 /// Output of one frame, at most.
 const PIECE: usize = 64 * 1024;
 /// Input that a client may send before it hears that some was taken. One that sends more than it
 /// may ends its process.
-const MAX_INPUT: usize = 4 * INPUT_WINDOW as usize;
+const MAX_INPUT: usize = 4 * INPUT_WINDOW_BYTES as usize;
 
 /// How long a process may take to read what was said before its client let go of it.
 const PARTING: Duration = Duration::from_secs(5);
@@ -41,7 +44,7 @@ pub(crate) async fn serve(
     // A client that is gone needs no answer.
     let _: Result<(), Gone> = match begin(&backend, &caller, &slots, &inbox).await {
         Ok(begun) => attend(begun, &inbox, &outlet).await,
-        Err(error) => outlet.stdout(encode_frame(&ServerFrame::Refused(error))).await,
+        Err(error) => outlet.stdout(encode_frame(&ProcessServerFrame::Refused(error))).await,
     };
     // The client closes the channel: russh never forgets one that this side closed.
     let _ = timeout(PARTING, async { while inbox.bytes(usize::MAX).await.is_some() {} }).await;
@@ -65,7 +68,7 @@ async fn begin(
     inbox: &Inbox,
 ) -> Result<Begun, Error> {
     match frame(inbox).await? {
-        Some(ClientFrame::Exec { call, room, request }) => {
+        Some(ProcessClientFrame::Exec { call, room, request }) => {
             let Some(seat) = caller.seat(call.connection) else {
                 return Err(misplaced("the call has the number of another connection"));
             };
@@ -74,7 +77,7 @@ async fn begin(
                 return Err(misplaced("the connection was given up by its client"));
             }
             let entry = seat.begin(call.request);
-            let (process, slot) = match slots.take(&request.command.line()) {
+            let (process, slot) = match slots.take(&request.command.to_shell_line()) {
                 Err(error) => (Err(error), None),
                 Ok(_) if !request.restrictions.binds.is_empty() => (Err(no_binds(&request)), None),
                 Ok(slot) => (backend.spawn(*request).await, Some(slot)),
@@ -85,7 +88,7 @@ async fn begin(
             });
             Ok(Begun { process: process?, room, seat: Some(seat), _slot: slot })
         }
-        Some(ClientFrame::Attach { id, from, room }) => {
+        Some(ProcessClientFrame::Attach { id, from, room }) => {
             let process = backend.attach(&id, from).await?;
             Ok(Begun { process, room, seat: None, _slot: None })
         }
@@ -96,14 +99,14 @@ async fn begin(
 /// What of its machine commands may see beside the workspace is for whoever runs the server to say.
 fn no_binds(request: &ExecRequest) -> Error {
     let message = "a client cannot bind directories of the server's machine";
-    Error::new(Code::DangerousOperation, Kind::Denied, message)
+    Error::new(ErrorCode::DangerousOperation, ErrorKind::Denied, message)
         .with_verb(Verb::Exec)
-        .with_command(request.command.line())
+        .with_command(request.command.to_shell_line())
 }
 
 /// The next frame; nothing at the end.
-async fn frame(inbox: &Inbox) -> Result<Option<ClientFrame>, Error> {
-    let packet = inbox.packet(MAX_FRAME).await;
+async fn frame(inbox: &Inbox) -> Result<Option<ProcessClientFrame>, Error> {
+    let packet = inbox.packet(MAX_PROCESS_FRAME_BYTES).await;
     let Some(packet) = packet.map_err(|_| misplaced("a frame is longer than any may be"))? else {
         return Ok(None);
     };
@@ -111,7 +114,7 @@ async fn frame(inbox: &Inbox) -> Result<Option<ClientFrame>, Error> {
 }
 
 fn misplaced(message: &str) -> Error {
-    Error::new(Code::ExecError, Kind::Invalid, message)
+    Error::new(ErrorCode::ExecError, ErrorKind::Invalid, message)
 }
 
 /// What is said to the client, one frame at a time: several speak at once here, and a frame may have
@@ -128,7 +131,7 @@ impl<'a> Speech<'a> {
         Self { outlet, turn: Mutex::new(()), halfway: AtomicBool::new(false) }
     }
 
-    async fn say(&self, frame: &ServerFrame) -> Result<(), Gone> {
+    async fn say(&self, frame: &ProcessServerFrame) -> Result<(), Gone> {
         let _turn = self.turn.lock().await;
         if self.halfway.swap(true, Ordering::AcqRel) {
             return Err(Gone);
@@ -152,7 +155,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
     let speech = &Speech::new(outlet);
     let Begun { mut process, room, seat, _slot } = begun;
     let stdin = process.stdin.take();
-    let began = ServerFrame::Started { id: process.id.clone(), input: stdin.is_some() };
+    let began = ProcessServerFrame::Started { id: process.id.clone(), input: stdin.is_some() };
     speech.say(&began).await?;
     let space = &Semaphore::new(0);
     give(space, room);
@@ -162,7 +165,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
         let Some(stdin) = stdin else { return };
         while let Some(step) = input.next().await {
             let Step::Bytes(piece) = step else {
-                let _ = ending.send(ProcessControl::EndInput).await;
+                let _ = ending.send(ProcessControl::CloseStdin).await;
                 continue;
             };
             let length = piece.len();
@@ -170,7 +173,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
                 return;
             }
             input.taken(length);
-            if speech.say(&ServerFrame::Window(length as u64)).await.is_err() {
+            if speech.say(&ProcessServerFrame::Window(length as u64)).await.is_err() {
                 return;
             }
         }
@@ -179,19 +182,19 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
         // What makes no sense is taken for the end.
         while let Ok(Some(frame)) = frame(inbox).await {
             match frame {
-                ClientFrame::Input(bytes) => {
+                ProcessClientFrame::Input(bytes) => {
                     let Ok(()) = input.push(&bytes) else { break };
                 }
-                ClientFrame::InputDropped => input.close(),
-                ClientFrame::Control(ProcessControl::EndInput) => {
+                ProcessClientFrame::InputDropped => input.close(),
+                ProcessClientFrame::Control(ProcessControl::CloseStdin) => {
                     let Ok(()) = input.end() else { break };
                 }
-                ClientFrame::Control(wish) => {
+                ProcessClientFrame::Control(wish) => {
                     let _ = control.send(wish).await;
                 }
-                ClientFrame::Window(bytes) => give(space, bytes),
-                ClientFrame::Release => return LetGo::Asked,
-                ClientFrame::Exec { .. } | ClientFrame::Attach { .. } => break,
+                ProcessClientFrame::Window(bytes) => give(space, bytes),
+                ProcessClientFrame::Release => return LetGo::Asked,
+                ProcessClientFrame::Exec { .. } | ProcessClientFrame::Attach { .. } => break,
             }
         }
         LetGo::Lost
@@ -218,10 +221,10 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
             None => std::future::pending().await,
         }
     };
-    let mut end = process.ending().clone();
+    let mut end = process.exit_receiver().clone();
     let telling = async {
         let exit = end.wait().await;
-        speech.say(&ServerFrame::Ended(exit)).await
+        speech.say(&ProcessServerFrame::Ended(exit)).await
     };
     let talking = async {
         while let Some(output) = process.output.recv().await {
@@ -230,18 +233,18 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
                 // Nobody closes it.
                 let Ok(permit) = space.acquire_many(length).await else { return Err(Gone) };
                 permit.forget();
-                speech.say(&ServerFrame::Output(piece)).await?;
+                speech.say(&ProcessServerFrame::Output(piece)).await?;
             }
         }
         Ok(())
     };
     let speaking = async {
         tokio::try_join!(telling, talking)?;
-        speech.say(&ServerFrame::OutputEnd).await
+        speech.say(&ProcessServerFrame::OutputEnd).await
     };
     tokio::select! {
         told = speaking => told,
-        () = hearing => speech.say(&ServerFrame::OutputEnd).await,
+        () = hearing => speech.say(&ProcessServerFrame::OutputEnd).await,
         () = retired => Err(Gone),
     }
 }
@@ -259,9 +262,9 @@ fn pieces(output: OutputChunk) -> impl Iterator<Item = OutputChunk> {
         if output.bytes.len() > PIECE {
             let rest = output.bytes.split_off(PIECE);
             left = Some(OutputChunk {
-                sequence: output.next_sequence(),
+                offset: output.next_offset(),
                 bytes: rest,
-                lost: 0,
+                lost_bytes: 0,
                 ..output.clone()
             });
         }

@@ -29,7 +29,7 @@ use connection::{Connection, Failure};
 use patience::Patient;
 
 /// How long a client may take to say who it is.
-pub const LOGIN_TIME: Duration = Duration::from_secs(30);
+pub const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a connection that was told to end may take to do so.
 const PARTING: Duration = Duration::from_secs(2);
 /// What clients are told when the server is shut down.
@@ -37,23 +37,23 @@ const SHUTTING_DOWN: &str = "Server shutting down";
 /// Channels that one connection may have open.
 pub const MAX_CHANNELS: usize = 128;
 /// Commands that one connection may run at a time.
-pub const MAX_COMMANDS: usize = 64;
+pub const MAX_CONCURRENT_COMMANDS: usize = 64;
 /// Channels of one connection that this end may have closed before the client did. russh keeps
 /// something of each, about 2 KB, until the connection ends.
-pub const MAX_CLOSED: usize = 16 * 1024;
+pub const MAX_SERVER_CLOSED_CHANNELS: usize = 16 * 1024;
 
 /// What a server is made of, beside the workspace.
 #[derive(Clone, Debug)]
-pub struct ServerSettings {
+pub struct SshServerSettings {
     pub host_key: HostKey,
     pub access: SshAccess,
     /// How the server calls itself, after `SSH-2.0-`: printable, without space or minus sign.
     pub ident: String,
     /// Shown to users before they log in.
     pub banner: Option<String>,
-    pub login_time: Duration,
+    pub login_timeout: Duration,
     /// How long every refused attempt to log in takes.
-    pub refusal_time: Duration,
+    pub refused_login_delay: Duration,
     /// Refused attempts that end a connection.
     pub max_attempts: usize,
     pub max_channels: usize,
@@ -61,25 +61,25 @@ pub struct ServerSettings {
     pub max_commands: usize,
     /// Channels that were closed by this end before the client did, after which the connection is
     /// ended when a client wants one more and no command runs.
-    pub max_closed: usize,
+    pub max_server_closed_channels: usize,
     /// After how long without a word a client is asked whether it is there; thrice in vain ends
     /// the connection. Without it nobody is asked.
     pub keepalive: Option<Duration>,
 }
 
-impl ServerSettings {
+impl SshServerSettings {
     pub fn new(host_key: HostKey, access: SshAccess) -> Self {
         Self {
             host_key,
             access,
             ident: concat!("AgentBackend_", env!("CARGO_PKG_VERSION")).to_owned(),
             banner: None,
-            login_time: LOGIN_TIME,
-            refusal_time: Duration::from_millis(500),
+            login_timeout: LOGIN_TIMEOUT,
+            refused_login_delay: Duration::from_millis(500),
             max_attempts: 6,
             max_channels: MAX_CHANNELS,
-            max_commands: MAX_COMMANDS,
-            max_closed: MAX_CLOSED,
+            max_commands: MAX_CONCURRENT_COMMANDS,
+            max_server_closed_channels: MAX_SERVER_CLOSED_CHANNELS,
             keepalive: None,
         }
     }
@@ -87,14 +87,14 @@ impl ServerSettings {
 
 /// Serves a workspace to any number of connections. Cheap to clone; clones are the same server.
 #[derive(Clone)]
-pub struct Server {
+pub struct SshServer {
     shared: Arc<Shared>,
 }
 
 struct Shared {
     backend: Backend,
     config: Arc<Config>,
-    settings: Arc<ServerSettings>,
+    settings: Arc<SshServerSettings>,
     /// Whether the server still serves.
     open: watch::Sender<bool>,
     /// How many connections there are.
@@ -156,8 +156,8 @@ impl TaskSets {
 /// Why a client was told to go, if it was.
 type SentAway = Arc<OnceLock<Failure>>;
 
-impl Server {
-    pub fn new(backend: Backend, settings: ServerSettings) -> Self {
+impl SshServer {
+    pub fn new(backend: Backend, settings: SshServerSettings) -> Self {
         Self::made(backend, settings, None)
     }
 
@@ -165,7 +165,7 @@ impl Server {
     /// What else is served there is up to whoever calls [`serve`](Self::serve).
     pub fn with_threads(
         backend: Backend,
-        settings: ServerSettings,
+        settings: SshServerSettings,
         lanes: ConnectionThreads,
     ) -> Self {
         Self::made(backend, settings, Some(lanes))
@@ -173,7 +173,7 @@ impl Server {
 
     fn made(
         backend: Backend,
-        settings: ServerSettings,
+        settings: SshServerSettings,
         threads: Option<ConnectionThreads>,
     ) -> Self {
         let config = Arc::new(preferences::config(&settings));
@@ -198,17 +198,17 @@ impl Server {
         &self.shared.backend
     }
 
-    pub fn settings(&self) -> &ServerSettings {
+    pub fn settings(&self) -> &SshServerSettings {
         &self.shared.settings
     }
 
     /// The threads for its connections, if it has any.
-    pub fn lanes(&self) -> Option<&ConnectionThreads> {
+    pub fn connection_threads(&self) -> Option<&ConnectionThreads> {
         self.shared.lanes.as_ref()
     }
 
     /// How many connections are being served.
-    pub fn connections(&self) -> usize {
+    pub fn connection_count(&self) -> usize {
         *self.shared.connections.borrow()
     }
 
@@ -223,7 +223,7 @@ impl Server {
 
     /// Like [`serve`](Self::serve), for a client that is to see only `view`, such as a scope of the
     /// workspace.
-    pub async fn serve_view<S>(&self, view: Backend, stream: S) -> ConnectionEnd
+    pub async fn serve_backend<S>(&self, view: Backend, stream: S) -> ConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -269,7 +269,7 @@ impl Server {
             known,
             sent_away.clone(),
         );
-        let deadline = later(Instant::now(), self.shared.settings.login_time);
+        let deadline = later(Instant::now(), self.shared.settings.login_timeout);
         let config = self.shared.config.clone();
         let greeting = timeout_at(deadline, russh::server::run_stream(config, stream, connection));
         let mut greeting = std::pin::pin!(greeting);
@@ -338,12 +338,12 @@ impl Server {
     }
 }
 
-impl fmt::Debug for Server {
+impl fmt::Debug for SshServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server")
+        f.debug_struct("SshServer")
             .field("backend", &self.shared.backend)
             .field("settings", &self.shared.settings)
-            .field("connections", &self.connections())
+            .field("connections", &self.connection_count())
             .finish_non_exhaustive()
     }
 }

@@ -40,10 +40,10 @@ use budget::{Budget, Taken};
 pub(crate) use handles::Allowance;
 use handles::{Handle, Handles};
 use order::Flights;
-use packet::{Id, Incoming, InvalidPacket, MAX_PACKET, SftpReply};
+use packet::{ClientPacket, InvalidPacket, MAX_PACKET_BYTES, PacketWriter, SftpRequestId};
 pub(crate) use paths::LinkOrder;
 use perform::Job;
-pub use staging::MAX_CONTENT;
+pub use staging::MAX_STAGED_WRITE_BYTES;
 pub(crate) use staging::Staging;
 use status::{BAD_MESSAGE, FAILURE, Refusal};
 
@@ -82,7 +82,7 @@ pub(crate) struct Session {
     staging: Staging,
     making: Arc<Turn>,
     /// The calls that can be called off.
-    calls: Mutex<HashMap<Id, AbortHandle>>,
+    calls: Mutex<HashMap<SftpRequestId, AbortHandle>>,
 }
 
 impl Session {
@@ -95,7 +95,7 @@ impl Session {
         making: Arc<Turn>,
     ) -> Self {
         Self {
-            views: backend.for_remote_views(),
+            views: backend.with_reserved_names(),
             backend,
             allowance,
             links,
@@ -116,13 +116,13 @@ impl Session {
     }
 
     /// Calls a request off, if it is under way.
-    fn cancel(&self, request: Id) {
+    fn cancel(&self, request: SftpRequestId) {
         if let Some(call) = self.calls().remove(&request) {
             call.abort();
         }
     }
 
-    fn calls(&self) -> MutexGuard<'_, HashMap<Id, AbortHandle>> {
+    fn calls(&self) -> MutexGuard<'_, HashMap<SftpRequestId, AbortHandle>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -191,9 +191,9 @@ impl Replies {
 enum Outcome {
     Done,
     Data(Bytes),
-    Packet(SftpReply),
+    Packet(PacketWriter),
     /// A packet that goes on with these bytes.
-    Parts(SftpReply, Bytes),
+    Parts(PacketWriter, Bytes),
 }
 
 /// A request that is worked on: its flight, its lane, its answer.
@@ -254,7 +254,7 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> SftpE
                 replies.push(flights.land(flight, lane, reply));
                 continue;
             }
-            packet = inbox.packet(MAX_PACKET) => packet,
+            packet = inbox.packet(MAX_PACKET_BYTES) => packet,
         };
         let packet = match packet {
             Ok(Some(packet)) => packet,
@@ -262,19 +262,21 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> SftpE
             Err(_) => break SftpEnded::Garbage("a packet is longer than any may be"),
         };
         let length = packet.len();
-        let (id, job) = match packet::decode(packet) {
-            Ok(Incoming::Init { .. }) if !greeted => {
+        let (id, job) = match packet::decode_packet(packet) {
+            Ok(ClientPacket::Init { .. }) if !greeted => {
                 greeted = true;
                 let permit = budget.take(OVERHEAD).await;
-                let head = perform::greeting().finish(packet::VERSION);
+                let head = perform::greeting().finish(packet::SFTP_VERSION);
                 replies.push([Reply { head, body: Bytes::new(), _permit: permit }]);
                 continue;
             }
-            Ok(Incoming::Init { .. }) => break SftpEnded::Garbage("a session begins only once"),
-            Ok(Incoming::Request { .. }) if !greeted => {
+            Ok(ClientPacket::Init { .. }) => {
+                break SftpEnded::Garbage("a session begins only once");
+            }
+            Ok(ClientPacket::Request { .. }) if !greeted => {
                 break SftpEnded::Garbage("a session begins with its version");
             }
-            Ok(Incoming::Request { id, request }) => (id, Job::new(session, request)),
+            Ok(ClientPacket::Request { id, request }) => (id, Job::new(session, request)),
             Err(InvalidPacket { id: Some(id), what }) => {
                 (id, Job::refuse(Refusal::new(BAD_MESSAGE, what)))
             }
@@ -312,7 +314,7 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> SftpE
 /// Works on one request, and enters in the book what became of it.
 async fn fly(
     session: Arc<Session>,
-    id: Id,
+    id: SftpRequestId,
     job: Job,
     permit: Taken,
     flight: u64,
@@ -345,14 +347,19 @@ async fn fly(
     (flight, lane, reply(id, outcome, exact, permit))
 }
 
-fn reply(id: Id, outcome: Result<Outcome, Refusal>, exact: bool, permit: Taken) -> Reply {
+fn reply(
+    id: SftpRequestId,
+    outcome: Result<Outcome, Refusal>,
+    exact: bool,
+    permit: Taken,
+) -> Reply {
     let (head, body) = match outcome {
-        Ok(Outcome::Done) => (SftpReply::status(status::OK, "").finish(id), Bytes::new()),
+        Ok(Outcome::Done) => (PacketWriter::status(status::OK, "").finish(id), Bytes::new()),
         Ok(Outcome::Packet(answer)) => (answer.finish(id), Bytes::new()),
-        Ok(Outcome::Data(data)) => together(&SftpReply::data_header(id, data.len()), data),
+        Ok(Outcome::Data(data)) => together(&PacketWriter::data_header(id, data.len()), data),
         Ok(Outcome::Parts(answer, body)) => together(&answer.finish_before(id, body.len()), body),
         Err(refusal) => {
-            let mut answer = SftpReply::status(refusal.code, &refusal.message);
+            let mut answer = PacketWriter::status(refusal.code, &refusal.message);
             if exact && let Some(error) = &refusal.error {
                 answer.string(&wire::encode(error));
             }

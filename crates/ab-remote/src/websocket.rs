@@ -12,4 +12,4 @@
 mod frame;
 mod socket;
 
-pub use self::socket::{CloseFrame, MAX_FRAME, Socket};
+pub use self::socket::{CloseFrame, MAX_SENT_MESSAGE_BYTES, WebSocketByteStream};

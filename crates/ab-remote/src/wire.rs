@@ -16,8 +16,8 @@ mod search;
 
 use std::time::{Duration, SystemTime};
 
-use ab_core::path::RuleSet;
-use ab_core::{MAX_RESTRICTIONS, PathRules, WsPath};
+use ab_core::path::AccessRuleSet;
+use ab_core::{MAX_PATH_RESTRICTIONS, PathParser, WsPath};
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::sftp::packet::{PacketReader, TruncatedField};
@@ -49,22 +49,22 @@ impl From<TruncatedField> for DecodeError {
 type Read<T> = Result<T, DecodeError>;
 
 /// Something that can be written to the wire and read from it.
-pub trait Wire: Sized {
-    fn put(&self, out: &mut BytesMut);
-    fn read(fields: &mut PacketReader) -> Read<Self>;
+pub trait WireCodec: Sized {
+    fn encode_to(&self, out: &mut BytesMut);
+    fn decode_from(fields: &mut PacketReader) -> Read<Self>;
 }
 
 /// A value as bytes of its own.
-pub fn encode(value: &impl Wire) -> Bytes {
+pub fn encode(value: &impl WireCodec) -> Bytes {
     let mut out = BytesMut::new();
-    value.put(&mut out);
+    value.encode_to(&mut out);
     out.freeze()
 }
 
 /// Reads a value that is all there is.
-pub fn decode<T: Wire>(bytes: Bytes) -> Read<T> {
+pub fn decode<T: WireCodec>(bytes: Bytes) -> Read<T> {
     let mut fields = PacketReader::new(bytes);
-    let value = T::read(&mut fields)?;
+    let value = T::decode_from(&mut fields)?;
     if fields.is_empty() { Ok(value) } else { Err(DecodeError::Invalid) }
 }
 
@@ -77,20 +77,20 @@ pub(crate) fn take_number<T: Numbered>(fields: &mut PacketReader) -> Read<T> {
     T::by_number(fields.u8()?).ok_or(DecodeError::Invalid)
 }
 
-impl Wire for () {
-    fn put(&self, _: &mut BytesMut) {}
+impl WireCodec for () {
+    fn encode_to(&self, _: &mut BytesMut) {}
 
-    fn read(_: &mut PacketReader) -> Read<Self> {
+    fn decode_from(_: &mut PacketReader) -> Read<Self> {
         Ok(())
     }
 }
 
-impl Wire for bool {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for bool {
+    fn encode_to(&self, out: &mut BytesMut) {
         out.put_u8((*self).into());
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         match fields.u8()? {
             0 => Ok(false),
             1 => Ok(true),
@@ -99,139 +99,139 @@ impl Wire for bool {
     }
 }
 
-impl Wire for u32 {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for u32 {
+    fn encode_to(&self, out: &mut BytesMut) {
         out.put_u32(*self);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(fields.u32()?)
     }
 }
 
-impl Wire for u64 {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for u64 {
+    fn encode_to(&self, out: &mut BytesMut) {
         out.put_u64(*self);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(fields.u64()?)
     }
 }
 
-impl Wire for u128 {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for u128 {
+    fn encode_to(&self, out: &mut BytesMut) {
         out.put_u128(*self);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok((u128::from(fields.u64()?) << 64) | u128::from(fields.u64()?))
     }
 }
 
-impl Wire for i32 {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for i32 {
+    fn encode_to(&self, out: &mut BytesMut) {
         out.put_i32(*self);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(fields.u32()?.cast_signed())
     }
 }
 
-impl Wire for u16 {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for u16 {
+    fn encode_to(&self, out: &mut BytesMut) {
         out.put_u32((*self).into());
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         u16::try_from(fields.u32()?).map_err(|_| DecodeError::Invalid)
     }
 }
 
-impl Wire for usize {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for usize {
+    fn encode_to(&self, out: &mut BytesMut) {
         out.put_u64(*self as u64);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         // What does not fit here is more than there can be.
         Ok(usize::try_from(fields.u64()?).unwrap_or(usize::MAX))
     }
 }
 
-impl Wire for Bytes {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for Bytes {
+    fn encode_to(&self, out: &mut BytesMut) {
         put_string(out, self);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(fields.string()?)
     }
 }
 
-impl Wire for String {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for String {
+    fn encode_to(&self, out: &mut BytesMut) {
         put_string(out, self.as_bytes());
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         String::from_utf8(fields.string()?.into()).map_err(|_| DecodeError::Invalid)
     }
 }
 
-impl<T: Wire> Wire for Option<T> {
-    fn put(&self, out: &mut BytesMut) {
-        self.is_some().put(out);
+impl<T: WireCodec> WireCodec for Option<T> {
+    fn encode_to(&self, out: &mut BytesMut) {
+        self.is_some().encode_to(out);
         if let Some(value) = self {
-            value.put(out);
+            value.encode_to(out);
         }
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        if bool::read(fields)? { Ok(Some(T::read(fields)?)) } else { Ok(None) }
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        if bool::decode_from(fields)? { Ok(Some(T::decode_from(fields)?)) } else { Ok(None) }
     }
 }
 
-impl<T: Wire> Wire for Vec<T> {
-    fn put(&self, out: &mut BytesMut) {
+impl<T: WireCodec> WireCodec for Vec<T> {
+    fn encode_to(&self, out: &mut BytesMut) {
         out.put_u32(u32::try_from(self.len()).unwrap_or(u32::MAX));
-        self.iter().for_each(|item| item.put(out));
+        self.iter().for_each(|item| item.encode_to(out));
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         let count = fields.u32()? as usize;
         // No item is shorter than a byte.
-        if count > fields.capacity_for(1) {
+        if count > fields.max_remaining_items(1) {
             return Err(DecodeError::Truncated);
         }
         // A count is not believed, so memory is taken as items are read.
         let mut items = Vec::with_capacity(count.min(1024));
         for _ in 0..count {
-            items.push(T::read(fields)?);
+            items.push(T::decode_from(fields)?);
         }
         Ok(items)
     }
 }
 
-impl<A: Wire, B: Wire> Wire for (A, B) {
-    fn put(&self, out: &mut BytesMut) {
-        self.0.put(out);
-        self.1.put(out);
+impl<A: WireCodec, B: WireCodec> WireCodec for (A, B) {
+    fn encode_to(&self, out: &mut BytesMut) {
+        self.0.encode_to(out);
+        self.1.encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        Ok((A::read(fields)?, B::read(fields)?))
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        Ok((A::decode_from(fields)?, B::decode_from(fields)?))
     }
 }
 
-impl Wire for Duration {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for Duration {
+    fn encode_to(&self, out: &mut BytesMut) {
         out.put_u64(self.as_secs());
         out.put_u32(self.subsec_nanos());
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         let (seconds, nanos) = (fields.u64()?, fields.u32()?);
         if nanos < 1_000_000_000 {
             Ok(Duration::new(seconds, nanos))
@@ -241,17 +241,17 @@ impl Wire for Duration {
     }
 }
 
-impl Wire for SystemTime {
+impl WireCodec for SystemTime {
     /// Before or after 1970, and by how much.
-    fn put(&self, out: &mut BytesMut) {
+    fn encode_to(&self, out: &mut BytesMut) {
         match self.duration_since(SystemTime::UNIX_EPOCH) {
-            Ok(after) => (false, after).put(out),
-            Err(before) => (true, before.duration()).put(out),
+            Ok(after) => (false, after).encode_to(out),
+            Err(before) => (true, before.duration()).encode_to(out),
         }
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        let (before, distance) = <(bool, Duration)>::read(fields)?;
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        let (before, distance) = <(bool, Duration)>::decode_from(fields)?;
         let time = if before {
             SystemTime::UNIX_EPOCH.checked_sub(distance)
         } else {
@@ -261,21 +261,21 @@ impl Wire for SystemTime {
     }
 }
 
-impl Wire for WsPath {
+impl WireCodec for WsPath {
     /// The parts that end in a fence, then what is below them, then the rules, if there are any.
-    fn put(&self, out: &mut BytesMut) {
-        let fences = self.fenced_segments();
-        let rules = if self.has_rules() { HAS_RULES } else { 0 };
+    fn encode_to(&self, out: &mut BytesMut) {
+        let fences = self.scope_root_parts();
+        let rules = if self.has_access_rules() { HAS_RULES } else { 0 };
         out.put_u32(u32::try_from(fences.len()).unwrap_or(MAX_COUNT).min(MAX_COUNT) | rules);
         fences.iter().for_each(|part| put_string(out, part.as_bytes()));
-        put_string(out, self.below_fence().as_bytes());
-        if self.has_rules() {
-            out.put_u32(u32::try_from(self.rules().len()).unwrap_or(u32::MAX));
-            self.rules().iter().for_each(|set| set.put(out));
+        put_string(out, self.below_scope_root().as_bytes());
+        if self.has_access_rules() {
+            out.put_u32(u32::try_from(self.access_rules().len()).unwrap_or(u32::MAX));
+            self.access_rules().iter().for_each(|set| set.encode_to(out));
         }
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         let head = fields.u32()?;
         let count = (head & MAX_COUNT) as usize;
         if count > MAX_FENCES {
@@ -283,38 +283,39 @@ impl Wire for WsPath {
         }
         let mut path = WsPath::root();
         for _ in 0..count {
-            path = path.join(&part(fields)?).fenced();
+            path = path.join(&part(fields)?).into_scope_root();
         }
         path = path.join(&part(fields)?);
         if head & HAS_RULES == 0 {
             return Ok(path);
         }
-        let sets: Vec<RuleSet> = Vec::read(fields)?;
-        if sets.is_empty() || sets.len() > MAX_RULE_SETS || sets.iter().any(RuleSet::is_empty) {
+        let sets: Vec<AccessRuleSet> = Vec::decode_from(fields)?;
+        if sets.is_empty() || sets.len() > MAX_RULE_SETS || sets.iter().any(AccessRuleSet::is_empty)
+        {
             return Err(DecodeError::Invalid);
         }
-        path.with_rule_sets(sets).ok_or(DecodeError::Invalid)
+        path.with_anchored_access_rules(sets).ok_or(DecodeError::Invalid)
     }
 }
 
-impl Wire for RuleSet {
-    fn put(&self, out: &mut BytesMut) {
-        self.anchor.put(out);
-        self.hidden.put(out);
-        self.read_only.put(out);
+impl WireCodec for AccessRuleSet {
+    fn encode_to(&self, out: &mut BytesMut) {
+        self.anchor_bytes.encode_to(out);
+        self.hidden.encode_to(out);
+        self.read_only.encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        let anchor = usize::read(fields)?;
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        let anchor = usize::decode_from(fields)?;
         let (hidden, read_only) = (paths(fields)?, paths(fields)?);
-        Ok(Self { anchor, hidden, read_only })
+        Ok(Self { anchor_bytes: anchor, hidden, read_only })
     }
 }
 
 /// Paths from the root of a handle; empty for that root.
 fn paths(fields: &mut PacketReader) -> Read<Vec<String>> {
     let count = fields.u32()? as usize;
-    if count > MAX_RESTRICTIONS {
+    if count > MAX_PATH_RESTRICTIONS {
         return Err(DecodeError::Invalid);
     }
     (0..count).map(|_| Ok(part(fields)?.as_str().to_owned())).collect()
@@ -325,8 +326,8 @@ fn part(fields: &mut PacketReader) -> Read<WsPath> {
     if text.is_empty() {
         Ok(WsPath::root())
     } else {
-        PathRules::lenient()
-            .with_reserved_names()
+        PathParser::lenient()
+            .allow_reserved_names()
             .parse_bytes(&text)
             .map_err(|_| DecodeError::Invalid)
     }

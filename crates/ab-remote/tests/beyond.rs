@@ -4,17 +4,21 @@ use std::sync::Arc;
 
 use ab_core::call::CallOutcome;
 use ab_core::effective::EffectiveControl;
-use ab_core::guard::{Admission, RefusedPath};
+use ab_core::guard::{GuardDecision, RefusedPath};
 use ab_core::metadata::{Listing, Stat};
 use ab_core::options::{ListOptions, StatOptions, WriteOptions};
 use ab_core::process::{Command, ExecRequest};
-use ab_core::{Backend, BackendOptions, CallEffect, Guard, Guards, Kind, PathRules, Verb, WsPath};
-use ab_remote::sftp::extended::{Extended, NAMES};
+use ab_core::{
+    Backend, BackendOptions, CallEffect, ErrorKind, Guard, Guards, PathParser, Verb, WsPath,
+};
+use ab_remote::sftp::extended::{ExtendedRequest, SUPPORTED_EXTENSIONS};
 use ab_remote::sftp::packet::PacketReader;
-use ab_remote::wire::call::{AnswerPart, CallNumber, HelloReply, WireBody, WireCall};
-use ab_remote::wire::frame::{ClientFrame, SUBSYSTEM, ServerFrame, encode_frame};
-use ab_remote::wire::{self, Wire};
-use agent_backend::MemoryOptions;
+use ab_remote::wire::call::{AnswerPart, HelloReply, RemoteCallId, WireCall, WireWriteBody};
+use ab_remote::wire::frame::{
+    PROCESS_SUBSYSTEM, ProcessClientFrame, ProcessServerFrame, encode_frame,
+};
+use ab_remote::wire::{self, WireCodec};
+use agent_backend::MemoryDriverOptions;
 use bytes::{Bytes, BytesMut};
 use russh::ChannelMsg;
 use russh::client::Handle;
@@ -26,12 +30,15 @@ use crate::client::{
 use crate::stage::within;
 
 async fn ask(sftp: &mut Sftp, call: WireCall) -> Packet {
-    let (name, body) = Extended::Call(Box::new(call)).encode();
+    let (name, body) = ExtendedRequest::Call(Box::new(call)).encode();
     sftp.extended(name, &body).await
 }
 
 /// The answer, or the error that a status tells of.
-pub(crate) async fn answer<T: Wire>(sftp: &mut Sftp, call: WireCall) -> Result<T, ab_core::Error> {
+pub(crate) async fn answer<T: WireCodec>(
+    sftp: &mut Sftp,
+    call: WireCall,
+) -> Result<T, ab_core::Error> {
     let packet = ask(sftp, call).await;
     if packet.kind == EXTENDED_REPLY {
         return Ok(wire::decode(packet.body).unwrap());
@@ -48,7 +55,7 @@ fn text(fields: &mut PacketReader) -> String {
 }
 
 fn path(text: &str) -> WsPath {
-    PathRules::lenient().parse(text).unwrap()
+    PathParser::lenient().parse(text).unwrap()
 }
 
 async fn filled() -> Backend {
@@ -71,8 +78,10 @@ async fn the_greeting_names_them_all() {
     while !fields.is_empty() {
         told.push((text(&mut fields), text(&mut fields)));
     }
-    let names: Vec<_> =
-        NAMES.iter().map(|(name, version)| (name.to_string(), version.to_string())).collect();
+    let names: Vec<_> = SUPPORTED_EXTENSIONS
+        .iter()
+        .map(|(name, version)| (name.to_string(), version.to_string()))
+        .collect();
     assert_eq!(told, names);
 }
 
@@ -89,7 +98,7 @@ async fn a_tree_is_one_round_trip() {
         let options = ListOptions { depth, limit, ..ListOptions::default() };
         let call = WireCall::List { path: WsPath::root(), options };
         let part: AnswerPart = answer(&mut sftp, call).await.unwrap();
-        assert_eq!(part.more, None);
+        assert_eq!(part.next_part, None);
         let listing: Listing = wire::decode(part.bytes).unwrap();
         let paths: Vec<&str> = listing.entries.iter().map(|entry| entry.path.as_str()).collect();
         assert_eq!(paths, expect);
@@ -112,11 +121,11 @@ async fn a_long_answer_comes_in_parts() {
     let mut part: AnswerPart = answer(&mut sftp, call).await.unwrap();
     let mut whole = part.bytes.to_vec();
     let mut parts = 1;
-    while let Some(handle) = part.more {
+    while let Some(handle) = part.next_part {
         part = answer(&mut sftp, WireCall::More { handle }).await.unwrap();
         whole.extend_from_slice(&part.bytes);
         parts += 1;
-        if part.more.is_none() {
+        if part.next_part.is_none() {
             // It is used up.
             assert_eq!(ask(&mut sftp, WireCall::More { handle }).await.status(), 4);
         }
@@ -139,9 +148,10 @@ async fn failures_are_exact_after_a_hello() {
     assert!(fields.is_empty());
     let welcome: HelloReply = answer(&mut sftp, WireCall::Hello { connection: 7 }).await.unwrap();
     assert_eq!(welcome.info.kind, ab_core::BackendKind::Memory);
-    for (name, kind, code) in
-        [("none", Kind::NotFound, "KEY_NOT_FOUND"), ("a/below", Kind::NotADirectory, "READ_FAILED")]
-    {
+    for (name, kind, code) in [
+        ("none", ErrorKind::NotFound, "KEY_NOT_FOUND"),
+        ("a/below", ErrorKind::NotADirectory, "READ_FAILED"),
+    ] {
         let call = WireCall::Stat { path: path(name), options: StatOptions::default() };
         let error = answer::<Stat>(&mut sftp, call).await.unwrap_err();
         assert_eq!((error.kind(), error.code().as_str()), (kind, code));
@@ -169,11 +179,11 @@ async fn fences_hold_on_this_side() {
     let mut sftp = Sftp::new(&handle).await;
     answer::<HelloReply>(&mut sftp, WireCall::Hello { connection: 1 }).await.unwrap();
     let free = path("inner/link");
-    let fenced = path("inner").fenced().join(&path("link"));
+    let fenced = path("inner").into_scope_root().join(&path("link"));
     let stat = |path| WireCall::Stat { path, options: StatOptions::default() };
     assert!(answer::<Stat>(&mut sftp, stat(free)).await.is_ok());
     let error = answer::<Stat>(&mut sftp, stat(fenced)).await.unwrap_err();
-    assert_eq!((error.kind(), error.path()), (Kind::Escape, Some("link")));
+    assert_eq!((error.kind(), error.path()), (ErrorKind::Escape, Some("link")));
 }
 
 #[tokio::test]
@@ -184,7 +194,7 @@ async fn what_became_of_a_call_is_told_on_another_connection() {
     answer::<HelloReply>(&mut first, WireCall::Hello { connection: 1 }).await.unwrap();
     let write = |name: &str| WireCall::Write {
         path: path(name),
-        body: WireBody::Inline(Bytes::from_static(b"x")),
+        body: WireWriteBody::Inline(Bytes::from_static(b"x")),
         options: WriteOptions::default(),
     };
     let done = ask(&mut first, write("new")).await;
@@ -198,7 +208,7 @@ async fn what_became_of_a_call_is_told_on_another_connection() {
         (1, 1000, CallEffect::NotApplied),
         (3, done.id, CallEffect::Unknown),
     ] {
-        let call = WireCall::Outcome(CallNumber { connection, request });
+        let call = WireCall::Outcome(RemoteCallId { connection, request });
         assert_eq!(answer::<CallEffect>(&mut second, call).await.unwrap(), expect);
     }
     // The first connection was ended, so that nothing is done on it after that was said.
@@ -212,8 +222,8 @@ async fn a_content_is_staged_and_written_as_a_whole() {
     let (handle, _serving) = connect(&server).await;
     let mut sftp = Sftp::new(&handle).await;
     answer::<HelloReply>(&mut sftp, WireCall::Hello { connection: 1 }).await.unwrap();
-    let too_much = WireCall::Stage { size: ab_remote::sftp::MAX_CONTENT + 1 };
-    assert_eq!(answer::<u32>(&mut sftp, too_much).await.unwrap_err().kind(), Kind::TooLarge);
+    let too_much = WireCall::Stage { size: ab_remote::sftp::MAX_STAGED_WRITE_BYTES + 1 };
+    assert_eq!(answer::<u32>(&mut sftp, too_much).await.unwrap_err().kind(), ErrorKind::TooLarge);
     let number: u32 = answer(&mut sftp, WireCall::Stage { size: 6 }).await.unwrap();
     let staged = number.to_be_bytes();
     assert_eq!(sftp.write(&staged, 3, b"def").await, 0);
@@ -222,7 +232,7 @@ async fn a_content_is_staged_and_written_as_a_whole() {
     assert_eq!(sftp.write(&staged, u64::MAX, b"x").await, 4);
     let write = || WireCall::Write {
         path: path("staged"),
-        body: WireBody::Staged(number),
+        body: WireWriteBody::Staged(number),
         options: WriteOptions::default(),
     };
     assert_eq!(answer::<Stat>(&mut sftp, write()).await.unwrap().size, 6);
@@ -232,12 +242,12 @@ async fn a_content_is_staged_and_written_as_a_whole() {
 }
 
 /// The first answer on a channel of its own to a command in the name of a connection.
-async fn run(handle: &Handle<Trusting>, connection: u128) -> ServerFrame {
+async fn run(handle: &Handle<Trusting>, connection: u128) -> ProcessServerFrame {
     let mut channel = within(handle.channel_open_session()).await.unwrap();
-    channel.request_subsystem(true, SUBSYSTEM).await.unwrap();
+    channel.request_subsystem(true, PROCESS_SUBSYSTEM).await.unwrap();
     let request = ExecRequest::new(Command::Shell("echo it ran >> ran".to_owned()));
-    let call = CallNumber { connection, request: 1 };
-    let frame = ClientFrame::Exec { call, room: 1000, request: Box::new(request) };
+    let call = RemoteCallId { connection, request: 1 };
+    let frame = ProcessClientFrame::Exec { call, room: 1000, request: Box::new(request) };
     channel.data_bytes(encode_frame(&frame)).await.unwrap();
     let mut said = BytesMut::new();
     loop {
@@ -259,9 +269,9 @@ async fn a_command_is_run_in_no_other_connection_s_name() {
     let server = open_server(agent_backend::local(directory.path()).unwrap());
     let (handle, _serving) = connect(&server).await;
     let (other, _served) = connect(&server).await;
-    let refused = |answer: ServerFrame| match answer {
-        ServerFrame::Refused(error) => {
-            assert_eq!(error.kind(), Kind::Invalid);
+    let refused = |answer: ProcessServerFrame| match answer {
+        ProcessServerFrame::Refused(error) => {
+            assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(error.message().contains("another connection"), "{error}");
         }
         other => panic!("{other:?}"),
@@ -276,7 +286,7 @@ async fn a_command_is_run_in_no_other_connection_s_name() {
     refused(run(&other, 1).await);
     refused(run(&other, 3).await);
     assert!(!directory.path().join("ran").exists());
-    assert!(matches!(run(&handle, 1).await, ServerFrame::Started { .. }));
+    assert!(matches!(run(&handle, 1).await, ProcessServerFrame::Started { .. }));
 }
 
 /// Lets no write pass before it is given a permit for it.
@@ -284,27 +294,27 @@ async fn a_command_is_run_in_no_other_connection_s_name() {
 struct Held(Semaphore);
 
 impl Guard for Held {
-    fn enter<'a>(&'a self, call: &'a ab_core::Call<'a>) -> Admission<'a> {
+    fn before_call<'a>(&'a self, call: &'a ab_core::Call<'a>) -> GuardDecision<'a> {
         match call.verb {
-            Verb::Write => Admission::Waits(Box::pin(async {
+            Verb::Write => GuardDecision::Pending(Box::pin(async {
                 self.0.acquire().await.unwrap().forget();
                 Ok(())
             })),
-            _ => Admission::PASS,
+            _ => GuardDecision::ALLOW,
         }
     }
 
-    fn check_growth(&self, _: &ab_core::Call<'_>, _: u64) -> ab_core::Result<()> {
+    fn check_file_size(&self, _: &ab_core::Call<'_>, _: u64) -> ab_core::Result<()> {
         Ok(())
     }
 
-    fn refused(&self, _: &RefusedPath<'_>) {}
+    fn on_refused_path(&self, _: &RefusedPath<'_>) {}
 
-    fn controls(&self) -> Option<EffectiveControl> {
+    fn effective_control(&self) -> Option<EffectiveControl> {
         None
     }
 
-    fn exit(&self, _: &ab_core::Call<'_>, _: &CallOutcome<'_>) {}
+    fn after_call(&self, _: &ab_core::Call<'_>, _: &CallOutcome<'_>) {}
 }
 
 /// Time passes by itself while everybody waits.
@@ -315,7 +325,7 @@ async fn what_waits_its_turn_does_not_begin_once_its_connection_is_given_up() {
     let held = Arc::new(Held(Semaphore::new(0)));
     let guards = Guards { limits: vec![held.clone()], ..Guards::default() };
     let assembly = BackendOptions { guards, ..BackendOptions::default() };
-    let backend = agent_backend::memory_with(MemoryOptions::default(), assembly).unwrap();
+    let backend = agent_backend::memory_with(MemoryDriverOptions::default(), assembly).unwrap();
     let server = open_server(backend.clone());
     let (handle, _serving) = connect(&server).await;
     let mut first = Sftp::new(&handle).await;
@@ -324,16 +334,16 @@ async fn what_waits_its_turn_does_not_begin_once_its_connection_is_given_up() {
     for number in 0..TOGETHER + 2 {
         let call = WireCall::Write {
             path: path(&number.to_string()),
-            body: WireBody::Inline(Bytes::from_static(b"x")),
+            body: WireWriteBody::Inline(Bytes::from_static(b"x")),
             options: WriteOptions::default(),
         };
-        let (name, body) = Extended::Call(Box::new(call)).encode();
+        let (name, body) = ExtendedRequest::Call(Box::new(call)).encode();
         sent.push(first.send(EXTENDED, &[&string(name.as_bytes()), &body[..]].concat()).await);
     }
     let (other, _served) = connect(&server).await;
     let mut second = Sftp::new(&other).await;
     answer::<HelloReply>(&mut second, WireCall::Hello { connection: 2 }).await.unwrap();
-    let outcome = |request| WireCall::Outcome(CallNumber { connection: 1, request });
+    let outcome = |request| WireCall::Outcome(RemoteCallId { connection: 1, request });
     // Nothing is over, and whoever asks is not kept waiting for that.
     for request in [sent[0], sent[64]] {
         let effect = answer::<CallEffect>(&mut second, outcome(request)).await.unwrap();

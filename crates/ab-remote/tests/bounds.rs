@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use ab_core::Kind;
-use ab_core::process::{Command, ExecRequest, ProcessControl, Stdin};
+use ab_core::ErrorKind;
+use ab_core::process::{Command, ExecRequest, ProcessControl, StdinMode};
 use ab_remote::wire;
-use ab_remote::wire::call::{CallNumber, HelloReply, WireCall};
-use ab_remote::wire::frame::{ClientFrame, SUBSYSTEM, ServerFrame, encode_frame};
-use ab_remote::{HostKey, Server, ServerSettings, SshAccess};
+use ab_remote::wire::call::{HelloReply, RemoteCallId, WireCall};
+use ab_remote::wire::frame::{
+    PROCESS_SUBSYSTEM, ProcessClientFrame, ProcessServerFrame, encode_frame,
+};
+use ab_remote::{HostKey, SshAccess, SshServer, SshServerSettings};
 use bytes::{Bytes, BytesMut};
 use russh::client::{Handle, Msg};
 use russh::{Channel, ChannelMsg};
@@ -19,14 +21,15 @@ use crate::stage::within;
 const CONNECTION: u128 = 7;
 
 /// A server whose connections run at most so many commands, which have no walls.
-fn serving(max_commands: usize) -> (tempfile::TempDir, Server) {
+fn serving(max_commands: usize) -> (tempfile::TempDir, SshServer) {
     let directory = tempfile::tempdir().unwrap();
     let mut config = agent_backend::LocalConfig::new(directory.path());
     config.options.exec.isolation = ab_core::effective::Isolation::None;
     let backend = agent_backend::local_with(config).unwrap();
     let host_key = HostKey::ephemeral("a test").unwrap();
-    let settings = ServerSettings { max_commands, ..ServerSettings::new(host_key, SshAccess::Any) };
-    (directory, Server::new(backend, settings))
+    let settings =
+        SshServerSettings { max_commands, ..SshServerSettings::new(host_key, SshAccess::Any) };
+    (directory, SshServer::new(backend, settings))
 }
 
 /// A process of our own protocol.
@@ -38,20 +41,20 @@ struct Spoken {
 impl Spoken {
     async fn start(handle: &Handle<Trusting>, request: ExecRequest) -> Spoken {
         let channel = within(handle.channel_open_session()).await.unwrap();
-        channel.request_subsystem(true, SUBSYSTEM).await.unwrap();
-        let call = CallNumber { connection: CONNECTION, request: 1 };
+        channel.request_subsystem(true, PROCESS_SUBSYSTEM).await.unwrap();
+        let call = RemoteCallId { connection: CONNECTION, request: 1 };
         let spoken = Spoken { channel, unread: BytesMut::new() };
-        let exec = ClientFrame::Exec { call, room: 1_000_000, request: Box::new(request) };
+        let exec = ProcessClientFrame::Exec { call, room: 1_000_000, request: Box::new(request) };
         spoken.say(&exec).await;
         spoken
     }
 
-    async fn say(&self, frame: &ClientFrame) {
+    async fn say(&self, frame: &ProcessClientFrame) {
         self.channel.data_bytes(encode_frame(frame)).await.unwrap();
     }
 
     /// The next frame; nothing once the channel is closed.
-    async fn hear(&mut self) -> Option<ServerFrame> {
+    async fn hear(&mut self) -> Option<ProcessServerFrame> {
         loop {
             if let Some(header) = self.unread.first_chunk::<4>() {
                 let whole = 4 + u32::from_be_bytes(*header) as usize;
@@ -86,20 +89,20 @@ async fn ends_of_input_that_nobody_takes_end_the_process() {
     let (handle, _serving) = connect(&server).await;
     let _sftp = introduced(&handle).await;
     // It reads nothing, so that the first pieces of input fill what is between.
-    let request = ExecRequest { stdin: Stdin::Piped, ..shell("exec sleep 1000") };
+    let request = ExecRequest { stdin: StdinMode::Piped, ..shell("exec sleep 1000") };
     let mut process = Spoken::start(&handle, request).await;
-    assert!(matches!(process.hear().await, Some(ServerFrame::Started { .. })));
+    assert!(matches!(process.hear().await, Some(ProcessServerFrame::Started { .. })));
     // Input without a byte is nothing, however much of it comes.
     for _ in 0..10_000 {
-        process.say(&ClientFrame::Input(Bytes::new())).await;
+        process.say(&ProcessClientFrame::Input(Bytes::new())).await;
     }
     for _ in 0..12 {
-        process.say(&ClientFrame::Input(vec![7; 64 * 1024].into())).await;
+        process.say(&ProcessClientFrame::Input(vec![7; 64 * 1024].into())).await;
     }
     for _ in 0..10_000 {
         if process
             .channel
-            .data_bytes(encode_frame(&ClientFrame::Control(ProcessControl::EndInput)))
+            .data_bytes(encode_frame(&ProcessClientFrame::Control(ProcessControl::CloseStdin)))
             .await
             .is_err()
         {
@@ -119,9 +122,9 @@ async fn a_connection_runs_no_more_commands_than_it_may() {
     let mut first = within(handle.channel_open_session()).await.unwrap();
     first.exec(true, "echo on; cat").await.unwrap();
     while !matches!(within(first.wait()).await, Some(ChannelMsg::Data { .. })) {}
-    let request = ExecRequest { stdin: Stdin::Piped, ..shell("cat") };
+    let request = ExecRequest { stdin: StdinMode::Piped, ..shell("cat") };
     let mut second = Spoken::start(&handle, request).await;
-    assert!(matches!(second.hear().await, Some(ServerFrame::Started { .. })));
+    assert!(matches!(second.hear().await, Some(ProcessServerFrame::Started { .. })));
 
     let why = "2 commands of this connection run already";
     let mut refused = within(handle.channel_open_session()).await.unwrap();
@@ -137,8 +140,8 @@ async fn a_connection_runs_no_more_commands_than_it_may() {
     let said = String::from_utf8(said).unwrap();
     assert!(said.contains(why) && status == Some(126), "{status:?} {said}");
     match Spoken::start(&handle, shell("echo no")).await.hear().await {
-        Some(ServerFrame::Refused(error)) => {
-            assert_eq!(error.kind(), Kind::Unavailable);
+        Some(ProcessServerFrame::Refused(error)) => {
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
             assert!(error.message().contains(why), "{error}");
         }
         other => panic!("{other:?}"),
@@ -156,21 +159,21 @@ async fn times_that_nobody_can_count_are_no_limit() {
     let (handle, _serving) = connect(&server).await;
     let _sftp = introduced(&handle).await;
     let mut request = shell("echo ran");
-    request.limits.wall = Some(Duration::MAX);
+    request.limits.wall_time = Some(Duration::MAX);
     request.limits.cpu = Some(Duration::MAX);
     let mut process = Spoken::start(&handle, request).await;
     let mut said = BytesMut::new();
     let exit = loop {
         match process.hear().await.expect("the process was lost") {
-            ServerFrame::Output(output) => said.extend_from_slice(&output.bytes),
-            ServerFrame::Ended(exit) => break exit.expect("nobody knows how it ended"),
+            ProcessServerFrame::Output(output) => said.extend_from_slice(&output.bytes),
+            ProcessServerFrame::Ended(exit) => break exit.expect("nobody knows how it ended"),
             _ => {}
         }
     };
     while let Some(frame) = process.hear().await {
         match frame {
-            ServerFrame::Output(output) => said.extend_from_slice(&output.bytes),
-            ServerFrame::OutputEnd => break,
+            ProcessServerFrame::Output(output) => said.extend_from_slice(&output.bytes),
+            ProcessServerFrame::OutputEnd => break,
             _ => {}
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ab_core::Backend;
 use ab_remote::sftp::packet::PacketReader;
-use ab_remote::{ConnectionEnd, HostKey, Server, ServerSettings, SshAccess};
+use ab_remote::{ConnectionEnd, HostKey, SshAccess, SshServer, SshServerSettings};
 use bytes::{BufMut, Bytes, BytesMut};
 use russh::client::{self, Config, Handle, Handler, Msg, connect_stream};
 use russh::keys::PublicKeyOrCertificate;
@@ -25,13 +25,13 @@ impl Handler for Trusting {
 }
 
 /// A server that lets everybody in, as behind a WebSocket.
-pub(crate) fn open_server(backend: Backend) -> Server {
+pub(crate) fn open_server(backend: Backend) -> SshServer {
     let host_key = HostKey::ephemeral("a test").unwrap();
-    Server::new(backend, ServerSettings::new(host_key, SshAccess::Any))
+    SshServer::new(backend, SshServerSettings::new(host_key, SshAccess::Any))
 }
 
 /// A connection by memory, and how it ends on the server's side.
-pub(crate) async fn connect(server: &Server) -> (Handle<Trusting>, JoinHandle<ConnectionEnd>) {
+pub(crate) async fn connect(server: &SshServer) -> (Handle<Trusting>, JoinHandle<ConnectionEnd>) {
     let (mine, theirs) = tokio::io::duplex(256 * 1024);
     let server = server.clone();
     let serving = tokio::spawn(async move { server.serve(theirs).await });

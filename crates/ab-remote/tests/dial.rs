@@ -8,18 +8,18 @@ mod openssh;
 mod silence;
 mod websockets;
 
-use ab_core::{Code, Kind};
-use ab_remote::client::{ClientSettings, DialError, probe};
+use ab_core::{ErrorCode, ErrorKind};
+use ab_remote::client::{ClientSettings, DialError, check_connection};
 
 use crate::stage::within;
 
 async fn reached(settings: &ClientSettings) {
-    within(probe(settings)).await.unwrap();
+    within(check_connection(settings)).await.unwrap();
 }
 
 /// Why a connection is not made.
 async fn failure(settings: &ClientSettings) -> DialError {
-    let failure = within(probe(settings)).await.unwrap_err();
+    let failure = within(check_connection(settings)).await.unwrap_err();
     let text = failure.to_string();
     assert!(text.starts_with(|first: char| !first.is_uppercase()), "{text}");
     assert!(!format!("{failure:?}").contains("secret"), "{failure:?}");
@@ -30,7 +30,10 @@ async fn failure(settings: &ClientSettings) -> DialError {
 async fn lost(settings: &ClientSettings) -> String {
     let failure = failure(settings).await;
     let error = &failure.error;
-    assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
+    assert_eq!(
+        (error.code(), error.kind()),
+        (ErrorCode::ConnectionClosed, ErrorKind::Disconnected)
+    );
     assert!(failure.retryable, "{failure:?}");
     said(&failure)
 }
@@ -39,7 +42,11 @@ async fn lost(settings: &ClientSettings) -> String {
 async fn denied(settings: &ClientSettings) -> String {
     let failure = failure(settings).await;
     let error = &failure.error;
-    assert_eq!((error.code(), error.kind()), (Code::AuthFailed, Kind::Denied), "{failure:?}");
+    assert_eq!(
+        (error.code(), error.kind()),
+        (ErrorCode::AuthFailed, ErrorKind::Denied),
+        "{failure:?}"
+    );
     assert!(!failure.retryable, "{failure:?}");
     said(&failure)
 }
@@ -48,7 +55,7 @@ async fn denied(settings: &ClientSettings) -> String {
 async fn invalid(settings: &ClientSettings) -> String {
     let failure = failure(settings).await;
     let error = &failure.error;
-    assert_eq!((error.code(), error.kind()), (Code::InvalidConfiguration, Kind::Invalid));
+    assert_eq!((error.code(), error.kind()), (ErrorCode::InvalidConfiguration, ErrorKind::Invalid));
     assert!(!failure.retryable, "{failure:?}");
     said(&failure)
 }

@@ -3,13 +3,15 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use ab_core::effective::{ControlStrength, ControlSubject};
-use ab_core::process::{BindAccess, HostDirectory, Restrictions};
+use ab_core::effective::{ControlKind, ControlStrength};
+use ab_core::process::{HostDirectory, HostDirectoryAccess, PathRestrictions};
 use ab_core::{Backend, ScopeOptions};
 use ab_remote::sftp::packet::flags;
-use ab_testkit::escapes::{self, Ground, Outcome, Said, Surface, Wish};
-use ab_testkit::host::cannot_run;
-use agent_backend::{Isolation, LocalConfig, Network, Profile};
+use ab_testkit::escapes::{
+    self, CommandReport, CommandRunner, EscapeOutcome, EscapeTestbed, SandboxOption,
+};
+use ab_testkit::host::report_skip;
+use agent_backend::{Isolation, LocalConfig, NetworkAccess, Profile};
 use russh::ChannelMsg;
 use tokio::runtime::Runtime;
 
@@ -24,24 +26,24 @@ struct Served {
 }
 
 impl Served {
-    fn backend(&self, ground: &Ground, wishes: &[Wish]) -> Backend {
-        let mut config = LocalConfig::new(ground.workspace());
+    fn backend(&self, ground: &EscapeTestbed, wishes: &[SandboxOption]) -> Backend {
+        let mut config = LocalConfig::new(ground.workspace_dir());
         config.policy.profile = Profile::Off;
         config.options.exec.isolation = self.isolation;
-        let mut restrictions = Restrictions::default();
+        let mut restrictions = PathRestrictions::default();
         let mut scope = None;
         for wish in wishes {
-            let path = |path: &str| ab_core::PathRules::lenient().parse(path).unwrap();
+            let path = |path: &str| ab_core::PathParser::lenient().parse(path).unwrap();
             match wish {
-                Wish::NoNetwork => config.options.exec.network = Network::None,
-                Wish::ReadOnly(below) => restrictions.read_only.push(path(below)),
-                Wish::Hidden(below) => restrictions.hidden.push(path(below)),
-                Wish::BindOutside => restrictions.binds.push(HostDirectory {
-                    path: ground.outside().to_str().unwrap().to_owned(),
-                    access: BindAccess::ReadOnly,
+                SandboxOption::NoNetwork => config.options.exec.network = NetworkAccess::None,
+                SandboxOption::ReadOnly(below) => restrictions.read_only.push(path(below)),
+                SandboxOption::Hidden(below) => restrictions.hidden.push(path(below)),
+                SandboxOption::BindOutside => restrictions.binds.push(HostDirectory {
+                    path: ground.outside_dir().to_str().unwrap().to_owned(),
+                    access: HostDirectoryAccess::ReadOnly,
                 }),
-                Wish::Scope(below) => scope = Some(*below),
-                Wish::Terminal => {}
+                SandboxOption::Scope(below) => scope = Some(*below),
+                SandboxOption::Terminal => {}
             }
         }
         let backend = agent_backend::local_with(config).unwrap();
@@ -54,14 +56,14 @@ impl Served {
     }
 }
 
-impl Surface for Served {
-    fn run(&self, ground: &Ground, wishes: &[Wish], line: &str) -> Said {
+impl CommandRunner for Served {
+    fn run(&self, ground: &EscapeTestbed, wishes: &[SandboxOption], line: &str) -> CommandReport {
         let backend = self.backend(ground, wishes);
         self.runtime.block_on(async {
             let server = open_server(backend);
             let (handle, serving) = connect(&server).await;
             let mut channel = within(handle.channel_open_session()).await.unwrap();
-            if wishes.contains(&Wish::Terminal) {
+            if wishes.contains(&SandboxOption::Terminal) {
                 channel.request_pty(true, "vt100", 80, 24, 0, 0, &[]).await.unwrap();
             }
             channel.exec(true, line).await.unwrap();
@@ -80,15 +82,15 @@ impl Surface for Served {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let (stdout, stderr) = (text(&stdout), text(&stderr));
             let refused = stdout.is_empty() && status == Some(126);
-            Said { stdout, stderr, refused }
+            CommandReport { stdout, stderr, refused }
         })
     }
 
-    fn strength(
+    fn control_strength(
         &self,
-        ground: &Ground,
-        wishes: &[Wish],
-        subject: ControlSubject,
+        ground: &EscapeTestbed,
+        wishes: &[SandboxOption],
+        subject: ControlKind,
     ) -> ControlStrength {
         let backend = self.backend(ground, wishes);
         let policy = self.runtime.block_on(backend.effective_policy()).unwrap();
@@ -96,7 +98,7 @@ impl Surface for Served {
         policy.control(subject).unwrap().strength
     }
 
-    fn is_open(&self) -> bool {
+    fn is_unconfined(&self) -> bool {
         false
     }
 }
@@ -105,17 +107,19 @@ fn make_all(isolation: Isolation) {
     let runtime = Runtime::new().unwrap();
     let base = tempfile::tempdir().unwrap();
     let served = Served { isolation, runtime };
-    let ground = Ground::new(base.path());
+    let ground = EscapeTestbed::new(base.path());
     let stands = served.runtime.block_on(served.backend(&ground, &[]).exec("true"));
     if let Err(error) = stands {
-        return cannot_run(&format!("commands in {isolation}"), &error.to_string());
+        return report_skip(&format!("commands in {isolation}"), &error.to_string());
     }
     let mut wrong = Vec::new();
-    for attempt in escapes::all() {
+    for attempt in escapes::all_attempts() {
         let base = tempfile::tempdir().unwrap();
-        match escapes::make(attempt, &served, &Ground::new(base.path())) {
-            Ok(Outcome::Blocked | Outcome::Allowed) => {}
-            Ok(Outcome::Inconclusive) => wrong.push(format!("{}: nothing was tried", attempt.name)),
+        match escapes::run_attempt(attempt, &served, &EscapeTestbed::new(base.path())) {
+            Ok(EscapeOutcome::Blocked | EscapeOutcome::Allowed) => {}
+            Ok(EscapeOutcome::Inconclusive) => {
+                wrong.push(format!("{}: nothing was tried", attempt.name))
+            }
             Err(cause) => wrong.push(cause),
         }
     }
@@ -151,7 +155,7 @@ async fn no_path_leads_out_over_sftp() {
     let (handle, _serving) = connect(&server).await;
     let mut sftp = Sftp::new(&handle).await;
     let number = |value: u32| value.to_be_bytes().to_vec();
-    let make = flags::WRITE | flags::CREATE;
+    let make = flags::OPEN_WRITE | flags::OPEN_CREATE;
     for path in [
         "../outside/secret",
         "/../outside/secret",
@@ -169,10 +173,10 @@ async fn no_path_leads_out_over_sftp() {
         let size = [name.clone(), number(1), vec![0; 8]].concat();
         let mine = string(b"mine");
         for (kind, body) in [
-            (3, open(flags::READ)),
+            (3, open(flags::OPEN_READ)),
             (3, open(make)),
-            (3, open(make | flags::TRUNCATE)),
-            (3, open(make | flags::EXCLUSIVE)),
+            (3, open(make | flags::OPEN_TRUNCATE)),
+            (3, open(make | flags::OPEN_EXCLUSIVE)),
             (17, name.clone()),
             (9, times),
             (9, size),

@@ -65,7 +65,7 @@ async fn a_silent_client_is_asked_nothing() {
     let came = Arc::<AtomicUsize>::default();
     let handle = log_in(Counted { inner: mine, came: came.clone() }, Config::default()).await;
     let mut sftp = Sftp::new(&handle).await;
-    let file = sftp.open("file", flags::WRITE | flags::CREATE).await;
+    let file = sftp.open("file", flags::OPEN_WRITE | flags::OPEN_CREATE).await;
     // Of paused time, once for what is still on its way and once for what might come unasked.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let before = came.load(Ordering::Relaxed);
@@ -90,7 +90,7 @@ async fn a_client_that_comes_back_finds_no_session() {
         assert_eq!(said, "at the root\n");
         assert_eq!(exec(&handle, "cd sub && export LEFT=over").await.1, Some(0));
         let mut sftp = Sftp::new(&handle).await;
-        handles.push(sftp.open("file", flags::WRITE | flags::CREATE).await);
+        handles.push(sftp.open("file", flags::OPEN_WRITE | flags::OPEN_CREATE).await);
         drop((sftp, handle));
         within(serving).await.unwrap();
     }
@@ -110,12 +110,12 @@ async fn clients_that_left_are_forgotten() {
         assert_eq!(exec(&handle, "echo here").await.0, "here\n");
         clients.push((handle, serving));
     }
-    assert_eq!(server.connections(), clients.len());
+    assert_eq!(server.connection_count(), clients.len());
     for (handle, serving) in clients {
         drop(handle);
         within(serving).await.unwrap();
     }
-    assert_eq!(server.connections(), 0);
+    assert_eq!(server.connection_count(), 0);
     assert!(backend.processes().await.unwrap().is_empty(), "of commands nothing is kept either");
     backend.destroy().await.unwrap();
 }

@@ -3,11 +3,11 @@
 use ab_core::metadata::Listing;
 use ab_core::search::SearchResults;
 use ab_core::{EffectivePolicy, Error};
-use ab_remote::sftp::extended::Extended;
-use ab_remote::sftp::packet::{Incoming, Request, decode};
+use ab_remote::sftp::extended::ExtendedRequest;
+use ab_remote::sftp::packet::{ClientPacket, SftpRequest, decode_packet};
 use ab_remote::wire::call::{AnswerPart, HelloReply, WireCall};
-use ab_remote::wire::frame::{ClientFrame, ServerFrame};
-use ab_remote::wire::{self, Wire};
+use ab_remote::wire::frame::{ProcessClientFrame, ProcessServerFrame};
+use ab_remote::wire::{self, WireCodec};
 use ab_testkit::fuzz;
 use bytes::Bytes;
 use proptest::collection::vec;
@@ -43,41 +43,41 @@ fn check_packet(bytes: &[u8]) -> TestCaseResult {
         let at = part.as_ptr() as usize;
         part.is_empty() || (start <= at && at + part.len() <= end)
     };
-    match decode(packet.clone()) {
-        Ok(Incoming::Init { version }) => {
+    match decode_packet(packet.clone()) {
+        Ok(ClientPacket::Init { version }) => {
             prop_assert_eq!(bytes[0], 1);
             prop_assert_eq!(&version.to_be_bytes()[..], &bytes[1..5]);
         }
-        Ok(Incoming::Request { id, request }) => {
+        Ok(ClientPacket::Request { id, request }) => {
             prop_assert_eq!(&id.to_be_bytes()[..], &bytes[1..5]);
             let parts: Vec<Bytes> = match &request {
-                Request::Open { path, .. }
-                | Request::Lstat { path }
-                | Request::SetStat { path, .. }
-                | Request::OpenDir { path }
-                | Request::Remove { path }
-                | Request::MakeDir { path, .. }
-                | Request::RemoveDir { path }
-                | Request::RealPath { path }
-                | Request::Stat { path }
-                | Request::ReadLink { path } => vec![path.clone()],
-                Request::Close { handle }
-                | Request::Read { handle, .. }
-                | Request::Fstat { handle }
-                | Request::FsetStat { handle, .. }
-                | Request::ReadDir { handle } => vec![handle.clone()],
-                Request::Write { handle, data, .. } => vec![handle.clone(), data.clone()],
-                Request::Rename { from, to } => vec![from.clone(), to.clone()],
-                Request::Symlink { first, second } => vec![first.clone(), second.clone()],
-                Request::Extended { name, body } => vec![name.clone(), body.clone()],
-                Request::Unknown { kind } => {
+                SftpRequest::Open { path, .. }
+                | SftpRequest::Lstat { path }
+                | SftpRequest::SetStat { path, .. }
+                | SftpRequest::OpenDir { path }
+                | SftpRequest::Remove { path }
+                | SftpRequest::MakeDir { path, .. }
+                | SftpRequest::RemoveDir { path }
+                | SftpRequest::RealPath { path }
+                | SftpRequest::Stat { path }
+                | SftpRequest::ReadLink { path } => vec![path.clone()],
+                SftpRequest::Close { handle }
+                | SftpRequest::Read { handle, .. }
+                | SftpRequest::Fstat { handle }
+                | SftpRequest::FsetStat { handle, .. }
+                | SftpRequest::ReadDir { handle } => vec![handle.clone()],
+                SftpRequest::Write { handle, data, .. } => vec![handle.clone(), data.clone()],
+                SftpRequest::Rename { from, to } => vec![from.clone(), to.clone()],
+                SftpRequest::Symlink { first, second } => vec![first.clone(), second.clone()],
+                SftpRequest::Extended { name, body } => vec![name.clone(), body.clone()],
+                SftpRequest::Unknown { kind } => {
                     prop_assert!(!(3..=20).contains(kind) && *kind != 200);
                     vec![]
                 }
             };
             prop_assert!(parts.iter().all(inside));
-            if let Request::Extended { name, body } = request {
-                let _ = Extended::decode(&name, body);
+            if let SftpRequest::Extended { name, body } = request {
+                let _ = ExtendedRequest::decode(&name, body);
             }
         }
         Err(malformed) => match malformed.id {
@@ -90,7 +90,7 @@ fn check_packet(bytes: &[u8]) -> TestCaseResult {
 
 #[test]
 fn fuzz_sftp() {
-    fuzz::run("fuzz_sftp", packet(), |bytes| {
+    fuzz::check_property("fuzz_sftp", packet(), |bytes| {
         check_packet(&bytes)?;
         // Every beginning of a packet is one too, or is refused.
         (0..bytes.len()).try_for_each(|end| check_packet(&bytes[..end]))
@@ -98,7 +98,7 @@ fn fuzz_sftp() {
 }
 
 /// What reads as a value is written as bytes that read as the same; whatever else is refused.
-fn reads_back<T: Wire>(bytes: &[u8]) -> TestCaseResult {
+fn reads_back<T: WireCodec>(bytes: &[u8]) -> TestCaseResult {
     if let Ok(value) = wire::decode::<T>(Bytes::copy_from_slice(bytes)) {
         let written = wire::encode(&value);
         let again = wire::decode::<T>(written.clone());
@@ -122,7 +122,7 @@ fn body() -> impl Strategy<Value = Vec<u8>> {
 
 #[test]
 fn fuzz_sftp_extended() {
-    fuzz::run("fuzz_sftp_extended", (body(), any::<u8>(), any::<usize>()), |input| {
+    fuzz::check_property("fuzz_sftp_extended", (body(), any::<u8>(), any::<usize>()), |input| {
         let (body, byte, at) = input;
         let mut changed = body.clone();
         let place = at % changed.len();
@@ -133,14 +133,14 @@ fn fuzz_sftp_extended() {
                 reads_back::<WireCall>(bytes)?;
                 reads_back::<HelloReply>(bytes)?;
                 reads_back::<AnswerPart>(bytes)?;
-                reads_back::<ClientFrame>(bytes)?;
-                reads_back::<ServerFrame>(bytes)?;
+                reads_back::<ProcessClientFrame>(bytes)?;
+                reads_back::<ProcessServerFrame>(bytes)?;
                 reads_back::<Listing>(bytes)?;
                 reads_back::<SearchResults>(bytes)?;
                 reads_back::<Error>(bytes)?;
                 reads_back::<EffectivePolicy>(bytes)?;
-                let name = ab_remote::wire::call::NAME.as_bytes();
-                let _ = Extended::decode(name, Bytes::copy_from_slice(bytes));
+                let name = ab_remote::wire::call::CALL_EXTENSION_NAME.as_bytes();
+                let _ = ExtendedRequest::decode(name, Bytes::copy_from_slice(bytes));
             }
         }
         Ok(())

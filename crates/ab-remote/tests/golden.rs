@@ -2,19 +2,19 @@
 
 use ab_core::options::{ListOptions, RemoveOptions, RenameOptions, StatOptions};
 use ab_core::process::{OutputChannel, OutputChunk, ProcessControl, ProcessId, TerminalSize};
-use ab_core::{PathRules, WsPath};
-use ab_remote::wire::call::{CallNumber, WireBody, WireCall};
-use ab_remote::wire::frame::{ClientFrame, ServerFrame};
-use ab_remote::wire::{Wire, encode};
+use ab_core::{PathParser, WsPath};
+use ab_remote::wire::call::{RemoteCallId, WireCall, WireWriteBody};
+use ab_remote::wire::frame::{ProcessClientFrame, ProcessServerFrame};
+use ab_remote::wire::{WireCodec, encode};
 use bytes::Bytes;
 
 fn path(text: &str) -> WsPath {
-    PathRules::lenient().parse(text).unwrap()
+    PathParser::lenient().parse(text).unwrap()
 }
 
 /// `value` is these bytes, in hexadecimal; spaces are for the reader.
 #[track_caller]
-fn check(value: &impl Wire, expected: &str) {
+fn check(value: &impl WireCodec, expected: &str) {
     let hex: String = encode(value).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, expected.replace(' ', ""));
 }
@@ -45,30 +45,33 @@ fn calls_have_their_bytes() {
     check(&WireCall::Processes, "12");
     check(&WireCall::Policy, "13");
     check(&WireCall::Cancel { request: 258 }, "14 00000102");
-    let number = CallNumber { connection: 1, request: 2 };
+    let number = RemoteCallId { connection: 1, request: 2 };
     check(&WireCall::Outcome(number), "15 00000000000000000000000000000001 00000002");
-    check(&WireBody::Inline(Bytes::from_static(b"x")), "00 00000001 78");
+    check(&WireWriteBody::Inline(Bytes::from_static(b"x")), "00 00000001 78");
 }
 
 #[test]
 fn frames_of_processes_have_their_bytes() {
     let id = || ProcessId::new("1-a".to_owned());
-    let attach = ClientFrame::Attach { id: id(), from: 1, room: 2 };
+    let attach = ProcessClientFrame::Attach { id: id(), from: 1, room: 2 };
     check(&attach, "01 00000003 312d61 0000000000000001 0000000000000002");
-    check(&ClientFrame::Input(Bytes::from_static(b"x")), "02 00000001 78");
-    check(&ClientFrame::InputDropped, "03");
-    check(&ClientFrame::Control(ProcessControl::Signal(2)), "04 00 00000002");
+    check(&ProcessClientFrame::Input(Bytes::from_static(b"x")), "02 00000001 78");
+    check(&ProcessClientFrame::InputDropped, "03");
+    check(&ProcessClientFrame::Control(ProcessControl::Signal(2)), "04 00 00000002");
     let size = TerminalSize { columns: 80, rows: 24 };
-    check(&ClientFrame::Control(ProcessControl::Resize(size)), "04 01 00000050 00000018");
-    check(&ClientFrame::Control(ProcessControl::EndInput), "04 02");
-    check(&ClientFrame::Window(1), "05 0000000000000001");
-    check(&ClientFrame::Release, "06");
-    let began = ServerFrame::Started { id: id(), input: true };
+    check(&ProcessClientFrame::Control(ProcessControl::Resize(size)), "04 01 00000050 00000018");
+    check(&ProcessClientFrame::Control(ProcessControl::CloseStdin), "04 02");
+    check(&ProcessClientFrame::Window(1), "05 0000000000000001");
+    check(&ProcessClientFrame::Release, "06");
+    let began = ProcessServerFrame::Started { id: id(), input: true };
     check(&began, "00 00000003 312d61 01");
     let (channel, bytes) = (OutputChannel::Stderr, Bytes::from_static(b"x"));
-    let output = OutputChunk { sequence: 1, channel, bytes, lost: 2 };
-    check(&ServerFrame::Output(output), "01 0000000000000001 0000000000000002 01 00000001 78");
-    check(&ServerFrame::Ended(None), "02 00");
-    check(&ServerFrame::Window(1), "04 0000000000000001");
-    check(&ServerFrame::OutputEnd, "05");
+    let output = OutputChunk { offset: 1, channel, bytes, lost_bytes: 2 };
+    check(
+        &ProcessServerFrame::Output(output),
+        "01 0000000000000001 0000000000000002 01 00000001 78",
+    );
+    check(&ProcessServerFrame::Ended(None), "02 00");
+    check(&ProcessServerFrame::Window(1), "04 0000000000000001");
+    check(&ProcessServerFrame::OutputEnd, "05");
 }

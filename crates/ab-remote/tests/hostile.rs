@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ab_core::ExecOptions;
 use ab_remote::sftp::packet::flags;
-use ab_remote::{ConnectionEnd, HostKey, Server, ServerSettings, SshAccess};
+use ab_remote::{ConnectionEnd, HostKey, SshAccess, SshServer, SshServerSettings};
 use russh::client::{Config, connect_stream};
 use russh::{ChannelMsg, Sig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use crate::client::{Sftp, Trusting, connect, exec, log_in, open_server, packet, read_body};
 use crate::stage::{Stage, within};
 
-fn local() -> (tempfile::TempDir, ab_core::Backend, Server) {
+fn local() -> (tempfile::TempDir, ab_core::Backend, SshServer) {
     let directory = tempfile::tempdir().unwrap();
     let backend = agent_backend::local(directory.path()).unwrap();
     let server = open_server(backend.clone());
@@ -23,7 +23,7 @@ fn local() -> (tempfile::TempDir, ab_core::Backend, Server) {
 }
 
 /// Without walls around commands, of which some make a status of a signal.
-fn unwalled() -> (tempfile::TempDir, ab_core::Backend, Server) {
+fn unwalled() -> (tempfile::TempDir, ab_core::Backend, SshServer) {
     let directory = tempfile::tempdir().unwrap();
     let mut config = agent_backend::LocalConfig::new(directory.path());
     config.options.exec.isolation = ab_core::effective::Isolation::None;
@@ -43,7 +43,7 @@ fn resident() -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn garbage_ends_the_connection_and_nothing_else() {
     let stage =
-        Stage::with(|_| {}, |settings| settings.login_time = Duration::from_millis(700)).await;
+        Stage::with(|_| {}, |settings| settings.login_timeout = Duration::from_millis(700)).await;
     let garbage: &[&[u8]] = &[
         b"GET / HTTP/1.1\r\nHost: [\r\n\r\n",
         &[0; 100_000],
@@ -143,7 +143,7 @@ async fn a_connection_may_be_cut_at_any_byte() {
             whole = Some(passed);
         }
         within(serving).await.unwrap();
-        assert_eq!(server.connections(), 0);
+        assert_eq!(server.connection_count(), 0);
         // Every byte of the greeting, and steps that hit every packet after it.
         limit += if limit < 64 { 9 } else { 61 };
     }
@@ -194,9 +194,11 @@ async fn a_connection_that_had_its_channels_is_ended() {
     let directory = tempfile::tempdir().unwrap();
     let backend = agent_backend::local(directory.path()).unwrap();
     let host_key = HostKey::ephemeral("a test").unwrap();
-    let settings =
-        ServerSettings { max_closed: 3, ..ServerSettings::new(host_key, SshAccess::Any) };
-    let server = Server::new(backend.clone(), settings);
+    let settings = SshServerSettings {
+        max_server_closed_channels: 3,
+        ..SshServerSettings::new(host_key, SshAccess::Any)
+    };
+    let server = SshServer::new(backend.clone(), settings);
     let (handle, serving) = connect(&server).await;
     let _sftp = Sftp::new(&handle).await;
     let mut running = within(handle.channel_open_session()).await.unwrap();
@@ -225,9 +227,9 @@ async fn a_connection_that_had_its_channels_is_ended() {
 async fn silent_clients_keep_nobody_out() {
     // Longer than any test: only room that is made lets others in.
     let stage =
-        Stage::with(|_| {}, |settings| settings.login_time = Duration::from_secs(3600)).await;
+        Stage::with(|_| {}, |settings| settings.login_timeout = Duration::from_secs(3600)).await;
     let mut silent = Vec::new();
-    for _ in 0..ab_remote::MAX_UNAUTHENTICATED {
+    for _ in 0..ab_remote::MAX_UNAUTHENTICATED_CONNECTIONS {
         let mut socket = TcpStream::connect(stage.address).await.unwrap();
         let mut first = [0; 4];
         within(socket.read_exact(&mut first)).await.unwrap();
@@ -390,7 +392,8 @@ async fn a_terminal_follows_its_window() {
 #[tokio::test(flavor = "multi_thread")]
 async fn guessing_is_slow_and_ends() {
     let stage =
-        Stage::with(|_| {}, |settings| settings.refusal_time = Duration::from_millis(100)).await;
+        Stage::with(|_| {}, |settings| settings.refused_login_delay = Duration::from_millis(100))
+            .await;
     let stream = TcpStream::connect(stage.address).await.unwrap();
     let mut handle = connect_stream(Arc::new(Config::default()), stream, Trusting).await.unwrap();
     let started = Instant::now();
@@ -424,7 +427,7 @@ async fn a_client_that_never_reads_costs_little() {
     let config = Config { window_size: 1024 * 1024, ..Config::default() };
     let handle = log_in(mine, config).await;
     let mut sftp = Sftp::new(&handle).await;
-    let file = sftp.open("large", flags::READ).await;
+    let file = sftp.open("large", flags::OPEN_READ).await;
     let mut busy = within(handle.channel_open_session()).await.unwrap();
     busy.exec(true, "exec 9>lock; flock 9; yes").await.unwrap();
     while !matches!(within(busy.wait()).await, Some(ChannelMsg::Data { .. })) {}
@@ -456,7 +459,7 @@ async fn deep_read_ahead_does_not_lock_up() {
     backend.write("file", vec![7; 4096]).await.unwrap();
     let (handle, _serving) = connect(&server).await;
     let mut sftp = Sftp::new(&handle).await;
-    let file = sftp.open("file", flags::READ).await;
+    let file = sftp.open("file", flags::OPEN_READ).await;
     let (mut reader, writer) = sftp.channel.split();
     let asking = tokio::spawn(async move {
         for id in 0..REQUESTS {
@@ -486,13 +489,13 @@ async fn whoever_stops_waiting_ends_the_connection() {
     channel.exec(true, "exec 9>lock; flock 9; echo on; exec sleep 1000").await.unwrap();
     while !matches!(within(channel.wait()).await, Some(ChannelMsg::Data { .. })) {}
     let mut sftp = Sftp::new(&handle).await;
-    assert_eq!(sftp.open("lock", flags::READ).await.len(), 4);
+    assert_eq!(sftp.open("lock", flags::OPEN_READ).await.len(), 4);
     serving.abort();
     let _ = serving.await;
     let options = ExecOptions { timeout: Some(Duration::from_secs(20)), ..ExecOptions::default() };
     backend.exec_with("exec 9>lock; flock 9", options).await.unwrap();
     while within(channel.wait()).await.is_some() {}
-    assert_eq!(server.connections(), 0);
+    assert_eq!(server.connection_count(), 0);
     backend.destroy().await.unwrap();
 }
 
@@ -516,7 +519,7 @@ async fn whoever_does_not_read_holds_up_nobody_else() {
     });
     // Far more than the windows that were granted before it was held back.
     let mut sftp = Sftp::new(&handle).await;
-    let file = sftp.open("file", flags::WRITE | flags::CREATE).await;
+    let file = sftp.open("file", flags::OPEN_WRITE | flags::OPEN_CREATE).await;
     for at in 0..INPUT / PIECE {
         let offset = (at * PIECE) as u64;
         assert_eq!(sftp.write(&file, offset, &vec![b'y'; PIECE]).await, 0, "{at}");

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ab_core::effective::EffectiveControl;
-use ab_core::guard::{Admission, RefusedPath};
-use ab_core::{Backend, BackendOptions, Call, CallOutcome, Guard, Guards, Memory, Verb};
-use ab_remote::sftp::packet::{MAX_DATA, flags};
+use ab_core::guard::{GuardDecision, RefusedPath};
+use ab_core::{Backend, BackendOptions, Call, CallOutcome, Guard, Guards, MemoryDriver, Verb};
+use ab_remote::sftp::packet::{MAX_TRANSFER_BYTES, flags};
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 
@@ -36,7 +36,7 @@ async fn flags_mean_what_they_say() {
         let server = open_server(backend.clone());
         let (handle, _serving) = connect(&server).await;
         let mut sftp = Sftp::new(&handle).await;
-        let file = sftp.open("a/b/new", flags::WRITE | flags::CREATE).await;
+        let file = sftp.open("a/b/new", flags::OPEN_WRITE | flags::OPEN_CREATE).await;
         assert_eq!(sftp.write(&file, 0, b"hello").await, OK);
         assert_eq!(sftp.write(&file, 7, b"!").await, OK);
         assert_eq!(sftp.read(&file, 0, 10).await.status(), PERMISSION_DENIED);
@@ -44,18 +44,19 @@ async fn flags_mean_what_they_say() {
         assert_eq!(backend.read("a/b/new").await.unwrap(), "hello\0\0!");
         assert_eq!(sftp.close(&file).await, FAILURE);
 
-        let file = sftp.open("a/b/new", flags::APPEND | flags::WRITE | flags::READ).await;
+        let file =
+            sftp.open("a/b/new", flags::OPEN_APPEND | flags::OPEN_WRITE | flags::OPEN_READ).await;
         assert_eq!(sftp.write(&file, 0, b" more").await, OK);
         assert_eq!(sftp.read(&file, 5, 100).await.data(), "\0\0! more");
         assert_eq!(sftp.read(&file, 13, 100).await.status(), EOF);
         sftp.close(&file).await;
 
-        let exclusive = flags::WRITE | flags::CREATE | flags::EXCLUSIVE;
+        let exclusive = flags::OPEN_WRITE | flags::OPEN_CREATE | flags::OPEN_EXCLUSIVE;
         let body = [string(b"a/b/new"), exclusive.to_be_bytes().to_vec(), vec![0; 4]].concat();
         assert_eq!(sftp.ask(3, &body).await.status(), FAILURE);
-        let body = [string(b"nope"), flags::WRITE.to_be_bytes().to_vec(), vec![0; 4]].concat();
+        let body = [string(b"nope"), flags::OPEN_WRITE.to_be_bytes().to_vec(), vec![0; 4]].concat();
         assert_eq!(sftp.ask(3, &body).await.status(), NO_SUCH_FILE);
-        let truncate = flags::WRITE | flags::TRUNCATE;
+        let truncate = flags::OPEN_WRITE | flags::OPEN_TRUNCATE;
         let file = sftp.open("a/b/new", truncate).await;
         let stat = sftp.ask(8, &string(&file)).await;
         assert_eq!(
@@ -78,7 +79,7 @@ async fn sizes_and_times_can_be_set_by_handle_and_by_path() {
     let by_path = [string(b"file"), size(4)].concat();
     assert_eq!(sftp.ask(9, &by_path).await.status(), OK);
     assert_eq!(backend.read("file").await.unwrap(), "0123");
-    let file = sftp.open("file", flags::WRITE).await;
+    let file = sftp.open("file", flags::OPEN_WRITE).await;
     assert_eq!(sftp.ask(10, &[string(&file), size(2)].concat()).await.status(), OK);
     assert_eq!(sftp.ask(10, &[string(&file), times].concat()).await.status(), OK);
     let stat = backend.stat("file").await.unwrap();
@@ -95,7 +96,7 @@ async fn requests_sent_ahead_take_effect_in_order() {
     let server = open_server(backend.clone());
     let (handle, _serving) = connect(&server).await;
     let mut sftp = Sftp::new(&handle).await;
-    let file = sftp.open("file", flags::WRITE | flags::READ | flags::CREATE).await;
+    let file = sftp.open("file", flags::OPEN_WRITE | flags::OPEN_READ | flags::OPEN_CREATE).await;
     // Everything at once: many writes, one over the others, a cut, a look, the end, another look.
     let mut all = Vec::new();
     for at in 0..50u64 {
@@ -174,8 +175,8 @@ async fn odd_requests_are_refused_one_by_one() {
         let answer = sftp.ask(kind, &body).await;
         assert_eq!(answer.status(), status, "{kind} {body:?} {answer:?}");
     }
-    let file = sftp.open("file", flags::READ).await;
-    assert_eq!(sftp.read(&file, 0, u32::MAX).await.data().len(), MAX_DATA);
+    let file = sftp.open("file", flags::OPEN_READ).await;
+    assert_eq!(sftp.read(&file, 0, u32::MAX).await.data().len(), MAX_TRANSFER_BYTES);
     assert_eq!(sftp.read(&file, u64::MAX, 1).await.status(), EOF);
     assert_eq!(sftp.read(&file, 0, 0).await.data(), "");
     assert_eq!(sftp.ask(12, &string(&file)).await.status(), FAILURE);
@@ -260,7 +261,7 @@ async fn handles_are_bounded_and_end_with_the_connection() {
     let (handle, serving) = connect(&server).await;
     // Two channels of one connection share the bound.
     let mut channels = [Sftp::new(&handle).await, Sftp::new(&handle).await];
-    let body = [string(b"file"), flags::READ.to_be_bytes().to_vec(), vec![0; 4]].concat();
+    let body = [string(b"file"), flags::OPEN_READ.to_be_bytes().to_vec(), vec![0; 4]].concat();
     let mut opened = 0;
     for _ in 0..5_000 {
         for sftp in &mut channels {
@@ -337,7 +338,7 @@ async fn a_scope_is_all_there_is() {
     let (handle, _serving) = connect(&server).await;
     let mut sftp = Sftp::new(&handle).await;
     for path in ["mine", "/mine", &format!("{root}/tenants/a/mine")] {
-        let file = sftp.open(path, flags::READ).await;
+        let file = sftp.open(path, flags::OPEN_READ).await;
         assert_eq!(sftp.read(&file, 0, 100).await.data(), "inside", "{path}");
     }
     assert_eq!(sftp.ask(17, &string(b"../../secret")).await.status(), PERMISSION_DENIED);
@@ -425,28 +426,28 @@ struct Listings {
 }
 
 impl Guard for Listings {
-    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Admission<'a> {
+    fn before_call<'a>(&'a self, call: &'a Call<'a>) -> GuardDecision<'a> {
         if call.verb != Verb::List {
-            return Admission::PASS;
+            return GuardDecision::ALLOW;
         }
-        Admission::Waits(Box::pin(async {
+        GuardDecision::Pending(Box::pin(async {
             self.begun.fetch_add(1, Ordering::AcqRel);
             drop(self.go.acquire().await);
             Ok(())
         }))
     }
 
-    fn check_growth(&self, _: &Call<'_>, _: u64) -> ab_core::Result<()> {
+    fn check_file_size(&self, _: &Call<'_>, _: u64) -> ab_core::Result<()> {
         Ok(())
     }
 
-    fn refused(&self, _: &RefusedPath<'_>) {}
+    fn on_refused_path(&self, _: &RefusedPath<'_>) {}
 
-    fn controls(&self) -> Option<EffectiveControl> {
+    fn effective_control(&self) -> Option<EffectiveControl> {
         None
     }
 
-    fn exit(&self, _: &Call<'_>, _: &CallOutcome<'_>) {}
+    fn after_call(&self, _: &Call<'_>, _: &CallOutcome<'_>) {}
 }
 
 #[tokio::test]
@@ -454,9 +455,9 @@ async fn few_listings_are_made_at_a_time() {
     const ASKED: u32 = 40;
     let listings = Arc::new(Listings { begun: 0.into(), go: Semaphore::new(0) });
     let guards = Guards { limits: vec![listings.clone()], ..Default::default() };
-    let memory = Arc::new(Memory::new());
+    let memory = Arc::new(MemoryDriver::new());
     let assembly = BackendOptions { guards, ..Default::default() };
-    let backend = Backend::assemble(memory, assembly);
+    let backend = Backend::with_options(memory, assembly);
     backend.write("file", "x").await.unwrap();
     let server = open_server(backend);
     let (handle, _serving) = connect(&server).await;
@@ -490,7 +491,7 @@ async fn what_is_refused_changes_nothing() {
     let both = [3u32, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
     let by_path = [string(b"file"), both.clone()].concat();
     assert_eq!(sftp.ask(9, &by_path).await.status(), PERMISSION_DENIED);
-    let file = sftp.open("file", flags::WRITE).await;
+    let file = sftp.open("file", flags::OPEN_WRITE).await;
     assert_eq!(sftp.ask(10, &[string(&file), both].concat()).await.status(), PERMISSION_DENIED);
     assert_eq!(backend.read("file").await.unwrap(), "0123456789");
     // Of a mode only the permissions are taken, and the times beside it are.

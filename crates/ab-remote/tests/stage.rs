@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use ab_core::Backend;
 use ab_remote::{
-    ConnectionEnd, HostKey, ListenerOptions, Server, ServerSettings, SshAccess, SshUsers, listen,
+    ConnectionEnd, HostKey, ListenerOptions, SshAccess, SshServer, SshServerSettings, SshUsers,
+    listen,
 };
 use agent_backend::LocalConfig;
 use tempfile::TempDir;
@@ -24,7 +25,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Stage {
     pub(crate) directory: TempDir,
     pub(crate) backend: Backend,
-    pub(crate) server: Server,
+    pub(crate) server: SshServer,
     pub(crate) address: SocketAddr,
     /// How connections ended, in that order.
     pub(crate) ended: Arc<Mutex<Vec<ConnectionEnd>>>,
@@ -38,7 +39,7 @@ impl Stage {
 
     pub(crate) async fn with(
         local: impl FnOnce(&mut LocalConfig),
-        settings: impl FnOnce(&mut ServerSettings),
+        settings: impl FnOnce(&mut SshServerSettings),
     ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         for name in ["ws", "keys", "here"] {
@@ -53,7 +54,7 @@ impl Stage {
     pub(crate) async fn over(
         directory: TempDir,
         backend: Backend,
-        adjust: impl FnOnce(&mut ServerSettings),
+        adjust: impl FnOnce(&mut SshServerSettings),
     ) -> Self {
         let keys = directory.path().join("keys");
         let made = std::process::Command::new("ssh-keygen")
@@ -66,10 +67,10 @@ impl Stage {
         assert_eq!(users.add_authorized_keys("agent", &public), Ok(1));
         users.add_password("agent", "correct horse").unwrap();
         let host_key = HostKey::load_or_create(&keys.join("host")).unwrap();
-        let mut settings = ServerSettings::new(host_key, SshAccess::Users(users));
+        let mut settings = SshServerSettings::new(host_key, SshAccess::Users(users));
         adjust(&mut settings);
-        let public = settings.host_key.public();
-        let server = Server::new(backend.clone(), settings);
+        let public = settings.host_key.public_key();
+        let server = SshServer::new(backend.clone(), settings);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let known = format!("[127.0.0.1]:{} {public}\n", address.port());
@@ -77,7 +78,7 @@ impl Stage {
         let ended = Arc::<Mutex<Vec<ConnectionEnd>>>::default();
         let heard = ended.clone();
         let options = ListenerOptions {
-            ended: Arc::new(move |_, how| heard.lock().unwrap().push(how.clone())),
+            on_connection_end: Arc::new(move |_, how| heard.lock().unwrap().push(how.clone())),
             ..ListenerOptions::default()
         };
         let listening = tokio::spawn(listen(listener, server.clone(), options));
@@ -143,7 +144,7 @@ impl Stage {
     pub(crate) async fn end(self) {
         within(self.server.shut_down()).await;
         within(self.listening).await.unwrap().unwrap();
-        assert_eq!(self.server.connections(), 0);
+        assert_eq!(self.server.connection_count(), 0);
         within(self.backend.destroy()).await.unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::io;
 
-use ab_remote::websocket::{MAX_FRAME, Socket};
+use ab_remote::websocket::{MAX_SENT_MESSAGE_BYTES, WebSocketByteStream};
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use proptest::prelude::*;
@@ -22,20 +22,20 @@ const NARROW: usize = 1000;
 const WIDE: usize = 1 << 20;
 
 /// Two ends of ours.
-fn pair(room: usize) -> (Socket<DuplexStream>, Socket<DuplexStream>) {
+fn pair(room: usize) -> (WebSocketByteStream<DuplexStream>, WebSocketByteStream<DuplexStream>) {
     let (near, far) = duplex(room);
-    (Socket::client(near), Socket::server(far))
+    (WebSocketByteStream::client_side(near), WebSocketByteStream::server_side(far))
 }
 
 /// An end of ours, and tungstenite's at the other.
 async fn beside_tungstenite(
     theirs: Role,
     room: usize,
-) -> (Socket<DuplexStream>, WebSocketStream<DuplexStream>) {
+) -> (WebSocketByteStream<DuplexStream>, WebSocketStream<DuplexStream>) {
     let (near, far) = duplex(room);
     let ours = match theirs {
-        Role::Client => Socket::server(near),
-        Role::Server => Socket::client(near),
+        Role::Client => WebSocketByteStream::server_side(near),
+        Role::Server => WebSocketByteStream::client_side(near),
     };
     let config = WebSocketConfig::default().max_frame_size(None).max_message_size(None);
     (ours, WebSocketStream::from_raw_socket(far, theirs, Some(config)).await)
@@ -65,7 +65,7 @@ async fn ssh_speaks_over_messages() {
         assert_eq!((zeros.len(), status), (3_000_000, Some(0)));
         drop(handle);
         assert_eq!(within(serving).await.unwrap(), ab_remote::ConnectionEnd::Closed);
-        assert_eq!(server.connections(), 0);
+        assert_eq!(server.connection_count(), 0);
         backend.destroy().await.unwrap();
     }
 }
@@ -75,8 +75,8 @@ async fn messages_are_small_and_what_was_written_is_sent_before_reading() {
     for theirs in [Role::Client, Role::Server] {
         let (mut stream, mut theirs) = beside_tungstenite(theirs, WIDE).await;
         // Nobody flushes here but the read.
-        let written = stream.write(&vec![7; MAX_FRAME + 5]).await.unwrap();
-        assert_eq!(written, MAX_FRAME);
+        let written = stream.write(&vec![7; MAX_SENT_MESSAGE_BYTES + 5]).await.unwrap();
+        assert_eq!(written, MAX_SENT_MESSAGE_BYTES);
         let mut buffer = [0; 4];
         let reading = tokio::spawn(async move {
             let mut read = Vec::new();
@@ -87,7 +87,7 @@ async fn messages_are_small_and_what_was_written_is_sent_before_reading() {
             (read, stream)
         });
         let Message::Binary(sent) = within(theirs.next()).await.unwrap().unwrap() else { panic!() };
-        assert_eq!(sent.len(), MAX_FRAME);
+        assert_eq!(sent.len(), MAX_SENT_MESSAGE_BYTES);
         let ping = Message::Ping(Bytes::from_static(b"there?"));
         for message in [binary(b"abc"), ping, binary(b""), binary(b"def")] {
             theirs.send(message).await.unwrap();
@@ -137,7 +137,7 @@ async fn a_peer_that_is_gone_is_the_end() {
     stream.shutdown().await.unwrap();
     // In the middle of a message, too.
     let (mut raw, far) = duplex(WIDE);
-    let mut stream = Socket::client(far);
+    let mut stream = WebSocketByteStream::client_side(far);
     raw.write_all(b"\x82\x7e\xff\xffhal").await.unwrap();
     drop(raw);
     let mut read = Vec::new();
@@ -159,7 +159,7 @@ async fn what_no_websocket_says_is_refused() {
         (b"GET / HTTP/1.1\r\n", 1002),
     ] {
         let (mut raw, far) = duplex(WIDE);
-        let mut stream = Socket::client(far);
+        let mut stream = WebSocketByteStream::client_side(far);
         raw.write_all(bytes).await.unwrap();
         let mut read = Vec::new();
         let refused = within(stream.read_to_end(&mut read)).await.unwrap_err();
@@ -174,7 +174,8 @@ async fn what_no_websocket_says_is_refused() {
     }
     let (mut raw, far) = duplex(WIDE);
     raw.write_all(b"\x82\x05hello").await.unwrap();
-    let refused = within(Socket::server(far).read(&mut [0; 4])).await.unwrap_err();
+    let refused =
+        within(WebSocketByteStream::server_side(far).read(&mut [0; 4])).await.unwrap_err();
     assert_eq!(refused.to_string(), "clients mask what they send, and only they do");
 }
 
@@ -184,7 +185,7 @@ async fn goodbyes_are_answered_with_what_may_be_sent() {
         [(&b""[..], 1000), (b"\x03\xe9", 1001), (b"\x03\xee", 1002), (b"\x0f\xa1no", 4001)]
     {
         let (mut raw, far) = duplex(WIDE);
-        let mut stream = Socket::client(far);
+        let mut stream = WebSocketByteStream::client_side(far);
         raw.write_all(&[0x88, payload.len() as u8]).await.unwrap();
         raw.write_all(payload).await.unwrap();
         assert_eq!(within(stream.read(&mut [0; 4])).await.unwrap(), 0);
@@ -230,7 +231,7 @@ async fn a_reader_and_a_writer_may_be_two_tasks() {
 #[tokio::test]
 async fn a_flood_of_pings_keeps_nothing() {
     let (mut raw, far) = duplex(WIDE);
-    let mut stream = Socket::client(far);
+    let mut stream = WebSocketByteStream::client_side(far);
     for _ in 0..10_000 {
         raw.write_all(b"\x89\x02hi").await.unwrap();
     }
@@ -294,7 +295,7 @@ async fn converse(theirs: Role, room: usize, messages: Vec<Pieces>, said: Vec<u8
         loop {
             match from_us.next().await.unwrap().unwrap() {
                 Message::Binary(bytes) => {
-                    assert!(bytes.len() <= MAX_FRAME);
+                    assert!(bytes.len() <= MAX_SENT_MESSAGE_BYTES);
                     heard.borrow_mut().extend_from_slice(&bytes);
                 }
                 Message::Pong(_) => {}

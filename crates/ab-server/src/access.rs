@@ -11,7 +11,7 @@ use utoipa::openapi::security::SecurityRequirement;
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa_axum::router::UtoipaMethodRouter;
 
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::problem::Rendering;
 
 /// Who may call a route. A lesser value admits more callers.
@@ -29,7 +29,7 @@ impl Access {
     const ALL: [Access; 3] = [Access::Public, Access::SessionAgent, Access::Admin];
 
     /// Declares the access of routes and describes how the gate refuses callers.
-    pub(crate) fn to(self, routes: UtoipaMethodRouter<App>) -> UtoipaMethodRouter<App> {
+    pub(crate) fn to(self, routes: UtoipaMethodRouter<HttpApp>) -> UtoipaMethodRouter<HttpApp> {
         let (schemas, mut paths, router) = routes;
         for (path, item) in &mut paths.paths {
             for (_, operation) in operations(item) {

@@ -6,24 +6,24 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::gate::{Gate, Guesses, Identity, TokenGuessLimits};
+use crate::gate::{Guesses, HttpAccess, Identity, TokenGuessLimits};
 use crate::problem::{Problem, ProblemKind};
-use crate::routes::{ControlSurface, DaemonSurface, GatewaySurface, ServedFiles};
+use crate::routes::{ControlRoutes, DaemonRoutes, GatewayRoutes, ServedFiles};
 
 /// What a port serves. A surface that is absent answers 404.
 #[derive(Clone)]
-pub struct App {
-    control: Option<Arc<ControlSurface>>,
-    daemon: Option<Arc<DaemonSurface>>,
-    gateway: Option<Arc<GatewaySurface>>,
+pub struct HttpApp {
+    control: Option<Arc<ControlRoutes>>,
+    daemon: Option<Arc<DaemonRoutes>>,
+    gateway: Option<Arc<GatewayRoutes>>,
     identity: Arc<Identity>,
     guesses: Arc<Guesses>,
     shutdown: CancellationToken,
 }
 
-impl App {
-    pub fn new(gate: Gate) -> App {
-        App {
+impl HttpApp {
+    pub fn new(gate: HttpAccess) -> HttpApp {
+        HttpApp {
             control: None,
             daemon: None,
             gateway: None,
@@ -34,36 +34,36 @@ impl App {
     }
 
     /// Serves one workspace at `/health`, `/mcp` and `/ssh`.
-    pub fn with_daemon(mut self, daemon: DaemonSurface) -> App {
+    pub fn with_daemon(mut self, daemon: DaemonRoutes) -> HttpApp {
         self.daemon = Some(Arc::new(daemon));
         self
     }
 
     /// Serves sessions at `/api/v1`, their approvals at `/v1/approvals`, and the page at `/ui`. The
     /// caller shuts the control plane down after the port is closed.
-    pub fn with_control(mut self, control: ControlSurface) -> App {
+    pub fn with_control(mut self, control: ControlRoutes) -> HttpApp {
         self.control = Some(Arc::new(control));
         self
     }
 
     /// Serves coding agents at `/v1`.
-    pub fn with_gateway(mut self, gateway: GatewaySurface) -> App {
+    pub fn with_gateway(mut self, gateway: GatewayRoutes) -> HttpApp {
         self.gateway = Some(Arc::new(gateway));
         self
     }
 
     /// The control plane's surface, or the 404 that its routes answer without one.
-    pub(crate) fn control(&self) -> Result<&Arc<ControlSurface>, Problem> {
+    pub(crate) fn control(&self) -> Result<&Arc<ControlRoutes>, Problem> {
         self.control.as_ref().ok_or_else(|| not_served("no sessions are served here"))
     }
 
     /// The daemon's surface, or the 404 that its routes answer without one.
-    pub(crate) fn daemon(&self) -> Result<&Arc<DaemonSurface>, Problem> {
+    pub(crate) fn daemon(&self) -> Result<&Arc<DaemonRoutes>, Problem> {
         self.daemon.as_ref().ok_or_else(|| not_served("no workspace is served here"))
     }
 
     /// The gateway's surface, or the 404 that its routes answer without one.
-    pub(crate) fn gateway(&self) -> Result<&Arc<GatewaySurface>, Problem> {
+    pub(crate) fn gateway(&self) -> Result<&Arc<GatewayRoutes>, Problem> {
         self.gateway.as_ref().ok_or_else(|| not_served("no agents are served here"))
     }
 
@@ -80,7 +80,7 @@ impl App {
         Ok(format!("{scheme}://{host}:{port}{path}"))
     }
 
-    pub(crate) fn with_guessing(mut self, guessing: TokenGuessLimits) -> App {
+    pub(crate) fn with_guessing(mut self, guessing: TokenGuessLimits) -> HttpApp {
         self.guesses = Arc::new(Guesses::new(guessing));
         self
     }
@@ -119,9 +119,9 @@ fn not_served(detail: &str) -> Problem {
     Problem::new(ProblemKind::NotFound, detail)
 }
 
-impl fmt::Debug for App {
+impl fmt::Debug for HttpApp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("App")
+        f.debug_struct("HttpApp")
             .field("control", &self.control)
             .field("daemon", &self.daemon)
             .field("gateway", &self.gateway)

@@ -16,9 +16,9 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use crate::places::{Place, Places};
-use crate::port::PortLimits;
+use crate::port::HttpServerLimits;
 use crate::routes::Peer;
-use crate::tls::Tls;
+use crate::tls::TlsConfig;
 use crate::watched::{Watch, Watched};
 
 /// After a failed accept, which most likely means that we are out of descriptors.
@@ -28,8 +28,8 @@ const LARGEST_HEAD: usize = 64 * 1024;
 
 pub(crate) struct Connections {
     pub(crate) router: Router,
-    pub(crate) tls: Option<Tls>,
-    pub(crate) bounds: PortLimits,
+    pub(crate) tls: Option<TlsConfig>,
+    pub(crate) bounds: HttpServerLimits,
     pub(crate) closing: CancellationToken,
 }
 
@@ -97,8 +97,8 @@ struct Answering {
 async fn connection(
     stream: TcpStream,
     answering: Answering,
-    tls: Option<Tls>,
-    bounds: PortLimits,
+    tls: Option<TlsConfig>,
+    bounds: HttpServerLimits,
     closing: CancellationToken,
 ) {
     // Answers are whole when they are written.
@@ -118,7 +118,7 @@ async fn requests<S>(
     stream: S,
     watch: Watch,
     answering: Answering,
-    bounds: PortLimits,
+    bounds: HttpServerLimits,
     closing: CancellationToken,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -14,12 +14,12 @@ mod identity;
 mod origin;
 mod token;
 
-pub use browser::BrowserKey;
+pub use browser::CookieSigningKey;
 pub use guesses::TokenGuessLimits;
 pub(crate) use guesses::{Guesses, block};
 pub(crate) use identity::{Caller, Identity, shown};
 pub use origin::Origin;
-pub use token::Token;
+pub use token::AccessToken;
 
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::uri::Authority;
@@ -29,15 +29,15 @@ use crate::problem::{Problem, ProblemKind};
 
 /// Who may ask.
 #[derive(Clone, Debug, Default)]
-pub struct Gate {
+pub struct HttpAccess {
     /// Without one, whoever passes the other checks is trusted.
-    pub token: Option<Token>,
+    pub token: Option<AccessToken>,
     /// Names under which we are reached, beside `localhost` and addresses.
     pub hosts: Vec<String>,
     /// Origins of pages that may ask.
     pub origins: Vec<Origin>,
     /// Signs the cookies of browsers. Without one, they end with the process.
-    pub browser_key: Option<BrowserKey>,
+    pub browser_key: Option<CookieSigningKey>,
 }
 
 /// Whom the answer may be shown to.
@@ -49,7 +49,7 @@ pub(crate) enum Page {
     Foreign,
 }
 
-impl Gate {
+impl HttpAccess {
     fn known_host(&self, host: &Host) -> Result<(), Problem> {
         let named = |allowed: &String| allowed.eq_ignore_ascii_case(&host.name);
         if host.is_address() || host.name == "localhost" || self.hosts.iter().any(named) {
@@ -57,7 +57,7 @@ impl Gate {
         }
         let detail = format!(
             "this server is not known as '{}'; allow it with --allowed-host, or show the token",
-            ab_core::error::printable(&host.name)
+            ab_core::error::escape_unprintable(&host.name)
         );
         Err(Problem::new(ProblemKind::Forbidden, detail).titled("Host not allowed"))
     }
@@ -74,7 +74,7 @@ impl Gate {
         }
         let detail = format!(
             "pages of '{}' may not ask: the server does not allow this origin",
-            ab_core::error::printable(&String::from_utf8_lossy(value.as_bytes()))
+            ab_core::error::escape_unprintable(&String::from_utf8_lossy(value.as_bytes()))
         );
         Err(Problem::new(ProblemKind::Forbidden, detail).titled("Origin not allowed"))
     }
@@ -158,8 +158,8 @@ mod tests {
     }
 
     fn gate(token: Option<&str>) -> Identity {
-        Identity::new(Gate {
-            token: token.map(Token::new),
+        Identity::new(HttpAccess {
+            token: token.map(AccessToken::new),
             hosts: vec!["box.example".to_owned()],
             origins: vec!["https://app.example".parse().unwrap()],
             browser_key: None,

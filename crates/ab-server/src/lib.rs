@@ -1,6 +1,6 @@
 //! Speaks HTTP: one port, one check before every route, every route described.
 //!
-//! [`Port`] owns a listener and the [`App`] that is served on it. A request first meets the [`Gate`], which
+//! [`HttpServer`] owns a listener and the [`HttpApp`] that is served on it. A request first meets the [`HttpAccess`], which
 //! knows who may ask at all; then its route, which is registered together with its description.
 //! Nothing here opens files or runs commands: the surfaces hold a [`Backend`](ab_core::Backend).
 
@@ -22,11 +22,11 @@ mod tls;
 mod watched;
 mod wire;
 
-pub use app::App;
-pub use gate::{BrowserKey, Gate, Origin, Token, TokenGuessLimits};
-pub use port::{Port, PortLimits, RunningPort};
+pub use app::HttpApp;
+pub use gate::{AccessToken, CookieSigningKey, HttpAccess, Origin, TokenGuessLimits};
+pub use port::{HttpServer, HttpServerLimits, RunningHttpServer};
 pub use routes::{
-    ControlSurface, DaemonSurface, GatewaySurface, ServedFiles, TaskCatalog, TaskDefaults, openapi,
+    ControlRoutes, DaemonRoutes, GatewayRoutes, ServedFiles, TaskCatalog, TaskDefaults, openapi,
 };
-pub use tls::{Tls, TlsError};
-pub use wire::{Control, EffectivePolicyBody};
+pub use tls::{TlsConfig, TlsError};
+pub use wire::{EffectiveControlBody, EffectivePolicyBody};

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::gate::block;
-use crate::port::PortLimits;
+use crate::port::HttpServerLimits;
 
 /// The places of a port.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ struct OfAddress {
 }
 
 impl Places {
-    pub(crate) fn new(bounds: &PortLimits) -> Self {
+    pub(crate) fn new(bounds: &HttpServerLimits) -> Self {
         Self(Arc::new(Shared {
             all: Arc::new(Semaphore::new(bounds.connections)),
             per_address: bounds.per_address,
@@ -124,7 +124,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_has_its_part_of_the_places_and_loopback_all() {
-        let bounds = PortLimits { connections: 8, per_address: 2, ..PortLimits::default() };
+        let bounds =
+            HttpServerLimits { connections: 8, per_address: 2, ..HttpServerLimits::default() };
         let places = Places::new(&bounds);
         let take = async |peer: &str| {
             let free = places.free().await.unwrap();

@@ -10,15 +10,15 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::connections::{self, Connections};
 use crate::gate::TokenGuessLimits;
 use crate::routes;
-use crate::tls::Tls;
+use crate::tls::TlsConfig;
 
 /// How much the port takes on.
 #[derive(Clone, Copy, Debug)]
-pub struct PortLimits {
+pub struct HttpServerLimits {
     /// Connections at a time, WebSockets included; more wait until one ends.
     pub connections: usize,
     /// Connections of one address (of IPv6: one /64) at a time; more are refused.
@@ -38,7 +38,7 @@ pub struct PortLimits {
     pub token_guesses: TokenGuessLimits,
 }
 
-impl Default for PortLimits {
+impl Default for HttpServerLimits {
     fn default() -> Self {
         Self {
             connections: 4096,
@@ -55,29 +55,29 @@ impl Default for PortLimits {
 
 /// What is served, and to whom.
 #[derive(Debug)]
-pub struct Port {
-    app: App,
-    tls: Option<Tls>,
-    bounds: PortLimits,
+pub struct HttpServer {
+    app: HttpApp,
+    tls: Option<TlsConfig>,
+    bounds: HttpServerLimits,
 }
 
-impl Port {
-    pub fn new(app: App) -> Port {
-        Port { app, tls: None, bounds: PortLimits::default() }
+impl HttpServer {
+    pub fn new(app: HttpApp) -> HttpServer {
+        HttpServer { app, tls: None, bounds: HttpServerLimits::default() }
     }
 
-    pub fn with_tls(mut self, tls: Option<Tls>) -> Port {
+    pub fn with_tls(mut self, tls: Option<TlsConfig>) -> HttpServer {
         self.tls = tls;
         self
     }
 
-    pub fn with_limits(mut self, bounds: PortLimits) -> Port {
+    pub fn with_limits(mut self, bounds: HttpServerLimits) -> HttpServer {
         self.bounds = bounds;
         self
     }
 
     /// Serves whoever connects, until it is closed.
-    pub fn open(self, listener: TcpListener) -> io::Result<RunningPort> {
+    pub fn start(self, listener: TcpListener) -> io::Result<RunningHttpServer> {
         let address = listener.local_addr()?;
         let grace = self.bounds.shutdown_grace;
         let closing = self.app.shutdown().clone();
@@ -95,21 +95,21 @@ impl Port {
                 found
             })
         });
-        Ok(RunningPort { address, serving, finding_out, app: self.app, grace })
+        Ok(RunningHttpServer { address, serving, finding_out, app: self.app, grace })
     }
 }
 
 /// A port that is open.
 #[derive(Debug)]
-pub struct RunningPort {
+pub struct RunningHttpServer {
     address: SocketAddr,
     serving: JoinHandle<()>,
     finding_out: Option<JoinHandle<Result<EffectivePolicy>>>,
-    app: App,
+    app: HttpApp,
     grace: Duration,
 }
 
-impl RunningPort {
+impl RunningHttpServer {
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -130,7 +130,7 @@ impl RunningPort {
 
     /// Takes no more connections, lets what is being answered come to its end within the grace,
     /// and cuts the rest off.
-    pub async fn close(self) {
+    pub async fn shutdown(self) {
         // Peers that do not close within the grace period are dropped.
         let _ = timeout(self.grace, self.app.close()).await;
         if let Some(finding_out) = self.finding_out {

@@ -10,7 +10,7 @@ pub(crate) use rendering::{ErrorEnvelope, ProblemDocument, Refusal, Rendering, r
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use ab_core::Kind;
+use ab_core::ErrorKind;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value};
@@ -137,33 +137,34 @@ impl ProblemKind {
     }
 }
 
-impl From<Kind> for ProblemKind {
-    fn from(kind: Kind) -> ProblemKind {
+impl From<ErrorKind> for ProblemKind {
+    fn from(kind: ErrorKind) -> ProblemKind {
         match kind {
-            Kind::NotFound => ProblemKind::NotFound,
-            Kind::AlreadyExists
-            | Kind::NotEmpty
-            | Kind::Conflict
-            | Kind::NotADirectory
-            | Kind::IsADirectory
-            | Kind::Pending => ProblemKind::Conflict,
-            Kind::InvalidPath
-            | Kind::Invalid
-            | Kind::SpecialFile
-            | Kind::LinkLoop
-            | Kind::NoMatch
-            | Kind::Ambiguous => ProblemKind::Invalid,
-            Kind::Escape | Kind::PermissionDenied | Kind::Denied | Kind::Rejected => {
-                ProblemKind::Forbidden
-            }
-            Kind::Unsupported => ProblemKind::Unprocessable,
-            Kind::TooLarge => ProblemKind::TooLarge,
-            Kind::NoSpace => ProblemKind::NoSpace,
-            Kind::Failed | Kind::Disconnected => ProblemKind::BadGateway,
-            Kind::Unavailable | Kind::Cancelled => ProblemKind::Unavailable,
-            Kind::Timeout => ProblemKind::GatewayTimeout,
-            Kind::Destroyed => ProblemKind::Gone,
-            Kind::Io => ProblemKind::Internal,
+            ErrorKind::NotFound => ProblemKind::NotFound,
+            ErrorKind::AlreadyExists
+            | ErrorKind::NotEmpty
+            | ErrorKind::Conflict
+            | ErrorKind::NotADirectory
+            | ErrorKind::IsADirectory
+            | ErrorKind::Pending => ProblemKind::Conflict,
+            ErrorKind::InvalidPath
+            | ErrorKind::Invalid
+            | ErrorKind::SpecialFile
+            | ErrorKind::LinkLoop
+            | ErrorKind::NoMatch
+            | ErrorKind::Ambiguous => ProblemKind::Invalid,
+            ErrorKind::Escape
+            | ErrorKind::PermissionDenied
+            | ErrorKind::Denied
+            | ErrorKind::Rejected => ProblemKind::Forbidden,
+            ErrorKind::Unsupported => ProblemKind::Unprocessable,
+            ErrorKind::TooLarge => ProblemKind::TooLarge,
+            ErrorKind::NoSpace => ProblemKind::NoSpace,
+            ErrorKind::Failed | ErrorKind::Disconnected => ProblemKind::BadGateway,
+            ErrorKind::Unavailable | ErrorKind::Cancelled => ProblemKind::Unavailable,
+            ErrorKind::Timeout => ProblemKind::GatewayTimeout,
+            ErrorKind::Destroyed => ProblemKind::Gone,
+            ErrorKind::Io => ProblemKind::Internal,
         }
     }
 }
@@ -277,17 +278,17 @@ mod tests {
 
     #[test]
     fn errors_of_a_workspace_have_the_status_of_their_kind() {
-        let expect = |kind: Kind| ProblemKind::from(kind).status().as_u16();
+        let expect = |kind: ErrorKind| ProblemKind::from(kind).status().as_u16();
         for (kind, status) in [
-            (Kind::NotFound, 404),
-            (Kind::Conflict, 409),
-            (Kind::Denied, 403),
-            (Kind::Invalid, 400),
-            (Kind::TooLarge, 413),
-            (Kind::NoSpace, 507),
-            (Kind::Unsupported, 422),
-            (Kind::Timeout, 504),
-            (Kind::Io, 500),
+            (ErrorKind::NotFound, 404),
+            (ErrorKind::Conflict, 409),
+            (ErrorKind::Denied, 403),
+            (ErrorKind::Invalid, 400),
+            (ErrorKind::TooLarge, 413),
+            (ErrorKind::NoSpace, 507),
+            (ErrorKind::Unsupported, 422),
+            (ErrorKind::Timeout, 504),
+            (ErrorKind::Io, 500),
         ] {
             assert_eq!(expect(kind), status, "{kind:?}");
         }

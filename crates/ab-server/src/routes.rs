@@ -10,9 +10,9 @@ mod gateway;
 mod login;
 mod ui;
 
-pub use control::{ControlSurface, TaskCatalog, TaskDefaults};
-pub use daemon::DaemonSurface;
-pub use gateway::{GatewaySurface, ServedFiles};
+pub use control::{ControlRoutes, TaskCatalog, TaskDefaults};
+pub use daemon::DaemonRoutes;
+pub use gateway::{GatewayRoutes, ServedFiles};
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
@@ -32,7 +32,7 @@ use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::access::{Access, AccessTable};
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::gate::{Caller, Page, host, shown};
 use crate::log;
 use crate::problem::{ErrorEnvelope, Problem, ProblemDocument, ProblemKind, Refusal, rendered};
@@ -85,7 +85,7 @@ pub fn openapi() -> Description {
 }
 
 /// One line for each surface.
-fn described() -> OpenApiRouter<App> {
+fn described() -> OpenApiRouter<HttpApp> {
     OpenApiRouter::with_openapi(Api::openapi())
         .merge(control::routes())
         .merge(daemon::routes())
@@ -96,7 +96,7 @@ fn described() -> OpenApiRouter<App> {
 }
 
 /// Everything, ready to be served.
-pub(crate) fn all(app: App) -> Router {
+pub(crate) fn all(app: HttpApp) -> Router {
     let (router, mut description) = described().split_for_parts();
     let access = AccessTable::new(&mut description);
     let door = Arc::new(Door { app: app.clone(), access });
@@ -134,7 +134,7 @@ impl Peer {
 /// What the check needs to know.
 #[derive(Debug)]
 struct Door {
-    app: App,
+    app: HttpApp,
     access: AccessTable,
 }
 
@@ -194,7 +194,7 @@ async fn checked(State(door): State<Arc<Door>>, mut request: Request, next: Next
 }
 
 /// The agent whose token was shown.
-async fn agent(app: &App, shown: Option<Vec<u8>>) -> Option<Caller> {
+async fn agent(app: &HttpApp, shown: Option<Vec<u8>>) -> Option<Caller> {
     let session = app.control().ok()?.session_of_token(&shown?).await?;
     Some(Caller::agent(&session.to_string()))
 }

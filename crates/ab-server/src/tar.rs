@@ -18,13 +18,13 @@ const MAX_EXTENSION: u64 = 64 * 1024;
 pub struct TarEntry {
     /// Relative, without `.`, `..` or empty segments; empty for the top directory.
     pub path: String,
-    pub kind: TarKind,
+    pub kind: TarEntryKind,
     /// Permission bits.
     pub mode: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TarKind {
+pub enum TarEntryKind {
     File {
         size: u64,
     },
@@ -232,11 +232,11 @@ impl TarDecoder {
         let mode = u32::try_from(number(&block[100..108])? & 0o777).unwrap_or_default();
         let kind = match kind {
             // Old archives mark directories by a slash only.
-            b'0' | 0 | b'7' if name.ends_with('/') => TarKind::Directory,
-            b'0' | 0 | b'7' => TarKind::File { size },
-            b'5' => TarKind::Directory,
-            b'2' => TarKind::Symlink { target: checked_target(&path, link)? },
-            b'1' => TarKind::HardLink { path: clean(&link)? },
+            b'0' | 0 | b'7' if name.ends_with('/') => TarEntryKind::Directory,
+            b'0' | 0 | b'7' => TarEntryKind::File { size },
+            b'5' => TarEntryKind::Directory,
+            b'2' => TarEntryKind::Symlink { target: checked_target(&path, link)? },
+            b'1' => TarEntryKind::HardLink { path: clean(&link)? },
             b'3' | b'4' | b'6' => {
                 return fails(format!("{path:?} is a device or FIFO, which is not accepted"));
             }
@@ -249,19 +249,19 @@ impl TarDecoder {
             }
         };
         self.state = match kind {
-            TarKind::File { size } => TarState::Data { left: size, padding: padding(size) },
-            TarKind::Directory | TarKind::Symlink { .. } | TarKind::HardLink { .. } => {
-                TarState::Skip { left: padded(size)? }
-            }
+            TarEntryKind::File { size } => TarState::Data { left: size, padding: padding(size) },
+            TarEntryKind::Directory
+            | TarEntryKind::Symlink { .. }
+            | TarEntryKind::HardLink { .. } => TarState::Skip { left: padded(size)? },
         };
-        if path.is_empty() && kind != TarKind::Directory {
+        if path.is_empty() && kind != TarEntryKind::Directory {
             return fails("an entry that is no directory has no name");
         }
         let mut ancestors = path.match_indices('/').map(|(end, _)| &path[..end]);
         if ancestors.any(|ancestor| self.links.contains(ancestor)) {
             return fails(format!("{path:?} goes through a link of the archive"));
         }
-        if matches!(kind, TarKind::Symlink { .. }) {
+        if matches!(kind, TarEntryKind::Symlink { .. }) {
             self.links.insert(path.clone());
         }
         Ok(Some(TarEntry { path, kind, mode }))
@@ -456,8 +456,8 @@ mod tests {
         assert_eq!(paths, ["", "a/b.txt", &long, "a/link", "hard", "paxed/ü"]);
         assert_eq!(whole[1].1, b"hello");
         assert_eq!(whole[2].1, [7; 513]);
-        assert_eq!(whole[3].0.kind, TarKind::Symlink { target: "b.txt".to_owned() });
-        assert_eq!(whole[4].0.kind, TarKind::HardLink { path: "a/b.txt".to_owned() });
+        assert_eq!(whole[3].0.kind, TarEntryKind::Symlink { target: "b.txt".to_owned() });
+        assert_eq!(whole[4].0.kind, TarEntryKind::HardLink { path: "a/b.txt".to_owned() });
         assert_eq!(whole[1].0.mode, 0o755);
         for piece in [1, 7, 511, 512, 513] {
             assert_eq!(read(&archive, piece).unwrap(), whole, "{piece}");

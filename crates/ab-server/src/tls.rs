@@ -12,7 +12,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// What connections are encrypted with.
 #[derive(Clone)]
-pub struct Tls(pub(crate) TlsAcceptor);
+pub struct TlsConfig(pub(crate) TlsAcceptor);
 
 /// Which file cannot be used, and why.
 #[derive(Debug)]
@@ -21,9 +21,9 @@ pub struct TlsError {
     pub why: String,
 }
 
-impl Tls {
+impl TlsConfig {
     /// From PEM files: the chain of certificates, ours first, and the key of the first.
-    pub fn load(certificates: &Path, key: &Path) -> Result<Tls, TlsError> {
+    pub fn load(certificates: &Path, key: &Path) -> Result<TlsConfig, TlsError> {
         let fails = |path: &Path, why: String| TlsError { path: path.to_owned(), why };
         let chain = CertificateDer::pem_file_iter(certificates)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
@@ -37,11 +37,11 @@ impl Tls {
             .with_safe_default_protocol_versions()
             .and_then(|config| config.with_no_client_auth().with_single_cert(chain, secret))
             .map_err(|error| fails(key, error.to_string()))?;
-        Ok(Tls(TlsAcceptor::from(Arc::new(config))))
+        Ok(TlsConfig(TlsAcceptor::from(Arc::new(config))))
     }
 }
 
-impl fmt::Debug for Tls {
+impl fmt::Debug for TlsConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Tls")
     }

@@ -10,12 +10,12 @@ use utoipa::ToSchema;
 pub struct EffectivePolicyBody {
     /// bwrap, landlock, software or none; null where no commands can run
     isolation: Option<&'static str>,
-    controls: Vec<Control>,
+    controls: Vec<EffectiveControlBody>,
 }
 
 /// One thing that is controlled, and how
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct Control {
+pub struct EffectiveControlBody {
     /// What is controlled, such as files or network
     control: &'static str,
     /// How far it holds
@@ -32,8 +32,8 @@ pub struct Control {
 
 impl From<&effective::EffectivePolicy> for EffectivePolicyBody {
     fn from(policy: &effective::EffectivePolicy) -> Self {
-        let control = |control: &effective::EffectiveControl| Control {
-            control: control.subject.as_str(),
+        let control = |control: &effective::EffectiveControl| EffectiveControlBody {
+            control: control.kind.as_str(),
             holds: control.strength.as_str(),
             asked: control.asked.clone(),
             in_force: control.in_force.clone(),

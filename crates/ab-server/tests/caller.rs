@@ -2,10 +2,12 @@
 
 use std::net::SocketAddr;
 
-use ab_core::{Backend, Memory, ScopeOptions};
-use ab_host::{ExecSettings, Local, LocalOptions};
+use ab_core::{Backend, MemoryDriver, ScopeOptions};
+use ab_host::{ExecSettings, LocalDriver, LocalOptions};
 use ab_mcp::HttpSettings;
-use ab_server::{App, DaemonSurface, Gate, Port, PortLimits, RunningPort, Token};
+use ab_server::{
+    AccessToken, DaemonRoutes, HttpAccess, HttpApp, HttpServer, HttpServerLimits, RunningHttpServer,
+};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -14,8 +16,8 @@ pub(crate) const TOKEN: &str = "not-a-secret";
 pub(crate) const ROOT: &str = "/srv/project";
 
 pub(crate) async fn memory() -> Backend {
-    let options = ab_core::MemoryOptions { root: ROOT.to_owned(), ..Default::default() };
-    let backend = Backend::new(Memory::with(options).unwrap());
+    let options = ab_core::MemoryDriverOptions { root: ROOT.to_owned(), ..Default::default() };
+    let backend = Backend::new(MemoryDriver::with_options(options).unwrap());
     backend.write("a.txt", "hello\n").await.unwrap();
     backend.write("tenants/a/a.txt", "theirs\n").await.unwrap();
     backend
@@ -25,41 +27,41 @@ pub(crate) async fn memory() -> Backend {
 pub(crate) fn local(directory: &std::path::Path) -> Backend {
     let exec = ExecSettings { isolation: ab_core::Isolation::None, ..ExecSettings::default() };
     let options = LocalOptions { exec, ..LocalOptions::default() };
-    Backend::new(Local::open(directory, options).unwrap())
+    Backend::new(LocalDriver::open(directory, options).unwrap())
 }
 
-pub(crate) fn guarded() -> Gate {
-    Gate { token: Some(Token::new(TOKEN)), ..Gate::default() }
+pub(crate) fn guarded() -> HttpAccess {
+    HttpAccess { token: Some(AccessToken::new(TOKEN)), ..HttpAccess::default() }
 }
 
-pub(crate) fn serves(backend: &Backend) -> DaemonSurface {
-    DaemonSurface::new(
+pub(crate) fn serves(backend: &Backend) -> DaemonRoutes {
+    DaemonRoutes::new(
         backend.clone(),
         ROOT,
-        &HttpSettings { max_body: 1_000_000, ..HttpSettings::default() },
+        &HttpSettings { max_body_bytes: 1_000_000, ..HttpSettings::default() },
     )
 }
 
-pub(crate) fn serves_scope(backend: &Backend) -> DaemonSurface {
+pub(crate) fn serves_scope(backend: &Backend) -> DaemonRoutes {
     let scope = backend.scope("tenants/a", ScopeOptions::default()).unwrap();
     serves(&scope).with_fixed_scope()
 }
 
-pub(crate) async fn open(served: DaemonSurface, gate: Gate) -> RunningPort {
-    open_with(Port::new(App::new(gate).with_daemon(served))).await
+pub(crate) async fn open(served: DaemonRoutes, gate: HttpAccess) -> RunningHttpServer {
+    open_with(HttpServer::new(HttpApp::new(gate).with_daemon(served))).await
 }
 
 pub(crate) async fn open_within(
-    served: DaemonSurface,
-    gate: Gate,
-    bounds: PortLimits,
-) -> RunningPort {
-    open_with(Port::new(App::new(gate).with_daemon(served)).with_limits(bounds)).await
+    served: DaemonRoutes,
+    gate: HttpAccess,
+    bounds: HttpServerLimits,
+) -> RunningHttpServer {
+    open_with(HttpServer::new(HttpApp::new(gate).with_daemon(served)).with_limits(bounds)).await
 }
 
-pub(crate) async fn open_with(port: Port) -> RunningPort {
+pub(crate) async fn open_with(port: HttpServer) -> RunningHttpServer {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    port.open(listener).unwrap()
+    port.start(listener).unwrap()
 }
 
 /// What came back.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ab_server::{Gate, PortLimits};
+use ab_server::{HttpAccess, HttpServerLimits};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -21,14 +21,14 @@ async fn ask(address: std::net::SocketAddr, command: &str) -> TcpStream {
 async fn what_is_being_answered_comes_to_its_end() {
     let directory = tempfile::tempdir().unwrap();
     let backend = local(directory.path());
-    let port = open(serves(&backend), Gate::default()).await;
+    let port = open(serves(&backend), HttpAccess::default()).await;
     let command = "touch begun; while ! test -e go; do sleep 0.01; done; echo done";
     let mut stream = ask(port.address(), command).await;
     while !backend.exists("begun").await.unwrap() {
         tokio::task::yield_now().await;
     }
     let address = port.address();
-    let closing = tokio::spawn(port.close());
+    let closing = tokio::spawn(port.shutdown());
     // No more are taken.
     while TcpStream::connect(address).await.is_ok() {
         tokio::task::yield_now().await;
@@ -44,8 +44,11 @@ async fn what_is_being_answered_comes_to_its_end() {
 async fn what_hangs_is_cut_off_after_the_grace() {
     let directory = tempfile::tempdir().unwrap();
     let backend = local(directory.path());
-    let bounds = PortLimits { shutdown_grace: Duration::from_millis(100), ..PortLimits::default() };
-    let port = open_within(serves(&backend), Gate::default(), bounds).await;
+    let bounds = HttpServerLimits {
+        shutdown_grace: Duration::from_millis(100),
+        ..HttpServerLimits::default()
+    };
+    let port = open_within(serves(&backend), HttpAccess::default(), bounds).await;
     let mut stream = ask(port.address(), "echo $$ > pid; sleep 1000").await;
     let pid = loop {
         let said = backend.read_text("pid").await.unwrap_or_default();
@@ -54,7 +57,7 @@ async fn what_hangs_is_cut_off_after_the_grace() {
         }
         tokio::task::yield_now().await;
     };
-    port.close().await;
+    port.shutdown().await;
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes).await;
     assert!(bytes.is_empty(), "{}", bytes.escape_ascii());
@@ -66,12 +69,12 @@ async fn what_hangs_is_cut_off_after_the_grace() {
 
 #[tokio::test]
 async fn idle_connections_do_not_hold_it_up() {
-    let port = open(serves(&memory().await), Gate::default()).await;
+    let port = open(serves(&memory().await), HttpAccess::default()).await;
     let mut idle = TcpStream::connect(port.address()).await.unwrap();
     idle.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let mut start = [0; 12];
     idle.read_exact(&mut start).await.unwrap();
-    port.close().await;
+    port.shutdown().await;
     let mut rest = Vec::new();
     idle.read_to_end(&mut rest).await.unwrap();
 }

@@ -144,7 +144,7 @@ async fn streams_end_when_the_port_closes() {
     let address = served.address();
     let mut one = follow(address, &format!("{session}/events"), "\"hm\"").await;
     let mut all = follow(address, "/api/v1/events?after=0", "\"sessionId\"").await;
-    served.port.close().await;
+    served.port.shutdown().await;
     let mut rest = Vec::new();
     one.read_to_end(&mut rest).await.unwrap();
     all.read_to_end(&mut rest).await.unwrap();

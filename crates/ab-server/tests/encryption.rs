@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ab_server::{App, Gate, Port, Tls};
+use ab_server::{HttpAccess, HttpApp, HttpServer, TlsConfig};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,9 +18,10 @@ async fn connections_are_encrypted_with_the_certificate() {
     let (certificate, key) = (directory.path().join("cert.pem"), directory.path().join("key.pem"));
     std::fs::write(&certificate, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let tls = Tls::load(&certificate, &key).unwrap();
-    let port = Port::new(App::new(Gate::default()).with_daemon(serves(&memory().await)))
-        .with_tls(Some(tls));
+    let tls = TlsConfig::load(&certificate, &key).unwrap();
+    let port =
+        HttpServer::new(HttpApp::new(HttpAccess::default()).with_daemon(serves(&memory().await)))
+            .with_tls(Some(tls));
     let port = open_with(port).await;
 
     let mut roots = RootCertStore::empty();
@@ -72,7 +73,7 @@ fn files_that_make_no_sense_are_named() {
         (&certificate, &foreign, &foreign),
         (&certificate, &certificate, &certificate),
     ] {
-        let failure = Tls::load(certificate, key).unwrap_err();
+        let failure = TlsConfig::load(certificate, key).unwrap_err();
         assert_eq!(&failure.path, named, "{failure}");
         assert!(failure.to_string().contains(&*named.to_string_lossy()), "{failure}");
     }

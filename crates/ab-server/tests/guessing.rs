@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use ab_server::{PortLimits, TokenGuessLimits};
+use ab_server::{HttpServerLimits, TokenGuessLimits};
 use serde_json::json;
 
 use crate::caller::{get, guarded, memory, open_within, post, serves, tool};
 
 const WRONG: (&str, &str) = ("authorization", "Bearer wrong");
 
-fn within(guessing: TokenGuessLimits) -> PortLimits {
-    PortLimits {
+fn within(guessing: TokenGuessLimits) -> HttpServerLimits {
+    HttpServerLimits {
         token_guesses: guessing,
         shutdown_grace: Duration::from_millis(50),
-        ..PortLimits::default()
+        ..HttpServerLimits::default()
     }
 }
 
@@ -21,8 +21,12 @@ fn within(guessing: TokenGuessLimits) -> PortLimits {
 async fn too_many_wrong_tokens_are_told_to_come_back_later() {
     // Without waiting, so that the limit is reached at once.
     let (first_wait, longest_wait) = (Duration::ZERO, Duration::ZERO);
-    let guessing =
-        TokenGuessLimits { limit: 10, first_wait, longest_wait, ..TokenGuessLimits::default() };
+    let guessing = TokenGuessLimits {
+        max_attempts: 10,
+        first_wait,
+        longest_wait,
+        ..TokenGuessLimits::default()
+    };
     let port = open_within(serves(&memory().await), guarded(), within(guessing)).await;
     for number in 0..10 {
         // Every path that tells right from wrong counts.
@@ -52,7 +56,7 @@ async fn too_many_wrong_tokens_are_told_to_come_back_later() {
 async fn wrong_tokens_wait_and_right_ones_do_not() {
     let wait = Duration::from_secs(1000);
     let guessing = TokenGuessLimits {
-        free: 2,
+        undelayed: 2,
         first_wait: wait,
         longest_wait: wait,
         ..TokenGuessLimits::default()
@@ -70,7 +74,7 @@ async fn wrong_tokens_wait_and_right_ones_do_not() {
     }
     assert!(futures_util::poll!(&mut guess).is_pending());
     // Nor does it hold up the end.
-    port.close().await;
+    port.shutdown().await;
     guess.abort();
 }
 
@@ -78,7 +82,7 @@ async fn wrong_tokens_wait_and_right_ones_do_not() {
 async fn only_so_many_wait() {
     let wait = Duration::from_secs(1000);
     let guessing = TokenGuessLimits {
-        free: 0,
+        undelayed: 0,
         waiting: 1,
         first_wait: wait,
         longest_wait: wait,
@@ -94,7 +98,7 @@ async fn only_so_many_wait() {
         status = &mut other => status,
     };
     assert_eq!(answered.unwrap(), 429);
-    port.close().await;
+    port.shutdown().await;
     one.abort();
     other.abort();
 }

@@ -1,13 +1,13 @@
 //! The one-time link of the page, and the cookie that it sets.
 
-use ab_server::{App, Port, RunningPort};
+use ab_server::{HttpApp, HttpServer, RunningHttpServer};
 
 use crate::caller::{get, guarded, memory, open_with, serves};
 
 /// A guarded port, and the host name and path of a link to it.
-async fn linked() -> (RunningPort, String, String) {
-    let app = App::new(guarded()).with_daemon(serves(&memory().await));
-    let port = open_with(Port::new(app.clone())).await;
+async fn linked() -> (RunningHttpServer, String, String) {
+    let app = HttpApp::new(guarded()).with_daemon(serves(&memory().await));
+    let port = open_with(HttpServer::new(app.clone())).await;
     let link = app.login_link("http", port.address().port()).unwrap();
     let rest = link.strip_prefix("http://").unwrap();
     let (host, path) = rest.split_once('/').unwrap();

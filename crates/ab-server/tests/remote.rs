@@ -3,35 +3,35 @@
 use std::time::Duration;
 
 use ab_core::{Backend, ScopeOptions};
-use ab_host::{Local, LocalOptions};
-use ab_remote::client::{ClientSettings, Endpoint, Remote, Secret};
-use ab_remote::{HostKey, Server, SshAccess};
-use ab_server::RunningPort;
-use ab_testkit::model::{Layout, check_some};
-use ab_testkit::{World, behaviour_suite};
+use ab_host::{LocalDriver, LocalOptions};
+use ab_remote::client::{ClientSettings, Endpoint, RemoteDriver, Secret};
+use ab_remote::{HostKey, SshAccess, SshServer};
+use ab_server::RunningHttpServer;
+use ab_testkit::model::{WorkspaceLayout, check_against_reference_with_count};
+use ab_testkit::{TestBackend, behaviour_suite};
 use tempfile::TempDir;
 
 use crate::caller::{TOKEN, guarded, open, serves};
 
 /// A remote backend that reaches `served` through a port that asks for its token.
-async fn through_a_port(served: Backend, keep: TempDir) -> World {
+async fn through_a_port(served: Backend, keep: TempDir) -> TestBackend {
     let ssh = server(&served);
     let (backend, port) = connected(&served, ssh).await;
-    World::keeping(backend, (port, served, keep))
+    TestBackend::keeping_alive(backend, (port, served, keep))
 }
 
-fn server(served: &Backend) -> Server {
+fn server(served: &Backend) -> SshServer {
     let key = HostKey::ephemeral("a test").unwrap();
-    Server::new(served.clone(), ab_remote::ServerSettings::new(key, SshAccess::Any))
+    SshServer::new(served.clone(), ab_remote::SshServerSettings::new(key, SshAccess::Any))
 }
 
-async fn connected(served: &Backend, ssh: Server) -> (Backend, RunningPort) {
+async fn connected(served: &Backend, ssh: SshServer) -> (Backend, RunningHttpServer) {
     let port = open(serves(served).with_ssh(ssh), guarded()).await;
     let mut settings = ClientSettings::parse(&format!("ws://{}/ssh", port.address())).unwrap();
     let Endpoint::WebSocket(socket) = &mut settings.endpoint else { panic!("{settings:?}") };
     socket.token = Some(Secret::new(TOKEN));
     settings.root = served.info().root_aliases.first().cloned();
-    let backend = Backend::new(Remote::new(settings).unwrap());
+    let backend = Backend::new(RemoteDriver::new(settings).unwrap());
     backend.connect().await.unwrap();
     (backend, port)
 }
@@ -41,10 +41,10 @@ async fn destroying_closes_the_websocket() {
     let (served, _keep) = local();
     let ssh = server(&served);
     let (backend, port) = connected(&served, ssh.clone()).await;
-    assert_eq!(ssh.connections(), 1);
+    assert_eq!(ssh.connection_count(), 1);
     backend.destroy().await.unwrap();
     let gone = async {
-        while ssh.connections() > 0 {
+        while ssh.connection_count() > 0 {
             tokio::task::yield_now().await;
         }
     };
@@ -63,30 +63,30 @@ async fn a_websocket_is_confined_to_the_scope_that_its_request_names() {
     let Endpoint::WebSocket(socket) = &mut settings.endpoint else { panic!("{settings:?}") };
     socket.token = Some(Secret::new(TOKEN));
     socket.headers.insert("X-Scope-Path", "tenants/a").unwrap();
-    let backend = Backend::new(Remote::new(settings).unwrap());
+    let backend = Backend::new(RemoteDriver::new(settings).unwrap());
     backend.connect().await.unwrap();
     assert_eq!(backend.read_text("file").await.unwrap(), "theirs");
     assert_eq!(backend.read_text("/file").await.unwrap(), "theirs");
     assert!(backend.read_text("../../file").await.is_err());
     let said = backend.exec("cat file; cat ../../file || true").await.unwrap();
-    assert!(!said.text().contains("not theirs"), "{said:?}");
+    assert!(!said.stdout_text().contains("not theirs"), "{said:?}");
     backend.destroy().await.unwrap();
-    port.close().await;
+    port.shutdown().await;
 }
 
 fn local() -> (Backend, TempDir) {
     let keep = tempfile::tempdir().unwrap();
-    let local = Local::open(keep.path(), LocalOptions::default()).unwrap();
+    let local = LocalDriver::open(keep.path(), LocalOptions::default()).unwrap();
     (Backend::new(local), keep)
 }
 
-async fn to_local() -> World {
+async fn to_local() -> TestBackend {
     let (local, keep) = local();
     through_a_port(local, keep).await
 }
 
 /// As with `--scopePath`: the scope is the server's.
-async fn to_scope() -> World {
+async fn to_scope() -> TestBackend {
     let (local, keep) = local();
     let scope = local.scope("tenants/ada", ScopeOptions::default()).unwrap();
     through_a_port(scope, keep).await
@@ -97,10 +97,20 @@ behaviour_suite! { websocket_to_scoped => to_scope }
 
 #[test]
 fn websocket_to_local_is_as_the_model_says() {
-    check_some("websocket_to_local", to_local, Layout::default(), 100);
+    check_against_reference_with_count(
+        "websocket_to_local",
+        to_local,
+        WorkspaceLayout::default(),
+        100,
+    );
 }
 
 #[test]
 fn websocket_to_scoped_is_as_the_model_says() {
-    check_some("websocket_to_scoped", to_scope, Layout::default(), 100);
+    check_against_reference_with_count(
+        "websocket_to_scoped",
+        to_scope,
+        WorkspaceLayout::default(),
+        100,
+    );
 }

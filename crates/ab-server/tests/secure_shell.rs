@@ -1,8 +1,8 @@
 //! `/ssh`: the upgrade, the token, the goodbye. What SSH is spoken there is tested elsewhere.
 
 use ab_core::Backend;
-use ab_remote::{ConnectionThreads, HostKey, Server, ServerSettings, SshAccess};
-use ab_server::{Gate, PortLimits, RunningPort, TokenGuessLimits};
+use ab_remote::{ConnectionThreads, HostKey, SshAccess, SshServer, SshServerSettings};
+use ab_server::{HttpAccess, HttpServerLimits, RunningHttpServer, TokenGuessLimits};
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -14,19 +14,19 @@ use crate::caller::{TOKEN, get, guarded, memory, open_within, serves};
 
 type Socket = WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>;
 
-async fn port(gate: Gate) -> RunningPort {
-    port_within(gate, PortLimits::default()).await
+async fn port(gate: HttpAccess) -> RunningHttpServer {
+    port_within(gate, HttpServerLimits::default()).await
 }
 
-async fn port_within(gate: Gate, bounds: PortLimits) -> RunningPort {
+async fn port_within(gate: HttpAccess, bounds: HttpServerLimits) -> RunningHttpServer {
     let backend: Backend = memory().await;
     let key = HostKey::ephemeral("a test").unwrap();
-    let ssh = Server::new(backend.clone(), ServerSettings::new(key, SshAccess::Any));
+    let ssh = SshServer::new(backend.clone(), SshServerSettings::new(key, SshAccess::Any));
     open_within(serves(&backend).with_ssh(ssh), gate, bounds).await
 }
 
 async fn connect(
-    port: &RunningPort,
+    port: &RunningHttpServer,
     query: &str,
     headers: &[(&str, &str)],
 ) -> Result<Socket, Error> {
@@ -88,9 +88,15 @@ async fn a_wrong_token_is_upgraded_and_sent_away() {
 #[tokio::test]
 async fn many_wrong_tokens_are_sent_away_in_the_same_words() {
     let (first_wait, longest_wait) = (std::time::Duration::ZERO, std::time::Duration::ZERO);
-    let token_guesses =
-        TokenGuessLimits { limit: 2, first_wait, longest_wait, ..TokenGuessLimits::default() };
-    let port = port_within(guarded(), PortLimits { token_guesses, ..PortLimits::default() }).await;
+    let token_guesses = TokenGuessLimits {
+        max_attempts: 2,
+        first_wait,
+        longest_wait,
+        ..TokenGuessLimits::default()
+    };
+    let port =
+        port_within(guarded(), HttpServerLimits { token_guesses, ..HttpServerLimits::default() })
+            .await;
     for _ in 0..8 {
         let mut socket = connect(&port, "?token=wrong", &[]).await.unwrap();
         let frame = goodbye(&mut socket).await.unwrap();
@@ -105,7 +111,7 @@ async fn many_wrong_tokens_are_sent_away_in_the_same_words() {
 
 #[tokio::test]
 async fn a_page_of_others_is_not_upgraded() {
-    let port = port(Gate::default()).await;
+    let port = port(HttpAccess::default()).await;
     for header in [("origin", "http://evil.example"), ("host", "evil.example")] {
         let error = connect(&port, "", &[header]).await.unwrap_err();
         assert!(matches!(&error, Error::Http(answer) if answer.status() == 403), "{error}");
@@ -116,13 +122,16 @@ async fn a_page_of_others_is_not_upgraded() {
 #[tokio::test]
 async fn what_comes_with_the_request_is_heard_on_a_lane_or_not() {
     let backend: Backend = memory().await;
-    let settings = ServerSettings::new(HostKey::ephemeral("a test").unwrap(), SshAccess::Any);
-    let lanes = ConnectionThreads::open(1).unwrap();
-    let with = Server::with_threads(backend.clone(), settings.clone(), lanes);
-    for ssh in [with, Server::new(backend.clone(), settings)] {
-        let port =
-            open_within(serves(&backend).with_ssh(ssh), Gate::default(), PortLimits::default())
-                .await;
+    let settings = SshServerSettings::new(HostKey::ephemeral("a test").unwrap(), SshAccess::Any);
+    let lanes = ConnectionThreads::start(1).unwrap();
+    let with = SshServer::with_threads(backend.clone(), settings.clone(), lanes);
+    for ssh in [with, SshServer::new(backend.clone(), settings)] {
+        let port = open_within(
+            serves(&backend).with_ssh(ssh),
+            HttpAccess::default(),
+            HttpServerLimits::default(),
+        )
+        .await;
         let mut stream = tokio::net::TcpStream::connect(port.address()).await.unwrap();
         let mut all = b"GET /ssh HTTP/1.1\r\nhost: localhost\r\nconnection: Upgrade\r\n\
             upgrade: websocket\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
@@ -139,16 +148,16 @@ async fn what_comes_with_the_request_is_heard_on_a_lane_or_not() {
             assert!(stream.read_buf(&mut heard).await.unwrap() > 0, "it ended");
         }
         drop(stream);
-        port.close().await;
+        port.shutdown().await;
     }
 }
 
 #[tokio::test]
 async fn a_port_that_closes_says_so() {
-    let port = port(Gate::default()).await;
+    let port = port(HttpAccess::default()).await;
     let mut socket = connect(&port, "", &[]).await.unwrap();
     greeting(&mut socket).await;
-    let closing = tokio::spawn(port.close());
+    let closing = tokio::spawn(port.shutdown());
     let frame = goodbye(&mut socket).await.unwrap();
     assert_eq!((u16::from(frame.code), frame.reason.as_str()), (1000, "Server shutting down"));
     closing.await.unwrap();
@@ -156,7 +165,7 @@ async fn a_port_that_closes_says_so() {
 
 #[tokio::test]
 async fn what_is_not_ssh_ends_its_own_connection_only() {
-    let port = port(Gate::default()).await;
+    let port = port(HttpAccess::default()).await;
     for nonsense in [
         Message::Text("hello".into()),
         Message::Binary(vec![0xff; 70_000].into()),
@@ -183,8 +192,9 @@ async fn what_is_not_ssh_ends_its_own_connection_only() {
 
 #[tokio::test]
 async fn a_websocket_keeps_its_place_until_it_ends() {
-    let bounds = PortLimits { per_address: 1, exempt: |_| false, ..PortLimits::default() };
-    let port = port_within(Gate::default(), bounds).await;
+    let bounds =
+        HttpServerLimits { per_address: 1, exempt: |_| false, ..HttpServerLimits::default() };
+    let port = port_within(HttpAccess::default(), bounds).await;
     let mut socket = connect(&port, "", &[]).await.unwrap();
     greeting(&mut socket).await;
     let mut stream = tokio::net::TcpStream::connect(port.address()).await.unwrap();
@@ -203,7 +213,8 @@ async fn a_websocket_keeps_its_place_until_it_ends() {
 #[tokio::test]
 async fn a_scope_that_a_websocket_may_not_choose_is_refused_before_the_upgrade() {
     let refused =
-        async |port: &RunningPort, headers: &[(&str, &str)]| match connect(port, "", headers).await
+        async |port: &RunningHttpServer, headers: &[(&str, &str)]| match connect(port, "", headers)
+            .await
         {
             Err(Error::Http(answer)) => {
                 let body = answer.body().as_deref().unwrap_or_default();
@@ -226,8 +237,9 @@ async fn a_scope_that_a_websocket_may_not_choose_is_refused_before_the_upgrade()
     let backend: Backend = memory().await;
     let key = HostKey::ephemeral("a test").unwrap();
     let served = crate::caller::serves_scope(&backend);
-    let ssh = Server::new(backend, ServerSettings::new(key, SshAccess::Any));
-    let scoped = open_within(served.with_ssh(ssh), Gate::default(), PortLimits::default()).await;
+    let ssh = SshServer::new(backend, SshServerSettings::new(key, SshAccess::Any));
+    let scoped =
+        open_within(served.with_ssh(ssh), HttpAccess::default(), HttpServerLimits::default()).await;
     let conflict = (400, "Scope conflict".to_owned());
     assert_eq!(refused(&scoped, &[("x-scope-path", "tenants/b")]).await, conflict);
 }

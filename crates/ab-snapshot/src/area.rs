@@ -12,7 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ab_core::{Code, Error, Kind};
+use ab_core::{Error, ErrorCode, ErrorKind};
 use tokio::time::{Instant, sleep};
 
 use crate::error::{Result, SnapshotError};
@@ -44,7 +44,7 @@ impl Area {
         let plain = |text: &str| !text.contains(|c: char| c.is_control() || "\":".contains(c));
         if !root.to_str().is_some_and(plain) {
             let message = format!("unusable data directory {}", root.display());
-            return Err(SnapshotError::failed(Kind::InvalidPath, message)
+            return Err(SnapshotError::failed(ErrorKind::InvalidPath, message)
                 .with_hint("use a path without colons, quotes and control characters"));
         }
         let area = Area { root };
@@ -96,7 +96,7 @@ impl Area {
                 Err(TryLockError::Error(error)) => return Err(failure("lock", &path, error)),
                 Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
                     let message = format!("the repository cache {} is in use", path.display());
-                    return Err(SnapshotError::failed(Kind::Timeout, message));
+                    return Err(SnapshotError::failed(ErrorKind::Timeout, message));
                 }
                 Err(TryLockError::WouldBlock) => sleep(LOCK_INTERVAL).await,
             }
@@ -175,12 +175,12 @@ pub(crate) fn canonical(path: &Path) -> io::Result<PathBuf> {
 
 fn failure(act: &str, path: &Path, error: io::Error) -> SnapshotError {
     let kind = match error.kind() {
-        io::ErrorKind::NotFound => Kind::NotFound,
-        io::ErrorKind::AlreadyExists => Kind::AlreadyExists,
-        io::ErrorKind::PermissionDenied => Kind::PermissionDenied,
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Kind::NoSpace,
-        _ => Kind::Io,
+        io::ErrorKind::NotFound => ErrorKind::NotFound,
+        io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
+        io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
+        _ => ErrorKind::Io,
     };
     let message = format!("cannot {act} {}: {error}", path.display());
-    Error::new(Code::WriteFailed, kind, message).with_source(error).into()
+    Error::new(ErrorCode::WriteFailed, kind, message).with_source(error).into()
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ab_core::Kind;
+use ab_core::ErrorKind;
 
 use crate::error::{Result, SnapshotError, TaskField};
 
@@ -25,7 +25,7 @@ impl BranchName {
             Some(problem) => {
                 let shown: String = name.chars().take(LONGEST).collect();
                 let message = format!("invalid branch name {shown:?}: {problem}");
-                Err(SnapshotError::field(field, Kind::Invalid, message))
+                Err(SnapshotError::field(field, ErrorKind::Invalid, message))
             }
         }
     }

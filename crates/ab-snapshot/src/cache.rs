@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ab_core::Kind;
+use ab_core::ErrorKind;
 
 use crate::area::{self, Area};
 use crate::branch::BranchName;
 use crate::changes::CommitId;
-use crate::clone::GitRequest;
+use crate::clone::GitWorkspaceRequest;
 use crate::error::{Result, SnapshotError, TaskField};
 use crate::git::{Authority, Git, LOCAL_TIME, TRANSFER_TIME, complaint, failure};
 use crate::source::RepoSource;
@@ -55,7 +55,7 @@ struct Plan {
 }
 
 /// Finds the commit that `request` wants and brings it into the cache unless it is there.
-pub(crate) async fn provide(area: &Area, git: &Git, request: &GitRequest) -> Result<Base> {
+pub(crate) async fn provide(area: &Area, git: &Git, request: &GitWorkspaceRequest) -> Result<Base> {
     let source = Source::open(git, &request.source).await?;
     let refs = source.refs(request).await?;
     let plan = plan(&refs, request)?;
@@ -84,14 +84,14 @@ pub(crate) async fn provide(area: &Area, git: &Git, request: &GitRequest) -> Res
     if !has(git, &cache, wanted).await? {
         source.fetch(&cache, wanted.as_str()).await.map_err(|error| {
             let message = format!("the source has no commit {wanted}: {error}");
-            SnapshotError::field(TaskField::RepoCommit, Kind::NotFound, message)
+            SnapshotError::field(TaskField::RepoCommit, ErrorKind::NotFound, message)
         })?;
     }
     Ok(base)
 }
 
 /// Looks whether the source can be used and has what `request` wants.
-pub(crate) async fn check(git: &Git, request: &GitRequest) -> Result<()> {
+pub(crate) async fn check(git: &Git, request: &GitWorkspaceRequest) -> Result<()> {
     let source = Source::open(git, &request.source).await?;
     let refs = source.refs(request).await?;
     plan(&refs, request).map(|_| ())
@@ -148,11 +148,12 @@ impl<'a> Source<'a> {
         Ok(Source { git, source, authority, ssh })
     }
 
-    async fn refs(&self, request: &GitRequest) -> Result<SourceRefs> {
+    async fn refs(&self, request: &GitWorkspaceRequest) -> Result<SourceRefs> {
         let mut names = vec!["HEAD".to_owned()];
-        let branches = [request.branch.as_ref(), request.target.as_ref(), Some(&request.work)];
+        let branches =
+            [request.branch.as_ref(), request.target.as_ref(), Some(&request.work_branch)];
         names.extend(branches.into_iter().flatten().map(BranchName::reference));
-        let made = [request.branch.as_ref(), Some(&request.work)].into_iter().flatten();
+        let made = [request.branch.as_ref(), Some(&request.work_branch)].into_iter().flatten();
         names.extend(made.flat_map(|branch| {
             let around = branch.around().map(|name| format!("refs/heads/{name}"));
             around.chain([format!("refs/heads/{branch}/*")]).collect::<Vec<_>>()
@@ -181,7 +182,7 @@ impl<'a> Source<'a> {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         let message = format!("cannot read {}: {}", self.source, complaint(&output.stderr));
-        Err(SnapshotError::field(TaskField::RepoUrl, Kind::Unavailable, message))
+        Err(SnapshotError::field(TaskField::RepoUrl, ErrorKind::Unavailable, message))
     }
 
     /// Why none of the wanted references exist.
@@ -189,12 +190,12 @@ impl<'a> Source<'a> {
         match self.list(&[]).await {
             Ok(refs) if refs.is_empty() => {
                 let message = format!("the repository {} is empty", self.source);
-                SnapshotError::field(TaskField::RepoUrl, Kind::Invalid, message)
+                SnapshotError::field(TaskField::RepoUrl, ErrorKind::Invalid, message)
                     .with_hint("make a first commit")
             }
             Ok(_) => {
                 let message = "the default branch does not exist, and no other was found";
-                SnapshotError::field(TaskField::RepoBranch, Kind::NotFound, message)
+                SnapshotError::field(TaskField::RepoBranch, ErrorKind::NotFound, message)
                     .with_hint("name an existing branch")
             }
             Err(error) => error,
@@ -213,7 +214,7 @@ impl<'a> Source<'a> {
             // A half of a pack may have filled the disk.
             area::sweep(&cache.join("objects/pack"), "tmp_");
             let message = format!("cannot fetch {}: {}", self.source, complaint(&output.stderr));
-            return Err(SnapshotError::field(TaskField::RepoUrl, Kind::Failed, message));
+            return Err(SnapshotError::field(TaskField::RepoUrl, ErrorKind::Failed, message));
         }
         let clean = || self.git.on(cache, Authority::Clean);
         let printed = clean().args(["rev-parse", "--verify", INCOMING]).stdout().await?;
@@ -252,18 +253,21 @@ async fn check_local(git: &Git, path: &Path) -> Result<()> {
     let refused = |kind, message: String| SnapshotError::field(TaskField::RepoUrl, kind, message);
     let shown = path.display();
     let real = area::canonical(path)
-        .map_err(|error| refused(Kind::NotFound, format!("cannot open {shown}: {error}")))?;
+        .map_err(|error| refused(ErrorKind::NotFound, format!("cannot open {shown}: {error}")))?;
     let at = || git.at(&real, Authority::Clean).timeout(LOCAL_TIME);
     let ask =
         ["rev-parse", "--is-bare-repository", "--is-shallow-repository", "--absolute-git-dir"];
     if !area::is_dir(&real) {
-        return Err(refused(Kind::NotADirectory, format!("{shown} is not a directory")));
+        return Err(refused(ErrorKind::NotADirectory, format!("{shown} is not a directory")));
     }
     let output = at().args(ask).run().await?;
     if output.code != Some(0) {
         let reason = complaint(&output.stderr);
-        return Err(refused(Kind::Invalid, format!("{shown} is not a git repository: {reason}"))
-            .with_hint("run git init there, or name another directory"));
+        return Err(refused(
+            ErrorKind::Invalid,
+            format!("{shown} is not a git repository: {reason}"),
+        )
+        .with_hint("run git init there, or name another directory"));
     }
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let mut lines = printed.lines();
@@ -272,17 +276,19 @@ async fn check_local(git: &Git, path: &Path) -> Result<()> {
         lines.next().unwrap_or_default().to_owned()
     } else {
         let top = at().args(["rev-parse", "--show-toplevel"]).stdout().await;
-        top.map_err(|_| refused(Kind::Invalid, format!("{shown} is inside a .git directory")))?
+        top.map_err(|_| refused(ErrorKind::Invalid, format!("{shown} is inside a .git directory")))?
     };
     let top = Path::new(top.trim_end_matches('\n'));
     if area::canonical(top).ok().as_deref() != Some(&real) {
         let message = format!("{shown} is not the top directory of its repository");
-        return Err(refused(Kind::Invalid, message).with_hint(format!("use {}", top.display())));
+        return Err(
+            refused(ErrorKind::Invalid, message).with_hint(format!("use {}", top.display()))
+        );
     }
     if shallow {
         let message = format!("{shown} is a shallow clone, without its history");
         return Err(
-            refused(Kind::Unsupported, message).with_hint("run git fetch --unshallow there")
+            refused(ErrorKind::Unsupported, message).with_hint("run git fetch --unshallow there")
         );
     }
     Ok(())
@@ -312,7 +318,7 @@ fn parse_refs(text: &str) -> SourceRefs {
 
 /// A branch that exists is the base; one that does not is the branch to make from the target branch
 /// or the default.
-fn plan(refs: &SourceRefs, request: &GitRequest) -> Result<Plan> {
+fn plan(refs: &SourceRefs, request: &GitWorkspaceRequest) -> Result<Plan> {
     let existing = |branch: &BranchName| refs.branches.get(branch.as_str()).cloned();
     let on = |branch: &BranchName, commit, work: &BranchName| Plan {
         commit,
@@ -320,7 +326,7 @@ fn plan(refs: &SourceRefs, request: &GitRequest) -> Result<Plan> {
         branch: Some(branch.clone()),
         work: work.clone(),
     };
-    let mut work = &request.work;
+    let mut work = &request.work_branch;
     if let Some(branch) = &request.branch {
         if let Some(commit) = existing(branch) {
             return free(refs, on(branch, commit, work));
@@ -330,7 +336,11 @@ fn plan(refs: &SourceRefs, request: &GitRequest) -> Result<Plan> {
     if let Some(target) = &request.target {
         let Some(commit) = existing(target) else {
             let message = format!("the source has no branch {target}");
-            return Err(SnapshotError::field(TaskField::TargetBranch, Kind::NotFound, message));
+            return Err(SnapshotError::field(
+                TaskField::TargetBranch,
+                ErrorKind::NotFound,
+                message,
+            ));
         };
         return free(refs, on(target, commit, work));
     }
@@ -343,7 +353,7 @@ fn plan(refs: &SourceRefs, request: &GitRequest) -> Result<Plan> {
     // A detached HEAD.
     let Some(head) = &refs.head else {
         let message = "the default branch of the source does not exist";
-        return Err(SnapshotError::field(TaskField::RepoBranch, Kind::NotFound, message)
+        return Err(SnapshotError::field(TaskField::RepoBranch, ErrorKind::NotFound, message)
             .with_hint("name an existing branch"));
     };
     let commit = request.commit.as_ref().unwrap_or(head).clone();
@@ -355,7 +365,7 @@ fn plan(refs: &SourceRefs, request: &GitRequest) -> Result<Plan> {
 fn free(refs: &SourceRefs, plan: Plan) -> Result<Plan> {
     if refs.branches.contains_key(plan.work.as_str()) {
         let message = format!("the source already has the branch {}", plan.work);
-        return Err(SnapshotError::field(TaskField::RepoBranch, Kind::AlreadyExists, message));
+        return Err(SnapshotError::field(TaskField::RepoBranch, ErrorKind::AlreadyExists, message));
     }
     // Git keeps branches as files: `a` and `a/b` cannot both exist.
     let below = format!("{}/", plan.work);
@@ -365,7 +375,7 @@ fn free(refs: &SourceRefs, plan: Plan) -> Result<Plan> {
     if let Some(other) = refs.branches.keys().find(in_the_way) {
         let message =
             format!("the branch {} cannot be made: the source has the branch {other}", plan.work);
-        return Err(SnapshotError::field(TaskField::RepoBranch, Kind::AlreadyExists, message)
+        return Err(SnapshotError::field(TaskField::RepoBranch, ErrorKind::AlreadyExists, message)
             .with_hint("name another branch"));
     }
     Ok(plan)
@@ -391,16 +401,16 @@ mod tests {
         ))
     }
 
-    fn request(branch_name: Option<&str>, target: Option<&str>, work: &str) -> GitRequest {
+    fn request(branch_name: Option<&str>, target: Option<&str>, work: &str) -> GitWorkspaceRequest {
         let source = RepoSource::parse("/srv/repo").unwrap();
-        let mut request = GitRequest::new(source, branch(work));
+        let mut request = GitWorkspaceRequest::new(source, branch(work));
         request.branch = branch_name.map(branch);
         request.target = target.map(branch);
         request
     }
 
     #[track_caller]
-    fn check(request: GitRequest, expected: (&str, char, &str)) {
+    fn check(request: GitWorkspaceRequest, expected: (&str, char, &str)) {
         let plan = plan(&refs(), &request).unwrap();
         let (base, digit, work) = expected;
         assert_eq!(plan.reference, format!("refs/heads/{base}"));

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use ab_core::Kind;
+use ab_core::ErrorKind;
 
 use crate::error::{Result, SnapshotError, TaskField};
 
@@ -17,7 +17,7 @@ impl CommitId {
         Self::read(text).ok_or_else(|| {
             let shown: String = text.chars().take(80).collect();
             let message = format!("invalid commit {shown:?}: must be 40 or 64 hexadecimal digits");
-            SnapshotError::field(TaskField::RepoCommit, Kind::Invalid, message)
+            SnapshotError::field(TaskField::RepoCommit, ErrorKind::Invalid, message)
         })
     }
 

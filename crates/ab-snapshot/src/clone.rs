@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use ab_core::{Code, Error, Kind};
+use ab_core::{Error, ErrorCode, ErrorKind};
 
 use crate::area;
 use crate::branch::BranchName;
@@ -21,7 +21,7 @@ const LITTER: &str = "# Written by agent-backend: files that are not part of a d
 
 /// What a session's repository is made from.
 #[derive(Clone, Debug)]
-pub struct GitRequest {
+pub struct GitWorkspaceRequest {
     pub source: RepoSource,
     /// `repo.branch`: the base where it exists, else the branch to make.
     pub branch: Option<BranchName>,
@@ -30,16 +30,23 @@ pub struct GitRequest {
     /// `repo.commit`: starts there instead of at the tip of the base.
     pub commit: Option<CommitId>,
     /// The branch to make where `branch` does not name it. It must be new in the source.
-    pub work: BranchName,
+    pub work_branch: BranchName,
     /// Who commits in the session's repository.
     pub author: GitAuthor,
 }
 
-impl GitRequest {
+impl GitWorkspaceRequest {
     /// The default branch of a source.
-    pub fn new(source: RepoSource, work: BranchName) -> GitRequest {
+    pub fn new(source: RepoSource, work: BranchName) -> GitWorkspaceRequest {
         let author = GitAuthor::default();
-        GitRequest { source, branch: None, target: None, commit: None, work, author }
+        GitWorkspaceRequest {
+            source,
+            branch: None,
+            target: None,
+            commit: None,
+            work_branch: work,
+            author,
+        }
     }
 }
 
@@ -59,7 +66,9 @@ impl GitAuthor {
         };
         if bad(name) || bad(email) {
             let message = format!("invalid author {name:?} {email:?}");
-            return Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message).into());
+            return Err(
+                Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message).into()
+            );
         }
         Ok(GitAuthor { name: name.to_owned(), email: email.to_owned() })
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ab_core::Kind;
+use ab_core::ErrorKind;
 use ab_host::directory::{copy_file, remove_directory};
 use async_trait::async_trait;
 
@@ -18,7 +18,7 @@ use crate::changes::{Changes, CommitId, DiffStat};
 use crate::clone::GitAuthor;
 use crate::error::{Result, SnapshotError};
 use crate::git::{Authority, complaint, failure};
-use crate::token::Provider;
+use crate::token::WorkspaceProvider;
 use crate::workspaces::{Workspace, Workspaces};
 
 /// The reference in the bundle.
@@ -73,10 +73,10 @@ pub struct SandboxOutput {
 #[async_trait]
 impl SandboxRunner for ab_local::Launcher {
     async fn run(&self, command: SandboxCommand) -> ab_core::Result<SandboxOutput> {
-        let mut launch = ab_local::Launch::new(command.argv);
+        let mut launch = ab_local::LaunchRequest::new(command.argv);
         launch.env = command.environment;
-        launch.limits.wall = Some(command.timeout);
-        let output = self.start(launch).await?.output(command.max_output).await?;
+        launch.limits.wall_time = Some(command.timeout);
+        let output = self.start(launch).await?.wait_with_output(command.max_output).await?;
         Ok(SandboxOutput {
             code: output.exit.code,
             stdout: output.stdout.to_vec(),
@@ -87,7 +87,7 @@ impl SandboxRunner for ab_local::Launcher {
 
 /// What came out of a session's tree.
 #[derive(Clone, Debug)]
-pub enum Collected {
+pub enum CollectedChanges {
     /// The files are those of the base.
     Unchanged,
     Changed(Box<Changes>),
@@ -101,29 +101,29 @@ impl Workspaces {
     ///
     /// # Errors
     /// Git fails inside for the files themselves, or the bundle is too large or damaged.
-    pub async fn collect(
+    pub async fn collect_changes(
         &self,
         workspace: &Workspace,
         inside: &dyn SandboxRunner,
         author: &GitAuthor,
         message: &str,
-    ) -> Result<Collected> {
+    ) -> Result<CollectedChanges> {
         let Some(base) = &workspace.base else {
             let message = "the workspace has no commit to compare with";
-            return Err(SnapshotError::failed(Kind::Unsupported, message));
+            return Err(SnapshotError::failed(ErrorKind::Unsupported, message));
         };
         // A left-over of an earlier call must not be taken for the new one.
-        remove_directory(&workspace.outbox.join(BUNDLE)).await?;
+        remove_directory(&workspace.bundle_dir.join(BUNDLE)).await?;
         let session = Inside { workspace, base, inside, author, message };
         let (head, history_lost) = match workspace.token.provider() {
-            Provider::Copy => (session.bundle(Repository::Rescue).await?, None),
-            Provider::Git => match session.bundle(Repository::Session).await {
+            WorkspaceProvider::Copy => (session.bundle(Repository::Rescue).await?, None),
+            WorkspaceProvider::Git => match session.bundle(Repository::Session).await {
                 Ok(head) => (head, None),
                 Err(error) => (session.bundle(Repository::Rescue).await?, Some(error.to_string())),
             },
         };
         if head == *base {
-            return Ok(Collected::Unchanged);
+            return Ok(CollectedChanges::Unchanged);
         }
         let repository = self.import(workspace, base).await?;
         self.changes(base, repository, history_lost).await
@@ -135,7 +135,7 @@ impl Workspaces {
         let (repository, bundle) = (root.join("import.git"), root.join("import.bundle"));
         remove_directory(&repository).await?;
         remove_directory(&bundle).await?;
-        copy_file(&workspace.outbox, BUNDLE, &bundle, MAX_BUNDLE).await?;
+        copy_file(&workspace.bundle_dir, BUNDLE, &bundle, MAX_BUNDLE).await?;
         let init = self.git.at(&root, Authority::Clean);
         let format = format!("--object-format={}", base.object_format());
         let init = init.args(["init", "--quiet", "--bare", "--template=", format.as_str()]);
@@ -158,7 +158,7 @@ impl Workspaces {
         if output.code != Some(0) {
             let reason = complaint(&output.stderr);
             let message = format!("the session's commits were refused: {reason}");
-            return Err(SnapshotError::failed(Kind::Invalid, message));
+            return Err(SnapshotError::failed(ErrorKind::Invalid, message));
         }
         Ok(repository)
     }
@@ -168,11 +168,14 @@ impl Workspaces {
         base: &CommitId,
         repository: PathBuf,
         history_lost: Option<String>,
-    ) -> Result<Collected> {
+    ) -> Result<CollectedChanges> {
         let ours = || self.git.on(&repository, Authority::Clean);
         let head = ours().args(["rev-parse", "--verify", IMPORTED]).stdout().await?;
         let Some(head) = CommitId::read(head.trim()) else {
-            return Err(SnapshotError::failed(Kind::Io, "git did not print the imported commit"));
+            return Err(SnapshotError::failed(
+                ErrorKind::Io,
+                "git did not print the imported commit",
+            ));
         };
         // The agent's attributes must not decide what people see of a change.
         let nothing = ours().args(["hash-object", "-t", "tree", "--stdin", "-w"]);
@@ -185,16 +188,16 @@ impl Workspaces {
             run.args([base.as_str(), head.as_str(), "--"]).run()
         };
         let stat = diff(&["-z", "--raw", "--numstat", "--no-renames"], MAX_STAT).await?;
-        if stat.code != Some(0) && !stat.cut {
+        if stat.code != Some(0) && !stat.output_limit_exceeded {
             return Err(failure("diff-tree", &stat));
         }
-        let (stat, files_cut) = (DiffStat::parse(&stat.stdout), stat.cut);
+        let (stat, files_cut) = (DiffStat::parse(&stat.stdout), stat.output_limit_exceeded);
         if stat.count == 0 {
-            return Ok(Collected::Unchanged);
+            return Ok(CollectedChanges::Unchanged);
         }
         let text = diff(&["-p", "-M"], MAX_DIFF).await?;
         let patch = diff(&["-p", "-M", "--binary", "--full-index"], MAX_PATCH).await?;
-        Ok(Collected::Changed(Box::new(Changes {
+        Ok(CollectedChanges::Changed(Box::new(Changes {
             base: base.clone(),
             head,
             files: stat.files,
@@ -203,8 +206,8 @@ impl Workspaces {
             lines_added: stat.added,
             lines_removed: stat.removed,
             diff: String::from_utf8_lossy(&text.stdout).into_owned(),
-            diff_cut: text.cut,
-            patch: (!patch.cut && patch.code == Some(0)).then_some(patch.stdout),
+            diff_cut: text.output_limit_exceeded,
+            patch: (!patch.output_limit_exceeded && patch.code == Some(0)).then_some(patch.stdout),
             history_lost,
             repository,
         })))
@@ -255,11 +258,11 @@ impl Inside<'_> {
             self.git(repository, &["update-ref", "HEAD", &head, &last]).await?;
         }
         let Some(commit) = CommitId::read(&head) else {
-            return Err(SnapshotError::failed(Kind::Invalid, "git printed no commit inside"));
+            return Err(SnapshotError::failed(ErrorKind::Invalid, "git printed no commit inside"));
         };
         if commit != *self.base {
             self.git(repository, &["update-ref", DELIVERY, &head]).await?;
-            let bundle = self.workspace.outbox.join(BUNDLE).display().to_string();
+            let bundle = self.workspace.bundle_dir.join(BUNDLE).display().to_string();
             let without = format!("^{base}");
             self.git(repository, &["bundle", "create", "--quiet", &bundle, DELIVERY, &without])
                 .await?;
@@ -268,7 +271,7 @@ impl Inside<'_> {
     }
 
     fn rescue(&self) -> String {
-        self.workspace.outbox.join("rescue.git").display().to_string()
+        self.workspace.bundle_dir.join("rescue.git").display().to_string()
     }
 
     /// Runs git inside and returns what it printed, without the end of line.
@@ -279,7 +282,7 @@ impl Inside<'_> {
             let what = words.first().copied().unwrap_or_default();
             let reason = complaint(&output.stderr);
             let message = format!("git {what} failed in the sandbox: {reason}");
-            return Err(SnapshotError::failed(Kind::Failed, message));
+            return Err(SnapshotError::failed(ErrorKind::Failed, message));
         }
         let printed = String::from_utf8_lossy(&output.stdout);
         Ok(printed.trim_end_matches('\n').to_owned())

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use ab_core::Kind;
+use ab_core::ErrorKind;
 
 use crate::changes::CommitId;
 use crate::error::{Result, SnapshotError, TaskField};
@@ -42,7 +42,7 @@ pub(crate) async fn commit(git: &Git, tree: &Path, repository: &Path) -> Result<
     let nested = listed.split('\0').find(|entry| entry.starts_with(GITLINK));
     if let Some((_, path)) = nested.and_then(|entry| entry.split_once('\t')) {
         let message = format!("the directory contains a git repository: {path}");
-        return Err(SnapshotError::field(TaskField::RepoUrl, Kind::Unsupported, message)
+        return Err(SnapshotError::field(TaskField::RepoUrl, ErrorKind::Unsupported, message)
             .with_hint("name that repository, or a directory without one"));
     }
     let written = on_tree().args(["write-tree"]).stdout().await?;
@@ -53,7 +53,7 @@ pub(crate) async fn commit(git: &Git, tree: &Path, repository: &Path) -> Result<
     }
     let made = run.args(["commit-tree", "-m", "The directory", written.trim()]).stdout().await?;
     let commit = CommitId::read(made.trim()).ok_or_else(|| {
-        SnapshotError::failed(Kind::Io, "git did not print the commit of the directory")
+        SnapshotError::failed(ErrorKind::Io, "git did not print the commit of the directory")
     })?;
     // Keeps the objects, whatever runs in the repository.
     on_tree().args(["update-ref", "refs/heads/base", commit.as_str()]).stdout().await?;

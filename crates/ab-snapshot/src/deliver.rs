@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ab_core::Kind;
+use ab_core::ErrorKind;
 
 use crate::branch::BranchName;
 use crate::cache::{FETCH, with_ssh};
@@ -16,7 +16,7 @@ use crate::workspaces::Workspaces;
 
 /// A branch that a delivery made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Delivered {
+pub struct DeliveredBranch {
     pub branch: BranchName,
     pub commit: CommitId,
     /// The branch was there already with this commit: an earlier delivery was interrupted after it.
@@ -38,12 +38,12 @@ impl Workspaces {
         changes: &Changes,
         to: &RepoSource,
         branch: &BranchName,
-    ) -> Result<Delivered> {
+    ) -> Result<DeliveredBranch> {
         let already_there = match to {
             RepoSource::Local(path) => self.fetch_into(token, changes, path, branch).await?,
             RepoSource::Remote(_) => self.push(changes, to, branch).await?,
         };
-        Ok(Delivered { branch: branch.clone(), commit: changes.head.clone(), already_there })
+        Ok(DeliveredBranch { branch: branch.clone(), commit: changes.head.clone(), already_there })
     }
 
     async fn fetch_into(
@@ -114,10 +114,10 @@ fn already_there(branch: &BranchName, head: &CommitId, found: &str) -> Result<bo
         return Ok(true);
     }
     let message = format!("the branch {branch} exists already, with another commit");
-    Err(SnapshotError::failed(Kind::AlreadyExists, message).with_hint("choose another branch"))
+    Err(SnapshotError::failed(ErrorKind::AlreadyExists, message).with_hint("choose another branch"))
 }
 
 fn refused(branch: &BranchName, stderr: &str) -> SnapshotError {
     let message = format!("cannot make the branch {branch}: {}", complaint(stderr));
-    SnapshotError::failed(Kind::Failed, message)
+    SnapshotError::failed(ErrorKind::Failed, message)
 }

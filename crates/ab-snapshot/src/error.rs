@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ab_core::{Code, Error, Kind};
+use ab_core::{Error, ErrorCode, ErrorKind};
 
 pub type Result<T, E = SnapshotError> = std::result::Result<T, E>;
 
@@ -42,21 +42,21 @@ pub struct SnapshotError {
 
 impl SnapshotError {
     /// The value of a field is not usable.
-    pub(crate) fn field(field: TaskField, kind: Kind, message: impl Into<String>) -> Self {
-        let error = Error::new(Code::InvalidConfiguration, kind, message);
+    pub(crate) fn field(field: TaskField, kind: ErrorKind, message: impl Into<String>) -> Self {
+        let error = Error::new(ErrorCode::InvalidConfiguration, kind, message);
         Self { field: Some(field), error }
     }
 
     /// A tool or a file operation failed.
-    pub(crate) fn failed(kind: Kind, message: impl Into<String>) -> Self {
-        Self { field: None, error: Error::new(Code::ExecFailed, kind, message) }
+    pub(crate) fn failed(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { field: None, error: Error::new(ErrorCode::ExecFailed, kind, message) }
     }
 
     pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
         Self { error: self.error.with_hint(hint), ..self }
     }
 
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ErrorKind {
         self.error.kind()
     }
 }

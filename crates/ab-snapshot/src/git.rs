@@ -5,13 +5,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ab_core::Kind;
-use ab_host::tool::{Tool, ToolOutput, ToolRun};
+use ab_core::ErrorKind;
+use ab_host::tool::{HostProgram, HostProgramOutput, HostProgramRun};
 
 use crate::error::{Result, SnapshotError};
 
 /// Variables of the operator that git uses to reach other hosts: the caller passes those that are set.
-pub const OPERATOR_VARIABLES: &[&str] = &[
+pub const GIT_NETWORK_VARIABLES: &[&str] = &[
     "HOME",
     "USER",
     "LOGNAME",
@@ -66,7 +66,7 @@ const CLEAN_OVERRIDES: &[&str] = &["core.sshCommand=false", "credential.helper="
 /// Git, and the environments it runs in.
 #[derive(Clone, Debug)]
 pub(crate) struct Git {
-    pub(crate) tool: Tool,
+    pub(crate) tool: HostProgram,
     /// An empty directory of ours.
     pub(crate) home: PathBuf,
     /// The only configuration file of clean runs.
@@ -88,7 +88,7 @@ pub(crate) enum Authority {
 #[derive(Debug)]
 pub(crate) struct GitRun<'a> {
     git: &'a Git,
-    run: ToolRun,
+    run: HostProgramRun,
     what: String,
 }
 
@@ -131,7 +131,7 @@ impl Git {
         ] {
             environment.push((name.into(), value.into()));
         }
-        let run = ToolRun {
+        let run = HostProgramRun {
             arguments,
             directory: directory.to_owned(),
             environment,
@@ -193,7 +193,7 @@ impl GitRun<'_> {
     }
 
     /// Runs git to its end, whatever its status.
-    pub(crate) async fn run(self) -> Result<ToolOutput> {
+    pub(crate) async fn run(self) -> Result<HostProgramOutput> {
         Ok(self.git.tool.run(self.run).await?)
     }
 
@@ -201,9 +201,9 @@ impl GitRun<'_> {
     pub(crate) async fn stdout(self) -> Result<String> {
         let what = self.what.clone();
         let output = self.run().await?;
-        if output.cut {
+        if output.output_limit_exceeded {
             return Err(SnapshotError::failed(
-                Kind::TooLarge,
+                ErrorKind::TooLarge,
                 format!("git {what} printed too much"),
             ));
         }
@@ -215,9 +215,9 @@ impl GitRun<'_> {
 }
 
 /// A run that ended with another status than 0.
-pub(crate) fn failure(what: &str, output: &ToolOutput) -> SnapshotError {
+pub(crate) fn failure(what: &str, output: &HostProgramOutput) -> SnapshotError {
     let message = format!("git {what} failed: {}", complaint(&output.stderr));
-    SnapshotError::failed(Kind::Failed, message)
+    SnapshotError::failed(ErrorKind::Failed, message)
 }
 
 /// What git printed on standard error as one line, without passwords in URLs.

@@ -31,11 +31,11 @@ mod workspaces;
 
 pub use branch::BranchName;
 pub use changes::{ChangedLines, Changes, CommitId, FileChange};
-pub use clone::{GitAuthor, GitRequest};
-pub use collect::{Collected, SandboxCommand, SandboxOutput, SandboxRunner};
-pub use deliver::Delivered;
+pub use clone::{GitAuthor, GitWorkspaceRequest};
+pub use collect::{CollectedChanges, SandboxCommand, SandboxOutput, SandboxRunner};
+pub use deliver::DeliveredBranch;
 pub use error::{Result, SnapshotError, TaskField};
-pub use git::OPERATOR_VARIABLES;
+pub use git::GIT_NETWORK_VARIABLES;
 pub use source::RepoSource;
-pub use token::{CleanupToken, Provider};
+pub use token::{CleanupToken, WorkspaceProvider};
 pub use workspaces::{SnapshotSettings, Workspace, WorkspaceNote, WorkspaceRequest, Workspaces};

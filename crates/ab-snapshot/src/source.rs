@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use ab_core::Kind;
+use ab_core::ErrorKind;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Result, SnapshotError, TaskField};
@@ -26,7 +26,7 @@ impl RepoSource {
     pub fn parse(text: &str) -> Result<RepoSource> {
         let refused = |problem: &str| {
             let message = format!("invalid repository {:?}: {problem}", redacted(text));
-            SnapshotError::field(TaskField::RepoUrl, Kind::Invalid, message)
+            SnapshotError::field(TaskField::RepoUrl, ErrorKind::Invalid, message)
         };
         if text.is_empty() || text.len() > LONGEST {
             return Err(refused("must have 1 to 4096 bytes"));
@@ -80,7 +80,7 @@ impl RepoSource {
         digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    pub fn local(&self) -> Option<&Path> {
+    pub fn local_path(&self) -> Option<&Path> {
         match self {
             RepoSource::Local(path) => Some(path),
             RepoSource::Remote(_) => None,
@@ -127,7 +127,7 @@ mod tests {
     fn paths_and_urls_are_told_apart() {
         for text in ["/srv/repo", "file:///srv/repo"] {
             let source = RepoSource::parse(text).unwrap();
-            assert_eq!(source.local(), Some(Path::new("/srv/repo")), "{text}");
+            assert_eq!(source.local_path(), Some(Path::new("/srv/repo")), "{text}");
         }
         for text in [
             "https://example.org/a.git",

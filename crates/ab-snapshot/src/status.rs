@@ -72,7 +72,7 @@ pub(crate) async fn count(git: &Git, source: &Path, probe: &Path) -> Result<Unco
     let status = ["status", "--porcelain=v1", "-z", "--no-renames", "--ignore-submodules=all"];
     let run = ours().env("GIT_WORK_TREE", source).max_output(MAX_LIST);
     let output = run.args(["-c", "core.bare=false"]).args(settings).args(status).run().await?;
-    if output.code != Some(0) && !output.cut {
+    if output.code != Some(0) && !output.output_limit_exceeded {
         return Err(crate::git::failure("status", &output));
     }
     let mut counted = Uncommitted::default();

@@ -2,29 +2,29 @@
 
 use std::fmt;
 
-use ab_core::{Code, Error, Kind};
+use ab_core::{Error, ErrorCode, ErrorKind};
 
 use crate::error::Result;
 
 /// How a workspace is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Provider {
+pub enum WorkspaceProvider {
     /// A clone that borrows objects from a cached bare repository.
     Git,
     /// A copy of a directory, with shared blocks where the file system can do that.
     Copy,
 }
 
-impl Provider {
+impl WorkspaceProvider {
     pub fn as_str(self) -> &'static str {
         match self {
-            Provider::Git => "git",
-            Provider::Copy => "copy",
+            WorkspaceProvider::Git => "git",
+            WorkspaceProvider::Copy => "copy",
         }
     }
 }
 
-impl fmt::Display for Provider {
+impl fmt::Display for WorkspaceProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -37,16 +37,20 @@ const BYTES: usize = 16;
 /// before the workspace is made, so that a crash leaves nothing that cannot be found.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CleanupToken {
-    provider: Provider,
+    provider: WorkspaceProvider,
     text: String,
 }
 
 impl CleanupToken {
     /// A new token. It is also the name of a directory, and hard to guess.
-    pub fn new(provider: Provider) -> Result<CleanupToken> {
+    pub fn new(provider: WorkspaceProvider) -> Result<CleanupToken> {
         let mut bytes = [0_u8; BYTES];
         getrandom::fill(&mut bytes).map_err(|error| {
-            Error::new(Code::ExecError, Kind::Io, format!("cannot get random bytes: {error}"))
+            Error::new(
+                ErrorCode::ExecError,
+                ErrorKind::Io,
+                format!("cannot get random bytes: {error}"),
+            )
         })?;
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(CleanupToken { provider, text: format!("{provider}-{hex}") })
@@ -54,21 +58,23 @@ impl CleanupToken {
 
     /// Reads a stored token.
     pub fn parse(text: &str) -> Result<CleanupToken> {
-        let provider = [Provider::Git, Provider::Copy].into_iter().find(|provider| {
-            let hex = text.strip_prefix(provider.as_str()).and_then(|rest| rest.strip_prefix('-'));
-            let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-            hex.is_some_and(|hex| hex.len() == 2 * BYTES && hex.bytes().all(digit))
-        });
+        let provider =
+            [WorkspaceProvider::Git, WorkspaceProvider::Copy].into_iter().find(|provider| {
+                let hex =
+                    text.strip_prefix(provider.as_str()).and_then(|rest| rest.strip_prefix('-'));
+                let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+                hex.is_some_and(|hex| hex.len() == 2 * BYTES && hex.bytes().all(digit))
+            });
         match provider {
             Some(provider) => Ok(CleanupToken { provider, text: text.to_owned() }),
             None => {
                 let message = format!("invalid cleanup token {text:?}");
-                Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message).into())
+                Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message).into())
             }
         }
     }
 
-    pub fn provider(&self) -> Provider {
+    pub fn provider(&self) -> WorkspaceProvider {
         self.provider
     }
 
@@ -89,7 +95,7 @@ mod tests {
 
     #[test]
     fn tokens_survive_storage_and_nothing_else_is_one() {
-        for provider in [Provider::Git, Provider::Copy] {
+        for provider in [WorkspaceProvider::Git, WorkspaceProvider::Copy] {
             let token = CleanupToken::new(provider).unwrap();
             assert_eq!(CleanupToken::parse(token.as_str()).unwrap(), token);
             assert_ne!(CleanupToken::new(provider).unwrap(), token);

@@ -3,21 +3,21 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use ab_core::Kind;
+use ab_core::ErrorKind;
 use ab_host::directory::{CopyBounds, copy_directory, remove_directory};
-use ab_host::tool::Tool;
+use ab_host::tool::HostProgram;
 
 use crate::area::{self, Area};
 use crate::branch::BranchName;
 use crate::cache;
 use crate::changes::CommitId;
-use crate::clone::{self, GitRequest};
+use crate::clone::{self, GitWorkspaceRequest};
 use crate::copy;
 use crate::error::{Result, SnapshotError, TaskField};
 use crate::git::Git;
 use crate::source::RepoSource;
 use crate::status;
-use crate::token::{CleanupToken, Provider};
+use crate::token::{CleanupToken, WorkspaceProvider};
 
 /// Where workspaces are made, and with what.
 #[derive(Clone, Debug)]
@@ -26,9 +26,9 @@ pub struct SnapshotSettings {
     pub directory: PathBuf,
     /// The directories in which git is looked for.
     pub path: Vec<PathBuf>,
-    /// The operator's values of [`OPERATOR_VARIABLES`](crate::OPERATOR_VARIABLES). Only git that reaches
+    /// The operator's values of [`GIT_NETWORK_VARIABLES`](crate::GIT_NETWORK_VARIABLES). Only git that reaches
     /// other hosts gets them.
-    pub operator: Vec<(OsString, OsString)>,
+    pub git_environment: Vec<(OsString, OsString)>,
 }
 
 /// Makes, finds and removes workspaces. Cheap to clone.
@@ -41,7 +41,7 @@ pub struct Workspaces {
 /// What a workspace is made from.
 #[derive(Clone, Debug)]
 pub enum WorkspaceRequest {
-    Git(GitRequest),
+    Git(GitWorkspaceRequest),
     /// A copy of a directory of this host.
     Copy {
         from: PathBuf,
@@ -51,10 +51,10 @@ pub enum WorkspaceRequest {
 
 impl WorkspaceRequest {
     /// The provider of the token to make for this request.
-    pub fn provider(&self) -> Provider {
+    pub fn provider(&self) -> WorkspaceProvider {
         match self {
-            WorkspaceRequest::Git(_) => Provider::Git,
-            WorkspaceRequest::Copy { .. } => Provider::Copy,
+            WorkspaceRequest::Git(_) => WorkspaceProvider::Git,
+            WorkspaceRequest::Copy { .. } => WorkspaceProvider::Copy,
         }
     }
 }
@@ -67,8 +67,8 @@ pub struct Workspace {
     pub tree: PathBuf,
     /// The session's private home, read-write in the sandbox. It lies outside of `tree`.
     pub home: PathBuf,
-    /// Where [`collect`](Workspaces::collect) has git put its bundle, read-write in the sandbox.
-    pub outbox: PathBuf,
+    /// Where [`collect`](Workspaces::collect_changes) has git put its bundle, read-write in the sandbox.
+    pub bundle_dir: PathBuf,
     /// Directories that must be visible in the sandbox, read-only, at their own paths.
     pub read_only: Vec<PathBuf>,
     /// The commit that the tree started from. That of a copy is in a repository of ours.
@@ -128,10 +128,10 @@ impl WorkspaceNote {
 impl Workspaces {
     /// Makes the directories below `settings.directory` and looks for git.
     pub fn open(settings: SnapshotSettings) -> Result<Workspaces> {
-        let tool = Tool::find("git", &settings.path)?;
+        let tool = HostProgram::find("git", &settings.path)?;
         let area = Area::open(&settings.directory)?;
         let (home, config) = (area.git_home(), area.git_config());
-        let git = Git { tool, home, config, operator: settings.operator };
+        let git = Git { tool, home, config, operator: settings.git_environment };
         Ok(Workspaces { area, git })
     }
 
@@ -148,7 +148,7 @@ impl Workspaces {
     ) -> Result<Workspace> {
         if token.provider() != request.provider() {
             let message = format!("the cleanup token {token} is for another provider");
-            return Err(SnapshotError::failed(Kind::Invalid, message));
+            return Err(SnapshotError::failed(ErrorKind::Invalid, message));
         }
         if let Some(workspace) = self.find(token)? {
             return Ok(workspace);
@@ -169,7 +169,7 @@ impl Workspaces {
         area::make_dir(&root)?;
         let mut workspace = self.empty(token);
         area::make_dir(&workspace.home)?;
-        area::make_dir(&workspace.outbox)?;
+        area::make_dir(&workspace.bundle_dir)?;
         match request {
             WorkspaceRequest::Git(request) => self.clone_into(&mut workspace, request).await?,
             WorkspaceRequest::Copy { from, bounds } => {
@@ -220,7 +220,7 @@ impl Workspaces {
             token: token.clone(),
             tree: root.join("tree"),
             home: root.join("home"),
-            outbox: root.join("outbox"),
+            bundle_dir: root.join("outbox"),
             read_only: Vec::new(),
             base: None,
             base_branch: None,
@@ -229,8 +229,12 @@ impl Workspaces {
         }
     }
 
-    async fn clone_into(&self, workspace: &mut Workspace, request: &GitRequest) -> Result<()> {
-        if let Some(path) = request.source.local() {
+    async fn clone_into(
+        &self,
+        workspace: &mut Workspace,
+        request: &GitWorkspaceRequest,
+    ) -> Result<()> {
+        if let Some(path) = request.source.local_path() {
             self.refuse_own(path, TaskField::RepoUrl)?;
         }
         let base = cache::provide(&self.area, &self.git, request).await?;
@@ -239,7 +243,7 @@ impl Workspaces {
         if base.fetched {
             workspace.notes.push(WorkspaceNote::Fetched);
         }
-        if let Some(source) = request.source.local() {
+        if let Some(source) = request.source.local_path() {
             let probe = self.area.workspace(&workspace.token).join("probe");
             workspace.notes.extend(match status::count(&self.git, source, &probe).await {
                 Ok(status::Uncommitted { changed: 0, untracked: 0 }) => None,
@@ -276,7 +280,7 @@ impl Workspaces {
 
     /// Whether the source is a directory of this host that is not in a git repository: then only a copy can be made.
     pub async fn is_plain_directory(&self, source: &RepoSource) -> bool {
-        let Some(path) = source.local() else { return false };
+        let Some(path) = source.local_path() else { return false };
         area::is_dir(path) && !cache::is_in_repository(&self.git, path).await
     }
 
@@ -285,10 +289,10 @@ impl Workspaces {
     ///
     /// # Errors
     /// As [`prepare`](Workspaces::prepare). The error names the field.
-    pub async fn check(&self, request: &WorkspaceRequest) -> Result<()> {
+    pub async fn check_request(&self, request: &WorkspaceRequest) -> Result<()> {
         match request {
             WorkspaceRequest::Git(request) => {
-                let Some(path) = request.source.local() else { return Ok(()) };
+                let Some(path) = request.source.local_path() else { return Ok(()) };
                 self.refuse_own(path, TaskField::RepoUrl)?;
                 cache::check(&self.git, request).await
             }
@@ -298,7 +302,7 @@ impl Workspaces {
                     return Ok(());
                 }
                 let message = format!("{} is not a directory", from.display());
-                Err(SnapshotError::field(TaskField::RepoUrl, Kind::NotADirectory, message))
+                Err(SnapshotError::field(TaskField::RepoUrl, ErrorKind::NotADirectory, message))
             }
         }
     }
@@ -307,11 +311,11 @@ impl Workspaces {
     fn refuse_own(&self, path: &Path, field: TaskField) -> Result<()> {
         let real = area::canonical(path).map_err(|error| {
             let message = format!("cannot open {}: {error}", path.display());
-            SnapshotError::field(field, Kind::NotFound, message)
+            SnapshotError::field(field, ErrorKind::NotFound, message)
         })?;
         if self.area.root().starts_with(&real) || real.starts_with(self.area.root()) {
             let message = format!("{} and the data directory overlap", path.display());
-            return Err(SnapshotError::field(field, Kind::Denied, message));
+            return Err(SnapshotError::field(field, ErrorKind::Denied, message));
         }
         Ok(())
     }

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use ab_core::Kind;
-use ab_snapshot::{Collected, GitRequest, RepoSource};
+use ab_core::ErrorKind;
+use ab_snapshot::{CollectedChanges, GitWorkspaceRequest, RepoSource};
 
 use crate::ground::{Ground, Sandbox, branch, canary, fingerprint};
 
@@ -73,7 +73,7 @@ async fn repeated_delivery_makes_one_branch_and_leaves_no_other_reference() {
     for (name, script) in [("ah/one", "echo 1 >one"), ("ah/two", "echo 2 >two; rm -rf .git")] {
         let refs = ground.git(&["for-each-ref", "--format=%(refname)"]);
         let name = branch(name);
-        let workspace = ground.prepare(GitRequest::new(ground.repo(), name.clone())).await;
+        let workspace = ground.prepare(GitWorkspaceRequest::new(ground.repo(), name.clone())).await;
         let Some(sandbox) = Sandbox::open(&workspace).await else { return };
         sandbox.shell(script).await;
         let changes = ground.changes(&sandbox).await;
@@ -100,10 +100,10 @@ async fn nothing_changed_is_said() {
     let ground = Ground::new();
     let workspace = ground.prepare(ground.request()).await;
     let Some(sandbox) = Sandbox::open(&workspace).await else { return };
-    assert!(matches!(ground.collect(&sandbox).await, Collected::Unchanged));
+    assert!(matches!(ground.collect(&sandbox).await, CollectedChanges::Unchanged));
     let script = "echo x >x && git add x && git commit -qm x && git rm -q x && git commit -qm back";
     sandbox.shell(script).await;
-    assert!(matches!(ground.collect(&sandbox).await, Collected::Unchanged));
+    assert!(matches!(ground.collect(&sandbox).await, CollectedChanges::Unchanged));
 }
 
 #[tokio::test]
@@ -115,9 +115,11 @@ async fn existing_branches_are_never_changed() {
     let changes = ground.changes(&sandbox).await;
     let refs = ground.git(&["for-each-ref"]);
     // `main` could be fast-forwarded; `dev` is another history; `main/x` cannot be beside `main`.
-    for (name, kind) in
-        [("main", Kind::AlreadyExists), ("dev", Kind::AlreadyExists), ("main/x", Kind::Failed)]
-    {
+    for (name, kind) in [
+        ("main", ErrorKind::AlreadyExists),
+        ("dev", ErrorKind::AlreadyExists),
+        ("main/x", ErrorKind::Failed),
+    ] {
         let (to, name) = (ground.repo(), branch(name));
         let delivered = ground.workspaces.deliver(&workspace.token, &changes, &to, &name);
         assert_eq!(delivered.await.unwrap_err().kind(), kind, "{name}");

@@ -8,15 +8,15 @@ use std::process::Command;
 use std::time::Duration;
 
 use ab_core::driver::Driver;
-use ab_core::process::{self, BindAccess, ExecRequest, HostDirectory, OutputChannel};
+use ab_core::process::{self, ExecRequest, HostDirectory, HostDirectoryAccess, OutputChannel};
 use ab_core::{Isolation, Result};
-use ab_host::{ExecSettings, Local, LocalOptions};
+use ab_host::{ExecSettings, LocalDriver, LocalOptions};
 use ab_snapshot::{
-    BranchName, Changes, CleanupToken, Collected, GitAuthor, GitRequest, Provider, RepoSource,
-    SandboxCommand, SandboxOutput, SandboxRunner, SnapshotSettings, TaskField, Workspace,
-    WorkspaceRequest, Workspaces,
+    BranchName, Changes, CleanupToken, CollectedChanges, GitAuthor, GitWorkspaceRequest,
+    RepoSource, SandboxCommand, SandboxOutput, SandboxRunner, SnapshotSettings, TaskField,
+    Workspace, WorkspaceProvider, WorkspaceRequest, Workspaces,
 };
-use ab_testkit::commands::{of, rest};
+use ab_testkit::commands::{channel_bytes, read_to_exit};
 use async_trait::async_trait;
 
 pub(crate) struct Ground {
@@ -61,7 +61,7 @@ impl Ground {
         let settings = SnapshotSettings {
             directory: place.path().join("data"),
             path: search_path(),
-            operator: vec![("PATH".into(), path), ("HOME".into(), home)],
+            git_environment: vec![("PATH".into(), path), ("HOME".into(), home)],
         };
         let workspaces = Workspaces::open(settings).unwrap();
         Ground { place, source, workspaces }
@@ -107,45 +107,45 @@ impl Ground {
         RepoSource::parse(self.source.to_str().unwrap()).unwrap()
     }
 
-    pub(crate) fn request(&self) -> GitRequest {
-        GitRequest::new(self.repo(), branch("ah/work"))
+    pub(crate) fn request(&self) -> GitWorkspaceRequest {
+        GitWorkspaceRequest::new(self.repo(), branch("ah/work"))
     }
 
     pub(crate) async fn try_prepare(
         &self,
-        request: GitRequest,
+        request: GitWorkspaceRequest,
     ) -> Result<Workspace, ab_snapshot::SnapshotError> {
-        let token = CleanupToken::new(Provider::Git).unwrap();
+        let token = CleanupToken::new(WorkspaceProvider::Git).unwrap();
         self.workspaces.prepare(&token, &WorkspaceRequest::Git(request)).await
     }
 
-    pub(crate) async fn prepare(&self, request: GitRequest) -> Workspace {
+    pub(crate) async fn prepare(&self, request: GitWorkspaceRequest) -> Workspace {
         self.try_prepare(request).await.unwrap()
     }
 
-    pub(crate) async fn collect(&self, sandbox: &Sandbox) -> Collected {
+    pub(crate) async fn collect(&self, sandbox: &Sandbox) -> CollectedChanges {
         self.try_collect(sandbox).await.unwrap()
     }
 
     pub(crate) async fn try_collect(
         &self,
         sandbox: &Sandbox,
-    ) -> Result<Collected, ab_snapshot::SnapshotError> {
+    ) -> Result<CollectedChanges, ab_snapshot::SnapshotError> {
         let author = GitAuthor::new("Agent", "agent@example.org").unwrap();
-        self.workspaces.collect(&sandbox.workspace, sandbox, &author, "Do the task").await
+        self.workspaces.collect_changes(&sandbox.workspace, sandbox, &author, "Do the task").await
     }
 
     pub(crate) async fn changes(&self, sandbox: &Sandbox) -> Box<Changes> {
         match self.collect(sandbox).await {
-            Collected::Changed(changes) => changes,
-            Collected::Unchanged => panic!("nothing was changed"),
+            CollectedChanges::Changed(changes) => changes,
+            CollectedChanges::Unchanged => panic!("nothing was changed"),
         }
     }
 }
 
 /// A session's sandbox as the executor makes it: the tree, the home, the outbox, and the cache.
 pub(crate) struct Sandbox {
-    driver: Local,
+    driver: LocalDriver,
     pub(crate) workspace: Workspace,
     _temporary: tempfile::TempDir,
 }
@@ -156,13 +156,13 @@ impl Sandbox {
         let temporary = tempfile::tempdir().unwrap();
         let exec = ExecSettings {
             isolation: Isolation::Bwrap,
-            temporary: temporary.path().to_owned(),
+            temporary_dir: temporary.path().to_owned(),
             ..ExecSettings::default()
         };
         let options = LocalOptions { exec, ..LocalOptions::default() };
-        let driver = Local::open(&workspace.tree, options).unwrap();
+        let driver = LocalDriver::open(&workspace.tree, options).unwrap();
         if let Err(error) = driver.effective_policy().await {
-            ab_testkit::host::cannot_run("a session's sandbox", error.message());
+            ab_testkit::host::report_skip("a session's sandbox", error.message());
             return None;
         }
         Some(Sandbox { driver, workspace: workspace.clone(), _temporary: temporary })
@@ -198,17 +198,18 @@ impl SandboxRunner for Sandbox {
         request.env = command.environment;
         let home = self.workspace.home.to_str().unwrap().to_owned();
         request.env.insert("HOME".to_owned(), home);
-        request.limits.wall = Some(command.timeout);
-        let writable = [&self.workspace.home, &self.workspace.outbox];
+        request.limits.wall_time = Some(command.timeout);
+        let writable = [&self.workspace.home, &self.workspace.bundle_dir];
         request.restrictions.binds =
-            writable.into_iter().map(|path| bind(path, BindAccess::ReadWrite)).collect();
-        let lent = self.workspace.read_only.iter().map(|path| bind(path, BindAccess::ReadOnly));
+            writable.into_iter().map(|path| bind(path, HostDirectoryAccess::ReadWrite)).collect();
+        let lent =
+            self.workspace.read_only.iter().map(|path| bind(path, HostDirectoryAccess::ReadOnly));
         request.restrictions.binds.extend(lent);
         let mut process = self.driver.exec(request).await?;
-        let (pieces, exit) = rest(&mut process).await;
+        let (pieces, exit) = read_to_exit(&mut process).await;
         Ok(SandboxOutput {
             code: exit.code,
-            stdout: of(&pieces, OutputChannel::Stdout),
+            stdout: channel_bytes(&pieces, OutputChannel::Stdout),
             stderr: exit.stderr_tail,
         })
     }

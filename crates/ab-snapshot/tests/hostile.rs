@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use ab_core::Kind;
+use ab_core::ErrorKind;
 use ab_snapshot::{Changes, WorkspaceNote};
 
 use crate::ground::{Ground, Sandbox, canary, fingerprint};
@@ -180,25 +180,25 @@ async fn bundle_that_is_replaced_by_something_else_is_refused() {
     let ground = Ground::new();
     let workspace = ground.prepare(ground.request()).await;
     let Some(sandbox) = Sandbox::open(&workspace).await else { return };
-    let outbox = workspace.outbox.display().to_string();
+    let outbox = workspace.bundle_dir.display().to_string();
     // The agent's git writes what the agent wants.
     for (bundle, kind) in [
-        ("ln -s /etc/passwd", Kind::SpecialFile),
-        ("mkdir", Kind::SpecialFile),
-        ("mkfifo", Kind::SpecialFile),
-        ("echo garbage >", Kind::Invalid),
-        ("truncate -s 2G", Kind::TooLarge),
+        ("ln -s /etc/passwd", ErrorKind::SpecialFile),
+        ("mkdir", ErrorKind::SpecialFile),
+        ("mkfifo", ErrorKind::SpecialFile),
+        ("echo garbage >", ErrorKind::Invalid),
+        ("truncate -s 2G", ErrorKind::TooLarge),
     ] {
         let script = format!("echo $$ >work.txt; rm -rf {outbox}/*; {bundle} {outbox}/work.bundle");
         sandbox.shell(&script).await;
         let liar = Liar { sandbox: &sandbox };
         let author = ab_snapshot::GitAuthor::default();
-        let collected = ground.workspaces.collect(&workspace, &liar, &author, "x").await;
+        let collected = ground.workspaces.collect_changes(&workspace, &liar, &author, "x").await;
         // The left-over is removed first, and the lie is that a bundle was written.
         let error = collected.unwrap_err();
-        assert_eq!(error.kind(), Kind::NotFound, "{bundle}: {error}");
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{bundle}: {error}");
         let forger = Forger { sandbox: &sandbox, script };
-        let collected = ground.workspaces.collect(&workspace, &forger, &author, "x").await;
+        let collected = ground.workspaces.collect_changes(&workspace, &forger, &author, "x").await;
         let error = collected.unwrap_err();
         assert_eq!(error.kind(), kind, "{bundle}: {error}");
     }

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use ab_core::Kind;
+use ab_core::ErrorKind;
 use ab_host::directory::CopyBounds;
 use ab_snapshot::{
-    CleanupToken, CommitId, GitRequest, Provider, RepoSource, TaskField, WorkspaceNote,
-    WorkspaceRequest,
+    CleanupToken, CommitId, GitWorkspaceRequest, RepoSource, TaskField, WorkspaceNote,
+    WorkspaceProvider, WorkspaceRequest,
 };
 
 use crate::ground::{Ground, Sandbox, branch, fingerprint};
@@ -84,11 +84,11 @@ async fn second_task_fetches_nothing_and_new_commits_are_seen() {
 #[tokio::test]
 async fn branch_rule_holds_for_real_sources() {
     let ground = Ground::new();
-    let dev = GitRequest { branch: Some(branch("dev")), ..ground.request() };
+    let dev = GitWorkspaceRequest { branch: Some(branch("dev")), ..ground.request() };
     let workspace = ground.prepare(dev).await;
     assert!(workspace.tree.join("dev.txt").exists());
     assert_eq!(workspace.branch, Some(branch("ah/work")));
-    let new = GitRequest {
+    let new = GitWorkspaceRequest {
         branch: Some(branch("topic")),
         target: Some(branch("dev")),
         ..ground.request()
@@ -97,7 +97,7 @@ async fn branch_rule_holds_for_real_sources() {
     assert!(workspace.tree.join("dev.txt").exists());
     assert_eq!(workspace.branch, Some(branch("topic")));
     let first = CommitId::parse(&ground.git(&["rev-parse", "main~1"])).unwrap();
-    let old = GitRequest { commit: Some(first.clone()), ..ground.request() };
+    let old = GitWorkspaceRequest { commit: Some(first.clone()), ..ground.request() };
     let workspace = ground.prepare(old).await;
     assert_eq!(workspace.base, Some(first));
     assert_eq!(fs::read_to_string(workspace.tree.join("README.md")).unwrap(), "first\n");
@@ -112,7 +112,7 @@ async fn bare_sources_and_linked_worktrees_work() {
     ground.git(&["worktree", "add", "-q", "-b", "linked", linked.to_str().unwrap()]);
     for (path, base) in [(bare, "main"), (linked, "linked")] {
         let source = RepoSource::parse(path.to_str().unwrap()).unwrap();
-        let request = GitRequest::new(source, branch("ah/work"));
+        let request = GitWorkspaceRequest::new(source, branch("ah/work"));
         let workspace = ground.prepare(request).await;
         assert_eq!(workspace.base_branch, Some(branch(base)));
         assert_eq!(workspace.notes, [WorkspaceNote::Fetched]);
@@ -122,12 +122,13 @@ async fn bare_sources_and_linked_worktrees_work() {
 #[tokio::test]
 async fn unusable_sources_are_named_by_their_field() {
     let ground = Ground::new();
-    let check = async |request: GitRequest, field, kind, part: &str| {
+    let check = async |request: GitWorkspaceRequest, field, kind, part: &str| {
         let error = ground.try_prepare(request).await.unwrap_err();
         assert_eq!((error.field, error.kind()), (Some(field), kind), "{error}");
         assert!(error.to_string().contains(part), "{error}");
     };
-    let at = |path: &str| GitRequest::new(RepoSource::parse(path).unwrap(), branch("ah/work"));
+    let at =
+        |path: &str| GitWorkspaceRequest::new(RepoSource::parse(path).unwrap(), branch("ah/work"));
     let dir = |name: &str| {
         let path = ground.path(name);
         fs::create_dir(&path).unwrap();
@@ -142,27 +143,27 @@ async fn unusable_sources_are_named_by_their_field() {
     let file = ground.source.join("README.md");
     let inside = ground.source.join("src");
     let (url, name) = (TaskField::RepoUrl, TaskField::RepoBranch);
-    check(at("/no/such/directory"), url, Kind::NotFound, "No such file").await;
-    check(at(file.to_str().unwrap()), url, Kind::NotADirectory, "not a directory").await;
-    check(at(plain.to_str().unwrap()), url, Kind::Invalid, "not a git repository").await;
-    check(at(empty.to_str().unwrap()), url, Kind::Invalid, "is empty").await;
-    check(at(shallow.to_str().unwrap()), url, Kind::Unsupported, "shallow").await;
-    check(at(inside.to_str().unwrap()), url, Kind::Invalid, "top directory").await;
+    check(at("/no/such/directory"), url, ErrorKind::NotFound, "No such file").await;
+    check(at(file.to_str().unwrap()), url, ErrorKind::NotADirectory, "not a directory").await;
+    check(at(plain.to_str().unwrap()), url, ErrorKind::Invalid, "not a git repository").await;
+    check(at(empty.to_str().unwrap()), url, ErrorKind::Invalid, "is empty").await;
+    check(at(shallow.to_str().unwrap()), url, ErrorKind::Unsupported, "shallow").await;
+    check(at(inside.to_str().unwrap()), url, ErrorKind::Invalid, "top directory").await;
     let data = ground.path("data");
-    check(at(data.to_str().unwrap()), url, Kind::Denied, "overlap").await;
-    let request = GitRequest { work: branch("dev"), ..ground.request() };
-    check(request, name, Kind::AlreadyExists, "already has the branch dev").await;
-    let request = GitRequest { target: Some(branch("none")), ..ground.request() };
-    check(request, TaskField::TargetBranch, Kind::NotFound, "no branch none").await;
+    check(at(data.to_str().unwrap()), url, ErrorKind::Denied, "overlap").await;
+    let request = GitWorkspaceRequest { work_branch: branch("dev"), ..ground.request() };
+    check(request, name, ErrorKind::AlreadyExists, "already has the branch dev").await;
+    let request = GitWorkspaceRequest { target: Some(branch("none")), ..ground.request() };
+    check(request, TaskField::TargetBranch, ErrorKind::NotFound, "no branch none").await;
     let commit = CommitId::parse(&"1".repeat(40)).unwrap();
-    let request = GitRequest { commit: Some(commit), ..ground.request() };
-    check(request, TaskField::RepoCommit, Kind::NotFound, "no commit").await;
+    let request = GitWorkspaceRequest { commit: Some(commit), ..ground.request() };
+    check(request, TaskField::RepoCommit, ErrorKind::NotFound, "no commit").await;
     ground.git(&["checkout", "-q", "--detach", "main"]);
     let workspace = ground.prepare(ground.request()).await;
     let main = ground.git(&["rev-parse", "main"]);
     let base = workspace.base.map(|base| base.to_string());
     assert_eq!((base, workspace.base_branch), (Some(main), None));
-    let request = GitRequest { branch: Some(branch("main")), ..ground.request() };
+    let request = GitWorkspaceRequest { branch: Some(branch("main")), ..ground.request() };
     ground.prepare(request).await;
 }
 
@@ -204,7 +205,7 @@ async fn sessions_see_neither_each_other_nor_the_source() {
 #[tokio::test]
 async fn copy_is_independent_of_its_original() {
     let ground = Ground::new();
-    let token = CleanupToken::new(Provider::Copy).unwrap();
+    let token = CleanupToken::new(WorkspaceProvider::Copy).unwrap();
     let bounds = CopyBounds::default();
     let request = WorkspaceRequest::Copy { from: ground.source.clone(), bounds };
     let before = fingerprint(&ground.source);
@@ -225,7 +226,7 @@ async fn copy_is_independent_of_its_original() {
     ground.workspaces.cleanup(&token).await.unwrap();
     let request = WorkspaceRequest::Copy { from: ground.path(""), bounds };
     let error = ground.workspaces.prepare(&token, &request).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::Denied, "{error}");
-    let other = CleanupToken::new(Provider::Git).unwrap();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    let other = CleanupToken::new(WorkspaceProvider::Git).unwrap();
     assert!(ground.workspaces.prepare(&other, &request).await.is_err(), "another provider's token");
 }

@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use ab_core::Kind;
-use ab_snapshot::{GitRequest, RepoSource, TaskField, WorkspaceNote};
+use ab_core::ErrorKind;
+use ab_snapshot::{GitWorkspaceRequest, RepoSource, TaskField, WorkspaceNote};
 
 use crate::ground::{Ground, Sandbox, branch};
 
@@ -40,7 +40,7 @@ async fn remote_source_is_fetched_once_and_gets_a_new_branch() {
     ground.git(&["clone", "-q", "--bare", ".", bare.to_str().unwrap()]);
     let url = format!("ssh://git@example.org{}", bare.display());
     let source = RepoSource::parse(&url).unwrap();
-    let request = || GitRequest::new(source.clone(), branch("ah/work"));
+    let request = || GitWorkspaceRequest::new(source.clone(), branch("ah/work"));
     let workspace = ground.prepare(request()).await;
     assert_eq!(workspace.notes, [WorkspaceNote::Fetched]);
     assert_eq!(commands(), ["git-upload-pack", "git-upload-pack"]);
@@ -60,7 +60,7 @@ async fn remote_source_is_fetched_once_and_gets_a_new_branch() {
     let refs = ground.git_in(&bare, &["for-each-ref"]);
     for existing in ["main", "dev"] {
         let error = deliver(existing).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::AlreadyExists, "{error}");
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
     }
     assert_eq!(ground.git_in(&bare, &["for-each-ref"]), refs);
     // The session's repository knows nothing of the operator.
@@ -71,7 +71,8 @@ async fn remote_source_is_fetched_once_and_gets_a_new_branch() {
 async fn unreachable_remote_is_an_error_without_a_prompt() {
     let ground = Ground::new();
     let source = RepoSource::parse("http://user:hidden@127.0.0.1:1/a.git").unwrap();
-    let error = ground.try_prepare(GitRequest::new(source, branch("ah/work"))).await.unwrap_err();
-    assert_eq!((error.field, error.kind()), (Some(TaskField::RepoUrl), Kind::Unavailable));
+    let error =
+        ground.try_prepare(GitWorkspaceRequest::new(source, branch("ah/work"))).await.unwrap_err();
+    assert_eq!((error.field, error.kind()), (Some(TaskField::RepoUrl), ErrorKind::Unavailable));
     assert!(!error.to_string().contains("hidden"), "{error}");
 }

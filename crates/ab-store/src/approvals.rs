@@ -1,8 +1,8 @@
 //! Approvals: stored questions, decided at most once.
 
 use ab_api::{
-    Approval, ApprovalId, ApprovalStatus, DecidedBy, Decision, Event, EventKind, PageRequest,
-    SessionId, Time,
+    Approval, ApprovalDecision, ApprovalId, ApprovalStatus, DecidedBy, Event, EventKind,
+    PageRequest, SessionId, Time,
 };
 use sqlx::Row;
 
@@ -33,10 +33,10 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::Decided`] with the approval as it is, if it is not pending; [`StoreError::NotFound`].
-    pub async fn decide(
+    pub async fn decide_approval(
         &self,
         id: ApprovalId,
-        decision: Decision,
+        decision: ApprovalDecision,
         by: DecidedBy,
     ) -> Result<Approval, StoreError> {
         self.write(move |writing| {
@@ -53,7 +53,7 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn expire_approvals(
+    pub async fn expire_session_approvals(
         &self,
         session: SessionId,
         reason: String,
@@ -69,7 +69,7 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn expire_overdue(&self, now: Time) -> Result<Vec<ApprovalId>, StoreError> {
+    pub async fn expire_overdue_approvals(&self, now: Time) -> Result<Vec<ApprovalId>, StoreError> {
         self.write(move |writing| {
             Box::pin(async move {
                 let sql = "SELECT id FROM approvals WHERE status = 'pending' AND expires <= $1";
@@ -98,7 +98,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::NotFound`] if there is none; [`StoreError::Closed`] when the store closes first.
-    pub async fn wait_decided(&self, id: ApprovalId) -> Result<Approval, StoreError> {
+    pub async fn wait_for_decision(&self, id: ApprovalId) -> Result<Approval, StoreError> {
         let mut closed = self.closed();
         loop {
             // Subscribed before the read: a decision after the read signals.

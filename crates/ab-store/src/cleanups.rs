@@ -9,7 +9,7 @@ use crate::store::Store;
 
 /// Something that an executor made for a session and has to remove.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cleanup {
+pub struct PendingCleanup {
     /// The text by which the executor finds what to remove.
     pub token: String,
     pub session: SessionId,
@@ -22,7 +22,7 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn add_cleanup(&self, cleanup: Cleanup) -> Result<(), StoreError> {
+    pub async fn add_cleanup(&self, cleanup: PendingCleanup) -> Result<(), StoreError> {
         self.write(move |writing| {
             Box::pin(async move {
                 sqlx::query(
@@ -64,7 +64,10 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn cleanups(&self, session: Option<SessionId>) -> Result<Vec<Cleanup>, StoreError> {
+    pub async fn cleanups(
+        &self,
+        session: Option<SessionId>,
+    ) -> Result<Vec<PendingCleanup>, StoreError> {
         let rows = sqlx::query(
             "SELECT token, session, executor FROM cleanups \
              WHERE CAST($1 AS TEXT) IS NULL OR session = $1 ORDER BY created, token",
@@ -73,7 +76,7 @@ impl Store {
         .fetch_all(self.pool())
         .await?;
         let parse = |row: &sqlx::sqlite::SqliteRow| {
-            Ok(Cleanup {
+            Ok(PendingCleanup {
                 token: row.try_get("token")?,
                 session: parse_id(row.try_get("session")?)?,
                 executor: row.try_get("executor")?,

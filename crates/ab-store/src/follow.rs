@@ -18,7 +18,7 @@ const BATCH: usize = 64;
 
 /// Which part of the log a reader follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogScope {
+pub enum EventLogScope {
     /// One session. The cursor is the sequence number in its stream.
     Session(SessionId),
     /// Everything. The cursor is the position in the log.
@@ -27,9 +27,9 @@ pub enum LogScope {
 
 /// A reader of the log. It gives every record after its cursor once and in order, and then waits for more.
 #[derive(Debug)]
-pub struct LogReader {
+pub struct EventLogReader {
     store: Store,
-    scope: LogScope,
+    scope: EventLogScope,
     cursor: u64,
     tail: Arc<Tail>,
     wake_up: watch::Receiver<u64>,
@@ -37,11 +37,11 @@ pub struct LogReader {
     closed: watch::Receiver<bool>,
 }
 
-impl LogReader {
-    pub(crate) fn new(store: Store, scope: LogScope, after: u64) -> Self {
+impl EventLogReader {
+    pub(crate) fn new(store: Store, scope: EventLogScope, after: u64) -> Self {
         let tail = match scope {
-            LogScope::Session(id) => store.tails().session(id),
-            LogScope::All => store.tails().all(),
+            EventLogScope::Session(id) => store.tails().session(id),
+            EventLogScope::All => store.tails().all(),
         };
         // Subscribed before the first read: a record that is committed after that read signals.
         let wake_up = tail.wake_up();
@@ -68,7 +68,9 @@ impl LogReader {
             self.wake_up.borrow_and_update();
             self.batch = match self.tail.after(self.cursor, BATCH) {
                 Known::Next(records) => records.into(),
-                Known::Older => self.store.records(self.scope, self.cursor, BATCH).await?.into(),
+                Known::Older => {
+                    self.store.event_records(self.scope, self.cursor, BATCH).await?.into()
+                }
             };
             if self.batch.is_empty() {
                 tokio::select! {
@@ -86,7 +88,8 @@ impl LogReader {
             let mut follow = follow?;
             match follow.next().await {
                 Ok(record) => {
-                    let is_end = matches!(follow.scope, LogScope::Session(_)) && record.is_last();
+                    let is_end =
+                        matches!(follow.scope, EventLogScope::Session(_)) && record.ends_session();
                     Some((Ok(record), (!is_end).then_some(follow)))
                 }
                 Err(StoreError::Closed) => None,

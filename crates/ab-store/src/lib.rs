@@ -1,7 +1,7 @@
 //! The only crate with SQL: sessions, the event log, approvals, idempotency keys and cleanup tokens.
 //!
 //! One task writes, and commits the changes of several callers together ([`Store`]). A state and the events that
-//! describe it are always in one transaction. Readers follow the log by a cursor ([`LogReader`]); recent events come
+//! describe it are always in one transaction. Readers follow the log by a cursor ([`EventLogReader`]); recent events come
 //! from memory, so that many readers of one stream do not each query the database.
 
 mod approvals;
@@ -22,11 +22,11 @@ mod tokens;
 mod writer;
 
 pub use approvals::ApprovalFilter;
-pub use cleanups::Cleanup;
+pub use cleanups::PendingCleanup;
 pub use data_dir::DataDir;
 pub use error::StoreError;
-pub use follow::{LogReader, LogScope};
-pub use progress::{Ending, Progress, Stage};
+pub use follow::{EventLogReader, EventLogScope};
+pub use progress::{SessionEnding, SessionProgress, SessionStage};
 pub use record::{EventRecord, MAX_EVENT_BYTES};
 pub use sessions::{IdempotencyKey, NewSession, SessionCreation, SessionFilter, SessionRecord};
 pub use store::Store;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ab_api::{Event, SessionId};
 
 use crate::error::StoreError;
-use crate::follow::LogScope;
+use crate::follow::EventLogScope;
 use crate::record::{EventRecord, Records, signed, unsigned};
 use crate::store::Store;
 
@@ -18,7 +18,11 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::TooLarge`] for an event above the bound; then none is appended.
-    pub async fn append(&self, session: SessionId, events: Vec<Event>) -> Result<(), StoreError> {
+    pub async fn append_events(
+        &self,
+        session: SessionId,
+        events: Vec<Event>,
+    ) -> Result<(), StoreError> {
         self.write(move |writing| Box::pin(async move { writing.append(session, &events).await }))
             .await
     }
@@ -28,15 +32,15 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn records(
+    pub async fn event_records(
         &self,
-        scope: LogScope,
+        scope: EventLogScope,
         after: u64,
         limit: usize,
     ) -> Result<Vec<Arc<EventRecord>>, StoreError> {
         let limit = signed(limit.min(MAX_READ) as u64);
         let records: Vec<EventRecord> = match scope {
-            LogScope::Session(id) => {
+            EventLogScope::Session(id) => {
                 sqlx::query_as(
                     "SELECT position, stream, seq, at, kind, body FROM events \
                      WHERE stream = $1 AND seq > $2 ORDER BY seq LIMIT $3",
@@ -47,7 +51,7 @@ impl Store {
                 .fetch_all(self.pool())
                 .await?
             }
-            LogScope::All => {
+            EventLogScope::All => {
                 sqlx::query_as(
                     "SELECT position, stream, seq, at, kind, body FROM events \
                      WHERE position > $1 ORDER BY position LIMIT $2",
@@ -66,7 +70,7 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn last_records(
+    pub async fn last_event_records(
         &self,
         session: SessionId,
         kind: Option<&str>,
@@ -91,7 +95,7 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn last_position(&self) -> Result<u64, StoreError> {
+    pub async fn last_event_position(&self) -> Result<u64, StoreError> {
         let last: Option<i64> =
             sqlx::query_scalar("SELECT MAX(position) FROM events").fetch_one(self.pool()).await?;
         Ok(unsigned(last.unwrap_or_default()))

@@ -1,11 +1,11 @@
 //! How far a session is, beyond its status: what its driver needs after a restart.
 
-use ab_api::{EndReason, SessionStatus};
+use ab_api::{SessionEndReason, SessionStatus};
 use serde::{Deserialize, Serialize};
 
 /// The part of a session's state that clients do not see. Stored in the same row as the session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Progress {
+pub struct SessionProgress {
     /// Counts the attempts to run the session. Effects carry it, so that an executor can tell a repetition from a
     /// new attempt.
     pub generation: u32,
@@ -14,17 +14,17 @@ pub struct Progress {
     /// The number of the last prompt that was given to the agent; 0 before the first.
     pub turn: u32,
     /// What the session does while it runs or is paused.
-    pub stage: Stage,
+    pub stage: SessionStage,
     /// Whether the agent's process is the one that this server started. A restart of the server ends agents.
     pub attached: bool,
     /// How the session is about to end.
-    pub ending: Option<Ending>,
+    pub ending: Option<SessionEnding>,
 }
 
 /// What a session does while it runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Stage {
+pub enum SessionStage {
     /// The workspace is being made.
     #[default]
     Provision,
@@ -40,8 +40,8 @@ pub enum Stage {
 
 /// How a session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Ending {
+pub struct SessionEnding {
     /// The final status.
     pub status: SessionStatus,
-    pub reason: EndReason,
+    pub reason: SessionEndReason,
 }

@@ -38,13 +38,13 @@ impl EventRecord {
     }
 
     /// The event as JSON with `sessionId` and `seq`, for streams of several sessions.
-    pub fn json_with_origin(&self) -> String {
+    pub fn json_with_session(&self) -> String {
         let rest = self.json.strip_prefix('{').unwrap_or_default();
         format!("{{\"sessionId\":\"{}\",\"seq\":{},{rest}", self.session, self.seq)
     }
 
     /// Whether this is the last event of its session: a status from which no session returns.
-    pub fn is_last(&self) -> bool {
+    pub fn ends_session(&self) -> bool {
         self.kind == "status"
             && self.event().is_ok_and(|event| {
                 matches!(event.kind, EventKind::Status { status, .. } if status.is_terminal())

@@ -6,7 +6,7 @@ use sqlx::sqlite::SqliteRow;
 
 use crate::digest::sha256;
 use crate::error::StoreError;
-use crate::progress::Progress;
+use crate::progress::SessionProgress;
 use crate::record::{signed, unsigned};
 use crate::store::Store;
 use crate::writer::{Writing, from_json, to_json};
@@ -20,7 +20,7 @@ const KEY_LIFETIME_MILLIS: i64 = 24 * 60 * 60 * 1000;
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionRecord {
     pub session: Session,
-    pub progress: Progress,
+    pub progress: SessionProgress,
 }
 
 /// A session to make.
@@ -86,7 +86,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::KeyReused`] if the key came before with another request.
-    pub async fn answer_before(
+    pub async fn find_stored_answer(
         &self,
         scope: &str,
         key: &str,
@@ -235,10 +235,10 @@ impl Store {
         let open: i64 =
             sqlx::query_scalar(sql).bind(session.id.to_string()).fetch_one(self.pool()).await?;
         session.open_approvals = u32::try_from(open).unwrap_or(u32::MAX);
-        if open > 0 && session.activity == Some(ab_api::Activity::Working) {
-            session.activity = Some(ab_api::Activity::AwaitingApproval);
+        if open > 0 && session.activity == Some(ab_api::SessionActivity::Working) {
+            session.activity = Some(ab_api::SessionActivity::AwaitingApproval);
         }
-        let recent = self.last_records(session.id, None, RECENT_EVENTS).await?;
+        let recent = self.last_event_records(session.id, None, RECENT_EVENTS).await?;
         session.recent_events = recent.iter().map(|it| it.event()).collect::<Result<_, _>>()?;
         Ok(session)
     }

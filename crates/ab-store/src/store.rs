@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::data_dir::DataDir;
 use crate::error::StoreError;
-use crate::follow::{LogReader, LogScope};
+use crate::follow::{EventLogReader, EventLogScope};
 use crate::record::EventRecord;
 use crate::schema;
 use crate::tail::{Tails, lock};
@@ -91,8 +91,8 @@ impl Store {
     }
 
     /// Follows the log after a cursor: first the stored records, then new ones, without a gap or a repetition.
-    pub fn follow(&self, scope: LogScope, after: u64) -> LogReader {
-        LogReader::new(self.clone(), scope, after)
+    pub fn follow_events(&self, scope: EventLogScope, after: u64) -> EventLogReader {
+        EventLogReader::new(self.clone(), scope, after)
     }
 
     /// Performs `work` in a transaction and gives its value after the commit.

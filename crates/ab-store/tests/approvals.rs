@@ -1,10 +1,10 @@
 //! Approvals: decided at most once, and waited for.
 
 use ab_api::{
-    Approval, ApprovalId, ApprovalStatus, ApprovalSubject, Choice, DecidedBy, Decision,
-    PageRequest, SessionId, Time,
+    Approval, ApprovalChoice, ApprovalDecision, ApprovalId, ApprovalStatus, ApprovalSubject,
+    DecidedBy, PageRequest, SessionId, Time,
 };
-use ab_store::{ApprovalFilter, LogScope, Store, StoreError};
+use ab_store::{ApprovalFilter, EventLogScope, Store, StoreError};
 
 use crate::fixture::{scratch, stored};
 
@@ -30,12 +30,12 @@ fn by(name: &str) -> DecidedBy {
     DecidedBy { kind: "person".to_owned(), name: name.to_owned(), via: None }
 }
 
-fn yes() -> Decision {
-    Decision { decision: Choice::Approve, reason: None }
+fn yes() -> ApprovalDecision {
+    ApprovalDecision { decision: ApprovalChoice::Approve, reason: None }
 }
 
-fn no(reason: &str) -> Decision {
-    Decision { decision: Choice::Deny, reason: Some(reason.to_owned()) }
+fn no(reason: &str) -> ApprovalDecision {
+    ApprovalDecision { decision: ApprovalChoice::Deny, reason: Some(reason.to_owned()) }
 }
 
 async fn pending(store: &Store, session: SessionId) -> u64 {
@@ -52,7 +52,9 @@ async fn of_many_decisions_one_counts() {
         .map(|number| {
             let store = scratch.store.clone();
             let decision = if number % 2 == 0 { yes() } else { no("never") };
-            tokio::spawn(async move { store.decide(id, decision, by(&number.to_string())).await })
+            tokio::spawn(async move {
+                store.decide_approval(id, decision, by(&number.to_string())).await
+            })
         })
         .collect();
     let mut decided = Vec::new();
@@ -66,7 +68,8 @@ async fn of_many_decisions_one_counts() {
     assert_eq!(decided.len(), 1);
     let scratch = scratch.reopen().await;
     assert_eq!(scratch.store.approval(id).await.expect("read"), decided[0]);
-    let records = scratch.store.records(LogScope::Session(session), 0, 10).await.expect("read");
+    let records =
+        scratch.store.event_records(EventLogScope::Session(session), 0, 10).await.expect("read");
     let kinds: Vec<_> = records.iter().map(|record| record.kind.as_str()).collect();
     assert_eq!(kinds, ["status", "approvalRequested", "approvalDecided"]);
 }
@@ -78,15 +81,18 @@ async fn waiting_ends_with_the_decision() {
     let id = ask(&scratch.store, session).await;
     assert_eq!(pending(&scratch.store, session).await, 1);
     assert_eq!(scratch.store.session(session).await.expect("read").open_approvals, 1);
-    let decide = scratch.store.decide(id, no("too risky"), by("ana"));
-    let (waited, also, decided) =
-        tokio::join!(scratch.store.wait_decided(id), scratch.store.wait_decided(id), decide);
+    let decide = scratch.store.decide_approval(id, no("too risky"), by("ana"));
+    let (waited, also, decided) = tokio::join!(
+        scratch.store.wait_for_decision(id),
+        scratch.store.wait_for_decision(id),
+        decide
+    );
     let waited = waited.expect("decided");
     assert_eq!(waited.status, ApprovalStatus::Denied);
     assert_eq!(waited.reason.as_deref(), Some("too risky"));
     assert_eq!(Some(&waited), also.as_ref().ok());
     assert_eq!(waited, decided.expect("the first decision"));
-    assert_eq!(scratch.store.wait_decided(id).await.expect("decided before"), waited);
+    assert_eq!(scratch.store.wait_for_decision(id).await.expect("decided before"), waited);
     assert_eq!(pending(&scratch.store, session).await, 0);
 }
 
@@ -95,16 +101,18 @@ async fn pending_approvals_expire_with_their_time_or_their_session() {
     let scratch = scratch().await;
     let session = stored(&scratch.store, "a").await;
     let early = ask(&scratch.store, session).await;
-    let expired = scratch.store.expire_overdue(Time::from_millis(1999)).await.expect("expire");
+    let expired =
+        scratch.store.expire_overdue_approvals(Time::from_millis(1999)).await.expect("expire");
     assert_eq!(expired, []);
-    let expired = scratch.store.expire_overdue(Time::from_millis(2000)).await.expect("expire");
+    let expired =
+        scratch.store.expire_overdue_approvals(Time::from_millis(2000)).await.expect("expire");
     assert_eq!(expired, [early]);
     let late = ask(&scratch.store, session).await;
-    let expire = scratch.store.expire_approvals(session, "the session ended".to_owned());
-    let (waited, expired) = tokio::join!(scratch.store.wait_decided(late), expire);
+    let expire = scratch.store.expire_session_approvals(session, "the session ended".to_owned());
+    let (waited, expired) = tokio::join!(scratch.store.wait_for_decision(late), expire);
     expired.expect("expire");
     assert_eq!(waited.expect("expired").status, ApprovalStatus::Expired);
-    let error = scratch.store.decide(late, yes(), by("ana")).await.expect_err("too late");
+    let error = scratch.store.decide_approval(late, yes(), by("ana")).await.expect_err("too late");
     assert!(matches!(error, StoreError::Decided(_)), "{error}");
 }
 
@@ -113,7 +121,7 @@ async fn waiting_ends_when_the_store_closes() {
     let scratch = scratch().await;
     let session = stored(&scratch.store, "a").await;
     let id = ask(&scratch.store, session).await;
-    let (waited, ()) = tokio::join!(scratch.store.wait_decided(id), scratch.store.close());
+    let (waited, ()) = tokio::join!(scratch.store.wait_for_decision(id), scratch.store.close());
     assert!(matches!(waited, Err(StoreError::Closed)), "{waited:?}");
 }
 
@@ -121,8 +129,8 @@ async fn waiting_ends_when_the_store_closes() {
 async fn unknown_approvals_are_not_found() {
     let scratch = scratch().await;
     let id = ApprovalId::generate();
-    let error = scratch.store.decide(id, yes(), by("ana")).await.expect_err("unknown");
+    let error = scratch.store.decide_approval(id, yes(), by("ana")).await.expect_err("unknown");
     assert!(matches!(error, StoreError::NotFound), "{error}");
-    let error = scratch.store.wait_decided(id).await.expect_err("unknown");
+    let error = scratch.store.wait_for_decision(id).await.expect_err("unknown");
     assert!(matches!(error, StoreError::NotFound), "{error}");
 }

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use ab_store::{DataDir, LogScope, Store};
+use ab_store::{DataDir, EventLogScope, Store};
 
 use crate::fixture::{line, stored};
 
@@ -19,7 +19,10 @@ async fn write_until_killed() {
     let store = Store::open(data).await.expect("open");
     let session = stored(&store, "a").await;
     for number in 1_u64.. {
-        store.append(session, vec![line(&number.to_string()), line("pair")]).await.expect("append");
+        store
+            .append_events(session, vec![line(&number.to_string()), line("pair")])
+            .await
+            .expect("append");
         println!("stored {number}");
     }
 }
@@ -51,7 +54,7 @@ async fn killed_writer_loses_no_stored_event() {
     let mut records = Vec::new();
     loop {
         let after = records.len() as u64;
-        let more = store.records(LogScope::All, after, 1000).await.expect("read");
+        let more = store.event_records(EventLogScope::All, after, 1000).await.expect("read");
         if more.is_empty() {
             break;
         }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use ab_api::{
-    Event, EventKind, LogLevel, LogSource, NewTask, Offers, Session, SessionId, SessionStatus, Time,
+    AvailableChoices, Event, EventKind, LogLevel, LogSource, NewTask, Session, SessionId,
+    SessionStatus, Time,
 };
-use ab_store::{DataDir, NewSession, Progress, SessionRecord, Store};
+use ab_store::{DataDir, NewSession, SessionProgress, SessionRecord, Store};
 use tempfile::TempDir;
 
 pub(crate) struct Scratch {
@@ -41,13 +42,13 @@ pub(crate) fn session(prompt: &str) -> Session {
             "agent":{{"type":"scripted"}},"labels":{{"p":"{prompt}"}}}}"#
     );
     let agents = BTreeMap::from([("scripted".to_owned(), Vec::new())]);
-    let offers = Offers { agents, ..Offers::default() };
-    let task = NewTask::check(body.as_bytes(), &offers).expect("a valid task");
-    Session::queued(SessionId::generate(), task, Time::now())
+    let offers = AvailableChoices { agents, ..AvailableChoices::default() };
+    let task = NewTask::parse(body.as_bytes(), &offers).expect("a valid task");
+    Session::new_queued(SessionId::generate(), task, Time::now())
 }
 
 pub(crate) fn new_session(session: Session) -> NewSession {
-    let progress = Progress { prompts: 1, ..Progress::default() };
+    let progress = SessionProgress { prompts: 1, ..SessionProgress::default() };
     let events = vec![status(session.status)];
     NewSession {
         record: SessionRecord { session, progress },

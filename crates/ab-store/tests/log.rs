@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use ab_api::{SessionId, SessionStatus};
-use ab_store::{EventRecord, LogReader, LogScope, MAX_EVENT_BYTES, Store, StoreError};
+use ab_store::{EventLogReader, EventLogScope, EventRecord, MAX_EVENT_BYTES, Store, StoreError};
 use futures_util::StreamExt;
 
 use crate::fixture::{line, scratch, status, stored};
 
-async fn take(follow: &mut LogReader, count: usize) -> Vec<Arc<EventRecord>> {
+async fn take(follow: &mut EventLogReader, count: usize) -> Vec<Arc<EventRecord>> {
     let mut records = Vec::new();
     for _ in 0..count {
         records.push(follow.next().await.expect("a record"));
@@ -18,7 +18,7 @@ async fn take(follow: &mut LogReader, count: usize) -> Vec<Arc<EventRecord>> {
 
 async fn append(store: &Store, session: SessionId, from: usize, count: usize) {
     for number in from..from + count {
-        store.append(session, vec![line(&number.to_string())]).await.expect("append");
+        store.append_events(session, vec![line(&number.to_string())]).await.expect("append");
     }
 }
 
@@ -30,12 +30,12 @@ fn seqs(records: &[Arc<EventRecord>]) -> Vec<u64> {
 async fn sequences_count_per_stream_and_positions_over_all() {
     let scratch = scratch().await;
     let (a, b) = (stored(&scratch.store, "a").await, stored(&scratch.store, "b").await);
-    scratch.store.append(a, vec![line("1"), line("2")]).await.expect("append");
-    scratch.store.append(b, vec![line("1")]).await.expect("append");
-    let all = scratch.store.records(LogScope::All, 0, 100).await.expect("read");
+    scratch.store.append_events(a, vec![line("1"), line("2")]).await.expect("append");
+    scratch.store.append_events(b, vec![line("1")]).await.expect("append");
+    let all = scratch.store.event_records(EventLogScope::All, 0, 100).await.expect("read");
     let places: Vec<_> = all.iter().map(|it| (it.position, it.session == a, it.seq)).collect();
     assert_eq!(places, [(1, true, 1), (2, false, 1), (3, true, 2), (4, true, 3), (5, false, 2)]);
-    assert_eq!(scratch.store.last_position().await.expect("read"), 5);
+    assert_eq!(scratch.store.last_event_position().await.expect("read"), 5);
 }
 
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn following_replays_and_then_goes_on_live() {
     let scratch = scratch().await;
     let id = stored(&scratch.store, "a").await;
     append(&scratch.store, id, 0, 300).await;
-    let mut follow = scratch.store.follow(LogScope::Session(id), 100);
+    let mut follow = scratch.store.follow_events(EventLogScope::Session(id), 100);
     assert_eq!(seqs(&take(&mut follow, 201).await), (101..=301).collect::<Vec<_>>());
     let (records, ()) = tokio::join!(take(&mut follow, 300), append(&scratch.store, id, 300, 300));
     assert_eq!(seqs(&records), (302..=601).collect::<Vec<_>>());
@@ -57,7 +57,7 @@ async fn a_cursor_survives_a_restart() {
     append(&scratch.store, id, 0, 5).await;
     let scratch = scratch.reopen().await;
     append(&scratch.store, id, 5, 5).await;
-    let mut follow = scratch.store.follow(LogScope::Session(id), 3);
+    let mut follow = scratch.store.follow_events(EventLogScope::Session(id), 3);
     assert_eq!(seqs(&take(&mut follow, 8).await), (4..=11).collect::<Vec<_>>());
 }
 
@@ -70,7 +70,7 @@ async fn many_readers_lose_and_repeat_nothing() {
         .map(|number| {
             // Readers start at different cursors and some of them pause on the way.
             let after = number % 5;
-            let mut follow = scratch.store.follow(LogScope::Session(id), after);
+            let mut follow = scratch.store.follow_events(EventLogScope::Session(id), after);
             tokio::spawn(async move {
                 let mut expect = after + 1;
                 while expect <= 401 {
@@ -93,11 +93,16 @@ async fn many_readers_lose_and_repeat_nothing() {
 async fn a_stream_ends_with_its_session_and_with_the_store() {
     let scratch = scratch().await;
     let (a, b) = (stored(&scratch.store, "a").await, stored(&scratch.store, "b").await);
-    scratch.store.append(a, vec![line("x"), status(SessionStatus::Failed)]).await.expect("append");
-    let ended: Vec<_> = scratch.store.follow(LogScope::Session(a), 0).into_stream().collect().await;
+    scratch
+        .store
+        .append_events(a, vec![line("x"), status(SessionStatus::Failed)])
+        .await
+        .expect("append");
+    let ended: Vec<_> =
+        scratch.store.follow_events(EventLogScope::Session(a), 0).into_stream().collect().await;
     assert_eq!(ended.len(), 3);
-    let mut open = scratch.store.follow(LogScope::Session(b), 0);
-    let mut all = scratch.store.follow(LogScope::All, 0);
+    let mut open = scratch.store.follow_events(EventLogScope::Session(b), 0);
+    let mut all = scratch.store.follow_events(EventLogScope::All, 0);
     take(&mut open, 1).await;
     take(&mut all, 4).await;
     let (open, all, ()) = tokio::join!(
@@ -106,7 +111,7 @@ async fn a_stream_ends_with_its_session_and_with_the_store() {
         scratch.store.close()
     );
     assert_eq!((open.len(), all.len()), (0, 0));
-    let error = scratch.store.append(a, vec![line("late")]).await.expect_err("closed");
+    let error = scratch.store.append_events(a, vec![line("late")]).await.expect_err("closed");
     assert!(matches!(error, StoreError::Closed), "{error}");
 }
 
@@ -115,10 +120,10 @@ async fn an_event_above_the_bound_takes_its_whole_batch_along() {
     let scratch = scratch().await;
     let id = stored(&scratch.store, "a").await;
     let events = vec![line("small"), line(&"x".repeat(MAX_EVENT_BYTES))];
-    let error = scratch.store.append(id, events).await.expect_err("too large");
+    let error = scratch.store.append_events(id, events).await.expect_err("too large");
     assert!(matches!(error, StoreError::TooLarge { .. }), "{error}");
-    scratch.store.append(id, vec![line("next")]).await.expect("append");
-    let records = scratch.store.records(LogScope::All, 0, 10).await.expect("read");
+    scratch.store.append_events(id, vec![line("next")]).await.expect("append");
+    let records = scratch.store.event_records(EventLogScope::All, 0, 10).await.expect("read");
     assert_eq!(
         records.iter().map(|it| (it.position, it.seq)).collect::<Vec<_>>(),
         [(1, 1), (2, 2)]
@@ -130,10 +135,10 @@ async fn last_records_can_be_of_one_type() {
     let scratch = scratch().await;
     let id = stored(&scratch.store, "a").await;
     let events = vec![line("1"), status(SessionStatus::Running), line("2"), line("3")];
-    scratch.store.append(id, events).await.expect("append");
-    let logs = scratch.store.last_records(id, Some("log"), 2).await.expect("read");
+    scratch.store.append_events(id, events).await.expect("append");
+    let logs = scratch.store.last_event_records(id, Some("log"), 2).await.expect("read");
     assert_eq!(logs.iter().map(|it| it.seq).collect::<Vec<_>>(), [4, 5]);
-    let json = logs[0].json_with_origin();
+    let json = logs[0].json_with_session();
     let value: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!((&value["sessionId"], &value["seq"]), (&id.to_string().into(), &4.into()));
     assert_eq!(value["message"], "2");

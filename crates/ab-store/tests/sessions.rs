@@ -1,9 +1,9 @@
 //! Sessions: creation, idempotency keys, lists.
 
-use ab_api::{Activity, PageRequest, SessionId, SessionStatus};
+use ab_api::{PageRequest, SessionActivity, SessionId, SessionStatus};
 use ab_store::{
-    IdempotencyKey, LogScope, NewSession, Progress, SessionCreation, SessionFilter, SessionRecord,
-    Stage, StoreError,
+    EventLogScope, IdempotencyKey, NewSession, SessionCreation, SessionFilter, SessionProgress,
+    SessionRecord, SessionStage, StoreError,
 };
 
 use crate::fixture::{line, new_session, scratch, session, status, stored};
@@ -14,12 +14,12 @@ async fn a_session_survives_a_restart_with_its_progress() {
     let id = stored(&scratch.store, "a").await;
     let mut record = scratch.store.session_record(id).await.expect("read");
     record.session.status = SessionStatus::Running;
-    record.session.activity = Some(Activity::Working);
-    record.progress = Progress {
+    record.session.activity = Some(SessionActivity::Working);
+    record.progress = SessionProgress {
         generation: 1,
         prompts: 1,
         turn: 1,
-        stage: Stage::Turn,
+        stage: SessionStage::Turn,
         attached: true,
         ending: None,
     };
@@ -36,7 +36,11 @@ async fn a_session_survives_a_restart_with_its_progress() {
 async fn recent_events_are_the_last_three_of_a_live_session() {
     let scratch = scratch().await;
     let id = stored(&scratch.store, "a").await;
-    scratch.store.append(id, (0..5).map(|n| line(&n.to_string())).collect()).await.expect("append");
+    scratch
+        .store
+        .append_events(id, (0..5).map(|n| line(&n.to_string())).collect())
+        .await
+        .expect("append");
     let session = scratch.store.session(id).await.expect("read");
     assert_eq!(session.recent_events.len(), 3);
     let mut record = scratch.store.session_record(id).await.expect("read");
@@ -64,10 +68,10 @@ async fn an_unknown_session_is_not_found() {
     let scratch = scratch().await;
     let error = scratch.store.session(SessionId::generate()).await.expect_err("unknown");
     assert!(matches!(error, StoreError::NotFound), "{error}");
-    let record = SessionRecord { session: session("x"), progress: Progress::default() };
+    let record = SessionRecord { session: session("x"), progress: SessionProgress::default() };
     let error = scratch.store.save_session(record, vec![line("x")]).await.expect_err("unknown");
     assert!(matches!(error, StoreError::NotFound), "{error}");
-    assert_eq!(scratch.store.records(LogScope::All, 0, 10).await.expect("read"), []);
+    assert_eq!(scratch.store.event_records(EventLogScope::All, 0, 10).await.expect("read"), []);
 }
 
 fn keyed(request: &str) -> NewSession {

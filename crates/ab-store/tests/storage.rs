@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use ab_api::SessionId;
-use ab_store::{Cleanup, DataDir, StoreError};
+use ab_store::{DataDir, PendingCleanup, StoreError};
 
 use crate::fixture::{scratch, stored};
 
@@ -78,7 +78,7 @@ async fn session_tokens_are_stored_as_digests() {
 #[tokio::test]
 async fn cleanup_tokens_stay_until_they_are_removed() {
     let scratch = scratch().await;
-    let cleanup = |token: &str| Cleanup {
+    let cleanup = |token: &str| PendingCleanup {
         token: token.to_owned(),
         session: SessionId::generate(),
         executor: "local".to_owned(),

@@ -44,13 +44,13 @@ pub mod touch;
 pub mod write;
 
 /// Makes a test of every case, in a module `name`, each on a world of its own from `fixture`: the
-/// path, from where the suite is invoked, of an `async fn() -> World`. With `, commands` after the
+/// path, from where the suite is invoked, of an `async fn() -> TestBackend`. With `, commands` after the
 /// fixture only the cases about commands are run: for one more way to run them.
 #[macro_export]
 macro_rules! behaviour_suite {
     ($name:ident => $($fixture:ident)::+) => {
         mod $name {
-            async fn world() -> $crate::World {
+            async fn world() -> $crate::TestBackend {
                 super::$($fixture)::+().await
             }
 
@@ -60,7 +60,7 @@ macro_rules! behaviour_suite {
     };
     ($name:ident => $($fixture:ident)::+, commands) => {
         mod $name {
-            async fn world() -> $crate::World {
+            async fn world() -> $crate::TestBackend {
                 super::$($fixture)::+().await
             }
 

@@ -3,85 +3,89 @@
 use std::time::Duration;
 
 use ab_core::process::{
-    Command, ExecRequest, Exit, OutputChannel, OutputChunk, Process, ProcessControl, Stdin,
+    Command, ExecRequest, OutputChannel, OutputChunk, Process, ProcessControl, ProcessExit,
+    StdinMode,
 };
 use ab_core::process::{ProcessId, TerminalSize};
-use ab_core::{Backend, Code, ExecOptions, Kind};
+use ab_core::{Backend, ErrorCode, ErrorKind, ExecOptions};
 use bytes::Bytes;
 
-use crate::expect::failure;
+use crate::expect::expect_error;
 
 /// Longer than anything here takes; what waits for it has failed.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A file whose lock a command holds as long as anything of it lives; see [`holding`].
+/// A file whose lock a command holds as long as anything of it lives; see [`lock_holding_script`].
 const LOCK: &str = "lock";
 
 /// Whether the backend runs commands; if not, it must say so to whoever tries.
-pub async fn can_run(backend: &Backend) -> bool {
+pub async fn supports_commands(backend: &Backend) -> bool {
     if backend.info().capabilities.exec {
         return true;
     }
-    let ran = failure(backend.exec("true").await, Kind::Unsupported);
-    assert_eq!(ran.code(), Code::NotImplemented);
-    failure(backend.start(ExecRequest::shell("true")).await, Kind::Unsupported);
-    failure(backend.processes().await, Kind::Unsupported);
-    failure(backend.attach(&ProcessId::new("1"), 0).await, Kind::Unsupported);
+    let ran = expect_error(backend.exec("true").await, ErrorKind::Unsupported);
+    assert_eq!(ran.code(), ErrorCode::NotImplemented);
+    expect_error(backend.spawn_detached(ExecRequest::shell("true")).await, ErrorKind::Unsupported);
+    expect_error(backend.processes().await, ErrorKind::Unsupported);
+    expect_error(backend.attach(&ProcessId::new("1"), 0).await, ErrorKind::Unsupported);
     false
 }
 
 /// Whether commands can be started to stay; if not, the backend must say so to whoever tries.
-pub async fn can_stay(backend: &Backend) -> bool {
-    if !can_run(backend).await {
+pub async fn supports_detached(backend: &Backend) -> bool {
+    if !supports_commands(backend).await {
         return false;
     }
     if backend.info().capabilities.detached {
         return true;
     }
-    let refused = failure(backend.start(ExecRequest::shell("true")).await, Kind::Unsupported);
-    assert_eq!(refused.code(), Code::NotImplemented);
-    failure(backend.processes().await, Kind::Unsupported);
-    failure(backend.attach(&ProcessId::new("1"), 0).await, Kind::Unsupported);
+    let refused = expect_error(
+        backend.spawn_detached(ExecRequest::shell("true")).await,
+        ErrorKind::Unsupported,
+    );
+    assert_eq!(refused.code(), ErrorCode::NotImplemented);
+    expect_error(backend.processes().await, ErrorKind::Unsupported);
+    expect_error(backend.attach(&ProcessId::new("1"), 0).await, ErrorKind::Unsupported);
     false
 }
 
 /// What a command that must succeed says.
-pub async fn said(backend: &Backend, line: &str) -> String {
-    said_with(backend, line, ExecOptions::default()).await
+pub async fn exec_output_text(backend: &Backend, line: &str) -> String {
+    exec_output_text_with(backend, line, ExecOptions::default()).await
 }
 
-pub async fn said_with(backend: &Backend, line: &str, options: ExecOptions) -> String {
-    let options = ExecOptions { timeout: options.timeout.or(Some(PATIENCE)), ..options };
+pub async fn exec_output_text_with(backend: &Backend, line: &str, options: ExecOptions) -> String {
+    let options = ExecOptions { timeout: options.timeout.or(Some(COMMAND_TIMEOUT)), ..options };
     match backend.exec_with(line, options).await {
-        Ok(output) => output.text(),
+        Ok(output) => output.stdout_text(),
         Err(error) => panic!("{line:?} failed: {error}: {:?}", error.output()),
     }
 }
 
 /// A request for a line with its standard input held open.
-pub fn talking(line: &str) -> ExecRequest {
-    ExecRequest { stdin: Stdin::Piped, ..ExecRequest::shell(line) }
+pub fn piped_stdin_request(line: &str) -> ExecRequest {
+    ExecRequest { stdin: StdinMode::Piped, ..ExecRequest::shell(line) }
 }
 
 /// The same in a directory.
-pub fn talking_in(backend: &Backend, cwd: &str, line: &str) -> ExecRequest {
+pub fn piped_stdin_request_in(backend: &Backend, cwd: &str, line: &str) -> ExecRequest {
     let options = ExecOptions { cwd: Some(cwd.to_owned()), ..ExecOptions::default() };
-    let request = backend.request(Command::Shell(line.to_owned()), options).unwrap();
-    ExecRequest { stdin: Stdin::Piped, ..request }
+    let request = backend.exec_request(Command::Shell(line.to_owned()), options).unwrap();
+    ExecRequest { stdin: StdinMode::Piped, ..request }
 }
 
 /// A request for a line on a terminal.
-pub fn on_terminal(line: &str) -> ExecRequest {
+pub fn terminal_request(line: &str) -> ExecRequest {
     let terminal = Some(TerminalSize { columns: 80, rows: 24 });
-    ExecRequest { terminal, ..talking(line) }
+    ExecRequest { terminal, ..piped_stdin_request(line) }
 }
 
-pub fn argv(words: &[&str]) -> Command {
+pub fn argv_command(words: &[&str]) -> Command {
     Command::Argv(words.iter().map(|&word| word.to_owned()).collect())
 }
 
 /// Everything that is still to come, and the end.
-pub async fn rest(process: &mut Process) -> (Vec<OutputChunk>, Exit) {
+pub async fn read_to_exit(process: &mut Process) -> (Vec<OutputChunk>, ProcessExit) {
     let mut pieces = Vec::new();
     while let Some(piece) = process.output.recv().await {
         pieces.push(piece);
@@ -91,53 +95,54 @@ pub async fn rest(process: &mut Process) -> (Vec<OutputChunk>, Exit) {
 }
 
 /// The bytes of one channel.
-pub fn of(pieces: &[OutputChunk], channel: OutputChannel) -> Vec<u8> {
+pub fn channel_bytes(pieces: &[OutputChunk], channel: OutputChannel) -> Vec<u8> {
     let own = pieces.iter().filter(|piece| piece.channel == channel);
     own.flat_map(|piece| piece.bytes.to_vec()).collect()
 }
 
 /// Reads until `word` was said, and gives what came until then.
-pub async fn until(process: &mut Process, word: &str) -> Vec<OutputChunk> {
+pub async fn read_until(process: &mut Process, word: &str) -> Vec<OutputChunk> {
     let mut pieces = Vec::new();
     while let Some(piece) = process.output.recv().await {
         pieces.push(piece);
-        let text = text(&pieces);
+        let text = output_text(&pieces);
         if text.contains(word) {
             return pieces;
         }
     }
-    panic!("never said {word:?}, but {:?}", text(&pieces));
+    panic!("never said {word:?}, but {:?}", output_text(&pieces));
 }
 
 /// All that was said, both channels, in its order.
-pub fn text(pieces: &[OutputChunk]) -> String {
+pub fn output_text(pieces: &[OutputChunk]) -> String {
     let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.bytes.to_vec()).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-pub async fn say(process: &Process, words: &str) {
+pub async fn write_stdin(process: &Process, words: &str) {
     let stdin = process.stdin.as_ref().expect("standard input is closed");
     stdin.send(Bytes::copy_from_slice(words.as_bytes())).await.unwrap();
 }
 
-pub async fn control(process: &Process, control: ProcessControl) {
+pub async fn send_control(process: &Process, control: ProcessControl) {
     process.control.send(control).await.unwrap();
 }
 
 /// A line that takes a lock, says `ready` and goes on with `rest`. Whatever it starts holds the
 /// lock too.
-pub fn holding(rest: &str) -> String {
+pub fn lock_holding_script(rest: &str) -> String {
     format!("exec 9>{LOCK}; flock 9; {rest}")
 }
 
-/// Waits until nothing of a [`holding`] command is left: the kernel lets go of the lock with the
+/// Waits until nothing of a [`lock_holding_script`] command is left: the kernel lets go of the lock with the
 /// last process that has it.
-pub async fn let_go(backend: &Backend) {
-    assert_eq!(said(backend, "exec 9>lock; flock 9; echo free").await, "free\n");
+pub async fn wait_until_lock_is_free(backend: &Backend) {
+    assert_eq!(exec_output_text(backend, "exec 9>lock; flock 9; echo free").await, "free\n");
 }
 
-/// Whether something of a [`holding`] command still lives.
-pub async fn is_held(backend: &Backend) -> bool {
-    said(backend, "exec 9>lock; if flock -n 9; then echo free; else echo held; fi").await
+/// Whether something of a [`lock_holding_script`] command still lives.
+pub async fn is_lock_held(backend: &Backend) -> bool {
+    exec_output_text(backend, "exec 9>lock; if flock -n 9; then echo free; else echo held; fi")
+        .await
         == "held\n"
 }

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 ///
 /// Tasks of a runtime with one thread would take turns at await points only; callers that meet
 /// inside a driver need threads.
-pub async fn of<T, F>(count: usize, task: impl Fn(usize) -> F) -> Vec<T>
+pub async fn run_on_threads<T, F>(count: usize, task: impl Fn(usize) -> F) -> Vec<T>
 where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,
@@ -40,7 +40,7 @@ mod tests {
     #[tokio::test]
     async fn everyone_is_there_at_once_and_answers_in_order() {
         let meeting = Arc::new(Barrier::new(5));
-        let answers = super::of(5, |number| {
+        let answers = super::run_on_threads(5, |number| {
             let meeting = meeting.clone();
             async move {
                 meeting.wait().await;

@@ -13,35 +13,35 @@ mod kernel;
 mod reach;
 mod rights;
 
-use ab_core::effective::{ControlStrength, ControlSubject};
+use ab_core::effective::{ControlKind, ControlStrength};
 
-pub use ground::Ground;
+pub use ground::EscapeTestbed;
 
 /// What a script prints once it has tried.
-pub const TRIED: &str = "tried";
+pub const ATTEMPT_MADE_MARKER: &str = "tried";
 /// What a script prints when a call that must fail did not.
-pub const DID: &str = "DID";
+pub const CALL_SUCCEEDED_MARKER: &str = "DID";
 
 /// One way out.
 #[derive(Clone, Copy, Debug)]
-pub struct Attempt {
+pub struct EscapeAttempt {
     pub name: &'static str,
-    pub stopped_by: ControlSubject,
+    pub stopped_by: ControlKind,
     /// What the command is to be run with.
-    pub wishes: &'static [Wish],
+    pub sandbox_options: &'static [SandboxOption],
     /// Made by whoever sets the scene, outside, before the command.
-    pub prepare: fn(&Ground),
-    /// A line for the shell; [`Ground::fill`] says what stands for what in it.
+    pub prepare: fn(&EscapeTestbed),
+    /// A line for the shell; [`EscapeTestbed::expand_placeholders`] says what stands for what in it.
     pub script: &'static str,
-    pub oracle: Oracle,
+    pub evidence: EscapeEvidence,
     /// Whether it gets out wherever nothing stops it: then it is seen to, so that a broken attempt
     /// is not taken for a wall.
-    pub works_without_walls: bool,
+    pub succeeds_unconfined: bool,
 }
 
 /// What a command is run with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Wish {
+pub enum SandboxOption {
     NoNetwork,
     ReadOnly(&'static str),
     Hidden(&'static str),
@@ -53,24 +53,24 @@ pub enum Wish {
 
 /// How it is known that an attempt got out.
 #[derive(Clone, Copy, Debug)]
-pub enum Oracle {
+pub enum EscapeEvidence {
     /// The secret is in the output.
-    Secret,
+    SecretInOutput,
     /// Something outside was made or changed.
-    Outside,
+    OutsideChanged,
     /// Somebody called a server outside.
-    Called,
+    ServerReached,
     /// A process outside is gone.
-    Killed,
+    OutsideProcessKilled,
     /// The script says that a call went through that nothing outside can notice.
-    Said,
+    ScriptReportedSuccess,
     /// This is there in the workspace.
-    Made(&'static str),
+    WorkspaceFileCreated(&'static str),
 }
 
 /// What a surface says of one run.
 #[derive(Clone, Debug, Default)]
-pub struct Said {
+pub struct CommandReport {
     pub stdout: String,
     pub stderr: String,
     /// The command was not started at all, on purpose.
@@ -78,28 +78,28 @@ pub struct Said {
 }
 
 /// Whatever runs commands.
-pub trait Surface {
-    fn run(&self, ground: &Ground, wishes: &[Wish], line: &str) -> Said;
+pub trait CommandRunner {
+    fn run(&self, ground: &EscapeTestbed, wishes: &[SandboxOption], line: &str) -> CommandReport;
     /// What is said to be in force.
-    fn strength(
+    fn control_strength(
         &self,
-        ground: &Ground,
-        wishes: &[Wish],
-        subject: ControlSubject,
+        ground: &EscapeTestbed,
+        wishes: &[SandboxOption],
+        subject: ControlKind,
     ) -> ControlStrength;
     /// Whether nothing at all is meant to hold a command.
-    fn is_open(&self) -> bool;
+    fn is_unconfined(&self) -> bool;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum EscapeOutcome {
     Blocked,
     Allowed,
     Inconclusive,
 }
 
 /// Every attempt of the table.
-pub fn all() -> impl Iterator<Item = &'static Attempt> {
+pub fn all_attempts() -> impl Iterator<Item = &'static EscapeAttempt> {
     let ways = files::ATTEMPTS.iter().chain(kernel::ATTEMPTS).chain(reach::ATTEMPTS);
     ways.chain(rights::ATTEMPTS)
 }
@@ -108,46 +108,55 @@ pub fn all() -> impl Iterator<Item = &'static Attempt> {
 ///
 /// # Errors
 /// What is not as the surface says.
-pub fn make(attempt: &Attempt, surface: &dyn Surface, ground: &Ground) -> Result<Outcome, String> {
+pub fn run_attempt(
+    attempt: &EscapeAttempt,
+    surface: &dyn CommandRunner,
+    ground: &EscapeTestbed,
+) -> Result<EscapeOutcome, String> {
     (attempt.prepare)(ground);
-    let said = surface.run(ground, attempt.wishes, &ground.fill(attempt.script));
+    let said =
+        surface.run(ground, attempt.sandbox_options, &ground.expand_placeholders(attempt.script));
     let outcome = judge(attempt, ground, &said);
-    let strength = surface.strength(ground, attempt.wishes, attempt.stopped_by);
+    let strength = surface.control_strength(ground, attempt.sandbox_options, attempt.stopped_by);
     let subject = attempt.stopped_by.as_str();
     let told = || format!("{}: {outcome:?}, {subject} {strength:?}\n{said:?}", attempt.name);
     match (outcome, strength) {
-        (Outcome::Inconclusive, _) => Err(told()),
-        (Outcome::Allowed, ControlStrength::Enforced) => Err(told()),
-        (Outcome::Blocked, _) if surface.is_open() && attempt.works_without_walls => Err(told()),
+        (EscapeOutcome::Inconclusive, _) => Err(told()),
+        (EscapeOutcome::Allowed, ControlStrength::Enforced) => Err(told()),
+        (EscapeOutcome::Blocked, _) if surface.is_unconfined() && attempt.succeeds_unconfined => {
+            Err(told())
+        }
         _ => Ok(outcome),
     }
 }
 
-fn judge(attempt: &Attempt, ground: &Ground, said: &Said) -> Outcome {
-    let out = match attempt.oracle {
-        Oracle::Secret => said.stdout.contains(ground.secret()),
-        Oracle::Outside => ground.was_changed(),
-        Oracle::Called => ground.was_called(),
-        Oracle::Killed => ground.was_killed(),
-        Oracle::Said => said.stdout.lines().any(|line| line.trim() == DID),
-        Oracle::Made(path) => ground.workspace().join(path).exists(),
+fn judge(attempt: &EscapeAttempt, ground: &EscapeTestbed, said: &CommandReport) -> EscapeOutcome {
+    let out = match attempt.evidence {
+        EscapeEvidence::SecretInOutput => said.stdout.contains(ground.secret()),
+        EscapeEvidence::OutsideChanged => ground.was_changed(),
+        EscapeEvidence::ServerReached => ground.was_called(),
+        EscapeEvidence::OutsideProcessKilled => ground.was_killed(),
+        EscapeEvidence::ScriptReportedSuccess => {
+            said.stdout.lines().any(|line| line.trim() == CALL_SUCCEEDED_MARKER)
+        }
+        EscapeEvidence::WorkspaceFileCreated(path) => ground.workspace_dir().join(path).exists(),
     };
-    let tried = said.refused || said.stdout.lines().any(|line| line.trim() == TRIED);
+    let tried = said.refused || said.stdout.lines().any(|line| line.trim() == ATTEMPT_MADE_MARKER);
     match (out, tried) {
-        (true, _) => Outcome::Allowed,
-        (false, true) => Outcome::Blocked,
-        (false, false) => Outcome::Inconclusive,
+        (true, _) => EscapeOutcome::Allowed,
+        (false, true) => EscapeOutcome::Blocked,
+        (false, false) => EscapeOutcome::Inconclusive,
     }
 }
 
-impl Attempt {
+impl EscapeAttempt {
     /// It depends on the host whether it gets out without walls.
-    const fn where_it_may_fail(self) -> Attempt {
-        Attempt { works_without_walls: false, ..self }
+    const fn where_it_may_fail(self) -> EscapeAttempt {
+        EscapeAttempt { succeeds_unconfined: false, ..self }
     }
 }
 
 /// Nothing to make.
-const fn bare() -> fn(&Ground) {
+const fn bare() -> fn(&EscapeTestbed) {
     |_| {}
 }

@@ -1,20 +1,22 @@
 //! Everything that a handle offers, tried once: for what must hold of all calls alike.
 
-use ab_core::backend::LineRange;
+use ab_core::LineRange;
 use ab_core::options::{
-    Attributes, FileAccess, FileCreation, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
-    StatOptions, WriteOptions,
+    AttributeChanges, FileAccess, FileCreation, ListOptions, OpenOptions, ReadOptions,
+    RemoveOptions, StatOptions, WriteOptions,
 };
 use ab_core::path::WsPath;
 use ab_core::process::{ExecRequest, ProcessId};
-use ab_core::search::{EntryKinds, IgnoreFiles, Query, SearchLimits, SearchTarget, Visibility};
+use ab_core::search::{
+    DotfileVisibility, EntryKinds, IgnoreFileHandling, SearchLimits, SearchQuery, SearchTarget,
+};
 use ab_core::{Backend, Edit, EditOptions, Result, ScopeOptions};
 
 /// The name of a call and how it went.
-pub type CallAnswer = (&'static str, Result<()>);
+pub type NamedCallResult = (&'static str, Result<()>);
 
 /// Every call that takes a path, on `path`. A rename comes twice, from and to it.
-pub async fn on_path(backend: &Backend, path: &str) -> Vec<CallAnswer> {
+pub async fn try_every_call_on(backend: &Backend, path: &str) -> Vec<NamedCallResult> {
     let create = OpenOptions {
         access: FileAccess::ReadWrite,
         create: FileCreation::IfMissing,
@@ -26,8 +28,8 @@ pub async fn on_path(backend: &Backend, path: &str) -> Vec<CallAnswer> {
         ("read_with", backend.read_with(path, ReadOptions::default()).await.map(drop)),
         ("read_many", backend.read_many(&[path]).await.remove(0).map(drop)),
         ("read_text", backend.read_text(path).await.map(drop)),
-        ("lines", backend.lines(path, LineRange::default()).await.map(drop)),
-        ("chunks", backend.chunks(path).await.map(drop)),
+        ("lines", backend.read_lines(path, LineRange::default()).await.map(drop)),
+        ("chunks", backend.read_chunks(path).await.map(drop)),
         ("write", backend.write(path, "x").await.map(drop)),
         ("write_with", backend.write_with(path, "x", WriteOptions::default()).await.map(drop)),
         ("write_many", backend.write_many(vec![(path, "x".into())]).await.remove(0).map(drop)),
@@ -44,7 +46,10 @@ pub async fn on_path(backend: &Backend, path: &str) -> Vec<CallAnswer> {
         ("rename from", backend.rename(path, "elsewhere").await.map(drop)),
         ("rename to", backend.rename("kept", path).await.map(drop)),
         ("touch", backend.touch(path).await.map(drop)),
-        ("set_attributes", backend.set_attributes(path, Attributes::default()).await.map(drop)),
+        (
+            "set_attributes",
+            backend.set_attributes(path, AttributeChanges::default()).await.map(drop),
+        ),
         ("read_link", backend.read_link(path).await.map(drop)),
         ("symlink", backend.symlink(path, "kept").await),
         ("scope", backend.scope(path, ScopeOptions::default()).map(drop)),
@@ -52,9 +57,9 @@ pub async fn on_path(backend: &Backend, path: &str) -> Vec<CallAnswer> {
 }
 
 /// Every call that takes no path.
-pub async fn without_path(backend: &Backend) -> Vec<CallAnswer> {
+pub async fn try_every_pathless_call(backend: &Backend) -> Vec<NamedCallResult> {
     vec![
-        ("search", backend.search(&names()).await.map(drop)),
+        ("search", backend.search(&all_names_query()).await.map(drop)),
         ("space", backend.disk_space().await.map(drop)),
         ("connect", backend.connect().await),
         ("exec", backend.exec("true").await.map(drop)),
@@ -65,15 +70,15 @@ pub async fn without_path(backend: &Backend) -> Vec<CallAnswer> {
 }
 
 /// A search for every name.
-pub fn names() -> Query {
-    Query {
+pub fn all_names_query() -> SearchQuery {
+    SearchQuery {
         root: WsPath::root(),
-        wanted: SearchTarget::Names { glob: "**".to_owned(), kinds: EntryKinds::All },
+        target: SearchTarget::Names { glob: "**".to_owned(), kinds: EntryKinds::All },
         include: Vec::new(),
         exclude: Vec::new(),
         ignore: Vec::new(),
-        hidden: Visibility::default(),
-        ignore_files: IgnoreFiles::default(),
+        dotfiles: DotfileVisibility::default(),
+        ignore_files: IgnoreFileHandling::default(),
         limits: SearchLimits::default(),
     }
 }

@@ -3,11 +3,11 @@
 use std::fmt::Debug;
 
 use ab_core::options::{EntryDetail, ListOptions};
-use ab_core::{Backend, Error, FileKind, Kind, Listing, Result, Stat};
+use ab_core::{Backend, Error, ErrorKind, FileKind, Listing, Result, Stat};
 
 /// The error of a call that had to fail for `kind`.
 #[track_caller]
-pub fn failure<T>(result: Result<T>, kind: Kind) -> Error {
+pub fn expect_error<T>(result: Result<T>, kind: ErrorKind) -> Error {
     match result {
         Ok(_) => panic!("the call went through, but had to fail with {kind:?}"),
         Err(error) => {
@@ -19,19 +19,19 @@ pub fn failure<T>(result: Result<T>, kind: Kind) -> Error {
 
 /// The same, and the error must name `path` as its caller wrote it.
 #[track_caller]
-pub fn failure_on<T>(result: Result<T>, kind: Kind, path: &str) -> Error {
-    let error = failure(result, kind);
+pub fn expect_error_on_path<T>(result: Result<T>, kind: ErrorKind, path: &str) -> Error {
+    let error = expect_error(result, kind);
     assert_eq!(error.path(), Some(path), "the error names another path: {error:?}");
     error
 }
 
 /// The paths of a listing, in its order.
-pub fn paths(listing: &Listing) -> Vec<&str> {
+pub fn listing_paths(listing: &Listing) -> Vec<&str> {
     listing.entries.iter().map(|entry| entry.path.as_str()).collect()
 }
 
 /// Everything in the workspace: paths with their kinds, in path order.
-pub async fn tree(backend: &Backend) -> Vec<(String, FileKind)> {
+pub async fn list_tree(backend: &Backend) -> Vec<(String, FileKind)> {
     let whole =
         ListOptions { depth: usize::MAX, detail: EntryDetail::Kind, ..ListOptions::default() };
     let listing = backend.list(".", whole).await.unwrap();
@@ -40,25 +40,25 @@ pub async fn tree(backend: &Backend) -> Vec<(String, FileKind)> {
 }
 
 /// Checks that `path` holds exactly `text`.
-pub async fn holds(backend: &Backend, path: &str, text: &str) {
+pub async fn assert_content(backend: &Backend, path: &str, text: &str) {
     let found = backend.read(path).await.unwrap();
     let found = String::from_utf8_lossy(&found);
     assert_eq!(found, text, "{path:?} holds something else");
 }
 
 /// Checks that nothing is at `path`.
-pub async fn nothing(backend: &Backend, path: &str) {
+pub async fn assert_missing(backend: &Backend, path: &str) {
     assert!(!backend.exists(path).await.unwrap(), "something is at {path:?}");
 }
 
 /// A stat without the time of access, which reading changes.
-pub fn unread(stat: Stat) -> Stat {
+pub fn without_access_time(stat: Stat) -> Stat {
     Stat { accessed: None, ..stat }
 }
 
 /// Checks that `values` are all different.
 #[track_caller]
-pub fn all_different<T: PartialEq + Debug>(values: &[T]) {
+pub fn assert_all_different<T: PartialEq + Debug>(values: &[T]) {
     for (at, value) in values.iter().enumerate() {
         let earlier = values[..at].iter().position(|other| other == value);
         assert_eq!(earlier, None, "number {at} is the same again: {value:?}");

@@ -1,7 +1,7 @@
 //! Properties, checked on as many inputs as there is time for.
 //!
 //! Without a setting a property runs the default number of cases from a fixed seed, so that a test
-//! run says the same thing twice. With [`FUZZ_SECONDS`] it goes on from fresh seeds until the
+//! run says the same thing twice. With [`FUZZ_SECONDS_VARIABLE`] it goes on from fresh seeds until the
 //! deadline.
 
 use std::env;
@@ -11,13 +11,17 @@ use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseResult, TestError, TestRng, TestRunner};
 
 /// How long to look for a counterexample.
-pub const FUZZ_SECONDS: &str = "AB_FUZZ_SECONDS";
+pub const FUZZ_SECONDS_VARIABLE: &str = "AB_FUZZ_SECONDS";
 
 /// Cases between two looks at the clock.
 const ROUND: u32 = 1000;
 
 /// Checks `property` on inputs from `strategy`; panics with the smallest input that breaks it.
-pub fn run<S: Strategy>(name: &str, strategy: S, property: impl Fn(S::Value) -> TestCaseResult) {
+pub fn check_property<S: Strategy>(
+    name: &str,
+    strategy: S,
+    property: impl Fn(S::Value) -> TestCaseResult,
+) {
     match seconds() {
         None => fixed(name, &strategy, &property),
         Some(seconds) => until(name, Duration::from_secs(seconds), &strategy, &property),
@@ -25,8 +29,11 @@ pub fn run<S: Strategy>(name: &str, strategy: S, property: impl Fn(S::Value) -> 
 }
 
 fn seconds() -> Option<u64> {
-    let text = env::var(FUZZ_SECONDS).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{FUZZ_SECONDS}={text} is no number of seconds")))
+    let text = env::var(FUZZ_SECONDS_VARIABLE).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{FUZZ_SECONDS_VARIABLE}={text} is no number of seconds")),
+    )
 }
 
 fn fixed<S: Strategy>(name: &str, strategy: &S, property: &impl Fn(S::Value) -> TestCaseResult) {

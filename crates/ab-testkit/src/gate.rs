@@ -7,14 +7,14 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use ab_core::call::{CallEnd, CallId};
+use ab_core::call::{CallId, CallResult};
 use ab_core::effective::EffectiveControl;
-use ab_core::guard::{Admission, RefusedPath};
-use ab_core::{Call, CallOutcome, Code, Error, Guard, Kind, Result, Verb};
+use ab_core::guard::{GuardDecision, RefusedPath};
+use ab_core::{Call, CallOutcome, Error, ErrorCode, ErrorKind, Guard, Result, Verb};
 
 /// What a gate says to every call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GateAnswer {
+pub enum GuardAnswer {
     Pass,
     /// Passes after the caller was made to wait once.
     PassLater,
@@ -27,9 +27,9 @@ pub enum GateAnswer {
 
 /// What happened at a gate, in the order in which it happened at all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum GuardEvent {
     /// The call came to the gate.
-    Came {
+    Entered {
         gate: usize,
         call: CallId,
     },
@@ -43,7 +43,7 @@ pub enum Step {
         call: CallId,
     },
     /// The gate was told that an open file grows.
-    Grew {
+    FileGrew {
         gate: usize,
         call: CallId,
         size: u64,
@@ -51,7 +51,7 @@ pub enum Step {
     Exited {
         gate: usize,
         call: CallId,
-        end: Finish,
+        end: RecordedCallEnd,
         bytes: u64,
         exit_code: Option<i32>,
     },
@@ -59,97 +59,97 @@ pub enum Step {
 
 /// How a call ended, as a value that can be kept and compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finish {
+pub enum RecordedCallEnd {
     Done,
-    Failed(Kind),
+    Failed(ErrorKind),
     Cancelled,
 }
 
 /// The book that several gates write in.
 #[derive(Clone, Debug, Default)]
-pub struct Log(Arc<Mutex<Vec<Step>>>);
+pub struct GuardLog(Arc<Mutex<Vec<GuardEvent>>>);
 
-impl Log {
-    pub fn steps(&self) -> Vec<Step> {
+impl GuardLog {
+    pub fn events(&self) -> Vec<GuardEvent> {
         self.lock().clone()
     }
 
     /// The gates that let a call pass, in order.
-    pub fn passed(&self) -> Vec<usize> {
-        let passed = |step: &Step| match step {
-            Step::Passed { gate, .. } => Some(*gate),
+    pub fn admitting_guards(&self) -> Vec<usize> {
+        let passed = |step: &GuardEvent| match step {
+            GuardEvent::Passed { gate, .. } => Some(*gate),
             _ => None,
         };
         self.lock().iter().filter_map(passed).collect()
     }
 
     /// The gates that were told of an end, in order, with that end.
-    pub fn exited(&self) -> Vec<(usize, Finish)> {
-        let exited = |step: &Step| match step {
-            Step::Exited { gate, end, .. } => Some((*gate, *end)),
+    pub fn call_ends(&self) -> Vec<(usize, RecordedCallEnd)> {
+        let exited = |step: &GuardEvent| match step {
+            GuardEvent::Exited { gate, end, .. } => Some((*gate, *end)),
             _ => None,
         };
         self.lock().iter().filter_map(exited).collect()
     }
 
-    fn write(&self, step: Step) {
+    fn write(&self, step: GuardEvent) {
         self.lock().push(step);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Step>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<GuardEvent>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// One scripted guard.
-pub struct Gate {
+pub struct ScriptedGuard {
     number: usize,
-    answer: GateAnswer,
+    answer: GuardAnswer,
     /// The verbs it answers so; others pass. All of them when empty.
     only: Vec<Verb>,
     largest: u64,
-    log: Log,
+    log: GuardLog,
 }
 
-impl Gate {
-    pub fn new(number: usize, answer: GateAnswer, log: &Log) -> Self {
+impl ScriptedGuard {
+    pub fn new(number: usize, answer: GuardAnswer, log: &GuardLog) -> Self {
         Self { number, answer, only: Vec::new(), largest: u64::MAX, log: log.clone() }
     }
 
     /// A gate that lets everything pass.
-    pub fn open(number: usize, log: &Log) -> Self {
-        Self::new(number, GateAnswer::Pass, log)
+    pub fn allow_all(number: usize, log: &GuardLog) -> Self {
+        Self::new(number, GuardAnswer::Pass, log)
     }
 
     /// Keeps the answer for these verbs; any other call passes.
-    pub fn for_verbs(mut self, verbs: &[Verb]) -> Self {
+    pub fn only_for_verbs(mut self, verbs: &[Verb]) -> Self {
         self.only = verbs.to_vec();
         self
     }
 
     /// Open files may not grow beyond `largest` bytes.
-    pub fn growing_to(mut self, largest: u64) -> Self {
+    pub fn with_max_file_size(mut self, largest: u64) -> Self {
         self.largest = largest;
         self
     }
 
-    fn answer_to(&self, call: &Call<'_>) -> GateAnswer {
+    fn answer_to(&self, call: &Call<'_>) -> GuardAnswer {
         if self.only.is_empty() || self.only.contains(&call.verb) {
             self.answer
         } else {
-            GateAnswer::Pass
+            GuardAnswer::Pass
         }
     }
 
-    fn decide(&self, call: &Call<'_>, answer: GateAnswer) -> Result<()> {
+    fn decide(&self, call: &Call<'_>, answer: GuardAnswer) -> Result<()> {
         let (gate, call_id) = (self.number, call.id);
         match answer {
-            GateAnswer::Refuse | GateAnswer::RefuseLater => {
-                self.log.write(Step::Refused { gate, call: call_id });
+            GuardAnswer::Refuse | GuardAnswer::RefuseLater => {
+                self.log.write(GuardEvent::Refused { gate, call: call_id });
                 Err(refusal(gate, call.verb))
             }
-            GateAnswer::Pass | GateAnswer::PassLater | GateAnswer::Hang => {
-                self.log.write(Step::Passed { gate, call: call_id });
+            GuardAnswer::Pass | GuardAnswer::PassLater | GuardAnswer::Hang => {
+                self.log.write(GuardEvent::Passed { gate, call: call_id });
                 Ok(())
             }
         }
@@ -157,47 +157,49 @@ impl Gate {
 }
 
 fn refusal(gate: usize, verb: Verb) -> Error {
-    Error::new(Code::DangerousOperation, Kind::Denied, format!("gate {gate} is shut"))
+    Error::new(ErrorCode::DangerousOperation, ErrorKind::Denied, format!("gate {gate} is shut"))
         .with_verb(verb)
 }
 
-impl Guard for Gate {
-    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Admission<'a> {
-        self.log.write(Step::Came { gate: self.number, call: call.id });
+impl Guard for ScriptedGuard {
+    fn before_call<'a>(&'a self, call: &'a Call<'a>) -> GuardDecision<'a> {
+        self.log.write(GuardEvent::Entered { gate: self.number, call: call.id });
         let answer = self.answer_to(call);
         match answer {
-            GateAnswer::Pass | GateAnswer::Refuse => Admission::Ready(self.decide(call, answer)),
-            GateAnswer::PassLater | GateAnswer::RefuseLater => {
-                Admission::Waits(Box::pin(async move {
+            GuardAnswer::Pass | GuardAnswer::Refuse => {
+                GuardDecision::Ready(self.decide(call, answer))
+            }
+            GuardAnswer::PassLater | GuardAnswer::RefuseLater => {
+                GuardDecision::Pending(Box::pin(async move {
                     OneTurn::default().await;
                     self.decide(call, answer)
                 }))
             }
-            GateAnswer::Hang => Admission::Waits(Box::pin(pending())),
+            GuardAnswer::Hang => GuardDecision::Pending(Box::pin(pending())),
         }
     }
 
-    fn check_growth(&self, call: &Call<'_>, size: u64) -> Result<()> {
-        self.log.write(Step::Grew { gate: self.number, call: call.id, size });
+    fn check_file_size(&self, call: &Call<'_>, size: u64) -> Result<()> {
+        self.log.write(GuardEvent::FileGrew { gate: self.number, call: call.id, size });
         if size > self.largest {
             return Err(refusal(self.number, call.verb));
         }
         Ok(())
     }
 
-    fn refused(&self, _: &RefusedPath<'_>) {}
+    fn on_refused_path(&self, _: &RefusedPath<'_>) {}
 
-    fn controls(&self) -> Option<EffectiveControl> {
+    fn effective_control(&self) -> Option<EffectiveControl> {
         None
     }
 
-    fn exit(&self, call: &Call<'_>, outcome: &CallOutcome<'_>) {
-        let end = match outcome.end {
-            CallEnd::Done => Finish::Done,
-            CallEnd::Failed(error) => Finish::Failed(error.kind()),
-            CallEnd::Cancelled => Finish::Cancelled,
+    fn after_call(&self, call: &Call<'_>, outcome: &CallOutcome<'_>) {
+        let end = match outcome.result {
+            CallResult::Done => RecordedCallEnd::Done,
+            CallResult::Failed(error) => RecordedCallEnd::Failed(error.kind()),
+            CallResult::Cancelled => RecordedCallEnd::Cancelled,
         };
-        self.log.write(Step::Exited {
+        self.log.write(GuardEvent::Exited {
             gate: self.number,
             call: call.id,
             end,
@@ -207,9 +209,9 @@ impl Guard for Gate {
     }
 }
 
-impl fmt::Debug for Gate {
+impl fmt::Debug for ScriptedGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate")
+        f.debug_struct("ScriptedGuard")
             .field("number", &self.number)
             .field("answer", &self.answer)
             .finish_non_exhaustive()

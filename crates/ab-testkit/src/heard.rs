@@ -2,17 +2,17 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ab_core::{Backend, Status, Subscription};
+use ab_core::{Backend, ConnectionStatus, StatusSubscription};
 
 /// Listens until it is dropped, and remembers every transition in order.
 #[derive(Debug)]
-pub struct Heard {
-    transitions: Arc<Mutex<Vec<(Status, Status)>>>,
-    listening: Option<Subscription>,
+pub struct StatusRecorder {
+    transitions: Arc<Mutex<Vec<(ConnectionStatus, ConnectionStatus)>>>,
+    listening: Option<StatusSubscription>,
 }
 
-impl Heard {
-    pub fn of(backend: &Backend) -> Self {
+impl StatusRecorder {
+    pub fn subscribe(backend: &Backend) -> Self {
         let transitions = Arc::<Mutex<Vec<_>>>::default();
         let book = transitions.clone();
         let listening = backend.on_status_change(move |change| {
@@ -22,12 +22,12 @@ impl Heard {
     }
 
     /// Where from and where to, for each transition so far.
-    pub fn transitions(&self) -> Vec<(Status, Status)> {
+    pub fn transitions(&self) -> Vec<(ConnectionStatus, ConnectionStatus)> {
         self.transitions.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Ends the subscription and keeps what was heard.
-    pub fn stop(&mut self) {
+    pub fn unsubscribe(&mut self) {
         self.listening = None;
     }
 }

@@ -6,18 +6,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Set where the host is meant to offer everything, as in CI.
-pub const REQUIRE_HOST: &str = "AB_REQUIRE_HOST";
+pub const REQUIRE_HOST_SUPPORT_VARIABLE: &str = "AB_REQUIRE_HOST";
 
 /// Tells that `what` cannot be tested here and `why`; the caller then returns.
 ///
 /// # Panics
-/// When [`REQUIRE_HOST`] is set: a test that silently never runs proves nothing.
+/// When [`REQUIRE_HOST_SUPPORT_VARIABLE`] is set: a test that silently never runs proves nothing.
 #[expect(clippy::print_stderr, reason = "the reader of the test's output is the one to tell")]
 #[track_caller]
-pub fn cannot_run(what: &str, why: &str) {
+pub fn report_skip(what: &str, why: &str) {
     let message = format!("this host cannot run {what}: {why}");
-    if env::var_os(REQUIRE_HOST).is_some() {
-        panic!("{message} ({REQUIRE_HOST} is set)");
+    if env::var_os(REQUIRE_HOST_SUPPORT_VARIABLE).is_some() {
+        panic!("{message} ({REQUIRE_HOST_SUPPORT_VARIABLE} is set)");
     }
     eprintln!("skipped: {message}");
 }
@@ -33,7 +33,7 @@ const PRIVILEGE_SEPARATION: &str = "/run/sshd";
 /// # Panics
 /// When that directory cannot be made.
 #[must_use]
-pub fn sshd() -> Option<PathBuf> {
+pub fn prepare_sshd() -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let directories = env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
     let program = directories.map(|directory| directory.join("sshd")).find(|it| it.is_file())?;

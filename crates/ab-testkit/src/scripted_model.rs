@@ -19,7 +19,7 @@ const LARGEST: usize = 64 * 1024 * 1024;
 
 /// What the model does next.
 #[derive(Clone, Debug)]
-pub enum ModelStep {
+pub enum LanguageModelStep {
     /// Runs a command with the agent's shell tool.
     Run(String),
     /// Says something and ends the turn.
@@ -28,14 +28,14 @@ pub enum ModelStep {
 
 /// A server on loopback. It ends when it is dropped.
 #[derive(Debug)]
-pub struct ScriptedModel {
+pub struct ScriptedLanguageModel {
     address: SocketAddr,
     _serving: AbortOnDropHandle<()>,
 }
 
-impl ScriptedModel {
+impl ScriptedLanguageModel {
     /// Starts a model that takes these steps in every conversation.
-    pub async fn start(steps: Vec<ModelStep>) -> ScriptedModel {
+    pub async fn start(steps: Vec<LanguageModelStep>) -> ScriptedLanguageModel {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serving = async move {
@@ -46,7 +46,7 @@ impl ScriptedModel {
             }
         };
         let serving = AbortOnDropHandle::new(tokio::spawn(serving));
-        ScriptedModel { address, _serving: serving }
+        ScriptedLanguageModel { address, _serving: serving }
     }
 
     /// The address without a path.
@@ -56,7 +56,7 @@ impl ScriptedModel {
 }
 
 /// Answers one request. An agent that goes away meanwhile is no failure of the model.
-async fn serve(mut stream: TcpStream, steps: Vec<ModelStep>) {
+async fn serve(mut stream: TcpStream, steps: Vec<LanguageModelStep>) {
     let Some((path, body)) = read_request(&mut stream).await else { return };
     let (kind, text) = answer(&path, &body, &steps);
     let head = format!(
@@ -95,7 +95,7 @@ async fn read_request(stream: &mut TcpStream) -> Option<(String, Value)> {
 }
 
 /// The content type and the body of an answer.
-fn answer(path: &str, body: &Value, steps: &[ModelStep]) -> (&'static str, String) {
+fn answer(path: &str, body: &Value, steps: &[LanguageModelStep]) -> (&'static str, String) {
     if path.contains("/chat/completions") {
         chat(body, steps)
     } else if path.contains(":streamGenerateContent") || path.contains(":generateContent") {
@@ -110,13 +110,13 @@ const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
 /// The step of a conversation with so many tool results, and the name of the agent's shell.
-fn step<'a>(tools: &[&str], results: usize, steps: &'a [ModelStep]) -> Step<'a> {
+fn step<'a>(tools: &[&str], results: usize, steps: &'a [LanguageModelStep]) -> Step<'a> {
     let Some(shell) = SHELLS.iter().find(|shell| tools.contains(*shell)) else {
         return Step::Say("Scripted");
     };
     match steps.get(results) {
-        Some(ModelStep::Run(command)) => Step::Run { shell, command },
-        Some(ModelStep::Say(text)) => Step::Say(text),
+        Some(LanguageModelStep::Run(command)) => Step::Run { shell, command },
+        Some(LanguageModelStep::Say(text)) => Step::Say(text),
         None => Step::Say("The script is over."),
     }
 }
@@ -130,7 +130,7 @@ fn events(parts: &[Value]) -> String {
     parts.iter().map(|part| format!("data: {part}\n\n")).collect()
 }
 
-fn chat(body: &Value, steps: &[ModelStep]) -> (&'static str, String) {
+fn chat(body: &Value, steps: &[LanguageModelStep]) -> (&'static str, String) {
     let all = |member: &str| body[member].as_array().cloned().unwrap_or_default();
     let tools = all("tools");
     let tools: Vec<&str> =
@@ -169,7 +169,7 @@ fn chat(body: &Value, steps: &[ModelStep]) -> (&'static str, String) {
     (EVENTS, format!("{}data: [DONE]\n\n", events(&[said, end, counts])))
 }
 
-fn gemini(path: &str, body: &Value, steps: &[ModelStep]) -> (&'static str, String) {
+fn gemini(path: &str, body: &Value, steps: &[LanguageModelStep]) -> (&'static str, String) {
     let tools = body["tools"].as_array().cloned().unwrap_or_default();
     let declared = tools.iter().filter_map(|tool| tool["functionDeclarations"].as_array());
     let tools: Vec<&str> = declared.flatten().filter_map(|tool| tool["name"].as_str()).collect();
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn tool_results_move_the_script_on() {
-        let steps = [ModelStep::Run("ls".into()), ModelStep::Say("done".into())];
+        let steps = [LanguageModelStep::Run("ls".into()), LanguageModelStep::Say("done".into())];
         let tools = json!([{ "function": { "name": "shell" } }]);
         let ask = |messages: Value| {
             let body = json!({ "stream": true, "tools": tools, "messages": messages });

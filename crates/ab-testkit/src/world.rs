@@ -7,23 +7,23 @@ use std::ops::Deref;
 use ab_core::Backend;
 
 /// What a fixture gives to a case: its own workspace, shared with nobody.
-pub struct World {
+pub struct TestBackend {
     pub backend: Backend,
     _keep: Box<dyn Any + Send>,
 }
 
-impl World {
+impl TestBackend {
     pub fn new(backend: Backend) -> Self {
-        Self::keeping(backend, ())
+        Self::keeping_alive(backend, ())
     }
 
     /// Keeps `kept`, a temporary directory say, until the test is over.
-    pub fn keeping(backend: Backend, kept: impl Any + Send) -> Self {
+    pub fn keeping_alive(backend: Backend, kept: impl Any + Send) -> Self {
         Self { backend, _keep: Box::new(kept) }
     }
 }
 
-impl Deref for World {
+impl Deref for TestBackend {
     type Target = Backend;
 
     fn deref(&self) -> &Backend {
@@ -31,8 +31,8 @@ impl Deref for World {
     }
 }
 
-impl fmt::Debug for World {
+impl fmt::Debug for TestBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("World").field("backend", &self.backend).finish_non_exhaustive()
+        f.debug_struct("TestBackend").field("backend", &self.backend).finish_non_exhaustive()
     }
 }

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use agent_backend::pool::{IdleCleanup, LeaseRequest, Pool, PoolOptions};
+use agent_backend::pool::{BackendPool, IdleCleanup, LeaseRequest, PoolOptions};
 use agent_backend::{Backend, LocalConfig, MissingRoot};
 
 #[derive(Clone)]
@@ -25,15 +25,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
     let config = Config { base: directory.path().to_owned(), user: "nobody".to_owned() };
     let options = PoolOptions { cleanup: IdleCleanup::periodic(), ..PoolOptions::new(config) };
-    let pool = Arc::new(Pool::new(open, options)?);
+    let pool = Arc::new(BackendPool::new(open, options)?);
 
     let requests = ["ada", "grace", "ada", "ada"].into_iter().enumerate().map(|(number, user)| {
         let pool = pool.clone();
         tokio::spawn(async move {
-            let request =
-                LeaseRequest::keyed(user).with(|config: &mut Config| config.user = user.into());
+            let request = LeaseRequest::keyed(user)
+                .configure(|config: &mut Config| config.user = user.into());
             let file = format!("request-{number}.txt");
-            pool.with(request, async |backend| backend.write(&file, "done\n").await).await
+            pool.with_backend(request, async |backend| backend.write(&file, "done\n").await).await
         })
     });
     for request in requests.collect::<Vec<_>>() {

@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ab_core::{Code, Error, Kind, Result};
-use ab_remote::client::{WebSocket, open_stream};
+use ab_core::{Error, ErrorCode, ErrorKind, Result};
+use ab_remote::client::{WebSocketEndpoint, open_http_stream};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
@@ -16,12 +16,12 @@ use hyper_util::rt::TokioIo;
 
 /// Sends `request` once to the host of `socket`, which error messages call `name`. Connecting may take `timeout`.
 pub(crate) async fn send(
-    socket: &WebSocket,
+    socket: &WebSocketEndpoint,
     name: &str,
     timeout: Duration,
     request: Request<Full<Bytes>>,
 ) -> Result<Response<Answer>> {
-    let stream = open_stream(socket, timeout).await?;
+    let stream = open_http_stream(socket, timeout).await?;
     let fails = |error| lost(name, error);
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(fails)?;
     let mut connection: Connection = Box::pin(async move {
@@ -40,7 +40,7 @@ pub(crate) async fn send(
 /// A connection that ended before its answer did.
 pub(crate) fn lost(name: &str, error: hyper::Error) -> Error {
     let message = format!("{name} was lost: {error}");
-    Error::new(Code::ConnectionClosed, Kind::Disconnected, message).with_source(error)
+    Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message).with_source(error)
 }
 
 type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -17,8 +17,8 @@ mod json_lines;
 mod sink;
 
 pub use ab_core::journal::{
-    Journal, JournalFailure, JournalMode, JournalRecord, JournalWriter, MEMORY_ENTRIES,
-    MemoryWriter,
+    Journal, JournalFailure, JournalMode, JournalRecord, JournalWriter, MAX_MEMORY_JOURNAL_RECORDS,
+    MemoryJournalWriter,
 };
-pub use console::ConsoleWriter;
-pub use json_lines::JsonLinesWriter;
+pub use console::ConsoleJournalWriter;
+pub use json_lines::JsonLinesJournalWriter;

@@ -28,7 +28,7 @@
 //!
 //! Everything is async and needs a tokio runtime. Paths are text, relative to the workspace; an
 //! absolute path under the root means the same file, any other absolute path is taken from the root.
-//! Errors have a [`Kind`] to branch on and a [`Code`] to publish.
+//! Errors have an [`ErrorKind`] to branch on and an [`ErrorCode`] to publish.
 //!
 //! What every call does is written once, on [`ab_core::Driver`], and the same suite of behaviour
 //! tests runs on every kind of backend.
@@ -47,25 +47,27 @@ use std::sync::Arc;
 use ab_core::process::ExecLimits;
 
 pub use ab_core::{
-    Actor, Answer, ApprovalId, Approver, Asked, AskedCall, AskingRule, Backend, BackendInfo,
-    BackendKind, BackendOptions, Call, CallOutcome, Capabilities, CapturedOutput, Closeable, Code,
-    CommandScreen, ControlStrength, ControlSubject, Digest, Driver, Edit, EditOptions, Edited,
-    EffectiveControl, EffectivePolicy, Entry, Error, ExecOptions, ExecOutput, File, FileContent,
-    FileKind, Guard, Guards, Isolation, Kind, LineRange, Listing, Memory, MemoryOptions, Narrow,
-    Network, PathRules, Principal, PrincipalKind, Result, Retry, Role, ScopeOptions, ScreenContext,
-    Stat, Status, StatusChange, Subscription, TenantId, TextWindow, TrackId, Verb, Version,
-    WorkspaceOpener, WorkspaceRecipe, WriteBody, WsPath, backend, call, driver, edit, effective,
-    error, guard, metadata, options, path, process, search, status,
+    Actor, ApprovalAnswer, ApprovalId, ApprovalRequest, ApprovalRule, Approver, Backend,
+    BackendInfo, BackendKind, BackendOptions, Call, CallDigest, CallOutcome, Capabilities,
+    CapturedOutput, Closeable, CommandLineCheck, CommandLineCheckContext, ConnectionStatus,
+    ConnectionStatusChange, ControlKind, ControlStrength, DirEntry, Driver, Edit, EditOptions,
+    EditReport, EffectiveControl, EffectivePolicy, Error, ErrorCode, ErrorDetail, ErrorKind,
+    ExecOptions, ExecOutput, File, FileContent, FileKind, FileVersion, Guard, Guards, Isolation,
+    LineRange, LineWindow, Listing, MemoryDriver, MemoryDriverOptions, NarrowOptions,
+    NetworkAccess, OwnedCall, PathParser, Principal, PrincipalKind, Result, RetryAdvice, Role,
+    ScopeOptions, Stat, StatusSubscription, TenantId, TrackedResourceId, Verb, WorkspaceLocator,
+    WorkspaceOpener, WriteBody, WsPath, backend, call, driver, edit, effective, error, guard,
+    metadata, options, path, process, search, status,
 };
 pub use ab_host::{
-    ExecSettings, LocalOptions, MissingRoot, PathResolution, Requirement, SANDBOX_ROOT, Shell,
-    SpoolLimits, Toolchain,
+    ExecSettings, LocalOptions, MissingRoot, OutputSpoolLimits, PathResolution,
+    SANDBOX_WORKSPACE_PATH, SandboxRequirement, Shell, Toolchain,
 };
 pub use ab_local::{CommandPolicy, LocalConfig};
 pub use policy::{Policy, Profile, RuleFile};
-pub use pool::{Lease, Pool, PoolOptions};
-pub use remote::{Remote, RemoteConfig, remote, remote_with};
-pub use serve_client::{ServeClient, ServeSettings};
+pub use pool::{BackendLease, BackendPool, PoolOptions};
+pub use remote::{RemoteConfig, RemoteDriver, remote, remote_with};
+pub use serve_client::{SessionClient, SessionClientSettings};
 
 /// A workspace in a directory that exists.
 pub fn local(root: impl AsRef<Path>) -> Result<Backend> {
@@ -74,16 +76,16 @@ pub fn local(root: impl AsRef<Path>) -> Result<Backend> {
 
 /// A workspace in a directory, with everything that can be set.
 pub fn local_with(mut config: LocalConfig) -> Result<Backend> {
-    config.backend_options.recipe = recipe(&config.root, &config.options);
-    Ok(ab_local::open(config)?.backend)
+    config.backend_options.locator = recipe(&config.root, &config.options);
+    Ok(ab_local::open_workspace(config)?.backend)
 }
 
 /// How the agent-backend program opens the same, where its flags can say it.
-fn recipe(root: &Path, options: &LocalOptions) -> Option<WorkspaceRecipe> {
+fn recipe(root: &Path, options: &LocalOptions) -> Option<WorkspaceLocator> {
     let exec = &options.exec;
-    let plain = exec.floor == Isolation::None
+    let plain = exec.isolation_floor == Isolation::None
         && exec.toolchains.is_empty()
-        && exec.caches.is_none()
+        && exec.cache_dir.is_none()
         && exec.home.is_none()
         && exec.mounts.is_empty()
         && exec.accept_unenforced.is_empty()
@@ -105,15 +107,15 @@ fn recipe(root: &Path, options: &LocalOptions) -> Option<WorkspaceRecipe> {
         ["--shell", shell],
         ["--toolchain", "none"],
     ];
-    Some(WorkspaceRecipe::program(arguments.concat().into_iter().map(str::to_owned).collect()))
+    Some(WorkspaceLocator::via_program(arguments.concat().into_iter().map(str::to_owned).collect()))
 }
 
 /// An empty workspace in memory.
 pub fn memory() -> Backend {
-    Backend::new(Memory::new())
+    Backend::new(MemoryDriver::new())
 }
 
 /// A workspace in memory, with everything that can be set.
-pub fn memory_with(options: MemoryOptions, assembly: BackendOptions) -> Result<Backend> {
-    Ok(Backend::assemble(Arc::new(Memory::with(options)?), assembly))
+pub fn memory_with(options: MemoryDriverOptions, assembly: BackendOptions) -> Result<Backend> {
+    Ok(Backend::with_options(Arc::new(MemoryDriver::with_options(options)?), assembly))
 }

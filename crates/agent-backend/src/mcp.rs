@@ -33,7 +33,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ab_core::{
-    Backend, Closeable, Result, ScopeOptions, TrackId, WorkspaceOpener, WorkspaceRecipe,
+    Backend, Closeable, Result, ScopeOptions, TrackedResourceId, WorkspaceLocator, WorkspaceOpener,
 };
 use ab_host::child_program::{ChildPipes, ChildProgram};
 use ab_remote::client::ByteStream;
@@ -56,7 +56,7 @@ pub struct McpOptions {
     /// How long the program may take to be ready.
     pub start_timeout: Duration,
     /// Where a socket may be made for a moment.
-    pub temporary: PathBuf,
+    pub temporary_dir: PathBuf,
 }
 
 impl Default for McpOptions {
@@ -65,13 +65,13 @@ impl Default for McpOptions {
             program: PathBuf::from(PROGRAM),
             scope: None,
             start_timeout: Duration::from_secs(20),
-            temporary: PathBuf::from("/tmp"),
+            temporary_dir: PathBuf::from("/tmp"),
         }
     }
 }
 
 /// MCP for a [`Backend`]. What is made here ends with the backend.
-pub trait McpExt {
+pub trait BackendMcpExt {
     /// A stream to an MCP server that works on this workspace.
     fn mcp_transport(
         &self,
@@ -82,14 +82,14 @@ pub trait McpExt {
     fn mcp_client(&self, options: McpOptions) -> impl Future<Output = Result<McpClient>> + Send;
 }
 
-impl McpExt for Backend {
+impl BackendMcpExt for Backend {
     async fn mcp_transport(&self, options: McpOptions) -> Result<McpTransport> {
         let served = match &options.scope {
             Some(scope) => self.scope(scope, ScopeOptions::default())?,
             None => self.clone(),
         };
-        let (server, stream) = match served.recipe() {
-            Some(WorkspaceRecipe { opener: WorkspaceOpener::Program(arguments), scope }) => {
+        let (server, stream) = match served.locator() {
+            Some(WorkspaceLocator { opener: WorkspaceOpener::Program(arguments), scope }) => {
                 let mut arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
                 if !scope.is_root() {
                     arguments.extend(["--scopePath", scope.as_str()].map(OsString::from));
@@ -98,7 +98,7 @@ impl McpExt for Backend {
                 let server = Server { companion: Some(companion), serving: None };
                 (server, joined(pipes))
             }
-            Some(WorkspaceRecipe { opener: WorkspaceOpener::Server(server), scope }) => {
+            Some(WorkspaceLocator { opener: WorkspaceOpener::Server(server), scope }) => {
                 elsewhere::start(&**server, scope)?
             }
             None => {
@@ -107,7 +107,7 @@ impl McpExt for Backend {
             }
         };
         let server = Arc::new(Tracked(Mutex::new(Some(server))));
-        let id = self.track(server.clone()).await?;
+        let id = self.register_closeable(server.clone()).await?;
         Ok(McpTransport { stream, held: Held { backend: self.clone(), id, server } })
     }
 
@@ -116,7 +116,7 @@ impl McpExt for Backend {
         let transport = self.mcp_transport(options).await?;
         let McpTransport { stream, held } = transport;
         let client = Arc::new(Client::connect(stream, patience).await?);
-        let id = self.track(Arc::new(TrackedClient(client.clone()))).await?;
+        let id = self.register_closeable(Arc::new(TrackedClient(client.clone()))).await?;
         Ok(McpClient { client, id, held })
     }
 }
@@ -166,13 +166,13 @@ impl Closeable for TrackedClient {
 /// Keeps the server alive, and ends it when it is let go of.
 struct Held {
     backend: Backend,
-    id: TrackId,
+    id: TrackedResourceId,
     server: Arc<Tracked>,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.backend.untrack(self.id);
+        self.backend.unregister_closeable(self.id);
         if let Ok(mut server) = self.server.0.try_lock()
             && let Some(server) = server.take()
             && let Some(serving) = server.serving
@@ -200,7 +200,7 @@ impl McpTransport {
 /// A connected client. It ends with the backend, or when it is let go of.
 pub struct McpClient {
     client: Arc<Client>,
-    id: TrackId,
+    id: TrackedResourceId,
     held: Held,
 }
 
@@ -222,7 +222,7 @@ impl Deref for McpClient {
 
 impl Drop for McpClient {
     fn drop(&mut self) {
-        self.held.backend.untrack(self.id);
+        self.held.backend.unregister_closeable(self.id);
     }
 }
 

@@ -2,6 +2,6 @@
 
 pub use ab_local::CommandPolicy;
 pub use ab_policy::{
-    CommandContext, CommandGuard, CommandInput, Corpus, HomeLocation, Judgement, Policy, Profile,
-    Rule, RuleFile, built_in_rules, screen,
+    CommandContext, CommandGuard, CommandInput, HomeLocation, Judgement, Policy, PolicyTestSuite,
+    Profile, Rule, RuleFile, built_in_rules, check_command_paths,
 };

@@ -59,10 +59,11 @@ use ab_core::{Backend, Error, Result};
 use keeper::Keeper;
 use member::{Make, Making};
 
-pub use lease::Lease;
+pub use lease::BackendLease;
 pub use options::{
-    ACQUIRE_TIMEOUT, CLEANUP_INTERVAL, CREATE_TIMEOUT, DESTROY_TIMEOUT, IDLE_TIMEOUT, IdleCleanup,
-    LeaseRequest, MAX_BACKENDS, MAX_WAITING, PoolOptions,
+    DEFAULT_BACKEND_ACQUIRE_TIMEOUT, DEFAULT_BACKEND_CREATE_TIMEOUT,
+    DEFAULT_BACKEND_DESTROY_TIMEOUT, DEFAULT_BACKEND_IDLE_TIMEOUT, DEFAULT_IDLE_CLEANUP_INTERVAL,
+    DEFAULT_MAX_BACKENDS, DEFAULT_MAX_WAITING_CALLERS, IdleCleanup, LeaseRequest, PoolOptions,
 };
 pub use stats::PoolStats;
 
@@ -73,13 +74,13 @@ type Factory<C> = dyn Fn(C) -> Making + Send + Sync;
 /// End it with [`destroy_all`](Self::destroy_all). A pool that is merely dropped cannot wait: it
 /// lets go of its backends without destroying them, and gives up what it was making or destroying.
 /// Leases that are still held go on working.
-pub struct Pool<C> {
+pub struct BackendPool<C> {
     factory: Arc<Factory<C>>,
     config: Arc<C>,
     keeper: Arc<Keeper>,
 }
 
-impl<C: Clone + Send + Sync + 'static> Pool<C> {
+impl<C: Clone + Send + Sync + 'static> BackendPool<C> {
     /// A pool of what `factory` makes: a new backend each time, which the pool then owns.
     ///
     /// Needs a tokio runtime with time, which the pool's tasks run on; without one, or with options
@@ -114,7 +115,7 @@ impl<C: Clone + Send + Sync + 'static> Pool<C> {
     /// What the factory said; `TIMEOUT` when it took too long, when there was no room in time or
     /// when too many wait already; `CONNECTION_CLOSED` when it panicked, when what it made was
     /// already destroyed, or when the pool was.
-    pub async fn acquire(&self, request: LeaseRequest<C>) -> Result<Lease> {
+    pub async fn acquire(&self, request: LeaseRequest<C>) -> Result<BackendLease> {
         let LeaseRequest { key, changes } = request;
         if let Some(lease) = key.as_deref().and_then(|key| self.keeper.reuse(key)) {
             return Ok(lease);
@@ -129,7 +130,7 @@ impl<C: Clone + Send + Sync + 'static> Pool<C> {
     }
 
     /// Runs `work` on a backend and lets go of it afterwards, also when `work` fails or panics.
-    pub async fn with<T, E: From<Error>>(
+    pub async fn with_backend<T, E: From<Error>>(
         &self,
         request: LeaseRequest<C>,
         work: impl AsyncFnOnce(&Backend) -> Result<T, E>,
@@ -140,7 +141,7 @@ impl<C: Clone + Send + Sync + 'static> Pool<C> {
 
     /// Destroys the backends that have been idle for [`idle_timeout`](PoolOptions::idle_timeout),
     /// and dead ones that nobody uses. Says how many, once they are gone.
-    pub async fn cleanup(&self) -> usize {
+    pub async fn destroy_idle(&self) -> usize {
         self.keeper.cleanup().await
     }
 
@@ -159,14 +160,14 @@ impl<C: Clone + Send + Sync + 'static> Pool<C> {
     }
 }
 
-impl<C> Drop for Pool<C> {
+impl<C> Drop for BackendPool<C> {
     fn drop(&mut self) {
         self.keeper.abandon();
     }
 }
 
-impl<C> fmt::Debug for Pool<C> {
+impl<C> fmt::Debug for BackendPool<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("stats", &self.keeper.stats()).finish_non_exhaustive()
+        f.debug_struct("BackendPool").field("stats", &self.keeper.stats()).finish_non_exhaustive()
     }
 }

@@ -13,22 +13,22 @@
 //! ```
 //!
 //! Such a backend starts disconnected. When its connection is lost, every call that was on its way
-//! fails at once, says what is known of its [effect](ab_core::Error::effect), and the connection is
+//! fails at once, says what is known of its [effect](ab_core::Error::call_effect), and the connection is
 //! made again. Rules and walls are those of the server: they stand where the files are.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_core::{Backend, BackendOptions, Code, Error, Kind, Result, WorkspaceRecipe};
+use ab_core::{Backend, BackendOptions, Error, ErrorCode, ErrorKind, Result, WorkspaceLocator};
 
 use crate::mcp::elsewhere::Place;
 
-pub use ab_core::{CallEffect, Ticket};
+pub use ab_core::{CallEffect, LostCallId};
 pub use ab_remote::client::{
-    Address, ByteStream, ClientSettings, Connector, Credential, Endpoint, Fingerprint, Headers,
-    Host, HostKeyCheck, Keepalive, KnownHosts, McpEndpoint, Proxy, Reconnection, Remote, Secret,
-    Ssh, TokenInClear, TrustRoots, WebSocket,
+    ByteStream, CleartextTokenPolicy, ClientSettings, Connector, Credential, Endpoint, Fingerprint,
+    Headers, HostKeyCheck, HostPort, Keepalive, KnownHosts, McpEndpoint, Proxy, ReconnectPolicy,
+    RemoteDriver, Secret, SshEndpoint, TrustRoots, WebSocketEndpoint, WebSocketUrl,
 };
 
 /// The workspace at a URL, see [`ClientSettings::parse`]. Nothing is connected yet.
@@ -39,8 +39,8 @@ pub fn remote(url: &str) -> Result<Backend> {
 /// A workspace elsewhere, with everything that can be set. Nothing is connected yet.
 pub fn remote_with(config: RemoteConfig) -> Result<Backend> {
     let RemoteConfig { settings, backend_options: mut assembly } = config;
-    assembly.recipe = Some(WorkspaceRecipe::server(Arc::new(Place::of(&settings)?)));
-    Ok(Backend::assemble(Arc::new(Remote::new(settings)?), assembly))
+    assembly.locator = Some(WorkspaceLocator::via_server(Arc::new(Place::of(&settings)?)));
+    Ok(Backend::with_options(Arc::new(RemoteDriver::new(settings)?), assembly))
 }
 
 /// How a remote workspace is made. The defaults are in the table of [`ClientSettings`].
@@ -78,7 +78,7 @@ impl RemoteConfig {
 
     /// What is done about a token that would go to another host without TLS: it is refused, unless
     /// this accepts it.
-    pub fn token_in_clear(mut self, choice: TokenInClear) -> Result<Self> {
+    pub fn cleartext_token(mut self, choice: CleartextTokenPolicy) -> Result<Self> {
         self.web_socket("a token")?.token_in_clear = choice;
         Ok(self)
     }
@@ -96,34 +96,35 @@ impl RemoteConfig {
     }
 
     /// Who may vouch for a `wss` server.
-    pub fn roots(mut self, roots: TrustRoots) -> Result<Self> {
+    pub fn trust_roots(mut self, roots: TrustRoots) -> Result<Self> {
         self.web_socket("roots of trust")?.roots = roots;
         Ok(self)
     }
 
     /// The password of the user of an SSH server. Credentials are tried in the order in which they
     /// are given.
-    pub fn password(self, password: impl Into<Secret>) -> Result<Self> {
-        self.credential(Credential::Password(password.into()))
+    pub fn ssh_password(self, password: impl Into<Secret>) -> Result<Self> {
+        self.ssh_credential(Credential::Password(password.into()))
     }
 
     /// A private key in a file, which is read now.
-    pub fn key_file(self, path: impl AsRef<Path>, passphrase: Option<Secret>) -> Result<Self> {
+    pub fn ssh_key_file(self, path: impl AsRef<Path>, passphrase: Option<Secret>) -> Result<Self> {
         let path = path.as_ref();
         let text = std::fs::read_to_string(path).map_err(|error| {
             let message = format!("cannot read the key {}: {error}", path.display());
-            Error::new(Code::InvalidConfiguration, Kind::Invalid, message).with_source(error)
+            Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
+                .with_source(error)
         })?;
-        self.credential(Credential::Key { text: text.into(), passphrase })
+        self.ssh_credential(Credential::Key { text: text.into(), passphrase })
     }
 
     /// The keys of the SSH agent at a socket.
-    pub fn agent(self, socket: impl Into<PathBuf>) -> Result<Self> {
-        self.credential(Credential::Agent { socket: socket.into() })
+    pub fn ssh_agent(self, socket: impl Into<PathBuf>) -> Result<Self> {
+        self.ssh_credential(Credential::SshAgent { socket: socket.into() })
     }
 
     /// Another way to be known to an SSH server.
-    pub fn credential(mut self, credential: Credential) -> Result<Self> {
+    pub fn ssh_credential(mut self, credential: Credential) -> Result<Self> {
         let Endpoint::Ssh(ssh) = &mut self.settings.endpoint else {
             return Err(misplaced("a credential", "an ssh URL"));
         };
@@ -132,7 +133,7 @@ impl RemoteConfig {
     }
 
     /// How the host is recognised.
-    pub fn host_key(mut self, check: HostKeyCheck) -> Result<Self> {
+    pub fn host_key_check(mut self, check: HostKeyCheck) -> Result<Self> {
         match &mut self.settings.endpoint {
             Endpoint::WebSocket(socket) => socket.host_key = check,
             Endpoint::Ssh(ssh) => ssh.host_key = check,
@@ -142,7 +143,7 @@ impl RemoteConfig {
     }
 
     /// What is done about a connection that was lost.
-    pub fn reconnection(mut self, reconnection: Reconnection) -> Self {
+    pub fn reconnection(mut self, reconnection: ReconnectPolicy) -> Self {
         self.settings.reconnection = reconnection;
         self
     }
@@ -167,18 +168,18 @@ impl RemoteConfig {
 
     /// Where the workspace's MCP server is, like `http://127.0.0.1:3001/mcp`. It gets the token of
     /// the WebSocket where both are on one host.
-    pub fn mcp(mut self, url: impl Into<String>) -> Self {
+    pub fn mcp_url(mut self, url: impl Into<String>) -> Self {
         self.settings.mcp = Some(McpEndpoint { url: url.into(), token: None });
         self
     }
 
     /// The same, with a token of its own.
-    pub fn mcp_with_token(mut self, url: impl Into<String>, token: impl Into<Secret>) -> Self {
+    pub fn mcp_url_with_token(mut self, url: impl Into<String>, token: impl Into<Secret>) -> Self {
         self.settings.mcp = Some(McpEndpoint { url: url.into(), token: Some(token.into()) });
         self
     }
 
-    fn web_socket(&mut self, what: &str) -> Result<&mut WebSocket> {
+    fn web_socket(&mut self, what: &str) -> Result<&mut WebSocketEndpoint> {
         match &mut self.settings.endpoint {
             Endpoint::WebSocket(socket) => Ok(socket),
             Endpoint::Ssh(_) | Endpoint::Stream(_) => Err(misplaced(what, "a daemon's websocket")),
@@ -188,7 +189,7 @@ impl RemoteConfig {
 
 fn misplaced(what: &str, place: &str) -> Error {
     let message = format!("{what} is a setting of {place}, which this endpoint is not");
-    Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+    Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
 }
 
 #[cfg(test)]
@@ -197,7 +198,10 @@ mod tests {
 
     fn wrong(made: Result<RemoteConfig>, says: &str) {
         let error = made.unwrap_err();
-        assert_eq!((error.code(), error.kind()), (Code::InvalidConfiguration, Kind::Invalid));
+        assert_eq!(
+            (error.code(), error.kind()),
+            (ErrorCode::InvalidConfiguration, ErrorKind::Invalid)
+        );
         assert!(error.message().contains(says), "{error}");
     }
 
@@ -208,9 +212,9 @@ mod tests {
         wrong(ssh().token("t"), "a token is a setting of a daemon's websocket");
         wrong(ssh().header("x-a", "b"), "a header");
         wrong(ssh().proxy("http://p:1"), "a proxy");
-        wrong(ssh().roots(TrustRoots::System), "roots of trust");
-        wrong(socket().password("p"), "a credential is a setting of an ssh URL");
-        wrong(socket().key_file("no/such/key", None), "cannot read the key no/such/key");
+        wrong(ssh().trust_roots(TrustRoots::System), "roots of trust");
+        wrong(socket().ssh_password("p"), "a credential is a setting of an ssh URL");
+        wrong(socket().ssh_key_file("no/such/key", None), "cannot read the key no/such/key");
         wrong(RemoteConfig::parse("nonsense"), "");
     }
 
@@ -220,11 +224,11 @@ mod tests {
         std::fs::write(file.path(), "a key").unwrap();
         let pin = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU".parse().unwrap();
         let config = RemoteConfig::parse("ssh://ada@box.example/srv/project").unwrap();
-        let config = config.password("first").unwrap();
-        let config = config.key_file(file.path(), Some("open".into())).unwrap();
-        let config = config.agent("socket").unwrap();
-        let config = config.host_key(HostKeyCheck::Pin(pin)).unwrap();
-        let config = config.root("/srv/other").mcp_with_token("https://box.example", "t");
+        let config = config.ssh_password("first").unwrap();
+        let config = config.ssh_key_file(file.path(), Some("open".into())).unwrap();
+        let config = config.ssh_agent("socket").unwrap();
+        let config = config.host_key_check(HostKeyCheck::Pin(pin)).unwrap();
+        let config = config.root("/srv/other").mcp_url_with_token("https://box.example", "t");
         assert_eq!(config.settings.root.as_deref(), Some("/srv/other"));
         let Endpoint::Ssh(ssh) = &config.settings.endpoint else { panic!("{config:?}") };
         assert_eq!((ssh.credentials.len(), &ssh.host_key), (3, &HostKeyCheck::Pin(pin)));
@@ -237,7 +241,7 @@ mod tests {
     #[test]
     fn an_mcp_setting_that_is_no_url_is_told_when_the_backend_is_made() {
         for url in ["", "nonsense", "ws://box.example/mcp", "http://"] {
-            let config = RemoteConfig::parse("ws://box.example/ssh").unwrap().mcp(url);
+            let config = RemoteConfig::parse("ws://box.example/ssh").unwrap().mcp_url(url);
             let error = remote_with(config).unwrap_err();
             assert!(error.message().contains("mcp") || error.message().contains("URL"), "{error}");
         }

@@ -34,8 +34,10 @@ mod sse;
 use std::pin::Pin;
 use std::time::Duration;
 
-use ab_core::{Code, Error, Kind, Result};
-use ab_remote::client::{Address, Secret, TokenInClear, TrustRoots, WebSocket};
+use ab_core::{Error, ErrorCode, ErrorKind, Result};
+use ab_remote::client::{
+    CleartextTokenPolicy, Secret, TrustRoots, WebSocketEndpoint, WebSocketUrl,
+};
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
@@ -45,10 +47,11 @@ use serde::de::DeserializeOwned;
 use crate::exchange::{self, Answer};
 
 pub use ab_api::{
-    Activity, AgentChoice, Approval, ApprovalId, ApprovalStatus, ApprovalSubject, Changes, Choice,
-    Continuation, Decision, DeliveryChoice, DeliveryMode, DeliveryResult, EndReason, Event,
-    EventKind, FollowUp, LogLevel, LogSource, LoginLink, NewRepo, NewTask, Page, PlanEntry,
-    PlanStatus, Session, SessionId, SessionStatus, TaskCreated, Time, ToolStatus,
+    AgentChoice, Approval, ApprovalChoice, ApprovalDecision, ApprovalId, ApprovalStatus,
+    ApprovalSubject, ChangeCounts, ContinueRequest, DeliveryChoice, DeliveryMode, DeliveryResult,
+    Event, EventKind, LogLevel, LogSource, LoginLink, NewRepo, NewTask, Page, PlanEntry,
+    PlanStatus, PromptRequest, Session, SessionActivity, SessionEndReason, SessionId,
+    SessionStatus, TaskCreated, Time, ToolStatus,
 };
 pub use events::{EventStream, StreamedEvent};
 
@@ -60,29 +63,29 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// How a server is reached.
 #[derive(Clone, Debug)]
-pub struct ServeSettings {
+pub struct SessionClientSettings {
     /// The address of the server, such as `http://127.0.0.1:3001`.
     pub url: String,
     pub token: Option<Secret>,
     /// Whether the token may be sent without TLS to another machine.
-    pub token_in_clear: TokenInClear,
+    pub token_in_clear: CleartextTokenPolicy,
     /// The certificates that an `https` server may have.
-    pub roots: TrustRoots,
+    pub trust_roots: TrustRoots,
     pub connect_timeout: Duration,
     /// How long an event stream tries to reach a server that is gone.
-    pub reconnect_for: Duration,
+    pub reconnect_timeout: Duration,
 }
 
-impl ServeSettings {
+impl SessionClientSettings {
     /// Settings for the server at `url`, without a token.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
             token: None,
-            token_in_clear: TokenInClear::default(),
-            roots: TrustRoots::default(),
+            token_in_clear: CleartextTokenPolicy::default(),
+            trust_roots: TrustRoots::default(),
             connect_timeout: Duration::from_secs(10),
-            reconnect_for: Duration::from_secs(30),
+            reconnect_timeout: Duration::from_secs(30),
         }
     }
 
@@ -104,8 +107,8 @@ pub struct SessionQuery {
 
 /// A server that runs sessions. Cheap to clone in comparison with a request.
 #[derive(Clone, Debug)]
-pub struct ServeClient {
-    socket: WebSocket,
+pub struct SessionClient {
+    socket: WebSocketEndpoint,
     /// What error messages call the server.
     name: String,
     /// The path before `/api`, without a slash at its end.
@@ -115,29 +118,29 @@ pub struct ServeClient {
     reconnect_for: Duration,
 }
 
-impl ServeClient {
+impl SessionClient {
     /// A client with these settings. Nothing is connected yet.
     ///
     /// # Errors
     ///
-    /// [`Kind::Invalid`] for a URL that is not `http` or `https`, for a token that no header can carry, and for a
+    /// [`ErrorKind::Invalid`] for a URL that is not `http` or `https`, for a token that no header can carry, and for a
     /// token that would leave this machine without TLS.
-    pub fn new(settings: ServeSettings) -> Result<Self> {
+    pub fn new(settings: SessionClientSettings) -> Result<Self> {
         let url = &settings.url;
         let refuse = |why: &str| {
             let message = format!("invalid server URL {url:?}: {why}");
-            Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+            Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
         };
         let uri: Uri = url.parse().map_err(|_| refuse("must be like http://127.0.0.1:3001"))?;
         let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
         let Some(authority) = uri.authority().filter(|_| is_web && uri.query().is_none()) else {
             return Err(refuse("must be like http://127.0.0.1:3001"));
         };
-        let mut socket = WebSocket::at(Address::parse(url)?);
+        let mut socket = WebSocketEndpoint::from_url(WebSocketUrl::parse(url)?);
         socket.token.clone_from(&settings.token);
         socket.token_in_clear = settings.token_in_clear;
-        socket.roots = settings.roots;
-        socket.check_token()?;
+        socket.roots = settings.trust_roots;
+        socket.check_cleartext_credentials()?;
         let header = |what: &str, text: &str| {
             HeaderValue::from_str(text).map_err(|_| refuse(&format!("{what} cannot be sent")))
         };
@@ -154,7 +157,7 @@ impl ServeClient {
             socket,
             headers,
             connect_timeout: settings.connect_timeout,
-            reconnect_for: settings.reconnect_for,
+            reconnect_for: settings.reconnect_timeout,
         })
     }
 
@@ -162,7 +165,7 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// [`Kind::Invalid`] with a message for each field that the server does not accept.
+    /// [`ErrorKind::Invalid`] with a message for each field that the server does not accept.
     pub async fn create_task(&self, task: &NewTask) -> Result<TaskCreated> {
         self.json(Method::POST, "/api/v1/tasks", body(task)?).await
     }
@@ -191,7 +194,7 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// [`Kind::NotFound`] if there is none with this id.
+    /// [`ErrorKind::NotFound`] if there is none with this id.
     pub async fn session(&self, id: SessionId) -> Result<Session> {
         self.json(Method::GET, &session_path(id, ""), Bytes::new()).await
     }
@@ -210,7 +213,7 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// [`Kind::NotFound`] if there is no such session.
+    /// [`ErrorKind::NotFound`] if there is no such session.
     pub async fn history(&self, id: SessionId) -> Result<Vec<Event>> {
         let mut events = Vec::new();
         let mut after = 0;
@@ -229,7 +232,7 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// [`Kind::NotFound`] if there is no such session.
+    /// [`ErrorKind::NotFound`] if there is no such session.
     pub async fn logs(&self, id: SessionId, tail: u32) -> Result<Vec<Event>> {
         let path = session_path(id, &format!("/logs?tail={tail}"));
         let page: Items<Event> = self.json(Method::GET, &path, Bytes::new()).await?;
@@ -240,7 +243,7 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// [`Kind::NotFound`] if there is no such session.
+    /// [`ErrorKind::NotFound`] if there is no such session.
     pub async fn stop(&self, id: SessionId) -> Result<()> {
         self.answer(Method::POST, &session_path(id, "/stop"), Bytes::new()).await.map(drop)
     }
@@ -249,11 +252,11 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// [`Kind::Conflict`] while the session runs; another error if its workspace is gone.
+    /// [`ErrorKind::Conflict`] while the session runs; another error if its workspace is gone.
     pub async fn continue_session(
         &self,
         id: SessionId,
-        continuation: &Continuation,
+        continuation: &ContinueRequest,
     ) -> Result<TaskCreated> {
         self.json(Method::POST, &session_path(id, "/continue"), body(continuation)?).await
     }
@@ -263,7 +266,7 @@ impl ServeClient {
     /// # Errors
     ///
     /// Errors of the connection and of the server, as for every call.
-    pub async fn login_link(&self) -> Result<LoginLink> {
+    pub async fn create_login_link(&self) -> Result<LoginLink> {
         self.json(Method::POST, "/api/v1/login-links", Bytes::new()).await
     }
 
@@ -271,8 +274,8 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// [`Kind::Conflict`] while the result is delivered; another error if the session has ended.
-    pub async fn prompt(&self, id: SessionId, follow_up: &FollowUp) -> Result<()> {
+    /// [`ErrorKind::Conflict`] while the result is delivered; another error if the session has ended.
+    pub async fn prompt(&self, id: SessionId, follow_up: &PromptRequest) -> Result<()> {
         let path = session_path(id, "/prompt");
         self.answer(Method::POST, &path, body(follow_up)?).await.map(drop)
     }
@@ -281,7 +284,7 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// [`Kind::Conflict`] if the session does not wait for a prompt; another error if it has ended.
+    /// [`ErrorKind::Conflict`] if the session does not wait for a prompt; another error if it has ended.
     pub async fn finish(&self, id: SessionId) -> Result<()> {
         self.answer(Method::POST, &session_path(id, "/finish"), Bytes::new()).await.map(drop)
     }
@@ -290,7 +293,7 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// [`Kind::Conflict`] if the session does not run; [`Kind::NotFound`] if there is no such session.
+    /// [`ErrorKind::Conflict`] if the session does not run; [`ErrorKind::NotFound`] if there is no such session.
     pub async fn pause(&self, id: SessionId) -> Result<()> {
         self.answer(Method::POST, &session_path(id, "/pause"), Bytes::new()).await.map(drop)
     }
@@ -299,7 +302,7 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// [`Kind::Conflict`] if the session is not paused; [`Kind::NotFound`] if there is no such session.
+    /// [`ErrorKind::Conflict`] if the session is not paused; [`ErrorKind::NotFound`] if there is no such session.
     pub async fn resume(&self, id: SessionId) -> Result<()> {
         self.answer(Method::POST, &session_path(id, "/resume"), Bytes::new()).await.map(drop)
     }
@@ -308,7 +311,7 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// [`Kind::NotFound`] if there is no such session.
+    /// [`ErrorKind::NotFound`] if there is no such session.
     pub async fn cancel(&self, id: SessionId) -> Result<()> {
         self.answer(Method::DELETE, &session_path(id, ""), Bytes::new()).await.map(drop)
     }
@@ -317,7 +320,7 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// [`Kind::NotFound`] if there is no such session, or nothing is left to compare.
+    /// [`ErrorKind::NotFound`] if there is no such session, or nothing is left to compare.
     pub async fn diff(&self, id: SessionId) -> Result<Vec<u8>> {
         let path = session_path(id, "/diff");
         Ok(self.answer(Method::GET, &path, Bytes::new()).await?.body.to_vec())
@@ -338,8 +341,8 @@ impl ServeClient {
     ///
     /// # Errors
     ///
-    /// [`Kind::Conflict`] if it was decided before, or has expired.
-    pub async fn decide(&self, id: ApprovalId, decision: &Decision) -> Result<()> {
+    /// [`ErrorKind::Conflict`] if it was decided before, or has expired.
+    pub async fn decide_approval(&self, id: ApprovalId, decision: &ApprovalDecision) -> Result<()> {
         let path = format!("/v1/approvals/{id}");
         self.answer(Method::POST, &path, body(decision)?).await.map(drop)
     }
@@ -353,7 +356,7 @@ impl ServeClient {
         let answer = self.answer(method, path, body).await?;
         serde_json::from_slice(&answer.body).map_err(|error| {
             let message = format!("{} sent an answer that is not as expected: {error}", self.name);
-            Error::new(Code::ReadFailed, Kind::Unsupported, message)
+            Error::new(ErrorCode::ReadFailed, ErrorKind::Unsupported, message)
                 .with_hint("client and server may be of different versions: agent-backend version")
         })
     }
@@ -364,7 +367,7 @@ impl ServeClient {
         let whole: BoxedAnswer<'_> = Box::pin(self.whole(method, path, body));
         tokio::time::timeout(ANSWER_TIMEOUT, whole).await.unwrap_or_else(|_| {
             let message = format!("{} did not answer in time", self.name);
-            Err(Error::new(Code::Timeout, Kind::Timeout, message))
+            Err(Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message))
         })
     }
 
@@ -391,7 +394,7 @@ impl ServeClient {
         let uri = format!("{}{path}", self.prefix);
         *request.uri_mut() = uri.parse().map_err(|_| {
             let message = format!("{uri:?} is not the path of a request");
-            Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+            Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
         })?;
         let headers = request.headers_mut();
         headers.clone_from(&self.headers);
@@ -408,7 +411,7 @@ impl ServeClient {
             let Ok(data) = frame.into_data() else { continue };
             if bytes.len() + data.len() > MAX_ANSWER {
                 let message = format!("{} sent more than {MAX_ANSWER} bytes", self.name);
-                return Err(Error::new(Code::TooLarge, Kind::TooLarge, message));
+                return Err(Error::new(ErrorCode::TooLarge, ErrorKind::TooLarge, message));
             }
             bytes.extend_from_slice(&data);
         }
@@ -445,7 +448,7 @@ fn session_path(id: SessionId, rest: &str) -> String {
 fn body(value: &impl serde::Serialize) -> Result<Bytes> {
     let written = serde_json::to_vec(value).map_err(|error| {
         let message = format!("cannot write the request: {error}");
-        Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+        Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
     })?;
     Ok(written.into())
 }
@@ -496,10 +499,11 @@ mod tests {
     #[test]
     fn urls_that_are_not_of_a_server_are_refused() {
         for url in ["ws://host", "host:1", "http://", "http://h?q=1", "ssh://a@b"] {
-            let error = ServeClient::new(ServeSettings::new(url)).unwrap_err();
-            assert_eq!(error.kind(), Kind::Invalid, "{url}");
+            let error = SessionClient::new(SessionClientSettings::new(url)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
         }
-        let client = ServeClient::new(ServeSettings::new("https://box.example/ab/")).unwrap();
+        let client =
+            SessionClient::new(SessionClientSettings::new("https://box.example/ab/")).unwrap();
         assert_eq!(
             (client.prefix.as_str(), client.name.as_str()),
             ("/ab", "the server at https://box.example/ab")
@@ -508,12 +512,12 @@ mod tests {
 
     #[test]
     fn a_token_does_not_leave_the_machine_without_tls() {
-        let settings = |url: &str| ServeSettings::new(url).token("secret");
-        assert!(ServeClient::new(settings("http://127.0.0.1:3001")).is_ok());
-        assert!(ServeClient::new(settings("https://box.example")).is_ok());
-        let error = ServeClient::new(settings("http://box.example")).unwrap_err();
-        assert_eq!(error.kind(), Kind::Invalid);
-        let shown = format!("{:?}", ServeClient::new(settings("http://localhost:1")).unwrap());
+        let settings = |url: &str| SessionClientSettings::new(url).token("secret");
+        assert!(SessionClient::new(settings("http://127.0.0.1:3001")).is_ok());
+        assert!(SessionClient::new(settings("https://box.example")).is_ok());
+        let error = SessionClient::new(settings("http://box.example")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        let shown = format!("{:?}", SessionClient::new(settings("http://localhost:1")).unwrap());
         assert!(!shown.contains("secret"), "{shown}");
     }
 }

@@ -3,9 +3,11 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use agent_backend::journal::{ConsoleWriter, Journal, JournalMode, JournalWriter, JsonLinesWriter};
+use agent_backend::journal::{
+    ConsoleJournalWriter, Journal, JournalMode, JournalWriter, JsonLinesJournalWriter,
+};
 use agent_backend::options::RemoveOptions;
-use agent_backend::{Actor, Backend, BackendOptions, Guards, MemoryOptions};
+use agent_backend::{Actor, Backend, BackendOptions, Guards, MemoryDriverOptions};
 use serde_json::Value;
 
 #[derive(Clone, Default)]
@@ -42,14 +44,16 @@ impl Write for Full {
 fn backend(writer: Arc<dyn JournalWriter>, mode: JournalMode) -> Backend {
     let journal = Journal::new(writer, mode).for_workspace("demo");
     let guards = Guards { journal: Some(Arc::new(journal)), ..Guards::default() };
-    let assembly = BackendOptions { actor: Actor::new("ada"), guards, ..BackendOptions::default() };
-    agent_backend::memory_with(MemoryOptions::default(), assembly).unwrap()
+    let assembly =
+        BackendOptions { actor: Actor::for_process("ada"), guards, ..BackendOptions::default() };
+    agent_backend::memory_with(MemoryDriverOptions::default(), assembly).unwrap()
 }
 
 #[tokio::test]
 async fn json_lines_have_the_fields() {
     let buffer = Buffer::default();
-    let backend = backend(Arc::new(JsonLinesWriter::to(buffer.clone())), JournalMode::Verbose);
+    let backend =
+        backend(Arc::new(JsonLinesJournalWriter::new(buffer.clone())), JournalMode::Verbose);
     backend.write("a\nb.txt", "hello").await.unwrap();
     backend.read("missing").await.unwrap_err();
     backend.rename("a\nb.txt", "c").await.unwrap();
@@ -84,7 +88,8 @@ async fn json_lines_have_the_fields() {
 #[tokio::test]
 async fn console_lines_are_single_lines() {
     let buffer = Buffer::default();
-    let backend = backend(Arc::new(ConsoleWriter::to(buffer.clone())), JournalMode::Standard);
+    let backend =
+        backend(Arc::new(ConsoleJournalWriter::new(buffer.clone())), JournalMode::Standard);
     backend.write("a\nb.txt", "hello").await.unwrap();
     backend.read("a\nb.txt").await.unwrap();
     backend.rm("missing", RemoveOptions::default()).await.unwrap_err();
@@ -97,7 +102,7 @@ async fn console_lines_are_single_lines() {
 
 #[tokio::test]
 async fn a_journal_that_cannot_write_fails_no_call_and_counts() {
-    let journal = Arc::new(JsonLinesWriter::to(Full));
+    let journal = Arc::new(JsonLinesJournalWriter::new(Full));
     let backend = backend(journal.clone(), JournalMode::Standard);
     backend.write("a", "x").await.unwrap();
     backend.write("b", "x").await.unwrap();
@@ -110,11 +115,14 @@ fn appending_makes_and_keeps_the_file() {
     let path = directory.path().join("journal.jsonl");
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     for _ in 0..2 {
-        let backend =
-            backend(Arc::new(JsonLinesWriter::append(&path).unwrap()), JournalMode::Standard);
+        let backend = backend(
+            Arc::new(JsonLinesJournalWriter::open_append(&path).unwrap()),
+            JournalMode::Standard,
+        );
         runtime.block_on(backend.touch("f")).unwrap();
     }
     assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
-    let error = JsonLinesWriter::append(directory.path().join("no/such/dir")).unwrap_err();
-    assert_eq!(error.code(), agent_backend::Code::InvalidConfiguration);
+    let error =
+        JsonLinesJournalWriter::open_append(directory.path().join("no/such/dir")).unwrap_err();
+    assert_eq!(error.code(), agent_backend::ErrorCode::InvalidConfiguration);
 }

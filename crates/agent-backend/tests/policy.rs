@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use ab_testkit::expect::failure;
+use ab_testkit::expect::expect_error;
 use agent_backend::effective::ControlStrength;
 use agent_backend::{
-    Answer, Approver, Code, ControlSubject, Isolation, Kind, LocalConfig, Profile, RuleFile,
-    ScopeOptions,
+    ApprovalAnswer, Approver, ControlKind, ErrorCode, ErrorKind, Isolation, LocalConfig, Profile,
+    RuleFile, ScopeOptions,
 };
 
 fn config(root: &std::path::Path) -> LocalConfig {
@@ -21,12 +21,12 @@ async fn dangerous_commands_are_prevented_by_default() {
     let root = tempfile::tempdir().unwrap();
     std::fs::write(root.path().join("keep"), "kept").unwrap();
     let backend = agent_backend::local_with(config(root.path())).unwrap();
-    let error = failure(backend.exec("rm -rf *").await, Kind::Denied);
-    assert_eq!((error.code(), error.command()), (Code::DangerousOperation, Some("rm -rf *")));
+    let error = expect_error(backend.exec("rm -rf *").await, ErrorKind::Denied);
+    assert_eq!((error.code(), error.command()), (ErrorCode::DangerousOperation, Some("rm -rf *")));
     assert!(error.hint().is_some(), "it says what to do instead");
-    let error = failure(backend.exec("cd .. && ls").await, Kind::Denied);
-    assert_eq!(error.code(), Code::UnsafeCommand);
-    failure(backend.exec("echo 'open").await, Kind::Denied);
+    let error = expect_error(backend.exec("cd .. && ls").await, ErrorKind::Denied);
+    assert_eq!(error.code(), ErrorCode::UnsafeCommand);
+    expect_error(backend.exec("echo 'open").await, ErrorKind::Denied);
     assert_eq!(std::fs::read(root.path().join("keep")).unwrap(), b"kept");
     let output = backend.exec("cd . && cat keep").await.unwrap();
     assert_eq!(&output.stdout.bytes[..], b"kept");
@@ -38,13 +38,13 @@ async fn dangerous_commands_are_prevented_by_default() {
 #[tokio::test]
 async fn software_looks_at_words_whatever_the_profile() {
     let root = tempfile::tempdir().unwrap();
-    let mut config = config(root.path()).prevent_dangerous(false);
+    let mut config = config(root.path()).prevent_dangerous_commands(false);
     config.options.exec.isolation = Isolation::Software;
     let backend = agent_backend::local_with(config).unwrap();
     backend.exec("cat < /dev/null > made; cat ~/made").await.unwrap();
     for line in ["cat /etc/hostname", "ls ..", "cat 'made", "bash -c \"cat ../$X\""] {
-        let error = failure(backend.exec(line).await, Kind::Denied);
-        assert_eq!((error.code(), error.command()), (Code::UnsafeCommand, Some(line)));
+        let error = expect_error(backend.exec(line).await, ErrorKind::Denied);
+        assert_eq!((error.code(), error.command()), (ErrorCode::UnsafeCommand, Some(line)));
     }
     backend.destroy().await.unwrap();
 }
@@ -52,12 +52,14 @@ async fn software_looks_at_words_whatever_the_profile() {
 #[tokio::test]
 async fn prevention_can_be_switched_off() {
     let root = tempfile::tempdir().unwrap();
-    let off = agent_backend::local_with(config(root.path()).prevent_dangerous(false)).unwrap();
+    let off =
+        agent_backend::local_with(config(root.path()).prevent_dangerous_commands(false)).unwrap();
     let output = off.exec("eval 'echo run'").await.unwrap();
     assert_eq!(&output.stdout.bytes[..], b"run\n");
     off.destroy().await.unwrap();
-    let on = agent_backend::local_with(config(root.path()).prevent_dangerous(true)).unwrap();
-    failure(on.exec("eval 'echo run'").await, Kind::Denied);
+    let on =
+        agent_backend::local_with(config(root.path()).prevent_dangerous_commands(true)).unwrap();
+    expect_error(on.exec("eval 'echo run'").await, ErrorKind::Denied);
     on.destroy().await.unwrap();
 }
 
@@ -68,8 +70,8 @@ async fn profiles_rules_and_people_are_settings() {
 
     #[async_trait::async_trait]
     impl Approver for Agreeable {
-        async fn ask(&self, asked: &agent_backend::Asked) -> Answer {
-            Answer::Yes(asked.principal.clone())
+        async fn ask(&self, asked: &agent_backend::ApprovalRequest) -> ApprovalAnswer {
+            ApprovalAnswer::Yes(asked.principal.clone())
         }
     }
 
@@ -77,11 +79,11 @@ async fn profiles_rules_and_people_are_settings() {
     let mut strict = config(root.path());
     strict.policy.profile = Profile::Strict;
     let strict = agent_backend::local_with(strict).unwrap();
-    failure(strict.exec("true && true").await, Kind::Denied);
+    expect_error(strict.exec("true && true").await, ErrorKind::Denied);
     strict.exec("true").await.unwrap();
     let effective = strict.effective_policy().await.unwrap();
     let commands =
-        effective.controls.iter().find(|line| line.subject == ControlSubject::Commands).unwrap();
+        effective.controls.iter().find(|line| line.kind == ControlKind::Commands).unwrap();
     assert_eq!(
         (commands.in_force.as_str(), commands.strength),
         ("strict", ControlStrength::Advisory)
@@ -92,7 +94,7 @@ async fn profiles_rules_and_people_are_settings() {
     let mut asking = config(root.path());
     asking.policy.rules = RuleFile::from_toml(text).unwrap();
     let nobody = agent_backend::local_with(asking.clone()).unwrap();
-    failure(nobody.exec("true").await, Kind::Denied);
+    expect_error(nobody.exec("true").await, ErrorKind::Denied);
     nobody.destroy().await.unwrap();
     asking.policy.approver = Arc::new(Agreeable);
     let somebody = agent_backend::local_with(asking).unwrap();
@@ -109,7 +111,7 @@ async fn a_scope_cannot_name_its_neighbour() {
     tenant.write("own", "y").await.unwrap();
     let neighbour = root.path().canonicalize().unwrap().join("b/secret");
     for command in ["cat ../b/secret".to_owned(), format!("cat '{}'", neighbour.display())] {
-        failure(tenant.exec(&command).await, Kind::Denied);
+        expect_error(tenant.exec(&command).await, ErrorKind::Denied);
     }
     tenant.exec("cat own").await.unwrap();
     backend.destroy().await.unwrap();

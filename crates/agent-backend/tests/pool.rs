@@ -13,10 +13,11 @@ use std::collections::VecDeque;
 use std::future::pending;
 use std::sync::{Arc, Mutex};
 
-use ab_testkit::Recording;
-use agent_backend::pool::{LeaseRequest, Pool, PoolOptions};
+use ab_testkit::RecordingDriver;
+use agent_backend::pool::{BackendPool, LeaseRequest, PoolOptions};
 use agent_backend::{
-    Backend, Closeable, Code, Driver, Error, Kind, Lease, Memory, MemoryOptions, Result, Status,
+    Backend, BackendLease, Closeable, ConnectionStatus, Driver, Error, ErrorCode, ErrorKind,
+    MemoryDriver, MemoryDriverOptions, Result,
 };
 use async_trait::async_trait;
 use tokio::sync::{Semaphore, oneshot};
@@ -47,7 +48,10 @@ fn keyed(key: &str) -> LeaseRequest<Config> {
 }
 
 /// Asks in a task of its own.
-fn ask(pool: &Arc<Pool<Config>>, request: LeaseRequest<Config>) -> JoinHandle<Result<Lease>> {
+fn ask(
+    pool: &Arc<BackendPool<Config>>,
+    request: LeaseRequest<Config>,
+) -> JoinHandle<Result<BackendLease>> {
     let pool = pool.clone();
     tokio::spawn(async move { pool.acquire(request).await })
 }
@@ -60,7 +64,7 @@ struct Workshop(Arc<Mutex<Shop>>);
 struct Shop {
     plans: VecDeque<Plan>,
     configs: Vec<Config>,
-    drivers: Vec<Recording>,
+    drivers: Vec<RecordingDriver>,
 }
 
 /// What becomes of one call of the factory.
@@ -72,15 +76,15 @@ enum Plan {
     /// Never comes back; what it holds is dropped with it.
     Hangs(Arc<()>),
     /// Has this status before the pool gets it.
-    Starts(Status),
+    Starts(ConnectionStatus),
     /// Its destruction takes this along.
     Ends(Arc<Closing>),
 }
 
 impl Workshop {
-    fn pool(&self, options: PoolOptions<Config>) -> Arc<Pool<Config>> {
+    fn pool(&self, options: PoolOptions<Config>) -> Arc<BackendPool<Config>> {
         let shop = self.clone();
-        Arc::new(Pool::new(move |config| shop.call(config), options).unwrap())
+        Arc::new(BackendPool::new(move |config| shop.call(config), options).unwrap())
     }
 
     /// The next call goes as planned, after those planned before.
@@ -112,13 +116,13 @@ impl Workshop {
     }
 
     /// The driver of the backend that was made as number `at`.
-    fn driver(&self, at: usize) -> Recording {
+    fn driver(&self, at: usize) -> RecordingDriver {
         self.0.lock().unwrap().drivers[at].clone()
     }
 
     /// How often each backend that was made has been closed.
     fn closes(&self) -> Vec<usize> {
-        self.0.lock().unwrap().drivers.iter().map(Recording::closes).collect()
+        self.0.lock().unwrap().drivers.iter().map(RecordingDriver::close_count).collect()
     }
 
     fn call(&self, config: Config) -> impl Future<Output = Result<Backend>> + Send + use<> {
@@ -133,8 +137,8 @@ impl Workshop {
         }
         let shop = self.clone();
         async move {
-            let options = MemoryOptions { root, ..MemoryOptions::default() };
-            let driver = Recording::around(Arc::new(Memory::with(options)?));
+            let options = MemoryDriverOptions { root, ..MemoryDriverOptions::default() };
+            let driver = RecordingDriver::wrapping(Arc::new(MemoryDriver::with_options(options)?));
             let backend = Backend::new(driver.clone());
             match plan {
                 None => {}
@@ -147,7 +151,7 @@ impl Workshop {
                 }
                 Some(Plan::Starts(status)) => driver.status().set(status, None),
                 Some(Plan::Ends(closing)) => {
-                    backend.track(closing).await?;
+                    backend.register_closeable(closing).await?;
                 }
             }
             shop.0.lock().unwrap().drivers.push(driver);
@@ -206,5 +210,5 @@ impl Closeable for Closing {
 }
 
 fn failed(message: &str) -> Error {
-    Error::new(Code::ExecError, Kind::Io, message)
+    Error::new(ErrorCode::ExecError, ErrorKind::Io, message)
 }

@@ -1,13 +1,13 @@
 //! The client of `serve`, against a server that a test writes line by line.
 
 use agent_backend::serve_client::{EventKind, SessionId, SessionStatus, StreamedEvent};
-use agent_backend::{Kind, Result, ServeClient, ServeSettings};
+use agent_backend::{ErrorKind, Result, SessionClient, SessionClientSettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 /// Answers one connection after another with these texts. The task returns the requests.
-async fn server(answers: Vec<String>) -> (ServeClient, JoinHandle<Vec<String>>) {
+async fn server(answers: Vec<String>) -> (SessionClient, JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let serving = tokio::spawn(async move {
@@ -23,7 +23,7 @@ async fn server(answers: Vec<String>) -> (ServeClient, JoinHandle<Vec<String>>) 
         }
         requests
     });
-    (ServeClient::new(ServeSettings::new(url).token("t0ken")).unwrap(), serving)
+    (SessionClient::new(SessionClientSettings::new(url).token("t0ken")).unwrap(), serving)
 }
 
 fn stream_of(events: &str) -> String {
@@ -42,7 +42,7 @@ fn status_event(id: u64, status: &str) -> String {
     format!("id: {id}\ndata: {data}\n\n")
 }
 
-async fn statuses(client: &ServeClient, id: SessionId) -> Result<Vec<(u64, SessionStatus)>> {
+async fn statuses(client: &SessionClient, id: SessionId) -> Result<Vec<(u64, SessionStatus)>> {
     let mut events = client.events(id);
     let mut seen = Vec::new();
     while let Some(StreamedEvent { id, event }) = events.next().await? {
@@ -89,7 +89,7 @@ async fn a_refusal_ends_the_stream_with_the_words_of_the_server() {
     let body = r#"{"title":"Not found","status":404,"detail":"there is no session X"}"#;
     let (client, _serving) = server(vec![answer("404 Not Found", body)]).await;
     let error = statuses(&client, SessionId::generate()).await.unwrap_err();
-    assert_eq!((error.kind(), error.message()), (Kind::NotFound, "there is no session X"));
+    assert_eq!((error.kind(), error.message()), (ErrorKind::NotFound, "there is no session X"));
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Only ab-local makes a workspace of a host directory: outside it no code names `ab_host::Local`.
+//! Only ab-local makes a workspace of a host directory: outside it no code names `ab_host::LocalDriver`.
 //!
 //! A second place that opened the driver would open it without the screen and the command guard.
 
@@ -23,7 +23,7 @@ fn problems(path: &str, text: &str) -> Vec<Problem> {
         };
         if forbidden {
             let line = code::line_at(&code, word.start);
-            let message = "name no `ab_host::Local`: `ab_local::open` assembles local workspaces";
+            let message = "name no `ab_host::LocalDriver`: `ab_local::open_workspace` assembles local workspaces";
             problems.push(Problem::at(path, line, message));
         }
     }
@@ -53,7 +53,7 @@ fn tree_after(code: &str) -> &str {
 fn names_driver(tree: &str) -> bool {
     let root = tree.trim_start_matches('{');
     if root.len() == tree.len() {
-        return tree.split("::").next() == Some("Local");
+        return tree.split("::").next() == Some("LocalDriver");
     }
     let mut depth = 0_usize;
     root.split_inclusive([',', '{', '}'])
@@ -64,7 +64,7 @@ fn names_driver(tree: &str) -> bool {
             top
         })
         .filter_map(|part| code::words(part).next())
-        .any(|first| first.text == "Local")
+        .any(|first| first.text == "LocalDriver")
 }
 
 #[cfg(test)]
@@ -87,26 +87,26 @@ mod tests {
             "use ab_host::facilities::{self, Local};",
             "let x = ab_host::LocalOptions::default();",
             "use ab_host::{facilities::{self, Local}, Shell};",
-            "// ab_host::Local",
+            "// ab_host::LocalDriver",
         ] {
             expect_none(&problems("crates/ab-cli/src/x.rs", text));
         }
-        expect_none(&problems("crates/ab-mcp/tests/x.rs", "use ab_host::Local;"));
-        expect_none(&problems("crates/ab-local/src/x.rs", "use ab_host::Local;"));
+        expect_none(&problems("crates/ab-mcp/tests/x.rs", "use ab_host::LocalDriver;"));
+        expect_none(&problems("crates/ab-local/src/x.rs", "use ab_host::LocalDriver;"));
     }
 
     #[test]
     fn the_driver_fails() {
         for text in [
-            "use ab_host::Local;",
-            "pub use ab_host::{ExecSettings, Local, Shell};",
-            "use ab_host::{\n    facilities::{self, Name},\n    Local,\n};",
-            "let x = ab_host::Local::open(root, options);",
-            "fn f(x: &ab_host::Local) {}",
+            "use ab_host::LocalDriver;",
+            "pub use ab_host::{ExecSettings, LocalDriver, Shell};",
+            "use ab_host::{\n    facilities::{self, Name},\n    LocalDriver,\n};",
+            "let x = ab_host::LocalDriver::open(root, options);",
+            "fn f(x: &ab_host::LocalDriver) {}",
             "use ab_host::*;",
             "use ab_host as host;",
         ] {
-            expect_one(&problems("crates/ab-cli/src/x.rs", text), "ab_host::Local");
+            expect_one(&problems("crates/ab-cli/src/x.rs", text), "ab_host::LocalDriver");
         }
     }
 }

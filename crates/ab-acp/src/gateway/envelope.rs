@@ -42,7 +42,7 @@ impl RpcId {
 
 /// The kind of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Envelope {
+pub enum RpcMessageKind {
     Request(RpcId),
     Notification,
     Response(RpcId),
@@ -52,28 +52,28 @@ pub enum Envelope {
 
 /// Why bytes are not a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoEnvelope(String);
+pub struct InvalidRpcMessage(String);
 
-impl fmt::Display for NoEnvelope {
+impl fmt::Display for InvalidRpcMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl Envelope {
+impl RpcMessageKind {
     /// Finds out what a message is.
     ///
     /// # Errors
     /// The bytes are not one JSON object in UTF-8, `id` or `method` is there twice or has the wrong type.
-    pub fn scan(bytes: &[u8]) -> Result<Envelope, NoEnvelope> {
+    pub fn parse(bytes: &[u8]) -> Result<RpcMessageKind, InvalidRpcMessage> {
         let text = std::str::from_utf8(bytes)
-            .map_err(|error| NoEnvelope(format!("not valid UTF-8: {error}")))?;
-        serde_json::from_str(text).map_err(|error| NoEnvelope(error.to_string()))
+            .map_err(|error| InvalidRpcMessage(format!("not valid UTF-8: {error}")))?;
+        serde_json::from_str(text).map_err(|error| InvalidRpcMessage(error.to_string()))
     }
 }
 
 /// The message on one line. Line breaks in JSON are space between its tokens.
-pub fn on_one_line(bytes: &[u8]) -> Cow<'_, [u8]> {
+pub fn replace_line_breaks(bytes: &[u8]) -> Cow<'_, [u8]> {
     let breaks = |byte: &u8| matches!(byte, b'\n' | b'\r');
     if !bytes.iter().any(breaks) {
         return Cow::Borrowed(bytes);
@@ -81,7 +81,7 @@ pub fn on_one_line(bytes: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(bytes.iter().map(|byte| if breaks(byte) { b' ' } else { *byte }).collect())
 }
 
-impl<'de> Deserialize<'de> for Envelope {
+impl<'de> Deserialize<'de> for RpcMessageKind {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Members)
     }
@@ -90,13 +90,13 @@ impl<'de> Deserialize<'de> for Envelope {
 struct Members;
 
 impl<'de> Visitor<'de> for Members {
-    type Value = Envelope;
+    type Value = RpcMessageKind;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON-RPC object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Envelope, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<RpcMessageKind, A::Error> {
         use serde::de::Error;
         let (mut id, mut method) = (None, false);
         while let Some(name) = members.next_key::<Name>()? {
@@ -118,10 +118,10 @@ impl<'de> Visitor<'de> for Members {
             }
         }
         Ok(match (method, id) {
-            (true, Some(id)) => Envelope::Request(id),
-            (true, None) => Envelope::Notification,
-            (false, Some(id)) => Envelope::Response(id),
-            (false, None) => Envelope::Other,
+            (true, Some(id)) => RpcMessageKind::Request(id),
+            (true, None) => RpcMessageKind::Notification,
+            (false, Some(id)) => RpcMessageKind::Response(id),
+            (false, None) => RpcMessageKind::Other,
         })
     }
 }
@@ -228,23 +228,23 @@ mod tests {
     #[test]
     fn every_kind_of_message_is_found() {
         for (json, expect) in [
-            (r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#, Envelope::Request(number("1"))),
-            (r#"{"id":"1","method":"m","params":{"id":9}}"#, Envelope::Request(text("1"))),
-            (r#"{"id":null,"method":"m"}"#, Envelope::Request(RpcId::Null)),
-            (r#" {"method":"_sandboxagent/x"} "#, Envelope::Notification),
-            (r#"{"id":2,"result":{"method":"no"}}"#, Envelope::Response(number("2"))),
-            (r#"{"\u0069d":3,"m\u0065thod":"m"}"#, Envelope::Request(number("3"))),
-            ("{}", Envelope::Other),
-            (r#"{"params":[{"id":1}]}"#, Envelope::Other),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#, RpcMessageKind::Request(number("1"))),
+            (r#"{"id":"1","method":"m","params":{"id":9}}"#, RpcMessageKind::Request(text("1"))),
+            (r#"{"id":null,"method":"m"}"#, RpcMessageKind::Request(RpcId::Null)),
+            (r#" {"method":"_sandboxagent/x"} "#, RpcMessageKind::Notification),
+            (r#"{"id":2,"result":{"method":"no"}}"#, RpcMessageKind::Response(number("2"))),
+            (r#"{"\u0069d":3,"m\u0065thod":"m"}"#, RpcMessageKind::Request(number("3"))),
+            ("{}", RpcMessageKind::Other),
+            (r#"{"params":[{"id":1}]}"#, RpcMessageKind::Other),
         ] {
-            assert_eq!(Envelope::scan(json.as_bytes()), Ok(expect), "{json}");
+            assert_eq!(RpcMessageKind::parse(json.as_bytes()), Ok(expect), "{json}");
         }
     }
 
     #[test]
     fn ids_are_compared_as_json_values() {
-        let id = |json: &str| match Envelope::scan(format!("{{\"id\":{json}}}").as_bytes()) {
-            Ok(Envelope::Response(id)) => id,
+        let id = |json: &str| match RpcMessageKind::parse(format!("{{\"id\":{json}}}").as_bytes()) {
+            Ok(RpcMessageKind::Response(id)) => id,
             other => panic!("{json}: {other:?}"),
         };
         for (one, other) in
@@ -275,10 +275,10 @@ mod tests {
             ("{\"params\":{\"a\":}}", "expected value"),
             ("{\"params\":\"a\nb\"}", "control character"),
         ] {
-            let error = Envelope::scan(json.as_bytes()).unwrap_err().to_string();
+            let error = RpcMessageKind::parse(json.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(says), "{json}: {error}");
         }
-        let error = Envelope::scan(b"{\"params\":\"\xff\"}").unwrap_err().to_string();
+        let error = RpcMessageKind::parse(b"{\"params\":\"\xff\"}").unwrap_err().to_string();
         assert!(error.contains("UTF-8"), "{error}");
     }
 
@@ -286,13 +286,13 @@ mod tests {
     fn deep_nesting_does_not_exhaust_the_stack() {
         let depth = 200_000;
         let json = format!("{{\"params\":{}{}}}", "[".repeat(depth), "]".repeat(depth));
-        assert_eq!(Envelope::scan(json.as_bytes()), Ok(Envelope::Other));
+        assert_eq!(RpcMessageKind::parse(json.as_bytes()), Ok(RpcMessageKind::Other));
     }
 
     #[test]
     fn line_breaks_between_tokens_become_spaces() {
         let pretty = b"{\r\n  \"method\": \"a\\nb\"\n}";
-        assert_eq!(&*on_one_line(pretty), b"{    \"method\": \"a\\nb\" }");
-        assert!(matches!(on_one_line(b"{}"), Cow::Borrowed(_)));
+        assert_eq!(&*replace_line_breaks(pretty), b"{    \"method\": \"a\\nb\" }");
+        assert!(matches!(replace_line_breaks(b"{}"), Cow::Borrowed(_)));
     }
 }

@@ -10,11 +10,11 @@ use super::envelope::RpcId;
 #[derive(Clone, Debug)]
 pub enum GatewayError {
     /// The id of the server is empty or too long.
-    ServerId {
+    InvalidServerId {
         longest: usize,
     },
     /// The body is not one JSON-RPC message.
-    Envelope {
+    InvalidMessage {
         why: String,
     },
     /// There is no such server, and the request names no agent to start.
@@ -27,12 +27,12 @@ pub enum GatewayError {
         why: String,
     },
     /// The server runs another agent than the request names.
-    OtherAgent {
+    AgentMismatch {
         bound: String,
         asked: String,
     },
     /// A request with this id waits for its response.
-    InFlight {
+    DuplicateRequestId {
         id: RpcId,
     },
     TooManyRequests {
@@ -48,10 +48,10 @@ pub enum GatewayError {
         why: String,
     },
     /// The process takes no input.
-    NotWritten {
+    WriteFailed {
         why: Arc<str>,
     },
-    Ended(Arc<AgentEnd>),
+    AgentExited(Arc<AgentExit>),
     /// The agent sent nothing for so long.
     Timeout {
         after: Duration,
@@ -62,7 +62,7 @@ pub enum GatewayError {
 
 /// How the process of an agent server ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AgentEnd {
+pub struct AgentExit {
     pub exit_code: Option<i32>,
     pub signal: Option<i32>,
     /// What we know beside the exit, such as a line that was too long.
@@ -71,13 +71,13 @@ pub struct AgentEnd {
     pub stderr: String,
 }
 
-impl AgentEnd {
+impl AgentExit {
     pub fn is_success(&self) -> bool {
         self.exit_code == Some(0)
     }
 }
 
-impl fmt::Display for AgentEnd {
+impl fmt::Display for AgentExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.reason, self.exit_code, self.signal) {
             (Some(reason), ..) => f.write_str(reason),
@@ -91,10 +91,10 @@ impl fmt::Display for AgentEnd {
 impl fmt::Display for GatewayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            GatewayError::ServerId { longest } => {
+            GatewayError::InvalidServerId { longest } => {
                 write!(f, "invalid server_id: must have 1 to {longest} bytes")
             }
-            GatewayError::Envelope { why } => {
+            GatewayError::InvalidMessage { why } => {
                 write!(f, "the body is not one JSON-RPC message: {why}")
             }
             GatewayError::MissingAgent => f.write_str(
@@ -106,11 +106,11 @@ impl fmt::Display for GatewayError {
             GatewayError::NotInstalled { agent, why } => {
                 write!(f, "the agent {agent:?} is not installed: {why}")
             }
-            GatewayError::OtherAgent { bound, asked } => write!(
+            GatewayError::AgentMismatch { bound, asked } => write!(
                 f,
                 "this server_id runs the agent {bound:?}, not {asked:?}: DELETE it first, or use another server_id"
             ),
-            GatewayError::InFlight { id } => {
+            GatewayError::DuplicateRequestId { id } => {
                 write!(f, "a request with the id {id} waits for its response: use another id")
             }
             GatewayError::TooManyRequests { bound } => {
@@ -123,8 +123,8 @@ impl fmt::Display for GatewayError {
             GatewayError::NotStarted { agent, why } => {
                 write!(f, "cannot start the agent {agent:?}: {why}")
             }
-            GatewayError::NotWritten { why } => write!(f, "cannot write to the agent: {why}"),
-            GatewayError::Ended(end) => {
+            GatewayError::WriteFailed { why } => write!(f, "cannot write to the agent: {why}"),
+            GatewayError::AgentExited(end) => {
                 write!(f, "{end}; a POST with ?agent= starts it again")
             }
             GatewayError::Timeout { after } => {

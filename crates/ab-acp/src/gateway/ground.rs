@@ -2,28 +2,28 @@
 
 use std::path::{Path, PathBuf};
 
-use ab_core::{Code, Error, Isolation, Kind, Network, Result};
+use ab_core::{Error, ErrorCode, ErrorKind, Isolation, NetworkAccess, Result};
 use ab_host::Toolchain;
 use ab_host::directory::remove_directory;
-use ab_local::{Launched, LocalWorkspace};
+use ab_local::{LaunchedProcess, LocalWorkspace};
 
 use super::source::ResolvedAgent;
 use crate::launch;
 
 /// What every agent of a gateway gets.
 #[derive(Clone, Debug)]
-pub struct AgentGround {
+pub struct AgentSandboxSettings {
     /// The directory that agents work in. Without one, each server has an empty directory in the area.
     pub root: Option<PathBuf>,
     /// A directory of ours: homes and directories of servers are made there, and removed with them. Without
     /// one, agents use the home that is in their environment, and a root is required.
-    pub area: Option<PathBuf>,
+    pub servers_dir: Option<PathBuf>,
     /// Paths of the root that agents do not see.
-    pub hidden: Vec<String>,
+    pub hidden_paths: Vec<String>,
     pub isolation: Isolation,
     /// The weakest isolation that is accepted.
-    pub floor: Isolation,
-    pub network: Network,
+    pub isolation_floor: Isolation,
+    pub network: NetworkAccess,
     pub toolchains: Vec<Toolchain>,
 }
 
@@ -35,17 +35,17 @@ pub(super) struct ServerPlace(Option<PathBuf>);
 /// The sandbox of one running agent, and its process.
 #[derive(Debug)]
 pub(super) struct Grounded {
-    pub(super) launched: Launched,
+    pub(super) launched: LaunchedProcess,
     pub(super) workspace: LocalWorkspace,
 }
 
-impl AgentGround {
+impl AgentSandboxSettings {
     /// Removes what an earlier process of ours left in the area.
     ///
     /// # Errors
     /// The directory cannot be removed or made.
-    pub async fn clear(&self) -> Result<()> {
-        let Some(area) = &self.area else { return Ok(()) };
+    pub async fn clear_servers_dir(&self) -> Result<()> {
+        let Some(area) = &self.servers_dir else { return Ok(()) };
         remove_directory(area).await?;
         make(area).await
     }
@@ -53,7 +53,7 @@ impl AgentGround {
     /// A place for a new server.
     pub(super) fn place(&self) -> Result<ServerPlace> {
         let name = random_name()?;
-        Ok(ServerPlace(self.area.as_ref().map(|area| area.join(name))))
+        Ok(ServerPlace(self.servers_dir.as_ref().map(|area| area.join(name))))
     }
 
     /// Opens a sandbox and starts the agent in it.
@@ -66,21 +66,25 @@ impl AgentGround {
         let work = below("work");
         let Some(root) = self.root.as_ref().or(work.as_ref()) else {
             let message = "agents have neither a root nor an area to work in";
-            return Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message));
+            return Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message));
         };
         if self.root.is_none() {
             make(root).await?;
         }
         let mut builder = LocalWorkspace::builder(root)
             .isolation(self.isolation)
-            .floor(self.floor)
+            .isolation_floor(self.isolation_floor)
             .network(self.network)
-            .own_executable();
+            .show_own_executable();
         if let Some(home) = below("home") {
             make(&home).await?;
-            builder = builder.home(home);
+            builder = builder.home_dir(home);
         }
-        let own = agent.entry.toolchains.iter().map(|directory| launch::toolchain(directory));
+        let own = agent
+            .entry
+            .toolchains
+            .iter()
+            .map(|directory| launch::toolchain_in_directory(directory));
         for toolchain in own.chain(self.toolchains.iter().cloned()) {
             builder = builder.toolchain(toolchain);
         }
@@ -95,10 +99,14 @@ impl AgentGround {
         }
     }
 
-    async fn launch(&self, workspace: &LocalWorkspace, agent: &ResolvedAgent) -> Result<Launched> {
+    async fn launch(
+        &self,
+        workspace: &LocalWorkspace,
+        agent: &ResolvedAgent,
+    ) -> Result<LaunchedProcess> {
         let mut launch = launch::request(&agent.entry, &agent.setup)?;
-        for hidden in &self.hidden {
-            launch.restrictions.hidden.push(workspace.backend.resolve(hidden)?);
+        for hidden in &self.hidden_paths {
+            launch.restrictions.hidden.push(workspace.backend.parse_path(hidden)?);
         }
         workspace.launcher.start(launch).await
     }
@@ -119,7 +127,7 @@ async fn make(directory: &Path) -> Result<()> {
     options.recursive(true).mode(0o700);
     options.create(directory).await.map_err(|error| {
         let message = format!("cannot make the directory {}: {error}", directory.display());
-        Error::new(Code::InvalidConfiguration, Kind::Io, message)
+        Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Io, message)
     })
 }
 
@@ -127,7 +135,7 @@ fn random_name() -> Result<String> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|error| {
         let message = format!("cannot make a name: {error}");
-        Error::new(Code::InvalidConfiguration, Kind::Unavailable, message)
+        Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Unavailable, message)
     })?;
     Ok(format!("{:016x}", u64::from_be_bytes(bytes)))
 }

@@ -6,7 +6,7 @@ use super::envelope::RpcId;
 
 /// Requests of clients and of the agent that have no response yet. `W` is who waits.
 #[derive(Debug)]
-pub struct PendingTable<W> {
+pub struct PendingRequests<W> {
     bound: usize,
     /// A request whose caller has gone stays until its response arrives: its id is still in use.
     of_clients: HashMap<RpcId, W>,
@@ -15,58 +15,58 @@ pub struct PendingTable<W> {
 
 /// Why a request cannot be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotForwarded {
+pub enum AddRequestError {
     /// A request with this id has no response yet.
-    InFlight,
+    DuplicateId,
     /// As many requests as the bound have no response yet.
     Full,
 }
 
-impl<W> PendingTable<W> {
+impl<W> PendingRequests<W> {
     /// A table of at most `bound` requests in each direction.
-    pub fn new(bound: usize) -> PendingTable<W> {
-        PendingTable { bound, of_clients: HashMap::new(), of_agent: HashSet::new() }
+    pub fn new(bound: usize) -> PendingRequests<W> {
+        PendingRequests { bound, of_clients: HashMap::new(), of_agent: HashSet::new() }
     }
 
     /// Notes a client's request.
     ///
     /// # Errors
     /// Its id is in use, or the table is full. Nothing was noted.
-    pub fn request(&mut self, id: RpcId, waiter: W) -> Result<(), NotForwarded> {
+    pub fn add_client_request(&mut self, id: RpcId, waiter: W) -> Result<(), AddRequestError> {
         if self.of_clients.contains_key(&id) {
-            return Err(NotForwarded::InFlight);
+            return Err(AddRequestError::DuplicateId);
         }
         if self.of_clients.len() >= self.bound {
-            return Err(NotForwarded::Full);
+            return Err(AddRequestError::Full);
         }
         self.of_clients.insert(id, waiter);
         Ok(())
     }
 
     /// Takes out the request that a response of the agent is for.
-    pub fn response(&mut self, id: &RpcId) -> Option<W> {
+    pub fn take_client_request(&mut self, id: &RpcId) -> Option<W> {
         self.of_clients.remove(id)
     }
 
     /// Notes a request of the agent. Beyond the bound they are not noted.
-    pub fn agent_request(&mut self, id: RpcId) {
+    pub fn add_agent_request(&mut self, id: RpcId) {
         if self.of_agent.len() < self.bound {
             self.of_agent.insert(id);
         }
     }
 
     /// A client answered a request of the agent.
-    pub fn client_response(&mut self, id: &RpcId) {
+    pub fn remove_agent_request(&mut self, id: &RpcId) {
         self.of_agent.remove(id);
     }
 
     /// Whether the agent waits for a client.
-    pub fn agent_waits(&self) -> bool {
+    pub fn has_agent_requests(&self) -> bool {
         !self.of_agent.is_empty()
     }
 
     /// Takes out everyone who waits, with the ids of their requests: the agent has ended.
-    pub fn end(&mut self) -> Vec<(RpcId, W)> {
+    pub fn drain(&mut self) -> Vec<(RpcId, W)> {
         self.of_agent.clear();
         self.of_clients.drain().collect()
     }
@@ -96,15 +96,15 @@ mod tests {
 
     #[test]
     fn an_id_in_flight_is_refused_until_its_response() {
-        let mut table = PendingTable::new(2);
-        assert_eq!(table.request(id(1), 'a'), Ok(()));
-        assert_eq!(table.request(id(1), 'b'), Err(NotForwarded::InFlight));
-        assert_eq!(table.request(RpcId::Text("1".to_owned()), 'c'), Ok(()));
-        assert_eq!(table.request(id(3), 'd'), Err(NotForwarded::Full));
-        assert_eq!(table.response(&id(1)), Some('a'));
-        assert_eq!(table.response(&id(1)), None);
-        assert_eq!(table.request(id(1), 'e'), Ok(()));
-        let mut all = table.end();
+        let mut table = PendingRequests::new(2);
+        assert_eq!(table.add_client_request(id(1), 'a'), Ok(()));
+        assert_eq!(table.add_client_request(id(1), 'b'), Err(AddRequestError::DuplicateId));
+        assert_eq!(table.add_client_request(RpcId::Text("1".to_owned()), 'c'), Ok(()));
+        assert_eq!(table.add_client_request(id(3), 'd'), Err(AddRequestError::Full));
+        assert_eq!(table.take_client_request(&id(1)), Some('a'));
+        assert_eq!(table.take_client_request(&id(1)), None);
+        assert_eq!(table.add_client_request(id(1), 'e'), Ok(()));
+        let mut all = table.drain();
         all.sort_unstable();
         let expect = vec![(id(1), 'e'), (RpcId::Text("1".to_owned()), 'c')];
         assert_eq!((all, table.is_empty()), (expect, true));
@@ -112,41 +112,41 @@ mod tests {
 
     #[test]
     fn requests_of_the_agent_are_apart_from_those_of_clients() {
-        let mut table = PendingTable::new(2);
-        table.request(id(1), ()).unwrap();
-        table.agent_request(id(1));
-        assert!(table.agent_waits());
-        table.client_response(&id(1));
-        assert!(!table.agent_waits());
-        assert_eq!(table.response(&id(1)), Some(()));
+        let mut table = PendingRequests::new(2);
+        table.add_client_request(id(1), ()).unwrap();
+        table.add_agent_request(id(1));
+        assert!(table.has_agent_requests());
+        table.remove_agent_request(&id(1));
+        assert!(!table.has_agent_requests());
+        assert_eq!(table.take_client_request(&id(1)), Some(()));
     }
 
     proptest! {
         /// Every request that was taken is answered exactly once: by its response or by the end.
         #[test]
         fn every_waiter_is_told_once(steps in vec((any::<bool>(), 0_u8..6), 0..60), bound in 1_usize..5) {
-            let mut table = PendingTable::new(bound);
+            let mut table = PendingRequests::new(bound);
             let mut model = BTreeMap::new();
             let mut told = Vec::new();
             for (index, (is_request, number)) in steps.into_iter().enumerate() {
                 if is_request {
                     let expect = if model.contains_key(&number) {
-                        Err(NotForwarded::InFlight)
+                        Err(AddRequestError::DuplicateId)
                     } else if model.len() == bound {
-                        Err(NotForwarded::Full)
+                        Err(AddRequestError::Full)
                     } else {
                         model.insert(number, index);
                         Ok(())
                     };
-                    prop_assert_eq!(table.request(id(number), index), expect);
+                    prop_assert_eq!(table.add_client_request(id(number), index), expect);
                 } else {
-                    let waiter = table.response(&id(number));
+                    let waiter = table.take_client_request(&id(number));
                     prop_assert_eq!(waiter, model.remove(&number));
                     told.extend(waiter);
                 }
                 prop_assert_eq!(table.len(), model.len());
             }
-            let mut rest: Vec<usize> = table.end().into_iter().map(|(_, waiter)| waiter).collect();
+            let mut rest: Vec<usize> = table.drain().into_iter().map(|(_, waiter)| waiter).collect();
             rest.sort_unstable();
             let mut expect: Vec<usize> = model.into_values().collect();
             expect.sort_unstable();

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_core::Kind;
-use ab_core::process::Exit;
-use ab_local::{InputWriter, Launched, OutputReader};
+use ab_core::ErrorKind;
+use ab_core::process::ProcessExit;
+use ab_local::{InputWriter, LaunchedProcess, OutputReader};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::GatewaySettings;
-use super::failure::{AgentEnd, GatewayError};
+use super::failure::{AgentExit, GatewayError};
 use super::ground::Grounded;
 use super::server::{AgentServer, Input, Phase};
 use super::source::{AgentResolution, ResolvedAgent};
@@ -57,9 +57,9 @@ async fn start(server: &AgentServer, settings: &GatewaySettings) -> Result<Groun
         }
     };
     let ResolvedAgent { entry, .. } = &*resolved;
-    settings.ground.start(&resolved, &server.place).await.map_err(|error| {
+    settings.sandbox.start(&resolved, &server.place).await.map_err(|error| {
         let program = entry.argv.first().map_or("", String::as_str);
-        if error.kind() == Kind::NotFound {
+        if error.kind() == ErrorKind::NotFound {
             let why = format!("the program {program:?} was not found: {error}");
             return GatewayError::NotInstalled { agent: agent.clone(), why };
         }
@@ -70,7 +70,7 @@ async fn start(server: &AgentServer, settings: &GatewaySettings) -> Result<Groun
 /// Why the conversation with a process stops.
 enum Stop {
     Deleted,
-    Exited(Option<Exit>),
+    Exited(Option<ProcessExit>),
     OutputEnded,
     Broken(String),
 }
@@ -78,19 +78,19 @@ enum Stop {
 async fn carry(
     server: &AgentServer,
     settings: &GatewaySettings,
-    mut launched: Launched,
+    mut launched: LaunchedProcess,
     mut inputs: mpsc::Receiver<Input>,
 ) {
     // What the agent writes to its standard error is kept by the driver, as far as it is shown.
     drop(launched.stderr.take());
     let (Some(output), Some(input)) = (launched.stdout.take(), launched.stdin.take()) else {
         let reason = Some("the launcher gave no streams".to_owned());
-        let end = AgentEnd { reason, ..AgentEnd::default() };
+        let end = AgentExit { reason, ..AgentExit::default() };
         return server.end(Phase::Ended(Arc::new(end))).await;
     };
-    let mut ending = launched.ending().clone();
+    let mut ending = launched.exit_receiver().clone();
     let stop = {
-        let mut reading = std::pin::pin!(read(server, output, settings.max_line));
+        let mut reading = std::pin::pin!(read(server, output, settings.max_line_bytes));
         let stop = tokio::select! {
             stop = &mut reading => stop,
             exit = ending.wait() => Stop::Exited(exit),
@@ -126,18 +126,21 @@ async fn carry(
     drop(inputs);
 }
 
-fn ended(exit: Option<Exit>, reason: Option<String>) -> AgentEnd {
+fn ended(exit: Option<ProcessExit>, reason: Option<String>) -> AgentExit {
     match exit {
-        Some(exit) => {
-            AgentEnd { exit_code: exit.code, signal: exit.signal, reason, stderr: exit.stderr_tail }
-        }
-        None => AgentEnd { reason, ..AgentEnd::default() },
+        Some(exit) => AgentExit {
+            exit_code: exit.code,
+            signal: exit.signal,
+            reason,
+            stderr: exit.stderr_tail,
+        },
+        None => AgentExit { reason, ..AgentExit::default() },
     }
 }
 
 /// Asks the process to end, then kills it and everything that it started.
-async fn end(launched: Launched) -> Option<Exit> {
-    let mut ending = launched.ending().clone();
+async fn end(launched: LaunchedProcess) -> Option<ProcessExit> {
+    let mut ending = launched.exit_receiver().clone();
     let asked = async {
         launched.signal(TERMINATE).await;
         ending.wait().await

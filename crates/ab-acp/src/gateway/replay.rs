@@ -30,7 +30,7 @@ pub struct ReplayEvent {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayBatch {
     /// The id of the oldest event that is left, where events after the reader's cursor were evicted.
-    pub gap: Option<u64>,
+    pub first_id_after_gap: Option<u64>,
     pub events: Vec<ReplayEvent>,
 }
 
@@ -65,27 +65,27 @@ impl ReplayBuffer {
     }
 
     /// The id of the last event; zero before the first.
-    pub fn last(&self) -> u64 {
+    pub fn last_id(&self) -> u64 {
         self.last
     }
 
     /// The id of the oldest event that is kept; one more than the last where none is.
-    pub fn oldest(&self) -> u64 {
+    pub fn oldest_id(&self) -> u64 {
         self.last + 1 - self.events.len() as u64
     }
 
     /// Where a reader begins. Without a cursor, with the oldest event; with one beyond the last event,
     /// with the next one.
-    pub fn start(&self, last_event_id: Option<u64>) -> u64 {
+    pub fn start_cursor(&self, last_event_id: Option<u64>) -> u64 {
         match last_event_id {
             Some(id) => id.min(self.last),
-            None => self.oldest() - 1,
+            None => self.oldest_id() - 1,
         }
     }
 
     /// Events after the cursor, at most `events` of them and, beyond the first, at most `bytes` bytes.
-    pub fn after(&self, cursor: u64, most: ReplayBounds) -> ReplayBatch {
-        let oldest = self.oldest();
+    pub fn events_after(&self, cursor: u64, most: ReplayBounds) -> ReplayBatch {
+        let oldest = self.oldest_id();
         let gap = (cursor + 1 < oldest).then_some(oldest);
         let first = oldest.max(cursor + 1);
         let skipped = usize::try_from(first - oldest).unwrap_or(usize::MAX);
@@ -98,7 +98,7 @@ impl ReplayBuffer {
             }
             events.push(ReplayEvent { id, data: data.clone() });
         }
-        ReplayBatch { gap, events }
+        ReplayBatch { first_id_after_gap: gap, events }
     }
 }
 
@@ -126,34 +126,34 @@ mod tests {
     #[test]
     fn a_reader_starts_where_it_says() {
         let buffer = filled(ReplayBounds { events: 3, bytes: 100 }, &[1; 5]);
-        assert_eq!((buffer.oldest(), buffer.last()), (3, 5));
-        assert_eq!(ids(&buffer.after(buffer.start(None), ALL)), [3, 4, 5]);
-        assert_eq!(ids(&buffer.after(buffer.start(Some(4)), ALL)), [5]);
-        assert_eq!(buffer.after(buffer.start(None), ALL).gap, None);
+        assert_eq!((buffer.oldest_id(), buffer.last_id()), (3, 5));
+        assert_eq!(ids(&buffer.events_after(buffer.start_cursor(None), ALL)), [3, 4, 5]);
+        assert_eq!(ids(&buffer.events_after(buffer.start_cursor(Some(4)), ALL)), [5]);
+        assert_eq!(buffer.events_after(buffer.start_cursor(None), ALL).first_id_after_gap, None);
         // A cursor of another life of the server waits for what comes next.
-        assert_eq!(buffer.start(Some(500)), 5);
+        assert_eq!(buffer.start_cursor(Some(500)), 5);
     }
 
     #[test]
     fn a_cursor_that_fell_out_is_a_gap() {
         let buffer = filled(ReplayBounds { events: 3, bytes: 100 }, &[1; 5]);
-        assert_eq!(buffer.after(2, ALL).gap, None);
-        let batch = buffer.after(1, ALL);
-        assert_eq!((batch.gap, ids(&batch)), (Some(3), vec![3, 4, 5]));
+        assert_eq!(buffer.events_after(2, ALL).first_id_after_gap, None);
+        let batch = buffer.events_after(1, ALL);
+        assert_eq!((batch.first_id_after_gap, ids(&batch)), (Some(3), vec![3, 4, 5]));
     }
 
     #[test]
     fn the_newest_event_stays_whatever_its_size() {
         let buffer = filled(ReplayBounds { events: 3, bytes: 10 }, &[4, 4, 4, 50]);
-        assert_eq!(ids(&buffer.after(0, ALL)), [4]);
-        assert_eq!(buffer.after(0, ALL).gap, Some(4));
+        assert_eq!(ids(&buffer.events_after(0, ALL)), [4]);
+        assert_eq!(buffer.events_after(0, ALL).first_id_after_gap, Some(4));
     }
 
     #[test]
     fn an_empty_buffer_has_nothing_and_no_gap() {
         let buffer = filled(ReplayBounds::default(), &[]);
-        assert_eq!(buffer.after(buffer.start(None), ALL), ReplayBatch::default());
-        assert_eq!(buffer.after(buffer.start(Some(7)), ALL), ReplayBatch::default());
+        assert_eq!(buffer.events_after(buffer.start_cursor(None), ALL), ReplayBatch::default());
+        assert_eq!(buffer.events_after(buffer.start_cursor(Some(7)), ALL), ReplayBatch::default());
     }
 
     proptest! {
@@ -167,23 +167,23 @@ mod tests {
             cursor in 0_u64..70,
         ) {
             let buffer = filled(ReplayBounds { events: bounds.0, bytes: bounds.1 }, &sizes);
-            let kept = buffer.last() + 1 - buffer.oldest();
+            let kept = buffer.last_id() + 1 - buffer.oldest_id();
             prop_assert!(kept as usize <= bounds.0);
             let held: usize = buffer.events.iter().map(Bytes::len).sum();
             prop_assert_eq!(held, buffer.bytes);
             prop_assert!(held <= bounds.1 || kept == 1);
-            let start = buffer.start(Some(cursor));
+            let start = buffer.start_cursor(Some(cursor));
             let mut at = start;
             let mut seen = Vec::new();
             loop {
-                let batch = buffer.after(at, ReplayBounds { events: most.0, bytes: most.1 });
-                prop_assert_eq!(batch.gap.is_some(), at + 1 < buffer.oldest());
+                let batch = buffer.events_after(at, ReplayBounds { events: most.0, bytes: most.1 });
+                prop_assert_eq!(batch.first_id_after_gap.is_some(), at + 1 < buffer.oldest_id());
                 let Some(last) = batch.events.last() else { break };
                 at = last.id;
                 prop_assert!(batch.events.len() <= most.0);
                 seen.extend(ids(&batch));
             }
-            let expect: Vec<u64> = (buffer.oldest().max(start + 1)..=buffer.last()).collect();
+            let expect: Vec<u64> = (buffer.oldest_id().max(start + 1)..=buffer.last_id()).collect();
             prop_assert_eq!(seen, expect);
         }
     }

@@ -9,12 +9,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::envelope::{Envelope, RpcId, on_one_line};
-use super::failure::{AgentEnd, GatewayError};
+use super::envelope::{RpcId, RpcMessageKind, replace_line_breaks};
+use super::failure::{AgentExit, GatewayError};
 use super::ground::ServerPlace;
-use super::pending::{NotForwarded, PendingTable};
+use super::pending::{AddRequestError, PendingRequests};
 use super::replay::{ReplayBatch, ReplayBounds, ReplayBuffer};
-use super::{GatewaySettings, Posted};
+use super::{GatewaySettings, PostOutcome};
 use crate::rpc::INTERNAL_ERROR;
 
 /// The most that a reader of events takes at a time.
@@ -48,7 +48,7 @@ pub(super) struct AgentServer {
 pub(super) enum Phase {
     Starting,
     Running(mpsc::Sender<Input>),
-    Ended(Arc<AgentEnd>),
+    Ended(Arc<AgentExit>),
     /// It could not be started, or the server was deleted. The server is not listed any more.
     Gone(GatewayError),
 }
@@ -70,7 +70,7 @@ struct Noted {
 
 #[derive(Debug)]
 struct State {
-    pending: PendingTable<Waiter>,
+    pending: PendingRequests<Waiter>,
     replay: ReplayBuffer,
     /// When a message last went in either direction.
     activity: Instant,
@@ -93,7 +93,7 @@ impl AgentServer {
             phase: watch::Sender::new(Phase::Starting),
             closing: CancellationToken::new(),
             state: Mutex::new(State {
-                pending: PendingTable::new(settings.max_requests),
+                pending: PendingRequests::new(settings.max_requests),
                 replay: ReplayBuffer::new(settings.replay),
                 activity: Instant::now(),
             }),
@@ -105,21 +105,23 @@ impl AgentServer {
     /// Forwards a message, once the process has started. A request waits for its response.
     pub(super) async fn post(
         &self,
-        envelope: Envelope,
+        envelope: RpcMessageKind,
         body: &[u8],
-    ) -> Result<Posted, GatewayError> {
+    ) -> Result<PostOutcome, GatewayError> {
         let input = self.started().await?;
         let noted = self.note(envelope)?;
-        let mut line = on_one_line(body).into_owned();
+        let mut line = replace_line_breaks(body).into_owned();
         line.push(b'\n');
         let written = self.write(input, line.into()).await;
-        let Some(Noted { id, answer }) = noted else { return written.map(|()| Posted::Accepted) };
+        let Some(Noted { id, answer }) = noted else {
+            return written.map(|()| PostOutcome::Accepted);
+        };
         match written {
-            Ok(()) => self.response(answer).await.map(Posted::Response),
+            Ok(()) => self.response(answer).await.map(PostOutcome::Response),
             Err(error) => {
                 // A line that may still be written keeps its id in use.
                 if !matches!(error, GatewayError::Timeout { .. }) {
-                    self.state().pending.response(&id);
+                    self.state().pending.take_client_request(&id);
                 }
                 Err(error)
             }
@@ -132,32 +134,34 @@ impl AgentServer {
         let phase = phases.wait_for(|phase| !matches!(phase, Phase::Starting)).await;
         match phase.map(|phase| phase.clone()) {
             Ok(Phase::Running(input)) => Ok(input),
-            Ok(Phase::Ended(end)) => Err(GatewayError::Ended(end)),
+            Ok(Phase::Ended(end)) => Err(GatewayError::AgentExited(end)),
             Ok(Phase::Gone(error)) => Err(error),
             Ok(Phase::Starting) | Err(_) => Err(GatewayError::Closed),
         }
     }
 
     /// Notes what a client sends, before it is written.
-    fn note(&self, envelope: Envelope) -> Result<Option<Noted>, GatewayError> {
+    fn note(&self, envelope: RpcMessageKind) -> Result<Option<Noted>, GatewayError> {
         let mut state = self.state();
         state.activity = Instant::now();
         match envelope {
-            Envelope::Request(id) => {
+            RpcMessageKind::Request(id) => {
                 let (waiter, answer) = oneshot::channel();
-                match state.pending.request(id.clone(), waiter) {
+                match state.pending.add_client_request(id.clone(), waiter) {
                     Ok(()) => Ok(Some(Noted { id, answer })),
-                    Err(NotForwarded::InFlight) => Err(GatewayError::InFlight { id }),
-                    Err(NotForwarded::Full) => {
+                    Err(AddRequestError::DuplicateId) => {
+                        Err(GatewayError::DuplicateRequestId { id })
+                    }
+                    Err(AddRequestError::Full) => {
                         Err(GatewayError::TooManyRequests { bound: self.settings.max_requests })
                     }
                 }
             }
-            Envelope::Response(id) => {
-                state.pending.client_response(&id);
+            RpcMessageKind::Response(id) => {
+                state.pending.remove_agent_request(&id);
                 Ok(None)
             }
-            Envelope::Notification | Envelope::Other => Ok(None),
+            RpcMessageKind::Notification | RpcMessageKind::Other => Ok(None),
         }
     }
 
@@ -171,7 +175,7 @@ impl AgentServer {
             }
             match done.await {
                 Ok(Ok(())) => Ok(()),
-                Ok(Err(why)) => Err(GatewayError::NotWritten { why }),
+                Ok(Err(why)) => Err(GatewayError::WriteFailed { why }),
                 Err(_) => Err(self.ended()),
             }
         };
@@ -200,7 +204,7 @@ impl AgentServer {
         loop {
             let (activity, agent_waits) = {
                 let state = self.state();
-                (state.activity, state.pending.agent_waits())
+                (state.activity, state.pending.has_agent_requests())
             };
             let now = Instant::now();
             let from = if agent_waits { now } else { activity };
@@ -220,7 +224,7 @@ impl AgentServer {
     /// Why the process takes no more, once it has gone.
     fn ended(&self) -> GatewayError {
         match &*self.phase.borrow() {
-            Phase::Ended(end) => GatewayError::Ended(Arc::clone(end)),
+            Phase::Ended(end) => GatewayError::AgentExited(Arc::clone(end)),
             Phase::Gone(error) => error.clone(),
             Phase::Starting | Phase::Running(_) => GatewayError::Closed,
         }
@@ -231,7 +235,7 @@ impl AgentServer {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
-        let envelope = match Envelope::scan(&line) {
+        let envelope = match RpcMessageKind::parse(&line) {
             Ok(envelope) => envelope,
             Err(error) => {
                 let mut shown = String::from_utf8_lossy(&line).into_owned();
@@ -243,19 +247,19 @@ impl AgentServer {
                 return self.synthetic("_adapter/invalid_stdout", params);
             }
         };
-        let data = match on_one_line(&line) {
+        let data = match replace_line_breaks(&line) {
             std::borrow::Cow::Borrowed(_) => Bytes::from(line),
             std::borrow::Cow::Owned(line) => Bytes::from(line),
         };
         let mut state = self.state();
         state.activity = Instant::now();
         let waiter = match envelope {
-            Envelope::Response(id) => state.pending.response(&id),
-            Envelope::Request(id) => {
-                state.pending.agent_request(id);
+            RpcMessageKind::Response(id) => state.pending.take_client_request(&id),
+            RpcMessageKind::Request(id) => {
+                state.pending.add_agent_request(id);
                 None
             }
-            Envelope::Notification | Envelope::Other => None,
+            RpcMessageKind::Notification | RpcMessageKind::Other => None,
         };
         let last = state.replay.push(data.clone());
         drop(state);
@@ -285,7 +289,7 @@ impl AgentServer {
     /// first: clients that read events know of no other way in which a request fails, and some stop to read
     /// as soon as the POST has failed.
     pub(super) async fn end(&self, phase: Phase) {
-        let mut waiters = self.state().pending.end();
+        let mut waiters = self.state().pending.drain();
         if let Phase::Ended(end) = &phase {
             for (id, _) in &waiters {
                 self.publish(error_response(id, end).into());
@@ -296,7 +300,7 @@ impl AgentServer {
         let is_read = matches!(phase, Phase::Ended(_)) && self.last_event.receiver_count() > 0;
         self.phase.send_replace(phase);
         let error = self.ended();
-        waiters.extend(self.state().pending.end());
+        waiters.extend(self.state().pending.drain());
         if is_read && !waiters.is_empty() {
             sleep(TOLD_AFTER).await;
         }
@@ -318,7 +322,7 @@ impl AgentServer {
     }
 
     pub(super) fn subscribe(self: &Arc<Self>, last_event_id: Option<u64>) -> ReplayReader {
-        let cursor = self.state().replay.start(last_event_id);
+        let cursor = self.state().replay.start_cursor(last_event_id);
         ReplayReader { server: Arc::clone(self), cursor, wake: self.last_event.subscribe() }
     }
 
@@ -328,7 +332,7 @@ impl AgentServer {
 }
 
 /// The response to a request that the agent will not answer any more.
-fn error_response(id: &RpcId, end: &AgentEnd) -> String {
+fn error_response(id: &RpcId, end: &AgentExit) -> String {
     let data = json!({ "exitCode": end.exit_code, "stderr": end.stderr });
     let error = json!({ "code": INTERNAL_ERROR, "message": end.to_string(), "data": data });
     format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.to_json())
@@ -347,7 +351,7 @@ impl ReplayReader {
     pub async fn next(&mut self) -> Option<ReplayBatch> {
         loop {
             self.wake.borrow_and_update();
-            let batch = self.server.state().replay.after(self.cursor, BATCH);
+            let batch = self.server.state().replay.events_after(self.cursor, BATCH);
             if let Some(last) = batch.events.last() {
                 self.cursor = last.id;
                 return Some(batch);

@@ -1,20 +1,20 @@
 //! Which agents a gateway can start: a name becomes a catalog entry with everything its launch needs.
 //!
-//! This is the seam to catalog and installation: the bridge asks [`AgentSource::resolve`] before it starts a
+//! This is the seam to catalog and installation: the bridge asks [`AgentResolver::resolve`] before it starts a
 //! process and knows nothing else about agents.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::catalog::{AgentEntry, Catalog};
-use crate::install::AgentDirectory;
+use crate::catalog::{AgentCatalog, AgentEntry};
+use crate::install::AgentInstallDir;
 use crate::launch::LaunchSetup;
-use crate::resolve::placed;
+use crate::resolve::installed_entry;
 
 /// Where the agents of a gateway come from.
 #[derive(Clone, Debug, Default)]
-pub struct AgentSource {
-    pub catalog: Catalog,
+pub struct AgentResolver {
+    pub catalog: AgentCatalog,
     /// The running binary, for entries that start it.
     pub own_binary: Option<PathBuf>,
     /// Values of the variables that entries list as credentials.
@@ -22,9 +22,9 @@ pub struct AgentSource {
     /// Variables for every agent. Those of an entry take precedence over them, except `HOME` of a server.
     pub env: BTreeMap<String, String>,
     /// A directory of programs `<agent>-acp`. They win over entries of the same name.
-    pub launchers: Option<PathBuf>,
+    pub launchers_dir: Option<PathBuf>,
     /// Where agents are installed.
-    pub installed: Option<AgentDirectory>,
+    pub install_dir: Option<AgentInstallDir>,
 }
 
 /// Variables with credentials. `Debug` prints the names only.
@@ -55,9 +55,9 @@ pub struct ResolvedAgent {
     pub setup: LaunchSetup,
 }
 
-impl AgentSource {
+impl AgentResolver {
     /// The id of the agent with this name or alias.
-    pub fn id(&self, name: &str) -> Option<String> {
+    pub fn find_id(&self, name: &str) -> Option<String> {
         if self.launcher(name).is_some() {
             return Some(name.to_owned());
         }
@@ -104,12 +104,12 @@ impl AgentSource {
     }
 
     fn placed(&self, entry: &AgentEntry) -> Option<AgentEntry> {
-        placed(entry, self.installed.as_ref()?)
+        installed_entry(entry, self.install_dir.as_ref()?)
     }
 
     /// Names of agents that have a program in the directory of launchers.
-    pub fn launched(&self) -> Vec<String> {
-        let Some(directory) = &self.launchers else { return Vec::new() };
+    pub fn launcher_names(&self) -> Vec<String> {
+        let Some(directory) = &self.launchers_dir else { return Vec::new() };
         let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let agents = names.filter_map(|name| name.strip_suffix(SUFFIX).map(str::to_owned));
@@ -123,7 +123,7 @@ impl AgentSource {
         if name.is_empty() || !name.chars().all(fits) {
             return None;
         }
-        let path = self.launchers.as_ref()?.join(format!("{name}{SUFFIX}"));
+        let path = self.launchers_dir.as_ref()?.join(format!("{name}{SUFFIX}"));
         path.is_file().then_some(path)
     }
 }
@@ -153,11 +153,11 @@ fn missing_program(entry: &AgentEntry) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn source() -> AgentSource {
-        AgentSource { own_binary: Some("/opt/ab".into()), ..AgentSource::default() }
+    fn source() -> AgentResolver {
+        AgentResolver { own_binary: Some("/opt/ab".into()), ..AgentResolver::default() }
     }
 
-    async fn argv(source: &AgentSource, name: &str) -> Vec<String> {
+    async fn argv(source: &AgentResolver, name: &str) -> Vec<String> {
         match source.resolve(name).await {
             AgentResolution::Ready(agent) => agent.entry.argv,
             other => panic!("{name}: {other:?}"),
@@ -167,7 +167,7 @@ mod tests {
     #[tokio::test]
     async fn names_are_those_of_the_catalog() {
         let mut source = source();
-        assert_eq!(source.id("mock").as_deref(), Some("scripted"));
+        assert_eq!(source.find_id("mock").as_deref(), Some("scripted"));
         assert_eq!(argv(&source, "mock").await[1..], ["agent", "script"]);
         assert!(matches!(source.resolve("no-such").await, AgentResolution::Unknown));
         let scripted = source.catalog.find("mock").unwrap().clone();
@@ -190,10 +190,10 @@ mod tests {
         let program = directory.path().join("mock-acp");
         std::fs::write(&program, "").unwrap();
         let mut source = source();
-        source.launchers = Some(directory.path().to_owned());
+        source.launchers_dir = Some(directory.path().to_owned());
         assert_eq!(argv(&source, "mock").await, [program.to_str().unwrap()]);
-        assert_eq!(source.id("mock").as_deref(), Some("mock"));
-        assert_eq!(source.launched(), ["mock"]);
+        assert_eq!(source.find_id("mock").as_deref(), Some("mock"));
+        assert_eq!(source.launcher_names(), ["mock"]);
         assert_eq!(argv(&source, "scripted").await[1..], ["agent", "script"]);
         assert!(matches!(source.resolve("../mock").await, AgentResolution::Unknown));
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_core::{Code, Error, Kind, Result};
-use ab_mcp::{Client, HttpTarget, forward_lines};
+use ab_core::{Error, ErrorCode, ErrorKind, Result};
+use ab_mcp::{Client, HttpTarget, forward_lines_over_http};
 use bytes::Bytes;
 use http::header::HOST;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
@@ -33,7 +33,8 @@ impl HttpMcp {
     pub(super) async fn connect(url: &str, headers: &[(String, String)]) -> Result<HttpMcp> {
         let (address, target) = target(url, headers)?;
         let (ours, theirs) = tokio::io::duplex(PIPE);
-        let carrying = forward_lines(theirs, target, move |request| post(address.clone(), request));
+        let carrying =
+            forward_lines_over_http(theirs, target, move |request| post(address.clone(), request));
         let carrier = AbortOnDropHandle::new(tokio::spawn(carrying));
         let client = Client::connect(ours, CONNECT_TIMEOUT).await?;
         Ok(HttpMcp { client, _carrier: carrier })
@@ -44,7 +45,7 @@ impl HttpMcp {
 fn target(url: &str, headers: &[(String, String)]) -> Result<(Arc<str>, HttpTarget)> {
     let wrong = |what: &str| {
         let message = format!("invalid URL of the MCP server {url:?}: {what}");
-        Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+        Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
     };
     let uri: Uri = url.parse().map_err(|_| wrong("it cannot be parsed"))?;
     if uri.scheme_str() != Some("http") {
@@ -69,7 +70,7 @@ fn target(url: &str, headers: &[(String, String)]) -> Result<(Arc<str>, HttpTarg
 async fn post(address: Arc<str>, request: Request<Full<Bytes>>) -> Result<Response<Incoming>> {
     let lost = |why: String| {
         let message = format!("cannot reach the MCP server at {address}: {why}");
-        Error::new(Code::ConnectionClosed, Kind::Disconnected, message)
+        Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message)
     };
     let connecting = timeout(CONNECT_TIMEOUT, TcpStream::connect(&*address)).await;
     let stream =

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{
-    AgentChoice, DeliveryChoice, DeliveryMode, NetworkType, Provider, RepoMode, RepoSource,
-    Resources, RuntimeChoice, RuntimeType, Task, WorkspaceChoice,
+    AgentChoice, DeliveryChoice, DeliveryMode, NetworkType, RepoMode, RepoSource, ResourceLimits,
+    RuntimeChoice, RuntimeType, SnapshotProvider, Task, WorkspaceChoice,
 };
-use crate::available::Offers;
+use crate::available::AvailableChoices;
 use crate::fields::{self, Fields, not_one_of, one_of};
 use crate::violation::Violations;
 
@@ -30,12 +30,12 @@ const RUNTIME_TYPES: &[(&str, RuntimeType)] = &[
 ];
 const DELIVERY_MODES: &[(&str, DeliveryMode)] =
     &[("branch", DeliveryMode::Branch), ("patch", DeliveryMode::Patch), ("pr", DeliveryMode::Pr)];
-const PROVIDERS: &[(&str, Provider)] = &[
-    ("zfs", Provider::Zfs),
-    ("btrfs", Provider::Btrfs),
-    ("overlay", Provider::Overlay),
-    ("git", Provider::Git),
-    ("copy", Provider::Copy),
+const PROVIDERS: &[(&str, SnapshotProvider)] = &[
+    ("zfs", SnapshotProvider::Zfs),
+    ("btrfs", SnapshotProvider::Btrfs),
+    ("overlay", SnapshotProvider::Overlay),
+    ("git", SnapshotProvider::Git),
+    ("copy", SnapshotProvider::Copy),
 ];
 
 const NETWORK_TYPES: &[(&str, NetworkType)] =
@@ -44,7 +44,7 @@ const NETWORK_TYPES: &[(&str, NetworkType)] =
 /// The transports that git may use. Others, such as `ext::`, run commands.
 const SCHEMES: &[&str] = &["https", "http", "ssh", "git", "file"];
 
-pub(super) fn task(body: &[u8], offers: &Offers) -> Result<Task, Violations> {
+pub(super) fn task(body: &[u8], offers: &AvailableChoices) -> Result<Task, Violations> {
     let mut found = Violations::default();
     let members = fields::parsed(body)?;
     let mut body = Fields::body(&members);
@@ -70,10 +70,10 @@ pub(super) fn task(body: &[u8], offers: &Offers) -> Result<Task, Violations> {
 fn prompt(body: &mut Fields<'_>, found: &mut Violations) -> String {
     let prompt = body.required_text("prompt", found).unwrap_or("-");
     if prompt.trim().is_empty() {
-        found.invalid("prompt", "must not be empty");
+        found.add_invalid("prompt", "must not be empty");
     }
     if prompt.len() > MAX_PROMPT_BYTES {
-        found.invalid("prompt", format!("must have at most {MAX_PROMPT_BYTES} bytes"));
+        found.add_invalid("prompt", format!("must have at most {MAX_PROMPT_BYTES} bytes"));
     }
     prompt.to_owned()
 }
@@ -81,7 +81,7 @@ fn prompt(body: &mut Fields<'_>, found: &mut Violations) -> String {
 fn name(body: &mut Fields<'_>, field: &'static str, found: &mut Violations) -> Option<String> {
     let text = body.text(field, found)?;
     if !is_name(text) {
-        found.invalid(field, NAME_RULE);
+        found.add_invalid(field, NAME_RULE);
     }
     Some(text.to_owned())
 }
@@ -93,7 +93,7 @@ fn is_name(text: &str) -> bool {
     (1..=MAX_NAME_BYTES).contains(&text.len()) && text.chars().all(is_allowed)
 }
 
-fn repo(mut fields: Fields<'_>, offers: &Offers, found: &mut Violations) -> RepoSource {
+fn repo(mut fields: Fields<'_>, offers: &AvailableChoices, found: &mut Violations) -> RepoSource {
     let mode = fields.choice("mode", REPO_MODES, found).unwrap_or_default();
     let url = match mode {
         RepoMode::Git => fields.required_text("url", found),
@@ -105,7 +105,7 @@ fn repo(mut fields: Fields<'_>, offers: &Offers, found: &mut Violations) -> Repo
     let branch = branch(&mut fields, "branch", found);
     let commit = fields.text("commit", found);
     if commit.is_some_and(|commit| !is_commit(commit)) {
-        found.invalid(fields.path("commit"), "must be 4 to 64 hexadecimal digits");
+        found.add_invalid(fields.path("commit"), "must be 4 to 64 hexadecimal digits");
     }
     fields.end(found);
     RepoSource {
@@ -116,25 +116,27 @@ fn repo(mut fields: Fields<'_>, offers: &Offers, found: &mut Violations) -> Repo
     }
 }
 
-fn check_url(url: &str, field: String, offers: &Offers, found: &mut Violations) {
+fn check_url(url: &str, field: String, offers: &AvailableChoices, found: &mut Violations) {
     if url.is_empty() || url.len() > MAX_URL_BYTES {
-        found.invalid(field, format!("must have 1 to {MAX_URL_BYTES} bytes"));
+        found.add_invalid(field, format!("must have 1 to {MAX_URL_BYTES} bytes"));
     } else if url.chars().any(char::is_control) || url.starts_with('-') {
-        found.invalid(field, "must not start with a hyphen or have control characters");
+        found.add_invalid(field, "must not start with a hyphen or have control characters");
     } else if has_password(url) {
         // The URL is stored and shown with the session.
-        found.invalid(
+        found.add_invalid(
             field,
             "must not hold a password: git on the server asks its own credential helper",
         );
     } else {
         match repository_place(url) {
-            None => found.invalid(
+            None => found.add_invalid(
                 field,
                 "must be an https, http, ssh or git URL, user@host:path, or an absolute path",
             ),
-            Some(Place::Local) if !offers.local_repositories => found
-                .unavailable(field, "names a local path: only callers on this machine can use one"),
+            Some(Place::Local) if !offers.local_repositories => found.add_unavailable(
+                field,
+                "names a local path: only callers on this machine can use one",
+            ),
             Some(Place::Local | Place::Remote) => {}
         }
     }
@@ -174,7 +176,7 @@ fn repository_place(url: &str) -> Option<Place> {
 fn branch(fields: &mut Fields<'_>, name: &'static str, found: &mut Violations) -> Option<String> {
     let branch = fields.text(name, found)?;
     if !is_branch(branch) {
-        found.invalid(fields.path(name), "is not a valid git branch name");
+        found.add_invalid(fields.path(name), "is not a valid git branch name");
     }
     Some(branch.to_owned())
 }
@@ -200,76 +202,84 @@ fn is_commit(text: &str) -> bool {
     (4..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn runtime(mut fields: Fields<'_>, offers: &Offers, found: &mut Violations) -> RuntimeChoice {
+fn runtime(
+    mut fields: Fields<'_>,
+    offers: &AvailableChoices,
+    found: &mut Violations,
+) -> RuntimeChoice {
     let kind = fields.choice("type", RUNTIME_TYPES, found).unwrap_or_default();
     if kind == RuntimeType::Disabled && !offers.runtimes.contains(&kind) {
-        found.unavailable(
+        found.add_unavailable(
             fields.path("type"),
             "\"disabled\" needs the server's configuration to allow sessions without a sandbox",
         );
     }
     let network = fields.choice("network", NETWORK_TYPES, found).unwrap_or(offers.network);
     if network == NetworkType::Shared && offers.refuses_shared_network {
-        found.unavailable(
+        found.add_unavailable(
             fields.path("network"),
             "must be \"none\": this server asks no caller for a token, so an agent on the shared network could \
              approve its own requests",
         );
     }
     if network == NetworkType::None && kind == RuntimeType::Disabled {
-        found.invalid(fields.path("network"), "must be \"shared\" without a sandbox");
+        found.add_invalid(fields.path("network"), "must be \"shared\" without a sandbox");
     }
     fields.refuse_unavailable("devcontainerPath", found);
     let limits = resources(fields.object("resources", found), found);
-    if limits != Resources::default() && !offers.resource_limits {
-        found.unavailable(fields.path("resources"), "is not available yet");
+    if limits != ResourceLimits::default() && !offers.resource_limits {
+        found.add_unavailable(fields.path("resources"), "is not available yet");
     }
     fields.end(found);
-    let resources = (limits != Resources::default()).then_some(limits);
+    let resources = (limits != ResourceLimits::default()).then_some(limits);
     RuntimeChoice { kind, devcontainer_path: None, network: Some(network), resources }
 }
 
-fn resources(mut fields: Fields<'_>, found: &mut Violations) -> Resources {
+fn resources(mut fields: Fields<'_>, found: &mut Violations) -> ResourceLimits {
     let cpu = fields.number("cpu", found);
     if cpu.is_some_and(|cpu| !(0.01..=MAX_CPU).contains(&cpu)) {
-        found.invalid(fields.path("cpu"), "must be 0.01 to 1024");
+        found.add_invalid(fields.path("cpu"), "must be 0.01 to 1024");
     }
     let memory = fields.number("memoryMiB", found);
     let is_size =
         |memory: f64| memory.fract() == 0.0 && (MIN_MEMORY_MIB..=MAX_MEMORY_MIB).contains(&memory);
     if memory.is_some_and(|memory| !is_size(memory)) {
-        found.invalid(fields.path("memoryMiB"), "must be a whole number from 16 to 16777216");
+        found.add_invalid(fields.path("memoryMiB"), "must be a whole number from 16 to 16777216");
     }
     fields.end(found);
-    Resources { cpu, memory_mib: memory.map(|memory| memory as u64) }
+    ResourceLimits { cpu, memory_mib: memory.map(|memory| memory as u64) }
 }
 
-fn workspace(mut fields: Fields<'_>, offers: &Offers, found: &mut Violations) -> WorkspaceChoice {
+fn workspace(
+    mut fields: Fields<'_>,
+    offers: &AvailableChoices,
+    found: &mut Violations,
+) -> WorkspaceChoice {
     let path = fields.path("snapshotPreference");
     let mut providers = Vec::new();
     let listed = fields.list("snapshotPreference", found);
     if listed.len() > MAX_PREFERENCES {
-        found.invalid(&path, format!("must have at most {MAX_PREFERENCES} entries"));
+        found.add_invalid(&path, format!("must have at most {MAX_PREFERENCES} entries"));
     }
     for (index, entry) in listed.iter().take(MAX_PREFERENCES).enumerate() {
         match entry.as_str().and_then(|text| one_of(text, PROVIDERS)) {
             Some(provider) => providers.push(provider),
-            None => found.invalid(format!("{path}.{index}"), not_one_of(PROVIDERS)),
+            None => found.add_invalid(format!("{path}.{index}"), not_one_of(PROVIDERS)),
         }
     }
-    let is_offered = |provider: &Provider| offers.providers.contains(provider);
+    let is_offered = |provider: &SnapshotProvider| offers.providers.contains(provider);
     if !providers.is_empty() && !providers.iter().any(is_offered) {
-        found.unavailable(&path, "names no provider that an executor has");
+        found.add_unavailable(&path, "names no provider that an executor has");
     }
     let host = fields.text("executionHostId", found);
     if host.is_some_and(|host| !offers.executors.iter().any(|known| known == host)) {
-        found.unavailable(fields.path("executionHostId"), "names no known executor");
+        found.add_unavailable(fields.path("executionHostId"), "names no known executor");
     }
     fields.end(found);
     WorkspaceChoice { snapshot_preference: providers, execution_host_id: host.map(str::to_owned) }
 }
 
-fn agent(mut fields: Fields<'_>, offers: &Offers, found: &mut Violations) -> AgentChoice {
+fn agent(mut fields: Fields<'_>, offers: &AvailableChoices, found: &mut Violations) -> AgentChoice {
     let kind = fields.required_text("type", found);
     let kind = kind.map(|kind| offers.aliases.get(kind).map_or(kind, String::as_str));
     let versions = kind.and_then(|kind| offers.agents.get(kind));
@@ -277,14 +287,14 @@ fn agent(mut fields: Fields<'_>, offers: &Offers, found: &mut Violations) -> Age
         let known: Vec<&str> = offers.agents.keys().map(String::as_str).collect();
         let kind: String = kind.chars().take(MAX_NAME_BYTES).collect();
         let message = format!("{kind:?} is not an agent of this server: {}", known.join(", "));
-        found.unavailable(fields.path("type"), message);
+        found.add_unavailable(fields.path("type"), message);
     }
     let version = fields.text("version", found);
     if let (Some(versions), Some(version)) = (versions, version)
         && version != "latest"
         && !versions.iter().any(|known| known == version)
     {
-        found.unavailable(fields.path("version"), "is not a version that this server has");
+        found.add_unavailable(fields.path("version"), "is not a version that this server has");
     }
     fields.map("settings", found);
     fields.refuse_unavailable("settings", found);
@@ -306,7 +316,7 @@ fn delivery(mut fields: Fields<'_>, found: &mut Violations) -> DeliveryChoice {
 fn labels(body: &mut Fields<'_>, found: &mut Violations) -> BTreeMap<String, String> {
     let Some(members) = body.map("labels", found) else { return BTreeMap::new() };
     if members.len() > MAX_LABELS {
-        found.invalid("labels", format!("must have at most {MAX_LABELS} entries"));
+        found.add_invalid("labels", format!("must have at most {MAX_LABELS} entries"));
         return BTreeMap::new();
     }
     let mut labels = BTreeMap::new();
@@ -314,12 +324,12 @@ fn labels(body: &mut Fields<'_>, found: &mut Violations) -> BTreeMap<String, Str
         let shown: String = key.chars().take(MAX_NAME_BYTES).collect();
         let path = format!("labels.{shown}");
         if !is_name(key) {
-            found.invalid(&path, format!("has an invalid name: {NAME_RULE}"));
+            found.add_invalid(&path, format!("has an invalid name: {NAME_RULE}"));
         }
         match value.as_str() {
-            None => found.invalid(path, "must be a string"),
+            None => found.add_invalid(path, "must be a string"),
             Some(value) if value.len() > MAX_LABEL_VALUE_BYTES => {
-                found.invalid(path, format!("must have at most {MAX_LABEL_VALUE_BYTES} bytes"));
+                found.add_invalid(path, format!("must have at most {MAX_LABEL_VALUE_BYTES} bytes"));
             }
             Some(value) => {
                 labels.insert(key.clone(), value.to_owned());

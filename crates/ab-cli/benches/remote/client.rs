@@ -8,7 +8,7 @@ use std::time::Instant;
 use ab_core::Backend;
 use ab_core::backend::GrepOptions;
 use ab_core::options::{ExistingContent, FileAccess, FileCreation, ListOptions, OpenOptions};
-use ab_remote::client::{ClientSettings, Remote};
+use ab_remote::client::{ClientSettings, RemoteDriver};
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt, TryStreamExt, stream};
 use tokio::net::TcpListener;
@@ -46,7 +46,7 @@ pub(crate) fn run(table: &mut Table, sshd: Option<&Path>, ground: &Ground) {
 
 async fn connected(port: u16) -> Backend {
     let settings = ClientSettings::parse(&format!("ws://127.0.0.1:{port}/ssh")).unwrap();
-    let backend = Backend::new(Remote::new(settings).unwrap());
+    let backend = Backend::new(RemoteDriver::new(settings).unwrap());
     backend.connect().await.unwrap();
     backend
 }

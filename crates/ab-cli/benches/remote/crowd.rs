@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ab_remote::websocket::Socket;
+use ab_remote::websocket::WebSocketByteStream;
 use futures_util::stream::{self, StreamExt};
 use russh::client::{Config, Handle, Handler, connect_stream};
 use russh::keys::PublicKeyOrCertificate;
@@ -54,7 +54,7 @@ async fn client(port: u16) -> Handle<Trusting> {
         head.push(stream.read_u8().await.unwrap());
     }
     assert!(head.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&head));
-    let stream = Socket::client(stream);
+    let stream = WebSocketByteStream::client_side(stream);
     let mut handle = connect_stream(Arc::new(Config::default()), stream, Trusting).await.unwrap();
     assert!(handle.authenticate_none("agent").await.unwrap().success());
     handle

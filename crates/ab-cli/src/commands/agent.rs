@@ -4,7 +4,7 @@ pub(crate) mod catalog;
 
 use std::path::{Path, PathBuf};
 
-use ab_acp::script::{self, Scenario, ScriptEnd, ScriptSettings};
+use ab_acp::script::{self, Scenario, ScriptedAgentExit, ScriptedAgentSettings};
 use clap::{Args, Subcommand};
 
 use self::catalog::{Install, List, Show};
@@ -106,9 +106,9 @@ async fn scripted(script: Script) -> Result<(), Failure> {
     let (input, output) = stdio::streams();
     let mut signals = Signals::watch();
     tokio::select! {
-        end = script::run(input, output, ScriptSettings { scenario, home }) => match end {
-            ScriptEnd::Finished => Ok(()),
-            ScriptEnd::Exit(code) => Err(Failure::Told(Exit::Command(code))),
+        end = script::run_scripted_agent(input, output, ScriptedAgentSettings { scenario, home }) => match end {
+            ScriptedAgentExit::Finished => Ok(()),
+            ScriptedAgentExit::Exit(code) => Err(Failure::Told(Exit::Command(code))),
         },
         exit = signals.next() => Err(Failure::Told(exit)),
     }

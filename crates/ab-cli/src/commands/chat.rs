@@ -10,17 +10,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ab_acp::catalog::AgentEntry;
-use ab_acp::install::AgentDirectory;
-use ab_acp::launch::{LaunchSetup, LaunchedAgent, launch, toolchain};
+use ab_acp::install::AgentInstallDir;
+use ab_acp::launch::{LaunchSetup, LaunchedAgent, launch_agent, toolchain_in_directory};
 use ab_acp::login::copy_login_files;
-use ab_acp::resolve::{self, AgentHost, ReadyAgent};
+use ab_acp::resolve::{self, HostEnvironment, ReadyAgent};
 use ab_acp::{
-    AcpClient, AcpError, AcpSessionId, AgentEvent, AgentEvents, PermissionAnswer, PermissionKind,
-    PermissionQuestion, PromptPart, SessionSetup,
+    AcpClient, AcpError, AcpSessionId, AgentEvent, AgentEvents, PermissionAnswer,
+    PermissionOptionKind, PermissionQuestion, PromptPart, SessionSetup,
 };
-use ab_core::error::printable;
-use ab_core::{Code, Error, Isolation, Kind, Network};
-use ab_local::{Launched, LocalWorkspace, OutputReader};
+use ab_core::error::escape_unprintable;
+use ab_core::{Error, ErrorCode, ErrorKind, Isolation, NetworkAccess};
+use ab_local::{LaunchedProcess, LocalWorkspace, OutputReader};
 use clap::Args;
 use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
@@ -90,9 +90,9 @@ pub(crate) struct Chat {
 pub(crate) async fn run(chat: Chat, terminal: &mut Terminal) -> Result<(), Failure> {
     let flags = ServeFlags::beside(chat.config.clone(), chat.data_dir.clone());
     let config = Config::load(&flags)?;
-    let installed = AgentDirectory::new(config.data_dir.value.join("agents"));
-    let host = AgentHost::new(env::vars_os());
-    let agent = resolve::resolve(&config.catalog, &chat.agent, &installed, &host);
+    let installed = AgentInstallDir::new(config.data_dir.value.join("agents"));
+    let host = HostEnvironment::new(env::vars_os());
+    let agent = resolve::resolve_agent(&config.catalog, &chat.agent, &installed, &host);
     let agent = agent.map_err(|unready| Failure::usage(unready.to_string()))?;
     let entry = &agent.entry;
     let root = root(chat.root.as_deref())?;
@@ -148,14 +148,14 @@ async fn open(
         Some(asked) if asked != Isolation::Auto => (asked, asked),
         _ => (sessions.isolation.value, sessions.isolation_floor.value),
     };
-    let network = chat.network.map_or(sessions.network.value, Network::from);
+    let network = chat.network.map_or(sessions.network.value, NetworkAccess::from);
     let mut builder = LocalWorkspace::builder(root)
-        .home(place.home())
+        .home_dir(place.home())
         .isolation(isolation)
-        .floor(floor)
+        .isolation_floor(floor)
         .network(network)
-        .own_executable();
-    let own = entry.toolchains.iter().map(|directory| toolchain(directory));
+        .show_own_executable();
+    let own = entry.toolchains.iter().map(|directory| toolchain_in_directory(directory));
     for toolchain in own.chain(sessions.toolchains.value.toolchains.iter().cloned()) {
         builder = builder.toolchain(toolchain);
     }
@@ -179,7 +179,7 @@ struct Conversation {
     client: AcpClient,
     session: AcpSessionId,
     events: AgentEvents,
-    process: Launched,
+    process: LaunchedProcess,
     errors: ErrorTail,
     signals: Signals,
     keyboard: mpsc::Receiver<io::Result<String>>,
@@ -213,7 +213,7 @@ impl Conversation {
         };
         let mut signals = Signals::watch();
         let entry = &agent.entry;
-        let launched = launch(&workspace.launcher, entry, &setup).await?;
+        let launched = launch_agent(&workspace.launcher, entry, &setup).await?;
         let LaunchedAgent { client, events, launched: mut process } = launched;
         let mut errors = ErrorTail { reader: process.stderr.take(), last: Vec::new() };
         let setup = SessionSetup { cwd: root.display().to_string(), mcp_servers: Vec::new() };
@@ -226,7 +226,7 @@ impl Conversation {
         };
         let opened = tokio::select! {
             opened = opening => opened,
-            () = errors.read_all() => Err(client.ended().await),
+            () = errors.read_all() => Err(client.wait_closed().await),
             exit = signals.next() => return Err(Failure::Told(exit)),
         };
         let session = match opened {
@@ -308,7 +308,7 @@ impl Conversation {
             // A question that belongs to no turn is cancelled by being dropped.
             Some(_) => Ok(()),
             None => {
-                let error = self.client.ended().await;
+                let error = self.client.wait_closed().await;
                 Err(self.failed(&error).await)
             }
         }
@@ -432,7 +432,7 @@ impl Conversation {
 
 /// The id of the option that also allows what is like this.
 fn always(question: &PermissionQuestion) -> Option<String> {
-    let option = question.options.iter().find(|it| it.kind == PermissionKind::AllowAlways)?;
+    let option = question.options.iter().find(|it| it.kind == PermissionOptionKind::AllowAlways)?;
     Some(option.id.clone())
 }
 
@@ -468,7 +468,7 @@ impl ErrorTail {
     fn text(&self) -> String {
         let text = String::from_utf8_lossy(&self.last);
         let lines: Vec<String> =
-            text.lines().map(|line| format!("  {}", printable(line))).collect();
+            text.lines().map(|line| format!("  {}", escape_unprintable(line))).collect();
         lines.join("\n")
     }
 }
@@ -476,7 +476,7 @@ impl ErrorTail {
 async fn failed(
     entry: &AgentEntry,
     error: &AcpError,
-    process: &mut Launched,
+    process: &mut LaunchedProcess,
     errors: &mut ErrorTail,
 ) -> Failure {
     ended(entry.title(), error, process, errors).await
@@ -486,10 +486,10 @@ async fn failed(
 async fn ended(
     agent: &str,
     error: &AcpError,
-    process: &mut Launched,
+    process: &mut LaunchedProcess,
     errors: &mut ErrorTail,
 ) -> Failure {
-    let mut message = format!("{}: {error}", printable(agent));
+    let mut message = format!("{}: {error}", escape_unprintable(agent));
     if error.ends_connection() {
         // The process knows better why it ended.
         let all = async {
@@ -497,7 +497,7 @@ async fn ended(
             process.wait().await
         };
         if let Ok(Some(exit)) = timeout(END_TIME, all).await {
-            message = format!("{} ended {}", printable(agent), ending(&exit));
+            message = format!("{} ended {}", escape_unprintable(agent), ending(&exit));
         }
     }
     let said = errors.text();
@@ -507,7 +507,7 @@ async fn ended(
     told(message)
 }
 
-fn ending(exit: &ab_core::process::Exit) -> String {
+fn ending(exit: &ab_core::process::ProcessExit) -> String {
     match (exit.code, exit.signal) {
         (Some(code), _) => format!("with exit code {code}"),
         (None, Some(signal)) => format!("by signal {signal}"),
@@ -516,5 +516,5 @@ fn ending(exit: &ab_core::process::Exit) -> String {
 }
 
 fn told(message: String) -> Failure {
-    Failure::from(Error::new(Code::ExecError, Kind::Failed, message))
+    Failure::from(Error::new(ErrorCode::ExecError, ErrorKind::Failed, message))
 }

@@ -1,6 +1,6 @@
 //! `config`: what `serve` would use, and where each value comes from.
 
-use ab_core::error::printable;
+use ab_core::error::escape_unprintable;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
@@ -98,7 +98,7 @@ fn text(config: &Config) -> String {
     let width = entries.iter().map(|entry| entry.id.chars().count()).max().unwrap_or_default();
     for entry in entries {
         let argv = entry.argv.join(" ");
-        text.push_str(&format!("  {:<width$}  {}\n", entry.id, printable(&argv)));
+        text.push_str(&format!("  {:<width$}  {}\n", entry.id, escape_unprintable(&argv)));
     }
     text
 }

@@ -14,10 +14,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ab_core::{Backend, BackendOptions, CommandLimit, MemoryOptions, ScopeOptions};
+use ab_core::{Backend, BackendOptions, ConcurrentCommandLimit, MemoryDriverOptions, ScopeOptions};
 use ab_host::{ExecSettings, MissingRoot};
 use ab_mcp::HttpSettings;
-use ab_server::{App, DaemonSurface, Port, PortLimits, Tls};
+use ab_server::{DaemonRoutes, HttpApp, HttpServer, HttpServerLimits, TlsConfig};
 use agent_backend::{CommandPolicy, LocalConfig, Profile};
 use clap::{Args, ValueEnum};
 
@@ -218,8 +218,8 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let Opened { root, handle: backend } = daemon.open(settings, daemon.commands.safety.into())?;
     let root_dir = daemon.root_dir.to_string_lossy().into_owned();
     let max_body = daemon.listening.max_body;
-    let http = HttpSettings { max_body, ..HttpSettings::default() };
-    let mut served = DaemonSurface::new(backend.clone(), root_dir, &http);
+    let http = HttpSettings { max_body_bytes: max_body, ..HttpSettings::default() };
+    let mut served = DaemonRoutes::new(backend.clone(), root_dir, &http);
     if daemon.scope_path.is_some() {
         served = served.with_fixed_scope();
     }
@@ -241,12 +241,12 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let _lanes = beside.lanes();
     let mut known = notice::Known::of(&beside, encrypted);
     known.guarded = guarded;
-    served = served.with_separate_ssh(known.ssh.is_some());
+    served = served.report_ssh_port(known.ssh.is_some());
     let bounds = daemon.listening.bounds();
-    let opened = Port::new(App::new(gate).with_daemon(served))
+    let opened = HttpServer::new(HttpApp::new(gate).with_daemon(served))
         .with_tls(tls)
         .with_limits(bounds)
-        .open(listener);
+        .start(listener);
     let mut opened = opened.map_err(|error| Failure::input("open the port", error))?;
     let beside = beside.serve();
     let told = notice::tell(&daemon, &mut opened, &known).await;
@@ -256,7 +256,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
         tracing::info!("closing");
     }
     let ended = async {
-        opened.close().await;
+        opened.shutdown().await;
         beside.close().await;
         root.destroy().await
     };
@@ -280,7 +280,7 @@ impl Daemon {
             Kind::Memory => {
                 let root = self.root_dir.to_string_lossy().into_owned();
                 let root = if root.starts_with('/') { root } else { format!("/{root}") };
-                let options = MemoryOptions { root, ..MemoryOptions::default() };
+                let options = MemoryDriverOptions { root, ..MemoryDriverOptions::default() };
                 agent_backend::memory_with(options, BackendOptions::default())?
             }
         };
@@ -308,26 +308,26 @@ impl Daemon {
         config.options.exec = settings;
         config.policy = CommandPolicy { profile, ..CommandPolicy::default() };
         let most = usize::try_from(self.commands.max_commands).unwrap_or(usize::MAX);
-        config.backend_options.guards.limits.push(Arc::new(CommandLimit::new(most)));
+        config.backend_options.guards.limits.push(Arc::new(ConcurrentCommandLimit::new(most)));
         Ok(agent_backend::local_with(config)?)
     }
 }
 
 impl Listening {
-    fn bounds(&self) -> PortLimits {
+    fn bounds(&self) -> HttpServerLimits {
         let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-        PortLimits {
+        HttpServerLimits {
             connections: number(self.max_connections),
             per_address: number(self.max_connections_per_address),
-            ..PortLimits::default()
+            ..HttpServerLimits::default()
         }
     }
 
-    fn tls(&self) -> Result<Option<Tls>, Failure> {
+    fn tls(&self) -> Result<Option<TlsConfig>, Failure> {
         let (Some(certificates), Some(key)) = (&self.tls_cert, &self.tls_key) else {
             return Ok(None);
         };
-        let loaded = Tls::load(certificates, key);
+        let loaded = TlsConfig::load(certificates, key);
         loaded.map(Some).map_err(|failure| Failure::usage(format!("TLS: {failure}")))
     }
 }

@@ -71,7 +71,8 @@ async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), Failure> {
         path: env::var_os("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default(),
         directory: std::path::absolute(&directory).unwrap_or(directory),
     };
-    let probed = tokio::task::spawn_blocking(move || facilities::probe(&surroundings)).await;
+    let probed =
+        tokio::task::spawn_blocking(move || facilities::probe_facilities(&surroundings)).await;
     let facilities = match probed {
         Ok(facilities) => facilities,
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
@@ -122,7 +123,7 @@ pub(super) fn print_policy(
     policy: &EffectivePolicy,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
-    let name = |control: &ab_core::EffectiveControl| control.subject.as_str().len();
+    let name = |control: &ab_core::EffectiveControl| control.kind.as_str().len();
     let width = policy.controls.iter().map(name).max().unwrap_or(0);
     if terminal.is_watched() {
         let heading = format!("{:<8}  {:<width$}  {}", "HOLDS", "CONTROL", "IN FORCE FOR COMMANDS");
@@ -137,7 +138,7 @@ pub(super) fn print_policy(
         };
         let word = terminal.painted(style, &format!("{:<8}", control.strength.as_str()));
         let by = terminal.painted(ASIDE, &format!("({})", control.mechanism));
-        let subject = control.subject.as_str();
+        let subject = control.kind.as_str();
         let row = format!("{word}  {subject:<width$}  {} {by}", control.in_force);
         terminal.line(&row)?;
     }

@@ -10,13 +10,16 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ab_core::backend::CapturedOutput;
-use ab_core::effective::{EffectivePolicy, Isolation, Network};
+use ab_core::effective::{EffectivePolicy, Isolation, NetworkAccess};
 use ab_core::process::{
-    BindAccess, Command, EndCause, ExecLimits, ExecRequest, HostDirectory, OrphanOutcome, Process,
-    ProcessId, Restrictions, Stdin,
+    Command, ExecLimits, ExecRequest, ExitCause, HostDirectory, HostDirectoryAccess, OrphanOutcome,
+    PathRestrictions, Process, ProcessId, StdinMode,
 };
-use ab_core::{Backend, Code, Error, ExecOptions, Kind, Status, StatusChange, WsPath};
-use ab_host::{ExecSettings, Requirement, Shell, SpoolLimits, check_restrictions};
+use ab_core::{
+    Backend, ConnectionStatus, ConnectionStatusChange, Error, ErrorCode, ErrorKind, ExecOptions,
+    WsPath,
+};
+use ab_host::{ExecSettings, OutputSpoolLimits, SandboxRequirement, Shell, check_restrictions};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
@@ -196,20 +199,20 @@ pub(crate) struct Limits {
 impl Limits {
     /// Limits for every command of a workspace that several callers use.
     pub(crate) fn of_workspace(&self) -> ExecLimits {
-        ExecLimits { wall: self.timeout, ..self.of_command() }
+        ExecLimits { wall_time: self.timeout, ..self.of_command() }
     }
 
     /// How much is kept of what a command without a reader says.
-    pub(crate) fn spooling(&self) -> SpoolLimits {
-        let usual = SpoolLimits::default();
+    pub(crate) fn spooling(&self) -> OutputSpoolLimits {
+        let usual = OutputSpoolLimits::default();
         let Some(bytes) = self.max_output else { return usual };
         let memory = usize::try_from(bytes).unwrap_or(usize::MAX).min(usual.memory);
-        SpoolLimits { memory, disk: (bytes - memory as u64).min(usual.disk) }
+        OutputSpoolLimits { memory, disk: (bytes - memory as u64).min(usual.disk) }
     }
 
     fn of_command(&self) -> ExecLimits {
         let Limits { cpu, memory, processes, file_size, open_files, .. } = *self;
-        ExecLimits { wall: None, cpu, memory, processes, file_size, open_files }
+        ExecLimits { wall_time: None, cpu, memory, processes, file_size, open_files }
     }
 }
 
@@ -254,14 +257,14 @@ pub(crate) enum RequirementChoice {
     Processes,
 }
 
-impl From<RequirementChoice> for Requirement {
+impl From<RequirementChoice> for SandboxRequirement {
     fn from(choice: RequirementChoice) -> Self {
         match choice {
-            RequirementChoice::Network => Requirement::Network,
-            RequirementChoice::Hide => Requirement::Hide,
-            RequirementChoice::ReadOnly => Requirement::ReadOnly,
-            RequirementChoice::Memory => Requirement::Memory,
-            RequirementChoice::Processes => Requirement::Processes,
+            RequirementChoice::Network => SandboxRequirement::Network,
+            RequirementChoice::Hide => SandboxRequirement::Hide,
+            RequirementChoice::ReadOnly => SandboxRequirement::ReadOnly,
+            RequirementChoice::Memory => SandboxRequirement::Memory,
+            RequirementChoice::Processes => SandboxRequirement::Processes,
         }
     }
 }
@@ -279,11 +282,11 @@ pub(crate) enum ShellChoice {
     Sh,
 }
 
-impl From<NetworkChoice> for Network {
+impl From<NetworkChoice> for NetworkAccess {
     fn from(choice: NetworkChoice) -> Self {
         match choice {
-            NetworkChoice::Shared => Network::Shared,
-            NetworkChoice::None => Network::None,
+            NetworkChoice::Shared => NetworkAccess::Shared,
+            NetworkChoice::None => NetworkAccess::None,
         }
     }
 }
@@ -317,19 +320,19 @@ impl Walls {
     pub(crate) fn settings(&self) -> Result<ExecSettings, Failure> {
         Ok(ExecSettings {
             isolation: self.isolation.map_or(Isolation::Auto, Isolation::from),
-            floor: self.floor.map_or(Isolation::None, Isolation::from),
+            isolation_floor: self.floor.map_or(Isolation::None, Isolation::from),
             network: self.network.into(),
             shell: self.shell.into(),
             toolchains: self.toolchains.chosen()?,
-            temporary: std::env::temp_dir(),
+            temporary_dir: std::env::temp_dir(),
             accept_unenforced: self.accepted(),
-            caches: self.cache_dir.clone(),
+            cache_dir: self.cache_dir.clone(),
             ..ExecSettings::default()
         })
     }
 
-    fn accepted(&self) -> BTreeSet<Requirement> {
-        self.accept_unenforced.iter().copied().map(Requirement::from).collect()
+    fn accepted(&self) -> BTreeSet<SandboxRequirement> {
+        self.accept_unenforced.iter().copied().map(SandboxRequirement::from).collect()
     }
 
     /// The line about what is in force.
@@ -338,15 +341,17 @@ impl Walls {
         policy.isolation.map(|isolation| in_force(isolation, asked))
     }
 
-    pub(crate) fn restrictions(&self, backend: &Backend) -> Result<Restrictions, Failure> {
+    pub(crate) fn restrictions(&self, backend: &Backend) -> Result<PathRestrictions, Failure> {
         let paths = |paths: &[OsString]| -> Result<Vec<_>, Failure> {
-            paths.iter().map(|path| Ok(backend.resolve(path_text(path)?)?)).collect()
+            paths.iter().map(|path| Ok(backend.parse_path(path_text(path)?)?)).collect()
         };
         let bind = |bind: &String| match bind.strip_suffix(":rw") {
-            Some(path) => HostDirectory { path: path.to_owned(), access: BindAccess::ReadWrite },
-            None => HostDirectory { path: bind.clone(), access: BindAccess::ReadOnly },
+            Some(path) => {
+                HostDirectory { path: path.to_owned(), access: HostDirectoryAccess::ReadWrite }
+            }
+            None => HostDirectory { path: bind.clone(), access: HostDirectoryAccess::ReadOnly },
         };
-        Ok(Restrictions {
+        Ok(PathRestrictions {
             hidden: paths(&self.hide)?,
             read_only: paths(&self.read_only)?,
             binds: self.bind.iter().map(bind).collect(),
@@ -425,7 +430,7 @@ impl Exec {
             ..ExecOptions::default()
         };
         if let Some(bytes) = self.limits.max_output {
-            options.max_output = usize::try_from(bytes).unwrap_or(usize::MAX);
+            options.max_output_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         }
         Ok(options)
     }
@@ -498,8 +503,8 @@ async fn in_workspace(
 
 /// Starts a command and leaves it.
 async fn detached(exec: &Exec, backend: &Backend, terminal: &mut Terminal) -> Result<(), Failure> {
-    let request = backend.request(exec.command()?, exec.options()?)?;
-    let process = backend.start(request).await?;
+    let request = backend.exec_request(exec.command()?, exec.options()?)?;
+    let process = backend.spawn_detached(request).await?;
     let id = process.id.as_str();
     match terminal.format() {
         Format::Json => terminal.value(&json!({ "id": id })),
@@ -511,7 +516,7 @@ async fn detached(exec: &Exec, backend: &Backend, terminal: &mut Terminal) -> Re
 async fn explained(
     exec: &Exec,
     backend: &Backend,
-    restrictions: &Restrictions,
+    restrictions: &PathRestrictions,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     let policy = backend.effective_policy().await?;
@@ -569,12 +574,12 @@ async fn streamed(
     backend: &Backend,
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
-    let mut request: ExecRequest = backend.request(exec.command()?, exec.options()?)?;
+    let mut request: ExecRequest = backend.exec_request(exec.command()?, exec.options()?)?;
     if exec.pty {
         request.terminal = Some(raw::size());
     }
     if exec.stdin || exec.pty {
-        request.stdin = Stdin::Piped;
+        request.stdin = StdinMode::Piped;
     }
     let process = backend.spawn(request).await?;
     exec.tell_what_is_in_force(backend, terminal).await?;
@@ -610,10 +615,10 @@ async fn followed(
         (None, None) => return Err(lost(exec, backend, ended.why_lost).await?),
     };
     match exit.cause {
-        EndCause::Timeout => terminal.note("the command was ended: its time was up"),
-        EndCause::Memory => terminal.note("the command needed more memory than its limit"),
-        EndCause::Dropped => terminal.note(&ended_for(&exit.stderr_tail)),
-        EndCause::Itself => {}
+        ExitCause::Timeout => terminal.note("the command was ended: its time was up"),
+        ExitCause::MemoryLimit => terminal.note("the command needed more memory than its limit"),
+        ExitCause::Dropped => terminal.note(&ended_for(&exit.stderr_tail)),
+        ExitCause::Itself => {}
     }
     if exit.orphans == OrphanOutcome::Ended {
         terminal.note(
@@ -640,26 +645,28 @@ fn ended_for(errors: &str) -> String {
 const CONNECTED_AGAIN: &str = "note: connected again; a signal or input from just before the loss \
                                may not have arrived\n";
 
-fn tell_of_the_way(change: &StatusChange) {
+fn tell_of_the_way(change: &ConnectionStatusChange) {
     match change.to {
-        Status::Reconnecting => talk("note: the connection was lost: trying again\n"),
-        Status::Connected => talk(CONNECTED_AGAIN),
-        Status::Connecting | Status::Disconnected | Status::Destroyed => {}
+        ConnectionStatus::Reconnecting => talk("note: the connection was lost: trying again\n"),
+        ConnectionStatus::Connected => talk(CONNECTED_AGAIN),
+        ConnectionStatus::Connecting
+        | ConnectionStatus::Disconnected
+        | ConnectionStatus::Destroyed => {}
     }
 }
 
 /// Why nobody knows how the command ended.
 async fn lost(exec: &Exec, backend: &Backend, why: Option<Error>) -> Result<Failure, Failure> {
     if !exec.workspace.is_elsewhere()? {
-        return Ok(Error::new(Code::ExecError, Kind::Io, "the command was lost").into());
+        return Ok(Error::new(ErrorCode::ExecError, ErrorKind::Io, "the command was lost").into());
     }
     let failed = |message: &str, hint: &str| {
-        let error = Error::new(Code::ConnectionClosed, Kind::Disconnected, message);
+        let error = Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message);
         Ok(Failure::from(error).with_hint(hint))
     };
     // Something else than a connection that was lost: it says itself what it is.
     let else_than_lost =
-        |kind| !matches!(kind, Kind::Disconnected | Kind::Timeout | Kind::NotFound);
+        |kind| !matches!(kind, ErrorKind::Disconnected | ErrorKind::Timeout | ErrorKind::NotFound);
     if let Some(why) = why.filter(|why| else_than_lost(why.kind())) {
         return Ok(exec.workspace.out_of_reach(why));
     }
@@ -668,9 +675,9 @@ async fn lost(exec: &Exec, backend: &Backend, why: Option<Error>) -> Result<Fail
         return failed("the connection was lost while the command ran", hint);
     };
     // It is lost with all attempts to reach its daemon, or because its daemon knows nothing of it.
-    let forgotten = backend.status() != Status::Disconnected && {
+    let forgotten = backend.status() != ConnectionStatus::Disconnected && {
         let asked = backend.attach(&ProcessId::new(id), exec.from).await;
-        asked.is_err_and(|error| error.kind() == Kind::NotFound)
+        asked.is_err_and(|error| error.kind() == ErrorKind::NotFound)
     };
     if forgotten {
         failed(
@@ -697,7 +704,7 @@ fn after_the_loss(daemon: bool) -> &'static str {
 
 /// Why a command that was left running cannot be followed.
 fn unknown(error: Error, id: &str) -> Failure {
-    if error.kind() != Kind::NotFound {
+    if error.kind() != ErrorKind::NotFound {
         return error.into();
     }
     let hint = if is_an_id(id) {
@@ -731,12 +738,12 @@ pub(super) fn in_force(isolation: Isolation, asked: bool) -> String {
 }
 
 /// The exit code that says how the command ended.
-fn passed_on(exit: &ab_core::process::Exit) -> Exit {
+fn passed_on(exit: &ab_core::process::ProcessExit) -> Exit {
     const TIMED_OUT: u8 = 124;
     const BY_SIGNAL: i32 = 128;
     let number = |code: i32| u8::try_from(code & 0xff).unwrap_or(u8::MAX);
     match (exit.cause, exit.code, exit.signal) {
-        (EndCause::Timeout, _, _) => Exit::Command(TIMED_OUT),
+        (ExitCause::Timeout, _, _) => Exit::Command(TIMED_OUT),
         (_, Some(0), _) => Exit::Success,
         (_, Some(code), _) => Exit::Command(number(code)),
         (_, None, Some(signal)) => Exit::Command(number(BY_SIGNAL + signal)),
@@ -749,17 +756,17 @@ fn said(said: &CapturedOutput) -> Value {
     json!({
         "text": String::from_utf8_lossy(&said.bytes),
         "utf8": text.is_some(),
-        "bytes": said.total,
+        "bytes": said.total_bytes,
         "truncated": said.truncated(),
     })
 }
 
-fn cause(cause: EndCause) -> &'static str {
+fn cause(cause: ExitCause) -> &'static str {
     match cause {
-        EndCause::Itself => "itself",
-        EndCause::Timeout => "timeout",
-        EndCause::Memory => "memory",
-        EndCause::Dropped => "dropped",
+        ExitCause::Itself => "itself",
+        ExitCause::Timeout => "timeout",
+        ExitCause::MemoryLimit => "memory",
+        ExitCause::Dropped => "dropped",
     }
 }
 

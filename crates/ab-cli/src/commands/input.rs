@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::thread;
 
-use ab_core::options::DEFAULT_READ_LIMIT;
-use ab_core::{Code, Error, Kind};
+use ab_core::options::DEFAULT_MAX_READ_BYTES;
+use ab_core::{Error, ErrorCode, ErrorKind};
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::terminal::Terminal;
 
 /// Most bytes that are taken in; a file that large could not be read back at once either.
-pub(crate) const LIMIT: u64 = DEFAULT_READ_LIMIT;
+pub(crate) const LIMIT: u64 = DEFAULT_MAX_READ_BYTES;
 
 /// Says what the command waits for when a person sits at the other end.
 pub(crate) fn announce(stdin: &io::Stdin, terminal: &mut Terminal) {
@@ -156,7 +156,7 @@ fn bounded(source: impl Read, name: &str, limit: u64) -> Result<Vec<u8>, Failure
     read.map_err(|error| Failure::input(format!("read {name}"), error))?;
     if bytes.len() as u64 > limit {
         let message = format!("{name} holds more than {limit} bytes");
-        return Err(Error::new(Code::TooLarge, Kind::TooLarge, message).into());
+        return Err(Error::new(ErrorCode::TooLarge, ErrorKind::TooLarge, message).into());
     }
     Ok(bytes)
 }

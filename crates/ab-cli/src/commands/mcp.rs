@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ab_core::{Backend, Status};
+use ab_core::{Backend, ConnectionStatus};
 use clap::Args;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -99,7 +99,7 @@ async fn tell_what_is_in_force(walls: &Walls, handle: &Backend) {
             talk(&line.unwrap_or_default());
         }
         // The client was quicker to go.
-        Err(_) if handle.status() == Status::Destroyed => {}
+        Err(_) if handle.status() == ConnectionStatus::Destroyed => {}
         Err(error) => talk(&format!("no command will run: {error}\n")),
     }
 }

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-use ab_core::effective::{Isolation, Network};
-use ab_server::{BrowserKey, Gate, GatewaySurface, Port, Tls, Token};
+use ab_core::effective::{Isolation, NetworkAccess};
+use ab_server::{AccessToken, CookieSigningKey, GatewayRoutes, HttpAccess, HttpServer, TlsConfig};
 use clap::Args;
 use tokio::net::TcpListener;
 
@@ -91,11 +91,11 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
     };
     let listener = listen(host, port).await?;
     let browser_key = match &token {
-        Some(_) => Some(BrowserKey::new(&data_dir::made_browser_key(&directory)?)),
+        Some(_) => Some(CookieSigningKey::new(&data_dir::made_browser_key(&directory)?)),
         None => None,
     };
-    let gate = Gate {
-        token: token.as_deref().map(Token::new),
+    let gate = HttpAccess {
+        token: token.as_deref().map(AccessToken::new),
         hosts: config.allowed_hosts.value.clone(),
         origins: Vec::new(),
         browser_key,
@@ -113,14 +113,14 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
         app = app.with_daemon(served.surface());
     }
     let gateway = wire::gateway(&config, served.as_ref()).await?;
-    let mut gateway = GatewaySurface::new(gateway);
+    let mut gateway = GatewayRoutes::new(gateway);
     if let Some(served) = &served {
         gateway = gateway.with_files(served.files());
     }
     app = app.with_gateway(gateway);
-    let agents = agents.map(|listener| Port::new(app.clone()).open(listener)).transpose();
+    let agents = agents.map(|listener| HttpServer::new(app.clone()).start(listener)).transpose();
     let agents = agents.map_err(|error| Failure::input("open the port of agents", error))?;
-    let opened = Port::new(app.clone()).with_tls(tls).open(listener);
+    let opened = HttpServer::new(app.clone()).with_tls(tls).start(listener);
     let opened = opened.map_err(|error| Failure::input("open the port", error))?;
     let address = opened.address();
     let url = format!("{scheme}://{}", reachable(address));
@@ -145,7 +145,11 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
         is_named: config.data_dir.origin == Origin::Flag,
         root: config.root.value.as_deref(),
         isolation,
-        network: if config.no_auth.value { Network::None } else { config.sessions.network.value },
+        network: if config.no_auth.value {
+            NetworkAccess::None
+        } else {
+            config.sessions.network.value
+        },
     }));
     let browser = async {
         if after == AfterStart::OpenBrowser {
@@ -160,9 +164,9 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
     tracing::info!("closing");
     drop(address_file);
     let ended = async {
-        opened.close().await;
+        opened.shutdown().await;
         if let Some(agents) = agents {
-            agents.close().await;
+            agents.shutdown().await;
         }
         control.shutdown().await;
         if let Some(served) = served {
@@ -209,11 +213,11 @@ fn given_token(config: &Config) -> Result<Option<String>, Failure> {
     }
 }
 
-fn tls(config: &Config) -> Result<Option<Tls>, Failure> {
+fn tls(config: &Config) -> Result<Option<TlsConfig>, Failure> {
     let (Some(certificates), Some(key)) = (&config.tls_cert.value, &config.tls_key.value) else {
         return Ok(None);
     };
-    let loaded = Tls::load(certificates, key);
+    let loaded = TlsConfig::load(certificates, key);
     loaded.map(Some).map_err(|failure| Failure::usage(format!("TLS: {failure}")))
 }
 
@@ -265,7 +269,7 @@ struct Notice<'a> {
     /// The directory at `/mcp` and `/ssh`.
     root: Option<&'a Path>,
     isolation: Option<Isolation>,
-    network: Network,
+    network: NetworkAccess,
 }
 
 fn notice(notice: &Notice<'_>) -> String {
@@ -273,8 +277,8 @@ fn notice(notice: &Notice<'_>) -> String {
     let directory = directory.display();
     let named = if *is_named { format!(" --data-dir {directory}") } else { String::new() };
     let network = match network {
-        Network::Shared => "network shared with this machine",
-        Network::None => "no network",
+        NetworkAccess::Shared => "network shared with this machine",
+        NetworkAccess::None => "no network",
     };
     let isolation = match isolation {
         Some(isolation) => format!("{}, {network}", isolation.as_str()),
@@ -304,7 +308,7 @@ mod tests {
             directory: Path::new("/srv/state"),
             is_named: true,
             root: Some(Path::new("/srv/project")),
-            network: Network::Shared,
+            network: NetworkAccess::Shared,
             isolation: Some(Isolation::Bwrap),
         });
         let expect = "\

@@ -6,11 +6,13 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ab_acp::catalog::Catalog;
-use ab_acp::gateway::{AgentGround, AgentSource, Gateway, GatewaySettings, ReplayBounds};
-use ab_acp::install::AgentDirectory;
-use ab_core::effective::{Isolation, Network};
-use ab_server::{App, Gate, GatewaySurface, Origin, Port, ServedFiles, Token};
+use ab_acp::catalog::AgentCatalog;
+use ab_acp::gateway::{
+    AgentResolver, AgentSandboxSettings, Gateway, GatewaySettings, ReplayBounds,
+};
+use ab_acp::install::AgentInstallDir;
+use ab_core::effective::{Isolation, NetworkAccess};
+use ab_server::{AccessToken, GatewayRoutes, HttpAccess, HttpApp, HttpServer, Origin, ServedFiles};
 use clap::{Args, ValueEnum};
 
 use super::daemon::{access, logs, open_files};
@@ -171,11 +173,11 @@ async fn run(server: AgentGateway) -> Result<(), Failure> {
     let mut signals = Signals::watch();
     open_files::raise();
     let listener = listen(server.host, server.port).await?;
-    let root = settings.ground.root.clone().unwrap_or_default();
+    let root = settings.sandbox.root.clone().unwrap_or_default();
     let files = server.files(&root)?;
     let backend = files.backend().clone();
-    let surface = GatewaySurface::new(Gateway::new(settings)).with_files(files);
-    let opened = Port::new(App::new(gate).with_gateway(surface)).open(listener);
+    let surface = GatewayRoutes::new(Gateway::new(settings)).with_files(files);
+    let opened = HttpServer::new(HttpApp::new(gate).with_gateway(surface)).start(listener);
     let opened = opened.map_err(|error| Failure::input("open the port", error))?;
     let isolation = Isolation::from(server.isolation);
     talk(&format!(
@@ -186,7 +188,7 @@ async fn run(server: AgentGateway) -> Result<(), Failure> {
     ));
     signals.first().await;
     let ended = async {
-        opened.close().await;
+        opened.shutdown().await;
         backend.destroy().await.map_err(Failure::from)
     };
     tokio::select! {
@@ -197,7 +199,7 @@ async fn run(server: AgentGateway) -> Result<(), Failure> {
 }
 
 impl AgentGateway {
-    fn gate(&self) -> Result<Gate, Failure> {
+    fn gate(&self) -> Result<HttpAccess, Failure> {
         let token = match (&self.token, &self.token_file) {
             (Some(token), _) => Some(token::checked(token)?),
             (None, Some(path)) => Some(token::in_file(path)?),
@@ -210,11 +212,11 @@ impl AgentGateway {
                 Failure::usage(message).with_hint("give one with --token-file, or say --no-token")
             );
         }
-        Ok(Gate {
-            token: token.as_deref().map(Token::new),
+        Ok(HttpAccess {
+            token: token.as_deref().map(AccessToken::new),
             hosts: self.allowed_hosts.clone(),
             origins: self.origins.clone(),
-            ..Gate::default()
+            ..HttpAccess::default()
         })
     }
 
@@ -224,25 +226,25 @@ impl AgentGateway {
             .map_err(|error| Failure::input(format!("find {}", root.display()), error))?;
         let own = env::current_exe().map_err(|error| Failure::input("find this program", error))?;
         let isolation = Isolation::from(self.isolation);
-        let catalog = Catalog::default();
-        let agents = AgentSource {
+        let catalog = AgentCatalog::default();
+        let agents = AgentResolver {
             credentials: wire::credentials(&catalog),
             env: self.environment(&own)?,
             catalog,
             own_binary: Some(own),
-            launchers: launchers(),
-            installed: installed(),
+            launchers_dir: launchers(),
+            install_dir: installed(),
         };
-        let ground = AgentGround {
+        let ground = AgentSandboxSettings {
             root: Some(root),
-            area: None,
-            hidden: Vec::new(),
+            servers_dir: None,
+            hidden_paths: Vec::new(),
             isolation,
-            floor: match isolation {
+            isolation_floor: match isolation {
                 Isolation::None => Isolation::None,
                 _ => Isolation::Landlock,
             },
-            network: Network::Shared,
+            network: NetworkAccess::Shared,
             toolchains: toolchains::chosen(&[]).map_err(Failure::usage)?,
         };
         let mut settings = GatewaySettings::new(agents, ground);
@@ -267,7 +269,7 @@ impl AgentGateway {
             .map_err(|error| Failure::input(format!("find {}", root.display()), error))?;
         let backend = agent_backend::local(&root)?;
         let files = ServedFiles::new(backend, &root.to_string_lossy());
-        Ok(files.with_max_upload(self.max_upload))
+        Ok(files.with_max_upload_bytes(self.max_upload))
     }
 
     /// What agents get of this process's environment.
@@ -305,8 +307,8 @@ fn timeout_of_environment() -> Result<Option<Duration>, Failure> {
 }
 
 /// The agents that `agent install` put into the default data directory.
-fn installed() -> Option<AgentDirectory> {
-    data_dir::default().ok().map(|directory| AgentDirectory::new(directory.join("agents")))
+fn installed() -> Option<AgentInstallDir> {
+    data_dir::default().ok().map(|directory| AgentInstallDir::new(directory.join("agents")))
 }
 
 /// Where sandbox-agent keeps the programs of agents.

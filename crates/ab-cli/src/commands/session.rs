@@ -1,7 +1,9 @@
 //! `session`: what the server's sessions are doing, their pause and their end.
 
-use ab_api::{Continuation, FollowUp, Session, SessionId, SessionLimits, SessionStatus, Time};
-use agent_backend::ServeClient;
+use ab_api::{
+    ContinueRequest, PromptRequest, Session, SessionId, SessionLimits, SessionStatus, Time,
+};
+use agent_backend::SessionClient;
 use agent_backend::serve_client::SessionQuery;
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -258,14 +260,14 @@ async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Fai
                 None => None,
             };
             let id = next.id.find(&client).await?;
-            let created = client.continue_session(id, &Continuation { prompt }).await?;
+            let created = client.continue_session(id, &ContinueRequest { prompt }).await?;
             let follow = next.follow.then_some(next.approve);
             task::show_created(client, created, follow, &server_flags, terminal).await
         }
         SessionAct::Prompt(next) => {
             let prompt = task::prompt(&next.prompt, terminal).await?;
             let id = next.id.find(&client).await?;
-            client.prompt(id, &FollowUp { prompt }).await?;
+            client.prompt(id, &PromptRequest { prompt }).await?;
             if !next.follow {
                 return show_one(&client.session(id).await?, terminal);
             }
@@ -305,7 +307,7 @@ async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Fai
     }
 }
 
-async fn newest(client: &ServeClient) -> Result<SessionId, Failure> {
+async fn newest(client: &SessionClient) -> Result<SessionId, Failure> {
     let query = SessionQuery { per_page: Some(1), ..SessionQuery::default() };
     let page = client.sessions(&query).await?;
     page.items.first().map(|session| session.id).ok_or_else(|| {
@@ -320,7 +322,7 @@ fn come_back(what: &str, id: SessionId, server_flags: &str) -> String {
 }
 
 async fn show_list(
-    client: ServeClient,
+    client: SessionClient,
     list: ListSessions,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
@@ -464,7 +466,7 @@ fn age(then: Time, now: Time) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ab_api::{NewTask, Offers, Task};
+    use ab_api::{AvailableChoices, NewTask, Task};
 
     use super::*;
 
@@ -474,14 +476,14 @@ mod tests {
             "repo": { "mode": "git", "url": "/srv/project" },
             "agent": { "type": "scripted" },
         });
-        let offers = Offers {
+        let offers = AvailableChoices {
             agents: [("scripted".to_owned(), Vec::new())].into(),
             local_repositories: true,
-            ..Offers::default()
+            ..AvailableChoices::default()
         };
-        let task: Task = NewTask::check(body.to_string().as_bytes(), &offers).unwrap();
+        let task: Task = NewTask::parse(body.to_string().as_bytes(), &offers).unwrap();
         let id = "01HVZ6K9T1N8S6M3V3Q3F0X5B7".parse().unwrap();
-        Session::queued(id, task, "2026-01-31T12:00:00Z".parse().unwrap())
+        Session::new_queued(id, task, "2026-01-31T12:00:00Z".parse().unwrap())
     }
 
     #[test]
@@ -521,7 +523,8 @@ created     2026-01-31T12:00:00Z
     #[test]
     fn ages_have_one_unit() {
         let then: Time = "2026-01-31T12:00:00Z".parse().unwrap();
-        let after = |seconds| age(then, then.plus(std::time::Duration::from_secs(seconds)));
+        let after =
+            |seconds| age(then, then.saturating_add(std::time::Duration::from_secs(seconds)));
         let ages = [after(0), after(59), after(60), after(7_200), after(200_000)];
         assert_eq!(ages, ["0s", "59s", "1m", "2h", "2d"]);
     }

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ab_core::{Code, Error, Kind};
-use ab_remote::client::{ByteStream, DialError, TokenInClear, WebSocket, open_websocket};
+use ab_core::{Error, ErrorCode, ErrorKind};
+use ab_remote::client::{
+    ByteStream, CleartextTokenPolicy, DialError, WebSocketEndpoint, open_websocket,
+};
 use clap::Args;
 use tokio::io::AsyncWriteExt;
 
@@ -54,7 +56,7 @@ impl CliCommand for SshProxy {
 }
 
 async fn run(proxy: SshProxy) -> Result<(), Failure> {
-    let socket = WebSocket::new(&proxy.url).ok();
+    let socket = WebSocketEndpoint::new(&proxy.url).ok();
     let scheme = proxy.url.split(':').next().unwrap_or_default();
     let Some(mut socket) = socket.filter(|_| matches!(scheme, "ws" | "wss")) else {
         return Err(Failure::usage(format!("'{}' is no URL of a WebSocket", proxy.url))
@@ -66,7 +68,7 @@ async fn run(proxy: SshProxy) -> Result<(), Failure> {
     };
     socket.token = token.map(Into::into);
     if proxy.allow_insecure_token {
-        socket.token_in_clear = TokenInClear::Accepted;
+        socket.token_in_clear = CleartextTokenPolicy::Accepted;
     }
     match open_websocket(&socket, PATIENCE).await {
         Ok(stream) => carried(stream).await,
@@ -101,11 +103,11 @@ async fn carried(stream: impl ByteStream) -> Result<(), Failure> {
 fn unavailable(failure: DialError) -> Failure {
     let error = failure.error;
     match (error.kind(), error.hint()) {
-        (Kind::Denied, None) => Failure::from(error)
+        (ErrorKind::Denied, None) => Failure::from(error)
             .with_hint("give it with --token-file, or as AGENT_BACKEND_AUTH_TOKEN"),
-        (Kind::Disconnected | Kind::Timeout, hint) => {
+        (ErrorKind::Disconnected | ErrorKind::Timeout, hint) => {
             let message = format!("cannot reach the daemon: {error}");
-            let failure = Error::new(Code::ConnectionClosed, Kind::Disconnected, message);
+            let failure = Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message);
             match hint {
                 Some(hint) => failure.with_hint(hint).into(),
                 None => failure.into(),

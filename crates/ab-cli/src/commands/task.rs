@@ -7,7 +7,7 @@ use ab_api::{
     AgentChoice, DeliveryChoice, DeliveryMode, NetworkType, NewRepo, NewTask, RuntimeChoice,
     RuntimeType, TaskCreated,
 };
-use agent_backend::ServeClient;
+use agent_backend::SessionClient;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
@@ -188,7 +188,7 @@ pub(super) async fn prompt(given: &str, terminal: &mut Terminal) -> Result<Strin
 
 /// Says which session was made, and follows it if a way to answer its questions is given.
 pub(super) async fn show_created(
-    client: ServeClient,
+    client: SessionClient,
     created: TaskCreated,
     follow: Option<Approve>,
     server_flags: &str,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ab_api::{Session, SessionId};
-use ab_core::{Code, Error, Kind};
-use agent_backend::ServeClient;
+use ab_core::{Error, ErrorCode, ErrorKind};
+use agent_backend::SessionClient;
 use clap::Args;
 use serde_json::json;
 
@@ -58,7 +58,7 @@ async fn run(wait: Wait, terminal: &mut Terminal) -> Result<(), Failure> {
         None => all.await?,
         Some(limit) => tokio::time::timeout(limit, all).await.unwrap_or_else(|_| {
             let message = format!("the sessions did not end within {} s", limit.as_secs());
-            Err(Error::new(Code::Timeout, Kind::Timeout, message))
+            Err(Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message))
         })?,
     };
     match terminal.format() {
@@ -74,7 +74,7 @@ async fn run(wait: Wait, terminal: &mut Terminal) -> Result<(), Failure> {
 }
 
 /// The sessions, once all of them have ended.
-async fn ended(client: ServeClient, ids: Vec<SessionId>) -> Result<Vec<Session>, Error> {
+async fn ended(client: SessionClient, ids: Vec<SessionId>) -> Result<Vec<Session>, Error> {
     let mut sessions = Vec::new();
     for id in ids {
         let mut events = client.events(id);

@@ -1,7 +1,7 @@
 //! `webui`: the page of a server, in a browser.
 
-use ab_core::{Code, Error, Kind};
-use agent_backend::{ServeClient, ServeSettings};
+use ab_core::{Error, ErrorCode, ErrorKind};
+use agent_backend::{SessionClient, SessionClientSettings};
 use clap::Args;
 use serde_json::json;
 
@@ -61,8 +61,8 @@ async fn run(webui: Webui, terminal: &mut Terminal) -> Result<(), Failure> {
             let message =
                 format!("no server runs with the data in {}", config.data_dir.value.display());
             return Err(Failure::from(Error::new(
-                Code::ConnectionClosed,
-                Kind::Unavailable,
+                ErrorCode::ConnectionClosed,
+                ErrorKind::Unavailable,
                 message,
             ))
             .with_hint("start one with agent-backend serve"));
@@ -84,13 +84,13 @@ async fn run(webui: Webui, terminal: &mut Terminal) -> Result<(), Failure> {
 
 /// A new link of a server that runs. One that asks for no token needs none.
 async fn link(config: &Config, url: &str) -> Result<String, Failure> {
-    let mut settings = ServeSettings::new(url);
+    let mut settings = SessionClientSettings::new(url);
     let token = match serve::token_of_running(config)? {
         Some(token) => token,
         None => return Ok(format!("{url}/ui")),
     };
     settings.token = Some(token.into());
-    let link = ServeClient::new(settings)?.login_link().await?;
+    let link = SessionClient::new(settings)?.create_login_link().await?;
     let (scheme, authority) = url.split_once("://").unwrap_or(("http", url));
     let port = authority.rsplit_once(':').map_or("", |(_, port)| port);
     Ok(format!("{scheme}://{}:{port}{}", link.host, link.path))

@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Component, Path, PathBuf};
 
-use ab_acp::catalog::{AgentEntry, Catalog};
+use ab_acp::catalog::{AgentCatalog, AgentEntry};
 
 use super::file::ConfigFile;
 use super::setting::resolved;
@@ -14,8 +14,8 @@ use crate::failure::Failure;
 /// # Errors
 ///
 /// Usage, for an entry that makes no sense, with its line.
-pub(super) fn catalog(file: Option<&ConfigFile>, data_dir: &Path) -> Result<Catalog, Failure> {
-    let mut catalog = Catalog::default();
+pub(super) fn catalog(file: Option<&ConfigFile>, data_dir: &Path) -> Result<AgentCatalog, Failure> {
+    let mut catalog = AgentCatalog::default();
     let Some(file) = file else { return Ok(catalog) };
     for (index, (entry, line)) in file.agents.iter().enumerate() {
         let mut entry = entry.clone();

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ab_acp::catalog::AgentEntry;
-use ab_core::error::printable;
+use ab_core::error::escape_unprintable;
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, ValueDeserializer};
@@ -201,7 +201,7 @@ impl ConfigFile {
         known: impl Iterator<Item = &'k str>,
     ) -> Failure {
         let known: Vec<&str> = known.collect();
-        self.failure(line, format!("unknown key \"{}\"{place}", printable(key)))
+        self.failure(line, format!("unknown key \"{}\"{place}", escape_unprintable(key)))
             .with_hint(format!("keys here: {}", known.join(", ")))
     }
 

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use ab_api::{
-    Activity, ApprovalStatus, Changes, DeliveryMode, DeliveryResult, EndReason, EventKind,
-    LogLevel, LogSource, PlanStatus, SessionStatus, ToolStatus,
+    ApprovalStatus, ChangeCounts, DeliveryMode, DeliveryResult, EventKind, LogLevel, LogSource,
+    PlanStatus, SessionActivity, SessionEndReason, SessionStatus, ToolStatus,
 };
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
@@ -74,7 +74,7 @@ pub(crate) fn of(kind: &EventKind) -> Vec<Line> {
         EventKind::DiffStat { files_changed, lines_added, lines_removed } => {
             let (files_changed, lines_added, lines_removed) =
                 (*files_changed, *lines_added, *lines_removed);
-            let changes = Changes { files_changed, lines_added, lines_removed };
+            let changes = ChangeCounts { files_changed, lines_added, lines_removed };
             vec![line("±", PLAIN, &changes_text(changes))]
         }
         EventKind::Usage { .. } => Vec::new(),
@@ -127,26 +127,26 @@ fn input_text(input: &str) -> Cow<'_, str> {
 }
 
 /// The size of a change, such as `2 files changed, +10 -3`.
-pub(crate) fn changes_text(changes: Changes) -> String {
-    let Changes { files_changed, lines_added, lines_removed } = changes;
+pub(crate) fn changes_text(changes: ChangeCounts) -> String {
+    let ChangeCounts { files_changed, lines_added, lines_removed } = changes;
     let files = if files_changed == 1 { "file" } else { "files" };
     format!("{files_changed} {files} changed, +{lines_added} -{lines_removed}")
 }
 
 /// What a running session does, in words.
-pub(crate) fn activity_text(activity: Activity) -> &'static str {
+pub(crate) fn activity_text(activity: SessionActivity) -> &'static str {
     match activity {
-        Activity::Working => "working",
-        Activity::AwaitingApproval => "waits for a decision",
-        Activity::Idle => "waits for a prompt",
-        Activity::Delivering => "delivering",
+        SessionActivity::Working => "working",
+        SessionActivity::AwaitingApproval => "waits for a decision",
+        SessionActivity::Idle => "waits for a prompt",
+        SessionActivity::Delivering => "delivering",
     }
 }
 
 fn status_line(
     status: SessionStatus,
-    activity: Option<Activity>,
-    reason: Option<EndReason>,
+    activity: Option<SessionActivity>,
+    reason: Option<SessionEndReason>,
     message: Option<&str>,
 ) -> Line {
     let (mark, style) = match status {
@@ -170,17 +170,17 @@ fn status_line(
 }
 
 /// Why a session ended, in words.
-pub(crate) fn reason_text(reason: EndReason) -> &'static str {
+pub(crate) fn reason_text(reason: SessionEndReason) -> &'static str {
     match reason {
-        EndReason::Done => "the agent finished",
-        EndReason::Stopped => "a person stopped it",
-        EndReason::Cancelled => "a person cancelled it",
-        EndReason::Provision => "the workspace could not be made",
-        EndReason::Launch => "the agent did not start",
-        EndReason::Agent => "the agent failed",
-        EndReason::Delivery => "the result could not be delivered; the work is kept",
-        EndReason::Interrupted => "the server stopped while the agent worked",
-        EndReason::ExecutorLost => "the executor is gone",
+        SessionEndReason::Done => "the agent finished",
+        SessionEndReason::Stopped => "a person stopped it",
+        SessionEndReason::Cancelled => "a person cancelled it",
+        SessionEndReason::Provision => "the workspace could not be made",
+        SessionEndReason::Launch => "the agent did not start",
+        SessionEndReason::Agent => "the agent failed",
+        SessionEndReason::Delivery => "the result could not be delivered; the work is kept",
+        SessionEndReason::Interrupted => "the server stopped while the agent worked",
+        SessionEndReason::ExecutorLost => "the executor is gone",
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use ab_api::{Activity, Event, EventKind, PlanEntry, SessionStatus, ToolStatus};
-use ab_core::error::reorders;
+use ab_api::{Event, EventKind, PlanEntry, SessionActivity, SessionStatus, ToolStatus};
+use ab_core::error::is_bidi_control;
 use rustix::termios::tcgetwinsize;
 use serde_json::json;
 
@@ -155,7 +155,7 @@ impl Drop for View {
     }
 }
 
-fn doing(status: SessionStatus, activity: Option<Activity>) -> String {
+fn doing(status: SessionStatus, activity: Option<SessionActivity>) -> String {
     match (status, activity) {
         (SessionStatus::Running, Some(activity)) => lines::activity_text(activity).to_owned(),
         (SessionStatus::Queued, _) => "waiting for a free place".to_owned(),
@@ -173,7 +173,7 @@ fn bottom(frame: char, what: &str, time: Duration, width: usize) -> String {
     };
     let end = format!(" · {time} · Ctrl-C detaches");
     let room = width.max(NARROWEST).saturating_sub(3 + end.chars().count());
-    let what: String = what.chars().filter(|c| !c.is_control() && !reorders(*c)).collect();
+    let what: String = what.chars().filter(|c| !c.is_control() && !is_bidi_control(*c)).collect();
     let what = match what.char_indices().nth(room) {
         Some((cut, _)) => format!("{}…", &what[..cut]),
         None => what,

@@ -1,7 +1,9 @@
 //! The table through the `exec` tool of an MCP server: the same walls, reached by another door.
 
-use ab_core::effective::{ControlStrength, ControlSubject};
-use ab_testkit::escapes::{self, Attempt, Ground, Said, Surface, Wish};
+use ab_core::effective::{ControlKind, ControlStrength};
+use ab_testkit::escapes::{
+    self, CommandReport, CommandRunner, EscapeAttempt, EscapeTestbed, SandboxOption,
+};
 use serde_json::json;
 
 use super::{Binary, make};
@@ -12,43 +14,44 @@ struct Tool {
     binary: Binary,
 }
 
-impl Surface for Tool {
-    fn run(&self, ground: &Ground, wishes: &[Wish], line: &str) -> Said {
+impl CommandRunner for Tool {
+    fn run(&self, ground: &EscapeTestbed, wishes: &[SandboxOption], line: &str) -> CommandReport {
         let mut session = Session::of(self.binary.of("mcp", ground, wishes));
         let answer = session.call("exec", json!({ "command": line, "timeout": 60 }));
         session.end();
         let value = &answer["structuredContent"];
         let said = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
         if value.is_null() {
-            Said {
+            CommandReport {
                 refused: answer["isError"] == true,
                 stderr: answer["content"].to_string(),
-                ..Said::default()
+                ..CommandReport::default()
             }
         } else {
-            Said { refused: false, stdout: said("stdout"), stderr: said("stderr") }
+            CommandReport { refused: false, stdout: said("stdout"), stderr: said("stderr") }
         }
     }
 
-    fn strength(
+    fn control_strength(
         &self,
-        ground: &Ground,
-        wishes: &[Wish],
-        subject: ControlSubject,
+        ground: &EscapeTestbed,
+        wishes: &[SandboxOption],
+        subject: ControlKind,
     ) -> ControlStrength {
-        self.binary.strength(ground, wishes, subject)
+        self.binary.control_strength(ground, wishes, subject)
     }
 
-    fn is_open(&self) -> bool {
-        self.binary.is_open()
+    fn is_unconfined(&self) -> bool {
+        self.binary.is_unconfined()
     }
 }
 
 fn make_all(mode: &'static str) {
     // The tool has no terminals.
-    let can = |attempt: &&Attempt| !attempt.wishes.contains(&Wish::Terminal);
-    assert_eq!(escapes::all().filter(|attempt| !can(attempt)).count(), 1);
-    make(mode, escapes::all().filter(can), &Tool { binary: Binary::new(mode) });
+    let can =
+        |attempt: &&EscapeAttempt| !attempt.sandbox_options.contains(&SandboxOption::Terminal);
+    assert_eq!(escapes::all_attempts().filter(|attempt| !can(attempt)).count(), 1);
+    make(mode, escapes::all_attempts().filter(can), &Tool { binary: Binary::new(mode) });
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use ab_testkit::peers::Peers;
+use ab_testkit::peers::ThirdPartyPrograms;
 
 use super::daemon::{Daemon, TOKEN};
 use super::{script, succeeds};
@@ -21,12 +21,12 @@ enum Client {
 }
 
 impl Client {
-    fn command(self, peers: &Peers) -> Command {
+    fn command(self, peers: &ThirdPartyPrograms) -> Command {
         let (mut command, speaks) = match self {
-            Client::TypeScript1 => (peers.node(&script("client.mjs")), "1"),
-            Client::TypeScript2 => (peers.node(&script("client.mjs")), "2"),
-            Client::PythonHandshake => (peers.python(&script("client.py")), "legacy"),
-            Client::PythonStateless => (peers.python(&script("client.py")), "auto"),
+            Client::TypeScript1 => (peers.system_node_command(&script("client.mjs")), "1"),
+            Client::TypeScript2 => (peers.system_node_command(&script("client.mjs")), "2"),
+            Client::PythonHandshake => (peers.python_command(&script("client.py")), "legacy"),
+            Client::PythonStateless => (peers.python_command(&script("client.py")), "auto"),
         };
         command.arg(speaks);
         command
@@ -59,7 +59,7 @@ fn calls_every_tool(client: Client, stage: &Stage, command: Command) {
 
 #[track_caller]
 fn over_stdio(client: Client) {
-    let Some(peers) = Peers::find("the official clients") else { return };
+    let Some(peers) = ThirdPartyPrograms::find_or_skip("the official clients") else { return };
     let stage = workspace();
     let mut command = client.command(&peers);
     command.args(["--stdio", BINARY, "mcp", "--root"]).arg(stage.root());
@@ -79,7 +79,7 @@ fn in_a_session(client: Client) {
 
 #[track_caller]
 fn at(client: Client, query: &str) {
-    let Some(peers) = Peers::find("the official clients") else { return };
+    let Some(peers) = ThirdPartyPrograms::find_or_skip("the official clients") else { return };
     let stage = workspace();
     let daemon = Daemon::start(&stage);
     let mut command = client.command(&peers);
@@ -140,10 +140,10 @@ fn python_calls_every_tool_in_a_session() {
 
 #[track_caller]
 fn vercel_aborts(query: &str) {
-    let Some(peers) = Peers::find("the MCP client of Vercel") else { return };
+    let Some(peers) = ThirdPartyPrograms::find_or_skip("the MCP client of Vercel") else { return };
     let stage = Stage::new();
     let daemon = Daemon::start(&stage);
-    let mut command = peers.new_node(&script("vercel.mjs"));
+    let mut command = peers.bundled_node_command(&script("vercel.mjs"));
     command.args([&format!("{}{query}", daemon.url), TOKEN]);
     assert_eq!(succeeds(command), "aborted\n");
     daemon.end();

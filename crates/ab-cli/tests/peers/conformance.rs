@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use ab_conformance::Fixtures;
 use ab_mcp::HttpSettings;
-use ab_server::{App, DaemonSurface, Gate, Port, RunningPort};
-use ab_testkit::peers::Peers;
+use ab_server::{DaemonRoutes, HttpAccess, HttpApp, HttpServer, RunningHttpServer};
+use ab_testkit::peers::ThirdPartyPrograms;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -63,28 +63,33 @@ fn complaints(results: &Path) -> BTreeMap<String, Vec<String>> {
 }
 
 /// A port as the daemon opens it, with the fixtures of the suite beside the tools.
-async fn open(root: &Path) -> (RunningPort, String) {
+async fn open(root: &Path) -> (RunningHttpServer, String) {
     let backend = agent_backend::local(root).unwrap();
     let extension = Some(Arc::new(Fixtures::new()) as Arc<_>);
     let settings = HttpSettings { extension, ..HttpSettings::default() };
-    let served = DaemonSurface::new(backend, root.to_string_lossy(), &settings);
+    let served = DaemonRoutes::new(backend, root.to_string_lossy(), &settings);
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-    (Port::new(App::new(Gate::default()).with_daemon(served)).open(listener).unwrap(), url)
+    (
+        HttpServer::new(HttpApp::new(HttpAccess::default()).with_daemon(served))
+            .start(listener)
+            .unwrap(),
+        url,
+    )
 }
 
 /// Runs what `revision` requires; all of it has to pass but the scenarios in `but`, which must not.
 #[track_caller]
 fn passes(revision: &str, scenarios: usize, query: &str, but: &[&str]) {
-    let Some(peers) = Peers::find("the conformance suite") else { return };
-    let package = peers.package(PACKAGE);
+    let Some(peers) = ThirdPartyPrograms::find_or_skip("the conformance suite") else { return };
+    let package = peers.node_package_dir(PACKAGE);
     let required = required(&package, revision);
     assert_eq!(required.len(), scenarios, "{required:?}");
     let stage = Stage::with(&[("a.txt", "untouched")]);
     let runtime = Runtime::new().unwrap();
     let (port, url) = runtime.block_on(open(&stage.root()));
     let results = stage.outside("results");
-    let mut suite = peers.new_node(&package.join("dist/index.js"));
+    let mut suite = peers.bundled_node_command(&package.join("dist/index.js"));
     suite.args(["server", "--requirements", revision, "--url"]);
     suite.arg(format!("{url}{query}")).arg("--output-dir").arg(&results);
     let Ran { code, out, err } = run(suite, b"");
@@ -104,7 +109,7 @@ fn passes(revision: &str, scenarios: usize, query: &str, but: &[&str]) {
     assert!(failed.is_empty(), "of revision {revision}:\n{failed}");
     assert_eq!(code == 0, but.is_empty(), "{}{err}", String::from_utf8_lossy(&out));
     assert_eq!(stage.names("."), ["a.txt"]);
-    runtime.block_on(port.close());
+    runtime.block_on(port.shutdown());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
-use ab_testkit::peers::Peers;
+use ab_testkit::peers::ThirdPartyPrograms;
 use serde_json::{Value, json};
 
 use super::daemon::{Daemon, TOKEN};
@@ -17,13 +17,13 @@ const PROJECT: &str = "/path/to/project";
 
 /// The Inspector, told of our server by a file that holds the snippet.
 struct Inspector {
-    peers: Peers,
+    peers: ThirdPartyPrograms,
     stage: Stage,
 }
 
 impl Inspector {
     fn new(stage: Stage) -> Option<Inspector> {
-        let peers = Peers::find("the MCP Inspector")?;
+        let peers = ThirdPartyPrograms::find_or_skip("the MCP Inspector")?;
         let root = stage.root();
         let config = snippet().replace(PROJECT, root.to_str().unwrap());
         fs::write(stage.outside("mcp.json"), config).unwrap();
@@ -39,8 +39,8 @@ impl Inspector {
     }
 
     fn bare(&self) -> Command {
-        let package = self.peers.package("@modelcontextprotocol/inspector");
-        let node = self.peers.new_node(&package.join(LAUNCHER));
+        let package = self.peers.node_package_dir("@modelcontextprotocol/inspector");
+        let node = self.peers.bundled_node_command(&package.join(LAUNCHER));
         // Nothing that it keeps outlives the test.
         let mut it = command(node.get_program().to_str().unwrap(), &self.stage.root());
         it.args(node.get_args()).env("HOME", self.stage.outside("."));

@@ -12,7 +12,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use ab_testkit::peers::Peers;
+use ab_testkit::peers::ThirdPartyPrograms;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -65,7 +65,7 @@ impl Side {
         Side { server: Server::ours(&root), root, _keep: keep }
     }
 
-    fn theirs(peers: &Peers) -> Side {
+    fn theirs(peers: &ThirdPartyPrograms) -> Side {
         let (keep, root) = ground();
         Side { server: Server::official(peers, &root), root, _keep: keep }
     }
@@ -208,7 +208,9 @@ fn judge(call: &Call, ours: &Outcome, theirs: &Outcome) -> Option<String> {
 
 #[test]
 fn the_same_calls_have_the_same_results() {
-    let Some(peers) = Peers::find("the official filesystem server") else { return };
+    let Some(peers) = ThirdPartyPrograms::find_or_skip("the official filesystem server") else {
+        return;
+    };
     let (mut ours, mut theirs) = (Side::ours(), Side::theirs(&peers));
     let told = ours.make(&Call::new("list_directory", r#"{"path":"src"}"#, &[])).value;
     assert_eq!((&told["path"], &told["commandPath"]), (&json!("src"), &json!("{root}/src")));
@@ -219,7 +221,9 @@ fn the_same_calls_have_the_same_results() {
 
 #[test]
 fn every_official_tool_is_called_and_offered() {
-    let Some(peers) = Peers::find("the official filesystem server") else { return };
+    let Some(peers) = ThirdPartyPrograms::find_or_skip("the official filesystem server") else {
+        return;
+    };
     let (mut ours, mut theirs) = (Side::ours(), Side::theirs(&peers));
     let (ours, theirs) = (ours.server.tools(), theirs.server.tools());
     assert!(!theirs.is_empty());

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ab_testkit::peers::Peers;
+use ab_testkit::peers::ThirdPartyPrograms;
 
 use super::daemon::{Daemon, TOKEN};
 use super::{script, succeeds};
@@ -39,9 +39,9 @@ fn published(name: &str) -> std::path::PathBuf {
 /// Runs one over WebSockets; it says its name when all of it was as it should be.
 #[track_caller]
 fn node(name: &str, stage: &Stage) {
-    let Some(peers) = Peers::find("the published client") else { return };
+    let Some(peers) = ThirdPartyPrograms::find_or_skip("the published client") else { return };
     let daemon = Daemon::start(stage);
-    let command = peers.node(&published(&format!("{name}.mjs")));
+    let command = peers.system_node_command(&published(&format!("{name}.mjs")));
     assert_eq!(succeeds(told(command, &daemon, stage)), format!("{name}\n"));
     daemon.end();
 }
@@ -49,9 +49,10 @@ fn node(name: &str, stage: &Stage) {
 /// Runs one over plain SSH.
 #[track_caller]
 fn node_over_plain_ssh(name: &str, stage: &Stage) {
-    let Some(peers) = Peers::find("the published client") else { return };
+    let Some(peers) = ThirdPartyPrograms::find_or_skip("the published client") else { return };
     let daemon = Daemon::with(stage, PLAIN_SSH);
-    let mut command = told(peers.node(&published(&format!("{name}.mjs"))), &daemon, stage);
+    let mut command =
+        told(peers.system_node_command(&published(&format!("{name}.mjs"))), &daemon, stage);
     command.arg(daemon.ssh.as_ref().unwrap());
     assert_eq!(succeeds(command), format!("{name}\n"));
     daemon.end();
@@ -103,20 +104,20 @@ fn the_published_client_is_told_that_its_token_is_wrong() {
 
 #[test]
 fn the_published_adapter_calls_tools() {
-    let Some(peers) = Peers::find("the published adapter") else { return };
+    let Some(peers) = ThirdPartyPrograms::find_or_skip("the published adapter") else { return };
     let stage = workspace();
     let daemon = Daemon::start(&stage);
     // The packages that it is for want a newer node.
-    let command = peers.new_node(&published("vercel.mjs"));
+    let command = peers.bundled_node_command(&published("vercel.mjs"));
     assert_eq!(succeeds(told(command, &daemon, &stage)), "vercel\n");
     daemon.end();
 }
 
 #[test]
 fn the_published_adapter_speaks_to_ours_by_stdio_until_its_backend_ends() {
-    let Some(peers) = Peers::find("the published adapter") else { return };
+    let Some(peers) = ThirdPartyPrograms::find_or_skip("the published adapter") else { return };
     let stage = workspace();
-    let mut command = peers.new_node(&published("stdio.mjs"));
+    let mut command = peers.bundled_node_command(&published("stdio.mjs"));
     // No daemon: the backend is local, and the program is found by its name.
     command.args(["http://127.0.0.1:1/mcp", TOKEN]).arg(stage.root());
     let ours = Path::new(BINARY).parent().unwrap().to_owned();
@@ -128,11 +129,11 @@ fn the_published_adapter_speaks_to_ours_by_stdio_until_its_backend_ends() {
 
 #[test]
 fn the_published_client_comes_back_after_a_restart() {
-    let Some(peers) = Peers::find("the published client") else { return };
+    let Some(peers) = ThirdPartyPrograms::find_or_skip("the published client") else { return };
     let stage = workspace();
     let daemon = Daemon::start(&stage);
     let port = daemon.port().to_owned();
-    let mut command = told(peers.node(&published("again.mjs")), &daemon, &stage);
+    let mut command = told(peers.system_node_command(&published("again.mjs")), &daemon, &stage);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
@@ -152,10 +153,12 @@ fn the_published_client_comes_back_after_a_restart() {
 
 #[test]
 fn the_published_python_client_does_what_it_can() {
-    let Some(peers) = Peers::find("the published Python client") else { return };
+    let Some(peers) = ThirdPartyPrograms::find_or_skip("the published Python client") else {
+        return;
+    };
     let stage = workspace();
     let daemon = Daemon::start(&stage);
-    let command = peers.python(&published("client.py"));
+    let command = peers.python_command(&published("client.py"));
     assert_eq!(succeeds(told(command, &daemon, &stage)), "python\n");
     daemon.end();
 }

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use ab_testkit::peers::Peers;
+use ab_testkit::peers::ThirdPartyPrograms;
 
 use super::daemon::Daemon;
 use super::{script, succeeds};
@@ -14,10 +14,12 @@ const FLAGS: &[&str] = &["--conventional-ssh", "--ssh-port", "0", "--ssh-users",
 /// Runs a script of `pythons`, which says its name when all of it was as it should be.
 #[track_caller]
 fn python(name: &str) {
-    let Some(peers) = Peers::find("the SSH libraries of Python") else { return };
+    let Some(peers) = ThirdPartyPrograms::find_or_skip("the SSH libraries of Python") else {
+        return;
+    };
     let stage = Stage::with(&[("there.txt", "here\n"), ("sub/file", "x")]);
     let daemon = Daemon::with(&stage, FLAGS);
-    let mut command = peers.python(&file(name));
+    let mut command = peers.python_command(&file(name));
     // What it gets is kept beside the workspace.
     command.arg(daemon.ssh.as_ref().unwrap()).arg(stage.root()).arg(stage.outside(""));
     assert_eq!(succeeds(command), format!("{name}\n"));

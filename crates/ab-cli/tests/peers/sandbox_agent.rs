@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-use ab_testkit::peers::Peers;
+use ab_testkit::peers::ThirdPartyPrograms;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{script, succeeds};
@@ -85,10 +85,10 @@ fn stage() -> Stage {
 
 #[track_caller]
 fn sdk_does_everything(flags: &[&str]) {
-    let Some(peers) = Peers::find("the SDK of sandbox-agent") else { return };
+    let Some(peers) = ThirdPartyPrograms::find_or_skip("the SDK of sandbox-agent") else { return };
     let stage = stage();
     let gateway = Gateway::start(&stage, flags);
-    let mut command = peers.node(&script("sandbox_agent.mjs"));
+    let mut command = peers.system_node_command(&script("sandbox_agent.mjs"));
     command.args([&gateway.url, TOKEN]).arg(stage.root());
     assert_eq!(succeeds(command), "everything\n");
     gateway.end();

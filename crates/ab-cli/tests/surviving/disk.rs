@@ -20,7 +20,7 @@ fn on_small_disk(ground: &Ground) -> Option<Server> {
                   exec \"$2\" serve --port 0 --data-dir \"$1\"";
     let probe = Command::new("unshare").args(["-m", "true"]).output();
     if !probe.as_ref().is_ok_and(|output| output.status.success()) {
-        ab_testkit::host::cannot_run("a full disk", &format!("unshare -m: {probe:?}"));
+        ab_testkit::host::report_skip("a full disk", &format!("unshare -m: {probe:?}"));
         return None;
     }
     let mut command = ground.stage.command("unshare");

@@ -3,16 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_api::{EndReason, EventKind, LogLevel};
-use ab_executor::{Delivered, ExecutorError, Job, LaunchMode, Launched, Provisioned, ReportSender};
-use ab_store::Cleanup;
+use ab_api::{EventKind, LogLevel, SessionEndReason};
+use ab_executor::{
+    AgentReportSender, DeliveryOutcome, ExecutorError, LaunchMode, ProvisionedWorkspace,
+    SessionAttempt, StartedAgent,
+};
+use ab_store::PendingCleanup;
 use futures_util::future::BoxFuture;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::log;
 use crate::control::Plane;
 use crate::crash::CrashPoint;
-use crate::machine::Effect;
+use crate::machine::SessionAction;
 use crate::token::new_token;
 
 /// The name under which the final diff is stored.
@@ -20,7 +23,7 @@ const DIFF: &str = "diff";
 
 /// An effect that is being performed. Dropping it cancels it.
 pub(super) struct Doing {
-    effect: Effect,
+    effect: SessionAction,
     generation: u32,
     work: BoxFuture<'static, Done>,
 }
@@ -28,15 +31,15 @@ pub(super) struct Doing {
 /// What became of an effect.
 pub(super) enum Done {
     Placed(OwnedSemaphorePermit),
-    Provisioned(Provisioned),
-    Launched(Launched),
+    Provisioned(ProvisionedWorkspace),
+    Launched(StartedAgent),
     Resumed,
     Prompted,
     Paused,
     NotPaused { detail: String },
-    Delivered(Delivered),
+    Delivered(DeliveryOutcome),
     Closed { notes: Vec<EventKind> },
-    Failed { reason: EndReason, detail: String },
+    Failed { reason: SessionEndReason, detail: String },
 }
 
 impl From<ExecutorError> for Done {
@@ -48,9 +51,10 @@ impl From<ExecutorError> for Done {
 impl Doing {
     /// Whether `effect` of this attempt replaces it. A prompt that is on its way to the agent arrives before the
     /// agent is frozen: it is not sent again.
-    pub(super) fn yields_to(&self, effect: Effect, generation: u32) -> bool {
+    pub(super) fn yields_to(&self, effect: SessionAction, generation: u32) -> bool {
         let is_same = self.effect == effect && self.generation == generation;
-        let arrives = matches!(self.effect, Effect::Prompt(_)) && effect == Effect::Pause;
+        let arrives =
+            matches!(self.effect, SessionAction::Prompt(_)) && effect == SessionAction::Pause;
         !is_same && !arrives
     }
 
@@ -59,7 +63,12 @@ impl Doing {
         (&mut self.work).await
     }
 
-    pub(super) fn prompt(plane: Arc<Plane>, job: Job, number: u32, prompt: String) -> Self {
+    pub(super) fn prompt(
+        plane: Arc<Plane>,
+        job: SessionAttempt,
+        number: u32,
+        prompt: String,
+    ) -> Self {
         let generation = job.generation;
         let work = Box::pin(async move {
             plane.reach(CrashPoint::PromptRecorded);
@@ -71,37 +80,42 @@ impl Doing {
                 Err(error) => error.into(),
             }
         });
-        Self { effect: Effect::Prompt(number), generation, work }
+        Self { effect: SessionAction::Prompt(number), generation, work }
     }
 
     pub(super) fn launch(
         plane: Arc<Plane>,
-        job: Job,
-        effect: Effect,
-        reports: ReportSender,
+        job: SessionAttempt,
+        effect: SessionAction,
+        reports: AgentReportSender,
     ) -> Self {
         let generation = job.generation;
         let work = Box::pin(async move { launch(&plane, &job, effect, reports).await });
         Self { effect, generation, work }
     }
 
-    pub(super) fn other(plane: Arc<Plane>, job: Job, effect: Effect) -> Self {
+    pub(super) fn other(plane: Arc<Plane>, job: SessionAttempt, effect: SessionAction) -> Self {
         let generation = job.generation;
         let work = Box::pin(async move { perform(&plane, &job, effect).await });
         Self { effect, generation, work }
     }
 }
 
-async fn launch(plane: &Plane, job: &Job, effect: Effect, reports: ReportSender) -> Done {
+async fn launch(
+    plane: &Plane,
+    job: &SessionAttempt,
+    effect: SessionAction,
+    reports: AgentReportSender,
+) -> Done {
     let token = match new_token() {
         Ok(token) => token,
-        Err(error) => return failed(EndReason::Launch, error.to_string()),
+        Err(error) => return failed(SessionEndReason::Launch, error.to_string()),
     };
     if let Err(error) = plane.store.add_session_token(job.session.id, token.expose()).await {
-        return failed(EndReason::Launch, error.to_string());
+        return failed(SessionEndReason::Launch, error.to_string());
     }
     plane.reach(CrashPoint::TokenStored);
-    let is_reload = effect == Effect::Reload;
+    let is_reload = effect == SessionAction::Reload;
     let mode = if is_reload { LaunchMode::Reload { token } } else { LaunchMode::New { token } };
     match plane.executor.launch(job, mode, reports).await {
         Ok(_) if is_reload => {
@@ -112,41 +126,43 @@ async fn launch(plane: &Plane, job: &Job, effect: Effect, reports: ReportSender)
             plane.reach(CrashPoint::Launched);
             Done::Launched(launched)
         }
-        Err(error) if is_reload => failed(EndReason::Interrupted, error.detail),
+        Err(error) if is_reload => failed(SessionEndReason::Interrupted, error.detail),
         Err(error) => error.into(),
     }
 }
 
-async fn perform(plane: &Plane, job: &Job, effect: Effect) -> Done {
+async fn perform(plane: &Plane, job: &SessionAttempt, effect: SessionAction) -> Done {
     let outcome = match effect {
-        Effect::Place => match Arc::clone(&plane.room).acquire_owned().await {
+        SessionAction::AssignExecutor => match Arc::clone(&plane.room).acquire_owned().await {
             Ok(permit) => Ok(Done::Placed(permit)),
-            Err(error) => Ok(failed(EndReason::ExecutorLost, error.to_string())),
+            Err(error) => Ok(failed(SessionEndReason::ExecutorLost, error.to_string())),
         },
-        Effect::Provision => provision(plane, job).await,
-        Effect::Deliver => deliver(plane, job).await,
-        Effect::Pause => Ok(match plane.executor.pause(job).await {
+        SessionAction::Provision => provision(plane, job).await,
+        SessionAction::Deliver => deliver(plane, job).await,
+        SessionAction::Pause => Ok(match plane.executor.pause(job).await {
             Ok(()) => Done::Paused,
             Err(error) => Done::NotPaused { detail: error.detail },
         }),
-        Effect::Resume => plane.executor.resume(job).await.map(|()| Done::Resumed),
-        Effect::Stop => Ok(close(plane, job, plane.settings.stop_grace).await),
-        Effect::Kill => Ok(close(plane, job, Duration::ZERO).await),
+        SessionAction::Resume => plane.executor.resume(job).await.map(|()| Done::Resumed),
+        SessionAction::Stop => Ok(close(plane, job, plane.settings.stop_grace).await),
+        SessionAction::Kill => Ok(close(plane, job, Duration::ZERO).await),
         // These have constructors of their own.
-        Effect::Launch | Effect::Reload | Effect::Prompt(_) => Ok(Done::Prompted),
+        SessionAction::Launch | SessionAction::Reload | SessionAction::Prompt(_) => {
+            Ok(Done::Prompted)
+        }
     };
     outcome.unwrap_or_else(Done::from)
 }
 
 /// The cleanup token is stored before the executor makes anything.
-async fn provision(plane: &Plane, job: &Job) -> Result<Done, ExecutorError> {
-    let cleanup = Cleanup {
+async fn provision(plane: &Plane, job: &SessionAttempt) -> Result<Done, ExecutorError> {
+    let cleanup = PendingCleanup {
         token: plane.executor.cleanup_token(job).0,
         session: job.session.id,
-        executor: plane.executor.listing().id,
+        executor: plane.executor.describe().id,
     };
     if let Err(error) = plane.store.add_cleanup(cleanup).await {
-        return Ok(failed(EndReason::Provision, error.to_string()));
+        return Ok(failed(SessionEndReason::Provision, error.to_string()));
     }
     plane.reach(CrashPoint::CleanupStored);
     let made = plane.executor.provision(job).await?;
@@ -154,7 +170,7 @@ async fn provision(plane: &Plane, job: &Job) -> Result<Done, ExecutorError> {
     Ok(Done::Provisioned(made))
 }
 
-async fn deliver(plane: &Plane, job: &Job) -> Result<Done, ExecutorError> {
+async fn deliver(plane: &Plane, job: &SessionAttempt) -> Result<Done, ExecutorError> {
     plane.reach(CrashPoint::DeliveryBegun);
     let delivered = plane.executor.deliver(job).await?;
     plane.reach(CrashPoint::Delivered);
@@ -162,7 +178,7 @@ async fn deliver(plane: &Plane, job: &Job) -> Result<Done, ExecutorError> {
 }
 
 /// Ends the processes and keeps the diff. The session ends in any case: what went wrong is noted.
-async fn close(plane: &Plane, job: &Job, grace: Duration) -> Done {
+async fn close(plane: &Plane, job: &SessionAttempt, grace: Duration) -> Done {
     let mut notes = Vec::new();
     plane.reach(CrashPoint::ClosingBegun);
     if let Err(error) = plane.executor.terminate(job.session.id, grace).await {
@@ -190,6 +206,6 @@ async fn close(plane: &Plane, job: &Job, grace: Duration) -> Done {
     Done::Closed { notes }
 }
 
-fn failed(reason: EndReason, detail: String) -> Done {
+fn failed(reason: SessionEndReason, detail: String) -> Done {
     Done::Failed { reason, detail }
 }

@@ -1,12 +1,12 @@
 //! The state of a session, and how it is stored.
 
-use ab_api::{Activity, EventKind, SessionStatus};
-use ab_store::{Ending, Progress, Stage};
+use ab_api::{EventKind, SessionActivity, SessionStatus};
+use ab_store::{SessionEnding, SessionProgress, SessionStage};
 
 /// Everything that decides what a session may do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct State {
-    pub phase: Phase,
+pub struct SessionState {
+    pub phase: SessionPhase,
     /// Counts the attempts to run the session.
     pub generation: u32,
     /// How many prompts were accepted.
@@ -21,7 +21,7 @@ pub struct State {
 
 /// Where a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Phase {
+pub enum SessionPhase {
     Queued,
     Provisioning(SetupStep),
     Running(RunningWork),
@@ -32,9 +32,9 @@ pub enum Phase {
     /// status that it had.
     Closing {
         shown: SessionStatus,
-        ending: Ending,
+        ending: SessionEnding,
     },
-    Ended(Ending),
+    Ended(SessionEnding),
 }
 
 /// A step of provisioning.
@@ -55,11 +55,11 @@ pub enum RunningWork {
     Deliver,
 }
 
-impl State {
+impl SessionState {
     /// The state of a new session with its first prompt.
     pub fn new(keep_open: bool) -> Self {
         Self {
-            phase: Phase::Queued,
+            phase: SessionPhase::Queued,
             generation: 0,
             prompts: 1,
             turn: 0,
@@ -71,83 +71,91 @@ impl State {
     /// The status that clients see.
     pub fn status(&self) -> SessionStatus {
         match self.phase {
-            Phase::Queued => SessionStatus::Queued,
-            Phase::Provisioning(_) => SessionStatus::Provisioning,
-            Phase::Running(_) => SessionStatus::Running,
-            Phase::Pausing(_) => SessionStatus::Pausing,
-            Phase::Paused(_) => SessionStatus::Paused,
-            Phase::Resuming(_) => SessionStatus::Resuming,
-            Phase::Closing { shown, .. } => shown,
-            Phase::Ended(ending) => ending.status,
+            SessionPhase::Queued => SessionStatus::Queued,
+            SessionPhase::Provisioning(_) => SessionStatus::Provisioning,
+            SessionPhase::Running(_) => SessionStatus::Running,
+            SessionPhase::Pausing(_) => SessionStatus::Pausing,
+            SessionPhase::Paused(_) => SessionStatus::Paused,
+            SessionPhase::Resuming(_) => SessionStatus::Resuming,
+            SessionPhase::Closing { shown, .. } => shown,
+            SessionPhase::Ended(ending) => ending.status,
         }
     }
 
     /// What a running session does, as clients see it.
-    pub fn activity(&self) -> Option<Activity> {
+    pub fn activity(&self) -> Option<SessionActivity> {
         match self.phase {
-            Phase::Running(RunningWork::Idle) if self.turn < self.prompts => {
-                Some(Activity::Working)
+            SessionPhase::Running(RunningWork::Idle) if self.turn < self.prompts => {
+                Some(SessionActivity::Working)
             }
-            Phase::Running(RunningWork::Idle) => Some(Activity::Idle),
-            Phase::Running(RunningWork::Turn) => Some(Activity::Working),
-            Phase::Running(RunningWork::Deliver) => Some(Activity::Delivering),
-            Phase::Closing { shown: SessionStatus::Running, .. } => Some(Activity::Delivering),
+            SessionPhase::Running(RunningWork::Idle) => Some(SessionActivity::Idle),
+            SessionPhase::Running(RunningWork::Turn) => Some(SessionActivity::Working),
+            SessionPhase::Running(RunningWork::Deliver) => Some(SessionActivity::Delivering),
+            SessionPhase::Closing { shown: SessionStatus::Running, .. } => {
+                Some(SessionActivity::Delivering)
+            }
             _ => None,
         }
     }
 
     /// How the session ended.
-    pub fn ended(&self) -> Option<Ending> {
+    pub fn ending(&self) -> Option<SessionEnding> {
         match self.phase {
-            Phase::Ended(ending) => Some(ending),
+            SessionPhase::Ended(ending) => Some(ending),
             _ => None,
         }
     }
 
     /// The part of the state that is stored beside the status.
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> SessionProgress {
         let (stage, ending) = match self.phase {
-            Phase::Queued | Phase::Provisioning(SetupStep::Workspace) => (Stage::Provision, None),
-            Phase::Provisioning(SetupStep::Agent) => (Stage::Launch, None),
-            Phase::Running(work)
-            | Phase::Pausing(work)
-            | Phase::Paused(work)
-            | Phase::Resuming(work) => (stage(work), None),
-            Phase::Closing { ending, .. } | Phase::Ended(ending) => {
-                (Stage::Provision, Some(ending))
+            SessionPhase::Queued | SessionPhase::Provisioning(SetupStep::Workspace) => {
+                (SessionStage::Provision, None)
+            }
+            SessionPhase::Provisioning(SetupStep::Agent) => (SessionStage::Launch, None),
+            SessionPhase::Running(work)
+            | SessionPhase::Pausing(work)
+            | SessionPhase::Paused(work)
+            | SessionPhase::Resuming(work) => (stage(work), None),
+            SessionPhase::Closing { ending, .. } | SessionPhase::Ended(ending) => {
+                (SessionStage::Provision, Some(ending))
             }
         };
         let Self { generation, prompts, turn, attached, .. } = *self;
-        Progress { generation, prompts, turn, stage, attached, ending }
+        SessionProgress { generation, prompts, turn, stage, attached, ending }
     }
 
     /// The state that was stored as a status and its progress; `None` if they contradict each other.
-    pub fn restore(status: SessionStatus, progress: &Progress, keep_open: bool) -> Option<Self> {
+    pub fn restore(
+        status: SessionStatus,
+        progress: &SessionProgress,
+        keep_open: bool,
+    ) -> Option<Self> {
         let work = match progress.stage {
-            Stage::Provision | Stage::Launch => None,
-            Stage::Idle => Some(RunningWork::Idle),
-            Stage::Turn => Some(RunningWork::Turn),
-            Stage::Deliver => Some(RunningWork::Deliver),
+            SessionStage::Provision | SessionStage::Launch => None,
+            SessionStage::Idle => Some(RunningWork::Idle),
+            SessionStage::Turn => Some(RunningWork::Turn),
+            SessionStage::Deliver => Some(RunningWork::Deliver),
         };
         let phase = match (status, progress.ending) {
-            (status, Some(ending)) if status.is_terminal() => Phase::Ended(ending),
-            (shown, Some(ending)) => Phase::Closing { shown, ending },
-            (SessionStatus::Queued, None) => Phase::Queued,
-            (SessionStatus::Provisioning, None) if progress.stage == Stage::Launch => {
-                Phase::Provisioning(SetupStep::Agent)
+            (status, Some(ending)) if status.is_terminal() => SessionPhase::Ended(ending),
+            (shown, Some(ending)) => SessionPhase::Closing { shown, ending },
+            (SessionStatus::Queued, None) => SessionPhase::Queued,
+            (SessionStatus::Provisioning, None) if progress.stage == SessionStage::Launch => {
+                SessionPhase::Provisioning(SetupStep::Agent)
             }
-            (SessionStatus::Provisioning, None) => Phase::Provisioning(SetupStep::Workspace),
-            (SessionStatus::Running, None) => Phase::Running(work?),
-            (SessionStatus::Pausing, None) => Phase::Pausing(work?),
-            (SessionStatus::Paused, None) => Phase::Paused(work?),
-            (SessionStatus::Resuming, None) => Phase::Resuming(work?),
+            (SessionStatus::Provisioning, None) => SessionPhase::Provisioning(SetupStep::Workspace),
+            (SessionStatus::Running, None) => SessionPhase::Running(work?),
+            (SessionStatus::Pausing, None) => SessionPhase::Pausing(work?),
+            (SessionStatus::Paused, None) => SessionPhase::Paused(work?),
+            (SessionStatus::Resuming, None) => SessionPhase::Resuming(work?),
             _ => return None,
         };
-        let Progress { generation, prompts, turn, attached, .. } = *progress;
+        let SessionProgress { generation, prompts, turn, attached, .. } = *progress;
         Some(Self { phase, generation, prompts, turn, attached, keep_open })
     }
 
-    pub(super) fn at(&self, phase: Phase) -> Self {
+    pub(super) fn at(&self, phase: SessionPhase) -> Self {
         Self { phase, ..*self }
     }
 
@@ -156,16 +164,16 @@ impl State {
         EventKind::Status {
             status: self.status(),
             activity: self.activity(),
-            reason: self.ended().map(|ending| ending.reason),
+            reason: self.ending().map(|ending| ending.reason),
             message: None,
         }
     }
 }
 
-fn stage(work: RunningWork) -> Stage {
+fn stage(work: RunningWork) -> SessionStage {
     match work {
-        RunningWork::Idle => Stage::Idle,
-        RunningWork::Turn => Stage::Turn,
-        RunningWork::Deliver => Stage::Deliver,
+        RunningWork::Idle => SessionStage::Idle,
+        RunningWork::Turn => SessionStage::Turn,
+        RunningWork::Deliver => SessionStage::Deliver,
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use ab_api::{EndReason, SessionStatus};
-use ab_store::Ending;
+use ab_api::{SessionEndReason, SessionStatus};
+use ab_store::SessionEnding;
 
-use super::{Input, Phase, RunningWork, SetupStep, State, apply};
+use super::{RunningWork, SessionInput, SessionPhase, SessionState, SetupStep, apply_input};
 
 /// The statuses that a session can fail from after something was started for it.
 const FAILS_FROM: [SessionStatus; 5] = [
@@ -18,22 +18,26 @@ const FAILS_FROM: [SessionStatus; 5] = [
 ];
 
 /// States that together show every transition between statuses.
-pub fn representative_states() -> Vec<State> {
+pub fn representative_states() -> Vec<SessionState> {
     let works = [RunningWork::Idle, RunningWork::Turn, RunningWork::Deliver];
     let endings = [
-        Ending { status: SessionStatus::Stopped, reason: EndReason::Stopped },
-        Ending { status: SessionStatus::Completed, reason: EndReason::Done },
-        Ending { status: SessionStatus::Failed, reason: EndReason::Agent },
-        Ending { status: SessionStatus::Cancelled, reason: EndReason::Cancelled },
+        SessionEnding { status: SessionStatus::Stopped, reason: SessionEndReason::Stopped },
+        SessionEnding { status: SessionStatus::Completed, reason: SessionEndReason::Done },
+        SessionEnding { status: SessionStatus::Failed, reason: SessionEndReason::Agent },
+        SessionEnding { status: SessionStatus::Cancelled, reason: SessionEndReason::Cancelled },
     ];
     let mut phases = vec![
-        Phase::Queued,
-        Phase::Provisioning(SetupStep::Workspace),
-        Phase::Provisioning(SetupStep::Agent),
+        SessionPhase::Queued,
+        SessionPhase::Provisioning(SetupStep::Workspace),
+        SessionPhase::Provisioning(SetupStep::Agent),
     ];
-    phases.extend(works.map(Phase::Running));
+    phases.extend(works.map(SessionPhase::Running));
     for work in [RunningWork::Idle, RunningWork::Turn] {
-        phases.extend([Phase::Pausing(work), Phase::Paused(work), Phase::Resuming(work)]);
+        phases.extend([
+            SessionPhase::Pausing(work),
+            SessionPhase::Paused(work),
+            SessionPhase::Resuming(work),
+        ]);
     }
     for ending in endings {
         let shown: &[SessionStatus] = match ending.status {
@@ -41,15 +45,15 @@ pub fn representative_states() -> Vec<State> {
             SessionStatus::Completed => &[SessionStatus::Running],
             _ => &FAILS_FROM,
         };
-        phases.extend(shown.iter().map(|&shown| Phase::Closing { shown, ending }));
-        phases.push(Phase::Ended(ending));
+        phases.extend(shown.iter().map(|&shown| SessionPhase::Closing { shown, ending }));
+        phases.push(SessionPhase::Ended(ending));
     }
     let mut states = Vec::new();
     for phase in phases {
         for (prompts, turn) in [(1, 0), (1, 1), (2, 1)] {
             for (attached, keep_open) in [(true, false), (false, true)] {
                 let generation = 1;
-                states.push(State { phase, generation, prompts, turn, attached, keep_open });
+                states.push(SessionState { phase, generation, prompts, turn, attached, keep_open });
             }
         }
     }
@@ -61,8 +65,8 @@ pub fn representative_states() -> Vec<State> {
 pub fn transition_table() -> String {
     let mut moves = BTreeMap::<(SessionStatus, SessionStatus), BTreeSet<usize>>::new();
     for state in representative_states() {
-        for (index, input) in Input::ALL.into_iter().enumerate() {
-            if let Ok((next, _)) = apply(&state, input)
+        for (index, input) in SessionInput::ALL.into_iter().enumerate() {
+            if let Ok((next, _)) = apply_input(&state, input)
                 && next.status() != state.status()
             {
                 moves.entry((state.status(), next.status())).or_default().insert(index);
@@ -71,7 +75,8 @@ pub fn transition_table() -> String {
     }
     let mut text = String::from("| from | input | to |\n| --- | --- | --- |\n");
     for ((from, to), inputs) in moves {
-        let names: Vec<&str> = inputs.iter().map(|&index| Input::ALL[index].name()).collect();
+        let names: Vec<&str> =
+            inputs.iter().map(|&index| SessionInput::ALL[index].name()).collect();
         // Writing to a string cannot fail.
         let _ = writeln!(text, "| {from} | {} | {to} |", names.join(", "));
     }

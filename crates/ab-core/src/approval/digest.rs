@@ -9,12 +9,12 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-use super::AskedCall;
+use super::OwnedCall;
 use crate::path::WsPath;
 use crate::principal::Principal;
 use crate::process::{
-    BindAccess, Command, ExecLimits, ExecRequest, HostDirectory, MountLayout, MountedWorkspace,
-    ProcessLifetime, Restrictions, Stdin, TerminalSize,
+    Command, ExecLimits, ExecRequest, HostDirectory, HostDirectoryAccess, MountLayout,
+    MountedWorkspace, PathRestrictions, ProcessLifetime, StdinMode, TerminalSize,
 };
 
 /// Changes when the encoding does, so that digests of two versions never meet.
@@ -22,10 +22,10 @@ const VERSION: &[u8] = b"agent-backend asked 1";
 
 /// What was asked, in 32 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Digest([u8; 32]);
+pub struct CallDigest([u8; 32]);
 
-impl Digest {
-    pub fn of(principal: &Principal, call: &AskedCall) -> Self {
+impl CallDigest {
+    pub fn compute(principal: &Principal, call: &OwnedCall) -> Self {
         let mut out = Encoder(Sha256::new());
         out.bytes(VERSION);
         out.principal(principal);
@@ -33,19 +33,19 @@ impl Digest {
         Self(out.0.finalize().into())
     }
 
-    pub fn bytes(&self) -> &[u8; 32] {
+    pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }
 
-impl fmt::Display for Digest {
+impl fmt::Display for CallDigest {
     /// In lower case hexadecimal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl fmt::Debug for Digest {
+impl fmt::Debug for CallDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Digest({self})")
     }
@@ -87,8 +87,8 @@ impl Encoder {
         self.optional(principal.tenant(), |out, tenant| out.text(tenant.as_str()));
     }
 
-    fn call(&mut self, call: &AskedCall) {
-        let AskedCall { verb, path, to, request, size, modifies, recursive } = call;
+    fn call(&mut self, call: &OwnedCall) {
+        let OwnedCall { verb, path, to, request, size, modifies, recursive } = call;
         self.text(verb.as_str());
         self.optional(path.as_ref(), Self::path);
         self.optional(to.as_ref(), Self::path);
@@ -100,10 +100,10 @@ impl Encoder {
 
     /// A path with its fences and rules: both change what it can reach.
     fn path(&mut self, path: &WsPath) {
-        self.list(&path.fenced_segments(), |out, part| out.text(part));
-        self.text(path.below_fence());
-        self.list(path.rules(), |out, set| {
-            out.number(set.anchor as u64);
+        self.list(&path.scope_root_parts(), |out, part| out.text(part));
+        self.text(path.below_scope_root());
+        self.list(path.access_rules(), |out, set| {
+            out.number(set.anchor_bytes as u64);
             out.list(&set.hidden, |out, path| out.text(path));
             out.list(&set.read_only, |out, path| out.text(path));
         });
@@ -115,7 +115,7 @@ impl Encoder {
             cwd,
             env,
             stdin,
-            input,
+            declared_stdin: input,
             terminal,
             lifetime,
             limits,
@@ -139,8 +139,8 @@ impl Encoder {
             self.text(value);
         }
         self.number(match stdin {
-            Stdin::Closed => 0,
-            Stdin::Piped => 1,
+            StdinMode::Closed => 0,
+            StdinMode::Piped => 1,
         });
         self.optional(input.as_ref(), |out, input| out.bytes(input));
         self.optional(*terminal, |out, TerminalSize { columns, rows }| {
@@ -157,7 +157,7 @@ impl Encoder {
     }
 
     fn limits(&mut self, limits: &ExecLimits) {
-        let ExecLimits { wall, cpu, memory, processes, file_size, open_files } = limits;
+        let ExecLimits { wall_time: wall, cpu, memory, processes, file_size, open_files } = limits;
         for time in [wall, cpu] {
             self.optional(*time, |out, time| {
                 out.number(time.as_secs());
@@ -169,28 +169,31 @@ impl Encoder {
         }
     }
 
-    fn restrictions(&mut self, restrictions: &Restrictions) {
-        let Restrictions { hidden, read_only, binds } = restrictions;
+    fn restrictions(&mut self, restrictions: &PathRestrictions) {
+        let PathRestrictions { hidden, read_only, binds } = restrictions;
         self.list(hidden, Self::path);
         self.list(read_only, Self::path);
         self.list(binds, |out, HostDirectory { path, access }| {
             out.text(path);
             out.number(match access {
-                BindAccess::ReadOnly => 0,
-                BindAccess::ReadWrite => 1,
+                HostDirectoryAccess::ReadOnly => 0,
+                HostDirectoryAccess::ReadWrite => 1,
             });
         });
     }
 
     fn layout(&mut self, layout: &MountLayout) {
-        let MountLayout { at, mounted: neighbours } = layout;
+        let MountLayout { scope_path: at, mounted: neighbours } = layout;
         self.optional(at.as_ref(), Self::path);
-        self.list(neighbours, |out, MountedWorkspace { root, below, at, restrictions }| {
-            out.text(root);
-            out.path(below);
-            out.path(at);
-            out.restrictions(restrictions);
-        });
+        self.list(
+            neighbours,
+            |out, MountedWorkspace { root, visible_path: below, mount_path: at, restrictions }| {
+                out.text(root);
+                out.path(below);
+                out.path(at);
+                out.restrictions(restrictions);
+            },
+        );
     }
 }
 
@@ -200,21 +203,21 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::approval::{Asked, AskingRule};
+    use crate::approval::{ApprovalRequest, ApprovalRule};
     use crate::call::{Actor, Call, Verb};
-    use crate::path::PathRules;
+    use crate::path::PathParser;
     use crate::principal::{PrincipalKind, Role, TenantId};
 
     fn path(text: &str) -> WsPath {
-        PathRules::lenient().parse(text).unwrap()
+        PathParser::lenient().parse(text).unwrap()
     }
 
-    fn asked(actor: &Actor, request: &ExecRequest) -> Asked {
+    fn asked(actor: &Actor, request: &ExecRequest) -> ApprovalRequest {
         let call =
             Call { request: Some(request), ..Call::for_path(actor, Verb::Exec, &request.cwd) };
         let origin =
-            AskingRule { rule: "own.rule".to_owned(), reason: String::new(), suggestion: None };
-        Asked::new(&call, origin)
+            ApprovalRule { rule: "own.rule".to_owned(), reason: String::new(), suggestion: None };
+        ApprovalRequest::new(&call, origin)
     }
 
     #[test]
@@ -231,20 +234,20 @@ mod tests {
             ExecRequest::shell("make -C  a b"),
             ExecRequest::new(Command::Argv(words)),
             with(&|r| r.cwd = path("src")),
-            with(&|r| r.cwd = path("src").fenced()),
+            with(&|r| r.cwd = path("src").into_scope_root()),
             with(&|r| drop(r.env.insert("A".to_owned(), "BC".to_owned()))),
             with(&|r| drop(r.env.insert("AB".to_owned(), "C".to_owned()))),
-            with(&|r| r.stdin = Stdin::Piped),
-            with(&|r| r.input = Some("y\n".into())),
+            with(&|r| r.stdin = StdinMode::Piped),
+            with(&|r| r.declared_stdin = Some("y\n".into())),
             with(&|r| r.terminal = Some(TerminalSize { columns: 80, rows: 24 })),
             with(&|r| r.lifetime = ProcessLifetime::Detached),
-            with(&|r| r.limits.wall = Some(Duration::from_secs(1))),
+            with(&|r| r.limits.wall_time = Some(Duration::from_secs(1))),
             with(&|r| r.limits.cpu = Some(Duration::from_secs(1))),
             with(&|r| r.limits.memory = Some(1)),
             with(&|r| r.limits.processes = Some(1)),
             with(&|r| r.restrictions.hidden.push(path("a"))),
             with(&|r| r.restrictions.read_only.push(path("a"))),
-            with(&|r| r.layout.at = Some(path("a"))),
+            with(&|r| r.layout.scope_path = Some(path("a"))),
         ];
         let actor = Actor::default();
         let digests: HashSet<_> = requests.iter().map(|r| asked(&actor, r).digest).collect();

@@ -8,14 +8,14 @@ use bytes::{Bytes, BytesMut};
 use super::Backend;
 use crate::call::Verb;
 use crate::effective::EffectivePolicy;
-use crate::error::{Code, Error, Kind, Result};
+use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::process::{
-    Command, EndCause, ExecLimits, ExecRequest, Exit, OutputChannel, Process, ProcessId,
-    ProcessInfo, ProcessLifetime, Stdin,
+    Command, ExecLimits, ExecRequest, ExitCause, OutputChannel, Process, ProcessExit, ProcessId,
+    ProcessInfo, ProcessLifetime, StdinMode,
 };
 
 /// Bytes of each channel that `exec` keeps unless told otherwise.
-pub const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
+pub const DEFAULT_MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
 /// How a command is run.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct ExecOptions {
     /// After this the command is ended.
     pub timeout: Option<Duration>,
     /// Bytes of each channel that are kept; the rest is read, counted and let go.
-    pub max_output: usize,
+    pub max_output_bytes: usize,
     pub limits: ExecLimits,
 }
 
@@ -39,7 +39,7 @@ impl Default for ExecOptions {
             env: BTreeMap::new(),
             input: Bytes::new(),
             timeout: None,
-            max_output: MAX_OUTPUT_BYTES,
+            max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
             limits: ExecLimits::default(),
         }
     }
@@ -50,12 +50,12 @@ impl Default for ExecOptions {
 pub struct ExecOutput {
     pub stdout: CapturedOutput,
     pub stderr: CapturedOutput,
-    pub exit: Exit,
+    pub exit: ProcessExit,
 }
 
 impl ExecOutput {
     /// Standard output as text, with a note at its end if it was cut.
-    pub fn text(&self) -> String {
+    pub fn stdout_text(&self) -> String {
         self.stdout.text()
     }
 }
@@ -66,12 +66,12 @@ pub struct CapturedOutput {
     /// Its beginning, exactly.
     pub bytes: Bytes,
     /// How much it was in all.
-    pub total: u64,
+    pub total_bytes: u64,
 }
 
 impl CapturedOutput {
     pub fn truncated(&self) -> bool {
-        self.total > self.bytes.len() as u64
+        self.total_bytes > self.bytes.len() as u64
     }
 
     /// As text: bytes that are none become `\u{fffd}`, and a cut is noted with the full length.
@@ -81,7 +81,7 @@ impl CapturedOutput {
             let kept = self.bytes.len();
             text.push_str(&format!(
                 "\n[output truncated: the first {kept} of {} bytes]\n",
-                self.total
+                self.total_bytes
             ));
         }
         text
@@ -107,7 +107,7 @@ impl Gathering {
     }
 
     fn done(self) -> CapturedOutput {
-        CapturedOutput { bytes: self.kept.freeze(), total: self.total }
+        CapturedOutput { bytes: self.kept.freeze(), total_bytes: self.total }
     }
 }
 
@@ -123,7 +123,7 @@ impl Backend {
     pub async fn exec_with(&self, command: &str, options: ExecOptions) -> Result<ExecOutput> {
         let timeout = options.timeout;
         let output = self.run(Command::Shell(command.to_owned()), options).await?;
-        if output.exit.success() && output.exit.cause == EndCause::Itself {
+        if output.exit.success() && output.exit.cause == ExitCause::Itself {
             return Ok(output);
         }
         Err(unsuccessful(command, timeout, output))
@@ -131,9 +131,9 @@ impl Backend {
 
     /// Runs a command and waits for it. However it ends, that is a value.
     pub async fn run(&self, command: Command, options: ExecOptions) -> Result<ExecOutput> {
-        let line = command.line();
-        let (input, bound) = (options.input.clone(), options.max_output);
-        let mut process = self.spawn(self.request(command, options)?).await?;
+        let line = command.to_shell_line();
+        let (input, bound) = (options.input.clone(), options.max_output_bytes);
+        let mut process = self.spawn(self.exec_request(command, options)?).await?;
         let (mut stdout, mut stderr) = (Gathering::new(bound), Gathering::new(bound));
         let feeding = process.stdin.take().map(|stdin| async move {
             // A command that does not want its input ends without it.
@@ -154,9 +154,9 @@ impl Backend {
             None => gathering.await,
         }
         let Some(exit) = process.wait().await else {
-            return Err(match process.ending().why_lost() {
+            return Err(match process.exit_receiver().loss_error() {
                 Some(why) => why.clone().with_command(&line),
-                None => failure(Code::ExecError, Kind::Io, &line, "the process was lost"),
+                None => failure(ErrorCode::ExecError, ErrorKind::Io, &line, "the process was lost"),
             });
         };
         Ok(ExecOutput { stdout: stdout.done(), stderr: stderr.done(), exit })
@@ -164,18 +164,18 @@ impl Backend {
 
     /// A request for a command, with its directory parsed by this handle's rules. What else there
     /// is to choose are its fields.
-    pub fn request(&self, command: Command, options: ExecOptions) -> Result<ExecRequest> {
+    pub fn exec_request(&self, command: Command, options: ExecOptions) -> Result<ExecRequest> {
         let mut request = ExecRequest::new(command);
         if let Some(cwd) = &options.cwd {
             request.cwd = self.parse(Verb::Exec, cwd)?;
         }
         request.env = options.env;
         if !options.input.is_empty() {
-            request.stdin = Stdin::Piped;
-            request.input = Some(options.input);
+            request.stdin = StdinMode::Piped;
+            request.declared_stdin = Some(options.input);
         }
-        let own = ExecLimits { wall: options.timeout, ..ExecLimits::default() };
-        request.limits = options.limits.tightened(own);
+        let own = ExecLimits { wall_time: options.timeout, ..ExecLimits::default() };
+        request.limits = options.limits.tightened_by(own);
         Ok(request)
     }
 
@@ -183,8 +183,13 @@ impl Backend {
     pub async fn spawn(&self, request: ExecRequest) -> Result<Process> {
         self.life.check(Verb::Exec)?;
         if request.command.is_empty() {
-            let line = request.command.line();
-            return Err(failure(Code::EmptyCommand, Kind::Invalid, &line, "the command is empty"));
+            let line = request.command.to_shell_line();
+            return Err(failure(
+                ErrorCode::EmptyCommand,
+                ErrorKind::Invalid,
+                &line,
+                "the command is empty",
+            ));
         }
         self.driver().exec(request).await
     }
@@ -192,7 +197,7 @@ impl Backend {
     /// Starts a command that stays: it lives in the workspace's table until it ends or is ended,
     /// whoever holds the process, and its output is kept within bounds for whoever
     /// [attaches](Self::attach).
-    pub async fn start(&self, request: ExecRequest) -> Result<Process> {
+    pub async fn spawn_detached(&self, request: ExecRequest) -> Result<Process> {
         self.spawn(ExecRequest { lifetime: ProcessLifetime::Detached, ..request }).await
     }
 
@@ -218,22 +223,22 @@ impl Backend {
 fn unsuccessful(command: &str, timeout: Option<Duration>, output: ExecOutput) -> Error {
     let exit = output.exit.clone();
     let error = match exit.cause {
-        EndCause::Timeout => {
+        ExitCause::Timeout => {
             let message = match timeout {
                 Some(timeout) => format!("the command did not end within {timeout:?}"),
                 None => "the command did not end in time".to_owned(),
             };
-            failure(Code::Timeout, Kind::Timeout, command, message)
+            failure(ErrorCode::Timeout, ErrorKind::Timeout, command, message)
         }
-        EndCause::Memory => {
+        ExitCause::MemoryLimit => {
             let message = "the command needed more memory than its limit";
-            failure(Code::ExecFailed, Kind::Failed, command, message)
+            failure(ErrorCode::ExecFailed, ErrorKind::Failed, command, message)
         }
-        EndCause::Dropped => {
+        ExitCause::Dropped => {
             let message = "the command was ended with its backend";
-            failure(Code::ExecFailed, Kind::Cancelled, command, message)
+            failure(ErrorCode::ExecFailed, ErrorKind::Cancelled, command, message)
         }
-        EndCause::Itself => {
+        ExitCause::Itself => {
             let said = if output.stderr.bytes.is_empty() { &output.stdout } else { &output.stderr };
             let status = match (exit.code, exit.signal) {
                 (Some(code), _) => format!("exit code {code}"),
@@ -245,13 +250,13 @@ fn unsuccessful(command: &str, timeout: Option<Duration>, output: ExecOutput) ->
                 "" => format!("command ended with {status}"),
                 said => format!("command ended with {status}: {said}"),
             };
-            failure(Code::ExecFailed, Kind::Failed, command, message)
+            failure(ErrorCode::ExecFailed, ErrorKind::Failed, command, message)
         }
     };
     error.with_exit(exit).with_output(output)
 }
 
-fn failure(code: Code, kind: Kind, command: &str, message: impl Into<String>) -> Error {
+fn failure(code: ErrorCode, kind: ErrorKind, command: &str, message: impl Into<String>) -> Error {
     Error::new(code, kind, message).with_verb(Verb::Exec).with_command(command)
 }
 
@@ -266,8 +271,8 @@ mod tests {
         gathering.add(b"cdef");
         gathering.add(b"g");
         let said = gathering.done();
-        assert_eq!((said.bytes.as_ref(), said.total), (&b"abcd"[..], 7));
+        assert_eq!((said.bytes.as_ref(), said.total_bytes), (&b"abcd"[..], 7));
         assert_eq!(said.text(), "abcd\n[output truncated: the first 4 of 7 bytes]\n");
-        assert_eq!(CapturedOutput { bytes: Bytes::from("ab"), total: 2 }.text(), "ab");
+        assert_eq!(CapturedOutput { bytes: Bytes::from("ab"), total_bytes: 2 }.text(), "ab");
     }
 }

@@ -11,15 +11,15 @@ use crate::call::{Actor, Verb};
 use crate::error::Result;
 use crate::guard::Guards;
 use crate::life::Life;
-use crate::path::{PathRules, PathStyle, WsPath};
-use crate::process::Restrictions;
+use crate::path::{PathParser, PathStrictness, WsPath};
+use crate::process::PathRestrictions;
 use crate::restricted::Restricted;
 use crate::scoped::Scoped;
 use crate::stack::Stack;
 
 /// What a derived handle has less, and who acts through it. The default changes nothing.
 #[derive(Clone, Debug, Default)]
-pub struct Narrow {
+pub struct NarrowOptions {
     /// Who acts from here on, in every guard that a call meets: those of the handle that this one
     /// comes from and those of mounted workspaces included. Absent: the same as before.
     pub actor: Option<Actor>,
@@ -31,18 +31,18 @@ pub struct Narrow {
     /// Guards that calls meet first, with paths as the derived handle knows them.
     pub guards: Guards,
     /// Paths that are hidden or read-only, counted from the root of the derived handle.
-    pub restrictions: Restrictions,
+    pub restrictions: PathRestrictions,
     /// How texts are read as paths. A strict handle stays strict.
-    pub paths: PathStyle,
+    pub path_style: PathStrictness,
 }
 
-impl Narrow {
+impl NarrowOptions {
     /// The same handle for another actor.
-    pub fn actor(actor: impl Into<Actor>) -> Self {
+    pub fn for_actor(actor: impl Into<Actor>) -> Self {
         Self { actor: Some(actor.into()), ..Self::default() }
     }
 
-    pub fn scope(path: WsPath) -> Self {
+    pub fn for_scope(path: WsPath) -> Self {
         Self { scope: Some(path), ..Self::default() }
     }
 }
@@ -50,14 +50,14 @@ impl Narrow {
 impl Backend {
     /// A handle that can do what `narrow` leaves of this one. It lives as long as this one, and
     /// destroying it ends nothing else.
-    pub fn narrow(&self, narrow: Narrow) -> Result<Backend> {
+    pub fn narrow(&self, narrow: NarrowOptions) -> Result<Backend> {
         self.life.check(Verb::Stat)?;
-        let Narrow { actor, scope, env, guards, restrictions, paths } = narrow;
+        let NarrowOptions { actor, scope, env, guards, restrictions, path_style: paths } = narrow;
         let bare = actor.is_none() && env.is_empty() && restrictions.is_empty();
         let recipe = self.recipe.as_ref().filter(|_| bare);
         let mut rules = match paths {
-            PathStyle::Lenient => (*self.rules).clone(),
-            PathStyle::Strict => (*self.rules).clone().strictly(),
+            PathStrictness::Lenient => (*self.rules).clone(),
+            PathStrictness::Strict => (*self.rules).clone().into_strict(),
         };
         let mut stack = match &actor {
             Some(actor) => self.stack.acting_as(actor),
@@ -87,7 +87,7 @@ impl Backend {
     pub fn scope(&self, path: &str, options: ScopeOptions) -> Result<Backend> {
         let scope = Some(self.parse(Verb::Stat, path)?);
         let guards = Guards { journal: options.journal, ..Guards::default() };
-        self.narrow(Narrow { scope, env: options.env, guards, ..Narrow::default() })
+        self.narrow(NarrowOptions { scope, env: options.env, guards, ..NarrowOptions::default() })
     }
 
     /// A handle through which some paths are hidden or read-only, for files and for commands, and
@@ -96,8 +96,8 @@ impl Backend {
     ///
     /// For commands the kernel sees to it where isolation is real;
     /// [`effective_policy`](Self::effective_policy) says where it is not.
-    pub fn restrict(&self, restrictions: Restrictions) -> Result<Backend> {
-        self.narrow(Narrow { restrictions, ..Narrow::default() })
+    pub fn restrict(&self, restrictions: PathRestrictions) -> Result<Backend> {
+        self.narrow(NarrowOptions { restrictions, ..NarrowOptions::default() })
     }
 
     /// A handle on a view over this one, without guards of its own.
@@ -106,7 +106,7 @@ impl Backend {
     }
 
     /// A handle on a view over this one: its calls meet its own guards first, then these.
-    fn derive(&self, view: Stack, rules: PathRules, actor: Actor, guards: Guards) -> Backend {
+    fn derive(&self, view: Stack, rules: PathParser, actor: Actor, guards: Guards) -> Backend {
         let own: Arc<[_]> = guards.in_order().into();
         let guards = own.iter().chain(self.guards.iter()).cloned().collect();
         Backend {

@@ -3,11 +3,12 @@
 use super::Backend;
 use crate::call::Verb;
 use crate::error::Result;
-use crate::metadata::{Entry, FileKind, TruncatedBy, WalkProblem};
-use crate::options::{DEFAULT_LIST_LIMIT, ListOptions};
+use crate::metadata::{DirEntry, FileKind, TruncatedBy, WalkProblem};
+use crate::options::{DEFAULT_MAX_LIST_ENTRIES, ListOptions};
 use crate::search::{
-    CaseSensitivity, EntryKinds, IgnoreFiles, IgnoredCounts, Match, MatchSpan, PatternSyntax,
-    Query, SearchLimits, SearchOutputMode, SearchResults, SearchTarget, TextQuery, Visibility,
+    CaseSensitivity, DotfileVisibility, EntryKinds, IgnoreFileHandling, IgnoredCounts, MatchSpan,
+    PatternSyntax, SearchLimits, SearchMatch, SearchOutputMode, SearchQuery, SearchResults,
+    SearchTarget, TextQuery,
 };
 
 /// How names are searched. The default looks at visible files below the root.
@@ -20,8 +21,8 @@ pub struct GlobOptions {
     pub exclude: Vec<String>,
     /// The same, and the answer counts what they leave out.
     pub ignore: Vec<String>,
-    pub hidden: Visibility,
-    pub ignore_files: IgnoreFiles,
+    pub hidden: DotfileVisibility,
+    pub ignore_files: IgnoreFileHandling,
     pub limits: SearchLimits,
 }
 
@@ -32,8 +33,8 @@ impl Default for GlobOptions {
             kinds: EntryKinds::default(),
             exclude: Vec::new(),
             ignore: Vec::new(),
-            hidden: Visibility::default(),
-            ignore_files: IgnoreFiles::default(),
+            hidden: DotfileVisibility::default(),
+            ignore_files: IgnoreFileHandling::default(),
             limits: SearchLimits::default(),
         }
     }
@@ -50,14 +51,14 @@ pub struct GrepOptions {
     /// Lines to show before and after each match.
     pub before: usize,
     pub after: usize,
-    pub answer: SearchOutputMode,
+    pub output_mode: SearchOutputMode,
     /// Globs that a file must match one of, when there are any.
     pub include: Vec<String>,
     pub exclude: Vec<String>,
     /// As [`GlobOptions::ignore`].
     pub ignore: Vec<String>,
-    pub hidden: Visibility,
-    pub ignore_files: IgnoreFiles,
+    pub hidden: DotfileVisibility,
+    pub ignore_files: IgnoreFileHandling,
     pub limits: SearchLimits,
 }
 
@@ -70,12 +71,12 @@ impl Default for GrepOptions {
             span: MatchSpan::default(),
             before: 0,
             after: 0,
-            answer: SearchOutputMode::default(),
+            output_mode: SearchOutputMode::default(),
             include: Vec::new(),
             exclude: Vec::new(),
             ignore: Vec::new(),
-            hidden: Visibility::default(),
-            ignore_files: IgnoreFiles::default(),
+            hidden: DotfileVisibility::default(),
+            ignore_files: IgnoreFileHandling::default(),
             limits: SearchLimits::default(),
         }
     }
@@ -84,9 +85,9 @@ impl Default for GrepOptions {
 /// Names that were found, in path order.
 #[derive(Clone, Debug, Default)]
 pub struct GlobResults {
-    pub entries: Vec<Entry>,
+    pub entries: Vec<DirEntry>,
     pub truncated: Option<TruncatedBy>,
-    pub left_out: IgnoredCounts,
+    pub ignored: IgnoredCounts,
     pub problems: Vec<WalkProblem>,
 }
 
@@ -100,7 +101,7 @@ pub struct TreeOptions {
 
 impl Default for TreeOptions {
     fn default() -> Self {
-        Self { depth: usize::MAX, limit: DEFAULT_LIST_LIMIT, exclude: Vec::new() }
+        Self { depth: usize::MAX, limit: DEFAULT_MAX_LIST_ENTRIES, exclude: Vec::new() }
     }
 }
 
@@ -123,25 +124,25 @@ pub struct TreeNode {
 impl Backend {
     /// Finds names. `*.rs` matches at any depth, `src/*.rs` from the root of the search.
     pub async fn glob(&self, pattern: &str, options: GlobOptions) -> Result<GlobResults> {
-        let query = Query {
+        let query = SearchQuery {
             root: self.parse(Verb::Search, &options.root)?,
-            wanted: SearchTarget::Names { glob: pattern.to_owned(), kinds: options.kinds },
+            target: SearchTarget::Names { glob: pattern.to_owned(), kinds: options.kinds },
             include: Vec::new(),
             exclude: options.exclude,
             ignore: options.ignore,
-            hidden: options.hidden,
+            dotfiles: options.hidden,
             ignore_files: options.ignore_files,
             limits: options.limits,
         };
         let found = self.driver().search(&query).await?;
         let entries = found.matches.into_iter().filter_map(|found| match found {
-            Match::Name(entry) => Some(entry),
-            Match::Line { .. } | Match::File { .. } | Match::Count { .. } => None,
+            SearchMatch::Name(entry) => Some(entry),
+            SearchMatch::Line { .. } | SearchMatch::File { .. } | SearchMatch::Count { .. } => None,
         });
         Ok(GlobResults {
             entries: entries.collect(),
             truncated: found.truncated,
-            left_out: found.left_out,
+            ignored: found.ignored,
             problems: found.problems,
         })
     }
@@ -155,15 +156,15 @@ impl Backend {
             span: options.span,
             before: options.before,
             after: options.after,
-            answer: options.answer,
+            output_mode: options.output_mode,
         };
-        let query = Query {
+        let query = SearchQuery {
             root: self.parse(Verb::Search, &options.root)?,
-            wanted: SearchTarget::Text(text),
+            target: SearchTarget::Text(text),
             include: options.include,
             exclude: options.exclude,
             ignore: options.ignore,
-            hidden: options.hidden,
+            dotfiles: options.hidden,
             ignore_files: options.ignore_files,
             limits: options.limits,
         };
@@ -205,7 +206,7 @@ impl Backend {
             root: path.to_owned(),
             kinds: EntryKinds::All,
             exclude: options.exclude.clone(),
-            hidden: Visibility::All,
+            hidden: DotfileVisibility::All,
             limits,
             ..GlobOptions::default()
         };
@@ -214,7 +215,7 @@ impl Backend {
 }
 
 /// Nests entries in path order, each `above` segments and more below the root.
-fn nest(entries: Vec<Entry>, above: usize) -> Vec<TreeNode> {
+fn nest(entries: Vec<DirEntry>, above: usize) -> Vec<TreeNode> {
     let mut top = Vec::new();
     let mut open: Vec<TreeNode> = Vec::new();
     let close = |open: &mut Vec<TreeNode>, top: &mut Vec<TreeNode>, depth: usize| {

@@ -10,22 +10,22 @@ use futures_util::stream::{Stream, StreamExt};
 use super::Backend;
 use crate::call::Verb;
 use crate::driver::File;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::metadata::{FileKind, Stat};
 use crate::options::{
     ByteRange, Durability, FileAccess, FileCreation, LinkHandling, OpenOptions, Overwrite,
     RemoveOptions, RenameOptions, StatOptions, WriteMode, WriteOptions,
 };
 use crate::path::WsPath;
-use crate::stream::{StreamCopyError, pieces_within, write_pieces};
+use crate::stream::{StreamCopyError, pieces_within, write_stream_to_file};
 use crate::transfer::beside;
 
 /// Content of at most so many bytes is written in one call.
-pub const SINGLE_WRITE_BYTES: usize = 1024 * 1024;
+pub const MAX_SINGLE_WRITE_BYTES: usize = 1024 * 1024;
 
 /// How a file is read as a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StreamOptions {
+pub struct ReadStreamOptions {
     /// All of the file, unless a range is named.
     pub range: Option<ByteRange>,
 }
@@ -39,7 +39,7 @@ impl Backend {
     pub async fn read_stream(
         &self,
         path: &str,
-        options: StreamOptions,
+        options: ReadStreamOptions,
     ) -> Result<impl Stream<Item = Result<Bytes>> + Send + use<>> {
         let file = self.open(path, OpenOptions::default()).await;
         let file: Arc<dyn File> = file.map_err(|error| error.with_verb(Verb::Read))?.into();
@@ -57,7 +57,7 @@ impl Backend {
 
     /// Writes a file of any size from a stream. The content goes to a name beside the file that no
     /// listing shows, and takes its place when it is complete: a stream that fails changes nothing.
-    /// Content of up to [`SINGLE_WRITE_BYTES`] bytes is one write.
+    /// Content of up to [`MAX_SINGLE_WRITE_BYTES`] bytes is one write.
     ///
     /// A caller that wants to stop ends the stream with an error. If the future is dropped instead,
     /// the unfinished file stays where it is.
@@ -65,7 +65,7 @@ impl Backend {
     /// # Errors
     /// The error of the stream; those of a write; `Unsupported` for larger content with an expected
     /// version or at a symbolic link, which one rename cannot honour.
-    pub async fn write_from(
+    pub async fn write_stream(
         &self,
         path: &str,
         stream: impl Stream<Item = Result<Bytes>> + Send,
@@ -74,7 +74,7 @@ impl Backend {
         let parsed = self.parse(Verb::Write, path)?;
         let mut stream = pin!(stream);
         let mut begun = BytesMut::new();
-        while begun.len() <= SINGLE_WRITE_BYTES {
+        while begun.len() <= MAX_SINGLE_WRITE_BYTES {
             match stream.next().await {
                 Some(piece) => begun.extend_from_slice(&piece?),
                 None => return self.driver().write(&parsed, begun.freeze(), options).await,
@@ -91,24 +91,27 @@ impl Backend {
         options: WriteOptions,
     ) -> Result<Stat> {
         let fails = |kind, message: &str| Err(Error::for_path(Verb::Write, path, kind, message));
-        if options.expect.is_some() {
+        if options.expected_version.is_some() {
             let message = "an expected version needs content that fits in one write";
-            return fails(Kind::Unsupported, message);
+            return fails(ErrorKind::Unsupported, message);
         }
-        let found = self.driver().stat(path, StatOptions { links: LinkHandling::Keep }).await;
+        let found = self.driver().stat(path, StatOptions { links: LinkHandling::NoFollow }).await;
         let permissions = match (found, options.mode) {
             (Ok(stat), WriteMode::CreateIfMissing) => return Ok(stat),
             (Ok(stat), _) if stat.kind == FileKind::Symlink => {
-                return fails(Kind::Unsupported, "content this large cannot go through a link");
+                return fails(
+                    ErrorKind::Unsupported,
+                    "content this large cannot go through a link",
+                );
             }
             (Ok(stat), _) if stat.kind.is_dir() => {
-                return fails(Kind::IsADirectory, "is a directory");
+                return fails(ErrorKind::IsADirectory, "is a directory");
             }
             (Ok(_), WriteMode::CreateNew) => {
-                return fails(Kind::AlreadyExists, "something is there already");
+                return fails(ErrorKind::AlreadyExists, "something is there already");
             }
             (Ok(stat), WriteMode::CreateOrReplace | WriteMode::Replace) => stat.mode,
-            (Err(error), mode) if error.kind() == Kind::NotFound => match mode {
+            (Err(error), mode) if error.kind() == ErrorKind::NotFound => match mode {
                 WriteMode::Replace => return Err(error.with_verb(Verb::Write)),
                 _ => options.permissions,
             },
@@ -135,12 +138,12 @@ impl Backend {
     ) -> Result<Stat> {
         let open = OpenOptions {
             access: FileAccess::Write,
-            create: FileCreation::Always,
+            create: FileCreation::MustBeNew,
             permissions,
             ..OpenOptions::default()
         };
         let file = self.driver().open(hidden, open).await?;
-        write_pieces(&*file, stream, |_| {}).await.map_err(|unfilled| match unfilled {
+        write_stream_to_file(&*file, stream, |_| {}).await.map_err(|unfilled| match unfilled {
             StreamCopyError::Source(error) | StreamCopyError::Target(error) => error,
         })?;
         if options.durability == Durability::Power {

@@ -1,41 +1,29 @@
 //! Text through the handle: whole, in windows of lines, in chunks, and by edits.
 
+use std::ops::ControlFlow;
+
 use bytes::Bytes;
 
 use super::Backend;
 use crate::call::Verb;
 use crate::driver::File;
-use crate::edit::{self, Edit, EditOptions, Edited};
-use crate::error::{Error, Kind, Result};
+use crate::edit::{self, Edit, EditOptions, EditReport};
+use crate::error::{Error, ErrorDetail, ErrorKind, Result};
+use crate::lines::{LinePicker, LineRange, PickedLine};
 use crate::options::{OpenOptions, ReadOptions, WriteMode, WriteOptions};
 use crate::path::WsPath;
 
 /// Bytes of one chunk when a file is read piece by piece.
-pub const CHUNK_BYTES: usize = 256 * 1024;
+pub const FILE_CHUNK_BYTES: usize = 256 * 1024;
 /// Most bytes of text in one window of lines.
-pub const WINDOW_BYTES: usize = 16 * 1024 * 1024;
+pub const MAX_LINE_WINDOW_BYTES: usize = 16 * 1024 * 1024;
 /// How often an edit starts again because someone else wrote in between. Each round, somebody got
 /// through, so this many writers at once still all succeed.
 const EDIT_ROUNDS: usize = 1000;
 
-/// Which lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LineRange {
-    /// Lines to skip.
-    pub offset: u64,
-    /// Lines to return, at most.
-    pub limit: u64,
-}
-
-impl Default for LineRange {
-    fn default() -> Self {
-        Self { offset: 0, limit: 2000 }
-    }
-}
-
 /// Some lines of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TextWindow {
+pub struct LineWindow {
     /// The lines with their line ends.
     pub text: String,
     /// Number of the first line, counted from 1; zero when there is none.
@@ -50,13 +38,13 @@ pub struct TextWindow {
 
 /// A file read piece by piece, so that its size does not matter.
 #[derive(Debug)]
-pub struct Chunks {
+pub struct FileChunks {
     file: Box<dyn File>,
     offset: u64,
     end: u64,
 }
 
-impl Chunks {
+impl FileChunks {
     /// The next piece, or nothing at the end. A file that grows meanwhile ends where it ended when
     /// it was opened.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
@@ -64,7 +52,8 @@ impl Chunks {
         if left == 0 {
             return Ok(None);
         }
-        let length = usize::try_from(left).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
+        let length =
+            usize::try_from(left).map_or(FILE_CHUNK_BYTES, |left| left.min(FILE_CHUNK_BYTES));
         let bytes = self.file.read_at(self.offset, length).await?;
         if bytes.is_empty() {
             self.end = self.offset;
@@ -90,7 +79,7 @@ impl Backend {
     }
 
     /// Reads a file of any size in pieces.
-    pub async fn chunks(&self, path: &str) -> Result<Chunks> {
+    pub async fn read_chunks(&self, path: &str) -> Result<FileChunks> {
         let file = self.open(path, OpenOptions::default()).await;
         let file = file.map_err(|error| error.with_verb(Verb::Read))?;
         // Files of the kernel's own making claim to be empty and are not.
@@ -98,22 +87,22 @@ impl Backend {
             0 => u64::MAX,
             size => size,
         };
-        Ok(Chunks { file, offset: 0, end })
+        Ok(FileChunks { file, offset: 0, end })
     }
 
     /// Reads some lines of a text file of any size.
-    pub async fn lines(&self, path: &str, range: LineRange) -> Result<TextWindow> {
+    pub async fn read_lines(&self, path: &str, range: LineRange) -> Result<LineWindow> {
         let parsed = self.parse(Verb::Read, path)?;
-        let mut chunks = self.chunks(path).await?;
-        let mut window = LineCollector::new(range);
+        let mut chunks = self.read_chunks(path).await?;
+        let mut window = WindowText::new(range);
         while let Some(chunk) = chunks.next().await? {
             window.feed(&chunk);
-            if window.bytes.len() > WINDOW_BYTES {
-                let message = format!("the lines hold more than {WINDOW_BYTES} bytes");
-                return Err(Error::for_path(Verb::Read, &parsed, Kind::TooLarge, message)
+            if window.held_bytes() > MAX_LINE_WINDOW_BYTES {
+                let message = format!("the lines hold more than {MAX_LINE_WINDOW_BYTES} bytes");
+                return Err(Error::for_path(Verb::Read, &parsed, ErrorKind::TooLarge, message)
                     .with_hint("ask for fewer lines, or for a range of bytes"));
             }
-            if window.full {
+            if window.picker.is_past_range() {
                 break;
             }
         }
@@ -124,35 +113,40 @@ impl Backend {
     ///
     /// With no expected version, an edit that finds the file changed under it starts again, so that
     /// concurrent edits lose nothing.
-    pub async fn edit(&self, path: &str, edits: &[Edit], options: EditOptions) -> Result<Edited> {
+    pub async fn edit(
+        &self,
+        path: &str,
+        edits: &[Edit],
+        options: EditOptions,
+    ) -> Result<EditReport> {
         let parsed = self.parse(Verb::Write, path)?;
         let mut rounds = 0;
         loop {
             let content = self.driver().read(&parsed, ReadOptions::default()).await?;
-            if options.expect.is_some_and(|expected| expected != content.stat.version) {
+            if options.expected_version.is_some_and(|expected| expected != content.stat.version) {
                 let message = "the file is not the expected version";
-                return Err(Error::for_path(Verb::Write, &parsed, Kind::Conflict, message));
+                return Err(Error::for_path(Verb::Write, &parsed, ErrorKind::Conflict, message));
             }
             let before = utf8(Verb::Write, &parsed, content.bytes)?;
             let applied =
-                edit::apply(&before, edits).map_err(|problem| problem.into_error(&parsed))?;
+                edit::apply_edits(&before, edits).map_err(|problem| problem.into_error(&parsed))?;
             let done = |stat| {
                 let diff = edit::unified_diff(&parsed.to_string(), &before, &applied.text);
-                Edited { replaced: applied.replaced, diff: diff.text, lines: diff.lines, stat }
+                EditReport { replaced: applied.replaced, diff: diff.text, lines: diff.lines, stat }
             };
             if options.dry_run {
                 return Ok(done(None));
             }
             let write = WriteOptions {
                 mode: WriteMode::Replace,
-                expect: Some(content.stat.version),
+                expected_version: Some(content.stat.version),
                 ..WriteOptions::default()
             };
             match self.driver().write(&parsed, applied.text.clone().into(), write).await {
                 Ok(stat) => return Ok(done(Some(stat))),
                 Err(error)
-                    if error.kind() == Kind::Conflict
-                        && options.expect.is_none()
+                    if error.kind() == ErrorKind::Conflict
+                        && options.expected_version.is_none()
                         && rounds < EDIT_ROUNDS =>
                 {
                     rounds += 1;
@@ -167,57 +161,57 @@ fn utf8(verb: Verb, path: &WsPath, bytes: Bytes) -> Result<String> {
     String::from_utf8(bytes.into()).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let message = format!("not UTF-8 text: byte {at} does not fit");
-        Error::for_path(verb, path, Kind::Invalid, message).with_hint("read it as bytes")
+        Error::for_path(verb, path, ErrorKind::Invalid, message)
+            .with_detail(ErrorDetail::NotText)
+            .with_hint("read it as bytes")
     })
 }
 
-/// Picks lines out of chunks.
-struct LineCollector {
+/// The lines of a range, as they are in the file.
+struct WindowText {
     range: LineRange,
-    /// Lines that ended so far.
-    ended: u64,
-    /// Whether bytes came after the last line end.
-    partial: bool,
+    picker: LinePicker,
     bytes: Vec<u8>,
-    full: bool,
+    last_line: u64,
 }
 
-impl LineCollector {
+impl WindowText {
     fn new(range: LineRange) -> Self {
-        Self { range, ended: 0, partial: false, bytes: Vec::new(), full: false }
-    }
-
-    fn last_wanted(&self) -> u64 {
-        self.range.offset.saturating_add(self.range.limit)
+        // One byte more than a window may hold says that a line is too long for it.
+        let picker = LinePicker::new(range, MAX_LINE_WINDOW_BYTES + 1);
+        Self { range, picker, bytes: Vec::new(), last_line: 0 }
     }
 
     fn feed(&mut self, chunk: &[u8]) {
-        for line in chunk.split_inclusive(|byte| *byte == b'\n') {
-            if self.ended >= self.last_wanted() {
-                self.full = true;
-                return;
-            }
-            if self.ended >= self.range.offset {
-                self.bytes.extend_from_slice(line);
-            }
-            let ends = line.ends_with(b"\n");
-            self.ended += u64::from(ends);
-            self.partial = !ends;
-        }
+        self.picker.feed(chunk, appending(&mut self.bytes, &mut self.last_line));
     }
 
-    fn finish(self, path: &WsPath) -> Result<TextWindow> {
-        let seen = self.ended + u64::from(self.partial);
-        let last = seen.min(self.last_wanted());
-        let empty = last <= self.range.offset;
+    fn held_bytes(&self) -> usize {
+        self.bytes.len() + self.picker.pending_bytes()
+    }
+
+    fn finish(mut self, path: &WsPath) -> Result<LineWindow> {
+        let past_range = self.picker.is_past_range();
+        let seen = self.picker.finish(appending(&mut self.bytes, &mut self.last_line));
         let text = utf8(Verb::Read, path, self.bytes.into())?;
-        Ok(TextWindow {
+        Ok(LineWindow {
             text,
-            first_line: if empty { 0 } else { self.range.offset + 1 },
-            last_line: if empty { 0 } else { last },
-            total_lines: (!self.full).then_some(seen),
-            next_offset: self.full.then_some(last),
+            first_line: if self.last_line == 0 { 0 } else { self.range.offset + 1 },
+            last_line: self.last_line,
+            total_lines: (!past_range).then_some(seen),
+            next_offset: past_range.then_some(self.range.last_line()),
         })
+    }
+}
+
+fn appending(
+    bytes: &mut Vec<u8>,
+    last_line: &mut u64,
+) -> impl FnMut(PickedLine<'_>) -> ControlFlow<()> {
+    |line| {
+        bytes.extend_from_slice(line.bytes);
+        *last_line = line.number;
+        ControlFlow::Continue(())
     }
 }
 
@@ -225,15 +219,15 @@ impl LineCollector {
 mod tests {
     use super::*;
 
-    fn window(text: &str, offset: u64, limit: u64, chunk: usize) -> TextWindow {
-        let mut collector = LineCollector::new(LineRange { offset, limit });
+    fn window(text: &str, offset: u64, limit: u64, chunk: usize) -> LineWindow {
+        let mut window = WindowText::new(LineRange { offset, limit });
         for piece in text.as_bytes().chunks(chunk) {
-            collector.feed(piece);
-            if collector.full {
+            window.feed(piece);
+            if window.picker.is_past_range() {
                 break;
             }
         }
-        collector.finish(&WsPath::root()).unwrap()
+        window.finish(&WsPath::root()).unwrap()
     }
 
     #[test]

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::Backend;
 use crate::call::Verb;
 use crate::driver::BackendKind;
-use crate::error::{Code, Error, Kind, Result};
+use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::mounts::{Mount, Mounts};
-use crate::overlay::{Change, Overlay};
+use crate::overlay::{Overlay, OverlayChange};
 use crate::stack::Stack;
 
 impl Backend {
@@ -41,7 +41,7 @@ impl Backend {
         self.life.check(Verb::Stat)?;
         upper.life.check(Verb::Stat)?;
         let refused = |message| {
-            Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+            Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
                 .with_backend(BackendKind::Overlay))
         };
         if upper.info().kind == BackendKind::Overlay {
@@ -74,7 +74,7 @@ impl OverlayWorkspace {
     }
 
     /// What was changed, in path order. Looks only at what the upper layer has.
-    pub async fn diff(&self) -> Result<Vec<Change>> {
+    pub async fn diff(&self) -> Result<Vec<OverlayChange>> {
         self.backend.life.check(Verb::List)?;
         self.overlay.diff().await
     }

@@ -4,14 +4,14 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::iter::Peekable;
 
-use crate::metadata::{Entry, Listing};
+use crate::metadata::{DirEntry, Listing};
 use crate::path::WsPath;
 
 /// A directory and what was listed below it.
 #[derive(Debug)]
 pub(super) struct PairedTree {
     /// By path from the directory, in path order.
-    entries: Vec<(WsPath, Entry)>,
+    entries: Vec<(WsPath, DirEntry)>,
     /// What could not be looked at: whatever lies there or below may exist or not.
     unknown: BTreeSet<WsPath>,
     /// Where the listing was cut; beyond that nothing is known.
@@ -23,8 +23,8 @@ pub(super) struct PairedTree {
 pub(super) struct Pair {
     /// From what is compared; the root when that is meant itself.
     pub(super) path: WsPath,
-    pub(super) from: Option<Entry>,
-    pub(super) to: Option<Entry>,
+    pub(super) from: Option<DirEntry>,
+    pub(super) to: Option<DirEntry>,
 }
 
 impl PairedTree {
@@ -62,7 +62,7 @@ pub(super) fn pairs(from: PairedTree, to: PairedTree) -> Vec<Pair> {
         let right = if order.is_ge() { rights.next() } else { None };
         let Some((path, _)) = left.or(right) else { break };
         if from.knows(path) && to.knows(path) {
-            let entry = |side: Option<&(WsPath, Entry)>| side.map(|(_, entry)| entry.clone());
+            let entry = |side: Option<&(WsPath, DirEntry)>| side.map(|(_, entry)| entry.clone());
             pairs.push(Pair { path: path.clone(), from: entry(left), to: entry(right) });
         }
     }
@@ -71,8 +71,8 @@ pub(super) fn pairs(from: PairedTree, to: PairedTree) -> Vec<Pair> {
 
 /// Which side has the next path; equal means both do.
 fn next_side<'e>(
-    lefts: &mut Peekable<impl Iterator<Item = &'e (WsPath, Entry)>>,
-    rights: &mut Peekable<impl Iterator<Item = &'e (WsPath, Entry)>>,
+    lefts: &mut Peekable<impl Iterator<Item = &'e (WsPath, DirEntry)>>,
+    rights: &mut Peekable<impl Iterator<Item = &'e (WsPath, DirEntry)>>,
 ) -> Option<Ordering> {
     match (lefts.peek(), rights.peek()) {
         (Some((left, _)), Some((right, _))) => Some(left.cmp(right)),
@@ -86,13 +86,13 @@ fn next_side<'e>(
 mod tests {
     use std::time::UNIX_EPOCH;
 
-    use crate::metadata::{FileKind, Stat, TruncatedBy, Version};
-    use crate::path::PathRules;
+    use crate::metadata::{FileKind, FileVersion, Stat, TruncatedBy};
+    use crate::path::PathParser;
 
     use super::*;
 
     fn path(text: &str) -> WsPath {
-        PathRules::lenient().parse(text).unwrap()
+        PathParser::lenient().parse(text).unwrap()
     }
 
     fn tree(top: &str, names: &[&str], cut: Option<TruncatedBy>, troubled: &[&str]) -> PairedTree {
@@ -103,9 +103,9 @@ mod tests {
             accessed: None,
             created: None,
             mode: None,
-            version: Version::new(0),
+            version: FileVersion::new(0),
         };
-        let entry = |name: &&str| Entry {
+        let entry = |name: &&str| DirEntry {
             path: path(&format!("{top}/{name}")),
             kind: FileKind::File,
             stat: Some(stat.clone()),

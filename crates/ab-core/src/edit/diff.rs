@@ -21,17 +21,17 @@ pub struct UnifiedDiff {
     /// Empty when nothing changed.
     pub text: String,
     /// `None` when the diff was cut or left out, which its last line says.
-    pub lines: Option<DiffLines>,
+    pub lines: Option<DiffLineCounts>,
 }
 
 /// Lines that a change adds and removes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DiffLines {
+pub struct DiffLineCounts {
     pub added: u64,
     pub removed: u64,
 }
 
-impl AddAssign for DiffLines {
+impl AddAssign for DiffLineCounts {
     fn add_assign(&mut self, other: Self) {
         self.added += other.added;
         self.removed += other.removed;
@@ -50,7 +50,7 @@ pub fn unified_diff(path: &str, before: &str, after: &str) -> UnifiedDiff {
 /// The same with a name for each side.
 pub fn unified_diff_between(from: &str, to: &str, before: &str, after: &str) -> UnifiedDiff {
     if before == after {
-        return UnifiedDiff { text: String::new(), lines: Some(DiffLines::default()) };
+        return UnifiedDiff { text: String::new(), lines: Some(DiffLineCounts::default()) };
     }
     let mut out = format!("--- {}\n+++ {}\n", header_name(from), header_name(to));
     let window = Window::around_changes(before, after);
@@ -68,7 +68,7 @@ pub fn unified_diff_between(from: &str, to: &str, before: &str, after: &str) -> 
             return UnifiedDiff { text: out, lines: None };
         }
     }
-    let mut changed = DiffLines::default();
+    let mut changed = DiffLineCounts::default();
     for op in diff.ops().iter().filter(|op| op.tag() != DiffTag::Equal) {
         changed.added += op.new_range().len() as u64;
         changed.removed += op.old_range().len() as u64;
@@ -320,12 +320,12 @@ mod tests {
     #[test]
     fn lines_are_counted_where_all_are_shown() {
         let count = |before: &str, after: &str| unified_diff("f", before, after).lines;
-        assert_eq!(count("-- a\nb\n", "++ c\n"), Some(DiffLines { added: 1, removed: 2 }));
-        assert_eq!(count("", "a"), Some(DiffLines { added: 1, removed: 0 }));
-        assert_eq!(count("a", "a"), Some(DiffLines::default()));
+        assert_eq!(count("-- a\nb\n", "++ c\n"), Some(DiffLineCounts { added: 1, removed: 2 }));
+        assert_eq!(count("", "a"), Some(DiffLineCounts { added: 1, removed: 0 }));
+        assert_eq!(count("a", "a"), Some(DiffLineCounts::default()));
         let far = format!("a\n{}b\n", "same\n".repeat(50));
         let both = far.replace("a\n", "c\n").replace("b\n", "d\ne\n");
-        assert_eq!(count(&far, &both), Some(DiffLines { added: 3, removed: 2 }));
+        assert_eq!(count(&far, &both), Some(DiffLineCounts { added: 3, removed: 2 }));
         assert_eq!(count(&"x\n".repeat(200_000), ""), None);
     }
 }

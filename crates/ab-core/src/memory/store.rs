@@ -12,14 +12,15 @@ use bytes::{Bytes, BytesMut};
 
 use crate::call::Verb;
 use crate::driver::{BackendKind, File};
-use crate::error::{Code, Error, Kind, Result};
+use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::metadata::{
-    DiskSpace, Entry, FileContent, FileKind, Listing, Removed, Renamed, Stat, TruncatedBy, Version,
+    DirEntry, DiskSpace, FileContent, FileKind, FileVersion, Listing, RemoveOutcome, RenameOutcome,
+    Stat, TruncatedBy,
 };
 use crate::options::{
-    Attributes, EntryDetail, ExistingContent, FileAccess, FileCreation, ListOptions, MissingTarget,
-    OpenOptions, Overwrite, ReadOptions, RemoveDepth, RemoveOptions, RenameOptions, WriteMode,
-    WriteOptions, WritePosition,
+    AttributeChanges, EntryDetail, ExistingContent, FileAccess, FileCreation, ListOptions,
+    OnMissingTarget, OpenOptions, Overwrite, ReadOptions, RemoveDepth, RemoveOptions,
+    RenameOptions, WriteMode, WriteOptions, WritePosition,
 };
 use crate::path::WsPath;
 
@@ -116,7 +117,7 @@ impl Store {
         };
         if length > options.limit {
             let message = format!("{length} bytes, more than the limit of {}", options.limit);
-            return Err(Error::for_path(Verb::Read, path, Kind::TooLarge, message)
+            return Err(Error::for_path(Verb::Read, path, ErrorKind::TooLarge, message)
                 .with_hint("read a range, or in chunks"));
         }
         let bytes = state.bytes.slice(start as usize..(start + length) as usize);
@@ -125,13 +126,18 @@ impl Store {
 
     pub(super) fn list(&self, path: &WsPath, options: ListOptions) -> Result<Listing> {
         if let Place::File(_) = self.find(Verb::List, path)? {
-            return Err(Error::for_path(Verb::List, path, Kind::NotADirectory, "not a directory"));
+            return Err(Error::for_path(
+                Verb::List,
+                path,
+                ErrorKind::NotADirectory,
+                "not a directory",
+            ));
         }
         if options.depth == 0 {
             return Ok(Listing::default());
         }
         let prefix = Key::above_children(path);
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<DirEntry> = Vec::new();
         let mut add = |below: &[&str], place: Place| {
             let path = path.join(&WsPath::from_key(&below.join("/")));
             if path.is_hidden() {
@@ -141,7 +147,7 @@ impl Store {
                 EntryDetail::Kind => None,
                 EntryDetail::Stat => Some(place.stat(self.made)),
             };
-            entries.push(Entry { path, kind: place.kind(), stat });
+            entries.push(DirEntry { path, kind: place.kind(), stat });
             entries.len() > options.limit
         };
         let mut truncated = None;
@@ -183,11 +189,11 @@ impl Store {
         let existing = self.target(verb, path)?;
         // Held from the check to the replacement: a handle must not write in between.
         let mut held = existing.as_ref().map(|node| node.lock());
-        if let Some(expected) = options.expect
+        if let Some(expected) = options.expected_version
             && held.as_ref().is_none_or(|state| state.stat.version != expected)
         {
             let message = "the file is not the expected version";
-            return Err(Error::for_path(verb, path, Kind::Conflict, message));
+            return Err(Error::for_path(verb, path, ErrorKind::Conflict, message));
         }
         let mode = match (&mut held, options.mode) {
             (Some(_), WriteMode::CreateNew) => return Err(exists(verb, path)),
@@ -215,7 +221,7 @@ impl Store {
 
     pub(super) fn open(&mut self, path: &WsPath, options: OpenOptions) -> Result<MemoryFile> {
         let existing = match self.target(Verb::Open, path)? {
-            Some(_) if options.create == FileCreation::Always => {
+            Some(_) if options.create == FileCreation::MustBeNew => {
                 return Err(exists(Verb::Open, path));
             }
             Some(node) => node,
@@ -239,13 +245,17 @@ impl Store {
         Ok(file)
     }
 
-    pub(super) fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
+    pub(super) fn set_attributes(
+        &self,
+        path: &WsPath,
+        attributes: AttributeChanges,
+    ) -> Result<Stat> {
         let verb = Verb::SetAttributes;
         check_mode(path, attributes)?;
         match self.find(verb, path)? {
             Place::Dir => {
                 let message = "directories in memory are only where keys are";
-                Err(Error::for_path(verb, path, Kind::Unsupported, message))
+                Err(Error::for_path(verb, path, ErrorKind::Unsupported, message))
             }
             Place::File(node) => Ok(node.describe(attributes)),
         }
@@ -255,29 +265,34 @@ impl Store {
         match self.find(Verb::Mkdir, path) {
             Ok(Place::Dir) => Ok(()),
             Ok(Place::File(_)) => Err(exists(Verb::Mkdir, path)),
-            Err(error) if error.kind() == Kind::NotFound => Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    pub(super) fn remove(&mut self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
+    pub(super) fn remove(
+        &mut self,
+        path: &WsPath,
+        options: RemoveOptions,
+    ) -> Result<RemoveOutcome> {
         let verb = Verb::Delete;
         if path.is_root() {
-            return Err(Error::for_path(verb, path, Kind::Invalid, ROOT_STAYS));
+            return Err(Error::for_path(verb, path, ErrorKind::Invalid, ROOT_STAYS));
         }
         match self.find(verb, path) {
             Err(error)
-                if error.kind() == Kind::NotFound && options.missing == MissingTarget::Ignore =>
+                if error.kind() == ErrorKind::NotFound
+                    && options.missing == OnMissingTarget::Ignore =>
             {
-                Ok(Removed::default())
+                Ok(RemoveOutcome::default())
             }
             Err(error) => Err(error),
             Ok(Place::File(_)) => {
                 self.take(&Key::of(path));
-                Ok(Removed { count: 1 })
+                Ok(RemoveOutcome { count: 1 })
             }
-            Ok(Place::Dir) if options.depth == RemoveDepth::One => {
-                Err(Error::for_path(verb, path, Kind::NotEmpty, "the directory is not empty"))
+            Ok(Place::Dir) if options.depth == RemoveDepth::NonRecursive => {
+                Err(Error::for_path(verb, path, ErrorKind::NotEmpty, "the directory is not empty"))
             }
             Ok(Place::Dir) => {
                 let whole =
@@ -286,7 +301,7 @@ impl Store {
                 for key in self.keys_below(path) {
                     self.take(&key);
                 }
-                Ok(Removed { count })
+                Ok(RemoveOutcome { count })
             }
         }
     }
@@ -296,41 +311,56 @@ impl Store {
         from: &WsPath,
         to: &WsPath,
         options: RenameOptions,
-    ) -> Result<Renamed> {
+    ) -> Result<RenameOutcome> {
         let verb = Verb::Rename;
         if let Some(root) = [from, to].into_iter().find(|path| path.is_root()) {
-            return Err(Error::for_path(verb, root, Kind::Invalid, ROOT_STAYS));
+            return Err(Error::for_path(verb, root, ErrorKind::Invalid, ROOT_STAYS));
         }
         let source = self.find(verb, from)?;
         if from == to {
-            return Ok(Renamed { atomic: true });
+            return Ok(RenameOutcome { atomic: true });
         }
         if to.starts_with(from) {
             let message = match source {
                 Place::Dir => "a directory cannot move into itself",
                 Place::File(_) => {
-                    return Err(Error::for_path(verb, to, Kind::NotADirectory, NOT_A_DIRECTORY));
+                    return Err(Error::for_path(
+                        verb,
+                        to,
+                        ErrorKind::NotADirectory,
+                        NOT_A_DIRECTORY,
+                    ));
                 }
             };
-            return Err(Error::for_path(verb, from, Kind::Invalid, message));
+            return Err(Error::for_path(verb, from, ErrorKind::Invalid, message));
         }
         match (self.find(verb, to), &source) {
-            (Err(error), _) if error.kind() == Kind::NotFound => {}
+            (Err(error), _) if error.kind() == ErrorKind::NotFound => {}
             (Err(error), _) => return Err(error),
             (Ok(_), _) if options.overwrite == Overwrite::Refuse => return Err(exists(verb, to)),
             (Ok(Place::Dir), Place::File(_)) => {
                 return Err(Error::for_path(
                     verb,
                     to,
-                    Kind::IsADirectory,
+                    ErrorKind::IsADirectory,
                     "the target is a directory",
                 ));
             }
             (Ok(Place::File(_)), Place::Dir) => {
-                return Err(Error::for_path(verb, to, Kind::NotADirectory, "the target is a file"));
+                return Err(Error::for_path(
+                    verb,
+                    to,
+                    ErrorKind::NotADirectory,
+                    "the target is a file",
+                ));
             }
             (Ok(Place::Dir), Place::Dir) => {
-                return Err(Error::for_path(verb, to, Kind::NotEmpty, "the target is not empty"));
+                return Err(Error::for_path(
+                    verb,
+                    to,
+                    ErrorKind::NotEmpty,
+                    "the target is not empty",
+                ));
             }
             (Ok(Place::File(_)), Place::File(_)) => self.take(&Key::of(to)),
         }
@@ -344,7 +374,7 @@ impl Store {
                 self.files.insert(Key(Key::of(to).0 + below), node);
             }
         }
-        Ok(Renamed { atomic: true })
+        Ok(RenameOutcome { atomic: true })
     }
 
     /// What is at `path`.
@@ -363,7 +393,9 @@ impl Store {
     fn file(&self, verb: Verb, path: &WsPath) -> Result<Arc<Node>> {
         match self.find(verb, path)? {
             Place::File(node) => Ok(node),
-            Place::Dir => Err(Error::for_path(verb, path, Kind::IsADirectory, "is a directory")),
+            Place::Dir => {
+                Err(Error::for_path(verb, path, ErrorKind::IsADirectory, "is a directory"))
+            }
         }
     }
 
@@ -371,7 +403,7 @@ impl Store {
     fn target(&self, verb: Verb, path: &WsPath) -> Result<Option<Arc<Node>>> {
         match self.file(verb, path) {
             Ok(node) => Ok(Some(node)),
-            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -381,7 +413,7 @@ impl Store {
         let blocked =
             key.match_indices(SEPARATOR).any(|(end, _)| self.files.contains_key(&key[..end]));
         if blocked {
-            return Err(Error::for_path(verb, path, Kind::NotADirectory, NOT_A_DIRECTORY));
+            return Err(Error::for_path(verb, path, ErrorKind::NotADirectory, NOT_A_DIRECTORY));
         }
         Ok(())
     }
@@ -428,7 +460,7 @@ impl Place {
                 accessed: None,
                 created: None,
                 mode: Some(0o755),
-                version: Version::new(0),
+                version: FileVersion::new(0),
             },
         }
     }
@@ -449,7 +481,7 @@ impl Node {
         Self { room, state: Mutex::new(State { bytes, stat, linked: true }) }
     }
 
-    fn describe(&self, attributes: Attributes) -> Stat {
+    fn describe(&self, attributes: AttributeChanges) -> Stat {
         let mut state = self.lock();
         let stat = &mut state.stat;
         stat.mode = attributes.mode.or(stat.mode);
@@ -464,9 +496,9 @@ impl Node {
 }
 
 /// Every change of every store gets its own, so a version can never come back.
-fn next_version() -> Version {
+fn next_version() -> FileVersion {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    Version::new(NEXT.fetch_add(1, Ordering::Relaxed).into())
+    FileVersion::new(NEXT.fetch_add(1, Ordering::Relaxed).into())
 }
 
 impl Room {
@@ -480,7 +512,7 @@ impl Room {
             Ok(_) => Ok(()),
             Err(_) => {
                 let message = format!("the store is limited to {} bytes", self.limit);
-                Err(Error::for_path(verb, path, Kind::NoSpace, message))
+                Err(Error::for_path(verb, path, ErrorKind::NoSpace, message))
             }
         }
     }
@@ -492,20 +524,20 @@ impl Room {
 }
 
 fn missing(verb: Verb, path: &WsPath) -> Error {
-    Error::new(Code::KeyNotFound, Kind::NotFound, "no such key")
+    Error::new(ErrorCode::KeyNotFound, ErrorKind::NotFound, "no such key")
         .with_verb(verb)
         .with_path(path.to_string())
         .with_backend(BackendKind::Memory)
 }
 
 fn exists(verb: Verb, path: &WsPath) -> Error {
-    Error::for_path(verb, path, Kind::AlreadyExists, "something is there already")
+    Error::for_path(verb, path, ErrorKind::AlreadyExists, "something is there already")
 }
 
-fn check_mode(path: &WsPath, attributes: Attributes) -> Result<()> {
+fn check_mode(path: &WsPath, attributes: AttributeChanges) -> Result<()> {
     if attributes.mode.is_some_and(|mode| mode > 0o777) {
         let message = "only permission bits up to 777 can be set";
-        return Err(Error::for_path(Verb::SetAttributes, path, Kind::Invalid, message));
+        return Err(Error::for_path(Verb::SetAttributes, path, ErrorKind::Invalid, message));
     }
     Ok(())
 }
@@ -528,7 +560,12 @@ impl MemoryFile {
     ) -> Result<()> {
         if !self.access.writes() {
             let message = "the file is open for reading only";
-            return Err(Error::for_path(Verb::Write, &self.path, Kind::PermissionDenied, message));
+            return Err(Error::for_path(
+                Verb::Write,
+                &self.path,
+                ErrorKind::PermissionDenied,
+                message,
+            ));
         }
         let mut state = self.node.lock();
         let length = length(state.bytes.len());
@@ -552,7 +589,7 @@ impl MemoryFile {
             Ok(size) if length <= limit => Ok(size),
             _ => {
                 let message = format!("the store is limited to {limit} bytes");
-                Err(Error::for_path(Verb::Write, &self.path, Kind::NoSpace, message))
+                Err(Error::for_path(Verb::Write, &self.path, ErrorKind::NoSpace, message))
             }
         }
     }
@@ -569,7 +606,12 @@ impl File for MemoryFile {
     async fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
         if !self.access.reads() {
             let message = "the file is open for writing only";
-            return Err(Error::for_path(Verb::Read, &self.path, Kind::PermissionDenied, message));
+            return Err(Error::for_path(
+                Verb::Read,
+                &self.path,
+                ErrorKind::PermissionDenied,
+                message,
+            ));
         }
         let state = self.node.lock();
         let start = usize::try_from(offset).map_or(state.bytes.len(), |o| o.min(state.bytes.len()));
@@ -608,13 +650,13 @@ impl File for MemoryFile {
         Ok(self.node.lock().stat.clone())
     }
 
-    async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
+    async fn set_attributes(&self, attributes: AttributeChanges) -> Result<Stat> {
         if !self.access.writes() {
             let message = "the file is open for reading only";
             return Err(Error::for_path(
                 Verb::SetAttributes,
                 &self.path,
-                Kind::PermissionDenied,
+                ErrorKind::PermissionDenied,
                 message,
             ));
         }

@@ -6,8 +6,8 @@ use super::parts::Part;
 use super::{KEEP, Mount, Mounts, nothing_there};
 use crate::call::Verb;
 use crate::error::{Error, Result};
-use crate::metadata::{Entry, FileKind, Listing, TruncatedBy, WalkProblem};
-use crate::options::{DEFAULT_LIST_LIMIT, EntryDetail, ListOptions};
+use crate::metadata::{DirEntry, FileKind, Listing, TruncatedBy, WalkProblem};
+use crate::options::{DEFAULT_MAX_LIST_ENTRIES, EntryDetail, ListOptions};
 use crate::path::WsPath;
 
 /// Lists `path`, which `part` owns and which has mounts below it.
@@ -32,7 +32,7 @@ pub(super) async fn merged(
 struct Merge<'a> {
     mounts: &'a Mounts,
     options: ListOptions,
-    entries: BTreeMap<WsPath, Entry>,
+    entries: BTreeMap<WsPath, DirEntry>,
     problems: Vec<WalkProblem>,
     truncated: Option<TruncatedBy>,
     /// Beyond this path a part that was cut may have had more.
@@ -54,7 +54,7 @@ impl<'a> Merge<'a> {
     /// Takes what a part has at `path` down to `depth`, except where another part covers it.
     async fn take(&mut self, part: Part<'_>, path: WsPath, depth: usize) -> Result<()> {
         let wanted = self.options.limit;
-        let most = wanted.saturating_add(DEFAULT_LIST_LIMIT);
+        let most = wanted.saturating_add(DEFAULT_MAX_LIST_ENTRIES);
         let mut limit = wanted;
         let listing = loop {
             let options = ListOptions { depth, limit, ..self.options };
@@ -72,7 +72,7 @@ impl<'a> Merge<'a> {
             let last = listing.entries.last().map_or_else(WsPath::root, |e| e.path.clone());
             self.horizon = Some(self.horizon.take().map_or(last.clone(), |h| h.min(last)));
         }
-        let seen: Vec<Entry> =
+        let seen: Vec<DirEntry> =
             listing.entries.into_iter().filter(|e| self.is_seen(part, &e.path)).collect();
         self.entries.extend(seen.into_iter().map(|entry| (entry.path.clone(), entry)));
         self.problems.extend(listing.problems);
@@ -103,7 +103,7 @@ impl<'a> Merge<'a> {
             Ok(entry) => entry,
             Err(error) => {
                 self.problem(part, error);
-                Entry { path: mount.point.clone(), kind: FileKind::Dir, stat: None }
+                DirEntry { path: mount.point.clone(), kind: FileKind::Dir, stat: None }
             }
         };
         self.entries.insert(root.path.clone(), root);
@@ -128,18 +128,18 @@ impl<'a> Merge<'a> {
                 EntryDetail::Kind => None,
                 EntryDetail::Stat => Some(self.mounts.virtual_dir()),
             };
-            let entry = Entry { path: path.clone(), kind: FileKind::Dir, stat };
+            let entry = DirEntry { path: path.clone(), kind: FileKind::Dir, stat };
             self.entries.insert(path.clone(), entry);
         }
     }
 
-    async fn point(&self, part: Part<'_>) -> Result<Entry> {
+    async fn point(&self, part: Part<'_>) -> Result<DirEntry> {
         part.check(Verb::List)?;
         let stat = match self.options.detail {
             EntryDetail::Kind => None,
             EntryDetail::Stat => Some(part.shown(part.driver.stat(&WsPath::root(), KEEP).await)?),
         };
-        Ok(Entry { path: part.point.clone(), kind: FileKind::Dir, stat })
+        Ok(DirEntry { path: part.point.clone(), kind: FileKind::Dir, stat })
     }
 
     fn problem(&mut self, part: Part<'_>, error: Error) {

@@ -9,7 +9,7 @@ use crate::driver::{Driver, File};
 use crate::error::{Error, Result};
 use crate::life::Life;
 use crate::metadata::{Listing, Stat, WalkProblem};
-use crate::options::Attributes;
+use crate::options::AttributeChanges;
 use crate::path::WsPath;
 
 /// The base or a mount.
@@ -118,7 +118,7 @@ impl File for MountedFile {
         self.shown(self.inner.stat().await)
     }
 
-    async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
+    async fn set_attributes(&self, attributes: AttributeChanges) -> Result<Stat> {
         self.shown(self.inner.set_attributes(attributes).await)
     }
 

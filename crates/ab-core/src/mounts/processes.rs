@@ -7,10 +7,10 @@ use super::Mounts;
 use super::parts::Part;
 use crate::call::Verb;
 use crate::driver::BackendKind;
-use crate::error::{Code, Error, Kind, Result};
+use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::path::WsPath;
 use crate::process::{
-    ExecRequest, MountedWorkspace, Process, ProcessId, ProcessInfo, Restrictions,
+    ExecRequest, MountedWorkspace, PathRestrictions, Process, ProcessId, ProcessInfo,
 };
 
 /// Between the point and the id.
@@ -32,8 +32,8 @@ pub(super) async fn exec(mounts: &Mounts, mut request: ExecRequest) -> Result<Pr
 /// Says where the part lies in the tree, and what else of the tree a command in it may see: of
 /// the other parts those on the same machine, as far as the directory's fence allows.
 fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
-    let fence = request.cwd.fence().without_rules();
-    let above = request.layout.at.take();
+    let fence = request.cwd.scope_root().without_access_rules();
+    let above = request.layout.scope_path.take();
     let place = |path: &WsPath| match &above {
         Some(above) => above.join(&path.strip_prefix(&fence).unwrap_or_else(|| path.clone())),
         None => path.clone(),
@@ -49,7 +49,7 @@ fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
         }
     };
     let all = std::mem::take(&mut request.restrictions);
-    let of_part = |point: &WsPath| Restrictions {
+    let of_part = |point: &WsPath| PathRestrictions {
         hidden: within(mounts, &all.hidden, point),
         read_only: within(mounts, &all.read_only, point),
         binds: Vec::new(),
@@ -64,14 +64,14 @@ fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
         if on_this_machine && !restrictions.hidden.iter().any(WsPath::is_root) {
             request.layout.mounted.push(MountedWorkspace {
                 root: root.clone(),
-                below: part.inward(&seen),
-                at: place(&seen),
+                visible_path: part.inward(&seen),
+                mount_path: place(&seen),
                 restrictions,
             });
         }
     }
-    request.layout.at = seen(own.point).map(|seen| place(&seen));
-    request.restrictions = Restrictions { binds: all.binds.clone(), ..of_part(own.point) };
+    request.layout.scope_path = seen(own.point).map(|seen| place(&seen));
+    request.restrictions = PathRestrictions { binds: all.binds.clone(), ..of_part(own.point) };
 }
 
 /// The paths that lie in a part, or hold it whole, as the part knows them.
@@ -114,7 +114,9 @@ pub(super) async fn attach(mounts: &Mounts, id: &ProcessId, from: u64) -> Result
     let owner = able(mounts).find_map(|part| Some((part, inward(part.point, id)?)));
     let Some((part, id)) = owner else {
         let message = format!("no process {id} in this workspace");
-        return Err(Error::new(Code::ExecError, Kind::NotFound, message).with_verb(Verb::Attach));
+        return Err(
+            Error::new(ErrorCode::ExecError, ErrorKind::NotFound, message).with_verb(Verb::Attach)
+        );
     };
     let process = part.shown(part.driver.attach(&id, from).await)?;
     Ok(named(part, process))

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use super::KEEP;
 use super::parts::Part;
 use crate::call::Verb;
-use crate::error::{Error, Kind, Result};
-use crate::metadata::{Entry, FileKind, Renamed, Stat, Version};
+use crate::error::{Error, ErrorKind, Result};
+use crate::metadata::{DirEntry, FileKind, FileVersion, RenameOutcome, Stat};
 use crate::options::{
-    DEFAULT_LIST_LIMIT, EntryDetail, ListOptions, Overwrite, RemoveOptions, RenameOptions,
+    DEFAULT_MAX_LIST_ENTRIES, EntryDetail, ListOptions, Overwrite, RemoveOptions, RenameOptions,
 };
 use crate::path::WsPath;
 use crate::transfer::{self, Onto, TransferEnd, TransferFailure};
@@ -25,27 +25,27 @@ pub(super) async fn run(
     from: (Part<'_>, &WsPath),
     to: (Part<'_>, &WsPath),
     options: RenameOptions,
-) -> Result<Renamed> {
+) -> Result<RenameOutcome> {
     let (from, to) = (Place::new(from), Place::new(to));
     let source =
-        from.stat().await?.ok_or_else(|| from.error(Kind::NotFound, "nothing is there"))?;
+        from.stat().await?.ok_or_else(|| from.error(ErrorKind::NotFound, "nothing is there"))?;
     let target = to.stat().await?;
     if let Some(target) = &target {
         if options.overwrite == Overwrite::Refuse {
-            return Err(to.error(Kind::AlreadyExists, "something is there already"));
+            return Err(to.error(ErrorKind::AlreadyExists, "something is there already"));
         }
         if is_same(&source, target) {
-            return Ok(Renamed { atomic: true });
+            return Ok(RenameOutcome { atomic: true });
         }
         check_kinds(&to, source.kind, target.kind).await?;
     }
     match source.kind {
         FileKind::File => move_file(&from, &to, &source, target).await?,
         FileKind::Dir => move_dir(&from, &to, &source, target).await?,
-        FileKind::Symlink => return Err(from.error(Kind::Invalid, LEADS_OUT)),
-        FileKind::Other => return Err(from.error(Kind::SpecialFile, SPECIAL)),
+        FileKind::Symlink => return Err(from.error(ErrorKind::Invalid, LEADS_OUT)),
+        FileKind::Other => return Err(from.error(ErrorKind::SpecialFile, SPECIAL)),
     }
-    Ok(Renamed { atomic: false })
+    Ok(RenameOutcome { atomic: false })
 }
 
 const LEADS_OUT: &str = "a link cannot go to another mount without what it leads to";
@@ -74,7 +74,7 @@ impl<'a> Place<'a> {
         self.part.shown(result).map_err(|error| error.with_verb(VERB))
     }
 
-    fn error(&self, kind: Kind, message: &str) -> Error {
+    fn error(&self, kind: ErrorKind, message: &str) -> Error {
         Error::for_path(VERB, &self.part.outward(self.path), kind, message)
     }
 
@@ -82,7 +82,7 @@ impl<'a> Place<'a> {
     async fn stat(&self) -> Result<Option<Stat>> {
         match self.part.driver.stat(self.path, KEEP).await {
             Ok(stat) => Ok(Some(stat)),
-            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => self.shown(Err(error)),
         }
     }
@@ -99,13 +99,16 @@ impl<'a> Place<'a> {
     }
 
     /// Everything below, with details; too much or not readable is an error.
-    async fn tree(&self) -> Result<Vec<Entry>> {
-        let options =
-            ListOptions { depth: usize::MAX, limit: DEFAULT_LIST_LIMIT, detail: EntryDetail::Stat };
+    async fn tree(&self) -> Result<Vec<DirEntry>> {
+        let options = ListOptions {
+            depth: usize::MAX,
+            limit: DEFAULT_MAX_LIST_ENTRIES,
+            detail: EntryDetail::Stat,
+        };
         let listing = self.shown(self.part.driver.list(self.path, options).await)?;
         if listing.truncated.is_some() {
-            let message = format!("more than {DEFAULT_LIST_LIMIT} entries");
-            return Err(self.error(Kind::TooLarge, &message));
+            let message = format!("more than {DEFAULT_MAX_LIST_ENTRIES} entries");
+            return Err(self.error(ErrorKind::TooLarge, &message));
         }
         match listing.problems.into_iter().next() {
             Some(problem) => self.shown(Err(problem.error)),
@@ -119,22 +122,22 @@ impl<'a> Place<'a> {
 fn is_same(source: &Stat, target: &Stat) -> bool {
     source.kind == target.kind
         && source.version == target.version
-        && (source.kind != FileKind::Dir || source.version != Version::new(0))
+        && (source.kind != FileKind::Dir || source.version != FileVersion::new(0))
 }
 
 /// Whether the source may replace the target: a file a file, a directory an empty one.
 async fn check_kinds(to: &Place<'_>, source: FileKind, target: FileKind) -> Result<()> {
     match (source.is_dir(), target.is_dir()) {
         (false, false) => Ok(()),
-        (false, true) => Err(to.error(Kind::IsADirectory, "the target is a directory")),
-        (true, false) => Err(to.error(Kind::NotADirectory, "the target is a file")),
+        (false, true) => Err(to.error(ErrorKind::IsADirectory, "the target is a directory")),
+        (true, false) => Err(to.error(ErrorKind::NotADirectory, "the target is a file")),
         (true, true) => {
             let one = ListOptions { depth: 1, limit: 1, detail: EntryDetail::Kind };
             let listing = to.shown(to.part.driver.list(to.path, one).await)?;
             if listing.entries.is_empty() {
                 Ok(())
             } else {
-                Err(to.error(Kind::NotEmpty, "the target is not empty"))
+                Err(to.error(ErrorKind::NotEmpty, "the target is not empty"))
             }
         }
     }
@@ -173,7 +176,7 @@ async fn copy(
     target: TransferEnd<'_>,
     stat: &Stat,
     onto: Onto,
-) -> Result<Version> {
+) -> Result<FileVersion> {
     transfer::copy_file(source, target, stat, onto).await.or_else(|failure| match failure {
         TransferFailure::Source(error) => from.shown(Err(error)),
         TransferFailure::Target(error) => to.shown(Err(error)),
@@ -207,7 +210,7 @@ async fn move_dir(
 }
 
 /// Refuses what cannot go to another driver, before anything is copied.
-fn check_entries(from: &Place<'_>, to: &Place<'_>, entries: &[Entry]) -> Result<()> {
+fn check_entries(from: &Place<'_>, to: &Place<'_>, entries: &[DirEntry]) -> Result<()> {
     let links =
         from.part.driver.info().capabilities.links && to.part.driver.info().capabilities.links;
     for entry in entries {
@@ -218,9 +221,9 @@ fn check_entries(from: &Place<'_>, to: &Place<'_>, entries: &[Entry]) -> Result<
             FileKind::File | FileKind::Dir => {}
             FileKind::Symlink if links => {}
             FileKind::Symlink => {
-                return refused(Kind::Unsupported, "there are no links where it goes");
+                return refused(ErrorKind::Unsupported, "there are no links where it goes");
             }
-            FileKind::Other => return refused(Kind::SpecialFile, SPECIAL),
+            FileKind::Other => return refused(ErrorKind::SpecialFile, SPECIAL),
         }
     }
     Ok(())
@@ -230,14 +233,14 @@ async fn copy_tree(
     from: &Place<'_>,
     to: &Place<'_>,
     source: &Stat,
-    entries: &[Entry],
+    entries: &[DirEntry],
 ) -> Result<()> {
     let driver = to.part.driver;
     to.shown(driver.create_dir(to.path).await)?;
     let mut dirs: Vec<(WsPath, &Stat)> = vec![(to.path.clone(), source)];
     for entry in entries {
         let Some(below) = entry.path.strip_prefix(from.path) else { continue };
-        let below = below.without_rules();
+        let below = below.without_access_rules();
         let (origin, target) = (from.path.join(&below), to.path.join(&below));
         let Some(stat) = &entry.stat else {
             return from.shown(Err(transfer::changed(&entry.path)));
@@ -251,7 +254,7 @@ async fn copy_tree(
                 let text = from.shown(from.part.driver.read_link(&origin).await)?;
                 if !stays_below(&below, &text) {
                     let path = from.part.outward(&entry.path);
-                    return Err(Error::for_path(VERB, &path, Kind::Invalid, LEADS_OUT));
+                    return Err(Error::for_path(VERB, &path, ErrorKind::Invalid, LEADS_OUT));
                 }
                 to.shown(driver.symlink(&target, &text).await)?;
             }
@@ -287,9 +290,9 @@ fn stays_below(link: &WsPath, text: &str) -> bool {
 }
 
 /// Fails unless the source is what was copied: nothing more, nothing less, nothing newer.
-async fn is_unchanged(from: &Place<'_>, before: &[Entry]) -> Result<()> {
-    let versions = |entries: &[Entry]| -> BTreeMap<WsPath, (FileKind, Option<Version>)> {
-        let version = |entry: &Entry| match entry.kind {
+async fn is_unchanged(from: &Place<'_>, before: &[DirEntry]) -> Result<()> {
+    let versions = |entries: &[DirEntry]| -> BTreeMap<WsPath, (FileKind, Option<FileVersion>)> {
+        let version = |entry: &DirEntry| match entry.kind {
             FileKind::Dir => None,
             FileKind::File | FileKind::Symlink | FileKind::Other => {
                 entry.stat.as_ref().map(|stat| stat.version)

@@ -10,11 +10,11 @@ use super::look::{Spot, as_dir};
 use super::{Overlay, Turn, exists, is_a_directory, marks, missing, named};
 use crate::call::Verb;
 use crate::driver::File;
-use crate::error::{Error, Kind, Result};
-use crate::metadata::{FileKind, Removed, Stat};
+use crate::error::{Error, ErrorKind, Result};
+use crate::metadata::{FileKind, RemoveOutcome, Stat};
 use crate::options::{
-    Attributes, EntryDetail, ExistingContent, FileCreation, LinkHandling, ListOptions,
-    MissingTarget, OpenOptions, RemoveDepth, RemoveOptions, WriteMode, WriteOptions,
+    AttributeChanges, EntryDetail, ExistingContent, FileCreation, LinkHandling, ListOptions,
+    OnMissingTarget, OpenOptions, RemoveDepth, RemoveOptions, WriteMode, WriteOptions,
 };
 use crate::path::WsPath;
 use crate::transfer::{self, Onto, TransferEnd, TransferFailure};
@@ -41,11 +41,11 @@ impl Overlay {
             }
             (None, below) => below.as_ref(),
         };
-        if let Some(expected) = options.expect
+        if let Some(expected) = options.expected_version
             && below.is_none_or(|stat| stat.version != expected)
         {
             let message = "the file is not the expected version";
-            return Err(Error::for_path(verb, path, Kind::Conflict, message));
+            return Err(Error::for_path(verb, path, ErrorKind::Conflict, message));
         }
         let options = match (below, options.mode) {
             (Some(_), WriteMode::CreateNew) => return Err(exists(verb, path)),
@@ -54,13 +54,13 @@ impl Overlay {
             (Some(stat), WriteMode::CreateOrReplace | WriteMode::Replace) => WriteOptions {
                 mode: WriteMode::CreateNew,
                 permissions: stat.mode,
-                expect: None,
+                expected_version: None,
                 ..options
             },
             (
                 None,
                 WriteMode::CreateOrReplace | WriteMode::CreateNew | WriteMode::CreateIfMissing,
-            ) => WriteOptions { expect: None, ..options },
+            ) => WriteOptions { expected_version: None, ..options },
         };
         named(verb, path, self.prepare(&spot).await)?;
         named(verb, path, self.upper.write(&spot.path, content, options).await)
@@ -72,7 +72,7 @@ impl Overlay {
         options: OpenOptions,
     ) -> Result<Box<dyn File>> {
         let verb = Verb::Open;
-        let (spot, inner) = if options.changes() {
+        let (spot, inner) = if options.may_modify() {
             let _tree = self.locks.tree.read().await;
             let (_turn, spot) = self.file_turn(verb, path, LinkHandling::Follow).await?;
             let file = self.open_to_change(path, &spot, options).await?;
@@ -100,11 +100,11 @@ impl Overlay {
         must_be_file(verb, path, spot.kind())?;
         match (&spot.upper, &spot.lower, options.create) {
             (None, None, FileCreation::Never) => return Err(missing(verb, path)),
-            (None, None, FileCreation::IfMissing | FileCreation::Always) => {
+            (None, None, FileCreation::IfMissing | FileCreation::MustBeNew) => {
                 named(verb, path, self.prepare(spot).await)?;
             }
             (Some(_), _, _) => {}
-            (None, Some(_), FileCreation::Always) => return Err(exists(verb, path)),
+            (None, Some(_), FileCreation::MustBeNew) => return Err(exists(verb, path)),
             (None, Some(_), FileCreation::Never | FileCreation::IfMissing) => {
                 if !options.access.writes() {
                     return named(verb, path, self.lower.open(&spot.path, options).await);
@@ -122,7 +122,7 @@ impl Overlay {
     pub(super) async fn change_attributes(
         &self,
         path: &WsPath,
-        attributes: Attributes,
+        attributes: AttributeChanges,
     ) -> Result<Stat> {
         let verb = Verb::SetAttributes;
         self.alive(verb)?;
@@ -130,7 +130,7 @@ impl Overlay {
             Some(_) if !self.capabilities.modes => return self.lacks(verb),
             Some(mode) if mode > PERMISSIONS => {
                 let message = "only permission bits up to 777 can be set";
-                return Err(Error::for_path(verb, path, Kind::Invalid, message));
+                return Err(Error::for_path(verb, path, ErrorKind::Invalid, message));
             }
             Some(_) | None => {}
         }
@@ -138,13 +138,18 @@ impl Overlay {
         let (_turn, spot) = self.file_turn(verb, path, LinkHandling::Follow).await?;
         let now = named(verb, path, self.describe(&spot).await)?;
         let now = now.ok_or_else(|| missing(verb, path))?;
-        if attributes == Attributes::default() {
+        if attributes == AttributeChanges::default() {
             return Ok(now);
         }
         named(verb, path, self.set_in_upper(&spot, &now, attributes).await)
     }
 
-    async fn set_in_upper(&self, spot: &Spot, now: &Stat, attributes: Attributes) -> Result<Stat> {
+    async fn set_in_upper(
+        &self,
+        spot: &Spot,
+        now: &Stat,
+        attributes: AttributeChanges,
+    ) -> Result<Stat> {
         if spot.upper.is_none() {
             self.copy_up(spot).await?;
         }
@@ -162,7 +167,7 @@ impl Overlay {
             return self.lacks(verb);
         }
         let _tree = self.locks.tree.read().await;
-        let (_turn, spot) = self.file_turn(verb, path, LinkHandling::Keep).await?;
+        let (_turn, spot) = self.file_turn(verb, path, LinkHandling::NoFollow).await?;
         if spot.kind().is_some() {
             return Err(exists(verb, path));
         }
@@ -184,24 +189,31 @@ impl Overlay {
         }
     }
 
-    pub(super) async fn take_away(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
+    pub(super) async fn take_away(
+        &self,
+        path: &WsPath,
+        options: RemoveOptions,
+    ) -> Result<RemoveOutcome> {
         let verb = Verb::Delete;
         let _tree = self.locks.tree.write().await;
         let spot = match self.look_to_displace(verb, path).await {
             Err(error)
-                if error.kind() == Kind::NotFound && options.missing == MissingTarget::Ignore =>
+                if error.kind() == ErrorKind::NotFound
+                    && options.missing == OnMissingTarget::Ignore =>
             {
-                return Ok(Removed::default());
+                return Ok(RemoveOutcome::default());
             }
             result => result?,
         };
         let count = match (spot.kind(), options.depth) {
-            (None, _) if options.missing == MissingTarget::Ignore => return Ok(Removed::default()),
+            (None, _) if options.missing == OnMissingTarget::Ignore => {
+                return Ok(RemoveOutcome::default());
+            }
             (None, _) => return Err(missing(verb, path)),
-            (Some(FileKind::Dir), RemoveDepth::One) => {
+            (Some(FileKind::Dir), RemoveDepth::NonRecursive) => {
                 if !named(verb, path, self.is_empty(&spot).await)? {
                     let message = "the directory is not empty";
-                    return Err(Error::for_path(verb, path, Kind::NotEmpty, message)
+                    return Err(Error::for_path(verb, path, ErrorKind::NotEmpty, message)
                         .with_hint("remove it recursively"));
                 }
                 1
@@ -215,7 +227,7 @@ impl Overlay {
             (Some(FileKind::File | FileKind::Symlink | FileKind::Other), _) => 1,
         };
         named(verb, path, self.take_from_layers(&spot).await)?;
-        Ok(Removed { count })
+        Ok(RemoveOutcome { count })
     }
 
     /// Lets what is at a spot go. The lower layer's is hidden first, so that it never comes back
@@ -273,7 +285,7 @@ impl Overlay {
             return Ok(());
         }
         self.upper
-            .set_attributes(path, Attributes { mode, ..Attributes::default() })
+            .set_attributes(path, AttributeChanges { mode, ..AttributeChanges::default() })
             .await
             .map(drop)
     }
@@ -313,7 +325,7 @@ impl Overlay {
             }
             FileKind::Other => {
                 let message = "only files, directories and links can be copied up";
-                Err(Error::for_path(Verb::Write, path, Kind::SpecialFile, message))
+                Err(Error::for_path(Verb::Write, path, ErrorKind::SpecialFile, message))
             }
         }
     }
@@ -355,13 +367,17 @@ impl Overlay {
     /// Finds `path`, which must lead to something that the caller's handle may change.
     async fn look_to_change(&self, verb: Verb, path: &WsPath, last: LinkHandling) -> Result<Spot> {
         let spot = self.look(verb, path, last).await?;
-        if spot.path.is_protected() { Err(Error::protected(verb, path)) } else { Ok(spot) }
+        if spot.path.is_write_protected() { Err(Error::protected(verb, path)) } else { Ok(spot) }
     }
 
     /// The same for what is to be moved or removed: nothing below it may be restricted either.
     pub(super) async fn look_to_displace(&self, verb: Verb, path: &WsPath) -> Result<Spot> {
-        let spot = self.look_to_change(verb, path, LinkHandling::Keep).await?;
-        if spot.path.holds_restricted() { Err(Error::protected(verb, path)) } else { Ok(spot) }
+        let spot = self.look_to_change(verb, path, LinkHandling::NoFollow).await?;
+        if spot.path.contains_restricted_path() {
+            Err(Error::protected(verb, path))
+        } else {
+            Ok(spot)
+        }
     }
 }
 
@@ -370,7 +386,7 @@ fn must_be_file(verb: Verb, path: &WsPath, kind: Option<FileKind>) -> Result<()>
         None | Some(FileKind::File) => Ok(()),
         Some(FileKind::Dir) => Err(is_a_directory(verb, path)),
         Some(FileKind::Symlink | FileKind::Other) => {
-            Err(Error::for_path(verb, path, Kind::SpecialFile, "not a regular file"))
+            Err(Error::for_path(verb, path, ErrorKind::SpecialFile, "not a regular file"))
         }
     }
 }
@@ -407,7 +423,7 @@ impl File for NamedFile {
         self.shown(self.inner.stat().await)
     }
 
-    async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
+    async fn set_attributes(&self, attributes: AttributeChanges) -> Result<Stat> {
         self.shown(self.inner.set_attributes(attributes).await)
     }
 

@@ -14,9 +14,9 @@ use super::look::{KEEP, found};
 use super::upper::UpperDir;
 use super::{OPEN, Overlay, marks, missing};
 use crate::call::Verb;
-use crate::error::{Error, Kind, Result};
-use crate::metadata::{Entry, FileKind, Stat};
-use crate::options::{Attributes, EntryDetail, Overwrite, RemoveOptions, RenameOptions};
+use crate::error::{Error, ErrorKind, Result};
+use crate::metadata::{DirEntry, FileKind, Stat};
+use crate::options::{AttributeChanges, EntryDetail, Overwrite, RemoveOptions, RenameOptions};
 use crate::path::WsPath;
 use crate::transfer::{self, Onto, TransferEnd, TransferFailure};
 
@@ -93,11 +93,11 @@ impl Overlay {
     /// Commits one entry of the upper layer; a directory's content is left to the steps.
     async fn commit_entry(
         &self,
-        entry: &Entry,
+        entry: &DirEntry,
         hidden: &BTreeSet<String>,
         release: Release,
     ) -> Result<Vec<Step>> {
-        let Entry { path, stat: Some(stat), .. } = entry else { return Ok(Vec::new()) };
+        let DirEntry { path, stat: Some(stat), .. } = entry else { return Ok(Vec::new()) };
         let is_hidden = path.name().is_some_and(|name| hidden.contains(name));
         let lower = found(self.lower.stat(path, KEEP).await)?;
         // A file takes the place of a file in one step. Anything else must give way, and so must
@@ -173,7 +173,7 @@ impl Overlay {
             if let Some(problem) = inside.problems.first() {
                 return Err(problem.error.clone());
             }
-            let known = |entry: Entry| entry.stat.map(|stat| (entry.path, stat));
+            let known = |entry: DirEntry| entry.stat.map(|stat| (entry.path, stat));
             todo.extend(inside.entries.into_iter().filter_map(known));
         }
         if self.lower.info().capabilities.empty_dirs {
@@ -200,7 +200,7 @@ impl Overlay {
             }
             FileKind::Dir | FileKind::Other => {
                 let message = "only files, directories and links can be committed";
-                Err(Error::for_path(Verb::Write, from, Kind::SpecialFile, message))
+                Err(Error::for_path(Verb::Write, from, ErrorKind::SpecialFile, message))
             }
         }
     }
@@ -266,9 +266,9 @@ impl Overlay {
         if !lower.is_some_and(|lower| is_other_mode(like, &lower)) {
             return Ok(());
         }
-        let attributes = Attributes { mode: like.mode, ..Attributes::default() };
+        let attributes = AttributeChanges { mode: like.mode, ..AttributeChanges::default() };
         match self.lower.set_attributes(path, attributes).await {
-            Err(error) if error.kind() != Kind::Unsupported => Err(error),
+            Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
             Ok(_) | Err(_) => Ok(()),
         }
     }
@@ -295,7 +295,7 @@ impl Overlay {
     async fn drop_upper(&self, path: &WsPath) -> Result<()> {
         let options = RemoveOptions::recursive().missing_ok();
         match self.upper.remove(path, options).await {
-            Err(error) if error.kind() == Kind::PermissionDenied && self.has_real_dirs => {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied && self.has_real_dirs => {
                 self.open_up(path).await?;
                 self.upper.remove(path, options).await.map(drop)
             }
@@ -311,10 +311,10 @@ impl Overlay {
             if !found(self.upper.stat(&path, KEEP).await)?.as_ref().is_some_and(is_dir) {
                 continue;
             }
-            let attributes = Attributes { mode: Some(OPEN), ..Attributes::default() };
+            let attributes = AttributeChanges { mode: Some(OPEN), ..AttributeChanges::default() };
             self.upper.set_attributes(&path, attributes).await?;
             let inside = self.upper_dir(&path, EntryDetail::Kind).await?;
-            let is_dir = |entry: &Entry| entry.kind.is_dir();
+            let is_dir = |entry: &DirEntry| entry.kind.is_dir();
             dirs.extend(inside.entries.into_iter().filter(is_dir).map(|entry| entry.path));
         }
         Ok(())

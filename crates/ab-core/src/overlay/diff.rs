@@ -13,33 +13,33 @@ use super::{Layer, Overlay};
 use crate::call::Verb;
 use crate::driver::Driver;
 use crate::edit::unified_diff;
-use crate::error::{Error, Kind, Result};
-use crate::metadata::{Entry, FileKind, Stat};
-use crate::options::{DEFAULT_LIST_LIMIT, EntryDetail, ListOptions, ReadOptions};
+use crate::error::{Error, ErrorKind, Result};
+use crate::metadata::{DirEntry, FileKind, Stat};
+use crate::options::{DEFAULT_MAX_LIST_ENTRIES, EntryDetail, ListOptions, ReadOptions};
 use crate::path::WsPath;
 use crate::transfer::{self, TransferEnd};
 
 /// Most bytes of a file that is compared as text.
-pub const MAX_TEXT_BYTES: u64 = 1024 * 1024;
+pub const MAX_DIFFED_FILE_BYTES: u64 = 1024 * 1024;
 /// Most bytes of text that all the diffs of one answer have together.
-pub const MAX_DIFF_BYTES: usize = 16 * 1024 * 1024;
+pub const MAX_TOTAL_DIFF_BYTES: usize = 16 * 1024 * 1024;
 
 /// One thing that is not as it is in the lower layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct OverlayChange {
     pub path: WsPath,
-    pub kind: ChangeKind,
+    pub kind: OverlayChangeKind,
     /// What the lower layer has there.
     pub before: Option<Stat>,
     /// What the overlay shows there.
     pub after: Option<Stat>,
-    /// The change as a unified diff, of text files up to [`MAX_TEXT_BYTES`]; one that is left out
+    /// The change as a unified diff, of text files up to [`MAX_DIFFED_FILE_BYTES`]; one that is left out
     /// because the others are long already says so.
     pub diff: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ChangeKind {
+pub enum OverlayChangeKind {
     /// A directory that was added is listed, and so is everything in it.
     Added,
     /// Other bytes, another mode, or another kind of thing.
@@ -48,12 +48,12 @@ pub enum ChangeKind {
     Removed,
 }
 
-impl ChangeKind {
+impl OverlayChangeKind {
     pub fn as_str(self) -> &'static str {
         match self {
-            ChangeKind::Added => "added",
-            ChangeKind::Changed => "changed",
-            ChangeKind::Removed => "removed",
+            OverlayChangeKind::Added => "added",
+            OverlayChangeKind::Changed => "changed",
+            OverlayChangeKind::Removed => "removed",
         }
     }
 }
@@ -70,7 +70,7 @@ enum Below {
 
 impl Overlay {
     /// Every change, in path order.
-    pub(crate) async fn diff(&self) -> Result<Vec<Change>> {
+    pub(crate) async fn diff(&self) -> Result<Vec<OverlayChange>> {
         self.alive(Verb::List)?;
         let _tree = self.locks.tree.write().await;
         let mut differ = Differ { overlay: self, changes: Vec::new(), text: 0 };
@@ -106,7 +106,7 @@ pub(super) fn is_other_mode(one: &Stat, other: &Stat) -> bool {
 
 struct Differ<'a> {
     overlay: &'a Overlay,
-    changes: Vec<Change>,
+    changes: Vec<OverlayChange>,
     /// Bytes of diffs so far.
     text: usize,
 }
@@ -151,33 +151,33 @@ impl Differ<'_> {
         // What is left is what the lower layer has and the overlay does not show.
         for (name, before) in lower {
             let path = path.with_name(&name);
-            self.note(path, ChangeKind::Removed, Some(before), None);
+            self.note(path, OverlayChangeKind::Removed, Some(before), None);
         }
         Ok(dirs)
     }
 
     async fn lower_dir(&self, path: &WsPath) -> Result<BTreeMap<String, Stat>> {
         let options =
-            ListOptions { depth: 1, limit: DEFAULT_LIST_LIMIT, detail: EntryDetail::Stat };
+            ListOptions { depth: 1, limit: DEFAULT_MAX_LIST_ENTRIES, detail: EntryDetail::Stat };
         let listing = self.overlay.lower.list(path, options).await?;
         if listing.truncated.is_some() {
-            let message = format!("more than {DEFAULT_LIST_LIMIT} entries");
-            return Err(Error::for_path(Verb::List, path, Kind::TooLarge, message));
+            let message = format!("more than {DEFAULT_MAX_LIST_ENTRIES} entries");
+            return Err(Error::for_path(Verb::List, path, ErrorKind::TooLarge, message));
         }
-        let named = |entry: Entry| Some((entry.path.name()?.to_owned(), entry.stat?));
+        let named = |entry: DirEntry| Some((entry.path.name()?.to_owned(), entry.stat?));
         Ok(listing.entries.into_iter().filter_map(named).collect())
     }
 
-    async fn entry(&mut self, entry: Entry, before: Option<Stat>) -> Result<()> {
-        let Entry { path, stat: Some(after), .. } = entry else { return Ok(()) };
+    async fn entry(&mut self, entry: DirEntry, before: Option<Stat>) -> Result<()> {
+        let DirEntry { path, stat: Some(after), .. } = entry else { return Ok(()) };
         let after = match after.kind {
             FileKind::Dir => self.overlay.describe_dir(&path, &after, before.as_ref()).await?,
             FileKind::File | FileKind::Symlink | FileKind::Other => after,
         };
         let kind = match &before {
-            None => ChangeKind::Added,
+            None => OverlayChangeKind::Added,
             Some(before) if self.is_same(&path, before, &after).await? => return Ok(()),
-            Some(_) => ChangeKind::Changed,
+            Some(_) => OverlayChangeKind::Changed,
         };
         self.note(path, kind, before, Some(after));
         Ok(())
@@ -201,12 +201,18 @@ impl Differ<'_> {
         }
     }
 
-    fn note(&mut self, path: WsPath, kind: ChangeKind, before: Option<Stat>, after: Option<Stat>) {
-        self.changes.push(Change { path, kind, before, after, diff: None });
+    fn note(
+        &mut self,
+        path: WsPath,
+        kind: OverlayChangeKind,
+        before: Option<Stat>,
+        after: Option<Stat>,
+    ) {
+        self.changes.push(OverlayChange { path, kind, before, after, diff: None });
     }
 
     /// Sorts the changes and adds their diffs, the first ones first.
-    async fn finish(mut self) -> Result<Vec<Change>> {
+    async fn finish(mut self) -> Result<Vec<OverlayChange>> {
         let mut changes = std::mem::take(&mut self.changes);
         changes.sort_by(|a, b| a.path.cmp(&b.path));
         for change in &mut changes {
@@ -215,8 +221,8 @@ impl Differ<'_> {
         Ok(changes)
     }
 
-    async fn text_diff(&mut self, change: &Change) -> Result<Option<String>> {
-        let Change { path, before, after, .. } = change;
+    async fn text_diff(&mut self, change: &OverlayChange) -> Result<Option<String>> {
+        let OverlayChange { path, before, after, .. } = change;
         let Some(old) = self.text(Layer::Lower, path, before.as_ref()).await? else {
             return Ok(None);
         };
@@ -226,8 +232,8 @@ impl Differ<'_> {
         if old == new {
             return Ok(None);
         }
-        if self.text >= MAX_DIFF_BYTES {
-            let most = MAX_DIFF_BYTES / (1024 * 1024);
+        if self.text >= MAX_TOTAL_DIFF_BYTES {
+            let most = MAX_TOTAL_DIFF_BYTES / (1024 * 1024);
             return Ok(Some(format!("\\ Diff left out: those before it have {most} MiB\n")));
         }
         let diff = unified_diff(path.as_str(), &old, &new).text;
@@ -244,17 +250,19 @@ impl Differ<'_> {
     ) -> Result<Option<String>> {
         match stat {
             None => Ok(Some(String::new())),
-            Some(stat) if stat.kind != FileKind::File || stat.size > MAX_TEXT_BYTES => Ok(None),
+            Some(stat) if stat.kind != FileKind::File || stat.size > MAX_DIFFED_FILE_BYTES => {
+                Ok(None)
+            }
             Some(_) => Ok(as_text(read_small(self.overlay.layer(layer), path).await?)),
         }
     }
 }
 
 async fn read_small(driver: &dyn Driver, path: &WsPath) -> Result<Option<Bytes>> {
-    let options = ReadOptions { range: None, limit: MAX_TEXT_BYTES };
+    let options = ReadOptions { range: None, limit: MAX_DIFFED_FILE_BYTES };
     match driver.read(path, options).await {
         Ok(content) => Ok(Some(content.bytes)),
-        Err(error) if error.kind() == Kind::TooLarge => Ok(None),
+        Err(error) if error.kind() == ErrorKind::TooLarge => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -8,14 +8,14 @@ use futures_util::future::join;
 use super::{Layer, Overlay, marks};
 use crate::call::Verb;
 use crate::driver::Driver;
-use crate::error::{Error, Kind, Result};
-use crate::metadata::{FileKind, Stat, Version};
+use crate::error::{Error, ErrorKind, Result};
+use crate::metadata::{FileKind, FileVersion, Stat};
 use crate::options::{LinkHandling, StatOptions};
-use crate::path::{FenceParts, WsPath, is_mark};
+use crate::path::{ScopeParts, WsPath, is_mark};
 
 /// Links on the way to one file before it must be a circle, as Linux has it.
 const MAX_LINKS: usize = 40;
-pub(super) const KEEP: StatOptions = StatOptions { links: LinkHandling::Keep };
+pub(super) const KEEP: StatOptions = StatOptions { links: LinkHandling::NoFollow };
 
 /// A place in the merged tree, and what is there.
 #[derive(Debug)]
@@ -104,14 +104,16 @@ impl Overlay {
 
 /// A directory with the attributes of its keeper.
 pub(super) fn as_dir(keeper: Stat) -> Stat {
-    Stat { kind: FileKind::Dir, size: 0, version: Version::new(0), ..keeper }
+    Stat { kind: FileKind::Dir, size: 0, version: FileVersion::new(0), ..keeper }
 }
 
 /// What a layer has, if anything.
 pub(super) fn found(result: Result<Stat>) -> Result<Option<Stat>> {
     match result {
         Ok(stat) => Ok(Some(stat)),
-        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }
@@ -162,7 +164,7 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(overlay: &'a Overlay, verb: Verb, path: &'a WsPath, last: LinkHandling) -> Self {
-        let FenceParts { fences, rest } = path.fence_parts();
+        let ScopeParts { scopes: fences, rest } = path.split_at_scope_roots();
         let mut steps = VecDeque::new();
         for fence in fences {
             steps.extend(names(fence));
@@ -170,10 +172,10 @@ impl<'a> Walk<'a> {
         }
         steps.extend(names(rest));
         // Its own fence does not bind the path itself, only what is found below it.
-        let is_own_fence = path.is_fenced() && path.below_fence().is_empty();
+        let is_own_fence = path.is_scoped() && path.below_scope_root().is_empty();
         steps.extend(is_own_fence.then_some(Step::Fence));
         let dir = Some(root());
-        let top = WsPath::root().with_rules_at(path.rules_at_base(0));
+        let top = WsPath::root().with_access_rules_at_end(path.access_rules_in_scope(0));
         let levels = vec![Level { path: top, upper: dir.clone(), lower: dir }];
         Self { overlay, verb, path, last, steps, levels, floor: 1, fences: 0, links: 0 }
     }
@@ -187,12 +189,14 @@ impl<'a> Walk<'a> {
                     self.floor = self.levels.len();
                     self.fences += 1;
                     let rules = if self.steps.is_empty() {
-                        self.path.rules_at_end()
+                        self.path.access_rules_at_scope_root()
                     } else {
-                        self.path.rules_at_base(self.fences)
+                        self.path.access_rules_in_scope(self.fences)
                     };
                     if let Some(here) = self.levels.last_mut() {
-                        here.path = std::mem::take(&mut here.path).fenced().with_rules_at(rules);
+                        here.path = std::mem::take(&mut here.path)
+                            .into_scope_root()
+                            .with_access_rules_at_end(rules);
                     }
                 }
             }
@@ -223,7 +227,7 @@ impl<'a> Walk<'a> {
         match level.kind() {
             None if origin == Origin::Link => {
                 let message = "a link on the way leads to something that is missing";
-                return Err(self.error(Kind::NotFound, message));
+                return Err(self.error(ErrorKind::NotFound, message));
             }
             Some(FileKind::Symlink) if self.must_follow() => self.follow(&level).await?,
             None | Some(FileKind::File | FileKind::Dir | FileKind::Symlink | FileKind::Other) => {
@@ -248,7 +252,7 @@ impl<'a> Walk<'a> {
             None | Some(FileKind::Dir) => Ok(()),
             Some(FileKind::File | FileKind::Symlink | FileKind::Other) => {
                 let message = "a parent is a file, not a directory";
-                Err(self.error(Kind::NotADirectory, message))
+                Err(self.error(ErrorKind::NotADirectory, message))
             }
         }
     }
@@ -265,13 +269,13 @@ impl<'a> Walk<'a> {
     async fn child(&self, name: &str) -> Result<Level> {
         if is_mark(name) {
             let message = "the name is reserved for the marks of overlays";
-            return Err(self.error(Kind::InvalidPath, message));
+            return Err(self.error(ErrorKind::InvalidPath, message));
         }
         self.must_be_dir()?;
         let Some(here) = self.levels.last() else { return Err(self.escape()) };
         let path = here.path.with_name(name);
         if path.is_hidden() {
-            return Err(self.error(Kind::NotFound, "no such file or directory"));
+            return Err(self.error(ErrorKind::NotFound, "no such file or directory"));
         }
         let (u, l) = (&*self.overlay.upper, &*self.overlay.lower);
         let in_lower = shows_lower(here.upper.as_ref(), here.lower.as_ref());
@@ -297,7 +301,7 @@ impl<'a> Walk<'a> {
         self.links += 1;
         if self.links > MAX_LINKS {
             let message = "too many links, or links in a circle";
-            return Err(self.error(Kind::LinkLoop, message));
+            return Err(self.error(ErrorKind::LinkLoop, message));
         }
         let holder = match link.upper {
             Some(_) => &self.overlay.upper,
@@ -340,10 +344,10 @@ impl<'a> Walk<'a> {
     }
 
     fn escape(&self) -> Error {
-        self.error(Kind::Escape, "a link on the way leaves the workspace")
+        self.error(ErrorKind::Escape, "a link on the way leaves the workspace")
     }
 
-    fn error(&self, kind: Kind, message: &str) -> Error {
+    fn error(&self, kind: ErrorKind, message: &str) -> Error {
         Error::for_path(self.verb, self.path, kind, message)
     }
 }
@@ -362,6 +366,6 @@ fn root() -> Stat {
         accessed: None,
         created: None,
         mode: None,
-        version: Version::new(0),
+        version: FileVersion::new(0),
     }
 }

@@ -8,7 +8,7 @@
 //! keeps the directory there, and its own mode and time of change are the directory's.
 
 use crate::path::{
-    EMPTY_DIR_MARKER, MAX_NAME_BYTES, RESERVED_PREFIX, WHITEOUT_PREFIX, WsPath, is_mark,
+    EMPTY_DIR_MARKER, MAX_PATH_SEGMENT_BYTES, TEMP_FILE_PREFIX, WHITEOUT_PREFIX, WsPath, is_mark,
 };
 
 /// Between the beginning of a long name and its digest.
@@ -25,11 +25,11 @@ pub(super) struct Whiteout {
 
 /// The whiteout of `name`.
 pub(super) fn whiteout(name: &str) -> Whiteout {
-    let plain = WHITEOUT_PREFIX.len() + name.len() <= MAX_NAME_BYTES && !looks_cut(name);
+    let plain = WHITEOUT_PREFIX.len() + name.len() <= MAX_PATH_SEGMENT_BYTES && !looks_cut(name);
     if plain {
         return Whiteout { name: format!("{WHITEOUT_PREFIX}{name}"), content: String::new() };
     }
-    let most = MAX_NAME_BYTES - WHITEOUT_PREFIX.len() - CUT.len_utf8() - DIGEST_DIGITS;
+    let most = MAX_PATH_SEGMENT_BYTES - WHITEOUT_PREFIX.len() - CUT.len_utf8() - DIGEST_DIGITS;
     let end = (0..=most.min(name.len())).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
     let digest = digest(name.as_bytes());
     let name_of_mark = format!("{WHITEOUT_PREFIX}{}{CUT}{digest:032x}", &name[..end]);
@@ -57,7 +57,7 @@ pub(super) enum Name<'a> {
 }
 
 pub(super) fn read(name: &str) -> Name<'_> {
-    if name == EMPTY_DIR_MARKER || name.starts_with(RESERVED_PREFIX) {
+    if name == EMPTY_DIR_MARKER || name.starts_with(TEMP_FILE_PREFIX) {
         return Name::Silent;
     }
     match name.strip_prefix(WHITEOUT_PREFIX) {
@@ -69,7 +69,7 @@ pub(super) fn read(name: &str) -> Name<'_> {
 
 /// Whether callers never see or give this name.
 pub(super) fn is_reserved(name: &str) -> bool {
-    is_mark(name) || name.starts_with(RESERVED_PREFIX)
+    is_mark(name) || name.starts_with(TEMP_FILE_PREFIX)
 }
 
 pub(super) fn keeper_in(directory: &WsPath) -> WsPath {
@@ -114,7 +114,7 @@ mod tests {
         let wide = format!("{}x", "ü".repeat(127));
         for name in ["n".repeat(249), "n".repeat(255), wide] {
             let mark = whiteout(&name);
-            assert!(mark.name.len() <= MAX_NAME_BYTES, "{}", mark.name.len());
+            assert!(mark.name.len() <= MAX_PATH_SEGMENT_BYTES, "{}", mark.name.len());
             assert_eq!(mark.content, name);
             assert_eq!(read(&mark.name), Name::CutWhiteout);
         }

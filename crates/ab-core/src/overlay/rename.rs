@@ -6,10 +6,10 @@
 use super::look::Spot;
 use super::{OPEN, Overlay, exists, missing, named};
 use crate::call::Verb;
-use crate::error::{Error, Kind, Result};
-use crate::metadata::{FileKind, Renamed, Stat};
+use crate::error::{Error, ErrorKind, Result};
+use crate::metadata::{FileKind, RenameOutcome, Stat};
 use crate::options::{
-    Attributes, DEFAULT_LIST_LIMIT, EntryDetail, ListOptions, Overwrite, RemoveOptions,
+    AttributeChanges, DEFAULT_MAX_LIST_ENTRIES, EntryDetail, ListOptions, Overwrite, RemoveOptions,
     RenameOptions,
 };
 use crate::path::WsPath;
@@ -22,17 +22,17 @@ impl Overlay {
         from: &WsPath,
         to: &WsPath,
         options: RenameOptions,
-    ) -> Result<Renamed> {
+    ) -> Result<RenameOutcome> {
         let _tree = self.locks.tree.write().await;
         let source = self.look_to_displace(VERB, from).await?;
         let Some(kind) = source.kind() else { return Err(missing(VERB, from)) };
         if from == to {
-            return Ok(Renamed { atomic: true });
+            return Ok(RenameOutcome { atomic: true });
         }
         refuse_into_itself(kind, from, from, to)?;
         let target = self.look_to_displace(VERB, to).await?;
         if source.path == target.path {
-            return Ok(Renamed { atomic: true });
+            return Ok(RenameOutcome { atomic: true });
         }
         refuse_into_itself(kind, from, &source.path, &target.path)?;
         self.check_target(kind, to, &target, options).await?;
@@ -50,7 +50,7 @@ impl Overlay {
             let _ = self.make_upper_dir(&target.path, like).await;
         }
         let renamed = named(VERB, to, renamed)?;
-        Ok(Renamed { atomic: renamed.atomic && !replaces_dir })
+        Ok(RenameOutcome { atomic: renamed.atomic && !replaces_dir })
     }
 
     async fn check_target(
@@ -67,13 +67,13 @@ impl Overlay {
         let refused = |kind, message| Err(Error::for_path(VERB, to, kind, message));
         match (source.is_dir(), kind.is_dir()) {
             (false, false) => Ok(()),
-            (false, true) => refused(Kind::IsADirectory, "the target is a directory"),
-            (true, false) => refused(Kind::NotADirectory, "the target is a file"),
+            (false, true) => refused(ErrorKind::IsADirectory, "the target is a directory"),
+            (true, false) => refused(ErrorKind::NotADirectory, "the target is a file"),
             (true, true) => {
                 if named(VERB, to, self.is_empty(target).await)? {
                     Ok(())
                 } else {
-                    refused(Kind::NotEmpty, "the target is not empty")
+                    refused(ErrorKind::NotEmpty, "the target is not empty")
                 }
             }
         }
@@ -97,7 +97,7 @@ impl Overlay {
     async fn copy_tree_up(
         &self,
         source: &Spot,
-        shut: &mut Vec<(WsPath, Attributes)>,
+        shut: &mut Vec<(WsPath, AttributeChanges)>,
     ) -> Result<()> {
         if let (None, Some(stat)) = (&source.upper, &source.lower) {
             self.copy_open(&source.path, stat.clone(), shut).await?;
@@ -105,12 +105,15 @@ impl Overlay {
         if !source.shows_lower() {
             return Ok(());
         }
-        let options =
-            ListOptions { depth: usize::MAX, limit: DEFAULT_LIST_LIMIT, detail: EntryDetail::Stat };
+        let options = ListOptions {
+            depth: usize::MAX,
+            limit: DEFAULT_MAX_LIST_ENTRIES,
+            detail: EntryDetail::Stat,
+        };
         let below = self.tree_below(source, options).await?;
         if below.truncated.is_some() {
-            let message = format!("more than {DEFAULT_LIST_LIMIT} entries");
-            return Err(Error::for_path(VERB, &source.path, Kind::TooLarge, message));
+            let message = format!("more than {DEFAULT_MAX_LIST_ENTRIES} entries");
+            return Err(Error::for_path(VERB, &source.path, ErrorKind::TooLarge, message));
         }
         if let Some(problem) = below.problems.into_iter().next() {
             return Err(problem.error);
@@ -129,12 +132,15 @@ impl Overlay {
         &self,
         path: &WsPath,
         mut stat: Stat,
-        shut: &mut Vec<(WsPath, Attributes)>,
+        shut: &mut Vec<(WsPath, AttributeChanges)>,
     ) -> Result<()> {
         let is_real_dir = self.has_real_dirs && stat.kind.is_dir();
         if let Some(mode) = stat.mode.filter(|mode| is_real_dir && mode & OPEN != OPEN) {
             stat.mode = Some(mode | OPEN);
-            shut.push((path.clone(), Attributes { mode: Some(mode), ..Attributes::default() }));
+            shut.push((
+                path.clone(),
+                AttributeChanges { mode: Some(mode), ..AttributeChanges::default() },
+            ));
         }
         self.copy_one_up(path, &stat).await
     }
@@ -153,7 +159,7 @@ impl Overlay {
 fn refuse_into_itself(kind: FileKind, name: &WsPath, from: &WsPath, to: &WsPath) -> Result<()> {
     if kind.is_dir() && from != to && to.starts_with(from) {
         let message = "a directory cannot move into itself";
-        Err(Error::for_path(VERB, name, Kind::Invalid, message))
+        Err(Error::for_path(VERB, name, ErrorKind::Invalid, message))
     } else {
         Ok(())
     }

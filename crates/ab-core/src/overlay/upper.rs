@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 
 use super::{Overlay, marks};
 use crate::call::Verb;
-use crate::error::{Error, Kind, Result};
-use crate::metadata::{Entry, WalkProblem};
+use crate::error::{Error, ErrorKind, Result};
+use crate::metadata::{DirEntry, WalkProblem};
 use crate::options::{EntryDetail, ListOptions, ReadOptions};
-use crate::path::{MAX_NAME_BYTES, WsPath};
+use crate::path::{MAX_PATH_SEGMENT_BYTES, WsPath};
 
 /// What the upper layer has in one directory.
 #[derive(Debug, Default)]
 pub(super) struct UpperDir {
     /// What callers see, in order.
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<DirEntry>,
     /// The names of whiteouts.
     pub(super) whiteouts: BTreeSet<String>,
     /// Names that are neither: keepers, and what a write in flight left behind.
@@ -35,7 +35,7 @@ impl Overlay {
         let listing = self.upper.list(path, options).await?;
         if listing.truncated.is_some() {
             let message = "more entries than the upper layer can list";
-            return Err(Error::for_path(Verb::List, path, Kind::TooLarge, message));
+            return Err(Error::for_path(Verb::List, path, ErrorKind::TooLarge, message));
         }
         let mut dir = UpperDir { problems: listing.problems, ..UpperDir::default() };
         for entry in listing.entries {
@@ -63,7 +63,7 @@ impl Overlay {
                 marks::Name::Whiteout(name) => drop(names.insert(name.to_owned())),
                 marks::Name::CutWhiteout => {
                     let mark = path.with_name(whiteout);
-                    let options = ReadOptions { range: None, limit: MAX_NAME_BYTES as u64 };
+                    let options = ReadOptions { range: None, limit: MAX_PATH_SEGMENT_BYTES as u64 };
                     let bytes = self.upper.read(&mark, options).await?.bytes;
                     let name = String::from_utf8_lossy(&bytes).into_owned();
                     // Anything else was not written by a view.

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use super::look::Spot;
 use super::upper::UpperDir;
 use super::{Overlay, marks};
-use crate::error::{Error, Kind, Result};
-use crate::metadata::{Entry, FileKind, Listing, Stat, TruncatedBy, WalkProblem};
+use crate::error::{Error, ErrorKind, Result};
+use crate::metadata::{DirEntry, FileKind, Listing, Stat, TruncatedBy, WalkProblem};
 use crate::options::{EntryDetail, ListOptions};
 use crate::path::WsPath;
 
@@ -17,9 +17,9 @@ use crate::path::WsPath;
 #[derive(Debug)]
 pub(super) struct LayeredEntry {
     pub(super) path: WsPath,
-    pub(super) upper: Option<Entry>,
+    pub(super) upper: Option<DirEntry>,
     /// Absent also where a mark hides it.
-    pub(super) lower: Option<Entry>,
+    pub(super) lower: Option<DirEntry>,
 }
 
 impl LayeredEntry {
@@ -67,10 +67,10 @@ impl Overlay {
             };
             let kind = node.kind();
             let path = match node.path.strip_prefix(&spot.path) {
-                Some(below) => path.join(&below.without_rules()),
+                Some(below) => path.join(&below.without_access_rules()),
                 None => node.path,
             };
-            listing.entries.push(Entry { path, kind, stat });
+            listing.entries.push(DirEntry { path, kind, stat });
         }
         Ok(listing)
     }
@@ -184,7 +184,7 @@ impl Walk<'_> {
 
     /// Someone who removed a directory meanwhile only hurried; anything else is told.
     fn passed_by(&mut self, path: &WsPath, error: Error) {
-        if error.kind() != Kind::NotFound {
+        if error.kind() != ErrorKind::NotFound {
             self.found.problems.push(WalkProblem { path: path.to_string(), error });
         }
     }
@@ -193,8 +193,8 @@ impl Walk<'_> {
     async fn lower_tree(&mut self, path: &WsPath, depth: usize) -> Result<Next> {
         let options = ListOptions { depth, limit: self.left(), ..self.options };
         let listing = self.overlay.lower.list(path, options).await?;
-        let node = |entry: Entry| {
-            let below = entry.path.strip_prefix(path)?.without_rules();
+        let node = |entry: DirEntry| {
+            let below = entry.path.strip_prefix(path)?.without_access_rules();
             let is_plain = !below.segments().any(marks::is_reserved);
             // Below the path that was asked for, whose rules hold for what is done with it next.
             let path = path.join(&below);

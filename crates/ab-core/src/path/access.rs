@@ -3,7 +3,7 @@
 //! A restricted handle gives each path of a call its rules. Views move the rules along with the
 //! path, as they do with fences. A driver that resolves links judges the place that it has really
 //! opened: it builds that place as a path of its own, with the rules at their true anchors
-//! ([`WsPath::with_rules_at`]), and asks that.
+//! ([`WsPath::with_access_rules_at_end`]), and asks that.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use super::WsPath;
 /// Everything that the restricted handles above a call do not let it see or change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessRules {
-    pub(super) sets: Vec<RuleSet>,
+    pub(super) sets: Vec<AccessRuleSet>,
 }
 
 /// The restrictions of one handle. Each path is relative to the handle's root; the empty path is
 /// that root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RuleSet {
+pub struct AccessRuleSet {
     /// The bytes of the carrying path that name the handle's root.
-    pub anchor: usize,
+    pub anchor_bytes: usize,
     /// Not there, with everything below.
     pub hidden: Vec<String>,
     /// Not changed, nor anything below.
@@ -31,16 +31,17 @@ impl AccessRules {
     /// Rules for paths that start at the root of the handle.
     pub fn new(hidden: &[WsPath], read_only: &[WsPath]) -> Self {
         let texts = |paths: &[WsPath]| paths.iter().map(|path| path.as_str().to_owned()).collect();
-        let set = RuleSet { anchor: 0, hidden: texts(hidden), read_only: texts(read_only) };
+        let set =
+            AccessRuleSet { anchor_bytes: 0, hidden: texts(hidden), read_only: texts(read_only) };
         Self { sets: if set.is_empty() { Vec::new() } else { vec![set] } }
     }
 
-    fn wrapped(sets: Vec<RuleSet>) -> Option<Arc<Self>> {
+    fn wrapped(sets: Vec<AccessRuleSet>) -> Option<Arc<Self>> {
         (!sets.is_empty()).then(|| Arc::new(Self { sets }))
     }
 }
 
-impl RuleSet {
+impl AccessRuleSet {
     pub fn is_empty(&self) -> bool {
         self.hidden.is_empty() && self.read_only.is_empty()
     }
@@ -55,11 +56,11 @@ impl RuleSet {
             };
             paths.iter().filter_map(rest).collect()
         };
-        Self { anchor: 0, hidden: inside(&self.hidden), read_only: inside(&self.read_only) }
+        Self { anchor_bytes: 0, hidden: inside(&self.hidden), read_only: inside(&self.read_only) }
     }
 
     /// The same set with `prefix` in front of each path, anchored at `anchor`.
-    pub fn under(&self, prefix: &str, anchor: usize) -> Self {
+    pub fn with_prefix(&self, prefix: &str, anchor: usize) -> Self {
         let under = |paths: &[String]| {
             let joined = |path: &String| match (prefix.is_empty(), path.is_empty()) {
                 (true, _) => path.clone(),
@@ -68,7 +69,11 @@ impl RuleSet {
             };
             paths.iter().map(joined).collect()
         };
-        Self { anchor, hidden: under(&self.hidden), read_only: under(&self.read_only) }
+        Self {
+            anchor_bytes: anchor,
+            hidden: under(&self.hidden),
+            read_only: under(&self.read_only),
+        }
     }
 }
 
@@ -80,7 +85,7 @@ fn below<'p>(path: &'p str, base: &str) -> Option<&'p str> {
 
 impl WsPath {
     /// The same path with more rules, which count from its root.
-    pub fn with_rules(mut self, rules: &Arc<AccessRules>) -> WsPath {
+    pub fn with_access_rules(mut self, rules: &Arc<AccessRules>) -> WsPath {
         if rules.sets.is_empty() {
             return self;
         }
@@ -93,22 +98,22 @@ impl WsPath {
         self
     }
 
-    pub fn without_rules(mut self) -> WsPath {
+    pub fn without_access_rules(mut self) -> WsPath {
         self.rules = None;
         self
     }
 
-    pub fn has_rules(&self) -> bool {
+    pub fn has_access_rules(&self) -> bool {
         self.rules.is_some()
     }
 
-    pub fn rules(&self) -> &[RuleSet] {
+    pub fn access_rules(&self) -> &[AccessRuleSet] {
         self.rules.as_ref().map_or(&[], |rules| &rules.sets)
     }
 
     /// The rules of the directory that a part of the fenced path is resolved
     /// beneath: 0 is the root, 1 what the first fence leads to, and so on.
-    pub fn rules_at_base(&self, index: usize) -> Vec<RuleSet> {
+    pub fn access_rules_in_scope(&self, index: usize) -> Vec<AccessRuleSet> {
         let start = index.checked_sub(1).and_then(|at| self.fences.get(at)).copied().unwrap_or(0);
         let end = match self.fences.get(index) {
             Some(fence) if *fence < self.text.len() => *fence,
@@ -118,8 +123,8 @@ impl WsPath {
     }
 
     /// The rules of what the whole path leads to, where the path ends at its own fence.
-    pub fn rules_at_end(&self) -> Vec<RuleSet> {
-        if self.is_fenced() && self.below_fence().is_empty() {
+    pub fn access_rules_at_scope_root(&self) -> Vec<AccessRuleSet> {
+        if self.is_scoped() && self.below_scope_root().is_empty() {
             self.rules_between(self.text.len(), usize::MAX)
         } else {
             Vec::new()
@@ -127,7 +132,7 @@ impl WsPath {
     }
 
     fn last_base_end(&self, start: usize) -> usize {
-        if self.is_fenced() && self.below_fence().is_empty() {
+        if self.is_scoped() && self.below_scope_root().is_empty() {
             self.text.len().max(start + 1)
         } else {
             usize::MAX
@@ -135,22 +140,22 @@ impl WsPath {
     }
 
     /// The rules whose anchors lie from `start` up to `end`, counted from `start`.
-    fn rules_between(&self, start: usize, end: usize) -> Vec<RuleSet> {
-        let within = |set: &&RuleSet| (start..end).contains(&set.anchor);
-        let moved = |set: &RuleSet| {
-            let prefix = self.text.get(start..set.anchor).unwrap_or_default();
-            set.under(prefix.trim_start_matches('/'), 0)
+    fn rules_between(&self, start: usize, end: usize) -> Vec<AccessRuleSet> {
+        let within = |set: &&AccessRuleSet| (start..end).contains(&set.anchor_bytes);
+        let moved = |set: &AccessRuleSet| {
+            let prefix = self.text.get(start..set.anchor_bytes).unwrap_or_default();
+            set.with_prefix(prefix.trim_start_matches('/'), 0)
         };
-        self.rules().iter().filter(within).map(moved).collect()
+        self.access_rules().iter().filter(within).map(moved).collect()
     }
 
     /// The same path with rules that came with it from elsewhere; nothing when an anchor is not at
     /// the end of one of its segments.
-    pub fn with_rule_sets(mut self, sets: Vec<RuleSet>) -> Option<WsPath> {
+    pub fn with_anchored_access_rules(mut self, sets: Vec<AccessRuleSet>) -> Option<WsPath> {
         let ends_segment = |at: usize| {
             at == 0 || at == self.text.len() || self.text.as_bytes().get(at) == Some(&b'/')
         };
-        if !sets.iter().all(|set| ends_segment(set.anchor)) {
+        if !sets.iter().all(|set| ends_segment(set.anchor_bytes)) {
             return None;
         }
         self.rules = AccessRules::wrapped(sets);
@@ -158,27 +163,28 @@ impl WsPath {
     }
 
     /// The same path with `sets` anchored at its end.
-    pub fn with_rules_at(mut self, sets: Vec<RuleSet>) -> WsPath {
-        if sets.iter().all(RuleSet::is_empty) {
+    pub fn with_access_rules_at_end(mut self, sets: Vec<AccessRuleSet>) -> WsPath {
+        if sets.iter().all(AccessRuleSet::is_empty) {
             return self;
         }
         let anchor = self.text.len();
         let own = self.rules.take();
         let own = own.iter().flat_map(|rules| rules.sets.iter().cloned());
         let sets = sets.into_iter().filter(|set| !set.is_empty());
-        let all = own.chain(sets.map(|set| RuleSet { anchor, ..set })).collect();
+        let all =
+            own.chain(sets.map(|set| AccessRuleSet { anchor_bytes: anchor, ..set })).collect();
         self.rules = AccessRules::wrapped(all);
         self
     }
 
     /// The rules of this path as those of a directory above it or at it, whose text is `base`.
     pub(super) fn rules_inside(&self, base: &str) -> Option<Arc<AccessRules>> {
-        let inside = |set: &RuleSet| match set.anchor.checked_sub(base.len()) {
-            Some(0) => set.under("", 0),
-            Some(deeper) => set.under("", deeper - 1),
-            None => set.inside(base[set.anchor..].trim_start_matches('/')),
+        let inside = |set: &AccessRuleSet| match set.anchor_bytes.checked_sub(base.len()) {
+            Some(0) => set.with_prefix("", 0),
+            Some(deeper) => set.with_prefix("", deeper - 1),
+            None => set.inside(base[set.anchor_bytes..].trim_start_matches('/')),
         };
-        let sets = self.rules().iter().map(inside).filter(|set| !set.is_empty()).collect();
+        let sets = self.access_rules().iter().map(inside).filter(|set| !set.is_empty()).collect();
         AccessRules::wrapped(sets)
     }
 
@@ -188,22 +194,25 @@ impl WsPath {
             return self.rules.clone();
         }
         let end = self.text.len();
-        let anchor = |set: &RuleSet| match (end, set.anchor) {
+        let anchor = |set: &AccessRuleSet| match (end, set.anchor_bytes) {
             (0, anchor) => anchor,
             (end, 0) => end,
             (end, anchor) => end + 1 + anchor,
         };
-        let moved = below.rules().iter().map(|set| RuleSet { anchor: anchor(set), ..set.clone() });
-        AccessRules::wrapped(self.rules().iter().cloned().chain(moved).collect())
+        let moved = below
+            .access_rules()
+            .iter()
+            .map(|set| AccessRuleSet { anchor_bytes: anchor(set), ..set.clone() });
+        AccessRules::wrapped(self.access_rules().iter().cloned().chain(moved).collect())
     }
 
     /// The rules that still count for the first `end` bytes of this path.
     pub(super) fn rules_above(&self, end: usize) -> Option<Arc<AccessRules>> {
         let rules = self.rules.as_ref()?;
-        if rules.sets.iter().all(|set| set.anchor <= end) {
+        if rules.sets.iter().all(|set| set.anchor_bytes <= end) {
             return Some(rules.clone());
         }
-        let kept = rules.sets.iter().filter(|set| set.anchor <= end).cloned().collect();
+        let kept = rules.sets.iter().filter(|set| set.anchor_bytes <= end).cloned().collect();
         AccessRules::wrapped(kept)
     }
 
@@ -213,8 +222,8 @@ impl WsPath {
     }
 
     /// Whether this place, by its own text, may not be changed: it is hidden or read-only.
-    pub fn is_protected(&self) -> bool {
-        let kept = |set: &RuleSet, here: &str| {
+    pub fn is_write_protected(&self) -> bool {
+        let kept = |set: &AccessRuleSet, here: &str| {
             set.hidden.iter().chain(&set.read_only).any(|path| below(here, path).is_some())
         };
         self.is_ruled_by(kept)
@@ -222,8 +231,8 @@ impl WsPath {
 
     /// Whether something restricted is at or below this place, so that moving or removing it would
     /// change what is restricted.
-    pub fn holds_restricted(&self) -> bool {
-        let holds = |set: &RuleSet, here: &str| {
+    pub fn contains_restricted_path(&self) -> bool {
+        let holds = |set: &AccessRuleSet, here: &str| {
             set.hidden.iter().chain(&set.read_only).any(|path| below(path, here).is_some())
         };
         self.is_ruled_by(holds)
@@ -231,15 +240,15 @@ impl WsPath {
 
     /// Whether the entry `name` of this directory is hidden, where the directory itself is not.
     pub fn hides_child(&self, name: &str) -> bool {
-        let hides = |set: &RuleSet, here: &str| {
+        let hides = |set: &AccessRuleSet, here: &str| {
             set.hidden.iter().any(|path| below(path, here).is_some_and(|rest| rest == name))
         };
         self.is_ruled_by(hides)
     }
 
-    fn is_ruled_by(&self, judge: impl Fn(&RuleSet, &str) -> bool) -> bool {
-        self.rules().iter().any(|set| {
-            let here = self.text.get(set.anchor..).unwrap_or_default();
+    fn is_ruled_by(&self, judge: impl Fn(&AccessRuleSet, &str) -> bool) -> bool {
+        self.access_rules().iter().any(|set| {
+            let here = self.text.get(set.anchor_bytes..).unwrap_or_default();
             judge(set, here.trim_start_matches('/'))
         })
     }
@@ -247,11 +256,11 @@ impl WsPath {
 
 #[cfg(test)]
 mod tests {
-    use super::super::PathRules;
+    use super::super::PathParser;
     use super::*;
 
     fn path(text: &str) -> WsPath {
-        PathRules::lenient().parse(text).unwrap()
+        PathParser::lenient().parse(text).unwrap()
     }
 
     fn rules(hidden: &[&str], read_only: &[&str]) -> Arc<AccessRules> {
@@ -260,7 +269,7 @@ mod tests {
     }
 
     fn judged(path: &WsPath) -> (bool, bool, bool) {
-        (path.is_hidden(), path.is_protected(), path.holds_restricted())
+        (path.is_hidden(), path.is_write_protected(), path.contains_restricted_path())
     }
 
     #[test]
@@ -277,22 +286,22 @@ mod tests {
             ("kept", (false, true, true)),
             (".", (false, false, true)),
         ] {
-            assert_eq!(judged(&path(text).with_rules(&rules)), expect, "{text}");
+            assert_eq!(judged(&path(text).with_access_rules(&rules)), expect, "{text}");
         }
-        assert!(path("a").with_rules(&rules).hides_child(".env"));
-        assert!(path(".").with_rules(&rules).hides_child("secret"));
-        assert!(!path(".").with_rules(&rules).hides_child("a"));
+        assert!(path("a").with_access_rules(&rules).hides_child(".env"));
+        assert!(path(".").with_access_rules(&rules).hides_child("secret"));
+        assert!(!path(".").with_access_rules(&rules).hides_child("a"));
         assert_eq!(judged(&path("secret")), (false, false, false));
     }
 
     #[test]
     fn rules_move_with_the_path() {
         let rules = rules(&["x/secret"], &["x/kept"]);
-        let below = |text: &str| path(text).with_rules(&rules);
+        let below = |text: &str| path(text).with_access_rules(&rules);
         // Behind a scope.
-        let scope = path("tenants/a").fenced();
+        let scope = path("tenants/a").into_scope_root();
         assert!(scope.join(&below("x/secret/key")).is_hidden());
-        assert!(scope.join(&below("x/kept")).is_protected());
+        assert!(scope.join(&below("x/kept")).is_write_protected());
         assert!(!scope.join(&below("x")).is_hidden());
         let root = scope.join(&below("."));
         assert!(root.with_name("x").hides_child("secret"));
@@ -309,34 +318,39 @@ mod tests {
         }
         let inward = scope.join(&below("x/secret")).strip_prefix(&path("tenants")).unwrap();
         assert!(inward.is_hidden());
-        assert_eq!(inward.rules()[0].anchor, 1);
+        assert_eq!(inward.access_rules()[0].anchor_bytes, 1);
         // From a path to the directory that it is in.
         assert!(scope.join(&below("x/y")).parent().unwrap().hides_child("secret"));
-        assert!(!scope.join(&below(".")).parent().unwrap().has_rules());
+        assert!(!scope.join(&below(".")).parent().unwrap().has_access_rules());
     }
 
     #[test]
     fn rules_add_up() {
-        let path = path("a/b").with_rules(&rules(&["a"], &[])).with_rules(&rules(&[], &["c"]));
+        let path = path("a/b")
+            .with_access_rules(&rules(&["a"], &[]))
+            .with_access_rules(&rules(&[], &["c"]));
         assert!(path.is_hidden());
-        assert_eq!(path.rules().len(), 2);
-        assert!(path.clone().with_rules(&rules(&[], &[])).is_hidden());
-        assert!(!path.without_rules().is_hidden());
+        assert_eq!(path.access_rules().len(), 2);
+        assert!(path.clone().with_access_rules(&rules(&[], &[])).is_hidden());
+        assert!(!path.without_access_rules().is_hidden());
     }
 
     #[test]
     fn rules_count_from_the_fence_that_they_were_set_at() {
-        let whole = path("t/a").fenced().join(&path("b/c").with_rules(&rules(&["b/x"], &[])));
-        assert_eq!(whole.rules_at_base(0), []);
-        assert_eq!(whole.rules_at_base(1)[0].hidden, ["b/x"]);
+        let whole = path("t/a")
+            .into_scope_root()
+            .join(&path("b/c").with_access_rules(&rules(&["b/x"], &[])));
+        assert_eq!(whole.access_rules_in_scope(0), []);
+        assert_eq!(whole.access_rules_in_scope(1)[0].hidden, ["b/x"]);
         assert_eq!(whole.rules_between(0, 4)[0].hidden, ["t/a/b/x"]);
-        assert_eq!(whole.rules_at_end(), []);
-        let place = path("elsewhere").with_rules_at(whole.rules_at_base(1));
+        assert_eq!(whole.access_rules_at_scope_root(), []);
+        let place = path("elsewhere").with_access_rules_at_end(whole.access_rules_in_scope(1));
         assert!(place.with_name("b").hides_child("x"));
-        let own = path("t/a").fenced().join(&path(".").with_rules(&rules(&["b/x"], &[])));
-        assert_eq!(own.rules_at_base(0), []);
-        assert_eq!(own.rules_at_end()[0].hidden, ["b/x"]);
-        let root = path(".").with_rules(&rules(&["x"], &[]));
-        assert_eq!(root.rules_at_base(0)[0].hidden, ["x"]);
+        let own =
+            path("t/a").into_scope_root().join(&path(".").with_access_rules(&rules(&["b/x"], &[])));
+        assert_eq!(own.access_rules_in_scope(0), []);
+        assert_eq!(own.access_rules_at_scope_root()[0].hidden, ["b/x"]);
+        let root = path(".").with_access_rules(&rules(&["x"], &[]));
+        assert_eq!(root.access_rules_in_scope(0)[0].hidden, ["x"]);
     }
 }

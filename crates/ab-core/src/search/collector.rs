@@ -3,13 +3,13 @@
 use std::time::Instant;
 
 use super::text::FileMatches;
-use super::{IgnoredCounts, LineRole, Match, SearchLimits, SearchOutputMode, SearchResults};
+use super::{IgnoredCounts, LineRole, SearchLimits, SearchMatch, SearchOutputMode, SearchResults};
 use crate::error::Error;
-use crate::metadata::{Entry, TruncatedBy, WalkProblem};
+use crate::metadata::{DirEntry, TruncatedBy, WalkProblem};
 use crate::path::WsPath;
 
 /// Problems that one answer names.
-pub const MAX_PROBLEMS: usize = 1000;
+pub const MAX_SEARCH_PROBLEMS: usize = 1000;
 
 /// Collects matches until a limit is met.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl MatchCollector {
     pub fn new(root: &WsPath, limits: SearchLimits) -> Self {
         let above = if root.is_root() { 0 } else { root.as_str().len() + 1 };
         let now = Instant::now();
-        let deadline = now.checked_add(limits.time).unwrap_or(now + super::DEFAULT_SEARCH_TIME);
+        let deadline = now.checked_add(limits.time).unwrap_or(now + super::DEFAULT_SEARCH_TIMEOUT);
         Self { found: SearchResults::default(), limits, deadline, above, matches: 0, bytes: 0 }
     }
 
@@ -44,7 +44,7 @@ impl MatchCollector {
     }
 
     /// Stops when time is up.
-    pub fn check_time(&mut self) -> SearchFlow {
+    pub fn check_deadline(&mut self) -> SearchFlow {
         if Instant::now() < self.deadline {
             return SearchFlow::Continue;
         }
@@ -56,12 +56,12 @@ impl MatchCollector {
         SearchFlow::Stop
     }
 
-    pub fn add_entry(&mut self, entry: Entry) -> SearchFlow {
+    pub fn add_entry(&mut self, entry: DirEntry) -> SearchFlow {
         let size = self.size(&entry.path);
-        self.add(Match::Name(entry), size, 1)
+        self.add(SearchMatch::Name(entry), size, 1)
     }
 
-    pub fn add_file(
+    pub fn add_file_matches(
         &mut self,
         path: &WsPath,
         hits: FileMatches,
@@ -77,19 +77,19 @@ impl MatchCollector {
         }
         let size = self.size(path);
         match answer {
-            SearchOutputMode::Files => self.add(Match::File { path: path.clone() }, size, 1),
+            SearchOutputMode::Files => self.add(SearchMatch::File { path: path.clone() }, size, 1),
             SearchOutputMode::Counts => {
-                self.add(Match::Count { path: path.clone(), lines: hits.count }, size, 1)
+                self.add(SearchMatch::Count { path: path.clone(), lines: hits.count }, size, 1)
             }
             SearchOutputMode::Lines => {
                 for hit in hits.lines {
                     let size = size + hit.text.len();
                     let counts = usize::from(hit.role == LineRole::Match);
-                    let line = Match::Line {
+                    let line = SearchMatch::Line {
                         path: path.clone(),
-                        line: hit.line,
+                        line: hit.line_number,
                         text: hit.text,
-                        cut: hit.cut,
+                        cut: hit.full_line_bytes,
                         role: hit.role,
                     };
                     if self.add(line, size, counts) == SearchFlow::Stop {
@@ -107,20 +107,20 @@ impl MatchCollector {
     }
 
     pub fn add_problem(&mut self, path: String, error: Error) {
-        if self.found.problems.len() < MAX_PROBLEMS {
+        if self.found.problems.len() < MAX_SEARCH_PROBLEMS {
             self.found.problems.push(WalkProblem { path, error });
         }
     }
 
-    pub fn add_ignored(&mut self, left_out: IgnoredCounts) {
-        self.found.left_out = left_out;
+    pub fn set_ignored(&mut self, left_out: IgnoredCounts) {
+        self.found.ignored = left_out;
     }
 
     pub fn finish(self) -> SearchResults {
         self.found
     }
 
-    fn add(&mut self, found: Match, size: usize, counts: usize) -> SearchFlow {
+    fn add(&mut self, found: SearchMatch, size: usize, counts: usize) -> SearchFlow {
         if self.matches + counts > self.limits.matches {
             return self.stop(TruncatedBy::Count);
         }

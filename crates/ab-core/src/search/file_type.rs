@@ -3,7 +3,7 @@
 use ignore::types::TypesBuilder;
 
 /// The globs of the files of a type; nothing for a type that nobody knows.
-pub fn globs(name: &str) -> Option<Vec<String>> {
+pub fn file_type_globs(name: &str) -> Option<Vec<String>> {
     let known = TypesBuilder::new().add_defaults().definitions();
     let found = known.into_iter().find(|definition| definition.name() == name)?;
     Some(found.globs().to_vec())
@@ -15,8 +15,8 @@ mod tests {
 
     #[test]
     fn common_types_are_known() {
-        assert_eq!(globs("rust"), Some(vec!["*.rs".to_owned()]));
-        assert!(globs("py").is_some_and(|globs| globs.contains(&"*.py".to_owned())));
-        assert_eq!(globs("no-such-type"), None);
+        assert_eq!(file_type_globs("rust"), Some(vec!["*.rs".to_owned()]));
+        assert!(file_type_globs("py").is_some_and(|globs| globs.contains(&"*.py".to_owned())));
+        assert_eq!(file_type_globs("no-such-type"), None);
     }
 }

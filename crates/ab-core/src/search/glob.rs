@@ -7,9 +7,9 @@
 use super::wildcard::Wildcard;
 
 /// Longest pattern.
-pub const MAX_PATTERN_BYTES: usize = 64 * 1024;
+pub const MAX_GLOB_BYTES: usize = 64 * 1024;
 /// Most alternatives that the braces of one pattern may stand for.
-pub const MAX_ALTERNATIVES: usize = 1000;
+pub const MAX_GLOB_ALTERNATIVES: usize = 1000;
 /// Most segments of one alternative.
 const MAX_SEGMENTS: usize = 63;
 
@@ -38,7 +38,7 @@ pub struct GlobPosition(Vec<u64>);
 
 impl GlobPosition {
     /// Whether anything below could still match.
-    pub fn is_open(&self) -> bool {
+    pub fn can_match_below(&self) -> bool {
         self.0.iter().any(|bits| *bits != 0)
     }
 }
@@ -71,8 +71,8 @@ impl Glob {
         if pattern.is_empty() {
             return Err("the pattern is empty".to_owned());
         }
-        if pattern.len() > MAX_PATTERN_BYTES {
-            return Err(format!("the pattern is longer than {MAX_PATTERN_BYTES} bytes"));
+        if pattern.len() > MAX_GLOB_BYTES {
+            return Err(format!("the pattern is longer than {MAX_GLOB_BYTES} bytes"));
         }
         let alternatives = expand(pattern)?
             .iter()
@@ -218,8 +218,8 @@ fn expand(pattern: &str) -> Result<Vec<String>, String> {
                 }
             }
         }
-        if done.len() + pending.len() > MAX_ALTERNATIVES {
-            return Err(format!("the braces stand for more than {MAX_ALTERNATIVES} patterns"));
+        if done.len() + pending.len() > MAX_GLOB_ALTERNATIVES {
+            return Err(format!("the braces stand for more than {MAX_GLOB_ALTERNATIVES} patterns"));
         }
     }
     Ok(done)
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn senseless_and_explosive_patterns_are_refused() {
         let bomb = "{a,b}".repeat(20);
-        let long = "a".repeat(MAX_PATTERN_BYTES + 1);
+        let long = "a".repeat(MAX_GLOB_BYTES + 1);
         let deep = "a/".repeat(100);
         for pattern in ["", "/", "a/../b", "[a", "{a", "a}", "[z-a]", &bomb, &long, &deep] {
             assert!(Glob::new(pattern, DotfileMatching::Explicit).is_err(), "{pattern:.20}");
@@ -327,7 +327,7 @@ mod tests {
     fn directories_that_cannot_match_are_closed() {
         let glob = Glob::new("src/*/x.rs", DotfileMatching::Explicit).unwrap();
         let open = |path: &str| {
-            path.split('/').fold(glob.start(), |at, name| glob.descend(&at, name)).is_open()
+            path.split('/').fold(glob.start(), |at, name| glob.descend(&at, name)).can_match_below()
         };
         assert!(open("src") && open("src/a"));
         assert!(!open("lib") && !open("src/a/b") && !open("src/.git"));

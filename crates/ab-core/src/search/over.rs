@@ -4,20 +4,20 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use super::collector::{MatchCollector, SearchFlow};
-use super::selection::{IGNORE_FILE, MAX_IGNORE_BYTES, Selection, WalkPosition};
+use super::selection::{IGNORE_FILE_NAME, MAX_IGNORE_FILE_BYTES, SearchFilter, WalkPosition};
 use super::text::{FileSearcher, TextSearch};
-use super::{IgnoredCounts, Query, SearchResults, SearchTarget};
+use super::{IgnoredCounts, SearchQuery, SearchResults, SearchTarget};
 use crate::call::Verb;
 use crate::driver::Driver;
-use crate::error::{Error, Kind, Result};
-use crate::metadata::{Entry, FileKind};
+use crate::error::{Error, ErrorKind, Result};
+use crate::metadata::{DirEntry, FileKind};
 use crate::options::{ByteRange, ListOptions, ReadOptions, StatOptions};
 use crate::path::WsPath;
 
 /// Searches by listing directories and reading files one after the other.
-pub async fn search_by_walk(driver: &dyn Driver, query: &Query) -> Result<SearchResults> {
-    let selection = Selection::compile(query)?;
-    let text = match &query.wanted {
+pub async fn search_by_walk(driver: &dyn Driver, query: &SearchQuery) -> Result<SearchResults> {
+    let selection = SearchFilter::compile(query)?;
+    let text = match &query.target {
         SearchTarget::Names { .. } => None,
         SearchTarget::Text(text) => Some(TextSearch::compile(query, text)?),
     };
@@ -30,21 +30,21 @@ pub async fn search_by_walk(driver: &dyn Driver, query: &Query) -> Result<Search
     match walk.list(&query.root).await {
         Ok(first) => walk.run(first, ground, query.limits.matches).await,
         // A text search whose root is a file looks into that file, whatever its name.
-        Err(error) if error.kind() == Kind::NotADirectory && walk.text.is_some() => {
+        Err(error) if error.kind() == ErrorKind::NotADirectory && walk.text.is_some() => {
             let stat = driver.stat(&query.root, StatOptions::default()).await;
             let stat = stat.map_err(|error| error.with_verb(Verb::Search))?;
-            let entry = Entry { path: query.root.clone(), kind: stat.kind, stat: None };
+            let entry = DirEntry { path: query.root.clone(), kind: stat.kind, stat: None };
             walk.look(&entry, query.limits.matches).await;
         }
         Err(error) => return Err(error.with_verb(Verb::Search)),
     }
-    walk.answering.add_ignored(walk.left_out);
+    walk.answering.set_ignored(walk.left_out);
     Ok(walk.answering.finish())
 }
 
 struct Walk<'a> {
     driver: &'a dyn Driver,
-    selection: &'a Selection,
+    selection: &'a SearchFilter,
     text: Option<&'a TextSearch>,
     looker: Option<FileSearcher>,
     answering: MatchCollector,
@@ -55,29 +55,29 @@ struct Walk<'a> {
 struct Level {
     ground: WalkPosition,
     /// Backwards, so that the next one is at the end.
-    entries: Vec<Entry>,
+    entries: Vec<DirEntry>,
 }
 
 impl Walk<'_> {
-    async fn run(&mut self, first: Vec<Entry>, ground: WalkPosition, most: usize) {
+    async fn run(&mut self, first: Vec<DirEntry>, ground: WalkPosition, most: usize) {
         let mut levels = vec![Level { ground, entries: first }];
         while let Some(level) = levels.last_mut() {
             let Some(entry) = level.entries.pop() else {
                 levels.pop();
                 continue;
             };
-            if self.answering.check_time() == SearchFlow::Stop {
+            if self.answering.check_deadline() == SearchFlow::Stop {
                 return;
             }
             let Some(name) = entry.path.name() else { continue };
             let inside = match entry.kind {
-                FileKind::Dir => self.selection.enter(&level.ground, name),
+                FileKind::Dir => self.selection.enter_directory(&level.ground, name),
                 FileKind::File | FileKind::Symlink | FileKind::Other => None,
             };
-            let picked = self.selection.selects(&level.ground, name, entry.kind);
+            let picked = self.selection.accepts(&level.ground, name, entry.kind);
             if !picked
                 && inside.is_none()
-                && self.selection.leaves_out(&level.ground, name, entry.kind)
+                && self.selection.skips_as_ignored(&level.ground, name, entry.kind)
             {
                 self.left_out.add(entry.kind);
             }
@@ -90,19 +90,19 @@ impl Walk<'_> {
             }
             match self.list(&entry.path).await {
                 Ok(entries) => levels.push(Level { ground, entries }),
-                Err(error) if error.kind() == Kind::NotFound => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => self.answering.add_problem(entry.path.to_string(), error),
             }
         }
     }
 
-    async fn look(&mut self, entry: &Entry, most: usize) -> SearchFlow {
+    async fn look(&mut self, entry: &DirEntry, most: usize) -> SearchFlow {
         let (Some(text), Some(looker)) = (self.text, &mut self.looker) else {
             return self.answering.add_entry(entry.clone());
         };
         let content = match self.driver.read(&entry.path, ReadOptions::default()).await {
             Ok(content) => content,
-            Err(error) if error.kind() == Kind::NotFound => return SearchFlow::Continue,
+            Err(error) if error.kind() == ErrorKind::NotFound => return SearchFlow::Continue,
             Err(error) => {
                 self.answering.add_problem(entry.path.to_string(), error);
                 return SearchFlow::Continue;
@@ -111,21 +111,23 @@ impl Walk<'_> {
         // Bytes from memory come without waiting, so nobody else would get a turn.
         pause().await;
         match text.search_file(looker, &content.bytes[..], most.saturating_add(1)) {
-            Ok(hits) => self.answering.add_file(&entry.path, hits, text.answer()),
+            Ok(hits) => self.answering.add_file_matches(&entry.path, hits, text.output_mode()),
             Err(error) => {
-                let error = search_failure(&entry.path, &error);
+                let error = search_error_from_io(&entry.path, &error);
                 self.answering.add_problem(entry.path.to_string(), error);
                 SearchFlow::Continue
             }
         }
     }
 
-    async fn list(&mut self, path: &WsPath) -> Result<Vec<Entry>> {
+    async fn list(&mut self, path: &WsPath) -> Result<Vec<DirEntry>> {
         let mut entries = self.driver.list(path, ListOptions::default()).await?.entries;
         entries.reverse();
         // Below a path with rules, so that they hold for what is read next.
-        let below = |entry: Entry| match entry.path.name() {
-            Some(name) if path.has_rules() => Entry { path: path.with_name(name), ..entry },
+        let below = |entry: DirEntry| match entry.path.name() {
+            Some(name) if path.has_access_rules() => {
+                DirEntry { path: path.with_name(name), ..entry }
+            }
             Some(_) | None => entry,
         };
         Ok(entries.into_iter().map(below).collect())
@@ -137,20 +139,20 @@ impl Walk<'_> {
         if !self.selection.honours_ignore_files() {
             return ground;
         }
-        let mut path = root.fence();
+        let mut path = root.scope_root();
         ground = self.with_ignore_file(&path, ground).await;
-        for name in root.below_fence().split('/').filter(|name| !name.is_empty()) {
+        for name in root.below_scope_root().split('/').filter(|name| !name.is_empty()) {
             let Ok(next) = path.child(name) else { break };
             path = next;
-            ground = self.selection.descend_to_root(ground, name);
+            ground = self.selection.descend_toward_root(ground, name);
             ground = self.with_ignore_file(&path, ground).await;
         }
         ground
     }
 
     async fn with_ignore_file(&mut self, directory: &WsPath, ground: WalkPosition) -> WalkPosition {
-        let Ok(path) = directory.child(IGNORE_FILE) else { return ground };
-        let range = ByteRange { start: 0, length: MAX_IGNORE_BYTES };
+        let Ok(path) = directory.child(IGNORE_FILE_NAME) else { return ground };
+        let range = ByteRange { start: 0, length: MAX_IGNORE_FILE_BYTES };
         let options = ReadOptions { range: Some(range), ..ReadOptions::default() };
         match self.driver.read(&path, options).await {
             Ok(content) => {
@@ -163,12 +165,12 @@ impl Walk<'_> {
 }
 
 /// What stands in the way of searching a file that could be opened.
-pub fn search_failure(path: &WsPath, error: &std::io::Error) -> Error {
+pub fn search_error_from_io(path: &WsPath, error: &std::io::Error) -> Error {
     let message = match error.kind() {
         std::io::ErrorKind::Other => "a line is too long to search".to_owned(),
         _ => error.to_string(),
     };
-    Error::for_path(Verb::Search, path, Kind::TooLarge, message)
+    Error::for_path(Verb::Search, path, ErrorKind::TooLarge, message)
 }
 
 /// Lets others run once.

@@ -8,28 +8,28 @@ use std::sync::Arc;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::glob::{DotfileMatching, Glob, GlobPosition};
-use super::{EntryKinds, IgnoreFiles, Query, SearchTarget, Visibility};
+use super::{DotfileVisibility, EntryKinds, IgnoreFileHandling, SearchQuery, SearchTarget};
 use crate::call::Verb;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::metadata::FileKind;
 
 /// The name of the files that say what to leave out.
-pub const IGNORE_FILE: &str = ".gitignore";
+pub const IGNORE_FILE_NAME: &str = ".gitignore";
 /// Most bytes of one ignore file that are read.
-pub const MAX_IGNORE_BYTES: u64 = 1024 * 1024;
+pub const MAX_IGNORE_FILE_BYTES: u64 = 1024 * 1024;
 /// Never searched where ignore files are honoured: what git itself keeps.
 const GIT_DIRECTORY: &str = ".git";
 
 /// A query's filters, compiled.
 #[derive(Debug)]
-pub struct Selection {
+pub struct SearchFilter {
     wanted: Option<Glob>,
     kinds: EntryKinds,
     include: Vec<Glob>,
     exclude: Vec<Glob>,
     ignore: Vec<Glob>,
-    hidden: Visibility,
-    ignore_files: IgnoreFiles,
+    hidden: DotfileVisibility,
+    ignore_files: IgnoreFileHandling,
 }
 
 /// Where a walk is, in terms of the filters.
@@ -53,23 +53,24 @@ struct Ignores {
     above: Option<Arc<Ignores>>,
 }
 
-impl Selection {
-    pub fn compile(query: &Query) -> Result<Self> {
-        let dots = match query.hidden {
-            Visibility::Visible => DotfileMatching::Explicit,
-            Visibility::All => DotfileMatching::Any,
+impl SearchFilter {
+    pub fn compile(query: &SearchQuery) -> Result<Self> {
+        let dots = match query.dotfiles {
+            DotfileVisibility::Visible => DotfileMatching::Explicit,
+            DotfileVisibility::All => DotfileMatching::Any,
         };
         let glob = |pattern: &str, dots| {
             Glob::new(pattern, dots).map_err(|reason| {
                 let shown: String = pattern.chars().take(100).collect();
-                let message = format!("glob '{}': {reason}", crate::error::printable(&shown));
-                Error::for_path(Verb::Search, &query.root, Kind::Invalid, message)
+                let message =
+                    format!("glob '{}': {reason}", crate::error::escape_unprintable(&shown));
+                Error::for_path(Verb::Search, &query.root, ErrorKind::Invalid, message)
             })
         };
         let globs = |patterns: &[String], dots| -> Result<Vec<Glob>> {
             patterns.iter().map(|pattern| glob(pattern, dots)).collect()
         };
-        let (wanted, kinds) = match &query.wanted {
+        let (wanted, kinds) = match &query.target {
             SearchTarget::Names { glob: pattern, kinds } => (Some(glob(pattern, dots)?), *kinds),
             SearchTarget::Text(_) => (None, EntryKinds::Files),
         };
@@ -79,7 +80,7 @@ impl Selection {
             include: globs(&query.include, dots)?,
             exclude: globs(&query.exclude, DotfileMatching::Any)?,
             ignore: globs(&query.ignore, DotfileMatching::Any)?,
-            hidden: query.hidden,
+            hidden: query.dotfiles,
             ignore_files: query.ignore_files,
         })
     }
@@ -98,7 +99,7 @@ impl Selection {
 
     /// Whether ignore files must be read, from the workspace's root down.
     pub fn honours_ignore_files(&self) -> bool {
-        self.ignore_files == IgnoreFiles::Honour
+        self.ignore_files == IgnoreFileHandling::Honour
     }
 
     /// The ground with the rules of an ignore file that lies there.
@@ -118,13 +119,13 @@ impl Selection {
     }
 
     /// A ground above the search's root, for the ignore files on the way to it.
-    pub fn descend_to_root(&self, mut ground: WalkPosition, name: &str) -> WalkPosition {
+    pub fn descend_toward_root(&self, mut ground: WalkPosition, name: &str) -> WalkPosition {
         ground.below.push(Arc::from(name));
         ground
     }
 
     /// The ground inside a directory, or nothing when it need not be entered.
-    pub fn enter(&self, ground: &WalkPosition, name: &str) -> Option<WalkPosition> {
+    pub fn enter_directory(&self, ground: &WalkPosition, name: &str) -> Option<WalkPosition> {
         if self.excluded(ground, name) || self.ignored(ground, name, FileKind::Dir) {
             return None;
         }
@@ -137,12 +138,12 @@ impl Selection {
             globs.iter().zip(positions).map(|(glob, at)| glob.descend(at, name)).collect()
         };
         let include = step(&self.include, &ground.include);
-        if !include.is_empty() && !include.iter().any(GlobPosition::is_open) {
+        if !include.is_empty() && !include.iter().any(GlobPosition::can_match_below) {
             return None;
         }
         let wanted = match (&self.wanted, &ground.wanted) {
             (Some(glob), Some(at)) => {
-                Some(glob.descend(at, name)).filter(GlobPosition::is_open)?.into()
+                Some(glob.descend(at, name)).filter(GlobPosition::can_match_below)?.into()
             }
             _ => None,
         };
@@ -164,14 +165,14 @@ impl Selection {
     }
 
     /// Whether the search is about this entry.
-    pub fn selects(&self, ground: &WalkPosition, name: &str, kind: FileKind) -> bool {
+    pub fn accepts(&self, ground: &WalkPosition, name: &str, kind: FileKind) -> bool {
         self.wants(ground, name, kind)
             && !self.excluded(ground, name)
             && !self.ignored(ground, name, kind)
     }
 
     /// Whether an entry that was neither entered nor picked would have been, but for what is ignored.
-    pub fn leaves_out(&self, ground: &WalkPosition, name: &str, kind: FileKind) -> bool {
+    pub fn skips_as_ignored(&self, ground: &WalkPosition, name: &str, kind: FileKind) -> bool {
         if self.ignore.is_empty() && !self.honours_ignore_files() {
             return false;
         }
@@ -204,7 +205,7 @@ impl Selection {
     }
 
     fn hides(&self, name: &str) -> bool {
-        self.hidden == Visibility::Visible && name.starts_with('.')
+        self.hidden == DotfileVisibility::Visible && name.starts_with('.')
     }
 
     fn excluded(&self, ground: &WalkPosition, name: &str) -> bool {

@@ -10,17 +10,17 @@ use grep_searcher::{
 };
 
 use super::{
-    CaseSensitivity, LineRole, MatchSpan, PatternSyntax, Query, SearchOutputMode, TextQuery,
+    CaseSensitivity, LineRole, MatchSpan, PatternSyntax, SearchOutputMode, SearchQuery, TextQuery,
 };
 use crate::call::Verb;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// Longest pattern.
-pub const MAX_PATTERN_BYTES: usize = 64 * 1024;
+pub const MAX_TEXT_PATTERN_BYTES: usize = 64 * 1024;
 /// Most bytes of one line that an answer holds.
-pub const MAX_LINE_BYTES: usize = 8 * 1024;
+pub const MAX_RESULT_LINE_BYTES: usize = 8 * 1024;
 /// Most context lines on either side of a match.
-pub const MAX_CONTEXT: usize = 1000;
+pub const MAX_CONTEXT_LINES: usize = 1000;
 /// Memory that a compiled pattern may take.
 const MAX_COMPILED_BYTES: usize = 16 * 1024 * 1024;
 /// Memory for the line that is looked at; a longer one is a problem of its file.
@@ -49,7 +49,7 @@ pub struct FileSearcher {
 /// What one file holds.
 #[derive(Clone, Debug, Default)]
 pub struct FileMatches {
-    pub lines: Vec<MatchedLine>,
+    pub lines: Vec<ResultLine>,
     /// Lines that match, kept or not.
     pub count: u64,
     /// It looked binary, so nothing of it counts.
@@ -57,31 +57,32 @@ pub struct FileMatches {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MatchedLine {
-    pub line: u64,
+pub struct ResultLine {
+    pub line_number: u64,
     pub text: String,
     /// Bytes of the whole line, when `text` is only its beginning.
-    pub cut: Option<u64>,
+    pub full_line_bytes: Option<u64>,
     pub role: LineRole,
 }
 
 impl TextSearch {
-    pub fn compile(query: &Query, text: &TextQuery) -> Result<Self> {
+    pub fn compile(query: &SearchQuery, text: &TextQuery) -> Result<Self> {
         let refused = |reason: String| {
             let shown: String = text.pattern.chars().take(100).collect();
-            let message = format!("pattern '{}': {reason}", crate::error::printable(&shown));
-            Error::for_path(Verb::Search, &query.root, Kind::Invalid, message)
+            let message =
+                format!("pattern '{}': {reason}", crate::error::escape_unprintable(&shown));
+            Error::for_path(Verb::Search, &query.root, ErrorKind::Invalid, message)
         };
         if text.pattern.is_empty() {
             return Err(refused("it is empty".to_owned()));
         }
-        if text.pattern.len() > MAX_PATTERN_BYTES {
-            return Err(refused(format!("longer than {MAX_PATTERN_BYTES} bytes")));
+        if text.pattern.len() > MAX_TEXT_PATTERN_BYTES {
+            return Err(refused(format!("longer than {MAX_TEXT_PATTERN_BYTES} bytes")));
         }
-        if text.before > MAX_CONTEXT || text.after > MAX_CONTEXT {
-            return Err(refused(format!("more than {MAX_CONTEXT} lines of context")));
+        if text.before > MAX_CONTEXT_LINES || text.after > MAX_CONTEXT_LINES {
+            return Err(refused(format!("more than {MAX_CONTEXT_LINES} lines of context")));
         }
-        if text.span == MatchSpan::Line && text.pattern.contains('\n') {
+        if text.span == MatchSpan::SingleLine && text.pattern.contains('\n') {
             return Err(refused(
                 "a line break never matches: lines are searched one by one".into(),
             ));
@@ -90,9 +91,9 @@ impl TextSearch {
             .fixed_strings(text.syntax == PatternSyntax::Literal)
             .case_insensitive(text.case == CaseSensitivity::Insensitive)
             .multi_line(true)
-            .dot_matches_new_line(text.span == MatchSpan::Lines)
+            .dot_matches_new_line(text.span == MatchSpan::MultiLine)
             // With it, nothing matches a line end.
-            .crlf(text.span == MatchSpan::Line)
+            .crlf(text.span == MatchSpan::SingleLine)
             .size_limit(MAX_COMPILED_BYTES)
             .dfa_size_limit(MAX_COMPILED_BYTES)
             .build(&text.pattern)
@@ -100,16 +101,17 @@ impl TextSearch {
         Ok(Self { matcher, query: text.clone() })
     }
 
-    pub fn answer(&self) -> SearchOutputMode {
-        self.query.answer
+    pub fn output_mode(&self) -> SearchOutputMode {
+        self.query.output_mode
     }
 
     pub fn file_searcher(&self) -> FileSearcher {
-        let context = |lines| if self.query.answer == SearchOutputMode::Lines { lines } else { 0 };
+        let context =
+            |lines| if self.query.output_mode == SearchOutputMode::Lines { lines } else { 0 };
         let searcher = SearcherBuilder::new()
             .line_terminator(LineTerminator::crlf())
             .line_number(true)
-            .multi_line(self.query.span == MatchSpan::Lines)
+            .multi_line(self.query.span == MatchSpan::MultiLine)
             .before_context(context(self.query.before))
             .after_context(context(self.query.after))
             .binary_detection(BinaryDetection::quit(0))
@@ -127,7 +129,7 @@ impl TextSearch {
         most: usize,
     ) -> std::io::Result<FileMatches> {
         let mut collector =
-            Collector { answer: self.query.answer, most, hits: FileMatches::default() };
+            Collector { answer: self.query.output_mode, most, hits: FileMatches::default() };
         let FileSearcher { searcher, start } = looker;
         let filled = fill(&mut file, start)?;
         if filled < start.len() {
@@ -173,13 +175,18 @@ impl Collector {
     fn keep(&mut self, line: Option<u64>, bytes: &[u8], role: LineRole) {
         let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
-        let cut = (bytes.len() > MAX_LINE_BYTES).then_some(bytes.len() as u64);
-        let mut end = bytes.len().min(MAX_LINE_BYTES);
+        let cut = (bytes.len() > MAX_RESULT_LINE_BYTES).then_some(bytes.len() as u64);
+        let mut end = bytes.len().min(MAX_RESULT_LINE_BYTES);
         while cut.is_some() && end > 0 && bytes[end] & 0b1100_0000 == 0b1000_0000 {
             end -= 1;
         }
         let text = String::from_utf8_lossy(&bytes[..end]).into_owned();
-        self.hits.lines.push(MatchedLine { line: line.unwrap_or(0), text, cut, role });
+        self.hits.lines.push(ResultLine {
+            line_number: line.unwrap_or(0),
+            text,
+            full_line_bytes: cut,
+            role,
+        });
     }
 }
 
@@ -223,14 +230,14 @@ mod tests {
     use crate::path::WsPath;
 
     fn search(query: TextQuery, file: &[u8]) -> Result<FileMatches> {
-        let whole = Query::text(WsPath::root(), query.clone());
+        let whole = SearchQuery::text(WsPath::root(), query.clone());
         let search = TextSearch::compile(&whole, &query)?;
         Ok(search.search_file(&mut search.file_searcher(), file, 100).unwrap())
     }
 
     fn lines(query: TextQuery, file: &str) -> Vec<(u64, String)> {
         let hits = search(query, file.as_bytes()).unwrap();
-        hits.lines.into_iter().map(|hit| (hit.line, hit.text)).collect()
+        hits.lines.into_iter().map(|hit| (hit.line_number, hit.text)).collect()
     }
 
     #[test]
@@ -253,16 +260,17 @@ mod tests {
         let lines_only =
             TextQuery { syntax: PatternSyntax::Regex, ..TextQuery::literal(r"fn a\(.*?\)") };
         assert_eq!(lines(lines_only.clone(), text), []);
-        let over = TextQuery { span: MatchSpan::Lines, ..lines_only };
+        let over = TextQuery { span: MatchSpan::MultiLine, ..lines_only };
         let expect = [(1, "fn a(".into()), (2, "  b: u8,".into()), (3, ") {}".into())];
         assert_eq!(lines(over.clone(), text), expect);
-        let hits = search(TextQuery { answer: SearchOutputMode::Counts, ..over }, text.as_bytes())
-            .unwrap();
+        let hits =
+            search(TextQuery { output_mode: SearchOutputMode::Counts, ..over }, text.as_bytes())
+                .unwrap();
         assert_eq!(hits.count, 1);
-        let literal = TextQuery { span: MatchSpan::Lines, ..TextQuery::literal("u8,\n)") };
+        let literal = TextQuery { span: MatchSpan::MultiLine, ..TextQuery::literal("u8,\n)") };
         assert_eq!(lines(literal, text), [(2, "  b: u8,".into()), (3, ") {}".into())]);
         let everything = TextQuery {
-            span: MatchSpan::Lines,
+            span: MatchSpan::MultiLine,
             syntax: PatternSyntax::Regex,
             ..TextQuery::literal("fn c.*")
         };
@@ -274,15 +282,15 @@ mod tests {
         let text = "1\n2 x\n3\n4\n5 x\n6\n";
         let query = TextQuery { before: 1, after: 1, ..TextQuery::literal("x") };
         let hits = search(query.clone(), text.as_bytes()).unwrap();
-        let shown: Vec<_> = hits.lines.iter().map(|hit| (hit.line, hit.role)).collect();
+        let shown: Vec<_> = hits.lines.iter().map(|hit| (hit.line_number, hit.role)).collect();
         use LineRole::{Context, Match};
         let expect =
             [(1, Context), (2, Match), (3, Context), (4, Context), (5, Match), (6, Context)];
         assert_eq!(shown, expect);
-        let counts = TextQuery { answer: SearchOutputMode::Counts, ..query.clone() };
+        let counts = TextQuery { output_mode: SearchOutputMode::Counts, ..query.clone() };
         let hits = search(counts, text.as_bytes()).unwrap();
         assert_eq!((hits.count, hits.lines.len()), (2, 0));
-        let files = TextQuery { answer: SearchOutputMode::Files, ..query };
+        let files = TextQuery { output_mode: SearchOutputMode::Files, ..query };
         assert_eq!(search(files, text.as_bytes()).unwrap().count, 1, "stops at the first");
     }
 
@@ -291,10 +299,10 @@ mod tests {
         assert!(search(TextQuery::literal("x"), b"x\nx\0x\n").unwrap().binary);
         let hits = search(TextQuery::literal("x"), b"caf\xe9 x\n").unwrap();
         assert_eq!(hits.lines[0].text, "caf\u{fffd} x");
-        let long = "ä".repeat(MAX_LINE_BYTES) + "x";
+        let long = "ä".repeat(MAX_RESULT_LINE_BYTES) + "x";
         let hits = search(TextQuery::literal("x"), long.as_bytes()).unwrap();
-        assert_eq!(hits.lines[0].cut, Some(long.len() as u64));
-        assert_eq!(hits.lines[0].text.len(), MAX_LINE_BYTES);
+        assert_eq!(hits.lines[0].full_line_bytes, Some(long.len() as u64));
+        assert_eq!(hits.lines[0].text.len(), MAX_RESULT_LINE_BYTES);
         assert!(search(TextQuery::literal("x"), b"").unwrap().lines.is_empty());
     }
 
@@ -311,7 +319,7 @@ mod tests {
             let mut binary = text.clone().into_bytes();
             binary[length - 1] = 0;
             for answer in [SearchOutputMode::Lines, SearchOutputMode::Counts] {
-                let query = TextQuery { answer, ..query.clone() };
+                let query = TextQuery { output_mode: answer, ..query.clone() };
                 let hits = search(query, &binary).unwrap();
                 assert!(hits.binary && hits.count == 0, "{length}");
             }
@@ -330,17 +338,17 @@ mod tests {
             syntax: PatternSyntax::Regex,
             ..TextQuery::literal(pattern)
         };
-        let long = "a".repeat(MAX_PATTERN_BYTES + 1);
+        let long = "a".repeat(MAX_TEXT_PATTERN_BYTES + 1);
         for query in [
             TextQuery::literal(""),
             TextQuery::literal("a\nb"),
             TextQuery::literal(&long),
             regex("("),
             regex("(a{1000}){1000}{1000}"),
-            TextQuery { before: MAX_CONTEXT + 1, ..TextQuery::literal("a") },
+            TextQuery { before: MAX_CONTEXT_LINES + 1, ..TextQuery::literal("a") },
         ] {
             let error = search(query, b"a").unwrap_err();
-            assert_eq!(error.kind(), Kind::Invalid);
+            assert_eq!(error.kind(), ErrorKind::Invalid);
             assert_eq!(error.to_string().lines().count(), 1);
         }
         let slow_elsewhere = regex("(a*)*b");

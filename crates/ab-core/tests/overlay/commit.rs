@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use ab_core::guard::{Admission, RefusedPath};
-use ab_core::options::{Attributes, RemoveOptions};
+use ab_core::guard::{GuardDecision, RefusedPath};
+use ab_core::options::{AttributeChanges, RemoveOptions};
 use ab_core::{
-    Backend, BackendOptions, Call, CallOutcome, Code, Error, Guard, Guards, Kind, Memory,
-    OverlayWorkspace, Result, Verb,
+    Backend, BackendOptions, Call, CallOutcome, Error, ErrorCode, ErrorKind, Guard, Guards,
+    MemoryDriver, OverlayWorkspace, Result, Verb,
 };
-use ab_testkit::expect::{failure, holds, nothing};
+use ab_testkit::expect::{assert_content, assert_missing, expect_error};
 
 use super::{Layers, content, layers, memory, names, over, recorded, rm};
 
@@ -38,7 +38,7 @@ async fn change(view: &Backend) {
     rm(view, "was-file").await;
     view.write("was-file/x", "by the view").await.unwrap();
     view.rename("moved", "to/moved").await.unwrap();
-    let mode = Attributes { mode: Some(0o700), ..Attributes::default() };
+    let mode = AttributeChanges { mode: Some(0o700), ..AttributeChanges::default() };
     view.set_attributes("dir/kept", mode).await.unwrap();
 }
 
@@ -51,7 +51,7 @@ impl Failing {
         let failing = Arc::<Self>::default();
         let guards = Guards { policy: vec![failing.clone()], ..Guards::default() };
         let assembly = BackendOptions { guards, ..BackendOptions::default() };
-        (failing, Backend::assemble(Arc::new(Memory::new()), assembly))
+        (failing, Backend::with_options(Arc::new(MemoryDriver::new()), assembly))
     }
 
     fn arm(&self, verb: Verb, after: usize) {
@@ -60,32 +60,36 @@ impl Failing {
 }
 
 impl Guard for Failing {
-    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Admission<'a> {
+    fn before_call<'a>(&'a self, call: &'a Call<'a>) -> GuardDecision<'a> {
         let mut armed = self.0.lock().unwrap();
         match &mut *armed {
             Some((verb, 0)) if *verb == call.verb => {
                 *armed = None;
-                Admission::Ready(Err(Error::new(Code::WriteFailed, Kind::Io, "broken")))
+                GuardDecision::Ready(Err(Error::new(
+                    ErrorCode::WriteFailed,
+                    ErrorKind::Io,
+                    "broken",
+                )))
             }
             Some((verb, left)) if *verb == call.verb => {
                 *left -= 1;
-                Admission::PASS
+                GuardDecision::ALLOW
             }
-            Some(_) | None => Admission::PASS,
+            Some(_) | None => GuardDecision::ALLOW,
         }
     }
 
-    fn check_growth(&self, _: &Call<'_>, _: u64) -> Result<()> {
+    fn check_file_size(&self, _: &Call<'_>, _: u64) -> Result<()> {
         Ok(())
     }
 
-    fn refused(&self, _: &RefusedPath<'_>) {}
+    fn on_refused_path(&self, _: &RefusedPath<'_>) {}
 
-    fn controls(&self) -> Option<ab_core::EffectiveControl> {
+    fn effective_control(&self) -> Option<ab_core::EffectiveControl> {
         None
     }
 
-    fn exit(&self, _: &Call<'_>, _: &CallOutcome<'_>) {}
+    fn after_call(&self, _: &Call<'_>, _: &CallOutcome<'_>) {}
 }
 
 async fn is_committed(overlaid: &OverlayWorkspace, lower: &Backend, upper: &Backend) {
@@ -108,7 +112,7 @@ async fn the_lower_layer_becomes_what_the_view_shows() {
     is_committed(&overlaid, &lower, &upper).await;
     view.write("changed", "once more").await.unwrap();
     overlaid.commit().await.unwrap();
-    holds(&lower, "changed", "once more").await;
+    assert_content(&lower, "changed", "once more").await;
 }
 
 #[tokio::test]
@@ -119,7 +123,7 @@ async fn what_is_as_it_was_is_not_written() {
     view.write("dir/same", "same").await.unwrap();
     view.write("dir/new", "new").await.unwrap();
     overlaid.commit().await.unwrap();
-    assert_eq!(below.count(Verb::Write, "dir/same"), 1, "when it was made");
+    assert_eq!(below.call_count(Verb::Write, "dir/same"), 1, "when it was made");
     assert_eq!(view.stat("dir/same").await.unwrap(), before);
     assert_eq!(names(&upper).await, Vec::<String>::new());
 }
@@ -202,18 +206,19 @@ async fn large_files_go_through_every_overlay() {
 
 #[tokio::test]
 async fn a_lower_layer_without_room_is_told() {
-    let options = ab_core::MemoryOptions { limit: 100, ..ab_core::MemoryOptions::default() };
-    let lower = Backend::new(ab_core::Memory::with(options).unwrap());
+    let options =
+        ab_core::MemoryDriverOptions { max_bytes: 100, ..ab_core::MemoryDriverOptions::default() };
+    let lower = Backend::new(ab_core::MemoryDriver::with_options(options).unwrap());
     let Layers { lower, overlaid, view, .. } = over(lower, memory());
     view.write("a", "fits").await.unwrap();
     view.write("b", vec![7; 200]).await.unwrap();
-    failure(overlaid.commit().await, Kind::NoSpace);
-    holds(&lower, "a", "fits").await;
-    nothing(&lower, "b").await;
+    expect_error(overlaid.commit().await, ErrorKind::NoSpace);
+    assert_content(&lower, "a", "fits").await;
+    assert_missing(&lower, "b").await;
     assert_eq!(view.read("b").await.unwrap().len(), 200);
     view.write("b", "fits now").await.unwrap();
     overlaid.commit().await.unwrap();
-    holds(&lower, "b", "fits now").await;
+    assert_content(&lower, "b", "fits now").await;
 }
 
 #[tokio::test]
@@ -236,36 +241,36 @@ async fn discarded_changes_are_gone() {
 struct FailingChange(Mutex<Option<usize>>);
 
 impl Guard for FailingChange {
-    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Admission<'a> {
+    fn before_call<'a>(&'a self, call: &'a Call<'a>) -> GuardDecision<'a> {
         let mut left = self.0.lock().unwrap();
         if !call.modifies {
-            return Admission::PASS;
+            return GuardDecision::ALLOW;
         }
         match &mut *left {
-            None => Admission::PASS,
+            None => GuardDecision::ALLOW,
             Some(0) => {
                 *left = None;
-                let error = Error::new(Code::WriteFailed, Kind::NoSpace, "on purpose");
-                Admission::Ready(Err(error))
+                let error = Error::new(ErrorCode::WriteFailed, ErrorKind::NoSpace, "on purpose");
+                GuardDecision::Ready(Err(error))
             }
             Some(more) => {
                 *more -= 1;
-                Admission::PASS
+                GuardDecision::ALLOW
             }
         }
     }
 
-    fn check_growth(&self, _: &Call<'_>, _: u64) -> Result<()> {
+    fn check_file_size(&self, _: &Call<'_>, _: u64) -> Result<()> {
         Ok(())
     }
 
-    fn refused(&self, _: &RefusedPath<'_>) {}
+    fn on_refused_path(&self, _: &RefusedPath<'_>) {}
 
-    fn controls(&self) -> Option<ab_core::EffectiveControl> {
+    fn effective_control(&self) -> Option<ab_core::EffectiveControl> {
         None
     }
 
-    fn exit(&self, _: &Call<'_>, _: &CallOutcome<'_>) {}
+    fn after_call(&self, _: &Call<'_>, _: &CallOutcome<'_>) {}
 }
 
 /// Whatever step of a commit fails, each place of the lower layer has what it had or what the view
@@ -276,7 +281,7 @@ async fn a_failing_commit_loses_nothing_of_the_lower_layer() {
         let failing = Arc::<FailingChange>::default();
         let guards = Guards { policy: vec![failing.clone()], ..Guards::default() };
         let assembly = BackendOptions { guards, ..BackendOptions::default() };
-        let lower = Backend::assemble(Arc::new(Memory::new()), assembly);
+        let lower = Backend::with_options(Arc::new(MemoryDriver::new()), assembly);
         let upper = memory();
         for path in FILES {
             lower.write(path, "of the lower layer").await.unwrap();

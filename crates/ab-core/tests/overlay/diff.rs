@@ -1,13 +1,13 @@
 //! What an overlay says that it has changed.
 
-use ab_core::options::{Attributes, RemoveOptions};
-use ab_core::overlay::MAX_TEXT_BYTES;
-use ab_core::{Change, ChangeKind, FileKind, Verb};
+use ab_core::options::{AttributeChanges, RemoveOptions};
+use ab_core::overlay::MAX_DIFFED_FILE_BYTES;
+use ab_core::{FileKind, OverlayChange, OverlayChangeKind, Verb};
 
 use super::{Layers, layers, memory, over, recorded, rm};
 
 /// Path and kind of each change.
-fn shown(changes: &[Change]) -> Vec<(&str, &'static str)> {
+fn shown(changes: &[OverlayChange]) -> Vec<(&str, &'static str)> {
     changes.iter().map(|change| (change.path.as_str(), change.kind.as_str())).collect()
 }
 
@@ -124,12 +124,12 @@ async fn a_directory_made_again_is_compared_with_the_old_one() {
 #[tokio::test]
 async fn another_mode_is_a_change() {
     let Layers { overlaid, view, .. } = layers(&["dir/tool", "dir/x"]).await;
-    let mode = |bits| Attributes { mode: Some(bits), ..Attributes::default() };
+    let mode = |bits| AttributeChanges { mode: Some(bits), ..AttributeChanges::default() };
     view.set_attributes("dir/tool", mode(0o755)).await.unwrap();
     view.set_attributes("dir", mode(0o700)).await.unwrap();
     let changes = overlaid.diff().await.unwrap();
     assert_eq!(shown(&changes), [("dir", "changed"), ("dir/tool", "changed")]);
-    let modes = |change: &Change| {
+    let modes = |change: &OverlayChange| {
         let mode = |stat: &Option<ab_core::Stat>| stat.as_ref().and_then(|stat| stat.mode);
         (mode(&change.before), mode(&change.after), change.diff.clone())
     };
@@ -142,7 +142,7 @@ async fn another_mode_is_a_change() {
 #[tokio::test]
 async fn only_texts_of_some_length_are_shown_as_text() {
     let lower = memory();
-    let long = "x\n".repeat(MAX_TEXT_BYTES as usize);
+    let long = "x\n".repeat(MAX_DIFFED_FILE_BYTES as usize);
     lower.write("long", long.as_str()).await.unwrap();
     lower.write("noise", b"\xff\xfe").await.unwrap();
     lower.write("text", "old\n").await.unwrap();
@@ -152,7 +152,12 @@ async fn only_texts_of_some_length_are_shown_as_text() {
     view.write("text", b"\xff no text now").await.unwrap();
     let changes = overlaid.diff().await.unwrap();
     for change in &changes {
-        assert_eq!((change.kind, &change.diff), (ChangeKind::Changed, &None), "{}", change.path);
+        assert_eq!(
+            (change.kind, &change.diff),
+            (OverlayChangeKind::Changed, &None),
+            "{}",
+            change.path
+        );
         assert_eq!(change.after.as_ref().unwrap().kind, FileKind::File);
     }
     assert_eq!(changes.len(), 3);
@@ -178,9 +183,9 @@ async fn a_diff_costs_what_was_changed() {
     let view = overlaid.backend();
     view.write("dir/007", "changed").await.unwrap();
     view.rm("dir/008", RemoveOptions::default()).await.unwrap();
-    let start = below.seen().len();
+    let start = below.recorded_calls().len();
     assert_eq!(overlaid.diff().await.unwrap().len(), 2);
-    let calls = &below.calls()[start..];
+    let calls = &below.verbs_and_paths()[start..];
     assert!(calls.len() < 10, "{calls:?}");
     assert!(calls.iter().all(|(verb, _)| *verb != Verb::List), "{calls:?}");
 }

@@ -3,11 +3,11 @@
 //! when changes are committed in between.
 
 use ab_core::options::{
-    Attributes, ExistingContent, FileAccess, FileCreation, OpenOptions, Overwrite, RemoveDepth,
-    RemoveOptions, RenameOptions, WriteMode, WriteOptions,
+    AttributeChanges, ExistingContent, FileAccess, FileCreation, OpenOptions, Overwrite,
+    RemoveDepth, RemoveOptions, RenameOptions, WriteMode, WriteOptions,
 };
 use ab_core::{Backend, Error, FileKind, OverlayWorkspace, Result};
-use ab_testkit::expect::tree;
+use ab_testkit::expect::list_tree;
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -33,12 +33,12 @@ fn path() -> impl Strategy<Value = String> {
 
 fn operation() -> impl Strategy<Value = Operation> {
     let modes = vec![WriteMode::CreateOrReplace, WriteMode::CreateNew, WriteMode::Replace];
-    let creations = vec![FileCreation::Never, FileCreation::IfMissing, FileCreation::Always];
+    let creations = vec![FileCreation::Never, FileCreation::IfMissing, FileCreation::MustBeNew];
     let overwrites = vec![Overwrite::Refuse, Overwrite::Replace];
     prop_oneof![
         6 => (path(), select(modes)).prop_map(|(path, mode)| Operation::Write(path, mode)),
         2 => path().prop_map(Operation::Mkdir),
-        5 => (path(), select(vec![RemoveDepth::One, RemoveDepth::Recursive]))
+        5 => (path(), select(vec![RemoveDepth::NonRecursive, RemoveDepth::Recursive]))
             .prop_map(|(path, reach)| Operation::Remove(path, reach)),
         6 => (path(), path(), select(overwrites))
             .prop_map(|(from, to, overwrite)| Operation::Rename(from, to, overwrite)),
@@ -79,7 +79,7 @@ async fn perform(backend: &Backend, operation: &Operation, text: &str) -> Result
             Ok(file.stat().await?.size.to_string())
         }
         Operation::Mode(path, mode) => {
-            let attributes = Attributes { mode: Some(*mode), ..Attributes::default() };
+            let attributes = AttributeChanges { mode: Some(*mode), ..AttributeChanges::default() };
             let stat = backend.set_attributes(path, attributes).await?;
             Ok(format!("{:?} {:?}", stat.kind, stat.mode))
         }
@@ -94,7 +94,7 @@ fn answer(result: Result<String>) -> Result<String, String> {
 /// Everything that callers see, times and versions left out.
 async fn look(backend: &Backend) -> Vec<String> {
     let mut all = Vec::new();
-    for (path, kind) in tree(backend).await {
+    for (path, kind) in list_tree(backend).await {
         let mode = backend.stat(&path).await.unwrap().mode;
         let bytes = match kind {
             FileKind::File => backend.read(&path).await.unwrap(),
@@ -109,7 +109,7 @@ async fn look(backend: &Backend) -> Vec<String> {
 /// everything must be looked at as if the other workspace had lost those too.
 async fn commit(overlaid: &OverlayWorkspace, other: &Backend) {
     overlaid.commit().await.unwrap();
-    let all = tree(other).await;
+    let all = list_tree(other).await;
     for (path, kind) in all.iter().rev() {
         if *kind != FileKind::Dir {
             continue;
@@ -117,7 +117,7 @@ async fn commit(overlaid: &OverlayWorkspace, other: &Backend) {
         if other.readdir(path).await.unwrap().is_empty() {
             other.rm(path, RemoveOptions::default()).await.unwrap();
         } else {
-            let mode = Attributes { mode: Some(0o755), ..Attributes::default() };
+            let mode = AttributeChanges { mode: Some(0o755), ..AttributeChanges::default() };
             other.set_attributes(path, mode).await.unwrap();
         }
     }

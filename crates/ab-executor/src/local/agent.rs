@@ -8,8 +8,8 @@ use ab_acp::{
     AcpClient, AcpError, AcpSessionId, AgentEvent, AgentEvents, PermissionAnswer,
     PermissionQuestion, PromptPart, StopReason, TurnEnd,
 };
-use ab_api::{Approval, ApprovalStatus, EndReason, EventKind, LogLevel, LogSource};
-use ab_core::process::Exit;
+use ab_api::{Approval, ApprovalStatus, EventKind, LogLevel, LogSource, SessionEndReason};
+use ab_core::process::ProcessExit;
 use ab_host::ControlGroup;
 use ab_local::OutputReader;
 use tokio::io::AsyncReadExt;
@@ -23,7 +23,7 @@ use super::mask::Mask;
 use super::translate::{Translator, log};
 use super::{failed, lock};
 use crate::contract::ExecutorError;
-use crate::report::{Question, QuestionId, Report, ReportSender, TurnOutcome};
+use crate::report::{AgentQuestion, AgentQuestionId, AgentReport, AgentReportSender, TurnOutcome};
 
 /// How long an agent that closed its output may take to end before it is killed.
 const EXIT_TIME: Duration = Duration::from_secs(2);
@@ -43,7 +43,7 @@ pub(super) struct Agent {
 
 /// What the handle and the task share.
 pub(super) struct Shared {
-    questions: Mutex<HashMap<QuestionId, PermissionQuestion>>,
+    questions: Mutex<HashMap<AgentQuestionId, PermissionQuestion>>,
     stage: Mutex<Stage>,
     /// Cancelled to kill the agent. Nothing is reported after that.
     kill: CancellationToken,
@@ -107,13 +107,13 @@ impl Agent {
             Ok(()) => Ok(()),
             Err(error) => {
                 self.shared.busy.send_replace(false);
-                Err(failed(EndReason::Agent, error.to_string()))
+                Err(failed(SessionEndReason::Agent, error.to_string()))
             }
         }
     }
 
     /// Answers a question, unless it has its answer.
-    pub(super) fn answer(&self, question: &QuestionId, approval: &Approval) {
+    pub(super) fn answer(&self, question: &AgentQuestionId, approval: &Approval) {
         let asked = lock(&self.shared.questions).remove(question);
         let answer = match approval.status {
             ApprovalStatus::Approved => PermissionAnswer::Allow,
@@ -150,9 +150,9 @@ impl Agent {
 pub(super) struct Pump {
     pub(super) client: AcpClient,
     pub(super) events: AgentEvents,
-    pub(super) launched: ab_local::Launched,
+    pub(super) launched: ab_local::LaunchedProcess,
     pub(super) translator: Translator,
-    pub(super) reports: ReportSender,
+    pub(super) reports: AgentReportSender,
     pub(super) shared: Arc<Shared>,
     /// Makes the ids of questions unique among the attempts to run the session.
     pub(super) generation: u32,
@@ -208,8 +208,11 @@ impl Pump {
             let _ = timeout(EXIT_TIME, rest).await;
             self.stderr(lines.finish().into_iter().collect()).await;
         }
-        let connection =
-            if self.shared.kill.is_cancelled() { None } else { Some(self.client.ended().await) };
+        let connection = if self.shared.kill.is_cancelled() {
+            None
+        } else {
+            Some(self.client.wait_closed().await)
+        };
         self.client.close().await;
         let Self { mut launched, reports, shared, group, .. } = self;
         drop(stderr);
@@ -229,7 +232,7 @@ impl Pump {
         };
         let detail = shared.mask.text(detail);
         if shared.end() == Stage::Attached && !shared.kill.is_cancelled() {
-            report(&reports, &shared, Report::Exited { detail: detail.clone() }).await;
+            report(&reports, &shared, AgentReport::Exited { detail: detail.clone() }).await;
         }
         detail
     }
@@ -245,7 +248,7 @@ impl Pump {
             AgentEvent::Notification { method, .. } => {
                 tracing::debug!(method, "an unknown notification of an agent is ignored");
             }
-            AgentEvent::Noise(line) => {
+            AgentEvent::InvalidLine(line) => {
                 let text = format!("The agent printed a line that is no message: {line}");
                 self.report_all(vec![log(LogLevel::Debug, LogSource::Session, cut(&text))]).await;
             }
@@ -256,9 +259,10 @@ impl Pump {
         let (events, subject) = self.translator.question(&question);
         self.report_all(events).await;
         self.asked += 1;
-        let id = QuestionId(format!("{}-{}", self.generation, self.asked));
+        let id = AgentQuestionId(format!("{}-{}", self.generation, self.asked));
         lock(&self.shared.questions).insert(id.clone(), question);
-        report(&self.reports, &self.shared, Report::Question(Question { id, subject })).await;
+        report(&self.reports, &self.shared, AgentReport::Question(AgentQuestion { id, subject }))
+            .await;
     }
 
     async fn end_turn(&mut self, result: Result<TurnEnd, AcpError>) {
@@ -268,8 +272,8 @@ impl Pump {
         lock(&self.shared.questions).clear();
         self.shared.busy.send_replace(false);
         let outcome = match result {
-            Ok(TurnEnd { stop: StopReason::EndTurn, .. }) => TurnOutcome::Done,
-            Ok(TurnEnd { stop, .. }) => {
+            Ok(TurnEnd { stop_reason: StopReason::EndTurn, .. }) => TurnOutcome::Done,
+            Ok(TurnEnd { stop_reason: stop, .. }) => {
                 let detail = format!("the agent ended its turn early: {}", stop.as_str());
                 TurnOutcome::Failed { detail }
             }
@@ -277,7 +281,7 @@ impl Pump {
             Err(error) if error.ends_connection() => return,
             Err(error) => TurnOutcome::Failed { detail: error.to_string() },
         };
-        report(&self.reports, &self.shared, Report::TurnEnded(outcome)).await;
+        report(&self.reports, &self.shared, AgentReport::TurnEnded(outcome)).await;
     }
 
     async fn stderr(&self, lines: Vec<String>) {
@@ -287,13 +291,13 @@ impl Pump {
 
     async fn report_all(&self, events: Vec<EventKind>) {
         for event in events {
-            report(&self.reports, &self.shared, Report::Event(event)).await;
+            report(&self.reports, &self.shared, AgentReport::Event(event)).await;
         }
     }
 }
 
 /// Waits for room in the queue, unless the agent is being killed.
-async fn report(reports: &ReportSender, shared: &Shared, report: Report) {
+async fn report(reports: &AgentReportSender, shared: &Shared, report: AgentReport) {
     let report = shared.mask.report(report);
     tokio::select! {
         biased;
@@ -319,11 +323,17 @@ async fn until(deadline: Option<Instant>) {
 }
 
 /// How a process ended, in words. `exit` is absent when it had to be killed.
-fn ending(exit: Option<&Exit>, killed: Option<&Exit>, group: Option<&ControlGroup>) -> String {
+fn ending(
+    exit: Option<&ProcessExit>,
+    killed: Option<&ProcessExit>,
+    group: Option<&ControlGroup>,
+) -> String {
     let how = match exit {
         None => "the agent closed its output and was ended".to_owned(),
-        Some(Exit { code: Some(code), .. }) => format!("the agent ended with exit code {code}"),
-        Some(Exit { signal: Some(signal), .. }) => {
+        Some(ProcessExit { code: Some(code), .. }) => {
+            format!("the agent ended with exit code {code}")
+        }
+        Some(ProcessExit { signal: Some(signal), .. }) => {
             format!("the agent was ended by signal {signal}")
         }
         Some(_) => "the agent ended".to_owned(),

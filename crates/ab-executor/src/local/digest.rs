@@ -2,8 +2,8 @@
 //!
 //! Every field is written with its length in front, so two different questions never write the same bytes.
 
-use ab_acp::tool_call::{ToolCall, ToolContent};
-use ab_acp::update::UpdateContent;
+use ab_acp::tool_call::{ToolCall, ToolCallContent};
+use ab_acp::update::ContentBlock;
 use sha2::{Digest, Sha256};
 
 /// Changes when the encoding does, so that digests of two versions never meet.
@@ -26,27 +26,27 @@ pub(super) fn of_call(call: &ToolCall) -> String {
     out.number(content.len() as u64);
     for part in content {
         match part {
-            ToolContent::Diff(diff) => {
+            ToolCallContent::Diff(diff) => {
                 out.text("diff");
                 out.text(&diff.path);
                 out.optional(diff.old_text.as_deref());
                 out.text(&diff.new_text);
             }
-            ToolContent::Content(UpdateContent::Text(text)) => {
+            ToolCallContent::Content(ContentBlock::Text(text)) => {
                 out.text("text");
                 out.text(text);
             }
-            ToolContent::Content(UpdateContent::Link { name, uri }) => {
+            ToolCallContent::Content(ContentBlock::Link { name, uri }) => {
                 out.text("link");
                 out.text(name);
                 out.text(uri);
             }
-            ToolContent::Content(UpdateContent::Other { kind, body }) => {
+            ToolCallContent::Content(ContentBlock::Other { kind, body }) => {
                 out.text("body");
                 out.text(kind);
                 out.text(&body.to_string());
             }
-            ToolContent::Other(value) => {
+            ToolCallContent::Other(value) => {
                 out.text("other");
                 out.text(&value.to_string());
             }
@@ -77,7 +77,7 @@ impl Encoder {
 
 #[cfg(test)]
 mod tests {
-    use ab_acp::tool_call::{Location, ToolCallId, ToolKind, ToolStatus};
+    use ab_acp::tool_call::{ToolCallId, ToolCallLocation, ToolCallStatus, ToolKind};
 
     use super::*;
 
@@ -88,9 +88,9 @@ mod tests {
             title: title.to_owned(),
             name: None,
             kind: ToolKind::Edit,
-            status: ToolStatus::Pending,
-            content: vec![ToolContent::Content(UpdateContent::Text("x".to_owned()))],
-            locations: vec![Location { path: path.to_owned(), line: None }],
+            status: ToolCallStatus::Pending,
+            content: vec![ToolCallContent::Content(ContentBlock::Text("x".to_owned()))],
+            locations: vec![ToolCallLocation { path: path.to_owned(), line: None }],
             raw_input: None,
             raw_output: None,
         };

@@ -1,7 +1,7 @@
 //! The control group of a session: which limits it has, and what is said where the host has none.
 
-use ab_api::{EndReason, Resources, Session, SessionLimits};
-use ab_host::{ControlGroup, TotalLimits};
+use ab_api::{ResourceLimits, Session, SessionEndReason, SessionLimits};
+use ab_host::{ControlGroup, ControlGroupLimits};
 
 use super::{ExecutorSettings, failed};
 use crate::contract::ExecutorError;
@@ -21,24 +21,24 @@ pub(super) async fn make(
     session: &Session,
 ) -> Result<MadeGroup, ExecutorError> {
     let asked = session.runtime.resources;
-    let error = match ControlGroup::make(limits(settings.limits, asked)).await {
+    let error = match ControlGroup::create(limits(settings.limits, asked)).await {
         Ok(group) => return Ok(MadeGroup { group: Some(group), note: None }),
         Err(error) => error,
     };
     if asked.is_some() {
         let detail = format!("runtime.resources: cannot be enforced: {error}");
-        return Err(failed(EndReason::Launch, detail));
+        return Err(failed(SessionEndReason::Launch, detail));
     }
     let note = Some(format!("Memory and processes of this session are not limited: {error}"));
     // Without limits it still ends and freezes everything at once.
-    let group = ControlGroup::make(TotalLimits::default()).await.ok();
+    let group = ControlGroup::create(ControlGroupLimits::default()).await.ok();
     Ok(MadeGroup { group, note })
 }
 
 /// Whether the host takes every limit that a task can name.
 pub(super) async fn enforces() -> bool {
-    let all = TotalLimits { cpu_millis: Some(1000), ..TotalLimits::for_this_host() };
-    ControlGroup::make(all).await.is_ok()
+    let all = ControlGroupLimits { cpu_millis: Some(1000), ..ControlGroupLimits::for_this_host() };
+    ControlGroup::create(all).await.is_ok()
 }
 
 /// The limits of a group as clients see them.
@@ -51,9 +51,9 @@ pub(super) fn shown(group: Option<&ControlGroup>) -> SessionLimits {
     }
 }
 
-fn limits(defaults: TotalLimits, asked: Option<Resources>) -> TotalLimits {
-    let Resources { cpu, memory_mib } = asked.unwrap_or_default();
-    TotalLimits {
+fn limits(defaults: ControlGroupLimits, asked: Option<ResourceLimits>) -> ControlGroupLimits {
+    let ResourceLimits { cpu, memory_mib } = asked.unwrap_or_default();
+    ControlGroupLimits {
         memory: memory_mib.map(|mib| mib.saturating_mul(MIB)).or(defaults.memory),
         // Checked when the task was taken: a positive number.
         cpu_millis: cpu.map(|cpu| (cpu * 1000.0).round() as u64).or(defaults.cpu_millis),
@@ -68,11 +68,14 @@ mod tests {
     #[test]
     fn limits_of_the_task_replace_the_defaults() {
         let defaults =
-            TotalLimits { memory: Some(1024 * MIB), processes: Some(99), cpu_millis: None };
+            ControlGroupLimits { memory: Some(1024 * MIB), processes: Some(99), cpu_millis: None };
         assert_eq!(limits(defaults, None), defaults);
-        let asked = Resources { cpu: Some(1.5), memory_mib: Some(64) };
-        let expect =
-            TotalLimits { memory: Some(64 * MIB), processes: Some(99), cpu_millis: Some(1500) };
+        let asked = ResourceLimits { cpu: Some(1.5), memory_mib: Some(64) };
+        let expect = ControlGroupLimits {
+            memory: Some(64 * MIB),
+            processes: Some(99),
+            cpu_millis: Some(1500),
+        };
         assert_eq!(limits(defaults, Some(asked)), expect);
         assert_eq!(shown(None), SessionLimits::default());
     }

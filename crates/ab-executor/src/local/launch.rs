@@ -7,7 +7,7 @@ use ab_acp::launch::{LaunchSetup, LaunchedAgent};
 use ab_acp::login::copy_login_files;
 use ab_acp::resolve::{self, ReadyAgent};
 use ab_acp::{AcpClient, AcpError, AcpSessionId, AgentProfile, McpServer, SessionSetup};
-use ab_api::{EndReason, NetworkType, RuntimeType};
+use ab_api::{NetworkType, RuntimeType, SessionEndReason};
 use ab_snapshot::Workspace;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
@@ -18,8 +18,8 @@ use super::mask::Mask;
 use super::questions::PolicyQuestions;
 use super::translate::Translator;
 use super::{HandleSetup, LocalExecutor, Running, conversation, failed, lock, program};
-use crate::contract::{Executor, ExecutorError, Job, LaunchMode, Launched};
-use crate::report::ReportSender;
+use crate::contract::{Executor, ExecutorError, LaunchMode, SessionAttempt, StartedAgent};
+use crate::report::AgentReportSender;
 
 /// The name of the session's endpoint among the MCP servers of its agent.
 const MCP_NAME: &str = "workspace";
@@ -29,10 +29,10 @@ const END_TIME: Duration = Duration::from_secs(5);
 /// Starts the agent and opens its conversation.
 pub(super) async fn launch(
     executor: &LocalExecutor,
-    job: &Job,
+    job: &SessionAttempt,
     mode: &LaunchMode,
-    reports: ReportSender,
-) -> Result<Launched, ExecutorError> {
+    reports: AgentReportSender,
+) -> Result<StartedAgent, ExecutorError> {
     let id = job.session.id;
     let runtime = &job.session.runtime;
     match runtime.kind {
@@ -56,12 +56,12 @@ pub(super) async fn launch(
     }
     let kind = &job.session.agent.kind;
     let (directory, host) = (executor.agent_directory(), executor.agent_host());
-    let resolved = resolve::resolve(&executor.settings.catalog, kind, &directory, &host)
+    let resolved = resolve::resolve_agent(&executor.settings.catalog, kind, &directory, &host)
         .map_err(|missing| unlaunched(format!("agent.type: {missing}")))?;
     let entry = &resolved.entry;
     let toolchains = executor.toolchains(Some(entry));
     program::check(entry, &toolchains, runtime.kind).map_err(unlaunched)?;
-    let workspace = executor.workspace(job, EndReason::Launch)?;
+    let workspace = executor.workspace(job, SessionEndReason::Launch)?;
     // Of an earlier attempt.
     executor.terminate(id, Duration::ZERO).await?;
     let questions = PolicyQuestions::new(job.generation, reports.downgrade());
@@ -83,7 +83,7 @@ pub(super) async fn launch(
     match started {
         Ok(agent) => {
             let limits = groups::shown(running.group.as_ref());
-            Ok(Launched { agent, limits, notes: note.into_iter().collect() })
+            Ok(StartedAgent { agent, limits, notes: note.into_iter().collect() })
         }
         Err(error) => {
             executor.terminate(id, Duration::ZERO).await?;
@@ -96,11 +96,11 @@ pub(super) async fn launch(
 async fn start(
     executor: &LocalExecutor,
     resolved: &ReadyAgent,
-    job: &Job,
+    job: &SessionAttempt,
     workspace: &Workspace,
     running: &Running,
     mode: &LaunchMode,
-    reports: ReportSender,
+    reports: AgentReportSender,
 ) -> Result<Option<String>, ExecutorError> {
     let entry = &resolved.entry;
     let logins = copy_login_files(&workspace.home, &resolved.login_files).await;
@@ -112,7 +112,7 @@ async fn start(
         credentials: resolved.credentials.clone(),
         ..LaunchSetup::default()
     };
-    let launched = ab_acp::launch::launch(&running.launcher, entry, &setup).await;
+    let launched = ab_acp::launch::launch_agent(&running.launcher, entry, &setup).await;
     let LaunchedAgent { client, events, launched } = launched.map_err(|error| {
         unlaunched(format!("cannot start the agent {}: {error}", entry.title()))
     })?;
@@ -164,7 +164,7 @@ impl From<AcpError> for Unopened {
 }
 
 /// The session's MCP endpoint, as the agent is told of it. An agent without a network cannot reach it.
-fn offer(executor: &LocalExecutor, job: &Job, mode: &LaunchMode) -> Option<McpServer> {
+fn offer(executor: &LocalExecutor, job: &SessionAttempt, mode: &LaunchMode) -> Option<McpServer> {
     if job.session.runtime.network == Some(NetworkType::None) {
         return None;
     }
@@ -217,5 +217,5 @@ fn name(profile: &AgentProfile) -> Option<String> {
 }
 
 fn unlaunched(detail: impl Into<String>) -> ExecutorError {
-    failed(EndReason::Launch, detail)
+    failed(SessionEndReason::Launch, detail)
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use ab_acp::resolve::AgentHost;
+use ab_acp::resolve::HostEnvironment;
 use ab_api::{EventKind, LogLevel, LogSource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::translate::log;
-use crate::report::{Question, Report, TurnOutcome};
+use crate::report::{AgentQuestion, AgentReport, TurnOutcome};
 
 /// What stands for a credential.
 const HIDDEN: &str = "[credential]";
@@ -42,7 +42,7 @@ impl Mask {
     }
 
     /// The credentials that an entry lists, as the server has them.
-    pub(super) fn of_variables(names: &[String], host: &AgentHost) -> Mask {
+    pub(super) fn of_variables(names: &[String], host: &HostEnvironment) -> Mask {
         let value = |name: &String| Some((name.clone(), host.variables.get(name)?.clone()));
         Mask::new(&names.iter().filter_map(value).collect(), &[])
     }
@@ -53,21 +53,23 @@ impl Mask {
         })
     }
 
-    pub(super) fn report(&self, report: Report) -> Report {
+    pub(super) fn report(&self, report: AgentReport) -> AgentReport {
         if self.secrets.is_empty() {
             return report;
         }
         match report {
-            Report::Event(event) => Report::Event(self.masked(&event).unwrap_or_else(withheld)),
-            Report::Question(Question { id, subject }) => {
+            AgentReport::Event(event) => {
+                AgentReport::Event(self.masked(&event).unwrap_or_else(withheld))
+            }
+            AgentReport::Question(AgentQuestion { id, subject }) => {
                 let subject = self.masked(&subject).unwrap_or_default();
-                Report::Question(Question { id, subject })
+                AgentReport::Question(AgentQuestion { id, subject })
             }
-            Report::TurnEnded(TurnOutcome::Failed { detail }) => {
-                Report::TurnEnded(TurnOutcome::Failed { detail: self.text(detail) })
+            AgentReport::TurnEnded(TurnOutcome::Failed { detail }) => {
+                AgentReport::TurnEnded(TurnOutcome::Failed { detail: self.text(detail) })
             }
-            Report::Exited { detail } => Report::Exited { detail: self.text(detail) },
-            Report::TurnEnded(TurnOutcome::Done) => report,
+            AgentReport::Exited { detail } => AgentReport::Exited { detail: self.text(detail) },
+            AgentReport::TurnEnded(TurnOutcome::Done) => report,
         }
     }
 
@@ -103,10 +105,10 @@ mod tests {
         let mask = Mask::new(&credentials.into(), &[text]);
         let said = "x sk-12345678-more, sk-12345678 and token-of-the-vendor-1 oauth".to_owned();
         let hidden = "x [credential], [credential] and [credential] oauth";
-        let event = Report::Event(EventKind::Thought { thought: said.clone() });
-        let expect = Report::Event(EventKind::Thought { thought: hidden.to_owned() });
+        let event = AgentReport::Event(EventKind::Thought { thought: said.clone() });
+        let expect = AgentReport::Event(EventKind::Thought { thought: hidden.to_owned() });
         assert_eq!(mask.report(event), expect);
-        let exited = mask.report(Report::Exited { detail: said });
-        assert_eq!(exited, Report::Exited { detail: hidden.to_owned() });
+        let exited = mask.report(AgentReport::Exited { detail: said });
+        assert_eq!(exited, AgentReport::Exited { detail: hidden.to_owned() });
     }
 }

@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use ab_acp::catalog::{AgentEntry, OWN_BINARY};
+use ab_acp::catalog::{AgentEntry, OWN_BINARY_PLACEHOLDER};
 use ab_api::RuntimeType;
 use ab_host::{READABLE_SYSTEM_DIRS, SYSTEM_PATH, Toolchain};
 
-pub(super) use ab_acp::launch::toolchain;
+pub(super) use ab_acp::launch::toolchain_in_directory;
 
 /// Looks for the program where the sandbox will.
 ///
@@ -19,7 +19,8 @@ pub(super) fn check(
     toolchains: &[Toolchain],
     runtime: RuntimeType,
 ) -> Result<(), String> {
-    let Some(program) = entry.argv.first().filter(|program| *program != OWN_BINARY) else {
+    let Some(program) = entry.argv.first().filter(|program| *program != OWN_BINARY_PLACEHOLDER)
+    else {
         return Ok(());
     };
     let agent = &entry.id;
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     fn entry(program: &str) -> AgentEntry {
-        let catalog = ab_acp::catalog::Catalog::default();
+        let catalog = ab_acp::catalog::AgentCatalog::default();
         let argv = vec![program.to_owned()];
         AgentEntry { id: "goose".to_owned(), argv, ..catalog.entries()[0].clone() }
     }
@@ -85,13 +86,13 @@ mod tests {
         let elsewhere = keep.path().join("elsewhere");
         fs::write(&elsewhere, "").unwrap();
         symlink(&elsewhere, place.join("linked")).unwrap();
-        let toolchains = [toolchain(&place)];
+        let toolchains = [toolchain_in_directory(&place)];
         let why = |program: &str, toolchains: &[Toolchain]| {
             check(&entry(program), toolchains, RuntimeType::Local).err().unwrap_or_default()
         };
         assert_eq!(why("run-goose", &toolchains), "");
         assert_eq!(why("sh", &[]), "");
-        assert_eq!(why(OWN_BINARY, &[]), "");
+        assert_eq!(why(OWN_BINARY_PLACEHOLDER, &[]), "");
         let missing = why("run-goose", &[]);
         assert!(
             missing.contains("agent \"goose\"") && missing.contains("\"run-goose\" was not found"),

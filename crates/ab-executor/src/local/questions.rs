@@ -5,14 +5,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use ab_api::{Approval, ApprovalStatus, ApprovalSubject, DecidedBy};
-use ab_core::error::printable;
-use ab_core::{Answer, Approver, Asked, Digest, Principal, PrincipalKind};
+use ab_core::error::escape_unprintable;
+use ab_core::{ApprovalAnswer, ApprovalRequest, Approver, CallDigest, Principal, PrincipalKind};
 use async_trait::async_trait;
 use tokio::sync::{mpsc, watch};
 
 use super::lines::cut;
 use super::lock;
-use crate::report::{Question, QuestionId, Report};
+use crate::report::{AgentQuestion, AgentQuestionId, AgentReport};
 
 /// Questions of one session that are open at the same time.
 const MAX_OPEN: usize = 64;
@@ -26,30 +26,30 @@ const MAX_TITLE: usize = 100;
 pub(super) struct PolicyQuestions {
     generation: u32,
     /// Weak: the end of the agent's reports must be seen.
-    reports: mpsc::WeakSender<Report>,
+    reports: mpsc::WeakSender<AgentReport>,
     open: Mutex<Open>,
 }
 
 #[derive(Default)]
 struct Open {
     asked: u64,
-    questions: HashMap<QuestionId, Waiting>,
+    questions: HashMap<AgentQuestionId, Waiting>,
 }
 
 struct Waiting {
-    digest: Digest,
+    digest: CallDigest,
     /// Whether a command waits for it.
     taken: bool,
-    decision: watch::Sender<Option<Answer>>,
+    decision: watch::Sender<Option<ApprovalAnswer>>,
 }
 
 impl PolicyQuestions {
-    pub(super) fn new(generation: u32, reports: mpsc::WeakSender<Report>) -> Arc<Self> {
+    pub(super) fn new(generation: u32, reports: mpsc::WeakSender<AgentReport>) -> Arc<Self> {
         Arc::new(Self { generation, reports, open: Mutex::default() })
     }
 
     /// Passes a decision on to the command that waits. Ids of other questions are ignored.
-    pub(super) fn answer(&self, question: &QuestionId, approval: &Approval) {
+    pub(super) fn answer(&self, question: &AgentQuestionId, approval: &Approval) {
         let open = lock(&self.open);
         if let Some(waiting) = open.questions.get(question) {
             waiting.decision.send_replace(Some(answer(approval)));
@@ -58,7 +58,7 @@ impl PolicyQuestions {
 
     /// Takes over a question that no command waits for, or opens one. `None` when no more may be open, or when the
     /// control plane no longer listens.
-    async fn take(&self, asked: &Asked) -> Option<Taken<'_>> {
+    async fn take(&self, asked: &ApprovalRequest) -> Option<Taken<'_>> {
         // Room for the report first: a question that is open was reported.
         let permit = self.reports.upgrade()?.reserve_owned().await.ok()?;
         let mut open = lock(&self.open);
@@ -75,25 +75,26 @@ impl PolicyQuestions {
             return None;
         }
         open.asked += 1;
-        let id = QuestionId(format!("policy-{}-{}", self.generation, open.asked));
+        let id = AgentQuestionId(format!("policy-{}-{}", self.generation, open.asked));
         let (sender, decision) = watch::channel(None);
         let waiting = Waiting { digest: asked.digest, taken: true, decision: sender };
         open.questions.insert(id.clone(), waiting);
-        permit.send(Report::Question(Question { id: id.clone(), subject: subject(asked) }));
+        permit
+            .send(AgentReport::Question(AgentQuestion { id: id.clone(), subject: subject(asked) }));
         Some(Taken { questions: self, id, decision })
     }
 }
 
 #[async_trait]
 impl Approver for PolicyQuestions {
-    async fn ask(&self, asked: &Asked) -> Answer {
-        let Some(mut taken) = self.take(asked).await else { return Answer::Nobody };
+    async fn ask(&self, asked: &ApprovalRequest) -> ApprovalAnswer {
+        let Some(mut taken) = self.take(asked).await else { return ApprovalAnswer::Nobody };
         // Both live as long as `self`, so the sender is not dropped.
         let decided = match taken.decision.wait_for(Option::is_some).await {
             Ok(decided) => decided.clone(),
             Err(_) => None,
         };
-        let Some(decided) = decided else { return Answer::Nobody };
+        let Some(decided) = decided else { return ApprovalAnswer::Nobody };
         lock(&self.open).questions.remove(&taken.id);
         decided
     }
@@ -110,8 +111,8 @@ impl fmt::Debug for PolicyQuestions {
 /// A question that a command waits for. Dropping it leaves the question to the next command like it.
 struct Taken<'a> {
     questions: &'a PolicyQuestions,
-    id: QuestionId,
-    decision: watch::Receiver<Option<Answer>>,
+    id: AgentQuestionId,
+    decision: watch::Receiver<Option<ApprovalAnswer>>,
 }
 
 impl Drop for Taken<'_> {
@@ -123,14 +124,14 @@ impl Drop for Taken<'_> {
 }
 
 /// What a person sees of a command.
-fn subject(asked: &Asked) -> ApprovalSubject {
+fn subject(asked: &ApprovalRequest) -> ApprovalSubject {
     let command = asked.call.command().unwrap_or_default();
-    let line = printable(&command);
+    let line = escape_unprintable(&command);
     let mut title: String = line.chars().take(MAX_TITLE).collect();
     if title.len() < line.len() {
         title.push('…');
     }
-    let origin = &asked.origin;
+    let origin = &asked.rule;
     let mut detail = format!("{command}\n\n{} (rule {})", origin.reason, origin.rule);
     if let Some(cwd) = asked.call.path.as_ref().filter(|path| !path.is_root()) {
         detail.push_str(&format!("\nin the directory {cwd}"));
@@ -144,12 +145,12 @@ fn subject(asked: &Asked) -> ApprovalSubject {
     }
 }
 
-fn answer(approval: &Approval) -> Answer {
+fn answer(approval: &Approval) -> ApprovalAnswer {
     let by = principal(approval.decided_by.as_ref());
     match approval.status {
-        ApprovalStatus::Approved => Answer::Yes(by),
+        ApprovalStatus::Approved => ApprovalAnswer::Yes(by),
         ApprovalStatus::Denied | ApprovalStatus::Expired | ApprovalStatus::Pending => {
-            Answer::No(by, approval.reason.clone().unwrap_or_default())
+            ApprovalAnswer::No(by, approval.reason.clone().unwrap_or_default())
         }
     }
 }
@@ -169,15 +170,15 @@ fn principal(by: Option<&DecidedBy>) -> Principal {
 mod tests {
     use ab_api::{ApprovalId, SessionId, Time};
     use ab_core::process::ExecRequest;
-    use ab_core::{Actor, AskingRule, Call, Verb};
+    use ab_core::{Actor, ApprovalRule, Call, Verb};
 
     use super::*;
 
-    fn asked(line: &str) -> Asked {
+    fn asked(line: &str) -> ApprovalRequest {
         let (actor, request) = (Actor::default(), ExecRequest::shell(line));
         let call = Call { request: Some(&request), ..Call::new(&actor, Verb::Exec) };
         let (rule, reason) = ("own.rule".to_owned(), "it may be wrong".to_owned());
-        Asked::new(&call, AskingRule { rule, reason, suggestion: None })
+        ApprovalRequest::new(&call, ApprovalRule { rule, reason, suggestion: None })
     }
 
     fn decided(status: ApprovalStatus) -> Approval {
@@ -194,9 +195,9 @@ mod tests {
         }
     }
 
-    async fn reported(reports: &mut mpsc::Receiver<Report>) -> Question {
+    async fn reported(reports: &mut mpsc::Receiver<AgentReport>) -> AgentQuestion {
         match reports.recv().await {
-            Some(Report::Question(question)) => question,
+            Some(AgentReport::Question(question)) => question,
             other => panic!("no question: {other:?}"),
         }
     }
@@ -215,7 +216,7 @@ mod tests {
             questions.answer(&second.id, &decided(ApprovalStatus::Denied));
         };
         let ((one, other), ()) = tokio::join!(both, deciding);
-        assert!(matches!((one, other), (Answer::Yes(_), Answer::No(..))));
+        assert!(matches!((one, other), (ApprovalAnswer::Yes(_), ApprovalAnswer::No(..))));
         assert!(lock(&questions.open).questions.is_empty());
     }
 
@@ -235,7 +236,7 @@ mod tests {
             answer = questions.ask(&other) => panic!("the yes is for another command: {answer:?}"),
         };
         assert_ne!(strange.subject.digest, question.subject.digest);
-        assert!(matches!(questions.ask(&call).await, Answer::Yes(_)));
+        assert!(matches!(questions.ask(&call).await, ApprovalAnswer::Yes(_)));
         // The yes is used up: the same command is asked about again.
         tokio::select! {
             again = reported(&mut reports) => assert_ne!(again.id, question.id),
@@ -252,8 +253,8 @@ mod tests {
             let waiting = tokio::time::timeout(std::time::Duration::ZERO, questions.ask(&call));
             assert!(waiting.await.is_err());
         }
-        assert_eq!(questions.ask(&asked("rm -r $Y")).await, Answer::Nobody);
+        assert_eq!(questions.ask(&asked("rm -r $Y")).await, ApprovalAnswer::Nobody);
         drop(reports);
-        assert_eq!(questions.ask(&asked("rm -r $X0")).await, Answer::Nobody);
+        assert_eq!(questions.ask(&asked("rm -r $X0")).await, ApprovalAnswer::Nobody);
     }
 }

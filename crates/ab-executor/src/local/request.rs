@@ -1,10 +1,10 @@
 //! From a session to what ab-snapshot is asked for: token, workspace, names.
 
-use ab_api::{DeliveryMode, Provider, Session, SessionId, Violations};
+use ab_api::{DeliveryMode, Session, SessionId, SnapshotProvider, Violations};
 use ab_host::directory::CopyBounds;
 use ab_snapshot::{
-    BranchName, CleanupToken, CommitId, GitRequest, RepoSource, Result, SnapshotError, TaskField,
-    WorkspaceNote, WorkspaceRequest, Workspaces,
+    BranchName, CleanupToken, CommitId, GitWorkspaceRequest, RepoSource, Result, SnapshotError,
+    TaskField, WorkspaceNote, WorkspaceRequest, Workspaces,
 };
 use sha2::{Digest, Sha256};
 
@@ -16,7 +16,7 @@ const SLUG: usize = 40;
 const SUBJECT: usize = 72;
 
 /// The providers that the executor has. The first is taken where a task asks for none.
-pub(super) const PROVIDERS: [Provider; 2] = [Provider::Git, Provider::Copy];
+pub(super) const PROVIDERS: [SnapshotProvider; 2] = [SnapshotProvider::Git, SnapshotProvider::Copy];
 
 /// Chooses how the workspace of a new session is made, and looks whether it can be.
 ///
@@ -26,7 +26,7 @@ pub(super) const PROVIDERS: [Provider; 2] = [Provider::Git, Provider::Copy];
 pub(super) async fn accept(
     session: &Session,
     workspaces: &Workspaces,
-) -> std::result::Result<Provider, Violations> {
+) -> std::result::Result<SnapshotProvider, Violations> {
     let mut found = Violations::default();
     let source = match source(session) {
         Ok(source) => source,
@@ -39,15 +39,15 @@ pub(super) async fn accept(
     let asked = { asked }.find(|provider| PROVIDERS.contains(provider)).copied();
     let provider = match asked {
         Some(provider) => provider,
-        None if workspaces.is_plain_directory(&source).await => Provider::Copy,
-        None => Provider::Git,
+        None if workspaces.is_plain_directory(&source).await => SnapshotProvider::Copy,
+        None => SnapshotProvider::Git,
     };
-    if provider == Provider::Copy {
+    if provider == SnapshotProvider::Copy {
         check_copy(session, &source, &mut found);
     }
-    if provider == Provider::Git || source.local().is_some() {
+    if provider == SnapshotProvider::Git || source.local_path().is_some() {
         let checked = match workspace(session, provider) {
-            Ok(request) => workspaces.check(&request).await,
+            Ok(request) => workspaces.check_request(&request).await,
             Err(error) => Err(error),
         };
         if let Err(error) = checked {
@@ -59,15 +59,15 @@ pub(super) async fn accept(
 
 /// A copy has no commits and no branches.
 fn check_copy(session: &Session, source: &RepoSource, found: &mut Violations) {
-    if source.local().is_none() {
+    if source.local_path().is_none() {
         let why = "\"copy\" needs a directory of the server's machine in repo.url";
-        found.unavailable("workspace.snapshotPreference", why);
+        found.add_unavailable("workspace.snapshotPreference", why);
         return;
     }
     if session.delivery.mode != DeliveryMode::Patch {
         let why =
             "must be \"patch\": the workspace is a copy of a directory, which has no branches";
-        found.unavailable("delivery.mode", why);
+        found.add_unavailable("delivery.mode", why);
     }
     for (field, value) in [
         ("repo.branch", &session.repo.branch),
@@ -76,7 +76,7 @@ fn check_copy(session: &Session, source: &RepoSource, found: &mut Violations) {
     ] {
         if value.is_some() {
             let why = "needs a git repository: the workspace is a copy of a directory";
-            found.unavailable(field, why);
+            found.add_unavailable(field, why);
         }
     }
 }
@@ -85,7 +85,7 @@ fn check_copy(session: &Session, source: &RepoSource, found: &mut Violations) {
 fn refuse(error: &SnapshotError, found: &mut Violations) {
     if let Some(field) = error.field {
         let hint = error.error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
-        found.unavailable(
+        found.add_unavailable(
             field.as_str(),
             format!("cannot be used: {}{hint}", error.error.message()),
         );
@@ -93,17 +93,18 @@ fn refuse(error: &SnapshotError, found: &mut Violations) {
 }
 
 /// How the session's workspace is made. Sessions of earlier versions have a clone.
-pub(super) fn provider(session: &Session) -> Provider {
-    session.workspace.snapshot_provider.unwrap_or(Provider::Git)
+pub(super) fn provider(session: &Session) -> SnapshotProvider {
+    session.workspace.snapshot_provider.unwrap_or(SnapshotProvider::Git)
 }
 
 /// The text of the session's cleanup token: always the same.
-pub(super) fn token_text(session: SessionId, provider: Provider) -> String {
+pub(super) fn token_text(session: SessionId, provider: SnapshotProvider) -> String {
     let provider = match provider {
-        Provider::Copy => ab_snapshot::Provider::Copy,
-        Provider::Git | Provider::Zfs | Provider::Btrfs | Provider::Overlay => {
-            ab_snapshot::Provider::Git
-        }
+        SnapshotProvider::Copy => ab_snapshot::WorkspaceProvider::Copy,
+        SnapshotProvider::Git
+        | SnapshotProvider::Zfs
+        | SnapshotProvider::Btrfs
+        | SnapshotProvider::Overlay => ab_snapshot::WorkspaceProvider::Git,
     };
     let digest = Sha256::digest(session.to_string().as_bytes());
     let hex: String = digest.iter().take(TOKEN_BYTES).map(|byte| format!("{byte:02x}")).collect();
@@ -126,9 +127,9 @@ pub(super) fn source(session: &Session) -> Result<RepoSource> {
 }
 
 /// The workspace that the session's task asks for.
-pub(super) fn workspace(session: &Session, provider: Provider) -> Result<WorkspaceRequest> {
-    if provider == Provider::Copy
-        && let Some(path) = source(session)?.local()
+pub(super) fn workspace(session: &Session, provider: SnapshotProvider) -> Result<WorkspaceRequest> {
+    if provider == SnapshotProvider::Copy
+        && let Some(path) = source(session)?.local_path()
     {
         let from = path.to_owned();
         return Ok(WorkspaceRequest::Copy { from, bounds: CopyBounds::default() });
@@ -136,7 +137,7 @@ pub(super) fn workspace(session: &Session, provider: Provider) -> Result<Workspa
     let branch =
         |name: Option<&String>, field| name.map(|name| BranchName::parse(name, field)).transpose();
     let work = BranchName::parse(&work_branch(session), TaskField::RepoBranch)?;
-    let mut request = GitRequest::new(source(session)?, work);
+    let mut request = GitWorkspaceRequest::new(source(session)?, work);
     request.branch = branch(session.repo.branch.as_ref(), TaskField::RepoBranch)?;
     request.target = branch(session.delivery.target_branch.as_ref(), TaskField::TargetBranch)?;
     request.commit = session.repo.commit.as_deref().map(CommitId::parse).transpose()?;

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ab_acp::tool_call::{ToolCall, ToolCallChange, ToolCallId, ToolCalls, ToolStatus};
-use ab_acp::update::{Chunk, PlanEntry, PlanStatus, Update, Usage};
+use ab_acp::tool_call::{ToolCall, ToolCallId, ToolCallStatus, ToolCallUpdate, ToolCalls};
+use ab_acp::update::{ContentChunk, PlanEntry, PlanStatus, SessionUpdate, SessionUsage};
 use ab_acp::{PermissionQuestion, TokenCounts};
 use ab_api::{ApprovalSubject, EventKind, LogLevel, LogSource};
 use ab_core::edit::unified_diff;
@@ -56,7 +56,7 @@ impl Voice {
 }
 
 /// What is shown of a tool call before its end.
-type Shown = (String, Option<String>, ToolStatus);
+type Shown = (String, Option<String>, ToolCallStatus);
 
 impl Translator {
     pub(super) fn new(tree: &Path) -> Self {
@@ -64,17 +64,17 @@ impl Translator {
     }
 
     /// The events of an update, in order.
-    pub(super) fn update(&mut self, update: Update, now: Instant) -> Vec<EventKind> {
+    pub(super) fn update(&mut self, update: SessionUpdate, now: Instant) -> Vec<EventKind> {
         match update {
-            Update::Message(chunk) => self.text(Voice::Message, &chunk, now),
-            Update::Thought(chunk) => self.text(Voice::Thought, &chunk, now),
-            Update::ToolCall(change) => self.tool_call(change),
-            Update::Plan(entries) => {
+            SessionUpdate::Message(chunk) => self.text(Voice::Message, &chunk, now),
+            SessionUpdate::Thought(chunk) => self.text(Voice::Thought, &chunk, now),
+            SessionUpdate::ToolCall(change) => self.tool_call(change),
+            SessionUpdate::Plan(entries) => {
                 let entries = entries.iter().take(MAX_PLAN).map(plan_entry).collect();
                 self.after_text(EventKind::Plan { entries })
             }
-            Update::Usage(usage) => self.after_text(usage_event(&usage)),
-            Update::Notice(notice) => {
+            SessionUpdate::Usage(usage) => self.after_text(usage_event(&usage)),
+            SessionUpdate::Notice(notice) => {
                 let level = match notice.severity.as_str() {
                     "error" => LogLevel::Error,
                     "warning" => LogLevel::Warn,
@@ -85,7 +85,7 @@ impl Translator {
                 self.after_text(log(level, LogSource::Agent, cut(&text)))
             }
             // The prompt is in the stream already, and other updates say nothing to people.
-            Update::UserMessage(_) | Update::Other { .. } => Vec::new(),
+            SessionUpdate::UserMessage(_) | SessionUpdate::Other { .. } => Vec::new(),
         }
     }
 
@@ -104,7 +104,7 @@ impl Translator {
     /// What is left at the end of a turn: waiting text, and tool calls that did not end.
     pub(super) fn end_turn(&mut self, tokens: Option<TokenCounts>) -> Vec<EventKind> {
         let mut events = self.flush();
-        let open: Vec<ToolCallId> = self.calls.open().map(|call| call.id.clone()).collect();
+        let open: Vec<ToolCallId> = self.calls.unfinished().map(|call| call.id.clone()).collect();
         for id in open {
             let merged = self.calls.merge(ended(id));
             let (tool_name, tool_input, _) = shown(merged.call);
@@ -173,7 +173,7 @@ impl Translator {
     }
 
     /// Joins text of one kind. Whole lines are shown at once, the rest waits.
-    fn text(&mut self, voice: Voice, chunk: &Chunk, now: Instant) -> Vec<EventKind> {
+    fn text(&mut self, voice: Voice, chunk: &ContentChunk, now: Instant) -> Vec<EventKind> {
         let Some(text) = chunk.text() else { return Vec::new() };
         let mut events = Vec::new();
         if self.pending.as_ref().is_some_and(|pending| pending.voice != voice) {
@@ -204,7 +204,7 @@ impl Translator {
         events
     }
 
-    fn tool_call(&mut self, change: ToolCallChange) -> Vec<EventKind> {
+    fn tool_call(&mut self, change: ToolCallUpdate) -> Vec<EventKind> {
         let before = self.calls.get(&change.id).map(shown);
         let mut events = self.flush();
         let merged = self.calls.merge(change);
@@ -215,22 +215,22 @@ impl Translator {
         }
         let (tool_name, tool_input, status) = now;
         let id = execution_id(&call.id);
-        let output = call.output();
+        let output = call.output_text();
         events.push(EventKind::Tool {
             tool_execution_id: id.clone(),
             tool_name,
             tool_input,
             tool_output: (ended && !output.is_empty()).then(|| cut(&output)),
             tool_status: match status {
-                ToolStatus::Pending => ab_api::ToolStatus::Pending,
-                ToolStatus::InProgress => ab_api::ToolStatus::Running,
-                ToolStatus::Completed => ab_api::ToolStatus::Success,
-                ToolStatus::Failed => ab_api::ToolStatus::Error,
+                ToolCallStatus::Pending => ab_api::ToolStatus::Pending,
+                ToolCallStatus::InProgress => ab_api::ToolStatus::Running,
+                ToolCallStatus::Completed => ab_api::ToolStatus::Success,
+                ToolCallStatus::Failed => ab_api::ToolStatus::Error,
             },
         });
-        if ended && status == ToolStatus::Completed {
+        if ended && status == ToolCallStatus::Completed {
             let edits = call.diffs().take(MAX_EDITS).map(|diff| {
-                let lines = diff.lines();
+                let lines = diff.line_counts();
                 EventKind::FileEdit {
                     file_path: relative(&self.tree, &diff.path),
                     lines_added: lines.added,
@@ -265,13 +265,13 @@ fn shown(call: &ToolCall) -> Shown {
 }
 
 /// A change that ends a call which its agent left open.
-fn ended(id: ToolCallId) -> ToolCallChange {
-    ToolCallChange {
+fn ended(id: ToolCallId) -> ToolCallUpdate {
+    ToolCallUpdate {
         id,
         title: None,
         name: None,
         kind: None,
-        status: Some(ToolStatus::Failed),
+        status: Some(ToolCallStatus::Failed),
         content: None,
         locations: None,
         raw_input: None,
@@ -298,13 +298,13 @@ fn plan_entry(entry: &PlanEntry) -> ab_api::PlanEntry {
     }
 }
 
-fn usage_event(usage: &Usage) -> EventKind {
+fn usage_event(usage: &SessionUsage) -> EventKind {
     let cost = usage.cost.as_ref().filter(|cost| cost.currency == "USD" && cost.amount >= 0.0);
     EventKind::Usage {
         input_tokens: None,
         output_tokens: None,
-        context_tokens: usage.used,
-        context_limit: usage.size,
+        context_tokens: usage.context_tokens_used,
+        context_limit: usage.context_window_tokens,
         // Rounded to whole millionths.
         cost_micros: cost.map(|cost| (cost.amount * 1e6).round() as u64),
     }
@@ -316,16 +316,22 @@ pub(super) fn log(level: LogLevel, source: LogSource, message: String) -> EventK
 
 #[cfg(test)]
 mod tests {
-    use ab_acp::update::UpdateContent;
+    use ab_acp::update::ContentBlock;
 
     use super::*;
 
-    fn said(text: &str) -> Update {
-        Update::Message(Chunk { content: UpdateContent::Text(text.to_owned()), message_id: None })
+    fn said(text: &str) -> SessionUpdate {
+        SessionUpdate::Message(ContentChunk {
+            content: ContentBlock::Text(text.to_owned()),
+            message_id: None,
+        })
     }
 
-    fn thought(text: &str) -> Update {
-        Update::Thought(Chunk { content: UpdateContent::Text(text.to_owned()), message_id: None })
+    fn thought(text: &str) -> SessionUpdate {
+        SessionUpdate::Thought(ContentChunk {
+            content: ContentBlock::Text(text.to_owned()),
+            message_id: None,
+        })
     }
 
     /// The texts of all events.

@@ -6,10 +6,10 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use ab_core::PathRules;
+use ab_core::PathParser;
 use ab_core::effective::Isolation;
-use ab_core::error::{Code, Error, Kind, Result};
-use ab_core::process::{BindAccess, ExecRequest, HostDirectory};
+use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
+use ab_core::process::{ExecRequest, HostDirectory, HostDirectoryAccess};
 use rustix::fs::{Mode, OFlags};
 
 use super::mounts::SandboxMount;
@@ -17,7 +17,7 @@ use super::scene::Terms;
 use crate::failure::Act;
 use crate::jail::{Final, Jail, open_host_dir};
 use crate::local::Shared;
-use crate::sandbox::bwrap::SANDBOX_ROOT;
+use crate::sandbox::bwrap::SANDBOX_WORKSPACE_PATH;
 
 /// A directory of the host, as it was opened.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(super) struct Bound {
     pub(super) path: String,
     /// Where commands see it.
     pub(super) at: String,
-    pub(super) access: BindAccess,
+    pub(super) access: HostDirectoryAccess,
     /// Whether others may swap it while the command starts.
     pub(super) contested: bool,
 }
@@ -44,10 +44,11 @@ pub(super) fn open(
     match terms.isolation {
         Isolation::Bwrap | Isolation::Landlock => {
             let mounts = terms.mounts.iter().map(mounted);
-            let writable = terms.mounts.iter().filter(|it| it.access == BindAccess::ReadWrite);
+            let writable =
+                terms.mounts.iter().filter(|it| it.access == HostDirectoryAccess::ReadWrite);
             let writable = writable.map(|mount| HostDirectory {
                 path: mount.source.to_string_lossy().into_owned(),
-                access: BindAccess::ReadWrite,
+                access: HostDirectoryAccess::ReadWrite,
             });
             let all: Vec<HostDirectory> = asked.iter().cloned().chain(writable).collect();
             mounts.chain(asked.iter().map(|bind| opened(shared, &all, bind, act))).collect()
@@ -62,10 +63,10 @@ fn mounted(mount: &SandboxMount) -> Result<Bound> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let handle = rustix::fs::open(&mount.source, flags, Mode::empty()).map_err(|errno| {
         let message = format!("cannot show {} to commands: {errno}", mount.source.display());
-        Error::new(Code::MissingUtilities, Kind::Unavailable, message)
+        Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, message)
             .with_source(std::io::Error::from(errno))
     })?;
-    let (path, at, access) = (text(&mount.source), text(&mount.at), mount.access);
+    let (path, at, access) = (text(&mount.source), text(&mount.target), mount.access);
     Ok(Bound { handle, path, at, access, contested: false })
 }
 
@@ -83,20 +84,20 @@ fn opened(
         contested,
     };
     let beneath = |jail: &Jail, below: &str| {
-        let below = PathRules::lenient().parse(if below.is_empty() { "." } else { below })?;
+        let below = PathParser::lenient().parse(if below.is_empty() { "." } else { below })?;
         jail.open(&below, OFlags::PATH, Final::Follow).map_err(|fault| act.failed(fault))
     };
     let unopened = |errno: rustix::io::Errno| {
         let message = format!("cannot bind {}: {errno}", bind.path);
-        Error::new(Code::MissingUtilities, Kind::Unavailable, message)
+        Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, message)
             .with_source(std::io::Error::from(errno))
     };
-    let own = shared.aliases.iter().filter(|alias| *alias != SANDBOX_ROOT);
+    let own = shared.aliases.iter().filter(|alias| *alias != SANDBOX_WORKSPACE_PATH);
     if let Some(below) = own.filter_map(|root| below(root, &bind.path)).next() {
         return Ok(bound(beneath(&shared.jail, below)?, true));
     }
     let writable =
-        all.iter().filter(|it| it.access == BindAccess::ReadWrite && it.path != bind.path);
+        all.iter().filter(|it| it.access == HostDirectoryAccess::ReadWrite && it.path != bind.path);
     let mut around = writable.filter_map(|it| Some((&it.path, below(&it.path, &bind.path)?)));
     if let Some((root, below)) = around.next() {
         let jail = Jail::new(open_host_dir(root.as_ref()).map_err(unopened)?, &[root]);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_core::effective::{Isolation, Network};
+use ab_core::effective::{Isolation, NetworkAccess};
 use ab_core::process::{ExecRequest, OutputChannel};
 
 use super::scene::{self, Origin, Terms};
@@ -33,9 +33,9 @@ pub(super) async fn send(
     shared: &Arc<Shared>,
     standing: &Standing,
 ) -> Result<Proof, Unproven> {
-    let bait = Bait::lay(&runner.settings.temporary, shared, standing.isolation)?;
+    let bait = Bait::lay(&runner.settings.temporary_dir, shared, standing.isolation)?;
     let mut request = ExecRequest::shell(script(&bait));
-    request.limits.wall = Some(TIME);
+    request.limits.wall_time = Some(TIME);
     let said = run(runner, shared, standing, request).await?;
     judge(&said, standing.isolation, runner.settings.network)?;
     if bait.taken.exists() {
@@ -170,7 +170,7 @@ async fn run(
 fn judge(
     said: &HashMap<String, String>,
     isolation: Isolation,
-    network: Network,
+    network: NetworkAccess,
 ) -> Result<(), Unproven> {
     for (deed, words) in [
         ("saw", "read a file outside the workspace"),
@@ -199,7 +199,7 @@ fn judge(
     }
     if isolation == Isolation::Bwrap {
         let mut own = vec!["pid", "mnt", "ipc", "uts"];
-        if network == Network::None {
+        if network == NetworkAccess::None {
             own.push("net");
         }
         for name in own {
@@ -254,10 +254,10 @@ mod tests {
         .into_iter()
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .collect();
-        judge(&said, Isolation::Bwrap, Network::Shared).unwrap();
+        judge(&said, Isolation::Bwrap, NetworkAccess::Shared).unwrap();
         let ours = std::fs::read_link("/proc/self/ns/pid").unwrap();
         said.insert("pid".to_owned(), ours.to_string_lossy().into_owned());
-        let refused = judge(&said, Isolation::Bwrap, Network::Shared).unwrap_err();
+        let refused = judge(&said, Isolation::Bwrap, NetworkAccess::Shared).unwrap_err();
         assert!(matches!(refused, Unproven::Impossible(cause) if cause.contains("our own pid")));
     }
 

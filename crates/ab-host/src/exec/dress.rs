@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ab_core::accepted_cache::AcceptedCache;
-use ab_core::command_screen::ScreenContext;
+use ab_core::accepted_cache::PassedCheckCache;
+use ab_core::command_screen::CommandLineCheckContext;
 use ab_core::effective::Isolation;
-use ab_core::environment::CodeVariablePolicy;
-use ab_core::error::{Code, Error, Kind, Result};
-use ab_core::process::{BindAccess, Command, ExecRequest};
+use ab_core::environment::CodeLoadingVariablePolicy;
+use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
+use ab_core::process::{Command, ExecRequest, HostDirectoryAccess};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
 use super::ends::{Ends, ends, piped};
@@ -27,7 +27,7 @@ use crate::limits::cgroup::Wanted;
 use crate::process::child::{Bond, Devices, Family, Image, Privileges, Rlimit, Terminal};
 use crate::process::stream::filled_pipe;
 use crate::process::supervise::Channels;
-use crate::sandbox::bwrap::{self, Placed, SANDBOX_ROOT, Session, Tmp, View, With};
+use crate::sandbox::bwrap::{self, Placed, SANDBOX_WORKSPACE_PATH, Session, Tmp, View, With};
 use crate::sandbox::environment::{self, Base};
 use crate::sandbox::landlock::{self, Grants};
 use crate::sandbox::seccomp::{self, LocalSockets, Walls};
@@ -52,7 +52,7 @@ const NO_PROCESS: &str =
 pub(super) struct Wardrobe {
     rules: Mutex<BTreeMap<String, Arc<OwnedFd>>>,
     /// Lines that were screened, with their roots and directories.
-    screened: AcceptedCache,
+    screened: PassedCheckCache,
 }
 
 /// Everything around a command that is not its own request.
@@ -95,8 +95,8 @@ struct Screened {
 }
 
 impl Screened {
-    fn confines(&self) -> ScreenContext<'_> {
-        ScreenContext {
+    fn confines(&self) -> CommandLineCheckContext<'_> {
+        CommandLineCheckContext {
             roots: &self.roots,
             cwd: &self.cwd,
             env: &self.env,
@@ -137,13 +137,13 @@ impl Wardrobe {
         }
         let Some(screen) = settings.screen else { return Err(unplanned()) };
         // Without a sandbox its path is one like any other.
-        let own = |alias: &&String| !alias.starts_with(SANDBOX_ROOT);
+        let own = |alias: &&String| !alias.starts_with(SANDBOX_WORKSPACE_PATH);
         let screened = Screened {
-            line: request.command.line(),
+            line: request.command.to_shell_line(),
             roots: scene.aliases.iter().filter(own).cloned().collect(),
             cwd: scene.cwd_below.clone(),
             env: request.env.clone(),
-            input: request.input.clone(),
+            input: request.declared_stdin.clone(),
         };
         // Input is rare, and may be long.
         if screened.input.is_none() && self.screened.contains(screened.texts()) {
@@ -205,10 +205,10 @@ impl Wardrobe {
             process: cookie,
             code: match (standing.isolation, scene.origin) {
                 (Isolation::Bwrap | Isolation::Landlock, _) | (_, Origin::Operator) => {
-                    CodeVariablePolicy::Allowed
+                    CodeLoadingVariablePolicy::Allowed
                 }
                 (Isolation::Auto | Isolation::Software | Isolation::None, Origin::Caller) => {
-                    CodeVariablePolicy::Refused
+                    CodeLoadingVariablePolicy::Refused
                 }
             },
         };
@@ -302,7 +302,8 @@ impl Wardrobe {
         private: Option<&Private>,
     ) -> Result<Arc<OwnedFd>> {
         let visible = scene.visible.iter().map(|it| (&it.handle, it.read_only));
-        let bound = scene.binds.iter().map(|it| (&it.handle, it.access == BindAccess::ReadOnly));
+        let bound =
+            scene.binds.iter().map(|it| (&it.handle, it.access == HostDirectoryAccess::ReadOnly));
         let lent = private.into_iter().flat_map(|private| {
             let tmp = private.tmp.as_ref().map(|tmp| &tmp.handle);
             [Some(&private.caches.handle), tmp].into_iter().flatten()
@@ -388,7 +389,7 @@ fn found(program: &str, path: &str) -> Result<String> {
     let places = path.split(':').map(|directory| format!("{directory}/{program}"));
     places.into_iter().find(|place| is_program(Path::new(place))).ok_or_else(|| {
         let message = format!("no program '{program}' on the path");
-        Error::new(Code::ExecError, Kind::NotFound, message)
+        Error::new(ErrorCode::ExecError, ErrorKind::NotFound, message)
     })
 }
 
@@ -440,7 +441,7 @@ pub(super) fn place(
         return Ok(placement);
     }
     for (index, visible) in scene.visible.iter().enumerate() {
-        let sandbox = bwrap::join(SANDBOX_ROOT, visible.at.as_str());
+        let sandbox = bwrap::join(SANDBOX_WORKSPACE_PATH, visible.at.as_str());
         let mut at = vec![sandbox];
         // What commands write down, such as the paths in a virtual environment, is true outside too,
         // so they see and start in the host's own path. Unless that would bury the sandbox's own.
@@ -450,7 +451,7 @@ pub(super) fn place(
         if index == 0 {
             // The tree around neighbours is only at the sandbox's path.
             let start = if scene.visible.len() == 1 { at.last() } else { at.first() };
-            let start = start.map_or(SANDBOX_ROOT, String::as_str);
+            let start = start.map_or(SANDBOX_WORKSPACE_PATH, String::as_str);
             placement.directory = bwrap::join(start, &scene.cwd_below);
         }
         if visible.contested {
@@ -489,8 +490,8 @@ pub(super) fn place(
             source: bind.path.clone(),
             at: vec![bind.at.clone()],
             access: match bind.access {
-                BindAccess::ReadOnly => bwrap::Access::ReadOnly,
-                BindAccess::ReadWrite => bwrap::Access::ReadWrite,
+                HostDirectoryAccess::ReadOnly => bwrap::Access::ReadOnly,
+                HostDirectoryAccess::ReadWrite => bwrap::Access::ReadWrite,
             },
             covers: Vec::new(),
         });
@@ -699,12 +700,13 @@ fn rlimits(scene: &Scene) -> Vec<Rlimit> {
 }
 
 fn text(word: &str) -> Result<CString> {
-    let odd = |_| Error::new(Code::ExecError, Kind::Invalid, "a word of the command has a NUL");
+    let odd =
+        |_| Error::new(ErrorCode::ExecError, ErrorKind::Invalid, "a word of the command has a NUL");
     CString::new(word).map_err(odd)
 }
 
 pub(super) fn unavailable(cause: String) -> Error {
-    Error::new(Code::MissingUtilities, Kind::Unavailable, cause)
+    Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, cause)
 }
 
 fn unplanned() -> Error {

@@ -2,8 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
-use ab_core::error::{Code, Error, Kind, Result};
-use ab_core::process::{ExecRequest, Stdin, TerminalSize};
+use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
+use ab_core::process::{ExecRequest, StdinMode, TerminalSize};
 use rustix::fs::{Mode, OFlags};
 
 use super::unstarted;
@@ -71,7 +71,7 @@ fn terminal_ends(request: &ExecRequest, size: TerminalSize) -> Result<Ends> {
     let copy = |handle: &OwnedFd| handle.try_clone().map_err(|error| unstarted(&error));
     let (ours, theirs) = open().map_err(|error| {
         let message = format!("no terminal can be made: {error}");
-        Error::new(Code::ExecError, Kind::Unavailable, message)
+        Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message)
     })?;
     let stdin = if piped(request) { Some(WriteEnd::new(copy(&ours)?)) } else { None };
     Ok(Ends {
@@ -89,7 +89,7 @@ fn terminal_ends(request: &ExecRequest, size: TerminalSize) -> Result<Ends> {
 }
 
 pub(super) fn piped(request: &ExecRequest) -> bool {
-    request.stdin == Stdin::Piped
+    request.stdin == StdinMode::Piped
 }
 
 fn watched(handle: OwnedFd) -> Result<ReadEnd> {

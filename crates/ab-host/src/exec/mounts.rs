@@ -5,11 +5,11 @@ use std::path::{Component, Path, PathBuf};
 
 use ab_core::driver::BackendKind;
 use ab_core::effective::Isolation;
-use ab_core::error::{Code, Error, Kind, Result};
-use ab_core::process::BindAccess;
+use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
+use ab_core::process::HostDirectoryAccess;
 
 use super::settings::ExecSettings;
-use crate::sandbox::bwrap::{self, SANDBOX_ROOT};
+use crate::sandbox::bwrap::{self, SANDBOX_WORKSPACE_PATH};
 
 /// A directory or file of the host that every command of a workspace sees.
 ///
@@ -20,20 +20,20 @@ pub struct SandboxMount {
     /// Its absolute path on the host.
     pub source: PathBuf,
     /// The absolute path at which commands see it. Only bwrap can show it elsewhere than at `source`.
-    pub at: PathBuf,
-    pub access: BindAccess,
+    pub target: PathBuf,
+    pub access: HostDirectoryAccess,
 }
 
 impl SandboxMount {
     /// A directory or file that commands can read, at its own path.
     pub fn read_only(path: impl Into<PathBuf>) -> Self {
         let source = path.into();
-        Self { at: source.clone(), source, access: BindAccess::ReadOnly }
+        Self { target: source.clone(), source, access: HostDirectoryAccess::ReadOnly }
     }
 
     /// A directory that commands can read and write, at its own path.
     pub fn read_write(path: impl Into<PathBuf>) -> Self {
-        Self { access: BindAccess::ReadWrite, ..Self::read_only(path) }
+        Self { access: HostDirectoryAccess::ReadWrite, ..Self::read_only(path) }
     }
 }
 
@@ -50,7 +50,7 @@ pub(super) fn all(settings: &ExecSettings) -> Vec<SandboxMount> {
 pub(crate) fn check(settings: &ExecSettings, roots: &[PathBuf]) -> Result<()> {
     let mounts = all(settings);
     for mount in &mounts {
-        for path in [&mount.source, &mount.at] {
+        for path in [&mount.source, &mount.target] {
             let plain = path.components().all(|it| !matches!(it, Component::ParentDir));
             if path.is_relative() || !plain || path.to_str().is_none() {
                 return Err(invalid(
@@ -65,20 +65,21 @@ pub(crate) fn check(settings: &ExecSettings, roots: &[PathBuf]) -> Result<()> {
         if !directory && !found.is_file() {
             return Err(invalid(mount, "it is neither a directory nor a regular file"));
         }
-        if !directory && mount.access == BindAccess::ReadWrite {
+        if !directory && mount.access == HostDirectoryAccess::ReadWrite {
             return Err(invalid(mount, "only directories can be writable"));
         }
-        let at = mount.at.to_string_lossy();
+        let at = mount.target.to_string_lossy();
         if bwrap::is_taken(&at)
             || at == "/"
-            || (!directory && mount.at.parent() == Some(TMP.as_ref()))
+            || (!directory && mount.target.parent() == Some(TMP.as_ref()))
         {
             return Err(invalid(mount, "the sandbox itself needs that path"));
         }
-        let workspace = roots.iter().filter(|root| root.as_path() != Path::new(SANDBOX_ROOT));
-        let others = mounts
-            .iter()
-            .filter(|other| other.access == BindAccess::ReadWrite && other.source != mount.source);
+        let workspace =
+            roots.iter().filter(|root| root.as_path() != Path::new(SANDBOX_WORKSPACE_PATH));
+        let others = mounts.iter().filter(|other| {
+            other.access == HostDirectoryAccess::ReadWrite && other.source != mount.source
+        });
         let writable = workspace.chain(others.map(|other| &other.source));
         let mut writable = writable.filter(|root| within(mount, root)).peekable();
         if let Some(root) = writable.peek() {
@@ -86,7 +87,8 @@ pub(crate) fn check(settings: &ExecSettings, roots: &[PathBuf]) -> Result<()> {
             return Err(invalid(mount, &cause));
         }
         let around = |root: &&PathBuf| root.starts_with(&mount.source);
-        if mount.access == BindAccess::ReadWrite && roots.iter().any(|root| around(&root)) {
+        if mount.access == HostDirectoryAccess::ReadWrite && roots.iter().any(|root| around(&root))
+        {
             return Err(invalid(mount, "a writable directory must not contain the workspace"));
         }
     }
@@ -95,13 +97,13 @@ pub(crate) fn check(settings: &ExecSettings, roots: &[PathBuf]) -> Result<()> {
 
 /// Refuses a mount that the isolation cannot show where it was asked for.
 pub(super) fn check_isolation(mounts: &[SandboxMount], isolation: Isolation) -> Result<()> {
-    let moved = mounts.iter().find(|mount| mount.source != mount.at);
+    let moved = mounts.iter().find(|mount| mount.source != mount.target);
     match (isolation, moved) {
         (Isolation::Bwrap, _) | (_, None) => Ok(()),
         (_, Some(mount)) => {
-            let (source, at) = (mount.source.display(), mount.at.display());
+            let (source, at) = (mount.source.display(), mount.target.display());
             let message = format!("isolation '{isolation}' cannot show {source} at {at}");
-            Err(Error::new(Code::MissingUtilities, Kind::Unavailable, message)
+            Err(Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, message)
                 .with_hint("run where bwrap works, or show it at its own path"))
         }
     }
@@ -113,19 +115,20 @@ const TMP: &str = "/tmp";
 fn within(mount: &SandboxMount, root: &Path) -> bool {
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let real_root = real(root);
-    [&mount.source, &mount.at]
+    [&mount.source, &mount.target]
         .iter()
         .any(|path| path.starts_with(root) || real(path).starts_with(&real_root))
 }
 
 fn invalid(mount: &SandboxMount, cause: &str) -> Error {
-    let (source, at) = (mount.source.display(), mount.at.display());
-    let message = if mount.source == mount.at {
+    let (source, at) = (mount.source.display(), mount.target.display());
+    let message = if mount.source == mount.target {
         format!("cannot show {source} to commands: {cause}")
     } else {
         format!("cannot show {source} to commands at {at}: {cause}")
     };
-    Error::new(Code::InvalidConfiguration, Kind::Invalid, message).with_backend(BackendKind::Local)
+    Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
+        .with_backend(BackendKind::Local)
 }
 
 #[cfg(test)]
@@ -153,9 +156,9 @@ mod tests {
         };
         let read = |name: &str| SandboxMount::read_only(path(name));
         check(&[read("c"), read("file")], "");
-        check(&[SandboxMount { at: path("else"), ..read("file") }], "");
-        check(&[SandboxMount { at: path("w/file"), ..read("file") }], "which contains it");
-        check(&[SandboxMount { at: path("h/file"), ..read("file") }], "which contains it");
+        check(&[SandboxMount { target: path("else"), ..read("file") }], "");
+        check(&[SandboxMount { target: path("w/file"), ..read("file") }], "which contains it");
+        check(&[SandboxMount { target: path("h/file"), ..read("file") }], "which contains it");
         check(&[read("w/in")], "which contains it");
         check(&[read("h/in")], "which contains it");
         check(&[read("link")], "which contains it");
@@ -164,8 +167,8 @@ mod tests {
         check(&[SandboxMount::read_only("c")], "absolute");
         check(&[SandboxMount::read_write(path("file"))], "only directories");
         check(&[SandboxMount::read_write(keep.path())], "which contains it");
-        check(&[SandboxMount { at: "/proc/x".into(), ..read("file") }], "needs that path");
-        check(&[SandboxMount { at: "/tmp/x".into(), ..read("file") }], "needs that path");
+        check(&[SandboxMount { target: "/proc/x".into(), ..read("file") }], "needs that path");
+        check(&[SandboxMount { target: "/tmp/x".into(), ..read("file") }], "needs that path");
         let around = ExecSettings {
             mounts: vec![SandboxMount::read_write(keep.path())],
             ..ExecSettings::default()

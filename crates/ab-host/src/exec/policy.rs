@@ -1,10 +1,10 @@
 //! What is in force for commands, put into words.
 
 use ab_core::effective::{
-    ControlStrength, ControlSubject, EffectiveControl, EffectivePolicy, Isolation, Network,
+    ControlKind, ControlStrength, EffectiveControl, EffectivePolicy, Isolation, NetworkAccess,
 };
 
-use ab_core::process::BindAccess;
+use ab_core::process::HostDirectoryAccess;
 
 use super::private;
 use super::settings::ExecSettings;
@@ -47,7 +47,7 @@ struct Walls<'a> {
 impl Walls<'_> {
     fn control(
         &self,
-        subject: ControlSubject,
+        subject: ControlKind,
         asked: impl Into<String>,
         (strength, in_force, mechanism): (ControlStrength, &str, &str),
     ) -> EffectiveControl {
@@ -56,7 +56,7 @@ impl Walls<'_> {
             ControlStrength::Open | ControlStrength::Advisory => None,
         };
         EffectiveControl {
-            subject,
+            kind: subject,
             asked: asked.into(),
             in_force: in_force.to_owned(),
             strength,
@@ -90,7 +90,7 @@ impl Walls<'_> {
             ),
             Isolation::None | Isolation::Auto => (ControlStrength::Open, "everything", "none"),
         };
-        let mut control = self.control(ControlSubject::Files, asked, given);
+        let mut control = self.control(ControlKind::Files, asked, given);
         let walled = matches!(self.isolation(), Isolation::Bwrap | Isolation::Landlock);
         if let Some(cause) = private::unbounded().filter(|_| walled) {
             control.in_force.push_str(&format!("; the private /tmp has no bound: {cause}"));
@@ -98,10 +98,10 @@ impl Walls<'_> {
         if walled {
             for mount in super::mounts::all(self.settings).iter().take(MOST_MOUNTS) {
                 let access = match mount.access {
-                    BindAccess::ReadOnly => "read-only",
-                    BindAccess::ReadWrite => "writable",
+                    HostDirectoryAccess::ReadOnly => "read-only",
+                    HostDirectoryAccess::ReadWrite => "writable",
                 };
-                control.in_force.push_str(&format!("; {} ({access})", mount.at.display()));
+                control.in_force.push_str(&format!("; {} ({access})", mount.target.display()));
             }
         }
         let fallen = self.standing.fallen.iter();
@@ -135,7 +135,7 @@ impl Walls<'_> {
                 (ControlStrength::Open, "all that the user may see and change", "none")
             }
         };
-        self.control(ControlSubject::Attributes, "none of files outside", given)
+        self.control(ControlKind::Attributes, "none of files outside", given)
     }
 
     fn restrictions(&self) -> EffectiveControl {
@@ -150,41 +150,41 @@ impl Walls<'_> {
                 "none: a grant on a directory has no exceptions",
             ),
         };
-        self.control(ControlSubject::Restrictions, "those of the handle", given)
+        self.control(ControlKind::Restrictions, "those of the handle", given)
     }
 
     fn network(&self) -> EffectiveControl {
         let given = match (self.settings.network, self.isolation()) {
-            (Network::Shared, _) => (ControlStrength::Open, "that of the host", "none"),
-            (Network::None, Isolation::Bwrap) => (
+            (NetworkAccess::Shared, _) => (ControlStrength::Open, "that of the host", "none"),
+            (NetworkAccess::None, Isolation::Bwrap) => (
                 ControlStrength::Enforced,
                 "none but its own loopback",
                 "network namespace of bwrap",
             ),
-            (Network::None, Isolation::Landlock) => {
+            (NetworkAccess::None, Isolation::Landlock) => {
                 (ControlStrength::Enforced, "no sockets", "seccomp")
             }
-            (Network::None, Isolation::Software | Isolation::None | Isolation::Auto) => {
+            (NetworkAccess::None, Isolation::Software | Isolation::None | Isolation::Auto) => {
                 (ControlStrength::Open, "that of the host", "none")
             }
         };
-        self.control(ControlSubject::Network, self.settings.network.as_str(), given)
+        self.control(ControlKind::Network, self.settings.network.as_str(), given)
     }
 
     fn sockets(&self) -> EffectiveControl {
         let scoped = self.standing.bwrap.as_ref().is_some_and(|bwrap| bwrap.scopes.is_some());
         let given = match (self.isolation(), self.settings.network) {
-            (Isolation::Bwrap, Network::None) => (
+            (Isolation::Bwrap, NetworkAccess::None) => (
                 ControlStrength::Enforced,
                 "those of other programs cannot be reached, unless they listen in the workspace",
                 "mount and network namespaces of bwrap",
             ),
-            (Isolation::Bwrap, Network::Shared) if scoped => (
+            (Isolation::Bwrap, NetworkAccess::Shared) if scoped => (
                 ControlStrength::Enforced,
                 "those of other programs cannot be reached, unless they listen in the workspace",
                 "mount namespace of bwrap; Landlock for those without a path",
             ),
-            (Isolation::Bwrap, Network::Shared) => (
+            (Isolation::Bwrap, NetworkAccess::Shared) => (
                 ControlStrength::Advisory,
                 "those with a path cannot be reached; those without one can",
                 "mount namespace of bwrap",
@@ -196,7 +196,7 @@ impl Walls<'_> {
                 (ControlStrength::Open, "all", "none")
             }
         };
-        self.control(ControlSubject::Sockets, "none of others", given)
+        self.control(ControlKind::Sockets, "none of others", given)
     }
 
     fn processes(&self) -> EffectiveControl {
@@ -220,7 +220,7 @@ impl Walls<'_> {
                 (ControlStrength::Open, "those of the same user", "none")
             }
         };
-        self.control(ControlSubject::Processes, "none of others", given)
+        self.control(ControlKind::Processes, "none of others", given)
     }
 
     fn orphans(&self) -> EffectiveControl {
@@ -233,7 +233,7 @@ impl Walls<'_> {
             };
             let ends = "everything ends with its command, and with this process";
             let given = (ControlStrength::Enforced, ends, mechanism);
-            return self.control(ControlSubject::Orphans, "none", given);
+            return self.control(ControlKind::Orphans, "none", given);
         }
         // What a command could do about it: leave its group, end the watchdog, or lock it out of the
         // group, whose modes it may change where it is of the same user; root is not locked out.
@@ -266,8 +266,7 @@ impl Walls<'_> {
                 (ControlStrength::Advisory, format!("{BEST_EFFORT}; {cause}"), "process group")
             }
         };
-        let control =
-            self.control(ControlSubject::Orphans, "none", (strength, &in_force, mechanism));
+        let control = self.control(ControlKind::Orphans, "none", (strength, &in_force, mechanism));
         let proof = "a group with the limits was made, and the watchdog runs".to_owned();
         EffectiveControl {
             proof: (strength == ControlStrength::Enforced).then_some(proof),
@@ -309,12 +308,12 @@ impl Walls<'_> {
                 (ControlStrength::Open, "all calls", "none")
             }
         };
-        self.control(ControlSubject::Kernel, "no way around walls", given)
+        self.control(ControlKind::Kernel, "no way around walls", given)
     }
 
     fn environment(&self) -> EffectiveControl {
         EffectiveControl {
-            subject: ControlSubject::Environment,
+            kind: ControlKind::Environment,
             asked: "a fixed small set, then the scope's, then the command's".to_owned(),
             in_force: match self.isolation() {
                 Isolation::Bwrap | Isolation::Landlock => {
@@ -332,7 +331,7 @@ impl Walls<'_> {
 
     fn shell(&self) -> EffectiveControl {
         EffectiveControl {
-            subject: ControlSubject::Shell,
+            kind: ControlKind::Shell,
             asked: self.settings.shell.as_str().to_owned(),
             in_force: self.standing.shell.to_string_lossy().into_owned(),
             strength: ControlStrength::Enforced,
@@ -364,21 +363,17 @@ impl Walls<'_> {
         let each = |mechanism| (ControlStrength::Enforced, "each process for itself", mechanism);
         let mut controls = vec![
             self.control(
-                ControlSubject::Time,
-                time(limits.wall),
+                ControlKind::Time,
+                time(limits.wall_time),
                 (ControlStrength::Enforced, "the command is ended", "a timer of ours"),
             ),
-            self.control(ControlSubject::Cpu, time(limits.cpu), each("RLIMIT_CPU")),
-            self.control(ControlSubject::Memory, number(limits.memory), memory),
-            self.control(ControlSubject::ProcessCount, number(limits.processes), processes),
-            self.control(ControlSubject::FileSize, number(limits.file_size), each("RLIMIT_FSIZE")),
+            self.control(ControlKind::Cpu, time(limits.cpu), each("RLIMIT_CPU")),
+            self.control(ControlKind::Memory, number(limits.memory), memory),
+            self.control(ControlKind::ProcessCount, number(limits.processes), processes),
+            self.control(ControlKind::FileSize, number(limits.file_size), each("RLIMIT_FSIZE")),
+            self.control(ControlKind::OpenFiles, number(limits.open_files), each("RLIMIT_NOFILE")),
             self.control(
-                ControlSubject::OpenFiles,
-                number(limits.open_files),
-                each("RLIMIT_NOFILE"),
-            ),
-            self.control(
-                ControlSubject::Output,
+                ControlKind::Output,
                 "bounded",
                 (ControlStrength::Enforced, "a reader's queue, or a spool", "buffers of ours"),
             ),

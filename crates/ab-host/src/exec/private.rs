@@ -133,7 +133,7 @@ impl Privates {
             blocking::finish(move || drop(evicted)).await;
         }
         let lent = cell.get_or_try_init(|| {
-            let (place, caches) = (place.to_owned(), settings.caches.clone());
+            let (place, caches) = (place.to_owned(), settings.cache_dir.clone());
             blocking::run(move |_| {
                 let made = make(&place, caches.as_deref(), &key);
                 made.map(Arc::new).map_err(|error| {
@@ -172,7 +172,7 @@ impl Privates {
 /// Where private directories of a driver are made: not in its workspace, whose commands could put
 /// something else in their place. Nothing where the workspace is the whole host.
 pub(super) fn place(settings: &ExecSettings, shared: &Shared) -> Option<PathBuf> {
-    let configured = std::path::absolute(&settings.temporary).ok()?;
+    let configured = std::path::absolute(&settings.temporary_dir).ok()?;
     let configured = std::fs::canonicalize(&configured).unwrap_or(configured);
     let inside = |place: &Path| shared.aliases.iter().any(|root| place.starts_with(root));
     let others = OUTSIDE.iter().map(PathBuf::from).filter(|place| place.is_dir());

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use ab_core::effective::{Isolation, Network};
-use ab_core::error::{Code, Error, Kind, Result};
-use ab_core::process::{ExecLimits, ExecRequest, Restrictions};
+use ab_core::effective::{Isolation, NetworkAccess};
+use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
+use ab_core::process::{ExecLimits, ExecRequest, PathRestrictions};
 use ab_core::{Verb, WsPath};
 
 use super::settings::ExecSettings;
@@ -14,8 +14,8 @@ use crate::limits::cgroup::Wanted;
 
 /// Something that a caller asks for by name, and that not every isolation or host can enforce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Requirement {
-    /// [`Network::None`].
+pub enum SandboxRequirement {
+    /// [`NetworkAccess::None`].
     Network,
     /// Hidden paths.
     Hide,
@@ -27,14 +27,14 @@ pub enum Requirement {
     Processes,
 }
 
-impl Requirement {
+impl SandboxRequirement {
     pub fn as_str(self) -> &'static str {
         match self {
-            Requirement::Network => "network",
-            Requirement::Hide => "hide",
-            Requirement::ReadOnly => "read-only",
-            Requirement::Memory => "memory",
-            Requirement::Processes => "processes",
+            SandboxRequirement::Network => "network",
+            SandboxRequirement::Hide => "hide",
+            SandboxRequirement::ReadOnly => "read-only",
+            SandboxRequirement::Memory => "memory",
+            SandboxRequirement::Processes => "processes",
         }
     }
 }
@@ -49,19 +49,19 @@ pub(super) fn check(
     check_network(settings, isolation)?;
     let accepted = &settings.accept_unenforced;
     let restrictions = &request.restrictions;
-    check_restrictions(isolation, &request.cwd.fence(), restrictions, accepted)?;
+    check_restrictions(isolation, &request.cwd.scope_root(), restrictions, accepted)?;
     for neighbour in &request.layout.mounted {
         let restrictions = &neighbour.restrictions;
-        check_restrictions(isolation, &neighbour.below, restrictions, accepted)?;
+        check_restrictions(isolation, &neighbour.visible_path, restrictions, accepted)?;
     }
     Ok(())
 }
 
 pub(super) fn check_network(settings: &ExecSettings, isolation: Isolation) -> Result<()> {
     let open = matches!(isolation, Isolation::Auto | Isolation::Software | Isolation::None);
-    let accepted = settings.accept_unenforced.contains(&Requirement::Network);
-    if settings.network == Network::None && open && !accepted {
-        Err(unenforced(isolation, Requirement::Network, "network 'none'"))
+    let accepted = settings.accept_unenforced.contains(&SandboxRequirement::Network);
+    if settings.network == NetworkAccess::None && open && !accepted {
+        Err(unenforced(isolation, SandboxRequirement::Network, "network 'none'"))
     } else {
         Ok(())
     }
@@ -71,12 +71,12 @@ pub(super) fn check_network(settings: &ExecSettings, isolation: Isolation) -> Re
 /// accepted as such.
 ///
 /// # Errors
-/// [`Kind::Unavailable`], with the requirement to accept in the hint.
+/// [`ErrorKind::Unavailable`], with the requirement to accept in the hint.
 pub fn check_restrictions(
     isolation: Isolation,
     root: &WsPath,
-    restrictions: &Restrictions,
-    accepted: &BTreeSet<Requirement>,
+    restrictions: &PathRestrictions,
+    accepted: &BTreeSet<SandboxRequirement>,
 ) -> Result<()> {
     let inside = |path: &WsPath| path.strip_prefix(root).is_some_and(|below| !below.is_root());
     let whole = |path: &WsPath| root.starts_with(path);
@@ -91,8 +91,8 @@ pub fn check_restrictions(
         }
     };
     for (requirement, missing, what) in [
-        (Requirement::Hide, hide, "a hidden path"),
-        (Requirement::ReadOnly, read_only, "a read-only path"),
+        (SandboxRequirement::Hide, hide, "a hidden path"),
+        (SandboxRequirement::ReadOnly, read_only, "a read-only path"),
     ] {
         if missing && !accepted.contains(&requirement) {
             return Err(unenforced(isolation, requirement, what));
@@ -102,29 +102,31 @@ pub fn check_restrictions(
 }
 
 /// What may be missing for a command with limits of its own.
-pub(super) fn accepted(settings: &ExecSettings, own: &ExecLimits) -> BTreeSet<Requirement> {
-    let asks = |requirement: &&Requirement| match requirement {
-        Requirement::Memory => own.memory.is_some(),
-        Requirement::Processes => own.processes.is_some(),
-        Requirement::Network | Requirement::Hide | Requirement::ReadOnly => true,
+pub(super) fn accepted(settings: &ExecSettings, own: &ExecLimits) -> BTreeSet<SandboxRequirement> {
+    let asks = |requirement: &&SandboxRequirement| match requirement {
+        SandboxRequirement::Memory => own.memory.is_some(),
+        SandboxRequirement::Processes => own.processes.is_some(),
+        SandboxRequirement::Network | SandboxRequirement::Hide | SandboxRequirement::ReadOnly => {
+            true
+        }
     };
     let unasked = settings.optional_limits.iter().filter(|requirement| !asks(requirement));
     settings.accept_unenforced.iter().chain(unasked).copied().collect()
 }
 
 /// The limits of which the settings do not accept that they are missing.
-pub(super) fn needed(wanted: Wanted, accepted: &BTreeSet<Requirement>) -> Wanted {
+pub(super) fn needed(wanted: Wanted, accepted: &BTreeSet<SandboxRequirement>) -> Wanted {
     Wanted {
-        memory: wanted.memory.filter(|_| !accepted.contains(&Requirement::Memory)),
-        processes: wanted.processes.filter(|_| !accepted.contains(&Requirement::Processes)),
+        memory: wanted.memory.filter(|_| !accepted.contains(&SandboxRequirement::Memory)),
+        processes: wanted.processes.filter(|_| !accepted.contains(&SandboxRequirement::Processes)),
     }
 }
 
 /// The error for limits that no control group can be made for.
 pub(super) fn unlimited(needed: Wanted, lack: &Lack) -> Error {
     let names: Vec<&str> = [
-        needed.memory.map(|_| Requirement::Memory.as_str()),
-        needed.processes.map(|_| Requirement::Processes.as_str()),
+        needed.memory.map(|_| SandboxRequirement::Memory.as_str()),
+        needed.processes.map(|_| SandboxRequirement::Processes.as_str()),
     ]
     .into_iter()
     .flatten()
@@ -132,10 +134,10 @@ pub(super) fn unlimited(needed: Wanted, lack: &Lack) -> Error {
     refused(lack.cause.clone(), &format!("{}; or ", lack.remedy), &names.join(","))
 }
 
-fn unenforced(isolation: Isolation, requirement: Requirement, what: &str) -> Error {
+fn unenforced(isolation: Isolation, requirement: SandboxRequirement, what: &str) -> Error {
     let message = format!("isolation '{isolation}' cannot enforce {what} for commands");
     let stronger = match requirement {
-        Requirement::Network => "run where bwrap or Landlock works; or ",
+        SandboxRequirement::Network => "run where bwrap or Landlock works; or ",
         _ => "run where bwrap works; or ",
     };
     refused(message, stronger, requirement.as_str())
@@ -143,28 +145,32 @@ fn unenforced(isolation: Isolation, requirement: Requirement, what: &str) -> Err
 
 fn refused(message: String, remedy: &str, accept: &str) -> Error {
     let hint = format!("{remedy}accept that with --accept-unenforced {accept}");
-    Error::new(Code::MissingUtilities, Kind::Unavailable, message)
+    Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, message)
         .with_verb(Verb::Exec)
         .with_hint(hint)
 }
 
 #[cfg(test)]
 mod tests {
-    use ab_core::PathRules;
+    use ab_core::PathParser;
 
     use super::*;
 
     #[test]
     fn a_default_limit_may_be_missing_unless_a_command_asks_for_it() {
         let settings = ExecSettings {
-            accept_unenforced: [Requirement::Network].into(),
-            optional_limits: [Requirement::Memory, Requirement::Processes].into(),
+            accept_unenforced: [SandboxRequirement::Network].into(),
+            optional_limits: [SandboxRequirement::Memory, SandboxRequirement::Processes].into(),
             ..ExecSettings::default()
         };
-        let check = |own: ExecLimits, expect: &[Requirement]| {
+        let check = |own: ExecLimits, expect: &[SandboxRequirement]| {
             assert_eq!(accepted(&settings, &own), expect.iter().copied().collect(), "{own:?}");
         };
-        let both = [Requirement::Network, Requirement::Memory, Requirement::Processes];
+        let both = [
+            SandboxRequirement::Network,
+            SandboxRequirement::Memory,
+            SandboxRequirement::Processes,
+        ];
         check(ExecLimits::default(), &both);
         check(ExecLimits { memory: Some(1), ..ExecLimits::default() }, &[both[0], both[2]]);
         check(ExecLimits { processes: Some(1), ..ExecLimits::default() }, &both[..2]);
@@ -172,10 +178,10 @@ mod tests {
 
     #[test]
     fn what_an_isolation_cannot_enforce_is_refused_unless_accepted() {
-        let path = |text: &str| PathRules::lenient().parse(text).unwrap();
+        let path = |text: &str| PathParser::lenient().parse(text).unwrap();
         let check = |isolation, hidden: &[&str], read_only: &[&str], expect: Option<&str>| {
             let paths = |paths: &[&str]| paths.iter().map(|it| path(it)).collect();
-            let restrictions = Restrictions {
+            let restrictions = PathRestrictions {
                 hidden: paths(hidden),
                 read_only: paths(read_only),
                 binds: Vec::new(),
@@ -188,7 +194,7 @@ mod tests {
                 Some(name) => assert!(hint.ends_with(name), "{isolation}: {refused:?}"),
                 None => assert!(refused.is_none(), "{isolation}: {refused:?}"),
             }
-            let all = [Requirement::Hide, Requirement::ReadOnly].into();
+            let all = [SandboxRequirement::Hide, SandboxRequirement::ReadOnly].into();
             check_restrictions(isolation, &root, &restrictions, &all).unwrap();
         };
         check(Isolation::Bwrap, &["scope/a"], &["scope/b"], None);

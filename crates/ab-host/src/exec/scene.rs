@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use ab_core::effective::Isolation;
-use ab_core::error::{Code, Error, Kind, Result};
-use ab_core::process::{ExecLimits, ExecRequest, Restrictions};
+use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
+use ab_core::process::{ExecLimits, ExecRequest, PathRestrictions};
 use ab_core::{Verb, WsPath};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::binds::{self, Bound};
 use super::mounts::SandboxMount;
 use super::placeholder::Placeholder;
-use super::requirements::{self, Requirement};
+use super::requirements::{self, SandboxRequirement};
 use super::settings::needs_group;
 use crate::blocking;
 use crate::failure::Act;
@@ -94,7 +94,7 @@ pub(super) struct Terms {
     pub(super) isolation: Isolation,
     pub(super) limits: ExecLimits,
     /// What may be missing although it was asked for.
-    pub(super) accepted: BTreeSet<Requirement>,
+    pub(super) accepted: BTreeSet<SandboxRequirement>,
     pub(super) origin: Origin,
     /// What the operator shows commands beside the workspace.
     pub(super) mounts: Arc<[SandboxMount]>,
@@ -124,7 +124,7 @@ impl Scene {
             Ok(entries)
         };
         entries().map_err(|cause: std::io::Error| {
-            Error::new(Code::MissingUtilities, Kind::Unavailable, cause.to_string())
+            Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, cause.to_string())
         })
     }
 
@@ -154,7 +154,7 @@ pub(super) async fn open(
     let plain = request.restrictions.is_empty() && request.layout.mounted.is_empty();
     if plain && terms.mounts.is_empty() && !needs_group(&terms.limits) {
         let cached = |path: &WsPath| shared.jail.open_cached(path, DIRECTORY);
-        if let (Some(own), Some(cwd)) = (cached(&request.cwd.fence()), cached(&request.cwd)) {
+        if let (Some(own), Some(cwd)) = (cached(&request.cwd.scope_root()), cached(&request.cwd)) {
             return opened(shared, request, &terms, (own, cwd));
         }
     }
@@ -164,7 +164,7 @@ pub(super) async fn open(
         let open = |path: &WsPath| {
             shared.jail.open(path, DIRECTORY, Final::Follow).map_err(|fault| act.failed(fault))
         };
-        let (own, cwd) = (open(&request.cwd.fence())?, open(&request.cwd)?);
+        let (own, cwd) = (open(&request.cwd.scope_root())?, open(&request.cwd)?);
         opened(&shared, &request, &terms, (own, cwd))
     })
     .await
@@ -178,11 +178,11 @@ fn opened(
     (own, cwd): (OwnedFd, OwnedFd),
 ) -> Result<Scene> {
     let isolation = terms.isolation;
-    let fence = request.cwd.fence().without_rules();
+    let fence = request.cwd.scope_root().without_access_rules();
     let act = Act::new(Verb::Exec, &request.cwd);
     let own = Visible {
         path: name_of(&own, act)?,
-        at: request.layout.at.clone().unwrap_or_else(|| fence.clone()),
+        at: request.layout.scope_path.clone().unwrap_or_else(|| fence.clone()),
         contested: !fence.is_root(),
         ..covered(own, &fence, &request.restrictions, (&shared.jail, isolation), act)?
     };
@@ -190,13 +190,19 @@ fn opened(
     for neighbour in &request.layout.mounted {
         let root = open_host_dir(neighbour.root.as_ref()).map_err(|errno| act.failed(errno))?;
         let jail = Jail::new(root, &[&neighbour.root]);
-        let handle = jail.open(&neighbour.below, DIRECTORY, Final::Follow);
+        let handle = jail.open(&neighbour.visible_path, DIRECTORY, Final::Follow);
         let handle = handle.map_err(|fault| act.failed(fault))?;
         visible.push(Visible {
             path: name_of(&handle, act)?,
-            at: neighbour.at.clone(),
-            contested: !neighbour.below.is_root(),
-            ..covered(handle, &neighbour.below, &neighbour.restrictions, (&jail, isolation), act)?
+            at: neighbour.mount_path.clone(),
+            contested: !neighbour.visible_path.is_root(),
+            ..covered(
+                handle,
+                &neighbour.visible_path,
+                &neighbour.restrictions,
+                (&jail, isolation),
+                act,
+            )?
         });
     }
     visible[1..].sort_by(|one, other| one.at.cmp(&other.at));
@@ -210,7 +216,7 @@ fn opened(
     let (group, grouped) = grouped(&terms.limits, &terms.accepted, terms.total.as_ref())?;
     Ok(Scene {
         cwd_path: if request.cwd == fence { visible[0].path.clone() } else { name_of(&cwd, act)? },
-        cwd_below: request.cwd.below_fence().to_owned(),
+        cwd_below: request.cwd.below_scope_root().to_owned(),
         aliases: shared.aliases.iter().map(below).collect(),
         visible,
         binds: binds::open(shared, request, terms, act)?,
@@ -230,7 +236,7 @@ fn opened(
 /// A limit cannot be set, and that was not accepted.
 pub(super) fn grouped(
     limits: &ExecLimits,
-    accepted: &BTreeSet<Requirement>,
+    accepted: &BTreeSet<SandboxRequirement>,
     total: Option<&ControlGroup>,
 ) -> Result<(Option<Group>, Wanted)> {
     if !needs_group(limits) {
@@ -257,7 +263,7 @@ pub(super) fn grouped(
 
 /// The name that a directory has on the host now.
 fn name_of(handle: &OwnedFd, act: Act<'_>) -> Result<String> {
-    let gone = |message: &str| Err(act.error(Kind::NotFound, message));
+    let gone = |message: &str| Err(act.error(ErrorKind::NotFound, message));
     let stat = rustix::fs::fstat(handle).map_err(|errno| act.failed(errno))?;
     if stat.st_nlink == 0 {
         return gone("the directory was removed");
@@ -268,10 +274,12 @@ fn name_of(handle: &OwnedFd, act: Act<'_>) -> Result<String> {
         Ok(path) => match path.into_os_string().into_string() {
             Ok(path) if path.starts_with('/') => Ok(path),
             Ok(_) => gone("the directory is not reachable from the root of the host"),
-            Err(_) => Err(act.error(Kind::InvalidPath, "the directory's path is not valid UTF-8")),
+            Err(_) => {
+                Err(act.error(ErrorKind::InvalidPath, "the directory's path is not valid UTF-8"))
+            }
         },
         Err(error) => {
-            Err(act.error(Kind::Io, "cannot tell the directory's path").with_source(error))
+            Err(act.error(ErrorKind::Io, "cannot tell the directory's path").with_source(error))
         }
     }
 }
@@ -280,7 +288,7 @@ fn name_of(handle: &OwnedFd, act: Act<'_>) -> Result<String> {
 fn covered(
     handle: OwnedFd,
     root: &WsPath,
-    restrictions: &Restrictions,
+    restrictions: &PathRestrictions,
     (jail, isolation): (&Jail, Isolation),
     act: Act<'_>,
 ) -> Result<Visible> {
@@ -295,7 +303,7 @@ fn covered(
         placeholders: Vec::new(),
     };
     if restrictions.hidden.iter().any(|path| root.starts_with(path)) {
-        return Err(act.error(Kind::NotFound, "no such file or directory"));
+        return Err(act.error(ErrorKind::NotFound, "no such file or directory"));
     }
     let below = |paths: &[WsPath]| -> Vec<WsPath> {
         let inside = paths.iter().filter_map(|path| path.strip_prefix(root));
@@ -448,7 +456,7 @@ fn is_placeholder(jail: &Jail, path: &WsPath, act: Act<'_>) -> Result<bool> {
 /// it out of the workspace.
 fn linked(below: &WsPath, act: Act<'_>) -> Error {
     let message = format!("'{below}' is restricted, or on the way to what is, and it is a link");
-    act.error(Kind::PermissionDenied, &message)
+    act.error(ErrorKind::PermissionDenied, &message)
 }
 
 /// What kind of file it is, and which.
@@ -467,14 +475,14 @@ pub(super) fn identity_of(handle: &OwnedFd) -> Result<String, Errno> {
 
 #[cfg(test)]
 mod tests {
-    use ab_core::PathRules;
+    use ab_core::PathParser;
 
     use super::*;
 
     #[test]
     fn restrictions_are_reduced_to_those_that_say_something() {
         let paths = |paths: &[&str]| -> Vec<WsPath> {
-            paths.iter().map(|path| PathRules::lenient().parse(path).unwrap()).collect()
+            paths.iter().map(|path| PathParser::lenient().parse(path).unwrap()).collect()
         };
         let check = |hidden: &[&str], read_only: &[&str], expect: &[(&str, bool)]| {
             let reduced = needed(&paths(hidden), &paths(read_only));

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use ab_core::command_screen::CommandScreen;
-use ab_core::effective::{Isolation, Network};
+use ab_core::command_screen::CommandLineCheck;
+use ab_core::effective::{Isolation, NetworkAccess};
 use ab_core::process::ExecLimits;
 
 use super::mounts::SandboxMount;
-use super::requirements::Requirement;
+use super::requirements::SandboxRequirement;
 use crate::limits::cgroup::ControlGroup;
 use crate::process::spool;
-pub use crate::sandbox::bwrap::SANDBOX_ROOT;
+pub use crate::sandbox::bwrap::SANDBOX_WORKSPACE_PATH;
 
 /// Where programs of the system are looked for, and what commands get as their path.
 pub const SYSTEM_PATH: &[&str] =
@@ -41,13 +41,13 @@ impl Shell {
 
 /// How much output of a detached process is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpoolLimits {
+pub struct OutputSpoolLimits {
     pub memory: usize,
     /// Zero for none.
     pub disk: u64,
 }
 
-impl Default for SpoolLimits {
+impl Default for OutputSpoolLimits {
     fn default() -> Self {
         Self { memory: spool::MEMORY, disk: spool::DISK }
     }
@@ -66,7 +66,7 @@ pub struct Toolchain {
 
 impl Toolchain {
     /// One directory with everything in it; its `bin`, if there is one, is on the path.
-    pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
+    pub fn from_directory(directory: impl Into<PathBuf>) -> Self {
         let directory = directory.into();
         let bin = Some(directory.join("bin")).filter(|bin| bin.is_dir());
         let environment = BTreeMap::new();
@@ -79,21 +79,21 @@ impl Toolchain {
 pub struct ExecSettings {
     pub isolation: Isolation,
     /// With less than this in force no command runs.
-    pub floor: Isolation,
-    pub network: Network,
+    pub isolation_floor: Isolation,
+    pub network: NetworkAccess,
     pub shell: Shell,
     /// Bounds of every command; a command's own can only be tighter.
     pub limits: ExecLimits,
     /// The control group that every command enters: limits of all together, and a freezer.
-    pub group: Option<ControlGroup>,
-    pub spool: SpoolLimits,
+    pub control_group: Option<ControlGroup>,
+    pub spool: OutputSpoolLimits,
     /// Compilers and the like of the host that every command may use.
     pub toolchains: Vec<Toolchain>,
     /// The bwrap to use, unless it is the system's.
     pub bwrap: Option<PathBuf>,
     /// Where temporary files are made: spools, and the private `/tmp` and caches of a workspace or
     /// scope.
-    pub temporary: PathBuf,
+    pub temporary_dir: PathBuf,
     /// A private home: a directory of the host, outside the workspace, that commands can write. It is
     /// `HOME` of every command, and caches stay in it. Without one, `HOME` is the directory that a
     /// command starts in.
@@ -102,16 +102,16 @@ pub struct ExecSettings {
     pub mounts: Vec<SandboxMount>,
     /// What may be missing although it was asked for by name. A command is refused when something
     /// else that was asked for cannot be enforced.
-    pub accept_unenforced: BTreeSet<Requirement>,
+    pub accept_unenforced: BTreeSet<SandboxRequirement>,
     /// Limits among [`limits`](Self::limits) that nobody asked for, such as the defaults of a
     /// daemon: they may be missing too, unless a command asks for the same.
-    pub optional_limits: BTreeSet<Requirement>,
+    pub optional_limits: BTreeSet<SandboxRequirement>,
     /// A directory in which caches of programs stay after the driver, one directory inside it for
     /// each workspace and scope. Without one they are made in `temporary` and go with the driver.
-    pub caches: Option<PathBuf>,
+    pub cache_dir: Option<PathBuf>,
     /// Looks at the words of command lines, which is all that isolation `software` is. Without one
     /// that isolation does not work.
-    pub screen: Option<CommandScreen>,
+    pub screen: Option<CommandLineCheck>,
 }
 
 /// Directories of the system that a command may name where its words are looked at.
@@ -134,20 +134,20 @@ impl Default for ExecSettings {
     fn default() -> Self {
         Self {
             isolation: Isolation::Auto,
-            floor: Isolation::None,
-            network: Network::Shared,
+            isolation_floor: Isolation::None,
+            network: NetworkAccess::Shared,
             shell: Shell::Auto,
             limits: ExecLimits::default(),
-            group: None,
-            spool: SpoolLimits::default(),
+            control_group: None,
+            spool: OutputSpoolLimits::default(),
             toolchains: Vec::new(),
             bwrap: None,
-            temporary: PathBuf::from(TEMPORARY),
+            temporary_dir: PathBuf::from(TEMPORARY),
             home: None,
             mounts: Vec::new(),
             accept_unenforced: BTreeSet::new(),
             optional_limits: BTreeSet::new(),
-            caches: None,
+            cache_dir: None,
             screen: None,
         }
     }

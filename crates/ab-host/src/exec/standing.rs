@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ab_core::effective::Isolation;
-use ab_core::error::{Code, Error, Kind, Result};
+use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 
 use super::settings::{ExecSettings, SYSTEM_PATH, Shell};
 use super::trouble::Unproven;
@@ -131,10 +131,10 @@ fn key(isolation: Isolation, settings: &ExecSettings, shared: &Shared) -> String
     });
     let screened = settings.screen.is_some();
     // A workspace that is the whole host leaves nothing outside that walls could keep.
-    let outside = canary::outside(&settings.temporary, shared).next().is_some();
+    let outside = canary::outside(&settings.temporary_dir, shared).next().is_some();
     // Commands could change a bwrap in their own workspace.
     let exposed = bwrap_path(settings).is_some_and(|path| lies_in(&path, shared));
-    let temporary = settings.temporary.display();
+    let temporary = settings.temporary_dir.display();
     format!(
         "{isolation} {} {boot} {user} {binary:?} {screened} {outside} {exposed} {temporary}",
         settings.network
@@ -289,7 +289,7 @@ fn check_toolchains(settings: &ExecSettings) -> Result<()> {
     for path in settings.toolchains.iter().flat_map(|toolchain| &toolchain.readable) {
         let found = std::fs::metadata(path).map_err(|error| {
             let message = format!("cannot open the toolchain {}: {error}", path.display());
-            Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+            Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
                 .with_hint("name a directory that exists")
         })?;
         if path.is_relative() || !(found.is_dir() || found.is_file()) || path.to_str().is_none() {
@@ -297,19 +297,19 @@ fn check_toolchains(settings: &ExecSettings) -> Result<()> {
                 "the toolchain {} is no absolute path of a directory or file",
                 path.display()
             );
-            return Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message));
+            return Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message));
         }
     }
     Ok(())
 }
 
 fn above_floor(settings: &ExecSettings, standing: Standing) -> Result<Standing> {
-    if standing.isolation.strength() >= settings.floor.strength() {
+    if standing.isolation.strength() >= settings.isolation_floor.strength() {
         return Ok(standing);
     }
     let causes: Vec<String> =
         standing.fallen.iter().map(|(it, cause)| format!("; {it}: {cause}")).collect();
-    let (have, want) = (standing.isolation, settings.floor);
+    let (have, want) = (standing.isolation, settings.isolation_floor);
     Err(missing(format!(
         "isolation '{have}' would be in force, and '{want}' is the least that may be{}",
         causes.concat()
@@ -317,7 +317,7 @@ fn above_floor(settings: &ExecSettings, standing: Standing) -> Result<Standing> 
 }
 
 fn missing(message: String) -> Error {
-    Error::new(Code::MissingUtilities, Kind::Unavailable, message)
+    Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, message)
 }
 
 #[cfg(test)]
@@ -332,7 +332,10 @@ mod tests {
         assert_eq!(shell(Shell::Sh, both).unwrap(), Path::new("/bin/sh"));
         assert_eq!(shell(Shell::Auto, only_sh).unwrap(), Path::new("/bin/sh"));
         let error = shell(Shell::Bash, only_sh).unwrap_err();
-        assert_eq!((error.code(), error.kind()), (Code::MissingUtilities, Kind::Unavailable));
+        assert_eq!(
+            (error.code(), error.kind()),
+            (ErrorCode::MissingUtilities, ErrorKind::Unavailable)
+        );
         assert!(error.message().contains("'bash'"), "{error}");
         assert!(shell(Shell::Auto, |_| None).is_err());
     }

@@ -7,8 +7,8 @@ use std::error::Error as StdError;
 use std::path::Path;
 
 use ab_core::effective::Isolation;
-use ab_core::error::{Code, Error, Kind};
-use ab_core::process::{EndCause, Exit};
+use ab_core::error::{Error, ErrorCode, ErrorKind};
+use ab_core::process::{ExitCause, ProcessExit};
 use rustix::io::Errno;
 
 use crate::process::spawner::FailedStart;
@@ -31,12 +31,12 @@ impl Unproven {
     pub(super) fn this_time(isolation: Isolation, cause: &str) -> Self {
         let message = format!("isolation '{isolation}' could not be proven just now: {cause}");
         Unproven::Failed(
-            Error::new(Code::ExecError, Kind::Io, message)
+            Error::new(ErrorCode::ExecError, ErrorKind::Io, message)
                 .with_hint(
                     "the host is busy or short of something: try again; a weaker isolation has to \
                      be asked for by name",
                 )
-                .passing(),
+                .into_transient(),
         )
     }
 
@@ -44,11 +44,11 @@ impl Unproven {
     pub(super) fn by_error(isolation: Isolation, error: &Error) -> Self {
         let lacking = match errno(error) {
             Some(errno) => is_lacking(errno),
-            None => error.code() == Code::MissingUtilities,
+            None => error.code() == ErrorCode::MissingUtilities,
         };
         if lacking {
             Unproven::impossible(error.message())
-        } else if error.kind() == Kind::Destroyed {
+        } else if error.kind() == ErrorKind::Destroyed {
             Unproven::Failed(error.clone())
         } else {
             Unproven::this_time(isolation, error.message())
@@ -65,12 +65,12 @@ impl Unproven {
     }
 
     /// What the end of a test command says that did not come to its own end.
-    pub(super) fn by_end(isolation: Isolation, exit: &Exit, stderr: &str) -> Self {
+    pub(super) fn by_end(isolation: Isolation, exit: &ProcessExit, stderr: &str) -> Self {
         let stderr = stderr.trim().lines().collect::<Vec<_>>().join("; ");
-        if exit.cause == EndCause::Timeout {
+        if exit.cause == ExitCause::Timeout {
             return Unproven::this_time(isolation, "a test command did not end in time");
         }
-        if exit.cause != EndCause::Itself
+        if exit.cause != ExitCause::Itself
             || exit.signal.is_some_and(|signal| signal != libc::SIGSYS)
         {
             let ended = format!("a test command was ended by signal {:?} {stderr}", exit.signal);
@@ -202,7 +202,7 @@ mod tests {
             ("something that nobody has seen before", false),
         ] {
             assert_eq!(says_lacking(stderr, || false), lacking, "{stderr}");
-            let exit = Exit { code: Some(1), ..Exit::default() };
+            let exit = ProcessExit { code: Some(1), ..ProcessExit::default() };
             let unproven = Unproven::by_end(Isolation::Bwrap, &exit, stderr);
             assert_eq!(is_impossible(&unproven), lacking, "{stderr}");
         }
@@ -213,18 +213,27 @@ mod tests {
 
     #[test]
     fn a_command_that_was_ended_says_nothing_about_the_host() {
-        let ended = |exit: Exit| Unproven::by_end(Isolation::Landlock, &exit, "");
-        assert!(!is_impossible(&ended(Exit { cause: EndCause::Timeout, ..Exit::default() })));
-        assert!(!is_impossible(&ended(Exit { signal: Some(libc::SIGKILL), ..Exit::default() })));
-        assert!(is_impossible(&ended(Exit { signal: Some(libc::SIGSYS), ..Exit::default() })));
-        assert!(is_impossible(&ended(Exit { code: Some(0), ..Exit::default() })));
-        assert!(!is_impossible(&ended(Exit { code: Some(2), ..Exit::default() })));
+        let ended = |exit: ProcessExit| Unproven::by_end(Isolation::Landlock, &exit, "");
+        assert!(!is_impossible(&ended(ProcessExit {
+            cause: ExitCause::Timeout,
+            ..ProcessExit::default()
+        })));
+        assert!(!is_impossible(&ended(ProcessExit {
+            signal: Some(libc::SIGKILL),
+            ..ProcessExit::default()
+        })));
+        assert!(is_impossible(&ended(ProcessExit {
+            signal: Some(libc::SIGSYS),
+            ..ProcessExit::default()
+        })));
+        assert!(is_impossible(&ended(ProcessExit { code: Some(0), ..ProcessExit::default() })));
+        assert!(!is_impossible(&ended(ProcessExit { code: Some(2), ..ProcessExit::default() })));
     }
 
     #[test]
     fn errors_are_judged_by_their_number() {
         let error = |errno: Option<Errno>| {
-            let error = Error::new(Code::MissingUtilities, Kind::Unavailable, "no rules");
+            let error = Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, "no rules");
             match errno {
                 Some(errno) => error.with_source(std::io::Error::from(errno)),
                 None => error,
@@ -242,7 +251,7 @@ mod tests {
             let unproven = Unproven::by_error(Isolation::Landlock, &error(errno));
             assert_eq!(is_impossible(&unproven), impossible, "{errno:?}");
             if let Unproven::Failed(error) = unproven {
-                assert_eq!(error.retry(), ab_core::Retry::Safe, "{error}");
+                assert_eq!(error.retry_advice(), ab_core::RetryAdvice::Safe, "{error}");
             }
         }
     }

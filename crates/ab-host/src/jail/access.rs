@@ -1,7 +1,7 @@
 //! Rules of restricted handles, asked about the places that a path really leads to.
 
 use ab_core::WsPath;
-use ab_core::path::RuleSet;
+use ab_core::path::AccessRuleSet;
 use rustix::fd::BorrowedFd;
 use rustix::fs::{OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -23,15 +23,15 @@ pub(crate) enum Purpose {
 impl Purpose {
     /// Whether the rules of a place let the call end there.
     pub(super) fn judge(self, place: &WsPath) -> Result<(), Fault> {
-        if !place.has_rules() {
+        if !place.has_access_rules() {
             return Ok(());
         }
         match self {
             Purpose::Look if place.is_hidden() => Err(Errno::NOENT.into()),
             Purpose::Look => Ok(()),
-            Purpose::Change | Purpose::Displace if place.is_protected() => Err(Fault::Kept),
+            Purpose::Change | Purpose::Displace if place.is_write_protected() => Err(Fault::Kept),
             Purpose::Change => Ok(()),
-            Purpose::Displace if place.holds_restricted() => Err(Fault::Kept),
+            Purpose::Displace if place.contains_restricted_path() => Err(Fault::Kept),
             Purpose::Displace => Ok(()),
         }
     }
@@ -48,7 +48,7 @@ impl Purpose {
 
 /// Whether a restricted path of `path`'s rules has a directory above it, which may be a link.
 pub(super) fn may_lead_through_links(path: &WsPath) -> bool {
-    let mut sets = path.rules().iter();
+    let mut sets = path.access_rules().iter();
     sets.any(|set| set.hidden.iter().chain(&set.read_only).any(|path| path.contains('/')))
 }
 
@@ -59,19 +59,19 @@ impl Jail {
         &self,
         place: WsPath,
         base: BorrowedFd<'_>,
-        rules: Vec<RuleSet>,
+        rules: Vec<AccessRuleSet>,
         above: &[&str],
     ) -> WsPath {
         let led = |paths: &[String]| -> Vec<String> {
             paths.iter().filter_map(|path| self.led_by_links(base, path, above)).collect()
         };
-        let targets = |set: &RuleSet| RuleSet {
+        let targets = |set: &AccessRuleSet| AccessRuleSet {
             hidden: led(&set.hidden),
             read_only: led(&set.read_only),
-            ..RuleSet::default()
+            ..AccessRuleSet::default()
         };
-        let targets: Vec<RuleSet> = rules.iter().map(targets).collect();
-        place.with_rules_at(rules.into_iter().chain(targets).collect())
+        let targets: Vec<AccessRuleSet> = rules.iter().map(targets).collect();
+        place.with_access_rules_at_end(rules.into_iter().chain(targets).collect())
     }
 
     /// Where a restricted path leads, if links in the directories above it lead elsewhere.
@@ -84,12 +84,13 @@ impl Jail {
             Some(_) => return None,
         }
         // A rule that covers nothing, so that the walk keeps the place of what it finds.
-        let nothing = RuleSet { read_only: vec!["\0".to_owned()], ..RuleSet::default() };
-        let root = WsPath::root().with_rules_at(vec![nothing]);
+        let nothing =
+            AccessRuleSet { read_only: vec!["\0".to_owned()], ..AccessRuleSet::default() };
+        let root = WsPath::root().with_access_rules_at_end(vec![nothing]);
         let manner = Manner { last: Final::Follow, missing: Missing::Fail, purpose: Purpose::Look };
         let inside = |target: &str| self.inside(target, above);
         let spot = walk::walk(Start { base, place: &root }, parent, manner, &inside).ok()?;
-        let real = spot.place.descend(name);
+        let real = spot.place.join_unchecked(name);
         (real.as_str() != path).then(|| real.as_str().to_owned())
     }
 }

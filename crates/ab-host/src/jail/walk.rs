@@ -105,7 +105,8 @@ struct Trail {
 
 impl Trail {
     fn begin(start: &Start<'_>, purpose: Purpose) -> Result<Self, Fault> {
-        let places = if start.place.has_rules() { vec![start.place.clone()] } else { Vec::new() };
+        let places =
+            if start.place.has_access_rules() { vec![start.place.clone()] } else { Vec::new() };
         Ok(Self { handles: vec![open_dir(start.base, ".")?], places, purpose })
     }
 
@@ -115,7 +116,7 @@ impl Trail {
 
     /// The place of `name` in the directory where the walk is.
     fn place_of(&self, name: &str) -> WsPath {
-        self.places.last().map_or_else(WsPath::root, |place| place.descend(name))
+        self.places.last().map_or_else(WsPath::root, |place| place.join_unchecked(name))
     }
 
     fn enter(&mut self, handle: OwnedFd, name: &str) {

@@ -27,7 +27,7 @@ use delegation::{Facts, Way};
 use directory::{Directory, PAUSE, TRIES, Version, groups_in};
 use wanted::Limit;
 
-pub use total::{ControlGroup, TotalLimits};
+pub use total::{ControlGroup, ControlGroupLimits};
 pub(crate) use total::{Entering, sweep_once};
 pub(crate) use wanted::Wanted;
 
@@ -326,7 +326,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::{Child, Command, Stdio};
 
-    use ab_testkit::host::cannot_run;
+    use ab_testkit::host::report_skip;
 
     use super::*;
 
@@ -339,7 +339,7 @@ mod tests {
             Err(lack) => {
                 assert!(lack.cause.starts_with("cannot set the "), "{lack:?}");
                 assert!(lack.cause.contains(": ") && !lack.remedy.is_empty(), "{lack:?}");
-                cannot_run(what, &lack.cause);
+                report_skip(what, &lack.cause);
                 None
             }
         }

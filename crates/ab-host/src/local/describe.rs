@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, SystemTime};
 
-use ab_core::metadata::{FileKind, Stat, Version};
+use ab_core::metadata::{FileKind, FileVersion, Stat};
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp, statx};
 use rustix::io::Errno;
@@ -78,7 +78,7 @@ fn describe(raw: &Statx) -> Described {
 ///
 /// An inode's number is given away again when its file is gone, and within one tick of the clock the
 /// new file may have the times that the old one had last; when it was born tells them apart.
-fn version(raw: &Statx) -> Version {
+fn version(raw: &Statx) -> FileVersion {
     let has_birth = raw.stx_mask & StatxFlags::BTIME.bits() != 0;
     let facts = (
         has_birth.then_some((raw.stx_btime.tv_sec, raw.stx_btime.tv_nsec)),
@@ -91,7 +91,7 @@ fn version(raw: &Statx) -> Version {
         (salt, facts).hash(&mut hasher);
         u128::from(hasher.finish())
     };
-    Version::new(half(0) << 64 | half(1))
+    FileVersion::new(half(0) << 64 | half(1))
 }
 
 fn time(stamp: StatxTimestamp) -> SystemTime {

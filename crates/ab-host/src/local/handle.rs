@@ -5,9 +5,9 @@ use std::sync::Arc;
 use ab_core::driver::File;
 use ab_core::metadata::Stat;
 use ab_core::options::{
-    Attributes, ExistingContent, FileAccess, FileCreation, OpenOptions, WritePosition,
+    AttributeChanges, ExistingContent, FileAccess, FileCreation, OpenOptions, WritePosition,
 };
-use ab_core::{Error, Kind, Result, Verb, WsPath};
+use ab_core::{Error, ErrorKind, Result, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
 use rustix::fd::OwnedFd;
@@ -67,7 +67,7 @@ pub(super) fn open(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Resul
 fn open_spot(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Result<OwnedFd> {
     let missing = match options.create {
         FileCreation::Never => Missing::Fail,
-        FileCreation::IfMissing | FileCreation::Always => Missing::MakeParents,
+        FileCreation::IfMissing | FileCreation::MustBeNew => Missing::MakeParents,
     };
     for _ in 0..RACE_RETRIES {
         let spot = shared.jail.spot_to(Purpose::Change, act.path, Final::Follow, missing);
@@ -75,7 +75,7 @@ fn open_spot(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Result<Owne
         let name = spot.name().map_err(|errno| act.failed(errno))?;
         let opened = match options.create {
             FileCreation::Never => open_name(&spot, name, options),
-            FileCreation::Always => match create_name(&spot, name, options) {
+            FileCreation::MustBeNew => match create_name(&spot, name, options) {
                 Err(Errno::EXIST) if is_dir(&spot, name) => Err(Errno::ISDIR),
                 result => result,
             },
@@ -199,7 +199,7 @@ impl LocalFile {
     }
 
     fn refused(&self, verb: Verb, message: &str) -> Error {
-        Error::for_path(verb, &self.inner.path, Kind::PermissionDenied, message)
+        Error::for_path(verb, &self.inner.path, ErrorKind::PermissionDenied, message)
     }
 
     fn check_writable(&self) -> Result<()> {
@@ -270,7 +270,7 @@ impl File for LocalFile {
         Ok(described.map_err(|errno| act.failed(errno))?.stat)
     }
 
-    async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
+    async fn set_attributes(&self, attributes: AttributeChanges) -> Result<Stat> {
         if !self.access.writes() {
             let message = "the file is open for reading only";
             return Err(self.refused(Verb::SetAttributes, message));

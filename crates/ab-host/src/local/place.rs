@@ -3,10 +3,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use ab_core::metadata::{DiskSpace, FileKind, Renamed, Stat};
-use ab_core::options::{Attributes, Overwrite, RenameOptions};
+use ab_core::metadata::{DiskSpace, FileKind, RenameOutcome, Stat};
+use ab_core::options::{AttributeChanges, Overwrite, RenameOptions};
 use ab_core::path::MAX_PATH_BYTES;
-use ab_core::{Kind, Result, WsPath};
+use ab_core::{ErrorKind, Result, WsPath};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{
     CWD, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, chmod, fstat, fstatvfs, openat,
@@ -28,21 +28,21 @@ pub(super) fn rename(
     act: Act<'_>,
     to: &WsPath,
     options: RenameOptions,
-) -> Result<Renamed> {
+) -> Result<RenameOutcome> {
     let from = act.path;
     let target = Act::new(act.verb, to);
     if let Some(root) = [act, target].into_iter().find(|act| act.path.is_root()) {
-        return Err(root.error(Kind::Invalid, "the root of the workspace stays where it is"));
+        return Err(root.error(ErrorKind::Invalid, "the root of the workspace stays where it is"));
     }
     let source = shared.jail.spot_to(Purpose::Displace, from, Final::Keep, Missing::Fail);
     let source = source.map_err(|fault| act.failed(fault))?;
-    let source_name = source.name().map_err(|_| act.error(Kind::Invalid, "has no name"))?;
+    let source_name = source.name().map_err(|_| act.error(ErrorKind::Invalid, "has no name"))?;
     let described = describe::name(&source.dir, source_name).map_err(|errno| act.failed(errno))?;
     if from == to {
-        return Ok(Renamed { atomic: true });
+        return Ok(RenameOutcome { atomic: true });
     }
     if described.stat.kind == FileKind::Dir && to.starts_with(from) {
-        return Err(act.error(Kind::Invalid, "a directory cannot move into itself"));
+        return Err(act.error(ErrorKind::Invalid, "a directory cannot move into itself"));
     }
     let place = shared.jail.spot_to(Purpose::Displace, to, Final::Keep, Missing::MakeParents);
     let place = place.map_err(|fault| target.failed(fault))?;
@@ -54,7 +54,7 @@ pub(super) fn rename(
         Overwrite::Replace => renameat(&source.dir, source_name, &place.dir, name),
     };
     match moved {
-        Ok(()) => Ok(Renamed { atomic: true }),
+        Ok(()) => Ok(RenameOutcome { atomic: true }),
         Err(Errno::NOENT) => Err(act.failed(Errno::NOENT)),
         // What the kernel says of a directory that the file itself lies in.
         Err(Errno::NOTEMPTY) if described.stat.kind != FileKind::Dir => {
@@ -70,12 +70,12 @@ pub(super) fn rename(
 pub(super) fn read_link(shared: &Shared, act: Act<'_>) -> Result<String> {
     let spot = shared.jail.spot(act.path, Final::Keep, Missing::Fail);
     let spot = spot.map_err(|fault| act.failed(fault))?;
-    let not_a_link = || act.error(Kind::Invalid, "not a link");
+    let not_a_link = || act.error(ErrorKind::Invalid, "not a link");
     let name = spot.name().map_err(|_| not_a_link())?;
     match readlinkat(&spot.dir, name, Vec::new()) {
         Ok(target) => target
             .into_string()
-            .map_err(|_| act.error(Kind::Invalid, "the link's target is not valid UTF-8")),
+            .map_err(|_| act.error(ErrorKind::Invalid, "the link's target is not valid UTF-8")),
         Err(Errno::INVAL) => Err(not_a_link()),
         Err(errno) => Err(act.failed(errno)),
     }
@@ -83,10 +83,12 @@ pub(super) fn read_link(shared: &Shared, act: Act<'_>) -> Result<String> {
 
 pub(super) fn symlink(shared: &Shared, act: Act<'_>, target: &str) -> Result<()> {
     if target.is_empty() || target.contains('\0') || target.len() > MAX_PATH_BYTES {
-        return Err(act.error(Kind::InvalidPath, "the target is empty, too long or holds a NUL"));
+        return Err(
+            act.error(ErrorKind::InvalidPath, "the target is empty, too long or holds a NUL")
+        );
     }
     if !stays_inside(shared, act.path, target) {
-        return Err(act.error(Kind::Escape, "the target leaves the workspace"));
+        return Err(act.error(ErrorKind::Escape, "the target leaves the workspace"));
     }
     let spot = shared.jail.spot_to(Purpose::Change, act.path, Final::Keep, Missing::MakeParents);
     let spot = spot.map_err(|fault| act.failed(fault))?;
@@ -98,9 +100,9 @@ pub(super) fn symlink(shared: &Shared, act: Act<'_>, target: &str) -> Result<()>
 /// leads to is decided each time it is used.
 fn stays_inside(shared: &Shared, path: &WsPath, target: &str) -> bool {
     let start = if target.starts_with('/') {
-        return shared.jail.points_inside(target, &path.fence());
+        return shared.jail.points_inside(target, &path.scope_root());
     } else {
-        path.below_fence().split('/').count() - 1
+        path.below_scope_root().split('/').count() - 1
     };
     let mut depth = start;
     for segment in target.split('/') {
@@ -117,7 +119,7 @@ fn stays_inside(shared: &Shared, path: &WsPath, target: &str) -> bool {
 pub(super) fn set_attributes(
     shared: &Shared,
     act: Act<'_>,
-    attributes: Attributes,
+    attributes: AttributeChanges,
 ) -> Result<Stat> {
     check(act, attributes)?;
     let open = || shared.jail.open_to(Purpose::Change, act.path, OFlags::PATH, Final::Follow);
@@ -131,16 +133,16 @@ pub(super) fn set_attributes(
         }
         FileKind::File => {}
         FileKind::Symlink | FileKind::Other => {
-            return Err(act.error(Kind::SpecialFile, "not a regular file or directory"));
+            return Err(act.error(ErrorKind::SpecialFile, "not a regular file or directory"));
         }
     }
     apply(&handle, attributes).map_err(|errno| act.failed(errno))?;
     Ok(describe::handle(&handle).map_err(|errno| act.failed(errno))?.stat)
 }
 
-pub(super) fn check(act: Act<'_>, attributes: Attributes) -> Result<()> {
+pub(super) fn check(act: Act<'_>, attributes: AttributeChanges) -> Result<()> {
     if attributes.mode.is_some_and(|mode| mode > 0o777) {
-        return Err(act.error(Kind::Invalid, "only permission bits up to 777 can be set"));
+        return Err(act.error(ErrorKind::Invalid, "only permission bits up to 777 can be set"));
     }
     Ok(())
 }
@@ -161,7 +163,7 @@ fn unshare(shared: &Shared, act: Act<'_>) -> Result<()> {
 }
 
 /// Changes the very inode that was opened: the name in `/proc` leads to it and to nothing else.
-pub(super) fn apply(handle: &OwnedFd, attributes: Attributes) -> Result<(), Errno> {
+pub(super) fn apply(handle: &OwnedFd, attributes: AttributeChanges) -> Result<(), Errno> {
     let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
     if let Some(mode) = attributes.mode {
         chmod(&path, Mode::from_raw_mode(mode))?;

@@ -4,7 +4,7 @@ use std::io::IoSliceMut;
 
 use ab_core::metadata::{FileContent, FileKind};
 use ab_core::options::ReadOptions;
-use ab_core::{Error, Kind, Result, WsPath};
+use ab_core::{Error, ErrorKind, Result, WsPath};
 use bytes::Bytes;
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, OwnedFd};
@@ -104,9 +104,9 @@ fn read_unsized(file: &OwnedFd, act: Act<'_>, limit: u64) -> Result<Bytes> {
 pub(super) fn check_regular(act: Act<'_>, described: &Described) -> Result<()> {
     match described.stat.kind {
         FileKind::File => Ok(()),
-        FileKind::Dir => Err(act.error(Kind::IsADirectory, "is a directory")),
+        FileKind::Dir => Err(act.error(ErrorKind::IsADirectory, "is a directory")),
         FileKind::Symlink | FileKind::Other => {
-            Err(act.error(Kind::SpecialFile, "not a regular file"))
+            Err(act.error(ErrorKind::SpecialFile, "not a regular file"))
         }
     }
 }
@@ -139,7 +139,7 @@ fn extent(options: ReadOptions, size: u64) -> (u64, u64) {
 }
 
 fn too_large(act: Act<'_>, length: u64, limit: u64) -> Error {
-    act.error(Kind::TooLarge, &format!("{length} bytes, more than the limit of {limit}"))
+    act.error(ErrorKind::TooLarge, &format!("{length} bytes, more than the limit of {limit}"))
         .with_hint("read a range, or in chunks")
 }
 

@@ -10,12 +10,16 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use ab_core::metadata::{Entry, TruncatedBy};
-use ab_core::search::collector::{MAX_PROBLEMS, MatchCollector, SearchFlow};
-use ab_core::search::selection::{IGNORE_FILE, MAX_IGNORE_BYTES, Selection, WalkPosition};
+use ab_core::metadata::{DirEntry, TruncatedBy};
+use ab_core::search::collector::{MAX_SEARCH_PROBLEMS, MatchCollector, SearchFlow};
+use ab_core::search::selection::{
+    IGNORE_FILE_NAME, MAX_IGNORE_FILE_BYTES, SearchFilter, WalkPosition,
+};
 use ab_core::search::text::{FileMatches, TextSearch};
-use ab_core::search::{IgnoredCounts, Query, SearchResults, SearchTarget, search_failure};
-use ab_core::{Error, FileKind, Kind, Result, WsPath};
+use ab_core::search::{
+    IgnoredCounts, SearchQuery, SearchResults, SearchTarget, search_error_from_io,
+};
+use ab_core::{Error, ErrorKind, FileKind, Result, WsPath};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FsWord, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2};
 use rustix::io::Errno;
@@ -39,11 +43,11 @@ const QUEUE: usize = 32;
 pub(super) fn search(
     shared: &Shared,
     act: Act<'_>,
-    query: &Query,
+    query: &SearchQuery,
     cancel: &Cancel,
 ) -> Result<SearchResults> {
-    let selection = Selection::compile(query)?;
-    let text = match &query.wanted {
+    let selection = SearchFilter::compile(query)?;
+    let text = match &query.target {
         SearchTarget::Names { .. } => None,
         SearchTarget::Text(text) => Some(TextSearch::compile(query, text)?),
     };
@@ -79,7 +83,7 @@ struct Ways<'a> {
     place: WsPath,
     /// Whether a read there is short only at the end of a file.
     plain: bool,
-    selection: &'a Selection,
+    selection: &'a SearchFilter,
     ground: WalkPosition,
 }
 
@@ -90,12 +94,12 @@ fn find_names(ways: Ways<'_>, answering: &mut MatchCollector, cancel: &Cancel) -
         if cancel.is_set() {
             return Err(Errno::CANCELED);
         }
-        Ok(answering.add_entry(Entry { path: picked.path, kind: picked.kind, stat: None }))
+        Ok(answering.add_entry(DirEntry { path: picked.path, kind: picked.kind, stat: None }))
     };
     let mut seeker = Seeker::new(act, selection, ground, deadline, &mut visit);
     let walked = walk::walk(Top { handle: top, path: act.path, place }, &mut seeker);
     let (late, problems, left_out) = (seeker.late, seeker.problems, seeker.left_out);
-    answering.add_ignored(left_out);
+    answering.set_ignored(left_out);
     walked.map_err(|errno| act.failed(errno))?;
     for (path, error) in problems {
         answering.add_problem(path, error);
@@ -111,7 +115,7 @@ fn one_file(
     shared: &Shared,
     act: Act<'_>,
     text: &TextSearch,
-    query: &Query,
+    query: &SearchQuery,
     cancel: &Cancel,
 ) -> Result<SearchResults> {
     let file = shared.jail.open(act.path, read::read_flags(), Final::Follow);
@@ -128,11 +132,11 @@ fn one_file(
         query.limits.matches.saturating_add(1),
     ) {
         Ok(hits) => {
-            answering.add_file(act.path, hits, text.answer());
+            answering.add_file_matches(act.path, hits, text.output_mode());
         }
         Err(error) => answering.add_problem(act.path.to_string(), unreadable(act.path, &error)),
     }
-    answering.check_time();
+    answering.check_deadline();
     Ok(answering.finish())
 }
 
@@ -147,7 +151,7 @@ struct Picked {
 /// Follows a walk with the query's filters and hands on what they pick.
 struct Seeker<'a> {
     act: Act<'a>,
-    selection: &'a Selection,
+    selection: &'a SearchFilter,
     /// The ground of each directory on the way down; the last one may not be entered yet.
     grounds: Vec<WalkPosition>,
     /// The ground of the directory that is being entered.
@@ -163,7 +167,7 @@ struct Seeker<'a> {
 impl<'a> Seeker<'a> {
     fn new(
         act: Act<'a>,
-        selection: &'a Selection,
+        selection: &'a SearchFilter,
         ground: WalkPosition,
         deadline: Instant,
         visit: &'a mut dyn FnMut(Picked) -> Result<SearchFlow, Errno>,
@@ -193,13 +197,13 @@ impl Visitor for Seeker<'_> {
         self.visits = self.visits.wrapping_add(1);
         let Some(ground) = self.grounds.last() else { return Ok(Flow::Pass) };
         self.next = match entry.kind {
-            FileKind::Dir => self.selection.enter(ground, entry.name),
+            FileKind::Dir => self.selection.enter_directory(ground, entry.name),
             FileKind::File | FileKind::Symlink | FileKind::Other => None,
         };
-        let picked = self.selection.selects(ground, entry.name, entry.kind);
+        let picked = self.selection.accepts(ground, entry.name, entry.kind);
         if !picked
             && self.next.is_none()
-            && self.selection.leaves_out(ground, entry.name, entry.kind)
+            && self.selection.skips_as_ignored(ground, entry.name, entry.kind)
         {
             self.left_out.add(entry.kind);
         }
@@ -233,7 +237,7 @@ impl Visitor for Seeker<'_> {
     }
 
     fn trouble(&mut self, path: String, trouble: Trouble) {
-        if self.problems.len() < MAX_PROBLEMS {
+        if self.problems.len() < MAX_SEARCH_PROBLEMS {
             let error = self.act.troubled(&path, trouble);
             self.problems.push((path, error));
         }
@@ -241,7 +245,7 @@ impl Visitor for Seeker<'_> {
 }
 
 /// The ground at the search's root, with the ignore files from the workspace's root down.
-fn ground_at(shared: &Shared, root: &WsPath, selection: &Selection) -> WalkPosition {
+fn ground_at(shared: &Shared, root: &WsPath, selection: &SearchFilter) -> WalkPosition {
     let mut ground = selection.start();
     if !selection.honours_ignore_files() {
         return ground;
@@ -254,26 +258,26 @@ fn ground_at(shared: &Shared, root: &WsPath, selection: &Selection) -> WalkPosit
             None => ground,
         }
     };
-    let mut path = root.fence();
+    let mut path = root.scope_root();
     ground = with_file(&path, ground);
-    for name in root.below_fence().split('/').filter(|name| !name.is_empty()) {
+    for name in root.below_scope_root().split('/').filter(|name| !name.is_empty()) {
         let Ok(next) = path.child(name) else { break };
         path = next;
-        ground = with_file(&path, selection.descend_to_root(ground, name));
+        ground = with_file(&path, selection.descend_toward_root(ground, name));
     }
     ground
 }
 
 fn read_ignore_file(dir: &OwnedFd, place: &WsPath) -> Option<String> {
-    if place.hides_child(IGNORE_FILE) {
+    if place.hides_child(IGNORE_FILE_NAME) {
         return None;
     }
     let flags = read::read_flags() | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = openat(dir, IGNORE_FILE, flags, Mode::empty()).ok()?;
+    let file = openat(dir, IGNORE_FILE_NAME, flags, Mode::empty()).ok()?;
     if !describe::handle(&file).ok()?.stat.kind.is_file() {
         return None;
     }
-    let bytes = read::read_fully(&file, 0, MAX_IGNORE_BYTES as usize).ok()?;
+    let bytes = read::read_fully(&file, 0, MAX_IGNORE_FILE_BYTES as usize).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -288,7 +292,7 @@ type Looked = (u64, Vec<(WsPath, std::io::Result<FileMatches>)>);
 fn look_in_parallel(
     ways: Ways<'_>,
     text: &TextSearch,
-    query: &Query,
+    query: &SearchQuery,
     answering: &mut MatchCollector,
     cancel: &Cancel,
 ) -> Result<()> {
@@ -332,9 +336,9 @@ fn look_in_parallel(
         drop(done_out);
         walker.join()
     });
-    let walked = walked.map_err(|_| act.error(Kind::Io, "a search thread failed"))?;
+    let walked = walked.map_err(|_| act.error(ErrorKind::Io, "a search thread failed"))?;
     let (result, problems, left_out) = walked;
-    answering.add_ignored(left_out);
+    answering.set_ignored(left_out);
     result.map_err(|errno| act.failed(errno))?;
     if cancel.is_set() {
         return Err(act.failed(Errno::CANCELED));
@@ -471,7 +475,7 @@ fn collect(
             next += 1;
             for (path, hits) in answers {
                 let step = match hits {
-                    Ok(hits) => answering.add_file(&path, hits, text.answer()),
+                    Ok(hits) => answering.add_file_matches(&path, hits, text.output_mode()),
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                         SearchFlow::Continue
                     }
@@ -492,6 +496,6 @@ fn collect(
 fn unreadable(path: &WsPath, error: &std::io::Error) -> Error {
     match Errno::from_io_error(error) {
         Some(errno) => Act::new(ab_core::Verb::Search, path).failed(errno),
-        None => search_failure(path, error),
+        None => search_error_from_io(path, error),
     }
 }

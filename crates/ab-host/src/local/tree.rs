@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use ab_core::metadata::{Entry, Listing, Removed, TruncatedBy, WalkProblem};
-use ab_core::options::{EntryDetail, ListOptions, MissingTarget, RemoveDepth, RemoveOptions};
-use ab_core::path::RESERVED_PREFIX;
-use ab_core::{FileKind, Kind, Result};
+use ab_core::metadata::{DirEntry, Listing, RemoveOutcome, TruncatedBy, WalkProblem};
+use ab_core::options::{EntryDetail, ListOptions, OnMissingTarget, RemoveDepth, RemoveOptions};
+use ab_core::path::TEMP_FILE_PREFIX;
+use ab_core::{ErrorKind, FileKind, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::ffi::{CStr, CString};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, renameat, unlinkat};
@@ -36,7 +36,7 @@ pub(super) fn list(
     let (top, place) = located.map_err(|fault| act.failed(fault))?;
     let top = Arc::new(top);
     if describe::handle(&top).is_ok_and(|described| described.links == 0) {
-        let gone = act.error(Kind::NotFound, "the directory was removed");
+        let gone = act.error(ErrorKind::NotFound, "the directory was removed");
         return Err(gone.with_hint("a workspace whose directory is gone must be opened anew"));
     }
     if options.depth == 0 {
@@ -79,7 +79,7 @@ impl Visitor for Lister<'_> {
             },
         };
         let kind = stat.as_ref().map_or(entry.kind, |stat| stat.kind);
-        self.listing.entries.push(Entry { path, kind, stat });
+        self.listing.entries.push(DirEntry { path, kind, stat });
         if self.depth < self.options.depth { Ok(Flow::Enter) } else { Ok(Flow::Pass) }
     }
 
@@ -104,15 +104,16 @@ pub(super) fn remove(
     act: Act<'_>,
     options: RemoveOptions,
     cancel: &Cancel,
-) -> Result<Removed> {
+) -> Result<RemoveOutcome> {
     if act.path.is_root() {
-        return Err(act.error(Kind::Invalid, "the root of the workspace stays where it is"));
+        return Err(act.error(ErrorKind::Invalid, "the root of the workspace stays where it is"));
     }
     match remove_spot(shared, act, options.depth, cancel) {
         Err(error)
-            if error.kind() == Kind::NotFound && options.missing == MissingTarget::Ignore =>
+            if error.kind() == ErrorKind::NotFound
+                && options.missing == OnMissingTarget::Ignore =>
         {
-            Ok(Removed::default())
+            Ok(RemoveOutcome::default())
         }
         result => result,
     }
@@ -123,25 +124,27 @@ fn remove_spot(
     act: Act<'_>,
     reach: RemoveDepth,
     cancel: &Cancel,
-) -> Result<Removed> {
+) -> Result<RemoveOutcome> {
     let spot = shared.jail.spot_to(Purpose::Displace, act.path, Final::Keep, Missing::Fail);
     let spot = spot.map_err(|fault| act.failed(fault))?;
     let name = spot.name().map_err(|errno| act.failed(errno))?;
     let described = describe::name(&spot.dir, name).map_err(|errno| act.failed(errno))?;
     let result = match (described.stat.kind, reach) {
-        (FileKind::Dir, RemoveDepth::One) => match unlinkat(&spot.dir, name, AtFlags::REMOVEDIR) {
-            Err(Errno::NOTEMPTY | Errno::EXIST) if only_leftovers(&spot.dir, name) => {
-                remove_tree(spot.dir.as_fd(), name, cancel).map(|_| 1)
+        (FileKind::Dir, RemoveDepth::NonRecursive) => {
+            match unlinkat(&spot.dir, name, AtFlags::REMOVEDIR) {
+                Err(Errno::NOTEMPTY | Errno::EXIST) if only_leftovers(&spot.dir, name) => {
+                    remove_tree(spot.dir.as_fd(), name, cancel).map(|_| 1)
+                }
+                result => result.map(|()| 1),
             }
-            result => result.map(|()| 1),
-        },
+        }
         (FileKind::Dir, RemoveDepth::Recursive) => remove_tree(spot.dir.as_fd(), name, cancel),
         (FileKind::File | FileKind::Symlink | FileKind::Other, _) => {
             unlinkat(&spot.dir, name, AtFlags::empty()).map(|()| 1)
         }
     };
     match result {
-        Ok(count) => Ok(Removed { count }),
+        Ok(count) => Ok(RemoveOutcome { count }),
         // POSIX lets a full directory be reported either way.
         Err(Errno::EXIST) => Err(act.failed(Errno::NOTEMPTY)),
         Err(errno) => Err(act.failed(errno)),
@@ -155,7 +158,7 @@ fn only_leftovers(parent: &OwnedFd, name: &str) -> bool {
     entries.into_iter().all(|entry| {
         entry.is_ok_and(|entry| {
             let name = entry.file_name();
-            is_dot(name) || name.to_bytes().starts_with(RESERVED_PREFIX.as_bytes())
+            is_dot(name) || name.to_bytes().starts_with(TEMP_FILE_PREFIX.as_bytes())
         })
     })
 }

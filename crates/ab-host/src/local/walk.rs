@@ -6,7 +6,7 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use ab_core::path::{MAX_PATH_BYTES, RESERVED_PREFIX};
+use ab_core::path::{MAX_PATH_BYTES, TEMP_FILE_PREFIX};
 use ab_core::{FileKind, WsPath};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, RawDir, fstat, openat};
@@ -91,7 +91,7 @@ impl Visited<'_> {
 pub(super) fn walk(top: Top<'_>, visitor: &mut dyn Visitor) -> Result<(), Errno> {
     let Top { handle: top, path, place } = top;
     // The entries need the caller's path, not the rules by which the caller came here.
-    let root = path.clone().without_rules();
+    let root = path.clone().without_access_rules();
     let buffer = vec![MaybeUninit::uninit(); BUFFER];
     let mut walk = Walk { top: top.clone(), root: &root, buffer };
     let first = identity(&top)?;
@@ -117,8 +117,11 @@ pub(super) fn walk(top: Top<'_>, visitor: &mut dyn Visitor) -> Result<(), Errno>
             Flow::Enter | Flow::Pass => continue,
         }
         let Some(path) = entry.path() else { continue };
-        let place =
-            if level.place.has_rules() { level.place.descend(name) } else { WsPath::root() };
+        let place = if level.place.has_access_rules() {
+            level.place.join_unchecked(name)
+        } else {
+            WsPath::root()
+        };
         let entered = if path.as_str().len() > MAX_PATH_BYTES {
             Err(Errno::NAMETOOLONG)
         } else {
@@ -201,7 +204,7 @@ impl Walk<'_> {
         while let Some(entry) = entries.next() {
             let entry = entry?;
             let bytes = entry.file_name().to_bytes();
-            if matches!(bytes, b"." | b"..") || bytes.starts_with(RESERVED_PREFIX.as_bytes()) {
+            if matches!(bytes, b"." | b"..") || bytes.starts_with(TEMP_FILE_PREFIX.as_bytes()) {
                 continue;
             }
             let Ok(name) = entry.file_name().to_str() else {

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ab_core::metadata::{FileKind, Stat};
 use ab_core::options::{Durability, WriteMode, WriteOptions};
-use ab_core::path::RESERVED_PREFIX;
-use ab_core::{Error, Kind, Result};
+use ab_core::path::TEMP_FILE_PREFIX;
+use ab_core::{Error, ErrorKind, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, fstat, fsync, openat, renameat,
@@ -51,7 +51,7 @@ fn attempt(
     cancel: &Cancel,
 ) -> Result<Option<Stat>> {
     let missing = match options.mode {
-        _ if options.expect.is_some() => Missing::Fail,
+        _ if options.expected_version.is_some() => Missing::Fail,
         WriteMode::Replace => Missing::Fail,
         WriteMode::CreateOrReplace | WriteMode::CreateNew | WriteMode::CreateIfMissing => {
             Missing::MakeParents
@@ -59,14 +59,16 @@ fn attempt(
     };
     let spot = match shared.jail.spot_to(Purpose::Change, act.path, Final::Follow, missing) {
         Ok(spot) => spot,
-        Err(Fault::Os(Errno::NOENT)) if options.expect.is_some() => return Err(conflict(act)),
+        Err(Fault::Os(Errno::NOENT)) if options.expected_version.is_some() => {
+            return Err(conflict(act));
+        }
         Err(fault) => return Err(act.failed(fault)),
     };
     let name = spot.name().map_err(|errno| act.failed(errno))?;
     let _held = stripes::lock(&spot.dir, name).map_err(|errno| act.failed(errno))?;
     let _across = stripes::lock_across_processes(
         &spot.dir,
-        match options.expect {
+        match options.expected_version {
             Some(_) => Across::Alone,
             None => Across::Together,
         },
@@ -81,10 +83,10 @@ fn attempt(
             FileKind::File => {}
             FileKind::Symlink => return Ok(None),
             FileKind::Dir => return Err(act.failed(Errno::ISDIR)),
-            FileKind::Other => return Err(act.error(Kind::SpecialFile, "not a regular file")),
+            FileKind::Other => return Err(act.error(ErrorKind::SpecialFile, "not a regular file")),
         }
     }
-    if let Some(expected) = options.expect
+    if let Some(expected) = options.expected_version
         && existing.as_ref().is_none_or(|described| described.stat.version != expected)
     {
         return Err(conflict(act));
@@ -98,13 +100,13 @@ fn attempt(
     let stat = put(&spot, name, content, existing.as_ref(), options, cancel);
     match stat {
         Err(Errno::EXIST) if options.mode == WriteMode::CreateIfMissing => Ok(None),
-        Err(Errno::STALE) if options.expect.is_some() => Err(conflict(act)),
+        Err(Errno::STALE) if options.expected_version.is_some() => Err(conflict(act)),
         result => result.map(Some).map_err(|errno| act.failed(errno)),
     }
 }
 
 fn conflict(act: Act<'_>) -> Error {
-    act.error(Kind::Conflict, "the file is not the expected version")
+    act.error(ErrorKind::Conflict, "the file is not the expected version")
         .with_hint("read it again and decide on what is there now")
 }
 
@@ -131,7 +133,7 @@ fn put(
             temporary.rename_to(name, Target::Free)?;
         }
         (WriteMode::CreateOrReplace | WriteMode::Replace, Some(existing))
-            if options.expect.is_some() =>
+            if options.expected_version.is_some() =>
         {
             temporary.replace(name, existing)?;
         }
@@ -326,5 +328,5 @@ pub(super) fn temporary_name() -> String {
     let nanos = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |elapsed| elapsed.subsec_nanos());
-    format!("{RESERVED_PREFIX}{process:x}-{count:x}-{nanos:x}")
+    format!("{TEMP_FILE_PREFIX}{process:x}-{count:x}-{nanos:x}")
 }

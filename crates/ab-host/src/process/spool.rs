@@ -232,8 +232,8 @@ impl Record {
         let skipped = from.saturating_sub(self.start);
         let bytes = usize::try_from(skipped).ok().filter(|skip| *skip <= self.bytes.len());
         OutputChunk {
-            sequence: self.start + skipped,
-            lost: self.start.saturating_sub(from),
+            offset: self.start + skipped,
+            lost_bytes: self.start.saturating_sub(from),
             channel: self.channel,
             bytes: bytes.map(|skip| self.bytes.slice(skip..)).unwrap_or_default(),
         }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ab_core::process::{
-    EndCause, Exit, OrphanOutcome, OutputChannel, OutputChunk, ProcessControl, TAIL_BYTES,
-    TerminalSize,
+    ExitCause, OUTPUT_TAIL_BYTES, OrphanOutcome, OutputChannel, OutputChunk, ProcessControl,
+    ProcessExit, TerminalSize,
 };
 use bytes::{Bytes, BytesMut};
 use rustix::fd::OwnedFd;
@@ -82,7 +82,7 @@ pub(crate) async fn supervise(
     channels: Channels,
     sink: Sink,
     mut reins: Reins,
-) -> (Exit, Spent) {
+) -> (ProcessExit, Spent) {
     let Channels { stdout, stderr, stdin, terminal, theirs, left } = channels;
     let pace = Pace::default();
     let tails = Tails::default();
@@ -96,7 +96,7 @@ pub(crate) async fn supervise(
     // A time that is too long to be counted is none.
     let deadline = reins.wall.and_then(|wall| Instant::now().checked_add(wall));
     let (mut end_input, mut leash) = (Some(end_input), reins.leash.take());
-    let (mut cause, mut last) = (EndCause::Itself, None);
+    let (mut cause, mut last) = (ExitCause::Itself, None);
     let (mut flows, mut feeds, mut controls) = (true, true, true);
     let status = loop {
         let ends = tokio::select! {
@@ -114,14 +114,14 @@ pub(crate) async fn supervise(
                     None => controls = false,
                     Some(ProcessControl::Signal(number)) => running.signal(number),
                     Some(ProcessControl::Resize(size)) => resize(terminal.as_ref(), size),
-                    Some(ProcessControl::EndInput) => drop(end_input.take()),
+                    Some(ProcessControl::CloseStdin) => drop(end_input.take()),
                 }
                 None
             }
-            () = let_go(&mut leash), if leash.is_some() && last.is_none() => Some(EndCause::Dropped),
-            () = stopped(&mut reins.stop), if last.is_none() => Some(EndCause::Dropped),
+            () = let_go(&mut leash), if leash.is_some() && last.is_none() => Some(ExitCause::Dropped),
+            () = stopped(&mut reins.stop), if last.is_none() => Some(ExitCause::Dropped),
             () = sleep_until(deadline.unwrap_or_else(Instant::now)),
-                if deadline.is_some() && last.is_none() => Some(EndCause::Timeout),
+                if deadline.is_some() && last.is_none() => Some(ExitCause::Timeout),
             // Not even a kill ends a process that waits for a broken disk.
             () = sleep_until(last.unwrap_or_else(Instant::now)), if last.is_some() => {
                 break Status::default();
@@ -135,14 +135,14 @@ pub(crate) async fn supervise(
             blocking::finish(strays).await;
         }
     };
-    if cause == EndCause::Itself && running.ran_out_of_memory() {
-        cause = EndCause::Memory;
+    if cause == ExitCause::Itself && running.ran_out_of_memory() {
+        cause = ExitCause::MemoryLimit;
     }
     let leftovers = match cause {
-        EndCause::Itself if running.has_left_some() || left.is_some_and(|left| says_so(&left)) => {
+        ExitCause::Itself if running.has_left_some() || left.is_some_and(|left| says_so(&left)) => {
             OrphanOutcome::Ended
         }
-        EndCause::Itself | EndCause::Memory | EndCause::Timeout | EndCause::Dropped => {
+        ExitCause::Itself | ExitCause::MemoryLimit | ExitCause::Timeout | ExitCause::Dropped => {
             OrphanOutcome::None
         }
     };
@@ -164,7 +164,7 @@ pub(crate) async fn supervise(
     }
     let (stdout_tail, stderr_tail) = tails.texts();
     let Status { code, signal } = status;
-    let exit = Exit { code, signal, cause, orphans: leftovers, stdout_tail, stderr_tail };
+    let exit = ProcessExit { code, signal, cause, orphans: leftovers, stdout_tail, stderr_tail };
     (exit, spent.taken())
 }
 
@@ -223,8 +223,8 @@ async fn pump(
             continue;
         };
         tails.note(channel, &bytes);
-        let piece = OutputChunk { sequence, channel, bytes, lost: 0 };
-        sequence = piece.next_sequence();
+        let piece = OutputChunk { offset: sequence, channel, bytes, lost_bytes: 0 };
+        sequence = piece.next_offset();
         match sink {
             // A reader that is gone hears nothing; the process goes on.
             Sink::Reader(reader) => drop(reader.send(piece).await),
@@ -298,8 +298,8 @@ impl Tails {
             OutputChannel::Stdout => &mut ends.0,
             OutputChannel::Stderr => &mut ends.1,
         };
-        end.extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]);
-        let surplus = end.len().saturating_sub(TAIL_BYTES);
+        end.extend_from_slice(&bytes[bytes.len().saturating_sub(OUTPUT_TAIL_BYTES)..]);
+        let surplus = end.len().saturating_sub(OUTPUT_TAIL_BYTES);
         let _ = end.split_to(surplus);
     }
 

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use ab_core::error::{Code, Error, Kind, Result};
+use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use ab_core::process::{
-    AttachedFeed, Exit, OutputChunk, Process, ProcessControl, ProcessEnding, ProcessId, ProcessInfo,
+    AttachedDriverSide, OutputChunk, Process, ProcessControl, ProcessExit, ProcessExitReceiver,
+    ProcessId, ProcessInfo,
 };
 use ab_core::{Verb, WsPath};
 use bytes::Bytes;
@@ -47,11 +48,11 @@ pub(crate) struct Entry {
     pub(crate) command: String,
     pub(crate) cwd: WsPath,
     pub(crate) started: SystemTime,
-    pub(crate) exit: Option<Exit>,
+    pub(crate) exit: Option<ProcessExit>,
     pub(crate) spool: Arc<Spool>,
     pub(crate) stdin: Option<mpsc::Sender<Bytes>>,
     pub(crate) control: mpsc::Sender<ProcessControl>,
-    pub(crate) ending: ProcessEnding,
+    pub(crate) ending: ProcessExitReceiver,
 }
 
 /// One process among those that run; dropped when it has ended.
@@ -104,11 +105,11 @@ impl Table {
 
     /// Keeps room for one more that stays, or refuses it where its scope has too many already.
     pub(crate) fn reserve(&self, place: &Place, cwd: &WsPath) -> Result<()> {
-        let scope = cwd.fence();
+        let scope = cwd.scope_root();
         let mut starting = self.starting();
         let entries = self.lock();
         let running = entries.values().filter(|entry| entry.exit.is_none());
-        let scopes = running.map(|entry| entry.cwd.fence()).chain(starting.values().cloned());
+        let scopes = running.map(|entry| entry.cwd.scope_root()).chain(starting.values().cloned());
         let (all, own) = scopes.fold((0, 0), |(all, own), other| {
             (all + 1, own + usize::from(other.as_str() == scope.as_str()))
         });
@@ -122,7 +123,7 @@ impl Table {
         } else {
             format!("{own} processes were started here and still run, and {all} in all")
         };
-        Err(Error::new(Code::ExecError, Kind::TooLarge, message)
+        Err(Error::new(ErrorCode::ExecError, ErrorKind::TooLarge, message)
             .with_verb(Verb::Exec)
             .with_hint("end some of them first"))
     }
@@ -139,7 +140,7 @@ impl Table {
     }
 
     /// Notes the end of one that stays.
-    pub(crate) fn ended(&self, number: u64, exit: &Exit) {
+    pub(crate) fn ended(&self, number: u64, exit: &ProcessExit) {
         let mut entries = self.lock();
         if let Some(entry) = entries.get_mut(&number) {
             entry.exit = Some(exit.clone());
@@ -178,9 +179,8 @@ impl Table {
         let entry = self.lock().values().find(|entry| entry.id == *id).cloned();
         let Some(entry) = entry else {
             let message = format!("no process {id} in this workspace");
-            return Err(
-                Error::new(Code::ExecError, Kind::NotFound, message).with_verb(Verb::Attach)
-            );
+            return Err(Error::new(ErrorCode::ExecError, ErrorKind::NotFound, message)
+                .with_verb(Verb::Attach));
         };
         let Entry { id, spool, stdin, control, ending, .. } = entry;
         let (process, follower) = Process::attached(id, stdin, control, ending);
@@ -213,8 +213,8 @@ impl Table {
 }
 
 /// Brings what is kept, and then what comes, to one reader; ends with it.
-async fn follow(spool: Arc<Spool>, mut from: u64, follower: AttachedFeed) {
-    let AttachedFeed { output, dropped: mut leash } = follower;
+async fn follow(spool: Arc<Spool>, mut from: u64, follower: AttachedDriverSide) {
+    let AttachedDriverSide { output, dropped: mut leash } = follower;
     loop {
         let read = tokio::select! {
             read = spool.read(from) => read,
@@ -222,7 +222,7 @@ async fn follow(spool: Arc<Spool>, mut from: u64, follower: AttachedFeed) {
         };
         match read {
             Read::Piece(piece) => {
-                from = OutputChunk::next_sequence(&piece);
+                from = OutputChunk::next_offset(&piece);
                 tokio::select! {
                     sent = output.send(piece) => {
                         if sent.is_err() {
@@ -243,19 +243,19 @@ async fn follow(spool: Arc<Spool>, mut from: u64, follower: AttachedFeed) {
 
 #[cfg(test)]
 mod tests {
-    use ab_core::path::PathRules;
+    use ab_core::path::PathParser;
 
     use super::*;
 
     /// Starts as many as may start in a scope, and tells how many that were.
     fn fill(table: &Arc<Table>, scope: &str, held: &mut Vec<Place>) -> usize {
-        let cwd = PathRules::lenient().parse(scope).unwrap().fenced();
+        let cwd = PathParser::lenient().parse(scope).unwrap().into_scope_root();
         for count in 0.. {
             let place = table.enter().unwrap();
             match table.reserve(&place, &cwd) {
                 Ok(()) => held.push(place),
                 Err(error) => {
-                    assert_eq!(error.kind(), Kind::TooLarge);
+                    assert_eq!(error.kind(), ErrorKind::TooLarge);
                     return count;
                 }
             }

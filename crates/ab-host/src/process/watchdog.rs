@@ -237,7 +237,7 @@ mod tests {
             }
         }
         if seen == 0 {
-            ab_testkit::host::cannot_run("the watchdog of groups", "no group can be made");
+            ab_testkit::host::report_skip("the watchdog of groups", "no group can be made");
         }
     }
 

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use ab_core::effective::Network;
+use ab_core::effective::NetworkAccess;
 
 /// A second path of the workspace for commands behind bwrap, whatever the host calls it.
-pub const SANDBOX_ROOT: &str = "/tmp/agentbe-workspace";
+pub const SANDBOX_WORKSPACE_PATH: &str = "/tmp/agentbe-workspace";
 /// Where commands behind bwrap find their private caches.
 pub(crate) const CACHES: &str = "/var/cache/agent-backend";
 
@@ -183,7 +183,7 @@ pub(crate) struct View<'a> {
     /// A directory of the host for caches, which is seen at [`CACHES`].
     pub(crate) caches: Option<&'a str>,
     pub(crate) places: Vec<Placed>,
-    pub(crate) network: Network,
+    pub(crate) network: NetworkAccess,
     pub(crate) session: Session,
     pub(crate) directory: String,
     /// Numbers of the handles from which the filter and the names of users are read.
@@ -214,7 +214,7 @@ pub(crate) enum Session {
 pub(crate) fn arguments(view: &View<'_>) -> Vec<String> {
     let mut said = Said::default();
     said.word(["--unshare-all", "--die-with-parent", "--cap-drop", "ALL"]);
-    if view.network == Network::Shared {
+    if view.network == NetworkAccess::Shared {
         said.word(["--share-net"]);
     }
     if view.session == Session::Own {
@@ -337,7 +337,9 @@ impl Said {
 /// Whether a mount at `path` would cover something that the sandbox itself needs there.
 pub(crate) fn is_taken(path: &str) -> bool {
     let path = Path::new(path);
-    let covers = [SANDBOX_ROOT, CACHES, VAR_TMP].iter().any(|own| Path::new(own).starts_with(path));
+    let covers = [SANDBOX_WORKSPACE_PATH, CACHES, VAR_TMP]
+        .iter()
+        .any(|own| Path::new(own).starts_with(path));
     covers || ["/proc", "/dev", CACHES].iter().any(|own| path.starts_with(own))
 }
 
@@ -469,7 +471,7 @@ mod tests {
             tmp: Tmp::Fresh,
             caches: None,
             places,
-            network: Network::Shared,
+            network: NetworkAccess::Shared,
             session: Session::Own,
             directory: "/w".to_owned(),
             filter: 3,
@@ -487,7 +489,7 @@ mod tests {
     fn the_empty_tmp_comes_before_what_is_in_it() {
         let place = Placed {
             source: "/srv/ws".to_owned(),
-            at: vec![SANDBOX_ROOT.to_owned(), "/srv/ws".to_owned()],
+            at: vec![SANDBOX_WORKSPACE_PATH.to_owned(), "/srv/ws".to_owned()],
             access: Access::ReadWrite,
             covers: vec![
                 Cover { below: "a".to_owned(), with: With::Itself },
@@ -497,7 +499,7 @@ mod tests {
         };
         let said = arguments(&view(vec![place]));
         let tmp = index(&said, &["--tmpfs", "/tmp"]);
-        let workspace = index(&said, &["--bind", "/srv/ws", SANDBOX_ROOT]);
+        let workspace = index(&said, &["--bind", "/srv/ws", SANDBOX_WORKSPACE_PATH]);
         let own = index(&said, &["--bind", "/srv/ws", "/srv/ws"]);
         let pinned = index(&said, &["--bind", "/srv/ws/a", "/srv/ws/a"]);
         let kept = index(&said, &["--ro-bind", "/srv/ws/a/b", "/srv/ws/a/b"]);
@@ -646,7 +648,7 @@ mod tests {
         index(&shared, &["--share-net"]);
         index(&shared, &["--new-session"]);
         let alone =
-            View { network: Network::None, session: Session::Terminals, ..view(Vec::new()) };
+            View { network: NetworkAccess::None, session: Session::Terminals, ..view(Vec::new()) };
         let alone = arguments(&alone);
         for word in ["--share-net", "--new-session"] {
             assert!(!alone.iter().any(|said| said == word), "{word}");

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use ab_core::environment::{CodeVariablePolicy, check, size};
-use ab_core::{Code, Error, Kind, Verb};
+use ab_core::environment::{CodeLoadingVariablePolicy, check_env_variable, env_variable_bytes};
+use ab_core::{Error, ErrorCode, ErrorKind, Verb};
 
 use crate::exec::Toolchain;
 
@@ -35,7 +35,7 @@ pub(crate) struct Base<'a> {
     /// The id in the process table; the caller cannot change it.
     pub(crate) process: &'a str,
     /// Whether variables that load code may be given.
-    pub(crate) code: CodeVariablePolicy,
+    pub(crate) code: CodeLoadingVariablePolicy,
 }
 
 /// The whole environment of a child, sorted by name.
@@ -65,7 +65,7 @@ pub(crate) fn assemble(
         whole.extend(toolchain.environment.iter().map(|(k, v)| (k.as_str(), v.as_str())));
     }
     for (name, value) in given {
-        check(name, value, base.code)?;
+        check_env_variable(name, value, base.code)?;
         whole.insert(name, value);
     }
     if whole.len() > MAX_VARIABLES {
@@ -73,7 +73,7 @@ pub(crate) fn assemble(
         return Err(invalid(format!("{count} environment variables are given"))
             .with_hint(format!("a command takes at most {MAX_VARIABLES}")));
     }
-    let total: usize = whole.iter().map(|(name, value)| size(name, value)).sum();
+    let total: usize = whole.iter().map(|(name, value)| env_variable_bytes(name, value)).sum();
     if total > MAX_BYTES {
         return Err(invalid(format!("the environment is {total} bytes long"))
             .with_hint(format!("a command takes at most {MAX_BYTES}; put long texts into files")));
@@ -126,12 +126,12 @@ fn away_from_home(caches: &str, home: &str) -> BTreeMap<&'static str, String> {
 }
 
 fn invalid(message: String) -> Error {
-    Error::new(Code::InvalidConfiguration, Kind::Invalid, message).with_verb(Verb::Exec)
+    Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message).with_verb(Verb::Exec)
 }
 
 #[cfg(test)]
 mod tests {
-    use ab_core::environment::MAX_VARIABLE_BYTES;
+    use ab_core::environment::MAX_ENV_VARIABLE_BYTES;
 
     use super::*;
 
@@ -145,7 +145,7 @@ mod tests {
         caches: None,
         toolchains: &[],
         process: "p1",
-        code: CodeVariablePolicy::Refused,
+        code: CodeLoadingVariablePolicy::Refused,
     };
 
     fn given(name: &str, value: &str) -> BTreeMap<String, String> {
@@ -211,9 +211,9 @@ mod tests {
         let whole = assemble(&BASE, &given("FOO", "bar")).unwrap();
         assert_eq!(value(&whole, "FOO").as_deref(), Some("bar"));
         let error = assemble(&BASE, &given("LD_PRELOAD", "x.so")).unwrap_err();
-        assert_eq!(error.kind(), Kind::Invalid);
+        assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.message().contains("loads code into every program"), "{error}");
-        let walled = Base { code: CodeVariablePolicy::Allowed, ..BASE };
+        let walled = Base { code: CodeLoadingVariablePolicy::Allowed, ..BASE };
         let whole = assemble(&walled, &given("PYTHONPATH", "src")).unwrap();
         assert_eq!(value(&whole, "PYTHONPATH").as_deref(), Some("src"));
         assert!(assemble(&walled, &given("AGENT_BACKEND_PROCESS", "p2")).is_err());
@@ -228,7 +228,7 @@ mod tests {
         assert!(assemble(&BASE, &many(MAX_VARIABLES - base, "")).is_ok());
         let error = assemble(&BASE, &many(MAX_VARIABLES - base + 1, "")).unwrap_err();
         assert!(error.message().contains("1001 environment variables"), "{error}");
-        let longest = "x".repeat(MAX_VARIABLE_BYTES - 4);
+        let longest = "x".repeat(MAX_ENV_VARIABLE_BYTES - 4);
         assert!(assemble(&BASE, &many(7, &longest)).is_ok());
         let error = assemble(&BASE, &many(8, &longest)).unwrap_err();
         assert!(error.message().contains("bytes long"), "{error}");

@@ -7,7 +7,7 @@ use std::error::Error as StdError;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use ab_core::error::{Code, Error, Kind, Result};
+use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, Scope,
@@ -130,7 +130,7 @@ fn allow(
 fn into_handle(made: RulesetCreated) -> Result<OwnedFd> {
     Option::<OwnedFd>::from(made).ok_or_else(|| {
         let message = "this kernel has no Landlock";
-        Error::new(Code::MissingUtilities, Kind::Unavailable, message)
+        Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, message)
     })
 }
 
@@ -148,6 +148,6 @@ fn opened(path: &Path) -> Result<Option<OwnedFd>> {
 
 /// The cause goes along, so that a failure of the moment is known as one.
 fn unmade(act: &str, cause: impl StdError + Send + Sync + 'static) -> Error {
-    Error::new(Code::MissingUtilities, Kind::Unavailable, format!("{act}: {cause}"))
+    Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, format!("{act}: {cause}"))
         .with_source(cause)
 }

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use ab_core::effective::Network;
+use ab_core::effective::NetworkAccess;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch, sock_filter,
@@ -152,12 +152,12 @@ pub(crate) type Filter = Arc<[sock_filter]>;
 /// The filter, made once for each of its forms.
 pub(crate) fn filter(
     walls: Walls,
-    network: Network,
+    network: NetworkAccess,
     sockets: LocalSockets,
 ) -> Result<Filter, String> {
     static MADE: [OnceLock<Result<Filter, String>>; 8] = [const { OnceLock::new() }; 8];
     let form = usize::from(walls == Walls::Rules)
-        + 2 * usize::from(network == Network::None)
+        + 2 * usize::from(network == NetworkAccess::None)
         + 4 * usize::from(sockets == LocalSockets::Refused);
     MADE[form].get_or_init(|| make(walls, network, sockets).map(Arc::from)).clone()
 }
@@ -173,7 +173,7 @@ pub(crate) fn bytes(filter: &[sock_filter]) -> Vec<u8> {
         .collect()
 }
 
-fn make(walls: Walls, network: Network, sockets: LocalSockets) -> Result<BpfProgram, String> {
+fn make(walls: Walls, network: NetworkAccess, sockets: LocalSockets) -> Result<BpfProgram, String> {
     let explained = |error: seccompiler::BackendError| format!("no filter can be made: {error}");
     let architecture = TargetArch::try_from(std::env::consts::ARCH).map_err(explained)?;
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
@@ -269,17 +269,17 @@ fn step(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
 /// The families of sockets that may not be made: all but those named.
 fn foreign_sockets(
     walls: Walls,
-    network: Network,
+    network: NetworkAccess,
     sockets: LocalSockets,
 ) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let mut allowed = Vec::new();
-    if network == Network::Shared {
+    if network == NetworkAccess::Shared {
         allowed.extend([libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK]);
     }
     if sockets == LocalSockets::Allowed {
         allowed.push(libc::AF_UNIX);
     }
-    if network == Network::None && walls == Walls::Namespaces {
+    if network == NetworkAccess::None && walls == Walls::Namespaces {
         // In a network namespace of its own there is nobody to reach but itself.
         allowed.extend([libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK]);
     }
@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn every_form_can_be_made_and_is_made_once() {
         for walls in [Walls::Namespaces, Walls::Rules] {
-            for network in [Network::Shared, Network::None] {
+            for network in [NetworkAccess::Shared, NetworkAccess::None] {
                 for sockets in [LocalSockets::Allowed, LocalSockets::Refused] {
                     let first = filter(walls, network, sockets).unwrap();
                     assert!(Arc::ptr_eq(&first, &filter(walls, network, sockets).unwrap()));

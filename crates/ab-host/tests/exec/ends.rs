@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use ab_core::process::{Command, EndCause, ExecLimits, ExecRequest, ProcessLifetime};
-use ab_core::{ExecOptions, Isolation, Kind};
+use ab_core::process::{Command, ExecLimits, ExecRequest, ExitCause, ProcessLifetime};
+use ab_core::{ErrorKind, ExecOptions, Isolation};
 use ab_host::ExecSettings;
-use ab_testkit::commands::{holding, let_go, said, talking, until};
-use ab_testkit::expect::failure;
+use ab_testkit::commands::{
+    exec_output_text, lock_holding_script, piped_stdin_request, read_until, wait_until_lock_is_free,
+};
+use ab_testkit::expect::expect_error;
 
 use super::{Ground, MODES, comes, mark, marked, output};
 
@@ -33,11 +35,11 @@ fn guaranteed() -> Vec<Ground> {
 async fn runaways_end_when_their_command_is_dropped() {
     for ground in guaranteed() {
         for line in RUNAWAYS {
-            let request = ExecRequest::shell(holding(line));
+            let request = ExecRequest::shell(lock_holding_script(line));
             let mut process = ground.backend.spawn(request).await.unwrap();
-            until(&mut process, "ready").await;
+            read_until(&mut process, "ready").await;
             drop(process);
-            let_go(&ground.backend).await;
+            wait_until_lock_is_free(&ground.backend).await;
         }
         ground.leave().await;
     }
@@ -50,7 +52,7 @@ async fn a_command_may_be_dropped_at_any_moment_of_its_start() {
     let mark = mark(&ground.backend).await;
     for round in 0..100 {
         let request =
-            ExecRequest { stdin: ab_core::process::Stdin::Piped, ..ExecRequest::shell("cat") };
+            ExecRequest { stdin: ab_core::process::StdinMode::Piped, ..ExecRequest::shell("cat") };
         let process = ground.backend.spawn(request).await.unwrap();
         tokio::time::sleep(Duration::from_micros(round * 40)).await;
         drop(process);
@@ -69,14 +71,14 @@ fn a_detached_command_ends_with_the_runtime_that_it_was_started_on() {
         let lifetime = ProcessLifetime::Detached;
         let request = ExecRequest { lifetime, ..ExecRequest::shell("echo ready; sleep 1000") };
         let mut process = ground.backend.spawn(request).await.unwrap();
-        until(&mut process, "ready").await;
+        read_until(&mut process, "ready").await;
         assert_eq!(ground.backend.processes().await.unwrap()[0].exit, None);
         process.id.clone()
     });
     drop(first);
     runtime().block_on(async {
         let listed = ground.backend.processes().await.unwrap();
-        assert_eq!(listed[0].exit.as_ref().unwrap().cause, EndCause::Dropped);
+        assert_eq!(listed[0].exit.as_ref().unwrap().cause, ExitCause::Dropped);
         let mut process = ground.backend.attach(&id, 0).await.unwrap();
         while process.output.recv().await.is_some() {}
         ground.leave().await;
@@ -86,10 +88,11 @@ fn a_detached_command_ends_with_the_runtime_that_it_was_started_on() {
 #[tokio::test]
 async fn runaways_end_with_their_command() {
     for ground in guaranteed() {
-        let line =
-            holding("(setsid sleep 1000 &) ; (nohup env -i setsid sleep 1000 &) ; echo done");
-        assert_eq!(said(&ground.backend, &line).await, "done\n");
-        let_go(&ground.backend).await;
+        let line = lock_holding_script(
+            "(setsid sleep 1000 &) ; (nohup env -i setsid sleep 1000 &) ; echo done",
+        );
+        assert_eq!(exec_output_text(&ground.backend, &line).await, "done\n");
+        wait_until_lock_is_free(&ground.backend).await;
         ground.leave().await;
     }
 }
@@ -99,10 +102,11 @@ async fn runaways_end_when_time_is_up() {
     for ground in guaranteed() {
         let timeout = Some(Duration::from_millis(1500));
         let options = ExecOptions { timeout, ..ExecOptions::default() };
-        let line = holding("setsid env -i sleep 1000 & echo ready; sleep 1000");
-        let error = failure(ground.backend.exec_with(&line, options).await, Kind::Timeout);
+        let line = lock_holding_script("setsid env -i sleep 1000 & echo ready; sleep 1000");
+        let error =
+            expect_error(ground.backend.exec_with(&line, options).await, ErrorKind::Timeout);
         assert_eq!(error.output().unwrap().stdout.text(), "ready\n");
-        let_go(&ground.backend).await;
+        wait_until_lock_is_free(&ground.backend).await;
         ground.leave().await;
     }
 }
@@ -118,13 +122,13 @@ const MARKED: [&str; 3] = [
 async fn marked_ones_are_found_without_namespace_or_group() {
     for isolation in [Isolation::Landlock, Isolation::Software, Isolation::None] {
         let ground = Ground::behind(isolation);
-        said(&ground.backend, "mkfifo never").await;
+        exec_output_text(&ground.backend, "mkfifo never").await;
         for line in MARKED {
             let mut process =
-                ground.backend.spawn(ExecRequest::shell(holding(line))).await.unwrap();
-            until(&mut process, "ready").await;
+                ground.backend.spawn(ExecRequest::shell(lock_holding_script(line))).await.unwrap();
+            read_until(&mut process, "ready").await;
             drop(process);
-            let_go(&ground.backend).await;
+            wait_until_lock_is_free(&ground.backend).await;
         }
         ground.leave().await;
     }
@@ -135,11 +139,15 @@ async fn destroy_leaves_no_process() {
     for isolation in MODES {
         let ground = Ground::behind(isolation);
         let mark = mark(&ground.backend).await;
-        let mut process = ground.backend.start(talking("echo ready; sleep 1000")).await.unwrap();
-        until(&mut process, "ready").await;
+        let mut process = ground
+            .backend
+            .spawn_detached(piped_stdin_request("echo ready; sleep 1000"))
+            .await
+            .unwrap();
+        read_until(&mut process, "ready").await;
         assert!(!marked(&mark).is_empty());
         ground.leave().await;
-        assert_eq!(process.wait().await.unwrap().cause, EndCause::Dropped);
+        assert_eq!(process.wait().await.unwrap().cause, ExitCause::Dropped);
         comes(|| marked(&mark).is_empty()).await;
     }
 }
@@ -149,9 +157,9 @@ async fn a_child_may_close_its_channels_and_live() {
     for isolation in MODES {
         let ground = Ground::behind(isolation);
         let line = "echo out; exec >&- 2>&-; read -r x; echo $x > said; exit 4";
-        let mut process = ground.backend.spawn(talking(line)).await.unwrap();
+        let mut process = ground.backend.spawn(piped_stdin_request(line)).await.unwrap();
         assert_eq!(process.output.recv().await.unwrap().bytes, "out\n");
-        ab_testkit::commands::say(&process, "on\n").await;
+        ab_testkit::commands::write_stdin(&process, "on\n").await;
         assert_eq!(process.wait().await.unwrap().code, Some(4), "{isolation}");
         assert_eq!(ground.backend.read_text("said").await.unwrap(), "on\n");
         ground.leave().await;
@@ -163,10 +171,10 @@ async fn the_workspace_may_be_removed_under_a_process() {
     for isolation in MODES {
         let ground = Ground::behind(isolation);
         let line = "echo ready; read -r x; echo $x";
-        let mut process = ground.backend.spawn(talking(line)).await.unwrap();
-        until(&mut process, "ready").await;
+        let mut process = ground.backend.spawn(piped_stdin_request(line)).await.unwrap();
+        read_until(&mut process, "ready").await;
         std::fs::remove_dir_all(ground.workspace.path()).unwrap();
-        ab_testkit::commands::say(&process, "on\n").await;
+        ab_testkit::commands::write_stdin(&process, "on\n").await;
         assert_eq!(output(&mut process).await, "on\n");
         let command = Command::Shell("true".to_owned());
         let gone = ground.backend.run(command, ExecOptions::default()).await;
@@ -177,10 +185,11 @@ async fn the_workspace_may_be_removed_under_a_process() {
 
 #[tokio::test]
 async fn the_time_of_the_settings_holds_against_a_longer_one() {
-    let limits = ExecLimits { wall: Some(Duration::from_millis(500)), ..ExecLimits::default() };
+    let limits =
+        ExecLimits { wall_time: Some(Duration::from_millis(500)), ..ExecLimits::default() };
     let ground = Ground::new(ExecSettings { limits, ..ExecSettings::default() });
     let timeout = Some(Duration::from_secs(1000));
     let options = ExecOptions { timeout, ..ExecOptions::default() };
-    failure(ground.backend.exec_with("sleep 1000", options).await, Kind::Timeout);
+    expect_error(ground.backend.exec_with("sleep 1000", options).await, ErrorKind::Timeout);
     ground.leave().await;
 }

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use ab_core::process::{Command, ExecRequest};
-use ab_core::{Backend, Code, ExecOptions, Isolation, Kind, ScopeOptions};
-use ab_host::{ExecSettings, Local, LocalOptions, SANDBOX_ROOT, Toolchain};
-use ab_testkit::commands::said;
-use ab_testkit::expect::failure;
+use ab_core::{Backend, ErrorCode, ErrorKind, ExecOptions, Isolation, ScopeOptions};
+use ab_host::{ExecSettings, LocalDriver, LocalOptions, SANDBOX_WORKSPACE_PATH, Toolchain};
+use ab_testkit::commands::exec_output_text;
+use ab_testkit::expect::expect_error;
 use ab_testkit::host;
 
 use super::{Ground, MODES, WALLS};
@@ -16,9 +16,9 @@ async fn the_system_cannot_be_changed() {
     let ground = Ground::behind(Isolation::Bwrap);
     for place in ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/", "/etc", "/dev", "/proc/sys"] {
         let line = format!("ls {place}/ >/dev/null 2>&1; ! touch {place}/made 2>/dev/null");
-        said(&ground.backend, &line).await;
+        exec_output_text(&ground.backend, &line).await;
     }
-    let mounts = said(&ground.backend, "cat /proc/self/mounts").await;
+    let mounts = exec_output_text(&ground.backend, "cat /proc/self/mounts").await;
     let usr = mounts.lines().find(|line| line.contains(" /usr ")).unwrap();
     assert!(usr.split(' ').nth(3).unwrap().starts_with("ro"), "{usr}");
     ground.leave().await;
@@ -27,13 +27,13 @@ async fn the_system_cannot_be_changed() {
 #[tokio::test]
 async fn places_that_change_are_its_own() {
     let ground = Ground::behind(Isolation::Bwrap);
-    let mounts = said(&ground.backend, "cat /proc/self/mounts").await;
+    let mounts = exec_output_text(&ground.backend, "cat /proc/self/mounts").await;
     let kind = |place: &str| {
         let line = mounts.lines().find(|line| line.split(' ').nth(1) == Some(place));
         line.unwrap_or_else(|| panic!("{place} is no mount: {mounts}")).split(' ').nth(2).unwrap()
     };
     assert_eq!((kind("/tmp"), kind("/dev"), kind("/proc")), ("tmpfs", "tmpfs", "proc"));
-    said(&ground.backend, "echo x > /tmp/agent-backend-layout-test").await;
+    exec_output_text(&ground.backend, "echo x > /tmp/agent-backend-layout-test").await;
     assert!(!PathBuf::from("/tmp/agent-backend-layout-test").exists());
     ground.leave().await;
 }
@@ -49,15 +49,16 @@ async fn a_private_tmp_stays_for_the_next_command_and_is_no_other_scopes() {
         let scope = |path| ground.backend.scope(path, ScopeOptions::default()).unwrap();
         let (ada, bob) = (scope(here), scope(there));
         for (backend, text) in [(&ground.backend, "root"), (&ada, "ada"), (&bob, "bob")] {
-            let seen = said(backend, &format!("ls {TMP}; echo {text} > {TMP}/note")).await;
+            let seen =
+                exec_output_text(backend, &format!("ls {TMP}; echo {text} > {TMP}/note")).await;
             assert!(!seen.contains("note"), "{isolation}: {seen}");
         }
         for (backend, text) in [(&ground.backend, "root"), (&ada, "ada"), (&bob, "bob")] {
-            let seen = said(backend, &format!("cat {TMP}/note")).await;
+            let seen = exec_output_text(backend, &format!("cat {TMP}/note")).await;
             assert_eq!(seen.trim(), text, "{isolation}");
         }
         // Another handle on the same scope has the same.
-        assert_eq!(said(&scope(here), &format!("cat {TMP}/note")).await, "ada\n");
+        assert_eq!(exec_output_text(&scope(here), &format!("cat {TMP}/note")).await, "ada\n");
         ground.leave().await;
     }
 }
@@ -66,14 +67,16 @@ async fn a_private_tmp_stays_for_the_next_command_and_is_no_other_scopes() {
 async fn a_private_tmp_cannot_fill_the_host() {
     for isolation in WALLS {
         let ground = Ground::behind(isolation);
-        said(&ground.backend, "true").await;
+        exec_output_text(&ground.backend, "true").await;
         let files = ground.backend.effective_policy().await.unwrap();
-        let files = files.control(ab_core::ControlSubject::Files).unwrap().in_force.clone();
+        let files = files.control(ab_core::ControlKind::Files).unwrap().in_force.clone();
         if files.contains("has no bound") {
-            host::cannot_run("a bounded /tmp", &files);
+            host::report_skip("a bounded /tmp", &files);
             continue;
         }
-        let seen = said(&ground.backend, &format!("df -k --output=size {TMP} | tail -1")).await;
+        let seen =
+            exec_output_text(&ground.backend, &format!("df -k --output=size {TMP} | tail -1"))
+                .await;
         assert_eq!(seen.trim(), (1024 * 1024).to_string(), "{isolation}");
         ground.leave().await;
     }
@@ -88,18 +91,20 @@ async fn mount_points_in_a_private_tmp_cannot_be_swapped() {
         let mut parts = path.strip_prefix("/tmp").ok()?.components();
         Some(format!("/tmp/{}", parts.next()?.as_os_str().to_str()?))
     };
-    let mut points = vec![SANDBOX_ROOT.to_owned()];
+    let mut points = vec![SANDBOX_WORKSPACE_PATH.to_owned()];
     points.extend(below_tmp(&own));
     let scope = ground.backend.scope("deep/er", ScopeOptions::default()).unwrap();
     for backend in [&ground.backend, &scope] {
         for point in &points {
             let line = format!("! mv {point} /tmp/away && ! rmdir {point} && ! rm -rf {point}");
-            said(backend, &format!("{{ {line}; }} 2>/dev/null")).await;
-            said(backend, &format!("[ -d {point} ] && ! [ -L {point} ]")).await;
+            exec_output_text(backend, &format!("{{ {line}; }} 2>/dev/null")).await;
+            exec_output_text(backend, &format!("[ -d {point} ] && ! [ -L {point} ]")).await;
         }
     }
-    let line = format!("! mkdir {SANDBOX_ROOT}/made && ! mv {SANDBOX_ROOT}/deep {SANDBOX_ROOT}/x");
-    said(&scope, &format!("{{ {line}; }} 2>/dev/null")).await;
+    let line = format!(
+        "! mkdir {SANDBOX_WORKSPACE_PATH}/made && ! mv {SANDBOX_WORKSPACE_PATH}/deep {SANDBOX_WORKSPACE_PATH}/x"
+    );
+    exec_output_text(&scope, &format!("{{ {line}; }} 2>/dev/null")).await;
     ground.leave().await;
 }
 
@@ -110,9 +115,9 @@ async fn caches_and_histories_are_not_in_the_workspace() {
         let line = "for d in \"$XDG_CACHE_HOME\" \"$npm_config_cache\" \"$CARGO_HOME\" \
                     \"$GOMODCACHE\"; do case $d in \"$HOME\"/*) echo \"$d\";; esac; \
                     mkdir -p \"$d\" && echo x > \"$d/kept\"; done; echo x > \"$HISTFILE\"";
-        assert_eq!(said(&ground.backend, line).await, "", "{isolation}");
+        assert_eq!(exec_output_text(&ground.backend, line).await, "", "{isolation}");
         assert_eq!(
-            said(&ground.backend, "cat $CARGO_HOME/kept; ls -A").await,
+            exec_output_text(&ground.backend, "cat $CARGO_HOME/kept; ls -A").await,
             "x\n",
             "{isolation}"
         );
@@ -126,20 +131,21 @@ async fn caches_stay_after_the_driver_where_a_directory_is_named() {
         let caches = tempfile::tempdir().unwrap();
         let settings = || ExecSettings {
             isolation,
-            caches: Some(caches.path().to_owned()),
+            cache_dir: Some(caches.path().to_owned()),
             ..ExecSettings::default()
         };
         let first = Ground::new(settings());
-        said(&first.backend, "mkdir -p $CARGO_HOME && echo kept > $CARGO_HOME/file").await;
+        exec_output_text(&first.backend, "mkdir -p $CARGO_HOME && echo kept > $CARGO_HOME/file")
+            .await;
         first.backend.destroy().await.unwrap();
         let options = LocalOptions { exec: settings(), ..LocalOptions::default() };
-        let second = Backend::new(Local::open(first.workspace.path(), options).unwrap());
-        assert_eq!(said(&second, "cat $CARGO_HOME/file").await, "kept\n");
+        let second = Backend::new(LocalDriver::open(first.workspace.path(), options).unwrap());
+        assert_eq!(exec_output_text(&second, "cat $CARGO_HOME/file").await, "kept\n");
         let scope = second.scope("other", ScopeOptions::default()).unwrap();
-        said(&scope, "! [ -e $CARGO_HOME/file ]").await;
+        exec_output_text(&scope, "! [ -e $CARGO_HOME/file ]").await;
         second.destroy().await.unwrap();
         let other = Ground::new(settings());
-        said(&other.backend, "! [ -e $CARGO_HOME/file ]").await;
+        exec_output_text(&other.backend, "! [ -e $CARGO_HOME/file ]").await;
         other.leave().await;
     }
 }
@@ -147,9 +153,9 @@ async fn caches_stay_after_the_driver_where_a_directory_is_named() {
 #[tokio::test]
 async fn a_toolchain_that_is_missing_is_an_error() {
     for isolation in MODES {
-        let toolchains = vec![Toolchain::in_directory("/no/such/toolchain")];
+        let toolchains = vec![Toolchain::from_directory("/no/such/toolchain")];
         let ground = Ground::new(ExecSettings { isolation, toolchains, ..ExecSettings::default() });
-        let error = failure(ground.backend.exec("true").await, Kind::Invalid);
+        let error = expect_error(ground.backend.exec("true").await, ErrorKind::Invalid);
         assert!(error.message().contains("/no/such/toolchain"), "{error}");
         ground.leave().await;
     }
@@ -160,17 +166,21 @@ async fn the_workspace_is_at_two_paths() {
     let ground = Ground::behind(Isolation::Bwrap);
     let own = ground.workspace.path().canonicalize().unwrap();
     let start = format!("{}\n", own.display());
-    assert_eq!(said(&ground.backend, "pwd; echo $HOME; /bin/pwd").await, start.repeat(3));
-    let line = format!("echo ours > made; cat {}/made {SANDBOX_ROOT}/made", own.display());
-    assert_eq!(said(&ground.backend, &line).await, "ours\nours\n");
+    assert_eq!(
+        exec_output_text(&ground.backend, "pwd; echo $HOME; /bin/pwd").await,
+        start.repeat(3)
+    );
+    let line =
+        format!("echo ours > made; cat {}/made {SANDBOX_WORKSPACE_PATH}/made", own.display());
+    assert_eq!(exec_output_text(&ground.backend, &line).await, "ours\nours\n");
     // A path that a command printed means the same file to its caller.
-    let printed = format!("{SANDBOX_ROOT}/made");
+    let printed = format!("{SANDBOX_WORKSPACE_PATH}/made");
     assert_eq!(ground.backend.read(&printed).await.unwrap(), "ours\n");
     let scope = ground.backend.scope("tenants/ada", ScopeOptions::default()).unwrap();
     let inside = format!("{}/tenants/ada\n", own.display());
-    assert_eq!(said(&scope, "pwd; echo $HOME").await, inside.repeat(2));
-    let alias = format!("echo mine > made; cat {SANDBOX_ROOT}/tenants/ada/made");
-    assert_eq!(said(&scope, &alias).await, "mine\n");
+    assert_eq!(exec_output_text(&scope, "pwd; echo $HOME").await, inside.repeat(2));
+    let alias = format!("echo mine > made; cat {SANDBOX_WORKSPACE_PATH}/tenants/ada/made");
+    assert_eq!(exec_output_text(&scope, &alias).await, "mine\n");
     ground.leave().await;
 }
 
@@ -178,7 +188,7 @@ async fn the_workspace_is_at_two_paths() {
 async fn every_namespace_is_its_own_but_the_network() {
     let ground = Ground::behind(Isolation::Bwrap);
     let line = "for n in cgroup ipc mnt pid user uts net; do readlink /proc/self/ns/$n; done";
-    let said = said(&ground.backend, line).await;
+    let said = exec_output_text(&ground.backend, line).await;
     for name in said.lines() {
         let (kind, _) = name.split_once(':').unwrap();
         let ours = std::fs::read_link(format!("/proc/self/ns/{kind}")).unwrap();
@@ -195,17 +205,17 @@ async fn auto_takes_the_strongest_that_works() {
         let workspace = tempfile::tempdir().unwrap();
         let mut settings = settings;
         if let Some(temporary) = temporary {
-            settings.temporary = temporary.into();
+            settings.temporary_dir = temporary.into();
         }
         let options = ab_host::LocalOptions { exec: settings, ..Default::default() };
-        let local = ab_host::Local::open(workspace.path(), options).unwrap();
+        let local = ab_host::LocalDriver::open(workspace.path(), options).unwrap();
         let backend = ab_core::Backend::new(local);
         let policy = backend.effective_policy().await.unwrap();
         assert!(backend.exec("true").await.unwrap().exit.success());
         backend.destroy().await.unwrap();
         policy
     };
-    let screen = Some(ab_policy::screen as ab_core::CommandScreen);
+    let screen = Some(ab_policy::check_command_paths as ab_core::CommandLineCheck);
     let best = in_force(ExecSettings::default(), None).await;
     assert_eq!(best.isolation, Some(Isolation::Bwrap));
     // A bwrap that does nothing is no wall; without a place for its files, neither is Landlock.
@@ -214,7 +224,7 @@ async fn auto_takes_the_strongest_that_works() {
     assert_eq!(second.isolation, Some(Isolation::Landlock));
     let last = in_force(ExecSettings { screen, ..broken }, Some("/proc/nowhere")).await;
     assert_eq!(last.isolation, Some(Isolation::Software));
-    let files = last.control(ab_core::ControlSubject::Files).unwrap();
+    let files = last.control(ab_core::ControlKind::Files).unwrap();
     for cause in ["bwrap does not work here", "landlock does not work here"] {
         assert!(files.in_force.contains(cause), "{files:?}");
     }
@@ -224,13 +234,13 @@ async fn auto_takes_the_strongest_that_works() {
 async fn what_cannot_be_started_says_so() {
     let ground = Ground::behind(Isolation::None);
     let missing = Command::Argv(vec!["no-such-program".to_owned()]);
-    let request = ground.backend.request(missing, ExecOptions::default()).unwrap();
-    let error = failure(ground.backend.spawn(request).await, Kind::NotFound);
-    assert_eq!(error.code(), Code::ExecError);
+    let request = ground.backend.exec_request(missing, ExecOptions::default()).unwrap();
+    let error = expect_error(ground.backend.spawn(request).await, ErrorKind::NotFound);
+    assert_eq!(error.code(), ErrorCode::ExecError);
     assert!(error.message().contains("no-such-program"), "{error}");
     ground.backend.write("plain", "no program").await.unwrap();
     let request = ExecRequest::new(Command::Argv(vec!["./plain".to_owned()]));
-    let error = failure(ground.backend.spawn(request).await, Kind::PermissionDenied);
-    assert_eq!(error.code(), Code::ExecError);
+    let error = expect_error(ground.backend.spawn(request).await, ErrorKind::PermissionDenied);
+    assert_eq!(error.code(), ErrorCode::ExecError);
     ground.leave().await;
 }

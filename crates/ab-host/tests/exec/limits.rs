@@ -2,27 +2,27 @@
 
 use std::time::Duration;
 
-use ab_core::process::{Command, EndCause, ExecLimits, ExecRequest};
-use ab_core::{ControlStrength, ControlSubject, ExecOptions, ExecOutput, Isolation};
-use ab_host::{ExecSettings, SpoolLimits};
-use ab_testkit::commands::{PATIENCE, rest};
+use ab_core::process::{Command, ExecLimits, ExecRequest, ExitCause};
+use ab_core::{ControlKind, ControlStrength, ExecOptions, ExecOutput, Isolation};
+use ab_host::{ExecSettings, OutputSpoolLimits};
+use ab_testkit::commands::{COMMAND_TIMEOUT, read_to_exit};
 use ab_testkit::host;
 
 use super::{Ground, MODES, WALLS};
 
 async fn run(ground: &Ground, line: &str, limits: ExecLimits) -> ExecOutput {
-    let options = ExecOptions { limits, timeout: Some(PATIENCE), ..ExecOptions::default() };
+    let options = ExecOptions { limits, timeout: Some(COMMAND_TIMEOUT), ..ExecOptions::default() };
     ground.backend.run(Command::Shell(line.to_owned()), options).await.unwrap()
 }
 
 /// Whether the kernel sees to a limit of all processes together; if not, the test says so.
-async fn proven(ground: &Ground, subject: ControlSubject) -> bool {
+async fn proven(ground: &Ground, subject: ControlKind) -> bool {
     let policy = ground.backend.effective_policy().await.unwrap();
     let control = policy.control(subject).unwrap();
     if control.strength == ControlStrength::Enforced {
         return true;
     }
-    host::cannot_run(subject.as_str(), &control.in_force);
+    host::report_skip(subject.as_str(), &control.in_force);
     false
 }
 
@@ -39,10 +39,10 @@ async fn a_gibibyte_of_output_is_counted_and_let_go() {
     for isolation in WALLS {
         let ground = Ground::behind(isolation);
         let before = peak();
-        let options = ExecOptions { max_output: 1000, ..ExecOptions::default() };
+        let options = ExecOptions { max_output_bytes: 1000, ..ExecOptions::default() };
         let line = format!("yes | head -c {TOTAL}");
         let output = ground.backend.exec_with(&line, options).await.unwrap();
-        assert_eq!((output.stdout.total, output.stdout.bytes.len()), (TOTAL, 1000));
+        assert_eq!((output.stdout.total_bytes, output.stdout.bytes.len()), (TOTAL, 1000));
         // Other tests of this process have their share in it.
         assert!(peak() - before < 512 << 20, "memory grew by {}", peak() - before);
         ground.leave().await;
@@ -53,7 +53,7 @@ async fn a_gibibyte_of_output_is_counted_and_let_go() {
 async fn a_fork_bomb_stays_small() {
     for isolation in MODES {
         let ground = Ground::behind(isolation);
-        if !proven(&ground, ControlSubject::ProcessCount).await {
+        if !proven(&ground, ControlKind::ProcessCount).await {
             return;
         }
         let limits = ExecLimits { processes: Some(32), ..ExecLimits::default() };
@@ -71,13 +71,13 @@ async fn a_fork_bomb_stays_small() {
 async fn a_memory_hog_is_ended_and_told_of() {
     for isolation in MODES {
         let ground = Ground::behind(isolation);
-        if !proven(&ground, ControlSubject::Memory).await {
+        if !proven(&ground, ControlKind::Memory).await {
             return;
         }
         let limits = ExecLimits { memory: Some(64 << 20), ..ExecLimits::default() };
         let line = "x=$(yes | head -c 300000000); echo ${#x}";
         let output = run(&ground, line, limits).await;
-        assert_eq!(output.exit.cause, EndCause::Memory, "{isolation}: {output:?}");
+        assert_eq!(output.exit.cause, ExitCause::MemoryLimit, "{isolation}: {output:?}");
         assert_eq!(output.stdout.text(), "", "it had all it asked for");
         assert!(run(&ground, "true", limits).await.exit.success());
         ground.leave().await;
@@ -94,11 +94,11 @@ async fn each_process_has_its_limits() {
         assert_eq!(ground.backend.stat("big").await.unwrap().size, 1_000_000);
 
         let limits = ExecLimits { open_files: Some(32), ..ExecLimits::default() };
-        assert_eq!(run(&ground, "ulimit -n", limits).await.text(), "32\n", "{isolation}");
+        assert_eq!(run(&ground, "ulimit -n", limits).await.stdout_text(), "32\n", "{isolation}");
 
         let limits = ExecLimits { cpu: Some(Duration::from_secs(1)), ..ExecLimits::default() };
         let output = run(&ground, "while :; do :; done", limits).await;
-        assert!(!output.exit.success() && output.exit.cause == EndCause::Itself, "{output:?}");
+        assert!(!output.exit.success() && output.exit.cause == ExitCause::Itself, "{output:?}");
         ground.leave().await;
     }
 }
@@ -109,7 +109,7 @@ async fn a_command_cannot_raise_its_limits() {
         let limits = ExecLimits { open_files: Some(64), ..ExecLimits::default() };
         let ground = Ground::bounded(isolation, limits);
         let more = ExecLimits { open_files: Some(1024), ..ExecLimits::default() };
-        assert_eq!(run(&ground, "ulimit -n", more).await.text(), "64\n");
+        assert_eq!(run(&ground, "ulimit -n", more).await.stdout_text(), "64\n");
         if WALLS.contains(&isolation) {
             let output = run(&ground, "ulimit -n 1024", ExecLimits::default()).await;
             assert!(!output.exit.success(), "{isolation}: it was raised");
@@ -120,15 +120,15 @@ async fn a_command_cannot_raise_its_limits() {
 
 #[tokio::test]
 async fn what_a_spool_cannot_keep_is_told() {
-    let spool = SpoolLimits { memory: 64 * 1024, disk: 256 * 1024 };
+    let spool = OutputSpoolLimits { memory: 64 * 1024, disk: 256 * 1024 };
     let ground = Ground::new(ExecSettings { spool, ..ExecSettings::default() });
     let request = ExecRequest::shell("yes | head -c 5000000");
-    let mut process = ground.backend.start(request).await.unwrap();
+    let mut process = ground.backend.spawn_detached(request).await.unwrap();
     process.wait().await.unwrap();
     let mut late = ground.backend.attach(&process.id, 0).await.unwrap();
-    let (pieces, _) = rest(&mut late).await;
+    let (pieces, _) = read_to_exit(&mut late).await;
     let kept: u64 = pieces.iter().map(|piece| piece.bytes.len() as u64).sum();
-    let lost: u64 = pieces.iter().map(|piece| piece.lost).sum();
+    let lost: u64 = pieces.iter().map(|piece| piece.lost_bytes).sum();
     assert_eq!(kept + lost, 5_000_000);
     assert!(kept > 64 * 1024 && kept <= 320 * 1024, "{kept}");
     ground.leave().await;
@@ -138,7 +138,7 @@ async fn what_a_spool_cannot_keep_is_told() {
 async fn limits_leave_no_group_behind() {
     let limits = ExecLimits { processes: Some(64), ..ExecLimits::default() };
     let ground = Ground::bounded(Isolation::None, limits);
-    let groups = run(&ground, "cat /usr/../proc/self/cgroup", limits).await.text();
+    let groups = run(&ground, "cat /usr/../proc/self/cgroup", limits).await.stdout_text();
     let own = groups.lines().find_map(|line| line.split(':').nth(2)).unwrap_or_default();
     assert!(!own.is_empty(), "{groups}");
     for place in groups.lines().filter_map(|line| line.split(':').nth(2)) {

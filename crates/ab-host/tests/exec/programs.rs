@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ab_core::Isolation;
 use ab_host::{ExecSettings, Toolchain};
-use ab_testkit::commands::said;
+use ab_testkit::commands::exec_output_text;
 use ab_testkit::host;
 
 use super::{Ground, WALLS};
@@ -17,11 +17,11 @@ const PLACES: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
 /// Runs a line in every kind of walls, if the system has the program.
 async fn works(program: &str, line: &str, expect: &str) {
     if !PLACES.iter().any(|place| Path::new(place).join(program).exists()) {
-        return host::cannot_run(program, "the system has no such program");
+        return host::report_skip(program, "the system has no such program");
     }
     for isolation in WALLS {
         let ground = Ground::behind(isolation);
-        let said = said(&ground.backend, line).await;
+        let said = exec_output_text(&ground.backend, line).await;
         assert!(said.contains(expect), "{isolation}: {said}");
         ground.leave().await;
     }
@@ -78,16 +78,16 @@ async fn a_compiler() {
 #[tokio::test]
 async fn a_toolchain_of_its_own() {
     let Some(cargo) = std::env::var_os("CARGO") else {
-        return host::cannot_run("a toolchain", "not started by cargo");
+        return host::report_skip("a toolchain", "not started by cargo");
     };
     // `bin/cargo` of the toolchain proper, not of what chooses one.
     let Some(toolchain) = Path::new(&cargo).parent().and_then(Path::parent) else {
-        return host::cannot_run("a toolchain", "cargo is in no directory");
+        return host::report_skip("a toolchain", "cargo is in no directory");
     };
     for isolation in [Isolation::Bwrap, Isolation::Landlock] {
-        let toolchains = vec![Toolchain::in_directory(toolchain)];
+        let toolchains = vec![Toolchain::from_directory(toolchain)];
         let ground = Ground::new(ExecSettings { isolation, toolchains, ..ExecSettings::default() });
-        assert!(said(&ground.backend, "cargo --version").await.starts_with("cargo 1."));
+        assert!(exec_output_text(&ground.backend, "cargo --version").await.starts_with("cargo 1."));
         ground.leave().await;
     }
 }

@@ -1,15 +1,15 @@
 //! Hidden and read-only paths, for commands in a sandbox and for files.
 
 use ab_core::options::RemoveOptions;
-use ab_core::process::Restrictions;
-use ab_core::{Backend, Isolation, Kind, PathRules, WsPath};
-use ab_testkit::commands::said;
-use ab_testkit::expect::failure;
+use ab_core::process::PathRestrictions;
+use ab_core::{Backend, ErrorKind, Isolation, PathParser, WsPath};
+use ab_testkit::commands::exec_output_text;
+use ab_testkit::expect::expect_error;
 
 use super::Ground;
 
 fn path(text: &str) -> WsPath {
-    PathRules::lenient().parse(text).unwrap()
+    PathParser::lenient().parse(text).unwrap()
 }
 
 async fn restricted() -> (Ground, Backend) {
@@ -17,7 +17,7 @@ async fn restricted() -> (Ground, Backend) {
     for file in ["hidden-file", "hidden/deep/file", "kept/file", "way/to/kept/file", "free"] {
         ground.backend.write(file, "content").await.unwrap();
     }
-    let restrictions = Restrictions {
+    let restrictions = PathRestrictions {
         hidden: vec![path("hidden-file"), path("hidden")],
         read_only: vec![path("kept"), path("way/to/kept"), path("missing"), path("no/such/path")],
         binds: Vec::new(),
@@ -53,10 +53,13 @@ async fn commands_meet_them() {
         "mv ROOT/way ROOT/elsewhere",
     ] {
         let line = line.replace("ROOT", &root);
-        failure(handle.exec(&line).await, Kind::Failed);
+        expect_error(handle.exec(&line).await, ErrorKind::Failed);
     }
-    assert_eq!(said(&handle, "cat kept/file way/to/kept/file free").await, "contentcontentcontent");
-    said(&handle, "echo more >> free; touch way/to/beside").await;
+    assert_eq!(
+        exec_output_text(&handle, "cat kept/file way/to/kept/file free").await,
+        "contentcontentcontent"
+    );
+    exec_output_text(&handle, "echo more >> free; touch way/to/beside").await;
     for file in ["hidden-file", "hidden/deep/file", "kept/file", "way/to/kept/file"] {
         assert_eq!(ground.backend.read_text(file).await.unwrap(), "content");
     }
@@ -79,7 +82,7 @@ async fn restrictions_inside_each_other_hold() {
     for (hidden, read_only) in sets {
         let of = |paths: &[&str]| paths.iter().map(|it| path(it)).collect();
         let (hidden, read_only) = (of(hidden), of(read_only));
-        let restrictions = Restrictions { hidden, read_only, binds: Vec::new() };
+        let restrictions = PathRestrictions { hidden, read_only, binds: Vec::new() };
         let said = format!("{restrictions:?}");
         let handle = ground.backend.restrict(restrictions.clone()).unwrap();
         let there: Vec<bool> = ["kept", "kept/in", "kept/in/deep", "kept/in/deep/file"]
@@ -90,7 +93,7 @@ async fn restrictions_inside_each_other_hold() {
                     for d in . kept kept/in kept/in/deep no/such no/other; do \
                     mkdir -p $d 2>/dev/null && echo x 2>/dev/null > $d/new; done; true";
         let seen = handle.exec(line).await.unwrap_or_else(|error| panic!("{said}: {error}"));
-        let seen = seen.text();
+        let seen = seen.stdout_text();
         for (name, there) in
             ["kept/in", "kept/in/deep", "kept/in/deep/file"].iter().zip(&there[1..])
         {
@@ -116,15 +119,15 @@ async fn restrictions_inside_each_other_hold() {
 async fn files_meet_them() {
     let (ground, handle) = restricted().await;
     for hidden in ["hidden-file", "hidden", "hidden/deep/file"] {
-        failure(handle.stat(hidden).await, Kind::NotFound);
-        failure(handle.read(hidden).await.map(drop), Kind::NotFound);
+        expect_error(handle.stat(hidden).await, ErrorKind::NotFound);
+        expect_error(handle.read(hidden).await.map(drop), ErrorKind::NotFound);
         assert!(handle.write(hidden, "x").await.is_err());
     }
-    failure(handle.write("kept/file", "x").await, Kind::PermissionDenied);
-    failure(handle.write("kept/new", "x").await, Kind::PermissionDenied);
-    failure(handle.write("missing", "x").await, Kind::PermissionDenied);
-    failure(handle.rename("way", "elsewhere").await, Kind::PermissionDenied);
-    failure(handle.rm("way", RemoveOptions::recursive()).await, Kind::PermissionDenied);
+    expect_error(handle.write("kept/file", "x").await, ErrorKind::PermissionDenied);
+    expect_error(handle.write("kept/new", "x").await, ErrorKind::PermissionDenied);
+    expect_error(handle.write("missing", "x").await, ErrorKind::PermissionDenied);
+    expect_error(handle.rename("way", "elsewhere").await, ErrorKind::PermissionDenied);
+    expect_error(handle.rm("way", RemoveOptions::recursive()).await, ErrorKind::PermissionDenied);
     assert_eq!(handle.read_text("kept/file").await.unwrap(), "content");
     assert_eq!(handle.readdir(".").await.unwrap(), ["free", "kept", "way"]);
     ground.leave().await;
@@ -133,7 +136,7 @@ async fn files_meet_them() {
 #[tokio::test]
 async fn nothing_is_left_where_nothing_was() {
     let (ground, handle) = restricted().await;
-    said(&handle, "true").await;
+    exec_output_text(&handle, "true").await;
     let mut names = ground.backend.readdir(".").await.unwrap();
     names.sort();
     assert_eq!(names, ["free", "hidden", "hidden-file", "kept", "way"]);

@@ -7,11 +7,11 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ab_core::process::{BindAccess, Command, HostDirectory, Restrictions};
-use ab_core::{Backend, Code, ExecOptions, Isolation, Kind, Network, ScopeOptions};
-use ab_host::{ExecSettings, Local, LocalOptions};
-use ab_testkit::commands::said;
-use ab_testkit::expect::failure;
+use ab_core::process::{Command, HostDirectory, HostDirectoryAccess, PathRestrictions};
+use ab_core::{Backend, ErrorCode, ErrorKind, ExecOptions, Isolation, NetworkAccess, ScopeOptions};
+use ab_host::{ExecSettings, LocalDriver, LocalOptions};
+use ab_testkit::commands::exec_output_text;
+use ab_testkit::expect::expect_error;
 
 use super::{Ground, WALLS};
 
@@ -29,9 +29,13 @@ async fn less_than_the_floor_is_refused() {
         (Isolation::Landlock, Isolation::Bwrap),
         (Isolation::None, Isolation::Software),
     ] {
-        let ground = Ground::new(ExecSettings { isolation, floor, ..ExecSettings::default() });
-        let error = failure(ground.backend.exec("true").await, Kind::Unavailable);
-        assert_eq!(error.code(), Code::MissingUtilities);
+        let ground = Ground::new(ExecSettings {
+            isolation,
+            isolation_floor: floor,
+            ..ExecSettings::default()
+        });
+        let error = expect_error(ground.backend.exec("true").await, ErrorKind::Unavailable);
+        assert_eq!(error.code(), ErrorCode::MissingUtilities);
         assert!(error.message().contains(floor.as_str()), "{error}");
         ground.leave().await;
     }
@@ -45,11 +49,11 @@ async fn software_without_anything_that_looks_at_lines_is_no_mode() {
             isolation,
             bwrap: Some("/bin/false".into()),
             // No place for what Landlock's commands are lent.
-            temporary: "/proc/nowhere".into(),
+            temporary_dir: "/proc/nowhere".into(),
             ..ExecSettings::default()
         };
         let options = LocalOptions { exec, ..LocalOptions::default() };
-        let backend = Backend::new(Local::open(workspace.path(), options).unwrap());
+        let backend = Backend::new(LocalDriver::open(workspace.path(), options).unwrap());
         (workspace, backend)
     };
     // Before and after a driver of the same process that has it.
@@ -57,16 +61,16 @@ async fn software_without_anything_that_looks_at_lines_is_no_mode() {
         for isolation in [Isolation::Software, Isolation::Auto] {
             let (_workspace, backend) = open(isolation);
             for error in [
-                failure(backend.exec("true").await, Kind::Unavailable),
-                failure(backend.effective_policy().await, Kind::Unavailable),
+                expect_error(backend.exec("true").await, ErrorKind::Unavailable),
+                expect_error(backend.effective_policy().await, ErrorKind::Unavailable),
             ] {
-                assert_eq!(error.code(), Code::MissingUtilities);
+                assert_eq!(error.code(), ErrorCode::MissingUtilities);
                 let cause = "software: nothing was given that looks at command lines";
                 assert!(error.message().contains(cause), "{error}");
             }
         }
         let ground = Ground::behind(Isolation::Software);
-        said(&ground.backend, "true").await;
+        exec_output_text(&ground.backend, "true").await;
         ground.leave().await;
     }
 }
@@ -78,9 +82,9 @@ async fn software_refuses_words_that_lead_out() {
     ground.backend.write("scope/file", "scoped").await.unwrap();
     let root = ground.workspace.path().canonicalize().unwrap();
     let own = format!("cat inside/file {0}/inside/file ~/inside/file", root.display());
-    assert_eq!(said(&ground.backend, &own).await, "ininin");
+    assert_eq!(exec_output_text(&ground.backend, &own).await, "ininin");
     let scope = ground.backend.scope("scope", ScopeOptions::default()).unwrap();
-    assert_eq!(said(&scope, "cat $HOME/file").await, "scoped");
+    assert_eq!(exec_output_text(&scope, "cat $HOME/file").await, "scoped");
     let above = format!("cat {}/inside/file", root.display());
     for (backend, line) in [
         (&ground.backend, "cat $HOME/../x"),
@@ -90,14 +94,15 @@ async fn software_refuses_words_that_lead_out() {
         (&scope, "cat ../inside/file"),
         (&scope, &above),
     ] {
-        let error = failure(backend.exec(line).await, Kind::Denied);
-        assert_eq!(error.code(), Code::UnsafeCommand, "{line}: {error}");
+        let error = expect_error(backend.exec(line).await, ErrorKind::Denied);
+        assert_eq!(error.code(), ErrorCode::UnsafeCommand, "{line}: {error}");
     }
     let words = ["cat", "../x"].map(str::to_owned).to_vec();
-    let request = ground.backend.request(Command::Argv(words), ExecOptions::default()).unwrap();
-    failure(ground.backend.spawn(request).await, Kind::Denied);
+    let request =
+        ground.backend.exec_request(Command::Argv(words), ExecOptions::default()).unwrap();
+    expect_error(ground.backend.spawn(request).await, ErrorKind::Denied);
     // A scope does not learn from an error where the workspace is.
-    let error = failure(scope.exec("cat ~/../x").await, Kind::Denied);
+    let error = expect_error(scope.exec("cat ~/../x").await, ErrorKind::Denied);
     assert!(!error.message().contains(root.to_str().unwrap()), "{error}");
     ground.leave().await;
 }
@@ -118,8 +123,8 @@ async fn a_bwrap_that_only_pretends_is_not_believed() {
             ..ExecSettings::default()
         };
         let ground = Ground::new(settings.clone());
-        let error = failure(ground.backend.exec("true").await, Kind::Unavailable);
-        assert_eq!(error.code(), Code::MissingUtilities, "{error}");
+        let error = expect_error(ground.backend.exec("true").await, ErrorKind::Unavailable);
+        assert_eq!(error.code(), ErrorCode::MissingUtilities, "{error}");
         ground.leave().await;
 
         // Left to choose, the next best is taken, and it says why.
@@ -139,8 +144,8 @@ async fn a_bwrap_in_the_workspace_is_refused() {
     let exec =
         ExecSettings { isolation: Isolation::Bwrap, bwrap: Some(bwrap), ..ExecSettings::default() };
     let options = LocalOptions { exec, ..LocalOptions::default() };
-    let backend = Backend::new(Local::open(workspace.path(), options).unwrap());
-    let error = failure(backend.exec("true").await, Kind::Unavailable);
+    let backend = Backend::new(LocalDriver::open(workspace.path(), options).unwrap());
+    let error = expect_error(backend.exec("true").await, ErrorKind::Unavailable);
     assert!(error.message().contains("lies in the workspace"), "{error}");
 }
 
@@ -157,13 +162,16 @@ async fn a_scope_shows_only_itself() {
              ls .. ../..; echo x > ../made; echo end"
         );
         let output = scope.exec(&line).await.unwrap();
-        let text = output.text();
+        let text = output.stdout_text();
         assert!(!text.contains("parent's") && !text.contains("bob's"), "{isolation}: {text}");
         assert!(text.ends_with("end\n") && !text.contains("bob\n"), "{isolation}: {text}");
         assert!(!ground.workspace.path().join("tenants/made").exists(), "{isolation}");
         // Its own absolute path is the same inside.
-        said(&scope, "echo here > file").await;
-        assert_eq!(said(&scope, &format!("cat {root}/tenants/ada/file")).await, "here\n");
+        exec_output_text(&scope, "echo here > file").await;
+        assert_eq!(
+            exec_output_text(&scope, &format!("cat {root}/tenants/ada/file")).await,
+            "here\n"
+        );
         ground.leave().await;
     }
 }
@@ -174,12 +182,13 @@ async fn mounts_are_at_their_paths() {
     let whole = base.backend.mount("mnt/data", &guest.backend).unwrap();
     whole.write("of-base", "base").await.unwrap();
     whole.write("mnt/data/of-guest", "guest").await.unwrap();
-    assert_eq!(said(&whole, "cat of-base mnt/data/of-guest").await, "baseguest");
-    said(&whole, "echo made > mnt/data/made").await;
+    assert_eq!(exec_output_text(&whole, "cat of-base mnt/data/of-guest").await, "baseguest");
+    exec_output_text(&whole, "echo made > mnt/data/made").await;
     assert_eq!(guest.backend.read_text("made").await.unwrap(), "made\n");
     let options = ab_core::ExecOptions { cwd: Some("mnt/data".to_owned()), ..Default::default() };
     let from_guest =
-        ab_testkit::commands::said_with(&whole, "cat of-guest ../../of-base", options).await;
+        ab_testkit::commands::exec_output_text_with(&whole, "cat of-guest ../../of-base", options)
+            .await;
     assert_eq!(from_guest, "guestbase");
     // Seen from the guest alone there is no base.
     assert!(guest.backend.exec("cat ../../of-base").await.is_err());
@@ -197,11 +206,11 @@ async fn a_read_only_scope_that_is_swapped_shows_nothing_else() {
     let (one, other) = (ground.workspace.path().join("scope"), ground.workspace.path().join("l"));
     std::os::unix::fs::symlink(outside.path(), &other).unwrap();
     let scope = ground.backend.scope("scope", ScopeOptions::default()).unwrap();
-    let read_only = vec![scope.resolve(".").unwrap()];
-    let restrictions = Restrictions { read_only, ..Restrictions::default() };
+    let read_only = vec![scope.parse_path(".").unwrap()];
+    let restrictions = PathRestrictions { read_only, ..PathRestrictions::default() };
     let scope = scope.restrict(restrictions).unwrap();
     let line = format!("cat file '{0}/file' '{1}/file'", one.display(), outside.path().display());
-    assert_eq!(scope.exec("cat file").await.unwrap().text(), "own");
+    assert_eq!(scope.exec("cat file").await.unwrap().stdout_text(), "own");
     let done = AtomicBool::new(false);
     let (mut ran, mut shown) = (0, Vec::new());
     std::thread::scope(|threads| {
@@ -246,10 +255,13 @@ async fn a_bind_through_what_commands_can_write_does_not_lead_out() {
             path: path.to_str().unwrap().to_owned(),
             access,
         };
-        let whole = bind(shared.path().to_owned(), BindAccess::ReadWrite);
+        let whole = bind(shared.path().to_owned(), HostDirectoryAccess::ReadWrite);
         let bound = |inner: PathBuf| {
-            let binds = vec![whole.clone(), bind(inner, BindAccess::ReadOnly)];
-            ground.backend.restrict(Restrictions { binds, ..Restrictions::default() }).unwrap()
+            let binds = vec![whole.clone(), bind(inner, HostDirectoryAccess::ReadOnly)];
+            ground
+                .backend
+                .restrict(PathRestrictions { binds, ..PathRestrictions::default() })
+                .unwrap()
         };
         for root in [own, shared.path()] {
             let line = format!("cat '{}/file'", root.join("link").display());
@@ -257,7 +269,7 @@ async fn a_bind_through_what_commands_can_write_does_not_lead_out() {
             assert!(through.is_err(), "{isolation}: {through:?}");
         }
         let line = format!("cat '{}/plain/file'", shared.path().display());
-        assert_eq!(said(&bound(shared.path().join("plain")), &line).await, "shared");
+        assert_eq!(exec_output_text(&bound(shared.path().join("plain")), &line).await, "shared");
         ground.leave().await;
     }
 }
@@ -281,9 +293,9 @@ async fn the_network_is_shared_or_none() {
     let line = format!("exec 3<>/dev/tcp/127.0.0.1/{port} && cat <&3");
     for isolation in WALLS {
         let ground = Ground::behind(isolation);
-        assert_eq!(said(&ground.backend, &line).await, "reached\n");
+        assert_eq!(exec_output_text(&ground.backend, &line).await, "reached\n");
         ground.leave().await;
-        let network = Network::None;
+        let network = NetworkAccess::None;
         let ground = Ground::new(ExecSettings { isolation, network, ..ExecSettings::default() });
         assert!(ground.backend.exec(&line).await.is_err(), "{isolation}: it was reached");
         ground.leave().await;
@@ -300,7 +312,7 @@ async fn sockets_of_the_host_are_out_of_reach() {
     let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).unwrap();
     let without_path = UnixListener::bind_addr(&address).unwrap();
     if !std::path::Path::new("/usr/bin/perl").exists() {
-        return ab_testkit::host::cannot_run("sockets of the host", "no perl");
+        return ab_testkit::host::report_skip("sockets of the host", "no perl");
     }
     let connect = |address: &str| {
         let address = address.replace('\0', "\\0");
@@ -312,12 +324,16 @@ async fn sockets_of_the_host_are_out_of_reach() {
     let lines = [connect(&path.display().to_string()), connect(&format!("\0{name}"))];
     let open = Ground::behind(Isolation::None);
     for line in &lines {
-        assert_eq!(said(&open.backend, line).await, "in", "the test itself does not work");
+        assert_eq!(
+            exec_output_text(&open.backend, line).await,
+            "in",
+            "the test itself does not work"
+        );
     }
     for isolation in WALLS {
         let ground = Ground::behind(isolation);
         for line in &lines {
-            let error = failure(ground.backend.exec(line).await, Kind::Failed);
+            let error = expect_error(ground.backend.exec(line).await, ErrorKind::Failed);
             assert!(error.message().contains("no "), "{isolation}: {error}");
         }
         ground.leave().await;
@@ -329,14 +345,14 @@ async fn sockets_of_the_host_are_out_of_reach() {
 async fn a_named_shell_is_the_one() {
     for (shell, expect) in [(ab_host::Shell::Bash, "bash\n"), (ab_host::Shell::Sh, "sh\n")] {
         let ground = Ground::new(ExecSettings { shell, ..ExecSettings::default() });
-        assert_eq!(said(&ground.backend, "basename $0").await, expect);
+        assert_eq!(exec_output_text(&ground.backend, "basename $0").await, expect);
         ground.leave().await;
     }
 }
 
 #[tokio::test]
 async fn processes_of_the_host_are_not_seen() {
-    let network = Network::None;
+    let network = NetworkAccess::None;
     let ground = Ground::new(ExecSettings {
         isolation: Isolation::Bwrap,
         network,
@@ -344,7 +360,7 @@ async fn processes_of_the_host_are_not_seen() {
     });
     let mut own = String::new();
     std::fs::File::open("/proc/self/comm").unwrap().read_to_string(&mut own).unwrap();
-    let said = said(
+    let said = exec_output_text(
         &ground.backend,
         "ls /proc | grep -c '^[0-9]'; tr '\\0' '\\n' < /proc/1/cmdline | head -n 1",
     )

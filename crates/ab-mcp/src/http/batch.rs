@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::flights::{Caller, Flight};
 use super::{
-    Endpoint, HttpResponse, JSON, REVISION, REVISION_UNSAID, SESSION, answer, cancelled_call,
+    HttpEndpoint, HttpResponse, JSON, REVISION, REVISION_UNSAID, SESSION, answer, cancelled_call,
     direct, refusal,
 };
 use crate::bounds::{BATCH_BYTES, BATCH_MESSAGES};
@@ -24,7 +24,7 @@ use crate::outgoing::{Crowded, held};
 /// The last revision with batches.
 const LAST_WITH_BATCHES: &str = "2025-03-26";
 
-impl Endpoint {
+impl HttpEndpoint {
     pub(super) async fn batch(
         &self,
         backend: Backend,
@@ -37,7 +37,10 @@ impl Endpoint {
         let revision = revision.unwrap_or(REVISION_UNSAID);
         if revision > LAST_WITH_BATCHES {
             let why = format!("there are no batches in revision {revision}: send one message");
-            return Err(refuse(ErrorCode::INVALID_REQUEST, ab_core::error::printable(&why)));
+            return Err(refuse(
+                ErrorCode::INVALID_REQUEST,
+                ab_core::error::escape_unprintable(&why),
+            ));
         }
         if let Some(named) = parts.headers.get(SESSION) {
             self.sessions.admit(named, &backend, caller, None).await?;

@@ -22,7 +22,7 @@ use crate::answer::plain;
 use crate::failure::{CROWDED, Failure};
 use crate::outgoing::held;
 use crate::server::cancelled;
-use crate::tools::Tools;
+use crate::tools::WorkspaceTools;
 
 /// A call whose caller wants nothing but the result.
 pub(crate) struct Call {
@@ -103,7 +103,7 @@ impl Call {
     /// The answer, or what a call is told that was cancelled.
     pub(crate) async fn written_unless(
         self,
-        tools: &Tools,
+        tools: &WorkspaceTools,
         flight: &Flight,
     ) -> Result<Bytes, Unwritten> {
         let id = self.id.clone();
@@ -116,7 +116,7 @@ impl Call {
     }
 
     /// The answer as JSON, with the room it takes until it was taken.
-    pub(crate) async fn written(self, tools: &Tools) -> Result<Bytes, Unwritten> {
+    pub(crate) async fn written(self, tools: &WorkspaceTools) -> Result<Bytes, Unwritten> {
         let Call { id, request } = self;
         let result = match tools.outcome(request, None).await {
             Ok(Ok(mut answer)) => {

@@ -193,7 +193,7 @@ impl Drop for Landing {
 
 #[cfg(test)]
 mod tests {
-    use ab_core::{Backend, Memory};
+    use ab_core::{Backend, MemoryDriver};
 
     use super::*;
 
@@ -203,7 +203,7 @@ mod tests {
             request.headers_mut().insert(*name, HeaderValue::from_str(value).unwrap());
         }
         request.extensions_mut().insert(CallerAddress(address.into()));
-        Caller::of(&mut request, &Backend::new(Memory::new()))
+        Caller::of(&mut request, &Backend::new(MemoryDriver::new()))
     }
 
     fn is_cancelled(flight: &Flight) -> bool {

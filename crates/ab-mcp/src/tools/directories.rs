@@ -1,12 +1,12 @@
 //! `list_directory` and `list_directory_with_sizes`: what a directory holds.
 
 use ab_core::options::{EntryDetail, ListOptions};
-use ab_core::{Backend, Entry, FileKind};
+use ab_core::{Backend, DirEntry, FileKind};
 
 use super::Outcome;
 use crate::answer::{ToolAnswer, joined};
 use crate::arguments::Arguments;
-use crate::bounds::{DEFAULT_ENTRIES, DEFAULT_RESULT_BYTES, MAX_ENTRIES};
+use crate::bounds::{DEFAULT_ENTRIES, DEFAULT_MAX_RESULT_BYTES, MAX_ENTRIES};
 use crate::failure::Failure;
 use crate::quantity::{grouped, size};
 
@@ -20,7 +20,7 @@ pub(crate) async fn names(backend: &Backend, mut arguments: Arguments) -> Outcom
     let page = Page::from(&mut arguments)?;
     let entries = entries(backend, &mut arguments, EntryDetail::Kind).await?;
     let rows = page.of(&entries).iter().map(|entry| format!("{} {}", mark(entry), name(entry)));
-    let (text, shown, _) = joined(rows, DEFAULT_RESULT_BYTES);
+    let (text, shown, _) = joined(rows, DEFAULT_MAX_RESULT_BYTES);
     Ok(ToolAnswer::noted(text, page.note(shown, Total::Known(entries.len()))))
 }
 
@@ -28,7 +28,7 @@ pub(crate) async fn sizes(backend: &Backend, mut arguments: Arguments) -> Outcom
     let page = Page::from(&mut arguments)?;
     let order = arguments.choice("sortBy", &[("name", Order::Name), ("size", Order::Size)])?;
     let mut entries = entries(backend, &mut arguments, EntryDetail::Stat).await?;
-    let bytes = |entry: &Entry| entry.stat.as_ref().map_or(0, |stat| stat.size);
+    let bytes = |entry: &DirEntry| entry.stat.as_ref().map_or(0, |stat| stat.size);
     match order {
         Order::Name => {}
         Order::Size => entries.sort_by_key(|entry| std::cmp::Reverse(bytes(entry))),
@@ -42,7 +42,7 @@ pub(crate) async fn sizes(backend: &Backend, mut arguments: Arguments) -> Outcom
         };
         format!("{} {:<30} {size}", mark(entry), name(entry))
     });
-    let (text, shown, _) = joined(rows, DEFAULT_RESULT_BYTES);
+    let (text, shown, _) = joined(rows, DEFAULT_MAX_RESULT_BYTES);
     let directories = entries.iter().filter(|entry| entry.kind.is_dir()).count();
     let total: u64 = entries.iter().filter(|entry| !entry.kind.is_dir()).map(bytes).sum();
     // An empty line stands between the two, if there are two.
@@ -59,13 +59,13 @@ async fn entries(
     backend: &Backend,
     arguments: &mut Arguments,
     detail: EntryDetail,
-) -> Result<Vec<Entry>, Failure> {
+) -> Result<Vec<DirEntry>, Failure> {
     let path = arguments.text("path")?;
     let options = ListOptions { detail, ..ListOptions::default() };
     Ok(backend.list(&path, options).await?.entries)
 }
 
-fn mark(entry: &Entry) -> &'static str {
+fn mark(entry: &DirEntry) -> &'static str {
     match entry.kind {
         FileKind::Dir => "[DIR]",
         FileKind::File | FileKind::Other | FileKind::Symlink => "[FILE]",
@@ -73,8 +73,8 @@ fn mark(entry: &Entry) -> &'static str {
 }
 
 /// A name on one line, whatever it holds.
-fn name(entry: &Entry) -> String {
-    ab_core::error::printable(entry.path.name().unwrap_or_default())
+fn name(entry: &DirEntry) -> String {
+    ab_core::error::escape_unprintable(entry.path.name().unwrap_or_default())
 }
 
 /// Which rows of many are shown.

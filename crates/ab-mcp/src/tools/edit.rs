@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::Outcome;
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
-use crate::bounds::{DEFAULT_RESULT_BYTES, EDITS_AT_ONCE};
+use crate::bounds::{DEFAULT_MAX_RESULT_BYTES, EDITS_AT_ONCE};
 use crate::failure::Failure;
 use crate::quantity::{counted, grouped};
 
@@ -49,7 +49,7 @@ fn edit(arguments: &Arguments, index: usize, item: Value) -> Result<Edit, Failur
     let edit = Edit::new(text("oldText")?, text("newText")?);
     let edit = match fields.remove("replaceAll") {
         None | Some(Value::Null | Value::Bool(false)) => edit,
-        Some(Value::Bool(true)) => edit.all(),
+        Some(Value::Bool(true)) => edit.replace_all(),
         Some(other) => {
             return Err(arguments.wrong(&format!("{place}.replaceAll"), "true or false", &other));
         }
@@ -64,10 +64,10 @@ fn edit(arguments: &Arguments, index: usize, item: Value) -> Result<Edit, Failur
 
 /// The beginning of a diff that is too long, at a line's end.
 fn bounded(diff: &str) -> (&str, Option<String>) {
-    if diff.len() <= DEFAULT_RESULT_BYTES {
+    if diff.len() <= DEFAULT_MAX_RESULT_BYTES {
         return (diff, None);
     }
-    let end = diff.as_bytes()[..DEFAULT_RESULT_BYTES].iter().rposition(|byte| *byte == b'\n');
+    let end = diff.as_bytes()[..DEFAULT_MAX_RESULT_BYTES].iter().rposition(|byte| *byte == b'\n');
     let shown = &diff[..end.map_or(0, |at| at + 1)];
     let note = format!(
         "the diff has {} bytes; read_text_file shows the file itself",

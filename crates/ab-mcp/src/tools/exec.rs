@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use ab_core::process::{
-    Command, EndCause, ExecRequest, Exit, OrphanOutcome, OutputChannel, Stdin, TerminalSize,
+    Command, ExecRequest, ExitCause, OrphanOutcome, OutputChannel, ProcessExit, StdinMode,
+    TerminalSize,
 };
-use ab_core::{Backend, Code, Error, ExecOptions, Kind, Verb};
+use ab_core::{Backend, Error, ErrorCode, ErrorKind, ExecOptions, Verb};
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -14,7 +15,7 @@ use super::output::Kept;
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::bounds::{
-    DEFAULT_EXEC_TIME, DEFAULT_RESULT_BYTES, DEFAULT_TERMINAL, MAX_EXEC_TIME, MAX_STAY,
+    DEFAULT_EXEC_TIMEOUT, DEFAULT_MAX_RESULT_BYTES, DEFAULT_TERMINAL, MAX_EXEC_TIMEOUT, MAX_STAY,
     PROGRESS_EVERY,
 };
 use crate::briefing::{InForce, Lack, Printed};
@@ -33,7 +34,7 @@ pub(crate) async fn call(
     let timeout = if background {
         arguments.time("timeout", MAX_STAY)?
     } else {
-        Some(arguments.time("timeout", MAX_EXEC_TIME)?.unwrap_or(DEFAULT_EXEC_TIME))
+        Some(arguments.time("timeout", MAX_EXEC_TIMEOUT)?.unwrap_or(DEFAULT_EXEC_TIMEOUT))
     };
     let options = ExecOptions {
         cwd: arguments.optional_text("cwd")?,
@@ -42,14 +43,14 @@ pub(crate) async fn call(
         ..ExecOptions::default()
     };
     let terminal = terminal(&mut arguments, background)?;
-    let request = backend.request(Command::Shell(command), options)?;
+    let request = backend.exec_request(Command::Shell(command), options)?;
     if background {
         return started(backend, ExecRequest { terminal, ..request }).await;
     }
-    let (timeout, line) = (timeout.unwrap_or(MAX_EXEC_TIME), request.command.line());
+    let (timeout, line) = (timeout.unwrap_or(MAX_EXEC_TIMEOUT), request.command.to_shell_line());
     let Ran { stdout, stderr, ended } = waited_for(backend, request, progress).await?;
     let exit = ended.map_err(|loss| {
-        let error = Error::new(Code::ExecError, Kind::Io, loss);
+        let error = Error::new(ErrorCode::ExecError, ErrorKind::Io, loss);
         error.with_verb(Verb::Exec).with_command(line)
     })?;
     let cut = stdout.cut() || stderr.cut();
@@ -82,8 +83,8 @@ fn terminal(arguments: &mut Arguments, background: bool) -> Result<Option<Termin
 }
 
 async fn started(backend: &Backend, request: ExecRequest) -> Outcome {
-    let request = ExecRequest { stdin: Stdin::Piped, ..request };
-    let process = backend.start(request).await?;
+    let request = ExecRequest { stdin: StdinMode::Piped, ..request };
+    let process = backend.spawn_detached(request).await?;
     let text = format!(
         "Started process {}. process_output shows what it prints, process_input writes to it, \
          process_kill ends it.",
@@ -101,7 +102,7 @@ async fn waited_for(
     let begun = Instant::now();
     let mut process = backend.spawn(request).await?;
     let (mut stdout, mut stderr) =
-        (Kept::new(DEFAULT_RESULT_BYTES / 2), Kept::new(DEFAULT_RESULT_BYTES / 2));
+        (Kept::new(DEFAULT_MAX_RESULT_BYTES / 2), Kept::new(DEFAULT_MAX_RESULT_BYTES / 2));
     let mut ticks = interval(PROGRESS_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.reset();
@@ -124,7 +125,7 @@ async fn waited_for(
         }
     }
     let exit = process.wait().await;
-    let ended = exit.ok_or_else(|| process.ending().loss_message());
+    let ended = exit.ok_or_else(|| process.exit_receiver().loss_message());
     Ok(Ran { stdout, stderr, ended })
 }
 
@@ -133,7 +134,7 @@ struct Ran {
     stdout: Kept,
     stderr: Kept,
     /// How it ended, or why that is not known.
-    ended: Result<Exit, String>,
+    ended: Result<ProcessExit, String>,
 }
 
 /// What there is to say of it beside how it ended.
@@ -144,7 +145,7 @@ struct Said {
     advice: Option<String>,
 }
 
-fn answered(said: &Said, exit: &Exit, timeout: Duration) -> Outcome {
+fn answered(said: &Said, exit: &ProcessExit, timeout: Duration) -> Outcome {
     let Said { stdout, stderr, cut, advice } = said;
     let mut parts = Vec::new();
     if !stdout.is_empty() {
@@ -177,7 +178,7 @@ fn answered(said: &Said, exit: &Exit, timeout: Duration) -> Outcome {
     let value = json!({
         "stdout": stdout,
         "stderr": stderr,
-        "timedOut": exit.cause == EndCause::Timeout,
+        "timedOut": exit.cause == ExitCause::Timeout,
         "truncated": cut,
     });
     let answer = ToolAnswer::with_value(parts.join("\n"), value)
@@ -191,22 +192,22 @@ fn answered(said: &Said, exit: &Exit, timeout: Duration) -> Outcome {
 }
 
 /// How it ended, unless all is well.
-fn ending(exit: &Exit, timeout: Duration) -> Option<String> {
+fn ending(exit: &ProcessExit, timeout: Duration) -> Option<String> {
     let status = status(exit);
     match exit.cause {
-        EndCause::Timeout => Some(format!(
+        ExitCause::Timeout => Some(format!(
             "timed out after {timeout:?} and was ended; pass timeout for up to {} s, or background: true \
              to let it run and read its output with process_output",
-            MAX_EXEC_TIME.as_secs()
+            MAX_EXEC_TIMEOUT.as_secs()
         )),
-        EndCause::Memory => Some(format!("{status}: it needed more memory than its limit")),
-        EndCause::Dropped => Some("ended with its backend".to_owned()),
-        EndCause::Itself if exit.success() => None,
-        EndCause::Itself => Some(status),
+        ExitCause::MemoryLimit => Some(format!("{status}: it needed more memory than its limit")),
+        ExitCause::Dropped => Some("ended with its backend".to_owned()),
+        ExitCause::Itself if exit.success() => None,
+        ExitCause::Itself => Some(status),
     }
 }
 
-pub(crate) fn status(exit: &Exit) -> String {
+pub(crate) fn status(exit: &ProcessExit) -> String {
     match (exit.code, exit.signal) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("ended by signal {signal}"),

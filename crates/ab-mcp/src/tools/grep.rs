@@ -1,20 +1,20 @@
 //! `grep`: text in files.
 
 use ab_core::backend::GrepOptions;
-use ab_core::error::printable;
+use ab_core::error::escape_unprintable;
 use ab_core::metadata::TruncatedBy;
 use ab_core::search::{
-    CaseSensitivity, LineRole, Match, MatchSpan, PatternSyntax, SearchLimits, SearchResults,
-    Visibility, file_type,
+    CaseSensitivity, DotfileVisibility, LineRole, MatchSpan, PatternSyntax, SearchLimits,
+    SearchMatch, SearchResults, file_type,
 };
-use ab_core::{Backend, Kind};
+use ab_core::{Backend, ErrorKind};
 
 use super::Outcome;
 use super::ignored::{self, Ignoring};
 use crate::answer::{ToolAnswer, joined};
 use crate::arguments::Arguments;
 use crate::bounds::{
-    DEFAULT_MATCHES, DEFAULT_RESULT_BYTES, MAX_CONTEXT, MAX_MATCHES, MAX_PATTERNS,
+    DEFAULT_MATCHES, DEFAULT_MAX_RESULT_BYTES, MAX_CONTEXT, MAX_MATCHES, MAX_PATTERNS,
 };
 use crate::failure::Failure;
 use crate::quantity::{counted, grouped};
@@ -44,7 +44,11 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     } else {
         PatternSyntax::Regex
     };
-    let span = if arguments.flag("multiline", false)? { MatchSpan::Lines } else { MatchSpan::Line };
+    let span = if arguments.flag("multiline", false)? {
+        MatchSpan::MultiLine
+    } else {
+        MatchSpan::SingleLine
+    };
     let around = lines(&mut arguments, "contextAround")?;
     let before = lines(&mut arguments, "contextBefore")?.or(around).unwrap_or(0);
     let after = lines(&mut arguments, "contextAfter")?.or(around).unwrap_or(0);
@@ -59,16 +63,18 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         span,
         before,
         after,
-        answer,
+        output_mode: answer,
         include,
         exclude,
         ignore: ignoring.globs,
         ignore_files: ignoring.files,
-        hidden: Visibility::Visible,
+        hidden: DotfileVisibility::Visible,
         limits: SearchLimits { matches: limit, ..SearchLimits::default() },
     };
     let found = backend.grep(&pattern, options).await.map_err(|error| match error.kind() {
-        Kind::Invalid => error.with_hint("to search for the text as it is, pass literal: true"),
+        ErrorKind::Invalid => {
+            error.with_hint("to search for the text as it is, pass literal: true")
+        }
         _ => error,
     })?;
     Ok(answered(found, numbered, limit))
@@ -83,8 +89,8 @@ fn included(arguments: &mut Arguments) -> Result<Vec<String>, Failure> {
     if glob.is_some() {
         return Err(Failure::misuse("give glob or type, not both"));
     }
-    file_type::globs(&kind).ok_or_else(|| {
-        let kind = printable(&kind.chars().take(100).collect::<String>());
+    file_type::file_type_globs(&kind).ok_or_else(|| {
+        let kind = escape_unprintable(&kind.chars().take(100).collect::<String>());
         Failure::misuse(format!("no such type of files: '{kind}'; choose files with glob"))
     })
 }
@@ -99,7 +105,7 @@ fn answered(found: SearchResults, numbered: bool, limit: usize) -> ToolAnswer {
         let count = usize::try_from(found.skipped_binary).unwrap_or(usize::MAX);
         format!("{} not searched", counted(count, "binary file was", "binary files were"))
     });
-    let left_out = ignored::note(found.left_out);
+    let left_out = ignored::note(found.ignored);
     let together = |notes: [Option<String>; 3]| {
         let notes: Vec<String> = notes.into_iter().flatten().collect();
         (!notes.is_empty()).then(|| notes.join("; "))
@@ -111,7 +117,7 @@ fn answered(found: SearchResults, numbered: bool, limit: usize) -> ToolAnswer {
         );
     }
     let (text, shown, whole) =
-        joined(found.matches.iter().map(|found| row(found, numbered)), DEFAULT_RESULT_BYTES);
+        joined(found.matches.iter().map(|found| row(found, numbered)), DEFAULT_MAX_RESULT_BYTES);
     let cut = match (found.truncated, whole) {
         (Some(TruncatedBy::Time), _) => {
             Some("the time was up: narrow the path or the glob".to_owned())
@@ -129,10 +135,10 @@ fn answered(found: SearchResults, numbered: bool, limit: usize) -> ToolAnswer {
     ToolAnswer::noted(text, together([cut, skipped, left_out]))
 }
 
-fn row(found: &Match, numbered: bool) -> String {
-    let path = printable(&found.path().to_string());
+fn row(found: &SearchMatch, numbered: bool) -> String {
+    let path = escape_unprintable(&found.path().to_string());
     match found {
-        Match::Line { line, text, cut, role, .. } => {
+        SearchMatch::Line { line, text, cut, role, .. } => {
             let mark = match role {
                 LineRole::Match => ':',
                 LineRole::Context => '-',
@@ -146,7 +152,7 @@ fn row(found: &Match, numbered: bool) -> String {
                 format!("{path}{mark}{text}{cut}")
             }
         }
-        Match::Count { lines, .. } => format!("{path}:{lines}"),
-        Match::File { .. } | Match::Name(_) => path,
+        SearchMatch::Count { lines, .. } => format!("{path}:{lines}"),
+        SearchMatch::File { .. } | SearchMatch::Name(_) => path,
     }
 }

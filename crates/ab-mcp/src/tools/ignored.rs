@@ -1,6 +1,6 @@
 //! What searches leave out unless asked for: what `.gitignore` names, build output and caches.
 
-use ab_core::search::{IgnoreFiles, IgnoredCounts, USUAL_IGNORES};
+use ab_core::search::{COMMON_IGNORE_GLOBS, IgnoreFileHandling, IgnoredCounts};
 
 use crate::arguments::Arguments;
 use crate::failure::Failure;
@@ -9,15 +9,18 @@ use crate::quantity::counted;
 /// Globs and files that say what to leave out.
 pub(crate) struct Ignoring {
     pub(crate) globs: Vec<String>,
-    pub(crate) files: IgnoreFiles,
+    pub(crate) files: IgnoreFileHandling,
 }
 
 impl Ignoring {
     pub(crate) fn from(arguments: &mut Arguments) -> Result<Ignoring, Failure> {
         Ok(if arguments.flag("includeIgnored", false)? {
-            Ignoring { globs: Vec::new(), files: IgnoreFiles::Disregard }
+            Ignoring { globs: Vec::new(), files: IgnoreFileHandling::Disregard }
         } else {
-            Ignoring { globs: USUAL_IGNORES.map(str::to_owned).into(), files: IgnoreFiles::Honour }
+            Ignoring {
+                globs: COMMON_IGNORE_GLOBS.map(str::to_owned).into(),
+                files: IgnoreFileHandling::Honour,
+            }
         })
     }
 }

@@ -27,7 +27,7 @@ pub(crate) async fn call(
     let kind = match mime.split('/').next() {
         Some("image") => Kind::Image,
         Some("audio") => Kind::Audio,
-        _ => Kind::Resource(uri(backend.resolve(&path)?.as_str())),
+        _ => Kind::Resource(uri(backend.parse_path(&path)?.as_str())),
     };
     Ok(ToolAnswer::media(Media { kind, mime, bytes: content.bytes, room, note: None }))
 }

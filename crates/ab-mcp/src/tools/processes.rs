@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ab_core::process::{OutputChannel, Process, ProcessControl, ProcessId, ProcessInfo};
-use ab_core::{Backend, Error, Kind};
+use ab_core::{Backend, Error, ErrorKind};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -13,7 +13,7 @@ use super::exec::status;
 use super::info::shown;
 use crate::answer::{ToolAnswer, joined};
 use crate::arguments::Arguments;
-use crate::bounds::{COMMAND_CHARS, DEFAULT_RESULT_BYTES, KILL_WAIT, MAX_WAIT, QUIET};
+use crate::bounds::{COMMAND_CHARS, DEFAULT_MAX_RESULT_BYTES, KILL_WAIT, MAX_WAIT, QUIET};
 use crate::failure::Failure;
 use crate::quantity::grouped;
 
@@ -73,7 +73,7 @@ pub(crate) async fn input(backend: &Backend, mut arguments: Arguments) -> Outcom
     }
     let mut said = format!("Sent {} bytes to process {id}", grouped(bytes));
     if end {
-        if process.control.send(ProcessControl::EndInput).await.is_err() {
+        if process.control.send(ProcessControl::CloseStdin).await.is_err() {
             return Err(deaf(&id));
         }
         said.push_str(" and ended its input");
@@ -111,7 +111,7 @@ pub(crate) async fn list(backend: &Backend) -> Outcome {
     if processes.is_empty() {
         return Ok(ToolAnswer::text("No background processes").with("processes", json!([])));
     }
-    let (text, shown, whole) = joined(processes.iter().map(row), DEFAULT_RESULT_BYTES);
+    let (text, shown, whole) = joined(processes.iter().map(row), DEFAULT_MAX_RESULT_BYTES);
     let note = (!whole).then(|| format!("the first {} of {}", shown, processes.len()));
     let values: Vec<Value> = processes.iter().take(shown).map(value).collect();
     Ok(ToolAnswer::noted(text, note).with("processes", values))
@@ -145,7 +145,7 @@ impl Heard {
                 }
                 Err(_) => break,
             };
-            heard.lost += piece.lost;
+            heard.lost += piece.lost_bytes;
             if piece.channel != last && !piece.bytes.is_empty() {
                 if !bytes.is_empty() && !bytes.ends_with(b"\n") {
                     bytes.push(b'\n');
@@ -156,10 +156,10 @@ impl Heard {
                 });
                 last = piece.channel;
             }
-            let room = DEFAULT_RESULT_BYTES.saturating_sub(bytes.len());
+            let room = DEFAULT_MAX_RESULT_BYTES.saturating_sub(bytes.len());
             let taken = piece.bytes.len().min(room);
             bytes.extend_from_slice(&piece.bytes[..taken]);
-            heard.next = piece.sequence + taken as u64;
+            heard.next = piece.offset + taken as u64;
             if taken < piece.bytes.len() {
                 heard.full = true;
                 break;
@@ -174,7 +174,7 @@ impl Heard {
 async fn attached(backend: &Backend, id: &ProcessId, from: u64) -> Result<Process, Failure> {
     match backend.attach(id, from).await {
         Ok(process) => Ok(process),
-        Err(error) if error.kind() == Kind::NotFound => Err(unknown(backend, error).await),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(unknown(backend, error).await),
         Err(error) => Err(error.into()),
     }
 }
@@ -198,7 +198,7 @@ fn row(process: &ProcessInfo) -> String {
     let state = process.exit.as_ref().map_or("running".to_owned(), status);
     let command: String = process.command.chars().take(COMMAND_CHARS).collect();
     let more = if command.len() < process.command.len() { "…" } else { "" };
-    let command = ab_core::error::printable(&command);
+    let command = ab_core::error::escape_unprintable(&command);
     format!("{} [{state}] {command}{more}", process.id)
 }
 

@@ -1,17 +1,23 @@
 //! `read_text_file`: lines of a text file.
 
+use std::ops::ControlFlow;
+
+use ab_core::lines::{LinePicker, LineRange};
 use ab_core::options::{ByteRange, ReadOptions};
-use ab_core::{Backend, Code, Error, Kind, Stat, Verb};
+use ab_core::{Backend, Error, ErrorCode, ErrorKind, Stat, Verb};
 use bytes::Bytes;
 
 use super::Outcome;
 use super::media::mime_type;
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
-use crate::bounds::{COUNTED_BYTES, DEFAULT_LINES, DEFAULT_RESULT_BYTES, REQUESTED_RESULT_BYTES};
+use crate::bounds::{
+    COUNTED_BYTES, DEFAULT_MAX_RESULT_BYTES, DEFAULT_READ_LINES, MAX_REQUESTED_RESULT_BYTES,
+    NUMBERED_TAIL_BYTES,
+};
 use crate::failure::Failure;
 use crate::quantity::size;
-use crate::window::{self, Chosen, Numbers, Passing, Shape, Wanted, Window};
+use crate::window::{self, Chosen, FIRST_LINES, Numbers, Shape, Wanted, Window, WindowBuilder};
 
 /// Bytes at the start of a file in which a NUL makes it binary.
 const PROBE: usize = 8192;
@@ -25,13 +31,13 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     let (wanted, chosen) = match (head, tail, offset, limit) {
         (None, None, None, None) => (None, Chosen::Nothing),
         (Some(head), None, None, None) => {
-            (Some(Wanted::From { skip: 0, limit: head }), Chosen::Ends)
+            (Some(Wanted::From(LineRange { offset: 0, limit: head })), Chosen::Ends)
         }
         (None, Some(tail), None, None) => (Some(Wanted::Last(tail)), Chosen::Ends),
         (None, None, offset, limit) => {
             let skip = offset.unwrap_or(1) - 1;
-            let limit = limit.unwrap_or(DEFAULT_LINES);
-            (Some(Wanted::From { skip, limit }), Chosen::Range { skip })
+            let limit = limit.unwrap_or(DEFAULT_READ_LINES);
+            (Some(Wanted::From(LineRange { offset: skip, limit })), Chosen::Range { skip })
         }
         _ => {
             let message = "give one of: head, tail, or offset and limit; they exclude each other";
@@ -39,8 +45,8 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         }
     };
     let explicit = head.or(tail).or(limit).is_some();
-    let bound = if explicit { REQUESTED_RESULT_BYTES } else { DEFAULT_RESULT_BYTES };
-    let wanted = wanted.unwrap_or(Wanted::From { skip: 0, limit: DEFAULT_LINES });
+    let bound = if explicit { MAX_REQUESTED_RESULT_BYTES } else { DEFAULT_MAX_RESULT_BYTES };
+    let wanted = wanted.unwrap_or(Wanted::From(FIRST_LINES));
     let (window, size) = read(backend, &path, wanted, bound, numbers).await?;
     let note = window::note(&window, Shape { size, chosen });
     let whole = window.whole() || window.last == 0;
@@ -69,34 +75,64 @@ pub(crate) async fn read(
     bound: usize,
     numbers: Numbers,
 ) -> Result<(Window, u64), Failure> {
-    let content = range(backend, path, 0, COUNTED_BYTES).await?;
-    let (bytes, stat) = content;
+    let (bytes, stat) = range(backend, path, 0, COUNTED_BYTES).await?;
     refuse_binary(backend, path, &bytes, &stat)?;
     if (bytes.len() as u64) < COUNTED_BYTES {
         return Ok((window::select(&bytes, wanted, bound, numbers), bytes.len() as u64));
     }
-    drop(bytes);
-    let window = match wanted {
-        Wanted::From { skip, limit } => {
-            let mut passing = Passing::new(skip, limit, bound, numbers);
-            let mut chunks = backend.chunks(path).await?;
-            while let Some(chunk) = chunks.next().await? {
-                if passing.feed(&chunk).is_break() {
-                    break;
-                }
+    let window = match (wanted, numbers) {
+        (Wanted::From(lines), _) => {
+            let mut start = WindowBuilder::new(lines, bound, numbers);
+            start.feed(&bytes);
+            drop(bytes);
+            if start.is_done() {
+                start.finish()
+            } else {
+                stream(backend, path, lines, bound, numbers).await?
             }
-            passing.finish()
         }
-        Wanted::Last(_) if numbers == Numbers::With => {
+        (Wanted::Last(count), Numbers::Without) => {
+            last_of_large(backend, path, &stat, count, bound).await?
+        }
+        (Wanted::Last(_), Numbers::With) if stat.size > NUMBERED_TAIL_BYTES => {
             let message = format!(
                 "lineNumbers cannot be had with tail in a file of {}; choose lines with offset",
                 size(stat.size)
             );
             return Err(Failure::misuse(message));
         }
-        Wanted::Last(count) => last_of_large(backend, path, &stat, count, bound).await?,
+        (Wanted::Last(count), Numbers::With) => {
+            let none = LineRange { offset: 0, limit: 0 };
+            let mut counter = LinePicker::new(none, 0);
+            let mut chunks = backend.read_chunks(path).await?;
+            while let Some(chunk) = chunks.next().await? {
+                counter.feed(&chunk, |_| ControlFlow::Break(()));
+            }
+            let total = counter.finish(|_| ControlFlow::Break(()));
+            let lines = LineRange { offset: total.saturating_sub(count), limit: count };
+            stream(backend, path, lines, bound, numbers).await?
+        }
     };
     Ok((window, stat.size))
+}
+
+/// Lines of a file of any size, read up to the last of them.
+async fn stream(
+    backend: &Backend,
+    path: &str,
+    lines: LineRange,
+    bound: usize,
+    numbers: Numbers,
+) -> Result<Window, Failure> {
+    let mut window = WindowBuilder::new(lines, bound, numbers);
+    let mut chunks = backend.read_chunks(path).await?;
+    while let Some(chunk) = chunks.next().await? {
+        window.feed(&chunk);
+        if window.is_done() {
+            break;
+        }
+    }
+    Ok(window.finish())
 }
 
 /// The end of a file that is too large to count its lines.
@@ -135,8 +171,8 @@ fn refuse_binary(backend: &Backend, path: &str, bytes: &[u8], stat: &Stat) -> Re
         return Ok(());
     }
     let message = format!("a binary file ({}, {})", mime_type(path), size(stat.size));
-    let shown = backend.resolve(path)?;
-    Err(Error::new(Code::ReadFailed, Kind::Invalid, message)
+    let shown = backend.parse_path(path)?;
+    Err(Error::new(ErrorCode::ReadFailed, ErrorKind::Invalid, message)
         .with_verb(Verb::Read)
         .with_path(shown.to_string())
         .with_hint("read_media_file returns its bytes in base64")

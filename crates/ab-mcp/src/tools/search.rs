@@ -2,15 +2,15 @@
 
 use ab_core::backend::GlobOptions;
 use ab_core::metadata::TruncatedBy;
-use ab_core::search::{EntryKinds, SearchLimits, Visibility};
-use ab_core::{Backend, Entry};
+use ab_core::search::{DotfileVisibility, EntryKinds, SearchLimits};
+use ab_core::{Backend, DirEntry};
 
 use super::Outcome;
 use super::directories::{Page, Total};
 use super::ignored::{self, Ignoring};
 use crate::answer::{ToolAnswer, joined};
 use crate::arguments::Arguments;
-use crate::bounds::{DEFAULT_RESULT_BYTES, MAX_PATTERNS};
+use crate::bounds::{DEFAULT_MAX_RESULT_BYTES, MAX_PATTERNS};
 
 #[derive(Clone, Copy)]
 enum Order {
@@ -35,7 +35,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         exclude,
         ignore: ignoring.globs,
         ignore_files: ignoring.files,
-        hidden: Visibility::All,
+        hidden: DotfileVisibility::All,
         limits,
     };
     let mut found = backend.glob(&pattern, options).await?;
@@ -43,11 +43,11 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         newest_first(backend, &mut found.entries).await;
     }
     if found.entries.is_empty() && found.truncated.is_none() {
-        return Ok(ToolAnswer::noted("No matches found".to_owned(), ignored::note(found.left_out)));
+        return Ok(ToolAnswer::noted("No matches found".to_owned(), ignored::note(found.ignored)));
     }
     let rows = page.of(&found.entries).iter();
-    let rows = rows.map(|entry| ab_core::error::printable(&entry.path.to_string()));
-    let (text, shown, _) = joined(rows, DEFAULT_RESULT_BYTES);
+    let rows = rows.map(|entry| ab_core::error::escape_unprintable(&entry.path.to_string()));
+    let (text, shown, _) = joined(rows, DEFAULT_MAX_RESULT_BYTES);
     let note = match found.truncated {
         Some(TruncatedBy::Time) => {
             Some("the time was up: narrow the path or the pattern".to_owned())
@@ -55,13 +55,13 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         Some(TruncatedBy::Count | TruncatedBy::Bytes) => page.note(shown, Total::More),
         None => page.note(shown, Total::Known(found.entries.len())),
     };
-    let notes = [note, ignored::note(found.left_out)];
+    let notes = [note, ignored::note(found.ignored)];
     let notes: Vec<String> = notes.into_iter().flatten().collect();
     Ok(ToolAnswer::noted(text, (!notes.is_empty()).then(|| notes.join("; "))))
 }
 
 /// Sorts by time of change; what cannot be looked at comes last.
-async fn newest_first(backend: &Backend, entries: &mut Vec<Entry>) {
+async fn newest_first(backend: &Backend, entries: &mut Vec<DirEntry>) {
     let mut dated = Vec::with_capacity(entries.len());
     for entry in entries.drain(..) {
         let stat = backend.stat(&entry.path.to_string()).await;

@@ -5,9 +5,9 @@ use ab_core::Backend;
 use super::{Outcome, read};
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
-use crate::bounds::{DEFAULT_LINES, DEFAULT_RESULT_BYTES, FILES_AT_ONCE};
+use crate::bounds::{DEFAULT_MAX_RESULT_BYTES, FILES_AT_ONCE};
 use crate::failure::{Failure, explained};
-use crate::window::{self, Chosen, Numbers, Shape, Wanted};
+use crate::window::{self, Chosen, FIRST_LINES, Numbers, Shape, Wanted};
 
 /// Bytes below which a file that no longer fits is not begun.
 const LEAST: usize = 1024;
@@ -18,7 +18,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         return Err(arguments.missing("paths", "an array of at least one path"));
     }
     let mut parts = Vec::with_capacity(paths.len());
-    let mut left = DEFAULT_RESULT_BYTES;
+    let mut left = DEFAULT_MAX_RESULT_BYTES;
     let mut unread = Vec::new();
     for path in paths {
         if left < LEAST {
@@ -35,7 +35,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
 }
 
 async fn one(backend: &Backend, path: &str, bound: usize) -> String {
-    let wanted = Wanted::From { skip: 0, limit: DEFAULT_LINES };
+    let wanted = Wanted::From(FIRST_LINES);
     match read::read(backend, path, wanted, bound, Numbers::Without).await {
         Ok((mut window, size)) => {
             let note = window::note(&window, Shape { size, chosen: Chosen::Nothing });

@@ -3,7 +3,7 @@
 use ab_core::Backend;
 use ab_core::backend::{TreeNode, TreeOptions};
 use ab_core::metadata::TruncatedBy;
-use ab_core::search::USUAL_IGNORES;
+use ab_core::search::COMMON_IGNORE_GLOBS;
 use serde_json::Value;
 
 use super::Outcome;
@@ -19,7 +19,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     let path = arguments.text("path")?;
     let mut exclude = arguments.texts("excludePatterns", MAX_PATTERNS)?;
     if arguments.flag("includeDefaultExcludes", true)? {
-        exclude.extend(USUAL_IGNORES.map(str::to_owned));
+        exclude.extend(COMMON_IGNORE_GLOBS.map(str::to_owned));
     }
     let depth = arguments
         .count("depth")?

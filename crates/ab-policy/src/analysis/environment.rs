@@ -1,6 +1,6 @@
 //! Variables that change what later commands do.
 
-use ab_core::environment::code_variable;
+use ab_core::environment::find_code_loading_variable;
 
 use super::argument::Arg;
 use super::effect::CommandEffect;
@@ -46,7 +46,7 @@ impl Walk<'_> {
     /// A variable gets a value; nothing: one that only run time knows.
     pub(super) fn assigned(&mut self, name: &str, value: Option<&Arg>, state: &State) {
         let text = value.and_then(Arg::exact);
-        if code_variable(name, text).is_some() {
+        if find_code_loading_variable(name, text).is_some() {
             self.find(CommandEffect::HijacksEnvironment, name);
         }
         match name {

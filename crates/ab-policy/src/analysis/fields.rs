@@ -181,7 +181,7 @@ impl Walk<'_> {
                 _ => None,
             },
             "HOME" => match self.scene.home() {
-                HomeLocation::Start => self.scene.absolute(&self.scene.start()),
+                HomeLocation::StartDirectory => self.scene.absolute(&self.scene.start()),
                 HomeLocation::Elsewhere => None,
             },
             _ => None,

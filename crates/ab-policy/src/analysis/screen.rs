@@ -12,8 +12,8 @@
 
 use std::collections::HashSet;
 
-use ab_core::error::printable;
-use ab_core::{Code, Error, Kind, Result, ScreenContext, Verb};
+use ab_core::error::escape_unprintable;
+use ab_core::{CommandLineCheckContext, Error, ErrorCode, ErrorKind, Result, Verb};
 
 use super::argument::{Arg, base_name};
 use super::effect::CommandEffect;
@@ -43,9 +43,9 @@ const CLIMBS_FROM_UNKNOWN: &str = "climbs from a directory that only run time kn
 const PART_OF_HOME: &str = "is a part of HOME or PWD, which cannot be followed";
 
 /// Refuses `line` when a word of it leads out of the confines.
-pub fn screen(line: &str, confines: &ScreenContext<'_>) -> Result<()> {
-    let nowhere = CommandContext::new().with_home(HomeLocation::Start);
-    let scene = confines.roots.iter().fold(nowhere, |scene, root| scene.with_root(root));
+pub fn check_command_paths(line: &str, confines: &CommandLineCheckContext<'_>) -> Result<()> {
+    let nowhere = CommandContext::new().with_home(HomeLocation::StartDirectory);
+    let scene = confines.roots.iter().fold(nowhere, |scene, root| scene.with_root_alias(root));
     let input = match confines.input.map(std::str::from_utf8) {
         None | Some(Err(_)) => CommandInput::Closed,
         Some(Ok(text)) => CommandInput::Text(text.into()),
@@ -71,7 +71,7 @@ pub fn screen(line: &str, confines: &ScreenContext<'_>) -> Result<()> {
             Err(error) => walk.unparsable(&error),
         }
         settled(walk, *dialect, line).map_err(|message| {
-            Error::new(Code::UnsafeCommand, Kind::Denied, message)
+            Error::new(ErrorCode::UnsafeCommand, ErrorKind::Denied, message)
                 .with_verb(Verb::Exec)
                 .with_command(line)
                 .with_hint(
@@ -89,7 +89,7 @@ fn settled(walk: Walk<'_>, dialect: Dialect, line: &str) -> std::result::Result<
         let word = as_written(word, confines, line);
         let head: String = word.chars().take(SHOWN_WORD).collect();
         let rest = if head.len() < word.len() { "…" } else { "" };
-        return Err(format!("the word '{}{rest}' {reason}", printable(&head)));
+        return Err(format!("the word '{}{rest}' {reason}", escape_unprintable(&head)));
     }
     let counts = |effect| match effect {
         CommandEffect::OverLimit => true,
@@ -104,7 +104,7 @@ fn settled(walk: Walk<'_>, dialect: Dialect, line: &str) -> std::result::Result<
 
 /// The word without what only expansion put into it: whoever may not know where on the host the
 /// workspace is does not learn it from an error.
-fn as_written(mut word: String, confines: &ScreenContext<'_>, line: &str) -> String {
+fn as_written(mut word: String, confines: &CommandLineCheckContext<'_>, line: &str) -> String {
     for root in confines.roots.iter().filter(|root| !line.contains(root.as_str())) {
         let home = format!("{root}/{}", confines.cwd);
         word = word.replace(home.trim_end_matches('/'), "~").replace(root, "…");
@@ -115,7 +115,7 @@ fn as_written(mut word: String, confines: &ScreenContext<'_>, line: &str) -> Str
 /// What a walk needs to judge words, and the first that it refused.
 #[derive(Debug)]
 pub(super) struct Screening<'a> {
-    confines: &'a ScreenContext<'a>,
+    confines: &'a CommandLineCheckContext<'a>,
     refused: Option<Refused>,
     /// Whether what is being expanded is text for a program, and no word.
     text: bool,

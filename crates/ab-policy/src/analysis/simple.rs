@@ -5,7 +5,7 @@ use super::effect::CommandEffect;
 use super::state::{Directory, Flow, State, join};
 use super::walk::{Context, Stdin, Walk};
 use crate::place::PathLocation;
-use crate::shell::MAX_DEPTH;
+use crate::shell::MAX_NESTING_DEPTH;
 use crate::shell::tree::{Assignment, Redirect, RedirectKind, Simple};
 
 /// Builtins that give variables values, behind options.
@@ -111,7 +111,7 @@ impl Walk<'_> {
         if args.is_empty() {
             return Flow::same(state);
         }
-        if context.depth > MAX_DEPTH {
+        if context.depth > MAX_NESTING_DEPTH {
             self.exhausted();
             return Flow::same(state);
         }
@@ -205,7 +205,7 @@ impl Walk<'_> {
                 let home = match state.variable("HOME") {
                     Some(Some(home)) => Arg::literal(home),
                     Some(None) => Arg::unknown("$HOME"),
-                    None if self.scene.home() == crate::place::HomeLocation::Start => {
+                    None if self.scene.home() == crate::place::HomeLocation::StartDirectory => {
                         let start = Directory::certain(self.scene.start());
                         return self.entered(state, vec![start]);
                     }

@@ -1,7 +1,7 @@
 //! The walk through a script in the order in which a shell would run it.
 //!
 //! Every branch is walked, whether it would be taken or not. What a walk finds is added to the
-//! [`Analysis`]; a walk in the *shadow* adds hidden commands: it looks again at what was listed
+//! [`CommandAnalysis`]; a walk in the *shadow* adds hidden commands: it looks again at what was listed
 //! before, from another state or through the eyes of another shell, or at what may run later.
 
 use std::collections::{HashMap, HashSet};
@@ -12,10 +12,10 @@ use super::effect::CommandEffect;
 use super::functions::Functions;
 use super::screen::Screening;
 use super::state::{Flow, MAX_VARIABLES, State, join};
-use super::{AnalysedCommand, Analysis, Argument, Finding, MAX_COMMANDS};
+use super::{AnalysedCommand, CommandAnalysis, ExpandedWord, Finding, MAX_COMMANDS_PER_LINE};
 use crate::place::{CommandContext, CommandInput, PathLocation};
 use crate::shell::tree::*;
-use crate::shell::{self, Dialect, MAX_DEPTH, Meter, Problem, Unparsable};
+use crate::shell::{self, Dialect, MAX_NESTING_DEPTH, Meter, Problem, Unparsable};
 
 /// What a command costs, beside its words.
 const COMMAND_COST: usize = 256;
@@ -26,7 +26,7 @@ const OF_THE_SHELL: [&str; 5] = ["PWD", "OLDPWD", "IFS", "_", "SHLVL"];
 
 pub(super) struct Walk<'a> {
     pub(super) scene: &'a CommandContext,
-    pub(super) out: Analysis,
+    pub(super) out: CommandAnalysis,
     pub(super) functions: Functions,
     pub(super) aliases: HashMap<String, Option<String>>,
     /// Aliases whose text is being looked at.
@@ -83,7 +83,7 @@ impl<'a> Walk<'a> {
     pub(super) fn new(scene: &'a CommandContext, dialect: Dialect, meter: &'a Meter) -> Self {
         Self {
             scene,
-            out: Analysis::default(),
+            out: CommandAnalysis::default(),
             functions: Functions::default(),
             aliases: HashMap::new(),
             in_alias: Vec::new(),
@@ -103,7 +103,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    pub(super) fn top(mut self, script: &Script) -> Analysis {
+    pub(super) fn top(mut self, script: &Script) -> CommandAnalysis {
         self.whole(script);
         self.out
     }
@@ -182,16 +182,17 @@ impl<'a> Walk<'a> {
     /// Writes down a command, and makes it the one that findings belong to.
     pub(super) fn record(&mut self, args: &[Arg], context: &Context) {
         self.spend(COMMAND_COST);
-        if self.out.commands.len() >= MAX_COMMANDS {
+        if self.out.commands.len() >= MAX_COMMANDS_PER_LINE {
             return self.exhausted();
         }
         let bytes: usize = args.iter().map(|arg| arg.text.len() + 1).sum();
         self.spend(4 * bytes);
-        let shown = |arg: &Arg| Argument { text: arg.text.clone(), known: arg.exact().is_some() };
+        let shown =
+            |arg: &Arg| ExpandedWord { text: arg.text.clone(), known: arg.exact().is_some() };
         self.out.commands.push(AnalysedCommand {
             words: args.iter().map(shown).collect(),
-            via: context.via,
-            hidden: self.shadow > 0,
+            wrapper: context.via,
+            not_started: self.shadow > 0,
             paths: Vec::new(),
         });
         self.current = Some(self.out.commands.len() - 1);
@@ -268,7 +269,7 @@ impl<'a> Walk<'a> {
     }
 
     pub(super) fn command(&mut self, command: &Command, context: &Context, state: State) -> Flow {
-        if self.over || context.depth > MAX_DEPTH {
+        if self.over || context.depth > MAX_NESTING_DEPTH {
             self.exhausted();
             return Flow::same(state);
         }

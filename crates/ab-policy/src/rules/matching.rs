@@ -4,7 +4,7 @@ use ab_core::Result;
 use ab_core::search::glob::{DotfileMatching, Glob};
 
 use super::{Rule, WordChoice, invalid};
-use crate::analysis::{AnalysedCommand, Argument, PathAccess};
+use crate::analysis::{AnalysedCommand, ExpandedWord, PathAccess};
 use crate::place::PathLocation;
 
 /// How well a rule fits.
@@ -108,7 +108,7 @@ fn arguments_fit(rule: &Rule, command: &AnalysedCommand) -> bool {
         && !arguments.none.iter().any(some)
 }
 
-fn word_fits(pattern: &str, word: &Argument) -> bool {
+fn word_fits(pattern: &str, word: &ExpandedWord) -> bool {
     (word.known || pattern == "*") && like(pattern, &word.text)
 }
 

@@ -5,11 +5,11 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use ab_core::{Code, Error, Kind, Result};
+use ab_core::{Error, ErrorCode, ErrorKind, Result};
 use http::Uri;
 use percent_encoding::percent_decode_str;
 
-use super::endpoint::{Endpoint, Proxy, Ssh, WebSocket};
+use super::endpoint::{Endpoint, Proxy, SshEndpoint, WebSocketEndpoint};
 
 /// Where a daemon has its WebSocket unless it is told otherwise.
 const SOCKET_PATH: &str = "/ssh";
@@ -17,13 +17,13 @@ const SSH_PORT: u16 = 22;
 
 /// A name or an address, and a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Host {
+pub struct HostPort {
     /// In lower case, and without the brackets of an address.
     name: String,
     port: u16,
 }
 
-impl Host {
+impl HostPort {
     pub fn new(name: &str, port: u16) -> Self {
         let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
         Self { name: bare.unwrap_or(name).to_ascii_lowercase(), port }
@@ -59,7 +59,7 @@ impl Host {
     }
 }
 
-impl fmt::Display for Host {
+impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.in_url(), self.port)
     }
@@ -74,14 +74,14 @@ pub enum TransportSecurity {
 
 /// Where a WebSocket is.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Address {
+pub struct WebSocketUrl {
     security: TransportSecurity,
-    host: Host,
+    host: HostPort,
     /// Path and query.
     resource: String,
 }
 
-impl Address {
+impl WebSocketUrl {
     /// A URL like `wss://host/ssh`, or one of the web for the same.
     pub fn parse(url: &str) -> Result<Self> {
         let uri = uri(url)?;
@@ -118,11 +118,11 @@ impl Address {
         }))
     }
 
-    pub fn cover(&self) -> TransportSecurity {
+    pub fn security(&self) -> TransportSecurity {
         self.security
     }
 
-    pub fn host(&self) -> &Host {
+    pub fn host(&self) -> &HostPort {
         &self.host
     }
 
@@ -146,14 +146,14 @@ impl Address {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for WebSocketUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.resource.split('?').next().unwrap_or_default();
         write!(f, "{}{path}", self.origin())
     }
 }
 
-impl fmt::Debug for Address {
+impl fmt::Debug for WebSocketUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -163,8 +163,8 @@ impl fmt::Debug for Address {
 pub(crate) fn parsed(url: &str) -> Result<(Endpoint, Option<String>)> {
     let uri = uri(url)?;
     let scheme = uri.scheme_str().unwrap_or_default().to_ascii_lowercase();
-    if let Some(address) = Address::of(&scheme, &uri) {
-        return Ok((Endpoint::WebSocket(WebSocket::at(address?)), None));
+    if let Some(address) = WebSocketUrl::of(&scheme, &uri) {
+        return Ok((Endpoint::WebSocket(WebSocketEndpoint::from_url(address?)), None));
     }
     if scheme != "ssh" {
         return Err(foreign(&scheme));
@@ -183,7 +183,7 @@ pub(crate) fn parsed(url: &str) -> Result<(Endpoint, Option<String>)> {
     if uri.query().is_some() {
         return Err(invalid("the URL of an SSH server has a query, which means nothing"));
     }
-    let ssh = Ssh { host, ..Ssh::new(user, "") };
+    let ssh = SshEndpoint { host, ..SshEndpoint::new(user, "") };
     Ok((Endpoint::Ssh(ssh), root(uri.path())?))
 }
 
@@ -249,7 +249,7 @@ fn secret_in(query: &str) -> Option<&'static str> {
     })
 }
 
-fn host(uri: &Uri, default: u16) -> Result<Host> {
+fn host(uri: &Uri, default: u16) -> Result<HostPort> {
     let name = uri.host().unwrap_or_default();
     if name.is_empty() {
         return Err(invalid("the URL names no host").with_hint(EXAMPLES));
@@ -264,7 +264,7 @@ fn host(uri: &Uri, default: u16) -> Result<Host> {
         }
         (None, _) => default,
     };
-    Ok(Host::new(name, port))
+    Ok(HostPort::new(name, port))
 }
 
 fn user_info(uri: &Uri) -> Option<&str> {
@@ -284,7 +284,7 @@ fn foreign(scheme: &str) -> Error {
 }
 
 pub(crate) fn invalid(message: impl Into<String>) -> Error {
-    Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+    Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
 }
 
 #[cfg(test)]
@@ -304,14 +304,14 @@ mod tests {
             ("ws://[::1]:3001/ssh", "ws://[::1]:3001/ssh"),
             (" ws://h/ssh\n", "ws://h/ssh"),
         ] {
-            let address = Address::parse(url).unwrap();
+            let address = WebSocketUrl::parse(url).unwrap();
             assert_eq!((address.url().as_str(), address.to_string().as_str()), (whole, whole));
         }
     }
 
     #[test]
     fn a_query_is_sent_and_not_shown() {
-        let address = Address::parse("https://h/?tenant=secret").unwrap();
+        let address = WebSocketUrl::parse("https://h/?tenant=secret").unwrap();
         assert_eq!(address.url(), "wss://h/ssh?tenant=secret");
         assert_eq!((address.to_string(), format!("{address:?}")), {
             ("wss://h/ssh".to_owned(), "wss://h/ssh".to_owned())
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_token_in_a_url_is_told_where_it_belongs() {
-        let error = Address::parse("ws://h/ssh?token=x").unwrap_err();
+        let error = WebSocketUrl::parse("ws://h/ssh?token=x").unwrap_err();
         let hint = error.hint().unwrap_or_default();
         for place in ["setting token", "--token-file", "AGENT_BACKEND_AUTH_TOKEN"] {
             assert!(hint.contains(place), "{hint}");
@@ -369,7 +369,10 @@ mod tests {
             ("ws://h/a secret b", "no URL"),
         ] {
             let error = parsed(url).unwrap_err();
-            assert_eq!((error.code(), error.kind()), (Code::InvalidConfiguration, Kind::Invalid));
+            assert_eq!(
+                (error.code(), error.kind()),
+                (ErrorCode::InvalidConfiguration, ErrorKind::Invalid)
+            );
             assert!(error.message().contains(what), "{url}: {error}");
             assert!(!format!("{error:?}").contains("secret"), "{url}: {error:?}");
         }
@@ -394,9 +397,9 @@ mod tests {
 
     #[test]
     fn hosts_are_known_by_name_and_port() {
-        assert_eq!(Host::new("Box.Example", 22).known_as(), "box.example");
-        assert_eq!(Host::new("box", 2222).known_as(), "[box]:2222");
-        assert_eq!(Host::new("[::1]", 22).known_as(), "::1");
-        assert_eq!(Host::new("::1", 23).known_as(), "[::1]:23");
+        assert_eq!(HostPort::new("Box.Example", 22).known_as(), "box.example");
+        assert_eq!(HostPort::new("box", 2222).known_as(), "[box]:2222");
+        assert_eq!(HostPort::new("[::1]", 22).known_as(), "::1");
+        assert_eq!(HostPort::new("::1", 23).known_as(), "[::1]:23");
     }
 }

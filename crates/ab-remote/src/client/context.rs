@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ab_core::{CallEffect, Error, Kind, Result};
+use ab_core::{CallEffect, Error, ErrorKind, Result};
 use tokio::time::{Instant, timeout_at};
 
 /// When the calls of a backend were last answered in part.
@@ -174,10 +174,10 @@ impl<'a> CallContext<'a> {
     /// Adds what is known of the effect of a failed call. A refusal says by itself that it had none.
     pub(crate) fn judged<T>(self, result: Result<T>) -> Result<T> {
         result.map_err(|error: Error| match error.kind() {
-            Kind::Disconnected | Kind::Timeout => {
+            ErrorKind::Disconnected | ErrorKind::Timeout => {
                 let effect =
                     if self.has_changed() { CallEffect::Unknown } else { CallEffect::NotApplied };
-                error.with_effect(effect, None)
+                error.with_call_effect(effect, None)
             }
             _ => error,
         })
@@ -188,7 +188,7 @@ impl<'a> CallContext<'a> {
 mod tests {
     use std::future::pending;
 
-    use ab_core::Code;
+    use ab_core::ErrorCode;
     use tokio::time::{advance, sleep};
 
     use super::*;
@@ -262,8 +262,10 @@ mod tests {
 
     #[test]
     fn the_effect_of_a_lost_call_is_known_unless_it_recorded_a_change() {
-        let lost = || Err::<(), _>(Error::new(Code::ConnectionClosed, Kind::Disconnected, "lost"));
-        let effect = |context: CallContext<'_>| context.judged(lost()).unwrap_err().effect();
+        let lost = || {
+            Err::<(), _>(Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, "lost"))
+        };
+        let effect = |context: CallContext<'_>| context.judged(lost()).unwrap_err().call_effect();
         let changes = Changes::default();
         let context = CallContext::NONE.with_changes(&changes);
         context.without_recording().record_change();
@@ -271,7 +273,7 @@ mod tests {
         context.record_change();
         assert_eq!(effect(context), Some(CallEffect::Unknown));
         assert_eq!(effect(context.without_recording()), Some(CallEffect::Unknown));
-        let refused = Error::new(Code::WriteFailed, Kind::PermissionDenied, "no");
-        assert_eq!(context.judged(Err::<(), _>(refused)).unwrap_err().effect(), None);
+        let refused = Error::new(ErrorCode::WriteFailed, ErrorKind::PermissionDenied, "no");
+        assert_eq!(context.judged(Err::<(), _>(refused)).unwrap_err().call_effect(), None);
     }
 }

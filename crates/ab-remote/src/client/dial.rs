@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 pub(crate) use self::client::Client;
 pub use self::failure::DialError;
 use self::failure::Patience;
-use super::endpoint::{ByteStream, Connector, Endpoint, Ssh, WebSocket};
+use super::endpoint::{ByteStream, Connector, Endpoint, SshEndpoint, WebSocketEndpoint};
 use super::host_key::HostKeyCheck;
 use super::lines::Lines;
 use super::settings::ClientSettings;
@@ -65,7 +65,7 @@ pub(crate) async fn dial(settings: &ClientSettings) -> Result<Dialled, DialError
 }
 
 /// Whether a workspace can be reached and entered: connects, logs in, and leaves again.
-pub async fn probe(settings: &ClientSettings) -> Result<(), DialError> {
+pub async fn check_connection(settings: &ClientSettings) -> Result<(), DialError> {
     let Dialled { handle, gone, cut, .. } = dial(settings).await?;
     let leaving = async {
         let _ = handle.disconnect(Disconnect::ByApplication, "", "en").await;
@@ -82,15 +82,15 @@ const PARTING: Duration = Duration::from_secs(2);
 
 /// A daemon's WebSocket as a stream of bytes, without SSH on it yet.
 pub async fn open_websocket(
-    socket: &WebSocket,
+    socket: &WebSocketEndpoint,
     timeout: Duration,
 ) -> Result<impl ByteStream + use<>, DialError> {
     websocket::open(socket, Patience::new(timeout)).await
 }
 
 /// The stream on which a daemon answers HTTP, through its proxy and with its TLS.
-pub async fn open_stream(
-    socket: &WebSocket,
+pub async fn open_http_stream(
+    socket: &WebSocketEndpoint,
     timeout: Duration,
 ) -> Result<Box<dyn ByteStream>, DialError> {
     websocket::reach(socket, Patience::new(timeout)).await
@@ -98,7 +98,7 @@ pub async fn open_stream(
 
 async fn by_websocket(
     settings: &ClientSettings,
-    socket: &WebSocket,
+    socket: &WebSocketEndpoint,
     patience: Patience,
 ) -> Result<Dialled, DialError> {
     let stream = websocket::open(socket, patience).await?;
@@ -111,7 +111,7 @@ async fn by_websocket(
 
 async fn by_tcp(
     settings: &ClientSettings,
-    ssh: &Ssh,
+    ssh: &SshEndpoint,
     patience: Patience,
 ) -> Result<Dialled, DialError> {
     let stream = tcp::connect(&ssh.host, patience).await?;

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::address::{self, Address, Host, TransportSecurity, invalid};
+use super::address::{self, HostPort, TransportSecurity, WebSocketUrl, invalid};
 use super::host_key::HostKeyCheck;
 use super::known_hosts::KnownHosts;
 use super::secret::Secret;
@@ -20,16 +20,16 @@ use super::secret::Secret;
 #[derive(Clone, Debug)]
 pub enum Endpoint {
     /// A daemon, by SSH over its WebSocket.
-    WebSocket(WebSocket),
+    WebSocket(WebSocketEndpoint),
     /// An SSH server, ours or any other.
-    Ssh(Ssh),
+    Ssh(SshEndpoint),
     /// A server behind any stream of bytes, which lets in whoever has that stream.
     Stream(Arc<dyn Connector>),
 }
 
 /// What is done about a token that would go to another host without TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TokenInClear {
+pub enum CleartextTokenPolicy {
     /// Nothing is sent, and the error says why.
     #[default]
     Refused,
@@ -38,11 +38,11 @@ pub enum TokenInClear {
 
 /// A daemon's WebSocket.
 #[derive(Clone, Debug)]
-pub struct WebSocket {
-    pub address: Address,
+pub struct WebSocketEndpoint {
+    pub address: WebSocketUrl,
     pub token: Option<Secret>,
     /// Whether the token may be sent where others can read it on its way.
-    pub token_in_clear: TokenInClear,
+    pub token_in_clear: CleartextTokenPolicy,
     /// Sent with the request that opens the WebSocket.
     pub headers: Headers,
     pub proxy: Option<Proxy>,
@@ -51,25 +51,26 @@ pub struct WebSocket {
     pub host_key: HostKeyCheck,
 }
 
-impl WebSocket {
+impl WebSocketEndpoint {
     /// The one at a URL, with defaults for the rest.
     pub fn new(url: &str) -> Result<Self> {
-        Ok(Self::at(Address::parse(url)?))
+        Ok(Self::from_url(WebSocketUrl::parse(url)?))
     }
 
     /// Refuses to send a token, or another credential among the headers, without TLS to a host that is
     /// not this one.
     ///
     /// # Errors
-    /// [`Kind::Invalid`](ab_core::Kind::Invalid), unless [`token_in_clear`](Self::token_in_clear)
+    /// [`ErrorKind::Invalid`](ab_core::ErrorKind::Invalid), unless [`token_in_clear`](Self::token_in_clear)
     /// accepts it.
-    pub fn check_token(&self) -> Result<()> {
-        let secret = self.token.is_some() || self.headers.map().contains_key(AUTHORIZATION);
-        let near = |host: &Host| host.is_loopback();
+    pub fn check_cleartext_credentials(&self) -> Result<()> {
+        let secret =
+            self.token.is_some() || self.headers.as_header_map().contains_key(AUTHORIZATION);
+        let near = |host: &HostPort| host.is_loopback();
         let stays =
             near(self.address.host()) && self.proxy.as_ref().is_none_or(|it| near(&it.host));
-        let covered = self.address.cover() == TransportSecurity::Tls || stays;
-        if !secret || covered || self.token_in_clear == TokenInClear::Accepted {
+        let covered = self.address.security() == TransportSecurity::Tls || stays;
+        if !secret || covered || self.token_in_clear == CleartextTokenPolicy::Accepted {
             return Ok(());
         }
         let message = format!(
@@ -82,11 +83,11 @@ impl WebSocket {
         ))
     }
 
-    pub fn at(address: Address) -> Self {
+    pub fn from_url(address: WebSocketUrl) -> Self {
         Self {
             address,
             token: None,
-            token_in_clear: TokenInClear::default(),
+            token_in_clear: CleartextTokenPolicy::default(),
             headers: Headers::default(),
             proxy: None,
             roots: TrustRoots::default(),
@@ -97,19 +98,19 @@ impl WebSocket {
 
 /// A host that speaks SSH over TCP.
 #[derive(Clone, Debug)]
-pub struct Ssh {
-    pub host: Host,
+pub struct SshEndpoint {
+    pub host: HostPort,
     pub user: String,
     /// Tried in this order.
     pub credentials: Vec<Credential>,
     pub host_key: HostKeyCheck,
 }
 
-impl Ssh {
+impl SshEndpoint {
     /// A user of a host, at the usual port, with defaults for the rest.
     pub fn new(user: impl Into<String>, host: &str) -> Self {
         Self {
-            host: Host::new(host, 22),
+            host: HostPort::new(host, 22),
             user: user.into(),
             credentials: Vec::new(),
             host_key: HostKeyCheck::KnownHosts(KnownHosts::default()),
@@ -127,7 +128,7 @@ pub enum Credential {
         passphrase: Option<Secret>,
     },
     /// Every key of an SSH agent.
-    Agent {
+    SshAgent {
         socket: PathBuf,
     },
 }
@@ -168,13 +169,13 @@ impl fmt::Debug for TrustRoots {
 /// A proxy that connects us by HTTP's `CONNECT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
-    pub host: Host,
+    pub host: HostPort,
     /// A user and a password.
     pub credentials: Option<(String, Secret)>,
 }
 
 impl Proxy {
-    pub fn new(host: Host) -> Self {
+    pub fn new(host: HostPort) -> Self {
         Self { host, credentials: None }
     }
 
@@ -222,13 +223,13 @@ impl Headers {
     }
 
     /// For whoever has to send them.
-    pub fn map(&self) -> &HeaderMap {
+    pub fn as_header_map(&self) -> &HeaderMap {
         &self.0
     }
 }
 
 fn printable(name: &str) -> String {
-    ab_core::error::printable(name)
+    ab_core::error::escape_unprintable(name)
 }
 
 impl fmt::Debug for Headers {
@@ -243,13 +244,13 @@ mod tests {
 
     #[test]
     fn a_token_goes_without_tls_to_this_host_only() {
-        let check = |url: &str, change: &dyn Fn(&mut WebSocket)| {
-            let mut socket = WebSocket::new(url).unwrap();
+        let check = |url: &str, change: &dyn Fn(&mut WebSocketEndpoint)| {
+            let mut socket = WebSocketEndpoint::new(url).unwrap();
             socket.token = Some(Secret::new("secret"));
             change(&mut socket);
-            socket.check_token()
+            socket.check_cleartext_credentials()
         };
-        let as_it_is = &|_: &mut WebSocket| {};
+        let as_it_is = &|_: &mut WebSocketEndpoint| {};
         for near in [
             "ws://127.0.0.1:3001/ssh",
             "ws://127.9.9.9/ssh",
@@ -270,9 +271,9 @@ mod tests {
         ] {
             let error = check(far, as_it_is).unwrap_err();
             assert!(error.message().contains("without encryption"), "{error}");
-            check(far, &|socket| socket.token_in_clear = TokenInClear::Accepted).unwrap();
+            check(far, &|socket| socket.token_in_clear = CleartextTokenPolicy::Accepted).unwrap();
             check(far, &|socket| socket.token = None).unwrap();
-            let by_header = |socket: &mut WebSocket| {
+            let by_header = |socket: &mut WebSocketEndpoint| {
                 socket.token = None;
                 socket.headers.insert("Authorization", "Basic eDp5").unwrap();
             };
@@ -280,7 +281,7 @@ mod tests {
         }
         // What goes to this host by a proxy elsewhere leaves it first.
         let proxy = |url: &'static str| {
-            move |socket: &mut WebSocket| socket.proxy = Some(Proxy::parse(url).unwrap())
+            move |socket: &mut WebSocketEndpoint| socket.proxy = Some(Proxy::parse(url).unwrap())
         };
         assert!(check("ws://127.0.0.1/ssh", &proxy("http://10.0.0.1:3128")).is_err());
         check("ws://127.0.0.1/ssh", &proxy("http://127.0.0.1:3128")).unwrap();
@@ -292,7 +293,7 @@ mod tests {
         headers.insert("X-Access", "secret").unwrap();
         headers.insert("x-access", "another secret").unwrap();
         assert_eq!(format!("{headers:?}"), "[\"x-access\"]");
-        assert_eq!(headers.map().len(), 1);
+        assert_eq!(headers.as_header_map().len(), 1);
         for (name, value, what) in [
             ("a b", "", "'a b' is no name"),
             ("Host", "h", "'host' is the websocket's own"),
@@ -307,10 +308,10 @@ mod tests {
 
     #[test]
     fn credentials_are_not_shown() {
-        let mut socket = WebSocket::new("ws://h/ssh").unwrap();
+        let mut socket = WebSocketEndpoint::new("ws://h/ssh").unwrap();
         socket.token = Some("secret".into());
         socket.proxy = Some(Proxy::parse("ada:secret@h").unwrap());
-        let mut ssh = Ssh::new("ada", "h");
+        let mut ssh = SshEndpoint::new("ada", "h");
         ssh.credentials = vec![
             Credential::Password("secret".into()),
             Credential::Key { text: "secret".into(), passphrase: Some("secret".into()) },

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ab_core::driver::File;
 use ab_core::metadata::Stat;
-use ab_core::options::Attributes;
+use ab_core::options::AttributeChanges;
 use ab_core::{CallEffect, Error, Result, Verb};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -14,8 +14,8 @@ use super::context::CallContext;
 use super::place::Place;
 use super::reply::Reply;
 use super::session::{Later, Session, extended};
-use crate::sftp::extended::Extended;
-use crate::sftp::packet::Request;
+use crate::sftp::extended::ExtendedRequest;
+use crate::sftp::packet::SftpRequest;
 use crate::sftp::status;
 use crate::wire::call::WireCall;
 
@@ -46,8 +46,8 @@ impl RemoteFile {
 
     /// The file's path in the terms that the server answers in.
     fn behind(&self) -> ab_core::WsPath {
-        let rest = self.place.path.fence_parts().rest;
-        let rules = ab_core::PathRules::lenient().with_reserved_names();
+        let rest = self.place.path.split_at_scope_roots().rest;
+        let rules = ab_core::PathParser::lenient().allow_reserved_names();
         rules.parse(rest).unwrap_or_else(|_| ab_core::WsPath::root())
     }
 
@@ -122,7 +122,7 @@ impl RemoteFile {
         length: usize,
     ) -> Result<Bytes> {
         let length = u32::try_from(length).unwrap_or(u32::MAX);
-        let request = Request::Read { handle: self.handle.clone(), offset, length };
+        let request = SftpRequest::Read { handle: self.handle.clone(), offset, length };
         match self.session.ask(context, Verb::Read, &request).await? {
             Reply::Data(data) if data.len() > length as usize => {
                 Err(self.session.wrong(Verb::Read, "with more bytes than were asked for"))
@@ -160,17 +160,17 @@ impl RemoteFile {
             }
         });
         let written: Result<(), (bool, Error)> = pieces.buffered(TOGETHER).try_collect().await;
-        written.map_err(|(later, error)| match error.effect() {
+        written.map_err(|(later, error)| match error.call_effect() {
             // What the answer to one piece was says nothing of the others.
             Some(effect) if bytes.len() > most && (later || effect != CallEffect::NotApplied) => {
-                error.with_effect(CallEffect::Unknown, None)
+                error.with_call_effect(CallEffect::Unknown, None)
             }
             _ => error,
         })
     }
 
     async fn write_once(&self, context: CallContext<'_>, offset: u64, data: Bytes) -> Result<()> {
-        let request = Request::Write { handle: self.handle.clone(), offset, data };
+        let request = SftpRequest::Write { handle: self.handle.clone(), offset, data };
         self.session.ask_for_done(context, Verb::Write, &request).await
     }
 
@@ -193,7 +193,7 @@ impl Drop for RemoteFile {
     fn drop(&mut self) {
         if !self.handle.is_empty() {
             let number = self.session.requests.number();
-            let request = Request::Close { handle: self.handle.clone() };
+            let request = SftpRequest::Close { handle: self.handle.clone() };
             self.session.later(Later::Packet(request.encode(number)));
         }
     }
@@ -212,7 +212,7 @@ impl File for RemoteFile {
 
     async fn set_len(&self, length: u64) -> Result<()> {
         let attributes = crate::sftp::SftpAttributes { size: Some(length), ..Default::default() };
-        let request = Request::FsetStat { handle: self.handle.clone(), attributes };
+        let request = SftpRequest::FsetStat { handle: self.handle.clone(), attributes };
         self.within(
             Verb::Write,
             self.session.ask_for_done(CallContext::NONE, Verb::Write, &request),
@@ -224,14 +224,14 @@ impl File for RemoteFile {
         self.stat_in(CallContext::NONE).await
     }
 
-    async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
+    async fn set_attributes(&self, attributes: AttributeChanges) -> Result<Stat> {
         let verb = Verb::SetAttributes;
         let call = WireCall::SetFileAttributes { handle: self.number(), attributes };
         self.within(verb, self.session.call(CallContext::NONE, verb, &call)).await
     }
 
     async fn sync(&self) -> Result<()> {
-        let request = extended(&Extended::Fsync { handle: self.handle.clone() });
+        let request = extended(&ExtendedRequest::Fsync { handle: self.handle.clone() });
         self.within(
             Verb::Write,
             self.session.ask_for_done(CallContext::NONE, Verb::Write, &request),

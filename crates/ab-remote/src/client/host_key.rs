@@ -7,10 +7,10 @@ use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use ab_core::{Code, Error, Kind, Result};
+use ab_core::{Error, ErrorCode, ErrorDetail, ErrorKind, Result};
 use russh::keys::{Algorithm, HashAlg, PublicKey, ssh_key};
 
-use super::address::{Host, invalid};
+use super::address::{HostPort, invalid};
 use super::known_hosts::{KnownHosts, Standing, learn, line};
 
 /// How a host is recognised.
@@ -70,17 +70,17 @@ impl fmt::Debug for Fingerprint {
 
 impl HostKeyCheck {
     /// The types of keys that a host is best asked for. Reads files.
-    pub(crate) fn algorithms(&self, host: &Host) -> Result<Vec<Algorithm>> {
+    pub(crate) fn algorithms(&self, host: &HostPort) -> Result<Vec<Algorithm>> {
         let known = match self {
             HostKeyCheck::KnownHosts(known) | HostKeyCheck::AcceptNew(known) => known.load(),
-            HostKeyCheck::TrustOnFirstUse(store) => KnownHosts::in_files([store]).load(),
+            HostKeyCheck::TrustOnFirstUse(store) => KnownHosts::from_files([store]).load(),
             HostKeyCheck::Pin(_) | HostKeyCheck::Unchecked => return Ok(Vec::new()),
         };
         known.map(|lines| lines.algorithms(host)).map_err(|error| unreadable(host, error))
     }
 
     /// Refuses a key that is not the host's. Reads files, and writes the store of first uses.
-    pub(crate) fn judge(&self, host: &Host, key: &PublicKey) -> Result<()> {
+    pub(crate) fn judge(&self, host: &HostPort, key: &PublicKey) -> Result<()> {
         let (standing, store) = match self {
             HostKeyCheck::Unchecked => return Ok(()),
             HostKeyCheck::Pin(pin) => {
@@ -113,7 +113,8 @@ impl HostKeyCheck {
                 let shown = Fingerprint::of(key);
                 let message =
                     format!("the host key of {host} is revoked by {place}: it shows {shown}");
-                Err(refused(message).with_hint("do not connect to this host before it has another"))
+                Err(refused(message, ErrorDetail::HostKeyRefused)
+                    .with_hint("do not connect to this host before it has another"))
             }
             Standing::Changed { known, place } => {
                 let (known, shown) = (Fingerprint::of(&known), Fingerprint::of(key));
@@ -125,7 +126,7 @@ impl HostKeyCheck {
                     Some(file) => format!("ssh-keygen -R '{name}' -f '{}'", file.display()),
                     None => format!("remove {place}"),
                 };
-                Err(refused(message).with_hint(format!(
+                Err(refused(message, ErrorDetail::HostKeyRefused).with_hint(format!(
                     "somebody may be in between; if the change is meant, forget the old key: {remove}"
                 )))
             }
@@ -133,7 +134,7 @@ impl HostKeyCheck {
     }
 }
 
-fn unknown(host: &Host, key: &PublicKey, store: Option<&PathBuf>) -> Error {
+fn unknown(host: &HostPort, key: &PublicKey, store: Option<&PathBuf>) -> Error {
     let shown = Fingerprint::of(key);
     let kind = key.algorithm();
     let message = format!("the host key of {host} is not known: it shows {kind} {shown}");
@@ -142,25 +143,25 @@ fn unknown(host: &Host, key: &PublicKey, store: Option<&PathBuf>) -> Error {
         None => "to a file of known hosts and name that file".to_owned(),
     };
     let line = line(host, key);
-    refused(message).with_hint(format!(
+    refused(message, ErrorDetail::HostKeyUnknown).with_hint(format!(
         "if that is the fingerprint that its owner tells you, add this line {place}: {line}"
     ))
 }
 
-fn unpinned(host: &Host, pin: Fingerprint, shown: Fingerprint) -> Error {
+fn unpinned(host: &HostPort, pin: Fingerprint, shown: Fingerprint) -> Error {
     let message = format!("the host key of {host} is not the pinned one: it shows {shown}");
-    refused(message).with_hint(format!(
+    refused(message, ErrorDetail::HostKeyRefused).with_hint(format!(
         "the pin is {pin}; change it only if the owner of the host tells you the other"
     ))
 }
 
-fn unreadable(host: &Host, error: io::Error) -> Error {
+fn unreadable(host: &HostPort, error: io::Error) -> Error {
     let message = format!("cannot look up the host key of {host}: {error}");
-    Error::new(Code::InvalidConfiguration, Kind::Invalid, message).with_source(error)
+    Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message).with_source(error)
 }
 
-fn refused(message: String) -> Error {
-    Error::new(Code::AuthFailed, Kind::Denied, message)
+fn refused(message: String, detail: ErrorDetail) -> Error {
+    Error::new(ErrorCode::AuthFailed, ErrorKind::Denied, message).with_detail(detail)
 }
 
 #[cfg(test)]
@@ -177,14 +178,14 @@ mod tests {
     }
 
     fn judged(check: &HostKeyCheck, text: &str) -> Result<()> {
-        check.judge(&Host::new("box", 2222), &key(text))
+        check.judge(&HostPort::new("box", 2222), &key(text))
     }
 
     /// What is said about a key that is refused.
     fn refusal(check: &HostKeyCheck, text: &str) -> (String, String) {
         let error = judged(check, text).unwrap_err();
-        assert_eq!((error.code(), error.kind()), (Code::AuthFailed, Kind::Denied));
-        assert_eq!(error.retry(), ab_core::Retry::Never);
+        assert_eq!((error.code(), error.kind()), (ErrorCode::AuthFailed, ErrorKind::Denied));
+        assert_eq!(error.retry_advice(), ab_core::RetryAdvice::Never);
         (error.message().to_owned(), error.hint().unwrap().to_owned())
     }
 
@@ -211,20 +212,20 @@ mod tests {
                 "to a file of known hosts and name that file: [box]:2222 {ONE}"
             ))
         );
-        let known = KnownHosts::in_text(format!("[box]:2222 {ONE}"));
+        let known = KnownHosts::from_text(format!("[box]:2222 {ONE}"));
         judged(&HostKeyCheck::KnownHosts(known), ONE).unwrap();
     }
 
     #[test]
     fn a_key_that_changed_is_refused_with_both() {
-        let known = HostKeyCheck::KnownHosts(KnownHosts::in_text(format!("[box]:2222 {TWO}")));
+        let known = HostKeyCheck::KnownHosts(KnownHosts::from_text(format!("[box]:2222 {TWO}")));
         let (message, hint) = refusal(&known, ONE);
         for key in [key(ONE), key(TWO)] {
             assert!(message.contains(&Fingerprint::of(&key).to_string()), "{message}");
         }
         assert!(hint.contains("remove line 1 of the known hosts given"), "{hint}");
         let revoked = format!("@revoked * {ONE}");
-        let known = HostKeyCheck::KnownHosts(KnownHosts::in_text(revoked));
+        let known = HostKeyCheck::KnownHosts(KnownHosts::from_text(revoked));
         assert!(refusal(&known, ONE).0.contains("revoked by line 1"));
     }
 
@@ -249,14 +250,17 @@ mod tests {
         assert!(hint.ends_with(&command), "{hint}");
         let nowhere = HostKeyCheck::TrustOnFirstUse(store.join("below"));
         let error = judged(&nowhere, ONE).unwrap_err();
-        assert_eq!((error.code(), error.kind()), (Code::InvalidConfiguration, Kind::Invalid));
+        assert_eq!(
+            (error.code(), error.kind()),
+            (ErrorCode::InvalidConfiguration, ErrorKind::Invalid)
+        );
     }
 
     #[test]
     fn a_new_key_is_accepted_only_where_nobody_knows_the_host() {
         let directory = tempfile::tempdir().unwrap();
         let (own, system) = (directory.path().join("own"), directory.path().join("system"));
-        let check = HostKeyCheck::AcceptNew(KnownHosts::in_files([&own, &system]));
+        let check = HostKeyCheck::AcceptNew(KnownHosts::from_files([&own, &system]));
         for (text, what) in [
             (format!("[box]:2222 {TWO}\n"), "has changed"),
             (format!("@revoked * {ONE}\n"), "is revoked"),

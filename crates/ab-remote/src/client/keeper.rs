@@ -6,8 +6,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use ab_core::status::StatusHub;
-use ab_core::{Code, Error, Kind, Result, Status, Verb};
+use ab_core::status::StatusPublisher;
+use ab_core::{ConnectionStatus, Error, ErrorCode, ErrorKind, Result, Verb};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep, sleep};
@@ -43,7 +43,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    pub(crate) fn start(settings: Arc<ClientSettings>, hub: StatusHub) -> Self {
+    pub(crate) fn start(settings: Arc<ClientSettings>, hub: StatusPublisher) -> Self {
         let (told, hears) = mpsc::unbounded_channel();
         let (sets, current) = watch::channel(None);
         let (gives_up, given_up) = watch::channel(None);
@@ -113,7 +113,7 @@ impl Drop for Keeper {
 
 struct Keeping {
     settings: Arc<ClientSettings>,
-    hub: StatusHub,
+    hub: StatusPublisher,
     link: Link,
     hears: mpsc::UnboundedReceiver<Told>,
     current: watch::Sender<Option<Arc<Session>>>,
@@ -236,9 +236,11 @@ impl Keeping {
             self.perform(effect);
         }
         self.given_up.send_replace(match self.link.status() {
-            Status::Disconnected => Some(self.reason.clone().unwrap_or_else(lost)),
-            Status::Destroyed => Some(ended()),
-            Status::Connecting | Status::Connected | Status::Reconnecting => None,
+            ConnectionStatus::Disconnected => Some(self.reason.clone().unwrap_or_else(lost)),
+            ConnectionStatus::Destroyed => Some(ended()),
+            ConnectionStatus::Connecting
+            | ConnectionStatus::Connected
+            | ConnectionStatus::Reconnecting => None,
         });
     }
 
@@ -246,8 +248,12 @@ impl Keeping {
         match effect {
             Effect::Report(status) => {
                 let error = match status {
-                    Status::Disconnected | Status::Reconnecting => self.reason.clone(),
-                    Status::Connected | Status::Connecting | Status::Destroyed => None,
+                    ConnectionStatus::Disconnected | ConnectionStatus::Reconnecting => {
+                        self.reason.clone()
+                    }
+                    ConnectionStatus::Connected
+                    | ConnectionStatus::Connecting
+                    | ConnectionStatus::Destroyed => None,
                 };
                 self.hub.set(status, error);
             }
@@ -274,7 +280,7 @@ impl Keeping {
             }
             Effect::FailWaiting => {
                 let reason = match self.link.status() {
-                    Status::Destroyed => Error::destroyed(Verb::Connect),
+                    ConnectionStatus::Destroyed => Error::destroyed(Verb::Connect),
                     _ => self.reason.clone().unwrap_or_else(lost),
                 };
                 for waiter in self.waiting.drain(..) {
@@ -308,9 +314,9 @@ fn number() -> u128 {
 }
 
 fn lost() -> Error {
-    Error::new(Code::ConnectionClosed, Kind::Disconnected, "the connection was lost")
+    Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, "the connection was lost")
 }
 
 fn ended() -> Error {
-    Error::new(Code::ConnectionClosed, Kind::Destroyed, "the backend was destroyed")
+    Error::new(ErrorCode::ConnectionClosed, ErrorKind::Destroyed, "the backend was destroyed")
 }

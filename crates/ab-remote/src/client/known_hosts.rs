@@ -16,7 +16,7 @@ use aws_lc_rs::hmac;
 use russh::keys::ssh_key::known_hosts::{Entry, HostPatterns, Marker};
 use russh::keys::{Algorithm, PublicKey};
 
-use super::address::Host;
+use super::address::HostPort;
 
 /// A file is not longer than this; what is, is none.
 const LONGEST_FILE: u64 = 16 * 1024 * 1024;
@@ -32,12 +32,12 @@ pub struct KnownHosts {
 
 impl KnownHosts {
     /// Those of some files.
-    pub fn in_files(files: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
+    pub fn from_files(files: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
         Self { text: String::new(), files: files.into_iter().map(Into::into).collect() }
     }
 
     /// Those of some lines.
-    pub fn in_text(text: impl Into<String>) -> Self {
+    pub fn from_text(text: impl Into<String>) -> Self {
         Self { text: text.into(), files: Vec::new() }
     }
 
@@ -120,7 +120,7 @@ impl Lines {
 
     /// How a key stands to a host. One that is known for the host whatever its port is known, and
     /// one that is revoked for it is revoked.
-    pub(crate) fn standing(&self, host: &Host, key: &PublicKey) -> Standing {
+    pub(crate) fn standing(&self, host: &HostPort, key: &PublicKey) -> Standing {
         let standing = self.standing_as(&host.known_as(), key);
         match self.standing_as(host.name(), key) {
             revoked @ Standing::Revoked { .. } => revoked,
@@ -152,7 +152,7 @@ impl Lines {
     }
 
     /// The types of keys that a host is known by, so that it can be asked for one of them.
-    pub(crate) fn algorithms(&self, host: &Host) -> Vec<Algorithm> {
+    pub(crate) fn algorithms(&self, host: &HostPort) -> Vec<Algorithm> {
         let name = host.known_as();
         let entries = self.of(&name).filter(|(_, entry)| entry.marker().is_none());
         entries.map(|(_, entry)| entry.public_key().algorithm()).collect()
@@ -164,7 +164,7 @@ impl Lines {
 }
 
 /// Adds a key, unless the host is known by one meanwhile; how the key stands to the host now.
-pub(crate) fn learn(path: &Path, host: &Host, key: &PublicKey) -> io::Result<Standing> {
+pub(crate) fn learn(path: &Path, host: &HostPort, key: &PublicKey) -> io::Result<Standing> {
     if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         fs::create_dir_all(directory)?;
     }
@@ -190,7 +190,7 @@ pub(crate) fn learn(path: &Path, host: &Host, key: &PublicKey) -> io::Result<Sta
 }
 
 /// The line that makes a key known.
-pub(crate) fn line(host: &Host, key: &PublicKey) -> String {
+pub(crate) fn line(host: &HostPort, key: &PublicKey) -> String {
     let key = PublicKey::new(key.key_data().clone(), "");
     format!("{} {}", host.known_as(), key.to_openssh().unwrap_or_default())
 }
@@ -283,8 +283,8 @@ mod tests {
     }
 
     fn standing(text: &str, host: &str, port: u16) -> Standing {
-        let lines = KnownHosts::in_text(text).load().unwrap();
-        lines.standing(&Host::new(host, port), &key(ONE))
+        let lines = KnownHosts::from_text(text).load().unwrap();
+        lines.standing(&HostPort::new(host, port), &key(ONE))
     }
 
     #[test]
@@ -345,16 +345,16 @@ mod tests {
 
     #[test]
     fn types_of_keys_are_those_of_the_host() {
-        let lines = KnownHosts::in_text(format!("box {ONE}\nfox {TWO}\n")).load().unwrap();
-        assert_eq!(lines.algorithms(&Host::new("box", 22)), [Algorithm::Ed25519]);
-        assert_eq!(lines.algorithms(&Host::new("cat", 22)), []);
+        let lines = KnownHosts::from_text(format!("box {ONE}\nfox {TWO}\n")).load().unwrap();
+        assert_eq!(lines.algorithms(&HostPort::new("box", 22)), [Algorithm::Ed25519]);
+        assert_eq!(lines.algorithms(&HostPort::new("cat", 22)), []);
     }
 
     #[test]
     fn a_key_is_learned_once() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("below/known");
-        let host = Host::new("box", 2222);
+        let host = HostPort::new("box", 2222);
         assert_eq!(learn(&path, &host, &key(ONE)).unwrap(), Standing::Known);
         assert_eq!(learn(&path, &host, &key(ONE)).unwrap(), Standing::Known);
         let changed = learn(&path, &host, &key(TWO)).unwrap();
@@ -371,16 +371,16 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("known");
         fs::write(&path, [b"# \xff\n", format!("box {ONE}\n").as_bytes()].concat()).unwrap();
-        let known = KnownHosts::in_files([directory.path().join("missing"), path]);
-        let host = Host::new("box", 22);
+        let known = KnownHosts::from_files([directory.path().join("missing"), path]);
+        let host = HostPort::new("box", 22);
         assert_eq!(known.load().unwrap().standing(&host, &key(ONE)), Standing::Known);
-        let wrong = KnownHosts::in_files([directory.path()]).load().unwrap_err();
+        let wrong = KnownHosts::from_files([directory.path()]).load().unwrap_err();
         assert!(wrong.to_string().starts_with("read "), "{wrong}");
-        assert!(KnownHosts::in_files(["/dev/null"]).load().unwrap().0.is_empty());
+        assert!(KnownHosts::from_files(["/dev/null"]).load().unwrap().0.is_empty());
         // Nobody writes to it, and nobody is waited for.
         let pipe = directory.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let wrong = KnownHosts::in_files([&pipe]).load().unwrap_err();
+        let wrong = KnownHosts::from_files([&pipe]).load().unwrap_err();
         assert!(wrong.to_string().ends_with("it is no regular file"), "{wrong}");
         let wrong = learn(&pipe, &host, &key(ONE)).unwrap_err();
         assert!(wrong.to_string().ends_with("it is no regular file"), "{wrong}");

@@ -17,9 +17,9 @@ mod tests;
 
 use std::time::Duration;
 
-use ab_core::Status;
+use ab_core::ConnectionStatus;
 
-use super::settings::Reconnection;
+use super::settings::ReconnectPolicy;
 
 /// Which attempt, and which connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,7 +45,7 @@ pub(crate) enum Input {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// Tell every subscriber.
-    Report(Status),
+    Report(ConnectionStatus),
     StartAttempt(Generation),
     /// Set the timer.
     Schedule(Duration),
@@ -80,22 +80,22 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Link {
     state: State,
-    reconnection: Reconnection,
+    reconnection: ReconnectPolicy,
     last: Generation,
 }
 
 impl Link {
-    pub(crate) fn new(reconnection: Reconnection) -> Self {
+    pub(crate) fn new(reconnection: ReconnectPolicy) -> Self {
         Self { state: State::Disconnected, reconnection, last: Generation(0) }
     }
 
-    pub(crate) fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> ConnectionStatus {
         match self.state {
-            State::Disconnected => Status::Disconnected,
-            State::Connecting(_) => Status::Connecting,
-            State::Connected(_) => Status::Connected,
-            State::Waiting { .. } | State::Retrying { .. } => Status::Reconnecting,
-            State::Destroyed => Status::Destroyed,
+            State::Disconnected => ConnectionStatus::Disconnected,
+            State::Connecting(_) => ConnectionStatus::Connecting,
+            State::Connected(_) => ConnectionStatus::Connected,
+            State::Waiting { .. } | State::Retrying { .. } => ConnectionStatus::Reconnecting,
+            State::Destroyed => ConnectionStatus::Destroyed,
         }
     }
 
@@ -117,7 +117,7 @@ impl Link {
             State::Disconnected => {
                 let generation = self.next();
                 self.state = State::Connecting(generation);
-                vec![Effect::Report(Status::Connecting), Effect::StartAttempt(generation)]
+                vec![Effect::Report(ConnectionStatus::Connecting), Effect::StartAttempt(generation)]
             }
             // It waits for the attempt that is under way, or scheduled.
             State::Connecting(_) | State::Waiting { .. } | State::Retrying { .. } => Vec::new(),
@@ -130,7 +130,7 @@ impl Link {
         match self.attempt() {
             Some(current) if current == generation => {
                 self.state = State::Connected(generation);
-                vec![Effect::Report(Status::Connected), Effect::AdmitWaiting]
+                vec![Effect::Report(ConnectionStatus::Connected), Effect::AdmitWaiting]
             }
             _ => Vec::new(),
         }
@@ -156,12 +156,12 @@ impl Link {
                 let mut effects = vec![
                     Effect::RejectPending,
                     Effect::CloseConnection,
-                    Effect::Report(Status::Disconnected),
+                    Effect::Report(ConnectionStatus::Disconnected),
                 ];
                 self.state = State::Disconnected;
                 if self.reconnection.allows(0) {
                     effects.extend(self.again(0));
-                    effects.push(Effect::Report(Status::Reconnecting));
+                    effects.push(Effect::Report(ConnectionStatus::Reconnecting));
                 }
                 effects
             }
@@ -197,7 +197,7 @@ impl Link {
             State::Destroyed => return Vec::new(),
         };
         self.state = State::Destroyed;
-        effects.extend([Effect::Report(Status::Destroyed), Effect::FailWaiting]);
+        effects.extend([Effect::Report(ConnectionStatus::Destroyed), Effect::FailWaiting]);
         effects
     }
 
@@ -212,7 +212,7 @@ impl Link {
 
     fn give_up(&mut self) -> Vec<Effect> {
         self.state = State::Disconnected;
-        vec![Effect::Report(Status::Disconnected), Effect::FailWaiting]
+        vec![Effect::Report(ConnectionStatus::Disconnected), Effect::FailWaiting]
     }
 
     /// The attempt that is under way.

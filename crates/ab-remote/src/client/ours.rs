@@ -4,16 +4,16 @@
 use std::sync::Arc;
 
 use ab_core::driver::File;
-use ab_core::metadata::{DiskSpace, FileContent, Listing, Removed, Renamed, Stat};
+use ab_core::metadata::{DiskSpace, FileContent, Listing, RemoveOutcome, RenameOutcome, Stat};
 use ab_core::options::{
-    Attributes, ByteRange, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
-    StatOptions, WriteOptions,
+    AttributeChanges, ByteRange, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
+    RenameOptions, StatOptions, WriteOptions,
 };
 use ab_core::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use ab_core::search::selection::Selection;
+use ab_core::search::selection::SearchFilter;
 use ab_core::search::text::TextSearch;
-use ab_core::search::{Match, Query, SearchResults, SearchTarget};
-use ab_core::{CallEffect, Code, EffectivePolicy, Error, Kind, Result, Verb, WsPath};
+use ab_core::search::{SearchMatch, SearchQuery, SearchResults, SearchTarget};
+use ab_core::{CallEffect, EffectivePolicy, Error, ErrorCode, ErrorKind, Result, Verb, WsPath};
 use bytes::Bytes;
 
 use super::context::CallContext;
@@ -22,9 +22,9 @@ use super::place::Place;
 use super::process::{self, Begin};
 use super::remote::Shared;
 use super::session::{Ours, Session};
-use crate::sftp::packet::{MAX_DATA, PacketReader};
-use crate::wire::Wire;
-use crate::wire::call::{self, CallNumber, WireBody, WireCall};
+use crate::sftp::packet::{MAX_TRANSFER_BYTES, PacketReader};
+use crate::wire::WireCodec;
+use crate::wire::call::{self, RemoteCallId, WireCall, WireWriteBody};
 
 /// How often a file that changes while it is read is read again.
 const READ_AGAIN: usize = 8;
@@ -63,18 +63,20 @@ pub(super) async fn search(
     session: &Session,
     context: CallContext<'_>,
     ours: &Ours,
-    query: &Query,
+    query: &SearchQuery,
 ) -> Result<SearchResults> {
     let place = Place::whole(&ours.base);
     makes_sense(query)?;
-    let query = Query { root: ours.base.join(&query.root), ..query.clone() };
+    let query = SearchQuery { root: ours.base.join(&query.root), ..query.clone() };
     let call = WireCall::Search(Box::new(query));
     let mut found: SearchResults =
         place.shown(session.call_in_parts(context, Verb::Search, &call).await)?;
     for item in &mut found.matches {
         let path = match item {
-            Match::Name(entry) => &mut entry.path,
-            Match::Line { path, .. } | Match::File { path } | Match::Count { path, .. } => path,
+            SearchMatch::Name(entry) => &mut entry.path,
+            SearchMatch::Line { path, .. }
+            | SearchMatch::File { path }
+            | SearchMatch::Count { path, .. } => path,
         };
         *path = place.inward(path);
     }
@@ -83,18 +85,18 @@ pub(super) async fn search(
 }
 
 /// A pattern that is longer than any call may be is refused as it would be there.
-fn makes_sense(query: &Query) -> Result<()> {
-    let pattern = match &query.wanted {
+fn makes_sense(query: &SearchQuery) -> Result<()> {
+    let pattern = match &query.target {
         SearchTarget::Names { glob, .. } => glob,
         SearchTarget::Text(text) => &text.pattern,
     };
     let globs = query.include.iter().chain(&query.exclude);
     let length: usize = globs.map(String::len).sum();
-    if pattern.len() + length < MAX_DATA {
+    if pattern.len() + length < MAX_TRANSFER_BYTES {
         return Ok(());
     }
-    Selection::compile(query)?;
-    match &query.wanted {
+    SearchFilter::compile(query)?;
+    match &query.target {
         SearchTarget::Names { .. } => Ok(()),
         SearchTarget::Text(text) => TextSearch::compile(query, text).map(drop),
     }
@@ -112,10 +114,12 @@ pub(super) async fn read(
     for _ in 0..READ_AGAIN {
         let mut body =
             PacketReader::new(place.shown(session.call_raw(context, Verb::Read, &call).await)?);
-        let content = call::WireContent::read(&mut body);
+        let content = call::WireReadReply::decode_from(&mut body);
         match content.map_err(|_| session.nonsense(Verb::Read))? {
-            call::WireContent::Inline(stat) => return Ok(FileContent { bytes: body.rest(), stat }),
-            call::WireContent::Open(stat, handle) => {
+            call::WireReadReply::Inline(stat) => {
+                return Ok(FileContent { bytes: body.rest(), stat });
+            }
+            call::WireReadReply::Open(stat, handle) => {
                 let handle = Bytes::copy_from_slice(&handle.to_be_bytes());
                 let file = RemoteFile::new(session.clone(), handle, place.clone());
                 if let Some(content) = read_open(&file, context, path, stat, options).await? {
@@ -125,7 +129,7 @@ pub(super) async fn read(
         }
     }
     let message = "the file changes all the time";
-    Err(Error::for_path(Verb::Read, path, Kind::Conflict, message))
+    Err(Error::for_path(Verb::Read, path, ErrorKind::Conflict, message))
 }
 
 /// Reads a file that is too long for one answer; nothing if it changed meanwhile.
@@ -141,7 +145,7 @@ async fn read_open(
     let length = range.length.min(stat.size.saturating_sub(range.start));
     if length > options.limit {
         let message = format!("{length} bytes are more than the limit of {}", options.limit);
-        return Err(Error::for_path(Verb::Read, path, Kind::TooLarge, message));
+        return Err(Error::for_path(Verb::Read, path, ErrorKind::TooLarge, message));
     }
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     let bytes = file.read_in(context, range.start, length).await?;
@@ -158,14 +162,14 @@ pub(super) async fn write(
     options: WriteOptions,
 ) -> Result<Stat> {
     let place = Place::new(&ours.base, path);
-    let staged = if content.len() <= MAX_DATA / 2 {
+    let staged = if content.len() <= MAX_TRANSFER_BYTES / 2 {
         None
     } else {
         Some(stage(session, context, &place, content.clone()).await?)
     };
     let body = match &staged {
-        Some(file) => WireBody::Staged(file.number()),
-        None => WireBody::Inline(content),
+        Some(file) => WireWriteBody::Staged(file.number()),
+        None => WireWriteBody::Inline(content),
     };
     let call = WireCall::Write { path: place.path.clone(), body, options };
     let written = session.call(context, Verb::Write, &call).await;
@@ -188,8 +192,8 @@ async fn stage(
     let file = RemoteFile::new(session.clone(), handle, place.clone());
     // Nothing of the workspace has changed before all of it is there.
     let filled = place.shown(file.fill(context, 0, content).await);
-    filled.map_err(|error| match error.effect() {
-        Some(_) => error.with_effect(CallEffect::NotApplied, None),
+    filled.map_err(|error| match error.call_effect() {
+        Some(_) => error.with_call_effect(CallEffect::NotApplied, None),
         None => error,
     })?;
     Ok(file)
@@ -214,7 +218,7 @@ pub(super) async fn set_attributes(
     context: CallContext<'_>,
     ours: &Ours,
     path: &WsPath,
-    attributes: Attributes,
+    attributes: AttributeChanges,
 ) -> Result<Stat> {
     let place = Place::new(&ours.base, path);
     let call = WireCall::SetAttributes { path: place.path.clone(), attributes };
@@ -261,11 +265,11 @@ pub(super) async fn remove(
     ours: &Ours,
     path: &WsPath,
     options: RemoveOptions,
-) -> Result<Removed> {
+) -> Result<RemoveOutcome> {
     let place = Place::new(&ours.base, path);
     let call = WireCall::Remove { path: place.path.clone(), options };
     let count = place.shown(session.call(context, Verb::Delete, &call).await)?;
-    Ok(Removed { count })
+    Ok(RemoveOutcome { count })
 }
 
 pub(super) async fn rename(
@@ -275,11 +279,11 @@ pub(super) async fn rename(
     from: &WsPath,
     to: &WsPath,
     options: RenameOptions,
-) -> Result<Renamed> {
+) -> Result<RenameOutcome> {
     let (place, target) = (Place::new(&ours.base, from), Place::new(&ours.base, to));
     let call = WireCall::Rename { from: place.path.clone(), to: target.path, options };
     let atomic = place.shown(session.call(context, Verb::Rename, &call).await)?;
-    Ok(Renamed { atomic })
+    Ok(RenameOutcome { atomic })
 }
 
 pub(super) async fn space(session: &Session, context: CallContext<'_>) -> Result<DiskSpace> {
@@ -296,7 +300,7 @@ pub(super) async fn effective_policy(
 pub(super) async fn outcome(
     session: &Session,
     context: CallContext<'_>,
-    call: CallNumber,
+    call: RemoteCallId,
 ) -> Result<CallEffect> {
     session.call(context, Verb::Connect, &WireCall::Outcome(call)).await
 }
@@ -340,7 +344,9 @@ pub(super) async fn attach(
         || processes(session, context, ours).await?.iter().any(|process| process.id == *id);
     if !own {
         let message = format!("no process {id} in this workspace");
-        return Err(Error::new(Code::ExecError, Kind::NotFound, message).with_verb(Verb::Attach));
+        return Err(
+            Error::new(ErrorCode::ExecError, ErrorKind::NotFound, message).with_verb(Verb::Attach)
+        );
     }
     process::begin(shared, session, context, Begin::Attach { id: id.clone(), from }).await
 }

@@ -4,7 +4,7 @@
 //! that one's terms.
 
 use ab_core::metadata::WalkProblem;
-use ab_core::{Error, PathRules, Result, WsPath};
+use ab_core::{Error, PathParser, Result, WsPath};
 
 /// Where a call is about.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ impl Place {
     /// `base` is where our workspace is in the server's.
     pub(crate) fn new(base: &WsPath, path: &WsPath) -> Self {
         let path = base.join(path);
-        let behind = plain(&path.fence_parts().fences.join("/"));
+        let behind = plain(&path.split_at_scope_roots().scopes.join("/"));
         Self { path, behind, base: base.clone() }
     }
 
@@ -36,7 +36,7 @@ impl Place {
     }
 
     fn inward_text(&self, text: &str) -> String {
-        match PathRules::lenient().with_reserved_names().parse(text) {
+        match PathParser::lenient().allow_reserved_names().parse(text) {
             Ok(path) => self.inward(&path).to_string(),
             Err(_) => text.to_owned(),
         }
@@ -62,7 +62,7 @@ impl Place {
 }
 
 fn plain(text: &str) -> WsPath {
-    let rules = PathRules::lenient().with_reserved_names();
+    let rules = PathParser::lenient().allow_reserved_names();
     let parsed = if text.is_empty() { None } else { rules.parse(text).ok() };
     parsed.unwrap_or_else(WsPath::root)
 }

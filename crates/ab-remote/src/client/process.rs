@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ab_core::process::{
-    EndCause, EndingSetter, ExecRequest, Exit, OutputChunk, Process, ProcessControl, ProcessFeed,
-    ProcessId, ProcessLifetime, Stdin, TerminalSize,
+    ExecRequest, ExitCause, OutputChunk, Process, ProcessControl, ProcessDriverSide, ProcessExit,
+    ProcessExitSender, ProcessId, ProcessLifetime, StdinMode, TerminalSize,
 };
-use ab_core::{CallEffect, Code, Error, Kind, Result, Verb};
+use ab_core::{CallEffect, Error, ErrorCode, ErrorKind, Result, Verb};
 use bytes::Bytes;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -27,9 +27,10 @@ use super::remote::Shared;
 use super::session::{Later, Session};
 use crate::inbox::{Gauge, Inbox, MAX_UNREAD};
 use crate::wire;
-use crate::wire::call::CallNumber;
+use crate::wire::call::RemoteCallId;
 use crate::wire::frame::{
-    ClientFrame, INPUT_WINDOW, MAX_FRAME, SUBSYSTEM, ServerFrame, encode_frame,
+    INPUT_WINDOW_BYTES, MAX_PROCESS_FRAME_BYTES, PROCESS_SUBSYSTEM, ProcessClientFrame,
+    ProcessServerFrame, encode_frame,
 };
 
 /// Bytes of output that may be on their way or wait for a reader.
@@ -98,16 +99,16 @@ pub(crate) async fn begin(
 ) -> Result<Process> {
     let (lifetime, stdin, from) = match &begin {
         Begin::Exec(request) => (request.lifetime, request.stdin, 0),
-        Begin::Attach { from, .. } => (ProcessLifetime::Detached, Stdin::Closed, *from),
+        Begin::Attach { from, .. } => (ProcessLifetime::Detached, StdinMode::Closed, *from),
     };
     let followed = matches!(begin, Begin::Attach { .. });
     let (line, began) = Channel::begin(session, context, begin).await?;
     let stdin = match (followed, began.input) {
         (false, _) => stdin,
-        (true, true) => Stdin::Piped,
-        (true, false) => Stdin::Closed,
+        (true, true) => StdinMode::Piped,
+        (true, false) => StdinMode::Closed,
     };
-    let (process, feed) = Process::with_feed(began.id.clone(), stdin);
+    let (process, feed) = Process::with_driver_side(began.id.clone(), stdin);
     let wishes = Wishes::default();
     let held = Held { id: began.id, lifetime, next: from, wishes, let_go: None };
     shared.processes.spawn(carry(shared.clone(), line, held, feed));
@@ -192,22 +193,28 @@ impl Channel {
             Begin::Exec(_) => Verb::Exec,
             Begin::Attach { .. } => Verb::Attach,
         };
-        let call = CallNumber { connection: session.number, request: session.requests.number() };
+        let call = RemoteCallId { connection: session.number, request: session.requests.number() };
         let starts = matches!(begin, Begin::Exec(_));
         let command = match &begin {
-            Begin::Exec(request) => Some(request.command.line()),
+            Begin::Exec(request) => Some(request.command.to_shell_line()),
             Begin::Attach { .. } => None,
         };
         let beginning = async {
             let channel = Self::open(session, verb).await?;
             let frame = match begin {
-                Begin::Exec(request) => ClientFrame::Exec { call, room: OUTPUT_ROOM, request },
-                Begin::Attach { id, from } => ClientFrame::Attach { id, from, room: OUTPUT_ROOM },
+                Begin::Exec(request) => {
+                    ProcessClientFrame::Exec { call, room: OUTPUT_ROOM, request }
+                }
+                Begin::Attach { id, from } => {
+                    ProcessClientFrame::Attach { id, from, room: OUTPUT_ROOM }
+                }
             };
             let frame = encode_frame(&frame);
-            if frame.len() > MAX_FRAME {
-                let message = format!("the command is longer than {MAX_FRAME} bytes");
-                return Err(Error::new(Code::TooLarge, Kind::TooLarge, message).with_verb(verb));
+            if frame.len() > MAX_PROCESS_FRAME_BYTES {
+                let message = format!("the command is longer than {MAX_PROCESS_FRAME_BYTES} bytes");
+                return Err(
+                    Error::new(ErrorCode::TooLarge, ErrorKind::TooLarge, message).with_verb(verb)
+                );
             }
             if !channel.say(frame).await {
                 return Err(unsure(
@@ -218,10 +225,10 @@ impl Channel {
             }
             let ticket = session.ticket(call.request);
             match channel.hear().await {
-                Heard::Frame(ServerFrame::Started { id, input }) => {
+                Heard::Frame(ProcessServerFrame::Started { id, input }) => {
                     Ok((channel, Began { id, input }))
                 }
-                Heard::Frame(ServerFrame::Refused(error)) => Err(error),
+                Heard::Frame(ProcessServerFrame::Refused(error)) => Err(error),
                 Heard::Frame(_) | Heard::Flood | Heard::End => {
                     let why =
                         if session.is_over() { session.lost(verb) } else { let_go(session, verb) };
@@ -242,7 +249,7 @@ impl Channel {
             Unopened::Gone => session.lost(verb),
             Unopened::Refused(_) => {
                 let message = format!("{}: {why}", session.who);
-                Error::new(Code::ExecError, Kind::Unavailable, message).with_verb(verb)
+                Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message).with_verb(verb)
             }
         };
         let half = session.carrier.open().await.map_err(refused)?;
@@ -250,7 +257,7 @@ impl Channel {
         session.lines.add(half.id(), mail.clone());
         let channel = Self { session: session.clone(), half: Some(half), mail };
         if let Some(half) = &channel.half {
-            half.request_subsystem(SUBSYSTEM).await.map_err(refused)?;
+            half.request_subsystem(PROCESS_SUBSYSTEM).await.map_err(refused)?;
         }
         Ok(channel)
     }
@@ -262,7 +269,7 @@ impl Channel {
     }
 
     async fn hear(&self) -> Heard {
-        match self.mail.inbox.packet(MAX_FRAME).await {
+        match self.mail.inbox.packet(MAX_PROCESS_FRAME_BYTES).await {
             Ok(Some(packet)) => wire::decode(packet).map_or(Heard::End, Heard::Frame),
             Ok(None) if self.mail.flooded.load(Ordering::Acquire) => Heard::Flood,
             Ok(None) | Err(_) => Heard::End,
@@ -271,7 +278,7 @@ impl Channel {
 }
 
 enum Heard {
-    Frame(ServerFrame),
+    Frame(ProcessServerFrame),
     /// More than there is room for.
     Flood,
     /// The channel is over, or may as well be.
@@ -282,10 +289,12 @@ impl Channel {
     /// Lets go of the process in good order: what was said before still reaches it.
     async fn leave(self) {
         let leaving = async {
-            let mut heard = self.say(encode_frame(&ClientFrame::Release)).await;
+            let mut heard = self.say(encode_frame(&ProcessClientFrame::Release)).await;
             while heard {
                 heard = match self.hear().await {
-                    Heard::Frame(ServerFrame::OutputEnd) | Heard::Flood | Heard::End => false,
+                    Heard::Frame(ProcessServerFrame::OutputEnd) | Heard::Flood | Heard::End => {
+                        false
+                    }
                     Heard::Frame(_) => true,
                 };
             }
@@ -304,9 +313,9 @@ impl Drop for Channel {
     }
 }
 
-fn unsure(error: Error, effect: Option<CallEffect>, ticket: Option<ab_core::Ticket>) -> Error {
+fn unsure(error: Error, effect: Option<CallEffect>, ticket: Option<ab_core::LostCallId>) -> Error {
     match effect {
-        Some(effect) => error.with_effect(effect, ticket),
+        Some(effect) => error.with_call_effect(effect, ticket),
         None => error,
     }
 }
@@ -322,8 +331,9 @@ enum Left {
 }
 
 /// Carries a process to its end, over as many connections as that takes.
-async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: ProcessFeed) {
-    let ProcessFeed { output, mut stdin, mut control, ending, dropped: mut leash } = feed;
+async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: ProcessDriverSide) {
+    let ProcessDriverSide { output, mut stdin, mut control, exit: ending, dropped: mut leash } =
+        feed;
     let mut ending = Some(ending);
     let ended = shared.processes.ended();
     let carrying = async {
@@ -339,11 +349,11 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
                 Left::Lost if held.lifetime == ProcessLifetime::Detached => {}
                 Left::Lost if channel.session.is_over() => {
                     let why = channel.session.lost(Verb::Exec);
-                    return lost(ending.take(), why.with_effect(CallEffect::Unknown, None));
+                    return lost(ending.take(), why.with_call_effect(CallEffect::Unknown, None));
                 }
                 Left::Lost => {
                     let why = let_go(&channel.session, Verb::Exec);
-                    return lost(ending.take(), why.with_effect(CallEffect::Unknown, None));
+                    return lost(ending.take(), why.with_call_effect(CallEffect::Unknown, None));
                 }
                 Left::LetGo if held.lifetime == ProcessLifetime::Detached => {
                     let unsent = std::mem::take(&mut held.wishes.unsent);
@@ -353,7 +363,8 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
                     for mut piece in std::iter::once(unsent).chain(left.collect::<Vec<_>>()) {
                         while !piece.is_empty() {
                             let part = piece.split_to(piece.len().min(PIECE));
-                            let _ = channel.say(encode_frame(&ClientFrame::Input(part))).await;
+                            let _ =
+                                channel.say(encode_frame(&ProcessClientFrame::Input(part))).await;
                         }
                     }
                     channel.leave().await;
@@ -376,7 +387,7 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
         biased;
         () = ended => {
             if let Some(ending) = ending.take() {
-                ending.set(Exit { cause: EndCause::Dropped, ..Exit::default() });
+                ending.send(ProcessExit { cause: ExitCause::Dropped, ..ProcessExit::default() });
             }
         }
         // Dropped unset, the ending says that the process was lost.
@@ -385,9 +396,9 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
 }
 
 /// The process is not heard of any more, for this reason.
-fn lost(ending: Option<EndingSetter>, why: Error) {
+fn lost(ending: Option<ProcessExitSender>, why: Error) {
     if let Some(ending) = ending {
-        ending.set_lost(why);
+        ending.send_lost(why);
     }
 }
 
@@ -406,7 +417,9 @@ async fn again(shared: &Arc<Shared>, last: &Channel, held: &mut Held) -> Result<
         let attach = Begin::Attach { id: held.id.clone(), from: held.next };
         match Channel::begin(&session, CallContext::NONE, attach).await {
             Ok((channel, _)) => return Ok(channel),
-            Err(error) if error.kind() == Kind::Disconnected || session.is_over() => lives = false,
+            Err(error) if error.kind() == ErrorKind::Disconnected || session.is_over() => {
+                lives = false
+            }
             // The server has another table of processes, or lost this one.
             Err(error) => return Err(error),
         }
@@ -416,7 +429,7 @@ async fn again(shared: &Arc<Shared>, last: &Channel, held: &mut Held) -> Result<
 /// The server closed the channel of a process, and nothing else.
 fn let_go(session: &Session, verb: Verb) -> Error {
     let message = format!("{} closed the channel of the process, which is lost", session.who);
-    Error::new(Code::ExecError, Kind::Io, message).with_verb(verb)
+    Error::new(ErrorCode::ExecError, ErrorKind::Io, message).with_verb(verb)
 }
 
 /// The ends of a process that are on this side.
@@ -425,12 +438,12 @@ struct Ends<'a> {
     stdin: &'a mut Option<mpsc::Receiver<Bytes>>,
     control: &'a mut mpsc::Receiver<ProcessControl>,
     /// Nothing once the end is known.
-    ending: &'a mut Option<EndingSetter>,
+    ending: &'a mut Option<ProcessExitSender>,
     leash: &'a mut oneshot::Receiver<()>,
 }
 
 async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left {
-    let room = &Semaphore::new(usize::try_from(INPUT_WINDOW).unwrap_or(usize::MAX));
+    let room = &Semaphore::new(usize::try_from(INPUT_WINDOW_BYTES).unwrap_or(usize::MAX));
     let no_more_input = Notify::new();
     let owned = held.lifetime == ProcessLifetime::Owned;
     let (arrived, mut waiting) = mpsc::unbounded_channel::<OutputChunk>();
@@ -444,7 +457,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
     let listening = async move {
         loop {
             match channel.hear().await {
-                Heard::Frame(ServerFrame::Output(output)) => {
+                Heard::Frame(ProcessServerFrame::Output(output)) => {
                     let (left, takes) = match output.bytes.len() as u64 {
                         0 => (losses, 1),
                         length => (space, length),
@@ -455,20 +468,22 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
                         channel.mail.flood();
                     }
                 }
-                Heard::Frame(ServerFrame::Window(bytes)) => {
-                    room.add_permits(usize::try_from(bytes.min(INPUT_WINDOW)).unwrap_or(0));
+                Heard::Frame(ProcessServerFrame::Window(bytes)) => {
+                    room.add_permits(usize::try_from(bytes.min(INPUT_WINDOW_BYTES)).unwrap_or(0));
                 }
-                Heard::Frame(ServerFrame::Ended(exit)) => match (exit, ending.take()) {
-                    (Some(exit), Some(ending)) => ending.set(exit),
+                Heard::Frame(ProcessServerFrame::Ended(exit)) => match (exit, ending.take()) {
+                    (Some(exit), Some(ending)) => ending.send(exit),
                     (None, ending) => drop(ending),
                     (Some(_), None) => {}
                 },
-                Heard::Frame(ServerFrame::OutputEnd) => return Left::Over,
+                Heard::Frame(ProcessServerFrame::OutputEnd) => return Left::Over,
                 Heard::Flood => {
                     lost(ending.take(), flooded(&channel.session));
                     return Left::Over;
                 }
-                Heard::Frame(ServerFrame::Started { .. } | ServerFrame::Refused(_))
+                Heard::Frame(
+                    ProcessServerFrame::Started { .. } | ProcessServerFrame::Refused(_),
+                )
                 | Heard::End => {
                     return Left::Lost;
                 }
@@ -479,14 +494,14 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
     let delivering = async {
         while let Some(piece) = waiting.recv().await {
             let length = piece.bytes.len() as u64;
-            *next = piece.next_sequence();
+            *next = piece.next_offset();
             // Whoever wants to hear no more does not keep the process waiting.
             let _ = output.send(piece).await;
             match length {
                 0 => drop(losses.fetch_add(1, Ordering::Relaxed)),
                 length => {
                     space.fetch_add(length, Ordering::Relaxed);
-                    let _ = channel.say(encode_frame(&ClientFrame::Window(length))).await;
+                    let _ = channel.say(encode_frame(&ProcessClientFrame::Window(length))).await;
                 }
             }
         }
@@ -510,13 +525,13 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
                     None => {
                         *stdin = None;
                         if owned {
-                            let _ = channel.say(encode_frame(&ClientFrame::InputDropped)).await;
+                            let _ = channel.say(encode_frame(&ProcessClientFrame::InputDropped)).await;
                         }
                     }
                 },
                 // What was said before came first.
                 () = no_more_input.notified() => {
-                    let _ = channel.say(encode_frame(&ClientFrame::Control(ProcessControl::EndInput))).await;
+                    let _ = channel.say(encode_frame(&ProcessClientFrame::Control(ProcessControl::CloseStdin))).await;
                 }
             }
         }
@@ -525,12 +540,12 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
     let steering = async {
         if let Some(size) = *size {
             let _ = channel
-                .say(encode_frame(&ClientFrame::Control(ProcessControl::Resize(size))))
+                .say(encode_frame(&ProcessClientFrame::Control(ProcessControl::Resize(size))))
                 .await;
         }
         while let Some(wish) = control.recv().await {
             match wish {
-                ProcessControl::EndInput => {
+                ProcessControl::CloseStdin => {
                     *input_ended = true;
                     no_more_input.notify_one();
                     continue;
@@ -538,7 +553,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
                 ProcessControl::Resize(wanted) => *size = Some(wanted),
                 ProcessControl::Signal(_) => {}
             }
-            let _ = channel.say(encode_frame(&ClientFrame::Control(wish))).await;
+            let _ = channel.say(encode_frame(&ProcessClientFrame::Control(wish))).await;
         }
     };
     let speaking = async {
@@ -561,7 +576,7 @@ async fn feed(channel: &Channel, room: &Semaphore, unsent: &mut Bytes) {
         let Ok(permit) = room.acquire_many(permits).await else { return };
         permit.forget();
         let part = unsent.split_to(length);
-        let _ = channel.say(encode_frame(&ClientFrame::Input(part))).await;
+        let _ = channel.say(encode_frame(&ProcessClientFrame::Input(part))).await;
     }
 }
 
@@ -576,7 +591,7 @@ fn flooded(session: &Session) -> Error {
         "{} sent more output than the {OUTPUT_ROOM} bytes that it was given room for",
         session.who
     );
-    Error::new(Code::ExecError, Kind::Io, message).with_verb(Verb::Exec)
+    Error::new(ErrorCode::ExecError, ErrorKind::Io, message).with_verb(Verb::Exec)
 }
 
 #[cfg(test)]
@@ -596,6 +611,6 @@ mod tests {
         assert!(mail.flooded.load(Ordering::Acquire));
         mail.data(&piece);
         assert_eq!(mail.gauge.unread(), 0);
-        assert_eq!(mail.inbox.packet(MAX_FRAME).await, Ok(None));
+        assert_eq!(mail.inbox.packet(MAX_PROCESS_FRAME_BYTES).await, Ok(None));
     }
 }

@@ -9,16 +9,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ab_core::driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
-use ab_core::metadata::{DiskSpace, FileContent, Listing, Removed, Renamed, Stat};
+use ab_core::metadata::{DiskSpace, FileContent, Listing, RemoveOutcome, RenameOutcome, Stat};
 use ab_core::options::{
-    Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
-    WriteOptions,
+    AttributeChanges, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
+    StatOptions, WriteOptions,
 };
 use ab_core::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use ab_core::search::{Query, SearchResults};
-use ab_core::status::StatusHub;
+use ab_core::search::{SearchQuery, SearchResults};
+use ab_core::status::StatusPublisher;
 use ab_core::{
-    CallEffect, Code, EffectivePolicy, Error, Kind, Result, Status, Ticket, Verb, WsPath,
+    CallEffect, ConnectionStatus, EffectivePolicy, Error, ErrorCode, ErrorKind, LostCallId, Result,
+    Verb, WsPath,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -31,17 +32,17 @@ use super::ours;
 use super::process::Processes;
 use super::session::{Session, Speech};
 use super::settings::ClientSettings;
-use crate::wire::call::CallNumber;
+use crate::wire::call::RemoteCallId;
 
 /// A workspace elsewhere. Connections and everything on them end with it.
-pub struct Remote {
+pub struct RemoteDriver {
     shared: Arc<Shared>,
 }
 
 /// What the driver and its processes share.
 pub(crate) struct Shared {
     pub(crate) settings: Arc<ClientSettings>,
-    hub: StatusHub,
+    hub: StatusPublisher,
     keeper: OnceLock<Keeper>,
     /// Calls that may be under way.
     turns: Semaphore,
@@ -51,14 +52,14 @@ pub(crate) struct Shared {
     pub(crate) processes: Processes,
 }
 
-impl Remote {
+impl RemoteDriver {
     /// A workspace that settings describe. Nothing is connected yet.
     pub fn new(settings: ClientSettings) -> Result<Self> {
         settings.check()?;
         let turns = Semaphore::new(settings.max_operations);
         let shared = Shared {
             settings: Arc::new(settings),
-            hub: StatusHub::new(Status::Disconnected),
+            hub: StatusPublisher::new(ConnectionStatus::Disconnected),
             keeper: OnceLock::new(),
             turns,
             motion: Motion::default(),
@@ -86,7 +87,7 @@ impl Remote {
                 "its turn did not come within {operation_timeout:?}: \
                  {max_operations} calls are under way"
             );
-            return Err(Error::new(Code::Timeout, Kind::Timeout, message).with_verb(verb));
+            return Err(Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message).with_verb(verb));
         };
         // Nobody closes it.
         let Ok(permit) = permit else { return Err(Error::destroyed(verb)) };
@@ -118,7 +119,7 @@ impl Shared {
     /// The connection, if there is one.
     fn current(&self, verb: Verb) -> Result<Option<Arc<Session>>> {
         match self.hub.current() {
-            Status::Destroyed => Err(Error::destroyed(verb)),
+            ConnectionStatus::Destroyed => Err(Error::destroyed(verb)),
             _ => Ok(self.keeper().current()),
         }
     }
@@ -160,14 +161,14 @@ impl Shared {
 /// Names the path in the error of a call that got no answer, if the error has none.
 fn lost_at<T>(path: &WsPath, result: Result<T>) -> Result<T> {
     result.map_err(|error| match (error.kind(), error.path()) {
-        (Kind::Disconnected | Kind::Timeout, None) => error.with_path(path.to_string()),
+        (ErrorKind::Disconnected | ErrorKind::Timeout, None) => error.with_path(path.to_string()),
         _ => error,
     })
 }
 
 fn unconnected(verb: Verb, patience: Duration) -> Error {
     let message = format!("there was no connection within {patience:?}");
-    Error::new(Code::Timeout, Kind::Timeout, message).with_verb(verb)
+    Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message).with_verb(verb)
 }
 
 /// What the server can do.
@@ -191,9 +192,9 @@ const EXPECTED: Capabilities = Capabilities {
     exact_kinds: true,
 };
 
-impl fmt::Debug for Remote {
+impl fmt::Debug for RemoteDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Remote")
+        f.debug_struct("RemoteDriver")
             .field("settings", &self.shared.settings)
             .field("status", &self.shared.hub.current())
             .finish_non_exhaustive()
@@ -202,7 +203,7 @@ impl fmt::Debug for Remote {
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
-impl Driver for Remote {
+impl Driver for RemoteDriver {
     async fn stat(&self, path: &WsPath, options: StatOptions) -> Result<Stat> {
         let deadline = self.deadline();
         let context = CallContext::new(&deadline);
@@ -225,7 +226,7 @@ impl Driver for Remote {
         lost_at(path, done)
     }
 
-    async fn search(&self, query: &Query) -> Result<SearchResults> {
+    async fn search(&self, query: &SearchQuery) -> Result<SearchResults> {
         let deadline = self.deadline();
         let context = CallContext::new(&deadline);
         let turn = lost_at(&query.root, self.turn(context, Verb::Search).await)?;
@@ -280,7 +281,7 @@ impl Driver for Remote {
         lost_at(path, done)
     }
 
-    async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
+    async fn set_attributes(&self, path: &WsPath, attributes: AttributeChanges) -> Result<Stat> {
         let deadline = self.deadline();
         let changes = Changes::default();
         let context = CallContext::new(&deadline).with_changes(&changes);
@@ -335,7 +336,7 @@ impl Driver for Remote {
         lost_at(path, done)
     }
 
-    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
+    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<RemoveOutcome> {
         let deadline = self.deadline();
         let changes = Changes::default();
         let context = CallContext::new(&deadline).with_changes(&changes);
@@ -349,7 +350,12 @@ impl Driver for Remote {
         lost_at(path, done)
     }
 
-    async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed> {
+    async fn rename(
+        &self,
+        from: &WsPath,
+        to: &WsPath,
+        options: RenameOptions,
+    ) -> Result<RenameOutcome> {
         let deadline = self.deadline();
         let changes = Changes::default();
         let context = CallContext::new(&deadline).with_changes(&changes);
@@ -382,7 +388,7 @@ impl Driver for Remote {
         match &session.speech {
             Speech::Ours(ours) if !ours.info.capabilities.exec => {
                 Err(Error::unsupported(BackendKind::Remote, Verb::Exec)
-                    .with_command(request.command.line()))
+                    .with_command(request.command.to_shell_line()))
             }
             Speech::Ours(ours) => ours::exec(&self.shared, &session, context, ours, request).await,
             Speech::Plain(plain) => {
@@ -442,14 +448,16 @@ impl Driver for Remote {
         }
     }
 
-    fn status(&self) -> &StatusHub {
+    fn status(&self) -> &StatusPublisher {
         &self.shared.hub
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<CallEffect> {
+    async fn call_effect(&self, ticket: &LostCallId) -> Result<CallEffect> {
         let deadline = self.deadline();
         let context = CallContext::new(&deadline);
-        let Some(call) = CallNumber::parse(ticket) else { return Ok(CallEffect::Unknown) };
+        let Some(call) = RemoteCallId::from_lost_call_id(ticket) else {
+            return Ok(CallEffect::Unknown);
+        };
         let turn = self.turn(context, Verb::Connect).await?;
         match &turn.session.speech {
             Speech::Ours(_) => ours::outcome(&turn.session, context, call).await,
@@ -474,7 +482,7 @@ impl Driver for Remote {
         if let Some(keeper) = self.shared.keeper.get() {
             keeper.destroy().await;
         }
-        self.shared.hub.set(Status::Destroyed, None);
+        self.shared.hub.set(ConnectionStatus::Destroyed, None);
         Ok(())
     }
 }

@@ -78,7 +78,7 @@ pub(crate) fn decode(packet: Bytes) -> Result<Arrived, TruncatedField> {
         kind::DATA => Reply::Data(fields.string()?),
         kind::NAME => {
             let count = (fields.u32()? as usize).min(MAX_NAMES);
-            if count > fields.capacity_for(12) {
+            if count > fields.max_remaining_items(12) {
                 return Err(TruncatedField);
             }
             let mut names = Vec::with_capacity(count.min(1024));

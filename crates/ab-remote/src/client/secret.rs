@@ -17,7 +17,7 @@ impl Secret {
     }
 
     /// Whether this is a private key that only a passphrase opens.
-    pub fn is_locked_key(&self) -> bool {
+    pub fn is_encrypted_private_key(&self) -> bool {
         let read = russh::keys::decode_secret_key(&self.0, None);
         matches!(read, Err(russh::keys::Error::KeyIsEncrypted))
     }

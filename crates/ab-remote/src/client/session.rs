@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ab_core::driver::BackendInfo;
-use ab_core::{CallEffect, Code, Error, Kind, Result, Verb, WsPath};
+use ab_core::{CallEffect, Error, ErrorCode, ErrorKind, Result, Verb, WsPath};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -21,10 +21,10 @@ use super::reply::{Reply, Status, Version};
 use super::requests::{Requests, Unanswered};
 use super::settings::ClientSettings;
 use crate::cut::Scissors;
-use crate::sftp::extended::Extended;
-use crate::sftp::packet::{self, MAX_DATA, MAX_PACKET, Request};
+use crate::sftp::extended::ExtendedRequest;
+use crate::sftp::packet::{self, MAX_PACKET_BYTES, MAX_TRANSFER_BYTES, SftpRequest};
 use crate::wire;
-use crate::wire::call::{self, AnswerPart, CallNumber, HelloReply, WireCall};
+use crate::wire::call::{self, AnswerPart, HelloReply, RemoteCallId, WireCall};
 
 /// A connection that is ready.
 pub(crate) struct Session {
@@ -86,7 +86,7 @@ impl Session {
             let asked = half.request_subsystem("sftp").await;
             asked.map_err(|why| unready(&who, why))?;
             let gone = |_| unready(&who, "it serves no files");
-            requests.send(packet::init()).await.map_err(gone)?;
+            requests.send(packet::encode_init()).await.map_err(gone)?;
             let version = version.await.map_err(|_| unready(&who, "it serves no files"))?;
             Ok::<_, Error>((requests, version, half))
         };
@@ -112,9 +112,9 @@ impl Session {
     }
 
     async fn greet(&self, settings: &ClientSettings, version: &Version) -> Result<Speech> {
-        if !version.has(call::NAME, call::VERSION) {
+        if !version.has(call::CALL_EXTENSION_NAME, call::CALL_EXTENSION_VERSION) {
             // A daemon without its own calls would be half of one, and that silently.
-            if let Some(theirs) = version.of(call::NAME) {
+            if let Some(theirs) = version.of(call::CALL_EXTENSION_NAME) {
                 return Err(apart(&self.who, &theirs));
             }
             return Ok(Speech::Plain(Box::new(Plain::greet(self, settings, version).await?)));
@@ -136,13 +136,13 @@ impl Session {
     /// The most bytes that one request or answer holds.
     pub(crate) fn data_limit(&self) -> usize {
         match &self.speech {
-            Speech::Ours(_) => MAX_DATA,
+            Speech::Ours(_) => MAX_TRANSFER_BYTES,
             Speech::Plain(plain) => plain.data_limit(),
         }
     }
 
     /// Asks a server of ours, and reads its answer.
-    pub(crate) async fn call<T: wire::Wire>(
+    pub(crate) async fn call<T: wire::WireCodec>(
         &self,
         context: CallContext<'_>,
         verb: Verb,
@@ -153,17 +153,17 @@ impl Session {
     }
 
     /// The answer to a call that may come in parts, of which no more are taken than it can need.
-    pub(crate) async fn call_in_parts<T: wire::Wire>(
+    pub(crate) async fn call_in_parts<T: wire::WireCodec>(
         &self,
         context: CallContext<'_>,
         verb: Verb,
         call: &WireCall,
     ) -> Result<T> {
-        let most = call.longest_answer();
+        let most = call.max_answer_bytes();
         let mut part: AnswerPart = self.call(context, verb, call).await?;
-        if part.more.is_some() {
+        if part.next_part.is_some() {
             let mut whole = bytes::BytesMut::from(&part.bytes[..]);
-            while let Some(handle) = part.more {
+            while let Some(handle) = part.next_part {
                 if part.bytes.is_empty() || whole.len() >= most {
                     let wrong = if part.bytes.is_empty() {
                         "with a part that holds nothing".to_owned()
@@ -183,7 +183,7 @@ impl Session {
 
     /// Closes a handle that nobody will use.
     fn forget(&self, handle: call::WireHandle) {
-        let request = Request::Close { handle: Bytes::copy_from_slice(&handle.to_be_bytes()) };
+        let request = SftpRequest::Close { handle: Bytes::copy_from_slice(&handle.to_be_bytes()) };
         self.later(Later::Packet(request.encode(self.requests.number())));
     }
 
@@ -196,9 +196,11 @@ impl Session {
     ) -> Result<Bytes> {
         let number = self.requests.number();
         let packet = call_packet(number, call);
-        if packet.len() > MAX_PACKET {
-            let message = format!("more than {MAX_PACKET} bytes of text in one call");
-            return Err(Error::new(verb.failure_code(), Kind::Invalid, message).with_verb(verb));
+        if packet.len() > MAX_PACKET_BYTES {
+            let message = format!("more than {MAX_PACKET_BYTES} bytes of text in one call");
+            return Err(
+                Error::new(verb.failure_code(), ErrorKind::Invalid, message).with_verb(verb)
+            );
         }
         let mut leaving = Leaving { session: self, number, waits: true };
         let reply = context.within(self.patience, self.requests.ask(number, packet)).await;
@@ -220,7 +222,7 @@ impl Session {
         &self,
         context: CallContext<'_>,
         verb: Verb,
-        request: &Request,
+        request: &SftpRequest,
     ) -> Result<Reply> {
         let number = self.requests.number();
         let asking = self.requests.ask(number, request.encode(number));
@@ -244,7 +246,7 @@ impl Session {
         &self,
         context: CallContext<'_>,
         verb: Verb,
-        request: &Request,
+        request: &SftpRequest,
     ) -> Result<()> {
         match self.ask(context, verb, request).await? {
             Reply::Status(status) if status.code == crate::sftp::status::OK => Ok(()),
@@ -264,7 +266,7 @@ impl Session {
             (Some(error), _) => error,
             (None, Speech::Plain(_)) => super::plain::refusal(verb, status.code, &status.message),
             (None, Speech::Ours(_)) => {
-                Error::new(verb.failure_code(), Kind::Io, status.message).with_verb(verb)
+                Error::new(verb.failure_code(), ErrorKind::Io, status.message).with_verb(verb)
             }
         }
     }
@@ -274,14 +276,16 @@ impl Session {
         let error = self.lost(verb);
         match (modifies, lost.sent) {
             (false, _) => error,
-            (true, false) => error.with_effect(CallEffect::NotApplied, None),
-            (true, true) => error.with_effect(CallEffect::Unknown, self.ticket(lost.number)),
+            (true, false) => error.with_call_effect(CallEffect::NotApplied, None),
+            (true, true) => error.with_call_effect(CallEffect::Unknown, self.ticket(lost.number)),
         }
     }
 
-    pub(crate) fn ticket(&self, request: u32) -> Option<ab_core::Ticket> {
+    pub(crate) fn ticket(&self, request: u32) -> Option<ab_core::LostCallId> {
         match &self.speech {
-            Speech::Ours(_) => Some(CallNumber { connection: self.number, request }.ticket()),
+            Speech::Ours(_) => {
+                Some(RemoteCallId { connection: self.number, request }.to_lost_call_id())
+            }
             Speech::Plain(_) => None,
         }
     }
@@ -292,14 +296,18 @@ impl Session {
             Some(error) => error.message().to_owned(),
             None => format!("the connection to {} was lost", self.who),
         };
-        Error::new(Code::ConnectionClosed, Kind::Disconnected, message).with_verb(verb)
+        Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message).with_verb(verb)
     }
 
     /// The answer took longer than it may.
     pub(crate) fn late(&self, verb: Verb, number: u32, modifies: bool) -> Error {
         let message = format!("{} gave no answer within {:?}", self.who, self.patience);
-        let error = Error::new(Code::Timeout, Kind::Timeout, message).with_verb(verb);
-        if modifies { error.with_effect(CallEffect::Unknown, self.ticket(number)) } else { error }
+        let error = Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message).with_verb(verb);
+        if modifies {
+            error.with_call_effect(CallEffect::Unknown, self.ticket(number))
+        } else {
+            error
+        }
     }
 
     pub(crate) fn nonsense(&self, verb: Verb) -> Error {
@@ -309,7 +317,7 @@ impl Session {
     /// The server answered as no server should.
     pub(crate) fn wrong(&self, verb: Verb, how: &str) -> Error {
         let message = format!("{} answered {how}", self.who);
-        Error::new(verb.failure_code(), Kind::Io, message).with_verb(verb)
+        Error::new(verb.failure_code(), ErrorKind::Io, message).with_verb(verb)
     }
 
     /// Ends the connection.
@@ -353,7 +361,7 @@ impl Drop for Leaving<'_> {
 }
 
 fn call_packet(number: u32, call: &WireCall) -> Bytes {
-    packet::extended(number, call::NAME, call)
+    packet::extended(number, call::CALL_EXTENSION_NAME, call)
 }
 
 /// Sends what nobody waits for, in order. Keeps the channel of the requests open.
@@ -380,14 +388,14 @@ fn base(root: &str, info: &BackendInfo, who: &str) -> Result<WsPath> {
     let mismatch = || {
         let serves = info.root_aliases.first().map_or("another workspace", String::as_str);
         let message = format!("{who} serves {serves}, not {root}");
-        Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+        Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
             .with_hint("leave the root out to use the one that is served")
     };
     match below {
         Some("") => Ok(WsPath::root()),
         Some(below) => {
-            let parsed = ab_core::PathRules::lenient().parse(below);
-            Ok(parsed.map_err(|_| mismatch())?.fenced())
+            let parsed = ab_core::PathParser::lenient().parse(below);
+            Ok(parsed.map_err(|_| mismatch())?.into_scope_root())
         }
         None => Err(mismatch()),
     }
@@ -396,24 +404,24 @@ fn base(root: &str, info: &BackendInfo, who: &str) -> Result<WsPath> {
 /// A daemon speaks another version than we do.
 fn apart(who: &str, theirs: &str) -> Error {
     // It is the server's text, of any length.
-    let theirs: String = ab_core::error::printable(theirs).chars().take(20).collect();
+    let theirs: String = ab_core::error::escape_unprintable(theirs).chars().take(20).collect();
     let message = format!(
         "{who} is an agent-backend that speaks version '{theirs}' of its protocol, and this client \
          speaks version '{}'",
-        call::VERSION
+        call::CALL_EXTENSION_VERSION
     );
-    Error::new(Code::ConnectionClosed, Kind::Unsupported, message)
+    Error::new(ErrorCode::ConnectionClosed, ErrorKind::Unsupported, message)
         .with_verb(Verb::Connect)
         .with_hint("install the same release of agent-backend on both sides")
 }
 
 fn unready(who: &str, why: impl fmt::Display) -> Error {
     let message = format!("cannot use {who}: {why}");
-    Error::new(Code::ConnectionClosed, Kind::Disconnected, message)
+    Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message)
 }
 
 /// An extended request of OpenSSH's.
-pub(crate) fn extended(request: &Extended) -> Request {
+pub(crate) fn extended(request: &ExtendedRequest) -> SftpRequest {
     let (name, body) = request.encode();
-    Request::Extended { name: Bytes::from_static(name.as_bytes()), body }
+    SftpRequest::Extended { name: Bytes::from_static(name.as_bytes()), body }
 }

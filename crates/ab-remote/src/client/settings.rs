@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ab_core::{Code, Error, Kind, Result};
+use ab_core::{Error, ErrorCode, ErrorKind, Result};
 
-use super::address::{Host, parsed};
+use super::address::{HostPort, parsed};
 use super::endpoint::Endpoint;
 use super::secret::Secret;
 
@@ -13,7 +13,7 @@ pub const OPERATION_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long it may take to be connected and logged in, all steps together.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Calls that may be under way at once on one connection; the others wait their turn.
-pub const MAX_OPERATIONS: usize = 50;
+pub const MAX_CONCURRENT_OPERATIONS: usize = 50;
 
 /// Everything that can be set, with these defaults:
 ///
@@ -43,7 +43,7 @@ pub struct ClientSettings {
     pub endpoint: Endpoint,
     /// The workspace's directory on the other side.
     pub root: Option<String>,
-    pub reconnection: Reconnection,
+    pub reconnection: ReconnectPolicy,
     pub keepalive: Keepalive,
     pub operation_timeout: Duration,
     pub connect_timeout: Duration,
@@ -56,11 +56,11 @@ impl ClientSettings {
         Self {
             endpoint,
             root: None,
-            reconnection: Reconnection::default(),
+            reconnection: ReconnectPolicy::default(),
             keepalive: Keepalive::default(),
             operation_timeout: OPERATION_TIMEOUT,
             connect_timeout: CONNECT_TIMEOUT,
-            max_operations: MAX_OPERATIONS,
+            max_operations: MAX_CONCURRENT_OPERATIONS,
             mcp: None,
         }
     }
@@ -80,9 +80,10 @@ impl ClientSettings {
     pub fn check(&self) -> Result<()> {
         let wrong = |what: &str| {
             let message = format!("the setting {what}");
-            Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message))
+            Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message))
         };
-        let Reconnection { initial, max, multiplier, .. } = self.reconnection;
+        let ReconnectPolicy { initial_delay: initial, max_delay: max, multiplier, .. } =
+            self.reconnection;
         if !(multiplier.is_finite() && multiplier >= 1.0) {
             return wrong("reconnection.multiplier must be a number of at least 1");
         }
@@ -92,7 +93,7 @@ impl ClientSettings {
         if self.keepalive.interval.is_zero() {
             return wrong("keepalive.interval must not be zero");
         }
-        if self.keepalive.missed == 0 {
+        if self.keepalive.max_missed == 0 {
             return wrong("keepalive.missed must be at least 1");
         }
         if self.operation_timeout.is_zero() {
@@ -102,7 +103,7 @@ impl ClientSettings {
             return wrong("connect_timeout must not be zero");
         }
         if let Endpoint::WebSocket(socket) = &self.endpoint {
-            socket.check_token()?;
+            socket.check_cleartext_credentials()?;
         }
         if self.max_operations == 0 {
             return wrong("max_operations must be at least 1");
@@ -116,39 +117,39 @@ impl ClientSettings {
 
 /// What is done about a connection that was lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Reconnection {
+pub struct ReconnectPolicy {
     pub enabled: bool,
     /// Attempts in a row that may fail; 0 is without end.
     pub max_retries: u32,
     /// How long to wait before the first attempt.
-    pub initial: Duration,
+    pub initial_delay: Duration,
     /// How long to wait at most.
-    pub max: Duration,
+    pub max_delay: Duration,
     /// By how much every wait is longer than the one before.
     pub multiplier: f64,
 }
 
-impl Default for Reconnection {
+impl Default for ReconnectPolicy {
     fn default() -> Self {
         Self {
             enabled: true,
             max_retries: 5,
-            initial: Duration::from_millis(1000),
-            max: Duration::from_millis(30_000),
+            initial_delay: Duration::from_millis(1000),
+            max_delay: Duration::from_millis(30_000),
             multiplier: 2.0,
         }
     }
 }
 
-impl Reconnection {
+impl ReconnectPolicy {
     /// How long to wait before an attempt, of which the first is 0.
     pub fn delay(&self, attempt: u32) -> Duration {
         let power = i32::try_from(attempt).unwrap_or(i32::MAX);
-        let seconds = self.initial.as_secs_f64() * self.multiplier.powi(power);
-        if seconds < self.max.as_secs_f64() {
-            Duration::try_from_secs_f64(seconds).unwrap_or(self.max)
+        let seconds = self.initial_delay.as_secs_f64() * self.multiplier.powi(power);
+        if seconds < self.max_delay.as_secs_f64() {
+            Duration::try_from_secs_f64(seconds).unwrap_or(self.max_delay)
         } else {
-            self.max
+            self.max_delay
         }
     }
 
@@ -164,12 +165,12 @@ pub struct Keepalive {
     /// After how long without a word the peer is asked whether it is there.
     pub interval: Duration,
     /// How many such questions may go unanswered.
-    pub missed: usize,
+    pub max_missed: usize,
 }
 
 impl Default for Keepalive {
     fn default() -> Self {
-        Self { interval: Duration::from_secs(30), missed: 3 }
+        Self { interval: Duration::from_secs(30), max_missed: 3 }
     }
 }
 
@@ -182,7 +183,7 @@ pub struct McpEndpoint {
 
 impl ClientSettings {
     /// Who is at the other end, as far as a name and a port can say.
-    pub(crate) fn host(&self) -> Option<Host> {
+    pub(crate) fn host(&self) -> Option<HostPort> {
         match &self.endpoint {
             Endpoint::WebSocket(socket) => Some(socket.address.host().clone()),
             Endpoint::Ssh(ssh) => Some(ssh.host.clone()),
@@ -193,7 +194,7 @@ impl ClientSettings {
 
 #[cfg(test)]
 mod tests {
-    use super::super::endpoint::{Ssh, TrustRoots};
+    use super::super::endpoint::{SshEndpoint, TrustRoots};
     use super::super::host_key::HostKeyCheck;
     use super::super::known_hosts::KnownHosts;
     use super::*;
@@ -202,15 +203,15 @@ mod tests {
     fn defaults_are_those_of_the_table() {
         let settings = ClientSettings::parse("ws://127.0.0.1:3001/ssh").unwrap();
         assert_eq!(settings.root, None);
-        let reconnection = Reconnection {
+        let reconnection = ReconnectPolicy {
             enabled: true,
             max_retries: 5,
-            initial: Duration::from_millis(1000),
-            max: Duration::from_millis(30_000),
+            initial_delay: Duration::from_millis(1000),
+            max_delay: Duration::from_millis(30_000),
             multiplier: 2.0,
         };
         assert_eq!(settings.reconnection, reconnection);
-        let keepalive = Keepalive { interval: Duration::from_secs(30), missed: 3 };
+        let keepalive = Keepalive { interval: Duration::from_secs(30), max_missed: 3 };
         assert_eq!(settings.keepalive, keepalive);
         assert_eq!(settings.operation_timeout, Duration::from_secs(120));
         assert_eq!(settings.connect_timeout, Duration::from_secs(30));
@@ -223,7 +224,8 @@ mod tests {
         assert_eq!(socket.host_key, HostKeyCheck::Unchecked);
         settings.check().unwrap();
 
-        let Ssh { host, user, credentials, host_key } = Ssh::new("ada", "box.example");
+        let SshEndpoint { host, user, credentials, host_key } =
+            SshEndpoint::new("ada", "box.example");
         assert_eq!((host.port(), user.as_str()), (22, "ada"));
         assert!(credentials.is_empty());
         assert_eq!(host_key, HostKeyCheck::KnownHosts(KnownHosts::default()));
@@ -232,25 +234,25 @@ mod tests {
     #[test]
     fn waits_grow_up_to_a_limit() {
         let seconds =
-            |reconnection: Reconnection, attempt| reconnection.delay(attempt).as_secs_f64();
-        let usual = Reconnection::default();
+            |reconnection: ReconnectPolicy, attempt| reconnection.delay(attempt).as_secs_f64();
+        let usual = ReconnectPolicy::default();
         let waits: Vec<f64> = (0..7).map(|attempt| seconds(usual, attempt)).collect();
         assert_eq!(waits, [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]);
-        assert_eq!(usual.delay(u32::MAX), usual.max);
+        assert_eq!(usual.delay(u32::MAX), usual.max_delay);
         for multiplier in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1.0] {
-            assert!(Reconnection { multiplier, ..usual }.delay(3) <= usual.max);
+            assert!(ReconnectPolicy { multiplier, ..usual }.delay(3) <= usual.max_delay);
         }
-        assert_eq!(seconds(Reconnection { multiplier: 1.5, ..usual }, 2), 2.25);
-        let none = Reconnection { initial: Duration::ZERO, ..usual };
+        assert_eq!(seconds(ReconnectPolicy { multiplier: 1.5, ..usual }, 2), 2.25);
+        let none = ReconnectPolicy { initial_delay: Duration::ZERO, ..usual };
         assert_eq!(none.delay(9), Duration::ZERO);
     }
 
     #[test]
     fn attempts_are_counted() {
-        let usual = Reconnection::default();
+        let usual = ReconnectPolicy::default();
         assert!(usual.allows(4) && !usual.allows(5));
-        assert!(Reconnection { max_retries: 0, ..usual }.allows(u32::MAX));
-        assert!(!Reconnection { enabled: false, ..usual }.allows(0));
+        assert!(ReconnectPolicy { max_retries: 0, ..usual }.allows(u32::MAX));
+        assert!(!ReconnectPolicy { enabled: false, ..usual }.allows(0));
     }
 
     #[test]
@@ -260,14 +262,17 @@ mod tests {
             let mut settings = good.clone();
             change(&mut settings);
             let error = settings.check().unwrap_err();
-            assert_eq!((error.code(), error.kind()), (Code::InvalidConfiguration, Kind::Invalid));
+            assert_eq!(
+                (error.code(), error.kind()),
+                (ErrorCode::InvalidConfiguration, ErrorKind::Invalid)
+            );
             assert!(error.message().contains(what), "{error}");
         };
         check("reconnection.multiplier", |it| it.reconnection.multiplier = f64::NAN);
         check("reconnection.multiplier", |it| it.reconnection.multiplier = 0.5);
-        check("reconnection.initial", |it| it.reconnection.max = Duration::ZERO);
+        check("reconnection.initial", |it| it.reconnection.max_delay = Duration::ZERO);
         check("keepalive.interval", |it| it.keepalive.interval = Duration::ZERO);
-        check("keepalive.missed", |it| it.keepalive.missed = 0);
+        check("keepalive.missed", |it| it.keepalive.max_missed = 0);
         check("operation_timeout", |it| it.operation_timeout = Duration::ZERO);
         check("connect_timeout", |it| it.connect_timeout = Duration::ZERO);
         check("max_operations", |it| it.max_operations = 0);

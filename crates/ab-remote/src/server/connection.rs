@@ -8,9 +8,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ab_core::environment::CodeVariablePolicy;
+use ab_core::environment::CodeLoadingVariablePolicy;
 use ab_core::process::ProcessControl;
-use ab_core::{Backend, Narrow, Principal, PrincipalKind};
+use ab_core::{Backend, NarrowOptions, Principal, PrincipalKind};
 use russh::keys::Certificate;
 use russh::server::{
     Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey,
@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::{Commons, SentAway, ServerSettings, Tasks, lock};
+use super::{Commons, SentAway, SshServerSettings, Tasks, lock};
 use crate::command::{self, CommandSlots, Deaths, Run, Terminal};
 use crate::inbox::{Gauge, Inbox, MAX_UNREAD};
 use crate::ledger::Caller;
@@ -96,7 +96,7 @@ type Done = Result<(), Failure>;
 /// One client.
 pub(super) struct Connection {
     backend: Backend,
-    settings: Arc<ServerSettings>,
+    settings: Arc<SshServerSettings>,
     commons: Commons,
     tasks: Tasks,
     login: watch::Sender<bool>,
@@ -181,7 +181,7 @@ struct Busy {
 impl Connection {
     pub(super) fn new(
         backend: Backend,
-        settings: Arc<ServerSettings>,
+        settings: Arc<SshServerSettings>,
         commons: Commons,
         tasks: Tasks,
         login: watch::Sender<bool>,
@@ -308,7 +308,7 @@ impl Connection {
     fn let_in_as(&mut self, user: &str, yes: bool) -> Auth {
         if yes && !self.settings.access.without_credentials() {
             let person = Principal::new(PrincipalKind::Person, user);
-            match self.backend.narrow(Narrow::actor(person)) {
+            match self.backend.narrow(NarrowOptions::for_actor(person)) {
                 Ok(backend) => self.backend = backend,
                 // Only a destroyed workspace cannot be narrowed: there is nothing to let in to.
                 Err(_) => return self.let_in(false),
@@ -416,7 +416,7 @@ impl Handler for Connection {
         let before = self.lines.len();
         self.lines.retain(|_, line| !line.is_over());
         self.closed += before - self.lines.len();
-        let used_up = self.closed >= self.settings.max_closed;
+        let used_up = self.closed >= self.settings.max_server_closed_channels;
         if used_up && self.lines.values().all(Line::is_restful) {
             return self.send_away(session, Failure::UsedUp);
         }
@@ -513,7 +513,12 @@ impl Handler for Connection {
         let kept: usize = self.lines.values().map(size).sum();
         let room = MAX_ENVIRONMENTS.saturating_sub(kept);
         // Which walls stand is not asked for here; our own client gives variables with the command.
-        let taken = ab_core::environment::check(name, value, CodeVariablePolicy::Refused).is_ok()
+        let taken = ab_core::environment::check_env_variable(
+            name,
+            value,
+            CodeLoadingVariablePolicy::Refused,
+        )
+        .is_ok()
             && self.idle(channel).is_some_and(|idle| idle.keep(name, value, room));
         answer(session, channel, taken)
     }
@@ -543,7 +548,7 @@ impl Handler for Connection {
     ) -> Done {
         let started = match name {
             "sftp" => self.occupy(channel, session, What::Sftp),
-            frame::SUBSYSTEM => self.occupy(channel, session, What::Process),
+            frame::PROCESS_SUBSYSTEM => self.occupy(channel, session, What::Process),
             _ => false,
         };
         answer(session, channel, started)

@@ -8,7 +8,7 @@ use russh::keys::{Algorithm, HashAlg};
 use russh::server::Config;
 use russh::{Limits, Preferred, SshId, cipher, compression, kex, mac};
 
-use super::ServerSettings;
+use super::SshServerSettings;
 use crate::inbox::FIRST_WINDOW;
 
 /// Longest packet, as the protocol's authors had it; larger ones are refused by some clients.
@@ -58,11 +58,11 @@ const KEYS: &[Algorithm] = &[
     Algorithm::Rsa { hash: Some(HashAlg::Sha256) },
 ];
 
-pub(super) fn config(settings: &ServerSettings) -> Config {
+pub(super) fn config(settings: &SshServerSettings) -> Config {
     Config {
         server_id: SshId::Standard(Cow::Owned(format!("SSH-2.0-{}", settings.ident))),
         methods: settings.access.methods(),
-        auth_rejection_time: settings.refusal_time,
+        auth_rejection_time: settings.refused_login_delay,
         // The first question of many clients is what they may try; that is no attempt.
         auth_rejection_time_initial: Some(Duration::ZERO),
         keys: vec![settings.host_key.key().clone()],

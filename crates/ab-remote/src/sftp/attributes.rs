@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use ab_core::metadata::{FileKind, Stat};
 
-use super::packet::{PacketReader, SftpReply, TruncatedField};
+use super::packet::{PacketReader, PacketWriter, TruncatedField};
 
 const SIZE: u32 = 1;
 const OWNER: u32 = 2;
@@ -53,7 +53,7 @@ impl SftpAttributes {
         Ok(attributes)
     }
 
-    pub(super) fn encode(&self, answer: &mut SftpReply) {
+    pub(super) fn encode(&self, answer: &mut PacketWriter) {
         let mut flags = 0;
         for (flag, there) in [
             (SIZE, self.size.is_some()),

@@ -3,10 +3,10 @@
 use ab_core::options::{Overwrite, RenameOptions};
 use bytes::Bytes;
 
-use super::extended::Extended;
+use super::extended::ExtendedRequest;
 use super::handles::{MAX_HANDLES, Open};
 use super::order::{Footprint, Touch};
-use super::packet::{MAX_DATA, MAX_PACKET, SftpReply};
+use super::packet::{MAX_PACKET_BYTES, MAX_TRANSFER_BYTES, PacketWriter};
 use super::paths::text;
 use super::status::{FAILURE, Refusal};
 use super::{Outcome, Session, calls};
@@ -19,47 +19,51 @@ type Done = Result<Outcome, Refusal>;
 
 /// Where a request touches the workspace. Our own client waits for an answer before it asks for
 /// something that depends on it, so that its calls wait for none.
-pub(super) fn footprint(session: &Session, request: &Extended) -> Result<Footprint, Refusal> {
-    let place = |path: &Bytes| -> Result<_, Refusal> { Ok(session.backend.resolve(text(path)?)?) };
+pub(super) fn footprint(
+    session: &Session,
+    request: &ExtendedRequest,
+) -> Result<Footprint, Refusal> {
+    let place =
+        |path: &Bytes| -> Result<_, Refusal> { Ok(session.backend.parse_path(text(path)?)?) };
     Ok(match request {
-        Extended::PosixRename { from, to } => {
+        ExtendedRequest::PosixRename { from, to } => {
             Footprint::of(place(from)?, Touch::Change).and(place(to)?, Touch::Change)
         }
-        Extended::Fsync { handle } => {
+        ExtendedRequest::Fsync { handle } => {
             Footprint::of(session.handle(handle)?.path.clone(), Touch::Change)
         }
-        Extended::Statvfs { .. }
-        | Extended::FstatVfs { .. }
-        | Extended::Limits
-        | Extended::Call(_) => Footprint::none(),
+        ExtendedRequest::Statvfs { .. }
+        | ExtendedRequest::FstatVfs { .. }
+        | ExtendedRequest::Limits
+        | ExtendedRequest::Call(_) => Footprint::none(),
     })
 }
 
 /// Bytes that the answer may take.
-pub(super) fn cost(request: &Extended) -> usize {
+pub(super) fn cost(request: &ExtendedRequest) -> usize {
     match request {
-        Extended::Call(call) => calls::cost(call),
+        ExtendedRequest::Call(call) => calls::cost(call),
         _ => 0,
     }
 }
 
-pub(super) async fn perform(session: &Session, request: Extended) -> Done {
+pub(super) async fn perform(session: &Session, request: ExtendedRequest) -> Done {
     let backend = &session.backend;
     match request {
-        Extended::PosixRename { from, to } => {
+        ExtendedRequest::PosixRename { from, to } => {
             let options = RenameOptions { overwrite: Overwrite::Replace };
             backend.rename_with(text(&from)?, text(&to)?, options).await?;
             Ok(Outcome::Done)
         }
-        Extended::Statvfs { path } => {
+        ExtendedRequest::Statvfs { path } => {
             backend.stat(text(&path)?).await?;
             space(session).await
         }
-        Extended::FstatVfs { handle } => {
+        ExtendedRequest::FstatVfs { handle } => {
             session.handle(&handle)?;
             space(session).await
         }
-        Extended::Fsync { handle } => match &session.handle(&handle)?.open {
+        ExtendedRequest::Fsync { handle } => match &session.handle(&handle)?.open {
             Open::File { file, .. } => {
                 file.sync().await?;
                 Ok(Outcome::Done)
@@ -68,21 +72,21 @@ pub(super) async fn perform(session: &Session, request: Extended) -> Done {
                 Err(Refusal::new(FAILURE, "not a file"))
             }
         },
-        Extended::Limits => {
-            let mut answer = SftpReply::extended();
-            for value in [MAX_PACKET, MAX_DATA, MAX_DATA, MAX_HANDLES] {
+        ExtendedRequest::Limits => {
+            let mut answer = PacketWriter::extended();
+            for value in [MAX_PACKET_BYTES, MAX_TRANSFER_BYTES, MAX_TRANSFER_BYTES, MAX_HANDLES] {
                 answer.u64(value as u64);
             }
             Ok(Outcome::Packet(answer))
         }
-        Extended::Call(call) => calls::perform(session, *call).await,
+        ExtendedRequest::Call(call) => calls::perform(session, *call).await,
     }
 }
 
 async fn space(session: &Session) -> Done {
     let space = session.backend.disk_space().await?;
     let free = space.available / BLOCK;
-    let mut answer = SftpReply::extended();
+    let mut answer = PacketWriter::extended();
     for value in [BLOCK, BLOCK, space.total / BLOCK, free, free, 0, 0, 0, 0, 0, LONGEST_NAME] {
         answer.u64(value);
     }

@@ -1,21 +1,21 @@
 //! What the calls of our own client do: each is one act on the workspace, exactly as asked.
 
-use ab_core::metadata::Removed;
+use ab_core::metadata::RemoveOutcome;
 use ab_core::options::{ByteRange, FileAccess, ListOptions, OpenOptions, ReadOptions};
-use ab_core::path::RuleSet;
-use ab_core::process::Restrictions;
-use ab_core::search::{Query, SearchLimits};
-use ab_core::{Backend, Kind, PathRules, ScopeOptions, WriteBody, WsPath};
+use ab_core::path::AccessRuleSet;
+use ab_core::process::PathRestrictions;
+use ab_core::search::{SearchLimits, SearchQuery};
+use ab_core::{Backend, ErrorKind, PathParser, ScopeOptions, WriteBody, WsPath};
 use bytes::{Bytes, BytesMut};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::handles::{Handle, MAX_LISTED, Open};
-use super::packet::{MAX_DATA, SftpReply};
+use super::packet::{MAX_TRANSFER_BYTES, PacketWriter};
 use super::status::{FAILURE, Refusal};
 use super::{Outcome, Session};
-use crate::wire::call::{self, AnswerPart, HelloReply, WireCall, WireContent};
-use crate::wire::{self, Wire};
+use crate::wire::call::{self, AnswerPart, HelloReply, WireCall, WireReadReply};
+use crate::wire::{self, WireCodec};
 
 /// Bytes of an answer that go in one packet; the rest is asked for.
 const PART: usize = 1024 * 1024;
@@ -35,7 +35,7 @@ pub(super) fn cost(call: &WireCall) -> usize {
         | WireCall::More { .. }
         | WireCall::Processes
         | WireCall::Policy => PART,
-        WireCall::Read { .. } => MAX_DATA,
+        WireCall::Read { .. } => MAX_TRANSFER_BYTES,
         WireCall::Hello { .. }
         | WireCall::Stat { .. }
         | WireCall::Stage { .. }
@@ -85,10 +85,10 @@ pub(super) async fn perform(session: &Session, call: WireCall) -> Done {
         WireCall::Write { path, body, options } => {
             let (backend, path) = place(session, &path)?;
             match body {
-                call::WireBody::Inline(bytes) => {
+                call::WireWriteBody::Inline(bytes) => {
                     answered(&backend.write_with(&path, WriteBody(bytes), options).await?)
                 }
-                call::WireBody::Staged(handle) => {
+                call::WireWriteBody::Staged(handle) => {
                     let handle = session.handles.remove(&handle.to_be_bytes());
                     let handle = handle.ok_or_else(no_such_handle)?;
                     let Open::Staged(stage) = &handle.open else { return Err(no_such_handle()) };
@@ -126,7 +126,7 @@ pub(super) async fn perform(session: &Session, call: WireCall) -> Done {
         }
         WireCall::Remove { path, options } => {
             let (backend, path) = place(session, &path)?;
-            let Removed { count } = backend.rm(&path, options).await?;
+            let RemoveOutcome { count } = backend.rm(&path, options).await?;
             answered(&count)
         }
         WireCall::Rename { from, to, options } => {
@@ -163,13 +163,13 @@ fn hello(session: &Session, connection: u128) -> Done {
     }
     session.says_exactly();
     let incarnation = session.ledger.incarnation();
-    answered(&HelloReply { incarnation, info: session.backend.info() })
+    answered(&HelloReply { server_instance: incarnation, info: session.backend.info() })
 }
 
 /// The handle that a path's fences and rules leave, and the path below them.
 fn place(session: &Session, path: &WsPath) -> Result<(Backend, String), Refusal> {
-    let confined = path.fence_parts();
-    Ok((within(session, path, &confined.fences, confined.rest)?, or_root(confined.rest)))
+    let confined = path.split_at_scope_roots();
+    Ok((within(session, path, &confined.scopes, confined.rest)?, or_root(confined.rest)))
 }
 
 /// Two paths through one handle: the fences that both are behind.
@@ -178,21 +178,21 @@ fn places(
     one: &WsPath,
     other: &WsPath,
 ) -> Result<(Backend, String, String), Refusal> {
-    let (path, rules_differ) = (one, one.rules() != other.rules());
-    let (one, other) = (one.fence_parts(), other.fence_parts());
-    let pairs = one.fences.iter().zip(&other.fences);
+    let (path, rules_differ) = (one, one.access_rules() != other.access_rules());
+    let (one, other) = (one.split_at_scope_roots(), other.split_at_scope_roots());
+    let pairs = one.scopes.iter().zip(&other.scopes);
     let common = pairs.take_while(|(one, other)| one == other).count();
     let below = |fences: &[&str], rest: &str| {
         let parts: Vec<&str> = fences.iter().skip(common).copied().chain([rest]).collect();
         or_root(parts.join("/").trim_matches('/'))
     };
     // What is restricted behind a fence that only one of them has could not be kept by one handle.
-    let apart = one.fences.len() != common || other.fences.len() != common;
-    if rules_differ || path.has_rules() && apart {
+    let apart = one.scopes.len() != common || other.scopes.len() != common;
+    if rules_differ || path.has_access_rules() && apart {
         return Err(Refusal::new(FAILURE, "the two paths are restricted in different ways"));
     }
-    let backend = within(session, path, &one.fences[..common], one.rest)?;
-    Ok((backend, below(&one.fences, one.rest), below(&other.fences, other.rest)))
+    let backend = within(session, path, &one.scopes[..common], one.rest)?;
+    Ok((backend, below(&one.scopes, one.rest), below(&other.scopes, other.rest)))
 }
 
 fn or_root(path: &str) -> String {
@@ -207,23 +207,24 @@ fn within(
     fences: &[&str],
     rest: &str,
 ) -> Result<Backend, Refusal> {
-    if fences.is_empty() && !path.has_rules() {
+    if fences.is_empty() && !path.has_access_rules() {
         return Ok(session.views.clone());
     }
     let mut key = fences.join("\0");
-    if path.has_rules() {
-        key = format!("{key}\0{:?}\0{:?}", path.rules(), path.rules_at_end());
+    if path.has_access_rules() {
+        key = format!("{key}\0{:?}\0{:?}", path.access_rules(), path.access_rules_at_scope_root());
     }
     // What is restricted below the end of the path is so from where the path is resolved.
-    let at_end = path.rules_at_end().iter().map(|set| set.under(rest, 0)).collect();
+    let at_end =
+        path.access_rules_at_scope_root().iter().map(|set| set.with_prefix(rest, 0)).collect();
     let mut scopes = session.scopes.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(backend) = scopes.get(&key) {
         return Ok(backend.clone());
     }
-    let mut backend = restricted(session.views.clone(), path.rules_at_base(0))?;
+    let mut backend = restricted(session.views.clone(), path.access_rules_in_scope(0))?;
     for (index, fence) in fences.iter().enumerate() {
         backend = backend.scope(fence, ScopeOptions::default())?;
-        backend = restricted(backend, path.rules_at_base(index + 1))?;
+        backend = restricted(backend, path.access_rules_in_scope(index + 1))?;
     }
     backend = restricted(backend, at_end)?;
     if scopes.len() >= MAX_SCOPES {
@@ -234,8 +235,8 @@ fn within(
 }
 
 /// A handle with the restrictions of the client's, which count from its root.
-fn restricted(mut backend: Backend, sets: Vec<RuleSet>) -> Result<Backend, Refusal> {
-    let rules = PathRules::lenient().with_reserved_names();
+fn restricted(mut backend: Backend, sets: Vec<AccessRuleSet>) -> Result<Backend, Refusal> {
+    let rules = PathParser::lenient().allow_reserved_names();
     let parse = |paths: &[String]| -> Result<Vec<WsPath>, ab_core::Error> {
         let parse =
             |path: &String| if path.is_empty() { Ok(WsPath::root()) } else { rules.parse(path) };
@@ -243,37 +244,37 @@ fn restricted(mut backend: Backend, sets: Vec<RuleSet>) -> Result<Backend, Refus
     };
     for set in sets.iter().filter(|set| !set.is_empty()) {
         let (hidden, read_only) = (parse(&set.hidden)?, parse(&set.read_only)?);
-        backend = backend.restrict(Restrictions { hidden, read_only, binds: Vec::new() })?;
+        backend = backend.restrict(PathRestrictions { hidden, read_only, binds: Vec::new() })?;
     }
     Ok(backend)
 }
 
-fn bounded(query: Query) -> Query {
+fn bounded(query: SearchQuery) -> SearchQuery {
     let asked = query.limits;
     let limits = SearchLimits {
         matches: asked.matches.min(MOST.matches),
         bytes: asked.bytes.min(MOST.bytes),
         time: asked.time.min(MOST.time),
     };
-    Query { limits, ..query }
+    SearchQuery { limits, ..query }
 }
 
 /// A short content at once; a long one is opened, to be read in pieces.
 async fn read(session: &Session, path: &WsPath, options: ReadOptions) -> Done {
     let (backend, text) = place(session, path)?;
     let short = match options.range {
-        Some(ByteRange { length, .. }) => length <= MAX_DATA as u64,
+        Some(ByteRange { length, .. }) => length <= MAX_TRANSFER_BYTES as u64,
         None => true,
     };
     if short {
-        let limit = options.limit.min(MAX_DATA as u64);
+        let limit = options.limit.min(MAX_TRANSFER_BYTES as u64);
         match backend.read_with(&text, ReadOptions { limit, ..options }).await {
             Ok(content) => {
-                let mut answer = SftpReply::extended();
-                answer.bytes(&wire::encode(&WireContent::Inline(content.stat)));
+                let mut answer = PacketWriter::extended();
+                answer.bytes(&wire::encode(&WireReadReply::Inline(content.stat)));
                 return Ok(Outcome::Parts(answer, content.bytes));
             }
-            Err(error) if error.kind() == Kind::TooLarge && limit < options.limit => {}
+            Err(error) if error.kind() == ErrorKind::TooLarge && limit < options.limit => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -283,7 +284,7 @@ async fn read(session: &Session, path: &WsPath, options: ReadOptions) -> Done {
     if stat.is_err() {
         session.handles.remove(&number.to_be_bytes());
     }
-    answered(&WireContent::Open(stat?, number))
+    answered(&WireReadReply::Open(stat?, number))
 }
 
 async fn open(session: &Session, path: &WsPath, options: OpenOptions) -> Result<u32, Refusal> {
@@ -299,13 +300,13 @@ async fn open(session: &Session, path: &WsPath, options: OpenOptions) -> Result<
 /// An answer that may take several packets.
 fn in_parts(session: &Session, mut bytes: Bytes) -> Done {
     if bytes.len() <= PART {
-        return answered(&AnswerPart { more: None, bytes });
+        return answered(&AnswerPart { next_part: None, bytes });
     }
     let share = session.allowance.answer(bytes.len())?;
     let first = bytes.split_to(PART);
     let open = Open::Answer(Mutex::new(bytes));
     let number = session.handles.add(Handle { path: WsPath::root(), open, _share: share });
-    answered(&AnswerPart { more: Some(number), bytes: first })
+    answered(&AnswerPart { next_part: Some(number), bytes: first })
 }
 
 fn more(session: &Session, number: u32) -> Done {
@@ -319,7 +320,7 @@ fn more(session: &Session, number: u32) -> Done {
     if more.is_none() {
         session.handles.remove(&number.to_be_bytes());
     }
-    answered(&AnswerPart { more, bytes })
+    answered(&AnswerPart { next_part: more, bytes })
 }
 
 fn held(session: &Session, number: u32) -> Result<std::sync::Arc<Handle>, Refusal> {
@@ -337,10 +338,10 @@ fn no_such_handle() -> Refusal {
     Refusal::new(FAILURE, "no such handle")
 }
 
-fn answered(value: &impl Wire) -> Done {
+fn answered(value: &impl WireCodec) -> Done {
     let mut body = BytesMut::new();
-    value.put(&mut body);
-    let mut answer = SftpReply::extended();
+    value.encode_to(&mut body);
+    let mut answer = PacketWriter::extended();
     answer.bytes(&body);
     Ok(Outcome::Packet(answer))
 }

@@ -6,11 +6,11 @@ use bytes::{Bytes, BytesMut};
 
 use super::packet::{PacketReader, TruncatedField};
 use crate::wire::call::{self, WireCall};
-use crate::wire::{self, Wire};
+use crate::wire::{self, WireCodec};
 
 /// An extended request.
 #[derive(Clone, Debug)]
-pub enum Extended {
+pub enum ExtendedRequest {
     PosixRename { from: Bytes, to: Bytes },
     Statvfs { path: Bytes },
     FstatVfs { handle: Bytes },
@@ -21,7 +21,7 @@ pub enum Extended {
 
 /// Why an extended request is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExtendedError {
+pub enum ExtendedRequestError {
     /// Nobody here knows the name.
     UnknownName,
     /// A field is not there as a whole.
@@ -30,48 +30,48 @@ pub enum ExtendedError {
     Invalid,
 }
 
-impl From<TruncatedField> for ExtendedError {
+impl From<TruncatedField> for ExtendedRequestError {
     fn from(TruncatedField: TruncatedField) -> Self {
-        ExtendedError::Truncated
+        ExtendedRequestError::Truncated
     }
 }
 
-impl From<wire::DecodeError> for ExtendedError {
+impl From<wire::DecodeError> for ExtendedRequestError {
     fn from(misread: wire::DecodeError) -> Self {
         match misread {
-            wire::DecodeError::Truncated => ExtendedError::Truncated,
-            wire::DecodeError::Invalid => ExtendedError::Invalid,
+            wire::DecodeError::Truncated => ExtendedRequestError::Truncated,
+            wire::DecodeError::Invalid => ExtendedRequestError::Invalid,
         }
     }
 }
 
 /// The names, and the version that is told of each.
-pub const NAMES: &[(&str, &str)] = &[
+pub const SUPPORTED_EXTENSIONS: &[(&str, &str)] = &[
     ("posix-rename@openssh.com", "1"),
     ("statvfs@openssh.com", "2"),
     ("fstatvfs@openssh.com", "2"),
     ("fsync@openssh.com", "1"),
     ("limits@openssh.com", "1"),
-    (call::NAME, call::VERSION),
+    (call::CALL_EXTENSION_NAME, call::CALL_EXTENSION_VERSION),
 ];
 
-impl Extended {
+impl ExtendedRequest {
     /// Reads the fields of the request called `name`.
-    pub fn decode(name: &[u8], body: Bytes) -> Result<Self, ExtendedError> {
+    pub fn decode(name: &[u8], body: Bytes) -> Result<Self, ExtendedRequestError> {
         let mut fields = PacketReader::new(body);
         let fields = &mut fields;
         Ok(match name {
             b"posix-rename@openssh.com" => {
-                Extended::PosixRename { from: fields.string()?, to: fields.string()? }
+                ExtendedRequest::PosixRename { from: fields.string()?, to: fields.string()? }
             }
-            b"statvfs@openssh.com" => Extended::Statvfs { path: fields.string()? },
-            b"fstatvfs@openssh.com" => Extended::FstatVfs { handle: fields.string()? },
-            b"fsync@openssh.com" => Extended::Fsync { handle: fields.string()? },
-            b"limits@openssh.com" => Extended::Limits,
-            name if name == call::NAME.as_bytes() => {
-                Extended::Call(Box::new(wire::decode(fields.rest())?))
+            b"statvfs@openssh.com" => ExtendedRequest::Statvfs { path: fields.string()? },
+            b"fstatvfs@openssh.com" => ExtendedRequest::FstatVfs { handle: fields.string()? },
+            b"fsync@openssh.com" => ExtendedRequest::Fsync { handle: fields.string()? },
+            b"limits@openssh.com" => ExtendedRequest::Limits,
+            name if name == call::CALL_EXTENSION_NAME.as_bytes() => {
+                ExtendedRequest::Call(Box::new(wire::decode(fields.rest())?))
             }
-            _ => return Err(ExtendedError::UnknownName),
+            _ => return Err(ExtendedRequestError::UnknownName),
         })
     }
 
@@ -79,27 +79,27 @@ impl Extended {
     pub fn encode(&self) -> (&'static str, Bytes) {
         let mut out = BytesMut::new();
         let name = match self {
-            Extended::PosixRename { from, to } => {
-                from.put(&mut out);
-                to.put(&mut out);
+            ExtendedRequest::PosixRename { from, to } => {
+                from.encode_to(&mut out);
+                to.encode_to(&mut out);
                 "posix-rename@openssh.com"
             }
-            Extended::Statvfs { path } => {
-                path.put(&mut out);
+            ExtendedRequest::Statvfs { path } => {
+                path.encode_to(&mut out);
                 "statvfs@openssh.com"
             }
-            Extended::FstatVfs { handle } => {
-                handle.put(&mut out);
+            ExtendedRequest::FstatVfs { handle } => {
+                handle.encode_to(&mut out);
                 "fstatvfs@openssh.com"
             }
-            Extended::Fsync { handle } => {
-                handle.put(&mut out);
+            ExtendedRequest::Fsync { handle } => {
+                handle.encode_to(&mut out);
                 "fsync@openssh.com"
             }
-            Extended::Limits => "limits@openssh.com",
-            Extended::Call(call) => {
-                call.put(&mut out);
-                call::NAME
+            ExtendedRequest::Limits => "limits@openssh.com",
+            ExtendedRequest::Call(call) => {
+                call.encode_to(&mut out);
+                call::CALL_EXTENSION_NAME
             }
         };
         (name, out.freeze())

@@ -2,18 +2,19 @@
 
 use std::time::SystemTime;
 
-use ab_core::metadata::{Entry, FileKind, WalkProblem};
+use ab_core::metadata::{DirEntry, FileKind, WalkProblem};
 use ab_core::options::{
-    Attributes as Wanted, EntryDetail, ExistingContent, FileAccess, FileCreation, LinkHandling,
-    ListOptions, OpenOptions, Overwrite, RemoveOptions, RenameOptions, StatOptions, WritePosition,
+    AttributeChanges as Wanted, EntryDetail, ExistingContent, FileAccess, FileCreation,
+    LinkHandling, ListOptions, OpenOptions, Overwrite, RemoveOptions, RenameOptions, StatOptions,
+    WritePosition,
 };
-use ab_core::{Backend, Kind, WsPath};
+use ab_core::{Backend, ErrorKind, WsPath};
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::attributes::seconds;
 use super::handles::{Directory, Handle, MAX_LISTED, Open};
 use super::long_name::{Times, long_name};
-use super::packet::{MAX_DATA, Request, SftpReply, flags};
+use super::packet::{MAX_TRANSFER_BYTES, PacketWriter, SftpRequest, flags};
 use super::paths::{link_text, real_path, shown, text};
 use super::perform::NAMES_SIZE;
 use super::status::{FAILURE, PERMISSION_DENIED, Refusal, UNSUPPORTED};
@@ -30,18 +31,19 @@ type Done = Result<Outcome, Refusal>;
 
 /// Whether opening a file so may change the workspace.
 pub(super) fn modifies(flags: u32) -> bool {
-    flags & (flags::WRITE | flags::APPEND | flags::CREATE | flags::TRUNCATE) != 0
+    flags & (flags::OPEN_WRITE | flags::OPEN_APPEND | flags::OPEN_CREATE | flags::OPEN_TRUNCATE)
+        != 0
 }
 
-pub(super) async fn by_path(session: &Session, request: Request) -> Done {
+pub(super) async fn by_path(session: &Session, request: SftpRequest) -> Done {
     let backend = &session.backend;
     match request {
-        Request::Open { path, flags, attributes } => {
+        SftpRequest::Open { path, flags, attributes } => {
             open(session, text(&path)?, flags, &attributes).await
         }
-        Request::Stat { path } => stat(backend, text(&path)?, LinkHandling::Follow).await,
-        Request::Lstat { path } => stat(backend, text(&path)?, LinkHandling::Keep).await,
-        Request::SetStat { path, attributes } => {
+        SftpRequest::Stat { path } => stat(backend, text(&path)?, LinkHandling::Follow).await,
+        SftpRequest::Lstat { path } => stat(backend, text(&path)?, LinkHandling::NoFollow).await,
+        SftpRequest::SetStat { path, attributes } => {
             let path = text(&path)?;
             // Whatever can be refused is, before anything changes.
             let wanted = wanted(backend, &attributes)?;
@@ -56,8 +58,8 @@ pub(super) async fn by_path(session: &Session, request: Request) -> Done {
             }
             Ok(Outcome::Done)
         }
-        Request::OpenDir { path } => open_dir(session, text(&path)?).await,
-        Request::Remove { path } => {
+        SftpRequest::OpenDir { path } => open_dir(session, text(&path)?).await,
+        SftpRequest::Remove { path } => {
             let path = text(&path)?;
             if lstat(backend, path).await?.kind.is_dir() {
                 return Err(Refusal::new(FAILURE, "is a directory"));
@@ -65,7 +67,7 @@ pub(super) async fn by_path(session: &Session, request: Request) -> Done {
             backend.rm(path, RemoveOptions::default()).await?;
             Ok(Outcome::Done)
         }
-        Request::RemoveDir { path } => {
+        SftpRequest::RemoveDir { path } => {
             let path = text(&path)?;
             if !lstat(backend, path).await?.kind.is_dir() {
                 return Err(Refusal::new(FAILURE, "not a directory"));
@@ -73,27 +75,29 @@ pub(super) async fn by_path(session: &Session, request: Request) -> Done {
             backend.rm(path, RemoveOptions::default()).await?;
             Ok(Outcome::Done)
         }
-        Request::MakeDir { path, attributes } => make_dir(session, text(&path)?, &attributes).await,
-        Request::Rename { from, to } => {
+        SftpRequest::MakeDir { path, attributes } => {
+            make_dir(session, text(&path)?, &attributes).await
+        }
+        SftpRequest::Rename { from, to } => {
             let options = RenameOptions { overwrite: Overwrite::Replace };
             backend.rename_with(text(&from)?, text(&to)?, options).await?;
             Ok(Outcome::Done)
         }
-        Request::ReadLink { path } => {
+        SftpRequest::ReadLink { path } => {
             let target = backend.read_link(text(&path)?).await?;
-            let mut answer = SftpReply::names(1);
+            let mut answer = PacketWriter::names(1);
             answer.name(&target, &target, &SftpAttributes::default());
             Ok(Outcome::Packet(answer))
         }
-        Request::RealPath { path } => {
+        SftpRequest::RealPath { path } => {
             let real = shown(&real_path(backend, text(&path)?).await?);
-            let mut answer = SftpReply::names(1);
+            let mut answer = PacketWriter::names(1);
             answer.name(&real, &real, &SftpAttributes::default());
             Ok(Outcome::Packet(answer))
         }
-        Request::Symlink { first: target, second: link } => {
+        SftpRequest::Symlink { first: target, second: link } => {
             let link = text(&link)?;
-            let target = link_text(backend, &backend.resolve(link)?, text(&target)?)?;
+            let target = link_text(backend, &backend.parse_path(link)?, text(&target)?)?;
             backend.symlink(link, &target).await?;
             Ok(Outcome::Done)
         }
@@ -101,25 +105,25 @@ pub(super) async fn by_path(session: &Session, request: Request) -> Done {
     }
 }
 
-pub(super) async fn by_handle(session: &Session, handle: &Handle, request: Request) -> Done {
+pub(super) async fn by_handle(session: &Session, handle: &Handle, request: SftpRequest) -> Done {
     match (&handle.open, request) {
-        (_, Request::Close { .. }) => Ok(Outcome::Done),
-        (Open::File { file, .. }, Request::Read { offset, length, .. }) => {
-            let data = file.read_at(offset, (length as usize).min(MAX_DATA)).await?;
+        (_, SftpRequest::Close { .. }) => Ok(Outcome::Done),
+        (Open::File { file, .. }, SftpRequest::Read { offset, length, .. }) => {
+            let data = file.read_at(offset, (length as usize).min(MAX_TRANSFER_BYTES)).await?;
             if data.is_empty() && length > 0 {
                 Err(Refusal::end())
             } else {
                 Ok(Outcome::Data(data))
             }
         }
-        (Open::File { file, .. }, Request::Write { offset, data, .. }) => {
+        (Open::File { file, .. }, SftpRequest::Write { offset, data, .. }) => {
             file.write_at(offset, data).await?;
             Ok(Outcome::Done)
         }
-        (Open::File { file, .. }, Request::Fstat { .. }) => {
-            Ok(Outcome::Packet(SftpReply::attributes(&SftpAttributes::of(&file.stat().await?))))
+        (Open::File { file, .. }, SftpRequest::Fstat { .. }) => {
+            Ok(Outcome::Packet(PacketWriter::attributes(&SftpAttributes::of(&file.stat().await?))))
         }
-        (Open::File { file, .. }, Request::FsetStat { attributes, .. }) => {
+        (Open::File { file, .. }, SftpRequest::FsetStat { attributes, .. }) => {
             let wanted = wanted(&session.backend, &attributes)?;
             if let Some(size) = attributes.size {
                 file.set_len(size).await?;
@@ -129,15 +133,15 @@ pub(super) async fn by_handle(session: &Session, handle: &Handle, request: Reque
             }
             Ok(Outcome::Done)
         }
-        (Open::Directory(directory), Request::ReadDir { .. }) => {
+        (Open::Directory(directory), SftpRequest::ReadDir { .. }) => {
             read_dir(session, &handle.path, directory).await
         }
-        (Open::Directory(_), Request::Fstat { .. }) => {
+        (Open::Directory(_), SftpRequest::Fstat { .. }) => {
             let path = super::paths::shown(&handle.path);
             stat(&session.backend, &path, LinkHandling::Follow).await
         }
         (Open::Directory(_), _) => Err(Refusal::new(FAILURE, "the handle is of a directory")),
-        (Open::Staged(stage), Request::Write { offset, data, .. }) => {
+        (Open::Staged(stage), SftpRequest::Write { offset, data, .. }) => {
             stage.write(offset, &data)?;
             Ok(Outcome::Done)
         }
@@ -147,25 +151,25 @@ pub(super) async fn by_handle(session: &Session, handle: &Handle, request: Reque
     }
 }
 
-fn misplaced(request: &Request) -> Refusal {
+fn misplaced(request: &SftpRequest) -> Refusal {
     Refusal::new(FAILURE, format!("cannot be done: {request:?}"))
 }
 
 async fn open(session: &Session, path: &str, flags: u32, attributes: &SftpAttributes) -> Done {
     let share = session.allowance.handle()?;
-    let appends = flags & flags::APPEND != 0;
-    let writes = appends || flags & flags::WRITE != 0;
-    let access = match (flags & flags::READ != 0, writes) {
+    let appends = flags & flags::OPEN_APPEND != 0;
+    let writes = appends || flags & flags::OPEN_WRITE != 0;
+    let access = match (flags & flags::OPEN_READ != 0, writes) {
         (true, true) => FileAccess::ReadWrite,
         (false, true) => FileAccess::Write,
         (_, false) => FileAccess::Read,
     };
-    let create = match (flags & flags::CREATE != 0, flags & flags::EXCLUSIVE != 0) {
+    let create = match (flags & flags::OPEN_CREATE != 0, flags & flags::OPEN_EXCLUSIVE != 0) {
         (false, _) => FileCreation::Never,
         (true, false) => FileCreation::IfMissing,
-        (true, true) => FileCreation::Always,
+        (true, true) => FileCreation::MustBeNew,
     };
-    let existing = if writes && flags & flags::TRUNCATE != 0 {
+    let existing = if writes && flags & flags::OPEN_TRUNCATE != 0 {
         ExistingContent::Truncate
     } else {
         ExistingContent::Keep
@@ -173,20 +177,20 @@ async fn open(session: &Session, path: &str, flags: u32, attributes: &SftpAttrib
     let placement = if appends { WritePosition::End } else { WritePosition::AtOffset };
     let permissions = attributes.mode.map(|mode| mode & 0o777 & !UMASK);
     let options = OpenOptions { access, create, existing, position: placement, permissions };
-    let resolved = session.backend.resolve(path)?;
+    let resolved = session.backend.parse_path(path)?;
     let file = session.backend.open(path, options).await?;
     let open = Open::File { file, appends };
     let number = session.handles.add(Handle { path: resolved, open, _share: share });
-    Ok(Outcome::Packet(SftpReply::handle(number)))
+    Ok(Outcome::Packet(PacketWriter::handle(number)))
 }
 
 async fn stat(backend: &Backend, path: &str, links: LinkHandling) -> Done {
     let stat = backend.stat_with(path, StatOptions { links }).await?;
-    Ok(Outcome::Packet(SftpReply::attributes(&SftpAttributes::of(&stat))))
+    Ok(Outcome::Packet(PacketWriter::attributes(&SftpAttributes::of(&stat))))
 }
 
 async fn lstat(backend: &Backend, path: &str) -> Result<ab_core::Stat, Refusal> {
-    Ok(backend.stat_with(path, StatOptions { links: LinkHandling::Keep }).await?)
+    Ok(backend.stat_with(path, StatOptions { links: LinkHandling::NoFollow }).await?)
 }
 
 /// What is to be changed beside the size, if anything is.
@@ -208,9 +212,9 @@ fn wanted(backend: &Backend, attributes: &SftpAttributes) -> Result<Option<Wante
 async fn make_dir(session: &Session, path: &str, attributes: &SftpAttributes) -> Done {
     let backend = &session.backend;
     let turn = session.making.lock().await;
-    match backend.stat_with(path, StatOptions { links: LinkHandling::Keep }).await {
+    match backend.stat_with(path, StatOptions { links: LinkHandling::NoFollow }).await {
         Ok(_) => return Err(Refusal::new(FAILURE, "something is there already")),
-        Err(error) if error.kind() == Kind::NotFound => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error.into()),
     }
     backend.mkdir(path).await?;
@@ -226,14 +230,14 @@ async fn make_dir(session: &Session, path: &str, attributes: &SftpAttributes) ->
 
 async fn open_dir(session: &Session, path: &str) -> Done {
     let share = session.allowance.handle()?;
-    let resolved = session.backend.resolve(path)?;
+    let resolved = session.backend.parse_path(path)?;
     let stat = session.backend.stat(path).await?;
     if !stat.kind.is_dir() {
         return Err(Refusal::new(FAILURE, "not a directory"));
     }
     let open = Open::Directory(AsyncMutex::new(Directory::Unread));
     let number = session.handles.add(Handle { path: resolved, open, _share: share });
-    Ok(Outcome::Packet(SftpReply::handle(number)))
+    Ok(Outcome::Packet(PacketWriter::handle(number)))
 }
 
 async fn read_dir(session: &Session, path: &WsPath, directory: &AsyncMutex<Directory>) -> Done {
@@ -251,7 +255,7 @@ async fn read_dir(session: &Session, path: &WsPath, directory: &AsyncMutex<Direc
     let Directory::Reading { entries, strangers, cut, .. } = &mut *directory else {
         return Err(Refusal::end());
     };
-    let mut answer = SftpReply::names(0);
+    let mut answer = PacketWriter::names(0);
     let mut count = 0;
     let now = seconds(SystemTime::now());
     while answer.len() < NAMES_SIZE - 1024 {
@@ -280,20 +284,20 @@ async fn read_dir(session: &Session, path: &WsPath, directory: &AsyncMutex<Direc
 
 /// The names that are no text, as near as text can be.
 fn strangers(problems: &[WalkProblem]) -> Vec<String> {
-    let unnamed = problems.iter().filter(|problem| problem.error.kind() == Kind::InvalidPath);
+    let unnamed = problems.iter().filter(|problem| problem.error.kind() == ErrorKind::InvalidPath);
     let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     unnamed.map(|problem| name(&problem.path)).collect()
 }
 
 /// Whoever copies a directory is to try to open this, and to be told that it cannot be done: what is
 /// not listed would be missing without a word. So it is shown as a file.
-fn add_stranger(answer: &mut SftpReply, name: &str) {
+fn add_stranger(answer: &mut PacketWriter, name: &str) {
     let attributes = SftpAttributes { mode: Some(STRANGER), ..SftpAttributes::default() };
     let times = Times { modified: 0, now: 0 };
     answer.name(name, &long_name(name, FileKind::File, 0, 0, times), &attributes);
 }
 
-fn add_name(answer: &mut SftpReply, entry: &Entry, now: u32) -> bool {
+fn add_name(answer: &mut PacketWriter, entry: &DirEntry, now: u32) -> bool {
     let Some(name) = entry.path.name() else { return false };
     // What went away while it was listed has no attributes, but it had a name.
     let attributes = match &entry.stat {
@@ -314,19 +318,19 @@ mod tests {
 
     #[test]
     fn a_kind_of_file_is_told_by_its_line() {
-        let mut answer = SftpReply::names(0);
-        let backend = Backend::new(ab_core::Memory::new());
-        let path = backend.resolve("d/x").unwrap();
-        assert!(add_name(&mut answer, &Entry { path, kind: FileKind::Dir, stat: None }, 0));
+        let mut answer = PacketWriter::names(0);
+        let backend = Backend::new(ab_core::MemoryDriver::new());
+        let path = backend.parse_path("d/x").unwrap();
+        assert!(add_name(&mut answer, &DirEntry { path, kind: FileKind::Dir, stat: None }, 0));
         let bytes = answer.finish(7);
         assert!(bytes.windows(10).any(|window| window == b"d---------"));
-        let root = Entry { path: WsPath::root(), kind: FileKind::Dir, stat: None };
-        assert!(!add_name(&mut SftpReply::names(0), &root, 0));
+        let root = DirEntry { path: WsPath::root(), kind: FileKind::Dir, stat: None };
+        assert!(!add_name(&mut PacketWriter::names(0), &root, 0));
     }
 
     #[test]
     fn asking_for_nothing_changes_nothing() {
-        let backend = Backend::new(ab_core::Memory::new());
+        let backend = Backend::new(ab_core::MemoryDriver::new());
         assert_eq!(wanted(&backend, &SftpAttributes::default()).unwrap(), None);
         let mode = SftpAttributes { mode: Some(0o107_644), ..SftpAttributes::default() };
         assert_eq!(wanted(&backend, &mode).unwrap().unwrap().mode, Some(0o644));

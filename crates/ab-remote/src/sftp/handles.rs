@@ -7,7 +7,7 @@ use std::vec;
 
 use ab_core::WsPath;
 use ab_core::driver::File;
-use ab_core::metadata::Entry;
+use ab_core::metadata::DirEntry;
 use bytes::Bytes;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, SemaphorePermit};
 
@@ -20,7 +20,7 @@ pub(super) const MAX_HANDLES: usize = 1000;
 /// Directory entries that one connection may have listed and not yet read.
 pub(super) const MAX_LISTED: usize = 200_000;
 /// Bytes of answers that one connection may have asked for and not yet taken.
-pub(super) const MAX_ANSWERS: usize = crate::wire::call::MAX_ANSWER;
+pub(super) const MAX_ANSWERS: usize = crate::wire::call::MAX_ANSWER_BYTES;
 
 /// Listings of one connection that are made at a time: how long one is, is known only when it is
 /// there.
@@ -155,7 +155,7 @@ pub(super) enum Open {
 pub(super) enum Directory {
     Unread,
     Reading {
-        entries: vec::IntoIter<Entry>,
+        entries: vec::IntoIter<DirEntry>,
         /// Names that are no text.
         strangers: vec::IntoIter<String>,
         cut: bool,

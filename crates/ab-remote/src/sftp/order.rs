@@ -113,12 +113,12 @@ impl<T> Flights<T> {
 
 #[cfg(test)]
 mod tests {
-    use ab_core::PathRules;
+    use ab_core::PathParser;
 
     use super::*;
 
     fn at(path: &str, touch: Touch) -> Footprint {
-        Footprint::of(PathRules::lenient().parse(path).unwrap(), touch)
+        Footprint::of(PathParser::lenient().parse(path).unwrap(), touch)
     }
 
     #[test]

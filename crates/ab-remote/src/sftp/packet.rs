@@ -9,12 +9,12 @@ use bytes::{BufMut, Bytes, BytesMut};
 use super::attributes::SftpAttributes;
 
 /// The one version that is spoken.
-pub const VERSION: u32 = 3;
+pub const SFTP_VERSION: u32 = 3;
 /// Longest packet that is taken, without its length field.
-pub const MAX_PACKET: usize = 256 * 1024;
+pub const MAX_PACKET_BYTES: usize = 256 * 1024;
 /// Most bytes of one READ or WRITE, as `limits@openssh.com` says. The npm client takes 2 KiB off
 /// the packet for its own headers.
-pub const MAX_DATA: usize = MAX_PACKET - 2 * 1024;
+pub const MAX_TRANSFER_BYTES: usize = MAX_PACKET_BYTES - 2 * 1024;
 
 pub(crate) mod kind {
     pub(crate) const INIT: u8 = 1;
@@ -48,33 +48,33 @@ pub(crate) mod kind {
 
 /// How a file is opened.
 pub mod flags {
-    pub const READ: u32 = 1;
-    pub const WRITE: u32 = 2;
-    pub const APPEND: u32 = 4;
-    pub const CREATE: u32 = 8;
-    pub const TRUNCATE: u32 = 16;
-    pub const EXCLUSIVE: u32 = 32;
+    pub const OPEN_READ: u32 = 1;
+    pub const OPEN_WRITE: u32 = 2;
+    pub const OPEN_APPEND: u32 = 4;
+    pub const OPEN_CREATE: u32 = 8;
+    pub const OPEN_TRUNCATE: u32 = 16;
+    pub const OPEN_EXCLUSIVE: u32 = 32;
 }
 
 /// The number by which a client finds the answer to a request.
-pub type Id = u32;
+pub type SftpRequestId = u32;
 
 /// What a client says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Incoming {
+pub enum ClientPacket {
     /// The first packet of a session.
     Init {
         version: u32,
     },
     Request {
-        id: Id,
-        request: Request,
+        id: SftpRequestId,
+        request: SftpRequest,
     },
 }
 
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum SftpRequest {
     Open {
         path: Bytes,
         flags: u32,
@@ -151,138 +151,144 @@ pub enum Request {
     },
 }
 
-impl Request {
+impl SftpRequest {
     /// The handle that the request is about, if it is about one.
     pub fn handle(&self) -> Option<&Bytes> {
         match self {
-            Request::Close { handle }
-            | Request::Read { handle, .. }
-            | Request::Write { handle, .. }
-            | Request::Fstat { handle }
-            | Request::FsetStat { handle, .. }
-            | Request::ReadDir { handle } => Some(handle),
-            Request::Open { .. }
-            | Request::Lstat { .. }
-            | Request::SetStat { .. }
-            | Request::OpenDir { .. }
-            | Request::Remove { .. }
-            | Request::MakeDir { .. }
-            | Request::RemoveDir { .. }
-            | Request::RealPath { .. }
-            | Request::Stat { .. }
-            | Request::Rename { .. }
-            | Request::ReadLink { .. }
-            | Request::Symlink { .. }
-            | Request::Extended { .. }
-            | Request::Unknown { .. } => None,
+            SftpRequest::Close { handle }
+            | SftpRequest::Read { handle, .. }
+            | SftpRequest::Write { handle, .. }
+            | SftpRequest::Fstat { handle }
+            | SftpRequest::FsetStat { handle, .. }
+            | SftpRequest::ReadDir { handle } => Some(handle),
+            SftpRequest::Open { .. }
+            | SftpRequest::Lstat { .. }
+            | SftpRequest::SetStat { .. }
+            | SftpRequest::OpenDir { .. }
+            | SftpRequest::Remove { .. }
+            | SftpRequest::MakeDir { .. }
+            | SftpRequest::RemoveDir { .. }
+            | SftpRequest::RealPath { .. }
+            | SftpRequest::Stat { .. }
+            | SftpRequest::Rename { .. }
+            | SftpRequest::ReadLink { .. }
+            | SftpRequest::Symlink { .. }
+            | SftpRequest::Extended { .. }
+            | SftpRequest::Unknown { .. } => None,
         }
     }
 }
 
-impl Request {
+impl SftpRequest {
     /// Whether the workspace may be another one afterwards.
     pub fn modifies(&self) -> bool {
         match self {
-            Request::Open { flags, .. } => flags & (flags::CREATE | flags::TRUNCATE) != 0,
-            Request::Write { .. }
-            | Request::SetStat { .. }
-            | Request::FsetStat { .. }
-            | Request::Remove { .. }
-            | Request::MakeDir { .. }
-            | Request::RemoveDir { .. }
-            | Request::Rename { .. }
-            | Request::Symlink { .. } => true,
-            Request::Extended { name, .. } => name.starts_with(b"posix-rename@"),
-            Request::Close { .. }
-            | Request::Read { .. }
-            | Request::Lstat { .. }
-            | Request::Fstat { .. }
-            | Request::OpenDir { .. }
-            | Request::ReadDir { .. }
-            | Request::RealPath { .. }
-            | Request::Stat { .. }
-            | Request::ReadLink { .. }
-            | Request::Unknown { .. } => false,
+            SftpRequest::Open { flags, .. } => {
+                flags & (flags::OPEN_CREATE | flags::OPEN_TRUNCATE) != 0
+            }
+            SftpRequest::Write { .. }
+            | SftpRequest::SetStat { .. }
+            | SftpRequest::FsetStat { .. }
+            | SftpRequest::Remove { .. }
+            | SftpRequest::MakeDir { .. }
+            | SftpRequest::RemoveDir { .. }
+            | SftpRequest::Rename { .. }
+            | SftpRequest::Symlink { .. } => true,
+            SftpRequest::Extended { name, .. } => name.starts_with(b"posix-rename@"),
+            SftpRequest::Close { .. }
+            | SftpRequest::Read { .. }
+            | SftpRequest::Lstat { .. }
+            | SftpRequest::Fstat { .. }
+            | SftpRequest::OpenDir { .. }
+            | SftpRequest::ReadDir { .. }
+            | SftpRequest::RealPath { .. }
+            | SftpRequest::Stat { .. }
+            | SftpRequest::ReadLink { .. }
+            | SftpRequest::Unknown { .. } => false,
         }
     }
 
     /// The packet with its length, as a server takes it.
-    pub fn encode(&self, id: Id) -> Bytes {
-        let mut out = SftpReply::new(self.kind());
+    pub fn encode(&self, id: SftpRequestId) -> Bytes {
+        let mut out = PacketWriter::new(self.kind());
         match self {
-            Request::Open { path, flags, attributes } => {
+            SftpRequest::Open { path, flags, attributes } => {
                 attributes.encode(out.string(path).u32(*flags));
             }
-            Request::Close { handle } | Request::Fstat { handle } | Request::ReadDir { handle } => {
+            SftpRequest::Close { handle }
+            | SftpRequest::Fstat { handle }
+            | SftpRequest::ReadDir { handle } => {
                 out.string(handle);
             }
-            Request::Read { handle, offset, length } => {
+            SftpRequest::Read { handle, offset, length } => {
                 out.string(handle).u64(*offset).u32(*length);
             }
-            Request::Write { handle, offset, data } => {
+            SftpRequest::Write { handle, offset, data } => {
                 out.packet.reserve(handle.len() + data.len() + 32);
                 out.string(handle).u64(*offset).string(data);
             }
-            Request::Lstat { path }
-            | Request::OpenDir { path }
-            | Request::Remove { path }
-            | Request::RemoveDir { path }
-            | Request::RealPath { path }
-            | Request::Stat { path }
-            | Request::ReadLink { path } => {
+            SftpRequest::Lstat { path }
+            | SftpRequest::OpenDir { path }
+            | SftpRequest::Remove { path }
+            | SftpRequest::RemoveDir { path }
+            | SftpRequest::RealPath { path }
+            | SftpRequest::Stat { path }
+            | SftpRequest::ReadLink { path } => {
                 out.string(path);
             }
-            Request::SetStat { path, attributes } | Request::MakeDir { path, attributes } => {
+            SftpRequest::SetStat { path, attributes }
+            | SftpRequest::MakeDir { path, attributes } => {
                 attributes.encode(out.string(path));
             }
-            Request::FsetStat { handle, attributes } => attributes.encode(out.string(handle)),
-            Request::Rename { from: first, to: second } | Request::Symlink { first, second } => {
+            SftpRequest::FsetStat { handle, attributes } => attributes.encode(out.string(handle)),
+            SftpRequest::Rename { from: first, to: second }
+            | SftpRequest::Symlink { first, second } => {
                 out.string(first).string(second);
             }
-            Request::Extended { name, body } => {
+            SftpRequest::Extended { name, body } => {
                 out.string(name).bytes(body);
             }
-            Request::Unknown { .. } => {}
+            SftpRequest::Unknown { .. } => {}
         }
         out.finish(id)
     }
 
     fn kind(&self) -> u8 {
         match self {
-            Request::Open { .. } => kind::OPEN,
-            Request::Close { .. } => kind::CLOSE,
-            Request::Read { .. } => kind::READ,
-            Request::Write { .. } => kind::WRITE,
-            Request::Lstat { .. } => kind::LSTAT,
-            Request::Fstat { .. } => kind::FSTAT,
-            Request::SetStat { .. } => kind::SETSTAT,
-            Request::FsetStat { .. } => kind::FSETSTAT,
-            Request::OpenDir { .. } => kind::OPENDIR,
-            Request::ReadDir { .. } => kind::READDIR,
-            Request::Remove { .. } => kind::REMOVE,
-            Request::MakeDir { .. } => kind::MKDIR,
-            Request::RemoveDir { .. } => kind::RMDIR,
-            Request::RealPath { .. } => kind::REALPATH,
-            Request::Stat { .. } => kind::STAT,
-            Request::Rename { .. } => kind::RENAME,
-            Request::ReadLink { .. } => kind::READLINK,
-            Request::Symlink { .. } => kind::SYMLINK,
-            Request::Extended { .. } => kind::EXTENDED,
-            Request::Unknown { kind } => *kind,
+            SftpRequest::Open { .. } => kind::OPEN,
+            SftpRequest::Close { .. } => kind::CLOSE,
+            SftpRequest::Read { .. } => kind::READ,
+            SftpRequest::Write { .. } => kind::WRITE,
+            SftpRequest::Lstat { .. } => kind::LSTAT,
+            SftpRequest::Fstat { .. } => kind::FSTAT,
+            SftpRequest::SetStat { .. } => kind::SETSTAT,
+            SftpRequest::FsetStat { .. } => kind::FSETSTAT,
+            SftpRequest::OpenDir { .. } => kind::OPENDIR,
+            SftpRequest::ReadDir { .. } => kind::READDIR,
+            SftpRequest::Remove { .. } => kind::REMOVE,
+            SftpRequest::MakeDir { .. } => kind::MKDIR,
+            SftpRequest::RemoveDir { .. } => kind::RMDIR,
+            SftpRequest::RealPath { .. } => kind::REALPATH,
+            SftpRequest::Stat { .. } => kind::STAT,
+            SftpRequest::Rename { .. } => kind::RENAME,
+            SftpRequest::ReadLink { .. } => kind::READLINK,
+            SftpRequest::Symlink { .. } => kind::SYMLINK,
+            SftpRequest::Extended { .. } => kind::EXTENDED,
+            SftpRequest::Unknown { kind } => *kind,
         }
     }
 }
 
 /// The first packet of a client.
-pub fn init() -> Bytes {
-    SftpReply::new(kind::INIT).finish(VERSION)
+pub fn encode_init() -> Bytes {
+    PacketWriter::new(kind::INIT).finish(SFTP_VERSION)
 }
 
 /// An extended request whose body is one value.
-pub(crate) fn extended(id: Id, name: &str, body: &impl crate::wire::Wire) -> Bytes {
-    let mut out = SftpReply::new(kind::EXTENDED);
+pub(crate) fn extended(id: SftpRequestId, name: &str, body: &impl crate::wire::WireCodec) -> Bytes {
+    let mut out = PacketWriter::new(kind::EXTENDED);
     out.string(name.as_bytes());
-    body.put(&mut out.packet);
+    body.encode_to(&mut out.packet);
     out.finish(id)
 }
 
@@ -290,66 +296,70 @@ pub(crate) fn extended(id: Id, name: &str, body: &impl crate::wire::Wire) -> Byt
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidPacket {
     /// The request to refuse, as far as it can be told.
-    pub id: Option<Id>,
+    pub id: Option<SftpRequestId>,
     pub what: &'static str,
 }
 
 /// Reads a packet, given without its length field.
-pub fn decode(packet: Bytes) -> Result<Incoming, InvalidPacket> {
+pub fn decode_packet(packet: Bytes) -> Result<ClientPacket, InvalidPacket> {
     let mut fields = PacketReader::new(packet);
     let short = |what| InvalidPacket { id: None, what };
     let kind = fields.u8().map_err(|_| short("the packet is empty"))?;
     let number = fields.u32().map_err(|_| short("the packet has no number"))?;
     if kind == kind::INIT {
-        return Ok(Incoming::Init { version: number });
+        return Ok(ClientPacket::Init { version: number });
     }
     let request = request(kind, &mut fields);
     let request = request.map_err(|TruncatedField| InvalidPacket {
         id: Some(number),
         what: "a field of the request reaches past its end",
     })?;
-    Ok(Incoming::Request { id: number, request })
+    Ok(ClientPacket::Request { id: number, request })
 }
 
-fn request(kind: u8, fields: &mut PacketReader) -> Result<Request, TruncatedField> {
+fn request(kind: u8, fields: &mut PacketReader) -> Result<SftpRequest, TruncatedField> {
     Ok(match kind {
-        kind::OPEN => Request::Open {
+        kind::OPEN => SftpRequest::Open {
             path: fields.string()?,
             flags: fields.u32()?,
             attributes: SftpAttributes::decode(fields)?,
         },
-        kind::CLOSE => Request::Close { handle: fields.string()? },
-        kind::READ => {
-            Request::Read { handle: fields.string()?, offset: fields.u64()?, length: fields.u32()? }
-        }
-        kind::WRITE => Request::Write {
+        kind::CLOSE => SftpRequest::Close { handle: fields.string()? },
+        kind::READ => SftpRequest::Read {
+            handle: fields.string()?,
+            offset: fields.u64()?,
+            length: fields.u32()?,
+        },
+        kind::WRITE => SftpRequest::Write {
             handle: fields.string()?,
             offset: fields.u64()?,
             data: fields.string()?,
         },
-        kind::LSTAT => Request::Lstat { path: fields.string()? },
-        kind::FSTAT => Request::Fstat { handle: fields.string()? },
-        kind::SETSTAT => {
-            Request::SetStat { path: fields.string()?, attributes: SftpAttributes::decode(fields)? }
-        }
-        kind::FSETSTAT => Request::FsetStat {
+        kind::LSTAT => SftpRequest::Lstat { path: fields.string()? },
+        kind::FSTAT => SftpRequest::Fstat { handle: fields.string()? },
+        kind::SETSTAT => SftpRequest::SetStat {
+            path: fields.string()?,
+            attributes: SftpAttributes::decode(fields)?,
+        },
+        kind::FSETSTAT => SftpRequest::FsetStat {
             handle: fields.string()?,
             attributes: SftpAttributes::decode(fields)?,
         },
-        kind::OPENDIR => Request::OpenDir { path: fields.string()? },
-        kind::READDIR => Request::ReadDir { handle: fields.string()? },
-        kind::REMOVE => Request::Remove { path: fields.string()? },
-        kind::MKDIR => {
-            Request::MakeDir { path: fields.string()?, attributes: SftpAttributes::decode(fields)? }
-        }
-        kind::RMDIR => Request::RemoveDir { path: fields.string()? },
-        kind::REALPATH => Request::RealPath { path: fields.string()? },
-        kind::STAT => Request::Stat { path: fields.string()? },
-        kind::RENAME => Request::Rename { from: fields.string()?, to: fields.string()? },
-        kind::READLINK => Request::ReadLink { path: fields.string()? },
-        kind::SYMLINK => Request::Symlink { first: fields.string()?, second: fields.string()? },
-        kind::EXTENDED => Request::Extended { name: fields.string()?, body: fields.rest() },
-        kind => Request::Unknown { kind },
+        kind::OPENDIR => SftpRequest::OpenDir { path: fields.string()? },
+        kind::READDIR => SftpRequest::ReadDir { handle: fields.string()? },
+        kind::REMOVE => SftpRequest::Remove { path: fields.string()? },
+        kind::MKDIR => SftpRequest::MakeDir {
+            path: fields.string()?,
+            attributes: SftpAttributes::decode(fields)?,
+        },
+        kind::RMDIR => SftpRequest::RemoveDir { path: fields.string()? },
+        kind::REALPATH => SftpRequest::RealPath { path: fields.string()? },
+        kind::STAT => SftpRequest::Stat { path: fields.string()? },
+        kind::RENAME => SftpRequest::Rename { from: fields.string()?, to: fields.string()? },
+        kind::READLINK => SftpRequest::ReadLink { path: fields.string()? },
+        kind::SYMLINK => SftpRequest::Symlink { first: fields.string()?, second: fields.string()? },
+        kind::EXTENDED => SftpRequest::Extended { name: fields.string()?, body: fields.rest() },
+        kind => SftpRequest::Unknown { kind },
     })
 }
 
@@ -397,7 +407,7 @@ impl PacketReader {
     }
 
     /// How many items of at least `size` bytes can follow: a count on the wire is not believed.
-    pub fn capacity_for(&self, size: usize) -> usize {
+    pub fn max_remaining_items(&self, size: usize) -> usize {
         self.left.len() / size.max(1)
     }
 
@@ -410,11 +420,11 @@ impl PacketReader {
 
 /// A packet that is being put together.
 #[derive(Clone, Debug)]
-pub struct SftpReply {
+pub struct PacketWriter {
     packet: BytesMut,
 }
 
-impl SftpReply {
+impl PacketWriter {
     fn new(kind: u8) -> Self {
         let mut answer = Self { packet: BytesMut::with_capacity(64) };
         answer.packet.put_bytes(0, 4);
@@ -423,7 +433,7 @@ impl SftpReply {
         answer
     }
 
-    /// The first answer, to be finished with [`VERSION`].
+    /// The first answer, to be finished with [`SFTP_VERSION`].
     pub(super) fn version() -> Self {
         Self::new(kind::VERSION)
     }
@@ -469,7 +479,7 @@ impl SftpReply {
     }
 
     /// The beginning of a DATA packet; `length` bytes follow it on the channel.
-    pub(super) fn data_header(id: Id, length: usize) -> [u8; 13] {
+    pub(super) fn data_header(id: SftpRequestId, length: usize) -> [u8; 13] {
         let mut header = [0; 13];
         let length = u32::try_from(length).unwrap_or(u32::MAX);
         header[..4].copy_from_slice(&length.saturating_add(9).to_be_bytes());
@@ -524,12 +534,12 @@ impl SftpReply {
     }
 
     /// The packet with its length, as the answer to a request.
-    pub(super) fn finish(self, id: Id) -> Bytes {
+    pub(super) fn finish(self, id: SftpRequestId) -> Bytes {
         self.finish_before(id, 0)
     }
 
     /// The same for a packet that goes on with `more` bytes.
-    pub(super) fn finish_before(mut self, id: Id, more: usize) -> Bytes {
+    pub(super) fn finish_before(mut self, id: SftpRequestId, more: usize) -> Bytes {
         self.packet[5..9].copy_from_slice(&id.to_be_bytes());
         let length = u32::try_from(self.packet.len() - 4 + more).unwrap_or(u32::MAX);
         self.packet[..4].copy_from_slice(&length.to_be_bytes());

@@ -48,7 +48,7 @@ const MAX_LINKS: usize = 40;
 /// The path without the links on it, as far as it is there. One with a link that leads out, or
 /// round and round, is left as it was asked for.
 pub(super) async fn real_path(backend: &Backend, path: &str) -> Result<WsPath, Refusal> {
-    let asked = backend.resolve(path)?;
+    let asked = backend.parse_path(path)?;
     let mut real = WsPath::root();
     let mut rest: VecDeque<String> = asked.segments().map(str::to_owned).collect();
     let (mut links, mut there) = (0, true);
@@ -60,7 +60,10 @@ pub(super) async fn real_path(backend: &Backend, path: &str) -> Result<WsPath, R
         }
         let next = real.child(&segment)?;
         let found = if there {
-            backend.stat_with(&shown(&next), StatOptions { links: LinkHandling::Keep }).await.ok()
+            backend
+                .stat_with(&shown(&next), StatOptions { links: LinkHandling::NoFollow })
+                .await
+                .ok()
         } else {
             None
         };
@@ -75,7 +78,7 @@ pub(super) async fn real_path(backend: &Backend, path: &str) -> Result<WsPath, R
             return Ok(asked);
         }
         if target.starts_with('/') {
-            target = backend.resolve(&target)?.as_str().to_owned();
+            target = backend.parse_path(&target)?.as_str().to_owned();
             real = WsPath::root();
         }
         for segment in target.rsplit('/').filter(|segment| !matches!(*segment, "" | ".")) {
@@ -101,7 +104,7 @@ pub(super) fn link_text(backend: &Backend, link: &WsPath, target: &str) -> Resul
     if !target.starts_with('/') || is_inside(backend, target) {
         return Ok(target.to_owned());
     }
-    let target = backend.resolve(target)?;
+    let target = backend.parse_path(target)?;
     let (from, to): (Vec<&str>, Vec<&str>) =
         (link.segments().rev().skip(1).collect(), target.segments().collect());
     let from: Vec<&str> = from.into_iter().rev().collect();
@@ -113,7 +116,7 @@ pub(super) fn link_text(backend: &Backend, link: &WsPath, target: &str) -> Resul
 
 #[cfg(test)]
 mod tests {
-    use ab_core::Memory;
+    use ab_core::MemoryDriver;
 
     use super::*;
 
@@ -127,7 +130,7 @@ mod tests {
 
     #[test]
     fn absolute_links_are_meant_from_the_root() {
-        let backend = Backend::new(Memory::new());
+        let backend = Backend::new(MemoryDriver::new());
         for (link, target, expect) in [
             ("l", "a/b", "a/b"),
             ("l", "../x", "../x"),
@@ -137,7 +140,7 @@ mod tests {
             ("d/l", "/d", "."),
             ("l", "/", "."),
         ] {
-            let link = backend.resolve(link).unwrap();
+            let link = backend.parse_path(link).unwrap();
             assert_eq!(link_text(&backend, &link, target).unwrap(), expect, "{link} {target}");
         }
     }

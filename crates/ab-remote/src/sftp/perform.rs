@@ -6,10 +6,10 @@ use ab_core::WsPath;
 use ab_core::options::RemoveDepth;
 use bytes::Bytes;
 
-use super::extended::{Extended, ExtendedError, NAMES};
+use super::extended::{ExtendedRequest, ExtendedRequestError, SUPPORTED_EXTENSIONS};
 use super::handles::{Handle, Open, number};
 use super::order::{Footprint, Touch};
-use super::packet::{MAX_DATA, Request, SftpReply};
+use super::packet::{MAX_TRANSFER_BYTES, PacketWriter, SftpRequest};
 use super::paths::text;
 use super::status::{BAD_MESSAGE, FAILURE, Refusal, UNSUPPORTED};
 use super::{LinkOrder, Outcome, Session, beyond, files};
@@ -19,9 +19,9 @@ use crate::wire::call::WireCall;
 pub(super) const NAMES_SIZE: usize = 64 * 1024;
 
 /// The first packet: the version, and what there is beside it.
-pub(super) fn greeting() -> SftpReply {
-    let mut answer = SftpReply::version();
-    for (name, version) in NAMES {
+pub(super) fn greeting() -> PacketWriter {
+    let mut answer = PacketWriter::version();
+    for (name, version) in SUPPORTED_EXTENSIONS {
         answer.string(name.as_bytes()).string(version.as_bytes());
     }
     answer
@@ -41,9 +41,9 @@ pub(super) struct Job {
 enum Act {
     /// Refused before it began.
     Refuse(Refusal),
-    Path(Request),
-    Handle(Arc<Handle>, Request),
-    Extended(Extended),
+    Path(SftpRequest),
+    Handle(Arc<Handle>, SftpRequest),
+    Extended(ExtendedRequest),
 }
 
 impl Job {
@@ -54,10 +54,10 @@ impl Job {
     /// Whether the workspace may be another one afterwards, by one of our own client's requests.
     pub(super) fn modifies(&self) -> bool {
         match &self.act {
-            Act::Handle(handle, Request::Write { .. } | Request::FsetStat { .. }) => {
+            Act::Handle(handle, SftpRequest::Write { .. } | SftpRequest::FsetStat { .. }) => {
                 matches!(handle.open, Open::File { .. })
             }
-            Act::Extended(Extended::Call(call)) => call.modifies(),
+            Act::Extended(ExtendedRequest::Call(call)) => call.modifies(),
             Act::Refuse(_) | Act::Path(_) | Act::Handle(..) | Act::Extended(_) => false,
         }
     }
@@ -65,8 +65,8 @@ impl Job {
     /// Whether nothing was done when it fails for a reason that it found before.
     pub(super) fn fails_wholly(&self) -> bool {
         match &self.act {
-            Act::Extended(Extended::Call(call)) => match **call {
-                WireCall::Remove { options, .. } => options.depth == RemoveDepth::One,
+            Act::Extended(ExtendedRequest::Call(call)) => match **call {
+                WireCall::Remove { options, .. } => options.depth == RemoveDepth::NonRecursive,
                 _ => true,
             },
             _ => true,
@@ -75,55 +75,56 @@ impl Job {
 
     /// Whether its client may say that nobody waits for it any more.
     pub(super) fn can_be_called_off(&self) -> bool {
-        matches!(self.act, Act::Extended(Extended::Call(_)))
+        matches!(self.act, Act::Extended(ExtendedRequest::Call(_)))
     }
 
-    pub(super) fn new(session: &Session, request: Request) -> Self {
+    pub(super) fn new(session: &Session, request: SftpRequest) -> Self {
         let lane = request.handle().and_then(|handle| number(handle));
         let job = Self::prepare(session, request).unwrap_or_else(Self::refuse);
         Self { lane, ..job }
     }
 
-    fn prepare(session: &Session, request: Request) -> Result<Self, Refusal> {
-        let place =
-            |name: &Bytes| -> Result<WsPath, Refusal> { Ok(session.backend.resolve(text(name)?)?) };
+    fn prepare(session: &Session, request: SftpRequest) -> Result<Self, Refusal> {
+        let place = |name: &Bytes| -> Result<WsPath, Refusal> {
+            Ok(session.backend.parse_path(text(name)?)?)
+        };
         let held = |handle: &Bytes| session.handle(handle);
         let mut cost = 0;
         let (act, footprint) = match request {
-            Request::Open { ref path, flags, .. } => {
+            SftpRequest::Open { ref path, flags, .. } => {
                 let touch = if files::modifies(flags) { Touch::Change } else { Touch::Look };
                 let footprint = Footprint::of(place(path)?, touch);
                 (Act::Path(request), footprint)
             }
-            Request::Lstat { ref path }
-            | Request::Stat { ref path }
-            | Request::OpenDir { ref path }
-            | Request::ReadLink { ref path }
-            | Request::RealPath { ref path } => {
+            SftpRequest::Lstat { ref path }
+            | SftpRequest::Stat { ref path }
+            | SftpRequest::OpenDir { ref path }
+            | SftpRequest::ReadLink { ref path }
+            | SftpRequest::RealPath { ref path } => {
                 let footprint = Footprint::of(place(path)?, Touch::Look);
                 (Act::Path(request), footprint)
             }
-            Request::SetStat { ref path, .. }
-            | Request::Remove { ref path }
-            | Request::MakeDir { ref path, .. }
-            | Request::RemoveDir { ref path } => {
+            SftpRequest::SetStat { ref path, .. }
+            | SftpRequest::Remove { ref path }
+            | SftpRequest::MakeDir { ref path, .. }
+            | SftpRequest::RemoveDir { ref path } => {
                 let footprint = Footprint::of(place(path)?, Touch::Change);
                 (Act::Path(request), footprint)
             }
-            Request::Rename { ref from, ref to } => {
+            SftpRequest::Rename { ref from, ref to } => {
                 let footprint = Footprint::of(place(from)?, Touch::Change);
                 let footprint = footprint.and(place(to)?, Touch::Change);
                 (Act::Path(request), footprint)
             }
-            Request::Symlink { first, second } => {
+            SftpRequest::Symlink { first, second } => {
                 let (target, link) = match session.links {
                     LinkOrder::TargetFirst => (first, second),
                     LinkOrder::LinkFirst => (second, first),
                 };
                 let footprint = Footprint::of(place(&link)?, Touch::Change);
-                (Act::Path(Request::Symlink { first: target, second: link }), footprint)
+                (Act::Path(SftpRequest::Symlink { first: target, second: link }), footprint)
             }
-            Request::Close { ref handle } => {
+            SftpRequest::Close { ref handle } => {
                 let removed = session.handles.remove(handle);
                 let removed = removed.ok_or_else(|| Refusal::new(FAILURE, "no such handle"))?;
                 let footprint = match removed.open {
@@ -134,13 +135,13 @@ impl Job {
                 };
                 (Act::Handle(removed, request), footprint)
             }
-            Request::Read { ref handle, length, .. } => {
+            SftpRequest::Read { ref handle, length, .. } => {
                 let handle = held(handle)?;
-                cost = (length as usize).min(MAX_DATA);
+                cost = (length as usize).min(MAX_TRANSFER_BYTES);
                 let footprint = Footprint::of(handle.path.clone(), Touch::Look);
                 (Act::Handle(handle, request), footprint)
             }
-            Request::Write { ref handle, offset, ref data } => {
+            SftpRequest::Write { ref handle, offset, ref data } => {
                 let handle = held(handle)?;
                 let touch = match handle.open {
                     Open::File { appends: false, .. } => {
@@ -152,29 +153,29 @@ impl Job {
                 let footprint = Footprint::of(handle.path.clone(), touch);
                 (Act::Handle(handle, request), footprint)
             }
-            Request::Fstat { ref handle } => {
+            SftpRequest::Fstat { ref handle } => {
                 let handle = held(handle)?;
                 let footprint = Footprint::of(handle.path.clone(), Touch::Look);
                 (Act::Handle(handle, request), footprint)
             }
-            Request::ReadDir { ref handle } => {
+            SftpRequest::ReadDir { ref handle } => {
                 let handle = held(handle)?;
                 cost = NAMES_SIZE;
                 let footprint = Footprint::of(handle.path.clone(), Touch::Look);
                 (Act::Handle(handle, request), footprint)
             }
-            Request::FsetStat { ref handle, .. } => {
+            SftpRequest::FsetStat { ref handle, .. } => {
                 let handle = held(handle)?;
                 let footprint = Footprint::of(handle.path.clone(), Touch::Change);
                 (Act::Handle(handle, request), footprint)
             }
-            Request::Extended { name, body } => {
-                let extended = Extended::decode(&name, body).map_err(misread)?;
+            SftpRequest::Extended { name, body } => {
+                let extended = ExtendedRequest::decode(&name, body).map_err(misread)?;
                 cost = beyond::cost(&extended);
                 let footprint = beyond::footprint(session, &extended)?;
                 (Act::Extended(extended), footprint)
             }
-            Request::Unknown { kind } => {
+            SftpRequest::Unknown { kind } => {
                 let message = format!("no request has the number {kind} in version 3");
                 return Err(Refusal::new(UNSUPPORTED, message));
             }
@@ -205,11 +206,15 @@ impl Job {
     }
 }
 
-fn misread(misread: ExtendedError) -> Refusal {
+fn misread(misread: ExtendedRequestError) -> Refusal {
     match misread {
-        ExtendedError::UnknownName => Refusal::new(UNSUPPORTED, "no extension has this name here"),
-        ExtendedError::Truncated => Refusal::new(BAD_MESSAGE, "the extended request is cut short"),
-        ExtendedError::Invalid => {
+        ExtendedRequestError::UnknownName => {
+            Refusal::new(UNSUPPORTED, "no extension has this name here")
+        }
+        ExtendedRequestError::Truncated => {
+            Refusal::new(BAD_MESSAGE, "the extended request is cut short")
+        }
+        ExtendedRequestError::Invalid => {
             Refusal::new(BAD_MESSAGE, "a field of the extended request means nothing")
         }
     }

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ab_core::{Code, Error, Kind};
+use ab_core::{Error, ErrorCode, ErrorKind};
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::status::{FAILURE, Refusal};
 
 /// The longest content that is written as a whole.
-pub const MAX_CONTENT: u64 = 256 * 1024 * 1024;
+pub const MAX_STAGED_WRITE_BYTES: u64 = 256 * 1024 * 1024;
 /// Room for all of them together.
 const ROOM: usize = 512 * 1024 * 1024;
 /// Room of one connection: one content of any length.
@@ -55,9 +55,10 @@ pub(super) struct Stage {
 
 impl Staging {
     pub(super) async fn stage(&self, share: &StagingShare, size: u64) -> Result<Stage, Refusal> {
-        if size > MAX_CONTENT {
-            let message = format!("a content of {size} bytes is more than {MAX_CONTENT}");
-            let error = Error::new(Code::TooLarge, Kind::TooLarge, message)
+        if size > MAX_STAGED_WRITE_BYTES {
+            let message =
+                format!("a content of {size} bytes is more than {MAX_STAGED_WRITE_BYTES}");
+            let error = Error::new(ErrorCode::TooLarge, ErrorKind::TooLarge, message)
                 .with_hint("open the file and write it in pieces");
             return Err(error.into());
         }
@@ -73,7 +74,7 @@ impl Staging {
             }
             Err(_) => {
                 let message = format!("no room for a content of {size} bytes; others hold it");
-                let error = Error::new(Code::WriteFailed, Kind::Unavailable, message)
+                let error = Error::new(ErrorCode::WriteFailed, ErrorKind::Unavailable, message)
                     .with_hint("try again, or open the file and write it in pieces");
                 return Err(error.into());
             }
@@ -109,17 +110,18 @@ mod tests {
     async fn nobody_has_all_the_room_or_waits_for_ever() {
         let staging = Staging::default();
         let [greedy, another, third] = [(); 3].map(|()| StagingShare::default());
-        let first = staging.stage(&greedy, MAX_CONTENT).await.unwrap();
+        let first = staging.stage(&greedy, MAX_STAGED_WRITE_BYTES).await.unwrap();
         let refused = staging.stage(&greedy, 1).await.unwrap_err();
-        assert_eq!(refused.error.unwrap().kind(), Kind::Unavailable);
+        assert_eq!(refused.error.unwrap().kind(), ErrorKind::Unavailable);
         // What one connection is refused, another has.
-        let second = staging.stage(&another, MAX_CONTENT).await.unwrap();
+        let second = staging.stage(&another, MAX_STAGED_WRITE_BYTES).await.unwrap();
         let refused = staging.stage(&third, 1).await.unwrap_err();
         assert!(refused.message.contains("no room"), "{refused:?}");
         drop(first);
-        let (waiting, ()) = tokio::join!(staging.stage(&third, 1 + MAX_CONTENT / 2), async {
-            drop(second);
-        });
+        let (waiting, ()) =
+            tokio::join!(staging.stage(&third, 1 + MAX_STAGED_WRITE_BYTES / 2), async {
+                drop(second);
+            });
         waiting.unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! Failures in the words of SFTP version 3, which has few of them.
 
-use ab_core::{Error, Kind};
+use ab_core::{Error, ErrorKind};
 
 pub(crate) const OK: u32 = 0;
 pub(crate) const EOF: u32 = 1;
@@ -45,30 +45,32 @@ impl From<Error> for Refusal {
 }
 
 /// The nearest code, as OpenSSH's server chooses it.
-fn code(kind: Kind) -> u32 {
+fn code(kind: ErrorKind) -> u32 {
     match kind {
-        Kind::NotFound | Kind::NotADirectory | Kind::LinkLoop => NO_SUCH_FILE,
-        Kind::Escape | Kind::PermissionDenied | Kind::Denied | Kind::Rejected | Kind::Pending => {
-            PERMISSION_DENIED
-        }
-        Kind::Unsupported => UNSUPPORTED,
-        Kind::AlreadyExists
-        | Kind::IsADirectory
-        | Kind::NotEmpty
-        | Kind::SpecialFile
-        | Kind::InvalidPath
-        | Kind::TooLarge
-        | Kind::NoSpace
-        | Kind::Conflict
-        | Kind::NoMatch
-        | Kind::Ambiguous
-        | Kind::Invalid
-        | Kind::Failed
-        | Kind::Unavailable
-        | Kind::Timeout
-        | Kind::Cancelled
-        | Kind::Disconnected
-        | Kind::Destroyed
-        | Kind::Io => FAILURE,
+        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::LinkLoop => NO_SUCH_FILE,
+        ErrorKind::Escape
+        | ErrorKind::PermissionDenied
+        | ErrorKind::Denied
+        | ErrorKind::Rejected
+        | ErrorKind::Pending => PERMISSION_DENIED,
+        ErrorKind::Unsupported => UNSUPPORTED,
+        ErrorKind::AlreadyExists
+        | ErrorKind::IsADirectory
+        | ErrorKind::NotEmpty
+        | ErrorKind::SpecialFile
+        | ErrorKind::InvalidPath
+        | ErrorKind::TooLarge
+        | ErrorKind::NoSpace
+        | ErrorKind::Conflict
+        | ErrorKind::NoMatch
+        | ErrorKind::Ambiguous
+        | ErrorKind::Invalid
+        | ErrorKind::Failed
+        | ErrorKind::Unavailable
+        | ErrorKind::Timeout
+        | ErrorKind::Cancelled
+        | ErrorKind::Disconnected
+        | ErrorKind::Destroyed
+        | ErrorKind::Io => FAILURE,
     }
 }

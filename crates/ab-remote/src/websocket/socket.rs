@@ -13,7 +13,7 @@ use super::frame::{Broken, Head, Kind, LONGEST_CONTROL, LONGEST_HEAD, Mask};
 
 /// Longest message that is sent; some clients take no more than a mebibyte, and all spend less on
 /// fewer messages.
-pub const MAX_FRAME: usize = 128 * 1024;
+pub const MAX_SENT_MESSAGE_BYTES: usize = 128 * 1024;
 
 /// Bytes that are read from the stream at once to find heads in them. More than this, and those that
 /// a reader has room for, go straight to the reader.
@@ -46,7 +46,7 @@ pub struct CloseFrame {
 ///
 /// A frame that was begun is gone on with by the next write: whoever was told that only some of its
 /// bytes were taken, or none yet, has to offer the others next, as `write_all` does.
-pub struct Socket<S> {
+pub struct WebSocketByteStream<S> {
     stream: S,
     side: Side,
 
@@ -75,14 +75,14 @@ pub struct Socket<S> {
     writer: Option<Waker>,
 }
 
-impl<S> Socket<S> {
+impl<S> WebSocketByteStream<S> {
     /// The end that was connected to.
-    pub fn server(stream: S) -> Self {
+    pub fn server_side(stream: S) -> Self {
         Self::new(stream, Side::Server)
     }
 
     /// The end that connected.
-    pub fn client(stream: S) -> Self {
+    pub fn client_side(stream: S) -> Self {
         Self::new(stream, Side::Client)
     }
 
@@ -107,7 +107,7 @@ impl<S> Socket<S> {
     }
 
     /// The same with bytes of the stream that came with the handshake.
-    pub fn with_unread(mut self, bytes: &[u8]) -> Self {
+    pub fn with_unread_bytes(mut self, bytes: &[u8]) -> Self {
         self.ahead.extend_from_slice(bytes);
         self
     }
@@ -223,7 +223,7 @@ fn fresh_mask() -> Mask {
     Mask(key)
 }
 
-impl<S: AsyncRead + Unpin> Socket<S> {
+impl<S: AsyncRead + Unpin> WebSocketByteStream<S> {
     /// Waits until a message with something in it has begun. False if there will be none.
     pub async fn wait_for_message(&mut self) -> io::Result<bool> {
         poll_fn(|cx| self.poll_message(cx)).await
@@ -295,7 +295,7 @@ impl<S: AsyncRead + Unpin> Socket<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Socket<S> {
+impl<S: AsyncWrite + Unpin> WebSocketByteStream<S> {
     /// Sends what waits, with what is to be said between frames if this is such a moment.
     fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
@@ -364,7 +364,7 @@ impl<S: AsyncWrite + Unpin> Socket<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketByteStream<S> {
     /// Sends what waits while somebody reads, and tells whoever waited for that.
     fn send_beside_reading(&mut self, cx: &mut Context<'_>) {
         // Also when that has to wait: what is there can be read meanwhile, and the waker is set. An
@@ -389,7 +389,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             if self.parting {
                 return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
             }
-            let bytes = &bytes[..bytes.len().min(MAX_FRAME)];
+            let bytes = &bytes[..bytes.len().min(MAX_SENT_MESSAGE_BYTES)];
             if self.side == Side::Client || bytes.len() < SMALL {
                 self.frame(Kind::Binary, bytes);
                 // What the stream does not take now waits for it here.
@@ -426,7 +426,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Socket<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for WebSocketByteStream<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -448,7 +448,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Socket<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Socket<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WebSocketByteStream<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -475,9 +475,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Socket<S> {
     }
 }
 
-impl<S> fmt::Debug for Socket<S> {
+impl<S> fmt::Debug for WebSocketByteStream<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Socket")
+        f.debug_struct("WebSocketByteStream")
             .field("side", &self.side)
             .field("left", &self.left)
             .field("promised", &self.promised)

@@ -1,31 +1,31 @@
 //! What our client asks of our server, beyond SFTP: one call for each thing a workspace can do, in
 //! one round trip, with exact answers.
 //!
-//! Calls are extended requests named [`NAME`]; the answer to one is an extended reply, or a status
+//! Calls are extended requests named [`CALL_EXTENSION_NAME`]; the answer to one is an extended reply, or a status
 //! that refuses. After a [`WireCall::Hello`] such a status goes on after its language tag with a string
 //! that holds the whole error, for SFTP's own requests too.
 
 use ab_core::driver::BackendInfo;
 use ab_core::metadata::Stat;
 use ab_core::options::{
-    Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
-    WriteOptions,
+    AttributeChanges, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
+    StatOptions, WriteOptions,
 };
 use ab_core::path::MAX_PATH_BYTES;
-use ab_core::search::Query;
-use ab_core::{Ticket, WsPath};
+use ab_core::search::SearchQuery;
+use ab_core::{LostCallId, WsPath};
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::{DecodeError, Read, Wire};
+use super::{DecodeError, Read, WireCodec};
 use crate::sftp::packet::PacketReader;
 
 /// The extension's name and its version.
-pub const NAME: &str = "call@agent-backend";
-pub const VERSION: &str = "1";
+pub const CALL_EXTENSION_NAME: &str = "call@agent-backend";
+pub const CALL_EXTENSION_VERSION: &str = "1";
 
 /// The longest answer in [parts](AnswerPart), and the most of such answers that a server keeps for one
 /// connection.
-pub const MAX_ANSWER: usize = 128 * 1024 * 1024;
+pub const MAX_ANSWER_BYTES: usize = 128 * 1024 * 1024;
 /// What an entry of a listing takes at most: a path and what is known of it.
 const MAX_ENTRY: usize = MAX_PATH_BYTES + 1024;
 /// What there may be in an answer beside its entries: what could not be read, for the most part.
@@ -37,17 +37,17 @@ pub type WireHandle = u32;
 /// A call that changes something, so that it can be asked about after its connection is gone: who
 /// made the connection, and the number of the request on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct CallNumber {
+pub struct RemoteCallId {
     pub connection: u128,
     pub request: u32,
 }
 
-impl CallNumber {
-    pub fn ticket(self) -> Ticket {
-        Ticket::new(format!("{:032x}-{}", self.connection, self.request))
+impl RemoteCallId {
+    pub fn to_lost_call_id(self) -> LostCallId {
+        LostCallId::new(format!("{:032x}-{}", self.connection, self.request))
     }
 
-    pub fn parse(ticket: &Ticket) -> Option<Self> {
+    pub fn from_lost_call_id(ticket: &LostCallId) -> Option<Self> {
         let (connection, request) = ticket.as_str().split_once('-')?;
         let whole = connection.len() == 32 && !request.starts_with('+');
         let connection = u128::from_str_radix(connection, 16).ok().filter(|_| whole)?;
@@ -55,14 +55,17 @@ impl CallNumber {
     }
 }
 
-impl Wire for CallNumber {
-    fn put(&self, out: &mut BytesMut) {
-        self.connection.put(out);
-        self.request.put(out);
+impl WireCodec for RemoteCallId {
+    fn encode_to(&self, out: &mut BytesMut) {
+        self.connection.encode_to(out);
+        self.request.encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        Ok(Self { connection: Wire::read(fields)?, request: Wire::read(fields)? })
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        Ok(Self {
+            connection: WireCodec::decode_from(fields)?,
+            request: WireCodec::decode_from(fields)?,
+        })
     }
 }
 
@@ -82,12 +85,12 @@ pub enum WireCall {
         options: ListOptions,
     },
     /// The answer is what was found, in [parts](AnswerPart).
-    Search(Box<Query>),
+    Search(Box<SearchQuery>),
     /// The next part of an answer.
     More {
         handle: WireHandle,
     },
-    /// The answer is [`WireContent`].
+    /// The answer is [`WireReadReply`].
     Read {
         path: WsPath,
         options: ReadOptions,
@@ -98,7 +101,7 @@ pub enum WireCall {
     },
     Write {
         path: WsPath,
-        body: WireBody,
+        body: WireWriteBody,
         options: WriteOptions,
     },
     /// The answer is a handle.
@@ -112,11 +115,11 @@ pub enum WireCall {
     },
     SetFileAttributes {
         handle: WireHandle,
-        attributes: Attributes,
+        attributes: AttributeChanges,
     },
     SetAttributes {
         path: WsPath,
-        attributes: Attributes,
+        attributes: AttributeChanges,
     },
     ReadLink {
         path: WsPath,
@@ -147,12 +150,12 @@ pub enum WireCall {
         request: u32,
     },
     /// What became of a call on a connection that is no more; one that still is is ended.
-    Outcome(CallNumber),
+    Outcome(RemoteCallId),
 }
 
 /// What a file is written with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WireBody {
+pub enum WireWriteBody {
     Inline(Bytes),
     /// What a [`WireCall::Stage`] made room for; the handle is used up.
     Staged(WireHandle),
@@ -162,13 +165,13 @@ pub enum WireBody {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HelloReply {
     /// The server from its start to its end: another one knows nothing of earlier calls.
-    pub incarnation: u128,
+    pub server_instance: u128,
     pub info: BackendInfo,
 }
 
 /// The answer to [`WireCall::Read`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WireContent {
+pub enum WireReadReply {
     /// All of it follows.
     Inline(Stat),
     /// It is too long for one packet and to be read by READ.
@@ -179,19 +182,19 @@ pub enum WireContent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerPart {
     /// What to ask for the next piece by.
-    pub more: Option<WireHandle>,
+    pub next_part: Option<WireHandle>,
     pub bytes: Bytes,
 }
 
 impl WireCall {
     /// Bytes of the longest answer in [parts](AnswerPart) that this can have.
-    pub fn longest_answer(&self) -> usize {
+    pub fn max_answer_bytes(&self) -> usize {
         match self {
             WireCall::List { options, .. } => {
                 let entries = options.limit.saturating_mul(MAX_ENTRY);
-                entries.saturating_add(BESIDE).min(MAX_ANSWER)
+                entries.saturating_add(BESIDE).min(MAX_ANSWER_BYTES)
             }
-            _ => MAX_ANSWER,
+            _ => MAX_ANSWER_BYTES,
         }
     }
 
@@ -254,171 +257,198 @@ impl WireCall {
     }
 }
 
-impl Wire for WireCall {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for WireCall {
+    fn encode_to(&self, out: &mut BytesMut) {
         out.put_u8(self.number());
         match self {
-            WireCall::Hello { connection } => connection.put(out),
+            WireCall::Hello { connection } => connection.encode_to(out),
             WireCall::Stat { path, options } => {
-                path.put(out);
-                options.put(out);
+                path.encode_to(out);
+                options.encode_to(out);
             }
             WireCall::List { path, options } => {
-                path.put(out);
-                options.put(out);
+                path.encode_to(out);
+                options.encode_to(out);
             }
-            WireCall::Search(query) => query.put(out),
-            WireCall::More { handle } | WireCall::StatHandle { handle } => handle.put(out),
+            WireCall::Search(query) => query.encode_to(out),
+            WireCall::More { handle } | WireCall::StatHandle { handle } => handle.encode_to(out),
             WireCall::Read { path, options } => {
-                path.put(out);
-                options.put(out);
+                path.encode_to(out);
+                options.encode_to(out);
             }
-            WireCall::Stage { size } => size.put(out),
+            WireCall::Stage { size } => size.encode_to(out),
             WireCall::Write { path, body, options } => {
-                path.put(out);
-                options.put(out);
-                body.put(out);
+                path.encode_to(out);
+                options.encode_to(out);
+                body.encode_to(out);
             }
             WireCall::Open { path, options } => {
-                path.put(out);
-                options.put(out);
+                path.encode_to(out);
+                options.encode_to(out);
             }
             WireCall::SetFileAttributes { handle, attributes } => {
-                handle.put(out);
-                attributes.put(out);
+                handle.encode_to(out);
+                attributes.encode_to(out);
             }
             WireCall::SetAttributes { path, attributes } => {
-                path.put(out);
-                attributes.put(out);
+                path.encode_to(out);
+                attributes.encode_to(out);
             }
-            WireCall::ReadLink { path } | WireCall::MakeDir { path } => path.put(out),
+            WireCall::ReadLink { path } | WireCall::MakeDir { path } => path.encode_to(out),
             WireCall::Symlink { path, target } => {
-                path.put(out);
-                target.put(out);
+                path.encode_to(out);
+                target.encode_to(out);
             }
             WireCall::Remove { path, options } => {
-                path.put(out);
-                options.put(out);
+                path.encode_to(out);
+                options.encode_to(out);
             }
             WireCall::Rename { from, to, options } => {
-                from.put(out);
-                to.put(out);
-                options.put(out);
+                from.encode_to(out);
+                to.encode_to(out);
+                options.encode_to(out);
             }
             WireCall::DiskSpace | WireCall::Processes | WireCall::Policy => {}
-            WireCall::Cancel { request } => request.put(out),
-            WireCall::Outcome(call) => call.put(out),
+            WireCall::Cancel { request } => request.encode_to(out),
+            WireCall::Outcome(call) => call.encode_to(out),
         }
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(match fields.u8()? {
-            0 => WireCall::Hello { connection: Wire::read(fields)? },
-            1 => WireCall::Stat { path: Wire::read(fields)?, options: Wire::read(fields)? },
-            2 => WireCall::List { path: Wire::read(fields)?, options: Wire::read(fields)? },
-            3 => WireCall::Search(Box::new(Wire::read(fields)?)),
-            4 => WireCall::More { handle: Wire::read(fields)? },
-            5 => WireCall::Read { path: Wire::read(fields)?, options: Wire::read(fields)? },
-            6 => WireCall::Stage { size: Wire::read(fields)? },
+            0 => WireCall::Hello { connection: WireCodec::decode_from(fields)? },
+            1 => WireCall::Stat {
+                path: WireCodec::decode_from(fields)?,
+                options: WireCodec::decode_from(fields)?,
+            },
+            2 => WireCall::List {
+                path: WireCodec::decode_from(fields)?,
+                options: WireCodec::decode_from(fields)?,
+            },
+            3 => WireCall::Search(Box::new(WireCodec::decode_from(fields)?)),
+            4 => WireCall::More { handle: WireCodec::decode_from(fields)? },
+            5 => WireCall::Read {
+                path: WireCodec::decode_from(fields)?,
+                options: WireCodec::decode_from(fields)?,
+            },
+            6 => WireCall::Stage { size: WireCodec::decode_from(fields)? },
             7 => {
-                let (path, options) = Wire::read(fields)?;
-                WireCall::Write { path, body: Wire::read(fields)?, options }
+                let (path, options) = WireCodec::decode_from(fields)?;
+                WireCall::Write { path, body: WireCodec::decode_from(fields)?, options }
             }
-            8 => WireCall::Open { path: Wire::read(fields)?, options: Wire::read(fields)? },
-            9 => WireCall::StatHandle { handle: Wire::read(fields)? },
+            8 => WireCall::Open {
+                path: WireCodec::decode_from(fields)?,
+                options: WireCodec::decode_from(fields)?,
+            },
+            9 => WireCall::StatHandle { handle: WireCodec::decode_from(fields)? },
             10 => WireCall::SetFileAttributes {
-                handle: Wire::read(fields)?,
-                attributes: Wire::read(fields)?,
+                handle: WireCodec::decode_from(fields)?,
+                attributes: WireCodec::decode_from(fields)?,
             },
             11 => WireCall::SetAttributes {
-                path: Wire::read(fields)?,
-                attributes: Wire::read(fields)?,
+                path: WireCodec::decode_from(fields)?,
+                attributes: WireCodec::decode_from(fields)?,
             },
-            12 => WireCall::ReadLink { path: Wire::read(fields)? },
-            13 => WireCall::Symlink { path: Wire::read(fields)?, target: Wire::read(fields)? },
-            14 => WireCall::MakeDir { path: Wire::read(fields)? },
-            15 => WireCall::Remove { path: Wire::read(fields)?, options: Wire::read(fields)? },
+            12 => WireCall::ReadLink { path: WireCodec::decode_from(fields)? },
+            13 => WireCall::Symlink {
+                path: WireCodec::decode_from(fields)?,
+                target: WireCodec::decode_from(fields)?,
+            },
+            14 => WireCall::MakeDir { path: WireCodec::decode_from(fields)? },
+            15 => WireCall::Remove {
+                path: WireCodec::decode_from(fields)?,
+                options: WireCodec::decode_from(fields)?,
+            },
             16 => WireCall::Rename {
-                from: Wire::read(fields)?,
-                to: Wire::read(fields)?,
-                options: Wire::read(fields)?,
+                from: WireCodec::decode_from(fields)?,
+                to: WireCodec::decode_from(fields)?,
+                options: WireCodec::decode_from(fields)?,
             },
             17 => WireCall::DiskSpace,
             18 => WireCall::Processes,
             19 => WireCall::Policy,
-            20 => WireCall::Cancel { request: Wire::read(fields)? },
-            21 => WireCall::Outcome(Wire::read(fields)?),
+            20 => WireCall::Cancel { request: WireCodec::decode_from(fields)? },
+            21 => WireCall::Outcome(WireCodec::decode_from(fields)?),
             _ => return Err(DecodeError::Invalid),
         })
     }
 }
 
-impl Wire for WireBody {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for WireWriteBody {
+    fn encode_to(&self, out: &mut BytesMut) {
         match self {
-            WireBody::Inline(bytes) => {
+            WireWriteBody::Inline(bytes) => {
                 out.put_u8(0);
-                bytes.put(out);
+                bytes.encode_to(out);
             }
-            WireBody::Staged(handle) => {
+            WireWriteBody::Staged(handle) => {
                 out.put_u8(1);
-                handle.put(out);
+                handle.encode_to(out);
             }
         }
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(match fields.u8()? {
-            0 => WireBody::Inline(Wire::read(fields)?),
-            1 => WireBody::Staged(Wire::read(fields)?),
+            0 => WireWriteBody::Inline(WireCodec::decode_from(fields)?),
+            1 => WireWriteBody::Staged(WireCodec::decode_from(fields)?),
             _ => return Err(DecodeError::Invalid),
         })
     }
 }
 
-impl Wire for HelloReply {
-    fn put(&self, out: &mut BytesMut) {
-        self.incarnation.put(out);
-        self.info.put(out);
+impl WireCodec for HelloReply {
+    fn encode_to(&self, out: &mut BytesMut) {
+        self.server_instance.encode_to(out);
+        self.info.encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        Ok(Self { incarnation: Wire::read(fields)?, info: Wire::read(fields)? })
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        Ok(Self {
+            server_instance: WireCodec::decode_from(fields)?,
+            info: WireCodec::decode_from(fields)?,
+        })
     }
 }
 
-impl Wire for WireContent {
+impl WireCodec for WireReadReply {
     /// The bytes themselves, if they are here, follow.
-    fn put(&self, out: &mut BytesMut) {
+    fn encode_to(&self, out: &mut BytesMut) {
         match self {
-            WireContent::Inline(stat) => {
+            WireReadReply::Inline(stat) => {
                 out.put_u8(0);
-                stat.put(out);
+                stat.encode_to(out);
             }
-            WireContent::Open(stat, handle) => {
+            WireReadReply::Open(stat, handle) => {
                 out.put_u8(1);
-                stat.put(out);
-                handle.put(out);
+                stat.encode_to(out);
+                handle.encode_to(out);
             }
         }
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(match fields.u8()? {
-            0 => WireContent::Inline(Wire::read(fields)?),
-            1 => WireContent::Open(Wire::read(fields)?, Wire::read(fields)?),
+            0 => WireReadReply::Inline(WireCodec::decode_from(fields)?),
+            1 => WireReadReply::Open(
+                WireCodec::decode_from(fields)?,
+                WireCodec::decode_from(fields)?,
+            ),
             _ => return Err(DecodeError::Invalid),
         })
     }
 }
 
-impl Wire for AnswerPart {
-    fn put(&self, out: &mut BytesMut) {
-        self.more.put(out);
-        self.bytes.put(out);
+impl WireCodec for AnswerPart {
+    fn encode_to(&self, out: &mut BytesMut) {
+        self.next_part.encode_to(out);
+        self.bytes.encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        Ok(Self { more: Wire::read(fields)?, bytes: Wire::read(fields)? })
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        Ok(Self {
+            next_part: WireCodec::decode_from(fields)?,
+            bytes: WireCodec::decode_from(fields)?,
+        })
     }
 }

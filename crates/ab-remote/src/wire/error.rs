@@ -3,66 +3,66 @@
 use ab_core::{ApprovalId, CallEffect, Error, Verb};
 use bytes::BytesMut;
 
-use super::{Read, Wire, put_number, take_number};
+use super::{Read, WireCodec, put_number, take_number};
 use crate::sftp::packet::PacketReader;
 
-impl Wire for Verb {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for Verb {
+    fn encode_to(&self, out: &mut BytesMut) {
         put_number(out, *self);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         take_number(fields)
     }
 }
 
-impl Wire for CallEffect {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for CallEffect {
+    fn encode_to(&self, out: &mut BytesMut) {
         put_number(out, *self);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         take_number(fields)
     }
 }
 
-impl Wire for Error {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for Error {
+    fn encode_to(&self, out: &mut BytesMut) {
         put_number(out, self.code());
         put_number(out, self.kind());
-        self.message().to_owned().put(out);
+        self.message().to_owned().encode_to(out);
         let owned = |text: Option<&str>| text.map(str::to_owned);
-        owned(self.hint()).put(out);
-        self.backend().put(out);
-        self.verb().put(out);
-        owned(self.path()).put(out);
-        owned(self.command()).put(out);
-        self.exit().cloned().put(out);
-        owned(self.approval().map(ApprovalId::as_str)).put(out);
+        owned(self.hint()).encode_to(out);
+        self.backend().encode_to(out);
+        self.verb().encode_to(out);
+        owned(self.path()).encode_to(out);
+        owned(self.command()).encode_to(out);
+        self.exit().cloned().encode_to(out);
+        owned(self.approval().map(ApprovalId::as_str)).encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         let (code, kind) = (take_number(fields)?, take_number(fields)?);
-        let mut error = Error::new(code, kind, String::read(fields)?);
-        if let Some(hint) = <Option<String>>::read(fields)? {
+        let mut error = Error::new(code, kind, String::decode_from(fields)?);
+        if let Some(hint) = <Option<String>>::decode_from(fields)? {
             error = error.with_hint(hint);
         }
-        if let Some(backend) = Wire::read(fields)? {
+        if let Some(backend) = WireCodec::decode_from(fields)? {
             error = error.with_backend(backend);
         }
-        if let Some(verb) = Wire::read(fields)? {
+        if let Some(verb) = WireCodec::decode_from(fields)? {
             error = error.with_verb(verb);
         }
-        if let Some(path) = <Option<String>>::read(fields)? {
+        if let Some(path) = <Option<String>>::decode_from(fields)? {
             error = error.with_path(path);
         }
-        if let Some(command) = <Option<String>>::read(fields)? {
+        if let Some(command) = <Option<String>>::decode_from(fields)? {
             error = error.with_command(command);
         }
-        if let Some(exit) = Wire::read(fields)? {
+        if let Some(exit) = WireCodec::decode_from(fields)? {
             error = error.with_exit(exit);
         }
-        if let Some(approval) = <Option<String>>::read(fields)? {
+        if let Some(approval) = <Option<String>>::decode_from(fields)? {
             error = error.with_approval(ApprovalId::new(approval));
         }
         Ok(error)

@@ -2,235 +2,242 @@
 
 use ab_core::driver::{BackendInfo, BackendKind, Capabilities};
 use ab_core::metadata::{
-    DiskSpace, Entry, FileKind, Listing, Stat, TruncatedBy, Version, WalkProblem,
+    DirEntry, DiskSpace, FileKind, FileVersion, Listing, Stat, TruncatedBy, WalkProblem,
 };
 use ab_core::options::{
-    Attributes, ByteRange, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
-    StatOptions, WriteOptions,
+    AttributeChanges, ByteRange, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
+    RenameOptions, StatOptions, WriteOptions,
 };
 use bytes::{BufMut, BytesMut};
 
-use super::{Read, Wire, put_number, take_number};
+use super::{Read, WireCodec, put_number, take_number};
 use crate::sftp::packet::PacketReader;
 
-impl Wire for StatOptions {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for StatOptions {
+    fn encode_to(&self, out: &mut BytesMut) {
         put_number(out, self.links);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self { links: take_number(fields)? })
     }
 }
 
-impl Wire for ListOptions {
-    fn put(&self, out: &mut BytesMut) {
-        (self.depth, self.limit).put(out);
+impl WireCodec for ListOptions {
+    fn encode_to(&self, out: &mut BytesMut) {
+        (self.depth, self.limit).encode_to(out);
         put_number(out, self.detail);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        let (depth, limit) = Wire::read(fields)?;
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        let (depth, limit) = WireCodec::decode_from(fields)?;
         Ok(Self { depth, limit, detail: take_number(fields)? })
     }
 }
 
-impl Wire for ReadOptions {
-    fn put(&self, out: &mut BytesMut) {
-        self.range.map(|range| (range.start, range.length)).put(out);
-        self.limit.put(out);
+impl WireCodec for ReadOptions {
+    fn encode_to(&self, out: &mut BytesMut) {
+        self.range.map(|range| (range.start, range.length)).encode_to(out);
+        self.limit.encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        let range = <Option<(u64, u64)>>::read(fields)?;
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        let range = <Option<(u64, u64)>>::decode_from(fields)?;
         let range = range.map(|(start, length)| ByteRange { start, length });
-        Ok(Self { range, limit: Wire::read(fields)? })
+        Ok(Self { range, limit: WireCodec::decode_from(fields)? })
     }
 }
 
-impl Wire for WriteOptions {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for WriteOptions {
+    fn encode_to(&self, out: &mut BytesMut) {
         put_number(out, self.mode);
-        self.expect.put(out);
-        self.permissions.put(out);
+        self.expected_version.encode_to(out);
+        self.permissions.encode_to(out);
         put_number(out, self.durability);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self {
             mode: take_number(fields)?,
-            expect: Wire::read(fields)?,
-            permissions: Wire::read(fields)?,
+            expected_version: WireCodec::decode_from(fields)?,
+            permissions: WireCodec::decode_from(fields)?,
             durability: take_number(fields)?,
         })
     }
 }
 
-impl Wire for OpenOptions {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for OpenOptions {
+    fn encode_to(&self, out: &mut BytesMut) {
         put_number(out, self.access);
         put_number(out, self.create);
         put_number(out, self.existing);
         put_number(out, self.position);
-        self.permissions.put(out);
+        self.permissions.encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self {
             access: take_number(fields)?,
             create: take_number(fields)?,
             existing: take_number(fields)?,
             position: take_number(fields)?,
-            permissions: Wire::read(fields)?,
+            permissions: WireCodec::decode_from(fields)?,
         })
     }
 }
 
-impl Wire for Attributes {
-    fn put(&self, out: &mut BytesMut) {
-        self.mode.put(out);
-        (self.modified, self.accessed).put(out);
+impl WireCodec for AttributeChanges {
+    fn encode_to(&self, out: &mut BytesMut) {
+        self.mode.encode_to(out);
+        (self.modified, self.accessed).encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        let mode = Wire::read(fields)?;
-        let (modified, accessed) = Wire::read(fields)?;
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        let mode = WireCodec::decode_from(fields)?;
+        let (modified, accessed) = WireCodec::decode_from(fields)?;
         Ok(Self { mode, modified, accessed })
     }
 }
 
-impl Wire for RemoveOptions {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for RemoveOptions {
+    fn encode_to(&self, out: &mut BytesMut) {
         put_number(out, self.depth);
         put_number(out, self.missing);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self { depth: take_number(fields)?, missing: take_number(fields)? })
     }
 }
 
-impl Wire for RenameOptions {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for RenameOptions {
+    fn encode_to(&self, out: &mut BytesMut) {
         put_number(out, self.overwrite);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self { overwrite: take_number(fields)? })
     }
 }
 
-impl Wire for FileKind {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for FileKind {
+    fn encode_to(&self, out: &mut BytesMut) {
         put_number(out, *self);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         take_number(fields)
     }
 }
 
-impl Wire for Version {
-    fn put(&self, out: &mut BytesMut) {
-        out.put_slice(&self.bytes());
+impl WireCodec for FileVersion {
+    fn encode_to(&self, out: &mut BytesMut) {
+        out.put_slice(&self.to_be_bytes());
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        Ok(Version::new(Wire::read(fields)?))
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        Ok(FileVersion::new(WireCodec::decode_from(fields)?))
     }
 }
 
-impl Wire for Stat {
-    fn put(&self, out: &mut BytesMut) {
-        self.kind.put(out);
-        self.size.put(out);
-        self.modified.put(out);
-        (self.accessed, self.created).put(out);
-        self.mode.put(out);
-        self.version.put(out);
+impl WireCodec for Stat {
+    fn encode_to(&self, out: &mut BytesMut) {
+        self.kind.encode_to(out);
+        self.size.encode_to(out);
+        self.modified.encode_to(out);
+        (self.accessed, self.created).encode_to(out);
+        self.mode.encode_to(out);
+        self.version.encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        let (kind, size, modified) =
-            (Wire::read(fields)?, Wire::read(fields)?, Wire::read(fields)?);
-        let (accessed, created) = Wire::read(fields)?;
-        let (mode, version) = Wire::read(fields)?;
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        let (kind, size, modified) = (
+            WireCodec::decode_from(fields)?,
+            WireCodec::decode_from(fields)?,
+            WireCodec::decode_from(fields)?,
+        );
+        let (accessed, created) = WireCodec::decode_from(fields)?;
+        let (mode, version) = WireCodec::decode_from(fields)?;
         Ok(Self { kind, size, modified, accessed, created, mode, version })
     }
 }
 
-impl Wire for Entry {
-    fn put(&self, out: &mut BytesMut) {
-        self.path.put(out);
-        self.kind.put(out);
-        self.stat.put(out);
+impl WireCodec for DirEntry {
+    fn encode_to(&self, out: &mut BytesMut) {
+        self.path.encode_to(out);
+        self.kind.encode_to(out);
+        self.stat.encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        Ok(Self { path: Wire::read(fields)?, kind: Wire::read(fields)?, stat: Wire::read(fields)? })
-    }
-}
-
-impl Wire for TruncatedBy {
-    fn put(&self, out: &mut BytesMut) {
-        put_number(out, *self);
-    }
-
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        take_number(fields)
-    }
-}
-
-impl Wire for WalkProblem {
-    fn put(&self, out: &mut BytesMut) {
-        self.path.put(out);
-        self.error.put(out);
-    }
-
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        Ok(Self { path: Wire::read(fields)?, error: Wire::read(fields)? })
-    }
-}
-
-impl Wire for Listing {
-    fn put(&self, out: &mut BytesMut) {
-        self.entries.put(out);
-        self.truncated.put(out);
-        self.problems.put(out);
-    }
-
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self {
-            entries: Wire::read(fields)?,
-            truncated: Wire::read(fields)?,
-            problems: Wire::read(fields)?,
+            path: WireCodec::decode_from(fields)?,
+            kind: WireCodec::decode_from(fields)?,
+            stat: WireCodec::decode_from(fields)?,
         })
     }
 }
 
-impl Wire for DiskSpace {
-    fn put(&self, out: &mut BytesMut) {
-        (self.total, self.available).put(out);
-    }
-
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        let (total, available) = Wire::read(fields)?;
-        Ok(Self { total, available })
-    }
-}
-
-impl Wire for BackendKind {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for TruncatedBy {
+    fn encode_to(&self, out: &mut BytesMut) {
         put_number(out, *self);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         take_number(fields)
     }
 }
 
-impl Wire for Capabilities {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for WalkProblem {
+    fn encode_to(&self, out: &mut BytesMut) {
+        self.path.encode_to(out);
+        self.error.encode_to(out);
+    }
+
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        Ok(Self { path: WireCodec::decode_from(fields)?, error: WireCodec::decode_from(fields)? })
+    }
+}
+
+impl WireCodec for Listing {
+    fn encode_to(&self, out: &mut BytesMut) {
+        self.entries.encode_to(out);
+        self.truncated.encode_to(out);
+        self.problems.encode_to(out);
+    }
+
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        Ok(Self {
+            entries: WireCodec::decode_from(fields)?,
+            truncated: WireCodec::decode_from(fields)?,
+            problems: WireCodec::decode_from(fields)?,
+        })
+    }
+}
+
+impl WireCodec for DiskSpace {
+    fn encode_to(&self, out: &mut BytesMut) {
+        (self.total, self.available).encode_to(out);
+    }
+
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        let (total, available) = WireCodec::decode_from(fields)?;
+        Ok(Self { total, available })
+    }
+}
+
+impl WireCodec for BackendKind {
+    fn encode_to(&self, out: &mut BytesMut) {
+        put_number(out, *self);
+    }
+
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        take_number(fields)
+    }
+}
+
+impl WireCodec for Capabilities {
+    fn encode_to(&self, out: &mut BytesMut) {
         for can in [
             self.exec,
             self.detached,
@@ -242,37 +249,37 @@ impl Wire for Capabilities {
             self.atomic_write,
             self.exact_kinds,
         ] {
-            can.put(out);
+            can.encode_to(out);
         }
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self {
-            exec: Wire::read(fields)?,
-            detached: Wire::read(fields)?,
-            search: Wire::read(fields)?,
-            links: Wire::read(fields)?,
-            modes: Wire::read(fields)?,
-            empty_dirs: Wire::read(fields)?,
-            jail: Wire::read(fields)?,
-            atomic_write: Wire::read(fields)?,
-            exact_kinds: Wire::read(fields)?,
+            exec: WireCodec::decode_from(fields)?,
+            detached: WireCodec::decode_from(fields)?,
+            search: WireCodec::decode_from(fields)?,
+            links: WireCodec::decode_from(fields)?,
+            modes: WireCodec::decode_from(fields)?,
+            empty_dirs: WireCodec::decode_from(fields)?,
+            jail: WireCodec::decode_from(fields)?,
+            atomic_write: WireCodec::decode_from(fields)?,
+            exact_kinds: WireCodec::decode_from(fields)?,
         })
     }
 }
 
-impl Wire for BackendInfo {
-    fn put(&self, out: &mut BytesMut) {
-        self.kind.put(out);
-        self.root_aliases.put(out);
-        self.capabilities.put(out);
+impl WireCodec for BackendInfo {
+    fn encode_to(&self, out: &mut BytesMut) {
+        self.kind.encode_to(out);
+        self.root_aliases.encode_to(out);
+        self.capabilities.encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self {
-            kind: Wire::read(fields)?,
-            root_aliases: Wire::read(fields)?,
-            capabilities: Wire::read(fields)?,
+            kind: WireCodec::decode_from(fields)?,
+            root_aliases: WireCodec::decode_from(fields)?,
+            capabilities: WireCodec::decode_from(fields)?,
         })
     }
 }

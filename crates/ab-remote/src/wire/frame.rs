@@ -1,6 +1,6 @@
 //! What our client and our server say to each other about one process, on a channel of its own.
 //!
-//! The channel runs the subsystem [`SUBSYSTEM`]. Each side sends frames: a length, then the frame.
+//! The channel runs the subsystem [`PROCESS_SUBSYSTEM`]. Each side sends frames: a length, then the frame.
 //! The client says first what is to run, or which process it wants to follow, and how many bytes of
 //! output it has room for; the server sends no more than that until it is given more, or the process
 //! is lost to that client. So a reader that takes its time holds up its own process and nothing else.
@@ -8,25 +8,25 @@
 //! the channel lets go of the process: one that is owned ends.
 
 use ab_core::Error;
-use ab_core::process::{ExecRequest, Exit, OutputChunk, ProcessControl, ProcessId};
+use ab_core::process::{ExecRequest, OutputChunk, ProcessControl, ProcessExit, ProcessId};
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::call::CallNumber;
-use super::{DecodeError, Read, Wire};
+use super::call::RemoteCallId;
+use super::{DecodeError, Read, WireCodec};
 use crate::sftp::packet::PacketReader;
 
-pub const SUBSYSTEM: &str = "process@agent-backend";
+pub const PROCESS_SUBSYSTEM: &str = "process@agent-backend";
 /// Longest frame: a command line and an environment may be long.
-pub const MAX_FRAME: usize = 8 * 1024 * 1024;
+pub const MAX_PROCESS_FRAME_BYTES: usize = 8 * 1024 * 1024;
 
 /// Bytes of input that a client may send before it hears that some were taken.
-pub const INPUT_WINDOW: u64 = 256 * 1024;
+pub const INPUT_WINDOW_BYTES: u64 = 256 * 1024;
 
 /// What a client says.
 #[derive(Clone, Debug)]
-pub enum ClientFrame {
+pub enum ProcessClientFrame {
     Exec {
-        call: CallNumber,
+        call: RemoteCallId,
         room: u64,
         request: Box<ExecRequest>,
     },
@@ -47,7 +47,7 @@ pub enum ClientFrame {
 
 /// What a server says.
 #[derive(Clone, Debug)]
-pub enum ServerFrame {
+pub enum ProcessServerFrame {
     /// It runs, or ran; `input` if it takes some.
     Started {
         id: ProcessId,
@@ -57,7 +57,7 @@ pub enum ServerFrame {
     /// So many bytes of input were taken.
     Window(u64),
     /// How it ended, whether its output was read or not; nothing if nobody knows.
-    Ended(Option<Exit>),
+    Ended(Option<ProcessExit>),
     /// The last frame: there is no more output.
     OutputEnd,
     /// The last frame: it did not come to that.
@@ -65,104 +65,107 @@ pub enum ServerFrame {
 }
 
 /// A frame with its length in front.
-pub fn encode_frame(frame: &impl Wire) -> Bytes {
+pub fn encode_frame(frame: &impl WireCodec) -> Bytes {
     let mut out = BytesMut::new();
     out.put_u32(0);
-    frame.put(&mut out);
+    frame.encode_to(&mut out);
     let length = u32::try_from(out.len() - 4).unwrap_or(u32::MAX);
     out[..4].copy_from_slice(&length.to_be_bytes());
     out.freeze()
 }
 
-impl Wire for ClientFrame {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for ProcessClientFrame {
+    fn encode_to(&self, out: &mut BytesMut) {
         match self {
-            ClientFrame::Exec { call, room, request } => {
+            ProcessClientFrame::Exec { call, room, request } => {
                 out.put_u8(0);
-                call.put(out);
-                room.put(out);
-                request.put(out);
+                call.encode_to(out);
+                room.encode_to(out);
+                request.encode_to(out);
             }
-            ClientFrame::Attach { id, from, room } => {
+            ProcessClientFrame::Attach { id, from, room } => {
                 out.put_u8(1);
-                id.put(out);
-                (*from, *room).put(out);
+                id.encode_to(out);
+                (*from, *room).encode_to(out);
             }
-            ClientFrame::Input(bytes) => {
+            ProcessClientFrame::Input(bytes) => {
                 out.put_u8(2);
-                bytes.put(out);
+                bytes.encode_to(out);
             }
-            ClientFrame::InputDropped => out.put_u8(3),
-            ClientFrame::Control(control) => {
+            ProcessClientFrame::InputDropped => out.put_u8(3),
+            ProcessClientFrame::Control(control) => {
                 out.put_u8(4);
-                control.put(out);
+                control.encode_to(out);
             }
-            ClientFrame::Window(bytes) => {
+            ProcessClientFrame::Window(bytes) => {
                 out.put_u8(5);
-                bytes.put(out);
+                bytes.encode_to(out);
             }
-            ClientFrame::Release => out.put_u8(6),
+            ProcessClientFrame::Release => out.put_u8(6),
         }
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(match fields.u8()? {
-            0 => ClientFrame::Exec {
-                call: Wire::read(fields)?,
-                room: Wire::read(fields)?,
-                request: Box::new(Wire::read(fields)?),
+            0 => ProcessClientFrame::Exec {
+                call: WireCodec::decode_from(fields)?,
+                room: WireCodec::decode_from(fields)?,
+                request: Box::new(WireCodec::decode_from(fields)?),
             },
-            1 => ClientFrame::Attach {
-                id: Wire::read(fields)?,
-                from: Wire::read(fields)?,
-                room: Wire::read(fields)?,
+            1 => ProcessClientFrame::Attach {
+                id: WireCodec::decode_from(fields)?,
+                from: WireCodec::decode_from(fields)?,
+                room: WireCodec::decode_from(fields)?,
             },
-            2 => ClientFrame::Input(Wire::read(fields)?),
-            3 => ClientFrame::InputDropped,
-            4 => ClientFrame::Control(Wire::read(fields)?),
-            5 => ClientFrame::Window(Wire::read(fields)?),
-            6 => ClientFrame::Release,
+            2 => ProcessClientFrame::Input(WireCodec::decode_from(fields)?),
+            3 => ProcessClientFrame::InputDropped,
+            4 => ProcessClientFrame::Control(WireCodec::decode_from(fields)?),
+            5 => ProcessClientFrame::Window(WireCodec::decode_from(fields)?),
+            6 => ProcessClientFrame::Release,
             _ => return Err(DecodeError::Invalid),
         })
     }
 }
 
-impl Wire for ServerFrame {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for ProcessServerFrame {
+    fn encode_to(&self, out: &mut BytesMut) {
         match self {
-            ServerFrame::Started { id, input } => {
+            ProcessServerFrame::Started { id, input } => {
                 out.put_u8(0);
-                id.put(out);
-                input.put(out);
+                id.encode_to(out);
+                input.encode_to(out);
             }
-            ServerFrame::Output(output) => {
+            ProcessServerFrame::Output(output) => {
                 out.put_u8(1);
-                output.put(out);
+                output.encode_to(out);
             }
-            ServerFrame::Window(bytes) => {
+            ProcessServerFrame::Window(bytes) => {
                 out.put_u8(4);
-                bytes.put(out);
+                bytes.encode_to(out);
             }
-            ServerFrame::Ended(exit) => {
+            ProcessServerFrame::Ended(exit) => {
                 out.put_u8(2);
-                exit.put(out);
+                exit.encode_to(out);
             }
-            ServerFrame::OutputEnd => out.put_u8(5),
-            ServerFrame::Refused(error) => {
+            ProcessServerFrame::OutputEnd => out.put_u8(5),
+            ProcessServerFrame::Refused(error) => {
                 out.put_u8(3);
-                error.put(out);
+                error.encode_to(out);
             }
         }
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(match fields.u8()? {
-            0 => ServerFrame::Started { id: Wire::read(fields)?, input: Wire::read(fields)? },
-            1 => ServerFrame::Output(Wire::read(fields)?),
-            2 => ServerFrame::Ended(Wire::read(fields)?),
-            3 => ServerFrame::Refused(Wire::read(fields)?),
-            4 => ServerFrame::Window(Wire::read(fields)?),
-            5 => ServerFrame::OutputEnd,
+            0 => ProcessServerFrame::Started {
+                id: WireCodec::decode_from(fields)?,
+                input: WireCodec::decode_from(fields)?,
+            },
+            1 => ProcessServerFrame::Output(WireCodec::decode_from(fields)?),
+            2 => ProcessServerFrame::Ended(WireCodec::decode_from(fields)?),
+            3 => ProcessServerFrame::Refused(WireCodec::decode_from(fields)?),
+            4 => ProcessServerFrame::Window(WireCodec::decode_from(fields)?),
+            5 => ProcessServerFrame::OutputEnd,
             _ => return Err(DecodeError::Invalid),
         })
     }

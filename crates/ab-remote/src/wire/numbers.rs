@@ -3,20 +3,20 @@
 //! A number is never given to another value: peers of other versions read it. A new value gets a
 //! new number.
 
-use ab_core::effective::{ControlStrength, ControlSubject, Isolation};
+use ab_core::effective::{ControlKind, ControlStrength, Isolation};
 use ab_core::metadata::{FileKind, TruncatedBy};
 use ab_core::options::{
     Durability, EntryDetail, ExistingContent, FileAccess, FileCreation, LinkHandling,
-    MissingTarget, Overwrite, RemoveDepth, WriteMode, WritePosition,
+    OnMissingTarget, Overwrite, RemoveDepth, WriteMode, WritePosition,
 };
 use ab_core::process::{
-    BindAccess, EndCause, OrphanOutcome, OutputChannel, ProcessLifetime, Stdin,
+    ExitCause, HostDirectoryAccess, OrphanOutcome, OutputChannel, ProcessLifetime, StdinMode,
 };
 use ab_core::search::{
-    CaseSensitivity, EntryKinds, IgnoreFiles, LineRole, MatchSpan, PatternSyntax, SearchOutputMode,
-    Visibility,
+    CaseSensitivity, DotfileVisibility, EntryKinds, IgnoreFileHandling, LineRole, MatchSpan,
+    PatternSyntax, SearchOutputMode,
 };
-use ab_core::{BackendKind, CallEffect, Code, Kind, Verb};
+use ab_core::{BackendKind, CallEffect, ErrorCode, ErrorKind, Verb};
 
 /// A closed list of values, each with a number of its own.
 pub(crate) trait Numbered: Copy + PartialEq + 'static {
@@ -61,59 +61,59 @@ impl Numbered for CallEffect {
         &[(0, CallEffect::Applied), (1, CallEffect::NotApplied), (2, CallEffect::Unknown)];
 }
 
-impl Numbered for Code {
+impl Numbered for ErrorCode {
     const NUMBERS: &'static [(u8, Self)] = &[
-        (0, Code::EmptyCommand),
-        (1, Code::UnsafeCommand),
-        (2, Code::ExecFailed),
-        (3, Code::ExecError),
-        (4, Code::ReadFailed),
-        (5, Code::WriteFailed),
-        (6, Code::LsFailed),
-        (7, Code::PathEscapeAttempt),
-        (8, Code::MissingUtilities),
-        (9, Code::InvalidConfiguration),
-        (10, Code::DangerousOperation),
-        (11, Code::ConnectionClosed),
-        (12, Code::KeyNotFound),
-        (13, Code::InvalidPath),
-        (14, Code::NotImplemented),
-        (15, Code::AuthFailed),
-        (16, Code::Timeout),
-        (17, Code::TooLarge),
-        (18, Code::Conflict),
+        (0, ErrorCode::EmptyCommand),
+        (1, ErrorCode::UnsafeCommand),
+        (2, ErrorCode::ExecFailed),
+        (3, ErrorCode::ExecError),
+        (4, ErrorCode::ReadFailed),
+        (5, ErrorCode::WriteFailed),
+        (6, ErrorCode::LsFailed),
+        (7, ErrorCode::PathEscapeAttempt),
+        (8, ErrorCode::MissingUtilities),
+        (9, ErrorCode::InvalidConfiguration),
+        (10, ErrorCode::DangerousOperation),
+        (11, ErrorCode::ConnectionClosed),
+        (12, ErrorCode::KeyNotFound),
+        (13, ErrorCode::InvalidPath),
+        (14, ErrorCode::NotImplemented),
+        (15, ErrorCode::AuthFailed),
+        (16, ErrorCode::Timeout),
+        (17, ErrorCode::TooLarge),
+        (18, ErrorCode::Conflict),
     ];
 }
 
-impl Numbered for Kind {
+impl Numbered for ErrorKind {
     const NUMBERS: &'static [(u8, Self)] = &[
-        (0, Kind::NotFound),
-        (1, Kind::AlreadyExists),
-        (2, Kind::NotADirectory),
-        (3, Kind::IsADirectory),
-        (4, Kind::NotEmpty),
-        (5, Kind::SpecialFile),
-        (6, Kind::LinkLoop),
-        (7, Kind::InvalidPath),
-        (8, Kind::Escape),
-        (9, Kind::PermissionDenied),
-        (10, Kind::Denied),
-        (11, Kind::Rejected),
-        (12, Kind::Pending),
-        (13, Kind::Unsupported),
-        (14, Kind::TooLarge),
-        (15, Kind::NoSpace),
-        (16, Kind::Conflict),
-        (17, Kind::NoMatch),
-        (18, Kind::Ambiguous),
-        (19, Kind::Invalid),
-        (20, Kind::Failed),
-        (21, Kind::Unavailable),
-        (22, Kind::Timeout),
-        (23, Kind::Cancelled),
-        (24, Kind::Disconnected),
-        (25, Kind::Destroyed),
-        (26, Kind::Io),
+        (0, ErrorKind::NotFound),
+        (1, ErrorKind::AlreadyExists),
+        (2, ErrorKind::NotADirectory),
+        (3, ErrorKind::IsADirectory),
+        (4, ErrorKind::NotEmpty),
+        (5, ErrorKind::SpecialFile),
+        (6, ErrorKind::LinkLoop),
+        (7, ErrorKind::InvalidPath),
+        (8, ErrorKind::Escape),
+        (9, ErrorKind::PermissionDenied),
+        (10, ErrorKind::Denied),
+        (11, ErrorKind::Rejected),
+        (12, ErrorKind::Pending),
+        (13, ErrorKind::Unsupported),
+        (14, ErrorKind::TooLarge),
+        (15, ErrorKind::NoSpace),
+        (16, ErrorKind::Conflict),
+        (17, ErrorKind::NoMatch),
+        (18, ErrorKind::Ambiguous),
+        (19, ErrorKind::Invalid),
+        (20, ErrorKind::Failed),
+        (21, ErrorKind::Unavailable),
+        (22, ErrorKind::Timeout),
+        (23, ErrorKind::Cancelled),
+        (24, ErrorKind::Disconnected),
+        (25, ErrorKind::Destroyed),
+        (26, ErrorKind::Io),
     ];
 }
 
@@ -128,26 +128,26 @@ impl Numbered for BackendKind {
     ];
 }
 
-impl Numbered for ControlSubject {
+impl Numbered for ControlKind {
     const NUMBERS: &'static [(u8, Self)] = &[
-        (0, ControlSubject::Files),
-        (1, ControlSubject::Attributes),
-        (2, ControlSubject::Restrictions),
-        (3, ControlSubject::Network),
-        (4, ControlSubject::Sockets),
-        (5, ControlSubject::Processes),
-        (6, ControlSubject::Orphans),
-        (7, ControlSubject::Kernel),
-        (8, ControlSubject::Environment),
-        (9, ControlSubject::Time),
-        (10, ControlSubject::Memory),
-        (11, ControlSubject::ProcessCount),
-        (12, ControlSubject::Cpu),
-        (13, ControlSubject::FileSize),
-        (14, ControlSubject::OpenFiles),
-        (15, ControlSubject::Output),
-        (16, ControlSubject::Commands),
-        (17, ControlSubject::Shell),
+        (0, ControlKind::Files),
+        (1, ControlKind::Attributes),
+        (2, ControlKind::Restrictions),
+        (3, ControlKind::Network),
+        (4, ControlKind::Sockets),
+        (5, ControlKind::Processes),
+        (6, ControlKind::Orphans),
+        (7, ControlKind::Kernel),
+        (8, ControlKind::Environment),
+        (9, ControlKind::Time),
+        (10, ControlKind::Memory),
+        (11, ControlKind::ProcessCount),
+        (12, ControlKind::Cpu),
+        (13, ControlKind::FileSize),
+        (14, ControlKind::OpenFiles),
+        (15, ControlKind::Output),
+        (16, ControlKind::Commands),
+        (17, ControlKind::Shell),
     ];
 }
 
@@ -170,7 +170,8 @@ impl Numbered for Isolation {
 }
 
 impl Numbered for LinkHandling {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, LinkHandling::Follow), (1, LinkHandling::Keep)];
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, LinkHandling::Follow), (1, LinkHandling::NoFollow)];
 }
 
 impl Numbered for EntryDetail {
@@ -197,7 +198,7 @@ impl Numbered for FileAccess {
 
 impl Numbered for FileCreation {
     const NUMBERS: &'static [(u8, Self)] =
-        &[(0, FileCreation::Never), (1, FileCreation::IfMissing), (2, FileCreation::Always)];
+        &[(0, FileCreation::Never), (1, FileCreation::IfMissing), (2, FileCreation::MustBeNew)];
 }
 
 impl Numbered for ExistingContent {
@@ -210,11 +211,13 @@ impl Numbered for WritePosition {
 }
 
 impl Numbered for RemoveDepth {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, RemoveDepth::One), (1, RemoveDepth::Recursive)];
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, RemoveDepth::NonRecursive), (1, RemoveDepth::Recursive)];
 }
 
-impl Numbered for MissingTarget {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, MissingTarget::Fail), (1, MissingTarget::Ignore)];
+impl Numbered for OnMissingTarget {
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, OnMissingTarget::Fail), (1, OnMissingTarget::Ignore)];
 }
 
 impl Numbered for Overwrite {
@@ -231,8 +234,8 @@ impl Numbered for TruncatedBy {
         &[(0, TruncatedBy::Count), (1, TruncatedBy::Bytes), (2, TruncatedBy::Time)];
 }
 
-impl Numbered for Stdin {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, Stdin::Closed), (1, Stdin::Piped)];
+impl Numbered for StdinMode {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, StdinMode::Closed), (1, StdinMode::Piped)];
 }
 
 impl Numbered for ProcessLifetime {
@@ -240,20 +243,21 @@ impl Numbered for ProcessLifetime {
         &[(0, ProcessLifetime::Owned), (1, ProcessLifetime::Detached)];
 }
 
-impl Numbered for BindAccess {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, BindAccess::ReadOnly), (1, BindAccess::ReadWrite)];
+impl Numbered for HostDirectoryAccess {
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, HostDirectoryAccess::ReadOnly), (1, HostDirectoryAccess::ReadWrite)];
 }
 
 impl Numbered for OrphanOutcome {
     const NUMBERS: &'static [(u8, Self)] = &[(0, OrphanOutcome::None), (1, OrphanOutcome::Ended)];
 }
 
-impl Numbered for EndCause {
+impl Numbered for ExitCause {
     const NUMBERS: &'static [(u8, Self)] = &[
-        (0, EndCause::Itself),
-        (1, EndCause::Timeout),
-        (2, EndCause::Memory),
-        (3, EndCause::Dropped),
+        (0, ExitCause::Itself),
+        (1, ExitCause::Timeout),
+        (2, ExitCause::MemoryLimit),
+        (3, ExitCause::Dropped),
     ];
 }
 
@@ -277,7 +281,7 @@ impl Numbered for CaseSensitivity {
 }
 
 impl Numbered for MatchSpan {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, MatchSpan::Line), (1, MatchSpan::Lines)];
+    const NUMBERS: &'static [(u8, Self)] = &[(0, MatchSpan::SingleLine), (1, MatchSpan::MultiLine)];
 }
 
 impl Numbered for SearchOutputMode {
@@ -288,12 +292,14 @@ impl Numbered for SearchOutputMode {
     ];
 }
 
-impl Numbered for Visibility {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, Visibility::Visible), (1, Visibility::All)];
+impl Numbered for DotfileVisibility {
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, DotfileVisibility::Visible), (1, DotfileVisibility::All)];
 }
 
-impl Numbered for IgnoreFiles {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, IgnoreFiles::Disregard), (1, IgnoreFiles::Honour)];
+impl Numbered for IgnoreFileHandling {
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, IgnoreFileHandling::Disregard), (1, IgnoreFileHandling::Honour)];
 }
 
 impl Numbered for LineRole {
@@ -364,10 +370,10 @@ LineRole Match=0 Context=1
         let mut now = String::new();
         line::<Verb>("Verb", &mut now);
         line::<CallEffect>("CallEffect", &mut now);
-        line::<Code>("Code", &mut now);
-        line::<Kind>("Kind", &mut now);
+        line::<ErrorCode>("Code", &mut now);
+        line::<ErrorKind>("Kind", &mut now);
         line::<BackendKind>("BackendKind", &mut now);
-        line::<ControlSubject>("Subject", &mut now);
+        line::<ControlKind>("Subject", &mut now);
         line::<ControlStrength>("Strength", &mut now);
         line::<Isolation>("Isolation", &mut now);
         line::<LinkHandling>("Links", &mut now);
@@ -379,23 +385,23 @@ LineRole Match=0 Context=1
         line::<ExistingContent>("Existing", &mut now);
         line::<WritePosition>("Placement", &mut now);
         line::<RemoveDepth>("Reach", &mut now);
-        line::<MissingTarget>("Missing", &mut now);
+        line::<OnMissingTarget>("Missing", &mut now);
         line::<Overwrite>("Overwrite", &mut now);
         line::<FileKind>("FileKind", &mut now);
         line::<TruncatedBy>("Truncated", &mut now);
-        line::<Stdin>("Stdin", &mut now);
+        line::<StdinMode>("Stdin", &mut now);
         line::<ProcessLifetime>("Lifetime", &mut now);
-        line::<BindAccess>("BindAccess", &mut now);
+        line::<HostDirectoryAccess>("BindAccess", &mut now);
         line::<OrphanOutcome>("Leftovers", &mut now);
-        line::<EndCause>("Cause", &mut now);
+        line::<ExitCause>("Cause", &mut now);
         line::<OutputChannel>("Channel", &mut now);
         line::<EntryKinds>("Kinds", &mut now);
         line::<PatternSyntax>("Syntax", &mut now);
         line::<CaseSensitivity>("Case", &mut now);
         line::<MatchSpan>("Span", &mut now);
         line::<SearchOutputMode>("SearchAnswer", &mut now);
-        line::<Visibility>("Visibility", &mut now);
-        line::<IgnoreFiles>("IgnoreFiles", &mut now);
+        line::<DotfileVisibility>("Visibility", &mut now);
+        line::<IgnoreFileHandling>("IgnoreFiles", &mut now);
         line::<LineRole>("LineRole", &mut now);
         assert_eq!(now, RELEASED);
     }
@@ -409,10 +415,10 @@ LineRole Match=0 Context=1
         }
         check(&Verb::ALL);
         check(&CallEffect::ALL);
-        check(&Code::ALL);
-        check(&Kind::ALL);
+        check(&ErrorCode::ALL);
+        check(&ErrorKind::ALL);
         check(&BackendKind::ALL);
-        check(&ControlSubject::ALL);
+        check(&ControlKind::ALL);
         check(&ControlStrength::ALL);
         check(&Isolation::ALL);
     }

@@ -4,255 +4,263 @@ use std::collections::BTreeMap;
 
 use ab_core::effective::{self, EffectivePolicy};
 use ab_core::process::{
-    Command, ExecLimits, ExecRequest, Exit, HostDirectory, MountLayout, OutputChunk,
-    ProcessControl, ProcessId, ProcessInfo, Restrictions, TerminalSize,
+    Command, ExecLimits, ExecRequest, HostDirectory, MountLayout, OutputChunk, PathRestrictions,
+    ProcessControl, ProcessExit, ProcessId, ProcessInfo, TerminalSize,
 };
 use bytes::{BufMut, BytesMut};
 
-use super::{DecodeError, Read, Wire, put_number, take_number};
+use super::{DecodeError, Read, WireCodec, put_number, take_number};
 use crate::sftp::packet::PacketReader;
 
-impl Wire for Command {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for Command {
+    fn encode_to(&self, out: &mut BytesMut) {
         match self {
             Command::Shell(line) => {
                 out.put_u8(0);
-                line.put(out);
+                line.encode_to(out);
             }
             Command::Argv(words) => {
                 out.put_u8(1);
-                words.put(out);
+                words.encode_to(out);
             }
         }
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(match fields.u8()? {
-            0 => Command::Shell(Wire::read(fields)?),
-            1 => Command::Argv(Wire::read(fields)?),
+            0 => Command::Shell(WireCodec::decode_from(fields)?),
+            1 => Command::Argv(WireCodec::decode_from(fields)?),
             _ => return Err(DecodeError::Invalid),
         })
     }
 }
 
-impl Wire for TerminalSize {
-    fn put(&self, out: &mut BytesMut) {
-        (self.columns, self.rows).put(out);
+impl WireCodec for TerminalSize {
+    fn encode_to(&self, out: &mut BytesMut) {
+        (self.columns, self.rows).encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        let (columns, rows) = Wire::read(fields)?;
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        let (columns, rows) = WireCodec::decode_from(fields)?;
         Ok(Self { columns, rows })
     }
 }
 
-impl Wire for ExecLimits {
-    fn put(&self, out: &mut BytesMut) {
-        (self.wall, self.cpu).put(out);
+impl WireCodec for ExecLimits {
+    fn encode_to(&self, out: &mut BytesMut) {
+        (self.wall_time, self.cpu).encode_to(out);
         for limit in [self.memory, self.processes, self.file_size, self.open_files] {
-            limit.put(out);
+            limit.encode_to(out);
         }
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        let (wall, cpu) = Wire::read(fields)?;
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        let (wall, cpu) = WireCodec::decode_from(fields)?;
         Ok(Self {
-            wall,
+            wall_time: wall,
             cpu,
-            memory: Wire::read(fields)?,
-            processes: Wire::read(fields)?,
-            file_size: Wire::read(fields)?,
-            open_files: Wire::read(fields)?,
+            memory: WireCodec::decode_from(fields)?,
+            processes: WireCodec::decode_from(fields)?,
+            file_size: WireCodec::decode_from(fields)?,
+            open_files: WireCodec::decode_from(fields)?,
         })
     }
 }
 
-impl Wire for HostDirectory {
-    fn put(&self, out: &mut BytesMut) {
-        self.path.put(out);
+impl WireCodec for HostDirectory {
+    fn encode_to(&self, out: &mut BytesMut) {
+        self.path.encode_to(out);
         put_number(out, self.access);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        Ok(Self { path: Wire::read(fields)?, access: take_number(fields)? })
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        Ok(Self { path: WireCodec::decode_from(fields)?, access: take_number(fields)? })
     }
 }
 
-impl Wire for Restrictions {
-    fn put(&self, out: &mut BytesMut) {
-        self.hidden.put(out);
-        self.read_only.put(out);
-        self.binds.put(out);
+impl WireCodec for PathRestrictions {
+    fn encode_to(&self, out: &mut BytesMut) {
+        self.hidden.encode_to(out);
+        self.read_only.encode_to(out);
+        self.binds.encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self {
-            hidden: Wire::read(fields)?,
-            read_only: Wire::read(fields)?,
-            binds: Wire::read(fields)?,
+            hidden: WireCodec::decode_from(fields)?,
+            read_only: WireCodec::decode_from(fields)?,
+            binds: WireCodec::decode_from(fields)?,
         })
     }
 }
 
-impl Wire for ExecRequest {
+impl WireCodec for ExecRequest {
     /// Other workspaces that are mounted beside this one are on the machine of whoever mounted
     /// them; the one that runs the command knows nothing of them.
-    fn put(&self, out: &mut BytesMut) {
-        self.command.put(out);
-        self.cwd.put(out);
+    fn encode_to(&self, out: &mut BytesMut) {
+        self.command.encode_to(out);
+        self.cwd.encode_to(out);
         let env: Vec<(String, String)> =
             self.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-        env.put(out);
+        env.encode_to(out);
         put_number(out, self.stdin);
-        self.terminal.put(out);
+        self.terminal.encode_to(out);
         put_number(out, self.lifetime);
-        self.limits.put(out);
-        self.restrictions.put(out);
-        self.layout.at.put(out);
+        self.limits.encode_to(out);
+        self.restrictions.encode_to(out);
+        self.layout.scope_path.encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        let (command, cwd) = Wire::read(fields)?;
-        let env: Vec<(String, String)> = Wire::read(fields)?;
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        let (command, cwd) = WireCodec::decode_from(fields)?;
+        let env: Vec<(String, String)> = WireCodec::decode_from(fields)?;
         Ok(Self {
             command,
             cwd,
             env: env.into_iter().collect::<BTreeMap<_, _>>(),
             stdin: take_number(fields)?,
-            input: None,
-            terminal: Wire::read(fields)?,
+            declared_stdin: None,
+            terminal: WireCodec::decode_from(fields)?,
             lifetime: take_number(fields)?,
-            limits: Wire::read(fields)?,
-            restrictions: Wire::read(fields)?,
-            layout: MountLayout { at: Wire::read(fields)?, mounted: Vec::new() },
+            limits: WireCodec::decode_from(fields)?,
+            restrictions: WireCodec::decode_from(fields)?,
+            layout: MountLayout {
+                scope_path: WireCodec::decode_from(fields)?,
+                mounted: Vec::new(),
+            },
         })
     }
 }
 
-impl Wire for Exit {
-    fn put(&self, out: &mut BytesMut) {
-        (self.code, self.signal).put(out);
+impl WireCodec for ProcessExit {
+    fn encode_to(&self, out: &mut BytesMut) {
+        (self.code, self.signal).encode_to(out);
         put_number(out, self.cause);
         put_number(out, self.orphans);
-        self.stdout_tail.put(out);
-        self.stderr_tail.put(out);
+        self.stdout_tail.encode_to(out);
+        self.stderr_tail.encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        let (code, signal) = Wire::read(fields)?;
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        let (code, signal) = WireCodec::decode_from(fields)?;
         Ok(Self {
             code,
             signal,
             cause: take_number(fields)?,
             orphans: take_number(fields)?,
-            stdout_tail: Wire::read(fields)?,
-            stderr_tail: Wire::read(fields)?,
+            stdout_tail: WireCodec::decode_from(fields)?,
+            stderr_tail: WireCodec::decode_from(fields)?,
         })
     }
 }
 
-impl Wire for ProcessId {
-    fn put(&self, out: &mut BytesMut) {
-        self.as_str().to_owned().put(out);
+impl WireCodec for ProcessId {
+    fn encode_to(&self, out: &mut BytesMut) {
+        self.as_str().to_owned().encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        Ok(ProcessId::new(String::read(fields)?))
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        Ok(ProcessId::new(String::decode_from(fields)?))
     }
 }
 
-impl Wire for ProcessInfo {
-    fn put(&self, out: &mut BytesMut) {
-        self.id.put(out);
-        self.command.put(out);
-        self.cwd.put(out);
-        self.started.put(out);
-        self.exit.put(out);
+impl WireCodec for ProcessInfo {
+    fn encode_to(&self, out: &mut BytesMut) {
+        self.id.encode_to(out);
+        self.command.encode_to(out);
+        self.cwd.encode_to(out);
+        self.started.encode_to(out);
+        self.exit.encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self {
-            id: Wire::read(fields)?,
-            command: Wire::read(fields)?,
-            cwd: Wire::read(fields)?,
-            started: Wire::read(fields)?,
-            exit: Wire::read(fields)?,
+            id: WireCodec::decode_from(fields)?,
+            command: WireCodec::decode_from(fields)?,
+            cwd: WireCodec::decode_from(fields)?,
+            started: WireCodec::decode_from(fields)?,
+            exit: WireCodec::decode_from(fields)?,
         })
     }
 }
 
-impl Wire for OutputChunk {
-    fn put(&self, out: &mut BytesMut) {
-        (self.sequence, self.lost).put(out);
+impl WireCodec for OutputChunk {
+    fn encode_to(&self, out: &mut BytesMut) {
+        (self.offset, self.lost_bytes).encode_to(out);
         put_number(out, self.channel);
-        self.bytes.put(out);
+        self.bytes.encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        let (sequence, lost) = Wire::read(fields)?;
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        let (sequence, lost) = WireCodec::decode_from(fields)?;
         let channel = take_number(fields)?;
-        Ok(Self { sequence, channel, bytes: Wire::read(fields)?, lost })
+        Ok(Self {
+            offset: sequence,
+            channel,
+            bytes: WireCodec::decode_from(fields)?,
+            lost_bytes: lost,
+        })
     }
 }
 
-impl Wire for ProcessControl {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for ProcessControl {
+    fn encode_to(&self, out: &mut BytesMut) {
         match self {
             ProcessControl::Signal(number) => {
                 out.put_u8(0);
-                number.put(out);
+                number.encode_to(out);
             }
             ProcessControl::Resize(size) => {
                 out.put_u8(1);
-                size.put(out);
+                size.encode_to(out);
             }
-            ProcessControl::EndInput => out.put_u8(2),
+            ProcessControl::CloseStdin => out.put_u8(2),
         }
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(match fields.u8()? {
-            0 => ProcessControl::Signal(Wire::read(fields)?),
-            1 => ProcessControl::Resize(Wire::read(fields)?),
-            2 => ProcessControl::EndInput,
+            0 => ProcessControl::Signal(WireCodec::decode_from(fields)?),
+            1 => ProcessControl::Resize(WireCodec::decode_from(fields)?),
+            2 => ProcessControl::CloseStdin,
             _ => return Err(DecodeError::Invalid),
         })
     }
 }
 
-impl Wire for effective::EffectiveControl {
-    fn put(&self, out: &mut BytesMut) {
-        put_number(out, self.subject);
-        self.asked.put(out);
-        self.in_force.put(out);
+impl WireCodec for effective::EffectiveControl {
+    fn encode_to(&self, out: &mut BytesMut) {
+        put_number(out, self.kind);
+        self.asked.encode_to(out);
+        self.in_force.encode_to(out);
         put_number(out, self.strength);
-        self.mechanism.put(out);
-        self.proof.put(out);
+        self.mechanism.encode_to(out);
+        self.proof.encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self {
-            subject: take_number(fields)?,
-            asked: Wire::read(fields)?,
-            in_force: Wire::read(fields)?,
+            kind: take_number(fields)?,
+            asked: WireCodec::decode_from(fields)?,
+            in_force: WireCodec::decode_from(fields)?,
             strength: take_number(fields)?,
-            mechanism: Wire::read(fields)?,
-            proof: Wire::read(fields)?,
+            mechanism: WireCodec::decode_from(fields)?,
+            proof: WireCodec::decode_from(fields)?,
         })
     }
 }
 
-impl Wire for EffectivePolicy {
-    fn put(&self, out: &mut BytesMut) {
-        self.isolation.is_some().put(out);
+impl WireCodec for EffectivePolicy {
+    fn encode_to(&self, out: &mut BytesMut) {
+        self.isolation.is_some().encode_to(out);
         if let Some(isolation) = &self.isolation {
             put_number(out, *isolation);
         }
-        self.controls.put(out);
+        self.controls.encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        let isolation = if bool::read(fields)? { Some(take_number(fields)?) } else { None };
-        Ok(Self { isolation, controls: Wire::read(fields)? })
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        let isolation = if bool::decode_from(fields)? { Some(take_number(fields)?) } else { None };
+        Ok(Self { isolation, controls: WireCodec::decode_from(fields)? })
     }
 }

@@ -1,140 +1,146 @@
 //! Searches on the wire.
 
 use ab_core::search::{
-    IgnoredCounts, Match, Query, SearchLimits, SearchResults, SearchTarget, TextQuery,
+    IgnoredCounts, SearchLimits, SearchMatch, SearchQuery, SearchResults, SearchTarget, TextQuery,
 };
 use bytes::{BufMut, BytesMut};
 
-use super::{DecodeError, Read, Wire, put_number, take_number};
+use super::{DecodeError, Read, WireCodec, put_number, take_number};
 use crate::sftp::packet::PacketReader;
 
-impl Wire for SearchTarget {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for SearchTarget {
+    fn encode_to(&self, out: &mut BytesMut) {
         match self {
             SearchTarget::Names { glob, kinds } => {
                 out.put_u8(0);
-                glob.put(out);
+                glob.encode_to(out);
                 put_number(out, *kinds);
             }
             SearchTarget::Text(text) => {
                 out.put_u8(1);
-                text.pattern.put(out);
+                text.pattern.encode_to(out);
                 put_number(out, text.syntax);
                 put_number(out, text.case);
                 put_number(out, text.span);
-                (text.before, text.after).put(out);
-                put_number(out, text.answer);
+                (text.before, text.after).encode_to(out);
+                put_number(out, text.output_mode);
             }
         }
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(match fields.u8()? {
-            0 => SearchTarget::Names { glob: Wire::read(fields)?, kinds: take_number(fields)? },
+            0 => SearchTarget::Names {
+                glob: WireCodec::decode_from(fields)?,
+                kinds: take_number(fields)?,
+            },
             1 => SearchTarget::Text(TextQuery {
-                pattern: Wire::read(fields)?,
+                pattern: WireCodec::decode_from(fields)?,
                 syntax: take_number(fields)?,
                 case: take_number(fields)?,
                 span: take_number(fields)?,
-                before: Wire::read(fields)?,
-                after: Wire::read(fields)?,
-                answer: take_number(fields)?,
+                before: WireCodec::decode_from(fields)?,
+                after: WireCodec::decode_from(fields)?,
+                output_mode: take_number(fields)?,
             }),
             _ => return Err(DecodeError::Invalid),
         })
     }
 }
 
-impl Wire for Query {
-    fn put(&self, out: &mut BytesMut) {
-        self.root.put(out);
-        self.wanted.put(out);
-        self.include.put(out);
-        self.exclude.put(out);
-        self.ignore.put(out);
-        put_number(out, self.hidden);
+impl WireCodec for SearchQuery {
+    fn encode_to(&self, out: &mut BytesMut) {
+        self.root.encode_to(out);
+        self.target.encode_to(out);
+        self.include.encode_to(out);
+        self.exclude.encode_to(out);
+        self.ignore.encode_to(out);
+        put_number(out, self.dotfiles);
         put_number(out, self.ignore_files);
-        (self.limits.matches, self.limits.bytes).put(out);
-        self.limits.time.put(out);
+        (self.limits.matches, self.limits.bytes).encode_to(out);
+        self.limits.time.encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self {
-            root: Wire::read(fields)?,
-            wanted: Wire::read(fields)?,
-            include: Wire::read(fields)?,
-            exclude: Wire::read(fields)?,
-            ignore: Wire::read(fields)?,
-            hidden: take_number(fields)?,
+            root: WireCodec::decode_from(fields)?,
+            target: WireCodec::decode_from(fields)?,
+            include: WireCodec::decode_from(fields)?,
+            exclude: WireCodec::decode_from(fields)?,
+            ignore: WireCodec::decode_from(fields)?,
+            dotfiles: take_number(fields)?,
             ignore_files: take_number(fields)?,
             limits: SearchLimits {
-                matches: Wire::read(fields)?,
-                bytes: Wire::read(fields)?,
-                time: Wire::read(fields)?,
+                matches: WireCodec::decode_from(fields)?,
+                bytes: WireCodec::decode_from(fields)?,
+                time: WireCodec::decode_from(fields)?,
             },
         })
     }
 }
 
-impl Wire for Match {
-    fn put(&self, out: &mut BytesMut) {
+impl WireCodec for SearchMatch {
+    fn encode_to(&self, out: &mut BytesMut) {
         match self {
-            Match::Name(entry) => {
+            SearchMatch::Name(entry) => {
                 out.put_u8(0);
-                entry.put(out);
+                entry.encode_to(out);
             }
-            Match::Line { path, line, text, cut, role } => {
+            SearchMatch::Line { path, line, text, cut, role } => {
                 out.put_u8(1);
-                path.put(out);
-                line.put(out);
-                text.put(out);
-                cut.put(out);
+                path.encode_to(out);
+                line.encode_to(out);
+                text.encode_to(out);
+                cut.encode_to(out);
                 put_number(out, *role);
             }
-            Match::File { path } => {
+            SearchMatch::File { path } => {
                 out.put_u8(2);
-                path.put(out);
+                path.encode_to(out);
             }
-            Match::Count { path, lines } => {
+            SearchMatch::Count { path, lines } => {
                 out.put_u8(3);
-                path.put(out);
-                lines.put(out);
+                path.encode_to(out);
+                lines.encode_to(out);
             }
         }
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(match fields.u8()? {
-            0 => Match::Name(Wire::read(fields)?),
-            1 => Match::Line {
-                path: Wire::read(fields)?,
-                line: Wire::read(fields)?,
-                text: Wire::read(fields)?,
-                cut: Wire::read(fields)?,
+            0 => SearchMatch::Name(WireCodec::decode_from(fields)?),
+            1 => SearchMatch::Line {
+                path: WireCodec::decode_from(fields)?,
+                line: WireCodec::decode_from(fields)?,
+                text: WireCodec::decode_from(fields)?,
+                cut: WireCodec::decode_from(fields)?,
                 role: take_number(fields)?,
             },
-            2 => Match::File { path: Wire::read(fields)? },
-            3 => Match::Count { path: Wire::read(fields)?, lines: Wire::read(fields)? },
+            2 => SearchMatch::File { path: WireCodec::decode_from(fields)? },
+            3 => SearchMatch::Count {
+                path: WireCodec::decode_from(fields)?,
+                lines: WireCodec::decode_from(fields)?,
+            },
             _ => return Err(DecodeError::Invalid),
         })
     }
 }
 
-impl Wire for SearchResults {
-    fn put(&self, out: &mut BytesMut) {
-        self.matches.put(out);
-        self.truncated.put(out);
-        (self.searched, self.skipped_binary).put(out);
-        (self.left_out.directories, self.left_out.files).put(out);
-        self.problems.put(out);
+impl WireCodec for SearchResults {
+    fn encode_to(&self, out: &mut BytesMut) {
+        self.matches.encode_to(out);
+        self.truncated.encode_to(out);
+        (self.searched, self.skipped_binary).encode_to(out);
+        (self.ignored.directories, self.ignored.files).encode_to(out);
+        self.problems.encode_to(out);
     }
 
-    fn read(fields: &mut PacketReader) -> Read<Self> {
-        let (matches, truncated) = Wire::read(fields)?;
-        let (searched, skipped_binary) = Wire::read(fields)?;
-        let (directories, files) = Wire::read(fields)?;
+    fn decode_from(fields: &mut PacketReader) -> Read<Self> {
+        let (matches, truncated) = WireCodec::decode_from(fields)?;
+        let (searched, skipped_binary) = WireCodec::decode_from(fields)?;
+        let (directories, files) = WireCodec::decode_from(fields)?;
         let left_out = IgnoredCounts { directories, files };
-        let problems = Wire::read(fields)?;
-        Ok(Self { matches, truncated, searched, skipped_binary, left_out, problems })
+        let problems = WireCodec::decode_from(fields)?;
+        Ok(Self { matches, truncated, searched, skipped_binary, ignored: left_out, problems })
     }
 }

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use ab_remote::Server;
-use ab_remote::client::{ByteStream, WebSocket};
-use ab_remote::websocket::Socket;
+use ab_remote::SshServer;
+use ab_remote::client::{ByteStream, WebSocketEndpoint};
+use ab_remote::websocket::WebSocketByteStream;
 use futures_util::SinkExt;
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
@@ -36,7 +36,7 @@ pub(super) enum Door {
 
 pub(super) struct Daemon {
     pub(super) address: SocketAddr,
-    server: Server,
+    server: SshServer,
     /// The headers of the requests so far.
     pub(super) requests: Arc<Mutex<Vec<http::HeaderMap>>>,
     listening: JoinHandle<()>,
@@ -79,8 +79,8 @@ impl Daemon {
         Self { address, server, requests, listening }
     }
 
-    pub(super) fn websocket(&self) -> WebSocket {
-        WebSocket::new(&format!("ws://{}/ssh", self.address)).unwrap()
+    pub(super) fn websocket(&self) -> WebSocketEndpoint {
+        WebSocketEndpoint::new(&format!("ws://{}/ssh", self.address)).unwrap()
     }
 
     /// Ends it; nobody may be left.
@@ -105,7 +105,7 @@ fn acceptor(certificate: &rcgen::CertifiedKey<rcgen::KeyPair>) -> TlsAcceptor {
 
 async fn serve(
     door: Door,
-    server: Server,
+    server: SshServer,
     requests: &Mutex<Vec<http::HeaderMap>>,
     stream: Box<dyn ByteStream>,
 ) {
@@ -137,7 +137,7 @@ async fn serve(
             let _ = socket.close(Some(frame)).await;
         }
         _ => {
-            let _ = server.serve(Socket::server(socket.into_inner())).await;
+            let _ = server.serve(WebSocketByteStream::server_side(socket.into_inner())).await;
         }
     }
 }

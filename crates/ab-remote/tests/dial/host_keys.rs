@@ -3,17 +3,17 @@
 use std::fs;
 
 use ab_remote::client::{
-    ClientSettings, Credential, Endpoint, Host, HostKeyCheck, KnownHosts, Ssh,
+    ClientSettings, Credential, Endpoint, HostKeyCheck, HostPort, KnownHosts, SshEndpoint,
 };
-use ab_remote::{HostKey, ListenerOptions, Server, SshAccess, SshUsers, listen};
+use ab_remote::{HostKey, ListenerOptions, SshAccess, SshServer, SshUsers, listen};
 use tokio::net::TcpListener;
 
 use super::{denied, reached};
 use crate::stage::{Stage, within};
 
 fn at(stage: &Stage, check: HostKeyCheck) -> ClientSettings {
-    let mut ssh = Ssh::new("agent", "127.0.0.1");
-    ssh.host = Host::new("127.0.0.1", stage.address.port());
+    let mut ssh = SshEndpoint::new("agent", "127.0.0.1");
+    ssh.host = HostPort::new("127.0.0.1", stage.address.port());
     ssh.credentials = vec![Credential::Password("correct horse".into())];
     ssh.host_key = check;
     ClientSettings::new(Endpoint::Ssh(ssh))
@@ -29,8 +29,8 @@ async fn the_right_key_by_each_check() {
     let known = stage.directory.path().join("keys/known");
     let text = fs::read_to_string(&known).unwrap();
     for check in [
-        HostKeyCheck::KnownHosts(KnownHosts::in_files([known])),
-        HostKeyCheck::KnownHosts(KnownHosts::in_text(text)),
+        HostKeyCheck::KnownHosts(KnownHosts::from_files([known])),
+        HostKeyCheck::KnownHosts(KnownHosts::from_text(text)),
         pin(&stage.server.settings().host_key),
         HostKeyCheck::TrustOnFirstUse(stage.here("store")),
         HostKeyCheck::TrustOnFirstUse(stage.here("store")),
@@ -46,15 +46,15 @@ async fn the_wrong_key_by_each_check() {
     let stage = Stage::new().await;
     let other = HostKey::ephemeral("another").unwrap();
     let known_as = format!("[127.0.0.1]:{}", stage.address.port());
-    let wrong = format!("{known_as} {}\n", other.public());
+    let wrong = format!("{known_as} {}\n", other.public_key());
     let store = stage.here("store");
     fs::write(&store, &wrong).unwrap();
     let shown = stage.server.settings().host_key.fingerprint();
-    let revoked = format!("@revoked * {}\n", stage.server.settings().host_key.public());
+    let revoked = format!("@revoked * {}\n", stage.server.settings().host_key.public_key());
     for (check, what) in [
         (HostKeyCheck::KnownHosts(KnownHosts::default()), "is not known"),
-        (HostKeyCheck::KnownHosts(KnownHosts::in_text(wrong)), "has changed"),
-        (HostKeyCheck::KnownHosts(KnownHosts::in_text(revoked)), "is revoked"),
+        (HostKeyCheck::KnownHosts(KnownHosts::from_text(wrong)), "has changed"),
+        (HostKeyCheck::KnownHosts(KnownHosts::from_text(revoked)), "is revoked"),
         (pin(&other), "is not the pinned one"),
         (HostKeyCheck::TrustOnFirstUse(store), "has changed"),
     ] {
@@ -65,7 +65,7 @@ async fn the_wrong_key_by_each_check() {
     // What is said about an unknown key is enough to make it known.
     let said = denied(&at(&stage, HostKeyCheck::KnownHosts(KnownHosts::default()))).await;
     let line = said[said.find(&known_as).unwrap()..].trim_end_matches(']');
-    reached(&at(&stage, HostKeyCheck::KnownHosts(KnownHosts::in_text(line)))).await;
+    reached(&at(&stage, HostKeyCheck::KnownHosts(KnownHosts::from_text(line)))).await;
     stage.end().await;
 }
 
@@ -84,8 +84,8 @@ async fn a_key_that_changes_after_the_first_use() {
     let mut users = SshUsers::new();
     users.add_password("agent", "correct horse").unwrap();
     let key = HostKey::ephemeral("another").unwrap();
-    let options = ab_remote::ServerSettings::new(key, SshAccess::Users(users));
-    let server = Server::new(agent_backend::memory(), options);
+    let options = ab_remote::SshServerSettings::new(key, SshAccess::Users(users));
+    let server = SshServer::new(agent_backend::memory(), options);
     let listener = TcpListener::bind(address).await.unwrap();
     let listening = tokio::spawn(listen(listener, server.clone(), ListenerOptions::default()));
     let mut settings = settings;

@@ -4,14 +4,16 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use ab_remote::client::{ClientSettings, Credential, Endpoint, Host, HostKeyCheck, Secret, Ssh};
+use ab_remote::client::{
+    ClientSettings, Credential, Endpoint, HostKeyCheck, HostPort, Secret, SshEndpoint,
+};
 
 use super::{denied, invalid, lost, reached};
 use crate::stage::{Stage, has, within};
 
 fn at(stage: &Stage, credentials: Vec<Credential>) -> ClientSettings {
-    let mut ssh = Ssh::new("agent", "127.0.0.1");
-    ssh.host = Host::new("127.0.0.1", stage.address.port());
+    let mut ssh = SshEndpoint::new("agent", "127.0.0.1");
+    ssh.host = HostPort::new("127.0.0.1", stage.address.port());
     ssh.credentials = credentials;
     ssh.host_key = HostKeyCheck::Unchecked;
     ClientSettings::new(Endpoint::Ssh(ssh))
@@ -37,7 +39,8 @@ fn keygen(path: &Path, kind: &str, passphrase: &str) {
 
 #[tokio::test]
 async fn passwords() {
-    let stage = Stage::with(|_| {}, |settings| settings.refusal_time = Default::default()).await;
+    let stage =
+        Stage::with(|_| {}, |settings| settings.refused_login_delay = Default::default()).await;
     reached(&at(&stage, vec![password("correct horse")])).await;
     reached(&at(&stage, vec![password("wrong"), password("correct horse")])).await;
     let said = denied(&at(&stage, vec![password("secret")])).await;
@@ -55,7 +58,7 @@ async fn keys_with_and_without_a_passphrase() {
     let stage = Stage::with(
         |_| {},
         |settings| {
-            settings.refusal_time = Default::default();
+            settings.refused_login_delay = Default::default();
         },
     )
     .await;
@@ -153,13 +156,14 @@ async fn an_agent_is_asked() {
         println!("not run: there is no ssh-agent here");
         return;
     }
-    let stage = Stage::with(|_| {}, |settings| settings.refusal_time = Default::default()).await;
+    let stage =
+        Stage::with(|_| {}, |settings| settings.refused_login_delay = Default::default()).await;
     let socket = stage.here("agent");
-    let asked = || vec![Credential::Agent { socket: socket.clone() }];
+    let asked = || vec![Credential::SshAgent { socket: socket.clone() }];
     let said = invalid(&at(&stage, asked())).await;
     assert!(said.contains("cannot ask the ssh agent"), "{said}");
     // What else there is, is tried.
-    let also = |text| vec![Credential::Agent { socket: socket.clone() }, password(text)];
+    let also = |text| vec![Credential::SshAgent { socket: socket.clone() }, password(text)];
     reached(&at(&stage, also("correct horse"))).await;
     let said = denied(&at(&stage, also("wrong"))).await;
     assert!(said.contains("by a password; cannot ask the ssh agent"), "{said}");
@@ -184,14 +188,14 @@ async fn a_server_that_ends_while_we_log_in_is_no_refusal() {
         |_| {},
         |settings| {
             // Longer than the server lives.
-            settings.refusal_time = std::time::Duration::from_secs(600);
+            settings.refused_login_delay = std::time::Duration::from_secs(600);
         },
     )
     .await;
     let settings = at(&stage, vec![password("wrong")]);
     let server = stage.server.clone();
     let (said, ()) = tokio::join!(lost(&settings), async {
-        while server.connections() == 0 {
+        while server.connection_count() == 0 {
             tokio::task::yield_now().await;
         }
         server.shut_down().await;

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use ab_remote::client::{
-    ClientSettings, Credential, Endpoint, Host, HostKeyCheck, KnownHosts, Secret, Ssh,
+    ClientSettings, Credential, Endpoint, HostKeyCheck, HostPort, KnownHosts, Secret, SshEndpoint,
 };
-use ab_testkit::host::{cannot_run, sshd};
+use ab_testkit::host::{prepare_sshd, report_skip};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -27,8 +27,8 @@ struct Sshd {
 impl Sshd {
     /// Nothing where there is no server that could be started, which is said.
     async fn start() -> Option<Self> {
-        let Some(program) = sshd() else {
-            cannot_run("OpenSSH's server", "it is not installed");
+        let Some(program) = prepare_sshd() else {
+            report_skip("OpenSSH's server", "it is not installed");
             return None;
         };
         let directory = tempfile::tempdir().unwrap();
@@ -72,8 +72,8 @@ impl Sshd {
     }
 
     fn settings(&self, key: &str, host_key: HostKeyCheck) -> ClientSettings {
-        let mut ssh = Ssh::new(&self.user, "127.0.0.1");
-        ssh.host = Host::new("127.0.0.1", self.port);
+        let mut ssh = SshEndpoint::new(&self.user, "127.0.0.1");
+        ssh.host = HostPort::new("127.0.0.1", self.port);
         let text = Secret::from(fs::read_to_string(self.path(key)).unwrap());
         ssh.credentials = vec![Credential::Key { text, passphrase: None }];
         ssh.host_key = host_key;
@@ -84,7 +84,7 @@ impl Sshd {
     fn known_by(&self, kind: &str) -> HostKeyCheck {
         let public = fs::read_to_string(self.path(kind).with_extension("pub")).unwrap();
         let line = format!("[127.0.0.1]:{} {public}", self.port);
-        HostKeyCheck::KnownHosts(KnownHosts::in_text(line))
+        HostKeyCheck::KnownHosts(KnownHosts::from_text(line))
     }
 }
 

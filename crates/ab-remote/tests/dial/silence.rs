@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ab_core::{Code, Kind};
-use ab_remote::client::{ClientSettings, Endpoint, Host, HostKeyCheck, Ssh, WebSocket};
+use ab_core::{ErrorCode, ErrorKind};
+use ab_remote::client::{
+    ClientSettings, Endpoint, HostKeyCheck, HostPort, SshEndpoint, WebSocketEndpoint,
+};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
@@ -25,14 +27,14 @@ async fn saying(words: Vec<u8>) -> SocketAddr {
 }
 
 fn ssh(address: SocketAddr) -> ClientSettings {
-    let mut ssh = Ssh::new("ada", "127.0.0.1");
-    ssh.host = Host::new("127.0.0.1", address.port());
+    let mut ssh = SshEndpoint::new("ada", "127.0.0.1");
+    ssh.host = HostPort::new("127.0.0.1", address.port());
     ssh.host_key = HostKeyCheck::Unchecked;
     ClientSettings::new(Endpoint::Ssh(ssh))
 }
 
 fn websocket(scheme: &str, address: SocketAddr) -> ClientSettings {
-    let socket = WebSocket::new(&format!("{scheme}://{address}/ssh")).unwrap();
+    let socket = WebSocketEndpoint::new(&format!("{scheme}://{address}/ssh")).unwrap();
     ClientSettings::new(Endpoint::WebSocket(socket))
 }
 
@@ -51,10 +53,10 @@ async fn whoever_says_nothing_is_left() {
         let failure = failure(&settings).await;
         let error = &failure.error;
         // Where there are no certificates, that is said before.
-        if error.kind() == Kind::Invalid {
+        if error.kind() == ErrorKind::Invalid {
             continue;
         }
-        assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Timeout));
+        assert_eq!((error.code(), error.kind()), (ErrorCode::ConnectionClosed, ErrorKind::Timeout));
         assert!(failure.retryable);
         assert!(error.message().starts_with(&format!("cannot {act} ")), "{error}");
         assert!(error.message().ends_with("no answer within 300ms"), "{error}");
@@ -79,7 +81,7 @@ async fn whoever_does_not_speak_ssh_is_left() {
         settings.connect_timeout = Duration::from_millis(500);
         let failure = failure(&settings).await;
         assert!(failure.to_string().contains(what), "{failure}");
-        assert_eq!(failure.error.code(), Code::ConnectionClosed, "{failure:?}");
+        assert_eq!(failure.error.code(), ErrorCode::ConnectionClosed, "{failure:?}");
     }
     let mut settings = ssh(saying([&ident[..], &[0xff; 64]].concat()).await);
     settings.connect_timeout = Duration::from_secs(600);

@@ -1,13 +1,13 @@
 //! Daemons behind their WebSockets, and what may be there instead.
 
-use ab_remote::client::{ClientSettings, Endpoint, Proxy, WebSocket};
+use ab_remote::client::{ClientSettings, Endpoint, Proxy, WebSocketEndpoint};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::daemon::{Daemon, Door};
 use super::{denied, lost, reached};
 
-fn at(socket: WebSocket) -> ClientSettings {
+fn at(socket: WebSocketEndpoint) -> ClientSettings {
     ClientSettings::new(Endpoint::WebSocket(socket))
 }
 
@@ -81,7 +81,7 @@ async fn a_handshake_that_is_cut_is_no_foreign_language() {
             let _ = stream.write_all(b"HTTP/1.1 101 Switching").await;
         }
     });
-    let socket = WebSocket::new(&format!("ws://{address}/ssh")).unwrap();
+    let socket = WebSocketEndpoint::new(&format!("ws://{address}/ssh")).unwrap();
     let said = lost(&ClientSettings::new(Endpoint::WebSocket(socket))).await;
     assert!(said.contains("the connection ended before the handshake was over"), "{said}");
 }
@@ -102,7 +102,7 @@ async fn garbage_is_told_from_a_websocket() {
         (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", "does not speak as a websocket does"),
     ] {
         let address = answering(answer).await;
-        let said = lost(&at(WebSocket::new(&format!("ws://{address}/ssh")).unwrap())).await;
+        let said = lost(&at(WebSocketEndpoint::new(&format!("ws://{address}/ssh")).unwrap())).await;
         assert!(said.contains(what), "{said}");
     }
 }
@@ -114,7 +114,7 @@ async fn a_page_in_the_way_is_quoted() {
           <html><head><title>Welcome to\n\x1b[31m the Hotel</title></head><body></body></html>",
     )
     .await;
-    let said = lost(&at(WebSocket::new(&format!("ws://{address}/ssh")).unwrap())).await;
+    let said = lost(&at(WebSocketEndpoint::new(&format!("ws://{address}/ssh")).unwrap())).await;
     let expect = format!(
         "cannot open ws://{address}/ssh: {address} answered HTTP 200 with text/html instead of \
          upgrading to a websocket: 'Welcome to [31m the Hotel' ["
@@ -125,7 +125,7 @@ async fn a_page_in_the_way_is_quoted() {
     }
     // One that repeats what it was told is not quoted.
     let address = answering(b"HTTP/1.1 200 OK\r\n\r\nAuthorization: Bearer secret").await;
-    let mut socket = WebSocket::new(&format!("ws://{address}/ssh")).unwrap();
+    let mut socket = WebSocketEndpoint::new(&format!("ws://{address}/ssh")).unwrap();
     socket.token = Some("secret".into());
     assert!(lost(&at(socket)).await.contains("HTTP 200"));
 }
@@ -136,7 +136,7 @@ async fn nobody_there() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let url = format!("ws://{address}/ssh?tenant=secret");
-    let said = lost(&at(WebSocket::new(&url).unwrap())).await;
+    let said = lost(&at(WebSocketEndpoint::new(&url).unwrap())).await;
     assert!(said.starts_with(&format!("cannot reach {address}: connection refused")), "{said}");
     let said = lost(&ClientSettings::parse("ssh://ada@no-such-host.invalid").unwrap()).await;
     assert!(said.starts_with("cannot reach no-such-host.invalid:22: "), "{said}");

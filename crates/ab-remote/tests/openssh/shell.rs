@@ -145,7 +145,7 @@ async fn a_shell_reads_what_is_typed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn both_ends_may_ask_whether_the_other_is_there() {
-    let often = |settings: &mut ab_remote::ServerSettings| {
+    let often = |settings: &mut ab_remote::SshServerSettings| {
         settings.keepalive = Some(Duration::from_millis(200))
     };
     let stage = Stage::with(|_| {}, often).await;
@@ -195,9 +195,9 @@ async fn shutting_down_ends_what_runs() {
     let mut child = start(stage.program("ssh").args(["agent@127.0.0.1", HOLD]));
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert_eq!(within(lines.next_line()).await.unwrap().as_deref(), Some("started"));
-    assert_eq!(stage.server.connections(), 1);
+    assert_eq!(stage.server.connection_count(), 1);
     within(stage.server.shut_down()).await;
-    assert_eq!(stage.server.connections(), 0);
+    assert_eq!(stage.server.connection_count(), 0);
     assert_eq!(within(child.wait()).await.unwrap().code(), Some(255));
     released(&stage).await;
     stage.end().await;
@@ -227,7 +227,7 @@ async fn many_sessions_share_a_connection() {
         }
     });
     futures_util::future::join_all(sessions).await;
-    assert_eq!(stage.server.connections(), 1);
+    assert_eq!(stage.server.connection_count(), 1);
     master.start_kill().unwrap();
     within(master.wait()).await.unwrap();
     stage.end().await;
@@ -271,7 +271,7 @@ if test "$(wc -l < "$0.times")" -lt 3; then echo wrong; else echo 'correct horse
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_password_may_be_mistyped() {
-    let stage = Stage::with(|_| {}, |settings| settings.refusal_time = Duration::ZERO).await;
+    let stage = Stage::with(|_| {}, |settings| settings.refused_login_delay = Duration::ZERO).await;
     let asking = stage.here("ask");
     fs::write(&asking, ASKED).unwrap();
     fs::set_permissions(&asking, fs::Permissions::from_mode(0o755)).unwrap();

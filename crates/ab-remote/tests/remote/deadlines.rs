@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_core::{Backend, Kind, Status};
-use ab_remote::client::{ClientSettings, Endpoint, Keepalive, Reconnection, Remote};
+use ab_core::{Backend, ConnectionStatus, ErrorKind};
+use ab_remote::client::{ClientSettings, Endpoint, Keepalive, ReconnectPolicy, RemoteDriver};
 use tokio::time::Instant;
 
 use super::relay::{Relay, Weather};
@@ -20,11 +20,11 @@ async fn ground(adjust: impl FnOnce(&mut ClientSettings)) -> (Arc<Relay>, Backen
     let relay = Arc::new(Relay::new(server(agent_backend::memory())));
     let mut settings = ClientSettings::new(Endpoint::Stream(relay.clone()));
     settings.operation_timeout = PATIENCE;
-    settings.keepalive = Keepalive { interval: HOUR, missed: 3 };
+    settings.keepalive = Keepalive { interval: HOUR, max_missed: 3 };
     settings.reconnection =
-        Reconnection { initial: MINUTE, max: MINUTE, ..Reconnection::default() };
+        ReconnectPolicy { initial_delay: MINUTE, max_delay: MINUTE, ..ReconnectPolicy::default() };
     adjust(&mut settings);
-    let backend = Backend::new(Remote::new(settings).unwrap());
+    let backend = Backend::new(RemoteDriver::new(settings).unwrap());
     backend.connect().await.unwrap();
     (relay, backend)
 }
@@ -41,20 +41,20 @@ async fn a_call_has_one_deadline_for_the_link_and_the_answer() {
     // The next connection says nothing once it is there.
     let stalls = relay.clone();
     let _listening = backend.on_status_change(move |change| {
-        if change.to == Status::Connected {
+        if change.to == ConnectionStatus::Connected {
             stalls.set(Weather::Stalled);
         }
     });
     relay.cut();
     // A call that begins before the loss is known would be rejected.
-    while backend.status() != Status::Reconnecting {
+    while backend.status() != ConnectionStatus::Reconnecting {
         tokio::task::yield_now().await;
     }
     let (took, answer) = seconds(backend.stat("file")).await;
     let error = answer.unwrap_err();
-    assert_eq!((took, error.kind()), (PATIENCE.as_secs(), Kind::Timeout), "{error}");
+    assert_eq!((took, error.kind()), (PATIENCE.as_secs(), ErrorKind::Timeout), "{error}");
     assert!(error.message().contains("gave no answer"), "{error}");
-    assert_eq!(backend.status(), Status::Connected, "the link is not to blame");
+    assert_eq!(backend.status(), ConnectionStatus::Connected, "the link is not to blame");
     backend.destroy().await.unwrap();
 }
 
@@ -64,9 +64,10 @@ async fn a_call_has_one_deadline_for_its_turn_and_the_answer() {
     relay.set(Weather::Stalled);
     let calls = (0..3).map(|_| seconds(backend.stat("file")));
     for (took, answer) in futures_util::future::join_all(calls).await {
-        assert_eq!((took, answer.unwrap_err().kind()), (PATIENCE.as_secs(), Kind::Timeout));
+        assert_eq!((took, answer.unwrap_err().kind()), (PATIENCE.as_secs(), ErrorKind::Timeout));
     }
-    let (took, process) = seconds(backend.outcome(&ab_core::Ticket::new("no ticket"))).await;
+    let (took, process) =
+        seconds(backend.call_effect(&ab_core::LostCallId::new("no ticket"))).await;
     assert_eq!((took, process.unwrap()), (0, ab_core::CallEffect::Unknown));
     backend.destroy().await.unwrap();
 }

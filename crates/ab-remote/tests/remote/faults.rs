@@ -19,9 +19,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ab_core::options::{FileAccess, FileCreation, OpenOptions, WritePosition};
 use ab_core::process::{Command, Process};
-use ab_core::{Backend, CallEffect, Error, ExecOptions, Kind, Result, Status};
-use ab_remote::client::{ClientSettings, Endpoint, Keepalive, Reconnection, Remote};
-use ab_testkit::Heard;
+use ab_core::{Backend, CallEffect, ConnectionStatus, Error, ErrorKind, ExecOptions, Result};
+use ab_remote::client::{ClientSettings, Endpoint, Keepalive, ReconnectPolicy, RemoteDriver};
+use ab_testkit::StatusRecorder;
 use agent_backend::LocalConfig;
 use tokio::time::{sleep, timeout};
 
@@ -119,7 +119,7 @@ impl Ship {
     /// Waits until there is a connection, or none.
     async fn until(&self, connected: bool) {
         let waiting = async {
-            while (self.backend.status() == Status::Connected) != connected {
+            while (self.backend.status() == ConnectionStatus::Connected) != connected {
                 sleep(Duration::from_millis(5)).await;
             }
         };
@@ -132,7 +132,7 @@ impl Ship {
         let answer = timeout(PATIENCE, call).await.expect("a call was never answered");
         if let Err(error) = &answer {
             count(&self.counters.failed);
-            let expected = matches!(error.kind(), Kind::Disconnected | Kind::Timeout);
+            let expected = matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::Timeout);
             assert!(expected, "the weather is no reason for {error:?}");
         }
         answer
@@ -153,12 +153,12 @@ impl Ship {
     }
 
     async fn asked(&self, error: &Error) -> CallEffect {
-        let Some(ticket) = error.ticket() else {
+        let Some(ticket) = error.lost_call() else {
             // It did not get as far as being sent.
-            return error.effect().unwrap_or(CallEffect::NotApplied);
+            return error.call_effect().unwrap_or(CallEffect::NotApplied);
         };
         loop {
-            match self.call(self.backend.outcome(ticket)).await {
+            match self.call(self.backend.call_effect(ticket)).await {
                 Ok(effect) => return effect,
                 Err(_) => continue,
             }
@@ -188,19 +188,19 @@ async fn storm(seed: u64, length: Duration, drops: u64) -> Tally {
     let mut local = workspace(keep.path());
     let relay = Arc::new(Relay::new(server(local.clone())));
     let settings = ClientSettings {
-        reconnection: Reconnection {
+        reconnection: ReconnectPolicy {
             max_retries: 0,
-            initial: Duration::from_millis(5),
-            max: Duration::from_millis(20),
-            ..Reconnection::default()
+            initial_delay: Duration::from_millis(5),
+            max_delay: Duration::from_millis(20),
+            ..ReconnectPolicy::default()
         },
-        keepalive: Keepalive { interval: Duration::from_millis(100), missed: 3 },
+        keepalive: Keepalive { interval: Duration::from_millis(100), max_missed: 3 },
         operation_timeout: Duration::from_secs(20),
         connect_timeout: CONNECTING,
         ..ClientSettings::new(Endpoint::Stream(relay.clone()))
     };
-    let backend = Backend::new(Remote::new(settings).unwrap());
-    let heard = Heard::of(&backend);
+    let backend = Backend::new(RemoteDriver::new(settings).unwrap());
+    let heard = StatusRecorder::subscribe(&backend);
     let ship = Ship { backend: backend.clone(), over: Arc::default(), counters: Arc::default() };
     // So that the first connection is there before the weather turns bad: it is not tried twice.
     backend.connect().await.unwrap();
@@ -213,7 +213,7 @@ async fn storm(seed: u64, length: Duration, drops: u64) -> Tally {
         sailors.spawn(follow(ship.clone(), number));
     }
     let losses = || {
-        let lost = (Status::Connected, Status::Disconnected);
+        let lost = (ConnectionStatus::Connected, ConnectionStatus::Disconnected);
         heard.transitions().iter().filter(|each| **each == lost).count() as u64
     };
     let began = Instant::now();
@@ -242,7 +242,7 @@ async fn storm(seed: u64, length: Duration, drops: u64) -> Tally {
     timeout(PATIENCE, backend.destroy()).await.unwrap().unwrap();
     let last = relay.server();
     timeout(PATIENCE, last.shut_down()).await.unwrap();
-    assert_eq!(last.connections(), 0);
+    assert_eq!(last.connection_count(), 0);
     for process in local.processes().await.unwrap() {
         assert!(process.exit.is_some(), "left running: {process:?}");
     }
@@ -273,7 +273,7 @@ async fn storm(seed: u64, length: Duration, drops: u64) -> Tally {
 }
 
 fn workspace(root: &Path) -> Backend {
-    agent_backend::local_with(LocalConfig::new(root).prevent_dangerous(false)).unwrap()
+    agent_backend::local_with(LocalConfig::new(root).prevent_dangerous_commands(false)).unwrap()
 }
 
 /// One gust.
@@ -304,7 +304,7 @@ async fn bad_weather(relay: &Relay, local: &Backend, ship: &Ship, dice: &mut Dic
             count(&ship.counters.restarts);
             let old = relay.replace(server(local.clone()));
             timeout(PATIENCE, old.shut_down()).await.expect("a server does not end");
-            assert_eq!(old.connections(), 0);
+            assert_eq!(old.connection_count(), 0);
             relay.set(Weather::Fair);
         }
     }
@@ -341,8 +341,8 @@ async fn kill(relay: &Relay, local: &Backend, root: &Path, ship: &Ship) -> Backe
     next
 }
 
-fn legal(transitions: &[(Status, Status)]) {
-    use Status::{Connected, Connecting, Disconnected, Reconnecting};
+fn legal(transitions: &[(ConnectionStatus, ConnectionStatus)]) {
+    use ConnectionStatus::{Connected, Connecting, Disconnected, Reconnecting};
     let mut at = Disconnected;
     for (from, to) in transitions {
         assert_eq!(*from, at, "a transition is missing: {transitions:?}");
@@ -441,10 +441,10 @@ async fn write_and_read(ship: Ship, number: u64) {
                 let version = &text[..text.len().min(12)];
                 assert!(known, "{version} is none of {candidates:?}");
             }
-            Err(error) if error.kind() == Kind::NotFound => {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
                 assert!(candidates.contains(&None), "{candidates:?}");
             }
-            Err(error) => assert_eq!(error.retry(), ab_core::Retry::Safe, "{error:?}"),
+            Err(error) => assert_eq!(error.retry_advice(), ab_core::RetryAdvice::Safe, "{error:?}"),
         }
     }
 }
@@ -483,12 +483,12 @@ async fn run(ship: Ship, number: u64) {
         match answer {
             Ok(output) => {
                 count(&ship.counters.commands);
-                assert_eq!(output.text(), format!("out {number} {next}\n"));
+                assert_eq!(output.stdout_text(), format!("out {number} {next}\n"));
                 assert_eq!(output.stderr.text(), "err\n");
             }
             // Its connection was lost while it ran.
             Err(error) => assert!(
-                matches!(error.kind(), Kind::Disconnected | Kind::Timeout)
+                matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::Timeout)
                     || error.message().contains("lost"),
                 "the weather is no reason for {error:?}"
             ),
@@ -503,8 +503,8 @@ async fn follow(ship: Ship, _number: u64) {
     while !ship.is_over() {
         let before = kills();
         let command = Command::Shell(format!("seq 1 {LINES}"));
-        let request = ship.backend.request(command, ExecOptions::default()).unwrap();
-        let started = ship.call(ship.backend.start(request)).await;
+        let request = ship.backend.exec_request(command, ExecOptions::default()).unwrap();
+        let started = ship.call(ship.backend.spawn_detached(request)).await;
         // One that was started without us knowing ends by itself.
         let Ok(mut process) = started else { continue };
         let said = said(&ship, &mut process).await;
@@ -524,7 +524,11 @@ async fn said(ship: &Ship, process: &mut Process) -> Vec<u8> {
     loop {
         let piece = timeout(PATIENCE, process.output.recv()).await.expect("output never came");
         let Some(piece) = piece else { return said };
-        assert_eq!((piece.sequence, piece.lost), (said.len() as u64, 0), "a gap, or bytes twice");
+        assert_eq!(
+            (piece.offset, piece.lost_bytes),
+            (said.len() as u64, 0),
+            "a gap, or bytes twice"
+        );
         ship.counters.output.fetch_add(piece.bytes.len() as u64, Ordering::Relaxed);
         said.extend_from_slice(&piece.bytes);
     }

@@ -5,16 +5,16 @@ mod shelf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ab_core::options::{
-    Attributes, ListOptions, Overwrite, RemoveDepth, RemoveOptions, RenameOptions,
+    AttributeChanges, ListOptions, Overwrite, RemoveDepth, RemoveOptions, RenameOptions,
 };
-use ab_core::{CallEffect, Error, Kind};
-use ab_remote::sftp::packet::Request;
+use ab_core::{CallEffect, Error, ErrorKind};
+use ab_remote::sftp::packet::SftpRequest;
 
 use self::shelf::{Shelf, Verdict, string};
 use crate::stage::within;
 
 /// Cuts the connection at a request of some kind, the so-manieth of them.
-fn cut_at(number: usize, is_meant: fn(&Request) -> bool) -> Shelf {
+fn cut_at(number: usize, is_meant: fn(&SftpRequest) -> bool) -> Shelf {
     let met = AtomicUsize::new(0);
     Shelf::new(move |request| {
         if is_meant(request) && met.fetch_add(1, Ordering::SeqCst) + 1 == number {
@@ -26,8 +26,8 @@ fn cut_at(number: usize, is_meant: fn(&Request) -> bool) -> Shelf {
 }
 
 fn is_lost(error: &Error, effect: CallEffect) {
-    assert_eq!(error.kind(), Kind::Disconnected, "{error:?}");
-    assert_eq!((error.effect(), error.ticket()), (Some(effect), None), "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Disconnected, "{error:?}");
+    assert_eq!((error.call_effect(), error.lost_call()), (Some(effect), None), "{error:?}");
 }
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn a_removal_that_is_cut_between_two_directories_may_have_removed() {
     // The first directory is opened before anything is removed, the second after.
     let everything = RemoveOptions { depth: RemoveDepth::Recursive, ..RemoveOptions::default() };
     for (number, effect) in [(1, CallEffect::NotApplied), (2, CallEffect::Unknown)] {
-        let server = cut_at(number, |request| matches!(request, Request::OpenDir { .. }))
+        let server = cut_at(number, |request| matches!(request, SftpRequest::OpenDir { .. }))
             .with("/top", None)
             .with("/top/file", Some("x"))
             .with("/top/inner", None);
@@ -49,10 +49,10 @@ async fn a_removal_that_is_cut_between_two_directories_may_have_removed() {
 #[tokio::test]
 async fn attributes_whose_look_afterwards_is_cut_may_be_set() {
     for (number, effect) in [(1, CallEffect::NotApplied), (2, CallEffect::Unknown)] {
-        let server = cut_at(number, |request| matches!(request, Request::Lstat { .. }))
+        let server = cut_at(number, |request| matches!(request, SftpRequest::Lstat { .. }))
             .with("/file", Some("x"));
         let backend = server.backend(|_| {}).await;
-        let attributes = Attributes { mode: Some(0o600), ..Attributes::default() };
+        let attributes = AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };
         let set = within(backend.set_attributes("file", attributes)).await;
         is_lost(&set.unwrap_err(), effect);
         within(backend.destroy()).await.unwrap();
@@ -61,7 +61,7 @@ async fn attributes_whose_look_afterwards_is_cut_may_be_set() {
 
 #[tokio::test]
 async fn a_draft_that_is_cut_changed_nothing_but_its_parents() {
-    let filling = |request: &Request| matches!(request, Request::Write { .. });
+    let filling = |request: &SftpRequest| matches!(request, SftpRequest::Write { .. });
     for (path, effect) in [("file", CallEffect::NotApplied), ("new/file", CallEffect::Unknown)] {
         let server = cut_at(1, filling).with("/file", Some("old"));
         let backend = server.backend(|_| {}).await;
@@ -74,7 +74,7 @@ async fn a_draft_that_is_cut_changed_nothing_but_its_parents() {
 fn refuses_renames(from: usize, to: usize) -> Shelf {
     let met = AtomicUsize::new(0);
     let shelf = Shelf::new(move |request| match request {
-        Request::Rename { .. } => match met.fetch_add(1, Ordering::SeqCst) + 1 {
+        SftpRequest::Rename { .. } => match met.fetch_add(1, Ordering::SeqCst) + 1 {
             number if (from..=to).contains(&number) => Verdict::Refuse,
             _ => Verdict::Serve,
         },
@@ -114,7 +114,7 @@ async fn a_file_whose_replacement_is_refused_is_put_back() {
         let server = refuses_renames(refused, refused);
         let backend = server.backend(|_| {}).await;
         let error = within(backend.write("file", "newer")).await.unwrap_err();
-        assert_eq!((error.kind(), error.effect()), (Kind::Io, None), "{error:?}");
+        assert_eq!((error.kind(), error.call_effect()), (ErrorKind::Io, None), "{error:?}");
         assert_eq!(server.files(), [file("/file", "old"), file("/other", "new")]);
         within(backend.destroy()).await.unwrap();
 
@@ -128,12 +128,12 @@ async fn a_file_whose_replacement_is_refused_is_put_back() {
 
 #[tokio::test]
 async fn a_file_that_cannot_be_put_back_is_named_with_its_replacement() {
-    let renaming = |request: &Request| matches!(request, Request::Rename { .. });
+    let renaming = |request: &SftpRequest| matches!(request, SftpRequest::Rename { .. });
     let cut = cut_at(2, renaming).with("/file", Some("old")).with("/other", Some("new"));
     for server in [refuses_renames(2, 9), cut] {
         let backend = server.backend(|_| {}).await;
         let error = within(backend.write("file", "newer")).await.unwrap_err();
-        assert_eq!(error.effect(), Some(CallEffect::Unknown), "{error:?}");
+        assert_eq!(error.call_effect(), Some(CallEffect::Unknown), "{error:?}");
         let files = server.files();
         assert_eq!(contents(&server), ["new", "newer", "old"], "{files:?}");
         for (path, _) in files.iter().filter(|(path, _)| path != "/other") {
@@ -146,7 +146,7 @@ async fn a_file_that_cannot_be_put_back_is_named_with_its_replacement() {
 /// Time is paused: it passes at once while everybody waits.
 #[tokio::test(start_paused = true)]
 async fn a_replacement_that_is_not_answered_is_kept() {
-    let ignores = |number, is_meant: fn(&Request) -> bool| {
+    let ignores = |number, is_meant: fn(&SftpRequest) -> bool| {
         let met = AtomicUsize::new(0);
         let shelf = Shelf::new(move |request| {
             if is_meant(request) && met.fetch_add(1, Ordering::SeqCst) + 1 == number {
@@ -158,15 +158,19 @@ async fn a_replacement_that_is_not_answered_is_kept() {
         shelf.with("/file", Some("old"))
     };
     // What is not filled is no replacement, and is removed.
-    let filling = ignores(1, |request| matches!(request, Request::Write { .. }));
-    let placing = ignores(2, |request| matches!(request, Request::Rename { .. }));
+    let filling = ignores(1, |request| matches!(request, SftpRequest::Write { .. }));
+    let placing = ignores(2, |request| matches!(request, SftpRequest::Rename { .. }));
     for (server, effect, left) in [
         (filling, CallEffect::NotApplied, &["old"][..]),
         (placing, CallEffect::Unknown, &["new", "old"][..]),
     ] {
         let backend = server.backend(|_| {}).await;
         let error = backend.write("file", "new").await.unwrap_err();
-        assert_eq!((error.kind(), error.effect()), (Kind::Timeout, Some(effect)), "{error:?}");
+        assert_eq!(
+            (error.kind(), error.call_effect()),
+            (ErrorKind::Timeout, Some(effect)),
+            "{error:?}"
+        );
         assert_eq!(contents(&server), left);
         backend.destroy().await.unwrap();
     }
@@ -175,7 +179,7 @@ async fn a_replacement_that_is_not_answered_is_kept() {
 #[tokio::test]
 async fn nothing_is_left_of_a_write_that_failed() {
     let server = Shelf::new(|request| match request {
-        Request::Write { .. } => Verdict::Refuse,
+        SftpRequest::Write { .. } => Verdict::Refuse,
         _ => Verdict::Serve,
     });
     let server = server.with("/file", Some("old"));
@@ -191,14 +195,14 @@ async fn data_that_nobody_asked_for_is_not_taken() {
     // Longer than what one request asks for, and nothing at all.
     for (length, said) in [(64 * 1024, "with more bytes than"), (0, "with no bytes")] {
         let server = Shelf::new(move |request| match request {
-            Request::Read { .. } => Verdict::Say(103, string(&vec![b'x'; length])),
+            SftpRequest::Read { .. } => Verdict::Say(103, string(&vec![b'x'; length])),
             _ => Verdict::Serve,
         });
         let server = server.with("/small", Some("x")).with("/large", Some(&"x".repeat(100_000)));
         let backend = server.backend(|_| {}).await;
         for path in ["small", "large"] {
             let error = within(backend.read(path)).await.unwrap_err();
-            assert_eq!(error.kind(), Kind::Io);
+            assert_eq!(error.kind(), ErrorKind::Io);
             assert!(error.message().contains(said), "{path}: {error}");
         }
         within(backend.destroy()).await.unwrap();
@@ -212,12 +216,12 @@ async fn a_listing_without_end_is_not_taken() {
     let many = [&30_000u32.to_be_bytes()[..], &name.repeat(30_000)].concat();
     for (answer, said) in [(many, "with more names than"), (vec![0; 4], "with no names")] {
         let server = Shelf::new(move |request| match request {
-            Request::ReadDir { .. } => Verdict::Say(104, answer.clone()),
+            SftpRequest::ReadDir { .. } => Verdict::Say(104, answer.clone()),
             _ => Verdict::Serve,
         });
         let backend = server.backend(|_| {}).await;
         let error = within(backend.list(".", ListOptions::default())).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::Io);
+        assert_eq!(error.kind(), ErrorKind::Io);
         assert!(error.message().contains(said), "{error}");
         within(backend.destroy()).await.unwrap();
     }

@@ -5,10 +5,10 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ab_core::{Backend, Code, Kind, Status};
-use ab_remote::Server;
-use ab_remote::client::{ByteStream, ClientSettings, Connector, Endpoint, Remote};
-use ab_testkit::Heard;
+use ab_core::{Backend, ConnectionStatus, ErrorCode, ErrorKind};
+use ab_remote::SshServer;
+use ab_remote::client::{ByteStream, ClientSettings, Connector, Endpoint, RemoteDriver};
+use ab_testkit::StatusRecorder;
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::runtime::Handle;
@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use super::world::server;
 use crate::stage::within;
 
-use Status::{Connected, Connecting, Disconnected};
+use ConnectionStatus::{Connected, Connecting, Disconnected};
 
 /// Whose bytes are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ enum Side {
 /// Reaches a server, and lets no more than so many bytes of one side through.
 #[derive(Debug)]
 struct Cutter {
-    server: Server,
+    server: SshServer,
     cut: Mutex<Option<(Side, usize)>>,
     /// Bytes that got through on all connections, of the client and of the server.
     through: [Arc<AtomicUsize>; 2],
@@ -47,7 +47,7 @@ impl Cutter {
     fn backend(self: &Arc<Self>) -> Backend {
         let mut settings = ClientSettings::new(Endpoint::Stream(self.clone()));
         settings.reconnection.enabled = false;
-        Backend::new(Remote::new(settings).unwrap())
+        Backend::new(RemoteDriver::new(settings).unwrap())
     }
 
     /// How many bytes each side says from the first one to the answer of the first call.
@@ -113,14 +113,14 @@ async fn one_way(
 async fn cut_after(cutter: &Arc<Cutter>, side: Side, bytes: usize, next: bool) {
     let tasks = Handle::current().metrics().num_alive_tasks();
     let backend = cutter.backend();
-    let heard = Heard::of(&backend);
+    let heard = StatusRecorder::subscribe(&backend);
     cutter.cut(Some((side, bytes)));
     let answer = within(backend.exists("file")).await;
     let seen = format!("{bytes} bytes of the {side:?}: {answer:?}");
     let error = answer.expect_err(&seen);
     assert_eq!(
         (error.code(), error.kind()),
-        (Code::ConnectionClosed, Kind::Disconnected),
+        (ErrorCode::ConnectionClosed, ErrorKind::Disconnected),
         "{seen}"
     );
     // A call may know of a loss before the link does.
@@ -136,7 +136,7 @@ async fn cut_after(cutter: &Arc<Cutter>, side: Side, bytes: usize, next: bool) {
     }
     within(backend.destroy()).await.unwrap();
     drop(backend);
-    until(|| cutter.server.connections() == 0).await;
+    until(|| cutter.server.connection_count() == 0).await;
     until(|| Handle::current().metrics().num_alive_tasks() <= tasks).await;
 }
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use ab_core::options::{FileAccess, FileCreation, OpenOptions, WritePosition};
 use ab_core::process::{
-    Command, ExecRequest, HostDirectory, Process, ProcessControl, Restrictions, Stdin,
+    Command, ExecRequest, HostDirectory, PathRestrictions, Process, ProcessControl, StdinMode,
 };
-use ab_core::{Backend, CallEffect, Code, ExecOptions, Kind, Status};
-use ab_remote::client::{ClientSettings, Endpoint, Keepalive, Reconnection, Remote};
-use ab_testkit::Heard;
+use ab_core::{Backend, CallEffect, ConnectionStatus, ErrorCode, ErrorKind, ExecOptions};
+use ab_remote::client::{ClientSettings, Endpoint, Keepalive, ReconnectPolicy, RemoteDriver};
+use ab_testkit::StatusRecorder;
 use agent_backend::LocalConfig;
 use tempfile::TempDir;
 use tokio::time::timeout;
@@ -19,7 +19,7 @@ use super::relay::{Relay, Weather};
 use super::world::server;
 use crate::stage::within;
 
-use Status::{Connected, Connecting, Destroyed, Disconnected, Reconnecting};
+use ConnectionStatus::{Connected, Connecting, Destroyed, Disconnected, Reconnecting};
 
 /// A local workspace behind a relay.
 struct Ground {
@@ -31,10 +31,10 @@ struct Ground {
 
 /// Short waits, so that a test does not take long.
 fn brisk(settings: &mut ClientSettings) {
-    settings.reconnection = Reconnection {
-        initial: Duration::from_millis(20),
-        max: Duration::from_millis(40),
-        ..Reconnection::default()
+    settings.reconnection = ReconnectPolicy {
+        initial_delay: Duration::from_millis(20),
+        max_delay: Duration::from_millis(40),
+        ..ReconnectPolicy::default()
     };
     settings.operation_timeout = Duration::from_secs(20);
     settings.connect_timeout = Duration::from_secs(10);
@@ -43,18 +43,18 @@ fn brisk(settings: &mut ClientSettings) {
 impl Ground {
     fn new(adjust: impl FnOnce(&mut ClientSettings)) -> Self {
         let keep = tempfile::tempdir().unwrap();
-        let config = LocalConfig::new(keep.path()).prevent_dangerous(false);
+        let config = LocalConfig::new(keep.path()).prevent_dangerous_commands(false);
         let local = agent_backend::local_with(config).unwrap();
         let relay = Arc::new(Relay::new(server(local.clone())));
         let mut settings = ClientSettings::new(Endpoint::Stream(relay.clone()));
         brisk(&mut settings);
         adjust(&mut settings);
-        let backend = Backend::new(Remote::new(settings).unwrap());
+        let backend = Backend::new(RemoteDriver::new(settings).unwrap());
         Self { relay, local, backend, _keep: keep }
     }
 
     /// Waits for a status.
-    async fn until(&self, status: Status) {
+    async fn until(&self, status: ConnectionStatus) {
         let (tell, told) = tokio::sync::oneshot::channel();
         let tell = std::sync::Mutex::new(Some(tell));
         let _listening = self.backend.on_status_change(move |change| {
@@ -79,7 +79,7 @@ impl Ground {
 #[tokio::test]
 async fn starts_disconnected_and_connects_when_it_is_needed() {
     let ground = Ground::new(|_| {});
-    let heard = Heard::of(&ground.backend);
+    let heard = StatusRecorder::subscribe(&ground.backend);
     assert_eq!(ground.backend.status(), Disconnected);
     assert_eq!(ground.relay.attempts(), 0);
     within(ground.backend.write("file", "x")).await.unwrap();
@@ -106,10 +106,13 @@ async fn many_first_calls_share_one_connection() {
 #[tokio::test]
 async fn a_first_connection_that_fails_is_not_repeated() {
     let ground = Ground::new(|_| {});
-    let heard = Heard::of(&ground.backend);
+    let heard = StatusRecorder::subscribe(&ground.backend);
     ground.relay.refuse(1);
     let error = within(ground.backend.connect()).await.unwrap_err();
-    assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
+    assert_eq!(
+        (error.code(), error.kind()),
+        (ErrorCode::ConnectionClosed, ErrorKind::Disconnected)
+    );
     assert_eq!(heard.transitions(), [(Disconnected, Connecting), (Connecting, Disconnected)]);
     assert_eq!(ground.relay.attempts(), 1);
     // The next call tries again.
@@ -121,7 +124,7 @@ async fn a_first_connection_that_fails_is_not_repeated() {
 async fn a_loss_rejects_what_is_pending_and_comes_back() {
     let ground = Ground::new(|_| {});
     within(ground.backend.connect()).await.unwrap();
-    let heard = Heard::of(&ground.backend);
+    let heard = StatusRecorder::subscribe(&ground.backend);
     ground.relay.set(Weather::Stalled);
     let scope = ground.backend.scope("inner", ab_core::ScopeOptions::default()).unwrap();
     let pending = [&ground.backend, &ground.backend, &scope].map(|backend| {
@@ -133,9 +136,12 @@ async fn a_loss_rejects_what_is_pending_and_comes_back() {
     ground.relay.set(Weather::Cut);
     for call in pending {
         let error = within(call).await.unwrap().unwrap_err();
-        assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
+        assert_eq!(
+            (error.code(), error.kind()),
+            (ErrorCode::ConnectionClosed, ErrorKind::Disconnected)
+        );
         assert_eq!(error.path(), Some("file"), "{error}");
-        assert_eq!(error.retry(), ab_core::Retry::Safe);
+        assert_eq!(error.retry_advice(), ab_core::RetryAdvice::Safe);
     }
     ground.relay.set(Weather::Fair);
     ground.until(Connected).await;
@@ -167,14 +173,14 @@ async fn calls_while_reconnecting_join_the_attempt() {
 async fn a_call_waits_for_the_link_no_longer_than_it_may() {
     let ground = Ground::new(|settings| {
         settings.operation_timeout = Duration::from_millis(100);
-        settings.reconnection.initial = Duration::from_secs(30);
-        settings.reconnection.max = Duration::from_secs(30);
+        settings.reconnection.initial_delay = Duration::from_secs(30);
+        settings.reconnection.max_delay = Duration::from_secs(30);
     });
     within(ground.backend.connect()).await.unwrap();
     ground.relay.cut();
     ground.until(Reconnecting).await;
     let error = within(ground.backend.stat("file")).await.unwrap_err();
-    assert_eq!((error.code(), error.kind()), (Code::Timeout, Kind::Timeout));
+    assert_eq!((error.code(), error.kind()), (ErrorCode::Timeout, ErrorKind::Timeout));
     assert_eq!(ground.backend.status(), Reconnecting);
     ground.end().await;
 }
@@ -183,12 +189,12 @@ async fn a_call_waits_for_the_link_no_longer_than_it_may() {
 async fn attempts_end_and_the_next_call_begins_anew() {
     let ground = Ground::new(|settings| settings.reconnection.max_retries = 3);
     within(ground.backend.connect()).await.unwrap();
-    let heard = Heard::of(&ground.backend);
+    let heard = StatusRecorder::subscribe(&ground.backend);
     ground.relay.refuse(3);
     ground.relay.cut();
     ground.until(Reconnecting).await;
     let waiting = within(ground.backend.stat("file")).await.unwrap_err();
-    assert_eq!(waiting.kind(), Kind::Disconnected);
+    assert_eq!(waiting.kind(), ErrorKind::Disconnected);
     assert_eq!(ground.backend.status(), Disconnected);
     assert_eq!(ground.relay.attempts(), 4);
     within(ground.backend.write("file", "x")).await.unwrap();
@@ -203,7 +209,7 @@ async fn attempts_end_and_the_next_call_begins_anew() {
 async fn without_reconnection_it_stays_disconnected() {
     let ground = Ground::new(|settings| settings.reconnection.enabled = false);
     within(ground.backend.connect()).await.unwrap();
-    let heard = Heard::of(&ground.backend);
+    let heard = StatusRecorder::subscribe(&ground.backend);
     ground.relay.cut();
     ground.until(Disconnected).await;
     assert_eq!(heard.transitions(), [(Connected, Disconnected)]);
@@ -215,8 +221,8 @@ async fn without_reconnection_it_stays_disconnected() {
 #[tokio::test]
 async fn destruction_cancels_what_is_scheduled() {
     let ground = Ground::new(|settings| {
-        settings.reconnection.initial = Duration::from_secs(3600);
-        settings.reconnection.max = Duration::from_secs(3600);
+        settings.reconnection.initial_delay = Duration::from_secs(3600);
+        settings.reconnection.max_delay = Duration::from_secs(3600);
     });
     within(ground.backend.connect()).await.unwrap();
     ground.relay.cut();
@@ -226,7 +232,7 @@ async fn destruction_cancels_what_is_scheduled() {
     tokio::task::yield_now().await;
     within(ground.backend.destroy()).await.unwrap();
     let error = within(waiting).await.unwrap().unwrap_err();
-    assert_eq!(error.kind(), Kind::Destroyed);
+    assert_eq!(error.kind(), ErrorKind::Destroyed);
     assert_eq!(ground.backend.status(), Destroyed);
     assert_eq!(ground.relay.attempts(), 1);
     within(ground.backend.destroy()).await.unwrap();
@@ -243,7 +249,7 @@ async fn destruction_rejects_what_is_pending() {
     tokio::task::yield_now().await;
     within(ground.backend.destroy()).await.unwrap();
     let error = within(pending).await.unwrap().unwrap_err();
-    assert_eq!(error.code(), Code::ConnectionClosed);
+    assert_eq!(error.code(), ErrorCode::ConnectionClosed);
     ground.relay.set(Weather::Cut);
     ground.end().await;
 }
@@ -251,7 +257,7 @@ async fn destruction_rejects_what_is_pending() {
 #[tokio::test]
 async fn a_peer_that_is_silent_is_found_out() {
     let ground = Ground::new(|settings| {
-        settings.keepalive = Keepalive { interval: Duration::from_millis(50), missed: 3 };
+        settings.keepalive = Keepalive { interval: Duration::from_millis(50), max_missed: 3 };
         settings.reconnection.enabled = false;
     });
     within(ground.backend.connect()).await.unwrap();
@@ -267,11 +273,11 @@ async fn a_call_that_takes_too_long_says_so_and_leaves_the_link() {
     within(ground.backend.connect()).await.unwrap();
     ground.relay.set(Weather::Stalled);
     let error = within(ground.backend.write("file", "x")).await.unwrap_err();
-    assert_eq!((error.code(), error.kind()), (Code::Timeout, Kind::Timeout));
-    assert_eq!(error.effect(), Some(CallEffect::Unknown));
+    assert_eq!((error.code(), error.kind()), (ErrorCode::Timeout, ErrorKind::Timeout));
+    assert_eq!(error.call_effect(), Some(CallEffect::Unknown));
     assert_eq!(ground.backend.status(), Connected);
     ground.relay.set(Weather::Slow(Duration::ZERO));
-    let effect = within(ground.backend.outcome(error.ticket().unwrap())).await.unwrap();
+    let effect = within(ground.backend.call_effect(error.lost_call().unwrap())).await.unwrap();
     let there = within(ground.backend.exists("file")).await.unwrap();
     match effect {
         CallEffect::Applied => assert!(there),
@@ -295,10 +301,10 @@ async fn a_lost_answer_can_be_asked_for() {
         ground.relay.set(Weather::Fair);
         // Late rounds let the answer through too.
         let Err(error) = written else { continue };
-        assert_eq!(error.kind(), Kind::Disconnected, "{error:?}");
-        let effect = match error.ticket() {
-            Some(ticket) => within(ground.backend.outcome(ticket)).await.unwrap(),
-            None => error.effect().unwrap(),
+        assert_eq!(error.kind(), ErrorKind::Disconnected, "{error:?}");
+        let effect = match error.lost_call() {
+            Some(ticket) => within(ground.backend.call_effect(ticket)).await.unwrap(),
+            None => error.call_effect().unwrap(),
         };
         assert_ne!(effect, CallEffect::Unknown, "{error:?}");
         let there = within(ground.backend.exists(&name)).await.unwrap();
@@ -320,8 +326,8 @@ async fn another_server_knows_nothing_of_earlier_calls() {
     let error = within(writing).await.unwrap().unwrap_err();
     within(old.shut_down()).await;
     ground.relay.set(Weather::Fair);
-    if let Some(ticket) = error.ticket() {
-        assert_eq!(within(ground.backend.outcome(ticket)).await.unwrap(), CallEffect::Unknown);
+    if let Some(ticket) = error.lost_call() {
+        assert_eq!(within(ground.backend.call_effect(ticket)).await.unwrap(), CallEffect::Unknown);
     }
     ground.end().await;
 }
@@ -339,9 +345,9 @@ async fn files_end_with_their_connection() {
     ground.relay.cut();
     ground.until(Disconnected).await;
     let error = within(file.read_at(0, 3)).await.unwrap_err();
-    assert_eq!((error.kind(), error.path()), (Kind::Disconnected, Some("file")));
+    assert_eq!((error.kind(), error.path()), (ErrorKind::Disconnected, Some("file")));
     let error = within(file.write_at(0, "x".into())).await.unwrap_err();
-    assert_eq!(error.effect(), Some(CallEffect::NotApplied));
+    assert_eq!(error.call_effect(), Some(CallEffect::NotApplied));
     assert_eq!(within(ground.backend.read("file")).await.unwrap(), "abc");
     ground.end().await;
 }
@@ -363,15 +369,15 @@ async fn an_abandoned_call_is_called_off() {
 
 fn talking(backend: &Backend, line: &str) -> ExecRequest {
     let command = Command::Shell(line.to_owned());
-    let request = backend.request(command, ExecOptions::default()).unwrap();
-    ExecRequest { stdin: Stdin::Piped, ..request }
+    let request = backend.exec_request(command, ExecOptions::default()).unwrap();
+    ExecRequest { stdin: StdinMode::Piped, ..request }
 }
 
 async fn until_said(process: &mut Process, said: &mut Vec<u8>, what: &str) {
     while !String::from_utf8_lossy(said).contains(what) {
         let output = within(process.output.recv()).await.expect("it ended");
-        assert_eq!(output.sequence, said.len() as u64, "a gap, or bytes twice");
-        assert_eq!(output.lost, 0);
+        assert_eq!(output.offset, said.len() as u64, "a gap, or bytes twice");
+        assert_eq!(output.lost_bytes, 0);
         said.extend_from_slice(&output.bytes);
     }
 }
@@ -381,7 +387,7 @@ async fn a_detached_process_goes_on_through_drops() {
     let ground = Ground::new(|_| {});
     let line = "echo begin; while read word; do echo got $word; done; echo end; exit 3";
     let request = talking(&ground.backend, line);
-    let mut process = within(ground.backend.start(request)).await.unwrap();
+    let mut process = within(ground.backend.spawn_detached(request)).await.unwrap();
     let mut said = Vec::new();
     until_said(&mut process, &mut said, "begin\n").await;
     let stdin = process.stdin.clone().unwrap();
@@ -392,7 +398,7 @@ async fn a_detached_process_goes_on_through_drops() {
         stdin.send(format!("word{round}\n").into()).await.unwrap();
         until_said(&mut process, &mut said, &format!("got word{round}\n")).await;
     }
-    process.control.send(ProcessControl::EndInput).await.unwrap();
+    process.control.send(ProcessControl::CloseStdin).await.unwrap();
     until_said(&mut process, &mut said, "end\n").await;
     assert_eq!(within(process.wait()).await.unwrap().code, Some(3));
     ground.end().await;
@@ -402,13 +408,13 @@ async fn a_detached_process_goes_on_through_drops() {
 async fn an_end_of_input_that_was_lost_on_its_way_is_told_again() {
     let ground = Ground::new(|settings| settings.reconnection.max_retries = 0);
     let request = talking(&ground.backend, "echo begin; cat; echo end; exit 3");
-    let mut process = within(ground.backend.start(request)).await.unwrap();
+    let mut process = within(ground.backend.spawn_detached(request)).await.unwrap();
     let mut said = Vec::new();
     until_said(&mut process, &mut said, "begin\n").await;
     // Behind this, nothing else is on its way.
     within(ground.backend.exists(".")).await.unwrap();
     ground.relay.set(Weather::CutAfter(1));
-    process.control.send(ProcessControl::EndInput).await.unwrap();
+    process.control.send(ProcessControl::CloseStdin).await.unwrap();
     ground.until(Reconnecting).await;
     assert_eq!(process.control.capacity(), process.control.max_capacity(), "nobody took it");
     ground.relay.set(Weather::Fair);
@@ -422,7 +428,7 @@ async fn input_that_waits_for_room_outlives_a_loss() {
     let ground = Ground::new(|_| {});
     let line = "echo begin; until [ -e go ]; do sleep 0.05; done; tail -c 5; exit 3";
     let request = talking(&ground.backend, line);
-    let mut process = within(ground.backend.start(request)).await.unwrap();
+    let mut process = within(ground.backend.spawn_detached(request)).await.unwrap();
     let mut said = Vec::new();
     until_said(&mut process, &mut said, "begin\n").await;
     // One piece, of which most waits for room that there is not before it is read.
@@ -432,7 +438,7 @@ async fn input_that_waits_for_room_outlives_a_loss() {
     ground.relay.cut();
     ground.until(Disconnected).await;
     ground.until(Connected).await;
-    process.control.send(ProcessControl::EndInput).await.unwrap();
+    process.control.send(ProcessControl::CloseStdin).await.unwrap();
     within(ground.local.write("go", "")).await.unwrap();
     until_said(&mut process, &mut said, "last\n").await;
     assert_eq!(within(process.wait()).await.unwrap().code, Some(3));
@@ -447,8 +453,11 @@ async fn an_owned_process_ends_with_its_connection() {
     until_said(&mut process, &mut Vec::new(), "ready").await;
     ground.relay.cut();
     assert_eq!(within(process.wait()).await, None);
-    let why = process.ending().why_lost().unwrap();
-    assert_eq!((why.code(), why.effect()), (Code::ConnectionClosed, Some(CallEffect::Unknown)));
+    let why = process.exit_receiver().loss_error().unwrap();
+    assert_eq!(
+        (why.code(), why.call_effect()),
+        (ErrorCode::ConnectionClosed, Some(CallEffect::Unknown))
+    );
     // Whoever only waits for a command is told the same.
     let backend = ground.backend.clone();
     let running = tokio::spawn(async move { backend.exec("echo > here; sleep 1000").await });
@@ -460,9 +469,12 @@ async fn an_owned_process_ends_with_its_connection() {
     .await;
     ground.relay.cut();
     let error = within(running).await.unwrap().unwrap_err();
-    assert_eq!((error.code(), error.effect()), (Code::ConnectionClosed, Some(CallEffect::Unknown)));
+    assert_eq!(
+        (error.code(), error.call_effect()),
+        (ErrorCode::ConnectionClosed, Some(CallEffect::Unknown))
+    );
     within(async {
-        while ground.relay.server().connections() > 1 {
+        while ground.relay.server().connection_count() > 1 {
             tokio::task::yield_now().await;
         }
     })
@@ -474,7 +486,7 @@ async fn an_owned_process_ends_with_its_connection() {
 async fn followers_are_told_when_the_link_is_given_up() {
     let ground = Ground::new(|settings| settings.reconnection.max_retries = 2);
     let request = talking(&ground.backend, "echo begin; read word; echo $word");
-    let mut process = within(ground.backend.start(request)).await.unwrap();
+    let mut process = within(ground.backend.spawn_detached(request)).await.unwrap();
     let mut follower = within(ground.backend.attach(&process.id, 0)).await.unwrap();
     for follower in [&mut process, &mut follower] {
         until_said(follower, &mut Vec::new(), "begin\n").await;
@@ -484,8 +496,11 @@ async fn followers_are_told_when_the_link_is_given_up() {
     for follower in [&mut process, &mut follower] {
         assert_eq!(within(follower.wait()).await, None);
         assert_eq!(within(follower.output.recv()).await, None);
-        let why = follower.ending().why_lost().unwrap();
-        assert_eq!((why.code(), why.kind()), (Code::ConnectionClosed, Kind::Disconnected));
+        let why = follower.exit_receiver().loss_error().unwrap();
+        assert_eq!(
+            (why.code(), why.kind()),
+            (ErrorCode::ConnectionClosed, ErrorKind::Disconnected)
+        );
         assert!(why.message().contains("nobody is there"), "{why}");
     }
     assert_eq!(ground.backend.status(), Disconnected);
@@ -503,15 +518,17 @@ async fn directories_of_the_server_cannot_be_bound_from_elsewhere() {
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("secret"), "s").unwrap();
     let path = outside.path().to_str().unwrap().to_owned();
-    let bind = HostDirectory { path, access: ab_core::process::BindAccess::ReadOnly };
-    let binds = Restrictions { binds: vec![bind], ..Restrictions::default() };
+    let bind = HostDirectory { path, access: ab_core::process::HostDirectoryAccess::ReadOnly };
+    let binds = PathRestrictions { binds: vec![bind], ..PathRestrictions::default() };
     let bound = ground.backend.restrict(binds).unwrap();
     let line = format!("cat {}/secret", outside.path().display());
     let error = within(bound.exec(&line)).await.unwrap_err();
-    assert_eq!((error.kind(), error.code()), (Kind::Denied, Code::DangerousOperation));
+    assert_eq!((error.kind(), error.code()), (ErrorKind::Denied, ErrorCode::DangerousOperation));
     // What hides goes along, and holds over there.
-    let hidden =
-        Restrictions { hidden: vec![ground.backend.resolve("h").unwrap()], ..Default::default() };
+    let hidden = PathRestrictions {
+        hidden: vec![ground.backend.parse_path("h").unwrap()],
+        ..Default::default()
+    };
     let narrowed = ground.backend.restrict(hidden).unwrap();
     within(narrowed.exec("true")).await.unwrap();
     ground.end().await;
@@ -541,13 +558,13 @@ async fn appends_are_applied_once() {
         ground.relay.set(Weather::Fair);
         let applied = match written {
             Ok(()) => true,
-            Err(error) => match error.ticket() {
+            Err(error) => match error.lost_call() {
                 Some(ticket) => {
-                    let effect = within(ground.backend.outcome(ticket)).await.unwrap();
+                    let effect = within(ground.backend.call_effect(ticket)).await.unwrap();
                     assert_ne!(effect, CallEffect::Unknown);
                     effect == CallEffect::Applied
                 }
-                None => error.effect() == Some(CallEffect::Applied),
+                None => error.call_effect() == Some(CallEffect::Applied),
             },
         };
         if applied {

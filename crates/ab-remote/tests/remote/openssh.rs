@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use ab_core::options::{ListOptions, OpenOptions, RemoveOptions};
 use ab_core::process::ExecRequest;
-use ab_core::{Backend, CallEffect, Code, FileKind, Kind};
-use ab_testkit::{World, behaviour_suite, model};
+use ab_core::{Backend, CallEffect, ErrorCode, ErrorKind, FileKind};
+use ab_testkit::{TestBackend, behaviour_suite, model};
 use bytes::Bytes;
 
 use super::sshd::Sshd;
@@ -18,11 +18,11 @@ use super::sshd::Sshd;
 /// Sequences of the model: each of their calls is a few round trips.
 const SEQUENCES: u32 = 60;
 
-async fn openssh() -> World {
+async fn openssh() -> TestBackend {
     match Sshd::start().await {
-        Some(sshd) => World::keeping(sshd.backend().await, sshd),
+        Some(sshd) => TestBackend::keeping_alive(sshd.backend().await, sshd),
         // It was said that this host cannot.
-        None => World::new(agent_backend::memory()),
+        None => TestBackend::new(agent_backend::memory()),
     }
 }
 
@@ -108,14 +108,14 @@ async fn links_that_lead_out_are_refused() {
     assert_eq!(backend.read("absolute/file").await.unwrap(), "inside");
     for path in ["out/secret", "out", "up/etc", "out/new"] {
         let refused = backend.read(path).await.unwrap_err();
-        assert_eq!((refused.kind(), refused.path()), (Kind::Escape, Some(path)), "{refused}");
-        assert_eq!(backend.write(path, "x").await.unwrap_err().kind(), Kind::Escape);
-        assert_eq!(backend.readdir(path).await.unwrap_err().kind(), Kind::Escape);
+        assert_eq!((refused.kind(), refused.path()), (ErrorKind::Escape, Some(path)), "{refused}");
+        assert_eq!(backend.write(path, "x").await.unwrap_err().kind(), ErrorKind::Escape);
+        assert_eq!(backend.readdir(path).await.unwrap_err().kind(), ErrorKind::Escape);
     }
     let scope = backend.scope("inner", Default::default()).unwrap();
     symlink("../out2", root.join("inner/beside")).unwrap();
     backend.write("out2", "beside").await.unwrap();
-    assert_eq!(scope.read("beside").await.unwrap_err().kind(), Kind::Escape);
+    assert_eq!(scope.read("beside").await.unwrap_err().kind(), ErrorKind::Escape);
     assert_eq!(backend.read("inner/beside").await.unwrap(), "beside");
     assert_eq!(fs::read_to_string(outside.path().join("secret")).unwrap(), "kept");
 }
@@ -129,7 +129,7 @@ async fn what_cannot_be_told_by_name_is_a_problem_of_the_listing() {
     fs::write(sshd.workspace.path().join("even"), "x").unwrap();
     let listing = backend.list(".", ListOptions::default()).await.unwrap();
     assert_eq!((listing.entries.len(), listing.problems.len()), (1, 1));
-    assert_eq!(listing.problems[0].error.kind(), Kind::InvalidPath);
+    assert_eq!(listing.problems[0].error.kind(), ErrorKind::InvalidPath);
 }
 
 #[tokio::test]
@@ -140,9 +140,9 @@ async fn the_root_must_be_a_directory() {
     for wrong in [format!("{root}/nowhere"), format!("{root}/nowhere/deep"), format!("{root}/file")]
     {
         let settings = ab_remote::client::ClientSettings { root: Some(wrong), ..sshd.settings() };
-        let backend = Backend::new(ab_remote::client::Remote::new(settings).unwrap());
+        let backend = Backend::new(ab_remote::client::RemoteDriver::new(settings).unwrap());
         let error = backend.connect().await.unwrap_err();
-        assert_eq!(error.code(), Code::InvalidConfiguration, "{error}");
+        assert_eq!(error.code(), ErrorCode::InvalidConfiguration, "{error}");
     }
 }
 
@@ -152,10 +152,10 @@ async fn a_connection_that_is_lost_is_made_again() {
     backend.write("file", "kept").await.unwrap();
     let file = backend.open("file", OpenOptions::default()).await.unwrap();
     let mut process = backend.spawn(ExecRequest::shell("echo ready; sleep 5")).await.unwrap();
-    ab_testkit::commands::until(&mut process, "ready").await;
+    ab_testkit::commands::read_until(&mut process, "ready").await;
     sshd.cut();
     let lost = file.read_at(0, 4).await.unwrap_err();
-    assert_eq!(lost.kind(), Kind::Disconnected, "{lost}");
+    assert_eq!(lost.kind(), ErrorKind::Disconnected, "{lost}");
     assert_eq!(process.wait().await, None, "nobody knows how it ended");
     assert_eq!(backend.read("file").await.unwrap(), "kept");
     assert!(backend.exec("true").await.unwrap().exit.success());
@@ -172,8 +172,8 @@ async fn calls_of_a_lost_connection_say_what_is_known() {
     };
     let (written, ()) = tokio::join!(writing, cutting);
     let error = written.unwrap_err();
-    assert_eq!(error.kind(), Kind::Disconnected, "{error}");
-    assert_eq!(error.effect(), Some(CallEffect::NotApplied), "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
+    assert_eq!(error.call_effect(), Some(CallEffect::NotApplied), "{error:?}");
     assert!(!sshd.workspace.path().join("file").exists());
 }
 
@@ -195,10 +195,10 @@ async fn special_files_and_modes_are_seen() {
     assert_eq!(backend.stat("tool").await.unwrap().mode, Some(0o755));
     backend.exec("mkfifo fifo").await.unwrap();
     assert_eq!(backend.stat("fifo").await.unwrap().kind, FileKind::Other);
-    assert_eq!(backend.read("fifo").await.unwrap_err().kind(), Kind::SpecialFile);
-    assert_eq!(backend.write("fifo", "x").await.unwrap_err().kind(), Kind::SpecialFile);
+    assert_eq!(backend.read("fifo").await.unwrap_err().kind(), ErrorKind::SpecialFile);
+    assert_eq!(backend.write("fifo", "x").await.unwrap_err().kind(), ErrorKind::SpecialFile);
     let opened = backend.open("fifo", OpenOptions::default()).await;
-    assert_eq!(opened.unwrap_err().kind(), Kind::SpecialFile);
+    assert_eq!(opened.unwrap_err().kind(), ErrorKind::SpecialFile);
     let file = backend.open("tool", OpenOptions::default()).await.unwrap();
     assert_eq!(file.read_at(0, 10).await.unwrap(), Bytes::from("x"));
 }
@@ -210,10 +210,17 @@ fn is_as_the_model_says() {
     let count = std::sync::atomic::AtomicU32::new(0);
     let fixture = || async {
         let server = server.get_or_init(plain).await;
-        let Some((backend, _sshd)) = server else { return World::new(agent_backend::memory()) };
+        let Some((backend, _sshd)) = server else {
+            return TestBackend::new(agent_backend::memory());
+        };
         let number = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let own = format!("sequence{number}");
-        World::new(backend.scope(&own, Default::default()).unwrap())
+        TestBackend::new(backend.scope(&own, Default::default()).unwrap())
     };
-    model::check_some("openssh", fixture, model::Layout::default(), SEQUENCES);
+    model::check_against_reference_with_count(
+        "openssh",
+        fixture,
+        model::WorkspaceLayout::default(),
+        SEQUENCES,
+    );
 }

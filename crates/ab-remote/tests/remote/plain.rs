@@ -4,8 +4,8 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ab_core::{Backend, CallEffect, Code, Error, Kind};
-use ab_remote::client::{ByteStream, ClientSettings, Connector, Endpoint, Remote};
+use ab_core::{Backend, CallEffect, Error, ErrorCode, ErrorKind};
+use ab_remote::client::{ByteStream, ClientSettings, Connector, Endpoint, RemoteDriver};
 use ab_remote::sftp::packet::PacketReader;
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -190,7 +190,7 @@ impl Plain {
     async fn backend(&self) -> Backend {
         let mut settings = ClientSettings::new(Endpoint::Stream(Arc::new(self.clone())));
         settings.reconnection.enabled = false;
-        let backend = Backend::new(Remote::new(settings).unwrap());
+        let backend = Backend::new(RemoteDriver::new(settings).unwrap());
         within(backend.connect()).await.unwrap();
         backend
     }
@@ -234,8 +234,8 @@ async fn a_server_that_refuses_commands_runs_none() {
         assert_eq!(*server.asked.borrow(), (1, 0), "it was asked before anybody wanted to know");
         for _ in 0..2 {
             let refused = within(backend.exec("true")).await.unwrap_err();
-            assert_eq!(refused.kind(), Kind::Unsupported, "{conduct:?}: {refused}");
-            assert_eq!(refused.effect(), None, "nothing was lost");
+            assert_eq!(refused.kind(), ErrorKind::Unsupported, "{conduct:?}: {refused}");
+            assert_eq!(refused.call_effect(), None, "nothing was lost");
         }
         assert_eq!(*server.asked.borrow(), (2, 1), "a server that said no was asked again");
         assert!(!backend.info().capabilities.exec);
@@ -263,10 +263,13 @@ async fn a_command_has_one_deadline_for_the_link_and_the_answer() {
     settings.operation_timeout = Duration::from_secs(100);
     settings.connect_timeout = Duration::from_secs(90);
     settings.keepalive.interval = Duration::from_secs(3600);
-    let backend = Backend::new(Remote::new(settings).unwrap());
+    let backend = Backend::new(RemoteDriver::new(settings).unwrap());
     let before = Instant::now();
     let error = backend.exec("true").await.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (Kind::Timeout, Some(CallEffect::NotApplied)));
+    assert_eq!(
+        (error.kind(), error.call_effect()),
+        (ErrorKind::Timeout, Some(CallEffect::NotApplied))
+    );
     assert_eq!(before.elapsed().as_secs(), 100, "{error}");
     backend.destroy().await.unwrap();
 }
@@ -283,8 +286,11 @@ async fn cut(conduct: Conduct, asked: (usize, usize), effect: CallEffect) {
 }
 
 fn is_lost(error: &Error, effect: CallEffect) {
-    assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
-    assert_eq!((error.effect(), error.ticket()), (Some(effect), None), "{error:?}");
+    assert_eq!(
+        (error.code(), error.kind()),
+        (ErrorCode::ConnectionClosed, ErrorKind::Disconnected)
+    );
+    assert_eq!((error.call_effect(), error.lost_call()), (Some(effect), None), "{error:?}");
     assert_eq!(error.command(), Some("true"));
 }
 

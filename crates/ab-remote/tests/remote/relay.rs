@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ab_remote::Server;
+use ab_remote::SshServer;
 use ab_remote::client::{ByteStream, Connector};
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
@@ -28,14 +28,14 @@ pub(crate) enum Weather {
 /// Reaches a server through a relay.
 #[derive(Debug)]
 pub(crate) struct Relay {
-    server: Mutex<Server>,
+    server: Mutex<SshServer>,
     weather: watch::Sender<Weather>,
     attempts: AtomicUsize,
     refusals: AtomicUsize,
 }
 
 impl Relay {
-    pub(crate) fn new(server: Server) -> Self {
+    pub(crate) fn new(server: SshServer) -> Self {
         Self {
             server: Mutex::new(server),
             weather: watch::Sender::new(Weather::Fair),
@@ -65,11 +65,11 @@ impl Relay {
     }
 
     /// Another server is there from now on.
-    pub(crate) fn replace(&self, server: Server) -> Server {
+    pub(crate) fn replace(&self, server: SshServer) -> SshServer {
         std::mem::replace(&mut *self.server.lock().unwrap(), server)
     }
 
-    pub(crate) fn server(&self) -> Server {
+    pub(crate) fn server(&self) -> SshServer {
         self.server.lock().unwrap().clone()
     }
 }

@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex};
 
 use ab_core::Backend;
 use ab_remote::client::{
-    ClientSettings, Credential, Endpoint, Host, HostKeyCheck, Reconnection, Secret, Ssh,
+    ClientSettings, Credential, Endpoint, HostKeyCheck, HostPort, ReconnectPolicy, Secret,
+    SshEndpoint,
 };
-use ab_testkit::host::{cannot_run, sshd};
+use ab_testkit::host::{prepare_sshd, report_skip};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -38,8 +39,8 @@ impl Sshd {
 
     /// One with other settings, which come first and so count, started by these words.
     pub(crate) async fn with(settings: &str, program: &[&str]) -> Option<Self> {
-        if sshd().is_none() || !has("ssh-keygen") {
-            cannot_run("OpenSSH's server", "it is not installed");
+        if prepare_sshd().is_none() || !has("ssh-keygen") {
+            report_skip("OpenSSH's server", "it is not installed");
             return None;
         }
         let (keys, workspace) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -62,7 +63,7 @@ impl Sshd {
         let mut check = Command::new(PROGRAM);
         let check = check.arg("-t").arg("-f").arg(keys.path().join("config")).output().unwrap();
         if !check.status.success() {
-            cannot_run("OpenSSH's server", &String::from_utf8_lossy(&check.stderr));
+            report_skip("OpenSSH's server", &String::from_utf8_lossy(&check.stderr));
             return None;
         }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -77,15 +78,15 @@ impl Sshd {
     pub(crate) fn settings(&self) -> ClientSettings {
         let user = Command::new("id").arg("-un").output().unwrap();
         let user = String::from_utf8(user.stdout).unwrap();
-        let mut ssh = Ssh::new(user.trim(), "127.0.0.1");
-        ssh.host = Host::new("127.0.0.1", self.address.port());
+        let mut ssh = SshEndpoint::new(user.trim(), "127.0.0.1");
+        ssh.host = HostPort::new("127.0.0.1", self.address.port());
         let key = fs::read_to_string(self.keys.path().join("user_key")).unwrap();
         ssh.credentials = vec![Credential::Key { text: Secret::from(key), passphrase: None }];
         ssh.host_key = HostKeyCheck::Unchecked;
         let root = Some(self.workspace.path().to_str().unwrap().to_owned());
-        let reconnection = Reconnection {
-            initial: std::time::Duration::from_millis(10),
-            ..Reconnection::default()
+        let reconnection = ReconnectPolicy {
+            initial_delay: std::time::Duration::from_millis(10),
+            ..ReconnectPolicy::default()
         };
         ClientSettings { root, reconnection, ..ClientSettings::new(Endpoint::Ssh(ssh)) }
     }

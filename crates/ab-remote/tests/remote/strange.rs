@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ab_core::options::ListOptions;
-use ab_core::process::{Command, Exit, OutputChannel as Side, OutputChunk, Process, ProcessId};
-use ab_core::{Backend, CallEffect, Code, ExecOptions, Kind, Status};
-use ab_remote::client::{ByteStream, ClientSettings, Connector, Endpoint, Remote};
+use ab_core::process::{
+    Command, OutputChannel as Side, OutputChunk, Process, ProcessExit, ProcessId,
+};
+use ab_core::{Backend, CallEffect, ConnectionStatus, ErrorCode, ErrorKind, ExecOptions};
+use ab_remote::client::{ByteStream, ClientSettings, Connector, Endpoint, RemoteDriver};
 use ab_remote::sftp::packet::PacketReader;
 use ab_remote::wire::call::{self, AnswerPart, HelloReply, WireCall};
-use ab_remote::wire::frame::{self, ClientFrame, SUBSYSTEM, ServerFrame};
-use ab_remote::wire::{self, Wire};
+use ab_remote::wire::frame::{self, PROCESS_SUBSYSTEM, ProcessClientFrame, ProcessServerFrame};
+use ab_remote::wire::{self, WireCodec};
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
 use russh::keys::PrivateKey;
@@ -27,7 +29,7 @@ type Script = fn(&[(u32, WireCall)]) -> Option<Vec<u8>>;
 
 /// What a server says of a process once it was asked for one, given how many it was asked for before
 /// on the same connection, and how. It closes the channel, unless it said that all is over.
-type Talk = fn(usize, &ClientFrame) -> Vec<ServerFrame>;
+type Talk = fn(usize, &ProcessClientFrame) -> Vec<ProcessServerFrame>;
 
 /// A server that speaks SSH and SFTP well enough to be believed, and then does as it is told.
 #[derive(Clone)]
@@ -71,7 +73,7 @@ impl Handler for Strange {
         name: &str,
         session: &mut Session,
     ) -> Result<(), Self::Error> {
-        self.process = (name == SUBSYSTEM).then_some((channel, false));
+        self.process = (name == PROCESS_SUBSYSTEM).then_some((channel, false));
         session.channel_success(channel)
     }
 
@@ -91,7 +93,7 @@ impl Handler for Strange {
                 for said in &talk {
                     session.data(channel, frame::encode_frame(said))?;
                 }
-                if !matches!(talk.last(), Some(ServerFrame::OutputEnd)) {
+                if !matches!(talk.last(), Some(ProcessServerFrame::OutputEnd)) {
                     session.close(channel)?;
                 }
             }
@@ -119,8 +121,8 @@ impl Strange {
         let (kind, number) = (fields.u8().unwrap(), fields.u32().unwrap());
         if kind == 1 {
             let mut body = BytesMut::new();
-            Bytes::from_static(call::NAME.as_bytes()).put(&mut body);
-            Bytes::from_static(self.version.as_bytes()).put(&mut body);
+            Bytes::from_static(call::CALL_EXTENSION_NAME.as_bytes()).encode_to(&mut body);
+            Bytes::from_static(self.version.as_bytes()).encode_to(&mut body);
             return Some(framed(2, 3, &body));
         }
         if kind == 4 {
@@ -128,12 +130,12 @@ impl Strange {
             return None;
         }
         let name = fields.string().unwrap();
-        assert_eq!(name, call::NAME.as_bytes());
+        assert_eq!(name, call::CALL_EXTENSION_NAME.as_bytes());
         let call: WireCall = wire::decode(fields.rest()).unwrap();
         if let WireCall::Hello { .. } = call {
             let mut info = agent_backend::memory().info();
             (info.capabilities.exec, info.capabilities.detached) = (true, true);
-            return Some(reply(number, &HelloReply { incarnation: 1, info }));
+            return Some(reply(number, &HelloReply { server_instance: 1, info }));
         }
         let mut calls = self.calls.lock().unwrap();
         calls.push((number, call));
@@ -150,7 +152,7 @@ pub(super) fn framed(kind: u8, number: u32, body: &[u8]) -> Vec<u8> {
     packet
 }
 
-fn reply(number: u32, value: &impl Wire) -> Vec<u8> {
+fn reply(number: u32, value: &impl WireCodec) -> Vec<u8> {
     framed(201, number, &wire::encode(value))
 }
 
@@ -175,7 +177,7 @@ async fn backend(script: Script, patience: Duration) -> Backend {
 }
 
 async fn talking(script: Script, talk: Talk, patience: Duration) -> Backend {
-    let backend = speaking(call::VERSION, script, talk, patience);
+    let backend = speaking(call::CALL_EXTENSION_VERSION, script, talk, patience);
     within(backend.connect()).await.unwrap();
     backend
 }
@@ -187,7 +189,7 @@ fn speaking(version: &'static str, script: Script, talk: Talk, patience: Duratio
     let mut settings = ClientSettings::new(Endpoint::Stream(Arc::new(server)));
     settings.operation_timeout = patience;
     settings.reconnection.enabled = false;
-    Backend::new(Remote::new(settings).unwrap())
+    Backend::new(RemoteDriver::new(settings).unwrap())
 }
 
 /// Long enough for an answer that comes.
@@ -217,7 +219,10 @@ async fn answers_may_come_in_any_order() {
 async fn a_length_that_nobody_can_mean_ends_the_connection() {
     let backend = backend(|_| Some(u32::MAX.to_be_bytes().to_vec()), PATIENCE).await;
     let error = within(backend.stat("a")).await.unwrap_err();
-    assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
+    assert_eq!(
+        (error.code(), error.kind()),
+        (ErrorCode::ConnectionClosed, ErrorKind::Disconnected)
+    );
     within(backend.destroy()).await.unwrap();
 }
 
@@ -227,12 +232,12 @@ async fn what_makes_no_sense_is_said_to_make_none() {
     let error = within(backend.stat("a")).await.unwrap_err();
     assert!(error.message().contains("makes no sense"), "{error}");
     // The connection is as good as before.
-    assert_eq!(backend.status(), Status::Connected);
+    assert_eq!(backend.status(), ConnectionStatus::Connected);
     // A packet of no known kind is another matter.
     within(backend.destroy()).await.unwrap();
     let backend = self::backend(|_| Some(framed(77, 1, b"")), PATIENCE).await;
     let error = within(backend.stat("a")).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::Disconnected);
+    assert_eq!(error.kind(), ErrorKind::Disconnected);
     within(backend.destroy()).await.unwrap();
 }
 
@@ -240,8 +245,8 @@ async fn what_makes_no_sense_is_said_to_make_none() {
 async fn a_server_that_says_nothing_is_not_waited_for() {
     let backend = backend(|_| None, Duration::from_millis(500)).await;
     let error = within(backend.stat("a")).await.unwrap_err();
-    assert_eq!((error.code(), error.kind()), (Code::Timeout, Kind::Timeout));
-    assert_eq!(backend.status(), Status::Connected);
+    assert_eq!((error.code(), error.kind()), (ErrorCode::Timeout, ErrorKind::Timeout));
+    assert_eq!(backend.status(), ConnectionStatus::Connected);
     within(backend.destroy()).await.unwrap();
 }
 
@@ -249,7 +254,7 @@ async fn a_server_that_says_nothing_is_not_waited_for() {
 async fn an_answer_without_end_is_not_taken() {
     let backend = backend(
         |calls| {
-            let part = AnswerPart { more: Some(1), bytes: vec![0; 1024 * 1024].into() };
+            let part = AnswerPart { next_part: Some(1), bytes: vec![0; 1024 * 1024].into() };
             Some(reply(calls.last()?.0, &part))
         },
         PATIENCE,
@@ -257,16 +262,18 @@ async fn an_answer_without_end_is_not_taken() {
     .await;
     let options = ListOptions { limit: 10, ..ListOptions::default() };
     let error = within(backend.list(".", options)).await.unwrap_err();
-    assert_eq!((error.code(), error.kind()), (Code::LsFailed, Kind::Io));
+    assert_eq!((error.code(), error.kind()), (ErrorCode::LsFailed, ErrorKind::Io));
     assert!(error.message().contains("answered with more than"), "{error}");
-    assert_eq!(backend.status(), Status::Connected);
+    assert_eq!(backend.status(), ConnectionStatus::Connected);
     within(backend.destroy()).await.unwrap();
 }
 
 #[tokio::test]
 async fn an_answer_in_parts_that_hold_nothing_is_not_taken() {
     let backend = backend(
-        |calls| Some(reply(calls.last()?.0, &AnswerPart { more: Some(1), bytes: Bytes::new() })),
+        |calls| {
+            Some(reply(calls.last()?.0, &AnswerPart { next_part: Some(1), bytes: Bytes::new() }))
+        },
         PATIENCE,
     )
     .await;
@@ -277,7 +284,7 @@ async fn an_answer_in_parts_that_hold_nothing_is_not_taken() {
 
 /// A process that says so many pieces of so many bytes, at once and whether there is room or not,
 /// and has then ended well.
-fn flood(pieces: u64, length: u64) -> Vec<ServerFrame> {
+fn flood(pieces: u64, length: u64) -> Vec<ProcessServerFrame> {
     let mut said = vec![began()];
     said.extend(
         (0..pieces).map(|piece| {
@@ -288,25 +295,33 @@ fn flood(pieces: u64, length: u64) -> Vec<ServerFrame> {
     said
 }
 
-fn began() -> ServerFrame {
-    ServerFrame::Started { id: ProcessId::new("p"), input: false }
+fn began() -> ProcessServerFrame {
+    ProcessServerFrame::Started { id: ProcessId::new("p"), input: false }
 }
 
-fn output(sequence: u64, bytes: Bytes) -> ServerFrame {
-    ServerFrame::Output(OutputChunk { sequence, channel: Side::Stdout, bytes, lost: 0 })
+fn output(sequence: u64, bytes: Bytes) -> ProcessServerFrame {
+    ProcessServerFrame::Output(OutputChunk {
+        offset: sequence,
+        channel: Side::Stdout,
+        bytes,
+        lost_bytes: 0,
+    })
 }
 
-fn ended() -> [ServerFrame; 2] {
-    [ServerFrame::Ended(Some(Exit { code: Some(0), ..Exit::default() })), ServerFrame::OutputEnd]
+fn ended() -> [ProcessServerFrame; 2] {
+    [
+        ProcessServerFrame::Ended(Some(ProcessExit { code: Some(0), ..ProcessExit::default() })),
+        ProcessServerFrame::OutputEnd,
+    ]
 }
 
 /// A process of a server that talks so.
 async fn begun(talk: Talk, detached: bool) -> (Backend, ab_core::Result<Process>) {
     let backend = talking(|_| None, talk, PATIENCE).await;
     let command = Command::Shell("x".to_owned());
-    let request = backend.request(command, ExecOptions::default()).unwrap();
+    let request = backend.exec_request(command, ExecOptions::default()).unwrap();
     let process = within(async {
-        if detached { backend.start(request).await } else { backend.spawn(request).await }
+        if detached { backend.spawn_detached(request).await } else { backend.spawn(request).await }
     })
     .await;
     (backend, process)
@@ -340,11 +355,11 @@ async fn output_that_there_is_no_room_for_loses_its_process() {
                 assert_eq!((exit.unwrap().code, read), (Some(0), 16 * 64 * 1024))
             } else {
                 assert_eq!(exit, None);
-                let why = process.ending().why_lost().unwrap();
+                let why = process.exit_receiver().loss_error().unwrap();
                 assert!(why.message().contains("more output than"), "{why}");
                 assert!(read < 100 * 64 * 1024, "{read}");
             }
-            assert_eq!(backend.status(), Status::Connected);
+            assert_eq!(backend.status(), ConnectionStatus::Connected);
             within(backend.destroy()).await.unwrap();
         }
     }
@@ -354,9 +369,11 @@ async fn output_that_there_is_no_room_for_loses_its_process() {
 async fn a_daemon_of_another_version_is_no_plain_server() {
     let backend = speaking("2", |_| None, |_, _| Vec::new(), PATIENCE);
     let error = within(backend.connect()).await.unwrap_err();
-    assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Unsupported));
-    assert_eq!(error.retry(), ab_core::Retry::Never);
-    for words in ["speaks version '2'", &format!("speaks version '{}'", call::VERSION)] {
+    assert_eq!((error.code(), error.kind()), (ErrorCode::ConnectionClosed, ErrorKind::Unsupported));
+    assert_eq!(error.retry_advice(), ab_core::RetryAdvice::Never);
+    for words in
+        ["speaks version '2'", &format!("speaks version '{}'", call::CALL_EXTENSION_VERSION)]
+    {
         assert!(error.message().contains(words), "{error}");
     }
     assert!(error.hint().unwrap().contains("the same release"), "{error:?}");
@@ -366,8 +383,8 @@ async fn a_daemon_of_another_version_is_no_plain_server() {
 #[tokio::test]
 async fn a_process_whose_channel_was_closed_is_read_on_from_where_it_was() {
     let talk: Talk = |before, wish| match (before, wish) {
-        (0, ClientFrame::Exec { .. }) => vec![began(), output(0, "ab".into())],
-        (1, ClientFrame::Attach { from: 2, .. }) => {
+        (0, ProcessClientFrame::Exec { .. }) => vec![began(), output(0, "ab".into())],
+        (1, ProcessClientFrame::Attach { from: 2, .. }) => {
             [vec![began(), output(2, "cd".into())], ended().into()].concat()
         }
         _ => panic!("{before}: {wish:?}"),
@@ -376,7 +393,7 @@ async fn a_process_whose_channel_was_closed_is_read_on_from_where_it_was() {
     let mut process = process.unwrap();
     assert_eq!(heard(&mut process).await, b"abcd");
     assert_eq!(within(process.wait()).await.unwrap().code, Some(0));
-    assert_eq!(backend.status(), Status::Connected);
+    assert_eq!(backend.status(), ConnectionStatus::Connected);
     within(backend.destroy()).await.unwrap();
 }
 
@@ -394,10 +411,10 @@ async fn a_process_that_a_server_lets_go_of_is_lost() {
         let mut process = process.unwrap();
         assert_eq!(heard(&mut process).await, b"");
         assert_eq!(within(process.wait()).await, None);
-        let why = process.ending().why_lost().unwrap();
-        assert_eq!((why.code(), why.kind()), (Code::ExecError, Kind::Io), "{why}");
+        let why = process.exit_receiver().loss_error().unwrap();
+        assert_eq!((why.code(), why.kind()), (ErrorCode::ExecError, ErrorKind::Io), "{why}");
         assert!(why.message().contains("closed the channel"), "{why}");
-        assert_eq!(backend.status(), Status::Connected);
+        assert_eq!(backend.status(), ConnectionStatus::Connected);
         within(backend.destroy()).await.unwrap();
     }
 }
@@ -407,10 +424,10 @@ async fn a_process_that_is_let_go_of_before_it_began_may_run() {
     for detached in [false, true] {
         let (backend, process) = begun(|_, _| Vec::new(), detached).await;
         let error = process.unwrap_err();
-        assert_eq!((error.code(), error.kind()), (Code::ExecError, Kind::Io), "{error}");
-        assert_eq!(error.effect(), Some(CallEffect::Unknown));
-        assert!(error.ticket().is_some());
-        assert_eq!(backend.status(), Status::Connected);
+        assert_eq!((error.code(), error.kind()), (ErrorCode::ExecError, ErrorKind::Io), "{error}");
+        assert_eq!(error.call_effect(), Some(CallEffect::Unknown));
+        assert!(error.lost_call().is_some());
+        assert_eq!(backend.status(), ConnectionStatus::Connected);
         within(backend.destroy()).await.unwrap();
     }
 }

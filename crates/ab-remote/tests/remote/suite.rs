@@ -1,35 +1,35 @@
 //! The behaviour suite over connections, to workspaces of several kinds.
 
 use ab_core::{Backend, ScopeOptions};
-use ab_remote::client::{ClientSettings, Credential, Endpoint, HostKeyCheck, Secret, Ssh};
-use ab_remote::{ListenerOptions, Server, listen};
-use ab_testkit::model::{Layout, check_some};
-use ab_testkit::{World, behaviour_suite};
+use ab_remote::client::{ClientSettings, Credential, Endpoint, HostKeyCheck, Secret, SshEndpoint};
+use ab_remote::{ListenerOptions, SshServer, listen};
+use ab_testkit::model::{WorkspaceLayout, check_against_reference_with_count};
+use ab_testkit::{TestBackend, behaviour_suite};
 use agent_backend::LocalConfig;
 use tokio::net::TcpListener;
 
 use super::world::{connected, server, settings};
 
-fn local(keep: &tempfile::TempDir) -> (Backend, Server) {
-    let config = LocalConfig::new(keep.path()).prevent_dangerous(false);
+fn local(keep: &tempfile::TempDir) -> (Backend, SshServer) {
+    let config = LocalConfig::new(keep.path()).prevent_dangerous_commands(false);
     let local = agent_backend::local_with(config).unwrap();
     let server = server(local.clone());
     (local, server)
 }
 
-async fn to_local() -> World {
+async fn to_local() -> TestBackend {
     let keep = tempfile::tempdir().unwrap();
     let (local, server) = local(&keep);
-    World::keeping(connected(settings(&server)).await, (keep, local, server))
+    TestBackend::keeping_alive(connected(settings(&server)).await, (keep, local, server))
 }
 
-async fn to_memory() -> World {
+async fn to_memory() -> TestBackend {
     let memory = agent_backend::memory();
     let server = server(memory.clone());
-    World::keeping(connected(settings(&server)).await, (memory, server))
+    TestBackend::keeping_alive(connected(settings(&server)).await, (memory, server))
 }
 
-async fn by_tcp() -> World {
+async fn by_tcp() -> TestBackend {
     let keep = tempfile::tempdir().unwrap();
     let (local, server) = local(&keep);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -37,22 +37,22 @@ async fn by_tcp() -> World {
     let serving = tokio::spawn(listen(listener, server.clone(), ListenerOptions::default()));
     let settings = ClientSettings::parse(&format!("ssh://agent@{address}")).unwrap();
     let Endpoint::Ssh(ssh) = settings.endpoint.clone() else { panic!("{settings:?}") };
-    let ssh = Ssh {
+    let ssh = SshEndpoint {
         credentials: vec![Credential::Password(Secret::new("any"))],
         host_key: HostKeyCheck::Pin(server.settings().host_key.fingerprint().parse().unwrap()),
         ..ssh
     };
     let root = local.info().root_aliases.first().cloned();
     let settings = ClientSettings { endpoint: Endpoint::Ssh(ssh), root, ..settings };
-    World::keeping(connected(settings).await, (keep, local, server, serving))
+    TestBackend::keeping_alive(connected(settings).await, (keep, local, server, serving))
 }
 
-async fn in_scope() -> World {
+async fn in_scope() -> TestBackend {
     let keep = tempfile::tempdir().unwrap();
     let (local, server) = local(&keep);
     let whole = connected(settings(&server)).await;
     let scope = whole.scope("tenants/ada", ScopeOptions::default()).unwrap();
-    World::keeping(scope, (keep, local, server, whole))
+    TestBackend::keeping_alive(scope, (keep, local, server, whole))
 }
 
 behaviour_suite! { duplex_to_local => to_local }
@@ -65,20 +65,40 @@ const SEQUENCES: u32 = 100;
 
 #[test]
 fn duplex_to_local_is_as_the_model_says() {
-    check_some("duplex_to_local", to_local, Layout::default(), SEQUENCES);
+    check_against_reference_with_count(
+        "duplex_to_local",
+        to_local,
+        WorkspaceLayout::default(),
+        SEQUENCES,
+    );
 }
 
 #[test]
 fn duplex_to_memory_is_as_the_model_says() {
-    check_some("duplex_to_memory", to_memory, Layout::default(), SEQUENCES);
+    check_against_reference_with_count(
+        "duplex_to_memory",
+        to_memory,
+        WorkspaceLayout::default(),
+        SEQUENCES,
+    );
 }
 
 #[test]
 fn scope_over_duplex_is_as_the_model_says() {
-    check_some("scope_over_duplex", in_scope, Layout::default(), SEQUENCES);
+    check_against_reference_with_count(
+        "scope_over_duplex",
+        in_scope,
+        WorkspaceLayout::default(),
+        SEQUENCES,
+    );
 }
 
 #[test]
 fn tcp_to_local_is_as_the_model_says() {
-    check_some("tcp_to_local", by_tcp, Layout::default(), SEQUENCES);
+    check_against_reference_with_count(
+        "tcp_to_local",
+        by_tcp,
+        WorkspaceLayout::default(),
+        SEQUENCES,
+    );
 }

@@ -4,13 +4,13 @@ use std::io;
 use std::sync::Arc;
 
 use ab_core::Backend;
-use ab_remote::client::{ByteStream, ClientSettings, Connector, Endpoint, Remote};
-use ab_remote::{HostKey, Server, SshAccess};
+use ab_remote::client::{ByteStream, ClientSettings, Connector, Endpoint, RemoteDriver};
+use ab_remote::{HostKey, SshAccess, SshServer};
 use async_trait::async_trait;
 
 /// Reaches a server through memory: every connection is served by a task of its own.
 #[derive(Debug)]
-pub(crate) struct Memory(pub(crate) Server);
+pub(crate) struct Memory(pub(crate) SshServer);
 
 #[async_trait]
 impl Connector for Memory {
@@ -22,13 +22,13 @@ impl Connector for Memory {
     }
 }
 
-pub(crate) fn server(backend: Backend) -> Server {
+pub(crate) fn server(backend: Backend) -> SshServer {
     let host_key = HostKey::ephemeral("a test").unwrap();
-    Server::new(backend, ab_remote::ServerSettings::new(host_key, SshAccess::Any))
+    SshServer::new(backend, ab_remote::SshServerSettings::new(host_key, SshAccess::Any))
 }
 
 /// Settings that reach a server through memory, and say what its root is called.
-pub(crate) fn settings(server: &Server) -> ClientSettings {
+pub(crate) fn settings(server: &SshServer) -> ClientSettings {
     let endpoint = Endpoint::Stream(Arc::new(Memory(server.clone())));
     let root = server.backend().info().root_aliases.first().cloned();
     ClientSettings { root, ..ClientSettings::new(endpoint) }
@@ -36,7 +36,7 @@ pub(crate) fn settings(server: &Server) -> ClientSettings {
 
 /// A remote backend that is connected.
 pub(crate) async fn connected(settings: ClientSettings) -> Backend {
-    let backend = Backend::new(Remote::new(settings).unwrap());
+    let backend = Backend::new(RemoteDriver::new(settings).unwrap());
     backend.connect().await.unwrap();
     backend
 }

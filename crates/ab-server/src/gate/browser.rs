@@ -15,7 +15,7 @@ use aws_lc_rs::hmac;
 use axum::http::HeaderMap;
 use axum::http::header::COOKIE;
 
-use super::token::{Token, random_text};
+use super::token::{AccessToken, random_text};
 
 const COOKIE_NAME: &str = "agent-backend";
 /// How long a link can be opened.
@@ -29,16 +29,16 @@ const HOST_LENGTH: usize = 16;
 
 /// Signs the cookies of browsers. Who knows it and the token's digest can make cookies.
 #[derive(Clone)]
-pub struct BrowserKey(String);
+pub struct CookieSigningKey(String);
 
-impl BrowserKey {
+impl CookieSigningKey {
     /// A key with this text, which should have 256 random bits.
-    pub fn new(text: &str) -> BrowserKey {
-        BrowserKey(text.to_owned())
+    pub fn new(text: &str) -> CookieSigningKey {
+        CookieSigningKey(text.to_owned())
     }
 }
 
-impl fmt::Debug for BrowserKey {
+impl fmt::Debug for CookieSigningKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("BrowserKey")
     }
@@ -54,7 +54,7 @@ pub(crate) struct BrowserSessions {
 
 #[derive(Debug)]
 struct Ticket {
-    token: Token,
+    token: AccessToken,
     expires: Moment,
 }
 
@@ -78,14 +78,17 @@ impl BrowserSessions {
     /// # Errors
     ///
     /// The system gives no random numbers.
-    pub(crate) fn new(key: Option<&BrowserKey>, token: Option<&Token>) -> io::Result<Self> {
+    pub(crate) fn new(
+        key: Option<&CookieSigningKey>,
+        token: Option<&AccessToken>,
+    ) -> io::Result<Self> {
         let text = match key {
-            Some(BrowserKey(text)) => text.clone(),
+            Some(CookieSigningKey(text)) => text.clone(),
             None => random_text()?,
         };
         let root = hmac::Key::new(hmac::HMAC_SHA256, text.as_bytes());
         // Another token logs every browser out.
-        let digest = token.map(Token::digest).unwrap_or_default();
+        let digest = token.map(AccessToken::digest).unwrap_or_default();
         let signed = |what: &str| hmac::sign(&root, &[what.as_bytes(), digest].concat());
         let mut name = hexadecimal(signed("host ").as_ref());
         name.truncate(HOST_LENGTH);
@@ -100,7 +103,7 @@ impl BrowserSessions {
         if tickets.len() >= MOST_TICKETS {
             tickets.remove(0);
         }
-        tickets.push(Ticket { token: Token::new(&ticket), expires: now.after(TICKET_LIFE) });
+        tickets.push(Ticket { token: AccessToken::new(&ticket), expires: now.after(TICKET_LIFE) });
         Ok((&self.host, format!("/ui/login?ticket={ticket}")))
     }
 
@@ -177,7 +180,8 @@ mod tests {
     use super::*;
 
     fn sessions(key: &str, token: &str) -> BrowserSessions {
-        BrowserSessions::new(Some(&BrowserKey::new(key)), Some(&Token::new(token))).unwrap()
+        BrowserSessions::new(Some(&CookieSigningKey::new(key)), Some(&AccessToken::new(token)))
+            .unwrap()
     }
 
     fn ticket(path: &str) -> &str {

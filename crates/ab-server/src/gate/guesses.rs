@@ -17,9 +17,9 @@ const REMEMBERED: usize = 1024;
 #[derive(Clone, Copy, Debug)]
 pub struct TokenGuessLimits {
     /// Wrong tokens of an address that are answered at once.
-    pub free: u32,
+    pub undelayed: u32,
     /// Those beyond this many are told to come back later.
-    pub limit: u32,
+    pub max_attempts: u32,
     /// How long the first that waits does so; each further one waits twice as long as the last.
     pub first_wait: Duration,
     pub longest_wait: Duration,
@@ -28,19 +28,19 @@ pub struct TokenGuessLimits {
     /// How many of all addresses wait at a time.
     pub all_waiting: u32,
     /// After this much time without another its failures are forgotten.
-    pub memory: Duration,
+    pub forget_after: Duration,
 }
 
 impl Default for TokenGuessLimits {
     fn default() -> Self {
         Self {
-            free: 5,
-            limit: 20,
+            undelayed: 5,
+            max_attempts: 20,
             first_wait: Duration::from_millis(250),
             longest_wait: Duration::from_secs(1),
             waiting: 64,
             all_waiting: 512,
-            memory: Duration::from_secs(60),
+            forget_after: Duration::from_secs(60),
         }
     }
 }
@@ -92,7 +92,7 @@ impl Guesses {
             let _place = Place { guesses: self, address: block(peer) };
             tokio::time::sleep(verdict.wait).await;
         }
-        verdict.too_many.then(|| self.settings.memory.as_secs().max(1))
+        verdict.too_many.then(|| self.settings.forget_after.as_secs().max(1))
     }
 
     /// Counts one, and takes a place for it if it has to wait.
@@ -109,20 +109,20 @@ impl Guesses {
         }
         let failures =
             addresses.entry(address).or_insert(Failures { count: 0, last: now, waiting: 0 });
-        if now.saturating_duration_since(failures.last) >= settings.memory {
+        if now.saturating_duration_since(failures.last) >= settings.forget_after {
             failures.count = 0;
         }
         failures.last = now;
         failures.count = failures.count.saturating_add(1);
         let count = failures.count;
-        let beyond = count > settings.limit;
-        if count <= settings.free {
+        let beyond = count > settings.max_attempts;
+        if count <= settings.undelayed {
             return Verdict { count, wait: Duration::ZERO, too_many: beyond };
         }
         if failures.waiting >= settings.waiting || *waiting >= settings.all_waiting {
             return Verdict { count, wait: Duration::ZERO, too_many: true };
         }
-        let doubled = 1_u32.checked_shl(count - settings.free - 1).unwrap_or(u32::MAX);
+        let doubled = 1_u32.checked_shl(count - settings.undelayed - 1).unwrap_or(u32::MAX);
         let wait = settings.first_wait.saturating_mul(doubled).min(settings.longest_wait);
         if !wait.is_zero() {
             failures.waiting += 1;
@@ -174,8 +174,11 @@ mod tests {
 
     #[test]
     fn waits_grow_and_then_it_is_too_much() {
-        let guesses =
-            Guesses::new(TokenGuessLimits { free: 2, limit: 7, ..TokenGuessLimits::default() });
+        let guesses = Guesses::new(TokenGuessLimits {
+            undelayed: 2,
+            max_attempts: 7,
+            ..TokenGuessLimits::default()
+        });
         let now = Instant::now();
         let met = |_| {
             let verdict = guesses.note(peer("10.0.0.1"), now);
@@ -199,7 +202,7 @@ mod tests {
 
     #[test]
     fn failures_are_forgotten_in_silence_only() {
-        let settings = TokenGuessLimits { free: 1, ..TokenGuessLimits::default() };
+        let settings = TokenGuessLimits { undelayed: 1, ..TokenGuessLimits::default() };
         let (guesses, start) = (Guesses::new(settings), Instant::now());
         let count =
             |seconds| guesses.note(peer("10.0.0.1"), start + Duration::from_secs(seconds)).count;
@@ -217,10 +220,10 @@ mod tests {
     #[test]
     fn only_so_many_wait_and_are_remembered() {
         let settings = TokenGuessLimits {
-            free: 0,
+            undelayed: 0,
             waiting: 2,
             all_waiting: 3,
-            limit: 100,
+            max_attempts: 100,
             ..TokenGuessLimits::default()
         };
         let (guesses, now) = (Guesses::new(settings), Instant::now());
@@ -244,7 +247,7 @@ mod tests {
     async fn a_caller_that_leaves_gives_its_place_back() {
         let wait = Duration::from_secs(1000);
         let settings = TokenGuessLimits {
-            free: 0,
+            undelayed: 0,
             first_wait: wait,
             longest_wait: wait,
             ..TokenGuessLimits::default()

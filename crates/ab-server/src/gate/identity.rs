@@ -7,7 +7,7 @@ use axum::http::header::{AUTHORIZATION, ORIGIN, UPGRADE};
 use axum::http::{HeaderMap, Method, Uri};
 
 use super::browser::{self, BrowserSessions, Moment};
-use super::{Gate, Host, Page, token};
+use super::{Host, HttpAccess, Page, token};
 use crate::access::Access;
 use crate::problem::{Problem, ProblemKind};
 
@@ -26,7 +26,7 @@ pub(crate) fn shown(uri: &Uri, headers: &HeaderMap) -> Option<Vec<u8>> {
 /// Everything that callers can prove themselves with.
 #[derive(Debug)]
 pub(crate) struct Identity {
-    gate: Gate,
+    gate: HttpAccess,
     /// An error where the system gave no random numbers: then no browser can log in.
     browsers: io::Result<BrowserSessions>,
 }
@@ -65,12 +65,12 @@ impl Caller {
 
     /// Whether it may use what is the admin's.
     pub(crate) fn is_admin(&self) -> bool {
-        self.principal().is_some_and(|principal| principal.has(Role::Admin))
+        self.principal().is_some_and(|principal| principal.has_role(Role::Admin))
     }
 }
 
 impl Identity {
-    pub(crate) fn new(gate: Gate) -> Identity {
+    pub(crate) fn new(gate: HttpAccess) -> Identity {
         let browsers = BrowserSessions::new(gate.browser_key.as_ref(), gate.token.as_ref());
         Identity { gate, browsers }
     }

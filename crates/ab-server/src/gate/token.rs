@@ -9,11 +9,11 @@ use aws_lc_rs::rand::fill;
 
 /// What a caller has to know. Only its digest is kept.
 #[derive(Clone)]
-pub struct Token(Digest);
+pub struct AccessToken(Digest);
 
-impl Token {
-    pub fn new(text: &str) -> Token {
-        Token(digest(&SHA256, text.as_bytes()))
+impl AccessToken {
+    pub fn new(text: &str) -> AccessToken {
+        AccessToken(digest(&SHA256, text.as_bytes()))
     }
 
     /// The digest, which is a secret itself.
@@ -28,7 +28,7 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for AccessToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token")
     }

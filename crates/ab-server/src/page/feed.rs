@@ -1,6 +1,6 @@
 //! The list of sessions.
 
-use ab_api::{Activity, Session, SessionStatus, Time};
+use ab_api::{Session, SessionActivity, SessionStatus, Time};
 use maud::{Markup, html};
 
 use super::layout::{Chrome, Live, Section, frame};
@@ -89,7 +89,8 @@ pub(super) fn title(session: &Session) -> String {
 /// Whether a person has to decide something.
 pub(super) fn waits(session: &Session) -> bool {
     session.status == SessionStatus::Running
-        && (session.open_approvals > 0 || session.activity == Some(Activity::AwaitingApproval))
+        && (session.open_approvals > 0
+            || session.activity == Some(SessionActivity::AwaitingApproval))
 }
 
 fn state(session: &Session) -> &'static str {
@@ -100,8 +101,8 @@ fn state(session: &Session) -> &'static str {
 pub(super) fn pill(session: &Session) -> Markup {
     let words = match (session.status, session.activity) {
         _ if waits(session) => "waiting for you",
-        (SessionStatus::Running, Some(Activity::Idle)) => "waiting for a prompt",
-        (SessionStatus::Running, Some(Activity::Delivering)) => "delivering",
+        (SessionStatus::Running, Some(SessionActivity::Idle)) => "waiting for a prompt",
+        (SessionStatus::Running, Some(SessionActivity::Delivering)) => "delivering",
         (status, _) => status.as_str(),
     };
     html! { span.pill data-status=(state(session)) { (words) } }

@@ -187,11 +187,15 @@ fn in_short(kind: &EventKind) -> Cow<'_, str> {
             format!("{} +{lines_added} −{lines_removed}", clean(file_path)).into()
         }
         EventKind::Status { status, activity, message, .. } => {
-            use ab_api::Activity;
+            use ab_api::SessionActivity;
             let word = match (status, activity) {
-                (SessionStatus::Running, Some(Activity::Idle)) => "Waiting for a prompt".to_owned(),
-                (SessionStatus::Running, Some(Activity::Delivering)) => "Delivering".to_owned(),
-                (SessionStatus::Running, Some(Activity::AwaitingApproval)) => {
+                (SessionStatus::Running, Some(SessionActivity::Idle)) => {
+                    "Waiting for a prompt".to_owned()
+                }
+                (SessionStatus::Running, Some(SessionActivity::Delivering)) => {
+                    "Delivering".to_owned()
+                }
+                (SessionStatus::Running, Some(SessionActivity::AwaitingApproval)) => {
                     "Waiting for you".to_owned()
                 }
                 _ => capitalised(status.as_str()),

@@ -1,7 +1,8 @@
 //! The page of one session.
 
 use ab_api::{
-    Activity, Approval, DeliveryResult, Event, PlanEntry, PlanStatus, Session, SessionStatus, Time,
+    Approval, DeliveryResult, Event, PlanEntry, PlanStatus, Session, SessionActivity,
+    SessionStatus, Time,
 };
 use maud::{Markup, html};
 
@@ -124,7 +125,7 @@ fn head(session: &Session) -> Markup {
 
 /// Whether the session takes a further prompt now.
 fn takes_prompts(session: &Session) -> bool {
-    let is_delivering = session.activity == Some(Activity::Delivering);
+    let is_delivering = session.activity == Some(SessionActivity::Delivering);
     !(session.status.is_terminal() || session.status == SessionStatus::Stopping || is_delivering)
 }
 
@@ -143,7 +144,7 @@ fn follow_up(session: &Session) -> Markup {
                 span.said role="status" {}
             }
         }
-        @if session.activity == Some(Activity::Idle) {
+        @if session.activity == Some(SessionActivity::Idle) {
             form.act #finish-form method="post" action={ "/ui/sessions/" (session.id) "/finish" } {
                 div.actions {
                     button #act-finish type="submit" data-busy="Finishing…" { "Finish" }

@@ -31,7 +31,7 @@ pub(crate) fn task_form(
     offers: &FormOffers,
     problems: &Violations,
 ) -> Markup {
-    let errors = problems.errors();
+    let errors = problems.messages_by_field();
     let invalid = |field: &str| errors.contains_key(field).then_some("true");
     let described = |field: &str| errors.contains_key(field).then(|| problem_id(field));
     let problem = |field: &str| {

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use ab_core::error::reorders;
+use ab_core::error::is_bidi_control;
 
 /// Bytes of one text that the page shows. The API has the whole of it.
 const SHOWN_BYTES: usize = 16 * 1024;
@@ -35,7 +35,7 @@ pub(super) fn cut(text: &str, most: usize) -> (&str, usize) {
 }
 
 fn is_plain(c: char) -> bool {
-    matches!(c, '\n' | '\t') || !(c.is_control() || reorders(c))
+    matches!(c, '\n' | '\t') || !(c.is_control() || is_bidi_control(c))
 }
 
 fn replaced(text: &str) -> Cow<'static, str> {

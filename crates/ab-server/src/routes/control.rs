@@ -13,8 +13,8 @@ pub use catalog::{TaskCatalog, TaskDefaults};
 use std::fmt;
 use std::net::IpAddr;
 
-use ab_api::{DecidedBy, Offers, RuntimeType, SessionId};
-use ab_control::{Control, ControlError};
+use ab_api::{AvailableChoices, DecidedBy, RuntimeType, SessionId};
+use ab_control::{ControlError, ControlPlane};
 use ab_core::{Principal, PrincipalKind};
 use ab_executor::SessionEndpoints;
 use axum::http::HeaderMap;
@@ -24,36 +24,36 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::access::Access;
-use crate::app::App;
+use crate::app::HttpApp;
 
 /// Headers by which a proxy names the caller behind it.
 const FORWARDED: [&str; 3] = ["forwarded", "x-forwarded-for", "x-real-ip"];
 
 /// Serves sessions at `/api/v1` and their approvals at `/v1/approvals`.
-pub struct ControlSurface {
-    pub(crate) control: Control,
+pub struct ControlRoutes {
+    pub(crate) control: ControlPlane,
     pub(crate) catalog: TaskCatalog,
     /// The MCP endpoints of running sessions.
     pub(crate) endpoints: SessionEndpoints,
 }
 
-impl ControlSurface {
-    pub fn new(control: Control, catalog: TaskCatalog) -> ControlSurface {
-        ControlSurface { control, catalog, endpoints: SessionEndpoints::default() }
+impl ControlRoutes {
+    pub fn new(control: ControlPlane, catalog: TaskCatalog) -> ControlRoutes {
+        ControlRoutes { control, catalog, endpoints: SessionEndpoints::default() }
     }
 
     /// Serves the workspaces of running sessions to their agents, at `/api/v1/sessions/{id}/mcp`.
-    pub fn with_endpoints(mut self, endpoints: SessionEndpoints) -> ControlSurface {
+    pub fn with_endpoints(mut self, endpoints: SessionEndpoints) -> ControlRoutes {
         self.endpoints = endpoints;
         self
     }
 
     /// What a task of this caller may ask for.
-    pub(crate) fn offers(&self, locality: Locality) -> Offers {
-        let executor = self.control.executor().listing();
+    pub(crate) fn offers(&self, locality: Locality) -> AvailableChoices {
+        let executor = self.control.executor().describe();
         let TaskCatalog { agents, aliases, runtimes, resource_limits, defaults } = &self.catalog;
         let kinds = runtimes.iter().map(|runtime| runtime.kind);
-        Offers {
+        AvailableChoices {
             agents: agents
                 .iter()
                 .map(|agent| (agent.kind.clone(), agent.versions.clone()))
@@ -83,9 +83,9 @@ impl ControlSurface {
     }
 }
 
-impl fmt::Debug for ControlSurface {
+impl fmt::Debug for ControlRoutes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ControlSurface").field("catalog", &self.catalog).finish_non_exhaustive()
+        f.debug_struct("ControlRoutes").field("catalog", &self.catalog).finish_non_exhaustive()
     }
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn decided_by(principal: &Principal, via: &str) -> DecidedBy {
 
 /// The stored session, or the problem that it is unknown.
 pub(crate) async fn found(
-    control: &Control,
+    control: &ControlPlane,
     id: SessionId,
 ) -> Result<ab_api::Session, crate::problem::Problem> {
     let session = control.store().session(id).await.map_err(ControlError::from);
@@ -135,7 +135,7 @@ pub(crate) async fn found(
 pub(crate) use problems::{PageProblems, of_approval, of_session, of_task, violated};
 pub(crate) use sessions::unified_diff;
 
-pub(super) fn routes() -> OpenApiRouter<App> {
+pub(super) fn routes() -> OpenApiRouter<HttpApp> {
     OpenApiRouter::default()
         .routes(Access::Admin.to(routes!(tasks::create)))
         .routes(Access::Admin.to(routes!(sessions::list)))

@@ -6,15 +6,15 @@ mod ssh;
 mod workspace;
 
 pub(super) use ssh::PATH as SSH_PATH;
-pub use workspace::DaemonSurface;
+pub use workspace::DaemonRoutes;
 
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::access::Access;
-use crate::app::App;
+use crate::app::HttpApp;
 
-pub(super) fn routes() -> OpenApiRouter<App> {
+pub(super) fn routes() -> OpenApiRouter<HttpApp> {
     OpenApiRouter::default()
         .routes(Access::Public.to(routes!(health::show)))
         // Its clients learn of a wrong token after the upgrade, so it checks the token itself.

@@ -6,9 +6,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::access::Access;
-use crate::app::App;
+use crate::app::HttpApp;
 
-pub(super) fn routes() -> OpenApiRouter<App> {
+pub(super) fn routes() -> OpenApiRouter<HttpApp> {
     OpenApiRouter::default().routes(Access::Admin.to(routes!(describe)))
 }
 

@@ -18,14 +18,14 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::access::Access;
-use crate::app::App;
+use crate::app::HttpApp;
 
 /// The largest message that a client may send, unless that is set.
 const MAX_MESSAGE: usize = 32 * 1024 * 1024;
 
 /// Agents behind HTTP, ready to be served.
 #[derive(Debug)]
-pub struct GatewaySurface {
+pub struct GatewayRoutes {
     pub(crate) gateway: Gateway,
     pub(crate) max_message: usize,
     pub(crate) files: Option<ServedFiles>,
@@ -35,10 +35,10 @@ pub struct GatewaySurface {
     pub(crate) config_turn: Semaphore,
 }
 
-impl GatewaySurface {
+impl GatewayRoutes {
     /// The caller hands over the gateway: its agents end when the port closes.
-    pub fn new(gateway: Gateway) -> GatewaySurface {
-        GatewaySurface {
+    pub fn new(gateway: Gateway) -> GatewayRoutes {
+        GatewayRoutes {
             gateway,
             max_message: MAX_MESSAGE,
             files: None,
@@ -48,13 +48,13 @@ impl GatewaySurface {
     }
 
     /// With the files of a directory. Without them their routes answer 404.
-    pub fn with_files(mut self, files: ServedFiles) -> GatewaySurface {
+    pub fn with_files(mut self, files: ServedFiles) -> GatewayRoutes {
         self.files = Some(files);
         self
     }
 
     /// With another bound for the body of a message, in bytes.
-    pub fn with_max_message(mut self, max_message: usize) -> GatewaySurface {
+    pub fn with_max_message_bytes(mut self, max_message: usize) -> GatewayRoutes {
         self.max_message = max_message;
         self
     }
@@ -66,7 +66,7 @@ impl GatewaySurface {
     }
 }
 
-pub(super) fn routes() -> OpenApiRouter<App> {
+pub(super) fn routes() -> OpenApiRouter<HttpApp> {
     OpenApiRouter::default()
         .routes(Access::Admin.to(routes!(health::show)))
         .routes(Access::Admin.to(routes!(acp::list)))

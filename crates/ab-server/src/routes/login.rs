@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 
 use super::Peer;
 use crate::access::Access;
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::extract::QueryParams;
 use crate::gate::host;
 use crate::problem::{Problem, ProblemDocument, ProblemKind};
@@ -22,7 +22,7 @@ use crate::problem::{Problem, ProblemDocument, ProblemKind};
 const GO_ON: &str = "<!doctype html><meta charset=\"utf-8\"><title>agent-backend</title>\
     <link rel=\"icon\" href=\"/ui/icon.svg\"><meta http-equiv=\"refresh\" content=\"0; url=/ui/\"><a href=\"/ui/\">Open agent-backend</a>";
 
-pub(super) fn routes() -> OpenApiRouter<App> {
+pub(super) fn routes() -> OpenApiRouter<HttpApp> {
     OpenApiRouter::default()
         .routes(Access::Public.to(routes!(login)))
         .routes(Access::Admin.to(routes!(make_link)))
@@ -46,7 +46,7 @@ struct LoginParams {
         (status = INTERNAL_SERVER_ERROR, description = "The system has no random bytes", body = ProblemDocument, content_type = "application/problem+json")
     )
 )]
-async fn make_link(State(app): State<App>) -> Result<Response, Problem> {
+async fn make_link(State(app): State<HttpApp>) -> Result<Response, Problem> {
     let link = app.identity().login_link();
     let (host, path) =
         link.map_err(|_| Problem::new(ProblemKind::Internal, "cannot make a link"))?;
@@ -68,7 +68,7 @@ async fn make_link(State(app): State<App>) -> Result<Response, Problem> {
     )
 )]
 async fn login(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     QueryParams(params): QueryParams<LoginParams>,
     request: Request,
 ) -> Result<Response, Problem> {

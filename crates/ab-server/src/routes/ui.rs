@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use ab_api::{
-    Approval, ApprovalId, ApprovalStatus, Choice, Decision, Event, EventKind, FollowUp, NewTask,
-    PageRequest, Session, SessionId, Violations,
+    Approval, ApprovalChoice, ApprovalDecision, ApprovalId, ApprovalStatus, Event, EventKind,
+    NewTask, PageRequest, PromptRequest, Session, SessionId, Violations,
 };
 use ab_control::ControlError;
 use ab_core::Principal;
-use ab_store::{ApprovalFilter, LogScope, SessionFilter, StoreError};
+use ab_store::{ApprovalFilter, EventLogScope, SessionFilter, StoreError};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
@@ -23,11 +23,11 @@ use utoipa_axum::routes;
 
 use super::Peer;
 use super::control::{
-    ControlSurface, Locality, PageProblems, decided_by, found, of_approval, of_session, of_task,
+    ControlRoutes, Locality, PageProblems, decided_by, found, of_approval, of_session, of_task,
     unified_diff, violated,
 };
 use crate::access::Access;
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::extract::{PathParams, QueryParams};
 use crate::page::{
     self, Asked, CONTENT_SECURITY_POLICY, Changes, Chrome, FeedView, FormOffers, ICON, SCRIPT,
@@ -44,7 +44,7 @@ const SHOWN_EVENTS: usize = 500;
 /// How many repositories the form suggests.
 const SUGGESTED_REPOSITORIES: usize = 20;
 
-pub(super) fn routes() -> OpenApiRouter<App> {
+pub(super) fn routes() -> OpenApiRouter<HttpApp> {
     OpenApiRouter::default()
         .routes(Access::Public.to(routes!(home)))
         .routes(Access::Admin.to(routes!(feed)))
@@ -82,7 +82,7 @@ struct Greeting {
 ///
 /// A browser is sent to `/ui`. Clients of agents get a name.
 #[utoipa::path(get, path = "/", tag = "page", responses((status = OK, body = Greeting), (status = SEE_OTHER, description = "At /ui"), PageProblems))]
-async fn home(State(app): State<App>, headers: HeaderMap) -> Result<Response, Problem> {
+async fn home(State(app): State<HttpApp>, headers: HeaderMap) -> Result<Response, Problem> {
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     if app.control().is_ok() && accepts.is_some_and(|accepts| accepts.contains("text/html")) {
         return Ok(Redirect::to("/ui").into_response());
@@ -98,7 +98,7 @@ async fn home(State(app): State<App>, headers: HeaderMap) -> Result<Response, Pr
 /// The list of sessions
 #[utoipa::path(get, path = "/ui", tag = "page", params(FeedQuery), responses((status = OK, body = String, content_type = "text/html"), PageProblems))]
 async fn feed(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     QueryParams(FeedQuery { page }): QueryParams<FeedQuery>,
 ) -> Result<Response, Problem> {
     let surface = app.control()?;
@@ -130,7 +130,7 @@ struct SessionQuery {
     responses((status = OK, body = String, content_type = "text/html"), PageProblems)
 )]
 async fn session(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
     QueryParams(query): QueryParams<SessionQuery>,
 ) -> Result<Response, Problem> {
@@ -180,13 +180,14 @@ struct Activity {
 
 /// The newest events, or those after the reader's cursor.
 async fn activity(
-    surface: &ControlSurface,
+    surface: &ControlRoutes,
     id: SessionId,
     after: Option<u64>,
 ) -> Result<Activity, Problem> {
     let store = surface.control.store();
     let Some(after) = after else {
-        let records = store.last_records(id, None, SHOWN_EVENTS).await.map_err(store_failed)?;
+        let records =
+            store.last_event_records(id, None, SHOWN_EVENTS).await.map_err(store_failed)?;
         let events: Result<_, _> = records.iter().map(|record| record.event()).collect();
         return Ok(Activity {
             events: events.map_err(store_failed)?,
@@ -195,7 +196,7 @@ async fn activity(
             has_more: false,
         });
     };
-    let records = store.records(LogScope::Session(id), after, SHOWN_EVENTS).await;
+    let records = store.event_records(EventLogScope::Session(id), after, SHOWN_EVENTS).await;
     let records = records.map_err(store_failed)?;
     let events: Result<_, _> = records.iter().map(|record| record.event()).collect();
     Ok(Activity {
@@ -208,11 +209,11 @@ async fn activity(
 
 /// The newest event of one type.
 async fn last(
-    surface: &ControlSurface,
+    surface: &ControlRoutes,
     id: SessionId,
     kind: &str,
 ) -> Result<Option<EventKind>, Problem> {
-    let records = surface.control.store().last_records(id, Some(kind), 1).await;
+    let records = surface.control.store().last_event_records(id, Some(kind), 1).await;
     let records = records.map_err(store_failed)?;
     let event = records.first().map(|record| record.event()).transpose();
     Ok(event.map_err(store_failed)?.map(|event| event.kind))
@@ -224,7 +225,7 @@ async fn last(
     responses((status = SEE_OTHER, description = "At the page of the session"), PageProblems)
 )]
 async fn stop(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
 ) -> Result<Redirect, Problem> {
     let stopped = app.control()?.control.stop(id).await;
@@ -237,7 +238,7 @@ async fn stop(
     responses((status = SEE_OTHER, description = "At the page of the session"), PageProblems)
 )]
 async fn cancel(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
 ) -> Result<Redirect, Problem> {
     let cancelled = app.control()?.control.cancel(id).await;
@@ -264,15 +265,15 @@ struct PromptForm {
     )
 )]
 async fn prompt(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
     Form(PromptForm { prompt }): Form<PromptForm>,
 ) -> Result<Redirect, Problem> {
     // Checked as the body of the API is.
     let body = json!({ "prompt": prompt }).to_string();
-    let FollowUp { prompt } =
-        FollowUp::check(body.as_bytes()).map_err(|violations| violated(&violations))?;
-    let prompted = app.control()?.control.prompt(id, prompt).await;
+    let PromptRequest { prompt } =
+        PromptRequest::parse(body.as_bytes()).map_err(|violations| violated(&violations))?;
+    let prompted = app.control()?.control.queue_prompt(id, prompt).await;
     prompted.map(|session| to_session(&session)).map_err(|error| of_session(id, error))
 }
 
@@ -287,7 +288,7 @@ async fn prompt(
     )
 )]
 async fn finish(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
 ) -> Result<Redirect, Problem> {
     let finished = app.control()?.control.finish(id).await;
@@ -296,7 +297,7 @@ async fn finish(
 
 /// The approvals that wait
 #[utoipa::path(get, path = "/ui/inbox", tag = "page", responses((status = OK, body = String, content_type = "text/html"), PageProblems))]
-async fn inbox(State(app): State<App>) -> Result<Response, Problem> {
+async fn inbox(State(app): State<HttpApp>) -> Result<Response, Problem> {
     let surface = app.control()?;
     let (approvals, _) = pending(surface, None).await?;
     let mut sessions = BTreeMap::new();
@@ -317,7 +318,7 @@ async fn inbox(State(app): State<App>) -> Result<Response, Problem> {
 /// A decision as the page sends it
 #[derive(Debug, Deserialize, ToSchema)]
 struct DecisionForm {
-    decision: Choice,
+    decision: ApprovalChoice,
 }
 
 /// Decide an approval
@@ -332,20 +333,21 @@ struct DecisionForm {
     )
 )]
 async fn decide(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<ApprovalId>,
     Extension(principal): Extension<Principal>,
     Form(form): Form<DecisionForm>,
 ) -> Result<Redirect, Problem> {
-    let decision = Decision { decision: form.decision, reason: None };
-    let decided = app.control()?.control.decide(id, decision, decided_by(&principal, "web")).await;
+    let decision = ApprovalDecision { decision: form.decision, reason: None };
+    let decided =
+        app.control()?.control.decide_approval(id, decision, decided_by(&principal, "web")).await;
     let approval = decided.map_err(|error| of_approval(id, error))?;
     Ok(Redirect::to(&format!("/ui/sessions/{}", approval.session_id)))
 }
 
 /// The form for a new task
 #[utoipa::path(get, path = "/ui/new", tag = "page", responses((status = OK, body = String, content_type = "text/html"), PageProblems))]
-async fn new_task(State(app): State<App>) -> Result<Response, Problem> {
+async fn new_task(State(app): State<HttpApp>) -> Result<Response, Problem> {
     let surface = app.control()?;
     let form = TaskForm::default();
     let markup = form_page(surface, &form, &Violations::default()).await?;
@@ -381,7 +383,7 @@ struct NewTaskForm {
     )
 )]
 async fn create_task(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     Form(sent): Form<NewTaskForm>,
@@ -396,8 +398,8 @@ async fn create_task(
         keep_open: sent.keep_open.is_some(),
     };
     let offers = surface.offers(Locality::of(peer.0, &headers));
-    let created = match NewTask::check(&body(&form), &offers) {
-        Ok(task) => surface.control.create(task, None).await,
+    let created = match NewTask::parse(&body(&form), &offers) {
+        Ok(task) => surface.control.create_session(task, None).await,
         Err(violations) => Err(ControlError::Refused(violations)),
     };
     match created {
@@ -450,7 +452,7 @@ async fn page_icon() -> impl IntoResponse {
 }
 
 async fn form_page(
-    surface: &ControlSurface,
+    surface: &ControlRoutes,
     form: &TaskForm,
     problems: &Violations,
 ) -> Result<Markup, Problem> {
@@ -468,20 +470,20 @@ async fn form_page(
 }
 
 /// A page of the list of sessions, and how many there are.
-async fn newest(surface: &ControlSurface, page: u32) -> Result<(Vec<Session>, u64), Problem> {
+async fn newest(surface: &ControlRoutes, page: u32) -> Result<(Vec<Session>, u64), Problem> {
     let page = PageRequest { page: Some(page), per_page: Some(SHOWN_SESSIONS) };
     let sessions = surface.control.store().sessions(&SessionFilter::default(), page).await;
     sessions.map_err(store_failed)
 }
 
-async fn chrome(surface: &ControlSurface) -> Result<Chrome, Problem> {
+async fn chrome(surface: &ControlRoutes) -> Result<Chrome, Problem> {
     let (_, pending_approvals) = pending(surface, None).await?;
     Ok(Chrome { pending_approvals })
 }
 
 /// The newest pending approvals, and how many there are.
 async fn pending(
-    surface: &ControlSurface,
+    surface: &ControlRoutes,
     session: Option<SessionId>,
 ) -> Result<(Vec<Approval>, u64), Problem> {
     let filter = ApprovalFilter { status: Some(ApprovalStatus::Pending), session };

@@ -7,14 +7,18 @@ use std::time::Duration;
 
 use ab_api::{
     AgentListing, Approval, ApprovalSubject, DeliveryResult, EventKind, ExecutorHealth,
-    ExecutorListing, LogLevel, LogSource, Overlay, Provider, Session, SessionId, Violations,
+    ExecutorListing, LogLevel, LogSource, OverlayNetwork, Session, SessionId, SnapshotProvider,
+    Violations,
 };
-use ab_control::{Control, ControlSettings};
+use ab_control::{ControlPlane, ControlSettings};
 use ab_executor::{
-    CleanupToken, Delivered, Executor, ExecutorError, Job, LaunchMode, Launched, Provisioned,
-    Question, QuestionId, Report, ReportSender, TurnOutcome,
+    AgentQuestion, AgentQuestionId, AgentReport, AgentReportSender, CleanupToken, DeliveryOutcome,
+    Executor, ExecutorError, LaunchMode, ProvisionedWorkspace, SessionAttempt, StartedAgent,
+    TurnOutcome,
 };
-use ab_server::{App, ControlSurface, Port, PortLimits, RunningPort, TaskCatalog};
+use ab_server::{
+    ControlRoutes, HttpApp, HttpServer, HttpServerLimits, RunningHttpServer, TaskCatalog,
+};
 use ab_store::{DataDir, Store};
 use async_trait::async_trait;
 use serde_json::Value;
@@ -43,7 +47,7 @@ pub(crate) const FLOOD_BYTES: usize = 4096;
 pub(crate) struct Fake {
     script: Script,
     /// Of every session: a session whose sender is dropped fails.
-    reports: Mutex<HashMap<SessionId, ReportSender>>,
+    reports: Mutex<HashMap<SessionId, AgentReportSender>>,
     /// The secret of the last agent.
     token: Mutex<Option<String>>,
     /// Whether the flood may begin.
@@ -51,52 +55,57 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    fn reports(&self, job: &Job) -> ReportSender {
+    fn reports(&self, job: &SessionAttempt) -> AgentReportSender {
         self.reports.lock().unwrap()[&job.session.id].clone()
     }
 }
 
 #[async_trait]
 impl Executor for Fake {
-    fn listing(&self) -> ExecutorListing {
+    fn describe(&self) -> ExecutorListing {
         ExecutorListing {
             id: "fake".to_owned(),
             os: "linux".to_owned(),
             arch: "x86_64".to_owned(),
-            snapshot_capabilities: vec![Provider::Copy],
+            snapshot_capabilities: vec![SnapshotProvider::Copy],
             health: ExecutorHealth::Ok,
-            overlay: Overlay::default(),
+            overlay: OverlayNetwork::default(),
             controller: "server".to_owned(),
         }
     }
 
-    async fn accept(&self, _: &Session) -> Result<Provider, Violations> {
-        Ok(Provider::Copy)
+    async fn choose_provider(&self, _: &Session) -> Result<SnapshotProvider, Violations> {
+        Ok(SnapshotProvider::Copy)
     }
 
-    fn cleanup_token(&self, job: &Job) -> CleanupToken {
+    fn cleanup_token(&self, job: &SessionAttempt) -> CleanupToken {
         CleanupToken(format!("fake:{}", job.session.id))
     }
 
-    async fn provision(&self, _: &Job) -> Result<Provisioned, ExecutorError> {
+    async fn provision(&self, _: &SessionAttempt) -> Result<ProvisionedWorkspace, ExecutorError> {
         let mount_path = "/workspaces/fake".to_owned();
         let notes = Vec::new();
-        Ok(Provisioned { provider: Provider::Copy, mount_path, base_commit: None, notes })
+        Ok(ProvisionedWorkspace {
+            provider: SnapshotProvider::Copy,
+            mount_path,
+            base_commit: None,
+            notes,
+        })
     }
 
     async fn launch(
         &self,
-        job: &Job,
+        job: &SessionAttempt,
         mode: LaunchMode,
-        reports: ReportSender,
-    ) -> Result<Launched, ExecutorError> {
+        reports: AgentReportSender,
+    ) -> Result<StartedAgent, ExecutorError> {
         let (LaunchMode::New { token } | LaunchMode::Reload { token }) = mode;
         *self.token.lock().unwrap() = Some(token.expose().to_owned());
         self.reports.lock().unwrap().insert(job.session.id, reports);
-        Ok(Launched::default())
+        Ok(StartedAgent::default())
     }
 
-    async fn prompt(&self, job: &Job, _: u32, _: &str) -> Result<(), ExecutorError> {
+    async fn prompt(&self, job: &SessionAttempt, _: u32, _: &str) -> Result<(), ExecutorError> {
         let reports = self.reports(job);
         let send = async |report| drop(reports.send(report).await);
         let log = |message: String| EventKind::Log {
@@ -105,49 +114,54 @@ impl Executor for Fake {
             source: LogSource::default(),
             tool_execution_id: None,
         };
-        send(Report::Event(log("looking around".to_owned()))).await;
-        send(Report::Event(EventKind::Thought { thought: "hm".to_owned() })).await;
+        send(AgentReport::Event(log("looking around".to_owned()))).await;
+        send(AgentReport::Event(EventKind::Thought { thought: "hm".to_owned() })).await;
         match self.script {
-            Script::Work => send(Report::TurnEnded(TurnOutcome::Done)).await,
+            Script::Work => send(AgentReport::TurnEnded(TurnOutcome::Done)).await,
             Script::Ask => {
                 let subject =
                     ApprovalSubject { title: "Run ls".to_owned(), ..ApprovalSubject::default() };
-                let id = QuestionId("q1".to_owned());
-                send(Report::Question(Question { id, subject })).await;
+                let id = AgentQuestionId("q1".to_owned());
+                send(AgentReport::Question(AgentQuestion { id, subject })).await;
             }
             Script::Silence => {}
             Script::Flood(lines) => {
                 self.released.subscribe().wait_for(|released| *released).await.unwrap();
                 for number in 0..lines {
                     let text = format!("{number} {}", "x".repeat(FLOOD_BYTES));
-                    send(Report::Event(log(text))).await;
+                    send(AgentReport::Event(log(text))).await;
                 }
-                send(Report::TurnEnded(TurnOutcome::Done)).await;
+                send(AgentReport::TurnEnded(TurnOutcome::Done)).await;
             }
         }
         Ok(())
     }
 
-    async fn answer(&self, job: &Job, _: &QuestionId, _: &Approval) -> Result<(), ExecutorError> {
+    async fn answer_question(
+        &self,
+        job: &SessionAttempt,
+        _: &AgentQuestionId,
+        _: &Approval,
+    ) -> Result<(), ExecutorError> {
         // A cancelled session no longer listens.
-        drop(self.reports(job).send(Report::TurnEnded(TurnOutcome::Done)).await);
+        drop(self.reports(job).send(AgentReport::TurnEnded(TurnOutcome::Done)).await);
         Ok(())
     }
 
-    async fn pause(&self, _: &Job) -> Result<(), ExecutorError> {
+    async fn pause(&self, _: &SessionAttempt) -> Result<(), ExecutorError> {
         Ok(())
     }
 
-    async fn resume(&self, _: &Job) -> Result<(), ExecutorError> {
+    async fn resume(&self, _: &SessionAttempt) -> Result<(), ExecutorError> {
         Ok(())
     }
 
-    async fn deliver(&self, _: &Job) -> Result<Delivered, ExecutorError> {
+    async fn deliver(&self, _: &SessionAttempt) -> Result<DeliveryOutcome, ExecutorError> {
         let result = DeliveryResult { changed: true, ..DeliveryResult::default() };
-        Ok(Delivered { result, ..Delivered::default() })
+        Ok(DeliveryOutcome { result, ..DeliveryOutcome::default() })
     }
 
-    async fn diff(&self, _: &Job) -> Result<String, ExecutorError> {
+    async fn diff(&self, _: &SessionAttempt) -> Result<String, ExecutorError> {
         Ok("a diff".to_owned())
     }
 
@@ -162,23 +176,23 @@ impl Executor for Fake {
 
 /// A guarded port over a control plane of its own.
 pub(crate) struct Served {
-    pub(crate) port: RunningPort,
+    pub(crate) port: RunningHttpServer,
     executor: Arc<Fake>,
     _data: TempDir,
 }
 
 pub(crate) async fn serve(script: Script) -> Served {
-    serve_within(script, PortLimits::default()).await
+    serve_within(script, HttpServerLimits::default()).await
 }
 
-pub(crate) async fn serve_within(script: Script, bounds: PortLimits) -> Served {
+pub(crate) async fn serve_within(script: Script, bounds: HttpServerLimits) -> Served {
     let data = tempfile::tempdir().unwrap();
     let store = Store::open(DataDir::open(data.path().join("data")).unwrap()).await.unwrap();
     let (reports, token) = (Mutex::default(), Mutex::default());
     let released = watch::Sender::new(false);
     let executor = Arc::new(Fake { script, reports, token, released });
     let shared: Arc<dyn Executor> = Arc::<Fake>::clone(&executor);
-    let control = Control::start(store, shared, ControlSettings::default()).await.unwrap();
+    let control = ControlPlane::start(store, shared, ControlSettings::default()).await.unwrap();
     let (kind, versions) = ("a".to_owned(), vec!["latest".to_owned()]);
     let agents = vec![AgentListing {
         title: kind.clone(),
@@ -188,8 +202,8 @@ pub(crate) async fn serve_within(script: Script, bounds: PortLimits) -> Served {
         settings_schema_ref: None,
     }];
     let catalog = TaskCatalog { agents, ..TaskCatalog::default() };
-    let app = App::new(guarded()).with_control(ControlSurface::new(control, catalog));
-    let port = open_with(Port::new(app).with_limits(bounds)).await;
+    let app = HttpApp::new(guarded()).with_control(ControlRoutes::new(control, catalog));
+    let port = open_with(HttpServer::new(app).with_limits(bounds)).await;
     Served { port, executor, _data: data }
 }
 

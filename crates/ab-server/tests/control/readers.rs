@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ab_server::PortLimits;
+use ab_server::HttpServerLimits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
@@ -53,7 +53,7 @@ async fn read_to_end(mut stream: TcpStream) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_readers_lose_nothing_and_a_sleeping_one_comes_back() {
-    let bounds = PortLimits { write_timeout: STALL, ..PortLimits::default() };
+    let bounds = HttpServerLimits { write_timeout: STALL, ..HttpServerLimits::default() };
     let served = serve_within(Script::Flood(FLOOD), bounds).await;
     let session = served.create().await;
     let sleeper = open(served.address(), &session, 0).await;
@@ -82,7 +82,8 @@ async fn two_hundred_readers_lose_nothing_and_a_sleeping_one_comes_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_takes_nothing_is_cut_and_comes_back_by_its_cursor() {
-    let bounds = PortLimits { connections: 1, write_timeout: STALL, ..PortLimits::default() };
+    let bounds =
+        HttpServerLimits { connections: 1, write_timeout: STALL, ..HttpServerLimits::default() };
     let served = serve_within(Script::Flood(LONG_FLOOD), bounds).await;
     let session = served.create().await;
     let sleeper = open(served.address(), &session, 0).await;

@@ -138,7 +138,7 @@ async fn large_files_stream_and_an_upload_that_is_cut_off_changes_nothing() {
     drop(stream);
     // Closing the port waits for the write.
     let Ground { port, root, keep } = ground;
-    port.close().await;
+    port.shutdown().await;
     assert_eq!(fs::metadata(root.join("large")).unwrap().len(), large.len() as u64);
     let names: Vec<_> = fs::read_dir(&root).unwrap().map(|it| it.unwrap().file_name()).collect();
     assert_eq!(names, ["large"]);

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use ab_acp::catalog::{AgentEntry, Catalog};
-use ab_acp::gateway::{AgentGround, AgentSource, Gateway, GatewaySettings};
-use ab_core::{Isolation, Network};
-use ab_server::{App, Gate, GatewaySurface, Port, RunningPort, ServedFiles};
+use ab_acp::catalog::{AgentCatalog, AgentEntry};
+use ab_acp::gateway::{AgentResolver, AgentSandboxSettings, Gateway, GatewaySettings};
+use ab_core::{Isolation, NetworkAccess};
+use ab_server::{GatewayRoutes, HttpAccess, HttpApp, HttpServer, RunningHttpServer, ServedFiles};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -35,36 +35,39 @@ done
 "#;
 
 pub(super) struct Ground {
-    pub(super) port: RunningPort,
+    pub(super) port: RunningHttpServer,
     pub(super) root: PathBuf,
     pub(super) keep: TempDir,
 }
 
 impl Ground {
     pub(super) async fn start() -> Ground {
-        Ground::with(Gate::default(), |_| {}).await
+        Ground::with(HttpAccess::default(), |_| {}).await
     }
 
     /// With the agent `echo`, and whatever `change` adds.
-    pub(super) async fn with(gate: Gate, change: impl FnOnce(&mut GatewaySettings)) -> Ground {
+    pub(super) async fn with(
+        gate: HttpAccess,
+        change: impl FnOnce(&mut GatewaySettings),
+    ) -> Ground {
         let keep = tempfile::tempdir().unwrap();
         let root = keep.path().canonicalize().unwrap().join("root");
         std::fs::create_dir(&root).unwrap();
-        let ground = AgentGround {
+        let ground = AgentSandboxSettings {
             root: Some(root.clone()),
-            area: None,
-            hidden: Vec::new(),
+            servers_dir: None,
+            hidden_paths: Vec::new(),
             isolation: Isolation::None,
-            floor: Isolation::None,
-            network: Network::Shared,
+            isolation_floor: Isolation::None,
+            network: NetworkAccess::Shared,
             toolchains: Vec::new(),
         };
-        let mut settings = GatewaySettings::new(AgentSource::default(), ground);
+        let mut settings = GatewaySettings::new(AgentResolver::default(), ground);
         add(&mut settings, "echo", ECHO);
         change(&mut settings);
         let files = ServedFiles::new(local(&root), root.to_str().unwrap());
-        let surface = GatewaySurface::new(Gateway::new(settings)).with_files(files);
-        let port = open_with(Port::new(App::new(gate).with_gateway(surface))).await;
+        let surface = GatewayRoutes::new(Gateway::new(settings)).with_files(files);
+        let port = open_with(HttpServer::new(HttpApp::new(gate).with_gateway(surface))).await;
         Ground { port, root, keep }
     }
 
@@ -117,7 +120,7 @@ impl Ground {
 
 /// Adds an agent that is a shell script.
 pub(super) fn add(settings: &mut GatewaySettings, id: &str, script: &str) {
-    let scripted = Catalog::default().find("scripted").unwrap().clone();
+    let scripted = AgentCatalog::default().find("scripted").unwrap().clone();
     let entry = AgentEntry {
         id: id.to_owned(),
         aliases: Vec::new(),

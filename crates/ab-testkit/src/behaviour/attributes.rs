@@ -2,29 +2,30 @@
 
 use std::time::{Duration, SystemTime};
 
-use ab_core::options::{Attributes, FileAccess, FileCreation, OpenOptions, WriteOptions};
-use ab_core::{Backend, Kind};
+use ab_core::options::{AttributeChanges, FileAccess, FileCreation, OpenOptions, WriteOptions};
+use ab_core::{Backend, ErrorKind};
 
-use crate::expect::{failure, failure_on, holds};
+use crate::expect::{assert_content, expect_error, expect_error_on_path};
 
 fn long_ago(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000 + seconds)
 }
 
-fn mode(bits: u32) -> Attributes {
-    Attributes { mode: Some(bits), ..Attributes::default() }
+fn mode(bits: u32) -> AttributeChanges {
+    AttributeChanges { mode: Some(bits), ..AttributeChanges::default() }
 }
 
 /// What was set is what `stat` says. Without permission bits, setting them is `Unsupported`.
 pub async fn mode_and_times_are_kept(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
-    let times = Attributes { mode: None, modified: Some(long_ago(1)), accessed: Some(long_ago(2)) };
+    let times =
+        AttributeChanges { mode: None, modified: Some(long_ago(1)), accessed: Some(long_ago(2)) };
     let set = backend.set_attributes("file", times).await.unwrap();
     assert_eq!((set.modified, set.accessed), (long_ago(1), Some(long_ago(2))));
     assert_eq!(backend.stat("file").await.unwrap(), set);
 
     if !backend.info().capabilities.modes {
-        failure(backend.set_attributes("file", mode(0o640)).await, Kind::Unsupported);
+        expect_error(backend.set_attributes("file", mode(0o640)).await, ErrorKind::Unsupported);
         return;
     }
     for bits in [0o640, 0o755, 0o600] {
@@ -33,16 +34,16 @@ pub async fn mode_and_times_are_kept(backend: &Backend) {
         assert_eq!((set.modified, set.accessed), (long_ago(1), Some(long_ago(2))));
         assert_eq!(backend.stat("file").await.unwrap(), set);
     }
-    holds(backend, "file", "kept").await;
+    assert_content(backend, "file", "kept").await;
 }
 
 /// What is not named stays.
 pub async fn absent_ones_stay(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
     let before = backend.stat("file").await.unwrap();
-    let same = backend.set_attributes("file", Attributes::default()).await.unwrap();
+    let same = backend.set_attributes("file", AttributeChanges::default()).await.unwrap();
     assert_eq!((same.mode, same.modified), (before.mode, before.modified));
-    let only = Attributes { modified: Some(long_ago(3)), ..Attributes::default() };
+    let only = AttributeChanges { modified: Some(long_ago(3)), ..AttributeChanges::default() };
     let after = backend.set_attributes("file", only).await.unwrap();
     assert_eq!((after.mode, after.modified), (before.mode, long_ago(3)));
     assert_eq!(after.size, before.size);
@@ -50,16 +51,21 @@ pub async fn absent_ones_stay(backend: &Backend) {
 
 /// Nothing there is `NotFound`.
 pub async fn missing_is_not_found(backend: &Backend) {
-    let times = Attributes { modified: Some(long_ago(0)), ..Attributes::default() };
-    failure_on(backend.set_attributes("missing", times).await, Kind::NotFound, "missing");
+    let times = AttributeChanges { modified: Some(long_ago(0)), ..AttributeChanges::default() };
+    expect_error_on_path(
+        backend.set_attributes("missing", times).await,
+        ErrorKind::NotFound,
+        "missing",
+    );
 }
 
 /// No set-uid, no sticky bits.
 pub async fn bits_beyond_permissions_are_refused(backend: &Backend) {
     let before = backend.write("file", "x").await.unwrap();
-    let refused = if backend.info().capabilities.modes { Kind::Invalid } else { Kind::Unsupported };
+    let refused =
+        if backend.info().capabilities.modes { ErrorKind::Invalid } else { ErrorKind::Unsupported };
     for bits in [0o4755, 0o2755, 0o1777, 0o100_644, u32::MAX] {
-        failure(backend.set_attributes("file", mode(bits)).await, refused);
+        expect_error(backend.set_attributes("file", mode(bits)).await, refused);
     }
     assert_eq!(backend.stat("file").await.unwrap().mode, before.mode);
 }
@@ -74,12 +80,12 @@ pub async fn writes_keep_the_mode(backend: &Backend) {
     assert_eq!(again.mode, expect);
     backend.write("tool", "three").await.unwrap();
     assert_eq!(backend.stat("tool").await.unwrap().mode, expect);
-    holds(backend, "tool", "three").await;
+    assert_content(backend, "tool", "three").await;
 
     // More than the umask of most processes lets through.
     let shared = OpenOptions {
         access: FileAccess::Write,
-        create: FileCreation::Always,
+        create: FileCreation::MustBeNew,
         permissions: Some(0o666),
         ..OpenOptions::default()
     };

@@ -1,19 +1,19 @@
 //! The end of a backend: once, final, and clear to everyone who comes later.
 
 use ab_core::options::{FileAccess, OpenOptions};
-use ab_core::{Backend, Code, Kind, Status};
+use ab_core::{Backend, ConnectionStatus, ErrorCode, ErrorKind};
 use bytes::Bytes;
 
-use crate::Heard;
+use crate::StatusRecorder;
 use crate::crowd;
 use crate::every_call;
-use crate::expect::failure;
+use crate::expect::expect_error;
 
 /// A second time is fine.
 pub async fn is_idempotent(backend: &Backend) {
     for _ in 0..3 {
         backend.destroy().await.unwrap();
-        assert_eq!(backend.status(), Status::Destroyed);
+        assert_eq!(backend.status(), ConnectionStatus::Destroyed);
     }
 }
 
@@ -23,10 +23,10 @@ pub async fn refuses_everything_after(backend: &Backend) {
     let clone = backend.clone();
     backend.destroy().await.unwrap();
     for handle in [backend, &clone] {
-        let mut answers = every_call::on_path(handle, "kept").await;
-        answers.extend(every_call::without_path(handle).await);
+        let mut answers = every_call::try_every_call_on(handle, "kept").await;
+        answers.extend(every_call::try_every_pathless_call(handle).await);
         // Even a path that would be refused: who is gone does not judge paths.
-        answers.extend(every_call::on_path(handle, "../out").await);
+        answers.extend(every_call::try_every_call_on(handle, "../out").await);
         for (call, result) in answers {
             let error = match result {
                 Ok(()) => panic!("{call} went through after destroy"),
@@ -34,7 +34,7 @@ pub async fn refuses_everything_after(backend: &Backend) {
             };
             assert_eq!(
                 (error.kind(), error.code()),
-                (Kind::Destroyed, Code::ConnectionClosed),
+                (ErrorKind::Destroyed, ErrorCode::ConnectionClosed),
                 "{call}: {error:?}"
             );
         }
@@ -43,31 +43,31 @@ pub async fn refuses_everything_after(backend: &Backend) {
 
 /// Subscribers hear of it once.
 pub async fn is_one_transition(backend: &Backend) {
-    let heard = Heard::of(backend);
+    let heard = StatusRecorder::subscribe(backend);
     backend.destroy().await.unwrap();
     backend.destroy().await.unwrap();
-    assert_eq!(heard.transitions(), [(Status::Connected, Status::Destroyed)]);
+    assert_eq!(heard.transitions(), [(ConnectionStatus::Connected, ConnectionStatus::Destroyed)]);
 }
 
 /// Those who destroy at the same time all succeed, and there is one transition.
 pub async fn many_at_once_are_one(backend: &Backend) {
-    let heard = Heard::of(backend);
-    let destroyed = crowd::of(8, |_| {
+    let heard = StatusRecorder::subscribe(backend);
+    let destroyed = crowd::run_on_threads(8, |_| {
         let backend = backend.clone();
         async move { backend.destroy().await }
     });
     for result in destroyed.await {
         result.unwrap();
     }
-    assert_eq!(backend.status(), Status::Destroyed);
-    assert_eq!(heard.transitions(), [(Status::Connected, Status::Destroyed)]);
+    assert_eq!(backend.status(), ConnectionStatus::Destroyed);
+    assert_eq!(heard.transitions(), [(ConnectionStatus::Connected, ConnectionStatus::Destroyed)]);
 }
 
 /// What comes after the end leaves the end alone.
 pub async fn nothing_leads_back(backend: &Backend) {
     backend.destroy().await.unwrap();
-    assert_eq!(backend.connect().await.unwrap_err().kind(), Kind::Destroyed);
-    assert_eq!(backend.status(), Status::Destroyed);
+    assert_eq!(backend.connect().await.unwrap_err().kind(), ErrorKind::Destroyed);
+    assert_eq!(backend.status(), ConnectionStatus::Destroyed);
 }
 
 /// An open file ends with its backend.
@@ -75,12 +75,12 @@ pub async fn ends_open_files(backend: &Backend) {
     backend.write("file", "content").await.unwrap();
     let options = OpenOptions { access: FileAccess::ReadWrite, ..OpenOptions::default() };
     let file = backend.open("file", options).await.unwrap();
-    let mut chunks = backend.chunks("file").await.unwrap();
+    let mut chunks = backend.read_chunks("file").await.unwrap();
     backend.destroy().await.unwrap();
-    failure(file.read_at(0, 1).await, Kind::Destroyed);
-    failure(file.write_at(0, Bytes::from("x")).await, Kind::Destroyed);
-    failure(file.set_len(0).await, Kind::Destroyed);
-    failure(file.stat().await, Kind::Destroyed);
-    failure(file.sync().await, Kind::Destroyed);
-    failure(chunks.next().await, Kind::Destroyed);
+    expect_error(file.read_at(0, 1).await, ErrorKind::Destroyed);
+    expect_error(file.write_at(0, Bytes::from("x")).await, ErrorKind::Destroyed);
+    expect_error(file.set_len(0).await, ErrorKind::Destroyed);
+    expect_error(file.stat().await, ErrorKind::Destroyed);
+    expect_error(file.sync().await, ErrorKind::Destroyed);
+    expect_error(chunks.next().await, ErrorKind::Destroyed);
 }

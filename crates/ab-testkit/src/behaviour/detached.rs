@@ -2,39 +2,45 @@
 //!
 //! Where none can stay, each case checks that the backend says so.
 
-use ab_core::process::{EndCause, ExecRequest, OutputChunk, ProcessControl, ProcessId};
-use ab_core::{Backend, BackendKind, Kind, ScopeOptions};
+use ab_core::process::{ExecRequest, ExitCause, OutputChunk, ProcessControl, ProcessId};
+use ab_core::{Backend, BackendKind, ErrorKind, ScopeOptions};
 
 use crate::commands::{
-    can_stay, control, holding, is_held, let_go, rest, said, say, talking, talking_in, text, until,
+    exec_output_text, is_lock_held, lock_holding_script, output_text, piped_stdin_request,
+    piped_stdin_request_in, read_to_exit, read_until, send_control, supports_detached,
+    wait_until_lock_is_free, write_stdin,
 };
-use crate::expect::failure;
+use crate::expect::expect_error;
 
 /// All that `attach` gives of an ended process, from a byte on.
 async fn kept(backend: &Backend, id: &ProcessId, from: u64) -> Vec<OutputChunk> {
     let mut process = backend.attach(id, from).await.unwrap();
-    rest(&mut process).await.0
+    read_to_exit(&mut process).await.0
 }
 
 /// One that runs is in the table, and so is one that ended.
 pub async fn are_listed(backend: &Backend) {
-    if !can_stay(backend).await {
+    if !supports_detached(backend).await {
         return;
     }
     assert!(backend.processes().await.unwrap().is_empty());
     backend.mkdir("dir").await.unwrap();
     let line = "echo ready; read -r x; exit 5";
-    let mut process = backend.start(talking_in(backend, "dir", line)).await.unwrap();
+    let mut process =
+        backend.spawn_detached(piped_stdin_request_in(backend, "dir", line)).await.unwrap();
     // Those that somebody holds are not in it.
-    let held = backend.spawn(talking("cat")).await.unwrap();
+    let held = backend.spawn(piped_stdin_request("cat")).await.unwrap();
     let listed = backend.processes().await.unwrap();
     assert_eq!(listed.len(), 1, "{listed:?}");
     assert_eq!((&listed[0].id, &*listed[0].command), (&process.id, line));
     assert_eq!((listed[0].cwd.as_str(), &listed[0].exit), ("dir", &None));
     drop(held);
-    say(&process, "\n").await;
+    write_stdin(&process, "\n").await;
     let exit = process.wait().await.unwrap();
-    assert_eq!((exit.code, exit.cause, &*exit.stdout_tail), (Some(5), EndCause::Itself, "ready\n"));
+    assert_eq!(
+        (exit.code, exit.cause, &*exit.stdout_tail),
+        (Some(5), ExitCause::Itself, "ready\n")
+    );
     let listed = backend.processes().await.unwrap();
     assert_eq!(listed.len(), 1, "{listed:?}");
     assert_eq!(listed[0].exit, Some(exit));
@@ -42,17 +48,17 @@ pub async fn are_listed(backend: &Backend) {
 
 /// The output is there after the end, from any byte on.
 pub async fn output_is_kept(backend: &Backend) {
-    if !can_stay(backend).await {
+    if !supports_detached(backend).await {
         return;
     }
     let line = "printf 0123456789; exit 3";
-    let mut process = backend.start(ExecRequest::shell(line)).await.unwrap();
-    let (pieces, exit) = rest(&mut process).await;
-    assert_eq!((text(&pieces), exit.code), ("0123456789".into(), Some(3)));
+    let mut process = backend.spawn_detached(ExecRequest::shell(line)).await.unwrap();
+    let (pieces, exit) = read_to_exit(&mut process).await;
+    assert_eq!((output_text(&pieces), exit.code), ("0123456789".into(), Some(3)));
     for (from, expect) in [(0, "0123456789"), (4, "456789"), (9, "9"), (10, ""), (1000, "")] {
         let pieces = kept(backend, &process.id, from).await;
-        assert_eq!(text(&pieces), expect, "from {from}");
-        assert!(pieces.first().is_none_or(|piece| (piece.sequence, piece.lost) == (from, 0)));
+        assert_eq!(output_text(&pieces), expect, "from {from}");
+        assert!(pieces.first().is_none_or(|piece| (piece.offset, piece.lost_bytes) == (from, 0)));
     }
     let mut again = backend.attach(&process.id, 0).await.unwrap();
     assert_eq!(again.wait().await, Some(exit));
@@ -60,54 +66,54 @@ pub async fn output_is_kept(backend: &Backend) {
 
 /// A reader that leaves and returns has everything, and another one too.
 pub async fn leaving_loses_nothing(backend: &Backend) {
-    if !can_stay(backend).await {
+    if !supports_detached(backend).await {
         return;
     }
     let line = "echo first; read -r x; echo $x; read -r x; echo $x; seq 1 20000";
-    let mut process = backend.start(talking(line)).await.unwrap();
+    let mut process = backend.spawn_detached(piped_stdin_request(line)).await.unwrap();
     let id = process.id.clone();
-    let mut all = until(&mut process, "first\n").await;
+    let mut all = read_until(&mut process, "first\n").await;
     drop(process);
-    let mut process = backend.attach(&id, all.last().unwrap().next_sequence()).await.unwrap();
-    say(&process, "second\n").await;
-    all.extend(until(&mut process, "second\n").await);
+    let mut process = backend.attach(&id, all.last().unwrap().next_offset()).await.unwrap();
+    write_stdin(&process, "second\n").await;
+    all.extend(read_until(&mut process, "second\n").await);
     drop(process);
     let mut other = backend.attach(&id, 0).await.unwrap();
-    say(&other, "third\n").await;
-    let (whole, exit) = rest(&mut other).await;
+    write_stdin(&other, "third\n").await;
+    let (whole, exit) = read_to_exit(&mut other).await;
     assert!(exit.success());
-    all.extend(kept(backend, &id, all.last().unwrap().next_sequence()).await);
+    all.extend(kept(backend, &id, all.last().unwrap().next_offset()).await);
     let expect: String = ["first\n", "second\n", "third\n"]
         .map(str::to_owned)
         .into_iter()
         .chain((1..=20000).map(|n| format!("{n}\n")))
         .collect();
-    assert_eq!(text(&whole), expect);
-    assert_eq!(text(&all), expect);
+    assert_eq!(output_text(&whole), expect);
+    assert_eq!(output_text(&all), expect);
     let mut next = 0;
     for piece in &all {
-        assert_eq!((piece.sequence, piece.lost), (next, 0));
-        next = piece.next_sequence();
+        assert_eq!((piece.offset, piece.lost_bytes), (next, 0));
+        next = piece.next_offset();
     }
 }
 
 /// What no bound lets be kept is counted.
 pub async fn loss_is_told(backend: &Backend) {
-    if !can_stay(backend).await {
+    if !supports_detached(backend).await {
         return;
     }
     const TOTAL: u64 = 150_000_000;
     let line = format!("yes | head -c {TOTAL}");
-    let mut process = backend.start(ExecRequest::shell(line)).await.unwrap();
+    let mut process = backend.spawn_detached(ExecRequest::shell(line)).await.unwrap();
     let id = process.id.clone();
     process.output.close();
     process.wait().await.unwrap();
     let mut process = backend.attach(&id, 0).await.unwrap();
     let (mut next, mut lost) = (0, 0);
     while let Some(piece) = process.output.recv().await {
-        assert_eq!(piece.sequence, next + piece.lost);
-        lost += piece.lost;
-        next = piece.next_sequence();
+        assert_eq!(piece.offset, next + piece.lost_bytes);
+        lost += piece.lost_bytes;
+        next = piece.next_offset();
     }
     assert_eq!(next, TOTAL);
     assert!(lost > 0, "nothing keeps all of it");
@@ -116,62 +122,62 @@ pub async fn loss_is_told(backend: &Backend) {
 
 /// Nobody needs to hold one for it to live, and anybody can end it.
 pub async fn they_stay_until_ended(backend: &Backend) {
-    if !can_stay(backend).await {
+    if !supports_detached(backend).await {
         return;
     }
-    let line = holding("echo ready; sleep 1000; true");
-    let mut process = backend.start(ExecRequest::shell(line)).await.unwrap();
-    until(&mut process, "ready").await;
+    let line = lock_holding_script("echo ready; sleep 1000; true");
+    let mut process = backend.spawn_detached(ExecRequest::shell(line)).await.unwrap();
+    read_until(&mut process, "ready").await;
     let id = process.id.clone();
     drop(process);
     let mut process = backend.attach(&id, 0).await.unwrap();
-    until(&mut process, "ready").await;
-    assert!(is_held(backend).await);
-    control(&process, ProcessControl::Signal(9)).await;
+    read_until(&mut process, "ready").await;
+    assert!(is_lock_held(backend).await);
+    send_control(&process, ProcessControl::Signal(9)).await;
     let exit = process.wait().await.unwrap();
     assert!(exit.signal == Some(9) || exit.code == Some(137), "{exit:?}");
-    let_go(backend).await;
+    wait_until_lock_is_free(backend).await;
 }
 
 /// Input from several holders arrives, and only `EndInput` ends it.
 pub async fn input_is_shared(backend: &Backend) {
-    if !can_stay(backend).await {
+    if !supports_detached(backend).await {
         return;
     }
-    let process = backend.start(talking("cat; echo end")).await.unwrap();
+    let process = backend.spawn_detached(piped_stdin_request("cat; echo end")).await.unwrap();
     let id = process.id.clone();
-    say(&process, "one\n").await;
+    write_stdin(&process, "one\n").await;
     drop(process);
     let mut process = backend.attach(&id, 0).await.unwrap();
-    say(&process, "two\n").await;
+    write_stdin(&process, "two\n").await;
     drop(process.stdin.take());
-    until(&mut process, "one\ntwo\n").await;
-    control(&process, ProcessControl::EndInput).await;
-    until(&mut process, "end\n").await;
+    read_until(&mut process, "one\ntwo\n").await;
+    send_control(&process, ProcessControl::CloseStdin).await;
+    read_until(&mut process, "end\n").await;
     assert!(process.wait().await.unwrap().success());
 }
 
 /// Nobody's process is `NotFound`.
 pub async fn unknown_is_not_found(backend: &Backend) {
-    if !can_stay(backend).await {
+    if !supports_detached(backend).await {
         return;
     }
     for id in ["", "1", "nobody", "a:b:c", "\0"] {
-        failure(backend.attach(&ProcessId::new(id), 0).await, Kind::NotFound);
+        expect_error(backend.attach(&ProcessId::new(id), 0).await, ErrorKind::NotFound);
     }
-    let held = backend.spawn(talking("cat")).await.unwrap();
-    failure(backend.attach(&held.id, 0).await, Kind::NotFound);
+    let held = backend.spawn(piped_stdin_request("cat")).await.unwrap();
+    expect_error(backend.attach(&held.id, 0).await, ErrorKind::NotFound);
 }
 
 /// A scope knows its own processes and no others; whoever holds more sees more.
 pub async fn scopes_see_their_own(backend: &Backend) {
-    if !can_stay(backend).await {
+    if !supports_detached(backend).await {
         return;
     }
     let inner = backend.scope("inner", ScopeOptions::default()).unwrap();
     let beside = backend.scope("inner2", ScopeOptions::default()).unwrap();
-    let outside = backend.start(talking("cat")).await.unwrap();
-    let inside = inner.start(talking("cat")).await.unwrap();
+    let outside = backend.spawn_detached(piped_stdin_request("cat")).await.unwrap();
+    let inside = inner.spawn_detached(piped_stdin_request("cat")).await.unwrap();
     let ids = |listed: Vec<ab_core::process::ProcessInfo>| -> Vec<(String, String)> {
         let mut ids: Vec<_> =
             listed.iter().map(|it| (it.cwd.to_string(), it.id.to_string())).collect();
@@ -184,44 +190,44 @@ pub async fn scopes_see_their_own(backend: &Backend) {
     let mut all = [(".".to_owned(), outside_id), ("inner".to_owned(), inside_id)];
     all.sort();
     assert_eq!(ids(backend.processes().await.unwrap()), all);
-    failure(inner.attach(&outside.id, 0).await, Kind::NotFound);
-    failure(beside.attach(&inside.id, 0).await, Kind::NotFound);
+    expect_error(inner.attach(&outside.id, 0).await, ErrorKind::NotFound);
+    expect_error(beside.attach(&inside.id, 0).await, ErrorKind::NotFound);
     let mut joined = backend.attach(&inside.id, 0).await.unwrap();
-    say(&joined, "hello\n").await;
-    until(&mut joined, "hello").await;
+    write_stdin(&joined, "hello\n").await;
+    read_until(&mut joined, "hello").await;
     for process in [&outside, &inside] {
-        control(process, ProcessControl::EndInput).await;
+        send_control(process, ProcessControl::CloseStdin).await;
     }
     assert!(joined.wait().await.unwrap().success());
 }
 
 /// The end of a backend is that of its processes, unless it is a scope of one that lives on.
 pub async fn destroy_ends_them(backend: &Backend) {
-    if !can_stay(backend).await {
+    if !supports_detached(backend).await {
         return;
     }
-    let mut process = backend.start(talking("echo ready; cat")).await.unwrap();
-    let mut held = backend.spawn(talking("echo ready; cat")).await.unwrap();
-    until(&mut process, "ready").await;
-    until(&mut held, "ready").await;
+    let mut process = backend.spawn_detached(piped_stdin_request("echo ready; cat")).await.unwrap();
+    let mut held = backend.spawn(piped_stdin_request("echo ready; cat")).await.unwrap();
+    read_until(&mut process, "ready").await;
+    read_until(&mut held, "ready").await;
     backend.destroy().await.unwrap();
     if backend.info().kind == BackendKind::Scoped {
         return;
     }
     for process in [&mut process, &mut held] {
         let exit = process.wait().await.expect("it was lost");
-        assert_eq!(exit.cause, EndCause::Dropped, "{exit:?}");
+        assert_eq!(exit.cause, ExitCause::Dropped, "{exit:?}");
     }
-    failure(backend.start(ExecRequest::shell("true")).await, Kind::Destroyed);
+    expect_error(backend.spawn_detached(ExecRequest::shell("true")).await, ErrorKind::Destroyed);
 }
 
 /// A process that stays has no reader to wait for.
 pub async fn nobody_has_to_read(backend: &Backend) {
-    if !can_stay(backend).await {
+    if !supports_detached(backend).await {
         return;
     }
     let line = "yes | head -c 20000000; echo done > done";
-    let mut process = backend.start(ExecRequest::shell(line)).await.unwrap();
+    let mut process = backend.spawn_detached(ExecRequest::shell(line)).await.unwrap();
     assert!(process.wait().await.unwrap().success());
-    assert_eq!(said(backend, "cat done").await, "done\n");
+    assert_eq!(exec_output_text(backend, "cat done").await, "done\n");
 }

@@ -1,9 +1,9 @@
 //! Edits: all or nothing, unique by default, line ends kept, nothing lost.
 
-use ab_core::{Backend, Edit, EditOptions, Kind};
+use ab_core::{Backend, Edit, EditOptions, ErrorKind};
 
 use crate::crowd;
-use crate::expect::{failure_on, holds, unread};
+use crate::expect::{assert_content, expect_error_on_path, without_access_time};
 
 fn plain() -> EditOptions {
     EditOptions::default()
@@ -15,17 +15,17 @@ pub async fn several_build_on_each_other(backend: &Backend) {
     let edits = [Edit::new("two", "2"), Edit::new("one 2", "1 and 2"), Edit::new("three", "3")];
     let edited = backend.edit("file", &edits, plain()).await.unwrap();
     assert_eq!(edited.replaced, 3);
-    holds(backend, "file", "1 and 2 3\n").await;
+    assert_content(backend, "file", "1 and 2 3\n").await;
     let stat = backend.stat("file").await.unwrap();
-    assert_eq!(edited.stat.map(unread), Some(unread(stat)));
+    assert_eq!(edited.stat.map(without_access_time), Some(without_access_time(stat)));
 }
 
 /// One edit that cannot be made stops them all.
 pub async fn all_or_nothing(backend: &Backend) {
     let before = backend.write("file", "one two three\n").await.unwrap();
     let edits = [Edit::new("one", "1"), Edit::new("four", "4"), Edit::new("two", "2")];
-    failure_on(backend.edit("file", &edits, plain()).await, Kind::NoMatch, "file");
-    holds(backend, "file", "one two three\n").await;
+    expect_error_on_path(backend.edit("file", &edits, plain()).await, ErrorKind::NoMatch, "file");
+    assert_content(backend, "file", "one two three\n").await;
     assert_eq!(backend.stat("file").await.unwrap().version, before.version);
 }
 
@@ -33,32 +33,36 @@ pub async fn all_or_nothing(backend: &Backend) {
 pub async fn must_be_unique(backend: &Backend) {
     backend.write("file", "same\nother\nsame\nsame\n").await.unwrap();
     let result = backend.edit("file", &[Edit::new("same", "new")], plain()).await;
-    let error = failure_on(result, Kind::Ambiguous, "file");
+    let error = expect_error_on_path(result, ErrorKind::Ambiguous, "file");
     assert!(error.message().contains("3 times"), "{error}");
-    holds(backend, "file", "same\nother\nsame\nsame\n").await;
+    assert_content(backend, "file", "same\nother\nsame\nsame\n").await;
 }
 
 /// Replace-all takes every occurrence and counts them.
 pub async fn all_occurrences(backend: &Backend) {
     backend.write("file", "aa b aa b aa").await.unwrap();
-    let edits = [Edit::new("aa", "c").all()];
+    let edits = [Edit::new("aa", "c").replace_all()];
     assert_eq!(backend.edit("file", &edits, plain()).await.unwrap().replaced, 3);
-    holds(backend, "file", "c b c b c").await;
+    assert_content(backend, "file", "c b c b c").await;
 }
 
 /// The first of several can be asked for.
 pub async fn first_occurrence(backend: &Backend) {
     backend.write("file", "aa b aa").await.unwrap();
-    let edits = [Edit::new("aa", "c").first()];
+    let edits = [Edit::new("aa", "c").replace_first()];
     assert_eq!(backend.edit("file", &edits, plain()).await.unwrap().replaced, 1);
-    holds(backend, "file", "c b aa").await;
+    assert_content(backend, "file", "c b aa").await;
 }
 
 /// Text that is not there is `NoMatch`, quoted, and the file stays as it is.
 pub async fn missing_text_is_no_match(backend: &Backend) {
     let before = backend.write("file", "something else").await.unwrap();
     let edits = [Edit::new("not in here", "x")];
-    let error = failure_on(backend.edit("file", &edits, plain()).await, Kind::NoMatch, "file");
+    let error = expect_error_on_path(
+        backend.edit("file", &edits, plain()).await,
+        ErrorKind::NoMatch,
+        "file",
+    );
     assert!(error.message().contains("not in here"), "{error}");
     assert_eq!(backend.stat("file").await.unwrap().version, before.version);
 }
@@ -68,10 +72,10 @@ pub async fn keeps_crlf(backend: &Backend) {
     backend.write("file", "one\r\ntwo\r\nthree\r\n").await.unwrap();
     let edits = [Edit::new("one\ntwo\n", "1\n1.5\n2\n")];
     backend.edit("file", &edits, plain()).await.unwrap();
-    holds(backend, "file", "1\r\n1.5\r\n2\r\nthree\r\n").await;
+    assert_content(backend, "file", "1\r\n1.5\r\n2\r\nthree\r\n").await;
     backend.write("unix", "one\ntwo\n").await.unwrap();
     backend.edit("unix", &[Edit::new("one\r\n", "1\r\n")], plain()).await.unwrap();
-    holds(backend, "unix", "1\ntwo\n").await;
+    assert_content(backend, "unix", "1\ntwo\n").await;
 }
 
 /// `$&`, `$1` and backslashes are just text.
@@ -79,7 +83,7 @@ pub async fn dollars_are_text(backend: &Backend) {
     backend.write("file", "price: $& (.*) \\1").await.unwrap();
     let edits = [Edit::new("$& (.*) \\1", "$1 ${2} $0 \\0 $&$`$'")];
     backend.edit("file", &edits, plain()).await.unwrap();
-    holds(backend, "file", "price: $1 ${2} $0 \\0 $&$`$'").await;
+    assert_content(backend, "file", "price: $1 ${2} $0 \\0 $&$`$'").await;
 }
 
 /// The answer shows the change as a diff that names the file.
@@ -99,10 +103,10 @@ pub async fn dry_run_changes_nothing(backend: &Backend) {
     let tried = backend.edit("file", &edits, dry).await.unwrap();
     assert_eq!((tried.replaced, &tried.stat), (1, &None));
     assert_eq!(backend.stat("file").await.unwrap().version, before.version);
-    holds(backend, "file", "one\ntwo\n").await;
+    assert_content(backend, "file", "one\ntwo\n").await;
     let done = backend.edit("file", &edits, plain()).await.unwrap();
     assert_eq!(done.diff, tried.diff);
-    failure_on(backend.edit("file", &edits, dry).await, Kind::NoMatch, "file");
+    expect_error_on_path(backend.edit("file", &edits, dry).await, ErrorKind::NoMatch, "file");
 }
 
 /// A version that is no longer there is `Conflict`.
@@ -110,19 +114,19 @@ pub async fn stale_version_is_a_conflict(backend: &Backend) {
     let stale = backend.write("file", "one").await.unwrap().version;
     let current = backend.write("file", "one").await.unwrap().version;
     let edits = [Edit::new("one", "1")];
-    let expecting = |version| EditOptions { expect: Some(version), ..plain() };
+    let expecting = |version| EditOptions { expected_version: Some(version), ..plain() };
     let result = backend.edit("file", &edits, expecting(stale)).await;
-    failure_on(result, Kind::Conflict, "file");
-    holds(backend, "file", "one").await;
+    expect_error_on_path(result, ErrorKind::Conflict, "file");
+    assert_content(backend, "file", "one").await;
     backend.edit("file", &edits, expecting(current)).await.unwrap();
-    holds(backend, "file", "1").await;
+    assert_content(backend, "file", "1").await;
 }
 
 /// What is no text is refused and stays as it is.
 pub async fn binary_is_refused(backend: &Backend) {
     backend.write("file", b"text \xff text").await.unwrap();
-    let result = backend.edit("file", &[Edit::new("text", "x").all()], plain()).await;
-    failure_on(result, Kind::Invalid, "file");
+    let result = backend.edit("file", &[Edit::new("text", "x").replace_all()], plain()).await;
+    expect_error_on_path(result, ErrorKind::Invalid, "file");
     assert_eq!(backend.read("file").await.unwrap(), b"text \xff text".as_slice());
 }
 
@@ -131,17 +135,29 @@ pub async fn senseless_edits_are_refused(backend: &Backend) {
     backend.write("file", "text").await.unwrap();
     let senseless = [vec![], vec![Edit::new("", "x")], vec![Edit::new("text", "text")]];
     for edits in senseless {
-        failure_on(backend.edit("file", &edits, plain()).await, Kind::Invalid, "file");
+        expect_error_on_path(
+            backend.edit("file", &edits, plain()).await,
+            ErrorKind::Invalid,
+            "file",
+        );
     }
-    holds(backend, "file", "text").await;
+    assert_content(backend, "file", "text").await;
 }
 
 /// A missing file is `NotFound`, a directory `IsADirectory`.
 pub async fn needs_a_file(backend: &Backend) {
     backend.write("dir/file", "text").await.unwrap();
     let edits = [Edit::new("text", "x")];
-    failure_on(backend.edit("missing", &edits, plain()).await, Kind::NotFound, "missing");
-    failure_on(backend.edit("dir", &edits, plain()).await, Kind::IsADirectory, "dir");
+    expect_error_on_path(
+        backend.edit("missing", &edits, plain()).await,
+        ErrorKind::NotFound,
+        "missing",
+    );
+    expect_error_on_path(
+        backend.edit("dir", &edits, plain()).await,
+        ErrorKind::IsADirectory,
+        "dir",
+    );
 }
 
 /// Edits of different lines at the same time are all in the file afterwards.
@@ -150,7 +166,7 @@ pub async fn concurrent_edits_lose_nothing(backend: &Backend) {
     const ROUNDS: usize = 5;
     let text: String = (0..EDITORS).map(|number| format!("line {number}: 0\n")).collect();
     backend.write("file", text).await.unwrap();
-    crowd::of(EDITORS, |number| {
+    crowd::run_on_threads(EDITORS, |number| {
         let backend = backend.clone();
         async move {
             for round in 0..ROUNDS {
@@ -162,5 +178,5 @@ pub async fn concurrent_edits_lose_nothing(backend: &Backend) {
     })
     .await;
     let expect: String = (0..EDITORS).map(|number| format!("line {number}: {ROUNDS}\n")).collect();
-    holds(backend, "file", &expect).await;
+    assert_content(backend, "file", &expect).await;
 }

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ab_core::{Backend, Code, ControlSubject, EnforcedControls, ExecOptions, Kind, ScopeOptions};
+use ab_core::{
+    Backend, ControlKind, EnforcedControls, ErrorCode, ErrorKind, ExecOptions, ScopeOptions,
+};
 
-use crate::commands::{can_run, said, said_with};
-use crate::expect::failure;
+use crate::commands::{exec_output_text, exec_output_text_with, supports_commands};
+use crate::expect::expect_error;
 
 /// All that a command may have without being given anything. The last three are the shell's own.
 const KNOWN: &[&str] = &[
@@ -33,10 +35,10 @@ fn with(pairs: &[(&str, &str)]) -> ExecOptions {
 
 /// Nothing of the environment that this process has reaches a command.
 pub async fn starts_small(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
-    let said = said(backend, "env").await;
+    let said = exec_output_text(backend, "env").await;
     let names: BTreeSet<&str> =
         said.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
     // Caches and histories go to one private directory; these variables say where it is.
@@ -57,21 +59,22 @@ pub async fn starts_small(backend: &Backend) {
 
 /// What the caller gives is there, whatever it is.
 pub async fn given_ones_are_there(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     for value in ["", "plain", "a b", "$HOME", "'\"`", "two\nlines", "é€😀", "a=b"] {
-        let said = said_with(backend, "printf %s \"$GIVEN\"", with(&[("GIVEN", value)])).await;
+        let said =
+            exec_output_text_with(backend, "printf %s \"$GIVEN\"", with(&[("GIVEN", value)])).await;
         assert_eq!(said, value);
     }
     let several = with(&[("A", "1"), ("lower_case9", "2")]);
-    assert_eq!(said_with(backend, "echo $A $lower_case9", several).await, "1 2\n");
-    assert_eq!(said(backend, "echo ${GIVEN-none}").await, "none\n");
+    assert_eq!(exec_output_text_with(backend, "echo $A $lower_case9", several).await, "1 2\n");
+    assert_eq!(exec_output_text(backend, "echo ${GIVEN-none}").await, "none\n");
 }
 
 /// A scope's variables are in all its commands; a deeper scope's win, and the call's win over all.
 pub async fn scopes_add_theirs(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     let scoped = |backend: &Backend, pairs: &[(&str, &str)]| {
@@ -81,20 +84,23 @@ pub async fn scopes_add_theirs(backend: &Backend) {
     let outer = scoped(backend, &[("A", "outer"), ("B", "outer"), ("C", "outer")]);
     let inner = scoped(&outer, &[("B", "inner"), ("C", "inner")]);
     let line = "echo $A $B $C";
-    assert_eq!(said(&outer, line).await, "outer outer outer\n");
-    assert_eq!(said(&inner, line).await, "outer inner inner\n");
-    assert_eq!(said_with(&inner, line, with(&[("C", "call")])).await, "outer inner call\n");
-    assert_eq!(said(backend, line).await, "\n");
+    assert_eq!(exec_output_text(&outer, line).await, "outer outer outer\n");
+    assert_eq!(exec_output_text(&inner, line).await, "outer inner inner\n");
+    assert_eq!(
+        exec_output_text_with(&inner, line, with(&[("C", "call")])).await,
+        "outer inner call\n"
+    );
+    assert_eq!(exec_output_text(backend, line).await, "\n");
 }
 
 /// Variables that make programs load or run something are refused where no wall stands, and those
 /// that are no caller's to set everywhere. Errors name the variable and not its value.
 pub async fn loaders_are_refused(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     let policy = backend.effective_policy().await.unwrap();
-    let walled = EnforcedControls::in_force(&policy).contains(ControlSubject::Files);
+    let walled = EnforcedControls::from_policy(&policy).contains(ControlKind::Files);
     let reserved = ["BASH_FUNC_ls%%", "AGENT_BACKEND_PROCESS"];
     let loaders = [
         "LD_PRELOAD",
@@ -115,7 +121,10 @@ pub async fn loaders_are_refused(backend: &Backend) {
     for name in refused.iter().chain(&reserved).copied() {
         let refused = backend.exec_with("true", with(&[(name, "hunter2")])).await;
         let Err(error) = refused else { panic!("{name} was taken") };
-        assert!(matches!(error.kind(), Kind::Denied | Kind::Invalid), "{name}: {error:?}");
+        assert!(
+            matches!(error.kind(), ErrorKind::Denied | ErrorKind::Invalid),
+            "{name}: {error:?}"
+        );
         assert!(error.message().contains(name), "{error}");
         assert!(!error.to_string().contains("hunter2"), "{error}");
         let scope = ScopeOptions { env: env(&[(name, "x")]), ..ScopeOptions::default() };
@@ -127,20 +136,23 @@ pub async fn loaders_are_refused(backend: &Backend) {
         for name in loaders {
             let line = format!("printf %s \"${{{name}-none}}\"");
             let given = with(&[(name, "/nowhere/x")]);
-            assert_eq!(said_with(backend, &line, given).await, "/nowhere/x", "{name}");
+            assert_eq!(exec_output_text_with(backend, &line, given).await, "/nowhere/x", "{name}");
         }
     }
 }
 
 /// What is no name, or no text for the kernel, is `Invalid`.
 pub async fn senseless_ones_are_refused(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     for (name, value) in [("", "x"), ("A=B", "x"), ("A\0B", "x"), ("A", "x\0y")] {
-        let error = failure(backend.exec_with("true", with(&[(name, value)])).await, Kind::Invalid);
-        assert_ne!(error.code(), Code::ExecFailed, "{name:?}: it ran");
+        let error = expect_error(
+            backend.exec_with("true", with(&[(name, value)])).await,
+            ErrorKind::Invalid,
+        );
+        assert_ne!(error.code(), ErrorCode::ExecFailed, "{name:?}: it ran");
     }
     let long = "x".repeat(4 * 1024 * 1024);
-    failure(backend.exec_with("true", with(&[("LONG", &long)])).await, Kind::Invalid);
+    expect_error(backend.exec_with("true", with(&[("LONG", &long)])).await, ErrorKind::Invalid);
 }

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use ab_core::options::RemoveOptions;
 use ab_core::process::{ExecRequest, ProcessId};
-use ab_core::{Backend, BackendKind, Code, ExecOptions, Kind, Verb};
+use ab_core::{Backend, BackendKind, ErrorCode, ErrorKind, ExecOptions, Verb};
 use bytes::Bytes;
 use futures_util::future::join_all;
 
 use crate::commands::{
-    argv, can_run, can_stay, rest, said, said_with, say, talking_in, text, until,
+    argv_command, exec_output_text, exec_output_text_with, output_text, piped_stdin_request_in,
+    read_to_exit, read_until, supports_commands, supports_detached, write_stdin,
 };
-use crate::expect::{failure, holds};
+use crate::expect::{assert_content, expect_error};
 
 fn in_directory(cwd: &str) -> ExecOptions {
     ExecOptions { cwd: Some(cwd.to_owned()), ..ExecOptions::default() }
@@ -27,31 +28,31 @@ pub async fn needs_the_capability(backend: &Backend) {
         if info.capabilities.detached {
             backend.processes().await.unwrap();
         } else {
-            assert!(!can_stay(backend).await);
+            assert!(!supports_detached(backend).await);
         }
         return;
     }
-    let error = failure(backend.exec("echo hello").await, Kind::Unsupported);
-    assert_eq!((error.code(), error.verb()), (Code::NotImplemented, Some(Verb::Exec)));
+    let error = expect_error(backend.exec("echo hello").await, ErrorKind::Unsupported);
+    assert_eq!((error.code(), error.verb()), (ErrorCode::NotImplemented, Some(Verb::Exec)));
     let named = error.backend().expect("the error names no backend");
     // A scope speaks for the backend below it.
     assert!(info.kind == BackendKind::Scoped || info.kind == named, "{error:?}");
     assert!(error.message().contains(named.as_str()), "{error}");
 
-    failure(backend.spawn(ExecRequest::shell("true")).await, Kind::Unsupported);
-    failure(backend.processes().await, Kind::Unsupported);
-    failure(backend.attach(&ProcessId::new("1"), 0).await, Kind::Unsupported);
+    expect_error(backend.spawn(ExecRequest::shell("true")).await, ErrorKind::Unsupported);
+    expect_error(backend.processes().await, ErrorKind::Unsupported);
+    expect_error(backend.attach(&ProcessId::new("1"), 0).await, ErrorKind::Unsupported);
 }
 
 /// A command of nothing is refused before anybody asks whether commands can run.
 pub async fn empty_is_refused(backend: &Backend) {
     for nothing in ["", "   ", "\t\n"] {
-        let error = failure(backend.exec(nothing).await, Kind::Invalid);
-        assert_eq!((error.code(), error.command()), (Code::EmptyCommand, Some(nothing)));
+        let error = expect_error(backend.exec(nothing).await, ErrorKind::Invalid);
+        assert_eq!((error.code(), error.command()), (ErrorCode::EmptyCommand, Some(nothing)));
     }
     for words in [&[][..], &[""], &["", "true"]] {
-        let error = backend.run(argv(words), ExecOptions::default()).await;
-        assert_eq!(failure(error, Kind::Invalid).code(), Code::EmptyCommand);
+        let error = backend.run(argv_command(words), ExecOptions::default()).await;
+        assert_eq!(expect_error(error, ErrorKind::Invalid).code(), ErrorCode::EmptyCommand);
     }
 }
 
@@ -68,114 +69,122 @@ pub async fn says_what_is_in_force(backend: &Backend) {
         for words in [&control.asked, &control.in_force, &control.mechanism] {
             assert!(!words.trim().is_empty(), "{control:?}");
         }
-        let found = policy.control(control.subject);
-        assert_eq!(found, Some(control), "{} is there twice", control.subject.as_str());
+        let found = policy.control(control.kind);
+        assert_eq!(found, Some(control), "{} is there twice", control.kind.as_str());
     }
     assert_eq!(backend.effective_policy().await.unwrap(), policy);
 }
 
 /// Loops, pipes and variables mean what they mean to a shell.
 pub async fn runs_in_a_shell(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     let line = "for x in a b; do y=$x; printf %s \"$y\"; done | tr a-z A-Z && echo !";
-    assert_eq!(said(backend, line).await, "AB!\n");
+    assert_eq!(exec_output_text(backend, line).await, "AB!\n");
 }
 
 /// Files that were written are there, and files that commands write can be read.
 pub async fn starts_at_the_root(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
-    assert_eq!(said(backend, "ls -A").await, "", "a fresh workspace has something in it");
+    assert_eq!(
+        exec_output_text(backend, "ls -A").await,
+        "",
+        "a fresh workspace has something in it"
+    );
     backend.write("dir/file", "ours").await.unwrap();
-    assert_eq!(said(backend, "cat dir/file; echo theirs > made").await, "ours");
-    holds(backend, "made", "theirs\n").await;
-    assert_eq!(said(backend, "ls -A").await, "dir\nmade\n");
+    assert_eq!(exec_output_text(backend, "cat dir/file; echo theirs > made").await, "ours");
+    assert_content(backend, "made", "theirs\n").await;
+    assert_eq!(exec_output_text(backend, "ls -A").await, "dir\nmade\n");
 }
 
 /// `HOME`, `PWD` and the working directory are the same.
 pub async fn home_is_the_directory(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     backend.mkdir("a/b").await.unwrap();
     let line = "[ \"$HOME\" = \"$PWD\" ] && [ \"$(pwd)\" = \"$HOME\" ] && cd && basename \"$PWD\"";
-    said(backend, line).await;
-    assert_eq!(said_with(backend, line, in_directory("a/b")).await, "b\n");
+    exec_output_text(backend, line).await;
+    assert_eq!(exec_output_text_with(backend, line, in_directory("a/b")).await, "b\n");
 }
 
 /// Any directory of the workspace can be the one that a command starts in.
 pub async fn directory_can_be_chosen(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     backend.write("a/b/file", "content").await.unwrap();
     for cwd in ["a/b", "./a/./b", "a/b/", "a/x/../b"] {
-        assert_eq!(said_with(backend, "cat file", in_directory(cwd)).await, "content", "{cwd}");
+        assert_eq!(
+            exec_output_text_with(backend, "cat file", in_directory(cwd)).await,
+            "content",
+            "{cwd}"
+        );
     }
     backend.write("it's \"$odd\"\n/file", "odd").await.unwrap();
     let odd = in_directory("it's \"$odd\"\n");
-    assert_eq!(said_with(backend, "cat file", odd).await, "odd");
+    assert_eq!(exec_output_text_with(backend, "cat file", odd).await, "odd");
 }
 
 /// A directory outside is `Escape`; a file is `NotADirectory`; nothing there is `NotFound`.
 pub async fn directory_must_be_inside(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     backend.write("dir/file", "x").await.unwrap();
     for (cwd, kind) in [
-        ("..", Kind::Escape),
-        ("../out", Kind::Escape),
-        ("dir/../..", Kind::Escape),
-        ("dir/file", Kind::NotADirectory),
-        ("dir/file/x", Kind::NotADirectory),
-        ("nowhere", Kind::NotFound),
+        ("..", ErrorKind::Escape),
+        ("../out", ErrorKind::Escape),
+        ("dir/../..", ErrorKind::Escape),
+        ("dir/file", ErrorKind::NotADirectory),
+        ("dir/file/x", ErrorKind::NotADirectory),
+        ("nowhere", ErrorKind::NotFound),
     ] {
-        let error = failure(backend.exec_with("true", in_directory(cwd)).await, kind);
+        let error = expect_error(backend.exec_with("true", in_directory(cwd)).await, kind);
         assert_eq!(error.verb(), Some(Verb::Exec), "{cwd}: {error:?}");
     }
     let nul = backend.exec_with("true", in_directory("a\0b")).await;
-    failure(nul, Kind::InvalidPath);
+    expect_error(nul, ErrorKind::InvalidPath);
 }
 
 /// A link to a directory inside works; one that leads out, or nowhere, does not.
 pub async fn directory_may_be_a_link(backend: &Backend) {
-    if !can_run(backend).await || !backend.info().capabilities.links {
+    if !supports_commands(backend).await || !backend.info().capabilities.links {
         return;
     }
     backend.write("dir/file", "content").await.unwrap();
     backend.symlink("link", "dir").await.unwrap();
-    assert_eq!(said_with(backend, "cat file", in_directory("link")).await, "content");
+    assert_eq!(exec_output_text_with(backend, "cat file", in_directory("link")).await, "content");
     // Commands can make links that files cannot.
-    said(backend, "ln -s \"$(printf '\\57')\" out; ln -s nowhere dangling").await;
-    failure(backend.exec_with("true", in_directory("out")).await, Kind::Escape);
-    failure(backend.exec_with("true", in_directory("dangling")).await, Kind::NotFound);
+    exec_output_text(backend, "ln -s \"$(printf '\\57')\" out; ln -s nowhere dangling").await;
+    expect_error(backend.exec_with("true", in_directory("out")).await, ErrorKind::Escape);
+    expect_error(backend.exec_with("true", in_directory("dangling")).await, ErrorKind::NotFound);
 }
 
 /// Every byte arrives, in whatever pieces.
 pub async fn output_is_exact(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     let all: Vec<u8> = (0..=255).collect();
     backend.write("all", all.clone()).await.unwrap();
     let output = backend.exec("cat all all; printf '\\377'").await.unwrap();
     assert_eq!(output.stdout.bytes, [&all[..], &all, &[255]].concat());
-    assert!(output.text().ends_with("\u{fffd}"));
-    assert_eq!(output.stdout.total, 513);
+    assert!(output.stdout_text().ends_with("\u{fffd}"));
+    assert_eq!(output.stdout.total_bytes, 513);
     // Characters of three bytes lie across every border between pieces.
-    let long = said(backend, "yes 'a€' | head -c 4000000").await;
+    let long = exec_output_text(backend, "yes 'a€' | head -c 4000000").await;
     assert_eq!(long.len(), 4_000_000);
     assert!(long.lines().all(|line| line == "a€"), "a character was torn");
-    assert_eq!(said(backend, "true").await, "");
+    assert_eq!(exec_output_text(backend, "true").await, "");
 }
 
 /// What goes to standard error is not in the output.
 pub async fn channels_are_told_apart(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     let output = backend.exec("echo out; echo err >&2; echo out").await.unwrap();
@@ -186,12 +195,12 @@ pub async fn channels_are_told_apart(backend: &Backend) {
 
 /// A status other than zero is `EXEC_FAILED`, with the code and what was said.
 pub async fn failure_has_code_and_words(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     let line = "echo out; echo wrong >&2; exit 42";
-    let error = failure(backend.exec(line).await, Kind::Failed);
-    assert_eq!((error.code(), error.verb()), (Code::ExecFailed, Some(Verb::Exec)));
+    let error = expect_error(backend.exec(line).await, ErrorKind::Failed);
+    assert_eq!((error.code(), error.verb()), (ErrorCode::ExecFailed, Some(Verb::Exec)));
     assert_eq!(error.command(), Some(line));
     assert_eq!(error.exit().and_then(|exit| exit.code), Some(42));
     assert!(error.message().contains("42"), "{error}");
@@ -199,13 +208,13 @@ pub async fn failure_has_code_and_words(backend: &Backend) {
     let output = error.output().expect("what it said was lost");
     assert_eq!((output.stdout.text(), output.stderr.text()), ("out\n".into(), "wrong\n".into()));
 
-    let error = failure(backend.exec("echo only this; false").await, Kind::Failed);
+    let error = expect_error(backend.exec("echo only this; false").await, ErrorKind::Failed);
     assert!(error.message().contains("only this"), "{error}");
 }
 
 /// However a command ends, `run` gives it as a value.
 pub async fn codes_are_passed_on(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     for (line, code) in [("exit 0", 0), ("false", 1), ("exit 255", 255), ("no-such-program", 127)] {
@@ -217,110 +226,116 @@ pub async fn codes_are_passed_on(backend: &Backend) {
 
 /// A command that reads finds the end at once, unless it was given input.
 pub async fn input_is_empty_or_as_given(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
-    assert_eq!(said(backend, "cat; if read -r x; then echo some; fi").await, "");
+    assert_eq!(exec_output_text(backend, "cat; if read -r x; then echo some; fi").await, "");
     let given = |input: Bytes| ExecOptions { input, ..ExecOptions::default() };
     let bytes: Vec<u8> = (0..1_000_000_u32).map(|n| (n % 251) as u8).collect();
     let options = given(Bytes::from(bytes.clone()));
     assert_eq!(backend.exec_with("cat", options.clone()).await.unwrap().stdout.bytes, bytes);
     // Nobody has to read it.
-    assert_eq!(said_with(backend, "echo done", options).await, "done\n");
+    assert_eq!(exec_output_text_with(backend, "echo done", options).await, "done\n");
 }
 
 /// No more than the bound is kept, and the note says how much there was.
 pub async fn output_is_cut_with_a_note(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
-    let bounded = |max_output| ExecOptions { max_output, ..ExecOptions::default() };
+    let bounded =
+        |max_output| ExecOptions { max_output_bytes: max_output, ..ExecOptions::default() };
     let line = "printf 0123456789; printf abcdef >&2";
     let output = backend.exec_with(line, bounded(4)).await.unwrap();
-    assert_eq!((&output.stdout.bytes[..], output.stdout.total), (&b"0123"[..], 10));
-    assert_eq!((&output.stderr.bytes[..], output.stderr.total), (&b"abcd"[..], 6));
-    assert!(output.text().starts_with("0123\n") && output.text().contains("10"), "{output:?}");
+    assert_eq!((&output.stdout.bytes[..], output.stdout.total_bytes), (&b"0123"[..], 10));
+    assert_eq!((&output.stderr.bytes[..], output.stderr.total_bytes), (&b"abcd"[..], 6));
+    assert!(
+        output.stdout_text().starts_with("0123\n") && output.stdout_text().contains("10"),
+        "{output:?}"
+    );
     let whole = backend.exec_with(line, bounded(10)).await.unwrap();
-    assert_eq!(whole.text(), "0123456789");
+    assert_eq!(whole.stdout_text(), "0123456789");
     let none = backend.exec_with(line, bounded(0)).await.unwrap();
-    assert_eq!((none.stdout.bytes.len(), none.stdout.total), (0, 10));
+    assert_eq!((none.stdout.bytes.len(), none.stdout.total_bytes), (0, 10));
 }
 
 /// A command that takes too long is ended, and what it said until then is kept.
 pub async fn timeout_keeps_what_was_said(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     let timeout = Some(Duration::from_millis(1500));
     let options = ExecOptions { timeout, ..ExecOptions::default() };
     let error = backend.exec_with("echo before; sleep 1000; echo after", options).await;
-    let error = failure(error, Kind::Timeout);
-    assert_eq!(error.code(), Code::Timeout);
+    let error = expect_error(error, ErrorKind::Timeout);
+    assert_eq!(error.code(), ErrorCode::Timeout);
     let output = error.output().expect("what it said was lost");
     assert_eq!(output.stdout.text(), "before\n");
     // The workspace is as good as before.
-    assert_eq!(said(backend, "echo next").await, "next\n");
+    assert_eq!(exec_output_text(backend, "echo next").await, "next\n");
 }
 
 /// Words of a command without a shell mean nothing but themselves.
 pub async fn words_are_passed_as_they_are(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     let odd = ["a b", "", "$PWD", "`x`", "'", "\"", "\n", "*", "a;b", "-n", "--", "\\", "é€😀"];
     let words = [&["printf", "<%s>"][..], &odd].concat();
-    let output = backend.run(argv(&words), ExecOptions::default()).await.unwrap();
+    let output = backend.run(argv_command(&words), ExecOptions::default()).await.unwrap();
     let expect: String = odd.iter().map(|word| format!("<{word}>")).collect();
-    assert_eq!(output.text(), expect);
-    let missing = backend.run(argv(&["no-such-program"]), ExecOptions::default()).await;
-    assert_eq!(failure(missing, Kind::NotFound).code(), Code::ExecError);
+    assert_eq!(output.stdout_text(), expect);
+    let missing = backend.run(argv_command(&["no-such-program"]), ExecOptions::default()).await;
+    assert_eq!(expect_error(missing, ErrorKind::NotFound).code(), ErrorCode::ExecError);
 }
 
 /// A line as long as a file runs; one with a NUL does not.
 pub async fn lines_may_be_long(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     // Longer than any argument of a program, and within what is analysed where lines are looked at.
     let long = format!("printf %s '{}' | wc -c | tr -d ' '", "a".repeat(1_000_000));
-    assert_eq!(said(backend, &long).await, "1000000\n");
+    assert_eq!(exec_output_text(backend, &long).await, "1000000\n");
     // Its text is not its input.
     assert_eq!(
-        said(backend, &format!("cat; echo '{}' | wc -l", "\n".repeat(200_000))).await.trim(),
+        exec_output_text(backend, &format!("cat; echo '{}' | wc -l", "\n".repeat(200_000)))
+            .await
+            .trim(),
         "200001"
     );
     let huge = backend.exec(&"true;".repeat(8 * 1024 * 1024)).await;
-    failure(huge, Kind::TooLarge);
+    expect_error(huge, ErrorKind::TooLarge);
     let nul = backend.exec("echo a\0b").await;
-    assert_eq!(failure(nul, Kind::Invalid).code(), Code::ExecError);
+    assert_eq!(expect_error(nul, ErrorKind::Invalid).code(), ErrorCode::ExecError);
 }
 
 /// Commands that run together do not get in each other's way.
 pub async fn many_at_once(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     let lines: Vec<String> =
         (0..64).map(|n| format!("echo {n}; cat; echo {n} > file{n}")).collect();
-    let running = lines.iter().map(|line| said(backend, line));
+    let running = lines.iter().map(|line| exec_output_text(backend, line));
     for (n, said) in join_all(running).await.into_iter().enumerate() {
         assert_eq!(said, format!("{n}\n"));
     }
-    assert_eq!(said(backend, "cat file* | wc -l").await.trim(), "64");
+    assert_eq!(exec_output_text(backend, "cat file* | wc -l").await.trim(), "64");
 }
 
 /// The directory may be removed while its command runs; the next one there is `NotFound`.
 pub async fn directory_may_go_away(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     backend.write("dir/file", "x").await.unwrap();
-    let request = talking_in(backend, "dir", "echo ready; read -r x; echo \"$x\"");
+    let request = piped_stdin_request_in(backend, "dir", "echo ready; read -r x; echo \"$x\"");
     let mut process = backend.spawn(request).await.unwrap();
-    until(&mut process, "ready").await;
+    read_until(&mut process, "ready").await;
     backend.rm("dir", RemoveOptions::recursive()).await.unwrap();
-    say(&process, "on\n").await;
-    let (pieces, exit) = rest(&mut process).await;
-    assert_eq!((text(&pieces), exit.code), ("on\n".to_owned(), Some(0)));
-    failure(backend.exec_with("true", in_directory("dir")).await, Kind::NotFound);
+    write_stdin(&process, "on\n").await;
+    let (pieces, exit) = read_to_exit(&mut process).await;
+    assert_eq!((output_text(&pieces), exit.code), ("on\n".to_owned(), Some(0)));
+    expect_error(backend.exec_with("true", in_directory("dir")).await, ErrorKind::NotFound);
 }

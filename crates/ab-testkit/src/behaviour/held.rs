@@ -1,56 +1,61 @@
 //! Processes that somebody holds: fed, read, signalled, and ended with whoever held them.
 
 use ab_core::Backend;
-use ab_core::process::{EndCause, ExecRequest, Exit, OutputChannel, ProcessControl};
+use ab_core::process::{ExecRequest, ExitCause, OutputChannel, ProcessControl, ProcessExit};
 
 use crate::commands::{
-    can_run, control, holding, is_held, let_go, of, on_terminal, rest, say, talking, text, until,
+    channel_bytes, is_lock_held, lock_holding_script, output_text, piped_stdin_request,
+    read_to_exit, read_until, send_control, supports_commands, terminal_request,
+    wait_until_lock_is_free, write_stdin,
 };
-use crate::expect::holds;
+use crate::expect::assert_content;
 
 const TERM: i32 = 15;
 const KILL: i32 = 9;
 
 /// A sandbox may tell of a signal as a shell does.
-fn ended_by(exit: &Exit, signal: i32) -> bool {
+fn ended_by(exit: &ProcessExit, signal: i32) -> bool {
     exit.signal == Some(signal) || exit.code == Some(128 + signal)
 }
 
 /// A status other than zero is a value.
 pub async fn exit_is_a_value(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     let mut process = backend.spawn(ExecRequest::shell("echo out; exit 3")).await.unwrap();
     assert!(process.stdin.is_none());
-    let (pieces, exit) = rest(&mut process).await;
-    assert_eq!((text(&pieces), exit.code, exit.cause), ("out\n".into(), Some(3), EndCause::Itself));
+    let (pieces, exit) = read_to_exit(&mut process).await;
+    assert_eq!(
+        (output_text(&pieces), exit.code, exit.cause),
+        ("out\n".into(), Some(3), ExitCause::Itself)
+    );
     assert_eq!(process.wait().await, Some(exit), "the end is another one the second time");
 }
 
 /// The numbers of pieces count bytes of both channels, without a gap.
 pub async fn pieces_are_numbered(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     let line = "for i in 1 2 3 4 5 6 7 8 9; do echo out$i; echo err$i >&2; done";
     let mut process = backend.spawn(ExecRequest::shell(line)).await.unwrap();
-    let (pieces, _) = rest(&mut process).await;
+    let (pieces, _) = read_to_exit(&mut process).await;
     let mut next = 0;
     for piece in &pieces {
-        assert_eq!((piece.sequence, piece.lost), (next, 0));
+        assert_eq!((piece.offset, piece.lost_bytes), (next, 0));
         assert!(!piece.bytes.is_empty());
-        next = piece.next_sequence();
+        next = piece.next_offset();
     }
     assert_eq!(next, 2 * 9 * 5);
     let expect = |word: &str| (1..=9).map(|n| format!("{word}{n}\n")).collect::<String>();
-    assert_eq!(of(&pieces, OutputChannel::Stdout), expect("out").as_bytes());
-    assert_eq!(of(&pieces, OutputChannel::Stderr), expect("err").as_bytes());
+    assert_eq!(channel_bytes(&pieces, OutputChannel::Stdout), expect("out").as_bytes());
+    assert_eq!(channel_bytes(&pieces, OutputChannel::Stderr), expect("err").as_bytes());
 }
 
 /// A reader that takes its time loses nothing, and a process without one goes on.
 pub async fn readers_may_be_slow_or_gone(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     let mut slow = backend.spawn(ExecRequest::shell("yes | head -c 20000000")).await.unwrap();
@@ -59,11 +64,11 @@ pub async fn readers_may_be_slow_or_gone(backend: &Backend) {
     gone.output.close();
     while gone.output.recv().await.is_some() {}
     assert!(gone.wait().await.unwrap().success());
-    holds(backend, "done", "done\n").await;
+    assert_content(backend, "done", "done\n").await;
     let mut total = 0;
     while let Some(piece) = slow.output.recv().await {
-        assert_eq!((piece.sequence, piece.lost), (total, 0));
-        total = piece.next_sequence();
+        assert_eq!((piece.offset, piece.lost_bytes), (total, 0));
+        total = piece.next_offset();
         tokio::task::yield_now().await;
     }
     assert_eq!(total, 20_000_000);
@@ -71,47 +76,47 @@ pub async fn readers_may_be_slow_or_gone(backend: &Backend) {
 
 /// Standard input is fed piece by piece, and ends when it is dropped or told to.
 pub async fn input_is_fed(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     let line = "while read -r x; do echo \"<$x>\"; done; echo end";
     for ends_by_control in [false, true] {
-        let mut process = backend.spawn(talking(line)).await.unwrap();
-        say(&process, "one\ntw").await;
-        until(&mut process, "<one>").await;
-        say(&process, "o\n").await;
-        until(&mut process, "<two>").await;
+        let mut process = backend.spawn(piped_stdin_request(line)).await.unwrap();
+        write_stdin(&process, "one\ntw").await;
+        read_until(&mut process, "<one>").await;
+        write_stdin(&process, "o\n").await;
+        read_until(&mut process, "<two>").await;
         if ends_by_control {
-            control(&process, ProcessControl::EndInput).await;
+            send_control(&process, ProcessControl::CloseStdin).await;
         } else {
             drop(process.stdin.take());
         }
-        let (pieces, exit) = rest(&mut process).await;
-        assert_eq!((text(&pieces), exit.code), ("end\n".into(), Some(0)));
+        let (pieces, exit) = read_to_exit(&mut process).await;
+        assert_eq!((output_text(&pieces), exit.code), ("end\n".into(), Some(0)));
     }
 }
 
 /// A signal reaches the command, which may have its own mind about it.
 pub async fn signals_arrive(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     let line =
         "trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let mut process = backend.spawn(ExecRequest::shell(line)).await.unwrap();
-    until(&mut process, "ready").await;
-    control(&process, ProcessControl::Signal(TERM)).await;
-    let (pieces, exit) = rest(&mut process).await;
-    assert_eq!((text(&pieces), exit.code), ("caught\n".into(), Some(7)));
+    read_until(&mut process, "ready").await;
+    send_control(&process, ProcessControl::Signal(TERM)).await;
+    let (pieces, exit) = read_to_exit(&mut process).await;
+    assert_eq!((output_text(&pieces), exit.code), ("caught\n".into(), Some(7)));
 
     for signal in [TERM, KILL] {
         let mut process =
             backend.spawn(ExecRequest::shell("echo ready; sleep 1000; true")).await.unwrap();
-        until(&mut process, "ready").await;
-        control(&process, ProcessControl::Signal(signal)).await;
-        let (_, exit) = rest(&mut process).await;
+        read_until(&mut process, "ready").await;
+        send_control(&process, ProcessControl::Signal(signal)).await;
+        let (_, exit) = read_to_exit(&mut process).await;
         assert!(ended_by(&exit, signal), "{exit:?}");
-        assert_eq!(exit.cause, EndCause::Itself);
+        assert_eq!(exit.cause, ExitCause::Itself);
         // To one that has ended it is nothing.
         let _ = process.control.send(ProcessControl::Signal(signal)).await;
         assert_eq!(process.wait().await, Some(exit));
@@ -120,35 +125,36 @@ pub async fn signals_arrive(backend: &Backend) {
 
 /// Letting go of a process ends it with all that it started.
 pub async fn drop_ends_everything(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     let lines = ["echo ready; sleep 1000; true", "sleep 1000 & (sleep 1000 &) ; echo ready; wait"];
     for line in lines {
-        let mut process = backend.spawn(ExecRequest::shell(holding(line))).await.unwrap();
-        until(&mut process, "ready").await;
-        assert!(is_held(backend).await);
+        let mut process =
+            backend.spawn(ExecRequest::shell(lock_holding_script(line))).await.unwrap();
+        read_until(&mut process, "ready").await;
+        assert!(is_lock_held(backend).await);
         drop(process);
-        let_go(backend).await;
+        wait_until_lock_is_free(backend).await;
     }
 }
 
 /// What a command leaves behind ends with it.
 pub async fn the_end_takes_everything_along(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
-    let line = holding("sleep 1000 & echo started");
-    assert_eq!(backend.exec(&line).await.unwrap().text(), "started\n");
-    let_go(backend).await;
+    let line = lock_holding_script("sleep 1000 & echo started");
+    assert_eq!(backend.exec(&line).await.unwrap().stdout_text(), "started\n");
+    wait_until_lock_is_free(backend).await;
 }
 
 /// A future that is dropped ends its command.
 pub async fn cancelling_ends_everything(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
-    let line = holding("sleep 1000 & echo ready > ready; wait");
+    let line = lock_holding_script("sleep 1000 & echo ready > ready; wait");
     {
         let running = backend.exec(&line);
         tokio::pin!(running);
@@ -159,70 +165,73 @@ pub async fn cancelling_ends_everything(backend: &Backend) {
             }
         }
     }
-    let_go(backend).await;
+    wait_until_lock_is_free(backend).await;
 }
 
 /// On a terminal a command knows it, and how large it is.
 pub async fn terminals_have_a_size(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     let line = "[ -t 0 ] && [ -t 1 ] && [ -t 2 ] && stty size && echo err >&2";
-    let mut process = backend.spawn(on_terminal(line)).await.unwrap();
-    let (pieces, exit) = rest(&mut process).await;
-    assert_eq!((text(&pieces), exit.code), ("24 80\r\nerr\r\n".into(), Some(0)));
+    let mut process = backend.spawn(terminal_request(line)).await.unwrap();
+    let (pieces, exit) = read_to_exit(&mut process).await;
+    assert_eq!((output_text(&pieces), exit.code), ("24 80\r\nerr\r\n".into(), Some(0)));
     assert!(pieces.iter().all(|piece| piece.channel == OutputChannel::Stdout));
 
     let line = "trap 'stty size; exit 0' WINCH; echo ready; while :; do sleep 1000 & wait $!; done";
-    let mut process = backend.spawn(on_terminal(line)).await.unwrap();
-    until(&mut process, "ready").await;
+    let mut process = backend.spawn(terminal_request(line)).await.unwrap();
+    read_until(&mut process, "ready").await;
     let size = ab_core::process::TerminalSize { columns: 132, rows: 50 };
-    control(&process, ProcessControl::Resize(size)).await;
-    until(&mut process, "50 132").await;
-    assert_eq!(rest(&mut process).await.1.code, Some(0));
+    send_control(&process, ProcessControl::Resize(size)).await;
+    read_until(&mut process, "50 132").await;
+    assert_eq!(read_to_exit(&mut process).await.1.code, Some(0));
 }
 
 /// Keys that mean signals are signals, and the end of input is one too.
 pub async fn terminals_know_keys(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     let line = "stty -echo; trap 'echo caught' INT; echo ready; cat; echo after";
-    let mut process = backend.spawn(on_terminal(line)).await.unwrap();
-    until(&mut process, "ready").await;
+    let mut process = backend.spawn(terminal_request(line)).await.unwrap();
+    read_until(&mut process, "ready").await;
     // A shell between two programs would keep the key for itself.
-    say(&process, "there\n").await;
-    until(&mut process, "there").await;
-    say(&process, "\u{3}").await;
-    until(&mut process, "caught").await;
-    let (_, exit) = rest(&mut process).await;
+    write_stdin(&process, "there\n").await;
+    read_until(&mut process, "there").await;
+    write_stdin(&process, "\u{3}").await;
+    read_until(&mut process, "caught").await;
+    let (_, exit) = read_to_exit(&mut process).await;
     assert_eq!(exit.code, Some(0), "{exit:?}");
 
     let mut process =
-        backend.spawn(on_terminal("stty -echo; echo ready; cat; echo end")).await.unwrap();
-    until(&mut process, "ready").await;
-    say(&process, "line\n").await;
-    until(&mut process, "line").await;
-    control(&process, ProcessControl::EndInput).await;
-    until(&mut process, "end").await;
-    assert_eq!(rest(&mut process).await.1.code, Some(0));
+        backend.spawn(terminal_request("stty -echo; echo ready; cat; echo end")).await.unwrap();
+    read_until(&mut process, "ready").await;
+    write_stdin(&process, "line\n").await;
+    read_until(&mut process, "line").await;
+    send_control(&process, ProcessControl::CloseStdin).await;
+    read_until(&mut process, "end").await;
+    assert_eq!(read_to_exit(&mut process).await.1.code, Some(0));
 }
 
 /// Signals reach a command on a terminal like any other.
 pub async fn terminals_pass_signals_on(backend: &Backend) {
-    if !can_run(backend).await {
+    if !supports_commands(backend).await {
         return;
     }
     let line =
         "trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
-    let mut process = backend.spawn(on_terminal(line)).await.unwrap();
-    until(&mut process, "ready").await;
-    control(&process, ProcessControl::Signal(TERM)).await;
-    until(&mut process, "caught").await;
-    assert_eq!(rest(&mut process).await.1.code, Some(7));
+    let mut process = backend.spawn(terminal_request(line)).await.unwrap();
+    read_until(&mut process, "ready").await;
+    send_control(&process, ProcessControl::Signal(TERM)).await;
+    read_until(&mut process, "caught").await;
+    assert_eq!(read_to_exit(&mut process).await.1.code, Some(7));
 
-    let mut process = backend.spawn(on_terminal(&holding("echo ready; sleep 1000"))).await.unwrap();
-    until(&mut process, "ready").await;
+    let mut process = backend
+        .spawn(terminal_request(&lock_holding_script("echo ready; sleep 1000")))
+        .await
+        .unwrap();
+    read_until(&mut process, "ready").await;
     drop(process);
-    let_go(backend).await;
+    wait_until_lock_is_free(backend).await;
 }

@@ -3,11 +3,13 @@
 //! Where there are none, making and reading one is `Unsupported`, and each case checks that.
 
 use ab_core::options::{LinkHandling, ListOptions, RemoveOptions, StatOptions};
-use ab_core::{Backend, Code, FileKind, Kind};
+use ab_core::{Backend, ErrorCode, ErrorKind, FileKind};
 
-use crate::expect::{failure, failure_on, holds, nothing, tree};
+use crate::expect::{
+    assert_content, assert_missing, expect_error, expect_error_on_path, list_tree,
+};
 
-const KEEP: StatOptions = StatOptions { links: LinkHandling::Keep };
+const KEEP: StatOptions = StatOptions { links: LinkHandling::NoFollow };
 const FOLLOW: StatOptions = StatOptions { links: LinkHandling::Follow };
 
 /// Whether the backend has links; if not, it must say so to whoever tries.
@@ -16,10 +18,10 @@ async fn are_there(backend: &Backend) -> bool {
         return true;
     }
     backend.write("target", "kept").await.unwrap();
-    let made = failure(backend.symlink("link", "target").await, Kind::Unsupported);
-    let read = failure(backend.read_link("target").await, Kind::Unsupported);
-    assert_eq!((made.code(), read.code()), (Code::NotImplemented, Code::NotImplemented));
-    nothing(backend, "link").await;
+    let made = expect_error(backend.symlink("link", "target").await, ErrorKind::Unsupported);
+    let read = expect_error(backend.read_link("target").await, ErrorKind::Unsupported);
+    assert_eq!((made.code(), read.code()), (ErrorCode::NotImplemented, ErrorCode::NotImplemented));
+    assert_missing(backend, "link").await;
     false
 }
 
@@ -34,7 +36,7 @@ pub async fn text_is_kept(backend: &Backend) {
     {
         backend.symlink(link, target).await.unwrap();
         assert_eq!(backend.read_link(link).await.unwrap(), target);
-        holds(backend, link, "content").await;
+        assert_content(backend, link, "content").await;
     }
 }
 
@@ -45,9 +47,9 @@ pub async fn reading_a_file_as_a_link_is_invalid(backend: &Backend) {
     }
     backend.write("dir/file", "content").await.unwrap();
     for path in ["dir/file", "dir"] {
-        failure_on(backend.read_link(path).await, Kind::Invalid, path);
+        expect_error_on_path(backend.read_link(path).await, ErrorKind::Invalid, path);
     }
-    failure_on(backend.read_link("missing").await, Kind::NotFound, "missing");
+    expect_error_on_path(backend.read_link("missing").await, ErrorKind::NotFound, "missing");
 }
 
 /// A target outside is `Escape`.
@@ -62,8 +64,8 @@ pub async fn leaving_the_workspace_is_refused(backend: &Backend) {
         ("dir/link", "file/../../../outside"),
         ("link", "/etc/passwd"),
     ] {
-        failure_on(backend.symlink(link, target).await, Kind::Escape, link);
-        failure_on(backend.stat_with(link, KEEP).await, Kind::NotFound, link);
+        expect_error_on_path(backend.symlink(link, target).await, ErrorKind::Escape, link);
+        expect_error_on_path(backend.stat_with(link, KEEP).await, ErrorKind::NotFound, link);
     }
 }
 
@@ -76,9 +78,9 @@ pub async fn existing_name_is_refused(backend: &Backend) {
     backend.write("other", "x").await.unwrap();
     backend.symlink("link", "other").await.unwrap();
     for path in ["dir/file", "dir", "link"] {
-        failure_on(backend.symlink(path, "other").await, Kind::AlreadyExists, path);
+        expect_error_on_path(backend.symlink(path, "other").await, ErrorKind::AlreadyExists, path);
     }
-    holds(backend, "dir/file", "kept").await;
+    assert_content(backend, "dir/file", "kept").await;
 }
 
 /// A link is followed unless the caller keeps it.
@@ -112,7 +114,7 @@ pub async fn list_does_not_follow(backend: &Backend) {
         ("dir/up".to_owned(), FileKind::Symlink),
         ("to-dir".to_owned(), FileKind::Symlink),
     ];
-    assert_eq!(tree(backend).await, expect);
+    assert_eq!(list_tree(backend).await, expect);
 }
 
 /// A link inside keeps being a link.
@@ -124,10 +126,10 @@ pub async fn write_goes_to_the_target(backend: &Backend) {
     backend.symlink("link", "dir/file").await.unwrap();
     backend.symlink("to-dir", "dir").await.unwrap();
     backend.write("link", "new").await.unwrap();
-    holds(backend, "dir/file", "new").await;
+    assert_content(backend, "dir/file", "new").await;
     assert_eq!(backend.read_link("link").await.unwrap(), "dir/file");
     backend.write("to-dir/second", "also").await.unwrap();
-    holds(backend, "dir/second", "also").await;
+    assert_content(backend, "dir/second", "also").await;
     assert_eq!(backend.read_link("to-dir").await.unwrap(), "dir");
 }
 
@@ -145,7 +147,7 @@ pub async fn removal_takes_the_link_only(backend: &Backend) {
     backend.rm("to-dir", RemoveOptions::recursive()).await.unwrap();
     let removed = backend.rm("gone", RemoveOptions::recursive()).await.unwrap();
     assert_eq!(removed.count, 3);
-    holds(backend, "kept/file", "kept").await;
+    assert_content(backend, "kept/file", "kept").await;
     assert_eq!(backend.readdir(".").await.unwrap(), ["kept"]);
 }
 
@@ -158,7 +160,7 @@ pub async fn rename_moves_the_link(backend: &Backend) {
     backend.symlink("before", "file").await.unwrap();
     backend.rename("before", "after").await.unwrap();
     assert_eq!(backend.read_link("after").await.unwrap(), "file");
-    holds(backend, "file", "kept").await;
+    assert_content(backend, "file", "kept").await;
     assert_eq!(backend.readdir(".").await.unwrap(), ["after", "file"]);
 }
 
@@ -168,8 +170,8 @@ pub async fn dangling_leads_nowhere(backend: &Backend) {
         return;
     }
     backend.symlink("link", "nowhere").await.unwrap();
-    failure_on(backend.stat("link").await, Kind::NotFound, "link");
-    failure_on(backend.read("link").await, Kind::NotFound, "link");
+    expect_error_on_path(backend.stat("link").await, ErrorKind::NotFound, "link");
+    expect_error_on_path(backend.read("link").await, ErrorKind::NotFound, "link");
     assert!(!backend.exists("link").await.unwrap());
     assert_eq!(backend.stat_with("link", KEEP).await.unwrap().kind, FileKind::Symlink);
     assert_eq!(backend.readdir(".").await.unwrap(), ["link"]);
@@ -182,8 +184,8 @@ pub async fn circles_are_refused(backend: &Backend) {
     }
     backend.symlink("one", "two").await.unwrap();
     backend.symlink("two", "one").await.unwrap();
-    failure_on(backend.read("one").await, Kind::LinkLoop, "one");
-    failure_on(backend.stat("two").await, Kind::LinkLoop, "two");
+    expect_error_on_path(backend.read("one").await, ErrorKind::LinkLoop, "one");
+    expect_error_on_path(backend.stat("two").await, ErrorKind::LinkLoop, "two");
     let whole = ListOptions { depth: usize::MAX, ..ListOptions::default() };
     assert_eq!(backend.list(".", whole).await.unwrap().entries.len(), 2);
 }

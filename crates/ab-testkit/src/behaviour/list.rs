@@ -2,9 +2,9 @@
 
 use ab_core::metadata::TruncatedBy;
 use ab_core::options::{EntryDetail, LinkHandling, ListOptions, StatOptions};
-use ab_core::{Backend, FileKind, Kind};
+use ab_core::{Backend, ErrorKind, FileKind};
 
-use crate::expect::{failure_on, paths, tree};
+use crate::expect::{expect_error_on_path, list_tree, listing_paths};
 
 async fn plant(backend: &Backend) {
     for path in ["b/two", "b/inner/deep/leaf", "a.txt", "b.txt", "c/one", "b/inner/near"] {
@@ -32,35 +32,39 @@ pub async fn children_in_order(backend: &Backend) {
 pub async fn fresh_workspace_is_empty(backend: &Backend) {
     assert_eq!(backend.readdir(".").await.unwrap(), Vec::<String>::new());
     let whole = backend.list("/", to_depth(usize::MAX)).await.unwrap();
-    assert_eq!((paths(&whole), whole.truncated, whole.problems.len()), (vec![], None, 0));
+    assert_eq!((listing_paths(&whole), whole.truncated, whole.problems.len()), (vec![], None, 0));
 }
 
 /// No such directory is `NotFound`.
 pub async fn missing_is_not_found(backend: &Backend) {
     plant(backend).await;
-    failure_on(backend.readdir("missing").await, Kind::NotFound, "missing");
-    failure_on(backend.list("b/missing", to_depth(3)).await, Kind::NotFound, "b/missing");
+    expect_error_on_path(backend.readdir("missing").await, ErrorKind::NotFound, "missing");
+    expect_error_on_path(
+        backend.list("b/missing", to_depth(3)).await,
+        ErrorKind::NotFound,
+        "b/missing",
+    );
 }
 
 /// Listing a file is `NotADirectory`, and so is listing below one.
 pub async fn a_file_is_not_a_directory(backend: &Backend) {
     plant(backend).await;
-    failure_on(backend.readdir("a.txt").await, Kind::NotADirectory, "a.txt");
-    failure_on(backend.readdir("a.txt/x").await, Kind::NotADirectory, "a.txt/x");
+    expect_error_on_path(backend.readdir("a.txt").await, ErrorKind::NotADirectory, "a.txt");
+    expect_error_on_path(backend.readdir("a.txt/x").await, ErrorKind::NotADirectory, "a.txt/x");
 }
 
 /// No entry is deeper than asked for.
 pub async fn depth_bounds_the_walk(backend: &Backend) {
     plant(backend).await;
     let none = backend.list("b", to_depth(0)).await.unwrap();
-    assert_eq!((paths(&none), none.truncated), (vec![], None));
+    assert_eq!((listing_paths(&none), none.truncated), (vec![], None));
     let one = backend.list("b", to_depth(1)).await.unwrap();
-    assert_eq!(paths(&one), ["b/inner", "b/two"]);
+    assert_eq!(listing_paths(&one), ["b/inner", "b/two"]);
     let two = backend.list("b", to_depth(2)).await.unwrap();
-    assert_eq!(paths(&two), ["b/inner", "b/inner/deep", "b/inner/near", "b/two"]);
+    assert_eq!(listing_paths(&two), ["b/inner", "b/inner/deep", "b/inner/near", "b/two"]);
     let three = backend.list("b", to_depth(3)).await.unwrap();
     let expect = ["b/inner", "b/inner/deep", "b/inner/deep/leaf", "b/inner/near", "b/two"];
-    assert_eq!(paths(&three), expect);
+    assert_eq!(listing_paths(&three), expect);
 }
 
 /// A directory comes before what it holds, and before the names that sort after it.
@@ -79,7 +83,7 @@ pub async fn whole_tree_in_path_order(backend: &Backend) {
         ("c/one", FileKind::File),
     ];
     let expect: Vec<_> = expect.into_iter().map(|(path, kind)| (path.to_owned(), kind)).collect();
-    assert_eq!(tree(backend).await, expect);
+    assert_eq!(list_tree(backend).await, expect);
 }
 
 /// A cut listing has its first entries and says it was cut.
@@ -94,7 +98,7 @@ pub async fn limit_cuts_and_says_so(backend: &Backend) {
                 backend.list(".", ListOptions { limit, ..to_depth(depth) }).await.unwrap();
             let cut = limit < whole.len();
             assert_eq!(
-                (paths(&listing), listing.truncated),
+                (listing_paths(&listing), listing.truncated),
                 (whole[..limit.min(whole.len())].to_vec(), cut.then_some(TruncatedBy::Count)),
                 "depth {depth}, limit {limit}"
             );
@@ -107,9 +111,9 @@ pub async fn details_match_stat(backend: &Backend) {
     plant(backend).await;
     let options = ListOptions { detail: EntryDetail::Stat, ..ListOptions::default() };
     let listing = backend.list(".", options).await.unwrap();
-    assert_eq!(paths(&listing), ["a.txt", "b", "b.txt", "c"]);
+    assert_eq!(listing_paths(&listing), ["a.txt", "b", "b.txt", "c"]);
     for entry in listing.entries {
-        let keep = StatOptions { links: LinkHandling::Keep };
+        let keep = StatOptions { links: LinkHandling::NoFollow };
         let stat = backend.stat_with(&entry.path.to_string(), keep).await.unwrap();
         assert_eq!(entry.kind, stat.kind, "{}", entry.path);
         assert_eq!(entry.stat, Some(stat), "{}", entry.path);

@@ -1,8 +1,8 @@
 //! Making directories. Where directories are where keys are, making one changes nothing.
 
-use ab_core::{Backend, FileKind, Kind};
+use ab_core::{Backend, ErrorKind, FileKind};
 
-use crate::expect::{failure_on, holds, tree};
+use crate::expect::{assert_content, expect_error_on_path, list_tree};
 
 /// Every missing directory on the way is made.
 pub async fn makes_intermediates(backend: &Backend) {
@@ -12,7 +12,7 @@ pub async fn makes_intermediates(backend: &Backend) {
     } else {
         Vec::new()
     };
-    assert_eq!(tree(backend).await, made);
+    assert_eq!(list_tree(backend).await, made);
     backend.write("a/b/c/file", "x").await.unwrap();
     assert_eq!(backend.readdir("a/b/c").await.unwrap(), ["file"]);
 }
@@ -23,21 +23,21 @@ pub async fn existing_is_fine(backend: &Backend) {
     for path in ["dir", "dir", ".", "/"] {
         backend.mkdir(path).await.unwrap();
     }
-    holds(backend, "dir/file", "kept").await;
+    assert_content(backend, "dir/file", "kept").await;
 }
 
 /// A file there is `AlreadyExists`.
 pub async fn onto_a_file_is_refused(backend: &Backend) {
     backend.write("dir/file", "kept").await.unwrap();
-    failure_on(backend.mkdir("dir/file").await, Kind::AlreadyExists, "dir/file");
-    holds(backend, "dir/file", "kept").await;
+    expect_error_on_path(backend.mkdir("dir/file").await, ErrorKind::AlreadyExists, "dir/file");
+    assert_content(backend, "dir/file", "kept").await;
 }
 
 /// A file on the way is `NotADirectory`.
 pub async fn through_a_file_is_refused(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
     for path in ["file/below", "file/far/below"] {
-        failure_on(backend.mkdir(path).await, Kind::NotADirectory, path);
+        expect_error_on_path(backend.mkdir(path).await, ErrorKind::NotADirectory, path);
     }
-    holds(backend, "file", "kept").await;
+    assert_content(backend, "file", "kept").await;
 }

@@ -3,14 +3,17 @@
 use std::time::{Duration, SystemTime};
 
 use ab_core::options::{
-    Attributes, ExistingContent, FileAccess, FileCreation, OpenOptions, RemoveOptions,
+    AttributeChanges, ExistingContent, FileAccess, FileCreation, OpenOptions, RemoveOptions,
     WritePosition,
 };
-use ab_core::{Backend, File, FileKind, Kind};
+use ab_core::{Backend, ErrorKind, File, FileKind};
 use bytes::Bytes;
 
 use crate::crowd;
-use crate::expect::{all_different, failure, failure_on, holds, nothing, tree};
+use crate::expect::{
+    assert_all_different, assert_content, assert_missing, expect_error, expect_error_on_path,
+    list_tree,
+};
 
 const READ_WRITE: OpenOptions = OpenOptions {
     access: FileAccess::ReadWrite,
@@ -28,21 +31,25 @@ async fn read_all(file: &dyn File) -> Bytes {
 pub async fn missing_is_not_found(backend: &Backend) {
     for access in [FileAccess::Read, FileAccess::Write, FileAccess::ReadWrite] {
         let options = OpenOptions { access, ..OpenOptions::default() };
-        failure_on(backend.open("missing", options).await, Kind::NotFound, "missing");
-        failure_on(backend.open("no/dir", options).await, Kind::NotFound, "no/dir");
+        expect_error_on_path(
+            backend.open("missing", options).await,
+            ErrorKind::NotFound,
+            "missing",
+        );
+        expect_error_on_path(backend.open("no/dir", options).await, ErrorKind::NotFound, "no/dir");
     }
-    assert_eq!(tree(backend).await, []);
+    assert_eq!(list_tree(backend).await, []);
 }
 
 /// With creation, file and directories are made.
 pub async fn creates_with_parents(backend: &Backend) {
     for (path, create) in
-        [("a/b/if-missing", FileCreation::IfMissing), ("c/always", FileCreation::Always)]
+        [("a/b/if-missing", FileCreation::IfMissing), ("c/always", FileCreation::MustBeNew)]
     {
         let file = backend.open(path, OpenOptions { create, ..READ_WRITE }).await.unwrap();
-        holds(backend, path, "").await;
+        assert_content(backend, path, "").await;
         file.write_at(0, Bytes::from("made")).await.unwrap();
-        holds(backend, path, "made").await;
+        assert_content(backend, path, "made").await;
     }
 }
 
@@ -53,16 +60,16 @@ pub async fn keeps_content_unless_told(backend: &Backend) {
     assert_eq!(read_all(&*file).await, "kept");
 }
 
-/// `FileCreation::Always` on something is `AlreadyExists`.
+/// `FileCreation::MustBeNew` on something is `AlreadyExists`.
 pub async fn create_always_refuses_existing(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
     let always = OpenOptions {
-        create: FileCreation::Always,
+        create: FileCreation::MustBeNew,
         existing: ExistingContent::Truncate,
         ..READ_WRITE
     };
-    failure_on(backend.open("file", always).await, Kind::AlreadyExists, "file");
-    holds(backend, "file", "kept").await;
+    expect_error_on_path(backend.open("file", always).await, ErrorKind::AlreadyExists, "file");
+    assert_content(backend, "file", "kept").await;
 }
 
 /// `ExistingContent::Truncate` starts empty.
@@ -71,7 +78,7 @@ pub async fn truncates_when_asked(backend: &Backend) {
     let truncate = OpenOptions { existing: ExistingContent::Truncate, ..READ_WRITE };
     let file = backend.open("file", truncate).await.unwrap();
     assert_eq!(file.stat().await.unwrap().size, 0);
-    holds(backend, "file", "").await;
+    assert_content(backend, "file", "").await;
     let after = backend.stat("file").await.unwrap();
     assert_ne!(after.version, before.version, "truncation is a write");
 }
@@ -80,10 +87,14 @@ pub async fn truncates_when_asked(backend: &Backend) {
 pub async fn a_directory_is_refused(backend: &Backend) {
     backend.write("dir/file", "kept").await.unwrap();
     for access in [FileAccess::Read, FileAccess::Write, FileAccess::ReadWrite] {
-        for create in [FileCreation::Never, FileCreation::IfMissing, FileCreation::Always] {
+        for create in [FileCreation::Never, FileCreation::IfMissing, FileCreation::MustBeNew] {
             let options = OpenOptions { access, create, ..OpenOptions::default() };
-            failure_on(backend.open("dir", options).await, Kind::IsADirectory, "dir");
-            failure_on(backend.open(".", options).await, Kind::IsADirectory, ".");
+            expect_error_on_path(
+                backend.open("dir", options).await,
+                ErrorKind::IsADirectory,
+                "dir",
+            );
+            expect_error_on_path(backend.open(".", options).await, ErrorKind::IsADirectory, ".");
         }
     }
 }
@@ -91,8 +102,12 @@ pub async fn a_directory_is_refused(backend: &Backend) {
 /// A parent that is a file is `NotADirectory`.
 pub async fn through_a_file_is_refused(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
-    failure_on(backend.open("file/below", READ_WRITE).await, Kind::NotADirectory, "file/below");
-    holds(backend, "file", "kept").await;
+    expect_error_on_path(
+        backend.open("file/below", READ_WRITE).await,
+        ErrorKind::NotADirectory,
+        "file/below",
+    );
+    assert_content(backend, "file", "kept").await;
 }
 
 /// Any order, cut at the end.
@@ -127,7 +142,7 @@ pub async fn writes_at_offsets(backend: &Backend) {
     ] {
         file.write_at(offset, Bytes::from(text)).await.unwrap();
         assert_eq!(read_all(&*file).await, expect, "after {text:?} at {offset}");
-        holds(backend, "file", expect).await;
+        assert_content(backend, "file", expect).await;
     }
 }
 
@@ -137,20 +152,20 @@ pub async fn appends_when_told(backend: &Backend) {
     let append = OpenOptions { position: WritePosition::End, ..READ_WRITE };
     let file = backend.open("log", append).await.unwrap();
     file.write_at(0, Bytes::from("two ")).await.unwrap();
-    holds(backend, "log", "one two ").await;
+    assert_content(backend, "log", "one two ").await;
     let other = backend.open("log", append).await.unwrap();
     other.write_at(1, Bytes::from("three ")).await.unwrap();
     file.write_at(u64::from(u32::MAX), Bytes::from("four")).await.unwrap();
-    holds(backend, "log", "one two three four").await;
+    assert_content(backend, "log", "one two three four").await;
     assert_eq!(file.read_at(4, 3).await.unwrap(), "two");
     file.set_len(3).await.unwrap();
     other.write_at(9, Bytes::from("!")).await.unwrap();
-    holds(backend, "log", "one!").await;
+    assert_content(backend, "log", "one!").await;
 
     let fresh = OpenOptions { existing: ExistingContent::Truncate, ..append };
     let file = backend.open("log", fresh).await.unwrap();
     file.write_at(7, Bytes::from("new")).await.unwrap();
-    holds(backend, "log", "new").await;
+    assert_content(backend, "log", "new").await;
 }
 
 /// Attributes are of the file that was opened, whatever its name is now; a handle without write
@@ -161,21 +176,21 @@ pub async fn attributes_are_of_the_file(backend: &Backend) {
     backend.write("before", "another").await.unwrap();
     let other = backend.stat("before").await.unwrap();
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_001);
-    let times = Attributes { modified: Some(time), accessed: Some(time), mode: None };
+    let times = AttributeChanges { modified: Some(time), accessed: Some(time), mode: None };
     let set = file.set_attributes(times).await.unwrap();
     assert_eq!((set.modified, set.accessed), (time, Some(time)));
     assert_eq!(backend.stat("after").await.unwrap().modified, time);
-    let mode = |bits| Attributes { mode: Some(bits), ..Attributes::default() };
+    let mode = |bits| AttributeChanges { mode: Some(bits), ..AttributeChanges::default() };
     if backend.info().capabilities.modes {
         assert_eq!(file.set_attributes(mode(0o640)).await.unwrap().mode, Some(0o640));
         assert_eq!(backend.stat("after").await.unwrap().mode, Some(0o640));
         let failed = file.set_attributes(mode(0o4755)).await;
-        failure(failed, Kind::Invalid);
+        expect_error(failed, ErrorKind::Invalid);
     } else {
-        failure(file.set_attributes(mode(0o640)).await, Kind::Unsupported);
+        expect_error(file.set_attributes(mode(0o640)).await, ErrorKind::Unsupported);
     }
     let reader = backend.open("after", OpenOptions::default()).await.unwrap();
-    failure(reader.set_attributes(times).await, Kind::PermissionDenied);
+    expect_error(reader.set_attributes(times).await, ErrorKind::PermissionDenied);
     assert_eq!(backend.stat("before").await.unwrap(), other);
 }
 
@@ -184,9 +199,13 @@ pub async fn read_only_refuses_writes(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
     let file = backend.open("file", OpenOptions::default()).await.unwrap();
     let path = "file";
-    failure_on(file.write_at(0, Bytes::from("x")).await, Kind::PermissionDenied, path);
-    failure_on(file.set_len(0).await, Kind::PermissionDenied, path);
-    holds(backend, "file", "kept").await;
+    expect_error_on_path(
+        file.write_at(0, Bytes::from("x")).await,
+        ErrorKind::PermissionDenied,
+        path,
+    );
+    expect_error_on_path(file.set_len(0).await, ErrorKind::PermissionDenied, path);
+    assert_content(backend, "file", "kept").await;
 }
 
 /// Shorter drops, longer adds zeros.
@@ -196,7 +215,7 @@ pub async fn sets_the_length(backend: &Backend) {
     for (length, expect) in [(4, "0123"), (6, "0123\0\0"), (6, "0123\0\0"), (0, "")] {
         file.set_len(length).await.unwrap();
         assert_eq!(read_all(&*file).await, expect, "at length {length}");
-        holds(backend, "file", expect).await;
+        assert_content(backend, "file", expect).await;
     }
 }
 
@@ -214,7 +233,7 @@ pub async fn describes_itself(backend: &Backend) {
         assert_eq!((by_name.size, by_name.version), (size, stat.version));
         versions.push(stat.version);
     }
-    all_different(&versions);
+    assert_all_different(&versions);
 }
 
 /// Returns once it is done.
@@ -222,7 +241,7 @@ pub async fn syncs(backend: &Backend) {
     let file = backend.open("file", READ_WRITE).await.unwrap();
     file.write_at(0, Bytes::from("safe")).await.unwrap();
     file.sync().await.unwrap();
-    holds(backend, "file", "safe").await;
+    assert_content(backend, "file", "safe").await;
 }
 
 /// A file that was replaced or removed is still readable, and is not the new one.
@@ -233,14 +252,14 @@ pub async fn handle_outlives_its_name(backend: &Backend) {
     assert_eq!(read_all(&*file).await, "old");
     file.write_at(0, Bytes::from("odd")).await.unwrap();
     assert_eq!(read_all(&*file).await, "odd");
-    holds(backend, "file", "new").await;
+    assert_content(backend, "file", "new").await;
 
     let second = backend.open("file", READ_WRITE).await.unwrap();
     backend.rm("file", RemoveOptions::default()).await.unwrap();
     assert_eq!(read_all(&*second).await, "new");
     second.write_at(3, Bytes::from("er")).await.unwrap();
     assert_eq!(read_all(&*second).await, "newer");
-    nothing(backend, "file").await;
+    assert_missing(backend, "file").await;
 }
 
 /// A renamed file is still the same file.
@@ -248,8 +267,8 @@ pub async fn handle_follows_a_rename(backend: &Backend) {
     let file = backend.open("before", READ_WRITE).await.unwrap();
     backend.rename("before", "after").await.unwrap();
     file.write_at(0, Bytes::from("moved")).await.unwrap();
-    holds(backend, "after", "moved").await;
-    nothing(backend, "before").await;
+    assert_content(backend, "after", "moved").await;
+    assert_missing(backend, "before").await;
 }
 
 /// Writers at different offsets keep out of each other's bytes, also while the file grows.
@@ -257,7 +276,7 @@ pub async fn concurrent_writers_keep_apart(backend: &Backend) {
     const WRITERS: usize = 8;
     const ROUNDS: usize = 300;
     backend.write("shared", "").await.unwrap();
-    crowd::of(WRITERS, |number| {
+    crowd::run_on_threads(WRITERS, |number| {
         let backend = backend.clone();
         async move {
             let file = backend.open("shared", READ_WRITE).await.unwrap();

@@ -1,10 +1,11 @@
 //! Reading: whole files, ranges, text, lines, pieces, batches.
 
-use ab_core::backend::{LineRange, TextWindow};
+use ab_core::LineRange;
+use ab_core::backend::LineWindow;
 use ab_core::options::{ByteRange, ReadOptions};
-use ab_core::{Backend, Kind};
+use ab_core::{Backend, ErrorKind};
 
-use crate::expect::{failure, failure_on, unread};
+use crate::expect::{expect_error, expect_error_on_path, without_access_time};
 
 /// Bytes come back as they went in, whatever they are.
 pub async fn returns_what_was_written(backend: &Backend) {
@@ -61,35 +62,39 @@ async fn part(backend: &Backend, path: &str, start: u64, length: u64) -> String 
 /// No such file is `NotFound`.
 pub async fn missing_is_not_found(backend: &Backend) {
     backend.write("dir/there", "x").await.unwrap();
-    failure_on(backend.read("missing").await, Kind::NotFound, "missing");
-    failure_on(backend.read("dir/missing").await, Kind::NotFound, "dir/missing");
-    failure_on(backend.read("no/such/dir").await, Kind::NotFound, "no/such/dir");
-    failure_on(backend.read_text("missing").await, Kind::NotFound, "missing");
+    expect_error_on_path(backend.read("missing").await, ErrorKind::NotFound, "missing");
+    expect_error_on_path(backend.read("dir/missing").await, ErrorKind::NotFound, "dir/missing");
+    expect_error_on_path(backend.read("no/such/dir").await, ErrorKind::NotFound, "no/such/dir");
+    expect_error_on_path(backend.read_text("missing").await, ErrorKind::NotFound, "missing");
 }
 
 /// A path through a file is `NotADirectory`.
 pub async fn below_a_file_is_not_a_directory(backend: &Backend) {
     backend.write("file", "x").await.unwrap();
-    failure_on(backend.read("file/below").await, Kind::NotADirectory, "file/below");
+    expect_error_on_path(backend.read("file/below").await, ErrorKind::NotADirectory, "file/below");
 }
 
 /// A directory is `IsADirectory`.
 pub async fn a_directory_is_refused(backend: &Backend) {
     backend.write("dir/file", "x").await.unwrap();
-    failure_on(backend.read("dir").await, Kind::IsADirectory, "dir");
-    failure_on(backend.read(".").await, Kind::IsADirectory, ".");
+    expect_error_on_path(backend.read("dir").await, ErrorKind::IsADirectory, "dir");
+    expect_error_on_path(backend.read(".").await, ErrorKind::IsADirectory, ".");
 }
 
 /// More than the limit is `TooLarge`, never cut in silence.
 pub async fn over_the_limit_is_refused(backend: &Backend) {
     backend.write("digits", "0123456789").await.unwrap();
     let at_most = |limit| ReadOptions { range: None, limit };
-    failure_on(backend.read_with("digits", at_most(9)).await, Kind::TooLarge, "digits");
+    expect_error_on_path(
+        backend.read_with("digits", at_most(9)).await,
+        ErrorKind::TooLarge,
+        "digits",
+    );
     let whole = backend.read_with("digits", at_most(10)).await.unwrap();
     assert_eq!(whole.bytes, "0123456789");
 
     let part = |length| ReadOptions { range: Some(ByteRange { start: 2, length }), limit: 4 };
-    failure_on(backend.read_with("digits", part(5)).await, Kind::TooLarge, "digits");
+    expect_error_on_path(backend.read_with("digits", part(5)).await, ErrorKind::TooLarge, "digits");
     assert_eq!(backend.read_with("digits", part(4)).await.unwrap().bytes, "2345");
 }
 
@@ -99,7 +104,7 @@ pub async fn carries_the_version(backend: &Backend) {
         let written = backend.write("file", text).await.unwrap();
         let content = backend.read_with("file", ReadOptions::default()).await.unwrap();
         assert_eq!(content.bytes, text);
-        assert_eq!(unread(content.stat), unread(written));
+        assert_eq!(without_access_time(content.stat), without_access_time(written));
     }
 }
 
@@ -108,7 +113,7 @@ pub async fn text_must_be_utf8(backend: &Backend) {
     backend.write("text", "schön\n").await.unwrap();
     assert_eq!(backend.read_text("text").await.unwrap(), "schön\n");
     backend.write("noise", b"ab\xff").await.unwrap();
-    failure_on(backend.read_text("noise").await, Kind::Invalid, "noise");
+    expect_error_on_path(backend.read_text("noise").await, ErrorKind::Invalid, "noise");
     assert_eq!(backend.read("noise").await.unwrap(), b"ab\xff".as_slice());
 }
 
@@ -123,8 +128,10 @@ pub async fn many_keep_their_order(backend: &Backend) {
     assert_eq!(answers.len(), asked.len());
     for (name, answer) in asked.into_iter().zip(answers) {
         match name {
-            "../out" => drop(failure_on(answer, Kind::Escape, name)),
-            name if name.ends_with('7') => drop(failure_on(answer, Kind::NotFound, name)),
+            "../out" => drop(expect_error_on_path(answer, ErrorKind::Escape, name)),
+            name if name.ends_with('7') => {
+                drop(expect_error_on_path(answer, ErrorKind::NotFound, name))
+            }
             name => assert_eq!(answer.unwrap(), name),
         }
     }
@@ -134,10 +141,10 @@ pub async fn many_keep_their_order(backend: &Backend) {
 /// A window of lines says where it lies and where to go on.
 pub async fn lines_come_in_windows(backend: &Backend) {
     backend.write("log", "one\ntwo\r\nthree\nfour").await.unwrap();
-    let window = |offset, limit| backend.lines("log", LineRange { offset, limit });
+    let window = |offset, limit| backend.read_lines("log", LineRange { offset, limit });
     assert_eq!(
         window(1, 2).await.unwrap(),
-        TextWindow {
+        LineWindow {
             text: "two\r\nthree\n".to_owned(),
             first_line: 2,
             last_line: 3,
@@ -147,7 +154,7 @@ pub async fn lines_come_in_windows(backend: &Backend) {
     );
     assert_eq!(
         window(3, 10).await.unwrap(),
-        TextWindow {
+        LineWindow {
             text: "four".to_owned(),
             first_line: 4,
             last_line: 4,
@@ -157,7 +164,7 @@ pub async fn lines_come_in_windows(backend: &Backend) {
     );
     assert_eq!(
         window(9, 1).await.unwrap(),
-        TextWindow {
+        LineWindow {
             text: String::new(),
             first_line: 0,
             last_line: 0,
@@ -170,11 +177,11 @@ pub async fn lines_come_in_windows(backend: &Backend) {
 /// Lines of a missing file or of what is no text are refused like the whole.
 pub async fn lines_fail_like_the_whole(backend: &Backend) {
     let some = LineRange::default();
-    failure_on(backend.lines("missing", some).await, Kind::NotFound, "missing");
-    failure(backend.lines(".", some).await, Kind::IsADirectory);
+    expect_error_on_path(backend.read_lines("missing", some).await, ErrorKind::NotFound, "missing");
+    expect_error(backend.read_lines(".", some).await, ErrorKind::IsADirectory);
     backend.write("noise", b"fine\n\xff\xff\nfine\n").await.unwrap();
-    failure_on(backend.lines("noise", some).await, Kind::Invalid, "noise");
-    let first = backend.lines("noise", LineRange { offset: 0, limit: 1 }).await.unwrap();
+    expect_error_on_path(backend.read_lines("noise", some).await, ErrorKind::Invalid, "noise");
+    let first = backend.read_lines("noise", LineRange { offset: 0, limit: 1 }).await.unwrap();
     assert_eq!(first.text, "fine\n");
 }
 
@@ -182,7 +189,7 @@ pub async fn lines_fail_like_the_whole(backend: &Backend) {
 pub async fn pieces_add_up(backend: &Backend) {
     let large: Vec<u8> = (0..=u8::MAX).cycle().take(1_000_001).collect();
     backend.write("large", large.as_slice()).await.unwrap();
-    let mut chunks = backend.chunks("large").await.unwrap();
+    let mut chunks = backend.read_chunks("large").await.unwrap();
     assert_eq!(chunks.size(), Some(1_000_001));
     let (mut together, mut pieces) = (Vec::new(), 0);
     while let Some(piece) = chunks.next().await.unwrap() {

@@ -1,10 +1,10 @@
 //! Removing files and directories.
 
-use ab_core::metadata::Removed;
+use ab_core::metadata::RemoveOutcome;
 use ab_core::options::RemoveOptions;
-use ab_core::{Backend, Kind};
+use ab_core::{Backend, ErrorKind};
 
-use crate::expect::{failure, failure_on, holds, nothing};
+use crate::expect::{assert_content, assert_missing, expect_error, expect_error_on_path};
 
 fn one() -> RemoveOptions {
     RemoveOptions::default()
@@ -14,30 +14,30 @@ fn one() -> RemoveOptions {
 pub async fn a_file(backend: &Backend) {
     backend.write("dir/file", "x").await.unwrap();
     backend.write("dir/other", "kept").await.unwrap();
-    assert_eq!(backend.rm("dir/file", one()).await.unwrap(), Removed { count: 1 });
-    nothing(backend, "dir/file").await;
-    holds(backend, "dir/other", "kept").await;
+    assert_eq!(backend.rm("dir/file", one()).await.unwrap(), RemoveOutcome { count: 1 });
+    assert_missing(backend, "dir/file").await;
+    assert_content(backend, "dir/other", "kept").await;
     backend.write("alone", "x").await.unwrap();
     let removed = backend.rm("alone", RemoveOptions::recursive()).await.unwrap();
-    assert_eq!(removed, Removed { count: 1 });
-    nothing(backend, "alone").await;
+    assert_eq!(removed, RemoveOutcome { count: 1 });
+    assert_missing(backend, "alone").await;
 }
 
 /// Nothing there is `NotFound`.
 pub async fn missing_is_not_found(backend: &Backend) {
     for options in [one(), RemoveOptions::recursive()] {
-        failure_on(backend.rm("missing", options).await, Kind::NotFound, "missing");
-        failure_on(backend.rm("no/such", options).await, Kind::NotFound, "no/such");
+        expect_error_on_path(backend.rm("missing", options).await, ErrorKind::NotFound, "missing");
+        expect_error_on_path(backend.rm("no/such", options).await, ErrorKind::NotFound, "no/such");
     }
 }
 
 /// Unless the caller does not mind.
 pub async fn missing_can_be_ignored(backend: &Backend) {
     for options in [one().missing_ok(), RemoveOptions::recursive().missing_ok()] {
-        assert_eq!(backend.rm("missing", options).await.unwrap(), Removed { count: 0 });
-        assert_eq!(backend.rm("no/such", options).await.unwrap(), Removed { count: 0 });
+        assert_eq!(backend.rm("missing", options).await.unwrap(), RemoveOutcome { count: 0 });
+        assert_eq!(backend.rm("no/such", options).await.unwrap(), RemoveOutcome { count: 0 });
         backend.write("there", "x").await.unwrap();
-        assert_eq!(backend.rm("there", options).await.unwrap(), Removed { count: 1 });
+        assert_eq!(backend.rm("there", options).await.unwrap(), RemoveOutcome { count: 1 });
     }
 }
 
@@ -45,20 +45,20 @@ pub async fn missing_can_be_ignored(backend: &Backend) {
 pub async fn full_directory_needs_recursion(backend: &Backend) {
     backend.write("dir/inner/file", "kept").await.unwrap();
     for path in ["dir", "dir/inner"] {
-        failure_on(backend.rm(path, one()).await, Kind::NotEmpty, path);
+        expect_error_on_path(backend.rm(path, one()).await, ErrorKind::NotEmpty, path);
     }
-    holds(backend, "dir/inner/file", "kept").await;
+    assert_content(backend, "dir/inner/file", "kept").await;
 }
 
 /// An empty directory needs no recursion; where none can be, there is none to remove.
 pub async fn an_empty_directory(backend: &Backend) {
     backend.mkdir("dir").await.unwrap();
     if backend.info().capabilities.empty_dirs {
-        assert_eq!(backend.rm("dir", one()).await.unwrap(), Removed { count: 1 });
+        assert_eq!(backend.rm("dir", one()).await.unwrap(), RemoveOutcome { count: 1 });
     } else {
-        failure_on(backend.rm("dir", one()).await, Kind::NotFound, "dir");
+        expect_error_on_path(backend.rm("dir", one()).await, ErrorKind::NotFound, "dir");
     }
-    nothing(backend, "dir").await;
+    assert_missing(backend, "dir").await;
 }
 
 /// The directory and all below it.
@@ -67,10 +67,10 @@ pub async fn recursion_takes_everything(backend: &Backend) {
         backend.write(path, "kept").await.unwrap();
     }
     let removed = backend.rm("dir", RemoveOptions::recursive()).await.unwrap();
-    assert_eq!(removed, Removed { count: 6 });
+    assert_eq!(removed, RemoveOutcome { count: 6 });
     assert_eq!(backend.readdir(".").await.unwrap(), ["other"]);
-    holds(backend, "other/kept", "kept").await;
-    failure_on(backend.readdir("dir").await, Kind::NotFound, "dir");
+    assert_content(backend, "other/kept", "kept").await;
+    expect_error_on_path(backend.readdir("dir").await, ErrorKind::NotFound, "dir");
 }
 
 /// `a` is not `ab`.
@@ -88,15 +88,19 @@ pub async fn the_root_is_refused(backend: &Backend) {
     for root in [".", "/", "dir/.."] {
         for options in [one(), RemoveOptions::recursive(), RemoveOptions::recursive().missing_ok()]
         {
-            failure(backend.rm(root, options).await, Kind::Invalid);
+            expect_error(backend.rm(root, options).await, ErrorKind::Invalid);
         }
     }
-    holds(backend, "file", "kept").await;
+    assert_content(backend, "file", "kept").await;
 }
 
 /// A path through a file is `NotADirectory`.
 pub async fn below_a_file_is_not_a_directory(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
-    failure_on(backend.rm("file/below", one()).await, Kind::NotADirectory, "file/below");
-    holds(backend, "file", "kept").await;
+    expect_error_on_path(
+        backend.rm("file/below", one()).await,
+        ErrorKind::NotADirectory,
+        "file/below",
+    );
+    assert_content(backend, "file", "kept").await;
 }

@@ -5,14 +5,14 @@
 
 use ab_core::backend::{GlobOptions, GrepOptions, TreeOptions};
 use ab_core::options::{
-    Attributes, FileAccess, FileCreation, ListOptions, OpenOptions, Overwrite, RemoveOptions,
+    AttributeChanges, FileAccess, FileCreation, ListOptions, OpenOptions, Overwrite, RemoveOptions,
     RenameOptions,
 };
-use ab_core::process::Restrictions;
-use ab_core::search::{EntryKinds, Visibility};
-use ab_core::{Backend, Kind, Result, ScopeOptions, WsPath};
+use ab_core::process::PathRestrictions;
+use ab_core::search::{DotfileVisibility, EntryKinds};
+use ab_core::{Backend, ErrorKind, Result, ScopeOptions, WsPath};
 
-use crate::expect::{failure, holds, paths};
+use crate::expect::{assert_content, expect_error, listing_paths};
 
 const SECRET: &str = "hidden words";
 const KEPT: &str = "kept words";
@@ -62,11 +62,11 @@ impl Ground {
         }
         let at = |base: &str, hidden: &[&str], read_only: &[&str]| {
             let place = |paths: &[&str]| -> Vec<WsPath> {
-                let parse = |path: &&str| backend.resolve(&format!("{base}/{path}")).unwrap();
+                let parse = |path: &&str| backend.parse_path(&format!("{base}/{path}")).unwrap();
                 paths.iter().map(parse).collect()
             };
             let (hidden, read_only) = (place(hidden), place(read_only));
-            Restrictions { hidden, read_only, ..Restrictions::default() }
+            PathRestrictions { hidden, read_only, ..PathRestrictions::default() }
         };
         let scoped =
             |backend: &Backend, path| backend.scope(path, ScopeOptions::default()).unwrap();
@@ -130,7 +130,7 @@ pub async fn hidden_files_are_not_there(backend: &Backend) {
     for (name, handle) in &ground.handles {
         for way in &ways {
             let gone = |result: Result<()>, act: &str| match result {
-                Err(error) if error.kind() == Kind::NotFound => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
                 other => panic!("{name}: {act} {way}: {other:?}"),
             };
             gone(handle.read(way).await.map(drop), "read");
@@ -145,8 +145,8 @@ pub async fn hidden_files_are_not_there(backend: &Backend) {
             // The link itself is there, with its text.
             assert_eq!(handle.read_link("to-secret").await.unwrap(), "secret", "{name}");
         }
-        holds(handle, "free/file", FREE).await;
-        holds(handle, "kept/file", KEPT).await;
+        assert_content(handle, "free/file", FREE).await;
+        assert_content(handle, "kept/file", KEPT).await;
     }
 }
 
@@ -163,7 +163,7 @@ pub async fn listings_leave_hidden_files_out(backend: &Backend) {
             let whole = ListOptions { depth: 9, ..ListOptions::default() };
             let listing = handle.list(root, whole).await.unwrap();
             assert!(!listing.entries.is_empty(), "{name}: {root}");
-            for path in paths(&listing) {
+            for path in listing_paths(&listing) {
                 told(name, root, path);
             }
             let tree = handle.tree(root, TreeOptions::default()).await.unwrap();
@@ -171,7 +171,7 @@ pub async fn listings_leave_hidden_files_out(backend: &Backend) {
             if !backend.info().capabilities.search {
                 continue;
             }
-            let (root, hidden) = (root.to_owned(), Visibility::All);
+            let (root, hidden) = (root.to_owned(), DotfileVisibility::All);
             let glob = GlobOptions {
                 root: root.clone(),
                 kinds: EntryKinds::All,
@@ -192,7 +192,7 @@ pub async fn listings_leave_hidden_files_out(backend: &Backend) {
         // What is hidden does not use up the room of what is shown.
         let one = ListOptions { limit: 1, ..ListOptions::default() };
         let first = handle.list("free", one).await.unwrap();
-        assert_eq!(paths(&first), ["free/file"], "{name}");
+        assert_eq!(listing_paths(&first), ["free/file"], "{name}");
     }
 }
 
@@ -225,10 +225,10 @@ pub async fn kept_files_do_not_change(backend: &Backend) {
     };
     let look_or_make = OpenOptions { access: FileAccess::Read, ..create };
     let replace = RenameOptions { overwrite: Overwrite::Replace };
-    let mode = Attributes { mode: Some(0o600), ..Attributes::default() };
+    let mode = AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };
     for (name, handle) in &ground.handles {
         let refused = |result: Result<()>, act: &str, path: &str| {
-            let kinds = [Kind::PermissionDenied, Kind::NotFound];
+            let kinds = [ErrorKind::PermissionDenied, ErrorKind::NotFound];
             let refused = result.as_ref().is_err_and(|error| kinds.contains(&error.kind()));
             assert!(refused, "{name}: {act} {path}: {result:?}");
         };
@@ -251,7 +251,7 @@ pub async fn kept_files_do_not_change(backend: &Backend) {
             refused(handle.rename(path, "moved").await.map(drop), "rename", path);
         }
         ground.is_unchanged(name).await;
-        holds(handle, "free/file", FREE).await;
+        assert_content(handle, "free/file", FREE).await;
         handle.write("free/file", FREE).await.unwrap();
         handle.write("free/new", FREE).await.unwrap();
         handle.rename("free/new", "renamed").await.unwrap();
@@ -268,13 +268,13 @@ pub async fn kept_files_do_not_change(backend: &Backend) {
 pub async fn a_whole_workspace_may_be_read_only(backend: &Backend) {
     backend.write("file", "as it was").await.unwrap();
     let root = vec![WsPath::root()];
-    let hidden = Restrictions { hidden: root.clone(), ..Restrictions::default() };
-    failure(backend.restrict(hidden), Kind::Invalid);
-    let read_only = Restrictions { read_only: root, ..Restrictions::default() };
+    let hidden = PathRestrictions { hidden: root.clone(), ..PathRestrictions::default() };
+    expect_error(backend.restrict(hidden), ErrorKind::Invalid);
+    let read_only = PathRestrictions { read_only: root, ..PathRestrictions::default() };
     let handle = backend.restrict(read_only).unwrap();
-    holds(&handle, "file", "as it was").await;
-    failure(handle.write("file", "new").await, Kind::PermissionDenied);
-    failure(handle.mkdir("new").await, Kind::PermissionDenied);
-    failure(handle.rm("file", RemoveOptions::default()).await, Kind::PermissionDenied);
+    assert_content(&handle, "file", "as it was").await;
+    expect_error(handle.write("file", "new").await, ErrorKind::PermissionDenied);
+    expect_error(handle.mkdir("new").await, ErrorKind::PermissionDenied);
+    expect_error(handle.rm("file", RemoveOptions::default()).await, ErrorKind::PermissionDenied);
     assert_eq!(handle.readdir(".").await.unwrap(), ["file"]);
 }

@@ -3,25 +3,25 @@
 use ab_core::backend::{GlobOptions, GrepOptions};
 use ab_core::metadata::TruncatedBy;
 use ab_core::search::{
-    CaseSensitivity, EntryKinds, IgnoreFiles, IgnoredCounts, LineRole, Match, PatternSyntax,
-    SearchLimits, SearchOutputMode, SearchResults, Visibility,
+    CaseSensitivity, DotfileVisibility, EntryKinds, IgnoreFileHandling, IgnoredCounts, LineRole,
+    PatternSyntax, SearchLimits, SearchMatch, SearchOutputMode, SearchResults,
 };
-use ab_core::{Backend, Code, Kind, Verb};
+use ab_core::{Backend, ErrorCode, ErrorKind, Verb};
 
 use crate::every_call;
-use crate::expect::failure;
+use crate::expect::expect_error;
 
 /// A backend that cannot search says so; one that can finds names.
 pub async fn needs_the_capability(backend: &Backend) {
     backend.write("dir/needle", "x").await.unwrap();
-    let query = every_call::names();
+    let query = every_call::all_names_query();
     if backend.info().capabilities.search {
         let found = backend.search(&query).await.unwrap();
         assert_eq!((paths(&found), found.truncated), (vec!["dir", "dir/needle"], None));
         return;
     }
-    let error = failure(backend.search(&query).await, Kind::Unsupported);
-    assert_eq!((error.code(), error.verb()), (Code::NotImplemented, Some(Verb::Search)));
+    let error = expect_error(backend.search(&query).await, ErrorKind::Unsupported);
+    assert_eq!((error.code(), error.verb()), (ErrorCode::NotImplemented, Some(Verb::Search)));
 }
 
 fn paths(found: &SearchResults) -> Vec<&str> {
@@ -99,7 +99,7 @@ pub async fn globs_match_as_said(backend: &Backend) {
     for (pattern, expect) in table {
         assert_eq!(glob(backend, pattern, GlobOptions::default()).await, expect, "{pattern}");
     }
-    let all = GlobOptions { hidden: Visibility::All, ..GlobOptions::default() };
+    let all = GlobOptions { hidden: DotfileVisibility::All, ..GlobOptions::default() };
     assert_eq!(glob(backend, "*.rs", all).await.len(), 9, "hidden ones when asked for");
     let below = GlobOptions { root: "src".to_owned(), ..GlobOptions::default() };
     assert_eq!(glob(backend, "*.rs", below.clone()).await.len(), 3);
@@ -188,7 +188,9 @@ pub async fn text_is_literal_unless_asked(backend: &Backend) {
             .matches
             .iter()
             .map(|found| match found {
-                Match::Line { path, line, role: LineRole::Match, .. } => (path.as_str(), *line),
+                SearchMatch::Line { path, line, role: LineRole::Match, .. } => {
+                    (path.as_str(), *line)
+                }
                 other => panic!("asked for lines, got {other:?}"),
             })
             .collect();
@@ -209,7 +211,7 @@ pub async fn lines_have_numbers_and_context(backend: &Backend) {
         .matches
         .iter()
         .map(|found| match found {
-            Match::Line { line, text, role, cut: None, .. } => (*line, text.as_str(), *role),
+            SearchMatch::Line { line, text, role, cut: None, .. } => (*line, text.as_str(), *role),
             other => panic!("asked for lines, got {other:?}"),
         })
         .collect();
@@ -231,15 +233,15 @@ pub async fn files_and_counts(backend: &Backend) {
         return needs_the_capability(backend).await;
     }
     plant(backend, &[("a", "x\ny\nx x\n"), ("b", "y\n"), ("c/d", "x")]).await;
-    let files = GrepOptions { answer: SearchOutputMode::Files, ..GrepOptions::default() };
+    let files = GrepOptions { output_mode: SearchOutputMode::Files, ..GrepOptions::default() };
     assert_eq!(paths(&grep(backend, "x", files).await), ["a", "c/d"]);
-    let counts = GrepOptions { answer: SearchOutputMode::Counts, ..GrepOptions::default() };
+    let counts = GrepOptions { output_mode: SearchOutputMode::Counts, ..GrepOptions::default() };
     let found = grep(backend, "x", counts).await;
     let counts: Vec<_> = found
         .matches
         .iter()
         .map(|found| match found {
-            Match::Count { path, lines } => (path.as_str(), *lines),
+            SearchMatch::Count { path, lines } => (path.as_str(), *lines),
             other => panic!("asked for counts, got {other:?}"),
         })
         .collect();
@@ -270,7 +272,7 @@ pub async fn files_are_chosen_by_globs(backend: &Backend) {
         hidden,
         ..GrepOptions::default()
     };
-    use Visibility::{All, Visible};
+    use DotfileVisibility::{All, Visible};
     let table: [(GrepOptions, &[&str]); 6] = [
         (by(&[], &[], Visible), &["a.md", "a.rs", "src/b.md", "src/b.rs", "target/c.rs"]),
         (by(&["*.rs"], &[], Visible), &["a.rs", "src/b.rs", "target/c.rs"]),
@@ -297,7 +299,9 @@ pub async fn binary_files_are_counted(backend: &Backend) {
     backend.write("latin", b"caf\xe9 needle\n").await.unwrap();
     let found = grep(backend, "needle", GrepOptions::default()).await;
     assert_eq!((paths(&found), found.skipped_binary), (vec!["latin"], 1));
-    assert!(matches!(&found.matches[0], Match::Line { text, .. } if text == "caf\u{fffd} needle"));
+    assert!(
+        matches!(&found.matches[0], SearchMatch::Line { text, .. } if text == "caf\u{fffd} needle")
+    );
 }
 
 /// From the workspace's root down, the deeper file first.
@@ -326,12 +330,12 @@ pub async fn ignore_files_are_honoured_when_asked(backend: &Backend) {
     for path in files {
         backend.write(path, "x").await.unwrap();
     }
-    let honour = GlobOptions { ignore_files: IgnoreFiles::Honour, ..GlobOptions::default() };
+    let honour = GlobOptions { ignore_files: IgnoreFileHandling::Honour, ..GlobOptions::default() };
     let kept = ["src/build", "src/keep.log", "src/top"];
     assert_eq!(glob(backend, "**", honour.clone()).await, kept);
     let below = GlobOptions { root: "src".to_owned(), ..honour };
     assert_eq!(glob(backend, "**", below).await, kept);
-    let text = GrepOptions { ignore_files: IgnoreFiles::Honour, ..GrepOptions::default() };
+    let text = GrepOptions { ignore_files: IgnoreFileHandling::Honour, ..GrepOptions::default() };
     assert_eq!(paths(&grep(backend, "x", text).await), kept);
     assert_eq!(glob(backend, "*.log", GlobOptions::default()).await.len(), 3, "otherwise not");
 }
@@ -361,25 +365,25 @@ pub async fn what_is_ignored_is_counted(backend: &Backend) {
     let options = GlobOptions {
         ignore: ignore.clone(),
         exclude: exclude.clone(),
-        ignore_files: IgnoreFiles::Honour,
+        ignore_files: IgnoreFileHandling::Honour,
         ..GlobOptions::default()
     };
     for (pattern, expect) in [("**", left(3, 1)), ("*.txt", left(3, 0)), ("/*.log", left(0, 1))] {
         let names = backend.glob(pattern, options.clone()).await.unwrap();
-        assert_eq!(names.left_out, expect, "{pattern}");
+        assert_eq!(names.ignored, expect, "{pattern}");
     }
     let text = GrepOptions {
         ignore: ignore.clone(),
         exclude,
-        ignore_files: IgnoreFiles::Honour,
+        ignore_files: IgnoreFileHandling::Honour,
         ..GrepOptions::default()
     };
     let found = grep(backend, "x", text).await;
-    assert_eq!((paths(&found), found.left_out), (vec!["b.txt", "c.bin"], left(3, 1)));
+    assert_eq!((paths(&found), found.ignored), (vec!["b.txt", "c.bin"], left(3, 1)));
     let found = grep(backend, "x", GrepOptions { ignore, ..GrepOptions::default() }).await;
-    assert_eq!((found.matches.len(), found.left_out), (6, left(2, 0)), "by globs alone");
+    assert_eq!((found.matches.len(), found.ignored), (6, left(2, 0)), "by globs alone");
     let found = grep(backend, "x", GrepOptions::default()).await;
-    assert_eq!((found.matches.len(), found.left_out), (8, left(0, 0)), "nothing unless asked");
+    assert_eq!((found.matches.len(), found.ignored), (8, left(0, 0)), "nothing unless asked");
 }
 
 /// The first matches in order, and which limit it was.
@@ -425,12 +429,12 @@ pub async fn missing_root_is_not_found(backend: &Backend) {
     backend.write("file", "x").await.unwrap();
     let at = |root: &str| GrepOptions { root: root.to_owned(), ..GrepOptions::default() };
     let names = |root: &str| GlobOptions { root: root.to_owned(), ..GlobOptions::default() };
-    let error = failure(backend.grep("x", at("missing")).await, Kind::NotFound);
+    let error = expect_error(backend.grep("x", at("missing")).await, ErrorKind::NotFound);
     assert_eq!((error.verb(), error.path()), (Some(Verb::Search), Some("missing")));
-    failure(backend.grep("x", at("file/below")).await, Kind::NotADirectory);
-    failure(backend.glob("*", names("missing")).await, Kind::NotFound);
-    failure(backend.glob("*", names("file")).await, Kind::NotADirectory);
-    failure(backend.grep("x", at("../outside")).await, Kind::Escape);
+    expect_error(backend.grep("x", at("file/below")).await, ErrorKind::NotADirectory);
+    expect_error(backend.glob("*", names("missing")).await, ErrorKind::NotFound);
+    expect_error(backend.glob("*", names("file")).await, ErrorKind::NotADirectory);
+    expect_error(backend.grep("x", at("../outside")).await, ErrorKind::Escape);
 }
 
 /// A pattern that makes no sense, or too much of it, is `Invalid` and named.
@@ -442,18 +446,20 @@ pub async fn senseless_patterns_are_refused(backend: &Backend) {
     let long = "a".repeat(1024 * 1024);
     let bomb = "{a,b}".repeat(64);
     for pattern in ["", "[", "{a", "a/../b", &long, &bomb] {
-        let error = failure(backend.glob(pattern, GlobOptions::default()).await, Kind::Invalid);
+        let error =
+            expect_error(backend.glob(pattern, GlobOptions::default()).await, ErrorKind::Invalid);
         assert!(error.message().starts_with("glob '"), "{error}");
         let exclude = GrepOptions { exclude: vec![pattern.to_owned()], ..GrepOptions::default() };
-        failure(backend.grep("x", exclude).await, Kind::Invalid);
+        expect_error(backend.grep("x", exclude).await, ErrorKind::Invalid);
     }
     for pattern in ["", "a\nb", &long] {
-        let error = failure(backend.grep(pattern, GrepOptions::default()).await, Kind::Invalid);
+        let error =
+            expect_error(backend.grep(pattern, GrepOptions::default()).await, ErrorKind::Invalid);
         assert!(error.message().starts_with("pattern '"), "{error}");
     }
     for pattern in ["(", "a{1000}{1000}{1000}", "\\"] {
         let regex = GrepOptions { syntax: PatternSyntax::Regex, ..GrepOptions::default() };
-        failure(backend.grep(pattern, regex).await, Kind::Invalid);
+        expect_error(backend.grep(pattern, regex).await, ErrorKind::Invalid);
     }
     let patient = GrepOptions { syntax: PatternSyntax::Regex, ..GrepOptions::default() };
     assert!(grep(backend, "(x*)*y", patient).await.matches.is_empty());

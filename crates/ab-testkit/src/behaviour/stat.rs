@@ -3,9 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use ab_core::options::RemoveOptions;
-use ab_core::{Backend, FileKind, Kind};
+use ab_core::{Backend, ErrorKind, FileKind};
 
-use crate::expect::{all_different, failure_on};
+use crate::expect::{assert_all_different, expect_error_on_path};
 
 /// A file has its kind, its size and a time of change.
 pub async fn file(backend: &Backend) {
@@ -46,7 +46,7 @@ pub async fn root(backend: &Backend) {
 pub async fn missing_is_not_found(backend: &Backend) {
     backend.write("dir/file", "x").await.unwrap();
     for path in ["missing", "dir/missing", "no/such/dir"] {
-        failure_on(backend.stat(path).await, Kind::NotFound, path);
+        expect_error_on_path(backend.stat(path).await, ErrorKind::NotFound, path);
     }
 }
 
@@ -54,7 +54,7 @@ pub async fn missing_is_not_found(backend: &Backend) {
 pub async fn below_a_file_is_not_a_directory(backend: &Backend) {
     backend.write("file", "x").await.unwrap();
     for path in ["file/below", "file/far/below"] {
-        failure_on(backend.stat(path).await, Kind::NotADirectory, path);
+        expect_error_on_path(backend.stat(path).await, ErrorKind::NotADirectory, path);
     }
 }
 
@@ -69,7 +69,7 @@ pub async fn version_changes_with_each_write(backend: &Backend) {
     }
     backend.rm("file", RemoveOptions::default()).await.unwrap();
     versions.push(backend.write("file", "same").await.unwrap().version);
-    all_different(&versions);
+    assert_all_different(&versions);
 }
 
 /// Reading leaves the version alone.
@@ -94,7 +94,7 @@ pub async fn exists_answers_yes_or_no(backend: &Backend) {
     ] {
         assert_eq!(backend.exists(path).await.unwrap(), expect, "{path:?}");
     }
-    failure_on(backend.exists("../out").await, Kind::Escape, "../out");
+    expect_error_on_path(backend.exists("../out").await, ErrorKind::Escape, "../out");
 }
 
 /// No more is available than there is.

@@ -1,55 +1,55 @@
 //! Status and description: one API for every kind of backend, so that callers need not ask which.
 
-use ab_core::options::Attributes;
-use ab_core::{Backend, CallEffect, Kind, Status, Ticket};
+use ab_core::options::AttributeChanges;
+use ab_core::{Backend, CallEffect, ConnectionStatus, ErrorKind, LostCallId};
 
-use crate::Heard;
+use crate::StatusRecorder;
 use crate::every_call;
-use crate::expect::failure;
+use crate::expect::expect_error;
 
 /// A workspace that needs no connection is connected at once, and serves.
 pub async fn starts_connected(backend: &Backend) {
-    assert_eq!(backend.status(), Status::Connected);
+    assert_eq!(backend.status(), ConnectionStatus::Connected);
     backend.write("file", "x").await.unwrap();
-    assert_eq!(backend.status(), Status::Connected);
+    assert_eq!(backend.status(), ConnectionStatus::Connected);
 }
 
 /// Nobody knows of a call that was made elsewhere.
 pub async fn tickets_of_others_are_unknown(backend: &Backend) {
     for text in ["", "nobody's", "00000000000000000000000000000000-7"] {
-        let outcome = backend.outcome(&Ticket::new(text)).await.unwrap();
+        let outcome = backend.call_effect(&LostCallId::new(text)).await.unwrap();
         assert_eq!(outcome, CallEffect::Unknown, "{text}");
     }
 }
 
 /// Connected stays connected, without a transition.
 pub async fn connect_is_idempotent(backend: &Backend) {
-    let heard = Heard::of(backend);
+    let heard = StatusRecorder::subscribe(backend);
     for _ in 0..3 {
         backend.connect().await.unwrap();
-        assert_eq!(backend.status(), Status::Connected);
+        assert_eq!(backend.status(), ConnectionStatus::Connected);
     }
     assert_eq!(heard.transitions(), []);
 }
 
 /// From making to destruction there is one transition, whatever is done in between.
 pub async fn connected_until_destroyed(backend: &Backend) {
-    let heard = Heard::of(backend);
+    let heard = StatusRecorder::subscribe(backend);
     backend.write("file", "x").await.unwrap();
-    failure(backend.read("missing").await, Kind::NotFound);
-    failure(backend.read("../out").await, Kind::Escape);
+    expect_error(backend.read("missing").await, ErrorKind::NotFound);
+    expect_error(backend.read("../out").await, ErrorKind::Escape);
     assert_eq!(heard.transitions(), []);
     backend.destroy().await.unwrap();
-    assert_eq!(heard.transitions(), [(Status::Connected, Status::Destroyed)]);
+    assert_eq!(heard.transitions(), [(ConnectionStatus::Connected, ConnectionStatus::Destroyed)]);
 }
 
 /// Whoever unsubscribes hears nothing more; the others do.
 pub async fn subscriptions_are_independent(backend: &Backend) {
-    let mut gone = Heard::of(backend);
-    let (first, second) = (Heard::of(backend), Heard::of(backend));
-    gone.stop();
+    let mut gone = StatusRecorder::subscribe(backend);
+    let (first, second) = (StatusRecorder::subscribe(backend), StatusRecorder::subscribe(backend));
+    gone.unsubscribe();
     backend.destroy().await.unwrap();
-    let expect = [(Status::Connected, Status::Destroyed)];
+    let expect = [(ConnectionStatus::Connected, ConnectionStatus::Destroyed)];
     assert_eq!(gone.transitions(), []);
     assert_eq!(first.transitions(), expect);
     assert_eq!(second.transitions(), expect);
@@ -63,12 +63,16 @@ pub async fn info_is_honest(backend: &Backend) {
 
     let links = backend.symlink("link", "file").await;
     assert_eq!(supported(links), can.links, "links");
-    let mode = Attributes { mode: Some(0o600), ..Attributes::default() };
+    let mode = AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };
     assert_eq!(supported(backend.set_attributes("file", mode).await), can.modes, "modes");
     assert_eq!(backend.stat("file").await.unwrap().mode.is_some(), can.modes, "modes");
     backend.mkdir("empty").await.unwrap();
     assert_eq!(backend.exists("empty").await.unwrap(), can.empty_dirs, "empty_dirs");
-    assert_eq!(supported(backend.search(&every_call::names()).await), can.search, "search");
+    assert_eq!(
+        supported(backend.search(&every_call::all_names_query()).await),
+        can.search,
+        "search"
+    );
     assert_eq!(supported(backend.exec("true").await), can.exec, "exec");
     assert_eq!(supported(backend.processes().await), can.detached, "processes");
 
@@ -77,7 +81,7 @@ pub async fn info_is_honest(backend: &Backend) {
 
 fn supported<T>(result: ab_core::Result<T>) -> bool {
     match result {
-        Err(error) if error.kind() == Kind::Unsupported => false,
+        Err(error) if error.kind() == ErrorKind::Unsupported => false,
         Ok(_) => true,
         Err(error) => panic!("neither done nor unsupported: {error:?}"),
     }

@@ -1,16 +1,20 @@
 //! Touching: an empty file where there was none.
 
-use ab_core::{Backend, FileKind, Kind};
+use ab_core::{Backend, ErrorKind, FileKind};
 
-use crate::expect::{failure_on, holds, unread};
+use crate::expect::{assert_content, expect_error_on_path, without_access_time};
 
 /// Where nothing was, there is an empty file, in directories that are made.
 pub async fn creates_an_empty_file(backend: &Backend) {
     for path in ["file", "a/b/file"] {
         let stat = backend.touch(path).await.unwrap();
         assert_eq!((stat.kind, stat.size), (FileKind::File, 0), "{path:?}");
-        assert_eq!(unread(backend.stat(path).await.unwrap()), unread(stat), "{path:?}");
-        holds(backend, path, "").await;
+        assert_eq!(
+            without_access_time(backend.stat(path).await.unwrap()),
+            without_access_time(stat),
+            "{path:?}"
+        );
+        assert_content(backend, path, "").await;
     }
 }
 
@@ -19,27 +23,27 @@ pub async fn keeps_existing_content(backend: &Backend) {
     let written = backend.write("file", "kept").await.unwrap();
     let touched = backend.touch("file").await.unwrap();
     assert_eq!((touched.size, touched.version), (written.size, written.version));
-    holds(backend, "file", "kept").await;
+    assert_content(backend, "file", "kept").await;
 }
 
 /// A directory is no file and cannot become one.
 pub async fn a_directory_is_refused(backend: &Backend) {
     backend.write("dir/file", "kept").await.unwrap();
-    failure_on(backend.touch("dir").await, Kind::IsADirectory, "dir");
-    failure_on(backend.touch(".").await, Kind::IsADirectory, ".");
-    holds(backend, "dir/file", "kept").await;
+    expect_error_on_path(backend.touch("dir").await, ErrorKind::IsADirectory, "dir");
+    expect_error_on_path(backend.touch(".").await, ErrorKind::IsADirectory, ".");
+    assert_content(backend, "dir/file", "kept").await;
 }
 
 /// A parent that is a file is `NotADirectory`.
 pub async fn through_a_file_is_refused(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
-    failure_on(backend.touch("file/below").await, Kind::NotADirectory, "file/below");
-    holds(backend, "file", "kept").await;
+    expect_error_on_path(backend.touch("file/below").await, ErrorKind::NotADirectory, "file/below");
+    assert_content(backend, "file", "kept").await;
 }
 
 /// Touching at the same time makes one file, and nobody fails.
 pub async fn many_at_once_make_one_file(backend: &Backend) {
-    let touched = crate::crowd::of(8, |_| {
+    let touched = crate::crowd::run_on_threads(8, |_| {
         let backend = backend.clone();
         async move { backend.touch("a/file").await }
     });

@@ -2,30 +2,33 @@
 
 use ab_core::backend::WriteBody;
 use ab_core::options::{RemoveOptions, WriteMode, WriteOptions};
-use ab_core::{Backend, FileKind, Kind, Version};
+use ab_core::{Backend, ErrorKind, FileKind, FileVersion};
 
 use crate::crowd;
-use crate::expect::{all_different, failure_on, holds, nothing, tree, unread};
+use crate::expect::{
+    assert_all_different, assert_content, assert_missing, expect_error_on_path, list_tree,
+    without_access_time,
+};
 
 fn in_mode(mode: WriteMode) -> WriteOptions {
     WriteOptions { mode, ..WriteOptions::default() }
 }
 
-fn expecting(version: Version) -> WriteOptions {
-    WriteOptions { expect: Some(version), ..WriteOptions::default() }
+fn expecting(version: FileVersion) -> WriteOptions {
+    WriteOptions { expected_version: Some(version), ..WriteOptions::default() }
 }
 
 /// Missing directories are made.
 pub async fn creates_parents(backend: &Backend) {
     backend.write("a/b/c/file", "deep").await.unwrap();
-    holds(backend, "a/b/c/file", "deep").await;
+    assert_content(backend, "a/b/c/file", "deep").await;
     let expect = [
         ("a".to_owned(), FileKind::Dir),
         ("a/b".to_owned(), FileKind::Dir),
         ("a/b/c".to_owned(), FileKind::Dir),
         ("a/b/c/file".to_owned(), FileKind::File),
     ];
-    assert_eq!(tree(backend).await, expect);
+    assert_eq!(list_tree(backend).await, expect);
 }
 
 /// What was there is gone.
@@ -33,8 +36,11 @@ pub async fn replaces_content(backend: &Backend) {
     for text in ["a long first text", "short", ""] {
         let written = backend.write("file", text).await.unwrap();
         assert_eq!((written.kind, written.size), (FileKind::File, text.len() as u64));
-        assert_eq!(unread(backend.stat("file").await.unwrap()), unread(written));
-        holds(backend, "file", text).await;
+        assert_eq!(
+            without_access_time(backend.stat("file").await.unwrap()),
+            without_access_time(written)
+        );
+        assert_content(backend, "file", text).await;
     }
 }
 
@@ -42,19 +48,27 @@ pub async fn replaces_content(backend: &Backend) {
 pub async fn create_new_refuses_existing(backend: &Backend) {
     backend.write_with("file", "first", in_mode(WriteMode::CreateNew)).await.unwrap();
     let again = backend.write_with("file", "second", in_mode(WriteMode::CreateNew)).await;
-    failure_on(again, Kind::AlreadyExists, "file");
-    holds(backend, "file", "first").await;
+    expect_error_on_path(again, ErrorKind::AlreadyExists, "file");
+    assert_content(backend, "file", "first").await;
 }
 
 /// `Replace` on nothing is `NotFound`.
 pub async fn replace_needs_existing(backend: &Backend) {
     let replace = in_mode(WriteMode::Replace);
-    failure_on(backend.write_with("file", "x", replace).await, Kind::NotFound, "file");
-    failure_on(backend.write_with("no/dir/f", "x", replace).await, Kind::NotFound, "no/dir/f");
-    assert_eq!(tree(backend).await, [], "a refused write left something behind");
+    expect_error_on_path(
+        backend.write_with("file", "x", replace).await,
+        ErrorKind::NotFound,
+        "file",
+    );
+    expect_error_on_path(
+        backend.write_with("no/dir/f", "x", replace).await,
+        ErrorKind::NotFound,
+        "no/dir/f",
+    );
+    assert_eq!(list_tree(backend).await, [], "a refused write left something behind");
     backend.write("file", "old").await.unwrap();
     backend.write_with("file", "new", replace).await.unwrap();
-    holds(backend, "file", "new").await;
+    assert_content(backend, "file", "new").await;
 }
 
 /// `CreateIfMissing` leaves a file alone and says what is there.
@@ -62,8 +76,8 @@ pub async fn create_if_missing_keeps_existing(backend: &Backend) {
     let mode = in_mode(WriteMode::CreateIfMissing);
     let made = backend.write_with("file", "first", mode).await.unwrap();
     let kept = backend.write_with("file", "second", mode).await.unwrap();
-    assert_eq!(unread(made), unread(kept));
-    holds(backend, "file", "first").await;
+    assert_eq!(without_access_time(made), without_access_time(kept));
+    assert_content(backend, "file", "first").await;
 }
 
 /// Another version, or none, is `Conflict`.
@@ -71,15 +85,15 @@ pub async fn expected_version_is_checked(backend: &Backend) {
     let first = backend.write("file", "first").await.unwrap().version;
     let second = backend.write_with("file", "second", expecting(first)).await.unwrap().version;
     let stale = backend.write_with("file", "lost", expecting(first)).await;
-    failure_on(stale, Kind::Conflict, "file");
-    holds(backend, "file", "second").await;
+    expect_error_on_path(stale, ErrorKind::Conflict, "file");
+    assert_content(backend, "file", "second").await;
 
     let absent = backend.write_with("other", "lost", expecting(second)).await;
-    failure_on(absent, Kind::Conflict, "other");
-    nothing(backend, "other").await;
+    expect_error_on_path(absent, ErrorKind::Conflict, "other");
+    assert_missing(backend, "other").await;
 
     backend.write_with("file", "third", expecting(second)).await.unwrap();
-    holds(backend, "file", "third").await;
+    assert_content(backend, "file", "third").await;
 }
 
 /// A directory is `IsADirectory`, in every mode that could mean an existing file.
@@ -87,28 +101,28 @@ pub async fn onto_a_directory_is_refused(backend: &Backend) {
     backend.write("dir/file", "kept").await.unwrap();
     for mode in [WriteMode::CreateOrReplace, WriteMode::Replace, WriteMode::CreateIfMissing] {
         let result = backend.write_with("dir", "x", in_mode(mode)).await;
-        failure_on(result, Kind::IsADirectory, "dir");
+        expect_error_on_path(result, ErrorKind::IsADirectory, "dir");
     }
     let new = backend.write_with("dir", "x", in_mode(WriteMode::CreateNew)).await.unwrap_err();
-    assert!(matches!(new.kind(), Kind::IsADirectory | Kind::AlreadyExists), "{new:?}");
-    holds(backend, "dir/file", "kept").await;
+    assert!(matches!(new.kind(), ErrorKind::IsADirectory | ErrorKind::AlreadyExists), "{new:?}");
+    assert_content(backend, "dir/file", "kept").await;
 }
 
 /// A parent that is a file is `NotADirectory`.
 pub async fn through_a_file_is_refused(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
     for path in ["file/below", "file/far/below"] {
-        failure_on(backend.write(path, "x").await, Kind::NotADirectory, path);
+        expect_error_on_path(backend.write(path, "x").await, ErrorKind::NotADirectory, path);
     }
-    holds(backend, "file", "kept").await;
+    assert_content(backend, "file", "kept").await;
 }
 
 /// The root is a directory like any other.
 pub async fn the_root_is_refused(backend: &Backend) {
     for root in [".", "/", "./", "a/.."] {
-        failure_on(backend.write(root, "x").await, Kind::IsADirectory, ".");
+        expect_error_on_path(backend.write(root, "x").await, ErrorKind::IsADirectory, ".");
     }
-    assert_eq!(tree(backend).await, []);
+    assert_eq!(list_tree(backend).await, []);
 }
 
 /// Quotes, spaces, `$(…)` and newlines mean nothing.
@@ -136,8 +150,8 @@ pub async fn odd_names_are_only_names(backend: &Backend) {
         backend.write(&format!("in {name}/{name}"), *name).await.unwrap();
     }
     for name in &names {
-        holds(backend, name, name).await;
-        holds(backend, &format!("in {name}/{name}"), name).await;
+        assert_content(backend, name, name).await;
+        assert_content(backend, &format!("in {name}/{name}"), name).await;
         assert_eq!(backend.readdir(&format!("in {name}")).await.unwrap(), [*name]);
         backend.rm(&format!("in {name}/{name}"), RemoveOptions::default()).await.unwrap();
         backend.rm(&format!("in {name}"), recursive_and_missing()).await.unwrap();
@@ -154,7 +168,7 @@ fn recursive_and_missing() -> RemoveOptions {
 /// The last one wins, whole.
 pub async fn concurrent_writers_leave_one_whole_content(backend: &Backend) {
     let content = |number: usize| vec![b'a' + number as u8; 100_000 + number];
-    let writers = crowd::of(8, |number| {
+    let writers = crowd::run_on_threads(8, |number| {
         let backend = backend.clone();
         async move {
             for _ in 0..5 {
@@ -177,7 +191,7 @@ pub async fn concurrent_conditional_writers_lose_nothing(backend: &Backend) {
     let mut version = backend.write("contested", "nobody").await.unwrap().version;
     let mut versions = vec![version];
     for _ in 0..10 {
-        let answers = crowd::of(WRITERS, |number| {
+        let answers = crowd::run_on_threads(WRITERS, |number| {
             let backend = backend.clone();
             async move {
                 let text = number.to_string();
@@ -193,14 +207,14 @@ pub async fn concurrent_conditional_writers_lose_nothing(backend: &Backend) {
                     winner = Some(number);
                     version = stat.version;
                 }
-                Err(error) => assert_eq!(error.kind(), Kind::Conflict, "{error:?}"),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}"),
             }
         }
         let winner = winner.expect("nobody got through").to_string();
-        holds(backend, "contested", &winner).await;
+        assert_content(backend, "contested", &winner).await;
         versions.push(version);
     }
-    all_different(&versions);
+    assert_all_different(&versions);
 }
 
 /// A batch answers in the order it was asked, each file on its own.
@@ -215,11 +229,11 @@ pub async fn many_keep_their_order(backend: &Backend) {
     assert_eq!(answers.len(), files.len());
     for ((name, body), answer) in files.into_iter().zip(answers) {
         match name {
-            "file/below" => drop(failure_on(answer, Kind::NotADirectory, name)),
-            "../out" => drop(failure_on(answer, Kind::Escape, name)),
+            "file/below" => drop(expect_error_on_path(answer, ErrorKind::NotADirectory, name)),
+            "../out" => drop(expect_error_on_path(answer, ErrorKind::Escape, name)),
             name => {
                 assert_eq!(answer.unwrap().size, body.0.len() as u64);
-                holds(backend, name, name).await;
+                assert_content(backend, name, name).await;
             }
         }
     }

@@ -3,51 +3,51 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use ab_core::effective::ControlSubject;
+use ab_core::effective::ControlKind;
 
-use super::{Attempt, Ground, Oracle, Wish, bare};
+use super::{EscapeAttempt, EscapeEvidence, EscapeTestbed, SandboxOption, bare};
 
-const fn reads(name: &'static str, script: &'static str) -> Attempt {
-    Attempt {
+const fn reads(name: &'static str, script: &'static str) -> EscapeAttempt {
+    EscapeAttempt {
         name,
-        stopped_by: ControlSubject::Files,
-        wishes: &[],
+        stopped_by: ControlKind::Files,
+        sandbox_options: &[],
         prepare: bare(),
         script,
-        oracle: Oracle::Secret,
-        works_without_walls: true,
+        evidence: EscapeEvidence::SecretInOutput,
+        succeeds_unconfined: true,
     }
 }
 
-const fn writes(name: &'static str, script: &'static str) -> Attempt {
-    Attempt { oracle: Oracle::Outside, ..reads(name, script) }
+const fn writes(name: &'static str, script: &'static str) -> EscapeAttempt {
+    EscapeAttempt { evidence: EscapeEvidence::OutsideChanged, ..reads(name, script) }
 }
 
 /// Something made at a path that is restricted. Nothing holds commands back from it but mounts.
 const fn remakes(
     name: &'static str,
-    wishes: &'static [Wish],
-    prepare: fn(&Ground),
+    wishes: &'static [SandboxOption],
+    prepare: fn(&EscapeTestbed),
     script: &'static str,
-) -> Attempt {
-    Attempt {
+) -> EscapeAttempt {
+    EscapeAttempt {
         name,
-        stopped_by: ControlSubject::Restrictions,
-        wishes,
+        stopped_by: ControlKind::Restrictions,
+        sandbox_options: wishes,
         prepare,
         script,
-        oracle: Oracle::Made(".git/hooks/pre-commit"),
-        works_without_walls: true,
+        evidence: EscapeEvidence::WorkspaceFileCreated(".git/hooks/pre-commit"),
+        succeeds_unconfined: true,
     }
 }
 
-const HOOKS: &[Wish] = &[Wish::ReadOnly(".git/hooks")];
+const HOOKS: &[SandboxOption] = &[SandboxOption::ReadOnly(".git/hooks")];
 
-fn repository(ground: &Ground) {
-    fs::create_dir_all(ground.workspace().join(".git/hooks")).unwrap();
+fn repository(ground: &EscapeTestbed) {
+    fs::create_dir_all(ground.workspace_dir().join(".git/hooks")).unwrap();
 }
 
-pub(super) const ATTEMPTS: &[Attempt] = &[
+pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
     reads("a sibling whose name begins with the root's", "cat @ws@-evil/canary; echo tried"),
     reads("the parent's parent by dots", "cat ../canary ../outside/canary; echo tried"),
     reads("dots within a path", "cat ./scope/../../outside/canary; echo tried"),
@@ -59,9 +59,9 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     reads("a link to a directory", "ln -s @out@ l; cat l/canary; grep -r . l/; echo tried"),
     reads("a chain of links", "ln -s @out@ a; ln -s a b; ln -s b/canary c; cat c; echo tried"),
     reads("a link by dots", "ln -s ../outside/canary l; cat l; echo tried"),
-    Attempt {
+    EscapeAttempt {
         prepare: |ground| {
-            symlink(ground.outside().join("canary"), ground.workspace().join("l")).unwrap();
+            symlink(ground.outside_dir().join("canary"), ground.workspace_dir().join("l")).unwrap();
         },
         ..reads("a link that was there before", "cat l; cp l copy; cat copy; echo tried")
     },
@@ -97,64 +97,66 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         "a socket",
         "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"@out@/taken\")' 2>&1; mkfifo @out@/taken; echo tried",
     ),
-    Attempt {
-        stopped_by: ControlSubject::Attributes,
+    EscapeAttempt {
+        stopped_by: ControlKind::Attributes,
         ..writes("a mode", "chmod 755 @out@/canary; echo tried")
     },
-    Attempt {
-        oracle: Oracle::Said,
-        stopped_by: ControlSubject::Attributes,
+    EscapeAttempt {
+        evidence: EscapeEvidence::ScriptReportedSuccess,
+        stopped_by: ControlKind::Attributes,
         ..reads("whether a file is there", "[ -e @out@/canary ] && echo DID; echo tried")
     },
-    Attempt {
-        oracle: Oracle::Said,
-        works_without_walls: false,
+    EscapeAttempt {
+        evidence: EscapeEvidence::ScriptReportedSuccess,
+        succeeds_unconfined: false,
         ..reads(
             "the system",
             "touch /usr/escape-test /etc/escape-test && rm -f /usr/escape-test /etc/escape-test && echo DID; echo tried",
         )
     },
-    Attempt {
-        wishes: &[Wish::Scope("scope/a")],
-        prepare: |ground| fs::write(ground.workspace().join("scope/b/f"), ground.secret()).unwrap(),
+    EscapeAttempt {
+        sandbox_options: &[SandboxOption::Scope("scope/a")],
+        prepare: |ground| {
+            fs::write(ground.workspace_dir().join("scope/b/f"), ground.secret()).unwrap()
+        },
         ..reads("a scope's neighbour", "cat ../b/f @ws@/scope/b/f; echo tried")
     },
-    Attempt {
-        wishes: &[Wish::Scope("scope/a")],
-        prepare: |ground| fs::write(ground.workspace().join("f"), ground.secret()).unwrap(),
+    EscapeAttempt {
+        sandbox_options: &[SandboxOption::Scope("scope/a")],
+        prepare: |ground| fs::write(ground.workspace_dir().join("f"), ground.secret()).unwrap(),
         ..reads("above a scope", "cat ../../f /tmp/agentbe-workspace/f @ws@/f; echo tried")
     },
-    Attempt {
-        stopped_by: ControlSubject::Restrictions,
-        wishes: &[Wish::Hidden("secrets")],
+    EscapeAttempt {
+        stopped_by: ControlKind::Restrictions,
+        sandbox_options: &[SandboxOption::Hidden("secrets")],
         prepare: |ground| {
-            fs::create_dir(ground.workspace().join("secrets")).unwrap();
-            fs::write(ground.workspace().join("secrets/f"), ground.secret()).unwrap();
+            fs::create_dir(ground.workspace_dir().join("secrets")).unwrap();
+            fs::write(ground.workspace_dir().join("secrets/f"), ground.secret()).unwrap();
         },
         ..reads(
             "what is hidden",
             "cat secrets/f @ws@/secrets/f; mv secrets s; cat s/f; ln -s secrets l; cat l/f; echo tried",
         )
     },
-    Attempt {
-        stopped_by: ControlSubject::Restrictions,
-        wishes: &[Wish::Hidden("odd 'name'\n\"$(id)/f")],
+    EscapeAttempt {
+        stopped_by: ControlKind::Restrictions,
+        sandbox_options: &[SandboxOption::Hidden("odd 'name'\n\"$(id)/f")],
         prepare: |ground| {
-            let odd = ground.workspace().join("odd 'name'\n\"$(id)");
+            let odd = ground.workspace_dir().join("odd 'name'\n\"$(id)");
             fs::create_dir(&odd).unwrap();
             fs::write(odd.join("f"), ground.secret()).unwrap();
         },
         ..reads("what is hidden and has an odd name", "cat odd*/f; echo tried")
     },
-    Attempt {
-        oracle: Oracle::Outside,
-        stopped_by: ControlSubject::Restrictions,
-        wishes: &[Wish::Hidden("l")],
+    EscapeAttempt {
+        evidence: EscapeEvidence::OutsideChanged,
+        stopped_by: ControlKind::Restrictions,
+        sandbox_options: &[SandboxOption::Hidden("l")],
         prepare: |ground| {
-            let target = format!("/oldroot{}", ground.outside().join("taken").display());
-            symlink(target, ground.workspace().join("l")).unwrap();
+            let target = format!("/oldroot{}", ground.outside_dir().join("taken").display());
+            symlink(target, ground.workspace_dir().join("l")).unwrap();
         },
-        works_without_walls: false,
+        succeeds_unconfined: false,
         ..reads("a hidden link on which a mount is made", "echo tried")
     },
     remakes(
@@ -178,7 +180,7 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     remakes(
         "a read-only path that is not there yet",
         HOOKS,
-        |ground| fs::create_dir(ground.workspace().join(".git")).unwrap(),
+        |ground| fs::create_dir(ground.workspace_dir().join(".git")).unwrap(),
         "mkdir .git/hooks; echo x > .git/hooks/pre-commit; echo tried",
     ),
     remakes(
@@ -191,8 +193,8 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         "an ancestor that is a link",
         HOOKS,
         |ground| {
-            fs::create_dir_all(ground.workspace().join("g/hooks")).unwrap();
-            symlink("g", ground.workspace().join(".git")).unwrap();
+            fs::create_dir_all(ground.workspace_dir().join("g/hooks")).unwrap();
+            symlink("g", ground.workspace_dir().join(".git")).unwrap();
         },
         "rm .git; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit; echo tried",
     )
@@ -201,33 +203,41 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     remakes(
         "an ancestor that is a file",
         HOOKS,
-        |ground| fs::write(ground.workspace().join(".git"), "x").unwrap(),
+        |ground| fs::write(ground.workspace_dir().join(".git"), "x").unwrap(),
         "rm .git; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit; echo tried",
     ),
-    Attempt {
-        oracle: Oracle::Made("kept/in/new"),
+    EscapeAttempt {
+        evidence: EscapeEvidence::WorkspaceFileCreated("kept/in/new"),
         ..remakes(
             "a read-only directory on the way to what is hidden in it",
-            &[Wish::ReadOnly("kept"), Wish::Hidden("kept/in/deep/secret")],
-            |ground| fs::create_dir_all(ground.workspace().join("kept/in/deep")).unwrap(),
+            &[SandboxOption::ReadOnly("kept"), SandboxOption::Hidden("kept/in/deep/secret")],
+            |ground| fs::create_dir_all(ground.workspace_dir().join("kept/in/deep")).unwrap(),
             "echo x > kept/in/new; echo tried",
         )
     },
-    Attempt {
-        oracle: Oracle::Made("scope/a/in/new"),
+    EscapeAttempt {
+        evidence: EscapeEvidence::WorkspaceFileCreated("scope/a/in/new"),
         ..remakes(
             "a read-only scope on the way to what is hidden in it",
-            &[Wish::Scope("scope/a"), Wish::ReadOnly("."), Wish::Hidden("in/deep/secret")],
-            |ground| fs::create_dir_all(ground.workspace().join("scope/a/in/deep")).unwrap(),
+            &[
+                SandboxOption::Scope("scope/a"),
+                SandboxOption::ReadOnly("."),
+                SandboxOption::Hidden("in/deep/secret"),
+            ],
+            |ground| fs::create_dir_all(ground.workspace_dir().join("scope/a/in/deep")).unwrap(),
             "echo x > in/new; echo tried",
         )
     },
-    Attempt {
-        stopped_by: ControlSubject::Restrictions,
-        wishes: &[Wish::Hidden("a"), Wish::Hidden("a/b"), Wish::ReadOnly("a/b/c")],
+    EscapeAttempt {
+        stopped_by: ControlKind::Restrictions,
+        sandbox_options: &[
+            SandboxOption::Hidden("a"),
+            SandboxOption::Hidden("a/b"),
+            SandboxOption::ReadOnly("a/b/c"),
+        ],
         prepare: |ground| {
-            fs::create_dir_all(ground.workspace().join("a/b/c")).unwrap();
-            fs::write(ground.workspace().join("a/b/c/f"), ground.secret()).unwrap();
+            fs::create_dir_all(ground.workspace_dir().join("a/b/c")).unwrap();
+            fs::write(ground.workspace_dir().join("a/b/c/f"), ground.secret()).unwrap();
         },
         ..reads("what is hidden below what is hidden", "cat a/b/c/f @ws@/a/b/c/f; echo tried")
     },

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// The workspace and its surroundings. Whoever gives the directory removes it.
 #[derive(Debug)]
-pub struct Ground {
+pub struct EscapeTestbed {
     base: PathBuf,
     secret: String,
     stream: TcpListener,
@@ -25,9 +25,9 @@ pub struct Ground {
     victim: Mutex<Victim>,
 }
 
-impl Ground {
+impl EscapeTestbed {
     /// In an empty directory.
-    pub fn new(base: &Path) -> Ground {
+    pub fn new(base: &Path) -> EscapeTestbed {
         use std::hash::{BuildHasher, Hasher};
         let random = || std::hash::RandomState::new().build_hasher().finish();
         let secret = format!("{:016x}{:016x}", random(), random());
@@ -39,7 +39,7 @@ impl Ground {
             fs::write(base.join(file), format!("{secret}\n")).unwrap();
         }
         let name = SocketAddr::from_abstract_name(format!("ab-{secret}")).unwrap();
-        let ground = Ground {
+        let ground = EscapeTestbed {
             stream: TcpListener::bind("127.0.0.1:0").unwrap(),
             datagram: UdpSocket::bind("127.0.0.1:0").unwrap(),
             local: UnixListener::bind(base.join("outside/socket")).unwrap(),
@@ -57,11 +57,11 @@ impl Ground {
         ground
     }
 
-    pub fn workspace(&self) -> PathBuf {
+    pub fn workspace_dir(&self) -> PathBuf {
         self.base.join("ws")
     }
 
-    pub fn outside(&self) -> PathBuf {
+    pub fn outside_dir(&self) -> PathBuf {
         self.base.join("outside")
     }
 
@@ -72,12 +72,12 @@ impl Ground {
     /// Puts what is here into a script: `@ws@`, `@out@`, `@base@`, `@pid@` of a process outside,
     /// `@tcp@` and `@udp@` ports, `@name@` of a socket without a path, `@ipc@` our namespace of queues, `@call@` for the start of a
     /// Python program that makes system calls.
-    pub fn fill(&self, script: &str) -> String {
+    pub fn expand_placeholders(&self, script: &str) -> String {
         let port = |address: std::io::Result<std::net::SocketAddr>| address.unwrap().port();
         script
             .replace("@call@", &calling())
-            .replace("@ws@", &self.workspace().to_string_lossy())
-            .replace("@out@", &self.outside().to_string_lossy())
+            .replace("@ws@", &self.workspace_dir().to_string_lossy())
+            .replace("@out@", &self.outside_dir().to_string_lossy())
             .replace("@base@", &self.base.to_string_lossy())
             .replace("@pid@", &self.victim.lock().unwrap().child.id().to_string())
             .replace("@tcp@", &port(self.stream.local_addr()).to_string())
@@ -121,7 +121,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for EscapeTestbed {
     fn drop(&mut self) {
         let mut victim = self.victim.lock().unwrap();
         // It may have been killed, which is what some attempts are about.

@@ -1,26 +1,26 @@
 //! Calls of the kernel that lead around walls. Nothing outside notices most of them: the program
 //! that makes the call says whether it went through.
 
-use ab_core::effective::ControlSubject;
+use ab_core::effective::ControlKind;
 
-use super::{Attempt, Oracle, Wish, bare};
+use super::{EscapeAttempt, EscapeEvidence, SandboxOption, bare};
 
-const fn calls(name: &'static str, script: &'static str) -> Attempt {
-    Attempt {
+const fn calls(name: &'static str, script: &'static str) -> EscapeAttempt {
+    EscapeAttempt {
         name,
-        stopped_by: ControlSubject::Kernel,
-        wishes: &[],
+        stopped_by: ControlKind::Kernel,
+        sandbox_options: &[],
         prepare: bare(),
         script,
-        oracle: Oracle::Said,
+        evidence: EscapeEvidence::ScriptReportedSuccess,
         // Not every kernel has every call, nor may every user make it.
-        works_without_walls: false,
+        succeeds_unconfined: false,
     }
 }
 
 /// Those that any user may make on any kernel of today.
-const fn works(name: &'static str, script: &'static str) -> Attempt {
-    Attempt { works_without_walls: true, ..calls(name, script) }
+const fn works(name: &'static str, script: &'static str) -> EscapeAttempt {
+    EscapeAttempt { succeeds_unconfined: true, ..calls(name, script) }
 }
 
 /// Gives files the right to run as their user or their group, by every call that changes modes.
@@ -55,7 +55,7 @@ for name in os.listdir(\".\"):
     print(\"DID\" if os.stat(name).st_mode & 0o6000 else name)
 tried()'";
 
-pub(super) const ATTEMPTS: &[Attempt] = &[
+pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
     calls(
         "io_uring",
         "python3 -c '@call@\nb = ctypes.create_string_buffer(120)\ncall(\"io_uring_setup\", 1, b)\ntried()'",
@@ -116,8 +116,8 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     ),
     calls("the kernel's log", "python3 -c '@call@\ncall(\"syslog\", 10, 0, 0)\ntried()'"),
     calls("a device", "mknod d b 8 0 && echo DID; mknod c c 1 1 && echo DID; echo tried"),
-    Attempt {
-        stopped_by: ControlSubject::Files,
+    EscapeAttempt {
+        stopped_by: ControlKind::Files,
         ..calls(
             "devices of the host",
             "for d in /dev/mem /dev/kmsg /dev/sda /dev/vda /dev/nvme0n1 /dev/loop0; do (exec 3<$d) 2>/dev/null && echo DID; done; echo tried",
@@ -137,29 +137,29 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     ),
     works("a program that makes others root", BY_CHANGED_MODES),
     works("a program that makes others root from its creation", BY_FIRST_MODES),
-    Attempt {
-        stopped_by: ControlSubject::Files,
+    EscapeAttempt {
+        stopped_by: ControlKind::Files,
         ..calls(
             "settings of the kernel",
             "for f in kernel/core_pattern kernel/modprobe kernel/hostname vm/drop_caches fs/file-max; do v=$(cat /proc/sys/$f 2>/dev/null); [ -n \"$v\" ] || v=0; (printf %s \"$v\" > /proc/sys/$f) 2>/dev/null && echo DID; done; echo tried",
         )
     },
-    Attempt {
-        stopped_by: ControlSubject::Files,
+    EscapeAttempt {
+        stopped_by: ControlKind::Files,
         ..calls(
             "other levers in proc",
             "find /proc -maxdepth 2 -type f -not -path '/proc/[0-9]*' -not -path '/proc/self/*' -not -path '/proc/thread-self/*' 2>/dev/null | while read -r f; do (exec 3>>$f) 2>/dev/null && echo $f && echo DID; done; echo tried",
         )
     },
-    Attempt {
-        stopped_by: ControlSubject::Files,
+    EscapeAttempt {
+        stopped_by: ControlKind::Files,
         ..calls(
             "control groups and sys",
             "find /sys -maxdepth 5 \\( -name release_agent -o -name cgroup.procs -o -name uevent_helper -o -name notify_on_release \\) 2>/dev/null | while read -r f; do (exec 3>>$f) 2>/dev/null && echo DID; done; mkdir /sys/fs/cgroup/ab-escape 2>/dev/null && rmdir /sys/fs/cgroup/ab-escape && echo DID; echo tried",
         )
     },
-    Attempt {
-        wishes: &[Wish::Terminal],
+    EscapeAttempt {
+        sandbox_options: &[SandboxOption::Terminal],
         ..calls(
             "typing into the terminal",
             "python3 -c '@call@\ntry:\n    fcntl.ioctl(0, 0x5412, b\"x\")\n    print(\"DID\")\nexcept OSError as e: print(e)\ntry:\n    fcntl.ioctl(0, 0x5412 | (1 << 32), b\"x\")\n    print(\"DID\")\nexcept Exception as e: print(e)\nr = raw(\"ioctl\", ctypes.c_long(0), ctypes.c_ulong(0x5412 | (1 << 32)), b\"x\")\nsaid(r)\ntried()'",

@@ -1,34 +1,34 @@
 //! Ways to other programs: sockets, the network, signals, tracing, memory, and what is theirs.
 
-use ab_core::effective::ControlSubject;
+use ab_core::effective::ControlKind;
 
-use super::{Attempt, Oracle, Wish, bare};
+use super::{EscapeAttempt, EscapeEvidence, SandboxOption, bare};
 
 const fn reaches(
     name: &'static str,
-    stopped_by: ControlSubject,
-    oracle: Oracle,
+    stopped_by: ControlKind,
+    oracle: EscapeEvidence,
     script: &'static str,
-) -> Attempt {
-    Attempt {
+) -> EscapeAttempt {
+    EscapeAttempt {
         name,
         stopped_by,
-        wishes: &[],
+        sandbox_options: &[],
         prepare: bare(),
         script,
-        oracle,
-        works_without_walls: true,
+        evidence: oracle,
+        succeeds_unconfined: true,
     }
 }
 
-const fn kills(name: &'static str, script: &'static str) -> Attempt {
-    reaches(name, ControlSubject::Processes, Oracle::Killed, script)
+const fn kills(name: &'static str, script: &'static str) -> EscapeAttempt {
+    reaches(name, ControlKind::Processes, EscapeEvidence::OutsideProcessKilled, script)
 }
 
-const fn connects(name: &'static str, script: &'static str) -> Attempt {
-    Attempt {
-        wishes: &[Wish::NoNetwork],
-        ..reaches(name, ControlSubject::Network, Oracle::Called, script)
+const fn connects(name: &'static str, script: &'static str) -> EscapeAttempt {
+    EscapeAttempt {
+        sandbox_options: &[SandboxOption::NoNetwork],
+        ..reaches(name, ControlKind::Network, EscapeEvidence::ServerReached, script)
     }
 }
 
@@ -49,101 +49,101 @@ for kind in kinds:
     tries(lambda: socket.socket(socket.AF_UNIX, kind))
 tried()'";
 
-pub(super) const ATTEMPTS: &[Attempt] = &[
+pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
     kills("a signal", "kill -9 @pid@; echo tried"),
     kills("a signal that stops", "kill -STOP @pid@; echo tried"),
     kills("a signal through a handle", "python3 -c '@call@\nfd = raw(\"pidfd_open\", @pid@, 0)\nraw(\"pidfd_send_signal\", fd, 9, 0, 0)\ntried()'"),
     kills("a queued signal", "python3 -c '@call@\nraw(\"rt_sigqueueinfo\", @pid@, 9, struct.pack(\"iii\", 9, 0, -1) + bytes(116))\nraw(\"tkill\", @pid@, 9)\nraw(\"tgkill\", @pid@, @pid@, 9)\ntried()'"),
-    Attempt {
-        works_without_walls: false,
-        oracle: Oracle::Said,
+    EscapeAttempt {
+        succeeds_unconfined: false,
+        evidence: EscapeEvidence::ScriptReportedSuccess,
         ..kills("tracing", "python3 -c '@call@\nsaid(L.ptrace(0x4206, @pid@, 0, 0))\nsaid(L.ptrace(16, @pid@, 0, 0))\ntried()'")
     },
-    Attempt {
-        oracle: Oracle::Said,
+    EscapeAttempt {
+        evidence: EscapeEvidence::ScriptReportedSuccess,
         ..kills("limits of another", "python3 -c '@call@\ncall(\"prlimit64\", @pid@, 7, struct.pack(\"QQ\", 64, 64), 0)\ntried()'")
     },
-    Attempt {
-        oracle: Oracle::Said,
+    EscapeAttempt {
+        evidence: EscapeEvidence::ScriptReportedSuccess,
         ..kills("memory that programs share", "python3 -c '@call@\nr = L.shmget(0x0ab0, 4096, 0o1600)\ntry: ns = os.readlink(\"/proc/self/ns/ipc\")\nexcept OSError: ns = \"@ipc@\"\nprint(\"DID\" if r >= 0 and ns == \"@ipc@\" else \"no\")\nL.shmctl(r, 0, 0)\ntried()'")
     }
     .where_it_may_fail(),
     reaches(
         "the environment of another",
-        ControlSubject::Processes,
-        Oracle::Secret,
+        ControlKind::Processes,
+        EscapeEvidence::SecretInOutput,
         "tr '\\0' '\\n' < /proc/@pid@/environ; cat /proc/[0-9]*/environ | tr '\\0' '\\n' | grep ESCAPE; echo tried",
     ),
     reaches(
         "the environment of whoever runs this",
-        ControlSubject::Environment,
-        Oracle::Secret,
+        ControlKind::Environment,
+        EscapeEvidence::SecretInOutput,
         "env; export -p; echo tried",
     )
     .where_it_may_fail(),
     reaches(
         "a socket with a path",
-        ControlSubject::Sockets,
-        Oracle::Called,
+        ControlKind::Sockets,
+        EscapeEvidence::ServerReached,
         "python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"@out@/socket\")'; echo tried",
     ),
-    Attempt {
-        wishes: &[Wish::BindOutside],
+    EscapeAttempt {
+        sandbox_options: &[SandboxOption::BindOutside],
         ..reaches(
             "a socket in a directory that may only be read",
-            ControlSubject::Sockets,
-            Oracle::Called,
+            ControlKind::Sockets,
+            EscapeEvidence::ServerReached,
             "python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"@out@/socket\")'; echo tried",
         )
     },
-    Attempt {
-        wishes: &[Wish::BindOutside],
-        oracle: Oracle::Outside,
+    EscapeAttempt {
+        sandbox_options: &[SandboxOption::BindOutside],
+        evidence: EscapeEvidence::OutsideChanged,
         ..reaches(
             "a write to a directory that may only be read",
-            ControlSubject::Files,
-            Oracle::Outside,
+            ControlKind::Files,
+            EscapeEvidence::OutsideChanged,
             "echo x > @out@/taken; echo tried",
         )
     },
     reaches(
         "a socket without a path",
-        ControlSubject::Sockets,
-        Oracle::Called,
+        ControlKind::Sockets,
+        EscapeEvidence::ServerReached,
         "python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"\\0@name@\")'; echo tried",
     ),
     reaches(
         "datagrams and pairs to a socket with a path",
-        ControlSubject::Sockets,
-        Oracle::Called,
+        ControlKind::Sockets,
+        EscapeEvidence::ServerReached,
         BY_PAIRS,
     ),
-    Attempt {
-        wishes: &[Wish::BindOutside],
+    EscapeAttempt {
+        sandbox_options: &[SandboxOption::BindOutside],
         ..reaches(
             "datagrams and pairs to a socket in a directory that may only be read",
-            ControlSubject::Sockets,
-            Oracle::Called,
+            ControlKind::Sockets,
+            EscapeEvidence::ServerReached,
             BY_PAIRS,
         )
     },
     reaches(
         "pairs of other families, and other protocols of netlink",
-        ControlSubject::Sockets,
-        Oracle::Said,
+        ControlKind::Sockets,
+        EscapeEvidence::ScriptReportedSuccess,
         "python3 -c '@call@\nfor family in range(2, 46):\n    for kind in (1, 2, 3, 4, 5):\n        pair = ctypes.create_string_buffer(8)\n        if raw(\"socketpair\", family, kind, 0, pair) >= 0: print(\"DID\")\nfor protocol in range(1, 23):\n    try:\n        socket.socket(16, socket.SOCK_RAW, protocol)\n        print(\"DID\")\n    except OSError as e: print(e)\ntried()'",
     ),
-    Attempt {
-        works_without_walls: false,
-        oracle: Oracle::Said,
+    EscapeAttempt {
+        succeeds_unconfined: false,
+        evidence: EscapeEvidence::ScriptReportedSuccess,
         ..kills(
             "memory of another process",
             "python3 -c '@call@\nb = ctypes.create_string_buffer(8)\nown = struct.pack(\"QQ\", ctypes.addressof(b), 8)\ntheirs = struct.pack(\"QQ\", 4096, 8)\nr = raw(\"process_vm_readv\", @pid@, own, 1, theirs, 1, 0)\n# A bad address is found out only by those who may look.\nprint(\"DID\" if r >= 0 or ctypes.get_errno() == 14 else \"no\")\ntry:\n    os.open(\"/proc/@pid@/mem\", os.O_RDONLY)\n    print(\"DID\")\nexcept OSError as e: print(e)\ntried()'",
         )
     },
-    Attempt {
-        works_without_walls: false,
-        oracle: Oracle::Said,
+    EscapeAttempt {
+        succeeds_unconfined: false,
+        evidence: EscapeEvidence::ScriptReportedSuccess,
         ..kills(
             "a handle of another process",
             "python3 -c '@call@\nfd = raw(\"pidfd_open\", @pid@, 0)\nfor number in (0, 1, 2): call(\"pidfd_getfd\", fd, number, 0)\ntried()'",
@@ -161,23 +161,23 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         "a datagram",
         "python3 -c 'import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b\"x\", (\"127.0.0.1\", @udp@))'; echo tried",
     ),
-    Attempt {
-        oracle: Oracle::Said,
-        works_without_walls: false,
+    EscapeAttempt {
+        evidence: EscapeEvidence::ScriptReportedSuccess,
+        succeeds_unconfined: false,
         ..connects(
             "other families",
             "python3 -c '@call@\nfor f in (40, 17, 38, 16 if 0 else 44):\n    try:\n        socket.socket(f, socket.SOCK_STREAM if f != 38 else socket.SOCK_SEQPACKET)\n        print(\"DID\")\n    except OSError as e: print(e)\ntried()'",
         )
     },
-    Attempt {
-        oracle: Oracle::Said,
-        works_without_walls: false,
+    EscapeAttempt {
+        evidence: EscapeEvidence::ScriptReportedSuccess,
+        succeeds_unconfined: false,
         ..connects("names of hosts", "getent ahostsv4 example.com >/dev/null 2>&1 && echo DID; echo tried")
     },
     reaches(
         "another program's terminal",
-        ControlSubject::Files,
-        Oracle::Said,
+        ControlKind::Files,
+        EscapeEvidence::ScriptReportedSuccess,
         "for t in /dev/pts/[0-9]*; do [ -e $t ] || continue; [ $t = \"$(tty)\" ] && continue; (exec 3<>$t) 2>/dev/null && echo DID; done; echo tried",
     )
     .where_it_may_fail(),

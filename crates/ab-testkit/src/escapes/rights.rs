@@ -5,25 +5,25 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use ab_core::effective::ControlSubject;
+use ab_core::effective::ControlKind;
 
-use super::{Attempt, Ground, Oracle, bare};
+use super::{EscapeAttempt, EscapeEvidence, EscapeTestbed, bare};
 
-const fn gains(name: &'static str, stopped_by: ControlSubject, script: &'static str) -> Attempt {
-    Attempt {
+const fn gains(name: &'static str, stopped_by: ControlKind, script: &'static str) -> EscapeAttempt {
+    EscapeAttempt {
         name,
         stopped_by,
-        wishes: &[],
+        sandbox_options: &[],
         prepare: bare(),
         script,
-        oracle: Oracle::Said,
-        works_without_walls: false,
+        evidence: EscapeEvidence::ScriptReportedSuccess,
+        succeeds_unconfined: false,
     }
 }
 
 /// A shell that keeps the user of whoever owns its file, which is whoever runs the tests.
-fn another_users_shell(ground: &Ground) {
-    let shell = ground.workspace().join("shell");
+fn another_users_shell(ground: &EscapeTestbed) {
+    let shell = ground.workspace_dir().join("shell");
     fs::copy("/bin/bash", &shell).unwrap();
     fs::set_permissions(&shell, fs::Permissions::from_mode(0o4755)).unwrap();
 }
@@ -42,71 +42,71 @@ for as in 'su root -s /bin/sh -c' 'su nobody -s /bin/sh -c' 'sudo -n sh -c' 'sud
 done
 echo tried";
 
-pub(super) const ATTEMPTS: &[Attempt] = &[
-    Attempt {
-        oracle: Oracle::Secret,
+pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
+    EscapeAttempt {
+        evidence: EscapeEvidence::SecretInOutput,
         ..gains(
             "a file read by way of su and sudo",
-            ControlSubject::Files,
+            ControlKind::Files,
             "for as in 'su root -s /bin/sh -c' 'sudo -n sh -c' 'runuser root -c' 'sg root -c'; do $as 'cat @out@/canary' </dev/null; done; echo tried",
         )
     },
-    Attempt {
-        oracle: Oracle::Outside,
+    EscapeAttempt {
+        evidence: EscapeEvidence::OutsideChanged,
         ..gains(
             "a file written by way of su and sudo",
-            ControlSubject::Files,
+            ControlKind::Files,
             "for as in 'su root -s /bin/sh -c' 'sudo -n sh -c' 'runuser root -c' 'sg root -c'; do $as 'echo x > @out@/taken' </dev/null; done; echo tried",
         )
     },
-    gains("capabilities by way of su and sudo", ControlSubject::Kernel, BY_OTHER_USERS),
-    Attempt {
+    gains("capabilities by way of su and sudo", ControlKind::Kernel, BY_OTHER_USERS),
+    EscapeAttempt {
         prepare: another_users_shell,
-        oracle: Oracle::Secret,
-        works_without_walls: true,
+        evidence: EscapeEvidence::SecretInOutput,
+        succeeds_unconfined: true,
         ..gains(
             "a program of another user that was there before",
-            ControlSubject::Files,
+            ControlKind::Files,
             "./shell -p -c 'cat @out@/canary'; echo tried",
         )
     },
-    Attempt {
+    EscapeAttempt {
         prepare: another_users_shell,
         ..gains(
             "a user that was given up",
-            ControlSubject::Kernel,
+            ControlKind::Kernel,
             "python3 -c '@call@\nimport subprocess\nuser = os.getuid()\ntry: os.setgroups([]); os.setgid(65534); os.setuid(65534)\nexcept OSError as e: print(e)\nr = subprocess.run([\"./shell\", \"-p\", \"-c\", \"id -u\"], capture_output=True, text=True)\nprint(\"DID\" if os.getuid() != user and r.stdout.strip() == str(user) else r)\ntried()'",
         )
     },
     gains(
         "writing to the sandbox's programs",
-        ControlSubject::Files,
+        ControlKind::Files,
         "for f in $(command -v bwrap) /usr/bin/bwrap /usr/local/bin/bwrap /bin/sh /bin/bash /lib64/ld-linux-*.so.* /lib/ld-linux-*.so.* /lib/*/libc.so.6 /etc/ld.so.cache /proc/1/exe /proc/self/exe /proc/$PPID/exe; do [ -e $f ] || continue; (exec 3>>$f) 2>/dev/null && echo $f && echo DID; done; echo tried",
     ),
     gains(
         "replacing the sandbox's programs",
-        ControlSubject::Files,
+        ControlKind::Files,
         "for d in /usr/bin /usr/local/bin /bin /sbin /lib /lib64 /usr/lib; do n=$d/.ab-escape-$$; cp /bin/true $n 2>/dev/null && rm -f $n && echo $d && echo DID; done; echo tried",
     ),
     gains(
         "the sandbox's first process by its file",
-        ControlSubject::Files,
+        ControlKind::Files,
         "python3 -c '@call@\nfor p in (1, os.getppid()):\n    try:\n        fd = os.open(f\"/proc/{p}/exe\", os.O_RDONLY)\n        os.close(os.open(f\"/proc/self/fd/{fd}\", os.O_WRONLY))\n        print(\"DID\")\n    except OSError as e: print(e)\ntried()'",
     ),
     gains(
         "the sandbox's first process without a filter",
-        ControlSubject::Kernel,
+        ControlKind::Kernel,
         "s=$(cat /proc/1/status); case $s in '') ;; *NoNewPrivs:?1*Seccomp:?2*) echo both ;; *) echo DID ;; esac; echo tried",
     ),
     // A copy that nobody else runs may be changed: what counts is a file that has a name.
     gains(
         "the mode of the sandbox's programs",
-        ControlSubject::Attributes,
+        ControlKind::Attributes,
         "python3 -c '@call@\nfor f in (\"/proc/1/exe\", \"/proc/self/exe\", \"/usr/bin/bwrap\", \"/bin/sh\"):\n    try:\n        s = os.stat(f)\n        named = os.stat(os.readlink(f) if f.startswith(\"/proc\") else f)\n        os.chmod(f, s.st_mode & 0o777)\n        os.utime(f, ns=(s.st_atime_ns, s.st_mtime_ns))\n        print(\"DID\" if (s.st_dev, s.st_ino) == (named.st_dev, named.st_ino) else \"a copy\")\n    except OSError as e: print(e)\ntried()'",
     ),
     gains(
         "the mode of devices, and of handles that came along",
-        ControlSubject::Attributes,
+        ControlKind::Attributes,
         "python3 -c '@call@\nimport stat\nfor f in (0, 1, 2, \"/proc/self/fd/0\", \"/proc/1/fd/0\", \"/dev/null\", \"/dev/zero\", \"/dev/full\", \"/dev/random\", \"/dev/urandom\", \"/dev/tty\"):\n    try:\n        s = os.stat(f)\n        os.chmod(f, s.st_mode & 0o777)\n        print(\"DID\" if stat.S_ISCHR(s.st_mode) else \"a pipe\")\n    except OSError as e: print(e)\ntried()'",
     ),
 ];

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use ab_core::{FileKind, Kind};
+use ab_core::{ErrorKind, FileKind};
 
 /// An answer with the state of the file that it is about, if it is about one.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ pub(super) struct Listed {
 /// Why something was not done, and the path that the error names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
-    pub(super) kind: Kind,
+    pub(super) kind: ErrorKind,
     pub(super) path: Option<String>,
 }
 

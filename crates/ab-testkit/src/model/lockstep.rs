@@ -3,13 +3,13 @@
 use std::fmt;
 
 use ab_core::options::{EntryDetail, ListOptions, ReadOptions};
-use ab_core::{Backend, Version};
+use ab_core::{Backend, FileVersion};
 
 use super::answer::{Answer, Reply, State};
-use super::operation::{ModelOperation, SLOTS};
+use super::operation::{MAX_OPEN_FILES, WorkspaceOperation};
 use super::perform::{FOREIGN, Subject};
 use super::predict::ModelOracle;
-use super::traits::Traits;
+use super::traits::ReferenceWorkspaceOptions;
 
 /// What a sequence came to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,8 +23,8 @@ pub(super) struct Tally {
 #[derive(Debug)]
 pub(super) struct Difference {
     /// What was answered alike before.
-    agreed: Vec<(ModelOperation, Answer)>,
-    operation: ModelOperation,
+    agreed: Vec<(WorkspaceOperation, Answer)>,
+    operation: WorkspaceOperation,
     model: String,
     backend: String,
 }
@@ -32,8 +32,8 @@ pub(super) struct Difference {
 /// Runs all of `operations`, then compares everything that is left.
 pub(super) async fn run(
     backend: &Backend,
-    traits: Traits,
-    operations: &[ModelOperation],
+    traits: ReferenceWorkspaceOptions,
+    operations: &[WorkspaceOperation],
 ) -> Result<Tally, Box<Difference>> {
     let mut oracle = ModelOracle::new(traits);
     given(backend, &mut oracle).await;
@@ -76,12 +76,12 @@ struct Pair {
     oracle: ModelOracle,
     subject: Subject,
     /// Every version that was seen, and the state that it stands for.
-    versions: Vec<(Version, State)>,
-    agreed: Vec<(ModelOperation, Answer)>,
+    versions: Vec<(FileVersion, State)>,
+    agreed: Vec<(WorkspaceOperation, Answer)>,
 }
 
 impl Pair {
-    async fn step(&mut self, operation: ModelOperation) -> Result<Answer, Box<Difference>> {
+    async fn step(&mut self, operation: WorkspaceOperation) -> Result<Answer, Box<Difference>> {
         let former = self.former(&operation);
         let model = self.oracle.answer(&operation);
         let backend = self.subject.answer(&operation, former).await;
@@ -96,19 +96,19 @@ impl Pair {
     }
 
     /// The latest version that is not the one of the file in question.
-    fn former(&self, operation: &ModelOperation) -> Version {
+    fn former(&self, operation: &WorkspaceOperation) -> FileVersion {
         let now = operation.expecting().and_then(|path| self.oracle.state_at(path));
-        let other = |(_, state): &&(Version, State)| Some(*state) != now;
+        let other = |(_, state): &&(FileVersion, State)| Some(*state) != now;
         self.versions
             .iter()
             .rev()
             .find(other)
-            .map_or(Version::new(FOREIGN), |(version, _)| *version)
+            .map_or(FileVersion::new(FOREIGN), |(version, _)| *version)
     }
 
     /// Notes the version; a complaint when it stood for other bytes before. The other way round is
     /// allowed: a file that nobody wrote may get another version, when it was moved say.
-    fn mistaken(&mut self, model: &Reply<State>, backend: &Reply<Version>) -> Option<String> {
+    fn mistaken(&mut self, model: &Reply<State>, backend: &Reply<FileVersion>) -> Option<String> {
         let (state, version) = (model.state?, backend.state?);
         match self.versions.iter().find(|(seen, _)| *seen == version) {
             Some((_, before)) if *before == state => None,
@@ -121,17 +121,21 @@ impl Pair {
     }
 
     /// Everything that can be seen: the tree with details, every file, every open file.
-    fn whole(&self) -> Vec<ModelOperation> {
-        let mut all = vec![ModelOperation::List(".".to_owned(), EVERYTHING)];
-        let files = self.oracle.tree().files().into_iter();
-        all.extend(files.map(|path| ModelOperation::Read(path, ReadOptions::default())));
-        all.extend((0..SLOTS).map(|slot| ModelOperation::ReadAt { slot, offset: 0, length: 1000 }));
+    fn whole(&self) -> Vec<WorkspaceOperation> {
+        let mut all = vec![WorkspaceOperation::List(".".to_owned(), EVERYTHING)];
+        let files = self.oracle.tree().file_paths().into_iter();
+        all.extend(files.map(|path| WorkspaceOperation::Read(path, ReadOptions::default())));
+        all.extend((0..MAX_OPEN_FILES).map(|slot| WorkspaceOperation::ReadAt {
+            slot,
+            offset: 0,
+            length: 1000,
+        }));
         all
     }
 
     fn differ(
         &mut self,
-        operation: ModelOperation,
+        operation: WorkspaceOperation,
         model: &impl fmt::Display,
         backend: &impl fmt::Display,
     ) -> Box<Difference> {

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use ab_core::edit::{Edit, Occurrences};
+use ab_core::edit::{Edit, EditOccurrences};
 use ab_core::options::{
-    ByteRange, ExistingContent, FileCreation, ListOptions, MissingTarget, OpenOptions, Overwrite,
+    ByteRange, ExistingContent, FileCreation, ListOptions, OnMissingTarget, OpenOptions, Overwrite,
     ReadOptions, RemoveDepth, RemoveOptions, WriteMode,
 };
 
@@ -12,13 +12,13 @@ use super::answer::Shown;
 
 /// One call on a workspace, or on one of the files that it holds open.
 #[derive(Clone, Debug)]
-pub enum ModelOperation {
+pub enum WorkspaceOperation {
     Stat(String),
     Exists(String),
     List(String, ListOptions),
     Read(String, ReadOptions),
     ReadMany(Vec<String>),
-    /// Names of every kind that match one of the [`GLOBS`].
+    /// Names of every kind that match one of the [`SAMPLE_GLOBS`].
     Glob {
         root: String,
         pattern: &'static str,
@@ -33,14 +33,14 @@ pub enum ModelOperation {
         path: String,
         bytes: Vec<u8>,
         mode: WriteMode,
-        expect: Expect,
+        expect: ExpectedVersion,
         permissions: Option<u32>,
     },
     Touch(String),
     Edit {
         path: String,
         edits: Vec<Edit>,
-        expect: Expect,
+        expect: ExpectedVersion,
         dry_run: bool,
     },
     SetMode(String, u32),
@@ -53,72 +53,74 @@ pub enum ModelOperation {
     },
     /// Opens a file into a slot; the file that was open there is closed, unless this fails.
     Open {
-        slot: Slot,
+        slot: OpenFileSlot,
         path: String,
         options: OpenOptions,
     },
     ReadAt {
-        slot: Slot,
+        slot: OpenFileSlot,
         offset: u64,
         length: usize,
     },
     WriteAt {
-        slot: Slot,
+        slot: OpenFileSlot,
         offset: u64,
         bytes: Vec<u8>,
     },
     SetLen {
-        slot: Slot,
+        slot: OpenFileSlot,
         length: u64,
     },
     /// Describes the open file.
-    Describe(Slot),
+    Describe(OpenFileSlot),
 }
 
 /// Every name, one name at any depth, the end of a name, and a name in one directory.
-pub const GLOBS: &[&str] = &["**", "a", "*b", "a/*"];
+pub const SAMPLE_GLOBS: &[&str] = &["**", "a", "*b", "a/*"];
 
-/// Which of the [`SLOTS`] open files.
-pub type Slot = usize;
+/// Which of the [`MAX_OPEN_FILES`] open files.
+pub type OpenFileSlot = usize;
 
 /// Files that a sequence holds open at a time.
-pub const SLOTS: usize = 2;
+pub const MAX_OPEN_FILES: usize = 2;
 
 /// The version that a change expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expect {
+pub enum ExpectedVersion {
     /// Any, or none.
-    Nothing,
+    Any,
     /// The one that is there; where there is no file, one that never was.
     Current,
     /// The latest that was seen and is not the one that is there.
-    Former,
+    Stale,
     /// One that never was.
-    Foreign,
+    NeverExisted,
 }
 
-impl ModelOperation {
+impl WorkspaceOperation {
     /// The path whose version matters, for operations that expect one.
     pub(super) fn expecting(&self) -> Option<&str> {
         match self {
-            ModelOperation::Write { path, .. } | ModelOperation::Edit { path, .. } => Some(path),
+            WorkspaceOperation::Write { path, .. } | WorkspaceOperation::Edit { path, .. } => {
+                Some(path)
+            }
             _ => None,
         }
     }
 }
 
-impl fmt::Display for ModelOperation {
+impl fmt::Display for WorkspaceOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ModelOperation::Stat(path) => write!(f, "stat {path:?}"),
-            ModelOperation::Exists(path) => write!(f, "exists {path:?}"),
-            ModelOperation::List(path, options) => {
+            WorkspaceOperation::Stat(path) => write!(f, "stat {path:?}"),
+            WorkspaceOperation::Exists(path) => write!(f, "exists {path:?}"),
+            WorkspaceOperation::List(path, options) => {
                 write!(f, "list {path:?}")?;
                 bounded(f, "depth", options.depth)?;
                 bounded(f, "limit", options.limit)?;
                 write!(f, ", detail {:?}", options.detail)
             }
-            ModelOperation::Read(path, ReadOptions { range, limit }) => {
+            WorkspaceOperation::Read(path, ReadOptions { range, limit }) => {
                 write!(f, "read {path:?}")?;
                 if let Some(ByteRange { start, length }) = range {
                     write!(f, ", {length} bytes at {start}")?;
@@ -126,13 +128,13 @@ impl fmt::Display for ModelOperation {
                 let limit = usize::try_from(*limit).unwrap_or(usize::MAX);
                 bounded(f, "limit", limit)
             }
-            ModelOperation::ReadMany(paths) => write!(f, "read_many {paths:?}"),
-            ModelOperation::Glob { root, pattern, limit } => {
+            WorkspaceOperation::ReadMany(paths) => write!(f, "read_many {paths:?}"),
+            WorkspaceOperation::Glob { root, pattern, limit } => {
                 write!(f, "glob {pattern:?} below {root:?}")?;
                 bounded(f, "limit", *limit)
             }
-            ModelOperation::Grep { root, text } => write!(f, "grep {text:?} below {root:?}"),
-            ModelOperation::Write { path, bytes, mode, expect, permissions } => {
+            WorkspaceOperation::Grep { root, text } => write!(f, "grep {text:?} below {root:?}"),
+            WorkspaceOperation::Write { path, bytes, mode, expect, permissions } => {
                 write!(f, "write {path:?} {}", Shown(bytes))?;
                 if *mode != WriteMode::CreateOrReplace {
                     write!(f, ", {mode:?}")?;
@@ -140,30 +142,30 @@ impl fmt::Display for ModelOperation {
                 write!(f, "{expect}")?;
                 permitted(f, *permissions)
             }
-            ModelOperation::Touch(path) => write!(f, "touch {path:?}"),
-            ModelOperation::Edit { path, edits, expect, dry_run } => {
+            WorkspaceOperation::Touch(path) => write!(f, "touch {path:?}"),
+            WorkspaceOperation::Edit { path, edits, expect, dry_run } => {
                 write!(f, "edit {path:?}")?;
                 for Edit { old, new, occurrences: which } in edits {
                     let which = match which {
-                        Occurrences::Unique => "",
-                        Occurrences::All => "every ",
-                        Occurrences::First => "the first ",
+                        EditOccurrences::Unique => "",
+                        EditOccurrences::All => "every ",
+                        EditOccurrences::First => "the first ",
                     };
                     write!(f, ", {which}{old:?} becomes {new:?}")?;
                 }
                 write!(f, "{expect}{}", if *dry_run { ", dry run" } else { "" })
             }
-            ModelOperation::SetMode(path, mode) => write!(f, "set_mode {path:?} {mode:o}"),
-            ModelOperation::Mkdir(path) => write!(f, "mkdir {path:?}"),
-            ModelOperation::Remove(path, RemoveOptions { depth: reach, missing }) => {
+            WorkspaceOperation::SetMode(path, mode) => write!(f, "set_mode {path:?} {mode:o}"),
+            WorkspaceOperation::Mkdir(path) => write!(f, "mkdir {path:?}"),
+            WorkspaceOperation::Remove(path, RemoveOptions { depth: reach, missing }) => {
                 let reach = if *reach == RemoveDepth::Recursive { ", recursive" } else { "" };
-                let missing = if *missing == MissingTarget::Ignore { ", missing ok" } else { "" };
+                let missing = if *missing == OnMissingTarget::Ignore { ", missing ok" } else { "" };
                 write!(f, "rm {path:?}{reach}{missing}")
             }
-            ModelOperation::Rename { from, to, overwrite } => {
+            WorkspaceOperation::Rename { from, to, overwrite } => {
                 write!(f, "rename {from:?} to {to:?}, {overwrite:?}")
             }
-            ModelOperation::Open { slot, path, options } => {
+            WorkspaceOperation::Open { slot, path, options } => {
                 write!(f, "open {path:?} as file {slot}, {:?}", options.access)?;
                 if options.create != FileCreation::Never {
                     write!(f, ", create {:?}", options.create)?;
@@ -173,27 +175,27 @@ impl fmt::Display for ModelOperation {
                 }
                 permitted(f, options.permissions)
             }
-            ModelOperation::ReadAt { slot, offset, length } => {
+            WorkspaceOperation::ReadAt { slot, offset, length } => {
                 write!(f, "file {slot}: read {length} bytes at {offset}")
             }
-            ModelOperation::WriteAt { slot, offset, bytes } => {
+            WorkspaceOperation::WriteAt { slot, offset, bytes } => {
                 write!(f, "file {slot}: write {} at {offset}", Shown(bytes))
             }
-            ModelOperation::SetLen { slot, length } => {
+            WorkspaceOperation::SetLen { slot, length } => {
                 write!(f, "file {slot}: set length {length}")
             }
-            ModelOperation::Describe(slot) => write!(f, "file {slot}: stat"),
+            WorkspaceOperation::Describe(slot) => write!(f, "file {slot}: stat"),
         }
     }
 }
 
-impl fmt::Display for Expect {
+impl fmt::Display for ExpectedVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Expect::Nothing => "",
-            Expect::Current => ", expecting what is there",
-            Expect::Former => ", expecting a former version",
-            Expect::Foreign => ", expecting another version",
+            ExpectedVersion::Any => "",
+            ExpectedVersion::Current => ", expecting what is there",
+            ExpectedVersion::Stale => ", expecting a former version",
+            ExpectedVersion::NeverExisted => ", expecting another version",
         })
     }
 }

@@ -2,13 +2,15 @@
 
 use ab_core::backend::{GlobOptions, GlobResults, GrepOptions};
 use ab_core::edit::EditOptions;
-use ab_core::options::{Attributes, RenameOptions, WriteOptions};
-use ab_core::search::{EntryKinds, Match, SearchLimits, SearchOutputMode as Count, SearchResults};
-use ab_core::{Backend, Error, File, Listing, Result, Stat, Version};
+use ab_core::options::{AttributeChanges, RenameOptions, WriteOptions};
+use ab_core::search::{
+    EntryKinds, SearchLimits, SearchMatch, SearchOutputMode as Count, SearchResults,
+};
+use ab_core::{Backend, Error, File, FileVersion, Listing, Result, Stat};
 use bytes::Bytes;
 
 use super::answer::{Answer, Facts, Listed, Refusal, Reply};
-use super::operation::{Expect, ModelOperation, SLOTS, Slot};
+use super::operation::{ExpectedVersion, MAX_OPEN_FILES, OpenFileSlot, WorkspaceOperation};
 
 /// A version that no file ever has.
 pub(super) const FOREIGN: u128 = u128::MAX;
@@ -17,42 +19,44 @@ pub(super) const FOREIGN: u128 = u128::MAX;
 #[derive(Debug)]
 pub(super) struct Subject {
     backend: Backend,
-    slots: [Option<Box<dyn File>>; SLOTS],
+    slots: [Option<Box<dyn File>>; MAX_OPEN_FILES],
 }
 
 impl Subject {
     pub(super) fn new(backend: Backend) -> Self {
-        Self { backend, slots: [const { None }; SLOTS] }
+        Self { backend, slots: [const { None }; MAX_OPEN_FILES] }
     }
 
-    /// Does it. `former` is the version to take for [`Expect::Former`].
+    /// Does it. `former` is the version to take for [`ExpectedVersion::Stale`].
     pub(super) async fn answer(
         &mut self,
-        operation: &ModelOperation,
-        former: Version,
-    ) -> Reply<Version> {
+        operation: &WorkspaceOperation,
+        former: FileVersion,
+    ) -> Reply<FileVersion> {
         let outcome = self.outcome(operation, former).await;
         outcome.unwrap_or_else(|error| Reply::new(Answer::Failed(refusal(&error))))
     }
 
     async fn outcome(
         &mut self,
-        operation: &ModelOperation,
-        former: Version,
-    ) -> Result<Reply<Version>> {
+        operation: &WorkspaceOperation,
+        former: FileVersion,
+    ) -> Result<Reply<FileVersion>> {
         let backend = &self.backend;
         Ok(match operation {
-            ModelOperation::Stat(path) => described(&backend.stat(path).await?),
-            ModelOperation::Exists(path) => Reply::new(Answer::Exists(backend.exists(path).await?)),
-            ModelOperation::List(path, options) => {
+            WorkspaceOperation::Stat(path) => described(&backend.stat(path).await?),
+            WorkspaceOperation::Exists(path) => {
+                Reply::new(Answer::Exists(backend.exists(path).await?))
+            }
+            WorkspaceOperation::List(path, options) => {
                 Reply::new(listing(&backend.list(path, *options).await?))
             }
-            ModelOperation::Read(path, options) => {
+            WorkspaceOperation::Read(path, options) => {
                 let content = backend.read_with(path, *options).await?;
                 let answer = Answer::Content(content.bytes.to_vec(), facts(&content.stat));
                 Reply::at(answer, state(&content.stat))
             }
-            ModelOperation::ReadMany(paths) => {
+            WorkspaceOperation::ReadMany(paths) => {
                 let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
                 let one = |read: Result<Bytes>| match read {
                     Ok(bytes) => Answer::Bytes(bytes.to_vec()),
@@ -61,102 +65,112 @@ impl Subject {
                 let all = backend.read_many(&paths).await.into_iter().map(one).collect();
                 Reply::new(Answer::Many(all))
             }
-            ModelOperation::Glob { root, pattern, limit } => {
+            WorkspaceOperation::Glob { root, pattern, limit } => {
                 let options = GlobOptions {
                     root: root.clone(),
                     kinds: EntryKinds::All,
                     limits: SearchLimits { matches: *limit, ..SearchLimits::default() },
                     ..GlobOptions::default()
                 };
-                let GlobResults { entries, truncated, left_out: _, problems } =
+                let GlobResults { entries, truncated, ignored: _, problems } =
                     backend.glob(pattern, options).await?;
                 Reply::new(listing(&Listing { entries, truncated, problems }))
             }
-            ModelOperation::Grep { root, text } => {
+            WorkspaceOperation::Grep { root, text } => {
                 let options = GrepOptions {
                     root: root.clone(),
-                    answer: Count::Counts,
+                    output_mode: Count::Counts,
                     ..GrepOptions::default()
                 };
                 Reply::new(counted(&backend.grep(text, options).await?))
             }
-            ModelOperation::Write { path, bytes, mode, expect, permissions } => {
+            WorkspaceOperation::Write { path, bytes, mode, expect, permissions } => {
                 let options = WriteOptions {
                     mode: *mode,
-                    expect: self.expected(path, *expect, former).await,
+                    expected_version: self.expected(path, *expect, former).await,
                     permissions: *permissions,
                     ..WriteOptions::default()
                 };
                 described(&backend.write_with(path, bytes.as_slice(), options).await?)
             }
-            ModelOperation::Touch(path) => described(&backend.touch(path).await?),
-            ModelOperation::Edit { path, edits, expect, dry_run } => {
+            WorkspaceOperation::Touch(path) => described(&backend.touch(path).await?),
+            WorkspaceOperation::Edit { path, edits, expect, dry_run } => {
                 let expect = self.expected(path, *expect, former).await;
-                let options = EditOptions { dry_run: *dry_run, expect };
+                let options = EditOptions { dry_run: *dry_run, expected_version: expect };
                 let edited = backend.edit(path, edits, options).await?;
                 let answer = Answer::Edited { replaced: edited.replaced };
                 Reply::at(answer, edited.stat.as_ref().and_then(state))
             }
-            ModelOperation::SetMode(path, mode) => {
-                let attributes = Attributes { mode: Some(*mode), ..Attributes::default() };
+            WorkspaceOperation::SetMode(path, mode) => {
+                let attributes =
+                    AttributeChanges { mode: Some(*mode), ..AttributeChanges::default() };
                 described(&backend.set_attributes(path, attributes).await?)
             }
-            ModelOperation::Mkdir(path) => {
+            WorkspaceOperation::Mkdir(path) => {
                 backend.mkdir(path).await?;
                 Reply::new(Answer::Done)
             }
-            ModelOperation::Remove(path, options) => {
+            WorkspaceOperation::Remove(path, options) => {
                 Reply::new(Answer::Removed(backend.rm(path, *options).await?.count))
             }
-            ModelOperation::Rename { from, to, overwrite } => {
+            WorkspaceOperation::Rename { from, to, overwrite } => {
                 // Whether it was atomic is the backend's own affair.
                 let options = RenameOptions { overwrite: *overwrite };
                 backend.rename_with(from, to, options).await?;
                 Reply::new(Answer::Done)
             }
-            ModelOperation::Open { slot, path, options } => {
+            WorkspaceOperation::Open { slot, path, options } => {
                 let file = backend.open(path, *options).await?;
                 let reply = described(&file.stat().await?);
                 self.slots[*slot] = Some(file);
                 reply
             }
-            ModelOperation::ReadAt { slot, .. }
-            | ModelOperation::WriteAt { slot, .. }
-            | ModelOperation::SetLen { slot, .. }
-            | ModelOperation::Describe(slot) => self.on_file(*slot, operation).await?,
+            WorkspaceOperation::ReadAt { slot, .. }
+            | WorkspaceOperation::WriteAt { slot, .. }
+            | WorkspaceOperation::SetLen { slot, .. }
+            | WorkspaceOperation::Describe(slot) => self.on_file(*slot, operation).await?,
         })
     }
 
-    async fn on_file(&self, slot: Slot, operation: &ModelOperation) -> Result<Reply<Version>> {
+    async fn on_file(
+        &self,
+        slot: OpenFileSlot,
+        operation: &WorkspaceOperation,
+    ) -> Result<Reply<FileVersion>> {
         let Some(file) = &self.slots[slot] else { return Ok(Reply::new(Answer::NoFile)) };
         match operation {
-            ModelOperation::ReadAt { offset, length, .. } => {
+            WorkspaceOperation::ReadAt { offset, length, .. } => {
                 let bytes = file.read_at(*offset, *length).await?;
                 return Ok(Reply::new(Answer::Bytes(bytes.to_vec())));
             }
-            ModelOperation::WriteAt { offset, bytes, .. } => {
+            WorkspaceOperation::WriteAt { offset, bytes, .. } => {
                 file.write_at(*offset, Bytes::copy_from_slice(bytes)).await?;
             }
-            ModelOperation::SetLen { length, .. } => file.set_len(*length).await?,
+            WorkspaceOperation::SetLen { length, .. } => file.set_len(*length).await?,
             _ => {}
         }
         Ok(described(&file.stat().await?))
     }
 
-    async fn expected(&self, path: &str, expect: Expect, former: Version) -> Option<Version> {
+    async fn expected(
+        &self,
+        path: &str,
+        expect: ExpectedVersion,
+        former: FileVersion,
+    ) -> Option<FileVersion> {
         match expect {
-            Expect::Nothing => None,
-            Expect::Former => Some(former),
-            Expect::Foreign => Some(Version::new(FOREIGN)),
-            Expect::Current => {
+            ExpectedVersion::Any => None,
+            ExpectedVersion::Stale => Some(former),
+            ExpectedVersion::NeverExisted => Some(FileVersion::new(FOREIGN)),
+            ExpectedVersion::Current => {
                 let current = self.backend.stat(path).await.ok().as_ref().and_then(state);
-                Some(current.unwrap_or(Version::new(FOREIGN)))
+                Some(current.unwrap_or(FileVersion::new(FOREIGN)))
             }
         }
     }
 }
 
-fn described(stat: &Stat) -> Reply<Version> {
+fn described(stat: &Stat) -> Reply<FileVersion> {
     Reply::at(Answer::Facts(facts(stat)), state(stat))
 }
 
@@ -165,7 +179,7 @@ fn facts(stat: &Stat) -> Facts {
     Facts { kind: stat.kind, size: stat.size, mode }
 }
 
-fn state(stat: &Stat) -> Option<Version> {
+fn state(stat: &Stat) -> Option<FileVersion> {
     stat.kind.is_file().then_some(stat.version)
 }
 
@@ -183,8 +197,8 @@ fn listing(listing: &Listing) -> Answer {
 }
 
 fn counted(found: &SearchResults) -> Answer {
-    let count = |found: &Match| match found {
-        Match::Count { path, lines } => (path.to_string(), *lines),
+    let count = |found: &SearchMatch| match found {
+        SearchMatch::Count { path, lines } => (path.to_string(), *lines),
         other => panic!("asked for counts, got {other:?}"),
     };
     Answer::Lines {

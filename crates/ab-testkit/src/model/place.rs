@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ab_core::Kind;
+use ab_core::ErrorKind;
 
 use super::answer::Refusal;
 
@@ -15,16 +15,18 @@ impl Place {
     pub(super) fn parse(raw: &str) -> Result<Self, Refusal> {
         let refused = |kind| Refusal { kind, path: Some(raw.to_owned()) };
         if raw.is_empty() || raw.contains('\0') {
-            return Err(refused(Kind::InvalidPath));
+            return Err(refused(ErrorKind::InvalidPath));
         }
         let mut names: Vec<String> = Vec::new();
         for name in raw.split('/') {
             match name {
                 "" | "." => {}
                 ".." => {
-                    names.pop().ok_or_else(|| refused(Kind::Escape))?;
+                    names.pop().ok_or_else(|| refused(ErrorKind::Escape))?;
                 }
-                name if name.starts_with(".ab-tmp-") => return Err(refused(Kind::InvalidPath)),
+                name if name.starts_with(".ab-tmp-") => {
+                    return Err(refused(ErrorKind::InvalidPath));
+                }
                 name => names.push(name.to_owned()),
             }
         }
@@ -51,7 +53,7 @@ impl Place {
         Place(to.0.iter().chain(below).cloned().collect())
     }
 
-    pub(super) fn refuse(&self, kind: Kind) -> Refusal {
+    pub(super) fn refuse(&self, kind: ErrorKind) -> Refusal {
         Refusal { kind, path: Some(self.to_string()) }
     }
 }
@@ -75,12 +77,12 @@ mod tests {
             ("a/../b", Ok("b")),
             ("a/..", Ok(".")),
             ("/", Ok(".")),
-            ("", Err(Kind::InvalidPath)),
-            ("a\0", Err(Kind::InvalidPath)),
-            ("a/.ab-tmp-1", Err(Kind::InvalidPath)),
-            ("..", Err(Kind::Escape)),
-            ("/..", Err(Kind::Escape)),
-            ("a/../../b", Err(Kind::Escape)),
+            ("", Err(ErrorKind::InvalidPath)),
+            ("a\0", Err(ErrorKind::InvalidPath)),
+            ("a/.ab-tmp-1", Err(ErrorKind::InvalidPath)),
+            ("..", Err(ErrorKind::Escape)),
+            ("/..", Err(ErrorKind::Escape)),
+            ("a/../../b", Err(ErrorKind::Escape)),
         ] {
             let found = Place::parse(raw).map(|place| place.to_string());
             let expect = expect.map(str::to_owned);

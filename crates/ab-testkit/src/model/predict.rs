@@ -1,27 +1,27 @@
 //! What the contract says that an operation answers.
 
-use ab_core::Kind;
-use ab_core::edit::{Edit, Occurrences};
+use ab_core::ErrorKind;
+use ab_core::edit::{Edit, EditOccurrences};
 use ab_core::options::{EntryDetail, ListOptions, ReadOptions, WriteMode};
 
 use super::answer::{Answer, Listed, Refusal, Reply, State};
-use super::operation::{Expect, ModelOperation, SLOTS, Slot};
+use super::operation::{ExpectedVersion, MAX_OPEN_FILES, OpenFileSlot, WorkspaceOperation};
 use super::place::Place;
-use super::traits::{Search, Traits};
-use super::tree::{Condition, FileId, Handle, Node, Tree, Writing};
+use super::traits::{ReferenceWorkspaceOptions, SearchSupport};
+use super::tree::{Condition, FileId, Handle, Node, ReferenceWorkspace, Writing};
 
 /// The model with its open files.
 #[derive(Debug)]
 pub(super) struct ModelOracle {
-    tree: Tree,
-    slots: [Option<Handle>; SLOTS],
+    tree: ReferenceWorkspace,
+    slots: [Option<Handle>; MAX_OPEN_FILES],
 }
 
 type Outcome<T = Reply<State>> = Result<T, Refusal>;
 
 impl ModelOracle {
-    pub(super) fn new(traits: Traits) -> Self {
-        Self { tree: Tree::new(traits), slots: [const { None }; SLOTS] }
+    pub(super) fn new(traits: ReferenceWorkspaceOptions) -> Self {
+        Self { tree: ReferenceWorkspace::new(traits), slots: [const { None }; MAX_OPEN_FILES] }
     }
 
     /// Takes a directory as given.
@@ -34,7 +34,7 @@ impl ModelOracle {
         self.tree.give_file(&Place::parse(path).unwrap(), bytes, mode);
     }
 
-    pub(super) fn tree(&self) -> &Tree {
+    pub(super) fn tree(&self) -> &ReferenceWorkspace {
         &self.tree
     }
 
@@ -44,91 +44,91 @@ impl ModelOracle {
         Some(self.tree.state(file))
     }
 
-    pub(super) fn answer(&mut self, operation: &ModelOperation) -> Reply<State> {
+    pub(super) fn answer(&mut self, operation: &WorkspaceOperation) -> Reply<State> {
         self.outcome(operation).unwrap_or_else(|refusal| Reply::new(Answer::Failed(refusal)))
     }
 
-    fn outcome(&mut self, operation: &ModelOperation) -> Outcome {
+    fn outcome(&mut self, operation: &WorkspaceOperation) -> Outcome {
         let tree = &mut self.tree;
         match operation {
-            ModelOperation::Stat(path) => {
+            WorkspaceOperation::Stat(path) => {
                 let node = tree.find(&Place::parse(path)?)?;
                 Ok(self.described(node))
             }
-            ModelOperation::Exists(path) => {
+            WorkspaceOperation::Exists(path) => {
                 let there = tree.look(&Place::parse(path)?).is_ok_and(|node| node.is_some());
                 Ok(Reply::new(Answer::Exists(there)))
             }
-            ModelOperation::List(path, options) => self.list(path, *options),
-            ModelOperation::Read(path, options) => {
+            WorkspaceOperation::List(path, options) => self.list(path, *options),
+            WorkspaceOperation::Read(path, options) => {
                 let (bytes, file) = tree.read(&Place::parse(path)?, *options)?;
                 let facts = tree.facts(Node::File(file));
                 Ok(Reply::at(Answer::Content(bytes, facts), Some(tree.state(file))))
             }
-            ModelOperation::ReadMany(paths) => {
+            WorkspaceOperation::ReadMany(paths) => {
                 let one = |path: &String| match self.read_whole(path) {
                     Ok((bytes, _)) => Answer::Bytes(bytes),
                     Err(refusal) => Answer::Failed(refusal),
                 };
                 Ok(Reply::new(Answer::Many(paths.iter().map(one).collect())))
             }
-            ModelOperation::Glob { root, pattern, limit } => self.glob(root, pattern, *limit),
-            ModelOperation::Grep { root, text } => self.grep(root, text),
-            ModelOperation::Write { path, bytes, mode, expect, permissions } => {
+            WorkspaceOperation::Glob { root, pattern, limit } => self.glob(root, pattern, *limit),
+            WorkspaceOperation::Grep { root, text } => self.grep(root, text),
+            WorkspaceOperation::Write { path, bytes, mode, expect, permissions } => {
                 let (mode, condition) = (*mode, condition(*expect));
                 let writing = Writing { mode, condition, permissions: *permissions };
                 let file = tree.write(&Place::parse(path)?, bytes, writing)?;
                 Ok(self.described(Node::File(file)))
             }
-            ModelOperation::Touch(path) => {
+            WorkspaceOperation::Touch(path) => {
                 let mode = WriteMode::CreateIfMissing;
                 let writing = Writing { mode, condition: Condition::None, permissions: None };
                 let file = tree.write(&Place::parse(path)?, b"", writing)?;
                 Ok(self.described(Node::File(file)))
             }
-            ModelOperation::Edit { path, edits, expect, dry_run } => {
+            WorkspaceOperation::Edit { path, edits, expect, dry_run } => {
                 self.edit(path, edits, *expect, *dry_run)
             }
-            ModelOperation::SetMode(path, mode) => {
+            WorkspaceOperation::SetMode(path, mode) => {
                 let node = tree.set_mode(&Place::parse(path)?, *mode)?;
                 Ok(self.described(node))
             }
-            ModelOperation::Mkdir(path) => {
+            WorkspaceOperation::Mkdir(path) => {
                 tree.create_dir(&Place::parse(path)?)?;
                 Ok(Reply::new(Answer::Done))
             }
-            ModelOperation::Remove(path, options) => {
+            WorkspaceOperation::Remove(path, options) => {
                 let count = tree.remove(&Place::parse(path)?, *options)?;
                 Ok(Reply::new(Answer::Removed(count)))
             }
-            ModelOperation::Rename { from, to, overwrite } => {
+            WorkspaceOperation::Rename { from, to, overwrite } => {
                 tree.rename(&Place::parse(from)?, &Place::parse(to)?, *overwrite)?;
                 Ok(Reply::new(Answer::Done))
             }
-            ModelOperation::Open { slot, path, options } => {
+            WorkspaceOperation::Open { slot, path, options } => {
                 let handle = tree.open(&Place::parse(path)?, *options)?;
                 let reply = self.described(Node::File(handle.file));
                 self.slots[*slot] = Some(handle);
                 Ok(reply)
             }
-            ModelOperation::ReadAt { slot, .. }
-            | ModelOperation::WriteAt { slot, .. }
-            | ModelOperation::SetLen { slot, .. }
-            | ModelOperation::Describe(slot) => self.on_file(*slot, operation),
+            WorkspaceOperation::ReadAt { slot, .. }
+            | WorkspaceOperation::WriteAt { slot, .. }
+            | WorkspaceOperation::SetLen { slot, .. }
+            | WorkspaceOperation::Describe(slot) => self.on_file(*slot, operation),
         }
     }
 
-    fn on_file(&mut self, slot: Slot, operation: &ModelOperation) -> Outcome {
+    fn on_file(&mut self, slot: OpenFileSlot, operation: &WorkspaceOperation) -> Outcome {
         let Some(handle) = &self.slots[slot] else { return Ok(Reply::new(Answer::NoFile)) };
         match operation {
-            ModelOperation::ReadAt { offset, length, .. } => {
+            WorkspaceOperation::ReadAt { offset, length, .. } => {
                 let bytes = self.tree.read_at(handle, *offset, *length)?;
                 return Ok(Reply::new(Answer::Bytes(bytes)));
             }
-            ModelOperation::WriteAt { offset, bytes, .. } => {
+            WorkspaceOperation::WriteAt { offset, bytes, .. } => {
                 self.tree.write_at(handle, *offset, bytes)?;
             }
-            ModelOperation::SetLen { length, .. } => self.tree.set_len(handle, *length)?,
+            WorkspaceOperation::SetLen { length, .. } => self.tree.set_len(handle, *length)?,
             _ => {}
         }
         let file = handle.file;
@@ -188,18 +188,24 @@ impl ModelOracle {
 
     fn check_search(&self) -> Result<(), Refusal> {
         match self.tree.traits().search {
-            Search::Offered => Ok(()),
-            Search::Unsupported => Err(Refusal { kind: Kind::Unsupported, path: None }),
+            SearchSupport::Offered => Ok(()),
+            SearchSupport::Unsupported => Err(Refusal { kind: ErrorKind::Unsupported, path: None }),
         }
     }
 
-    fn edit(&mut self, path: &str, edits: &[Edit], expect: Expect, dry_run: bool) -> Outcome {
+    fn edit(
+        &mut self,
+        path: &str,
+        edits: &[Edit],
+        expect: ExpectedVersion,
+        dry_run: bool,
+    ) -> Outcome {
         let place = Place::parse(path)?;
         let (bytes, file) = self.read_whole(path)?;
         if condition(expect) == Condition::Never {
-            return Err(place.refuse(Kind::Conflict));
+            return Err(place.refuse(ErrorKind::Conflict));
         }
-        let text = String::from_utf8(bytes).map_err(|_| place.refuse(Kind::Invalid))?;
+        let text = String::from_utf8(bytes).map_err(|_| place.refuse(ErrorKind::Invalid))?;
         let (text, replaced) = edited(text, edits).map_err(|kind| place.refuse(kind))?;
         let answer = Answer::Edited { replaced };
         if dry_run {
@@ -224,18 +230,18 @@ impl ModelOracle {
     }
 }
 
-fn condition(expect: Expect) -> Condition {
+fn condition(expect: ExpectedVersion) -> Condition {
     match expect {
-        Expect::Nothing => Condition::None,
-        Expect::Current => Condition::IfFile,
-        Expect::Former | Expect::Foreign => Condition::Never,
+        ExpectedVersion::Any => Condition::None,
+        ExpectedVersion::Current => Condition::IfFile,
+        ExpectedVersion::Stale | ExpectedVersion::NeverExisted => Condition::Never,
     }
 }
 
 const EVERYTHING: ListOptions =
     ListOptions { depth: usize::MAX, limit: usize::MAX, detail: EntryDetail::Kind };
 
-/// Whether one of the [`GLOBS`](super::operation::GLOBS) matches what is below the search's root.
+/// Whether one of the [`SAMPLE_GLOBS`](super::operation::SAMPLE_GLOBS) matches what is below the search's root.
 fn matches(pattern: &str, below: &[String]) -> bool {
     let last = below.last().map_or("", String::as_str);
     match pattern {
@@ -248,19 +254,19 @@ fn matches(pattern: &str, below: &[String]) -> bool {
 }
 
 /// The text after all edits; line ends are always `\n` here.
-fn edited(mut text: String, edits: &[Edit]) -> Result<(String, usize), Kind> {
+fn edited(mut text: String, edits: &[Edit]) -> Result<(String, usize), ErrorKind> {
     let senseless = |edit: &Edit| edit.old.is_empty() || edit.old == edit.new;
     if edits.is_empty() || edits.iter().any(senseless) {
-        return Err(Kind::Invalid);
+        return Err(ErrorKind::Invalid);
     }
     let mut replaced = 0;
     for Edit { old, new, occurrences: which } in edits {
         let places = (0..text.len()).filter(|at| text[*at..].starts_with(old.as_str())).count();
         let most = match (places, which) {
-            (0, _) => return Err(Kind::NoMatch),
-            (2.., Occurrences::Unique) => return Err(Kind::Ambiguous),
-            (_, Occurrences::Unique | Occurrences::First) => 1,
-            (_, Occurrences::All) => text.matches(old.as_str()).count(),
+            (0, _) => return Err(ErrorKind::NoMatch),
+            (2.., EditOccurrences::Unique) => return Err(ErrorKind::Ambiguous),
+            (_, EditOccurrences::Unique | EditOccurrences::First) => 1,
+            (_, EditOccurrences::All) => text.matches(old.as_str()).count(),
         };
         text = text.replacen(old.as_str(), new, most);
         replaced += most;

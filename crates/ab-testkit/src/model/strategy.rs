@@ -4,11 +4,11 @@
 
 use std::fmt;
 
-use ab_core::edit::{Edit, Occurrences};
+use ab_core::edit::{Edit, EditOccurrences};
 use ab_core::options::{
-    ByteRange, DEFAULT_LIST_LIMIT, DEFAULT_READ_LIMIT, EntryDetail, ExistingContent, FileAccess,
-    FileCreation, ListOptions, MissingTarget, OpenOptions, Overwrite, ReadOptions, RemoveDepth,
-    RemoveOptions, WriteMode,
+    ByteRange, DEFAULT_MAX_LIST_ENTRIES, DEFAULT_MAX_READ_BYTES, EntryDetail, ExistingContent,
+    FileAccess, FileCreation, ListOptions, OnMissingTarget, OpenOptions, Overwrite, ReadOptions,
+    RemoveDepth, RemoveOptions, WriteMode,
 };
 use ab_core::search::DEFAULT_MATCH_LIMIT;
 use proptest::collection::vec;
@@ -16,52 +16,52 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::operation::{Expect, GLOBS, ModelOperation, Slot};
+use super::operation::{ExpectedVersion, OpenFileSlot, SAMPLE_GLOBS, WorkspaceOperation};
 
 /// Most operations of one sequence.
-pub const LONGEST: usize = 40;
+pub const MAX_SEQUENCE_OPERATIONS: usize = 40;
 
 /// Sequences of any operations.
-pub fn sequence() -> impl Strategy<Value = Vec<ModelOperation>> {
-    vec(operation(), 1..=LONGEST)
+pub fn any_operation_sequence() -> impl Strategy<Value = Vec<WorkspaceOperation>> {
+    vec(any_operation(), 1..=MAX_SEQUENCE_OPERATIONS)
 }
 
 /// Any operation.
-pub fn operation() -> impl Strategy<Value = ModelOperation> {
+pub fn any_operation() -> impl Strategy<Value = WorkspaceOperation> {
     prop_oneof![
         10 => write(),
-        5 => path().prop_map(ModelOperation::Mkdir),
-        3 => path().prop_map(ModelOperation::Touch),
-        6 => (path(), removal()).prop_map(|(path, options)| ModelOperation::Remove(path, options)),
+        5 => path().prop_map(WorkspaceOperation::Mkdir),
+        3 => path().prop_map(WorkspaceOperation::Touch),
+        6 => (path(), removal()).prop_map(|(path, options)| WorkspaceOperation::Remove(path, options)),
         8 => rename(),
-        4 => (path(), reading()).prop_map(|(path, options)| ModelOperation::Read(path, options)),
-        1 => vec(path(), 0..4).prop_map(ModelOperation::ReadMany),
-        4 => (root(), listing()).prop_map(|(path, options)| ModelOperation::List(path, options)),
+        4 => (path(), reading()).prop_map(|(path, options)| WorkspaceOperation::Read(path, options)),
+        1 => vec(path(), 0..4).prop_map(WorkspaceOperation::ReadMany),
+        4 => (root(), listing()).prop_map(|(path, options)| WorkspaceOperation::List(path, options)),
         2 => glob(),
         2 => (searched(), select(&["a", "b", "ab"][..]))
-            .prop_map(|(root, text)| ModelOperation::Grep { root, text }),
-        3 => path().prop_map(ModelOperation::Stat),
-        1 => path().prop_map(ModelOperation::Exists),
-        2 => (plain(), mode()).prop_map(|(path, mode)| ModelOperation::SetMode(path, mode)),
+            .prop_map(|(root, text)| WorkspaceOperation::Grep { root, text }),
+        3 => path().prop_map(WorkspaceOperation::Stat),
+        1 => path().prop_map(WorkspaceOperation::Exists),
+        2 => (plain(), mode()).prop_map(|(path, mode)| WorkspaceOperation::SetMode(path, mode)),
         4 => edit(),
         6 => open(),
         3 => (slot(), 0u64..8, 0usize..8)
-            .prop_map(|(slot, offset, length)| ModelOperation::ReadAt { slot, offset, length }),
+            .prop_map(|(slot, offset, length)| WorkspaceOperation::ReadAt { slot, offset, length }),
         4 => (slot(), 0u64..8, content())
-            .prop_map(|(slot, offset, bytes)| ModelOperation::WriteAt { slot, offset, bytes }),
-        2 => (slot(), 0u64..8).prop_map(|(slot, length)| ModelOperation::SetLen { slot, length }),
-        1 => slot().prop_map(ModelOperation::Describe),
+            .prop_map(|(slot, offset, bytes)| WorkspaceOperation::WriteAt { slot, offset, bytes }),
+        2 => (slot(), 0u64..8).prop_map(|(slot, length)| WorkspaceOperation::SetLen { slot, length }),
+        1 => slot().prop_map(WorkspaceOperation::Describe),
     ]
 }
 
-fn write() -> impl Strategy<Value = ModelOperation> {
+fn write() -> impl Strategy<Value = WorkspaceOperation> {
     let modes = mostly(
         WriteMode::CreateOrReplace,
         4,
         &[WriteMode::CreateNew, WriteMode::Replace, WriteMode::CreateIfMissing],
     );
     (path(), content(), modes, expect(), permissions()).prop_map(
-        |(path, bytes, mode, expect, permissions)| ModelOperation::Write {
+        |(path, bytes, mode, expect, permissions)| WorkspaceOperation::Write {
             path,
             bytes,
             mode,
@@ -71,35 +71,33 @@ fn write() -> impl Strategy<Value = ModelOperation> {
     )
 }
 
-fn edit() -> impl Strategy<Value = ModelOperation> {
+fn edit() -> impl Strategy<Value = WorkspaceOperation> {
     let text =
         || select(&["a", "b", "ab", "aa", "ba", "\n", "a\n", ""][..]).prop_map(str::to_owned);
-    let which = select(&[Occurrences::Unique, Occurrences::All, Occurrences::First][..]);
+    let which =
+        select(&[EditOccurrences::Unique, EditOccurrences::All, EditOccurrences::First][..]);
     let one =
         (text(), text(), which).prop_map(|(old, new, which)| Edit { old, new, occurrences: which });
     (path(), vec(one, 0..3), expect(), prop::bool::weighted(0.2)).prop_map(
-        |(path, edits, expect, dry_run)| ModelOperation::Edit { path, edits, expect, dry_run },
+        |(path, edits, expect, dry_run)| WorkspaceOperation::Edit { path, edits, expect, dry_run },
     )
 }
 
-fn glob() -> impl Strategy<Value = ModelOperation> {
+fn glob() -> impl Strategy<Value = WorkspaceOperation> {
     let limit = mostly(DEFAULT_MATCH_LIMIT, 4, &[0, 1, 3]);
-    (searched(), select(GLOBS), limit).prop_map(|(root, pattern, limit)| ModelOperation::Glob {
-        root,
-        pattern,
-        limit,
-    })
+    (searched(), select(SAMPLE_GLOBS), limit)
+        .prop_map(|(root, pattern, limit)| WorkspaceOperation::Glob { root, pattern, limit })
 }
 
-fn rename() -> impl Strategy<Value = ModelOperation> {
+fn rename() -> impl Strategy<Value = WorkspaceOperation> {
     (path(), path(), select(&[Overwrite::Refuse, Overwrite::Replace][..]))
-        .prop_map(|(from, to, overwrite)| ModelOperation::Rename { from, to, overwrite })
+        .prop_map(|(from, to, overwrite)| WorkspaceOperation::Rename { from, to, overwrite })
 }
 
-fn open() -> impl Strategy<Value = ModelOperation> {
+fn open() -> impl Strategy<Value = WorkspaceOperation> {
     let options = (
         mostly(FileAccess::ReadWrite, 2, &[FileAccess::Read, FileAccess::Write]),
-        mostly(FileCreation::IfMissing, 2, &[FileCreation::Never, FileCreation::Always]),
+        mostly(FileCreation::IfMissing, 2, &[FileCreation::Never, FileCreation::MustBeNew]),
         mostly(ExistingContent::Keep, 2, &[ExistingContent::Truncate]),
         permissions(),
     );
@@ -107,34 +105,39 @@ fn open() -> impl Strategy<Value = ModelOperation> {
         let (access, create, existing, permissions) = options;
         let options =
             OpenOptions { access, create, existing, permissions, ..OpenOptions::default() };
-        ModelOperation::Open { slot, path, options }
+        WorkspaceOperation::Open { slot, path, options }
     })
 }
 
 fn removal() -> impl Strategy<Value = RemoveOptions> {
     (
-        select(&[RemoveDepth::One, RemoveDepth::Recursive][..]),
-        select(&[MissingTarget::Fail, MissingTarget::Ignore][..]),
+        select(&[RemoveDepth::NonRecursive, RemoveDepth::Recursive][..]),
+        select(&[OnMissingTarget::Fail, OnMissingTarget::Ignore][..]),
     )
         .prop_map(|(reach, missing)| RemoveOptions { depth: reach, missing })
 }
 
 fn reading() -> impl Strategy<Value = ReadOptions> {
     let range = (0u64..8, 0u64..8).prop_map(|(start, length)| ByteRange { start, length });
-    let limit = mostly(DEFAULT_READ_LIMIT, 6, &[0, 1, 2, 4]);
+    let limit = mostly(DEFAULT_MAX_READ_BYTES, 6, &[0, 1, 2, 4]);
     (option::of(range), limit).prop_map(|(range, limit)| ReadOptions { range, limit })
 }
 
 fn listing() -> impl Strategy<Value = ListOptions> {
     let depth = select(&[1, 1, usize::MAX, usize::MAX, 0, 2, 3][..]);
-    let limit = mostly(DEFAULT_LIST_LIMIT, 4, &[0, 1, 3]);
+    let limit = mostly(DEFAULT_MAX_LIST_ENTRIES, 4, &[0, 1, 3]);
     (depth, limit, select(&[EntryDetail::Kind, EntryDetail::Stat][..]))
         .prop_map(|(depth, limit, detail)| ListOptions { depth, limit, detail })
 }
 
-fn expect() -> impl Strategy<Value = Expect> {
-    let others = [Expect::Current, Expect::Current, Expect::Former, Expect::Foreign];
-    mostly(Expect::Nothing, 7, &others)
+fn expect() -> impl Strategy<Value = ExpectedVersion> {
+    let others = [
+        ExpectedVersion::Current,
+        ExpectedVersion::Current,
+        ExpectedVersion::Stale,
+        ExpectedVersion::NeverExisted,
+    ];
+    mostly(ExpectedVersion::Any, 7, &others)
 }
 
 /// Bits that let the owner of a file or directory go on working with it.
@@ -147,7 +150,7 @@ fn permissions() -> impl Strategy<Value = Option<u32>> {
     mostly(None, 4, &[Some(0o600), Some(0o666), Some(0o755)])
 }
 
-fn slot() -> impl Strategy<Value = Slot> {
+fn slot() -> impl Strategy<Value = OpenFileSlot> {
     mostly(0, 2, &[1])
 }
 

@@ -5,20 +5,20 @@ mod content;
 
 use std::collections::BTreeMap;
 
-use ab_core::options::{ListOptions, MissingTarget, Overwrite, RemoveDepth, RemoveOptions};
-use ab_core::{FileKind, Kind};
+use ab_core::options::{ListOptions, OnMissingTarget, Overwrite, RemoveDepth, RemoveOptions};
+use ab_core::{ErrorKind, FileKind};
 
 use super::answer::{Facts, Refusal};
 use super::place::Place;
-use super::traits::{EmptyDirs, Traits};
+use super::traits::{EmptyDirSupport, ReferenceWorkspaceOptions};
 use content::FileState;
 
 pub(super) use content::{Condition, Handle, Writing};
 
 /// A workspace that starts empty.
 #[derive(Clone, Debug)]
-pub struct Tree {
-    traits: Traits,
+pub struct ReferenceWorkspace {
+    traits: ReferenceWorkspaceOptions,
     /// In path order, since a place is a list of names. The root is not in it.
     nodes: BTreeMap<Place, Node>,
     /// Every file that ever was: an open one may outlive its name.
@@ -38,8 +38,8 @@ pub(super) struct FileId(usize);
 
 type Outcome<T> = Result<T, Refusal>;
 
-impl Tree {
-    pub fn new(traits: Traits) -> Self {
+impl ReferenceWorkspace {
+    pub fn new(traits: ReferenceWorkspaceOptions) -> Self {
         let mounts: Vec<Place> =
             traits.layout.mounts.iter().map(|point| Place::parse(point).unwrap()).collect();
         let (nodes, files) = (BTreeMap::new(), Vec::new());
@@ -51,12 +51,12 @@ impl Tree {
         tree
     }
 
-    pub(super) fn traits(&self) -> Traits {
+    pub(super) fn traits(&self) -> ReferenceWorkspaceOptions {
         self.traits
     }
 
     /// Every file there is, in path order.
-    pub fn files(&self) -> Vec<String> {
+    pub fn file_paths(&self) -> Vec<String> {
         let is_file = |(place, node): (&Place, &Node)| match node {
             Node::File(_) => Some(place.to_string()),
             Node::Dir => None,
@@ -81,19 +81,19 @@ impl Tree {
         }
         let blocked = |above| matches!(self.nodes.get(&above), Some(Node::File(_)));
         if place.above().any(blocked) {
-            return Err(place.refuse(Kind::NotADirectory));
+            return Err(place.refuse(ErrorKind::NotADirectory));
         }
         Ok(self.nodes.get(place).copied())
     }
 
     pub(super) fn find(&self, place: &Place) -> Outcome<Node> {
-        self.look(place)?.ok_or_else(|| place.refuse(Kind::NotFound))
+        self.look(place)?.ok_or_else(|| place.refuse(ErrorKind::NotFound))
     }
 
     pub(super) fn find_file(&self, place: &Place) -> Outcome<FileId> {
         match self.find(place)? {
             Node::File(file) => Ok(file),
-            Node::Dir => Err(place.refuse(Kind::IsADirectory)),
+            Node::Dir => Err(place.refuse(ErrorKind::IsADirectory)),
         }
     }
 
@@ -104,7 +104,7 @@ impl Tree {
         options: ListOptions,
     ) -> Outcome<(Vec<(Place, Node)>, bool)> {
         if let Node::File(_) = self.find(top)? {
-            return Err(top.refuse(Kind::NotADirectory));
+            return Err(top.refuse(ErrorKind::NotADirectory));
         }
         let near = |place: &Place| {
             place.depth_below(top).is_some_and(|depth| (1..=options.depth).contains(&depth))
@@ -118,7 +118,7 @@ impl Tree {
 
     pub(super) fn create_dir(&mut self, place: &Place) -> Outcome<()> {
         if let Some(Node::File(_)) = self.look(place)? {
-            return Err(place.refuse(Kind::AlreadyExists));
+            return Err(place.refuse(ErrorKind::AlreadyExists));
         }
         self.make_above(place);
         if !place.is_root() {
@@ -130,13 +130,15 @@ impl Tree {
 
     pub(super) fn remove(&mut self, place: &Place, options: RemoveOptions) -> Outcome<u64> {
         if place.is_root() || self.holds_a_mount(place) {
-            return Err(place.refuse(Kind::Invalid));
+            return Err(place.refuse(ErrorKind::Invalid));
         }
         match self.look(place)? {
-            None if options.missing == MissingTarget::Ignore => return Ok(0),
-            None => return Err(place.refuse(Kind::NotFound)),
-            Some(Node::Dir) if options.depth == RemoveDepth::One && !self.is_empty(place) => {
-                return Err(place.refuse(Kind::NotEmpty));
+            None if options.missing == OnMissingTarget::Ignore => return Ok(0),
+            None => return Err(place.refuse(ErrorKind::NotFound)),
+            Some(Node::Dir)
+                if options.depth == RemoveDepth::NonRecursive && !self.is_empty(place) =>
+            {
+                return Err(place.refuse(ErrorKind::NotEmpty));
             }
             Some(_) => {}
         }
@@ -150,7 +152,7 @@ impl Tree {
     pub(super) fn rename(&mut self, from: &Place, to: &Place, overwrite: Overwrite) -> Outcome<()> {
         for end in [from, to] {
             if end.is_root() {
-                return Err(end.refuse(Kind::Invalid));
+                return Err(end.refuse(ErrorKind::Invalid));
             }
         }
         let source = self.find(from)?;
@@ -158,20 +160,20 @@ impl Tree {
             return Ok(());
         }
         if self.holds_a_mount(from) || source == Node::Dir && to.depth_below(from).is_some() {
-            return Err(from.refuse(Kind::Invalid));
+            return Err(from.refuse(ErrorKind::Invalid));
         }
         match (source, self.look(to)?) {
             (_, None) => {}
             (_, Some(_)) if overwrite == Overwrite::Refuse => {
-                return Err(to.refuse(Kind::AlreadyExists));
+                return Err(to.refuse(ErrorKind::AlreadyExists));
             }
-            (Node::File(_), Some(Node::Dir)) => return Err(to.refuse(Kind::IsADirectory)),
-            (Node::Dir, Some(Node::File(_))) => return Err(to.refuse(Kind::NotADirectory)),
+            (Node::File(_), Some(Node::Dir)) => return Err(to.refuse(ErrorKind::IsADirectory)),
+            (Node::Dir, Some(Node::File(_))) => return Err(to.refuse(ErrorKind::NotADirectory)),
             (Node::Dir, Some(Node::Dir)) if self.holds_a_mount(to) => {
-                return Err(to.refuse(Kind::Invalid));
+                return Err(to.refuse(ErrorKind::Invalid));
             }
             (Node::Dir, Some(Node::Dir)) if !self.is_empty(to) => {
-                return Err(to.refuse(Kind::NotEmpty));
+                return Err(to.refuse(ErrorKind::NotEmpty));
             }
             (Node::File(_), Some(Node::File(_))) | (Node::Dir, Some(Node::Dir)) => {}
         }
@@ -206,7 +208,7 @@ impl Tree {
         match self.look(place)? {
             None => Ok(None),
             Some(Node::File(file)) => Ok(Some(file)),
-            Some(Node::Dir) => Err(place.refuse(Kind::IsADirectory)),
+            Some(Node::Dir) => Err(place.refuse(ErrorKind::IsADirectory)),
         }
     }
 
@@ -233,7 +235,7 @@ impl Tree {
 
     /// Lets directories go that have no file below them, where they do.
     fn settle(&mut self) {
-        if self.traits.empty_dirs == EmptyDirs::Kept {
+        if self.traits.empty_dirs == EmptyDirSupport::Kept {
             return;
         }
         let files: Vec<Place> =

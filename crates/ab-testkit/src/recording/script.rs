@@ -1,10 +1,12 @@
-//! What a command of a [`Recording`](super::Recording) says and how it ends.
+//! What a command of a [`RecordingDriver`](super::RecordingDriver) says and how it ends.
 
-use ab_core::process::{Exit, OUTPUT_QUEUE, OutputChannel, OutputChunk, ProcessFeed};
+use ab_core::process::{
+    OUTPUT_QUEUE_CHUNKS, OutputChannel, OutputChunk, ProcessDriverSide, ProcessExit,
+};
 use bytes::Bytes;
 
 #[derive(Clone, Debug)]
-pub struct Script {
+pub struct ScriptedCommand {
     said: Vec<(OutputChannel, Bytes)>,
     end: End,
 }
@@ -16,7 +18,7 @@ enum End {
     Held,
 }
 
-impl Script {
+impl ScriptedCommand {
     /// Ends at once with `code`.
     pub fn exits(code: i32) -> Self {
         Self { said: Vec::new(), end: End::Exit { code: Some(code), signal: None } }
@@ -33,7 +35,7 @@ impl Script {
     }
 
     /// Runs until the test takes the driver's side and ends it.
-    pub fn held() -> Self {
+    pub fn driven_by_test() -> Self {
         Self { said: Vec::new(), end: End::Held }
     }
 
@@ -46,13 +48,16 @@ impl Script {
     }
 
     fn says(mut self, channel: OutputChannel, text: &str) -> Self {
-        assert!(self.said.len() < OUTPUT_QUEUE, "a script must fit into the queue of a process");
+        assert!(
+            self.said.len() < OUTPUT_QUEUE_CHUNKS,
+            "a script must fit into the queue of a process"
+        );
         self.said.push((channel, Bytes::copy_from_slice(text.as_bytes())));
         self
     }
 
     /// Says everything and ends, unless the process is to be held.
-    pub(super) fn perform(self, feed: ProcessFeed) -> Option<ProcessFeed> {
+    pub(super) fn perform(self, feed: ProcessDriverSide) -> Option<ProcessDriverSide> {
         let mut sequence = 0;
         let (mut words, mut complaints) = (Vec::new(), Vec::new());
         for (channel, bytes) in self.said {
@@ -62,7 +67,7 @@ impl Script {
             }
             let next = sequence + bytes.len() as u64;
             feed.output
-                .try_send(OutputChunk { sequence, channel, bytes, lost: 0 })
+                .try_send(OutputChunk { offset: sequence, channel, bytes, lost_bytes: 0 })
                 .expect("the queue has room");
             sequence = next;
         }
@@ -70,8 +75,14 @@ impl Script {
             End::Exit { code, signal } => {
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 let (stdout_tail, stderr_tail) = (text(&words), text(&complaints));
-                let exit = Exit { code, signal, stdout_tail, stderr_tail, ..Exit::default() };
-                feed.ending.set(exit);
+                let exit = ProcessExit {
+                    code,
+                    signal,
+                    stdout_tail,
+                    stderr_tail,
+                    ..ProcessExit::default()
+                };
+                feed.exit.send(exit);
                 None
             }
             End::Lost => None,

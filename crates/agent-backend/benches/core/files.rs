@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agent_backend::journal::{Journal, JournalMode, MemoryWriter};
-use agent_backend::{Backend, BackendOptions, Guards, LocalConfig, MemoryOptions};
+use agent_backend::journal::{Journal, JournalMode, MemoryJournalWriter};
+use agent_backend::{Backend, BackendOptions, Guards, LocalConfig, MemoryDriverOptions};
 
 use crate::measure::{ROUNDS, Row, p50, rate};
 
@@ -26,7 +26,7 @@ pub(crate) async fn run() {
 
 /// A journal that listens to every call, as a product would have it.
 fn guards() -> BackendOptions {
-    let journal = Journal::new(Arc::new(MemoryWriter::default()), JournalMode::Standard);
+    let journal = Journal::new(Arc::new(MemoryJournalWriter::default()), JournalMode::Standard);
     let guards = Guards { journal: Some(Arc::new(journal)), ..Guards::default() };
     BackendOptions { guards, ..BackendOptions::default() }
 }
@@ -146,7 +146,7 @@ fn bytes_of(size: usize) -> bytes::Bytes {
 }
 
 async fn memory_reads() {
-    let backend = agent_backend::memory_with(MemoryOptions::default(), guards()).unwrap();
+    let backend = agent_backend::memory_with(MemoryDriverOptions::default(), guards()).unwrap();
     let names: Vec<String> = (0..FILES).map(|n| format!("src/module/file{n}.rs")).collect();
     for name in &names {
         backend.write(name, vec![b'x'; SIZE]).await.unwrap();
@@ -184,7 +184,7 @@ async fn stream(root: &Path) {
     reset_peak();
     for _ in 0..ROUNDS {
         let start = Instant::now();
-        let mut chunks = backend.chunks("large").await.unwrap();
+        let mut chunks = backend.read_chunks("large").await.unwrap();
         let mut seen = 0;
         while let Some(chunk) = chunks.next().await.unwrap() {
             seen += chunk.len() as u64;

@@ -16,7 +16,7 @@ mod output;
 mod peers;
 mod starts;
 
-use agent_backend::{Backend, ExecSettings, Isolation, LocalConfig, Shell, SpoolLimits};
+use agent_backend::{Backend, ExecSettings, Isolation, LocalConfig, OutputSpoolLimits, Shell};
 
 fn main() {
     println!("bench exec: median of {} rounds", measure::ROUNDS);
@@ -39,6 +39,6 @@ fn workspace(isolation: Isolation) -> (tempfile::TempDir, Backend) {
     let directory = tempfile::tempdir().unwrap();
     let mut config = LocalConfig::new(directory.path());
     config.options.exec = ExecSettings { isolation, shell: Shell::Sh, ..ExecSettings::default() };
-    config.options.exec.spool = SpoolLimits { memory: 8 << 20, disk: 0 };
+    config.options.exec.spool = OutputSpoolLimits { memory: 8 << 20, disk: 0 };
     (directory, agent_backend::local_with(config).unwrap())
 }

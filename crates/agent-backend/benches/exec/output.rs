@@ -43,11 +43,11 @@ async fn read(backend: &Backend, source: &str, keeping: Keeping) -> f64 {
         let request = ExecRequest::shell(source);
         let mut process = match keeping {
             Keeping::Nothing => backend.spawn(request).await.unwrap(),
-            Keeping::Ring => backend.start(request).await.unwrap(),
+            Keeping::Ring => backend.spawn_detached(request).await.unwrap(),
         };
         let mut read = 0;
         while let Some(output) = process.output.recv().await {
-            read += output.bytes.len() as u64 + output.lost;
+            read += output.bytes.len() as u64 + output.lost_bytes;
         }
         read
     })

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Write;
 
-use ab_core::error::printable;
+use ab_core::error::escape_unprintable;
 use ab_core::journal::{JournalRecord, JournalWriter};
 use jiff::Timestamp;
 
@@ -11,14 +11,14 @@ use super::sink::Sink;
 
 /// Writes lines such as `12:01:07.123 ada write src/app.py ok 15 B 0.2 ms`.
 #[derive(Debug)]
-pub struct ConsoleWriter(Sink);
+pub struct ConsoleJournalWriter(Sink);
 
-impl ConsoleWriter {
+impl ConsoleJournalWriter {
     pub fn stderr() -> Self {
-        Self::to(std::io::stderr())
+        Self::new(std::io::stderr())
     }
 
-    pub fn to(writer: impl Write + Send + 'static) -> Self {
+    pub fn new(writer: impl Write + Send + 'static) -> Self {
         Self(Sink::new(writer))
     }
 
@@ -28,7 +28,7 @@ impl ConsoleWriter {
     }
 }
 
-impl JournalWriter for ConsoleWriter {
+impl JournalWriter for ConsoleJournalWriter {
     fn write(&self, record: &JournalRecord) {
         self.0.line(line(record));
     }
@@ -38,20 +38,20 @@ fn line(record: &JournalRecord) -> String {
     let time = Timestamp::try_from(record.at)
         .map(|at| at.strftime("%H:%M:%S%.3f").to_string())
         .unwrap_or_default();
-    let mut line = format!("{time} {} {}", printable(&record.actor), record.verb);
+    let mut line = format!("{time} {} {}", escape_unprintable(&record.actor), record.verb);
     if let Some(workspace) = &record.workspace {
-        let _ = write!(line, " [{}]", printable(workspace));
+        let _ = write!(line, " [{}]", escape_unprintable(workspace));
     }
     for part in [&record.command, &record.path].into_iter().flatten() {
-        let _ = write!(line, " {}", printable(part));
+        let _ = write!(line, " {}", escape_unprintable(part));
     }
     if let Some(to) = &record.to {
-        let _ = write!(line, " -> {}", printable(to));
+        let _ = write!(line, " -> {}", escape_unprintable(to));
     }
     match (&record.failure, record.exit_code) {
         (Some(failure), _) => {
             let code = failure.code.map_or("CANCELLED", |code| code.as_str());
-            let _ = write!(line, " {code}: {}", printable(&failure.message));
+            let _ = write!(line, " {code}: {}", escape_unprintable(&failure.message));
         }
         (None, Some(code)) => {
             let _ = write!(line, " exit {code}");

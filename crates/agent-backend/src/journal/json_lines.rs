@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 
-use ab_core::error::{Code, Error, Kind, Result};
+use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use ab_core::journal::{JournalRecord, JournalWriter};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -13,21 +13,22 @@ use super::sink::Sink;
 
 /// Writes records as JSON lines. Absent fields are left out.
 #[derive(Debug)]
-pub struct JsonLinesWriter(Sink);
+pub struct JsonLinesJournalWriter(Sink);
 
-impl JsonLinesWriter {
+impl JsonLinesJournalWriter {
     /// Appends to a file, which is made when it is missing. Lines are whole even when several
     /// processes append to one file.
-    pub fn append(path: impl AsRef<Path>) -> Result<Self> {
+    pub fn open_append(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let file = OpenOptions::new().create(true).append(true).open(path).map_err(|error| {
             let message = format!("cannot open the journal {}: {error}", path.display());
-            Error::new(Code::InvalidConfiguration, Kind::Invalid, message).with_source(error)
+            Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
+                .with_source(error)
         })?;
-        Ok(Self::to(file))
+        Ok(Self::new(file))
     }
 
-    pub fn to(writer: impl Write + Send + 'static) -> Self {
+    pub fn new(writer: impl Write + Send + 'static) -> Self {
         Self(Sink::new(writer))
     }
 
@@ -37,7 +38,7 @@ impl JsonLinesWriter {
     }
 }
 
-impl JournalWriter for JsonLinesWriter {
+impl JournalWriter for JsonLinesJournalWriter {
     fn write(&self, record: &JournalRecord) {
         self.0.line(object(record).to_string());
     }

@@ -5,10 +5,10 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_core::{BackendKind, Code, Error, Kind, Result, WsPath};
-use ab_mcp::{HttpTarget, forward_lines};
+use ab_core::{BackendKind, Error, ErrorCode, ErrorKind, Result, WsPath};
+use ab_mcp::{HttpTarget, forward_lines_over_http};
 use ab_remote::client::{
-    Address, ByteStream, ClientSettings, Endpoint, McpEndpoint, Secret, WebSocket,
+    ByteStream, ClientSettings, Endpoint, McpEndpoint, Secret, WebSocketEndpoint, WebSocketUrl,
 };
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HOST};
@@ -34,7 +34,7 @@ pub(crate) struct Place {
 #[derive(Clone)]
 struct Found {
     /// The same machine, or another: only its address, its proxy and its TLS matter.
-    socket: WebSocket,
+    socket: WebSocketEndpoint,
     target: HttpTarget,
     patience: Duration,
 }
@@ -50,14 +50,14 @@ impl Place {
 fn found(settings: &ClientSettings, mcp: &McpEndpoint) -> Result<Found> {
     let wrong = |what: &str| {
         let message = format!("the setting mcp {what}");
-        Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+        Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
     };
     let web = mcp.url.starts_with("http://") || mcp.url.starts_with("https://");
     let uri: Uri = mcp.url.parse().map_err(|_| wrong("is no URL"))?;
     let Some(authority) = uri.authority().filter(|_| web) else {
         return Err(wrong("must be a URL like http://127.0.0.1:3001/mcp"));
     };
-    let mut socket = WebSocket::at(Address::parse(&mcp.url)?);
+    let mut socket = WebSocketEndpoint::from_url(WebSocketUrl::parse(&mcp.url)?);
     let mut headers = HeaderMap::new();
     let mut token = mcp.token.as_ref();
     // What the way to that host needs, it needs for this too. Another host gets none of it.
@@ -68,11 +68,11 @@ fn found(settings: &ClientSettings, mcp: &McpEndpoint) -> Result<Found> {
         socket.proxy.clone_from(&daemon.proxy);
         socket.roots = daemon.roots.clone();
         socket.headers = daemon.headers.clone();
-        headers.clone_from(daemon.headers.map());
+        headers.clone_from(daemon.headers.as_header_map());
         token = token.or(daemon.token.as_ref());
     }
     socket.token = token.cloned();
-    socket.check_token()?;
+    socket.check_cleartext_credentials()?;
     let text = |what: &str, text: &str| {
         HeaderValue::from_str(text).map_err(|_| wrong(&format!("cannot send {what}")))
     };
@@ -104,22 +104,24 @@ pub(super) fn start(
     let found = place.downcast_ref::<Place>().and_then(|place| place.found.clone());
     let Some(mut found) = found else {
         let message = "MCP needs the setting mcp: the URL of the remote workspace's MCP server";
-        return Err(Error::new(Code::NotImplemented, Kind::Unsupported, message)
+        return Err(Error::new(ErrorCode::NotImplemented, ErrorKind::Unsupported, message)
             .with_backend(BackendKind::Remote)
             .with_hint("a daemon has it on its port, like http://127.0.0.1:3001/mcp"));
     };
     if !scope.is_root() {
         let path = HeaderValue::from_str(scope.as_str()).map_err(|_| {
             let message = "the path of the scope cannot be sent to the MCP server";
-            Error::new(Code::InvalidPath, Kind::InvalidPath, message).with_path(scope.as_str())
+            Error::new(ErrorCode::InvalidPath, ErrorKind::InvalidPath, message)
+                .with_path(scope.as_str())
         })?;
         found.target.headers.insert(SCOPE_PATH, path);
     }
     let (ours, theirs) = tokio::io::duplex(PIPE);
     let target = found.target.clone();
     let found = Arc::new(found);
-    let serving =
-        tokio::spawn(forward_lines(theirs, target, move |request| post(found.clone(), request)));
+    let serving = tokio::spawn(forward_lines_over_http(theirs, target, move |request| {
+        post(found.clone(), request)
+    }));
     Ok((Server { companion: None, serving: Some(serving) }, Box::new(ours)))
 }
 

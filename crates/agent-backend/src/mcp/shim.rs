@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 
-use ab_core::{Backend, Code, Error, Kind, Result};
+use ab_core::{Backend, Error, ErrorCode, ErrorKind, Result};
 use ab_host::child_program::{ChildPipes, ChildProgram};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
@@ -14,9 +14,10 @@ use super::{McpOptions, Server};
 
 /// `options` are those of the transport; its scope is in `backend` already.
 pub(super) async fn start(options: &McpOptions, backend: Backend) -> Result<(Server, ChildPipes)> {
-    let McpOptions { program, start_timeout: patience, temporary, .. } = options;
+    let McpOptions { program, start_timeout: patience, temporary_dir: temporary, .. } = options;
     let fails = |act: &str, error: std::io::Error| {
-        Error::new(Code::ExecError, Kind::Io, format!("{act}: {error}")).with_source(error)
+        Error::new(ErrorCode::ExecError, ErrorKind::Io, format!("{act}: {error}"))
+            .with_source(error)
     };
     let directory = tempfile::Builder::new().prefix("agent-backend-").tempdir_in(temporary);
     let directory = directory.map_err(|error| fails("make a directory for a socket", error))?;
@@ -27,9 +28,9 @@ pub(super) async fn start(options: &McpOptions, backend: Backend) -> Result<(Ser
     let id = companion.id();
     let connected = tokio::select! {
         connected = timeout(*patience, connection(&listener, id)) => connected,
-        ended = companion.ended() => {
+        ended = companion.wait() => {
             let message = format!("{} ended before it was ready: {ended}", program.display());
-            return Err(Error::new(Code::ExecError, Kind::Unavailable, message)
+            return Err(Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message)
                 .with_hint("is it the agent-backend program of this version?"));
         }
     };
@@ -37,7 +38,7 @@ pub(super) async fn start(options: &McpOptions, backend: Backend) -> Result<(Ser
         Ok(stream) => stream.map_err(|error| fails("take the program's connection", error))?,
         Err(_) => {
             let message = format!("{} was not ready within {patience:?}", program.display());
-            return Err(Error::new(Code::Timeout, Kind::Timeout, message));
+            return Err(Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message));
         }
     };
     let (input, output) = stream.into_split();

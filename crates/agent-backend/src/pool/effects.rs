@@ -3,11 +3,11 @@
 use ab_core::{Backend, Error, Result};
 use tokio::sync::oneshot;
 
-use super::lease::Lease;
+use super::lease::BackendLease;
 use super::member::{Held, Make, MemberId};
 
 /// Where someone who waits is told what they get.
-pub(super) type Answer = oneshot::Sender<Result<Lease>>;
+pub(super) type Answer = oneshot::Sender<Result<BackendLease>>;
 
 #[derive(Default)]
 pub(super) struct Effects {

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use ab_core::{Backend, Result, Status};
+use ab_core::{Backend, ConnectionStatus, Result};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::effects::Effects;
 use super::failure;
-use super::lease::Lease;
+use super::lease::BackendLease;
 use super::ledger::Ledger;
 use super::member::{Held, Make, MemberId, TicketId};
 use super::options::Limits;
@@ -40,9 +40,9 @@ impl Keeper {
         self.limits
     }
 
-    pub(super) fn reuse(self: &Arc<Self>, key: &str) -> Option<Lease> {
+    pub(super) fn reuse(self: &Arc<Self>, key: &str) -> Option<BackendLease> {
         let (member, backend) = self.act(|ledger, effects| ledger.reuse(key, effects))?;
-        Some(Lease::new(backend, member, self.clone()))
+        Some(BackendLease::new(backend, member, self.clone()))
     }
 
     pub(super) fn enter(self: &Arc<Self>, key: Option<Arc<str>>, make: Make) -> Place {
@@ -131,7 +131,7 @@ impl Keeper {
         }
         for (answer, id, backend) in grant {
             // If nobody is there to take it, the lease comes back and is dropped, which releases.
-            let _ = answer.send(Ok(Lease::new(backend, id, self.clone())));
+            let _ = answer.send(Ok(BackendLease::new(backend, id, self.clone())));
         }
         for (answer, error) in refuse {
             let _ = answer.send(Err(error));
@@ -177,7 +177,7 @@ impl Birth {
 impl Drop for Birth {
     fn drop(&mut self) {
         let made = match self.made.take() {
-            Some(Ok(backend)) if backend.status() == Status::Destroyed => {
+            Some(Ok(backend)) if backend.status() == ConnectionStatus::Destroyed => {
                 Err(failure::made_destroyed())
             }
             Some(Ok(backend)) => Ok(Held::new(backend, Arc::downgrade(&self.keeper))),

@@ -14,19 +14,19 @@ use super::member::MemberId;
 /// A clone of the [`Backend`] that is taken out of it is not counted: the pool may destroy the
 /// backend under it.
 #[must_use = "dropping the lease gives the backend back"]
-pub struct Lease {
+pub struct BackendLease {
     backend: Backend,
     member: MemberId,
     keeper: Arc<Keeper>,
 }
 
-impl Lease {
+impl BackendLease {
     pub(super) fn new(backend: Backend, member: MemberId, keeper: Arc<Keeper>) -> Self {
         Self { backend, member, keeper }
     }
 }
 
-impl Deref for Lease {
+impl Deref for BackendLease {
     type Target = Backend;
 
     fn deref(&self) -> &Backend {
@@ -34,13 +34,13 @@ impl Deref for Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for BackendLease {
     fn drop(&mut self) {
         self.keeper.release(self.member);
     }
 }
 
-impl fmt::Debug for Lease {
+impl fmt::Debug for BackendLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Lease").field(&self.backend).finish()
     }

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use ab_core::{Backend, Result, Status, Subscription};
+use ab_core::{Backend, ConnectionStatus, Result, StatusSubscription};
 use tokio::time::Instant;
 
 use super::keeper::Keeper;
@@ -46,7 +46,7 @@ pub(super) struct Held {
     pub(super) backend: Backend,
     /// Whether it has ever been connected.
     connected: Arc<AtomicBool>,
-    _listening: Subscription,
+    _listening: StatusSubscription,
 }
 
 impl Held {
@@ -54,17 +54,17 @@ impl Held {
         let connected = Arc::new(AtomicBool::new(false));
         let seen = connected.clone();
         let listening = backend.on_status_change(move |change| match change.to {
-            Status::Connected => seen.store(true, Ordering::Release),
-            Status::Connecting | Status::Reconnecting => {}
+            ConnectionStatus::Connected => seen.store(true, Ordering::Release),
+            ConnectionStatus::Connecting | ConnectionStatus::Reconnecting => {}
             // Its place may be what somebody waits for.
-            Status::Disconnected | Status::Destroyed => {
+            ConnectionStatus::Disconnected | ConnectionStatus::Destroyed => {
                 if let Some(keeper) = keeper.upgrade() {
                     keeper.settle();
                 }
             }
         });
         // After subscribing, so that no connection falls in between.
-        if backend.status() == Status::Connected {
+        if backend.status() == ConnectionStatus::Connected {
             connected.store(true, Ordering::Release);
         }
         Self { backend, connected, _listening: listening }
@@ -72,9 +72,11 @@ impl Held {
 
     pub(super) fn is_dead(&self) -> bool {
         match self.backend.status() {
-            Status::Destroyed => true,
-            Status::Disconnected => self.connected.load(Ordering::Acquire),
-            Status::Connected | Status::Connecting | Status::Reconnecting => false,
+            ConnectionStatus::Destroyed => true,
+            ConnectionStatus::Disconnected => self.connected.load(Ordering::Acquire),
+            ConnectionStatus::Connected
+            | ConnectionStatus::Connecting
+            | ConnectionStatus::Reconnecting => false,
         }
     }
 }

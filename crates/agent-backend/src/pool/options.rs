@@ -4,22 +4,22 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_core::{Code, Error, Kind, Result};
+use ab_core::{Error, ErrorCode, ErrorKind, Result};
 
 /// Backends that a pool holds unless told otherwise.
-pub const MAX_BACKENDS: usize = 1024;
+pub const DEFAULT_MAX_BACKENDS: usize = 1024;
 /// Callers that wait for an answer at a time unless told otherwise.
-pub const MAX_WAITING: usize = 16_384;
+pub const DEFAULT_MAX_WAITING_CALLERS: usize = 16_384;
 /// How long a backend is kept that nobody uses.
-pub const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+pub const DEFAULT_BACKEND_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 /// How often [`IdleCleanup::periodic`] looks.
-pub const CLEANUP_INTERVAL: Duration = Duration::from_secs(60);
+pub const DEFAULT_IDLE_CLEANUP_INTERVAL: Duration = Duration::from_secs(60);
 /// How long a caller waits for room in a full pool.
-pub const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
+pub const DEFAULT_BACKEND_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the factory may take.
-pub const CREATE_TIMEOUT: Duration = Duration::from_secs(60);
+pub const DEFAULT_BACKEND_CREATE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a backend may take to be destroyed before the pool lets go of it.
-pub const DESTROY_TIMEOUT: Duration = Duration::from_secs(30);
+pub const DEFAULT_BACKEND_DESTROY_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]
 pub struct PoolOptions<C> {
@@ -28,7 +28,7 @@ pub struct PoolOptions<C> {
     /// Backends at a time: live, being made, or on their way out.
     pub max_backends: usize,
     /// Callers that have asked and have no answer yet; one more is refused at once.
-    pub max_waiting: usize,
+    pub max_waiting_callers: usize,
     /// How long nobody must have used a backend for a cleanup to take it.
     pub idle_timeout: Duration,
     pub cleanup: IdleCleanup,
@@ -40,7 +40,7 @@ pub struct PoolOptions<C> {
 /// Who looks for backends that have been idle too long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdleCleanup {
-    /// Whoever calls [`Pool::cleanup`](super::Pool::cleanup).
+    /// Whoever calls [`BackendPool::destroy_idle`](super::BackendPool::destroy_idle).
     #[default]
     Manual,
     /// The pool itself as well, this often.
@@ -48,9 +48,9 @@ pub enum IdleCleanup {
 }
 
 impl IdleCleanup {
-    /// Every [`CLEANUP_INTERVAL`].
+    /// Every [`DEFAULT_IDLE_CLEANUP_INTERVAL`].
     pub fn periodic() -> Self {
-        Self::Every(CLEANUP_INTERVAL)
+        Self::Every(DEFAULT_IDLE_CLEANUP_INTERVAL)
     }
 }
 
@@ -58,31 +58,31 @@ impl<C> PoolOptions<C> {
     pub fn new(config: C) -> Self {
         Self {
             config,
-            max_backends: MAX_BACKENDS,
-            max_waiting: MAX_WAITING,
-            idle_timeout: IDLE_TIMEOUT,
+            max_backends: DEFAULT_MAX_BACKENDS,
+            max_waiting_callers: DEFAULT_MAX_WAITING_CALLERS,
+            idle_timeout: DEFAULT_BACKEND_IDLE_TIMEOUT,
             cleanup: IdleCleanup::default(),
-            acquire_timeout: ACQUIRE_TIMEOUT,
-            create_timeout: CREATE_TIMEOUT,
-            destroy_timeout: DESTROY_TIMEOUT,
+            acquire_timeout: DEFAULT_BACKEND_ACQUIRE_TIMEOUT,
+            create_timeout: DEFAULT_BACKEND_CREATE_TIMEOUT,
+            destroy_timeout: DEFAULT_BACKEND_DESTROY_TIMEOUT,
         }
     }
 
     pub(super) fn check(self) -> Result<(C, Limits, IdleCleanup)> {
         let nothing = [
             ("max_backends", self.max_backends == 0),
-            ("max_waiting", self.max_waiting == 0),
+            ("max_waiting", self.max_waiting_callers == 0),
             ("create_timeout", self.create_timeout.is_zero()),
             ("destroy_timeout", self.destroy_timeout.is_zero()),
             ("the cleanup interval", self.cleanup == IdleCleanup::Every(Duration::ZERO)),
         ];
         if let Some((name, _)) = nothing.iter().find(|(_, zero)| *zero) {
             let message = format!("make a pool: {name} is zero");
-            return Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message));
+            return Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message));
         }
         let limits = Limits {
             backends: self.max_backends,
-            waiting: self.max_waiting,
+            waiting: self.max_waiting_callers,
             idle: self.idle_timeout,
             acquire: self.acquire_timeout,
             create: self.create_timeout,
@@ -130,7 +130,7 @@ impl<C> LeaseRequest<C> {
 
     /// Changes a copy of the pool's configuration, if a backend has to be made for this request.
     /// What is not changed stays as the pool has it; a later change wins over an earlier one.
-    pub fn with(mut self, change: impl FnOnce(&mut C) + Send + 'static) -> Self {
+    pub fn configure(mut self, change: impl FnOnce(&mut C) + Send + 'static) -> Self {
         self.changes.push(Box::new(change));
         self
     }

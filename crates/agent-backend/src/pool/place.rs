@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::failure;
 use super::keeper::Keeper;
-use super::lease::Lease;
+use super::lease::BackendLease;
 use super::member::TicketId;
 
 pub(super) struct Place {
@@ -16,11 +16,11 @@ pub(super) struct Place {
     pub(super) ticket: TicketId,
     pub(super) key: Option<Arc<str>>,
     /// Whoever drops this drops a lease that is in it, so none is lost on the way.
-    pub(super) answer: oneshot::Receiver<Result<Lease>>,
+    pub(super) answer: oneshot::Receiver<Result<BackendLease>>,
 }
 
 impl Place {
-    pub(super) async fn wait(mut self) -> Result<Lease> {
+    pub(super) async fn wait(mut self) -> Result<BackendLease> {
         let limits = self.keeper.limits();
         let answer = match timeout(limits.acquire, &mut self.answer).await {
             Ok(answer) => answer,

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ab_core::{Code, Error, Kind, Result};
+use ab_core::{Error, ErrorCode, ErrorKind, Result};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
@@ -26,7 +26,8 @@ impl Tasks {
     pub(super) fn new() -> Result<Self> {
         let runtime = Handle::try_current().map_err(|error| {
             let message = "make a pool: it needs a tokio runtime";
-            Error::new(Code::InvalidConfiguration, Kind::Invalid, message).with_source(error)
+            Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
+                .with_source(error)
         })?;
         let state = State { running: Vec::new(), sort_at: SORT_AT_LEAST, ended: false };
         Ok(Self { runtime, state: Mutex::new(state) })

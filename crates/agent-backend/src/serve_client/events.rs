@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use ab_api::{Event, EventKind, SessionId};
-use ab_core::{Code, Error, Kind, Result};
+use ab_core::{Error, ErrorCode, ErrorKind, Result};
 use bytes::Bytes;
 use http::header::ACCEPT;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::sse::{SseMessage, SseParser};
-use super::{ServeClient, is_final, problem, session_path};
+use super::{SessionClient, is_final, problem, session_path};
 use crate::exchange::{self, Answer};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -27,14 +27,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 /// An event and its place in the stream of its session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamedEvent {
-    /// The cursor: [`ServeClient::events_after`] continues behind it.
+    /// The cursor: [`SessionClient::events_after`] continues behind it.
     pub id: u64,
     pub event: Event,
 }
 
 /// The events of one session. After a lost connection it continues behind the last event that it returned.
 pub struct EventStream {
-    client: ServeClient,
+    client: SessionClient,
     session: SessionId,
     after: u64,
     connection: Option<Connection>,
@@ -56,7 +56,7 @@ struct Outage {
 }
 
 impl EventStream {
-    pub(super) fn new(client: ServeClient, session: SessionId, after: u64) -> Self {
+    pub(super) fn new(client: SessionClient, session: SessionId, after: u64) -> Self {
         let (connection, ready, outage) = (None, VecDeque::new(), None);
         Self { client, session, after, connection, ready, has_ended: false, outage }
     }
@@ -66,8 +66,8 @@ impl EventStream {
     ///
     /// # Errors
     ///
-    /// What the server answers instead of events, and [`Kind::Disconnected`] once the server has been out of reach
-    /// for [`reconnect_for`](super::ServeSettings::reconnect_for).
+    /// What the server answers instead of events, and [`ErrorKind::Disconnected`] once the server has been out of reach
+    /// for [`reconnect_for`](super::SessionClientSettings::reconnect_timeout).
     pub async fn next(&mut self) -> Result<Option<StreamedEvent>> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -96,7 +96,11 @@ impl EventStream {
         let Some(connection) = &mut self.connection else { return Ok(()) };
         let name = &self.client.name;
         let lost = |message: String| {
-            StreamError::Lost(Error::new(Code::ConnectionClosed, Kind::Disconnected, message))
+            StreamError::Lost(Error::new(
+                ErrorCode::ConnectionClosed,
+                ErrorKind::Disconnected,
+                message,
+            ))
         };
         let received = match timeout(SILENCE, connection.body.frame()).await {
             Ok(Some(Ok(frame))) => Ok(frame.into_data().unwrap_or_default()),
@@ -128,7 +132,7 @@ impl EventStream {
 
 /// A connection that carries events; `None` if the session has ended and no event is left.
 async fn connect(
-    client: &ServeClient,
+    client: &SessionClient,
     session: SessionId,
     after: u64,
 ) -> Result<Option<Connection>, StreamError> {
@@ -172,7 +176,10 @@ enum StreamError {
 impl StreamError {
     fn of_connection(error: Error) -> Self {
         match error.kind() {
-            Kind::Disconnected | Kind::Unavailable | Kind::Timeout | Kind::Io => Self::Lost(error),
+            ErrorKind::Disconnected
+            | ErrorKind::Unavailable
+            | ErrorKind::Timeout
+            | ErrorKind::Io => Self::Lost(error),
             _ => Self::Refused(error),
         }
     }

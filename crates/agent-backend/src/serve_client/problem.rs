@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ab_core::{Code, Error, Kind};
+use ab_core::{Error, ErrorCode, ErrorKind};
 use http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
 use serde_json::Value;
@@ -33,7 +33,7 @@ pub(super) fn error(server: &str, status: StatusCode, headers: &HeaderMap, body:
             None => bare(server, status),
         },
     };
-    if kind == Kind::Unavailable {
+    if kind == ErrorKind::Unavailable {
         message = format!("{server} failed: {message}");
     }
     let error = Error::new(code, kind, message);
@@ -80,21 +80,25 @@ fn text(headers: &HeaderMap, body: &[u8]) -> Option<String> {
     is_short.then(|| text.to_owned())
 }
 
-fn classify(status: StatusCode) -> (Code, Kind) {
+fn classify(status: StatusCode) -> (ErrorCode, ErrorKind) {
     match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => (Code::AuthFailed, Kind::Denied),
-        StatusCode::NOT_FOUND => (Code::KeyNotFound, Kind::NotFound),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            (ErrorCode::AuthFailed, ErrorKind::Denied)
+        }
+        StatusCode::NOT_FOUND => (ErrorCode::KeyNotFound, ErrorKind::NotFound),
         StatusCode::CONFLICT | StatusCode::GONE | StatusCode::PRECONDITION_FAILED => {
-            (Code::Conflict, Kind::Conflict)
+            (ErrorCode::Conflict, ErrorKind::Conflict)
         }
-        StatusCode::PAYLOAD_TOO_LARGE => (Code::TooLarge, Kind::TooLarge),
-        StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => (Code::Timeout, Kind::Timeout),
+        StatusCode::PAYLOAD_TOO_LARGE => (ErrorCode::TooLarge, ErrorKind::TooLarge),
+        StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => {
+            (ErrorCode::Timeout, ErrorKind::Timeout)
+        }
         StatusCode::UNPROCESSABLE_ENTITY | StatusCode::NOT_IMPLEMENTED => {
-            (Code::NotImplemented, Kind::Unsupported)
+            (ErrorCode::NotImplemented, ErrorKind::Unsupported)
         }
-        StatusCode::TOO_MANY_REQUESTS => (Code::ReadFailed, Kind::Unavailable),
-        status if status.is_client_error() => (Code::InvalidConfiguration, Kind::Invalid),
-        _ => (Code::ReadFailed, Kind::Unavailable),
+        StatusCode::TOO_MANY_REQUESTS => (ErrorCode::ReadFailed, ErrorKind::Unavailable),
+        status if status.is_client_error() => (ErrorCode::InvalidConfiguration, ErrorKind::Invalid),
+        _ => (ErrorCode::ReadFailed, ErrorKind::Unavailable),
     }
 }
 
@@ -116,7 +120,7 @@ fn hint(status: StatusCode) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    fn check(status: u16, body: &str, kind: Kind, message: &str) {
+    fn check(status: u16, body: &str, kind: ErrorKind, message: &str) {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain"));
         let status = StatusCode::from_u16(status).unwrap();
@@ -130,38 +134,38 @@ mod tests {
             400,
             r#"{"type":"urn:x","title":"Invalid request","status":400,"detail":"The request is not valid.",
                 "errors":{"repo.url":["is required"],"prompt":["must not be empty","is short"]}}"#,
-            Kind::Invalid,
+            ErrorKind::Invalid,
             "The request is not valid: prompt must not be empty, is short; repo.url is required",
         );
         check(
             400,
             r#"{"detail":"repo.url is required","errors":{"repo.url":["is required"]}}"#,
-            Kind::Invalid,
+            ErrorKind::Invalid,
             "repo.url is required",
         );
         check(
             409,
             r#"{"error":{"code":"CONFLICT","message":"decided before"},"meta":{"requestId":"r"}}"#,
-            Kind::Conflict,
+            ErrorKind::Conflict,
             "decided before",
         );
         check(
             401,
             r#"{"error":"Unauthorized","message":"Invalid or missing authentication token"}"#,
-            Kind::Denied,
+            ErrorKind::Denied,
             "Invalid or missing authentication token",
         );
-        check(404, "", Kind::NotFound, "the server at http://h answered 404 Not Found");
+        check(404, "", ErrorKind::NotFound, "the server at http://h answered 404 Not Found");
         check(
             502,
             "no upstream",
-            Kind::Unavailable,
+            ErrorKind::Unavailable,
             "the server at http://h failed: the server at http://h answered 502 Bad Gateway: no upstream",
         );
         check(
             422,
             r#"{"title":"Unprocessable","errors":{"delivery.mode":["\"pr\" is not available yet"]}}"#,
-            Kind::Unsupported,
+            ErrorKind::Unsupported,
             "Unprocessable: delivery.mode \"pr\" is not available yet",
         );
     }

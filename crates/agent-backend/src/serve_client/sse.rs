@@ -1,6 +1,6 @@
 //! The parser of `text/event-stream`.
 
-use ab_core::{Code, Error, Kind, Result};
+use ab_core::{Error, ErrorCode, ErrorKind, Result};
 
 /// The longest event.
 const MAX_EVENT: usize = 16 * 1024 * 1024;
@@ -28,7 +28,7 @@ impl SseParser {
     ///
     /// # Errors
     ///
-    /// [`Kind::TooLarge`] for an event that is longer than 16 MiB.
+    /// [`ErrorKind::TooLarge`] for an event that is longer than 16 MiB.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<SseMessage>> {
         let mut messages = Vec::new();
         for byte in bytes {
@@ -44,7 +44,7 @@ impl SseParser {
             }
             if self.line.len() + self.data.as_ref().map_or(0, String::len) > MAX_EVENT {
                 let message = format!("the server sent an event of more than {MAX_EVENT} bytes");
-                return Err(Error::new(Code::TooLarge, Kind::TooLarge, message));
+                return Err(Error::new(ErrorCode::TooLarge, ErrorKind::TooLarge, message));
             }
         }
         Ok(messages)
@@ -101,6 +101,6 @@ mod tests {
         let mut parser = SseParser::default();
         let block = vec![b'x'; 1024 * 1024];
         let refused = (0..20).find_map(|_| parser.push(&block).err());
-        assert_eq!(refused.unwrap().kind(), Kind::TooLarge);
+        assert_eq!(refused.unwrap().kind(), ErrorKind::TooLarge);
     }
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use agent_backend::pool::{
-    CLEANUP_INTERVAL, IDLE_TIMEOUT, IdleCleanup, LeaseRequest, PoolOptions, PoolStats,
+    DEFAULT_BACKEND_IDLE_TIMEOUT, DEFAULT_IDLE_CLEANUP_INTERVAL, IdleCleanup, LeaseRequest,
+    PoolOptions, PoolStats,
 };
 use tokio::runtime::Handle;
 use tokio::time::advance;
@@ -21,20 +22,20 @@ async fn idle_ones_go_after_the_timeout_and_used_ones_stay() {
     drop(pool.acquire(keyed("early")).await.unwrap());
     advance(SECOND).await;
     drop(pool.acquire(keyed("late")).await.unwrap());
-    advance(IDLE_TIMEOUT - SECOND * 2).await;
-    assert_eq!(pool.cleanup().await, 0, "not yet");
+    advance(DEFAULT_BACKEND_IDLE_TIMEOUT - SECOND * 2).await;
+    assert_eq!(pool.destroy_idle().await, 0, "not yet");
     advance(SECOND).await;
-    assert_eq!(pool.cleanup().await, 1);
+    assert_eq!(pool.destroy_idle().await, 1);
     assert_eq!(shop.closes(), [0, 0, 1, 0]);
     let keys: Vec<String> = pool.stats().by_key.into_keys().collect();
     assert_eq!((keys, pool.stats().total), (vec!["late".to_owned(), "used".to_owned()], 3));
 
     drop(used);
     advance(SECOND).await;
-    assert_eq!(pool.cleanup().await, 1, "time counts from the release");
+    assert_eq!(pool.destroy_idle().await, 1, "time counts from the release");
     assert_eq!(shop.closes(), [0, 0, 1, 1]);
-    advance(IDLE_TIMEOUT - SECOND).await;
-    assert_eq!((pool.cleanup().await, shop.closes()), (1, vec![1, 0, 1, 1]));
+    advance(DEFAULT_BACKEND_IDLE_TIMEOUT - SECOND).await;
+    assert_eq!((pool.destroy_idle().await, shop.closes()), (1, vec![1, 0, 1, 1]));
     drop(fresh);
 }
 
@@ -45,10 +46,10 @@ async fn using_one_again_starts_the_time_anew() {
     for _ in 0..5 {
         drop(pool.acquire(keyed("ada")).await.unwrap());
         advance(SECOND * 9).await;
-        assert_eq!(pool.cleanup().await, 0);
+        assert_eq!(pool.destroy_idle().await, 0);
     }
     advance(SECOND).await;
-    assert_eq!((pool.cleanup().await, pool.stats()), (1, PoolStats::default()));
+    assert_eq!((pool.destroy_idle().await, pool.stats()), (1, PoolStats::default()));
     drop(pool.acquire(keyed("ada")).await.unwrap());
     assert_eq!(shop.calls(), 2);
 }
@@ -58,7 +59,7 @@ async fn cleanup_is_by_hand_unless_asked_for() {
     let shop = Workshop::default();
     let pool = shop.pool(options());
     drop(pool.acquire(keyed("ada")).await.unwrap());
-    advance(IDLE_TIMEOUT * 10).await;
+    advance(DEFAULT_BACKEND_IDLE_TIMEOUT * 10).await;
     turns().await;
     assert_eq!((shop.closes(), pool.stats().idle), (vec![0], 1));
 }
@@ -72,16 +73,16 @@ async fn cleanup_at_intervals() {
     drop(pool.acquire(keyed("first")).await.unwrap());
     for round in 1..=6 {
         assert_eq!(pool.stats().idle, 1, "before round {round}");
-        advance(CLEANUP_INTERVAL).await;
+        advance(DEFAULT_IDLE_CLEANUP_INTERVAL).await;
         turns().await;
-        let gone = CLEANUP_INTERVAL * round >= IDLE_TIMEOUT;
+        let gone = DEFAULT_IDLE_CLEANUP_INTERVAL * round >= DEFAULT_BACKEND_IDLE_TIMEOUT;
         assert_eq!(shop.closes()[0] == 1, gone, "after round {round}");
         if gone {
             break;
         }
     }
     drop(pool.acquire(keyed("second")).await.unwrap());
-    advance(IDLE_TIMEOUT + CLEANUP_INTERVAL).await;
+    advance(DEFAULT_BACKEND_IDLE_TIMEOUT + DEFAULT_IDLE_CLEANUP_INTERVAL).await;
     turns().await;
     assert_eq!((shop.closes(), pool.stats()), (vec![1, 1], PoolStats::default()));
 }
@@ -112,7 +113,7 @@ async fn a_cleanup_that_is_given_up_goes_on() {
     let closing = shop.plan_closing(Manner::Fine);
     drop(pool.acquire(keyed("ada")).await.unwrap());
     let own = pool.clone();
-    let cleaning = tokio::spawn(async move { own.cleanup().await });
+    let cleaning = tokio::spawn(async move { own.destroy_idle().await });
     turns().await;
     cleaning.abort();
     assert!(cleaning.await.unwrap_err().is_cancelled());

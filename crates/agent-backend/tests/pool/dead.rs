@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use ab_testkit::expect::failure;
+use ab_testkit::expect::expect_error;
 use agent_backend::pool::{LeaseRequest, PoolOptions};
-use agent_backend::{Code, Driver, Kind, Status};
+use agent_backend::{ConnectionStatus, Driver, ErrorCode, ErrorKind};
 
-use Status::{Connected, Connecting, Destroyed, Disconnected, Reconnecting};
+use ConnectionStatus::{Connected, Connecting, Destroyed, Disconnected, Reconnecting};
 
 use super::{Manner, Plan, Workshop, ask, keyed, options, turns};
 
 #[tokio::test]
 async fn only_what_was_connected_can_be_dead_before_it_is_destroyed() {
-    let table: [(&[Status], usize); 9] = [
+    let table: [(&[ConnectionStatus], usize); 9] = [
         (&[Connected], 1),
         (&[Disconnected], 1),
         (&[Connecting], 1),
@@ -109,7 +109,7 @@ async fn the_end_of_a_dead_one_holds_nobody_up() {
                 drop(lease);
                 lose();
                 let own = pool.clone();
-                tokio::spawn(async move { own.cleanup().await });
+                tokio::spawn(async move { own.destroy_idle().await });
                 turns().await;
             }
         }
@@ -159,8 +159,8 @@ async fn one_that_is_made_destroyed_is_refused() {
     let shop = Workshop::default();
     let pool = shop.pool(options());
     shop.plan(Plan::Starts(Destroyed));
-    let error = failure(pool.acquire(keyed("ada")).await, Kind::Destroyed);
-    assert_eq!(error.code(), Code::ConnectionClosed);
+    let error = expect_error(pool.acquire(keyed("ada")).await, ErrorKind::Destroyed);
+    assert_eq!(error.code(), ErrorCode::ConnectionClosed);
     drop(pool.acquire(keyed("ada")).await.unwrap());
 }
 
@@ -173,7 +173,7 @@ async fn cleanup_takes_the_dead_without_waiting_for_the_timeout() {
     for at in [0, 1] {
         shop.driver(at).status().set(Disconnected, None);
     }
-    assert_eq!(pool.cleanup().await, 1);
+    assert_eq!(pool.destroy_idle().await, 1);
     assert_eq!((shop.closes(), pool.stats().total), (vec![0, 1], 1));
     drop(used);
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use ab_testkit::expect::failure;
-use agent_backend::pool::{LeaseRequest, Pool, PoolOptions, PoolStats};
-use agent_backend::{Code, Driver, Kind, Status};
+use ab_testkit::expect::expect_error;
+use agent_backend::pool::{BackendPool, LeaseRequest, PoolOptions, PoolStats};
+use agent_backend::{ConnectionStatus, Driver, ErrorCode, ErrorKind};
 use tokio::runtime::{Builder, Handle};
 
 use super::{Manner, Plan, Workshop, ask, keyed, options, turns};
@@ -17,13 +17,13 @@ async fn everything_is_destroyed_also_what_is_in_use() {
     let fresh = pool.acquire(LeaseRequest::fresh()).await.unwrap();
     drop(pool.acquire(keyed("idle")).await.unwrap());
     let dead = pool.acquire(keyed("dead")).await.unwrap();
-    shop.driver(3).status().set(Status::Disconnected, None);
+    shop.driver(3).status().set(ConnectionStatus::Disconnected, None);
     let replacement = pool.acquire(keyed("dead")).await.unwrap();
 
     pool.destroy_all().await.unwrap();
     assert_eq!((shop.closes(), pool.stats()), (vec![1; 5], PoolStats::default()));
     for lease in [used, fresh, dead, replacement] {
-        failure(lease.read("file").await, Kind::Destroyed);
+        expect_error(lease.read("file").await, ErrorKind::Destroyed);
         drop(lease);
     }
     turns().await;
@@ -45,12 +45,12 @@ async fn who_asks_or_waits_is_refused() {
     let ending = tokio::spawn(async move { own.destroy_all().await });
     let [first, second] = in_line;
     for refused in [making, first, second] {
-        let error = failure(refused.await.unwrap(), Kind::Destroyed);
-        assert_eq!(error.code(), Code::ConnectionClosed);
+        let error = expect_error(refused.await.unwrap(), ErrorKind::Destroyed);
+        assert_eq!(error.code(), ErrorCode::ConnectionClosed);
         assert_eq!(error.to_string(), "connect: the pool was destroyed");
     }
     for request in [keyed("late"), LeaseRequest::fresh()] {
-        failure(pool.acquire(request).await, Kind::Destroyed);
+        expect_error(pool.acquire(request).await, ErrorKind::Destroyed);
     }
     turns().await;
     assert_eq!((shop.closes(), pool.stats().creating), (vec![1], 1));
@@ -94,16 +94,16 @@ async fn a_failure_is_told_and_the_others_go_nevertheless() {
         drop(pool.acquire(keyed(key)).await.unwrap());
     }
     for _ in 0..2 {
-        let error = failure(pool.destroy_all().await, Kind::Io);
+        let error = expect_error(pool.destroy_all().await, ErrorKind::Io);
         let message = "2 backends failed to be destroyed, the first: does not close";
-        assert_eq!((error.code(), error.message()), (Code::ExecError, message));
+        assert_eq!((error.code(), error.message()), (ErrorCode::ExecError, message));
     }
     assert_eq!((shop.closes(), pool.stats().failed_destroys), (vec![1; 3], 2));
 
     let pool = shop.pool(options());
     shop.plan_closing(Manner::Fails).allow();
     drop(pool.acquire(keyed("alone")).await.unwrap());
-    let error = failure(pool.destroy_all().await, Kind::Io);
+    let error = expect_error(pool.destroy_all().await, ErrorKind::Io);
     assert_eq!(error.message(), "does not close");
 }
 
@@ -114,7 +114,7 @@ async fn a_backend_that_does_not_end_does_not_hold_the_pool() {
     let _never = shop.plan_closing(Manner::Fine);
     drop(pool.acquire(keyed("ada")).await.unwrap());
     drop(pool.acquire(keyed("grace")).await.unwrap());
-    let error = failure(pool.destroy_all().await, Kind::Timeout);
+    let error = expect_error(pool.destroy_all().await, ErrorKind::Timeout);
     assert_eq!(error.to_string(), "destroy a backend: it was not done within 30s");
     assert_eq!(shop.closes(), [0, 1]);
 }
@@ -140,7 +140,7 @@ async fn dropping_the_pool_drops_and_destroys_nothing() {
     assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
     lease.write("file", "still works").await.unwrap();
     let hub = shop.driver(2);
-    assert_eq!(hub.status().listeners(), 0, "the pool let go of the idle one");
+    assert_eq!(hub.status().listener_count(), 0, "the pool let go of the idle one");
     drop((lease, fresh));
     turns().await;
     assert_eq!(shop.closes(), [0, 0, 0]);
@@ -162,9 +162,9 @@ fn a_pool_whose_runtime_has_ended_refuses() {
         turns().await;
         drop((shared, lease));
         for waiting in waiting {
-            failure(waiting.await.unwrap(), Kind::Destroyed);
+            expect_error(waiting.await.unwrap(), ErrorKind::Destroyed);
         }
-        failure(pool.acquire(keyed("ada")).await, Kind::Destroyed);
+        expect_error(pool.acquire(keyed("ada")).await, ErrorKind::Destroyed);
         pool.destroy_all().await.unwrap();
     });
 }
@@ -176,9 +176,9 @@ fn a_pool_whose_runtime_has_ended_makes_nothing() {
     let pool = runtime().block_on(async { shop.pool(options()) });
     runtime().block_on(async {
         for request in [keyed("ada"), LeaseRequest::fresh()] {
-            failure(pool.acquire(request).await, Kind::Destroyed);
+            expect_error(pool.acquire(request).await, ErrorKind::Destroyed);
         }
-        assert_eq!((pool.cleanup().await, shop.calls()), (0, 0));
+        assert_eq!((pool.destroy_idle().await, shop.calls()), (0, 0));
     });
 }
 
@@ -200,10 +200,11 @@ async fn a_factory_may_give_scopes_of_one_backend() {
         let tenant = root.scope(name, agent_backend::ScopeOptions::default());
         std::future::ready(tenant)
     };
-    let pool = Pool::new(factory, PoolOptions::new("nobody")).unwrap();
-    let request = LeaseRequest::keyed("ada").with(|name: &mut &'static str| *name = "tenants/ada");
-    pool.with(request, async |tenant| tenant.write("file", "x").await).await.unwrap();
+    let pool = BackendPool::new(factory, PoolOptions::new("nobody")).unwrap();
+    let request =
+        LeaseRequest::keyed("ada").configure(|name: &mut &'static str| *name = "tenants/ada");
+    pool.with_backend(request, async |tenant| tenant.write("file", "x").await).await.unwrap();
     pool.destroy_all().await.unwrap();
-    assert_eq!((base.status(), base.scopes()), (Status::Connected, 0));
+    assert_eq!((base.status(), base.scope_count()), (ConnectionStatus::Connected, 0));
     assert!(base.exists("tenants/ada/file").await.unwrap());
 }

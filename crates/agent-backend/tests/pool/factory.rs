@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ab_testkit::expect::failure;
-use agent_backend::pool::{CREATE_TIMEOUT, LeaseRequest, PoolOptions, PoolStats};
-use agent_backend::{Code, Kind, Verb};
+use ab_testkit::expect::expect_error;
+use agent_backend::pool::{DEFAULT_BACKEND_CREATE_TIMEOUT, LeaseRequest, PoolOptions, PoolStats};
+use agent_backend::{ErrorCode, ErrorKind, Verb};
 use tokio::time::Instant;
 
 use super::{Config, Plan, Workshop, ask, failed, keyed, options, turns};
@@ -20,8 +20,8 @@ async fn a_failure_reaches_all_who_wait_and_the_next_try_is_new() {
     shop.plan(Plan::Fails(failed("no backend today")));
     let asking: Vec<_> = (0..5).map(|_| ask(&pool, keyed("ada"))).collect();
     for asking in asking {
-        let error = failure(asking.await.unwrap(), Kind::Io);
-        assert_eq!((error.code(), error.message()), (Code::ExecError, "no backend today"));
+        let error = expect_error(asking.await.unwrap(), ErrorKind::Io);
+        assert_eq!((error.code(), error.message()), (ErrorCode::ExecError, "no backend today"));
     }
     assert_eq!((shop.calls(), pool.stats()), (1, PoolStats::default()));
     drop(pool.acquire(keyed("ada")).await.unwrap());
@@ -36,13 +36,16 @@ async fn a_panic_is_an_error_and_leaves_the_pool_in_order() {
         shop.plan(plan);
         let asking: Vec<_> = (0..3).map(|_| ask(&pool, keyed("ada"))).collect();
         for asking in asking {
-            let error = failure(asking.await.unwrap(), Kind::Io);
-            assert_eq!((error.code(), error.verb()), (Code::ConnectionClosed, Some(Verb::Connect)));
+            let error = expect_error(asking.await.unwrap(), ErrorKind::Io);
+            assert_eq!(
+                (error.code(), error.verb()),
+                (ErrorCode::ConnectionClosed, Some(Verb::Connect))
+            );
             assert_eq!(error.to_string(), "connect: the pool's factory panicked");
         }
     }
-    let panics = keyed("ada").with(|_: &mut Config| super::panic_quietly());
-    failure(pool.acquire(panics).await, Kind::Io);
+    let panics = keyed("ada").configure(|_: &mut Config| super::panic_quietly());
+    expect_error(pool.acquire(panics).await, ErrorKind::Io);
     assert_eq!((shop.calls(), pool.stats()), (2, PoolStats::default()));
     drop(pool.acquire(keyed("ada")).await.unwrap());
 }
@@ -56,10 +59,13 @@ async fn a_factory_that_hangs_is_given_up() {
     let (first, second) = (ask(&pool, keyed("ada")), ask(&pool, keyed("ada")));
     let started = Instant::now();
     for asking in [first, second] {
-        let error = failure(asking.await.unwrap(), Kind::Timeout);
-        assert_eq!((error.code(), error.retry()), (Code::Timeout, agent_backend::Retry::Safe));
+        let error = expect_error(asking.await.unwrap(), ErrorKind::Timeout);
+        assert_eq!(
+            (error.code(), error.retry_advice()),
+            (ErrorCode::Timeout, agent_backend::RetryAdvice::Safe)
+        );
     }
-    assert_eq!(started.elapsed().as_secs(), CREATE_TIMEOUT.as_secs());
+    assert_eq!(started.elapsed().as_secs(), DEFAULT_BACKEND_CREATE_TIMEOUT.as_secs());
     assert_eq!((Arc::strong_count(&held), pool.stats()), (1, PoolStats::default()));
     drop(pool.acquire(keyed("grace")).await.unwrap());
 }
@@ -71,7 +77,7 @@ async fn the_time_for_making_is_a_setting() {
     let pool = shop.pool(PoolOptions { create_timeout, ..options() });
     shop.plan(Plan::Hangs(Arc::default()));
     let started = Instant::now();
-    let error = failure(pool.acquire(LeaseRequest::fresh()).await, Kind::Timeout);
+    let error = expect_error(pool.acquire(LeaseRequest::fresh()).await, ErrorKind::Timeout);
     assert_eq!(error.message(), "the pool's factory made no backend within 250ms");
     assert!(started.elapsed() < create_timeout * 2);
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use ab_testkit::{Recording, fuzz};
-use agent_backend::pool::{LeaseRequest, Pool, PoolOptions, PoolStats};
-use agent_backend::{Backend, Driver, Lease, Result, Status};
+use ab_testkit::{RecordingDriver, fuzz};
+use agent_backend::pool::{BackendPool, LeaseRequest, PoolOptions, PoolStats};
+use agent_backend::{Backend, BackendLease, ConnectionStatus, Driver, Result};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tokio::runtime::Builder;
@@ -33,7 +33,7 @@ enum Act {
     /// One call of the factory comes back.
     Make(usize, Outcome),
     /// A backend's connection changes.
-    Turn(usize, Status),
+    Turn(usize, ConnectionStatus),
     /// One backend may come to its end.
     Allow(usize),
     Cleanup,
@@ -57,11 +57,11 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Outcome::Panics),
     ];
     let status = prop_oneof![
-        2 => Just(Status::Disconnected),
-        1 => Just(Status::Connected),
-        1 => Just(Status::Connecting),
-        1 => Just(Status::Reconnecting),
-        1 => Just(Status::Destroyed),
+        2 => Just(ConnectionStatus::Disconnected),
+        1 => Just(ConnectionStatus::Connected),
+        1 => Just(ConnectionStatus::Connecting),
+        1 => Just(ConnectionStatus::Reconnecting),
+        1 => Just(ConnectionStatus::Destroyed),
     ];
     prop_oneof![
         8 => proptest::option::weighted(0.8, 0..KEYS).prop_map(Act::Ask),
@@ -78,7 +78,7 @@ fn act() -> impl Strategy<Value = Act> {
 
 #[test]
 fn one_live_backend_for_each_key_and_nobody_is_forgotten() {
-    fuzz::run("pool", vec(act(), 1..80), |acts| {
+    fuzz::check_property("pool", vec(act(), 1..80), |acts| {
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build()?;
         runtime.block_on(World::play(acts))
     });
@@ -100,7 +100,7 @@ struct Books {
 
 struct Made {
     key: Option<u8>,
-    driver: Recording,
+    driver: RecordingDriver,
     closing: Arc<Closing>,
     connected: bool,
     /// Was once seen dead, so that the pool may have replaced it.
@@ -109,7 +109,7 @@ struct Made {
 
 impl Made {
     fn is_live(&self) -> bool {
-        self.driver.status().current() != Status::Destroyed && !self.given_up
+        self.driver.status().current() != ConnectionStatus::Destroyed && !self.given_up
     }
 }
 
@@ -128,9 +128,9 @@ impl Shop {
             Outcome::Panics => panic_quietly(),
         }
         let closing = Arc::new(Closing { manner: Manner::Fine, permits: Semaphore::new(0) });
-        let driver = Recording::new();
+        let driver = RecordingDriver::new();
         let backend = Backend::new(driver.clone());
-        backend.track(closing.clone()).await?;
+        backend.register_closeable(closing.clone()).await?;
         drop(call);
         let made = Made { key, driver, closing, connected: true, given_up: false };
         self.books().made.push(made);
@@ -180,9 +180,9 @@ impl Books {
 
 struct World {
     shop: Shop,
-    pool: Arc<Pool<Option<u8>>>,
-    asking: Vec<(Option<u8>, JoinHandle<Result<Lease>>)>,
-    leases: Vec<Lease>,
+    pool: Arc<BackendPool<Option<u8>>>,
+    asking: Vec<(Option<u8>, JoinHandle<Result<BackendLease>>)>,
+    leases: Vec<BackendLease>,
 }
 
 impl World {
@@ -198,7 +198,7 @@ impl World {
             destroy_timeout: Duration::from_secs(1_000_000),
             ..PoolOptions::new(None)
         };
-        let pool = Arc::new(Pool::new(move |key| own.clone().make(key), options)?);
+        let pool = Arc::new(BackendPool::new(move |key| own.clone().make(key), options)?);
         let mut world = World { shop, pool, asking: Vec::new(), leases: Vec::new() };
         for act in acts {
             world.act(act).await;
@@ -216,7 +216,7 @@ impl World {
                     Some(key) => LeaseRequest::keyed(key.to_string()),
                     None => LeaseRequest::fresh(),
                 };
-                let request = request.with(move |config: &mut Option<u8>| *config = key);
+                let request = request.configure(move |config: &mut Option<u8>| *config = key);
                 let pool = self.pool.clone();
                 let asking = tokio::spawn(async move { pool.acquire(request).await });
                 self.asking.push((key, asking));
@@ -243,8 +243,8 @@ impl World {
                     let mut books = self.shop.books();
                     let Some(at) = pick(at, books.made.len()) else { return };
                     let made = &mut books.made[at];
-                    made.connected |= status == Status::Connected;
-                    made.given_up |= status == Status::Disconnected && made.connected;
+                    made.connected |= status == ConnectionStatus::Connected;
+                    made.given_up |= status == ConnectionStatus::Disconnected && made.connected;
                     made.driver.clone()
                 };
                 driver.status().set(status, None);
@@ -257,7 +257,7 @@ impl World {
             }
             Act::Cleanup => {
                 let pool = self.pool.clone();
-                tokio::spawn(async move { pool.cleanup().await });
+                tokio::spawn(async move { pool.destroy_idle().await });
             }
             Act::Seconds(seconds) => advance(Duration::from_secs(seconds)).await,
             Act::Turns(count) => {
@@ -272,7 +272,7 @@ impl World {
         let (done, asking) =
             std::mem::take(&mut self.asking).into_iter().partition(|(_, task)| task.is_finished());
         self.asking = asking;
-        let done: Vec<(Option<u8>, JoinHandle<Result<Lease>>)> = done;
+        let done: Vec<(Option<u8>, JoinHandle<Result<BackendLease>>)> = done;
         for (_, task) in done {
             self.leases.extend(task.await.unwrap());
         }
@@ -320,7 +320,7 @@ impl World {
         prop_assert_eq!(self.pool.stats(), PoolStats::default());
         let books = self.shop.books();
         for (at, made) in books.made.iter().enumerate() {
-            prop_assert_eq!(made.driver.closes(), 1, "backend {} of key {:?}", at, made.key);
+            prop_assert_eq!(made.driver.close_count(), 1, "backend {} of key {:?}", at, made.key);
         }
         Ok(())
     }

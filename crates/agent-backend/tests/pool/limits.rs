@@ -4,12 +4,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ab_testkit::crowd;
-use ab_testkit::expect::failure;
+use ab_testkit::expect::expect_error;
 use agent_backend::pool::{
-    ACQUIRE_TIMEOUT, CLEANUP_INTERVAL, CREATE_TIMEOUT, DESTROY_TIMEOUT, IDLE_TIMEOUT, IdleCleanup,
-    LeaseRequest, MAX_BACKENDS, MAX_WAITING, Pool, PoolOptions, PoolStats,
+    BackendPool, DEFAULT_BACKEND_ACQUIRE_TIMEOUT, DEFAULT_BACKEND_CREATE_TIMEOUT,
+    DEFAULT_BACKEND_DESTROY_TIMEOUT, DEFAULT_BACKEND_IDLE_TIMEOUT, DEFAULT_IDLE_CLEANUP_INTERVAL,
+    DEFAULT_MAX_BACKENDS, DEFAULT_MAX_WAITING_CALLERS, IdleCleanup, LeaseRequest, PoolOptions,
+    PoolStats,
 };
-use agent_backend::{Backend, Code, Kind, Status};
+use agent_backend::{Backend, ConnectionStatus, ErrorCode, ErrorKind};
 use tokio::time::{Instant, advance};
 
 use super::{Config, Manner, Plan, Workshop, ask, keyed, options, turns};
@@ -21,11 +23,24 @@ fn at_most(max_backends: usize) -> PoolOptions<Config> {
 #[test]
 fn the_bounds_have_defaults() {
     let options = PoolOptions::<Config>::default();
-    assert_eq!((options.max_backends, options.max_waiting), (MAX_BACKENDS, MAX_WAITING));
-    assert_eq!((options.idle_timeout, options.cleanup), (IDLE_TIMEOUT, IdleCleanup::Manual));
-    assert_eq!(IdleCleanup::periodic(), IdleCleanup::Every(CLEANUP_INTERVAL));
+    assert_eq!(
+        (options.max_backends, options.max_waiting_callers),
+        (DEFAULT_MAX_BACKENDS, DEFAULT_MAX_WAITING_CALLERS)
+    );
+    assert_eq!(
+        (options.idle_timeout, options.cleanup),
+        (DEFAULT_BACKEND_IDLE_TIMEOUT, IdleCleanup::Manual)
+    );
+    assert_eq!(IdleCleanup::periodic(), IdleCleanup::Every(DEFAULT_IDLE_CLEANUP_INTERVAL));
     let times = (options.acquire_timeout, options.create_timeout, options.destroy_timeout);
-    assert_eq!(times, (ACQUIRE_TIMEOUT, CREATE_TIMEOUT, DESTROY_TIMEOUT));
+    assert_eq!(
+        times,
+        (
+            DEFAULT_BACKEND_ACQUIRE_TIMEOUT,
+            DEFAULT_BACKEND_CREATE_TIMEOUT,
+            DEFAULT_BACKEND_DESTROY_TIMEOUT
+        )
+    );
 }
 
 #[tokio::test]
@@ -33,22 +48,27 @@ async fn options_that_make_no_sense_are_refused() {
     let zero = Duration::ZERO;
     let table = [
         ("max_backends", PoolOptions { max_backends: 0, ..options() }),
-        ("max_waiting", PoolOptions { max_waiting: 0, ..options() }),
+        ("max_waiting", PoolOptions { max_waiting_callers: 0, ..options() }),
         ("create_timeout", PoolOptions { create_timeout: zero, ..options() }),
         ("destroy_timeout", PoolOptions { destroy_timeout: zero, ..options() }),
         ("the cleanup interval", PoolOptions { cleanup: IdleCleanup::Every(zero), ..options() }),
     ];
     for (name, options) in table {
-        let error =
-            failure(Pool::new(async |_| Ok(agent_backend::memory()), options), Kind::Invalid);
-        assert_eq!(error.code(), Code::InvalidConfiguration);
+        let error = expect_error(
+            BackendPool::new(async |_| Ok(agent_backend::memory()), options),
+            ErrorKind::Invalid,
+        );
+        assert_eq!(error.code(), ErrorCode::InvalidConfiguration);
         assert_eq!(error.to_string(), format!("make a pool: {name} is zero"));
     }
 }
 
 #[test]
 fn a_pool_needs_a_runtime() {
-    let error = failure(Pool::new(async |_| Ok(agent_backend::memory()), options()), Kind::Invalid);
+    let error = expect_error(
+        BackendPool::new(async |_| Ok(agent_backend::memory()), options()),
+        ErrorKind::Invalid,
+    );
     assert_eq!(error.to_string(), "make a pool: it needs a tokio runtime");
 }
 
@@ -109,7 +129,7 @@ async fn a_key_is_taken_until_its_backend_is_gone() {
     drop(pool.acquire(keyed("ada")).await.unwrap());
     let cleaning = tokio::spawn({
         let pool = pool.clone();
-        async move { pool.cleanup().await }
+        async move { pool.destroy_idle().await }
     });
     turns().await;
     let same = ask(&pool, keyed("ada"));
@@ -119,7 +139,7 @@ async fn a_key_is_taken_until_its_backend_is_gone() {
     let _other = other.await.unwrap().unwrap();
     closing.allow();
     let lease = same.await.unwrap().unwrap();
-    assert_eq!((cleaning.await.unwrap(), lease.status()), (1, Status::Connected));
+    assert_eq!((cleaning.await.unwrap(), lease.status()), (1, ConnectionStatus::Connected));
     assert_eq!(shop.closes(), [1, 0, 0]);
 }
 
@@ -132,7 +152,7 @@ async fn who_comes_first_is_served_first() {
     for number in 0..6 {
         let request =
             if number % 2 == 0 { keyed(&format!("{number}")) } else { LeaseRequest::fresh() };
-        let request = request.with(move |config: &mut Config| config.size = 100 + number);
+        let request = request.configure(move |config: &mut Config| config.size = 100 + number);
         line.push(ask(&pool, request));
         turns().await;
     }
@@ -168,11 +188,14 @@ async fn waiting_for_room_ends() {
     let pool = shop.pool(at_most(1));
     let held = pool.acquire(LeaseRequest::fresh()).await.unwrap();
     let started = Instant::now();
-    let error = failure(pool.acquire(keyed("ada")).await, Kind::Timeout);
-    assert_eq!((error.code(), error.retry()), (Code::Timeout, agent_backend::Retry::Safe));
+    let error = expect_error(pool.acquire(keyed("ada")).await, ErrorKind::Timeout);
+    assert_eq!(
+        (error.code(), error.retry_advice()),
+        (ErrorCode::Timeout, agent_backend::RetryAdvice::Safe)
+    );
     let message = "connect: all 1 backends of the pool were in use for 60s";
     assert_eq!(error.to_string(), message);
-    assert_eq!(started.elapsed().as_secs(), ACQUIRE_TIMEOUT.as_secs());
+    assert_eq!(started.elapsed().as_secs(), DEFAULT_BACKEND_ACQUIRE_TIMEOUT.as_secs());
     assert_eq!((pool.stats().waiting, shop.calls()), (0, 1));
     drop(held);
     drop(pool.acquire(keyed("ada")).await.unwrap());
@@ -200,7 +223,7 @@ async fn without_time_to_wait_a_full_pool_answers_at_once() {
     let pool = shop.pool(PoolOptions { acquire_timeout, ..at_most(1) });
     let held = pool.acquire(keyed("ada")).await.unwrap();
     let started = Instant::now();
-    failure(pool.acquire(keyed("grace")).await, Kind::Timeout);
+    expect_error(pool.acquire(keyed("grace")).await, ErrorKind::Timeout);
     assert!(started.elapsed() < Duration::from_secs(1));
     drop((pool.acquire(keyed("ada")).await.unwrap(), held));
 }
@@ -225,14 +248,14 @@ async fn who_goes_away_leaves_the_line() {
 #[tokio::test(start_paused = true)]
 async fn one_more_than_may_wait_is_refused_at_once() {
     let shop = Workshop::default();
-    let pool = shop.pool(PoolOptions { max_waiting: 2, ..at_most(1) });
+    let pool = shop.pool(PoolOptions { max_waiting_callers: 2, ..at_most(1) });
     let held = pool.acquire(keyed("ada")).await.unwrap();
     let waiting = [ask(&pool, LeaseRequest::fresh()), ask(&pool, LeaseRequest::fresh())];
     turns().await;
     let started = Instant::now();
-    let error = failure(pool.acquire(LeaseRequest::fresh()).await, Kind::Timeout);
+    let error = expect_error(pool.acquire(LeaseRequest::fresh()).await, ErrorKind::Timeout);
     assert_eq!(error.to_string(), "connect: 2 callers wait for the pool already");
-    assert_eq!((error.code(), started.elapsed()), (Code::Timeout, Duration::ZERO));
+    assert_eq!((error.code(), started.elapsed()), (ErrorCode::Timeout, Duration::ZERO));
     drop(pool.acquire(keyed("ada")).await.unwrap());
     drop(held);
     for waiting in waiting {
@@ -246,7 +269,7 @@ async fn a_failed_making_gives_its_place_to_the_next() {
     let pool = shop.pool(at_most(1));
     shop.plan(Plan::Fails(super::failed("no backend today")));
     let (first, second) = (ask(&pool, keyed("first")), ask(&pool, keyed("second")));
-    failure(first.await.unwrap(), Kind::Io);
+    expect_error(first.await.unwrap(), ErrorKind::Io);
     drop(second.await.unwrap().unwrap());
 }
 
@@ -259,7 +282,7 @@ async fn a_backend_that_does_not_end_gives_its_place_back() {
         drop(pool.acquire(keyed("ada")).await.unwrap());
         let started = Instant::now();
         drop(pool.acquire(keyed("grace")).await.unwrap());
-        assert_eq!(started.elapsed().as_secs(), DESTROY_TIMEOUT.as_secs());
+        assert_eq!(started.elapsed().as_secs(), DEFAULT_BACKEND_DESTROY_TIMEOUT.as_secs());
         assert_eq!((pool.stats().failed_destroys, pool.stats().total), (1, 1));
         pool.destroy_all().await.unwrap();
         assert_eq!(pool.stats(), PoolStats { failed_destroys: 1, ..PoolStats::default() });
@@ -285,7 +308,7 @@ async fn a_crowd_in_a_small_pool_never_exceeds_it() {
     let factory = move |key: usize| {
         let backend = agent_backend::memory();
         let mut made = book.lock().unwrap();
-        made.retain(|(_, backend)| backend.status() != Status::Destroyed);
+        made.retain(|(_, backend)| backend.status() != ConnectionStatus::Destroyed);
         let keys: Vec<usize> = made.iter().map(|(key, _)| *key).collect();
         made.push((key, backend.clone()));
         std::future::ready(if keys.len() < 3 && !keys.contains(&key) {
@@ -295,14 +318,14 @@ async fn a_crowd_in_a_small_pool_never_exceeds_it() {
         })
     };
     let pool = Arc::new(
-        Pool::new(factory, PoolOptions { max_backends: 3, ..Default::default() }).unwrap(),
+        BackendPool::new(factory, PoolOptions { max_backends: 3, ..Default::default() }).unwrap(),
     );
-    crowd::of(8, |number| {
+    crowd::run_on_threads(8, |number| {
         let pool = pool.clone();
         async move {
             for round in 0..ROUNDS {
                 let key = (number * 7 + round * 5) % 6;
-                let request = LeaseRequest::keyed(key.to_string()).with(move |own| *own = key);
+                let request = LeaseRequest::keyed(key.to_string()).configure(move |own| *own = key);
                 let lease = pool.acquire(request).await.unwrap();
                 lease.touch(&format!("{number}-{round}")).await.unwrap();
             }
@@ -311,5 +334,7 @@ async fn a_crowd_in_a_small_pool_never_exceeds_it() {
     .await;
     assert_eq!((pool.stats().active, pool.stats().waiting), (0, 0));
     pool.destroy_all().await.unwrap();
-    assert!(made.lock().unwrap().iter().all(|(_, made)| made.status() == Status::Destroyed));
+    assert!(
+        made.lock().unwrap().iter().all(|(_, made)| made.status() == ConnectionStatus::Destroyed)
+    );
 }

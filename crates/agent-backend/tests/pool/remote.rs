@@ -8,17 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ab_remote::{HostKey, Server, SshAccess};
-use agent_backend::pool::{LeaseRequest, Pool, PoolOptions, PoolStats};
-use agent_backend::remote::{ByteStream, Connector, Endpoint, Reconnection};
-use agent_backend::{Backend, Code, Kind, RemoteConfig, Result, Status, StatusChange};
+use ab_remote::{HostKey, SshAccess, SshServer};
+use agent_backend::pool::{BackendPool, LeaseRequest, PoolOptions, PoolStats};
+use agent_backend::remote::{ByteStream, Connector, Endpoint, ReconnectPolicy};
+use agent_backend::{
+    Backend, ConnectionStatus, ConnectionStatusChange, ErrorCode, ErrorKind, RemoteConfig, Result,
+};
 use async_trait::async_trait;
 use tokio::sync::{mpsc, watch};
 
 /// A server in memory, which can be cut off.
 #[derive(Clone, Debug)]
 struct Far {
-    server: Server,
+    server: SshServer,
     reachable: Arc<AtomicBool>,
     /// Connections that are served.
     served: watch::Sender<usize>,
@@ -68,9 +70,9 @@ struct Config {
 impl Far {
     fn new() -> Far {
         let key = HostKey::ephemeral("a test").unwrap();
-        let server = Server::new(
+        let server = SshServer::new(
             agent_backend::memory(),
-            ab_remote::ServerSettings::new(key, SshAccess::Any),
+            ab_remote::SshServerSettings::new(key, SshAccess::Any),
         );
         Far {
             server,
@@ -81,16 +83,16 @@ impl Far {
         }
     }
 
-    fn pool(&self) -> Arc<Pool<Config>> {
+    fn pool(&self) -> Arc<BackendPool<Config>> {
         self.pool_with(|options| options)
     }
 
     fn pool_with(
         &self,
         set: impl FnOnce(PoolOptions<Config>) -> PoolOptions<Config>,
-    ) -> Arc<Pool<Config>> {
+    ) -> Arc<BackendPool<Config>> {
         let config = Config { far: self.clone(), max_retries: 0, connects: false };
-        Arc::new(Pool::new(make, set(PoolOptions::new(config))).unwrap())
+        Arc::new(BackendPool::new(make, set(PoolOptions::new(config))).unwrap())
     }
 
     /// Cuts every connection.
@@ -109,11 +111,11 @@ impl Far {
 
 async fn make(config: Config) -> Result<Backend> {
     config.far.made.fetch_add(1, Ordering::SeqCst);
-    let reconnection = Reconnection {
+    let reconnection = ReconnectPolicy {
         max_retries: config.max_retries,
-        initial: Duration::from_millis(1),
-        max: Duration::from_millis(5),
-        ..Reconnection::default()
+        initial_delay: Duration::from_millis(1),
+        max_delay: Duration::from_millis(5),
+        ..ReconnectPolicy::default()
     };
     let endpoint = Endpoint::Stream(Arc::new(config.far));
     let backend =
@@ -129,9 +131,9 @@ fn keyed(key: &str) -> LeaseRequest<Config> {
 }
 
 /// Waits for a status, from now on or already.
-async fn becomes(backend: &Backend, status: Status) {
+async fn becomes(backend: &Backend, status: ConnectionStatus) {
     let (sender, mut changes) = mpsc::unbounded_channel();
-    let _listening = backend.on_status_change(move |change: &StatusChange| {
+    let _listening = backend.on_status_change(move |change: &ConnectionStatusChange| {
         let _ = sender.send(change.to);
     });
     if backend.status() == status {
@@ -145,16 +147,16 @@ async fn one_that_was_never_connected_is_handed_out_as_it_is_and_kept() {
     let far = Far::new();
     let pool = far.pool();
     let first = pool.acquire(keyed("ada")).await.unwrap();
-    assert_eq!(first.status(), Status::Disconnected);
+    assert_eq!(first.status(), ConnectionStatus::Disconnected);
     // Still disconnected: another would be a second one for the key.
     let second = pool.acquire(keyed("ada")).await.unwrap();
-    assert_eq!((far.made(), second.status()), (1, Status::Disconnected));
+    assert_eq!((far.made(), second.status()), (1, ConnectionStatus::Disconnected));
     first.write("notes.txt", "by the first").await.unwrap();
-    assert_eq!(second.status(), Status::Connected);
+    assert_eq!(second.status(), ConnectionStatus::Connected);
     assert_eq!(second.read_text("notes.txt").await.unwrap(), "by the first");
     drop((first, second));
     let third = pool.acquire(keyed("ada")).await.unwrap();
-    assert_eq!((far.made(), third.status()), (1, Status::Connected));
+    assert_eq!((far.made(), third.status()), (1, ConnectionStatus::Connected));
 }
 
 #[tokio::test]
@@ -164,25 +166,28 @@ async fn one_that_could_not_connect_is_kept_and_tries_again() {
     far.reachable.store(false, Ordering::SeqCst);
     let lease = pool.acquire(keyed("ada")).await.unwrap();
     let error = lease.read("a").await.unwrap_err();
-    assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
-    assert_eq!(lease.status(), Status::Disconnected);
+    assert_eq!(
+        (error.code(), error.kind()),
+        (ErrorCode::ConnectionClosed, ErrorKind::Disconnected)
+    );
+    assert_eq!(lease.status(), ConnectionStatus::Disconnected);
     far.reachable.store(true, Ordering::SeqCst);
     let again = pool.acquire(keyed("ada")).await.unwrap();
     again.write("a", "there").await.unwrap();
-    assert_eq!((far.made(), lease.status()), (1, Status::Connected));
+    assert_eq!((far.made(), lease.status()), (1, ConnectionStatus::Connected));
 }
 
 #[tokio::test]
 async fn a_factory_that_connects_hands_out_what_is_connected_or_says_why_not() {
     let far = Far::new();
     let pool = far.pool();
-    let request = |key| keyed(key).with(|config: &mut Config| config.connects = true);
+    let request = |key| keyed(key).configure(|config: &mut Config| config.connects = true);
     let lease = pool.acquire(request("ada")).await.unwrap();
-    assert_eq!(lease.status(), Status::Connected);
+    assert_eq!(lease.status(), ConnectionStatus::Connected);
     far.reachable.store(false, Ordering::SeqCst);
     let (one, other) = tokio::join!(pool.acquire(request("bob")), pool.acquire(request("bob")));
     for refused in [one, other] {
-        assert_eq!(refused.unwrap_err().kind(), Kind::Disconnected);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Disconnected);
     }
     assert_eq!((far.made(), pool.stats().total), (2, 1));
 }
@@ -195,7 +200,7 @@ async fn many_who_ask_at_once_share_one_connection() {
         let pool = pool.clone();
         tokio::spawn(async move {
             let write = async |backend: &Backend| backend.write(&format!("{at}"), "x").await;
-            pool.with(keyed("ada"), write).await.unwrap();
+            pool.with_backend(keyed("ada"), write).await.unwrap();
         })
     });
     for asked in asking.collect::<Vec<_>>() {
@@ -231,12 +236,12 @@ async fn one_that_reconnects_is_kept() {
     lease.connect().await.unwrap();
     far.reachable.store(false, Ordering::SeqCst);
     far.cut();
-    becomes(&lease, Status::Reconnecting).await;
+    becomes(&lease, ConnectionStatus::Reconnecting).await;
     let meanwhile = pool.acquire(keyed("ada")).await.unwrap();
-    assert_eq!(meanwhile.status(), Status::Reconnecting);
+    assert_eq!(meanwhile.status(), ConnectionStatus::Reconnecting);
     far.reachable.store(true, Ordering::SeqCst);
     meanwhile.write("a", "after").await.unwrap();
-    assert_eq!((far.made(), lease.status()), (1, Status::Connected));
+    assert_eq!((far.made(), lease.status()), (1, ConnectionStatus::Connected));
 }
 
 #[tokio::test]
@@ -244,18 +249,18 @@ async fn one_that_has_given_up_is_replaced() {
     let far = Far::new();
     let pool = far.pool();
     let few = |config: &mut Config| config.max_retries = 2;
-    let lost = pool.acquire(keyed("ada").with(few)).await.unwrap();
+    let lost = pool.acquire(keyed("ada").configure(few)).await.unwrap();
     lost.connect().await.unwrap();
     far.reachable.store(false, Ordering::SeqCst);
     far.cut();
-    becomes(&lost, Status::Reconnecting).await;
-    becomes(&lost, Status::Disconnected).await;
+    becomes(&lost, ConnectionStatus::Reconnecting).await;
+    becomes(&lost, ConnectionStatus::Disconnected).await;
     far.reachable.store(true, Ordering::SeqCst);
     let next = pool.acquire(keyed("ada")).await.unwrap();
     next.write("a", "again").await.unwrap();
-    assert_eq!((far.made(), next.status()), (2, Status::Connected));
+    assert_eq!((far.made(), next.status()), (2, ConnectionStatus::Connected));
     // Who had the old one keeps it, until it lets go.
-    assert_eq!(lost.status(), Status::Disconnected);
+    assert_eq!(lost.status(), ConnectionStatus::Disconnected);
     let stats: PoolStats = pool.stats();
     assert_eq!((stats.total, stats.by_key["ada"]), (2, 1));
 }
@@ -267,10 +272,12 @@ async fn cleanup_closes_the_connections_of_the_idle() {
     let pool = far.pool_with(|options| PoolOptions { idle_timeout, ..options });
     let used = pool.acquire(keyed("used")).await.unwrap();
     used.connect().await.unwrap();
-    pool.with(keyed("idle"), async |backend: &Backend| backend.connect().await).await.unwrap();
+    pool.with_backend(keyed("idle"), async |backend: &Backend| backend.connect().await)
+        .await
+        .unwrap();
     far.serves(2).await;
     tokio::time::advance(Duration::from_secs(6)).await;
-    assert_eq!(pool.cleanup().await, 1);
+    assert_eq!(pool.destroy_idle().await, 1);
     far.serves(1).await;
     used.write("a", "alive").await.unwrap();
 }
@@ -281,12 +288,17 @@ async fn the_end_of_the_pool_ends_every_connection() {
     let pool = far.pool();
     let held = pool.acquire(keyed("held")).await.unwrap();
     held.connect().await.unwrap();
-    pool.with(keyed("idle"), async |backend: &Backend| backend.connect().await).await.unwrap();
+    pool.with_backend(keyed("idle"), async |backend: &Backend| backend.connect().await)
+        .await
+        .unwrap();
     let never = pool.acquire(keyed("never connected")).await.unwrap();
     pool.destroy_all().await.unwrap();
     far.serves(0).await;
-    assert_eq!((held.status(), never.status()), (Status::Destroyed, Status::Destroyed));
-    assert_eq!(held.read("a").await.unwrap_err().kind(), Kind::Destroyed);
+    assert_eq!(
+        (held.status(), never.status()),
+        (ConnectionStatus::Destroyed, ConnectionStatus::Destroyed)
+    );
+    assert_eq!(held.read("a").await.unwrap_err().kind(), ErrorKind::Destroyed);
 }
 
 #[tokio::test]
@@ -294,10 +306,10 @@ async fn what_fails_gives_its_backend_back_connected() {
     let far = Far::new();
     let pool = far.pool();
     let failing = async |backend: &Backend| backend.read("no such file").await.map(drop);
-    let error = pool.with(keyed("ada"), failing).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::NotFound);
+    let error = pool.with_backend(keyed("ada"), failing).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
     let stats = pool.stats();
     assert_eq!((stats.active, stats.idle), (0, 1));
     let lease = pool.acquire(keyed("ada")).await.unwrap();
-    assert_eq!((lease.status(), far.made()), (Status::Connected, 1));
+    assert_eq!((lease.status(), far.made()), (ConnectionStatus::Connected, 1));
 }

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ab_testkit::crowd;
-use ab_testkit::expect::holds;
+use ab_testkit::expect::assert_content;
 use agent_backend::pool::{LeaseRequest, PoolStats};
-use agent_backend::{Error, Status};
+use agent_backend::{ConnectionStatus, Error};
 
 use super::{Config, Workshop, ask, failed, keyed, options, panic_quietly, turns};
 
@@ -17,10 +17,10 @@ async fn a_key_has_one_backend() {
     let first = pool.acquire(keyed("ada")).await.unwrap();
     let second = pool.acquire(keyed("ada")).await.unwrap();
     first.write("file", "shared").await.unwrap();
-    holds(&second, "file", "shared").await;
+    assert_content(&second, "file", "shared").await;
     drop((first, second));
     let later = pool.acquire(keyed("ada")).await.unwrap();
-    holds(&later, "file", "shared").await;
+    assert_content(&later, "file", "shared").await;
     assert_eq!((shop.calls(), shop.closes()), (1, vec![0]));
 }
 
@@ -57,11 +57,11 @@ async fn those_who_ask_meanwhile_share_what_is_being_made() {
 async fn a_crowd_on_many_threads_gets_one_backend_for_each_key() {
     let shop = Workshop::default();
     let pool = shop.pool(options());
-    let roots = crowd::of(48, |number| {
+    let roots = crowd::run_on_threads(48, |number| {
         let (pool, key) = (pool.clone(), format!("key-{}", number % 3));
         let name = key.clone();
         let request =
-            LeaseRequest::keyed(&*key).with(move |config: &mut Config| config.name = name);
+            LeaseRequest::keyed(&*key).configure(move |config: &mut Config| config.name = name);
         async move {
             let lease = pool.acquire(request).await.unwrap();
             lease.touch(&format!("file-{number}")).await.unwrap();
@@ -91,7 +91,7 @@ async fn no_key_means_fresh_and_not_pooled() {
     drop(first);
     turns().await;
     assert_eq!(shop.closes(), [1, 0], "it goes with its lease");
-    assert_eq!(second.status(), Status::Connected);
+    assert_eq!(second.status(), ConnectionStatus::Connected);
     drop(second);
     turns().await;
     assert_eq!((shop.closes(), pool.stats()), (vec![1, 1], PoolStats::default()));
@@ -137,14 +137,15 @@ async fn a_request_changes_what_it_names_and_keeps_the_rest() {
     let shop = Workshop::default();
     let pool = shop.pool(options());
     let change = keyed("ada")
-        .with(|config: &mut Config| config.size = 7)
-        .with(|config: &mut Config| config.size += 1);
+        .configure(|config: &mut Config| config.size = 7)
+        .configure(|config: &mut Config| config.size += 1);
     let ada = pool.acquire(change).await.unwrap();
     assert_eq!(ada.info().root_aliases, ["/default-8"]);
-    let late = keyed("ada").with(|config: &mut Config| config.name = "late".to_owned());
+    let late = keyed("ada").configure(|config: &mut Config| config.name = "late".to_owned());
     let again = pool.acquire(late).await.unwrap();
     assert_eq!(again.info().root_aliases, ["/default-8"], "it was made already");
-    let named = LeaseRequest::fresh().with(|config: &mut Config| config.name = "other".to_owned());
+    let named =
+        LeaseRequest::fresh().configure(|config: &mut Config| config.name = "other".to_owned());
     let _fresh = pool.acquire(named).await.unwrap();
     let _plain = pool.acquire(keyed("grace")).await.unwrap();
     let config = |name: &str, size| Config { name: name.to_owned(), size };
@@ -156,7 +157,7 @@ async fn a_function_gets_a_backend_that_is_released_after_it() {
     let shop = Workshop::default();
     let pool = shop.pool(options());
     let length = pool
-        .with(keyed("ada"), async |backend| {
+        .with_backend(keyed("ada"), async |backend| {
             backend.write("file", "hello").await?;
             assert_eq!(pool.stats().by_key["ada"], 1);
             Ok::<_, Error>(backend.read("file").await?.len())
@@ -180,7 +181,7 @@ async fn a_function_that_fails_or_panics_releases_too() {
     }
     let shop = Workshop::default();
     let pool = shop.pool(options());
-    let refused = pool.with(keyed("ada"), async |_| Err::<(), _>(Own::Work)).await;
+    let refused = pool.with_backend(keyed("ada"), async |_| Err::<(), _>(Own::Work)).await;
     assert!(matches!(refused, Err(Own::Work)));
     assert_eq!(pool.stats().active, 0);
 
@@ -188,13 +189,13 @@ async fn a_function_that_fails_or_panics_releases_too() {
     // In a task of its own, as servers do: the future can be sent.
     let task = tokio::spawn(async move {
         let work = async |_: &_| -> Result<(), Own> { panic_quietly() };
-        panicking.with(LeaseRequest::keyed("ada"), work).await
+        panicking.with_backend(LeaseRequest::keyed("ada"), work).await
     });
     assert!(task.await.unwrap_err().is_panic());
     assert_eq!((pool.stats().active, pool.stats().idle, shop.calls()), (0, 1, 1));
 
     shop.plan(super::Plan::Fails(failed("no backend today")));
-    let refused = pool.with(keyed("grace"), async |_| Ok::<(), Own>(())).await;
+    let refused = pool.with_backend(keyed("grace"), async |_| Ok::<(), Own>(())).await;
     assert!(matches!(refused, Err(Own::Pool(error)) if error.message() == "no backend today"));
 }
 
@@ -205,7 +206,7 @@ async fn a_function_that_is_given_up_releases_too() {
     let own = pool.clone();
     let task = tokio::spawn(async move {
         let work = async |_: &_| std::future::pending::<Result<(), Error>>().await;
-        own.with(keyed("ada"), work).await
+        own.with_backend(keyed("ada"), work).await
     });
     turns().await;
     assert_eq!(pool.stats().active, 1);

@@ -4,9 +4,9 @@ use std::env;
 use std::time::Instant;
 
 use ab_acp::catalog::AgentEntry;
-use ab_acp::install::{Again, AgentDirectory, InstallError, InstallStep};
-use ab_acp::resolve::{AgentHost, Unready, missing};
-use ab_core::{Code, Error, Kind};
+use ab_acp::install::{AgentInstallDir, InstallError, InstallStep, Reinstall};
+use ab_acp::resolve::{HostEnvironment, ReadinessProblem, readiness_problems};
+use ab_core::{Error, ErrorCode, ErrorKind};
 use anstyle::{AnsiColor, Style};
 use clap::Args;
 use serde_json::{Value, json};
@@ -71,15 +71,15 @@ pub(crate) struct Install {
 /// The agents, where they are installed, and what this machine offers them.
 pub(crate) struct AgentsHere {
     config: Config,
-    directory: AgentDirectory,
-    host: AgentHost,
+    directory: AgentInstallDir,
+    host: HostEnvironment,
 }
 
 impl AgentsHere {
     pub(crate) fn load(flags: &CatalogFlags) -> Result<AgentsHere, Failure> {
         let config = Config::load(&flags.serve())?;
-        let directory = AgentDirectory::new(config.data_dir.value.join("agents"));
-        Ok(AgentsHere { config, directory, host: AgentHost::new(env::vars_os()) })
+        let directory = AgentInstallDir::new(config.data_dir.value.join("agents"));
+        Ok(AgentsHere { config, directory, host: HostEnvironment::new(env::vars_os()) })
     }
 
     fn entries(&self) -> &[AgentEntry] {
@@ -94,8 +94,8 @@ impl AgentsHere {
         })
     }
 
-    fn missing(&self, entry: &AgentEntry) -> Vec<Unready> {
-        missing(entry, &self.directory, &self.host)
+    fn missing(&self, entry: &AgentEntry) -> Vec<ReadinessProblem> {
+        readiness_problems(entry, &self.directory, &self.host)
     }
 
     fn value(&self, entry: &AgentEntry) -> Value {
@@ -198,7 +198,7 @@ pub(crate) fn show(command: &Show, terminal: &mut Terminal) -> Result<(), Failur
 
 pub(crate) async fn install(command: Install, terminal: &mut Terminal) -> Result<(), Failure> {
     let agents = AgentsHere::load(&command.flags)?;
-    let again = if command.again { Again::Yes } else { Again::No };
+    let again = if command.again { Reinstall::Yes } else { Reinstall::No };
     let wanted: Vec<&AgentEntry> =
         command.agents.iter().map(|name| agents.find(name)).collect::<Result<_, _>>()?;
     let mut values = Vec::new();
@@ -249,16 +249,18 @@ fn step_text(step: &InstallStep) -> String {
 
 fn failed(id: &str, error: &InstallError) -> Failure {
     let kind = match error {
-        InstallError::NoPackage { .. } | InstallError::Platform { .. } => Kind::Unsupported,
-        InstallError::Integrity { .. }
+        InstallError::NoPackage { .. } | InstallError::UnsupportedPlatform { .. } => {
+            ErrorKind::Unsupported
+        }
+        InstallError::IntegrityMismatch { .. }
         | InstallError::NoNpm
-        | InstallError::Registry { .. }
-        | InstallError::Refused { .. }
-        | InstallError::NoSpace { .. }
-        | InstallError::Npm { .. }
+        | InstallError::RegistryUnreachable { .. }
+        | InstallError::RegistryRefused { .. }
+        | InstallError::DiskFull { .. }
+        | InstallError::NpmFailed { .. }
         | InstallError::Incomplete { .. }
-        | InstallError::Io { .. } => Kind::Unavailable,
+        | InstallError::Io { .. } => ErrorKind::Unavailable,
     };
     let message = format!("cannot install agent {id:?}: {error}");
-    Failure::from(Error::new(Code::MissingUtilities, kind, message))
+    Failure::from(Error::new(ErrorCode::MissingUtilities, kind, message))
 }

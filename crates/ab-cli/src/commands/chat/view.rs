@@ -1,10 +1,12 @@
 //! What a chat shows of an agent's work: text as it arrives, a line for each tool call, and the changes of files.
 
-use ab_acp::tool_call::{FileDiff, MergedCall, ToolCall, ToolCallChange, ToolCalls, ToolStatus};
-use ab_acp::update::{PlanEntry, PlanStatus, Update};
+use ab_acp::tool_call::{
+    FileDiff, MergedToolCall, ToolCall, ToolCallStatus, ToolCallUpdate, ToolCalls,
+};
+use ab_acp::update::{PlanEntry, PlanStatus, SessionUpdate};
 use ab_acp::{PermissionQuestion, StopReason, TurnEnd};
 use ab_core::edit::unified_diff;
-use ab_core::error::printable;
+use ab_core::error::escape_unprintable;
 use anstyle::{AnsiColor, Style};
 use serde_json::{Value, json};
 
@@ -38,27 +40,37 @@ pub(super) struct View {
 }
 
 impl View {
-    pub(super) fn show(&mut self, update: Update, terminal: &mut Terminal) -> Result<(), Failure> {
+    pub(super) fn show(
+        &mut self,
+        update: SessionUpdate,
+        terminal: &mut Terminal,
+    ) -> Result<(), Failure> {
         if terminal.format() == Format::Json {
             return self.show_value(update, terminal);
         }
         match update {
-            Update::Message(chunk) => self.stream(Running::Message, chunk.text(), terminal)?,
-            Update::Thought(chunk) => self.stream(Running::Thought, chunk.text(), terminal)?,
-            Update::ToolCall(change) => self.tool_call(change, terminal)?,
-            Update::Plan(entries) => {
+            SessionUpdate::Message(chunk) => {
+                self.stream(Running::Message, chunk.text(), terminal)?
+            }
+            SessionUpdate::Thought(chunk) => {
+                self.stream(Running::Thought, chunk.text(), terminal)?
+            }
+            SessionUpdate::ToolCall(change) => self.tool_call(change, terminal)?,
+            SessionUpdate::Plan(entries) => {
                 self.close(terminal)?;
                 for entry in &entries {
                     let line = terminal.painted(DIM, &plan_line(entry));
                     terminal.line(&line)?;
                 }
             }
-            Update::Notice(notice) => {
+            SessionUpdate::Notice(notice) => {
                 self.close(terminal)?;
                 let detail = notice.description.map(|text| format!(": {text}")).unwrap_or_default();
                 terminal.note(&format!("{}{detail}", notice.title));
             }
-            Update::UserMessage(_) | Update::Usage(_) | Update::Other { .. } => {}
+            SessionUpdate::UserMessage(_)
+            | SessionUpdate::Usage(_)
+            | SessionUpdate::Other { .. } => {}
         }
         terminal.finish()
     }
@@ -71,13 +83,12 @@ impl View {
     ) -> Result<(), Failure> {
         if terminal.format() == Format::Json {
             let tokens = end.tokens.map(|tokens| tokens.total);
-            let value =
-                json!({ "type": "turn_ended", "stop": stop_word(&end.stop), "tokens": tokens });
+            let value = json!({ "type": "turn_ended", "stop": stop_word(&end.stop_reason), "tokens": tokens });
             terminal.line(&value.to_string())?;
             return terminal.finish();
         }
         self.close(terminal)?;
-        match &end.stop {
+        match &end.stop_reason {
             StopReason::EndTurn => {}
             other => terminal.note(&format!("the turn ended: {}", stop_word(other))),
         }
@@ -101,7 +112,7 @@ impl View {
             return terminal.finish();
         }
         self.close(terminal)?;
-        let line = format!("{} {}", terminal.painted(ASKS, "?"), printable(&title(&call)));
+        let line = format!("{} {}", terminal.painted(ASKS, "?"), escape_unprintable(&title(&call)));
         terminal.line(&line)?;
         show_diffs(&call, terminal)?;
         terminal.finish()
@@ -138,13 +149,14 @@ impl View {
 
     fn tool_call(
         &mut self,
-        change: ToolCallChange,
+        change: ToolCallUpdate,
         terminal: &mut Terminal,
     ) -> Result<(), Failure> {
         self.close(terminal)?;
-        let MergedCall { call, is_new, ended } = self.calls.merge(change);
+        let MergedToolCall { call, is_new, ended } = self.calls.merge(change);
         if is_new {
-            let line = format!("{} {}", terminal.painted(WORKS, "→"), printable(&title(call)));
+            let line =
+                format!("{} {}", terminal.painted(WORKS, "→"), escape_unprintable(&title(call)));
             terminal.line(&line)?;
         }
         if !ended {
@@ -152,44 +164,53 @@ impl View {
         }
         let call = call.clone();
         match call.status {
-            ToolStatus::Failed => {
-                let line = format!("{} {}", terminal.painted(BAD, "✗"), printable(&title(&call)));
+            ToolCallStatus::Failed => {
+                let line =
+                    format!("{} {}", terminal.painted(BAD, "✗"), escape_unprintable(&title(&call)));
                 terminal.line(&line)?;
-                for line in call.output().lines().take(ERROR_LINES) {
-                    terminal.line(&format!("  {}", printable(line)))?;
+                for line in call.output_text().lines().take(ERROR_LINES) {
+                    terminal.line(&format!("  {}", escape_unprintable(line)))?;
                 }
                 Ok(())
             }
-            ToolStatus::Pending | ToolStatus::InProgress | ToolStatus::Completed => {
-                let line = format!("{} {}", terminal.painted(GOOD, "✓"), printable(&title(&call)));
+            ToolCallStatus::Pending | ToolCallStatus::InProgress | ToolCallStatus::Completed => {
+                let line = format!(
+                    "{} {}",
+                    terminal.painted(GOOD, "✓"),
+                    escape_unprintable(&title(&call))
+                );
                 terminal.line(&line)?;
                 show_diffs(&call, terminal)
             }
         }
     }
 
-    fn show_value(&mut self, update: Update, terminal: &mut Terminal) -> Result<(), Failure> {
+    fn show_value(
+        &mut self,
+        update: SessionUpdate,
+        terminal: &mut Terminal,
+    ) -> Result<(), Failure> {
         let value = match update {
-            Update::Message(chunk) => json!({ "type": "message", "text": chunk.text() }),
-            Update::Thought(chunk) => json!({ "type": "thought", "text": chunk.text() }),
-            Update::ToolCall(change) => {
+            SessionUpdate::Message(chunk) => json!({ "type": "message", "text": chunk.text() }),
+            SessionUpdate::Thought(chunk) => json!({ "type": "thought", "text": chunk.text() }),
+            SessionUpdate::ToolCall(change) => {
                 json!({ "type": "tool", "tool": call_value(self.calls.merge(change).call) })
             }
-            Update::Plan(entries) => {
+            SessionUpdate::Plan(entries) => {
                 let entry =
                     |it: &PlanEntry| json!({ "content": it.content, "status": it.status.as_str() });
                 json!({ "type": "plan", "entries": entries.iter().map(entry).collect::<Vec<_>>() })
             }
-            Update::Notice(notice) => {
+            SessionUpdate::Notice(notice) => {
                 json!({ "type": "notice", "title": notice.title, "description": notice.description })
             }
-            Update::Usage(usage) => {
+            SessionUpdate::Usage(usage) => {
                 let cost = usage
                     .cost
                     .map(|cost| json!({ "amount": cost.amount, "currency": cost.currency }));
-                json!({ "type": "usage", "used": usage.used, "size": usage.size, "cost": cost })
+                json!({ "type": "usage", "used": usage.context_tokens_used, "size": usage.context_window_tokens, "cost": cost })
             }
-            Update::UserMessage(_) | Update::Other { .. } => return Ok(()),
+            SessionUpdate::UserMessage(_) | SessionUpdate::Other { .. } => return Ok(()),
         };
         terminal.line(&value.to_string())?;
         terminal.finish()
@@ -203,7 +224,7 @@ fn title(call: &ToolCall) -> String {
 
 fn call_value(call: &ToolCall) -> Value {
     let diff = |diff: &FileDiff| {
-        let lines = diff.lines();
+        let lines = diff.line_counts();
         json!({ "path": diff.path, "lines_added": lines.added, "lines_removed": lines.removed })
     };
     json!({
@@ -244,7 +265,7 @@ fn plan_line(entry: &PlanEntry) -> String {
         PlanStatus::InProgress => "[>]",
         PlanStatus::Completed => "[x]",
     };
-    format!("{mark} {}", printable(&entry.content))
+    format!("{mark} {}", escape_unprintable(&entry.content))
 }
 
 fn stop_word(stop: &StopReason) -> String {
@@ -254,6 +275,6 @@ fn stop_word(stop: &StopReason) -> String {
         StopReason::MaxTurnRequests => "max_turn_requests".to_owned(),
         StopReason::Refusal => "refusal".to_owned(),
         StopReason::Cancelled => "cancelled".to_owned(),
-        StopReason::Other(word) => printable(word),
+        StopReason::Other(word) => escape_unprintable(word),
     }
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use ab_server::{Gate, Origin, Token};
+use ab_server::{AccessToken, HttpAccess, Origin};
 use clap::Args;
 
 use crate::failure::Failure;
@@ -46,16 +46,16 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
 }
 
 impl Access {
-    pub(crate) fn gate(&self, host: IpAddr) -> Result<Gate, Failure> {
+    pub(crate) fn gate(&self, host: IpAddr) -> Result<HttpAccess, Failure> {
         let token = self.token()?;
         if token.is_none() && !self.no_auth && !host.is_loopback() {
             let message = format!("{host} can be reached by others, and there is no token");
             return Err(Failure::usage(message)
                 .with_hint("give one with --auth-token-file, or say --no-auth"));
         }
-        let token = token.map(|token| Token::new(&token));
+        let token = token.map(|token| AccessToken::new(&token));
         let (hosts, origins) = (self.allowed_hosts.clone(), self.allowed_origins.clone());
-        Ok(Gate { token, hosts, origins, ..Gate::default() })
+        Ok(HttpAccess { token, hosts, origins, ..HttpAccess::default() })
     }
 
     fn token(&self) -> Result<Option<String>, Failure> {

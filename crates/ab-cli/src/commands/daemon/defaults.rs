@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use ab_core::process::ExecLimits;
-use ab_host::Requirement;
+use ab_host::SandboxRequirement;
 use rustix::fs::{Access, access};
 
 /// Commands at a time.
@@ -27,9 +27,12 @@ pub(super) fn completed(asked: ExecLimits) -> ExecLimits {
 
 /// The limits among [`completed`] ones that the operator did not ask for: a host that cannot enforce
 /// them runs commands all the same.
-pub(super) fn unasked(asked: ExecLimits) -> BTreeSet<Requirement> {
-    let memory = asked.memory.is_none().then_some(Requirement::Memory);
-    memory.into_iter().chain(asked.processes.is_none().then_some(Requirement::Processes)).collect()
+pub(super) fn unasked(asked: ExecLimits) -> BTreeSet<SandboxRequirement> {
+    let memory = asked.memory.is_none().then_some(SandboxRequirement::Memory);
+    memory
+        .into_iter()
+        .chain(asked.processes.is_none().then_some(SandboxRequirement::Processes))
+        .collect()
 }
 
 /// Whether a control group could be made. Without one the kernel would count all processes of the user
@@ -58,7 +61,7 @@ mod tests {
     fn what_is_asked_for_is_kept_and_the_rest_has_bounds() {
         let asked = ExecLimits { processes: Some(9), memory: Some(7), ..ExecLimits::default() };
         assert_eq!((completed(asked), unasked(asked)), (asked, BTreeSet::new()));
-        let all = [Requirement::Memory, Requirement::Processes].into();
+        let all = [SandboxRequirement::Memory, SandboxRequirement::Processes].into();
         assert_eq!(unasked(ExecLimits::default()), all);
         let completed = completed(ExecLimits::default());
         assert!(completed.memory.is_some_and(|memory| memory > 0));

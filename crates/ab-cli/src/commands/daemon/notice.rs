@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use ab_core::effective::{ControlStrength, ControlSubject, EffectivePolicy, Isolation};
-use ab_server::RunningPort;
+use ab_core::effective::{ControlKind, ControlStrength, EffectivePolicy, Isolation};
+use ab_server::RunningHttpServer;
 
 use super::logs::LogFormat;
 use super::ssh::Beside;
@@ -51,7 +51,7 @@ impl Known {
 /// Says it, once it is known that commands can run as they were asked to.
 pub(crate) async fn tell(
     daemon: &Daemon,
-    opened: &mut RunningPort,
+    opened: &mut RunningHttpServer,
     known: &Known,
 ) -> Result<(), Failure> {
     let Some(policy) = opened.effective_policy().await? else { return Ok(()) };
@@ -101,11 +101,11 @@ pub(crate) async fn tell(
 /// The limits that this host does not enforce, asked for or default.
 fn unlimited(policy: &EffectivePolicy) -> Option<String> {
     policy.isolation?;
-    let open = |subject: ControlSubject| {
-        let mut controls = policy.controls.iter().filter(|control| control.subject == subject);
+    let open = |subject: ControlKind| {
+        let mut controls = policy.controls.iter().filter(|control| control.kind == subject);
         controls.any(|control| control.strength != ControlStrength::Enforced)
     };
-    let names = [(ControlSubject::Memory, "memory"), (ControlSubject::ProcessCount, "processes")];
+    let names = [(ControlKind::Memory, "memory"), (ControlKind::ProcessCount, "processes")];
     let open: Vec<&str> =
         names.into_iter().filter(|(subject, _)| open(*subject)).map(|(_, name)| name).collect();
     (!open.is_empty()).then(|| open.join(" and "))

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ab_core::process::{ExecLimits, Restrictions};
-use ab_core::{Backend, CommandLimit};
+use ab_core::process::{ExecLimits, PathRestrictions};
+use ab_core::{Backend, ConcurrentCommandLimit};
 use ab_host::ExecSettings;
 use ab_mcp::HttpSettings;
-use ab_remote::{ConnectionThreads, HostKey, Server, ServerSettings, SshAccess};
-use ab_server::{DaemonSurface, ServedFiles};
+use ab_remote::{ConnectionThreads, HostKey, SshAccess, SshServer, SshServerSettings};
+use ab_server::{DaemonRoutes, ServedFiles};
 use agent_backend::{CommandPolicy, LocalConfig, Profile};
 
 use super::defaults;
@@ -27,7 +27,7 @@ pub(crate) struct ServedRoot {
     handle: Backend,
     /// The data directory, if it is inside.
     hidden: Option<String>,
-    ssh: Server,
+    ssh: SshServer,
     lanes: ConnectionThreads,
 }
 
@@ -61,7 +61,7 @@ impl ServedRoot {
         };
         config.policy = CommandPolicy { profile: Profile::Guarded, ..CommandPolicy::default() };
         let most = usize::try_from(defaults::MAX_COMMANDS).unwrap_or(usize::MAX);
-        config.backend_options.guards.limits.push(Arc::new(CommandLimit::new(most)));
+        config.backend_options.guards.limits.push(Arc::new(ConcurrentCommandLimit::new(most)));
         let backend = agent_backend::local_with(config)?;
         let mut handle = backend.clone();
         let mut hidden_path = None;
@@ -70,17 +70,17 @@ impl ServedRoot {
                 return Err(Failure::usage("the path of the data directory is not valid UTF-8"));
             };
             hidden_path = Some(inside.to_owned());
-            let hidden = vec![handle.resolve(inside)?];
-            handle = handle.restrict(Restrictions { hidden, ..Restrictions::default() })?;
+            let hidden = vec![handle.parse_path(inside)?];
+            handle = handle.restrict(PathRestrictions { hidden, ..PathRestrictions::default() })?;
         }
         let key = HostKey::load_or_create(&data.join(HOST_KEY)).map_err(|error| {
             Failure::input(format!("use the SSH host key {}", data.join(HOST_KEY).display()), error)
         })?;
-        let lanes = ConnectionThreads::open(process::threads())
+        let lanes = ConnectionThreads::start(process::threads())
             .map_err(|error| Failure::input("start the threads for SSH", error))?;
         // A caller that gets as far as the upgrade has shown the token.
-        let settings = ServerSettings::new(key, SshAccess::Any);
-        let ssh = Server::with_threads(handle.clone(), settings, lanes.clone());
+        let settings = SshServerSettings::new(key, SshAccess::Any);
+        let ssh = SshServer::with_threads(handle.clone(), settings, lanes.clone());
         Ok(ServedRoot { root, backend, handle, hidden: hidden_path, ssh, lanes })
     }
 
@@ -100,9 +100,9 @@ impl ServedRoot {
     }
 
     /// The routes of the directory.
-    pub(crate) fn surface(&self) -> DaemonSurface {
+    pub(crate) fn surface(&self) -> DaemonRoutes {
         let root = self.root.to_string_lossy().into_owned();
-        DaemonSurface::new(self.handle.clone(), root, &HttpSettings::default())
+        DaemonRoutes::new(self.handle.clone(), root, &HttpSettings::default())
             .with_ssh(self.ssh.clone())
     }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use ab_core::Backend;
 use ab_remote::{
-    ConnectionEnd, ConnectionThreads, HostKey, KeyOrigin, ListenerOptions, Server, ServerSettings,
-    SshAccess, SshUsers,
+    ConnectionEnd, ConnectionThreads, HostKey, KeyOrigin, ListenerOptions, SshAccess, SshServer,
+    SshServerSettings, SshUsers,
 };
 use clap::Args;
 use tokio::net::TcpListener;
@@ -80,9 +80,9 @@ pub(crate) struct Ssh {
 /// What is served beside HTTP.
 pub(crate) struct Beside {
     /// For WebSockets.
-    pub(crate) socket: Option<Server>,
+    pub(crate) socket: Option<SshServer>,
     /// On a port of its own.
-    conventional: Option<(Server, TcpListener)>,
+    conventional: Option<(SshServer, TcpListener)>,
     pub(crate) fingerprint: Option<String>,
     lanes: Option<ConnectionThreads>,
 }
@@ -99,11 +99,12 @@ impl Ssh {
         }
         let fingerprint = Some(key.fingerprint());
         let keepalive = self.ssh_keepalive.map(|seconds| Duration::from_secs(seconds.into()));
-        let lanes = ConnectionThreads::open(process::threads())
+        let lanes = ConnectionThreads::start(process::threads())
             .map_err(|error| Failure::input("start the threads for SSH", error))?;
         let server = |access| {
-            let settings = ServerSettings { keepalive, ..ServerSettings::new(key.clone(), access) };
-            Server::with_threads(backend.clone(), settings, lanes.clone())
+            let settings =
+                SshServerSettings { keepalive, ..SshServerSettings::new(key.clone(), access) };
+            SshServer::with_threads(backend.clone(), settings, lanes.clone())
         };
         // Whoever gets as far as the upgrade has shown the token.
         let socket = (!self.disable_ssh_ws).then(|| server(SshAccess::Any));
@@ -250,7 +251,7 @@ impl Beside {
         let ended = Arc::new(|peer: SocketAddr, ended: &ConnectionEnd| {
             tracing::info!(%peer, %ended, "an SSH connection ended");
         });
-        let listening = ListenerOptions { ended, ..ListenerOptions::default() };
+        let listening = ListenerOptions { on_connection_end: ended, ..ListenerOptions::default() };
         let task = tokio::spawn({
             let server = server.clone();
             async move {
@@ -275,7 +276,7 @@ impl Drop for LastOfAll {
 }
 
 /// Plain SSH that is being served.
-pub(crate) struct Serving(Option<(Server, JoinHandle<()>)>);
+pub(crate) struct Serving(Option<(SshServer, JoinHandle<()>)>);
 
 impl Serving {
     /// Ends every connection.

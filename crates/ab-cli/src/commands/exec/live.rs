@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::time::Duration;
 
 use ab_core::Error;
-use ab_core::process::{Exit as Ended, OutputChannel, OutputChunk, Process, ProcessControl};
+use ab_core::process::{OutputChannel, OutputChunk, Process, ProcessControl, ProcessExit as Ended};
 use bytes::Bytes;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -100,7 +100,7 @@ pub(super) async fn follow(
         let _ = process.control.try_send(control);
     }
     over.exit = process.wait().await;
-    over.why_lost = process.ending().why_lost().cloned();
+    over.why_lost = process.exit_receiver().loss_error().cloned();
     Ok(over)
 }
 
@@ -111,9 +111,9 @@ impl Over {
         bound: Option<u64>,
         terminal: &mut Terminal,
     ) -> Result<(), Failure> {
-        if output.lost > 0 {
-            self.missing += output.lost;
-            terminal.note(&gap(output.lost));
+        if output.lost_bytes > 0 {
+            self.missing += output.lost_bytes;
+            terminal.note(&gap(output.lost_bytes));
         }
         let shown = match output.channel {
             OutputChannel::Stdout => &mut self.stdout,

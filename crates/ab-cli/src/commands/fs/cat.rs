@@ -3,9 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::pin::pin;
 
-use ab_core::backend::LineRange;
+use ab_core::LineRange;
 use ab_core::options::{OpenOptions, ReadOptions};
-use ab_core::{Backend, Error, Kind, Verb};
+use ab_core::{Backend, Error, ErrorKind, Verb};
 use clap::Args;
 use futures_util::StreamExt;
 use serde_json::{Value, json};
@@ -79,7 +79,7 @@ async fn print(
 ) -> Result<(), Failure> {
     let path = path_text(path)?;
     if let Some(range) = command.range() {
-        let window = backend.lines(path, range).await?;
+        let window = backend.read_lines(path, range).await?;
         let mut printer = Printer::new(command.number, window.first_line);
         printer.print(window.text.as_bytes(), terminal)?;
         if let Some(next) = window.next_offset {
@@ -94,7 +94,7 @@ async fn print(
     let total = (size > 0).then_some(size);
     let mut progress = Progress::new(wanted, total);
     let mut printer = Printer::new(command.number, 1);
-    let mut pieces = pin!(ab_core::stream::read_pieces(file.as_ref(), total));
+    let mut pieces = pin!(ab_core::stream::read_file_chunks(file.as_ref(), total));
     while let Some(piece) = pieces.next().await {
         let piece = piece?;
         printer.print(&piece, terminal)?;
@@ -105,9 +105,9 @@ async fn print(
 
 async fn value(command: &Cat, path: &OsStr, backend: &Backend) -> Result<Value, Failure> {
     let path = path_text(path)?;
-    let parsed = backend.resolve(path)?;
+    let parsed = backend.parse_path(path)?;
     if let Some(range) = command.range() {
-        let window = backend.lines(path, range).await?;
+        let window = backend.read_lines(path, range).await?;
         return Ok(json!({
             "path": parsed.to_string(),
             "first_line": window.first_line,
@@ -120,7 +120,7 @@ async fn value(command: &Cat, path: &OsStr, backend: &Backend) -> Result<Value, 
     let content = backend.read_with(path, ReadOptions::default()).await?;
     let text = str::from_utf8(&content.bytes).map_err(|error| {
         let message = format!("not UTF-8 text: byte {} does not fit", error.valid_up_to());
-        Error::for_path(Verb::Read, &parsed, Kind::Invalid, message)
+        Error::for_path(Verb::Read, &parsed, ErrorKind::Invalid, message)
             .with_hint("leave out --json to get the bytes as they are")
     })?;
     Ok(json!({

@@ -4,12 +4,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use ab_core::compare::{
-    CompareBounds, CompareDepth, ComparedSide, Comparison, ContentDifference, DiffText, Difference,
+    CompareDetail, CompareOptions, ComparedEntry, ContentDifference, DiffText, PathDifference,
+    TreeComparison,
 };
-use ab_core::edit::DiffLines;
-use ab_core::error::printable;
+use ab_core::edit::DiffLineCounts;
+use ab_core::error::escape_unprintable;
 use ab_core::metadata::TruncatedBy;
-use ab_core::search::DEFAULT_MATCH_BYTES;
+use ab_core::search::DEFAULT_MAX_MATCH_BYTES;
 use ab_core::{Backend, FileKind, OverlayWorkspace, WsPath};
 use anstyle::{AnsiColor, Style};
 use clap::Args;
@@ -26,7 +27,7 @@ use crate::workspace::{open_directory, path_text};
 /// Most entries of either directory unless the caller says otherwise.
 const DEFAULT_ENTRIES: usize = 100_000;
 /// Most bytes of diffs unless the caller says otherwise.
-const DEFAULT_BYTES: usize = DEFAULT_MATCH_BYTES;
+const DEFAULT_BYTES: usize = DEFAULT_MAX_MATCH_BYTES;
 
 const CHANGED: Style = AnsiColor::Yellow.on_default();
 
@@ -91,15 +92,15 @@ pub(crate) struct Diff {
 }
 
 impl Diff {
-    fn bounds(&self) -> CompareBounds {
-        CompareBounds { depth: self.depth(), entries: self.limit, bytes: self.bytes }
+    fn bounds(&self) -> CompareOptions {
+        CompareOptions { detail: self.depth(), max_entries: self.limit, max_diff_bytes: self.bytes }
     }
 
-    fn depth(&self) -> CompareDepth {
+    fn depth(&self) -> CompareDetail {
         match (self.name_only, self.stat) {
-            (true, _) => CompareDepth::Name,
-            (false, true) => CompareDepth::Lines,
-            (false, false) => CompareDepth::Diff,
+            (true, _) => CompareDetail::NameOnly,
+            (false, true) => CompareDetail::LineCounts,
+            (false, false) => CompareDetail::Diff,
         }
     }
 }
@@ -112,7 +113,8 @@ pub(crate) async fn run(
     match (&command.upper, &command.from, &command.to) {
         (Some(upper), ..) => {
             let (overlaid, upper) = lay_over(backend, upper)?;
-            let comparison = Comparison::overlaid(backend, &overlaid, command.bounds()).await;
+            let comparison =
+                TreeComparison::for_overlay(backend, &overlaid, command.bounds()).await;
             let result = match comparison {
                 Ok(comparison) => {
                     let names = (WsPath::root(), WsPath::root());
@@ -124,8 +126,8 @@ pub(crate) async fn run(
         }
         (None, Some(from), Some(to)) => {
             let (from, to) = (path_text(from)?, path_text(to)?);
-            let names = (backend.resolve(from)?, backend.resolve(to)?);
-            let comparison = Comparison::new(backend, from, to, command.bounds()).await?;
+            let names = (backend.parse_path(from)?, backend.parse_path(to)?);
+            let comparison = TreeComparison::new(backend, from, to, command.bounds()).await?;
             show(command, comparison, &names, terminal).await
         }
         (None, ..) => Err(Failure::usage("two paths are needed, or --upper")),
@@ -139,7 +141,7 @@ fn lay_over(backend: &Backend, upper: &Path) -> Result<(OverlayWorkspace, Backen
 
 async fn show(
     command: &Diff,
-    mut comparison: Comparison<'_>,
+    mut comparison: TreeComparison<'_>,
     names: &(WsPath, WsPath),
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
@@ -169,22 +171,22 @@ async fn show(
 }
 
 fn print(
-    change: &Difference,
+    change: &PathDifference,
     names: &(WsPath, WsPath),
-    depth: CompareDepth,
+    depth: CompareDetail,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     let name = name(change, names);
     // Among other lines, a name must not pass for one of them.
-    let plain = printable(&name);
+    let plain = escape_unprintable(&name);
     let (word, style) = word(change);
     match depth {
-        CompareDepth::Name => terminal.line(&terminal.shown(&name)),
-        CompareDepth::Lines => {
+        CompareDetail::NameOnly => terminal.line(&terminal.shown(&name)),
+        CompareDetail::LineCounts => {
             let word = terminal.painted(style, &format!("{word:<7}"));
             terminal.line(&format!("{word}  {:<12}  {plain}", measure(change)))
         }
-        CompareDepth::Diff => {
+        CompareDetail::Diff => {
             let diff = diff_of(change);
             // Two files that differ are named by their diff.
             if !(change.path.is_root() && diff.is_some()) {
@@ -197,7 +199,7 @@ fn print(
 }
 
 /// Says what the printed changes cannot.
-fn tell(command: &Diff, comparison: &Comparison<'_>, totals: &Totals, terminal: &mut Terminal) {
+fn tell(command: &Diff, comparison: &TreeComparison<'_>, totals: &Totals, terminal: &mut Terminal) {
     for problem in &comparison.problems {
         terminal.warn(&problem.error);
     }
@@ -218,7 +220,7 @@ fn tell(command: &Diff, comparison: &Comparison<'_>, totals: &Totals, terminal: 
     }
 }
 
-fn word(change: &Difference) -> (&'static str, Style) {
+fn word(change: &PathDifference) -> (&'static str, Style) {
     match (&change.from, &change.to) {
         (None, _) => ("added", patch::ADDED),
         (_, None) => ("removed", patch::REMOVED),
@@ -227,8 +229,8 @@ fn word(change: &Difference) -> (&'static str, Style) {
 }
 
 /// What changed: a path below what is compared, or the two things themselves.
-fn name(change: &Difference, (from, to): &(WsPath, WsPath)) -> String {
-    let is_dir = |side: &Option<ComparedSide>| side.as_ref().is_none_or(|side| side.kind.is_dir());
+fn name(change: &PathDifference, (from, to): &(WsPath, WsPath)) -> String {
+    let is_dir = |side: &Option<ComparedEntry>| side.as_ref().is_none_or(|side| side.kind.is_dir());
     if change.path.is_root() {
         format!("{from} → {to}")
     } else if is_dir(&change.from) && is_dir(&change.to) {
@@ -238,24 +240,26 @@ fn name(change: &Difference, (from, to): &(WsPath, WsPath)) -> String {
     }
 }
 
-fn diff_of(change: &Difference) -> Option<&str> {
+fn diff_of(change: &PathDifference) -> Option<&str> {
     match &change.content {
         Some(ContentDifference::Text { diff: DiffText::Shown(diff), .. }) => Some(diff),
         Some(
-            ContentDifference::Text { .. } | ContentDifference::Binary | ContentDifference::Large,
+            ContentDifference::Text { .. }
+            | ContentDifference::Binary
+            | ContentDifference::TooLarge,
         )
         | None => None,
     }
 }
 
 /// Why there is no diff, where one might be expected, and what else changed.
-fn aside(change: &Difference) -> String {
+fn aside(change: &PathDifference) -> String {
     let modes = modes(change).map(|modes| format!(" (mode {modes})"));
     format!("{}{}", content_aside(change), modes.unwrap_or_default())
 }
 
 /// The permissions of both sides, where they differ.
-fn modes(change: &Difference) -> Option<String> {
+fn modes(change: &PathDifference) -> Option<String> {
     match (&change.from.as_ref()?.mode, &change.to.as_ref()?.mode) {
         (Some(from), Some(to)) if from != to => {
             Some(format!("{} → {}", json::mode(*from), json::mode(*to)))
@@ -264,11 +268,11 @@ fn modes(change: &Difference) -> Option<String> {
     }
 }
 
-fn content_aside(change: &Difference) -> String {
+fn content_aside(change: &PathDifference) -> String {
     match (&change.content, &change.from, &change.to) {
         (Some(ContentDifference::Binary), ..) => " (binary)".to_owned(),
-        (Some(ContentDifference::Large), ..) => " (larger than 1 MiB)".to_owned(),
-        (Some(ContentDifference::Text { diff: DiffText::LeftOut, .. }), ..) => {
+        (Some(ContentDifference::TooLarge), ..) => " (larger than 1 MiB)".to_owned(),
+        (Some(ContentDifference::Text { diff: DiffText::OverLimit, .. }), ..) => {
             " (diff left out)".to_owned()
         }
         (Some(ContentDifference::Text { .. }), ..) => String::new(),
@@ -282,20 +286,25 @@ fn content_aside(change: &Difference) -> String {
     }
 }
 
-fn described(side: &ComparedSide) -> String {
+fn described(side: &ComparedEntry) -> String {
     match &side.target {
-        Some(target) => format!("link to {}", printable(target)),
+        Some(target) => format!("link to {}", escape_unprintable(target)),
         None => side.kind.to_string(),
     }
 }
 
 /// How much changed, in a few characters.
-fn measure(change: &Difference) -> String {
+fn measure(change: &PathDifference) -> String {
     match (&change.content, &change.from, &change.to) {
-        (Some(ContentDifference::Text { lines: Some(DiffLines { added, removed }), .. }), ..) => {
+        (
+            Some(ContentDifference::Text {
+                lines: Some(DiffLineCounts { added, removed }), ..
+            }),
+            ..,
+        ) => {
             format!("+{added} -{removed}")
         }
-        (Some(ContentDifference::Text { lines: None, .. } | ContentDifference::Large), ..) => {
+        (Some(ContentDifference::Text { lines: None, .. } | ContentDifference::TooLarge), ..) => {
             "large".to_owned()
         }
         (Some(ContentDifference::Binary), ..) => "binary".to_owned(),
@@ -308,21 +317,21 @@ fn measure(change: &Difference) -> String {
     }
 }
 
-fn value(change: &Difference) -> Value {
-    let side = |side: &ComparedSide| {
+fn value(change: &PathDifference) -> Value {
+    let side = |side: &ComparedEntry| {
         let (kind, size) = (side.kind.as_str(), side.size);
         let mode = side.mode.map(json::mode);
         json!({ "kind": kind, "size": size, "target": side.target, "mode": mode })
     };
     let content = change.content.as_ref().map(|content| match content {
-        ContentDifference::Text { diff: DiffText::LeftOut, .. } => "left_out",
+        ContentDifference::Text { diff: DiffText::OverLimit, .. } => "left_out",
         ContentDifference::Text { .. } => "text",
         ContentDifference::Binary => "binary",
-        ContentDifference::Large => "large",
+        ContentDifference::TooLarge => "large",
     });
     let lines = match &change.content {
         Some(ContentDifference::Text { lines, .. }) => *lines,
-        Some(ContentDifference::Binary | ContentDifference::Large) | None => None,
+        Some(ContentDifference::Binary | ContentDifference::TooLarge) | None => None,
     };
     json!({
         "path": change.path.to_string(),
@@ -342,13 +351,13 @@ struct Totals {
     added: u64,
     removed: u64,
     changed: u64,
-    lines: DiffLines,
+    lines: DiffLineCounts,
     /// Whether the changes are in directories.
     below: bool,
 }
 
 impl Totals {
-    fn add(&mut self, change: &Difference) {
+    fn add(&mut self, change: &PathDifference) {
         match (&change.from, &change.to) {
             (None, _) => self.added += 1,
             (_, None) => self.removed += 1,
@@ -364,12 +373,12 @@ impl Totals {
         self.added + self.removed + self.changed == 0
     }
 
-    fn text(&self, depth: CompareDepth) -> String {
+    fn text(&self, depth: CompareDetail) -> String {
         let Totals { added, removed, changed, lines, .. } = self;
         let counts = format!("{added} added, {changed} changed, {removed} removed");
         match depth {
-            CompareDepth::Name => counts,
-            CompareDepth::Lines | CompareDepth::Diff => {
+            CompareDetail::NameOnly => counts,
+            CompareDetail::LineCounts | CompareDetail::Diff => {
                 format!("{counts}; lines +{} -{}", lines.added, lines.removed)
             }
         }

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
-use ab_core::edit::Occurrences;
-use ab_core::{Backend, EditOptions, Version};
+use ab_core::edit::EditOccurrences;
+use ab_core::{Backend, EditOptions, FileVersion};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
@@ -57,7 +57,7 @@ pub(crate) struct Edit {
 
     /// Fail unless the file is this version, as `fs stat` shows it
     #[arg(long, value_name = "VERSION", value_parser = version)]
-    expect: Option<Version>,
+    expect: Option<FileVersion>,
 }
 
 pub(crate) async fn run(
@@ -66,9 +66,9 @@ pub(crate) async fn run(
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     let path = path_text(&command.path)?;
-    let parsed = backend.resolve(path)?;
+    let parsed = backend.parse_path(path)?;
     let edits = command.edits(terminal).await?;
-    let options = EditOptions { dry_run: command.dry_run, expect: command.expect };
+    let options = EditOptions { dry_run: command.dry_run, expected_version: command.expect };
     let edited = backend.edit(path, &edits, options).await?;
     match terminal.format() {
         Format::Json => terminal.value(&json!({
@@ -106,11 +106,11 @@ impl Edit {
     }
 }
 
-fn which(all: bool, first: bool) -> Occurrences {
+fn which(all: bool, first: bool) -> EditOccurrences {
     match (all, first) {
-        (true, _) => Occurrences::All,
-        (false, true) => Occurrences::First,
-        (false, false) => Occurrences::Unique,
+        (true, _) => EditOccurrences::All,
+        (false, true) => EditOccurrences::First,
+        (false, false) => EditOccurrences::Unique,
     }
 }
 
@@ -169,8 +169,8 @@ mod tests {
         let edits = parsed_edits(text).unwrap();
         let expect = [
             ab_core::Edit::new("a", "b"),
-            ab_core::Edit::new("$1", "").all(),
-            ab_core::Edit::new("x", "y").first(),
+            ab_core::Edit::new("$1", "").replace_all(),
+            ab_core::Edit::new("x", "y").replace_first(),
         ];
         assert_eq!(edits, expect);
         assert_eq!(parsed_edits(b"[]").unwrap(), []);

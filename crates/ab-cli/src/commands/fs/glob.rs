@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use ab_core::backend::GlobOptions;
 use ab_core::search::{EntryKinds, SearchLimits};
-use ab_core::{Backend, Entry, Listing};
+use ab_core::{Backend, DirEntry, Listing};
 use clap::Args;
 
 use super::search::{Gaps, SearchFlags, pattern_text, verdict};
@@ -57,7 +57,7 @@ pub(crate) async fn run(
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     let path = path_text(&command.path)?;
-    let root = backend.resolve(path)?;
+    let root = backend.parse_path(path)?;
     let options = GlobOptions {
         root: path.to_owned(),
         kinds: if command.all_kinds { EntryKinds::All } else { EntryKinds::Files },
@@ -69,7 +69,7 @@ pub(crate) async fn run(
         limits: SearchLimits { bytes: usize::MAX, ..command.flags.limits() },
     };
     let names = backend.glob(pattern_text(&command.pattern, &root)?, options).await?;
-    let left_out = names.left_out;
+    let left_out = names.ignored;
     let (entries, truncated, problems) = (names.entries, names.truncated, names.problems);
     let listing = Listing { entries, truncated, problems };
     match terminal.format() {
@@ -85,7 +85,7 @@ pub(crate) async fn run(
     verdict(!listing.entries.is_empty(), truncated)
 }
 
-fn print(command: &Glob, entries: &[Entry], terminal: &mut Terminal) -> Result<(), Failure> {
+fn print(command: &Glob, entries: &[DirEntry], terminal: &mut Terminal) -> Result<(), Failure> {
     for entry in entries {
         let slash = if entry.kind.is_dir() { "/" } else { "" };
         let name = format!("{}{slash}", entry.path);

@@ -6,10 +6,10 @@ use std::ffi::OsString;
 
 use ab_core::Backend;
 use ab_core::backend::GrepOptions;
-use ab_core::search::text::{MAX_CONTEXT, MAX_LINE_BYTES};
+use ab_core::search::text::{MAX_CONTEXT_LINES, MAX_RESULT_LINE_BYTES};
 use ab_core::search::{
-    CaseSensitivity, DEFAULT_MATCH_BYTES, LineRole, Match, MatchSpan, PatternSyntax, SearchLimits,
-    SearchOutputMode, SearchResults,
+    CaseSensitivity, DEFAULT_MAX_MATCH_BYTES, LineRole, MatchSpan, PatternSyntax, SearchLimits,
+    SearchMatch, SearchOutputMode, SearchResults,
 };
 use clap::Args;
 
@@ -90,7 +90,7 @@ pub(crate) struct Grep {
     #[arg(
         long,
         value_name = "N",
-        default_value_t = DEFAULT_MATCH_BYTES,
+        default_value_t = DEFAULT_MAX_MATCH_BYTES,
         value_parser = at_least_one,
         help_heading = "Search"
     )]
@@ -106,7 +106,7 @@ impl Grep {
     }
 
     fn span(&self) -> MatchSpan {
-        if self.multiline { MatchSpan::Lines } else { MatchSpan::Line }
+        if self.multiline { MatchSpan::MultiLine } else { MatchSpan::SingleLine }
     }
 
     fn case(&self) -> CaseSensitivity {
@@ -136,7 +136,7 @@ pub(crate) async fn run(
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     let path = path_text(&command.path)?;
-    let root = backend.resolve(path)?;
+    let root = backend.parse_path(path)?;
     let pattern = pattern_text(&command.pattern, &root)?;
     let options = GrepOptions {
         root: path.to_owned(),
@@ -145,7 +145,7 @@ pub(crate) async fn run(
         span: command.span(),
         before: command.before(),
         after: command.after(),
-        answer: command.answer(),
+        output_mode: command.answer(),
         include: patterns(&command.include, &root)?,
         exclude: command.flags.exclude(&root)?,
         ignore: command.flags.ignore(),
@@ -170,11 +170,11 @@ pub(crate) async fn run(
 
 /// Says what the printed lines cannot.
 fn tell(command: &Grep, pattern: &str, found: &SearchResults, terminal: &mut Terminal) {
-    let is_cut = |found: &&Match| matches!(found, Match::Line { cut: Some(_), .. });
+    let is_cut = |found: &&SearchMatch| matches!(found, SearchMatch::Line { cut: Some(_), .. });
     let cut = found.matches.iter().filter(is_cut).count() as u64;
     if cut > 0 {
         let lines = counted(cut, "line was", "lines were");
-        terminal.note(&format!("{lines} cut after {MAX_LINE_BYTES} bytes"));
+        terminal.note(&format!("{lines} cut after {MAX_RESULT_LINE_BYTES} bytes"));
     }
     if found.skipped_binary > 0 {
         let files = counted(found.skipped_binary, "binary file was", "binary files were");
@@ -182,8 +182,9 @@ fn tell(command: &Grep, pattern: &str, found: &SearchResults, terminal: &mut Ter
     }
     let shown = match command.answer() {
         SearchOutputMode::Lines => {
-            let is_match =
-                |found: &&Match| matches!(found, Match::Line { role: LineRole::Match, .. });
+            let is_match = |found: &&SearchMatch| {
+                matches!(found, SearchMatch::Line { role: LineRole::Match, .. })
+            };
             let matches = found.matches.iter().filter(is_match).count();
             counted(matches as u64, "match", "matches")
         }
@@ -191,7 +192,7 @@ fn tell(command: &Grep, pattern: &str, found: &SearchResults, terminal: &mut Ter
             counted(found.matches.len() as u64, "file", "files")
         }
     };
-    let SearchResults { truncated, left_out, problems, .. } = found;
+    let SearchResults { truncated, ignored: left_out, problems, .. } = found;
     Gaps { shown, truncated: *truncated, left_out: *left_out, problems }.tell(terminal);
     let mistaken = command.syntax() == PatternSyntax::Literal && pattern.contains(REGEX_SIGNS);
     if found.matches.is_empty() && mistaken && terminal.is_watched() {
@@ -201,8 +202,8 @@ fn tell(command: &Grep, pattern: &str, found: &SearchResults, terminal: &mut Ter
 
 fn context_lines(text: &str) -> Result<usize, String> {
     match text.parse() {
-        Ok(lines) if lines <= MAX_CONTEXT => Ok(lines),
-        Ok(_) => Err(format!("must be at most {MAX_CONTEXT}")),
+        Ok(lines) if lines <= MAX_CONTEXT_LINES => Ok(lines),
+        Ok(_) => Err(format!("must be at most {MAX_CONTEXT_LINES}")),
         Err(error) => Err(format!("{error}")),
     }
 }
@@ -214,7 +215,7 @@ mod tests {
     #[test]
     fn context_is_bounded() {
         assert_eq!(context_lines("0"), Ok(0));
-        assert_eq!(context_lines("1000"), Ok(MAX_CONTEXT));
+        assert_eq!(context_lines("1000"), Ok(MAX_CONTEXT_LINES));
         assert_eq!(context_lines("1001"), Err("must be at most 1000".to_owned()));
         assert!(context_lines("-1").is_err() && context_lines("all").is_err());
     }

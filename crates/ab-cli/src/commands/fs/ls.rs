@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 
 use ab_core::metadata::TruncatedBy;
-use ab_core::options::{DEFAULT_LIST_LIMIT, EntryDetail, ListOptions};
-use ab_core::{Backend, Entry, FileKind, Listing, Stat, WsPath};
+use ab_core::options::{DEFAULT_MAX_LIST_ENTRIES, EntryDetail, ListOptions};
+use ab_core::{Backend, DirEntry, FileKind, Listing, Stat, WsPath};
 use clap::Args;
 
 use crate::count::counted;
@@ -35,7 +35,7 @@ pub(crate) struct Ls {
     #[arg(
         long,
         value_name = "N",
-        default_value_t = DEFAULT_LIST_LIMIT,
+        default_value_t = DEFAULT_MAX_LIST_ENTRIES,
         hide_default_value = true,
         value_parser = at_least_one
     )]
@@ -53,7 +53,7 @@ pub(crate) async fn run(
         limit: command.limit,
         detail: if command.long { EntryDetail::Stat } else { EntryDetail::Kind },
     };
-    let listed = backend.resolve(path)?;
+    let listed = backend.parse_path(path)?;
     let listing = backend.list(path, options).await?;
     match terminal.format() {
         Format::Json => terminal.value(&json::listing(&listed.to_string(), &listing))?,
@@ -115,7 +115,7 @@ async fn print(
 }
 
 /// Where a link leads; nothing for one that went away since it was listed.
-async fn target(entry: &Entry, backend: &Backend, terminal: &Terminal) -> String {
+async fn target(entry: &DirEntry, backend: &Backend, terminal: &Terminal) -> String {
     if entry.kind != FileKind::Symlink {
         return String::new();
     }
@@ -125,7 +125,7 @@ async fn target(entry: &Entry, backend: &Backend, terminal: &Terminal) -> String
     }
 }
 
-fn shown_name(listed: &WsPath, entry: &Entry) -> String {
+fn shown_name(listed: &WsPath, entry: &DirEntry) -> String {
     let below = entry.path.strip_prefix(listed).unwrap_or_else(|| entry.path.clone());
     match entry.kind {
         FileKind::Dir => format!("{below}/"),

@@ -34,5 +34,5 @@ pub(crate) async fn run(
 async fn make(path: &OsStr, backend: &Backend) -> Result<Value, Failure> {
     let path = path_text(path)?;
     backend.mkdir(path).await?;
-    Ok(json!({ "path": backend.resolve(path)?.to_string() }))
+    Ok(json!({ "path": backend.parse_path(path)?.to_string() }))
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use ab_core::options::{LinkHandling, Overwrite, RenameOptions, StatOptions};
-use ab_core::{Backend, Error, Kind};
+use ab_core::{Backend, Error, ErrorKind};
 use clap::Args;
 use serde_json::json;
 
@@ -45,23 +45,26 @@ pub(crate) async fn run(
         return Ok(());
     }
     terminal.value(&json!({
-        "from": backend.resolve(from)?.to_string(),
-        "to": backend.resolve(to)?.to_string(),
+        "from": backend.parse_path(from)?.to_string(),
+        "to": backend.parse_path(to)?.to_string(),
         "atomic": renamed.atomic,
     }))
 }
 
 /// What helps depends on what is in the way.
 async fn with_hint(error: Error, backend: &Backend, from: &str, to: &str) -> Failure {
-    let is_in_the_way =
-        matches!(error.kind(), Kind::AlreadyExists | Kind::IsADirectory | Kind::NotADirectory);
+    let is_in_the_way = matches!(
+        error.kind(),
+        ErrorKind::AlreadyExists | ErrorKind::IsADirectory | ErrorKind::NotADirectory
+    );
     if !is_in_the_way {
         return error.into();
     }
-    let Ok(target) = backend.stat_with(to, StatOptions { links: LinkHandling::Keep }).await else {
+    let Ok(target) = backend.stat_with(to, StatOptions { links: LinkHandling::NoFollow }).await
+    else {
         return error.into();
     };
-    let source = backend.stat_with(from, StatOptions { links: LinkHandling::Keep }).await;
+    let source = backend.stat_with(from, StatOptions { links: LinkHandling::NoFollow }).await;
     let moves_a_dir = source.is_ok_and(|source| source.kind.is_dir());
     let hint = match (moves_a_dir, target.kind.is_dir()) {
         (false, true) => "to move into the directory, name the path in it",

@@ -2,8 +2,8 @@
 
 use std::ffi::{OsStr, OsString};
 
-use ab_core::options::{MissingTarget, RemoveDepth, RemoveOptions};
-use ab_core::{Backend, Error, Kind};
+use ab_core::options::{OnMissingTarget, RemoveDepth, RemoveOptions};
+use ab_core::{Backend, Error, ErrorKind};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -50,10 +50,10 @@ async fn remove(
     terminal: &mut Terminal,
 ) -> Result<Value, Failure> {
     let path = path_text(path)?;
-    let parsed = backend.resolve(path)?;
+    let parsed = backend.parse_path(path)?;
     let options = RemoveOptions {
-        depth: if command.recursive { RemoveDepth::Recursive } else { RemoveDepth::One },
-        missing: if command.force { MissingTarget::Ignore } else { MissingTarget::Fail },
+        depth: if command.recursive { RemoveDepth::Recursive } else { RemoveDepth::NonRecursive },
+        missing: if command.force { OnMissingTarget::Ignore } else { OnMissingTarget::Fail },
     };
     let removed = backend.rm(path, options).await.map_err(with_flag_hint)?;
     if command.recursive && terminal.format() == Format::Text {
@@ -64,7 +64,7 @@ async fn remove(
 
 fn with_flag_hint(error: Error) -> Failure {
     let hint = match error.kind() {
-        Kind::NotEmpty | Kind::IsADirectory => "remove it with all it holds: --recursive",
+        ErrorKind::NotEmpty | ErrorKind::IsADirectory => "remove it with all it holds: --recursive",
         _ => return error.into(),
     };
     Failure::from(error).with_hint(hint)

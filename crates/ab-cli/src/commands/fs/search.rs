@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use ab_core::metadata::{TruncatedBy, WalkProblem};
 use ab_core::search::{
-    DEFAULT_MATCH_LIMIT, IgnoreFiles, IgnoredCounts, SearchLimits, USUAL_IGNORES, Visibility,
+    COMMON_IGNORE_GLOBS, DEFAULT_MATCH_LIMIT, DotfileVisibility, IgnoreFileHandling, IgnoredCounts,
+    SearchLimits,
 };
-use ab_core::{Error, Kind, Verb, WsPath};
+use ab_core::{Error, ErrorKind, Verb, WsPath};
 use clap::Args;
 
 use super::ls::at_least_one;
@@ -58,17 +59,17 @@ impl SearchFlags {
         patterns(&self.exclude, root)
     }
 
-    pub(crate) fn hidden(&self) -> Visibility {
-        if self.hidden { Visibility::All } else { Visibility::Visible }
+    pub(crate) fn hidden(&self) -> DotfileVisibility {
+        if self.hidden { DotfileVisibility::All } else { DotfileVisibility::Visible }
     }
 
-    pub(crate) fn ignore_files(&self) -> IgnoreFiles {
-        if self.no_ignore { IgnoreFiles::Disregard } else { IgnoreFiles::Honour }
+    pub(crate) fn ignore_files(&self) -> IgnoreFileHandling {
+        if self.no_ignore { IgnoreFileHandling::Disregard } else { IgnoreFileHandling::Honour }
     }
 
     /// Globs of what is left out unless asked for.
     pub(crate) fn ignore(&self) -> Vec<String> {
-        if self.no_ignore { Vec::new() } else { USUAL_IGNORES.map(str::to_owned).into() }
+        if self.no_ignore { Vec::new() } else { COMMON_IGNORE_GLOBS.map(str::to_owned).into() }
     }
 
     pub(crate) fn limits(&self) -> SearchLimits {
@@ -84,14 +85,14 @@ pub(crate) fn patterns(patterns: &[OsString], root: &WsPath) -> Result<Vec<Strin
 pub(crate) fn pattern_text<'p>(pattern: &'p OsStr, root: &WsPath) -> Result<&'p str, Error> {
     pattern.to_str().ok_or_else(|| {
         let message = format!("pattern '{}': not valid UTF-8", pattern.to_string_lossy());
-        Error::for_path(Verb::Search, root, Kind::Invalid, message)
+        Error::for_path(Verb::Search, root, ErrorKind::Invalid, message)
     })
 }
 
 /// A pattern that makes no sense is an error in the command line, not an answer of the workspace.
 pub(crate) fn senseless(failure: Failure) -> Failure {
     match failure {
-        Failure::Call(error) if error.kind() == Kind::Invalid => Failure::Usage(error),
+        Failure::Call(error) if error.kind() == ErrorKind::Invalid => Failure::Usage(error),
         Failure::Call(_)
         | Failure::Usage(_)
         | Failure::Plain(_)
@@ -159,13 +160,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use ab_core::search::DEFAULT_SEARCH_TIME;
+    use ab_core::search::DEFAULT_SEARCH_TIMEOUT;
 
     use super::*;
 
     #[test]
     fn time_is_positive_and_bounded() {
-        assert_eq!(seconds("30"), Ok(DEFAULT_SEARCH_TIME), "the default in the help");
+        assert_eq!(seconds("30"), Ok(DEFAULT_SEARCH_TIMEOUT), "the default in the help");
         assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
         assert_eq!(seconds("86400"), Ok(Duration::from_hours(24)));
         for text in ["0", "-1", "86401", "inf", "NaN", "1e-30", "", "soon"] {

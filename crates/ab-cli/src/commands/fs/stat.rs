@@ -51,9 +51,9 @@ pub(crate) async fn run(
 
 async fn describe(command: &Stat, path: &OsStr, backend: &Backend) -> Result<Value, Failure> {
     let path = path_text(path)?;
-    let links = if command.no_follow { LinkHandling::Keep } else { LinkHandling::Follow };
+    let links = if command.no_follow { LinkHandling::NoFollow } else { LinkHandling::Follow };
     let stat = backend.stat_with(path, StatOptions { links }).await?;
-    let mut value = json::stat(&backend.resolve(path)?.to_string(), &stat);
+    let mut value = json::stat(&backend.parse_path(path)?.to_string(), &stat);
     if stat.kind == FileKind::Symlink {
         value["target"] = json!(backend.read_link(path).await?);
     }

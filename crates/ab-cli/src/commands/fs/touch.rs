@@ -35,5 +35,5 @@ pub(crate) async fn run(
 async fn touch(path: &OsStr, backend: &Backend) -> Result<Value, Failure> {
     let path = path_text(path)?;
     let stat = backend.touch(path).await?;
-    Ok(json::stat(&backend.resolve(path)?.to_string(), &stat))
+    Ok(json::stat(&backend.parse_path(path)?.to_string(), &stat))
 }

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 
 use ab_core::backend::{TreeNode, TreeOptions};
-use ab_core::options::DEFAULT_LIST_LIMIT;
-use ab_core::{Backend, Entry, Error, FileKind, Listing, WsPath};
+use ab_core::options::DEFAULT_MAX_LIST_ENTRIES;
+use ab_core::{Backend, DirEntry, Error, FileKind, Listing, WsPath};
 use clap::Args;
 
 use super::ls::{at_least_one, tell_gaps};
@@ -32,7 +32,7 @@ pub(crate) struct Tree {
     #[arg(
         long,
         value_name = "N",
-        default_value_t = DEFAULT_LIST_LIMIT,
+        default_value_t = DEFAULT_MAX_LIST_ENTRIES,
         hide_default_value = true,
         value_parser = at_least_one
     )]
@@ -49,7 +49,7 @@ pub(crate) async fn run(
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     let path = path_text(&command.path)?;
-    let top = backend.resolve(path)?;
+    let top = backend.parse_path(path)?;
     let options = TreeOptions {
         depth: command.depth.unwrap_or(usize::MAX),
         limit: command.limit,
@@ -72,18 +72,18 @@ pub(crate) async fn run(
 }
 
 /// The entries of a tree in path order. A path is never so deep that this could run out of stack.
-fn flatten(above: &WsPath, nodes: Vec<TreeNode>, entries: &mut Vec<Entry>) -> Result<(), Error> {
+fn flatten(above: &WsPath, nodes: Vec<TreeNode>, entries: &mut Vec<DirEntry>) -> Result<(), Error> {
     for node in nodes {
         let path = above.child(&node.name)?;
-        entries.push(Entry { path: path.clone(), kind: node.kind, stat: None });
+        entries.push(DirEntry { path: path.clone(), kind: node.kind, stat: None });
         flatten(&path, node.children, entries)?;
     }
     Ok(())
 }
 
 /// One line for each entry. Entries come in path order, so what a directory holds follows it.
-fn drawn(top: &WsPath, entries: &[Entry]) -> Vec<String> {
-    let below: Vec<(usize, &Entry)> =
+fn drawn(top: &WsPath, entries: &[DirEntry]) -> Vec<String> {
+    let below: Vec<(usize, &DirEntry)> =
         entries.iter().map(|entry| (depth_below(top, &entry.path), entry)).collect();
     // Whether more siblings follow at each depth, learned from the end.
     let mut open: Vec<bool> = Vec::new();
@@ -112,7 +112,7 @@ fn depth_below(top: &WsPath, path: &WsPath) -> usize {
     path.segments().count().saturating_sub(top.segments().count())
 }
 
-fn totals(entries: &[Entry]) -> String {
+fn totals(entries: &[DirEntry]) -> String {
     let count = |kind: FileKind| entries.iter().filter(|entry| entry.kind == kind).count() as u64;
     let mut parts = vec![
         counted(count(FileKind::Dir), "directory", "directories"),
@@ -130,19 +130,19 @@ fn totals(entries: &[Entry]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ab_core::PathRules;
+    use ab_core::PathParser;
 
     use super::*;
 
-    fn entry(path: &str) -> Entry {
+    fn entry(path: &str) -> DirEntry {
         let kind = if path.ends_with('/') { FileKind::Dir } else { FileKind::File };
-        let path = PathRules::lenient().parse(path).unwrap();
-        Entry { path, kind, stat: None }
+        let path = PathParser::lenient().parse(path).unwrap();
+        DirEntry { path, kind, stat: None }
     }
 
     fn check(top: &str, paths: &[&str], expect: &str) {
-        let top = PathRules::lenient().parse(top).unwrap();
-        let entries: Vec<Entry> = paths.iter().map(|path| entry(path)).collect();
+        let top = PathParser::lenient().parse(top).unwrap();
+        let entries: Vec<DirEntry> = paths.iter().map(|path| entry(path)).collect();
         assert_eq!(drawn(&top, &entries).join("\n"), expect.trim_matches('\n'));
     }
 

@@ -7,7 +7,7 @@ use std::io;
 
 use ab_core::metadata::Stat;
 use ab_core::options::{Durability, WriteMode, WriteOptions};
-use ab_core::{Backend, Code, Error, Kind, Version};
+use ab_core::{Backend, Error, ErrorCode, ErrorKind, FileVersion};
 use clap::Args;
 
 use crate::commands::input::{self, Blocks};
@@ -39,7 +39,7 @@ pub(crate) struct Write {
 
     /// Fail unless the file is this version, as `fs stat` shows it
     #[arg(long, value_name = "VERSION", value_parser = version)]
-    expect: Option<Version>,
+    expect: Option<FileVersion>,
 
     /// Return only when the content would survive a loss of power
     #[arg(long)]
@@ -50,7 +50,7 @@ impl Write {
     fn options(&self) -> WriteOptions {
         let mode = if self.create_new { WriteMode::CreateNew } else { WriteMode::CreateOrReplace };
         let durability = if self.sync { Durability::Power } else { Durability::Process };
-        WriteOptions { mode, expect: self.expect, permissions: None, durability }
+        WriteOptions { mode, expected_version: self.expect, permissions: None, durability }
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) async fn run(
 ) -> Result<(), Failure> {
     let path = path_text(&command.path)?;
     // A path that will be refused is refused before anybody types the content.
-    let parsed = backend.resolve(path)?;
+    let parsed = backend.parse_path(path)?;
     let mut signals = Signals::watch();
     let written = match &command.content {
         Some(text) => {
@@ -127,7 +127,7 @@ async fn from_input(
                  that is expected",
                 input::LIMIT
             );
-            return Err(Error::new(Code::TooLarge, Kind::TooLarge, message).into());
+            return Err(Error::new(ErrorCode::TooLarge, ErrorKind::TooLarge, message).into());
         }
         let content = std::mem::take(&mut begun);
         let written = backend.write_with(path, content, command.options()).await;
@@ -156,6 +156,6 @@ fn about(error: Error, path: &str) -> Error {
 }
 
 /// A version as it is shown everywhere.
-pub(crate) fn version(text: &str) -> Result<Version, String> {
-    Version::parse(text).ok_or_else(|| "a version is 32 hexadecimal digits".to_owned())
+pub(crate) fn version(text: &str) -> Result<FileVersion, String> {
+    FileVersion::parse(text).ok_or_else(|| "a version is 32 hexadecimal digits".to_owned())
 }

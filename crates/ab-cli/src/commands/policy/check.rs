@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ab_core::environment::{self, CodeVariablePolicy};
+use ab_core::environment::{self, CodeLoadingVariablePolicy};
 use ab_core::{
-    Backend, ControlSubject, EnforcedControls, Error, Isolation, ScreenContext, Verdict,
+    Backend, CommandLineCheckContext, ControlKind, EnforcedControls, Error, Isolation, Verdict,
 };
-use ab_host::{ExecSettings, READABLE_SYSTEM_DIRS, SANDBOX_ROOT};
+use ab_host::{ExecSettings, READABLE_SYSTEM_DIRS, SANDBOX_WORKSPACE_PATH};
 use agent_backend::policy::{CommandContext, CommandInput, HomeLocation, Judgement, Profile};
 use agent_backend::{LocalConfig, LocalOptions};
 use clap::Args;
@@ -74,16 +74,24 @@ pub(super) async fn run(check: &Check, terminal: &mut Terminal) -> Result<(), Fa
     let env = variables(&check.env)?;
     let surroundings = surroundings(check).await;
     let walled = check.rules.profile() == Profile::Guarded
-        && surroundings.enforced.contains(ControlSubject::Files);
-    let code = if walled { CodeVariablePolicy::Allowed } else { CodeVariablePolicy::Refused };
+        && surroundings.enforced.contains(ControlKind::Files);
+    let code = if walled {
+        CodeLoadingVariablePolicy::Allowed
+    } else {
+        CodeLoadingVariablePolicy::Refused
+    };
     for (name, value) in &env {
-        environment::check(name, value, code)?;
+        environment::check_env_variable(name, value, code)?;
     }
-    let named = |scene: CommandContext, root: &String| scene.with_root(root);
-    let scene =
-        surroundings.roots.iter().fold(CommandContext::new(), named).with_home(HomeLocation::Start);
+    let named = |scene: CommandContext, root: &String| scene.with_root_alias(root);
+    let scene = surroundings
+        .roots
+        .iter()
+        .fold(CommandContext::new(), named)
+        .with_home(HomeLocation::StartDirectory);
     let scene = scene.in_directory(&check.cwd).with_env(&env).with_input(CommandInput::Unseen);
-    let judgement = policy.judge(&check.command, &scene.with_enforced(surroundings.enforced));
+    let judgement =
+        policy.judge(&check.command, &scene.with_enforced_controls(surroundings.enforced));
     let screened = match (surroundings.isolation, judgement.verdict) {
         (Isolation::Software, Verdict::Allow) => screened(check, &env, &surroundings).err(),
         _ => None,
@@ -115,12 +123,12 @@ async fn surroundings(check: &Check) -> Surroundings {
     let root = std::path::absolute(&root).unwrap_or(root);
     let lexical = Surroundings {
         isolation: wanted,
-        enforced: EnforcedControls::expected(wanted),
+        enforced: EnforcedControls::expected_for(wanted),
         roots: vec![root.to_string_lossy().into_owned()],
     };
     let exec = ExecSettings {
         isolation: wanted,
-        temporary: std::env::temp_dir(),
+        temporary_dir: std::env::temp_dir(),
         ..ExecSettings::default()
     };
     let options = LocalOptions { exec, ..LocalOptions::default() };
@@ -138,7 +146,7 @@ async fn surroundings(check: &Check) -> Surroundings {
 
 async fn in_force(backend: &Backend) -> Option<(Isolation, EnforcedControls)> {
     let policy = backend.effective_policy().await.ok()?;
-    Some((policy.isolation?, EnforcedControls::in_force(&policy)))
+    Some((policy.isolation?, EnforcedControls::from_policy(&policy)))
 }
 
 /// What isolation `software` says of the line, which is all that it is.
@@ -147,21 +155,26 @@ fn screened(
     env: &BTreeMap<String, String>,
     surroundings: &Surroundings,
 ) -> Result<(), Error> {
-    let own = |root: &&String| !root.starts_with(SANDBOX_ROOT);
+    let own = |root: &&String| !root.starts_with(SANDBOX_WORKSPACE_PATH);
     let roots: Vec<String> = surroundings.roots.iter().filter(own).cloned().collect();
     let cwd = check.cwd.trim_matches('/');
-    let confines =
-        ScreenContext { roots: &roots, cwd, env, input: None, readable: READABLE_SYSTEM_DIRS };
-    agent_backend::policy::screen(&check.command, &confines)
+    let confines = CommandLineCheckContext {
+        roots: &roots,
+        cwd,
+        env,
+        input: None,
+        readable: READABLE_SYSTEM_DIRS,
+    };
+    agent_backend::policy::check_command_paths(&check.command, &confines)
 }
 
 fn print(judgement: &Judgement, terminal: &mut Terminal) -> Result<(), Failure> {
-    let decisive = judgement.decisive();
+    let decisive = judgement.decisive_rule();
     let rule = decisive.map(|hit| format!("  {}", hit.rule.id)).unwrap_or_default();
     terminal.line(&format!("{}{rule}", judgement.verdict))?;
     if let Some(hit) = decisive {
         terminal.line(&format!("reason: {}", hit.rule.reason))?;
-        let detail = ab_core::error::printable(&hit.detail);
+        let detail = ab_core::error::escape_unprintable(&hit.detail);
         terminal.line(&format!("where: {}", terminal.shown(&detail)))?;
         if let Some(suggestion) = &hit.rule.suggestion {
             terminal.line(&format!("instead: {suggestion}"))?;
@@ -170,10 +183,10 @@ fn print(judgement: &Judgement, terminal: &mut Terminal) -> Result<(), Failure> 
     for note in &judgement.notes {
         terminal.line(&format!("note: {note}"))?;
     }
-    if judgement.analysis.started().next().is_some() {
+    if judgement.analysis.started_commands().next().is_some() {
         terminal.line("commands:")?;
     }
-    for (at, command) in judgement.analysis.started() {
+    for (at, command) in judgement.analysis.started_commands() {
         let words: Vec<String> = command.words.iter().map(|word| shown(&word.text)).collect();
         let line = words.join(" ");
         let line = terminal.shown(&line).into_owned();
@@ -185,7 +198,7 @@ fn print(judgement: &Judgement, terminal: &mut Terminal) -> Result<(), Failure> 
             .collect();
         let rules =
             if rules.is_empty() { String::new() } else { format!("  [{}]", rules.join(", ")) };
-        let indent = if command.via.is_some() { "  " } else { "" };
+        let indent = if command.wrapper.is_some() { "  " } else { "" };
         terminal
             .line(&format!("  {:<5}  {indent}{line}{rules}", judgement.verdict_on(at).as_str()))?;
     }
@@ -198,7 +211,7 @@ fn shown(word: &str) -> String {
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
     }
-    format!("'{}'", ab_core::error::printable(word).replace('\'', r"'\''"))
+    format!("'{}'", ab_core::error::escape_unprintable(word).replace('\'', r"'\''"))
 }
 
 fn value(
@@ -207,16 +220,16 @@ fn value(
     surroundings: &Surroundings,
     screened: Option<&Error>,
 ) -> Value {
-    let decisive = judgement.decisive();
+    let decisive = judgement.decisive_rule();
     let rule = decisive.map(|hit| &hit.rule);
     let commands: Vec<Value> = judgement
         .analysis
-        .started()
+        .started_commands()
         .map(|(at, command)| {
             json!({
                 "words": command.words.iter().map(|word| &word.text).collect::<Vec<_>>(),
                 "known": command.words.iter().all(|word| word.known),
-                "started_by": command.via,
+                "started_by": command.wrapper,
                 "verdict": judgement.verdict_on(at).as_str(),
             })
         })
@@ -236,7 +249,7 @@ fn value(
         .collect();
     let allowed: Vec<String> = judgement
         .analysis
-        .started()
+        .started_commands()
         .filter(|(at, _)| judgement.verdict_on(*at) == Verdict::Allow)
         .map(|(_, command)| {
             command.words.iter().map(|word| shown(&word.text)).collect::<Vec<_>>().join(" ")
@@ -248,7 +261,7 @@ fn value(
         "isolation": surroundings.isolation.as_str(),
         "verdict": if screened.is_some() { "deny" } else { judgement.verdict.as_str() },
         "code": rule
-            .map(|rule| rule.category.code())
+            .map(|rule| rule.category.refusal_code())
             .or(screened.map(Error::code))
             .map(|code| code.as_str()),
         "rule": rule.map(|rule| &rule.id),

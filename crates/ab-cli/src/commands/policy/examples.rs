@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use agent_backend::policy::{Corpus, Policy, Profile, RuleFile};
+use agent_backend::policy::{Policy, PolicyTestSuite, Profile, RuleFile};
 use clap::Args;
 use serde_json::json;
 
@@ -27,7 +27,7 @@ pub(super) struct Examples {
 
 pub(super) fn run(examples: &Examples, terminal: &mut Terminal) -> Result<(), Failure> {
     let text = text_of(&examples.file)?;
-    if !Corpus::looks_like_corpus(&text) {
+    if !PolicyTestSuite::looks_like_test_suite(&text) {
         let file = rules_in(&examples.file, &text)?;
         return rules(&examples.file, &file, terminal);
     }
@@ -35,9 +35,9 @@ pub(super) fn run(examples: &Examples, terminal: &mut Terminal) -> Result<(), Fa
         Some(path) => rules_in(path, &text_of(path)?)?,
         None => RuleFile::default(),
     };
-    let corpus = Corpus::parse(&text).map_err(|error| in_file(&examples.file, error))?;
+    let corpus = PolicyTestSuite::parse(&text).map_err(|error| in_file(&examples.file, error))?;
     let named = examples.rules.as_deref().unwrap_or(&examples.file);
-    let misses = corpus.check(&own).map_err(|error| in_file(named, error))?;
+    let misses = corpus.find_mismatches(&own).map_err(|error| in_file(named, error))?;
     match terminal.format() {
         Format::Json => {
             let misses: Vec<_> = misses
@@ -55,7 +55,7 @@ pub(super) fn run(examples: &Examples, terminal: &mut Terminal) -> Result<(), Fa
         }
         Format::Text => {
             for miss in &misses {
-                let command = ab_core::error::printable(&miss.command);
+                let command = ab_core::error::escape_unprintable(&miss.command);
                 terminal.line(&format!(
                     "{}: {} expected, {} found: {command}",
                     miss.profile, miss.expected, miss.found

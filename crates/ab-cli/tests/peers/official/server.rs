@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use ab_testkit::peers::Peers;
+use ab_testkit::peers::ThirdPartyPrograms;
 use serde_json::{Value, json};
 
 use crate::stage::{BINARY, command};
@@ -24,9 +24,9 @@ impl Server {
         Server::start(it)
     }
 
-    pub(super) fn official(peers: &Peers, root: &Path) -> Server {
-        let package = peers.package("@modelcontextprotocol/server-filesystem");
-        let mut it = peers.node(&package.join("dist/index.js"));
+    pub(super) fn official(peers: &ThirdPartyPrograms, root: &Path) -> Server {
+        let package = peers.node_package_dir("@modelcontextprotocol/server-filesystem");
+        let mut it = peers.system_node_command(&package.join("dist/index.js"));
         it.arg(root).current_dir(root);
         Server::start(it)
     }

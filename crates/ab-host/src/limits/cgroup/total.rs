@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 
-use ab_core::error::{Code, Error, Kind, Result};
+use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 use super::directory::{Directory, PAUSE, TRIES, Version, below};
@@ -34,7 +34,7 @@ pub(crate) fn sweep_once() {
 
 /// Limits of all processes of a workspace together. The default has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TotalLimits {
+pub struct ControlGroupLimits {
     /// Bytes of memory, swap included.
     pub memory: Option<u64>,
     /// Processes and threads at the same time.
@@ -48,7 +48,7 @@ const PROCESSES: u64 = 2048;
 /// Memory of a workspace where the host does not tell how much it has.
 const MEMORY: u64 = 2 * 1024 * 1024 * 1024;
 
-impl TotalLimits {
+impl ControlGroupLimits {
     /// Half of the memory of this host and 2,048 processes; processor time is not limited.
     pub fn for_this_host() -> Self {
         let told = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -74,7 +74,7 @@ pub struct ControlGroup {
 #[derive(Debug)]
 struct Shared {
     group: Group,
-    limits: TotalLimits,
+    limits: ControlGroupLimits,
     /// Read while a process is started, written while all are frozen: a process that is frozen before it
     /// becomes its program would stop the thread that starts processes.
     entering: Arc<RwLock<()>>,
@@ -94,28 +94,28 @@ impl ControlGroup {
     ///
     /// # Errors
     /// `Unavailable` when the host does not let us make it, or not with one of the limits.
-    pub async fn make(limits: TotalLimits) -> Result<ControlGroup> {
+    pub async fn create(limits: ControlGroupLimits) -> Result<ControlGroup> {
         blocking::run(move |_| {
             sweep_once();
             let groups = Groups::find();
             let made = Self::made(groups, limits)?;
             watchdog::stand(&groups.parents()).map_err(|error| {
                 let cause = format!("no watchdog can be started for a control group: {error}");
-                Error::new(Code::MissingUtilities, Kind::Unavailable, cause)
+                Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, cause)
             })?;
             Ok(made)
         })
         .await
     }
 
-    fn made(groups: &Groups, limits: TotalLimits) -> Result<ControlGroup> {
+    fn made(groups: &Groups, limits: ControlGroupLimits) -> Result<ControlGroup> {
         let group = groups.make_total(&limits).map_err(|lack| unavailable(&lack))?;
         let (entering, frozen) = Default::default();
         Ok(ControlGroup { shared: Arc::new(Shared { group, limits, entering, frozen }) })
     }
 
     /// The limits that it has.
-    pub fn limits(&self) -> TotalLimits {
+    pub fn limits(&self) -> ControlGroupLimits {
         self.shared.limits
     }
 
@@ -153,7 +153,7 @@ impl ControlGroup {
     ///
     /// # Errors
     /// `Io` when a process does not end.
-    pub async fn clear(&self) -> Result<()> {
+    pub async fn kill_all(&self) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         blocking::run(move |_| {
             let is_clear = shared.clear();
@@ -162,7 +162,7 @@ impl ControlGroup {
                 return Ok(());
             }
             let cause = "processes of a control group do not end after they were killed";
-            Err(Error::new(Code::ExecError, Kind::Io, cause))
+            Err(Error::new(ErrorCode::ExecError, ErrorKind::Io, cause))
         })
         .await
     }
@@ -177,11 +177,11 @@ impl ControlGroup {
         blocking::run(move |_| {
             let Some(freezer) = Freezer::of(&shared.group) else {
                 let cause = "this host has no freezer for control groups; needed is cgroup2, or the controller freezer";
-                return Err(Error::new(Code::MissingUtilities, Kind::Unavailable, cause));
+                return Err(Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, cause));
             };
             freezer.turn(motion).map_err(|error| {
                 let cause = format!("cannot {} the processes of a control group: {error}", motion.verb());
-                Error::new(Code::ExecError, Kind::Io, cause).with_source(error)
+                Error::new(ErrorCode::ExecError, ErrorKind::Io, cause).with_source(error)
             })
         })
         .await
@@ -257,7 +257,7 @@ impl Drop for Shared {
 
 impl Groups {
     /// Makes an empty group with all of these limits, and with a freezer where the host has one.
-    fn make_total(&self, limits: &TotalLimits) -> std::result::Result<Group, Lack> {
+    fn make_total(&self, limits: &ControlGroupLimits) -> std::result::Result<Group, Lack> {
         let mut group = self.make_below(None, &super::wanted::total(limits))?;
         if Freezer::of(&group).is_none()
             && let Some(site) = self.sites.iter().find(|site| site.has(FREEZER))
@@ -353,7 +353,7 @@ impl Freezer<'_> {
 }
 
 fn unavailable(lack: &Lack) -> Error {
-    Error::new(Code::MissingUtilities, Kind::Unavailable, lack.cause.clone())
+    Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, lack.cause.clone())
         .with_hint(lack.remedy.clone())
 }
 
@@ -362,18 +362,18 @@ mod tests {
     use std::process::{Child, Command, Stdio};
     use std::time::Duration;
 
-    use ab_testkit::host::cannot_run;
+    use ab_testkit::host::report_skip;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;
 
     const MIB: u64 = 1024 * 1024;
 
-    async fn made(limits: TotalLimits) -> Option<ControlGroup> {
-        match ControlGroup::make(limits).await {
+    async fn made(limits: ControlGroupLimits) -> Option<ControlGroup> {
+        match ControlGroup::create(limits).await {
             Ok(group) => Some(group),
             Err(error) => {
-                cannot_run("control groups of workspaces", error.message());
+                report_skip("control groups of workspaces", error.message());
                 None
             }
         }
@@ -400,7 +400,7 @@ mod tests {
 
     #[tokio::test]
     async fn frozen_processes_stand_and_go_on() {
-        let Some(group) = made(TotalLimits::default()).await else { return };
+        let Some(group) = made(ControlGroupLimits::default()).await else { return };
         stand_and_go_on(group).await;
     }
 
@@ -412,10 +412,12 @@ mod tests {
         let mounts = mounts.lines().filter(|line| !line.contains(" - cgroup2 "));
         let mounts = mounts.collect::<Vec<_>>().join("\n");
         let groups = Groups::among(&mounts, &text("/proc/self/cgroup"));
-        match ControlGroup::made(&groups, TotalLimits { processes: Some(50), ..Default::default() })
-        {
+        match ControlGroup::made(
+            &groups,
+            ControlGroupLimits { processes: Some(50), ..Default::default() },
+        ) {
             Ok(group) => stand_and_go_on(group).await,
-            Err(error) => cannot_run("control groups of the first version", error.message()),
+            Err(error) => report_skip("control groups of the first version", error.message()),
         }
     }
 
@@ -427,7 +429,7 @@ mod tests {
         input.write_all(b"a").unwrap();
         output.read_exact(&mut echo).unwrap();
         if let Err(error) = group.freeze().await {
-            cannot_run("frozen control groups", error.message());
+            report_skip("frozen control groups", error.message());
             drop(group);
             child.wait().unwrap();
             return;
@@ -446,7 +448,7 @@ mod tests {
         assert!(answers(Duration::from_secs(30)), "a process that goes on does not answer");
         // Killed while it is frozen.
         group.freeze().await.unwrap();
-        group.clear().await.unwrap();
+        group.kill_all().await.unwrap();
         use std::os::unix::process::ExitStatusExt;
         assert_eq!(child.wait().unwrap().signal(), Some(9));
         let places = places(&group);
@@ -459,20 +461,23 @@ mod tests {
         let text = "MemTotal:        8024600 kB\nMemFree:          121320 kB\n";
         assert_eq!(total_memory(text), Some(8_024_600 * 1024));
         assert_eq!(total_memory(""), None);
-        assert!(TotalLimits::for_this_host().memory >= Some(64 * MIB));
+        assert!(ControlGroupLimits::for_this_host().memory >= Some(64 * MIB));
     }
 
     #[tokio::test]
     async fn limits_hold_for_the_sum_of_all() {
-        let limits =
-            TotalLimits { memory: Some(24 * MIB), processes: Some(8), cpu_millis: Some(100) };
+        let limits = ControlGroupLimits {
+            memory: Some(24 * MIB),
+            processes: Some(8),
+            cpu_millis: Some(100),
+        };
         let Some(group) = made(limits).await else { return };
         assert_eq!(group.limits(), limits);
         let forks =
             "i=0; while [ $i -lt 20 ]; do sleep 60 & i=$((i + 1)); done; echo started; wait";
         let mut child = inside(&group, forks);
         assert!(!child.wait().unwrap().success(), "more processes than the limit were started");
-        group.clear().await.unwrap();
+        group.kill_all().await.unwrap();
         let mut bomb = inside(&group, "exec tail -n 1 /dev/zero");
         use std::os::unix::process::ExitStatusExt;
         assert_eq!(bomb.wait().unwrap().signal(), Some(9));
@@ -499,13 +504,14 @@ mod tests {
             assert_eq!(busy.try_wait().unwrap(), None);
             thread::yield_now();
         }
-        group.clear().await.unwrap();
+        group.kill_all().await.unwrap();
         busy.wait().unwrap();
     }
 
     #[tokio::test]
     async fn command_with_limits_of_its_own_is_below() {
-        let total = TotalLimits { memory: Some(64 * MIB), processes: Some(50), cpu_millis: None };
+        let total =
+            ControlGroupLimits { memory: Some(64 * MIB), processes: Some(50), cpu_millis: None };
         let Some(group) = made(total).await else { return };
         let wanted = super::super::Wanted { memory: Some(24 * MIB), processes: None };
         let own = Groups::find().make_in(Some(&group), &wanted).unwrap();

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::TotalLimits;
+use super::ControlGroupLimits;
 use super::directory::{Directory, Version};
 use crate::facilities::Lack;
 
@@ -26,8 +26,8 @@ impl Wanted {
 }
 
 /// The limits of a workspace.
-pub(super) fn total(limits: &TotalLimits) -> Vec<Limit> {
-    let TotalLimits { memory, processes, cpu_millis } = *limits;
+pub(super) fn total(limits: &ControlGroupLimits) -> Vec<Limit> {
+    let ControlGroupLimits { memory, processes, cpu_millis } = *limits;
     let mut all = Wanted { memory, processes }.limits();
     all.extend(cpu_millis.map(Limit::Cpu));
     all

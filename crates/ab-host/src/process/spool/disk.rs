@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ab_core::path::RESERVED_PREFIX;
+use ab_core::path::TEMP_FILE_PREFIX;
 use ab_core::process::OutputChannel;
 use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
@@ -281,7 +281,7 @@ fn unnamed(directory: &Path) -> Result<File, Errno> {
     }
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let place = directory.join(format!("{RESERVED_PREFIX}spool-{}-{number}", process::id()));
+    let place = directory.join(format!("{TEMP_FILE_PREFIX}spool-{}-{number}", process::id()));
     let file = rustix::fs::open(&place, flags | OFlags::CREATE | OFlags::EXCL, mode)?;
     rustix::fs::unlink(&place)?;
     Ok(File::from(file))

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ab_core::{Code, Error, Kind, Result};
+use ab_core::{Error, ErrorCode, ErrorKind, Result};
 use russh::client::{ChannelOpenHandle, DisconnectReason, Handler, Msg, Session};
 use russh::keys::PublicKeyOrCertificate;
 use russh::{Channel, ChannelId, Disconnect, Sig};
@@ -11,14 +11,14 @@ use tokio::sync::oneshot;
 
 use super::Gone;
 use super::failure::words;
-use crate::client::address::Host;
+use crate::client::address::HostPort;
 use crate::client::host_key::HostKeyCheck;
 use crate::client::lines::{Exited, Lines};
 
 /// Our end, as russh calls it.
 pub(crate) struct Client {
     /// Nothing where there is no name to know a host by.
-    check: Option<(HostKeyCheck, Host)>,
+    check: Option<(HostKeyCheck, HostPort)>,
     who: String,
     /// Taken by whoever first knows that the connection is over.
     over: Option<oneshot::Sender<Gone>>,
@@ -28,7 +28,7 @@ pub(crate) struct Client {
 
 impl Client {
     pub(super) fn new(
-        check: Option<(HostKeyCheck, Host)>,
+        check: Option<(HostKeyCheck, HostPort)>,
         who: &str,
         over: oneshot::Sender<Gone>,
         lines: Arc<Lines>,
@@ -39,7 +39,7 @@ impl Client {
     fn ended(&mut self, why: &str, refused: bool) {
         if let Some(over) = self.over.take() {
             let message = format!("the connection to {} is over: {why}", self.who);
-            let error = Error::new(Code::ConnectionClosed, Kind::Disconnected, message);
+            let error = Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message);
             // Nobody listens any more when we were the ones to leave.
             let _ = over.send(Gone { error, refused });
         }
@@ -157,7 +157,7 @@ impl Handler for Client {
     ) -> Result<(), Self::Error> {
         match reason {
             DisconnectReason::ReceivedDisconnect(goodbye) => {
-                let said = ab_core::error::printable(goodbye.message.trim());
+                let said = ab_core::error::escape_unprintable(goodbye.message.trim());
                 let why = match said.as_str() {
                     "" => "it said goodbye".to_owned(),
                     said => format!("it said '{said}'"),
@@ -261,6 +261,6 @@ pub(super) async fn apart<T: Send + 'static>(
     let done = tokio::task::spawn_blocking(task).await;
     done.unwrap_or_else(|error| {
         let message = format!("cannot look up host keys: {error}");
-        Err(Error::new(Code::ConnectionClosed, Kind::Cancelled, message))
+        Err(Error::new(ErrorCode::ConnectionClosed, ErrorKind::Cancelled, message))
     })
 }

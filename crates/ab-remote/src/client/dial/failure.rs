@@ -6,7 +6,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-use ab_core::{Code, Error, Kind, Retry};
+use ab_core::{Error, ErrorCode, ErrorDetail, ErrorKind, RetryAdvice};
 use tokio::time::{Instant, timeout_at};
 
 use crate::client::context::later;
@@ -23,24 +23,29 @@ impl DialError {
     /// The connection was not made, or was lost on the way: that may pass.
     pub(super) fn lost(act: &str, who: &str, why: impl fmt::Display) -> Self {
         let message = format!("cannot {act} {who}: {why}");
-        Error::new(Code::ConnectionClosed, Kind::Disconnected, message).into()
+        Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message).into()
     }
 
     /// Nothing happened within its time.
     fn late(act: &str, who: &str, patience: Duration) -> Self {
         let message = format!("cannot {act} {who}: no answer within {patience:?}");
-        Error::new(Code::ConnectionClosed, Kind::Timeout, message).into()
+        Error::new(ErrorCode::ConnectionClosed, ErrorKind::Timeout, message).into()
     }
 
     /// One of the two is not who it should be.
     pub(super) fn denied(message: impl Into<String>) -> Self {
-        Error::new(Code::AuthFailed, Kind::Denied, message).into()
+        Error::new(ErrorCode::AuthFailed, ErrorKind::Denied, message).into()
     }
 
     /// The two have no language in common.
     pub(super) fn foreign(act: &str, who: &str, why: impl fmt::Display) -> Self {
         let message = format!("cannot {act} {who}: {why}");
-        Error::new(Code::ConnectionClosed, Kind::Unsupported, message).into()
+        Error::new(ErrorCode::ConnectionClosed, ErrorKind::Unsupported, message).into()
+    }
+
+    pub(super) fn with_detail(mut self, detail: ErrorDetail) -> Self {
+        self.error = self.error.with_detail(detail);
+        self
     }
 
     pub(super) fn with_hint(mut self, hint: impl Into<String>) -> Self {
@@ -56,7 +61,7 @@ impl DialError {
 
 impl From<Error> for DialError {
     fn from(error: Error) -> Self {
-        let retryable = error.retry() == Retry::Safe;
+        let retryable = error.retry_advice() == RetryAdvice::Safe;
         Self { error, retryable }
     }
 }
@@ -119,7 +124,7 @@ pub(super) fn words(error: &russh::Error) -> String {
 
 /// With a small letter at the beginning, as a part of a sentence, and on one line.
 pub(super) fn lower(text: &str) -> String {
-    let text = ab_core::error::printable(text);
+    let text = ab_core::error::escape_unprintable(text);
     let mut letters = text.chars();
     match letters.next() {
         Some(first) => first.to_lowercase().chain(letters).collect(),

@@ -1,6 +1,6 @@
 //! Logging in: by whatever the server takes of what we have, in the order in which it was given.
 
-use ab_core::{Code, Error, Kind};
+use ab_core::{Error, ErrorCode, ErrorDetail, ErrorKind};
 use russh::client::{AuthResult, Handle, KeyboardInteractiveAuthResponse};
 use russh::keys::agent::AgentIdentity;
 use russh::keys::agent::client::AgentClient;
@@ -61,7 +61,7 @@ pub(super) async fn with_credentials(
                 Credential::Key { text, passphrase } => {
                     login.key(text, passphrase.as_ref()).await?
                 }
-                Credential::Agent { socket } => login.agent(socket).await?,
+                Credential::SshAgent { socket } => login.agent(socket).await?,
             };
             if done {
                 return Ok(());
@@ -171,7 +171,8 @@ impl<'a> Login<'a> {
             Err(error) => {
                 // Something else may do.
                 let message = format!("cannot ask the ssh agent at {}: {error}", socket.display());
-                self.silent = Some(Error::new(Code::InvalidConfiguration, Kind::Invalid, message));
+                self.silent =
+                    Some(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message));
                 return Ok(false);
             }
         };
@@ -284,5 +285,7 @@ fn unreadable(error: &russh::keys::Error, has_passphrase: bool) -> DialError {
         (_, true) => format!("cannot read the private key with this passphrase: {error}"),
         (_, false) => format!("cannot read the private key: {error}"),
     };
-    Error::new(Code::InvalidConfiguration, Kind::Invalid, message).into()
+    Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
+        .with_detail(ErrorDetail::PrivateKeyUnreadable)
+        .into()
 }

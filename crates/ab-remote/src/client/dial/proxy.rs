@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::failure::{DialError, Patience, lower};
 use super::page::{self, LOOKED_AT, Page};
 use super::tcp;
-use crate::client::address::Host;
+use crate::client::address::HostPort;
 use crate::client::endpoint::Proxy;
 
 /// Longest head of an answer that is read.
@@ -22,7 +22,7 @@ const PAGE_TIME: Duration = Duration::from_secs(2);
 /// Connects to `host` by way of the proxy.
 pub(super) async fn connect(
     proxy: &Proxy,
-    host: &Host,
+    host: &HostPort,
     patience: Patience,
 ) -> Result<TcpStream, DialError> {
     let mut stream = tcp::connect(&proxy.host, patience).await?;
@@ -54,7 +54,7 @@ pub(super) async fn connect(
     }
 }
 
-fn request(proxy: &Proxy, host: &Host) -> String {
+fn request(proxy: &Proxy, host: &HostPort) -> String {
     let mut request = format!("CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n");
     if let Some((user, password)) = &proxy.credentials {
         let pair = STANDARD.encode(format!("{user}:{}", password.reveal()));
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_and_answered() {
-        let host = Host::new("box.example", 443);
+        let host = HostPort::new("box.example", 443);
         let mut proxy = Proxy::parse("proxy:3128").unwrap();
         assert_eq!(
             request(&proxy, &host),

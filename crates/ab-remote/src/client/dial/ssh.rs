@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_core::Result;
+use ab_core::{ErrorDetail, Result};
 use russh::client::{Config, connect_stream};
 use russh::keys::ssh_key::EcdsaCurve;
 use russh::keys::{Algorithm, HashAlg};
@@ -16,7 +16,7 @@ use super::brisk::Brisk;
 use super::client::{Client, Failure, apart};
 use super::failure::{DialError, Patience, lower, words};
 use crate::backlog::Backlog;
-use crate::client::address::Host;
+use crate::client::address::HostPort;
 use crate::client::endpoint::ByteStream;
 use crate::client::host_key::HostKeyCheck;
 use crate::client::lines::Lines;
@@ -79,7 +79,8 @@ pub(super) async fn greet(
     let lines = Arc::<Lines>::default();
     let client = Client::new(check, who, over, lines.clone());
     let greeting = connect_stream(config, stream, client);
-    let greeted = patience.spend("greet", who, greeting).await?;
+    let greeted = patience.spend("greet", who, greeting).await;
+    let greeted = greeted.map_err(|late| late.with_detail(ErrorDetail::NoSshHandshake))?;
     let handle = greeted.map_err(|failure| match failure {
         Failure::HostKey(error) => DialError::from(error),
         Failure::Ssh(error) => ungreeted(who, error),
@@ -93,24 +94,24 @@ fn ungreeted(who: &str, error: russh::Error) -> DialError {
         russh::Error::NoCommonAlgo { kind, theirs, .. } => {
             let kind = lower(&format!("{kind:?}"));
             let why = format!("no {kind} algorithm in common; it has {}", theirs.join(", "));
-            DialError::foreign("greet", who, ab_core::error::printable(&why))
+            DialError::foreign("greet", who, ab_core::error::escape_unprintable(&why))
         }
         russh::Error::WrongServerSig => {
             DialError::denied(format!("cannot greet {who}: it does not have the key that it shows"))
         }
-        _ => DialError::lost("greet", who, why),
+        _ => DialError::lost("greet", who, why).with_detail(ErrorDetail::NoSshHandshake),
     };
     failure.with_source(error)
 }
 
 /// Reads what is known about the host, where it may take its time.
-async fn wanted(check: &HostKeyCheck, host: &Host) -> Result<Vec<Algorithm>> {
+async fn wanted(check: &HostKeyCheck, host: &HostPort) -> Result<Vec<Algorithm>> {
     let (check, host) = (check.clone(), host.clone());
     apart(move || check.algorithms(&host)).await
 }
 
 fn config(keepalive: Keepalive, wanted: &[Algorithm]) -> Config {
-    let missed = u32::try_from(keepalive.missed).unwrap_or(u32::MAX);
+    let missed = u32::try_from(keepalive.max_missed).unwrap_or(u32::MAX);
     let silence = keepalive.interval.saturating_mul(missed.saturating_add(1));
     // A key that is known is asked for before one that is only possible.
     let is_wanted = |key: &Algorithm| wanted.iter().any(|wanted| same(wanted, key));
@@ -128,7 +129,7 @@ fn config(keepalive: Keepalive, wanted: &[Algorithm]) -> Config {
             ..Preferred::default()
         },
         keepalive_interval: Some(keepalive.interval),
-        keepalive_max: keepalive.missed,
+        keepalive_max: keepalive.max_missed,
         // While a peer takes nothing, russh asks it nothing: this is for then.
         inactivity_timeout: Some(silence.saturating_add(Duration::from_secs(1))),
         ..Config::default()

@@ -1,18 +1,24 @@
 //! A connection by TCP that does not wait to fill its packets.
 
-use tokio::net::TcpStream;
+use std::net::SocketAddr;
+
+use ab_core::ErrorDetail;
+use tokio::net::{TcpStream, lookup_host};
 
 use super::failure::{DialError, Patience, lower};
-use crate::client::address::Host;
+use crate::client::address::HostPort;
 
-pub(super) async fn connect(host: &Host, patience: Patience) -> Result<TcpStream, DialError> {
+pub(super) async fn connect(host: &HostPort, patience: Patience) -> Result<TcpStream, DialError> {
     let who = host.to_string();
-    let connecting = TcpStream::connect((host.name(), host.port()));
-    let connected = patience.spend("reach", &who, connecting).await?;
     let failed = |error: std::io::Error| {
         DialError::lost("reach", &who, lower(&error.to_string())).with_source(error)
     };
-    let stream = connected.map_err(failed)?;
+    let looking_up = lookup_host((host.name(), host.port()));
+    let addresses = patience.spend("reach", &who, looking_up).await?;
+    let addresses: Vec<SocketAddr> =
+        addresses.map_err(|error| failed(error).with_detail(ErrorDetail::HostNotFound))?.collect();
+    let connecting = TcpStream::connect(&*addresses);
+    let stream = patience.spend("reach", &who, connecting).await?.map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     Ok(stream)
 }

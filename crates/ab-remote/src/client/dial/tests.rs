@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ab_core::{Code, Kind};
+use ab_core::{ErrorCode, ErrorKind};
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
@@ -13,14 +13,14 @@ use tokio::task::JoinSet;
 
 use super::{Dialled, dial};
 use crate::client::{ByteStream, ClientSettings, Connector, Endpoint};
-use crate::{HostKey, Server, SshAccess};
+use crate::{HostKey, SshAccess, SshServer};
 
 /// How long anything may take before the test is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Serves every stream that is asked for, in this process.
 #[derive(Debug)]
-struct InProcess(Server);
+struct InProcess(SshServer);
 
 #[async_trait]
 impl Connector for InProcess {
@@ -32,16 +32,16 @@ impl Connector for InProcess {
     }
 }
 
-fn server() -> Server {
+fn server() -> SshServer {
     let host_key = HostKey::ephemeral("a test").unwrap();
-    Server::new(agent_backend::memory(), crate::ServerSettings::new(host_key, SshAccess::Any))
+    SshServer::new(agent_backend::memory(), crate::SshServerSettings::new(host_key, SshAccess::Any))
 }
 
 async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("took too long")
 }
 
-async fn dialled(server: &Server) -> Dialled {
+async fn dialled(server: &SshServer) -> Dialled {
     let connector = Arc::new(InProcess(server.clone()));
     within(dial(&ClientSettings::new(Endpoint::Stream(connector)))).await.unwrap()
 }
@@ -54,12 +54,12 @@ async fn a_connection_that_is_cut_says_so_and_leaves_nothing() {
     let gone = within(gone).await.unwrap();
     assert_eq!(
         (gone.error.code(), gone.error.kind()),
-        (Code::ConnectionClosed, Kind::Disconnected)
+        (ErrorCode::ConnectionClosed, ErrorKind::Disconnected)
     );
     assert!(gone.error.message().starts_with("the connection to the server is over"), "{gone:?}");
     let _ = within(handle).await;
     within(server.shut_down()).await;
-    assert_eq!(server.connections(), 0);
+    assert_eq!(server.connection_count(), 0);
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn a_goodbye_is_passed_on() {
 
 /// A stream to a server that can be stalled: nothing goes through any more, in either direction.
 #[derive(Debug)]
-struct Stalling(Server, watch::Receiver<bool>);
+struct Stalling(SshServer, watch::Receiver<bool>);
 
 #[async_trait]
 impl Connector for Stalling {
@@ -119,7 +119,7 @@ async fn a_peer_that_takes_and_says_nothing_is_found_out() {
         let connector = Arc::new(Stalling(server.clone(), stalled.clone()));
         let mut settings = ClientSettings::new(Endpoint::Stream(connector));
         settings.keepalive.interval = Duration::from_millis(50);
-        settings.keepalive.missed = 2;
+        settings.keepalive.max_missed = 2;
         let Dialled { handle, gone, cut, .. } = within(dial(&settings)).await.unwrap();
         let mut writing = tokio::task::JoinSet::new();
         // The windows of nine are more than every buffer on the way can take.
@@ -149,7 +149,7 @@ async fn a_peer_that_takes_and_says_nothing_is_found_out() {
 /// A stream to a server that is cut after so many bytes in either direction.
 #[derive(Debug)]
 struct Cutting {
-    server: Server,
+    server: SshServer,
     there: Cut,
     back: Cut,
 }
@@ -200,7 +200,7 @@ impl Connector for Cutting {
 }
 
 /// Dials over a stream that is cut; how many bytes went there and back.
-async fn dial_cut(server: &Server, there: usize, back: usize) -> (bool, usize, usize) {
+async fn dial_cut(server: &SshServer, there: usize, back: usize) -> (bool, usize, usize) {
     let (there, back) = (Cut::after(there), Cut::after(back));
     let connector =
         Arc::new(Cutting { server: server.clone(), there: there.clone(), back: back.clone() });
@@ -208,7 +208,10 @@ async fn dial_cut(server: &Server, there: usize, back: usize) -> (bool, usize, u
     let passed = (there.passed.load(Ordering::Relaxed), back.passed.load(Ordering::Relaxed));
     if let Err(failure) = &dialled {
         let error = &failure.error;
-        assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
+        assert_eq!(
+            (error.code(), error.kind()),
+            (ErrorCode::ConnectionClosed, ErrorKind::Disconnected)
+        );
         assert!(failure.retryable, "{failure:?}");
         assert!(error.message().starts_with("cannot "), "{failure}");
     }

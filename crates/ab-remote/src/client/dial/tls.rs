@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use ab_core::{Code, Error, Kind};
+use ab_core::{Error, ErrorCode, ErrorDetail, ErrorKind};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{CertificateError, ClientConfig, RootCertStore};
@@ -12,12 +12,12 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::failure::{DialError, Patience, lower};
-use crate::client::address::{Host, invalid};
+use crate::client::address::{HostPort, invalid};
 use crate::client::endpoint::TrustRoots;
 
 pub(super) async fn wrap(
     stream: TcpStream,
-    host: &Host,
+    host: &HostPort,
     roots: &TrustRoots,
     patience: Patience,
 ) -> Result<TlsStream<TcpStream>, DialError> {
@@ -61,7 +61,7 @@ fn config(roots: &TrustRoots) -> Result<Arc<ClientConfig>, Error> {
     }
     if store.is_empty() {
         let message = "the system trusts nobody: it has no certificates";
-        return Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message).with_hint(
+        return Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message).with_hint(
             "install its package of certificates, or name a file of them in PEM by SSL_CERT_FILE",
         ));
     }
@@ -79,10 +79,12 @@ fn unshaken(who: &str, error: io::Error) -> DialError {
     let failure = match inner {
         Some(rustls::Error::InvalidCertificate(what)) => {
             let (what, hint) = wrong(what);
-            DialError::denied(format!("the certificate of {who} {what}")).with_hint(hint)
+            DialError::denied(format!("the certificate of {who} {what}"))
+                .with_detail(ErrorDetail::CertificateRefused)
+                .with_hint(hint)
         }
         Some(rustls::Error::InvalidMessage(_)) => {
-            DialError::lost("greet", who, "it does not speak TLS")
+            DialError::lost("greet", who, "it does not speak TLS").with_detail(ErrorDetail::NotTls)
         }
         Some(rustls::Error::PeerIncompatible(why)) => {
             DialError::foreign("greet", who, lower(&format!("no TLS in common: {why:?}")))

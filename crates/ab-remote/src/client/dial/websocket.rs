@@ -1,5 +1,6 @@
 //! A daemon's WebSocket, opened and looked at until it is known that SSH is behind it.
 
+use ab_core::ErrorDetail;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
 use tokio_tungstenite::client_async;
@@ -13,24 +14,27 @@ use super::page::{self, Page};
 use super::threshold::Threshold;
 use super::{proxy, tcp, tls};
 use crate::client::address::{TransportSecurity, invalid};
-use crate::client::endpoint::{ByteStream, WebSocket};
+use crate::client::endpoint::{ByteStream, WebSocketEndpoint};
 use crate::client::secret::Secret;
-use crate::websocket::{CloseFrame, Socket};
+use crate::websocket::{CloseFrame, WebSocketByteStream};
 
 /// How a daemon sends callers away that do not know its token.
 const UNAUTHORIZED: u16 = 4001;
 
-pub(super) type Opened = Socket<Box<dyn ByteStream>>;
+pub(super) type Opened = WebSocketByteStream<Box<dyn ByteStream>>;
 
-pub(super) async fn open(endpoint: &WebSocket, patience: Patience) -> Result<Opened, DialError> {
-    endpoint.check_token()?;
+pub(super) async fn open(
+    endpoint: &WebSocketEndpoint,
+    patience: Patience,
+) -> Result<Opened, DialError> {
+    endpoint.check_cleartext_credentials()?;
     let who = endpoint.address.to_string();
     let request = request(endpoint)?;
     let stream = Threshold::new(reach(endpoint, patience).await?);
     let opened = patience.spend("open", &who, client_async(request, stream)).await?;
     let (handshake, _) = opened.map_err(|error| unopened(&who, endpoint, error))?;
     let (stream, beyond) = handshake.into_inner().cross();
-    let mut socket = Socket::client(stream).with_unread(&beyond);
+    let mut socket = WebSocketByteStream::client_side(stream).with_unread_bytes(&beyond);
     // A daemon says who it is, or sends us away, before anything else.
     match patience.spend("open", &who, socket.wait_for_message()).await? {
         Ok(true) => return Ok(socket),
@@ -49,7 +53,7 @@ pub(super) async fn open(endpoint: &WebSocket, patience: Patience) -> Result<Ope
 
 /// The bytes below, to whatever answers HTTP there.
 pub(super) async fn reach(
-    endpoint: &WebSocket,
+    endpoint: &WebSocketEndpoint,
     patience: Patience,
 ) -> Result<Box<dyn ByteStream>, DialError> {
     let host = endpoint.address.host();
@@ -57,7 +61,7 @@ pub(super) async fn reach(
         Some(proxy) => proxy::connect(proxy, host, patience).await?,
         None => tcp::connect(host, patience).await?,
     };
-    Ok(match endpoint.address.cover() {
+    Ok(match endpoint.address.security() {
         TransportSecurity::Plain => Box::new(stream),
         TransportSecurity::Tls => {
             Box::new(tls::wrap(stream, host, &endpoint.roots, patience).await?)
@@ -65,7 +69,7 @@ pub(super) async fn reach(
     })
 }
 
-fn request(endpoint: &WebSocket) -> Result<Request, DialError> {
+fn request(endpoint: &WebSocketEndpoint) -> Result<Request, DialError> {
     let url = endpoint.address.url();
     let request = url.into_client_request();
     let mut request = request.map_err(|_| {
@@ -73,7 +77,7 @@ fn request(endpoint: &WebSocket) -> Result<Request, DialError> {
         DialError::from(invalid(message))
     })?;
     let headers = request.headers_mut();
-    for (name, value) in endpoint.headers.map() {
+    for (name, value) in endpoint.headers.as_header_map() {
         headers.insert(name, value.clone());
     }
     if let Some(token) = &endpoint.token {
@@ -87,12 +91,12 @@ fn request(endpoint: &WebSocket) -> Result<Request, DialError> {
     Ok(request)
 }
 
-fn unknown(who: &str, endpoint: &WebSocket) -> DialError {
+fn unknown(who: &str, endpoint: &WebSocketEndpoint) -> DialError {
     let none = if endpoint.token.is_none() { ", which is none" } else { "" };
     DialError::denied(format!("cannot open {who}: the daemon does not know this token{none}"))
 }
 
-fn unopened(who: &str, endpoint: &WebSocket, error: SocketError) -> DialError {
+fn unopened(who: &str, endpoint: &WebSocketEndpoint, error: SocketError) -> DialError {
     match error {
         SocketError::Http(response) => unwelcome(who, endpoint, &response),
         SocketError::Io(error) => {
@@ -103,18 +107,19 @@ fn unopened(who: &str, endpoint: &WebSocket, error: SocketError) -> DialError {
         }
         SocketError::Protocol(ProtocolError::HandshakeIncomplete) => {
             DialError::lost("open", who, "the connection ended before the handshake was over")
+                .with_detail(ErrorDetail::HandshakeCut)
         }
         SocketError::Protocol(error) => {
             let why =
                 format!("it does not speak as a websocket does: {}", lower(&error.to_string()));
-            DialError::lost("open", who, why)
+            DialError::lost("open", who, why).with_detail(ErrorDetail::NotWebSocket)
         }
         error => DialError::lost("open", who, lower(&error.to_string())),
     }
 }
 
 /// An answer by HTTP that is no WebSocket. Of its body only what came with its head is known.
-fn unwelcome(who: &str, endpoint: &WebSocket, response: &Response) -> DialError {
+fn unwelcome(who: &str, endpoint: &WebSocketEndpoint, response: &Response) -> DialError {
     let status = response.status();
     let page = Page {
         status: status.as_u16(),
@@ -136,8 +141,8 @@ fn unwelcome(who: &str, endpoint: &WebSocket, response: &Response) -> DialError 
 }
 
 /// What was said in the request and is not for everybody, should a page repeat it.
-fn secrets(endpoint: &WebSocket) -> impl Iterator<Item = &str> {
+fn secrets(endpoint: &WebSocketEndpoint) -> impl Iterator<Item = &str> {
     let token = endpoint.token.iter().map(Secret::reveal);
-    let headers = endpoint.headers.map().values().filter_map(|value| value.to_str().ok());
+    let headers = endpoint.headers.as_header_map().values().filter_map(|value| value.to_str().ok());
     token.chain(headers).chain(endpoint.address.query())
 }

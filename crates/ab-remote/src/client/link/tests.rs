@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use ab_core::Status;
+use ab_core::ConnectionStatus;
 use proptest::prelude::*;
 
 use super::{Effect, Generation, Input, Link};
-use crate::client::settings::Reconnection;
+use crate::client::settings::ReconnectPolicy;
 
+use ConnectionStatus::{Connected, Connecting, Destroyed, Disconnected, Reconnecting};
 use Effect::{
     AdmitWaiting, CancelAttempt, CancelTimer, CloseConnection, FailWaiting, RejectPending, Report,
     Schedule, StartAttempt,
 };
 use Input::{AttemptSucceeded, Destroy, Lost, TimerFired, Wanted};
-use Status::{Connected, Connecting, Destroyed, Disconnected, Reconnecting};
 
 fn of(number: u64) -> Generation {
     Generation(number)
@@ -32,7 +32,7 @@ fn seconds(seconds: u64) -> Effect {
 }
 
 /// Plays a story, one input after the other.
-fn check(reconnection: Reconnection, story: &[(Input, &[Effect])]) -> Link {
+fn check(reconnection: ReconnectPolicy, story: &[(Input, &[Effect])]) -> Link {
     let mut link = Link::new(reconnection);
     assert_eq!(link.status(), Disconnected);
     for (number, (input, expect)) in story.iter().enumerate() {
@@ -61,7 +61,7 @@ const LOSE: (Input, &[Effect]) = (
 #[test]
 fn a_link_is_made_when_it_is_wanted() {
     let link = check(
-        Reconnection::default(),
+        ReconnectPolicy::default(),
         &[CONNECT[0], (Wanted, &[]), CONNECT[1], (Wanted, &[AdmitWaiting])],
     );
     assert_eq!(link.status(), Connected);
@@ -75,7 +75,7 @@ fn a_first_attempt_that_fails_is_not_repeated() {
             effects.insert(0, CancelAttempt);
         }
         check(
-            Reconnection::default(),
+            ReconnectPolicy::default(),
             &[
                 CONNECT[0],
                 (failure, &effects),
@@ -91,7 +91,7 @@ fn a_first_attempt_that_fails_is_not_repeated() {
 #[test]
 fn one_loss_counts_once_and_success_starts_the_count_again() {
     check(
-        Reconnection::default(),
+        ReconnectPolicy::default(),
         &[
             CONNECT[0],
             CONNECT[1],
@@ -114,7 +114,7 @@ fn one_loss_counts_once_and_success_starts_the_count_again() {
 #[test]
 fn waits_grow_and_end() {
     check(
-        Reconnection::default(),
+        ReconnectPolicy::default(),
         &[
             CONNECT[0],
             CONNECT[1],
@@ -141,7 +141,7 @@ fn waits_grow_and_end() {
 #[test]
 fn what_a_person_has_to_change_is_not_tried_again() {
     check(
-        Reconnection { max_retries: 0, ..Reconnection::default() },
+        ReconnectPolicy { max_retries: 0, ..ReconnectPolicy::default() },
         &[
             CONNECT[0],
             CONNECT[1],
@@ -155,7 +155,7 @@ fn what_a_person_has_to_change_is_not_tried_again() {
 
 #[test]
 fn reconnection_can_be_off() {
-    let off = Reconnection { enabled: false, ..Reconnection::default() };
+    let off = ReconnectPolicy { enabled: false, ..ReconnectPolicy::default() };
     let effects = [RejectPending, CloseConnection, Report(Disconnected)];
     check(off, &[CONNECT[0], CONNECT[1], (Lost(of(1)), &effects), (TimerFired, &[])]);
 }
@@ -177,7 +177,7 @@ fn destroyed_from_anywhere_once() {
         story.extend([(Destroy, &[][..]), (TimerFired, &[]), (Lost(of(1)), &[])]);
         story.extend([(AttemptSucceeded(of(2)), &[][..]), (failed(1), &[])]);
         story.push((Wanted, &[FailWaiting]));
-        assert_eq!(check(Reconnection::default(), &story).status(), Destroyed);
+        assert_eq!(check(ReconnectPolicy::default(), &story).status(), Destroyed);
     }
 }
 
@@ -211,14 +211,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn reconnection() -> impl Strategy<Value = Reconnection> {
+fn reconnection() -> impl Strategy<Value = ReconnectPolicy> {
     let multiplier = prop_oneof![Just(1.0), Just(1.5), Just(2.0), Just(10.0)];
     (prop::bool::weighted(0.9), 0..4_u32, 0..3000_u64, 3000..9000_u64, multiplier).prop_map(
-        |(enabled, max_retries, initial, max, multiplier)| Reconnection {
+        |(enabled, max_retries, initial, max, multiplier)| ReconnectPolicy {
             enabled,
             max_retries,
-            initial: Duration::from_millis(initial),
-            max: Duration::from_millis(max),
+            initial_delay: Duration::from_millis(initial),
+            max_delay: Duration::from_millis(max),
             multiplier,
         },
     )
@@ -228,8 +228,8 @@ fn reconnection() -> impl Strategy<Value = Reconnection> {
 #[derive(Debug)]
 struct World {
     link: Link,
-    reconnection: Reconnection,
-    status: Status,
+    reconnection: ReconnectPolicy,
+    status: ConnectionStatus,
     now: Duration,
     attempt: Option<Generation>,
     connection: Option<Generation>,
@@ -242,7 +242,7 @@ struct World {
 }
 
 impl World {
-    fn new(reconnection: Reconnection) -> Self {
+    fn new(reconnection: ReconnectPolicy) -> Self {
         Self {
             link: Link::new(reconnection),
             reconnection,
@@ -360,7 +360,13 @@ impl World {
             Schedule(delay) => {
                 assert_eq!((self.attempt, self.connection, self.timer), (None, None, None));
                 assert!(!self.hopeless && self.reconnection.enabled);
-                let Reconnection { initial, max, multiplier, max_retries, .. } = self.reconnection;
+                let ReconnectPolicy {
+                    initial_delay: initial,
+                    max_delay: max,
+                    multiplier,
+                    max_retries,
+                    ..
+                } = self.reconnection;
                 assert!(max_retries == 0 || self.retries < max_retries);
                 let mut expect = initial.as_secs_f64();
                 for _ in 0..self.retries.min(64) {

@@ -1,9 +1,9 @@
 //! One call about one path: the requests that it takes, and what their refusals mean to whoever
 //! called.
 
-use ab_core::error::printable;
+use ab_core::error::escape_unprintable;
 use ab_core::metadata::FileKind;
-use ab_core::{CallEffect, Error, Kind, Result, Verb, WsPath};
+use ab_core::{CallEffect, Error, ErrorKind, Result, Verb, WsPath};
 use bytes::Bytes;
 
 use super::Plain;
@@ -11,7 +11,7 @@ use crate::client::context::CallContext;
 use crate::client::reply::{Reply, Status};
 use crate::client::session::Session;
 use crate::sftp::SftpAttributes;
-use crate::sftp::packet::Request;
+use crate::sftp::packet::SftpRequest;
 use crate::sftp::status;
 
 /// Status codes of version 3 that have a meaning of their own here.
@@ -37,24 +37,24 @@ impl<'a> Act<'a> {
         Self { context: self.context.without_recording(), ..self }
     }
 
-    pub(super) fn error(&self, kind: Kind, message: &str) -> Error {
+    pub(super) fn error(&self, kind: ErrorKind, message: &str) -> Error {
         Error::for_path(self.verb, self.path, kind, message)
     }
 
     pub(super) fn missing(&self) -> Error {
-        self.error(Kind::NotFound, "no such file or directory")
+        self.error(ErrorKind::NotFound, "no such file or directory")
     }
 
     pub(super) fn not_a_directory(&self) -> Error {
-        self.error(Kind::NotADirectory, "not a directory, or a parent is not")
+        self.error(ErrorKind::NotADirectory, "not a directory, or a parent is not")
     }
 
     pub(super) fn is_a_directory(&self) -> Error {
-        self.error(Kind::IsADirectory, "is a directory")
+        self.error(ErrorKind::IsADirectory, "is a directory")
     }
 
     pub(super) fn exists(&self) -> Error {
-        self.error(Kind::AlreadyExists, "something is there already")
+        self.error(ErrorKind::AlreadyExists, "something is there already")
     }
 
     /// Names the path in an error that does not name any.
@@ -75,26 +75,26 @@ impl<'a> Act<'a> {
     pub(super) fn wrong(&self, how: &str) -> Error {
         let error = self.named(self.session.wrong(self.verb, how));
         if self.context.has_changed() {
-            error.with_effect(CallEffect::Unknown, None)
+            error.with_call_effect(CallEffect::Unknown, None)
         } else {
             error
         }
     }
 
-    pub(super) async fn ask(&self, request: &Request) -> Result<Reply> {
+    pub(super) async fn ask(&self, request: &SftpRequest) -> Result<Reply> {
         let reply = self.session.ask(self.context, self.verb, request).await;
         reply.map_err(|error| self.named(error))
     }
 
     /// The status that a request is answered by.
-    pub(super) async fn status(&self, request: &Request) -> Result<Status> {
+    pub(super) async fn status(&self, request: &SftpRequest) -> Result<Status> {
         match self.ask(request).await? {
             Reply::Status(status) => Ok(status),
             _ => Err(self.nonsense()),
         }
     }
 
-    pub(super) async fn done(&self, request: &Request) -> Result<()> {
+    pub(super) async fn done(&self, request: &SftpRequest) -> Result<()> {
         let status = self.status(request).await?;
         match status.code {
             status::OK => Ok(()),
@@ -103,7 +103,7 @@ impl<'a> Act<'a> {
     }
 
     /// The handle that a request is answered by, or the refusal.
-    pub(super) async fn handle(&self, request: &Request) -> Result<Result<Bytes, Status>> {
+    pub(super) async fn handle(&self, request: &SftpRequest) -> Result<Result<Bytes, Status>> {
         match self.ask(request).await? {
             Reply::Handle(handle) => Ok(Ok(handle)),
             Reply::Status(status) => Ok(Err(status)),
@@ -113,7 +113,7 @@ impl<'a> Act<'a> {
 
     /// What is at a place on the other side, if anything.
     pub(super) async fn lstat(&self, at: String) -> Result<Option<SftpAttributes>> {
-        match self.ask(&Request::Lstat { path: at.into() }).await? {
+        match self.ask(&SftpRequest::Lstat { path: at.into() }).await? {
             Reply::Attributes(attributes) => Ok(Some(attributes)),
             Reply::Status(status) if status.code == status::NO_SUCH_FILE => Ok(None),
             Reply::Status(status) => Err(self.refused(&status)),
@@ -122,7 +122,7 @@ impl<'a> Act<'a> {
     }
 
     pub(super) async fn fstat(&self, handle: &Bytes) -> Result<SftpAttributes> {
-        match self.ask(&Request::Fstat { handle: handle.clone() }).await? {
+        match self.ask(&SftpRequest::Fstat { handle: handle.clone() }).await? {
             Reply::Attributes(attributes) => Ok(attributes),
             Reply::Status(status) => Err(self.refused(&status)),
             _ => Err(self.nonsense()),
@@ -131,11 +131,12 @@ impl<'a> Act<'a> {
 
     /// The text of the link at a place.
     pub(super) async fn link_text(&self, at: String) -> Result<String> {
-        match self.ask(&Request::ReadLink { path: at.into() }).await? {
+        match self.ask(&SftpRequest::ReadLink { path: at.into() }).await? {
             Reply::Names(names) => {
                 let target = names.into_iter().next().ok_or_else(|| self.nonsense())?.name;
-                String::from_utf8(target.into())
-                    .map_err(|_| self.error(Kind::Invalid, "the link's target is not valid UTF-8"))
+                String::from_utf8(target.into()).map_err(|_| {
+                    self.error(ErrorKind::Invalid, "the link's target is not valid UTF-8")
+                })
             }
             Reply::Status(status) => Err(self.refused(&status)),
             _ => Err(self.nonsense()),
@@ -146,15 +147,17 @@ impl<'a> Act<'a> {
 /// What a status means without looking any further.
 pub(crate) fn refusal(verb: Verb, code: u32, message: &str) -> Error {
     let (kind, words) = match code {
-        status::NO_SUCH_FILE => (Kind::NotFound, "no such file or directory".to_owned()),
+        status::NO_SUCH_FILE => (ErrorKind::NotFound, "no such file or directory".to_owned()),
         status::PERMISSION_DENIED => {
-            (Kind::PermissionDenied, "permission denied by the system".to_owned())
+            (ErrorKind::PermissionDenied, "permission denied by the system".to_owned())
         }
-        BAD_MESSAGE => (Kind::InvalidPath, "the name is too long for the file system".to_owned()),
-        status::UNSUPPORTED => (Kind::Unsupported, "the server cannot do that".to_owned()),
+        BAD_MESSAGE => {
+            (ErrorKind::InvalidPath, "the name is too long for the file system".to_owned())
+        }
+        status::UNSUPPORTED => (ErrorKind::Unsupported, "the server cannot do that".to_owned()),
         _ => {
-            let said = printable(message.trim());
-            (Kind::Io, format!("the server says only '{said}' (status {code})"))
+            let said = escape_unprintable(message.trim());
+            (ErrorKind::Io, format!("the server says only '{said}' (status {code})"))
         }
     };
     Error::for_path(verb, &WsPath::root(), kind, words)

@@ -3,9 +3,9 @@
 use std::time::SystemTime;
 
 use ab_core::metadata::{FileKind, Stat};
-use ab_core::options::Attributes;
+use ab_core::options::AttributeChanges;
 use ab_core::path::MAX_PATH_BYTES;
-use ab_core::{Kind, Result, Verb, WsPath};
+use ab_core::{ErrorKind, Result, Verb, WsPath};
 
 use super::Plain;
 use super::act::{Act, kind};
@@ -13,7 +13,7 @@ use super::spot::Final;
 use crate::client::context::CallContext;
 use crate::client::session::Session;
 use crate::sftp;
-use crate::sftp::packet::Request;
+use crate::sftp::packet::SftpRequest;
 use crate::sftp::status;
 
 impl Plain {
@@ -22,19 +22,19 @@ impl Plain {
         session: &Session,
         context: CallContext<'_>,
         path: &WsPath,
-        attributes: Attributes,
+        attributes: AttributeChanges,
     ) -> Result<Stat> {
         let act = self.act(session, context, Verb::SetAttributes, path);
         let (spot, found) = act.existing(Final::Follow).await?;
         if !matches!(kind(&found), FileKind::File | FileKind::Dir) {
-            return Err(act.error(Kind::SpecialFile, "not a regular file or directory"));
+            return Err(act.error(ErrorKind::SpecialFile, "not a regular file or directory"));
         }
         let wanted = wanted(&act, attributes, &found)?;
         if wanted == sftp::SftpAttributes::default() {
             return Ok(act.described(&spot, &found));
         }
         let at = self.at(&spot.real);
-        act.done(&Request::SetStat { path: at.clone().into(), attributes: wanted }).await?;
+        act.done(&SftpRequest::SetStat { path: at.clone().into(), attributes: wanted }).await?;
         if attributes.modified.is_some() {
             self.marks.change(&spot.real);
         }
@@ -52,10 +52,10 @@ impl Plain {
         let act = self.act(session, context, Verb::Symlink, path);
         if target.is_empty() || target.contains('\0') || target.len() > MAX_PATH_BYTES {
             let message = "the target is empty, too long or holds a NUL";
-            return Err(act.error(Kind::InvalidPath, message));
+            return Err(act.error(ErrorKind::InvalidPath, message));
         }
         if !self.stays_inside(path, target) {
-            return Err(act.error(Kind::Escape, "the target leaves the workspace"));
+            return Err(act.error(ErrorKind::Escape, "the target leaves the workspace"));
         }
         let spot = act.spot(Final::Keep).await?;
         if spot.found.is_some() {
@@ -65,7 +65,7 @@ impl Plain {
         let at = self.at(&spot.real);
         // OpenSSH takes the target first, and whoever wants to be understood does as it does.
         let request =
-            Request::Symlink { first: target.to_owned().into(), second: at.clone().into() };
+            SftpRequest::Symlink { first: target.to_owned().into(), second: at.clone().into() };
         let status = act.status(&request).await?;
         if status.code == status::OK {
             self.marks.change(&spot.real);
@@ -81,10 +81,10 @@ impl Plain {
     /// each time it is used.
     fn stays_inside(&self, path: &WsPath, target: &str) -> bool {
         if target.starts_with('/') {
-            let below = self.inside(target, path.fence().as_str());
+            let below = self.inside(target, path.scope_root().as_str());
             return below.is_some_and(|below| climbs_from(0, below));
         }
-        climbs_from(path.below_fence().split('/').count() - 1, target)
+        climbs_from(path.below_scope_root().split('/').count() - 1, target)
     }
 
     pub(crate) async fn create_dir(
@@ -119,17 +119,18 @@ fn climbs_from(mut depth: usize, target: &str) -> bool {
 /// What to ask the server for. Times come in pairs on this wire, and in whole seconds.
 pub(super) fn wanted(
     act: &Act<'_>,
-    attributes: Attributes,
+    attributes: AttributeChanges,
     found: &sftp::SftpAttributes,
 ) -> Result<sftp::SftpAttributes> {
     if attributes.mode.is_some_and(|mode| mode > 0o777) {
-        return Err(act.error(Kind::Invalid, "only permission bits up to 777 can be set"));
+        return Err(act.error(ErrorKind::Invalid, "only permission bits up to 777 can be set"));
     }
     let seconds = |time: Option<SystemTime>| -> Result<Option<u32>> {
         let Some(time) = time else { return Ok(None) };
         let since = time.duration_since(SystemTime::UNIX_EPOCH).ok();
         let seconds = since.and_then(|since| u32::try_from(since.as_secs()).ok());
-        let beyond = || act.error(Kind::Invalid, "the time is beyond what the server can tell");
+        let beyond =
+            || act.error(ErrorKind::Invalid, "the time is beyond what the server can tell");
         seconds.map(Some).ok_or_else(beyond)
     };
     let (accessed, modified) = (seconds(attributes.accessed)?, seconds(attributes.modified)?);

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use ab_core::metadata::FileKind;
 use ab_core::process::{
-    ExecRequest, OutputChannel, Process, ProcessId, ProcessLifetime, Stdin, TerminalSize,
+    ExecRequest, OutputChannel, Process, ProcessId, ProcessLifetime, StdinMode, TerminalSize,
 };
-use ab_core::{CallEffect, Code, Error, Kind, Result, Verb};
+use ab_core::{CallEffect, Error, ErrorCode, ErrorKind, Result, Verb};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -43,7 +43,7 @@ impl Plain {
         context: CallContext<'_>,
         request: ExecRequest,
     ) -> Result<Process> {
-        let command = request.command.line();
+        let command = request.command.to_shell_line();
         let started = self.start(shared, session, context, request).await;
         started.map_err(|error| error.with_command(command))
     }
@@ -62,7 +62,9 @@ impl Plain {
         let ready = self.ready(session, context, &request, &word).await;
         let (line, permit) = ready.map_err(|error| match error.kind() {
             // Nothing was run as long as nothing was asked for.
-            Kind::Disconnected | Kind::Timeout => error.with_effect(CallEffect::NotApplied, None),
+            ErrorKind::Disconnected | ErrorKind::Timeout => {
+                error.with_call_effect(CallEffect::NotApplied, None)
+            }
             _ => error,
         })?;
         let begin = Begin {
@@ -71,14 +73,14 @@ impl Plain {
             word,
             stdin: request.stdin,
             terminal: request.terminal,
-            wall: request.limits.wall,
+            wall: request.limits.wall_time,
             until: context.until(session.patience),
             permit,
         };
         let (tell, told) = oneshot::channel();
         shared.processes.spawn(run(begin, shared.processes.ended(), tell));
         told.await.unwrap_or_else(|_| {
-            Err(session.lost(Verb::Exec).with_effect(CallEffect::Unknown, None))
+            Err(session.lost(Verb::Exec).with_call_effect(CallEffect::Unknown, None))
         })
     }
 
@@ -112,7 +114,7 @@ impl Plain {
         let turn = self.commands.clone().acquire_owned();
         let Some(Ok(permit)) = context.within(session.patience, turn).await else {
             let message = format!("{} commands run already", super::COMMANDS);
-            return Err(Error::new(Code::ExecError, Kind::Unavailable, message)
+            return Err(Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message)
                 .with_verb(Verb::Exec)
                 .with_hint("a plain server runs few at a time; end one first"));
         };
@@ -125,7 +127,7 @@ struct Begin {
     session: Arc<Session>,
     line: Line,
     word: String,
-    stdin: Stdin,
+    stdin: StdinMode,
     terminal: Option<TerminalSize>,
     wall: Option<Duration>,
     /// When it must have begun.
@@ -168,11 +170,11 @@ async fn run(
     let mut asked = false;
     let began = match timeout_at(begin.until, begin.go(&mut asked)).await {
         Ok(began) => began,
-        Err(_) => Err(session.late(Verb::Exec, 0, false).with_effect(effect(asked), None)),
+        Err(_) => Err(session.late(Verb::Exec, 0, false).with_call_effect(effect(asked), None)),
     };
     match began {
         Ok(running) => {
-            let (process, feed) = Process::with_feed(id, stdin);
+            let (process, feed) = Process::with_driver_side(id, stdin);
             // Nobody waits any more: the process is let go of here, which ends it.
             let _ = tell.send(Ok(process));
             carry(running, feed, wall, destroyed).await;
@@ -209,7 +211,7 @@ impl Begin {
             if !line.script.is_empty() {
                 half.say(line.script).await;
             }
-            if stdin == Stdin::Closed && terminal.is_none() {
+            if stdin == StdinMode::Closed && terminal.is_none() {
                 half.end_of_input().await;
             }
         }
@@ -226,10 +228,10 @@ fn effect(asked: bool) -> CallEffect {
 /// The command could not be asked for.
 pub(super) fn unopened(session: &Session, why: &Unopened) -> Error {
     match why {
-        Unopened::Gone => session.lost(Verb::Exec).with_effect(effect(false), None),
+        Unopened::Gone => session.lost(Verb::Exec).with_call_effect(effect(false), None),
         Unopened::Refused(_) => {
             let message = format!("{}: {why}", session.who);
-            Error::new(Code::ExecError, Kind::Unavailable, message).with_verb(Verb::Exec)
+            Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message).with_verb(Verb::Exec)
         }
     }
 }
@@ -262,7 +264,7 @@ impl Running {
                     Event::Began(None) => {}
                     Event::NoProgram => {
                         let message = "no such program";
-                        let error = Error::new(Code::ExecError, Kind::NotFound, message);
+                        let error = Error::new(ErrorCode::ExecError, ErrorKind::NotFound, message);
                         return Err(error.with_verb(Verb::Exec));
                     }
                     event => self.early.push_back((channel, event)),
@@ -287,17 +289,17 @@ impl Running {
     fn never_began(&self, silence: Silence) -> Error {
         let who = &self.session.who;
         if self.session.is_over() {
-            return self.session.lost(Verb::Exec).with_effect(effect(true), None);
+            return self.session.lost(Verb::Exec).with_call_effect(effect(true), None);
         }
         let message = match silence {
             Silence::Refused => format!("{who} runs no commands"),
             Silence::Over | Silence::Full => {
                 let noise = [self.stderr.noise(), self.stdout.noise()].join(" ");
-                let said = ab_core::error::printable(noise.trim());
+                let said = ab_core::error::escape_unprintable(noise.trim());
                 format!("{who} did not run the command: {said}")
             }
         };
-        Error::new(Code::ExecError, Kind::Unavailable, message).with_verb(Verb::Exec)
+        Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message).with_verb(Verb::Exec)
     }
 }
 

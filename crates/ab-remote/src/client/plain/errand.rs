@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_core::process::OutputChannel;
-use ab_core::{Code, Error, Kind, Result, Verb};
+use ab_core::{Error, ErrorCode, ErrorKind, Result, Verb};
 use bytes::BytesMut;
 use tokio::time::timeout;
 
@@ -61,7 +61,7 @@ pub(super) async fn can_run(session: &Session) -> Result<bool> {
 /// Somebody over there ended it before it could say anything.
 fn ended(session: &Session) -> Error {
     let message = format!("{}: a command was ended before it began", session.who);
-    Error::new(Code::ExecError, Kind::Unavailable, message).with_verb(Verb::Exec)
+    Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message).with_verb(Verb::Exec)
 }
 
 /// Sends a signal to a process.

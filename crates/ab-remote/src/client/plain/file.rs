@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ab_core::driver::File;
 use ab_core::metadata::Stat;
-use ab_core::options::{Attributes, FileAccess, OpenOptions};
-use ab_core::{Error, Kind, Result, Verb, WsPath};
+use ab_core::options::{AttributeChanges, FileAccess, OpenOptions};
+use ab_core::{Error, ErrorKind, Result, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
 
@@ -16,7 +16,7 @@ use super::{Plain, change, look};
 use crate::client::context::{CallContext, Changes};
 use crate::client::file::RemoteFile;
 use crate::client::session::{Session, Speech};
-use crate::sftp::packet::Request;
+use crate::sftp::packet::SftpRequest;
 
 /// The last offset that a file can have.
 const LAST: u64 = i64::MAX as u64;
@@ -56,7 +56,7 @@ impl PlainFile {
 
     fn not_open_for(&self, verb: Verb, what: &str) -> Error {
         let message = format!("the file is not open for {what}");
-        Error::for_path(verb, &self.path, Kind::PermissionDenied, message)
+        Error::for_path(verb, &self.path, ErrorKind::PermissionDenied, message)
     }
 
     /// Does what changes the file, which is another version before and after.
@@ -98,7 +98,7 @@ impl File for PlainFile {
         let context = CallContext::NONE.with_changes(&changes);
         let act = self.act(context, Verb::Write)?;
         if LAST.saturating_sub(offset) < bytes.len() as u64 {
-            return Err(act.error(Kind::TooLarge, "too large for the file system"));
+            return Err(act.error(ErrorKind::TooLarge, "too large for the file system"));
         }
         let writing = async {
             match self.file.fill(act.context, offset, bytes).await {
@@ -114,7 +114,7 @@ impl File for PlainFile {
         let context = CallContext::NONE.with_changes(&changes);
         let act = self.act(context, Verb::Write)?;
         let attributes = crate::sftp::SftpAttributes { size: Some(length), ..Default::default() };
-        let request = Request::FsetStat { handle: self.file.handle().clone(), attributes };
+        let request = SftpRequest::FsetStat { handle: self.file.handle().clone(), attributes };
         self.changing(act, act.done(&request)).await
     }
 
@@ -124,7 +124,7 @@ impl File for PlainFile {
         Ok(look::stat(act.plain, &self.whereabout.real(), &found))
     }
 
-    async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
+    async fn set_attributes(&self, attributes: AttributeChanges) -> Result<Stat> {
         let changes = Changes::default();
         let context = CallContext::NONE.with_changes(&changes);
         let act = self.act(context, Verb::SetAttributes)?;
@@ -132,7 +132,7 @@ impl File for PlainFile {
             let found = act.fstat(self.file.handle()).await?;
             let wanted = change::wanted(&act, attributes, &found)?;
             let handle = self.file.handle().clone();
-            act.done(&Request::FsetStat { handle, attributes: wanted }).await?;
+            act.done(&SftpRequest::FsetStat { handle, attributes: wanted }).await?;
             act.fstat(self.file.handle()).await
         };
         let found = self.changing(act, dressing).await?;

@@ -1,14 +1,14 @@
 //! Meeting a plain server: what it adds to version 3, and where the root is.
 
-use ab_core::{Code, Error, Kind, Result, Verb};
+use ab_core::{Error, ErrorCode, ErrorKind, Result, Verb};
 
 use super::{Extensions, Plain};
 use crate::client::context::CallContext;
 use crate::client::reply::{Reply, Version};
 use crate::client::session::{Session, extended};
 use crate::client::settings::ClientSettings;
-use crate::sftp::extended::Extended;
-use crate::sftp::packet::{PacketReader, Request, TruncatedField};
+use crate::sftp::extended::ExtendedRequest;
+use crate::sftp::packet::{PacketReader, SftpRequest, TruncatedField};
 
 /// Bytes of one READ or WRITE that every server takes.
 pub(super) const LEAST_DATA: usize = 32 * 1024;
@@ -24,7 +24,7 @@ impl Plain {
         if version.version < 3 {
             let message =
                 format!("{} speaks only version {} of SFTP", session.who, version.version);
-            return Err(Error::new(Code::ConnectionClosed, Kind::Unavailable, message));
+            return Err(Error::new(ErrorCode::ConnectionClosed, ErrorKind::Unavailable, message));
         }
         let can = Extensions {
             posix_rename: version.has("posix-rename@openssh.com", "1"),
@@ -48,7 +48,8 @@ impl Plain {
 }
 
 async fn data_limit(session: &Session) -> Result<usize> {
-    let reply = session.ask(CallContext::NONE, Verb::Connect, &extended(&Extended::Limits)).await?;
+    let reply =
+        session.ask(CallContext::NONE, Verb::Connect, &extended(&ExtendedRequest::Limits)).await?;
     let Reply::Extended(body) = reply else { return Ok(LEAST_DATA) };
     let read = |mut fields: PacketReader| -> Result<u64, TruncatedField> {
         let _packet = fields.u64()?;
@@ -69,10 +70,10 @@ async fn root(session: &Session, given: Option<&str>) -> Result<String> {
     let wanted = if below.is_empty() || below == "~" { "." } else { below };
     let unusable = |why: &str| {
         let message = format!("{} has no workspace at '{given}': {why}", session.who);
-        Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+        Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
             .with_hint("the root must name a directory of that machine")
     };
-    let request = Request::RealPath { path: wanted.to_owned().into() };
+    let request = SftpRequest::RealPath { path: wanted.to_owned().into() };
     let reply = session.ask(CallContext::NONE, Verb::Connect, &request).await?;
     let Reply::Names(names) = reply else { return Err(unusable("there is nothing")) };
     let name = names.into_iter().next().map(|name| name.name).unwrap_or_default();
@@ -80,7 +81,7 @@ async fn root(session: &Session, given: Option<&str>) -> Result<String> {
     if !root.starts_with('/') {
         return Err(unusable("the server gives it no absolute path"));
     }
-    let request = Request::Stat { path: root.clone().into() };
+    let request = SftpRequest::Stat { path: root.clone().into() };
     match session.ask(CallContext::NONE, Verb::Connect, &request).await? {
         Reply::Attributes(found) if super::act::kind(&found).is_dir() => Ok(root),
         Reply::Attributes(_) => Err(unusable("it is no directory")),

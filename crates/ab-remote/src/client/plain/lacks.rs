@@ -1,7 +1,7 @@
 //! What a plain server cannot do, and what to do about it, put into words.
 
 use ab_core::driver::BackendKind;
-use ab_core::{Code, Error, Kind, Verb};
+use ab_core::{Error, ErrorCode, ErrorKind, Verb};
 
 const HINT: &str = "run `agent-backend daemon` on that machine and connect to it";
 
@@ -23,7 +23,7 @@ pub(super) fn runs_nothing(who: &str) -> Error {
 }
 
 fn unsupported(message: String, verb: Verb) -> Error {
-    Error::new(Code::NotImplemented, Kind::Unsupported, message)
+    Error::new(ErrorCode::NotImplemented, ErrorKind::Unsupported, message)
         .with_verb(verb)
         .with_backend(BackendKind::Remote)
 }
@@ -38,7 +38,10 @@ mod tests {
             (keeps_nothing("box:22", Verb::Exec), ["plain SSH server", "cannot keep processes"]),
             (runs_nothing("box:22"), ["runs no commands", "files only"]),
         ] {
-            assert_eq!((error.code(), error.kind()), (Code::NotImplemented, Kind::Unsupported));
+            assert_eq!(
+                (error.code(), error.kind()),
+                (ErrorCode::NotImplemented, ErrorKind::Unsupported)
+            );
             assert!(error.message().starts_with("box:22 "), "{error}");
             for word in words {
                 assert!(error.message().contains(word), "{error}");

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use ab_core::environment::{self, CodeVariablePolicy};
+use ab_core::environment::{self, CodeLoadingVariablePolicy};
 use ab_core::process::Command;
-use ab_core::{Code, Error, Kind, Result, Verb};
+use ab_core::{Error, ErrorCode, ErrorKind, Result, Verb};
 use bytes::Bytes;
 
 /// Longest line for a login shell: programs take no argument of more than 128 KiB.
@@ -45,13 +45,15 @@ pub(super) fn line(command: &Command, scene: &Scene<'_>) -> Result<Line> {
     };
     if words.iter().any(|word| word.contains('\0')) {
         let message = "the command holds a NUL byte";
-        return Err(Error::new(Code::ExecError, Kind::Invalid, message).with_verb(Verb::Exec));
+        return Err(
+            Error::new(ErrorCode::ExecError, ErrorKind::Invalid, message).with_verb(Verb::Exec)
+        );
     }
     if words.iter().map(|word| word.len()).sum::<usize>() > LONGEST_COMMAND {
         return Err(too_long(LONGEST_COMMAND));
     }
     for (name, value) in scene.env {
-        environment::check(name, value, CodeVariablePolicy::Refused)?;
+        environment::check_env_variable(name, value, CodeLoadingVariablePolicy::Refused)?;
     }
     let (run, check) = match command {
         Command::Shell(_) => ("exec /bin/sh -c \"$1\"", ""),
@@ -84,7 +86,7 @@ pub(super) fn line(command: &Command, scene: &Scene<'_>) -> Result<Line> {
 
 fn too_long(most: usize) -> Error {
     let message = format!("the command and its environment are longer than {most} bytes");
-    Error::new(Code::TooLarge, Kind::TooLarge, message).with_verb(Verb::Exec)
+    Error::new(ErrorCode::TooLarge, ErrorKind::TooLarge, message).with_verb(Verb::Exec)
 }
 
 /// Says so if there is no program of that name, before anything begins.
@@ -175,12 +177,12 @@ mod tests {
         let line = super::line(&Command::Shell(long.clone()), &scene(&env)).unwrap();
         assert_eq!(line.script, long);
         assert!(line.text.len() < 4096);
-        let check = |command: Command, kind: Kind| {
+        let check = |command: Command, kind: ErrorKind| {
             assert_eq!(super::line(&command, &scene(&env)).unwrap_err().kind(), kind);
         };
-        check(Command::Shell("x".repeat(LONGEST_COMMAND + 1)), Kind::TooLarge);
-        check(Command::Argv(vec!["printf".to_owned(), long]), Kind::TooLarge);
-        check(Command::Shell("a\0b".to_owned()), Kind::Invalid);
+        check(Command::Shell("x".repeat(LONGEST_COMMAND + 1)), ErrorKind::TooLarge);
+        check(Command::Argv(vec!["printf".to_owned(), long]), ErrorKind::TooLarge);
+        check(Command::Shell("a\0b".to_owned()), ErrorKind::Invalid);
         let env = BTreeMap::from([("LD_PRELOAD".to_owned(), "x".to_owned())]);
         assert!(super::line(&Command::Shell("true".to_owned()), &scene(&env)).is_err());
     }

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use ab_core::metadata::{Entry, FileKind, Listing, TruncatedBy, WalkProblem};
-use ab_core::options::{DEFAULT_LIST_LIMIT, EntryDetail, ListOptions};
-use ab_core::path::RESERVED_PREFIX;
-use ab_core::{Error, Kind, Result, Verb, WsPath};
+use ab_core::metadata::{DirEntry, FileKind, Listing, TruncatedBy, WalkProblem};
+use ab_core::options::{DEFAULT_MAX_LIST_ENTRIES, EntryDetail, ListOptions};
+use ab_core::path::TEMP_FILE_PREFIX;
+use ab_core::{Error, ErrorKind, Result, Verb, WsPath};
 use bytes::Bytes;
 use futures_util::stream::{FuturesOrdered, FuturesUnordered};
 use futures_util::{FutureExt, StreamExt};
@@ -16,7 +16,7 @@ use super::{Plain, look};
 use crate::client::context::CallContext;
 use crate::client::reply::{Name, Reply};
 use crate::client::session::{Later, Session};
-use crate::sftp::packet::Request;
+use crate::sftp::packet::SftpRequest;
 use crate::sftp::status;
 
 pub(super) type Names = Vec<Name>;
@@ -28,7 +28,7 @@ const AHEAD: usize = 256;
 /// READDIRs of one directory that are on their way at a time.
 const PIECES: usize = 4;
 /// Names of one directory, and their bytes, that are taken.
-const MOST_NAMES: usize = DEFAULT_LIST_LIMIT;
+const MOST_NAMES: usize = DEFAULT_MAX_LIST_ENTRIES;
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 /// Answers without a name that are taken of one directory.
 const MOST_EMPTY: usize = 8;
@@ -69,7 +69,7 @@ struct Directory {
 }
 
 struct Item {
-    entry: Entry,
+    entry: DirEntry,
     /// Present for a directory that is to be entered.
     inner: Option<Directory>,
 }
@@ -135,7 +135,7 @@ impl Walk<'_> {
     fn push(&mut self, directory: &Directory, mut names: Names) {
         names.sort_by(|one, other| other.name.cmp(&one.name));
         for Name { name, attributes } in names {
-            if name.starts_with(RESERVED_PREFIX.as_bytes()) {
+            if name.starts_with(TEMP_FILE_PREFIX.as_bytes()) {
                 continue;
             }
             let text = String::from_utf8_lossy(&name);
@@ -146,7 +146,7 @@ impl Walk<'_> {
                 Ok(text) => directory.path.child(text),
                 Err(_) => {
                     let message = "the name is not valid UTF-8";
-                    Err(self.act.error(Kind::InvalidPath, message))
+                    Err(self.act.error(ErrorKind::InvalidPath, message))
                 }
             };
             let path = match child {
@@ -176,9 +176,9 @@ impl Walk<'_> {
             };
             let depth = directory.depth + 1;
             let enters = kind == FileKind::Dir && depth < self.options.depth;
-            let place = directory.place.descend(&String::from_utf8_lossy(&name));
+            let place = directory.place.join_unchecked(&String::from_utf8_lossy(&name));
             let inner = enters.then(|| Directory { path: path.clone(), real, place, depth });
-            self.stack.push(Item { entry: Entry { path, kind, stat }, inner });
+            self.stack.push(Item { entry: DirEntry { path, kind, stat }, inner });
         }
         // Each is an entry at least; of those that are too many, one is enough to tell so.
         let room = self.options.limit.saturating_sub(self.listing.entries.len());
@@ -195,7 +195,7 @@ async fn read_ahead(act: Act<'_>, real: String) -> (String, Result<Names>) {
 impl Act<'_> {
     /// All that a directory holds, in no order, without itself and its parent.
     pub(super) async fn names(&self, at: Bytes) -> Result<Names> {
-        let handle = match self.handle(&Request::OpenDir { path: at.clone() }).await? {
+        let handle = match self.handle(&SftpRequest::OpenDir { path: at.clone() }).await? {
             Ok(handle) => handle,
             Err(status) => return Err(self.refused(&status)),
         };
@@ -228,7 +228,7 @@ impl Act<'_> {
             if name.attributes.mode.is_none() {
                 // Not every server describes what it lists.
                 let path = [&at[..], b"/", &name.name[..]].concat();
-                let reply = self.ask(&Request::Lstat { path: path.into() }).await?;
+                let reply = self.ask(&SftpRequest::Lstat { path: path.into() }).await?;
                 if let Reply::Attributes(attributes) = reply {
                     name.attributes = attributes;
                 }
@@ -240,7 +240,7 @@ impl Act<'_> {
 
 impl Act<'_> {
     async fn next_names(&self, handle: Bytes) -> Result<Reply> {
-        self.ask(&Request::ReadDir { handle }).await
+        self.ask(&SftpRequest::ReadDir { handle }).await
     }
 }
 
@@ -253,7 +253,7 @@ struct Open<'a> {
 impl Drop for Open<'_> {
     fn drop(&mut self) {
         let number = self.act.session.requests.number();
-        let request = Request::Close { handle: self.handle.clone() };
+        let request = SftpRequest::Close { handle: self.handle.clone() };
         self.act.session.later(Later::Packet(request.encode(number)));
     }
 }

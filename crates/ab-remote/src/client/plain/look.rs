@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use ab_core::driver::BackendKind;
 use ab_core::metadata::{DiskSpace, FileKind, Stat};
 use ab_core::options::{LinkHandling, StatOptions};
-use ab_core::{Error, Kind, Result, Verb, WsPath};
+use ab_core::{Error, ErrorKind, Result, Verb, WsPath};
 
 use super::Plain;
 use super::act::kind;
@@ -14,7 +14,7 @@ use crate::client::context::CallContext;
 use crate::client::reply::Reply;
 use crate::client::session::{Session, extended};
 use crate::sftp::SftpAttributes;
-use crate::sftp::extended::Extended;
+use crate::sftp::extended::ExtendedRequest;
 use crate::sftp::packet::{PacketReader, TruncatedField};
 
 impl Plain {
@@ -28,7 +28,7 @@ impl Plain {
         let act = self.act(session, context, Verb::Stat, path);
         let last = match options.links {
             LinkHandling::Follow => Final::Follow,
-            LinkHandling::Keep => Final::Keep,
+            LinkHandling::NoFollow => Final::Keep,
         };
         let (spot, found) = act.existing(last).await?;
         Ok(act.described(&spot, &found))
@@ -45,7 +45,7 @@ impl Plain {
         match kind(&found) {
             FileKind::Symlink => act.link_text(self.at(&spot.real)).await,
             FileKind::File | FileKind::Dir | FileKind::Other => {
-                Err(act.error(Kind::Invalid, "not a link"))
+                Err(act.error(ErrorKind::Invalid, "not a link"))
             }
         }
     }
@@ -60,7 +60,7 @@ impl Plain {
         }
         let root = WsPath::root();
         let act = self.act(session, context, Verb::DiskSpace, &root);
-        let request = extended(&Extended::Statvfs { path: self.at("").into() });
+        let request = extended(&ExtendedRequest::Statvfs { path: self.at("").into() });
         match act.ask(&request).await? {
             Reply::Extended(body) => room(PacketReader::new(body)).map_err(|_| act.nonsense()),
             Reply::Status(status) => Err(act.refused(&status)),

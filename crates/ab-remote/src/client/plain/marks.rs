@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ab_core::metadata::Version;
+use ab_core::metadata::FileVersion;
 use aws_lc_rs::digest::{Context, SHA256};
 
 use crate::sftp::SftpAttributes;
@@ -51,7 +51,7 @@ impl Marks {
     }
 
     /// The version of what is at a path now, as the server describes it.
-    pub(super) fn version(&self, real: &str, attributes: &SftpAttributes) -> Version {
+    pub(super) fn version(&self, real: &str, attributes: &SftpAttributes) -> FileVersion {
         let mut context = Context::new(&SHA256);
         let mut number = |value: u64| context.update(&value.to_be_bytes());
         number(attributes.size.unwrap_or(0));
@@ -74,7 +74,7 @@ impl Marks {
         let digest = context.finish();
         let mut value = [0; 16];
         value.copy_from_slice(&digest.as_ref()[..16]);
-        Version::new(u128::from_be_bytes(value))
+        FileVersion::new(u128::from_be_bytes(value))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ab_core::driver::File;
 use ab_core::options::{ExistingContent, FileAccess, FileCreation, OpenOptions, WritePosition};
-use ab_core::{Error, Kind, Result, Verb, WsPath};
+use ab_core::{Error, ErrorKind, Result, Verb, WsPath};
 use bytes::Bytes;
 
 use super::Plain;
@@ -17,7 +17,7 @@ use crate::client::file::RemoteFile;
 use crate::client::place::Place;
 use crate::client::session::Session;
 use crate::sftp::SftpAttributes;
-use crate::sftp::packet::{Request, flags};
+use crate::sftp::packet::{SftpRequest, flags};
 use crate::sftp::status;
 
 /// How often a file that comes or goes while it is opened is looked for again.
@@ -34,13 +34,13 @@ impl Plain {
         let act = self.act(session, context, Verb::Open, path);
         for _ in 0..LOOK_AGAIN {
             let spot = act.spot(Final::Follow).await?;
-            if options.changes() && spot.place.is_protected() {
+            if options.may_modify() && spot.place.is_write_protected() {
                 return Err(Error::protected(Verb::Open, path));
             }
             let handle = match &spot.found {
                 Some(found) => {
                     regular(&act, found)?;
-                    if options.create == FileCreation::Always {
+                    if options.create == FileCreation::MustBeNew {
                         return Err(act.exists());
                     }
                     self.open_existing(act, &spot, options).await?
@@ -58,7 +58,7 @@ impl Plain {
                 return Ok(Box::new(PlainFile::new(session, file, path, whereabout, options)));
             }
         }
-        Err(act.error(Kind::Conflict, "the file comes and goes all the time"))
+        Err(act.error(ErrorKind::Conflict, "the file comes and goes all the time"))
     }
 
     /// Nothing if the file went away meanwhile.
@@ -72,9 +72,9 @@ impl Plain {
         let mut wanted = bits(options);
         if truncates {
             // Version 3 knows no truncation without creation.
-            wanted |= flags::TRUNCATE | flags::CREATE;
+            wanted |= flags::OPEN_TRUNCATE | flags::OPEN_CREATE;
         }
-        let request = Request::Open {
+        let request = SftpRequest::Open {
             path: self.at(&spot.real).into(),
             flags: wanted,
             attributes: SftpAttributes::default(),
@@ -96,9 +96,9 @@ impl Plain {
     /// Nothing if something came into the way meanwhile.
     async fn make(&self, act: Act<'_>, spot: &Spot, options: OpenOptions) -> Result<Option<Bytes>> {
         let mode = options.permissions.map(|mode| mode & 0o777);
-        let request = Request::Open {
+        let request = SftpRequest::Open {
             path: self.at(&spot.real).into(),
-            flags: bits(options) | flags::CREATE | flags::EXCLUSIVE,
+            flags: bits(options) | flags::OPEN_CREATE | flags::OPEN_EXCLUSIVE,
             attributes: SftpAttributes { mode, ..SftpAttributes::default() },
         };
         let handle = match act.handle(&request).await? {
@@ -114,7 +114,7 @@ impl Plain {
         if mode.is_some() {
             // Bits that were asked for are given, whatever the umask of the server is.
             let attributes = SftpAttributes { mode, ..SftpAttributes::default() };
-            act.done(&Request::FsetStat { handle: handle.clone(), attributes }).await?;
+            act.done(&SftpRequest::FsetStat { handle: handle.clone(), attributes }).await?;
         }
         Ok(Some(handle))
     }
@@ -122,12 +122,12 @@ impl Plain {
 
 fn bits(options: OpenOptions) -> u32 {
     let access = match options.access {
-        FileAccess::Read => flags::READ,
-        FileAccess::Write => flags::WRITE,
-        FileAccess::ReadWrite => flags::READ | flags::WRITE,
+        FileAccess::Read => flags::OPEN_READ,
+        FileAccess::Write => flags::OPEN_WRITE,
+        FileAccess::ReadWrite => flags::OPEN_READ | flags::OPEN_WRITE,
     };
     match options.position {
         WritePosition::AtOffset => access,
-        WritePosition::End => access | flags::APPEND,
+        WritePosition::End => access | flags::OPEN_APPEND,
     }
 }

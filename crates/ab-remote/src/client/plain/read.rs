@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ab_core::metadata::{FileContent, FileKind};
 use ab_core::options::{ByteRange, ReadOptions};
-use ab_core::{Kind, Result, Verb, WsPath};
+use ab_core::{ErrorKind, Result, Verb, WsPath};
 use bytes::Bytes;
 
 use super::Plain;
@@ -15,7 +15,7 @@ use crate::client::file::RemoteFile;
 use crate::client::place::Place;
 use crate::client::session::Session;
 use crate::sftp::SftpAttributes;
-use crate::sftp::packet::{Request, flags};
+use crate::sftp::packet::{SftpRequest, flags};
 use crate::sftp::status;
 
 /// How often a file that changes while it is read is read again.
@@ -35,7 +35,7 @@ impl Plain {
                 return Ok(content);
             }
         }
-        Err(act.error(Kind::Conflict, "the file changes all the time"))
+        Err(act.error(ErrorKind::Conflict, "the file changes all the time"))
     }
 
     /// Nothing if the file changed meanwhile.
@@ -52,11 +52,11 @@ impl Plain {
         let length = range.length.min(before.size.saturating_sub(range.start));
         if length > options.limit {
             let message = format!("{length} bytes are more than the limit of {}", options.limit);
-            return Err(act.error(Kind::TooLarge, &message));
+            return Err(act.error(ErrorKind::TooLarge, &message));
         }
-        let request = Request::Open {
+        let request = SftpRequest::Open {
             path: self.at(&spot.real).into(),
-            flags: flags::READ,
+            flags: flags::OPEN_READ,
             attributes: SftpAttributes::default(),
         };
         let handle = match act.handle(&request).await? {
@@ -88,7 +88,7 @@ pub(super) fn regular(act: &Act<'_>, found: &SftpAttributes) -> Result<()> {
         FileKind::File => Ok(()),
         FileKind::Dir => Err(act.is_a_directory()),
         FileKind::Symlink | FileKind::Other => {
-            Err(act.error(Kind::SpecialFile, "not a regular file"))
+            Err(act.error(ErrorKind::SpecialFile, "not a regular file"))
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Removing, without ever following a link.
 
-use ab_core::metadata::{FileKind, Removed};
-use ab_core::options::{MissingTarget, RemoveDepth, RemoveOptions};
-use ab_core::path::RESERVED_PREFIX;
-use ab_core::{Kind, Result, Verb, WsPath};
+use ab_core::metadata::{FileKind, RemoveOutcome};
+use ab_core::options::{OnMissingTarget, RemoveDepth, RemoveOptions};
+use ab_core::path::TEMP_FILE_PREFIX;
+use ab_core::{ErrorKind, Result, Verb, WsPath};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
@@ -13,7 +13,7 @@ use super::spot::Final;
 use super::{Plain, root_stays};
 use crate::client::context::CallContext;
 use crate::client::session::Session;
-use crate::sftp::packet::Request;
+use crate::sftp::packet::SftpRequest;
 use crate::sftp::status;
 
 /// Files that are removed at a time.
@@ -28,22 +28,23 @@ impl Plain {
         context: CallContext<'_>,
         path: &WsPath,
         options: RemoveOptions,
-    ) -> Result<Removed> {
+    ) -> Result<RemoveOutcome> {
         let act = self.act(session, context, Verb::Delete, path);
         if path.is_root() {
             return Err(root_stays(&act));
         }
         match self.remove_spot(act, options.depth).await {
             Err(error)
-                if error.kind() == Kind::NotFound && options.missing == MissingTarget::Ignore =>
+                if error.kind() == ErrorKind::NotFound
+                    && options.missing == OnMissingTarget::Ignore =>
             {
-                Ok(Removed::default())
+                Ok(RemoveOutcome::default())
             }
             result => result,
         }
     }
 
-    async fn remove_spot(&self, act: Act<'_>, reach: RemoveDepth) -> Result<Removed> {
+    async fn remove_spot(&self, act: Act<'_>, reach: RemoveDepth) -> Result<RemoveOutcome> {
         let (spot, found) = act.existing(Final::Keep).await?;
         if spot.real.is_empty() {
             return Err(root_stays(&act));
@@ -51,24 +52,24 @@ impl Plain {
         let _turn = self.turns.of(&spot.real).await;
         let at = Bytes::from(self.at(&spot.real));
         let removed = match (kind(&found), reach) {
-            (FileKind::Dir, RemoveDepth::One) => act.remove_empty(at).await.map(|()| 1),
+            (FileKind::Dir, RemoveDepth::NonRecursive) => act.remove_empty(at).await.map(|()| 1),
             (FileKind::Dir, RemoveDepth::Recursive) => act.remove_tree(at).await,
             (FileKind::File | FileKind::Symlink | FileKind::Other, _) => {
-                act.done(&Request::Remove { path: at }).await.map(|()| 1)
+                act.done(&SftpRequest::Remove { path: at }).await.map(|()| 1)
             }
         };
         self.marks.change(&spot.real);
         if removed.is_ok() {
             self.whereabouts.gone(&spot.real);
         }
-        removed.map(|count| Removed { count })
+        removed.map(|count| RemoveOutcome { count })
     }
 }
 
 impl Act<'_> {
     /// Removes a directory that holds nothing but what killed writers left.
     async fn remove_empty(&self, at: Bytes) -> Result<()> {
-        let request = Request::RemoveDir { path: at.clone() };
+        let request = SftpRequest::RemoveDir { path: at.clone() };
         let status = self.status(&request).await?;
         if status.code == status::OK {
             return Ok(());
@@ -80,14 +81,14 @@ impl Act<'_> {
         if names.is_empty() {
             return Err(self.refused(&status));
         }
-        let leftover = |name: &Bytes| name.starts_with(RESERVED_PREFIX.as_bytes());
+        let leftover = |name: &Bytes| name.starts_with(TEMP_FILE_PREFIX.as_bytes());
         if !names.iter().all(|name| leftover(&name.name)) {
             return Err(self
-                .error(Kind::NotEmpty, "the directory is not empty")
+                .error(ErrorKind::NotEmpty, "the directory is not empty")
                 .with_hint("remove it recursively"));
         }
         for name in names {
-            self.done(&Request::Remove { path: below(&at, &name.name) }).await?;
+            self.done(&SftpRequest::Remove { path: below(&at, &name.name) }).await?;
         }
         self.done(&request).await
     }
@@ -113,7 +114,7 @@ impl Act<'_> {
                     work.extend(dirs.iter().map(|name| Step::Empty(below(&at, &name.name))));
                 }
                 Step::Remove(at) => {
-                    let status = self.status(&Request::RemoveDir { path: at.clone() }).await?;
+                    let status = self.status(&SftpRequest::RemoveDir { path: at.clone() }).await?;
                     match status.code {
                         status::OK => count += 1,
                         status::NO_SUCH_FILE => {}
@@ -131,7 +132,7 @@ impl Act<'_> {
 
     /// Removes what is no directory; what somebody else removed first is not counted.
     async fn remove_one(&self, path: Bytes) -> Result<u64> {
-        let status = self.status(&Request::Remove { path }).await?;
+        let status = self.status(&SftpRequest::Remove { path }).await?;
         match status.code {
             status::OK => Ok(1),
             status::NO_SUCH_FILE => Ok(0),

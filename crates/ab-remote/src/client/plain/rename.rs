@@ -3,10 +3,10 @@
 //! The server's own rename refuses a name that is taken, and OpenSSH's addition replaces in one
 //! step. What neither says is found out by looking before.
 
-use ab_core::error::printable;
-use ab_core::metadata::{FileKind, Renamed};
+use ab_core::error::escape_unprintable;
+use ab_core::metadata::{FileKind, RenameOutcome};
 use ab_core::options::{Overwrite, RenameOptions};
-use ab_core::{CallEffect, Error, Kind, Result, Verb, WsPath};
+use ab_core::{CallEffect, Error, ErrorKind, Result, Verb, WsPath};
 use bytes::Bytes;
 
 use super::act::{Act, kind};
@@ -17,8 +17,8 @@ use crate::client::context::CallContext;
 use crate::client::reply::Status;
 use crate::client::session::{Session, extended};
 use crate::sftp::SftpAttributes;
-use crate::sftp::extended::Extended;
-use crate::sftp::packet::Request;
+use crate::sftp::extended::ExtendedRequest;
+use crate::sftp::packet::SftpRequest;
 use crate::sftp::status;
 
 impl Plain {
@@ -29,7 +29,7 @@ impl Plain {
         from: &WsPath,
         to: &WsPath,
         options: RenameOptions,
-    ) -> Result<Renamed> {
+    ) -> Result<RenameOutcome> {
         let act = self.act(session, context, Verb::Rename, from);
         let target = act.about(to);
         if let Some(root) = [act, target].iter().find(|act| act.path.is_root()) {
@@ -37,10 +37,10 @@ impl Plain {
         }
         let (source, found) = act.existing(Final::Keep).await?;
         if from == to {
-            return Ok(Renamed { atomic: true });
+            return Ok(RenameOutcome { atomic: true });
         }
         if kind(&found) == FileKind::Dir && to.starts_with(from) {
-            return Err(act.error(Kind::Invalid, "a directory cannot move into itself"));
+            return Err(act.error(ErrorKind::Invalid, "a directory cannot move into itself"));
         }
         let place = target.spot(Final::Keep).await?;
         let _turn = self.turns.of_two(&source.real, &place.real).await;
@@ -49,11 +49,11 @@ impl Plain {
             None => place,
         };
         if source.real == place.real {
-            return Ok(Renamed { atomic: true });
+            return Ok(RenameOutcome { atomic: true });
         }
         let below = place.real.strip_prefix(&source.real);
         if below.is_some_and(|below| below.starts_with('/')) {
-            return Err(act.error(Kind::Invalid, "a directory cannot move into itself"));
+            return Err(act.error(ErrorKind::Invalid, "a directory cannot move into itself"));
         }
         match place.kind() {
             Some(there) => target.allows(kind(&found), there, &place, options).await?,
@@ -71,7 +71,7 @@ impl Plain {
             Moved::Refused(status) => return Err(act.refused(&status)),
         };
         self.whereabouts.moved(&source.real, &place.real);
-        Ok(Renamed { atomic })
+        Ok(RenameOutcome { atomic })
     }
 
     async fn shift(
@@ -84,11 +84,11 @@ impl Plain {
         let (from, to) = (Bytes::from(self.at(&source.real)), Bytes::from(self.at(&place.real)));
         let (request, moved) = match (options.overwrite, self.can.posix_rename) {
             // OpenSSH links the new name and then removes the old one.
-            (Overwrite::Refuse, _) => (Request::Rename { from, to }, Moved::InSteps),
+            (Overwrite::Refuse, _) => (SftpRequest::Rename { from, to }, Moved::InSteps),
             (Overwrite::Replace, true) => {
-                (extended(&Extended::PosixRename { from, to }), Moved::AtOnce)
+                (extended(&ExtendedRequest::PosixRename { from, to }), Moved::AtOnce)
             }
-            (Overwrite::Replace, false) => (Request::Rename { from, to }, Moved::InSteps),
+            (Overwrite::Replace, false) => (SftpRequest::Rename { from, to }, Moved::InSteps),
         };
         let in_the_way = match (&moved, options.overwrite) {
             (Moved::InSteps, Overwrite::Replace) => place.kind(),
@@ -98,13 +98,13 @@ impl Plain {
             None => act.status(&request).await?,
             Some(FileKind::Dir) => {
                 let path = Bytes::from(self.at(&place.real));
-                act.done(&Request::RemoveDir { path: path.clone() }).await?;
+                act.done(&SftpRequest::RemoveDir { path: path.clone() }).await?;
                 let status = act.status(&request).await?;
                 if status.code != status::OK {
                     let mode = place.found.as_ref().and_then(|found| found.mode);
                     let mode = mode.map(|mode| mode & 0o777);
                     let attributes = SftpAttributes { mode, ..SftpAttributes::default() };
-                    act.done(&Request::MakeDir { path, attributes }).await?;
+                    act.done(&SftpRequest::MakeDir { path, attributes }).await?;
                 }
                 status
             }
@@ -132,7 +132,7 @@ impl Act<'_> {
         let aside = self.plain.at(&beside(place));
         let rename = |from: &str, to: &str| {
             let (from, to) = (from.to_owned().into(), to.to_owned().into());
-            Request::Rename { from, to }
+            SftpRequest::Rename { from, to }
         };
         let kept = |error: Error| self.kept(&error, &aside, from);
         let moved = self.status(&rename(&to, &aside)).await.map_err(kept)?;
@@ -145,7 +145,7 @@ impl Act<'_> {
         let put = self.status(&rename(from, &to)).await.map_err(kept)?;
         if put.code == status::OK {
             // If this fails, what is left is in nobody's way.
-            let _ = self.status(&Request::Remove { path: aside.into() }).await;
+            let _ = self.status(&SftpRequest::Remove { path: aside.into() }).await;
             return Ok(put);
         }
         let back = self.status(&rename(&aside, &to)).await.map_err(kept)?;
@@ -160,11 +160,11 @@ impl Act<'_> {
         let message = format!(
             "{}; what was there may now be at '{}', and what was to replace it at '{}'",
             error.message(),
-            printable(aside),
-            printable(from)
+            escape_unprintable(aside),
+            escape_unprintable(from)
         );
         let error = Error::new(error.code(), error.kind(), message);
-        self.named(error).with_effect(CallEffect::Unknown, None)
+        self.named(error).with_call_effect(CallEffect::Unknown, None)
     }
 
     /// Whether what is at the target may be replaced.
@@ -181,7 +181,7 @@ impl Act<'_> {
                 if self.names(self.plain.at(&place.real).into()).await?.is_empty() {
                     Ok(())
                 } else {
-                    Err(self.error(Kind::NotEmpty, "the directory is not empty"))
+                    Err(self.error(ErrorKind::NotEmpty, "the directory is not empty"))
                 }
             }
             (Overwrite::Replace, FileKind::Dir, _) => Err(self.not_a_directory()),

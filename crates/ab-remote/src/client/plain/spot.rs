@@ -7,15 +7,15 @@
 
 use std::collections::VecDeque;
 
-use ab_core::error::printable;
+use ab_core::error::escape_unprintable;
 use ab_core::metadata::{FileKind, Stat};
-use ab_core::{Error, Kind, Result, Verb, WsPath};
+use ab_core::{Error, ErrorKind, Result, Verb, WsPath};
 use futures_util::{StreamExt, stream};
 
 use super::act::{Act, kind};
 use super::look;
 use crate::sftp::SftpAttributes;
-use crate::sftp::packet::Request;
+use crate::sftp::packet::SftpRequest;
 use crate::sftp::status;
 
 /// Names that are asked for at once.
@@ -58,21 +58,23 @@ impl Spot {
 
 impl Act<'_> {
     pub(super) async fn spot(&self, last: Final) -> Result<Spot> {
-        let confined = self.path.fence_parts();
+        let confined = self.path.split_at_scope_roots();
         let mut trail = Trail::default();
-        let mut base = WsPath::root().with_rules_at(self.path.rules_at_base(0));
-        for (index, fence) in confined.fences.into_iter().enumerate() {
+        let mut base = WsPath::root().with_access_rules_at_end(self.path.access_rules_in_scope(0));
+        for (index, fence) in confined.scopes.into_iter().enumerate() {
             self.walk(&mut trail, fence, Final::Follow).await?;
             let below = trail.names[trail.base..].join("/");
-            base = base.descend(&below).with_rules_at(self.path.rules_at_base(index + 1));
+            base = base
+                .join_unchecked(&below)
+                .with_access_rules_at_end(self.path.access_rules_in_scope(index + 1));
             trail.base = trail.names.len();
         }
         self.walk(&mut trail, confined.rest, last).await?;
         let Trail { names, found, missing, dangling, base: top, .. } = trail;
         let real = names.join("/");
-        let place = base.descend(&names[top..].join("/"));
+        let place = base.join_unchecked(&names[top..].join("/"));
         self.judge(&place)?;
-        let place = place.with_rules_at(self.path.rules_at_end());
+        let place = place.with_access_rules_at_end(self.path.access_rules_at_scope_root());
         let found = match (missing, found) {
             (0, None) => Some(self.root_or_parent(&real).await?),
             (0, found) => found,
@@ -85,9 +87,11 @@ impl Act<'_> {
     fn judge(&self, place: &WsPath) -> Result<()> {
         let changes = match self.verb {
             Verb::Write | Verb::Touch | Verb::Mkdir | Verb::SetAttributes | Verb::Symlink => {
-                place.is_protected()
+                place.is_write_protected()
             }
-            Verb::Delete | Verb::Rename => place.is_protected() || place.holds_restricted(),
+            Verb::Delete | Verb::Rename => {
+                place.is_write_protected() || place.contains_restricted_path()
+            }
             _ => false,
         };
         match (changes, place.is_hidden()) {
@@ -109,9 +113,9 @@ impl Act<'_> {
     pub(super) fn nothing(&self, spot: &Spot) -> Error {
         match &spot.dangling {
             Some(target) => {
-                let target = printable(target);
+                let target = escape_unprintable(target);
                 let message = format!("a link leads to '{target}', which is missing");
-                self.error(Kind::NotFound, &message)
+                self.error(ErrorKind::NotFound, &message)
                     .with_hint("a change never creates through a link; write to its target")
             }
             None => self.missing(),
@@ -145,8 +149,10 @@ impl Act<'_> {
 
     async fn make_directory(&self, real: &str) -> Result<()> {
         let path = self.plain.at(real);
-        let request =
-            Request::MakeDir { path: path.clone().into(), attributes: SftpAttributes::default() };
+        let request = SftpRequest::MakeDir {
+            path: path.clone().into(),
+            attributes: SftpAttributes::default(),
+        };
         let status = self.status(&request).await?;
         if status.code == status::OK {
             return Ok(());
@@ -238,7 +244,7 @@ impl Act<'_> {
         trail.links += 1;
         if trail.links > MAX_LINKS {
             let message = "too many links, or links in a circle";
-            return Err(self.error(Kind::LinkLoop, message));
+            return Err(self.error(ErrorKind::LinkLoop, message));
         }
         let target = self.link_text(self.plain.at(&trail.names.join("/"))).await?;
         trail.names.pop();
@@ -259,7 +265,7 @@ impl Act<'_> {
     }
 
     fn escape(&self) -> Error {
-        self.error(Kind::Escape, "a link on the way leaves the workspace")
+        self.error(ErrorKind::Escape, "a link on the way leaves the workspace")
     }
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 use ab_core::driver::BackendKind;
 use ab_core::metadata::{FileKind, Stat};
 use ab_core::options::{Durability, WriteMode, WriteOptions};
-use ab_core::path::RESERVED_PREFIX;
-use ab_core::{Error, Kind, Result, Verb, WsPath};
+use ab_core::path::TEMP_FILE_PREFIX;
+use ab_core::{Error, ErrorKind, Result, Verb, WsPath};
 use bytes::Bytes;
 use tokio::time::timeout;
 
@@ -24,8 +24,8 @@ use crate::client::file::RemoteFile;
 use crate::client::place::Place;
 use crate::client::session::{Later, Session, extended};
 use crate::sftp::SftpAttributes;
-use crate::sftp::extended::Extended;
-use crate::sftp::packet::{Request, flags};
+use crate::sftp::extended::ExtendedRequest;
+use crate::sftp::packet::{SftpRequest, flags};
 use crate::sftp::status;
 
 impl Plain {
@@ -49,11 +49,11 @@ impl Plain {
             Some(found) if options.mode != WriteMode::CreateNew => regular(&act, found)?,
             Some(found) if kind(found) == FileKind::Dir => return Err(act.is_a_directory()),
             Some(_) => {}
-            None if options.expect.is_some() => return Err(conflict(&act)),
+            None if options.expected_version.is_some() => return Err(conflict(&act)),
             None if options.mode == WriteMode::Replace => return Err(act.nothing(&spot)),
             None => act.make_parents(&spot).await?,
         }
-        if let (Some(found), Some(expected)) = (&spot.found, options.expect)
+        if let (Some(found), Some(expected)) = (&spot.found, options.expected_version)
             && act.described(&spot, found).version != expected
         {
             return Err(conflict(&act));
@@ -98,7 +98,7 @@ impl Plain {
 }
 
 fn conflict(act: &Act<'_>) -> Error {
-    act.error(Kind::Conflict, "the file is not the expected version")
+    act.error(ErrorKind::Conflict, "the file is not the expected version")
         .with_hint("read it again and decide on what is there now")
 }
 
@@ -134,9 +134,9 @@ impl<'a> Draft<'a> {
         let at = act.plain.at(&beside(spot));
         // Until it has the mode of the file that it replaces, nobody else may look into it.
         let at_first = mode.map(|_| 0o600);
-        let request = Request::Open {
+        let request = SftpRequest::Open {
             path: at.clone().into(),
-            flags: flags::WRITE | flags::CREATE | flags::EXCLUSIVE,
+            flags: flags::OPEN_WRITE | flags::OPEN_CREATE | flags::OPEN_EXCLUSIVE,
             attributes: SftpAttributes { mode: at_first, ..SftpAttributes::default() },
         };
         let mut draft = Self { act, at, file: None, mode, stays: false };
@@ -165,7 +165,7 @@ impl<'a> Draft<'a> {
         }
         if let Some(mode) = self.mode {
             let attributes = SftpAttributes { mode: Some(mode), ..SftpAttributes::default() };
-            let request = Request::FsetStat { handle: file.handle().clone(), attributes };
+            let request = SftpRequest::FsetStat { handle: file.handle().clone(), attributes };
             act.done(&request).await?;
         }
         if durability == Durability::Power {
@@ -177,7 +177,7 @@ impl<'a> Draft<'a> {
 
     async fn sync(&self, act: Act<'_>) -> Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        let request = extended(&Extended::Fsync { handle: file.handle().clone() });
+        let request = extended(&ExtendedRequest::Fsync { handle: file.handle().clone() });
         act.done(&request).await
     }
 
@@ -189,13 +189,13 @@ impl<'a> Draft<'a> {
             WriteMode::CreateOrReplace | WriteMode::Replace => false,
         };
         let status = match (new, self.act.plain.can.posix_rename) {
-            (true, _) => self.act.status(&Request::Rename { from, to }).await?,
+            (true, _) => self.act.status(&SftpRequest::Rename { from, to }).await?,
             (false, true) => {
-                let request = extended(&Extended::PosixRename { from, to });
+                let request = extended(&ExtendedRequest::PosixRename { from, to });
                 self.act.status(&request).await?
             }
             (false, false) if spot.found.is_none() => {
-                self.act.status(&Request::Rename { from, to }).await?
+                self.act.status(&SftpRequest::Rename { from, to }).await?
             }
             (false, false) => {
                 // A failure may leave this the only one, and names it.
@@ -234,12 +234,12 @@ impl Draft<'_> {
         let removing = async {
             if let Some(file) = self.file.take() {
                 let number = session.requests.number();
-                let close = Request::Close { handle: file.handle().clone() };
+                let close = SftpRequest::Close { handle: file.handle().clone() };
                 file.forget();
                 session.requests.ask(number, close.encode(number)).await?;
             }
             let number = session.requests.number();
-            let remove = Request::Remove { path: self.at.clone().into() };
+            let remove = SftpRequest::Remove { path: self.at.clone().into() };
             session.requests.ask(number, remove.encode(number)).await
         };
         if let Ok(Ok(_)) = timeout(DISCARD, removing).await {
@@ -253,7 +253,7 @@ impl Drop for Draft<'_> {
         self.file = None;
         if !self.stays {
             let number = self.act.session.requests.number();
-            let request = Request::Remove { path: self.at.clone().into() };
+            let request = SftpRequest::Remove { path: self.at.clone().into() };
             self.act.session.later(Later::Packet(request.encode(number)));
         }
     }
@@ -262,11 +262,11 @@ impl Drop for Draft<'_> {
 impl Act<'_> {
     /// A failure to write that has no words is a full disk if there is no room.
     pub(super) async fn full_or(&self, error: Error) -> Error {
-        if error.kind() == Kind::Io
+        if error.kind() == ErrorKind::Io
             && let Ok(space) = self.plain.space(self.session, self.context).await
             && space.available == 0
         {
-            return self.error(Kind::NoSpace, "no space left on the device");
+            return self.error(ErrorKind::NoSpace, "no space left on the device");
         }
         self.named(error)
     }
@@ -279,7 +279,7 @@ pub(super) fn beside(spot: &Spot) -> String {
     let _ = getrandom::fill(&mut chance);
     let name: String = chance.iter().map(|byte| format!("{byte:02x}")).collect();
     match spot.parent() {
-        "" => format!("{RESERVED_PREFIX}{name}"),
-        parent => format!("{parent}/{RESERVED_PREFIX}{name}"),
+        "" => format!("{TEMP_FILE_PREFIX}{name}"),
+        parent => format!("{parent}/{TEMP_FILE_PREFIX}{name}"),
     }
 }

@@ -6,8 +6,8 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use ab_core::Backend;
-use ab_remote::client::{ByteStream, ClientSettings, Connector, Endpoint, Remote};
-use ab_remote::sftp::packet::{Incoming, Request, decode, flags};
+use ab_remote::client::{ByteStream, ClientSettings, Connector, Endpoint, RemoteDriver};
+use ab_remote::sftp::packet::{ClientPacket, SftpRequest, decode_packet, flags};
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
 use russh::keys::PrivateKey;
@@ -30,7 +30,7 @@ pub(super) enum Verdict {
     Say(u8, Vec<u8>),
 }
 
-type Judge = Arc<dyn Fn(&Request) -> Verdict + Send + Sync>;
+type Judge = Arc<dyn Fn(&SftpRequest) -> Verdict + Send + Sync>;
 type Body = Arc<Mutex<Vec<u8>>>;
 
 #[derive(Clone)]
@@ -38,7 +38,7 @@ pub(super) struct Shelf {
     judge: Judge,
     nodes: Arc<Mutex<BTreeMap<String, Node>>>,
     handles: Arc<Mutex<HashMap<Bytes, Handle>>>,
-    pub(super) seen: Arc<Mutex<Vec<Request>>>,
+    pub(super) seen: Arc<Mutex<Vec<SftpRequest>>>,
     unread: Arc<Mutex<BytesMut>>,
 }
 
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Shelf {
 }
 
 impl Shelf {
-    pub(super) fn new(judge: impl Fn(&Request) -> Verdict + Send + Sync + 'static) -> Self {
+    pub(super) fn new(judge: impl Fn(&SftpRequest) -> Verdict + Send + Sync + 'static) -> Self {
         let shelf = Self {
             judge: Arc::new(judge),
             nodes: Arc::default(),
@@ -99,7 +99,7 @@ impl Shelf {
         let mut settings = ClientSettings::new(Endpoint::Stream(Arc::new(self.clone())));
         settings.reconnection.enabled = false;
         adjust(&mut settings);
-        let backend = Backend::new(Remote::new(settings).unwrap());
+        let backend = Backend::new(RemoteDriver::new(settings).unwrap());
         within(backend.connect()).await.unwrap();
         backend
     }
@@ -111,7 +111,7 @@ impl Shelf {
     }
 
     /// The kind and the body of the answer.
-    fn serve(&self, request: Request) -> (u8, Vec<u8>) {
+    fn serve(&self, request: SftpRequest) -> (u8, Vec<u8>) {
         const DONE: u32 = 0;
         const END: u32 = 1;
         const NOTHING: u32 = 2;
@@ -122,31 +122,33 @@ impl Shelf {
         let mut handles = self.handles.lock().unwrap();
         let new = Bytes::from(format!("handle-{}", self.seen.lock().unwrap().len()));
         match request {
-            Request::RealPath { .. } => (104, names(&[("/".to_owned(), Node::Dir)])),
-            Request::Stat { path } | Request::Lstat { path } => match nodes.get(&text(&path)) {
-                Some(node) => (105, attributes(node)),
-                None => status(NOTHING),
-            },
-            Request::Fstat { handle } => match &handles[&handle] {
+            SftpRequest::RealPath { .. } => (104, names(&[("/".to_owned(), Node::Dir)])),
+            SftpRequest::Stat { path } | SftpRequest::Lstat { path } => {
+                match nodes.get(&text(&path)) {
+                    Some(node) => (105, attributes(node)),
+                    None => status(NOTHING),
+                }
+            }
+            SftpRequest::Fstat { handle } => match &handles[&handle] {
                 Handle::File(body) => (105, attributes(&Node::File(body.clone()))),
                 Handle::Dir(_) => (105, attributes(&Node::Dir)),
             },
-            Request::Open { path, flags: wanted, .. } => {
+            SftpRequest::Open { path, flags: wanted, .. } => {
                 let path = text(&path);
                 let body = match nodes.get(&path) {
                     Some(Node::Dir) => return status(FAILURE),
-                    Some(Node::File(_)) if wanted & flags::EXCLUSIVE != 0 => {
+                    Some(Node::File(_)) if wanted & flags::OPEN_EXCLUSIVE != 0 => {
                         return status(FAILURE);
                     }
                     Some(Node::File(body)) => body.clone(),
-                    None if wanted & flags::CREATE == 0 => return status(NOTHING),
+                    None if wanted & flags::OPEN_CREATE == 0 => return status(NOTHING),
                     None => Body::default(),
                 };
                 nodes.insert(path, Node::File(body.clone()));
                 handles.insert(new.clone(), Handle::File(body));
                 (102, string(&new))
             }
-            Request::OpenDir { path } => {
+            SftpRequest::OpenDir { path } => {
                 let path = text(&path);
                 let under = format!("{}/", path.trim_end_matches('/'));
                 let inside = nodes.iter().filter_map(|(path, node)| {
@@ -156,15 +158,15 @@ impl Shelf {
                 handles.insert(new.clone(), Handle::Dir(inside.collect()));
                 (102, string(&new))
             }
-            Request::ReadDir { handle } => match handles.get_mut(&handle) {
+            SftpRequest::ReadDir { handle } => match handles.get_mut(&handle) {
                 Some(Handle::Dir(left)) if !left.is_empty() => (104, names(&std::mem::take(left))),
                 _ => status(END),
             },
-            Request::Close { handle } => {
+            SftpRequest::Close { handle } => {
                 handles.remove(&handle);
                 status(DONE)
             }
-            Request::Read { handle, offset, length } => match &handles[&handle] {
+            SftpRequest::Read { handle, offset, length } => match &handles[&handle] {
                 Handle::File(body) => {
                     let body = body.lock().unwrap();
                     let start = body.len().min(usize::try_from(offset).unwrap());
@@ -173,7 +175,7 @@ impl Shelf {
                 }
                 Handle::Dir(_) => status(FAILURE),
             },
-            Request::Write { handle, offset, data } => match &handles[&handle] {
+            SftpRequest::Write { handle, offset, data } => match &handles[&handle] {
                 Handle::File(body) => {
                     let mut body = body.lock().unwrap();
                     let start = usize::try_from(offset).unwrap();
@@ -184,18 +186,18 @@ impl Shelf {
                 }
                 Handle::Dir(_) => status(FAILURE),
             },
-            Request::SetStat { .. } | Request::FsetStat { .. } => status(DONE),
-            Request::Remove { path } | Request::RemoveDir { path } => {
+            SftpRequest::SetStat { .. } | SftpRequest::FsetStat { .. } => status(DONE),
+            SftpRequest::Remove { path } | SftpRequest::RemoveDir { path } => {
                 match nodes.remove(&text(&path)) {
                     Some(_) => status(DONE),
                     None => status(NOTHING),
                 }
             }
-            Request::MakeDir { path, .. } => {
+            SftpRequest::MakeDir { path, .. } => {
                 nodes.insert(text(&path), Node::Dir);
                 status(DONE)
             }
-            Request::Rename { from, to } => {
+            SftpRequest::Rename { from, to } => {
                 let (from, to) = (text(&from), text(&to));
                 match (nodes.get(&from).cloned(), nodes.contains_key(&to)) {
                     (Some(node), false) => {
@@ -275,12 +277,12 @@ impl Handler for Shelf {
     ) -> Result<(), Self::Error> {
         self.unread.lock().unwrap().extend_from_slice(data);
         while let Some(packet) = self.packet() {
-            let (id, request) = match decode(packet).unwrap() {
-                Incoming::Init { .. } => {
+            let (id, request) = match decode_packet(packet).unwrap() {
+                ClientPacket::Init { .. } => {
                     session.data(channel, Bytes::from(framed(2, 3, &[])))?;
                     continue;
                 }
-                Incoming::Request { id, request } => (id, request),
+                ClientPacket::Request { id, request } => (id, request),
             };
             self.seen.lock().unwrap().push(request.clone());
             let (kind, body) = match (self.judge)(&request) {

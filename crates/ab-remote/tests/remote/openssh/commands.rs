@@ -7,9 +7,9 @@ use std::pin::pin;
 use std::time::Duration;
 
 use ab_core::process::{ExecRequest, ProcessId};
-use ab_core::{Backend, CallEffect, Code, Error, Kind};
+use ab_core::{Backend, CallEffect, Error, ErrorCode, ErrorKind};
 use ab_remote::client::ClientSettings;
-use ab_testkit::host::cannot_run;
+use ab_testkit::host::report_skip;
 use tempfile::TempDir;
 
 use super::Sshd;
@@ -31,7 +31,7 @@ struct Gated {
 impl Gated {
     async fn start() -> Option<Self> {
         if !Path::new(FILES).is_file() {
-            cannot_run("OpenSSH's server for files", "it is not where Debian has it");
+            report_skip("OpenSSH's server for files", "it is not where Debian has it");
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
@@ -88,9 +88,12 @@ impl Gated {
 }
 
 fn is_lost(error: &Error, effect: CallEffect) {
-    assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
+    assert_eq!(
+        (error.code(), error.kind()),
+        (ErrorCode::ConnectionClosed, ErrorKind::Disconnected)
+    );
     // Nobody can be asked for more.
-    assert_eq!((error.effect(), error.ticket()), (Some(effect), None), "{error:?}");
+    assert_eq!((error.call_effect(), error.lost_call()), (Some(effect), None), "{error:?}");
 }
 
 #[tokio::test]
@@ -132,14 +135,14 @@ async fn what_was_no_answer_is_asked_again() {
         ClientSettings { operation_timeout: Duration::from_secs(1), ..gated.sshd.settings() };
     let backend = connected(settings).await;
     let late = backend.exec("true").await.unwrap_err();
-    assert_eq!((late.code(), late.kind()), (Code::Timeout, Kind::Timeout), "{late}");
-    assert_eq!(late.effect(), Some(CallEffect::NotApplied), "{late:?}");
+    assert_eq!((late.code(), late.kind()), (ErrorCode::Timeout, ErrorKind::Timeout), "{late}");
+    assert_eq!(late.call_effect(), Some(CallEffect::NotApplied), "{late:?}");
     assert!(backend.info().capabilities.exec, "it never said no");
     gated.open();
     // A busy machine may need more than one.
     within(async {
         while let Err(late) = backend.exec("true").await {
-            assert_eq!(late.kind(), Kind::Timeout, "{late}");
+            assert_eq!(late.kind(), ErrorKind::Timeout, "{late}");
         }
     })
     .await;
@@ -195,7 +198,10 @@ async fn a_server_for_files_alone_runs_nothing() {
     backend.write("file", "x").await.unwrap();
     for _ in 0..2 {
         let refused = within(backend.exec("true")).await.unwrap_err();
-        assert_eq!((refused.code(), refused.kind()), (Code::NotImplemented, Kind::Unsupported));
+        assert_eq!(
+            (refused.code(), refused.kind()),
+            (ErrorCode::NotImplemented, ErrorKind::Unsupported)
+        );
         assert!(refused.message().contains("runs no commands"), "{refused}");
         assert!(!backend.info().capabilities.exec);
     }
@@ -209,11 +215,14 @@ async fn nothing_can_be_kept() {
     let backend = sshd.backend().await;
     let request = ExecRequest::shell("touch made");
     for refused in [
-        backend.start(request).await.unwrap_err(),
+        backend.spawn_detached(request).await.unwrap_err(),
         backend.processes().await.unwrap_err(),
         backend.attach(&ProcessId::new("1"), 0).await.unwrap_err(),
     ] {
-        assert_eq!((refused.code(), refused.kind()), (Code::NotImplemented, Kind::Unsupported));
+        assert_eq!(
+            (refused.code(), refused.kind()),
+            (ErrorCode::NotImplemented, ErrorKind::Unsupported)
+        );
         let message = refused.message();
         assert!(message.contains("plain SSH server"), "{refused}");
         assert!(message.contains("cannot keep processes"), "{refused}");

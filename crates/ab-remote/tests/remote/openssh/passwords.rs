@@ -8,9 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use ab_core::{Backend, Code, Kind};
-use ab_remote::client::{ClientSettings, Credential, Endpoint, Remote};
-use ab_testkit::host::cannot_run;
+use ab_core::{Backend, ErrorCode, ErrorKind};
+use ab_remote::client::{ClientSettings, Credential, Endpoint, RemoteDriver};
+use ab_testkit::host::report_skip;
 
 use super::Sshd;
 use crate::remote::sshd::PROGRAM;
@@ -38,10 +38,10 @@ fn with_password(sshd: &Sshd, password: &str) -> ClientSettings {
 async fn check(by_question: bool) {
     let (needs, root) = ("a password of a user's", Command::new("id").arg("-u").output().unwrap());
     if root.stdout != b"0\n" || !has("bwrap") || !has("openssl") {
-        return cannot_run(needs, "it takes root, bwrap and openssl");
+        return report_skip(needs, "it takes root, bwrap and openssl");
     }
     if !Path::new("/etc/pam.d/sshd").is_file() {
-        return cannot_run(needs, "there is no PAM for it");
+        return report_skip(needs, "there is no PAM for it");
     }
     let directory = tempfile::tempdir().unwrap();
     let shadow = directory.path().join("shadow");
@@ -52,17 +52,21 @@ async fn check(by_question: bool) {
     let walls = ["bwrap", "--dev-bind", "/", "/", "--ro-bind", shadow.to_str().unwrap(), SHADOW];
     let tried = Command::new(walls[0]).args(&walls[1..]).arg("true").output().unwrap();
     if !tried.status.success() {
-        return cannot_run(needs, &String::from_utf8_lossy(&tried.stderr));
+        return report_skip(needs, &String::from_utf8_lossy(&tried.stderr));
     }
     let program = [&walls[..], &[PROGRAM]].concat();
     let Some(sshd) = Sshd::with(&asking(by_question), &program).await else { return };
-    let backend = Backend::new(Remote::new(with_password(&sshd, PASSWORD)).unwrap());
+    let backend = Backend::new(RemoteDriver::new(with_password(&sshd, PASSWORD)).unwrap());
     within(backend.connect()).await.unwrap();
     backend.write("file", "x").await.unwrap();
     assert_eq!(within(backend.exec("cat file")).await.unwrap().stdout.text(), "x");
-    let stranger = Backend::new(Remote::new(with_password(&sshd, "a secret")).unwrap());
+    let stranger = Backend::new(RemoteDriver::new(with_password(&sshd, "a secret")).unwrap());
     let refused = within(stranger.connect()).await.unwrap_err();
-    assert_eq!((refused.code(), refused.kind()), (Code::AuthFailed, Kind::Denied), "{refused}");
+    assert_eq!(
+        (refused.code(), refused.kind()),
+        (ErrorCode::AuthFailed, ErrorKind::Denied),
+        "{refused}"
+    );
     let by = if by_question { "when asked for it" } else { "by a password" };
     assert!(refused.message().contains(by) && !refused.message().contains("secret"), "{refused}");
 }

@@ -1,6 +1,8 @@
 //! `/v1/approvals`: questions of agents, and the decisions on them.
 
-use ab_api::{Approval, ApprovalId, ApprovalStatus, Decision, Page, PageRequest, SessionId};
+use ab_api::{
+    Approval, ApprovalDecision, ApprovalId, ApprovalStatus, Page, PageRequest, SessionId,
+};
 use ab_control::ControlError;
 use ab_core::Principal;
 use ab_store::ApprovalFilter;
@@ -11,7 +13,7 @@ use utoipa::IntoParams;
 
 use super::problems::ApprovalProblems;
 use super::{decided_by, of_approval, of_task, violated};
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::extract::{JsonBytes, PathParams, QueryParams};
 use crate::problem::{ErrorEnvelope, Problem};
 
@@ -33,7 +35,7 @@ pub(crate) struct ApprovalQuery {
     responses((status = OK, body = Page<Approval>), ApprovalProblems)
 )]
 pub(crate) async fn list(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     QueryParams(query): QueryParams<ApprovalQuery>,
     QueryParams(page): QueryParams<PageRequest>,
 ) -> Result<Json<Page<Approval>>, Problem> {
@@ -42,7 +44,7 @@ pub(crate) async fn list(
     let filter = ApprovalFilter { status: query.status, session: query.session_id };
     let approvals = store.approvals(filter, page).await;
     let (approvals, total) = approvals.map_err(|error| of_task(ControlError::from(error)))?;
-    Ok(Json(page.answer(approvals, total)))
+    Ok(Json(page.build_page(approvals, total)))
 }
 
 /// Decide an approval
@@ -53,7 +55,7 @@ pub(crate) async fn list(
     path = "/v1/approvals/{id}",
     tag = "approvals",
     params(("id" = ApprovalId, Path)),
-    request_body = Decision,
+    request_body = ApprovalDecision,
     responses(
         (status = OK, description = "The approval with its decision", body = Approval),
         (status = BAD_REQUEST, description = "The body is not a decision", body = ErrorEnvelope),
@@ -64,13 +66,13 @@ pub(crate) async fn list(
     )
 )]
 pub(crate) async fn decide(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<ApprovalId>,
     Extension(principal): Extension<Principal>,
     JsonBytes(body): JsonBytes,
 ) -> Result<Json<Approval>, Problem> {
-    let decision = Decision::check(&body).map_err(|violations| violated(&violations))?;
+    let decision = ApprovalDecision::parse(&body).map_err(|violations| violated(&violations))?;
     let by = decided_by(&principal, "api");
-    let decided = app.control()?.control.decide(id, decision, by).await;
+    let decided = app.control()?.control.decide_approval(id, decision, by).await;
     decided.map(Json).map_err(|error| of_approval(id, error))
 }

@@ -8,7 +8,7 @@ use axum::extract::State;
 
 use super::Items;
 use super::problems::SessionProblems;
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::problem::Problem;
 
 /// What tasks can ask for, beside what the executor says of itself.
@@ -58,7 +58,9 @@ impl Default for TaskCatalog {
     tag = "sessions",
     responses((status = OK, body = Items<AgentListing>), SessionProblems)
 )]
-pub(crate) async fn agents(State(app): State<App>) -> Result<Json<Items<AgentListing>>, Problem> {
+pub(crate) async fn agents(
+    State(app): State<HttpApp>,
+) -> Result<Json<Items<AgentListing>>, Problem> {
     Ok(Json(Items { items: app.control()?.catalog.agents.clone() }))
 }
 
@@ -70,7 +72,7 @@ pub(crate) async fn agents(State(app): State<App>) -> Result<Json<Items<AgentLis
     responses((status = OK, body = Items<RuntimeListing>), SessionProblems)
 )]
 pub(crate) async fn runtimes(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
 ) -> Result<Json<Items<RuntimeListing>>, Problem> {
     Ok(Json(Items { items: app.control()?.catalog.runtimes.clone() }))
 }
@@ -83,7 +85,7 @@ pub(crate) async fn runtimes(
     responses((status = OK, body = Items<ExecutorListing>), SessionProblems)
 )]
 pub(crate) async fn executors(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
 ) -> Result<Json<Items<ExecutorListing>>, Problem> {
-    Ok(Json(Items { items: vec![app.control()?.control.executor().listing()] }))
+    Ok(Json(Items { items: vec![app.control()?.control.executor().describe()] }))
 }

@@ -2,7 +2,7 @@
 
 use ab_api::{Event, SessionId, Violations};
 use ab_control::ControlError;
-use ab_store::{LogScope, StoreError};
+use ab_store::{EventLogScope, StoreError};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -13,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::problems::SessionProblems;
 use super::{found, of_session, of_task, violated};
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::extract::{PathParams, QueryParams};
 use crate::problem::Problem;
 use crate::sse::{self, Cursor, CursorParams, SseEvent, SseOptions};
@@ -64,7 +64,7 @@ pub(crate) struct HistoryQuery {
     )
 )]
 pub(crate) async fn follow(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
     cursor: Cursor,
     QueryParams(HistoryQuery { limit }): QueryParams<HistoryQuery>,
@@ -73,18 +73,18 @@ pub(crate) async fn follow(
     let control = &app.control()?.control;
     let after = cursor.0.unwrap_or_default();
     let session = found(control, id).await?;
-    let scope = LogScope::Session(id);
+    let scope = EventLogScope::Session(id);
     let failed = |error: StoreError| of_session(id, error.into());
     if wants_json(&headers) {
         let limit = limit.unwrap_or(MAX_HISTORY);
         if !(1..=MAX_HISTORY).contains(&limit) {
             let mut violations = Violations::default();
-            violations.invalid("limit", "must be 1 to 1000");
+            violations.add_invalid("limit", "must be 1 to 1000");
             return Err(violated(&violations));
         }
-        let records = control.store().records(scope, after, limit).await.map_err(failed)?;
+        let records = control.store().event_records(scope, after, limit).await.map_err(failed)?;
         let last_event_id = records.last().map_or(after, |record| record.seq);
-        let rest = control.store().records(scope, last_event_id, 1).await.map_err(failed)?;
+        let rest = control.store().event_records(scope, last_event_id, 1).await.map_err(failed)?;
         let items = records.iter().map(|record| record.event()).collect::<Result<_, _>>();
         let items = items.map_err(failed)?;
         return Ok(
@@ -93,7 +93,7 @@ pub(crate) async fn follow(
     }
     // A browser reconnects after every end of a stream, unless it is told that nothing follows.
     if session.status.is_terminal()
-        && control.store().records(scope, after, 1).await.map_err(failed)?.is_empty()
+        && control.store().event_records(scope, after, 1).await.map_err(failed)?.is_empty()
     {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
@@ -120,20 +120,20 @@ pub(crate) async fn follow(
     )
 )]
 pub(crate) async fn follow_all(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     cursor: Cursor,
 ) -> Result<Response, Problem> {
     let control = &app.control()?.control;
     let after = match cursor.0 {
         Some(after) => after,
         None => {
-            let last = control.store().last_position().await;
+            let last = control.store().last_event_position().await;
             last.map_err(|error| of_task(ControlError::from(error)))?
         }
     };
-    let records = control.subscribe(LogScope::All, after).into_stream();
+    let records = control.subscribe(EventLogScope::All, after).into_stream();
     let events = records.map(|record| {
-        record.map(|record| SseEvent { id: record.position, json: record.json_with_origin() })
+        record.map(|record| SseEvent { id: record.position, json: record.json_with_session() })
     });
     Ok(sse::answer(events, app.shutdown(), SseOptions::default()))
 }

@@ -2,7 +2,7 @@
 
 use ab_api::SessionId;
 use ab_control::ControlError;
-use ab_core::{Backend, Error, Narrow, Principal};
+use ab_core::{Backend, Error, NarrowOptions, Principal};
 use ab_executor::SessionEndpoint;
 use ab_mcp::CallerAddress;
 use axum::body::Body;
@@ -11,7 +11,7 @@ use axum::response::Response;
 
 use super::problems::EndpointProblems;
 use super::{found, of_session};
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::extract::PathParams;
 use crate::problem::{Problem, ProblemKind};
 use crate::routes::Peer;
@@ -42,7 +42,7 @@ use crate::routes::Peer;
     )
 )]
 pub(crate) async fn call(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
     request: Request,
 ) -> Result<Response, Problem> {
@@ -66,7 +66,7 @@ pub(crate) async fn call(
     )
 )]
 pub(crate) async fn listen(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
     request: Request,
 ) -> Result<Response, Problem> {
@@ -89,14 +89,14 @@ pub(crate) async fn listen(
     )
 )]
 pub(crate) async fn end(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
     request: Request,
 ) -> Result<Response, Problem> {
     answer(&app, id, request).await
 }
 
-async fn answer(app: &App, id: SessionId, mut request: Request) -> Result<Response, Problem> {
+async fn answer(app: &HttpApp, id: SessionId, mut request: Request) -> Result<Response, Problem> {
     let surface = app.control()?;
     let SessionEndpoint { backend, mcp } = match surface.endpoints.find(id) {
         Some(endpoint) => endpoint,
@@ -126,7 +126,7 @@ async fn answer(app: &App, id: SessionId, mut request: Request) -> Result<Respon
 /// The handle of a caller, so that policy, approvals and audit name it.
 fn acting(backend: &Backend, caller: Option<Principal>) -> Result<Backend, Error> {
     match caller {
-        Some(principal) => backend.narrow(Narrow::actor(principal)),
+        Some(principal) => backend.narrow(NarrowOptions::for_actor(principal)),
         None => Ok(backend.clone()),
     }
 }

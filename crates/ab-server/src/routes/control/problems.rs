@@ -13,11 +13,11 @@ use crate::problem::{Problem, ProblemKind, Rendering};
 
 /// A request with fields that are not acceptable.
 pub(crate) fn violated(violations: &Violations) -> Problem {
-    let kind = match violations.status() {
+    let kind = match violations.http_status() {
         422 => ProblemKind::Unprocessable,
         _ => ProblemKind::Invalid,
     };
-    Problem::new(kind, violations.to_string()).with_errors(violations.errors())
+    Problem::new(kind, violations.to_string()).with_errors(violations.messages_by_field())
 }
 
 /// An error about the session `id`.

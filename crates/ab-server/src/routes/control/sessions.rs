@@ -1,11 +1,11 @@
 //! `/api/v1/sessions`: lists, details, logs, the diff, and the end of a session.
 
 use ab_api::{
-    Continuation, Endpoints, Event, Fleet, FollowUp, Page, PageRequest, Session, SessionId,
-    SessionInfo, SessionLinks, SessionStatus, TaskCreated, Violations,
+    ContinueRequest, Event, Fleet, Page, PageRequest, PromptRequest, Session, SessionId,
+    SessionInfo, SessionLinks, SessionStatus, SessionUrls, TaskCreated, Violations,
 };
-use ab_control::{Control, ControlError};
-use ab_executor::Job;
+use ab_control::{ControlError, ControlPlane};
+use ab_executor::SessionAttempt;
 use ab_store::{SessionFilter, StoreError};
 use axum::Json;
 use axum::body::Bytes;
@@ -17,7 +17,7 @@ use utoipa::IntoParams;
 
 use super::problems::SessionProblems;
 use super::{Items, found, of_session, violated};
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::extract::{PathParams, QueryParams};
 use crate::problem::{Problem, ProblemDocument, ProblemKind};
 
@@ -49,13 +49,13 @@ impl SessionQuery {
             match name.trim().parse::<SessionStatus>() {
                 _ if name.trim().is_empty() => {}
                 Ok(status) => statuses.push(status),
-                Err(message) => found.invalid("status", message),
+                Err(message) => found.add_invalid("status", message),
             }
         }
         let label = self.label.as_deref().map(|label| match label.split_once('=') {
             Some((name, value)) => (name.to_owned(), value.to_owned()),
             None => {
-                found.invalid("label", "must be name=value");
+                found.add_invalid("label", "must be name=value");
                 Default::default()
             }
         });
@@ -74,7 +74,7 @@ impl SessionQuery {
     responses((status = OK, body = Page<Session>), SessionProblems)
 )]
 pub(crate) async fn list(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     QueryParams(query): QueryParams<SessionQuery>,
     QueryParams(page): QueryParams<PageRequest>,
 ) -> Result<Json<Page<Session>>, Problem> {
@@ -82,7 +82,7 @@ pub(crate) async fn list(
     page.check().map_err(|violations| violated(&violations))?;
     let filter = query.filter().map_err(|violations| violated(&violations))?;
     let (sessions, total) = store.sessions(&filter, page).await.map_err(store_failed)?;
-    Ok(Json(page.answer(sessions, total)))
+    Ok(Json(page.build_page(sessions, total)))
 }
 
 /// Show a session
@@ -94,7 +94,7 @@ pub(crate) async fn list(
     responses((status = OK, body = Session), SessionProblems)
 )]
 pub(crate) async fn show(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
 ) -> Result<Json<Session>, Problem> {
     found(&app.control()?.control, id).await.map(Json)
@@ -111,7 +111,7 @@ pub(crate) async fn show(
     responses((status = ACCEPTED, description = "The session ends", body = Session), SessionProblems)
 )]
 pub(crate) async fn cancel(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
 ) -> Result<(StatusCode, Json<Session>), Problem> {
     let session = app.control()?.control.cancel(id).await;
@@ -127,7 +127,7 @@ pub(crate) async fn cancel(
     responses((status = ACCEPTED, description = "The session ends", body = Session), SessionProblems)
 )]
 pub(crate) async fn stop(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
 ) -> Result<(StatusCode, Json<Session>), Problem> {
     let session = app.control()?.control.stop(id).await;
@@ -142,7 +142,7 @@ pub(crate) async fn stop(
     path = "/api/v1/sessions/{id}/continue",
     tag = "sessions",
     params(("id" = SessionId, Path)),
-    request_body = Continuation,
+    request_body = ContinueRequest,
     responses(
         (status = CREATED, description = "The new session exists and waits for its turn", body = TaskCreated),
         (status = CONFLICT, description = "The session has not ended", body = ProblemDocument, content_type = "application/problem+json"),
@@ -152,15 +152,15 @@ pub(crate) async fn stop(
     )
 )]
 pub(crate) async fn resume_work(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
     body: Bytes,
 ) -> Result<Response, Problem> {
-    let Continuation { prompt } =
-        Continuation::check(&body).map_err(|violations| violated(&violations))?;
+    let ContinueRequest { prompt } =
+        ContinueRequest::parse(&body).map_err(|violations| violated(&violations))?;
     let next = app.control()?.control.continue_session(id, prompt).await;
     let id = next.map_err(|error| of_session(id, error))?;
-    let links = SessionLinks::of(id);
+    let links = SessionLinks::for_session(id);
     let location = links.this.clone();
     let created = TaskCreated { id, session_ids: vec![id], status: SessionStatus::Queued, links };
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(created)).into_response())
@@ -174,7 +174,7 @@ pub(crate) async fn resume_work(
     path = "/api/v1/sessions/{id}/prompt",
     tag = "sessions",
     params(("id" = SessionId, Path)),
-    request_body = FollowUp,
+    request_body = PromptRequest,
     responses(
         (status = ACCEPTED, description = "The prompt is stored", body = Session),
         (status = CONFLICT, description = "The result is being delivered, or the session is stopping", body = ProblemDocument, content_type = "application/problem+json"),
@@ -184,12 +184,13 @@ pub(crate) async fn resume_work(
     )
 )]
 pub(crate) async fn prompt(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
     body: Bytes,
 ) -> Result<(StatusCode, Json<Session>), Problem> {
-    let FollowUp { prompt } = FollowUp::check(&body).map_err(|violations| violated(&violations))?;
-    let session = app.control()?.control.prompt(id, prompt).await;
+    let PromptRequest { prompt } =
+        PromptRequest::parse(&body).map_err(|violations| violated(&violations))?;
+    let session = app.control()?.control.queue_prompt(id, prompt).await;
     session.map(accepted).map_err(|error| of_session(id, error))
 }
 
@@ -207,7 +208,7 @@ pub(crate) async fn prompt(
     )
 )]
 pub(crate) async fn finish(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
 ) -> Result<(StatusCode, Json<Session>), Problem> {
     let session = app.control()?.control.finish(id).await;
@@ -230,7 +231,7 @@ pub(crate) async fn finish(
     )
 )]
 pub(crate) async fn pause(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
 ) -> Result<(StatusCode, Json<Session>), Problem> {
     let session = app.control()?.control.pause(id).await;
@@ -251,7 +252,7 @@ pub(crate) async fn pause(
     )
 )]
 pub(crate) async fn resume(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
 ) -> Result<(StatusCode, Json<Session>), Problem> {
     let session = app.control()?.control.resume(id).await;
@@ -271,12 +272,12 @@ fn accepted(session: Session) -> (StatusCode, Json<Session>) {
     responses((status = OK, body = SessionInfo), SessionProblems)
 )]
 pub(crate) async fn info(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
 ) -> Result<Json<SessionInfo>, Problem> {
     let session = found(&app.control()?.control, id).await?;
     let fleet = Fleet { leader: session.workspace.host, followers: Vec::new() };
-    let endpoints = Endpoints { events: session.links.events };
+    let endpoints = SessionUrls { events: session.links.events };
     Ok(Json(SessionInfo { id, status: session.status, fleet, endpoints }))
 }
 
@@ -296,7 +297,7 @@ pub(crate) struct LogQuery {
     responses((status = OK, description = "Events of the type log, oldest first", body = Items<Event>), SessionProblems)
 )]
 pub(crate) async fn logs(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
     QueryParams(LogQuery { tail }): QueryParams<LogQuery>,
 ) -> Result<Json<Items<Event>>, Problem> {
@@ -304,11 +305,11 @@ pub(crate) async fn logs(
     let tail = tail.unwrap_or(MAX_TAIL);
     if !(1..=MAX_TAIL).contains(&tail) {
         let mut violations = Violations::default();
-        violations.invalid("tail", "must be 1 to 1000");
+        violations.add_invalid("tail", "must be 1 to 1000");
         return Err(violated(&violations));
     }
     found(control, id).await?;
-    let records = control.store().last_records(id, Some("log"), tail).await;
+    let records = control.store().last_event_records(id, Some("log"), tail).await;
     let records = records.map_err(store_failed)?;
     let items = records.iter().map(|record| record.event()).collect::<Result<_, _>>();
     Ok(Json(Items { items: items.map_err(store_failed)? }))
@@ -328,7 +329,7 @@ pub(crate) async fn logs(
     )
 )]
 pub(crate) async fn diff(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
 ) -> Result<Response, Problem> {
     let diff = unified_diff(&app.control()?.control, id).await?;
@@ -341,7 +342,7 @@ pub(crate) async fn diff(
 }
 
 /// The changes of a session: as stored at its end, or of its workspace now.
-pub(crate) async fn unified_diff(control: &Control, id: SessionId) -> Result<String, Problem> {
+pub(crate) async fn unified_diff(control: &ControlPlane, id: SessionId) -> Result<String, Problem> {
     let record = control.store().session_record(id).await;
     let record = record.map_err(|error| of_session(id, error.into()))?;
     if record.session.status.is_terminal() {
@@ -357,7 +358,7 @@ pub(crate) async fn unified_diff(control: &Control, id: SessionId) -> Result<Str
         let detail = "the session has no workspace yet";
         return Err(Problem::new(ProblemKind::Conflict, detail).coded("not_provisioned"));
     }
-    let job = Job { session: record.session, generation: record.progress.generation };
+    let job = SessionAttempt { session: record.session, generation: record.progress.generation };
     let diff = control.executor().diff(&job).await;
     diff.map_err(|error| Problem::new(ProblemKind::BadGateway, error.detail))
 }

@@ -1,7 +1,7 @@
 //! `POST /api/v1/tasks`: a task becomes a session.
 
 use ab_api::{NewTask, SessionLinks, SessionStatus, TaskCreated};
-use ab_control::RequestKey;
+use ab_control::SessionRequestKey;
 use ab_core::Principal;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -9,7 +9,7 @@ use axum::{Extension, Json, extract::State};
 
 use super::problems::SessionProblems;
 use super::{Locality, of_task, violated};
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::extract::JsonBytes;
 use crate::problem::{Problem, ProblemDocument, ProblemKind};
 use crate::routes::Peer;
@@ -35,7 +35,7 @@ const MAX_KEY_BYTES: usize = 255;
     )
 )]
 pub(crate) async fn create(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     Extension(principal): Extension<Principal>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
@@ -43,10 +43,10 @@ pub(crate) async fn create(
 ) -> Result<Response, Problem> {
     let surface = app.control()?;
     let offers = surface.offers(Locality::of(peer.0, &headers));
-    let task = NewTask::check(&body, &offers).map_err(|violations| violated(&violations))?;
+    let task = NewTask::parse(&body, &offers).map_err(|violations| violated(&violations))?;
     let key = request_key(&headers, &principal, &body)?;
-    let id = surface.control.create(task, key).await.map_err(of_task)?;
-    let links = SessionLinks::of(id);
+    let id = surface.control.create_session(task, key).await.map_err(of_task)?;
+    let links = SessionLinks::for_session(id);
     let location = links.this.clone();
     // A repeated request gets the answer of the first one, whatever became of the session since.
     let status = SessionStatus::Queued;
@@ -58,7 +58,7 @@ fn request_key(
     headers: &HeaderMap,
     principal: &Principal,
     body: &[u8],
-) -> Result<Option<RequestKey>, Problem> {
+) -> Result<Option<SessionRequestKey>, Problem> {
     let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
     let key = value.to_str().ok().filter(|key| (1..=MAX_KEY_BYTES).contains(&key.len()));
     let Some(key) = key else {
@@ -66,5 +66,5 @@ fn request_key(
         return Err(Problem::new(ProblemKind::Invalid, detail));
     };
     let scope = format!("{}:{}", principal.kind().as_str(), principal.id());
-    Ok(Some(RequestKey { scope, key: key.to_owned(), request: body.to_vec() }))
+    Ok(Some(SessionRequestKey { scope, key: key.to_owned(), request: body.to_vec() }))
 }

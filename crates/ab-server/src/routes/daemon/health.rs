@@ -5,7 +5,7 @@ use axum::{Extension, Json};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::gate::Caller;
 use crate::wire::EffectivePolicyBody;
 
@@ -43,7 +43,7 @@ struct Transports {
     responses((status = OK, body = Health))
 )]
 pub(crate) async fn show(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     Extension(caller): Extension<Caller>,
 ) -> Json<Health> {
     let daemon = app.daemon().ok();

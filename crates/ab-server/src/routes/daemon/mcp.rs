@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::problem::Refusal;
 use crate::routes::Peer;
 
@@ -41,7 +41,7 @@ use crate::routes::Peer;
         (status = SERVICE_UNAVAILABLE, description = "No room for another large body, for another large answer, or for another session")
     )
 )]
-pub(crate) async fn call(State(app): State<App>, request: Request) -> Response {
+pub(crate) async fn call(State(app): State<HttpApp>, request: Request) -> Response {
     answer(&app, request).await
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn call(State(app): State<App>, request: Request) -> Response {
         (status = INTERNAL_SERVER_ERROR, description = "The server is closing, or failed")
     )
 )]
-pub(crate) async fn listen(State(app): State<App>, request: Request) -> Response {
+pub(crate) async fn listen(State(app): State<HttpApp>, request: Request) -> Response {
     answer(&app, request).await
 }
 
@@ -83,11 +83,11 @@ pub(crate) async fn listen(State(app): State<App>, request: Request) -> Response
         (status = INTERNAL_SERVER_ERROR, description = "The server is closing, or failed")
     )
 )]
-pub(crate) async fn end(State(app): State<App>, request: Request) -> Response {
+pub(crate) async fn end(State(app): State<HttpApp>, request: Request) -> Response {
     answer(&app, request).await
 }
 
-async fn answer(app: &App, mut request: Request) -> Response {
+async fn answer(app: &HttpApp, mut request: Request) -> Response {
     let daemon = match app.daemon() {
         Ok(daemon) => daemon,
         Err(problem) => return problem.into_response(),

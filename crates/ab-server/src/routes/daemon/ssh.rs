@@ -11,8 +11,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ab_core::Backend;
-use ab_remote::websocket::Socket;
-use ab_remote::{ConnectionEnd, Server};
+use ab_remote::websocket::WebSocketByteStream;
+use ab_remote::{ConnectionEnd, SshServer};
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -26,7 +26,7 @@ use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::beyond::Beyond;
 use crate::gate::Caller;
 use crate::log::SentAway;
@@ -66,7 +66,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
     )
 )]
 pub(crate) async fn connect(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     Extension(caller): Extension<Caller>,
     mut request: Request,
 ) -> Response {
@@ -123,8 +123,8 @@ fn another_version() -> Response {
 }
 
 /// Serves SSH on a lane, where there are any.
-async fn carried(ssh: Server, view: Backend, mut stream: Beyond) {
-    let lanes = ssh.lanes().cloned();
+async fn carried(ssh: SshServer, view: Backend, mut stream: Beyond) {
+    let lanes = ssh.connection_threads().cloned();
     let Some(lanes) = lanes else {
         // Boxed, so that whoever waits for a lane does not keep room for it.
         return Box::pin(carry(&ssh, view, Shared::new(stream))).await;
@@ -140,8 +140,8 @@ async fn carried(ssh: Server, view: Backend, mut stream: Beyond) {
 }
 
 /// Serves SSH over the socket, then says why it is over.
-async fn carry(ssh: &Server, view: Backend, socket: Shared) {
-    let ended = ssh.serve_view(view, socket.clone()).await;
+async fn carry(ssh: &SshServer, view: Backend, socket: Shared) {
+    let ended = ssh.serve_backend(view, socket.clone()).await;
     tracing::debug!(%ended, "an SSH connection ended");
     let reason = if ended == ConnectionEnd::ShutDown { CLOSING } else { ENDED };
     part(socket, reason).await;
@@ -163,14 +163,14 @@ async fn part(mut socket: Shared, (code, reason): (u16, &'static str)) {
 
 /// The socket, held by the stream and by whoever says goodbye after it. Closing it is the latter's.
 #[derive(Clone)]
-struct Shared(Arc<Mutex<Socket<Beyond>>>);
+struct Shared(Arc<Mutex<WebSocketByteStream<Beyond>>>);
 
 impl Shared {
     fn new(stream: Beyond) -> Self {
-        Self(Arc::new(Mutex::new(Socket::server(stream))))
+        Self(Arc::new(Mutex::new(WebSocketByteStream::server_side(stream))))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Socket<Beyond>> {
+    fn lock(&self) -> MutexGuard<'_, WebSocketByteStream<Beyond>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

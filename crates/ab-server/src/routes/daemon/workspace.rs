@@ -3,8 +3,8 @@
 use std::fmt;
 
 use ab_core::{Backend, EffectivePolicy, Error, ScopeOptions};
-use ab_mcp::{Endpoint, HttpSettings};
-use ab_remote::Server;
+use ab_mcp::{HttpEndpoint, HttpSettings};
+use ab_remote::SshServer;
 use axum::http::{HeaderMap, HeaderName};
 use tokio::sync::OnceCell;
 use tokio_util::task::TaskTracker;
@@ -15,30 +15,26 @@ const ROOT_DIR: HeaderName = HeaderName::from_static("x-root-dir");
 const SCOPE_PATH: HeaderName = HeaderName::from_static("x-scope-path");
 
 /// One workspace, ready to be served.
-pub struct DaemonSurface {
+pub struct DaemonRoutes {
     pub(crate) backend: Backend,
     /// As it was named when the daemon was started.
     pub(crate) root_dir: String,
     /// Whether the daemon was started inside a scope, so that requests cannot choose one.
     pub(crate) scoped: bool,
     pub(crate) conventional_ssh: bool,
-    pub(crate) mcp: Endpoint,
+    pub(crate) mcp: HttpEndpoint,
     /// By WebSocket, unless that is turned off.
-    pub(crate) ssh: Option<Server>,
+    pub(crate) ssh: Option<SshServer>,
     /// Sockets that left HTTP, until each has ended.
     pub(crate) sockets: TaskTracker,
     /// What is in force for commands, once that was found out.
     in_force: OnceCell<EffectivePolicy>,
 }
 
-impl DaemonSurface {
-    pub fn new(
-        backend: Backend,
-        root_dir: impl Into<String>,
-        http: &HttpSettings,
-    ) -> DaemonSurface {
-        let mcp = Endpoint::new(&backend, http);
-        DaemonSurface {
+impl DaemonRoutes {
+    pub fn new(backend: Backend, root_dir: impl Into<String>, http: &HttpSettings) -> DaemonRoutes {
+        let mcp = HttpEndpoint::new(&backend, http);
+        DaemonRoutes {
             backend,
             root_dir: root_dir.into(),
             scoped: false,
@@ -61,19 +57,19 @@ impl DaemonSurface {
     }
 
     /// `backend` is a scope that was chosen for everybody.
-    pub fn with_fixed_scope(mut self) -> DaemonSurface {
+    pub fn with_fixed_scope(mut self) -> DaemonRoutes {
         self.scoped = true;
         self
     }
 
     /// With SSH over WebSockets.
-    pub fn with_ssh(mut self, ssh: Server) -> DaemonSurface {
+    pub fn with_ssh(mut self, ssh: SshServer) -> DaemonRoutes {
         self.ssh = Some(ssh);
         self
     }
 
     /// Whether the daemon also serves SSH on a port of its own, which is only told here.
-    pub fn with_separate_ssh(mut self, beside: bool) -> DaemonSurface {
+    pub fn report_ssh_port(mut self, beside: bool) -> DaemonRoutes {
         self.conventional_ssh = beside;
         self
     }
@@ -122,15 +118,15 @@ impl DaemonSurface {
         if known || named == "undefined" {
             return Ok(());
         }
-        let shown = ab_core::error::printable(&named);
+        let shown = ab_core::error::escape_unprintable(&named);
         let message = format!("Server is configured for {}, not {shown}", self.root_dir);
         Err(Problem::new(ProblemKind::Forbidden, message).titled("Root directory mismatch"))
     }
 }
 
-impl fmt::Debug for DaemonSurface {
+impl fmt::Debug for DaemonRoutes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DaemonSurface").field("root_dir", &self.root_dir).finish_non_exhaustive()
+        f.debug_struct("DaemonRoutes").field("root_dir", &self.root_dir).finish_non_exhaustive()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::UNIX_EPOCH;
 
-use ab_acp::gateway::{Posted, ReplayBatch, ServerState, ServerStatus};
+use ab_acp::gateway::{AgentServerState, AgentServerStatus, PostOutcome, ReplayBatch};
 use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::problems::{GatewayProblems, MessageProblems, of_server};
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::extract::{PathParams, QueryParams};
 use crate::problem::{Problem, ProblemKind};
 use crate::sse::{self, SseOptions};
@@ -51,12 +51,12 @@ pub(crate) struct AgentServerListing {
     tag = "agents",
     responses((status = OK, body = AgentServers), GatewayProblems)
 )]
-pub(crate) async fn list(State(app): State<App>) -> Result<Json<AgentServers>, Problem> {
-    let listing = |server: ServerStatus| {
+pub(crate) async fn list(State(app): State<HttpApp>) -> Result<Json<AgentServers>, Problem> {
+    let listing = |server: AgentServerStatus| {
         let (status, end) = match server.state {
-            ServerState::Starting => ("starting", None),
-            ServerState::Running => ("running", None),
-            ServerState::Exited(end) => ("exited", Some(end)),
+            AgentServerState::Starting => ("starting", None),
+            AgentServerState::Running => ("running", None),
+            AgentServerState::Exited(end) => ("exited", Some(end)),
         };
         let created = server.created.duration_since(UNIX_EPOCH).unwrap_or_default();
         AgentServerListing {
@@ -95,7 +95,7 @@ pub(crate) struct MessageQuery {
     )
 )]
 pub(crate) async fn post(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<String>,
     QueryParams(MessageQuery { agent }): QueryParams<MessageQuery>,
     request: Request,
@@ -109,10 +109,10 @@ pub(crate) async fn post(
     let body = whole(request.into_body(), surface.max_message).await?;
     let posted = surface.gateway.post(&id, agent.as_deref(), &body).await;
     Ok(match posted.map_err(|error| of_server(&id, error))? {
-        Posted::Response(line) => {
+        PostOutcome::Response(line) => {
             ([(header::CONTENT_TYPE, "application/json")], line).into_response()
         }
-        Posted::Accepted => StatusCode::ACCEPTED.into_response(),
+        PostOutcome::Accepted => StatusCode::ACCEPTED.into_response(),
     })
 }
 
@@ -135,7 +135,7 @@ pub(crate) async fn post(
     )
 )]
 pub(crate) async fn follow(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<String>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
@@ -161,7 +161,7 @@ pub(crate) async fn follow(
     responses((status = NO_CONTENT, description = "There is no such server any more"), GatewayProblems)
 )]
 pub(crate) async fn delete(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(id): PathParams<String>,
 ) -> Result<StatusCode, Problem> {
     app.gateway()?.gateway.delete(&id).await;
@@ -184,7 +184,7 @@ fn framed(batch: &ReplayBatch) -> Bytes {
     const AROUND: usize = 48;
     let size = batch.events.iter().map(|event| event.data.len() + AROUND).sum();
     let mut frames = Vec::with_capacity(size);
-    if let Some(oldest) = batch.gap {
+    if let Some(oldest) = batch.first_id_after_gap {
         frames
             .extend_from_slice(format!("event: gap\ndata: {{\"oldest\":{oldest}}}\n\n").as_bytes());
     }
@@ -239,8 +239,10 @@ mod tests {
     #[test]
     fn events_are_framed_as_clients_expect() {
         let event = |id, data: &'static str| ReplayEvent { id, data: data.into() };
-        let batch =
-            ReplayBatch { gap: Some(7), events: vec![event(7, "{}"), event(8, "{\"a\":1}")] };
+        let batch = ReplayBatch {
+            first_id_after_gap: Some(7),
+            events: vec![event(7, "{}"), event(8, "{\"a\":1}")],
+        };
         let expect = "event: gap\ndata: {\"oldest\":7}\n\n\
                       event: message\nid: 7\ndata: {}\n\n\
                       event: message\nid: 8\ndata: {\"a\":1}\n\n";

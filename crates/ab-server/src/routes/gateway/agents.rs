@@ -1,14 +1,14 @@
 //! `/v1/agents`: which agents can be started.
 
 use ab_acp::catalog::AgentEntry;
-use ab_acp::gateway::{AgentSource, Gateway, ServerState};
+use ab_acp::gateway::{AgentResolver, AgentServerState, Gateway};
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::problems::{GatewayProblems, described, unsupported};
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::extract::{JsonBody, PathParams};
 use crate::problem::{Problem, ProblemKind};
 use axum::http::StatusCode;
@@ -111,12 +111,12 @@ pub(crate) struct InstalledArtifact {
     tag = "agents",
     responses((status = OK, body = GatewayAgents), GatewayProblems)
 )]
-pub(crate) async fn list(State(app): State<App>) -> Result<Json<GatewayAgents>, Problem> {
+pub(crate) async fn list(State(app): State<HttpApp>) -> Result<Json<GatewayAgents>, Problem> {
     let gateway = &app.gateway()?.gateway;
     let agents = &gateway.settings().agents;
     let entries = agents.catalog.entries().iter();
     let mut listed: Vec<GatewayAgent> = entries.map(|entry| agent(gateway, entry)).collect();
-    for name in agents.launched() {
+    for name in agents.launcher_names() {
         if let Some(known) = listed.iter_mut().find(|known| known.aliases.contains(&name)) {
             known.aliases.retain(|alias| *alias != name);
         }
@@ -136,7 +136,7 @@ pub(crate) async fn list(State(app): State<App>) -> Result<Json<GatewayAgents>, 
     responses((status = OK, body = GatewayAgent), GatewayProblems)
 )]
 pub(crate) async fn show(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(name): PathParams<String>,
 ) -> Result<Json<GatewayAgent>, Problem> {
     let gateway = &app.gateway()?.gateway;
@@ -171,7 +171,7 @@ impl utoipa::IntoResponses for InstallProblems {
     responses((status = OK, body = Installed), InstallProblems)
 )]
 pub(crate) async fn install(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     PathParams(name): PathParams<String>,
     JsonBody(request): JsonBody<InstallRequest>,
 ) -> Result<Json<Installed>, Problem> {
@@ -195,7 +195,7 @@ pub(crate) async fn install(
 
 fn found(gateway: &Gateway, name: &str) -> Result<GatewayAgent, Problem> {
     let agents = &gateway.settings().agents;
-    let Some(id) = agents.id(name) else {
+    let Some(id) = agents.find_id(name) else {
         let detail = format!("unknown agent {name:?}: GET /v1/agents lists the agents");
         return Err(unsupported(name, detail));
     };
@@ -219,7 +219,7 @@ fn agent(gateway: &Gateway, entry: &AgentEntry) -> GatewayAgent {
 }
 
 fn launched(gateway: &Gateway, name: &str) -> GatewayAgent {
-    let directory = gateway.settings().agents.launchers.as_ref();
+    let directory = gateway.settings().agents.launchers_dir.as_ref();
     GatewayAgent {
         id: name.to_owned(),
         aliases: Vec::new(),
@@ -231,14 +231,14 @@ fn launched(gateway: &Gateway, name: &str) -> GatewayAgent {
     }
 }
 
-fn has_credentials(agents: &AgentSource, entry: &AgentEntry) -> bool {
+fn has_credentials(agents: &AgentResolver, entry: &AgentEntry) -> bool {
     entry.credentials.is_empty()
         || entry.credentials.iter().any(|name| agents.credentials.0.contains_key(name))
 }
 
-fn program(agents: &AgentSource, entry: &AgentEntry) -> Option<String> {
+fn program(agents: &AgentResolver, entry: &AgentEntry) -> Option<String> {
     let program = entry.argv.first()?;
-    if program == ab_acp::catalog::OWN_BINARY {
+    if program == ab_acp::catalog::OWN_BINARY_PLACEHOLDER {
         return agents.own_binary.as_ref().map(|path| path.display().to_string());
     }
     Some(program.clone())
@@ -272,9 +272,9 @@ fn server_status(gateway: &Gateway, id: &str) -> Option<GatewayServerStatus> {
     let agents = &gateway.settings().agents;
     let servers = gateway.list().into_iter();
     let mut of_agent =
-        servers.filter(|server| agents.id(&server.agent).as_deref() == Some(id)).peekable();
+        servers.filter(|server| agents.find_id(&server.agent).as_deref() == Some(id)).peekable();
     of_agent.peek()?;
-    let running = of_agent.filter(|server| matches!(server.state, ServerState::Running));
+    let running = of_agent.filter(|server| matches!(server.state, AgentServerState::Running));
     let oldest = running.map(|server| server.created).min();
     let uptime = oldest.and_then(|created| created.elapsed().ok());
     let uptime_ms = uptime.map(|uptime| u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX));

@@ -6,7 +6,7 @@ pub(super) mod skills;
 use std::collections::BTreeMap;
 
 use ab_core::options::{ReadOptions, WriteMode, WriteOptions};
-use ab_core::{Kind, Version};
+use ab_core::{ErrorKind, FileVersion};
 use axum::http::StatusCode;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,10 +14,10 @@ use serde_json::{Map, Value};
 use utoipa::IntoResponses;
 use utoipa::openapi::{RefOr, Response as Described};
 
-use super::GatewaySurface;
+use super::GatewayRoutes;
 use super::files::{ServedFiles, failed};
 use super::problems::described;
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::problem::{Problem, ProblemKind};
 
 /// The largest file of entries.
@@ -71,7 +71,7 @@ impl EntryKind {
 
 /// The entries of one kind in one directory.
 struct ConfigFile<'a> {
-    surface: &'a GatewaySurface,
+    surface: &'a GatewayRoutes,
     files: &'a ServedFiles,
     kind: EntryKind,
     /// From the served root.
@@ -80,7 +80,7 @@ struct ConfigFile<'a> {
 
 impl<'a> ConfigFile<'a> {
     async fn find(
-        app: &'a App,
+        app: &'a HttpApp,
         kind: EntryKind,
         directory: Option<&str>,
     ) -> Result<ConfigFile<'a>, Problem> {
@@ -96,11 +96,13 @@ impl<'a> ConfigFile<'a> {
         Ok(ConfigFile { surface, files, kind, path })
     }
 
-    async fn load(&self) -> Result<(Map<String, Value>, Option<Version>), Problem> {
+    async fn load(&self) -> Result<(Map<String, Value>, Option<FileVersion>), Problem> {
         let options = ReadOptions { limit: MAX_FILE, ..ReadOptions::default() };
         let content = match self.files.backend.read_with(&self.path, options).await {
             Ok(content) => content,
-            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+            {
                 return Ok((Map::new(), None));
             }
             Err(error) => return Err(failed(error)),
@@ -136,13 +138,14 @@ impl<'a> ConfigFile<'a> {
                 Some(_) => WriteMode::Replace,
                 None => WriteMode::CreateNew,
             };
-            let options = WriteOptions { mode, expect: version, ..WriteOptions::default() };
+            let options =
+                WriteOptions { mode, expected_version: version, ..WriteOptions::default() };
             match self.files.backend.write_with(&self.path, text, options).await {
                 Ok(_) => return Ok(()),
                 Err(error)
                     if matches!(
                         error.kind(),
-                        Kind::Conflict | Kind::AlreadyExists | Kind::NotFound
+                        ErrorKind::Conflict | ErrorKind::AlreadyExists | ErrorKind::NotFound
                     ) => {}
                 Err(error) => return Err(failed(error)),
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ab_core::options::{OpenOptions, WriteMode, WriteOptions};
-use ab_core::{Code, Error, File, Kind, Stat, Version};
+use ab_core::{Error, ErrorCode, ErrorKind, File, FileVersion, Stat};
 use axum::Json;
 use axum::body::{Body, BodyDataStream};
 use axum::extract::{Request, State};
@@ -16,7 +16,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::files::{FileProblems, PathQuery, failed};
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::extract::QueryParams;
 use crate::problem::{Problem, ProblemKind};
 
@@ -53,7 +53,7 @@ pub(crate) struct FsWritten {
     )
 )]
 pub(crate) async fn read(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     QueryParams(PathQuery { path }): QueryParams<PathQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
@@ -118,7 +118,7 @@ pub(crate) async fn read(
     )
 )]
 pub(crate) async fn write(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     QueryParams(PathQuery { path }): QueryParams<PathQuery>,
     request: Request,
 ) -> Result<Response, Problem> {
@@ -131,12 +131,12 @@ pub(crate) async fn write(
     let body = bounded(request.into_body(), files.max_upload);
     let backend = files.backend.clone();
     // A write that was dropped would leave its unfinished file behind. A caller that is gone ends the body.
-    let writing = async move { backend.write_from(&path, body, options).await };
+    let writing = async move { backend.write_stream(&path, body, options).await };
     let written = surface.tasks.spawn(writing).await;
     let written =
         written.map_err(|error| Problem::new(ProblemKind::Internal, error.to_string()))?;
     let stat: Stat = written.map_err(|error| match error.kind() {
-        Kind::Conflict | Kind::AlreadyExists if is_conditional => {
+        ErrorKind::Conflict | ErrorKind::AlreadyExists if is_conditional => {
             Problem::new(ProblemKind::PreconditionFailed, error.to_string())
         }
         _ => failed(error),
@@ -155,7 +155,7 @@ pub(crate) fn bounded(
     stream
         .map_err(|error| {
             let message = format!("the upload was cut off: {error}");
-            Error::new(Code::WriteFailed, Kind::Disconnected, message)
+            Error::new(ErrorCode::WriteFailed, ErrorKind::Disconnected, message)
         })
         .map(move |piece| {
             let piece = piece?;
@@ -163,7 +163,7 @@ pub(crate) fn bounded(
             match most {
                 Some(most) if taken > most => {
                     let message = format!("the upload has more than {most} bytes");
-                    Err(Error::new(Code::TooLarge, Kind::TooLarge, message))
+                    Err(Error::new(ErrorCode::TooLarge, ErrorKind::TooLarge, message))
                 }
                 Some(_) | None => Ok(piece),
             }
@@ -187,17 +187,17 @@ fn preconditions(headers: &HeaderMap) -> Result<WriteOptions, Problem> {
         Some("*") => options.mode = WriteMode::Replace,
         Some(tag) => {
             let version = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
-            let Some(version) = version.and_then(Version::parse) else {
+            let Some(version) = version.and_then(FileVersion::parse) else {
                 let detail = "invalid If-Match: must be an ETag of this file";
                 return Err(Problem::new(ProblemKind::Invalid, detail));
             };
-            options.expect = Some(version);
+            options.expected_version = Some(version);
         }
     }
     Ok(options)
 }
 
-fn etag(version: Version) -> String {
+fn etag(version: FileVersion) -> String {
     format!("\"{version}\"")
 }
 
@@ -223,7 +223,7 @@ fn pieces(
         let piece = file.read_at(at, wanted).await?;
         if piece.is_empty() {
             let message = "the file became shorter while it was read";
-            return Err(Error::new(Code::ReadFailed, Kind::Conflict, message));
+            return Err(Error::new(ErrorCode::ReadFailed, ErrorKind::Conflict, message));
         }
         let next = at + piece.len() as u64;
         Ok(Some((piece, (file, next))))

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use ab_core::options::{
     EntryDetail, LinkHandling, ListOptions, Overwrite, RemoveOptions, RenameOptions, StatOptions,
 };
-use ab_core::{Backend, Entry, Error, FileKind, Kind};
+use ab_core::{Backend, DirEntry, Error, ErrorKind, FileKind};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -14,7 +14,7 @@ use utoipa::openapi::{RefOr, Response as Described};
 use utoipa::{IntoParams, IntoResponses, ToSchema};
 
 use super::problems::described;
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::extract::{JsonBody, QueryParams};
 use crate::problem::{Problem, ProblemKind};
 
@@ -36,7 +36,7 @@ impl ServedFiles {
     }
 
     /// Bounds what is uploaded, in bytes.
-    pub fn with_max_upload(mut self, bytes: Option<u64>) -> ServedFiles {
+    pub fn with_max_upload_bytes(mut self, bytes: Option<u64>) -> ServedFiles {
         self.max_upload = bytes;
         self
     }
@@ -66,7 +66,7 @@ impl ServedFiles {
 
     /// A path on the host, as clients are told of it.
     pub(crate) fn shown(&self, inside: &str) -> Result<String, Problem> {
-        let path = self.backend.resolve(inside).map_err(failed)?;
+        let path = self.backend.parse_path(inside).map_err(failed)?;
         Ok(match path.as_str() {
             "" | "." if self.root.is_empty() => "/".to_owned(),
             "" | "." => self.root.clone(),
@@ -79,20 +79,20 @@ impl ServedFiles {
 pub(crate) fn failed(error: Error) -> Problem {
     let detail = error.to_string();
     let kind = match error.kind() {
-        Kind::NotFound => {
+        ErrorKind::NotFound => {
             let detail = format!("path not found: {}", error.path().unwrap_or_default());
             return Problem::new(ProblemKind::Invalid, detail);
         }
-        Kind::AlreadyExists
-        | Kind::NotADirectory
-        | Kind::IsADirectory
-        | Kind::InvalidPath
-        | Kind::Invalid
-        | Kind::SpecialFile
-        | Kind::LinkLoop
-        | Kind::NoMatch
-        | Kind::Ambiguous => ProblemKind::Invalid,
-        Kind::Io => ProblemKind::BadGateway,
+        ErrorKind::AlreadyExists
+        | ErrorKind::NotADirectory
+        | ErrorKind::IsADirectory
+        | ErrorKind::InvalidPath
+        | ErrorKind::Invalid
+        | ErrorKind::SpecialFile
+        | ErrorKind::LinkLoop
+        | ErrorKind::NoMatch
+        | ErrorKind::Ambiguous => ProblemKind::Invalid,
+        ErrorKind::Io => ProblemKind::BadGateway,
         other => other.into(),
     };
     Problem::new(kind, detail)
@@ -193,7 +193,7 @@ pub(crate) struct FsMoved {
     responses((status = OK, body = Vec<FsEntry>), FileProblems)
 )]
 pub(crate) async fn entries(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     QueryParams(query): QueryParams<DirectoryQuery>,
 ) -> Result<Json<Vec<FsEntry>>, Problem> {
     let files = app.files()?;
@@ -204,7 +204,7 @@ pub(crate) async fn entries(
         let detail = format!("more than {} entries", listing.entries.len());
         return Err(Problem::new(ProblemKind::TooLarge, detail));
     }
-    let entry = |entry: Entry| {
+    let entry = |entry: DirEntry| {
         let path = files.shown(entry.path.as_str())?;
         let name = entry.path.name().unwrap_or_default().to_owned();
         let (size, modified) = match entry.stat {
@@ -225,7 +225,7 @@ pub(crate) async fn entries(
     responses((status = OK, body = FsStat), FileProblems)
 )]
 pub(crate) async fn stat(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     QueryParams(PathQuery { path }): QueryParams<PathQuery>,
 ) -> Result<Json<FsStat>, Problem> {
     let files = app.files()?;
@@ -257,7 +257,7 @@ pub(crate) struct RemovalQuery {
     responses((status = OK, body = FsChanged), FileProblems)
 )]
 pub(crate) async fn remove(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     QueryParams(RemovalQuery { path, recursive }): QueryParams<RemovalQuery>,
 ) -> Result<Json<FsChanged>, Problem> {
     let files = app.files()?;
@@ -280,7 +280,7 @@ pub(crate) async fn remove(
     responses((status = OK, body = FsChanged), FileProblems)
 )]
 pub(crate) async fn mkdir(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     QueryParams(PathQuery { path }): QueryParams<PathQuery>,
 ) -> Result<Json<FsChanged>, Problem> {
     let files = app.files()?;
@@ -298,14 +298,14 @@ pub(crate) async fn mkdir(
     responses((status = OK, body = FsMoved), FileProblems)
 )]
 pub(crate) async fn rename(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     JsonBody(FsMove { from, to, overwrite }): JsonBody<FsMove>,
 ) -> Result<Json<FsMoved>, Problem> {
     let files = app.files()?;
     let backend = &files.backend;
     let (from, to) = (files.inside(&from)?, files.inside(&to)?);
     let moved = FsMoved { from: files.shown(&from)?, to: files.shown(&to)? };
-    let keep = StatOptions { links: LinkHandling::Keep };
+    let keep = StatOptions { links: LinkHandling::NoFollow };
     let source = backend.stat_with(&from, keep).await.map_err(failed)?;
     let overwrite = overwrite.unwrap_or_default();
     if moved.from == moved.to {
@@ -313,7 +313,9 @@ pub(crate) async fn rename(
     }
     let target = match backend.stat_with(&to, keep).await {
         Ok(stat) => Some(stat.kind),
-        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => None,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            None
+        }
         Err(error) => return Err(failed(error)),
     };
     if target.is_some() && !overwrite {

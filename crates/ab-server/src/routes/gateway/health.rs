@@ -6,7 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::problems::GatewayProblems;
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::problem::Problem;
 
 /// That the gateway is alive
@@ -23,7 +23,7 @@ pub(crate) struct GatewayHealth {
     tag = "agents",
     responses((status = OK, body = GatewayHealth), GatewayProblems)
 )]
-pub(crate) async fn show(State(app): State<App>) -> Result<Json<GatewayHealth>, Problem> {
+pub(crate) async fn show(State(app): State<HttpApp>) -> Result<Json<GatewayHealth>, Problem> {
     app.gateway()?;
     Ok(Json(GatewayHealth { status: "ok" }))
 }

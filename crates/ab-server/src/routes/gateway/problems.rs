@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ab_acp::gateway::{AgentEnd, GatewayError};
+use ab_acp::gateway::{AgentExit, GatewayError};
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
 use utoipa::IntoResponses;
@@ -15,15 +15,15 @@ pub(crate) fn of_server(id: &str, error: GatewayError) -> Problem {
     let detail = error.to_string();
     let new = |kind| Problem::new(kind, detail.clone());
     match error {
-        GatewayError::ServerId { .. }
-        | GatewayError::Envelope { .. }
+        GatewayError::InvalidServerId { .. }
+        | GatewayError::InvalidMessage { .. }
         | GatewayError::MissingAgent => new(ProblemKind::Invalid),
         GatewayError::UnknownAgent { agent } => unsupported(&agent, detail),
         GatewayError::NotInstalled { agent, .. } => new(ProblemKind::NotFound)
             .coded("agent_not_installed")
             .titled("Agent Not Installed")
             .with_member("agent", agent),
-        GatewayError::OtherAgent { .. } | GatewayError::InFlight { .. } => {
+        GatewayError::AgentMismatch { .. } | GatewayError::DuplicateRequestId { .. } => {
             new(ProblemKind::Conflict)
         }
         GatewayError::TooManyRequests { .. } | GatewayError::TooManyServers { .. } => {
@@ -36,8 +36,8 @@ pub(crate) fn of_server(id: &str, error: GatewayError) -> Problem {
         GatewayError::NotStarted { agent, .. } => {
             new(ProblemKind::BadGateway).with_member("agent", agent)
         }
-        GatewayError::NotWritten { .. } | GatewayError::Closed => new(ProblemKind::BadGateway),
-        GatewayError::Ended(end) => new(ProblemKind::BadGateway)
+        GatewayError::WriteFailed { .. } | GatewayError::Closed => new(ProblemKind::BadGateway),
+        GatewayError::AgentExited(end) => new(ProblemKind::BadGateway)
             .coded("agent_process_exited")
             .titled("Agent Process Exited")
             .with_member("details", details(&end)),
@@ -54,7 +54,7 @@ pub(crate) fn unsupported(agent: &str, detail: String) -> Problem {
 }
 
 /// How a process ended, as clients read it.
-pub(crate) fn details(end: &AgentEnd) -> Map<String, Value> {
+pub(crate) fn details(end: &AgentExit) -> Map<String, Value> {
     let mut details = Map::new();
     details.insert("message".to_owned(), end.to_string().into());
     details.insert("exitCode".to_owned(), end.exit_code.into());

@@ -1,6 +1,6 @@
 //! `/v1/fs/upload-batch`: many files in one tar archive.
 
-use ab_core::backend::StreamOptions;
+use ab_core::backend::ReadStreamOptions;
 use ab_core::options::WriteOptions;
 use ab_core::{Backend, Error};
 use axum::Json;
@@ -13,10 +13,10 @@ use utoipa::ToSchema;
 
 use super::content::bounded;
 use super::files::{DirectoryQuery, FileProblems, ServedFiles, failed};
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::extract::QueryParams;
 use crate::problem::{Problem, ProblemKind};
-use crate::tar::{TarDecoder, TarEntry, TarError, TarEvent, TarKind};
+use crate::tar::{TarDecoder, TarEntry, TarEntryKind, TarError, TarEvent};
 
 /// The most paths that an answer lists.
 const MAX_PATHS: usize = 1024;
@@ -43,7 +43,7 @@ pub(crate) struct FsUploaded {
     responses((status = OK, body = FsUploaded), FileProblems)
 )]
 pub(crate) async fn upload(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     QueryParams(query): QueryParams<DirectoryQuery>,
     request: Request,
 ) -> Result<Json<FsUploaded>, Problem> {
@@ -98,19 +98,19 @@ async fn place(
     archive: &mut ArchiveReader<impl Stream<Item = Result<Bytes, Error>> + Send + Unpin>,
 ) -> Result<(), Problem> {
     let placed = match &entry.kind {
-        TarKind::Directory => backend.mkdir(path).await,
-        TarKind::File { .. } => {
+        TarEntryKind::Directory => backend.mkdir(path).await,
+        TarEntryKind::File { .. } => {
             // The owner can always read and change what was uploaded.
             let permissions = Some(entry.mode | 0o600);
             let options = WriteOptions { permissions, ..WriteOptions::default() };
-            backend.write_from(path, archive.content(), options).await.map(drop)
+            backend.write_stream(path, archive.content(), options).await.map(drop)
         }
-        TarKind::Symlink { target } => backend.symlink(path, target).await,
-        TarKind::HardLink { path: earlier } => {
+        TarEntryKind::Symlink { target } => backend.symlink(path, target).await,
+        TarEntryKind::HardLink { path: earlier } => {
             let earlier = format!("{target}/{earlier}");
-            match backend.read_stream(&earlier, StreamOptions::default()).await {
+            match backend.read_stream(&earlier, ReadStreamOptions::default()).await {
                 Ok(content) => {
-                    backend.write_from(path, content, WriteOptions::default()).await.map(drop)
+                    backend.write_stream(path, content, WriteOptions::default()).await.map(drop)
                 }
                 Err(error) => Err(error),
             }
@@ -173,5 +173,5 @@ fn refused(error: TarError) -> Problem {
 
 fn invalid(error: TarError) -> Error {
     let message = format!("invalid tar archive: {error}");
-    Error::new(ab_core::Code::InvalidConfiguration, ab_core::Kind::Invalid, message)
+    Error::new(ab_core::ErrorCode::InvalidConfiguration, ab_core::ErrorKind::Invalid, message)
 }

@@ -1,14 +1,14 @@
 //! What files hold: whole writes make a new file, open files are changed in place.
 
-use ab_core::Kind;
+use ab_core::ErrorKind;
 use ab_core::options::{
     ByteRange, ExistingContent, FileAccess, FileCreation, OpenOptions, ReadOptions, WriteMode,
 };
 
 use super::super::answer::State;
 use super::super::place::Place;
-use super::super::traits::{EmptyDirs, Given};
-use super::{FileId, Node, Outcome, Tree};
+use super::super::traits::{EmptyDirSupport, InitialFileLayer};
+use super::{FileId, Node, Outcome, ReferenceWorkspace};
 
 #[derive(Clone, Debug)]
 pub(super) struct FileState {
@@ -43,7 +43,7 @@ pub(in super::super) enum Condition {
     Never,
 }
 
-impl Tree {
+impl ReferenceWorkspace {
     pub(in super::super) fn state(&self, file: FileId) -> State {
         self.files[file.0].state
     }
@@ -62,7 +62,7 @@ impl Tree {
             options.range.unwrap_or(ByteRange { start: 0, length: u64::MAX });
         let wanted = cut(self.bytes(file), start, length as usize);
         if wanted.len() as u64 > options.limit {
-            return Err(place.refuse(Kind::TooLarge));
+            return Err(place.refuse(ErrorKind::TooLarge));
         }
         Ok((wanted, file))
     }
@@ -77,12 +77,12 @@ impl Tree {
         match (writing.condition, existing) {
             (Condition::None, _) | (Condition::IfFile, Some(_)) => {}
             (Condition::IfFile, None) | (Condition::Never, _) => {
-                return Err(place.refuse(Kind::Conflict));
+                return Err(place.refuse(ErrorKind::Conflict));
             }
         }
         let mode = match (existing, writing.mode) {
-            (Some(_), WriteMode::CreateNew) => return Err(place.refuse(Kind::AlreadyExists)),
-            (None, WriteMode::Replace) => return Err(place.refuse(Kind::NotFound)),
+            (Some(_), WriteMode::CreateNew) => return Err(place.refuse(ErrorKind::AlreadyExists)),
+            (None, WriteMode::Replace) => return Err(place.refuse(ErrorKind::NotFound)),
             (Some(file), WriteMode::CreateIfMissing) => return Ok(file),
             (Some(file), WriteMode::CreateOrReplace | WriteMode::Replace) => {
                 self.files[file.0].mode
@@ -96,7 +96,8 @@ impl Tree {
     pub(in super::super) fn give_file(&mut self, place: &Place, bytes: &[u8], mode: Option<u32>) {
         let mode = self.mode_of_new(mode);
         let file = self.place_file(place, bytes, mode);
-        self.files[file.0].is_below = self.traits.layout.given == Given::Below;
+        self.files[file.0].is_below =
+            self.traits.layout.initial_file_layer == InitialFileLayer::LowerLayer;
     }
 
     pub(in super::super) fn open(
@@ -106,8 +107,10 @@ impl Tree {
     ) -> Outcome<Handle> {
         let writes = options.access.writes();
         let file = match (self.target(place)?, options.create) {
-            (Some(_), FileCreation::Always) => return Err(place.refuse(Kind::AlreadyExists)),
-            (None, FileCreation::Never) => return Err(place.refuse(Kind::NotFound)),
+            (Some(_), FileCreation::MustBeNew) => {
+                return Err(place.refuse(ErrorKind::AlreadyExists));
+            }
+            (None, FileCreation::Never) => return Err(place.refuse(ErrorKind::NotFound)),
             (Some(file), FileCreation::Never | FileCreation::IfMissing) if writes => {
                 self.bring_up(file);
                 if options.existing == ExistingContent::Truncate {
@@ -118,7 +121,7 @@ impl Tree {
             (Some(file), FileCreation::Never | FileCreation::IfMissing) => {
                 if self.files[file.0].is_below { self.copy(file) } else { file }
             }
-            (None, FileCreation::IfMissing | FileCreation::Always) => {
+            (None, FileCreation::IfMissing | FileCreation::MustBeNew) => {
                 let mode = self.mode_of_new(options.permissions);
                 self.place_file(place, b"", mode)
             }
@@ -133,7 +136,7 @@ impl Tree {
         length: usize,
     ) -> Outcome<Vec<u8>> {
         if !handle.access.reads() {
-            return Err(handle.place.refuse(Kind::PermissionDenied));
+            return Err(handle.place.refuse(ErrorKind::PermissionDenied));
         }
         Ok(cut(self.bytes(handle.file), offset, length))
     }
@@ -169,9 +172,11 @@ impl Tree {
                 self.bring_up(file);
                 self.files[file.0].mode = self.traits.file_mode.map(|_| mode);
             }
-            (Node::Dir, EmptyDirs::Kept) => {}
+            (Node::Dir, EmptyDirSupport::Kept) => {}
             // What is only implied has nothing of its own that could be set.
-            (Node::Dir, EmptyDirs::Vanish) => return Err(place.refuse(Kind::Unsupported)),
+            (Node::Dir, EmptyDirSupport::Vanish) => {
+                return Err(place.refuse(ErrorKind::Unsupported));
+            }
         }
         Ok(node)
     }
@@ -220,7 +225,11 @@ impl Tree {
 
 impl Handle {
     fn check_writes(&self) -> Outcome<()> {
-        if self.access.writes() { Ok(()) } else { Err(self.place.refuse(Kind::PermissionDenied)) }
+        if self.access.writes() {
+            Ok(())
+        } else {
+            Err(self.place.refuse(ErrorKind::PermissionDenied))
+        }
     }
 }
 

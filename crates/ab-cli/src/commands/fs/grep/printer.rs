@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use ab_core::WsPath;
-use ab_core::search::{CaseSensitivity, LineRole, Match, PatternSyntax};
+use ab_core::search::{CaseSensitivity, LineRole, PatternSyntax, SearchMatch};
 use anstyle::{AnsiColor, Style};
 
 use crate::failure::Failure;
@@ -88,15 +88,19 @@ impl<'p> Printer<'p> {
         Printer { needle, around, last: None }
     }
 
-    pub(super) fn print(&mut self, found: &Match, terminal: &mut Terminal) -> Result<(), Failure> {
+    pub(super) fn print(
+        &mut self,
+        found: &SearchMatch,
+        terminal: &mut Terminal,
+    ) -> Result<(), Failure> {
         match found {
-            Match::Name(entry) => terminal.line(&shown_path(&entry.path, terminal)),
-            Match::File { path } => terminal.line(&shown_path(path, terminal)),
-            Match::Count { path, lines } => {
+            SearchMatch::Name(entry) => terminal.line(&shown_path(&entry.path, terminal)),
+            SearchMatch::File { path } => terminal.line(&shown_path(path, terminal)),
+            SearchMatch::Count { path, lines } => {
                 let path = shown_path(path, terminal);
                 terminal.line(&format!("{path}:{}", shown_number(lines, terminal)))
             }
-            Match::Line { path, line, text, cut, role } => {
+            SearchMatch::Line { path, line, text, cut, role } => {
                 self.separate(path, *line, terminal)?;
                 let text = self.shown_text(text, *cut, *role, terminal);
                 let number = shown_number(line, terminal);

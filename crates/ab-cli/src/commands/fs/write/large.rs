@@ -12,7 +12,10 @@ use ab_core::options::{
     StatOptions,
 };
 use ab_core::stream::StreamCopyError;
-use ab_core::{Backend, CallEffect, Code, Error, File, Kind, Status, Subscription, Verb};
+use ab_core::{
+    Backend, CallEffect, ConnectionStatus, Error, ErrorCode, ErrorKind, File, StatusSubscription,
+    Verb,
+};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream;
@@ -34,10 +37,10 @@ pub(super) async fn possible(
     backend: &Backend,
     path: &str,
 ) -> Result<bool, Failure> {
-    let there = backend.stat_with(path, StatOptions { links: LinkHandling::Keep }).await;
+    let there = backend.stat_with(path, StatOptions { links: LinkHandling::NoFollow }).await;
     match there {
         Ok(stat) => Ok(command.expect.is_none() && stat.kind != FileKind::Symlink),
-        Err(error) if error.kind() == Kind::NotFound => Ok(command.expect.is_none()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(command.expect.is_none()),
         Err(error) => Err(error.into()),
     }
 }
@@ -71,7 +74,7 @@ pub(super) async fn write(
     match placed {
         Ok(()) => {
             let there = backend.stat(path).await;
-            Ok(there.map_err(|error| error.with_effect(CallEffect::Applied, None))?)
+            Ok(there.map_err(|error| error.with_call_effect(CallEffect::Applied, None))?)
         }
         Err((unfinished, effect)) => {
             let whom = (signals, terminal);
@@ -92,7 +95,7 @@ async fn placed(
         placed = backend.rename_with(beside, path, RenameOptions { overwrite }) => match placed {
             Ok(_) => Ok(()),
             Err(error) => {
-                let effect = error.effect().unwrap_or(CallEffect::NotApplied);
+                let effect = error.call_effect().unwrap_or(CallEffect::NotApplied);
                 Err((Unfinished::of(error), effect))
             }
         },
@@ -117,7 +120,7 @@ impl Unfinished {
     fn of(failure: impl Into<Failure>) -> Unfinished {
         let failure = failure.into();
         match failure.error().map(Error::kind) {
-            Some(Kind::Disconnected | Kind::Destroyed) => Unfinished::Lost(failure),
+            Some(ErrorKind::Disconnected | ErrorKind::Destroyed) => Unfinished::Lost(failure),
             _ => Unfinished::Begun(failure),
         }
     }
@@ -157,18 +160,18 @@ impl Unfinished {
         let own = error.hint().or_else(|| hint::for_kind(error.kind())).map(str::to_owned);
         let words: Vec<String> = [Some(became), own, left].into_iter().flatten().collect();
         // What was written beside is no business of whoever named the file.
-        let error = if error.path().is_some() || error.kind() == Kind::Disconnected {
+        let error = if error.path().is_some() || error.kind() == ErrorKind::Disconnected {
             error.with_verb(Verb::Write).with_path(path)
         } else {
             error
         };
-        Failure::Call(error.with_effect(effect, None).with_hint(words.join("; ")))
+        Failure::Call(error.with_call_effect(effect, None).with_hint(words.join("; ")))
     }
 }
 
 /// Whether nothing is left beside the file. One that is out of reach is not waited for.
 async fn cleared(backend: &Backend, beside: &str, signals: &mut Signals) -> bool {
-    if backend.status() != Status::Connected {
+    if backend.status() != ConnectionStatus::Connected {
         return false;
     }
     let removing = backend.rm(beside, RemoveOptions::default().missing_ok());
@@ -180,12 +183,17 @@ async fn cleared(backend: &Backend, beside: &str, signals: &mut Signals) -> bool
 }
 
 /// Where the end of the connection is told, as long as the subscription is held.
-fn loss(backend: &Backend) -> (Subscription, mpsc::Receiver<Error>) {
+fn loss(backend: &Backend) -> (StatusSubscription, mpsc::Receiver<Error>) {
     let (tells, hears) = mpsc::channel(1);
     let subscription = backend.on_status_change(move |change| {
-        let lost =
-            || Error::new(Code::ConnectionClosed, Kind::Disconnected, "the connection was lost");
-        if change.to != Status::Connected {
+        let lost = || {
+            Error::new(
+                ErrorCode::ConnectionClosed,
+                ErrorKind::Disconnected,
+                "the connection was lost",
+            )
+        };
+        if change.to != ConnectionStatus::Connected {
             // Told once is enough.
             let _ = tells.try_send(change.error.clone().unwrap_or_else(lost));
         }
@@ -207,12 +215,12 @@ async fn filled(
     };
     let options = OpenOptions {
         access: FileAccess::Write,
-        create: FileCreation::Always,
+        create: FileCreation::MustBeNew,
         permissions,
         ..OpenOptions::default()
     };
     let file = backend.open(beside, options).await.map_err(|error| match error.kind() {
-        Kind::Disconnected | Kind::Timeout => Unfinished::of(error),
+        ErrorKind::Disconnected | ErrorKind::Timeout => Unfinished::of(error),
         _ => Unfinished::Untouched(error.into()),
     })?;
     fill(file.as_ref(), begun, blocks, progress).await.map_err(Unfinished::of)?;
@@ -224,7 +232,7 @@ async fn filled(
 
 /// A name of our own in the same directory.
 fn beside(backend: &Backend, path: &str) -> Result<String, Failure> {
-    let parsed = backend.resolve(path)?;
+    let parsed = backend.parse_path(path)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mark = format!("{}-{}", std::process::id(), now.as_nanos());
     let name = parsed.name().unwrap_or_default();
@@ -247,8 +255,9 @@ async fn fill(
     let rest = stream::try_unfold(blocks, |mut blocks| async move {
         Ok(blocks.next().await?.map(|block| (block, blocks)))
     });
-    let filled =
-        ab_core::stream::write_pieces(file, begun.chain(rest), |bytes| progress.advance(bytes));
+    let filled = ab_core::stream::write_stream_to_file(file, begun.chain(rest), |bytes| {
+        progress.advance(bytes)
+    });
     filled.await.map(drop).map_err(|unfilled| match unfilled {
         StreamCopyError::Source(failure) => failure,
         StreamCopyError::Target(error) => error.into(),

@@ -4,7 +4,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use ab_core::process::{
-    EndCause, Exit, OutputChannel, OutputChunk, ProcessControl, ProcessFeed, TAIL_BYTES,
+    ExitCause, OUTPUT_TAIL_BYTES, OutputChannel, OutputChunk, ProcessControl, ProcessDriverSide,
+    ProcessExit,
 };
 use ab_core::{CallEffect, Verb};
 use bytes::Bytes;
@@ -27,11 +28,11 @@ const END_OF_INPUT: &[u8] = b"\x04";
 
 pub(super) async fn carry(
     mut running: Running,
-    feed: ProcessFeed,
+    feed: ProcessDriverSide,
     wall: Option<Duration>,
     destroyed: impl Future<Output = ()>,
 ) {
-    let ProcessFeed { output, stdin, control, ending, dropped: mut leash } = feed;
+    let ProcessDriverSide { output, stdin, control, exit: ending, dropped: mut leash } = feed;
     let Some(half) = running.half.take() else { return };
     let (session, ear) = (running.session.clone(), running.ear.clone());
     let (Identity { group, process }, terminal) = (running.identity, running.terminal);
@@ -41,12 +42,12 @@ pub(super) async fn carry(
     let living = async {
         let mut ears = pin!(listen(&mut running, arrived));
         match wall {
-            None => (ears.await, EndCause::Itself),
+            None => (ears.await, ExitCause::Itself),
             Some(wall) => match timeout(wall, &mut ears).await {
-                Ok(heard) => (heard, EndCause::Itself),
+                Ok(heard) => (heard, ExitCause::Itself),
                 Err(_) => {
                     errand::end_group(&session, group).await;
-                    (timeout(GRACE, ears).await.unwrap_or_default(), EndCause::Timeout)
+                    (timeout(GRACE, ears).await.unwrap_or_default(), ExitCause::Timeout)
                 }
             },
         }
@@ -62,15 +63,16 @@ pub(super) async fn carry(
     };
     match lived {
         Some((heard, cause)) => {
-            if heard.code.is_none() && cause == EndCause::Itself {
+            if heard.code.is_none() && cause == ExitCause::Itself {
                 // The wrapper is gone, and nobody else takes along what it started.
                 errand::end_group(&session, group).await;
             }
             match heard.exit(&ear, cause) {
-                Some(exit) => ending.set(exit),
+                Some(exit) => ending.send(exit),
                 None if session.is_over() => {
-                    ending
-                        .set_lost(session.lost(Verb::Exec).with_effect(CallEffect::Unknown, None));
+                    ending.send_lost(
+                        session.lost(Verb::Exec).with_call_effect(CallEffect::Unknown, None),
+                    );
                 }
                 // Dropped unset, the ending says that the process was lost.
                 None => drop(ending),
@@ -83,7 +85,7 @@ pub(super) async fn carry(
             }
         }
         None => {
-            ending.set(Exit { cause: EndCause::Dropped, ..Exit::default() });
+            ending.send(ProcessExit { cause: ExitCause::Dropped, ..ProcessExit::default() });
             errand::end_group(&session, group).await;
         }
     }
@@ -103,32 +105,32 @@ struct Heard {
 
 impl Heard {
     /// How it ended; nothing if nobody knows.
-    fn exit(self, ear: &Ear, cause: EndCause) -> Option<Exit> {
+    fn exit(self, ear: &Ear, cause: ExitCause) -> Option<ProcessExit> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let exit = Exit {
+        let exit = ProcessExit {
             cause,
             stdout_tail: text(&self.stdout),
             stderr_tail: text(&self.stderr),
-            ..Exit::default()
+            ..ProcessExit::default()
         };
         if self.full {
             let stderr_tail = "ended: nobody read its output, and there is room for 64 MiB";
-            return Some(Exit {
+            return Some(ProcessExit {
                 signal: Some(KILL),
-                cause: EndCause::Dropped,
+                cause: ExitCause::Dropped,
                 stderr_tail: stderr_tail.to_owned(),
                 ..exit
             });
         }
         match (self.code, ear.exited(), cause) {
-            (Some(code), _, _) => Some(Exit { code: Some(code), ..exit }),
+            (Some(code), _, _) => Some(ProcessExit { code: Some(code), ..exit }),
             (None, Some(Exited::Signal(signal)), _) => {
-                Some(Exit { signal: Some(signal.unwrap_or(KILL)), ..exit })
+                Some(ProcessExit { signal: Some(signal.unwrap_or(KILL)), ..exit })
             }
             (None, Some(Exited::Status(code)), _) => {
-                Some(Exit { code: i32::try_from(code).ok(), ..exit })
+                Some(ProcessExit { code: i32::try_from(code).ok(), ..exit })
             }
-            (None, None, EndCause::Timeout) => Some(Exit { signal: Some(KILL), ..exit }),
+            (None, None, ExitCause::Timeout) => Some(ProcessExit { signal: Some(KILL), ..exit }),
             (None, None, _) => None,
         }
     }
@@ -159,8 +161,8 @@ async fn listen(running: &mut Running, arrived: mpsc::UnboundedSender<OutputChun
                         OutputChannel::Stderr => &mut heard.stderr,
                     };
                     keep_tail(tail, &bytes);
-                    let piece = OutputChunk { sequence, channel, bytes, lost: 0 };
-                    sequence = piece.next_sequence();
+                    let piece = OutputChunk { offset: sequence, channel, bytes, lost_bytes: 0 };
+                    sequence = piece.next_offset();
                     let _ = arrived.send(piece);
                 }
                 Event::Ended(code) => {
@@ -180,8 +182,8 @@ async fn listen(running: &mut Running, arrived: mpsc::UnboundedSender<OutputChun
 }
 
 fn keep_tail(tail: &mut Vec<u8>, bytes: &Bytes) {
-    let new = &bytes[bytes.len().saturating_sub(TAIL_BYTES)..];
-    let old = tail.len().saturating_sub(TAIL_BYTES - new.len());
+    let new = &bytes[bytes.len().saturating_sub(OUTPUT_TAIL_BYTES)..];
+    let old = tail.len().saturating_sub(OUTPUT_TAIL_BYTES - new.len());
     tail.drain(..old);
     tail.extend_from_slice(new);
 }
@@ -240,7 +242,7 @@ async fn speak(
     let steering = async {
         while let Some(wish) = control.recv().await {
             match wish {
-                ProcessControl::EndInput => no_more.notify_one(),
+                ProcessControl::CloseStdin => no_more.notify_one(),
                 ProcessControl::Resize(size) => half.resize(size).await,
                 ProcessControl::Signal(signal) => errand::signal(session, process, signal).await,
             }

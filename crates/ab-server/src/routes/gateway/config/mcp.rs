@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{ConfigFile, ConfigProblems, EntryKind};
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::extract::{JsonBody, QueryParams};
 use crate::problem::{Problem, ProblemKind};
 
@@ -158,7 +158,7 @@ pub(crate) struct McpEntries {
     responses((status = OK, body = McpServerConfig), ConfigProblems)
 )]
 pub(crate) async fn read_mcp(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     QueryParams(query): QueryParams<McpConfigQuery>,
 ) -> Result<Json<McpServerConfig>, Problem> {
     let file = ConfigFile::find(&app, EntryKind::Mcp, query.directory.as_deref()).await?;
@@ -175,7 +175,7 @@ pub(crate) async fn read_mcp(
     responses((status = NO_CONTENT, description = "It is stored"), ConfigProblems)
 )]
 pub(crate) async fn write_mcp(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     QueryParams(query): QueryParams<McpConfigQuery>,
     JsonBody(entry): JsonBody<McpServerConfig>,
 ) -> Result<StatusCode, Problem> {
@@ -194,7 +194,7 @@ pub(crate) async fn write_mcp(
     responses((status = NO_CONTENT, description = "There is no such entry any more"), ConfigProblems)
 )]
 pub(crate) async fn delete_mcp(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     QueryParams(query): QueryParams<McpConfigQuery>,
 ) -> Result<StatusCode, Problem> {
     let file = ConfigFile::find(&app, EntryKind::Mcp, query.directory.as_deref()).await?;
@@ -211,7 +211,7 @@ pub(crate) async fn delete_mcp(
     responses((status = OK, body = McpEntries), ConfigProblems)
 )]
 pub(crate) async fn list_mcp(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     QueryParams(query): QueryParams<McpEntriesQuery>,
 ) -> Result<Json<McpEntries>, Problem> {
     let file = ConfigFile::find(&app, EntryKind::Mcp, query.directory.as_deref()).await?;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{ConfigFile, ConfigProblems, EntryKind};
-use crate::app::App;
+use crate::app::HttpApp;
 use crate::extract::{JsonBody, QueryParams};
 use crate::problem::Problem;
 
@@ -72,7 +72,7 @@ pub(crate) struct SkillEntries {
     responses((status = OK, body = SkillsConfig), ConfigProblems)
 )]
 pub(crate) async fn read_skills(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     QueryParams(query): QueryParams<SkillsConfigQuery>,
 ) -> Result<Json<SkillsConfig>, Problem> {
     let file = ConfigFile::find(&app, EntryKind::Skills, query.directory.as_deref()).await?;
@@ -89,7 +89,7 @@ pub(crate) async fn read_skills(
     responses((status = NO_CONTENT, description = "It is stored"), ConfigProblems)
 )]
 pub(crate) async fn write_skills(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     QueryParams(query): QueryParams<SkillsConfigQuery>,
     JsonBody(entry): JsonBody<SkillsConfig>,
 ) -> Result<StatusCode, Problem> {
@@ -107,7 +107,7 @@ pub(crate) async fn write_skills(
     responses((status = NO_CONTENT, description = "There is no such entry any more"), ConfigProblems)
 )]
 pub(crate) async fn delete_skills(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     QueryParams(query): QueryParams<SkillsConfigQuery>,
 ) -> Result<StatusCode, Problem> {
     let file = ConfigFile::find(&app, EntryKind::Skills, query.directory.as_deref()).await?;
@@ -124,7 +124,7 @@ pub(crate) async fn delete_skills(
     responses((status = OK, body = SkillEntries), ConfigProblems)
 )]
 pub(crate) async fn list_skills(
-    State(app): State<App>,
+    State(app): State<HttpApp>,
     QueryParams(query): QueryParams<SkillEntriesQuery>,
 ) -> Result<Json<SkillEntries>, Problem> {
     let file = ConfigFile::find(&app, EntryKind::Skills, query.directory.as_deref()).await?;
