@@ -272,7 +272,9 @@ impl Driver {
                 };
                 let mode = self.session.delivery.mode;
                 let delivery = EventKind::Delivery { mode, result: delivered.result };
-                self.commit(SessionInput::Delivered, vec![stat, delivery]).await
+                let notes = delivered.notes.into_iter().map(|note| log(LogLevel::Warn, note));
+                let events = notes.chain([stat, delivery]).collect();
+                self.commit(SessionInput::Delivered, events).await
             }
             Done::Closed { notes } => {
                 self.reports = None;

@@ -31,7 +31,7 @@ use crate::options::{
     AttributeChanges, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
     StatOptions, WriteMode, WriteOptions,
 };
-use crate::path::{PathParser, WsPath};
+use crate::path::{PathInput, PathParser, WsPath};
 use crate::recipe::WorkspaceLocator;
 use crate::search::{SearchQuery, SearchResults};
 use crate::stack::Stack;
@@ -131,32 +131,43 @@ impl Backend {
     }
 
     /// Parses a path by this handle's rules, without touching anything.
-    pub fn parse_path(&self, path: &str) -> Result<WsPath> {
-        self.rules.parse(path)
+    pub fn parse_path<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<WsPath> {
+        self.rules.accept(path.into())
     }
 
-    pub async fn read(&self, path: &str) -> Result<Bytes> {
+    pub async fn read<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<Bytes> {
         Ok(self.read_with(path, ReadOptions::default()).await?.bytes)
     }
 
-    pub async fn read_with(&self, path: &str, options: ReadOptions) -> Result<FileContent> {
+    pub async fn read_with<'p>(
+        &self,
+        path: impl Into<PathInput<'p>>,
+        options: ReadOptions,
+    ) -> Result<FileContent> {
         let path = self.parse(Verb::Read, path)?;
         self.driver().read(&path, options).await
     }
 
     /// Reads several files; the answers are in the order of the paths, each on its own.
-    pub async fn read_many(&self, paths: &[&str]) -> Vec<Result<Bytes>> {
+    pub async fn read_many<P>(&self, paths: &[P]) -> Vec<Result<Bytes>>
+    where
+        for<'p> &'p P: Into<PathInput<'p>>,
+    {
         stream::iter(paths).map(|path| self.read(path)).buffered(BATCH_CONCURRENCY).collect().await
     }
 
     /// Writes a whole file, making its directories.
-    pub async fn write(&self, path: &str, body: impl Into<WriteBody>) -> Result<Stat> {
+    pub async fn write<'p>(
+        &self,
+        path: impl Into<PathInput<'p>>,
+        body: impl Into<WriteBody>,
+    ) -> Result<Stat> {
         self.write_with(path, body, WriteOptions::default()).await
     }
 
-    pub async fn write_with(
+    pub async fn write_with<'p>(
         &self,
-        path: &str,
+        path: impl Into<PathInput<'p>>,
         body: impl Into<WriteBody>,
         options: WriteOptions,
     ) -> Result<Stat> {
@@ -166,15 +177,22 @@ impl Backend {
 
     /// Writes several files; the answers are in the order of the files, each on its own. Two
     /// bodies for one path are written in no particular order.
-    pub async fn write_many(&self, files: Vec<(&str, WriteBody)>) -> Vec<Result<Stat>> {
+    pub async fn write_many<P>(&self, files: Vec<(P, WriteBody)>) -> Vec<Result<Stat>>
+    where
+        for<'p> &'p P: Into<PathInput<'p>>,
+    {
         stream::iter(files)
-            .map(|(path, body)| self.write(path, body))
+            .map(|(path, body)| async move { self.write(&path, body).await })
             .buffered(BATCH_CONCURRENCY)
             .collect()
             .await
     }
 
-    pub async fn open(&self, path: &str, options: OpenOptions) -> Result<Box<dyn File>> {
+    pub async fn open<'p>(
+        &self,
+        path: impl Into<PathInput<'p>>,
+        options: OpenOptions,
+    ) -> Result<Box<dyn File>> {
         let path = self.parse(Verb::Open, path)?;
         let inner = self.driver().open(&path, options).await?;
         Ok(Box::new(LivingFile { inner, life: self.life.clone() }))
@@ -182,7 +200,7 @@ impl Backend {
 
     /// The names of a directory's children, sorted. Too many to return is an error: ask
     /// [`list`](Self::list) with a limit.
-    pub async fn readdir(&self, path: &str) -> Result<Vec<String>> {
+    pub async fn readdir<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<Vec<String>> {
         let parsed = self.parse(Verb::List, path)?;
         let listing = self.driver().list(&parsed, ListOptions::default()).await?;
         if listing.truncated.is_some() {
@@ -193,7 +211,11 @@ impl Backend {
         Ok(listing.entries.iter().filter_map(|e| e.path.name()).map(str::to_owned).collect())
     }
 
-    pub async fn list(&self, path: &str, options: ListOptions) -> Result<Listing> {
+    pub async fn list<'p>(
+        &self,
+        path: impl Into<PathInput<'p>>,
+        options: ListOptions,
+    ) -> Result<Listing> {
         let path = self.parse(Verb::List, path)?;
         self.driver().list(&path, options).await
     }
@@ -205,13 +227,13 @@ impl Backend {
     }
 
     /// Makes a directory and its parents; one that is there is fine.
-    pub async fn mkdir(&self, path: &str) -> Result<()> {
+    pub async fn mkdir<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<()> {
         let path = self.parse(Verb::Mkdir, path)?;
         self.driver().create_dir(&path).await
     }
 
     /// Whether something is there. A link that leads nowhere is not.
-    pub async fn exists(&self, path: &str) -> Result<bool> {
+    pub async fn exists<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<bool> {
         match self.stat(path).await {
             Ok(_) => Ok(true),
             Err(error)
@@ -223,29 +245,41 @@ impl Backend {
         }
     }
 
-    pub async fn stat(&self, path: &str) -> Result<Stat> {
+    pub async fn stat<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<Stat> {
         self.stat_with(path, StatOptions::default()).await
     }
 
-    pub async fn stat_with(&self, path: &str, options: StatOptions) -> Result<Stat> {
+    pub async fn stat_with<'p>(
+        &self,
+        path: impl Into<PathInput<'p>>,
+        options: StatOptions,
+    ) -> Result<Stat> {
         let path = self.parse(Verb::Stat, path)?;
         self.driver().stat(&path, options).await
     }
 
-    pub async fn rm(&self, path: &str, options: RemoveOptions) -> Result<RemoveOutcome> {
+    pub async fn rm<'p>(
+        &self,
+        path: impl Into<PathInput<'p>>,
+        options: RemoveOptions,
+    ) -> Result<RemoveOutcome> {
         let path = self.parse(Verb::Delete, path)?;
         self.driver().remove(&path, options).await
     }
 
     /// Moves a file or directory; something at `to` is an error.
-    pub async fn rename(&self, from: &str, to: &str) -> Result<RenameOutcome> {
+    pub async fn rename<'p>(
+        &self,
+        from: impl Into<PathInput<'p>>,
+        to: impl Into<PathInput<'p>>,
+    ) -> Result<RenameOutcome> {
         self.rename_with(from, to, RenameOptions::default()).await
     }
 
-    pub async fn rename_with(
+    pub async fn rename_with<'p>(
         &self,
-        from: &str,
-        to: &str,
+        from: impl Into<PathInput<'p>>,
+        to: impl Into<PathInput<'p>>,
         options: RenameOptions,
     ) -> Result<RenameOutcome> {
         let from = self.parse(Verb::Rename, from)?;
@@ -254,24 +288,28 @@ impl Backend {
     }
 
     /// Makes an empty file unless something is there.
-    pub async fn touch(&self, path: &str) -> Result<Stat> {
+    pub async fn touch<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<Stat> {
         let path = self.parse(Verb::Touch, path)?;
         let options = WriteOptions { mode: WriteMode::CreateIfMissing, ..WriteOptions::default() };
         self.driver().write(&path, Bytes::new(), options).await
     }
 
-    pub async fn set_attributes(&self, path: &str, attributes: AttributeChanges) -> Result<Stat> {
+    pub async fn set_attributes<'p>(
+        &self,
+        path: impl Into<PathInput<'p>>,
+        attributes: AttributeChanges,
+    ) -> Result<Stat> {
         let path = self.parse(Verb::SetAttributes, path)?;
         self.driver().set_attributes(&path, attributes).await
     }
 
-    pub async fn read_link(&self, path: &str) -> Result<String> {
+    pub async fn read_link<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<String> {
         let path = self.parse(Verb::ReadLink, path)?;
         self.driver().read_link(&path).await
     }
 
     /// Makes a link at `path` that leads to `target`.
-    pub async fn symlink(&self, path: &str, target: &str) -> Result<()> {
+    pub async fn symlink<'p>(&self, path: impl Into<PathInput<'p>>, target: &str) -> Result<()> {
         let path = self.parse(Verb::Symlink, path)?;
         self.driver().symlink(&path, target).await
     }
@@ -327,10 +365,12 @@ impl Backend {
     }
 
     /// Parses a path for an operation on a backend that must be alive.
-    fn parse(&self, verb: Verb, path: &str) -> Result<WsPath> {
+    fn parse<'p>(&self, verb: Verb, path: impl Into<PathInput<'p>>) -> Result<WsPath> {
         self.life.check(verb)?;
-        self.rules.parse(path).map_err(|error| {
+        let path = path.into();
+        self.rules.accept(path).map_err(|error| {
             let error = error.with_verb(verb);
+            let path = path.as_str();
             for guard in self.guards.iter() {
                 guard.on_refused_path(&RefusedPath {
                     actor: &self.actor,

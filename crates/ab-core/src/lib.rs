@@ -63,7 +63,7 @@ pub use lines::LineRange;
 pub use memory::{MemoryDriver, MemoryDriverOptions};
 pub use metadata::{DirEntry, FileContent, FileKind, FileVersion, Listing, Stat};
 pub use overlay::{OverlayChange, OverlayChangeKind};
-pub use path::{PathParser, WsPath};
+pub use path::{PathInput, PathParser, WsPath};
 pub use principal::{Principal, PrincipalKind, Role, TenantId};
 pub use recipe::{WorkspaceLocator, WorkspaceOpener};
 pub use restricted::MAX_PATH_RESTRICTIONS;

@@ -5,12 +5,14 @@
 //! scope.
 
 mod access;
+mod input;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 pub use access::{AccessRuleSet, AccessRules};
+pub use input::PathInput;
 
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
 

@@ -153,6 +153,8 @@ pub struct StartedAgent {
 pub struct DeliveryOutcome {
     pub result: DeliveryResult,
     pub changes: ChangeCounts,
+    /// What the session's user should know about the result, a sentence each.
+    pub notes: Vec<String>,
 }
 
 /// Why an executor did not do what it was asked to.

@@ -35,8 +35,8 @@ use ab_host::{ControlGroup, ControlGroupLimits, Toolchain};
 use ab_local::{CommandPolicy, Launcher, LocalWorkspace};
 use ab_policy::RuleFile;
 use ab_snapshot::{
-    CollectedChanges, CommitId, GIT_NETWORK_VARIABLES, GitAuthor, SnapshotSettings, Workspace,
-    Workspaces,
+    Changes, CollectedChanges, CommitId, GIT_NETWORK_VARIABLES, GitAuthor, SnapshotSettings,
+    Workspace, Workspaces,
 };
 use async_trait::async_trait;
 
@@ -326,6 +326,23 @@ impl LocalExecutor {
     }
 }
 
+/// The patch, where it is short enough to be stored.
+fn stored_patch(changes: &Changes) -> Option<&str> {
+    changes.patch.as_deref().filter(|patch| patch.len() <= MAX_DIFF)
+}
+
+/// Says which files are not part of the result.
+fn left_out_note(left_out: &[String]) -> Option<String> {
+    const NAMED: usize = 5;
+    let named = left_out.get(..left_out.len().min(NAMED)).filter(|named| !named.is_empty())?;
+    let more = left_out.len() - named.len();
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    Some(format!(
+        "Not part of the result: {}{more}. Commit files there to have them delivered.",
+        named.join(", ")
+    ))
+}
+
 /// What a session's backend is made with. By default questions of the policy are refused, and nothing is recorded.
 #[derive(Default)]
 struct HandleSetup {
@@ -466,10 +483,18 @@ impl Executor for LocalExecutor {
         let Brought { workspace, collected } =
             self.collect(job, SessionEndReason::Delivery).await?;
         let base_commit = published(&workspace, workspace.base.as_ref());
-        let CollectedChanges::Changed(changed) = collected else {
-            let result = DeliveryResult { base_commit, ..DeliveryResult::default() };
-            return Ok(DeliveryOutcome { result, changes: ChangeCounts::default() });
+        let changed = match collected {
+            CollectedChanges::Changed(changed) => changed,
+            CollectedChanges::Unchanged { left_out } => {
+                let result = DeliveryResult { base_commit, ..DeliveryResult::default() };
+                let notes = left_out_note(&left_out).into_iter().collect();
+                return Ok(DeliveryOutcome { result, changes: ChangeCounts::default(), notes });
+            }
         };
+        let mut notes: Vec<String> = left_out_note(&changed.left_out).into_iter().collect();
+        notes.extend(changed.history_lost.as_ref().map(|why| {
+            format!("The agent's commits could not be used ({why}). The files are one commit.")
+        }));
         let changes = ChangeCounts {
             files_changed: changed.files_changed,
             lines_added: changed.lines_added,
@@ -488,7 +513,14 @@ impl Executor for LocalExecutor {
                 result.branch = Some(made.map_err(because)?.branch.to_string());
             }
             // The control plane stores the patch at the end: it is what `diff` returns.
-            DeliveryMode::Patch => {}
+            DeliveryMode::Patch if stored_patch(&changed).is_some() => {}
+            DeliveryMode::Patch => {
+                let most = MAX_DIFF / 1024 / 1024;
+                let message = format!(
+                    "the patch has more than {most} MiB, which is not stored: deliver a branch instead"
+                );
+                return Err(failed(SessionEndReason::Delivery, message));
+            }
             DeliveryMode::Pr => {
                 return Err(failed(
                     SessionEndReason::Delivery,
@@ -496,7 +528,7 @@ impl Executor for LocalExecutor {
                 ));
             }
         }
-        Ok(DeliveryOutcome { result, changes })
+        Ok(DeliveryOutcome { result, changes, notes })
     }
 
     async fn diff(&self, job: &SessionAttempt) -> Result<String, ExecutorError> {
@@ -506,15 +538,20 @@ impl Executor for LocalExecutor {
         else {
             return Ok(String::new());
         };
-        let patch = changed.patch.filter(|patch| patch.len() <= MAX_DIFF);
-        let patch = patch.and_then(|patch| String::from_utf8(patch).ok());
+        let patch = stored_patch(&changed).map(str::to_owned);
         let entry = self.settings.catalog.find(&job.session.agent.kind);
         let names = entry.map(|entry| entry.credentials.as_slice()).unwrap_or_default();
         let mask = Mask::of_variables(names, &self.agent_host());
         match (job.session.delivery.mode, patch) {
             (DeliveryMode::Patch, Some(patch)) => Ok(mask.text(patch)),
             (DeliveryMode::Branch | DeliveryMode::Patch | DeliveryMode::Pr, _) => {
-                Ok(mask.text(changed.diff))
+                let mut diff = mask.text(changed.diff);
+                if changed.diff_cut {
+                    diff.push_str(
+                        "\n# The diff is cut here: it is longer than what is kept of it.\n",
+                    );
+                }
+                Ok(diff)
             }
         }
     }

@@ -39,7 +39,7 @@ impl UsedPaths {
                     used.notes.extend(note(backend, given, given, &slip, &root));
                 }
                 if let (Ok(path), "path" | "source" | "destination") =
-                    (backend.parse_path(given), *name)
+                    (backend.parse_path(&*given), *name)
                 {
                     used.fields.push(((*name).to_owned(), path.to_string()));
                 }

@@ -83,10 +83,14 @@ pub struct Changes {
     pub diff: String,
     /// The diff is longer than shown.
     pub diff_cut: bool,
-    /// The change for `git apply`, with binary files; absent where it is longer than 32 MiB.
-    pub patch: Option<Vec<u8>>,
+    /// The change for `git apply`, with binary files; a file whose lines are no UTF-8 is in it as
+    /// binary. Absent where it is longer than 32 MiB.
+    pub patch: Option<String>,
     /// Why the session's repository could not be used: then its files became one commit on the base.
     pub history_lost: Option<String>,
+    /// Untracked files and directories that are not part of the result although the repository does not ignore
+    /// them, such as `node_modules/`; the first of them.
+    pub left_out: Vec<String>,
     /// Our repository that holds the commits.
     pub(crate) repository: PathBuf,
 }

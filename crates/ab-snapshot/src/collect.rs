@@ -18,6 +18,7 @@ use crate::changes::{Changes, CommitId, DiffStat};
 use crate::clone::GitAuthor;
 use crate::error::{Result, SnapshotError};
 use crate::git::{Authority, complaint, failure};
+use crate::patch;
 use crate::token::WorkspaceProvider;
 use crate::workspaces::{Workspace, Workspaces};
 
@@ -35,6 +36,8 @@ const MAX_STAT: usize = 64 * 1024 * 1024;
 const INSIDE_TIME: Duration = Duration::from_secs(10 * 60);
 /// Bytes of its output: git warns about each file whose line ends it would change.
 const INSIDE_OUTPUT: usize = 4 * 1024 * 1024;
+/// Paths that are listed as left out.
+const MAX_LEFT_OUT: usize = 100;
 /// Bytes of a commit message.
 const MAX_MESSAGE: usize = 16 * 1024;
 
@@ -89,7 +92,10 @@ impl SandboxRunner for ab_local::Launcher {
 #[derive(Clone, Debug)]
 pub enum CollectedChanges {
     /// The files are those of the base.
-    Unchanged,
+    Unchanged {
+        /// As in [`Changes::left_out`].
+        left_out: Vec<String>,
+    },
     Changed(Box<Changes>),
 }
 
@@ -122,11 +128,16 @@ impl Workspaces {
                 Err(error) => (session.bundle(Repository::Rescue).await?, Some(error.to_string())),
             },
         };
+        // A repository that git cannot use has no list of what is left out either.
+        let left_out = match (workspace.token.provider(), &history_lost) {
+            (WorkspaceProvider::Git, None) => session.left_out().await?,
+            (WorkspaceProvider::Git | WorkspaceProvider::Copy, _) => Vec::new(),
+        };
         if head == *base {
-            return Ok(CollectedChanges::Unchanged);
+            return Ok(CollectedChanges::Unchanged { left_out });
         }
         let repository = self.import(workspace, base).await?;
-        self.changes(base, repository, history_lost).await
+        self.changes(base, repository, history_lost, left_out).await
     }
 
     /// Takes the bundle and fetches its one reference into a new repository of ours.
@@ -168,6 +179,7 @@ impl Workspaces {
         base: &CommitId,
         repository: PathBuf,
         history_lost: Option<String>,
+        left_out: Vec<String>,
     ) -> Result<CollectedChanges> {
         let ours = || self.git.on(&repository, Authority::Clean);
         let head = ours().args(["rev-parse", "--verify", IMPORTED]).stdout().await?;
@@ -180,23 +192,36 @@ impl Workspaces {
         // The agent's attributes must not decide what people see of a change.
         let nothing = ours().args(["hash-object", "-t", "tree", "--stdin", "-w"]);
         let nothing = nothing.stdout().await?.trim().to_owned();
-        let diff = |options: &[&str], most: usize| {
-            let run = ours().env("GIT_ATTR_SOURCE", &nothing).max_output(most);
-            let run = run.args(["-c", "core.bigFileThreshold=16m", "-c", "core.quotePath=false"]);
+        let diff_with = |attributes: &str, quote: &str, options: &[&str], most: usize| {
+            let run = ours().env("GIT_ATTR_SOURCE", attributes).max_output(most);
+            let run = run.args(["-c", "core.bigFileThreshold=16m", "-c", quote]);
             let plain = ["diff-tree", "-r", "--no-ext-diff", "--no-textconv", "--no-color"];
             let run = run.args(plain).args(options);
             run.args([base.as_str(), head.as_str(), "--"]).run()
         };
+        let diff = |options, most| diff_with(&nothing, "core.quotePath=false", options, most);
         let stat = diff(&["-z", "--raw", "--numstat", "--no-renames"], MAX_STAT).await?;
         if stat.code != Some(0) && !stat.output_limit_exceeded {
             return Err(failure("diff-tree", &stat));
         }
         let (stat, files_cut) = (DiffStat::parse(&stat.stdout), stat.output_limit_exceeded);
         if stat.count == 0 {
-            return Ok(CollectedChanges::Unchanged);
+            return Ok(CollectedChanges::Unchanged { left_out });
         }
         let text = diff(&["-p", "-M"], MAX_DIFF).await?;
-        let patch = diff(&["-p", "-M", "--binary", "--full-index"], MAX_PATCH).await?;
+        let exact = |attributes: String| async move {
+            let options = ["-p", "-M", "--binary", "--full-index"];
+            diff_with(&attributes, "core.quotePath=true", &options, MAX_PATCH).await
+        };
+        let mut patch = exact(nothing.clone()).await?;
+        if let Some(attributes) = patch::binary_attributes(&patch.stdout) {
+            let blob = ours().args(["hash-object", "-w", "--stdin"]).input(attributes);
+            let blob = blob.stdout().await?;
+            let tree = format!("100644 blob {}\t.gitattributes\n", blob.trim());
+            let tree = ours().args(["mktree"]).input(tree).stdout().await?;
+            patch = exact(tree.trim().to_owned()).await?;
+        }
+        let is_whole = !patch.output_limit_exceeded && patch.code == Some(0);
         Ok(CollectedChanges::Changed(Box::new(Changes {
             base: base.clone(),
             head,
@@ -207,8 +232,9 @@ impl Workspaces {
             lines_removed: stat.removed,
             diff: String::from_utf8_lossy(&text.stdout).into_owned(),
             diff_cut: text.output_limit_exceeded,
-            patch: (!patch.output_limit_exceeded && patch.code == Some(0)).then_some(patch.stdout),
+            patch: String::from_utf8(patch.stdout).ok().filter(|_| is_whole),
             history_lost,
+            left_out,
             repository,
         })))
     }
@@ -268,6 +294,24 @@ impl Inside<'_> {
                 .await?;
         }
         Ok(commit)
+    }
+
+    /// Files and directories that are neither committed nor ignored by the repository itself: those that our
+    /// own list of litter keeps out.
+    async fn left_out(&self) -> Result<Vec<String>> {
+        let words = [
+            "ls-files",
+            "--others",
+            "--exclude-per-directory=.gitignore",
+            "--directory",
+            "--no-empty-directory",
+            "-z",
+        ];
+        let listed = self.git(Repository::Session, &words).await?;
+        let paths = listed.split('\0').filter(|path| !path.is_empty());
+        // Writes in flight are files of ours.
+        let paths = paths.filter(|path| !path.contains(".ab-tmp-"));
+        Ok(paths.take(MAX_LEFT_OUT).map(str::to_owned).collect())
     }
 
     fn rescue(&self) -> String {

@@ -24,6 +24,7 @@ mod copy;
 mod deliver;
 mod error;
 mod git;
+mod patch;
 mod source;
 mod status;
 mod token;

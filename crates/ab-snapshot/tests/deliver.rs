@@ -21,6 +21,7 @@ async fn changes_become_a_branch_and_a_patch_that_applies() {
     let paths: Vec<&str> = changes.files.iter().map(|file| file.path.as_str()).collect();
     assert_eq!(paths, ["README.md", "data.bin", "new file.txt", "src/main.rs"]);
     assert!(changes.diff.contains("+third\n") && !changes.diff_cut);
+    assert_eq!(changes.left_out, ["node_modules/"]);
     assert_eq!((&changes.history_lost, changes.files_cut), (&None, false));
     let before = fingerprint(&ground.source.join("src"));
     let index = fingerprint(&ground.source.join(".git"))[&ground.source.join(".git/index")].clone();
@@ -50,6 +51,29 @@ async fn changes_become_a_branch_and_a_patch_that_applies() {
     fs::write(&patch, changes.patch.as_ref().unwrap()).unwrap();
     ground.git(&["apply", "--index", patch.to_str().unwrap()]);
     assert_eq!(ground.git(&["write-tree"]), ground.git(&["rev-parse", "ah/work^{tree}"]));
+}
+
+#[tokio::test]
+async fn a_patch_of_lines_that_are_no_utf_8_applies_too() {
+    let ground = Ground::new();
+    fs::write(ground.source.join("latin.txt"), b"caf\xe9\nsecond\n").unwrap();
+    ground.git(&["add", "latin.txt"]);
+    ground.git(&["commit", "-qm", "latin"]);
+    let workspace = ground.prepare(ground.request()).await;
+    let Some(sandbox) = Sandbox::open(&workspace).await else { return };
+    let script = "printf 'caf\\351 uno\\nsecond\\n' >latin.txt && cp latin.txt 'new [*] \"one\".txt' && \
+                  echo plain >>README.md && rm -rf node_modules";
+    sandbox.shell(script).await;
+    let changes = ground.changes(&sandbox).await;
+    let text = changes.patch.as_deref().unwrap();
+    assert!(text.contains("+plain\n") && text.contains("GIT binary patch"), "{text}");
+    let patch = ground.path("work.patch");
+    fs::write(&patch, text).unwrap();
+    ground.git(&["apply", "--index", patch.to_str().unwrap()]);
+    assert_eq!(fs::read(ground.source.join("latin.txt")).unwrap(), b"caf\xe9 uno\nsecond\n");
+    let copied = fs::read(ground.source.join("new [*] \"one\".txt")).unwrap();
+    assert_eq!(copied, b"caf\xe9 uno\nsecond\n");
+    assert_eq!(changes.left_out, Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -100,10 +124,10 @@ async fn nothing_changed_is_said() {
     let ground = Ground::new();
     let workspace = ground.prepare(ground.request()).await;
     let Some(sandbox) = Sandbox::open(&workspace).await else { return };
-    assert!(matches!(ground.collect(&sandbox).await, CollectedChanges::Unchanged));
+    assert!(matches!(ground.collect(&sandbox).await, CollectedChanges::Unchanged { .. }));
     let script = "echo x >x && git add x && git commit -qm x && git rm -q x && git commit -qm back";
     sandbox.shell(script).await;
-    assert!(matches!(ground.collect(&sandbox).await, CollectedChanges::Unchanged));
+    assert!(matches!(ground.collect(&sandbox).await, CollectedChanges::Unchanged { .. }));
 }
 
 #[tokio::test]

@@ -138,7 +138,7 @@ impl Ground {
     pub(crate) async fn changes(&self, sandbox: &Sandbox) -> Box<Changes> {
         match self.collect(sandbox).await {
             CollectedChanges::Changed(changes) => changes,
-            CollectedChanges::Unchanged => panic!("nothing was changed"),
+            CollectedChanges::Unchanged { .. } => panic!("nothing was changed"),
         }
     }
 }

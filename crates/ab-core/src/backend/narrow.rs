@@ -11,7 +11,7 @@ use crate::call::{Actor, Verb};
 use crate::error::Result;
 use crate::guard::Guards;
 use crate::life::Life;
-use crate::path::{PathParser, PathStrictness, WsPath};
+use crate::path::{PathInput, PathParser, PathStrictness, WsPath};
 use crate::process::PathRestrictions;
 use crate::restricted::Restricted;
 use crate::scoped::Scoped;
@@ -84,7 +84,11 @@ impl Backend {
 
     /// A handle on a subdirectory, which is made on the first write. Nothing outside can be named
     /// through it, not even by a link.
-    pub fn scope(&self, path: &str, options: ScopeOptions) -> Result<Backend> {
+    pub fn scope<'p>(
+        &self,
+        path: impl Into<PathInput<'p>>,
+        options: ScopeOptions,
+    ) -> Result<Backend> {
         let scope = Some(self.parse(Verb::Stat, path)?);
         let guards = Guards { journal: options.journal, ..Guards::default() };
         self.narrow(NarrowOptions { scope, env: options.env, guards, ..NarrowOptions::default() })

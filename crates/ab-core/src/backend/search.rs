@@ -5,6 +5,7 @@ use crate::call::Verb;
 use crate::error::Result;
 use crate::metadata::{DirEntry, FileKind, TruncatedBy, WalkProblem};
 use crate::options::{DEFAULT_MAX_LIST_ENTRIES, ListOptions};
+use crate::path::{PathInput, WsPath};
 use crate::search::{
     CaseSensitivity, DotfileVisibility, EntryKinds, IgnoreFileHandling, IgnoredCounts, MatchSpan,
     PatternSyntax, SearchLimits, SearchMatch, SearchOutputMode, SearchQuery, SearchResults,
@@ -172,7 +173,11 @@ impl Backend {
     }
 
     /// The names of a directory and of those below it, nested.
-    pub async fn tree(&self, path: &str, options: TreeOptions) -> Result<DirectoryTree> {
+    pub async fn tree<'p>(
+        &self,
+        path: impl Into<PathInput<'p>>,
+        options: TreeOptions,
+    ) -> Result<DirectoryTree> {
         let root = self.parse(Verb::List, path)?;
         let (entries, mut truncated, problems) = if options.exclude.is_empty() {
             let list = ListOptions {
@@ -183,7 +188,7 @@ impl Backend {
             let listing = self.driver().list(&root, list).await?;
             (listing.entries, listing.truncated, listing.problems)
         } else {
-            let names = self.names_below(path, &options).await?;
+            let names = self.names_below(&root, &options).await?;
             (names.entries, names.truncated, names.problems)
         };
         let above = root.depth();
@@ -199,11 +204,11 @@ impl Backend {
         Ok(DirectoryTree { nodes: nest(shallow, above), truncated, problems })
     }
 
-    async fn names_below(&self, path: &str, options: &TreeOptions) -> Result<GlobResults> {
+    async fn names_below(&self, root: &WsPath, options: &TreeOptions) -> Result<GlobResults> {
         let limits =
             SearchLimits { matches: options.limit, bytes: usize::MAX, ..SearchLimits::default() };
         let options = GlobOptions {
-            root: path.to_owned(),
+            root: root.to_string(),
             kinds: EntryKinds::All,
             exclude: options.exclude.clone(),
             hidden: DotfileVisibility::All,

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use futures_util::stream::{Stream, StreamExt};
+use futures_util::stream::{BoxStream, Stream, StreamExt};
 
 use super::Backend;
 use crate::call::Verb;
@@ -16,7 +16,7 @@ use crate::options::{
     ByteRange, Durability, FileAccess, FileCreation, LinkHandling, OpenOptions, Overwrite,
     RemoveOptions, RenameOptions, StatOptions, WriteMode, WriteOptions,
 };
-use crate::path::WsPath;
+use crate::path::{PathInput, WsPath};
 use crate::stream::{StreamCopyError, pieces_within, write_stream_to_file};
 use crate::transfer::beside;
 
@@ -36,11 +36,11 @@ impl Backend {
     ///
     /// # Errors
     /// The file cannot be opened. The stream ends with the first error of a piece.
-    pub async fn read_stream(
+    pub async fn read_stream<'p>(
         &self,
-        path: &str,
+        path: impl Into<PathInput<'p>>,
         options: ReadStreamOptions,
-    ) -> Result<impl Stream<Item = Result<Bytes>> + Send + use<>> {
+    ) -> Result<BoxStream<'static, Result<Bytes>>> {
         let file = self.open(path, OpenOptions::default()).await;
         let file: Arc<dyn File> = file.map_err(|error| error.with_verb(Verb::Read))?.into();
         // Files of the kernel's own making claim to be empty and are not.
@@ -52,7 +52,7 @@ impl Backend {
             }
             None => (0, size),
         };
-        Ok(pieces_within(file, start, end))
+        Ok(pieces_within(file, start, end).boxed())
     }
 
     /// Writes a file of any size from a stream. The content goes to a name beside the file that no
@@ -65,9 +65,9 @@ impl Backend {
     /// # Errors
     /// The error of the stream; those of a write; `Unsupported` for larger content with an expected
     /// version or at a symbolic link, which one rename cannot honour.
-    pub async fn write_stream(
+    pub async fn write_stream<'p>(
         &self,
-        path: &str,
+        path: impl Into<PathInput<'p>>,
         stream: impl Stream<Item = Result<Bytes>> + Send,
         options: WriteOptions,
     ) -> Result<Stat> {

@@ -11,7 +11,7 @@ use crate::edit::{self, Edit, EditOptions, EditReport};
 use crate::error::{Error, ErrorDetail, ErrorKind, Result};
 use crate::lines::{LinePicker, LineRange, PickedLine};
 use crate::options::{OpenOptions, ReadOptions, WriteMode, WriteOptions};
-use crate::path::WsPath;
+use crate::path::{PathInput, WsPath};
 
 /// Bytes of one chunk when a file is read piece by piece.
 pub const FILE_CHUNK_BYTES: usize = 256 * 1024;
@@ -72,14 +72,14 @@ impl FileChunks {
 
 impl Backend {
     /// Reads a file as UTF-8.
-    pub async fn read_text(&self, path: &str) -> Result<String> {
+    pub async fn read_text<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<String> {
         let parsed = self.parse(Verb::Read, path)?;
         let content = self.driver().read(&parsed, ReadOptions::default()).await?;
         utf8(Verb::Read, &parsed, content.bytes)
     }
 
     /// Reads a file of any size in pieces.
-    pub async fn read_chunks(&self, path: &str) -> Result<FileChunks> {
+    pub async fn read_chunks<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<FileChunks> {
         let file = self.open(path, OpenOptions::default()).await;
         let file = file.map_err(|error| error.with_verb(Verb::Read))?;
         // Files of the kernel's own making claim to be empty and are not.
@@ -91,9 +91,13 @@ impl Backend {
     }
 
     /// Reads some lines of a text file of any size.
-    pub async fn read_lines(&self, path: &str, range: LineRange) -> Result<LineWindow> {
+    pub async fn read_lines<'p>(
+        &self,
+        path: impl Into<PathInput<'p>>,
+        range: LineRange,
+    ) -> Result<LineWindow> {
         let parsed = self.parse(Verb::Read, path)?;
-        let mut chunks = self.read_chunks(path).await?;
+        let mut chunks = self.read_chunks(&parsed).await?;
         let mut window = WindowText::new(range);
         while let Some(chunk) = chunks.next().await? {
             window.feed(&chunk);
@@ -113,9 +117,9 @@ impl Backend {
     ///
     /// With no expected version, an edit that finds the file changed under it starts again, so that
     /// concurrent edits lose nothing.
-    pub async fn edit(
+    pub async fn edit<'p>(
         &self,
-        path: &str,
+        path: impl Into<PathInput<'p>>,
         edits: &[Edit],
         options: EditOptions,
     ) -> Result<EditReport> {

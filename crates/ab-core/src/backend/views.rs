@@ -9,6 +9,7 @@ use crate::driver::BackendKind;
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::mounts::{Mount, Mounts};
 use crate::overlay::{Overlay, OverlayChange};
+use crate::path::PathInput;
 use crate::stack::Stack;
 
 impl Backend {
@@ -19,7 +20,7 @@ impl Backend {
     /// The handle lives as long as this one, and destroying it ends neither workspace. What lies
     /// at or below `path` in this workspace cannot be named through it. A rename from one
     /// workspace to the other copies, then removes, and says that it was not atomic.
-    pub fn mount(&self, path: &str, other: &Backend) -> Result<Backend> {
+    pub fn mount<'p>(&self, path: impl Into<PathInput<'p>>, other: &Backend) -> Result<Backend> {
         let point = self.parse(Verb::Stat, path)?;
         other.life.check(Verb::Stat)?;
         let mount = Mount { point, stack: other.stack.clone(), life: other.life.clone() };

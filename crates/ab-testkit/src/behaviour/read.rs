@@ -135,7 +135,7 @@ pub async fn many_keep_their_order(backend: &Backend) {
             name => assert_eq!(answer.unwrap(), name),
         }
     }
-    assert!(backend.read_many(&[]).await.is_empty());
+    assert!(backend.read_many::<&str>(&[]).await.is_empty());
 }
 
 /// A window of lines says where it lies and where to go on.
