@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// How to start an agent, and what it needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct AgentEntry {
+pub struct AgentCatalogEntry {
     pub id: String,
     /// Other names that users may type.
     #[serde(default)]
@@ -78,7 +78,7 @@ pub const OWN_BINARY_PLACEHOLDER: &str = "{self}";
 /// The agents of a server, by id and alias.
 #[derive(Clone, Debug)]
 pub struct AgentCatalog {
-    entries: Vec<AgentEntry>,
+    entries: Vec<AgentCatalogEntry>,
 }
 
 /// Why an entry cannot be added.
@@ -121,7 +121,7 @@ const BUILT_IN: &str = include_str!("catalog/agents.toml");
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CatalogFile {
-    agents: Vec<AgentEntry>,
+    agents: Vec<AgentCatalogEntry>,
 }
 
 /// The built-in agents.
@@ -148,7 +148,7 @@ impl AgentCatalog {
 
     /// Adds an entry. An entry with the id of an earlier one replaces it, or changes it if it names no command: its
     /// variables and toolchains are added, its other fields replace those that it names.
-    pub fn add(&mut self, entry: AgentEntry) -> Result<(), AgentCatalogError> {
+    pub fn add(&mut self, entry: AgentCatalogEntry) -> Result<(), AgentCatalogError> {
         let names = || std::iter::once(&entry.id).chain(&entry.aliases);
         if names().any(|name| name.trim().is_empty()) {
             return Err(AgentCatalogError::EmptyName);
@@ -175,27 +175,27 @@ impl AgentCatalog {
     }
 
     /// The entry with this id or alias.
-    pub fn find(&self, name: &str) -> Option<&AgentEntry> {
-        let named = |entry: &&AgentEntry| {
+    pub fn find(&self, name: &str) -> Option<&AgentCatalogEntry> {
+        let named = |entry: &&AgentCatalogEntry| {
             entry.id == name || entry.aliases.iter().any(|alias| alias == name)
         };
         self.entries.iter().find(named)
     }
 
     /// All entries: built-in ones first, then in the order of configuration.
-    pub fn entries(&self) -> &[AgentEntry] {
+    pub fn entries(&self) -> &[AgentCatalogEntry] {
         &self.entries
     }
 }
 
-impl AgentEntry {
+impl AgentCatalogEntry {
     /// The title, or the id.
     pub fn title(&self) -> &str {
         self.title.as_deref().unwrap_or(&self.id)
     }
 
     /// Takes over what `change` names.
-    fn change(&mut self, change: AgentEntry) {
+    fn change(&mut self, change: AgentCatalogEntry) {
         let replace = |mine: &mut Vec<String>, theirs: Vec<String>| {
             if !theirs.is_empty() {
                 *mine = theirs;
@@ -218,18 +218,23 @@ impl AgentEntry {
 mod tests {
     use super::*;
 
-    fn entry(id: &str, aliases: &[&str]) -> AgentEntry {
+    fn entry(id: &str, aliases: &[&str]) -> AgentCatalogEntry {
         let aliases = aliases.iter().map(|&alias| alias.to_owned()).collect();
-        AgentEntry { id: id.to_owned(), aliases, argv: vec!["x".into()], ..AgentEntry::default() }
+        AgentCatalogEntry {
+            id: id.to_owned(),
+            aliases,
+            argv: vec!["x".into()],
+            ..AgentCatalogEntry::default()
+        }
     }
 
     #[test]
     fn entries_are_found_by_id_and_alias() {
         let mut catalog = AgentCatalog::default();
         assert_eq!(catalog.find("mock").map(|entry| entry.id.as_str()), Some("scripted"));
-        assert_eq!(catalog.find("claude-code").map(AgentEntry::title), Some("Claude Code"));
+        assert_eq!(catalog.find("claude-code").map(AgentCatalogEntry::title), Some("Claude Code"));
         catalog.add(entry("own", &["o"])).unwrap();
-        assert_eq!(catalog.find("o").map(AgentEntry::title), Some("own"));
+        assert_eq!(catalog.find("o").map(AgentCatalogEntry::title), Some("own"));
         assert!(catalog.find("none").is_none());
     }
 
@@ -237,7 +242,9 @@ mod tests {
     fn a_later_entry_replaces_one_with_its_id() {
         let mut catalog = AgentCatalog::default();
         let before = catalog.entries().len();
-        catalog.add(AgentEntry { argv: vec!["mine".into()], ..entry("scripted", &[]) }).unwrap();
+        catalog
+            .add(AgentCatalogEntry { argv: vec!["mine".into()], ..entry("scripted", &[]) })
+            .unwrap();
         assert_eq!(catalog.entries().len(), before);
         assert_eq!(catalog.find("scripted").unwrap().argv, ["mine"]);
     }
@@ -248,7 +255,7 @@ mod tests {
         let taken = AgentCatalogError::TakenName { name: "mock".into(), by: "scripted".into() };
         assert_eq!(catalog.add(entry("x", &["mock"])), Err(taken));
         assert_eq!(catalog.add(entry("x", &[""])), Err(AgentCatalogError::EmptyName));
-        let empty = AgentEntry { argv: Vec::new(), ..entry("x", &[]) };
+        let empty = AgentCatalogEntry { argv: Vec::new(), ..entry("x", &[]) };
         assert_eq!(catalog.add(empty), Err(AgentCatalogError::EmptyCommand { id: "x".into() }));
     }
 
@@ -258,7 +265,9 @@ mod tests {
         let env = BTreeMap::from([("GOOSE_MODE".to_owned(), "approve".to_owned())]);
         let credentials = vec!["MY_KEY".to_owned()];
         let id = "goose".to_owned();
-        catalog.add(AgentEntry { id, env, credentials, ..AgentEntry::default() }).unwrap();
+        catalog
+            .add(AgentCatalogEntry { id, env, credentials, ..AgentCatalogEntry::default() })
+            .unwrap();
         let goose = catalog.find("goose").unwrap();
         assert_eq!(goose.credentials, ["MY_KEY"]);
         assert_eq!(goose.env["GOOSE_MODE"], "approve");
@@ -287,7 +296,7 @@ mod tests {
     #[test]
     fn unknown_keys_are_refused() {
         let text = "id = \"x\"\nargv = [\"x\"]\narguments = []\n";
-        let error = toml::from_str::<AgentEntry>(text).unwrap_err().to_string();
+        let error = toml::from_str::<AgentCatalogEntry>(text).unwrap_err().to_string();
         assert!(error.contains("arguments"), "{error}");
     }
 }

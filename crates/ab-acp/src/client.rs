@@ -92,7 +92,7 @@ pub enum PromptPart {
 
 /// How a session was reopened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReopenMethod {
+pub enum SessionReopenMethod {
     Resumed,
     /// By `session/load`. The agent sent the history again, in this many updates, which were dropped.
     Loaded {
@@ -252,13 +252,13 @@ impl AcpClient {
         &self,
         session: &AcpSessionId,
         setup: &SessionSetup,
-    ) -> Result<ReopenMethod, AcpError> {
+    ) -> Result<SessionReopenMethod, AcpError> {
         let mut params = self.session_params(setup)?;
         params["sessionId"] = session.as_str().into();
         let profile = self.profile();
         if profile.is_some_and(|profile| profile.resumes_sessions) {
             self.logged_in(SESSION_RESUME, params).await?;
-            return Ok(ReopenMethod::Resumed);
+            return Ok(SessionReopenMethod::Resumed);
         }
         if !profile.is_some_and(|profile| profile.loads_sessions) {
             return Err(AcpError::Unsupported { what: "reopening a session" });
@@ -268,7 +268,7 @@ impl AcpClient {
         let _replay = Replay { state: &self.state, session };
         self.logged_in(SESSION_LOAD, params).await?;
         let replayed = self.state.replayed.load(Ordering::Relaxed).saturating_sub(before);
-        Ok(ReopenMethod::Loaded { replayed })
+        Ok(SessionReopenMethod::Loaded { replayed })
     }
 
     /// Starts a turn. When this returns `Ok`, the end comes as [`AgentEvent::TurnEnded`]; a turn has
@@ -276,7 +276,7 @@ impl AcpClient {
     ///
     /// # Errors
     /// [`AcpError::TurnUnderWay`] while the turn before has not ended.
-    pub async fn prompt(
+    pub async fn start_turn(
         &self,
         session: &AcpSessionId,
         prompt: &[PromptPart],
@@ -302,7 +302,7 @@ impl AcpClient {
     /// Cancels the turn of a session. Its open questions are answered "cancelled". The turn ends with
     /// [`AgentEvent::TurnEnded`], at the latest after the cancel timeout. Without a turn nothing
     /// happens.
-    pub async fn cancel(&self, session: &AcpSessionId) -> Result<(), AcpError> {
+    pub async fn cancel_turn(&self, session: &AcpSessionId) -> Result<(), AcpError> {
         let after = self.settings.cancel_timeout;
         {
             let mut turns = lock(&self.state.turns);

@@ -19,7 +19,7 @@ pub use ground::AgentSandboxSettings;
 pub use pending::{AddRequestError, PendingRequests};
 pub use replay::{ReplayBatch, ReplayBounds, ReplayBuffer, ReplayEvent};
 pub use server::ReplayReader;
-pub use source::{AgentResolution, AgentResolver, Credentials, ResolvedAgent};
+pub use source::{AgentLaunchPlan, AgentResolution, AgentResolver, CredentialVariables};
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +32,7 @@ use tokio_util::task::TaskTracker;
 use server::{AgentServer, Phase};
 
 /// The longest id of a server, in bytes.
-pub const MAX_SERVER_ID_BYTES: usize = 256;
+pub const MAX_AGENT_SERVER_ID_BYTES: usize = 256;
 /// How long a request waits by default while the agent sends nothing.
 pub const AGENT_SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -224,7 +224,7 @@ impl Gateway {
     }
 
     /// Ends the server's process and everything that it started. An unknown id is fine.
-    pub async fn delete(&self, id: &str) {
+    pub async fn delete_server(&self, id: &str) {
         let Some(server) = self.servers().remove(id) else { return };
         self.close_server(&server).await;
     }
@@ -284,8 +284,8 @@ impl Gateway {
 }
 
 fn check_id(id: &str) -> Result<(), GatewayError> {
-    if id.is_empty() || id.len() > MAX_SERVER_ID_BYTES {
-        return Err(GatewayError::InvalidServerId { longest: MAX_SERVER_ID_BYTES });
+    if id.is_empty() || id.len() > MAX_AGENT_SERVER_ID_BYTES {
+        return Err(GatewayError::InvalidServerId { longest: MAX_AGENT_SERVER_ID_BYTES });
     }
     Ok(())
 }

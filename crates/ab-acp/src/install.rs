@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::catalog::AgentEntry;
+use crate::catalog::AgentCatalogEntry;
 use crate::resolve::{HostEnvironment, filled, npm_platform};
 
 /// Written last. A directory without it is no installation.
@@ -161,7 +161,7 @@ impl AgentInstallDir {
     }
 
     /// The agent in its pinned version, if it is installed whole.
-    pub fn installed(&self, entry: &AgentEntry) -> Option<InstalledAgent> {
+    pub fn find_installed(&self, entry: &AgentCatalogEntry) -> Option<InstalledAgent> {
         let version = &entry.package.as_ref()?.version;
         self.stamped(&entry.id, version)
     }
@@ -184,7 +184,7 @@ impl AgentInstallDir {
     /// Nothing is left of a failed attempt, and an earlier installation stays.
     pub async fn install(
         &self,
-        entry: &AgentEntry,
+        entry: &AgentCatalogEntry,
         host: &HostEnvironment,
         again: Reinstall,
         progress: &mut (dyn FnMut(InstallStep) + Send),
@@ -200,7 +200,7 @@ impl AgentInstallDir {
         fs::create_dir_all(&self.path).map_err(failing(&self.path, "make"))?;
         let _held = self.lock(progress).await?;
         self.clear()?;
-        let present = self.installed(entry);
+        let present = self.find_installed(entry);
         if let Some(present) = present.filter(|_| again == Reinstall::No) {
             return Ok(present);
         }

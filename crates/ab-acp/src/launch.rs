@@ -9,7 +9,7 @@ use ab_core::{Error, ErrorCode, ErrorKind, Result, WsPath};
 use ab_host::Toolchain;
 use ab_local::{LaunchRequest, LaunchedProcess, Launcher};
 
-use crate::catalog::{AgentEntry, OWN_BINARY_PLACEHOLDER};
+use crate::catalog::{AgentCatalogEntry, OWN_BINARY_PLACEHOLDER};
 use crate::client::{AcpClient, AgentEvents, ClientSettings};
 
 /// What a launch needs beside the catalog entry.
@@ -47,7 +47,7 @@ pub struct LaunchedAgent {
 }
 
 /// A directory of an agent's entry. Its `bin` is on the path if there is one, else the directory itself.
-pub fn toolchain_in_directory(directory: &Path) -> Toolchain {
+pub fn toolchain_with_bin_fallback(directory: &Path) -> Toolchain {
     let mut toolchain = Toolchain::from_directory(directory);
     if toolchain.bin.is_empty() {
         toolchain.bin.push(directory.to_owned());
@@ -62,7 +62,7 @@ pub fn toolchain_in_directory(directory: &Path) -> Toolchain {
 /// setup has none.
 pub async fn launch_agent(
     launcher: &Launcher,
-    entry: &AgentEntry,
+    entry: &AgentCatalogEntry,
     setup: &LaunchSetup,
 ) -> Result<LaunchedAgent> {
     let mut launched = launcher.start(request(entry, setup)?).await?;
@@ -77,7 +77,7 @@ pub async fn launch_agent(
 }
 
 /// The launch of an entry.
-pub(crate) fn request(entry: &AgentEntry, setup: &LaunchSetup) -> Result<LaunchRequest> {
+pub(crate) fn request(entry: &AgentCatalogEntry, setup: &LaunchSetup) -> Result<LaunchRequest> {
     let mut argv = entry.argv.clone();
     if let Some(program) = argv.first_mut().filter(|program| *program == OWN_BINARY_PLACEHOLDER) {
         let own = setup.own_binary.as_ref().and_then(|path| path.to_str());
@@ -111,7 +111,7 @@ mod tests {
         pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
-    fn entry() -> AgentEntry {
+    fn entry() -> AgentCatalogEntry {
         let catalog = crate::catalog::AgentCatalog::default();
         catalog.find("scripted").unwrap().clone()
     }
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn only_listed_credentials_are_passed_on() {
-        let entry = AgentEntry {
+        let entry = AgentCatalogEntry {
             argv: vec!["agent".into()],
             env: map(&[("MODE", "entry"), ("HOME", "entry")]),
             credentials: vec!["KEY_A".into(), "KEY_C".into()],

@@ -26,8 +26,8 @@ pub mod tool_call;
 pub mod update;
 
 pub use client::{
-    AcpClient, AcpSessionId, AgentEvent, AgentEvents, ClientSettings, PromptPart, ReopenMethod,
-    SessionSetup, StopReason, TokenCounts, TurnEnd,
+    AcpClient, AcpSessionId, AgentEvent, AgentEvents, ClientSettings, PromptPart,
+    SessionReopenMethod, SessionSetup, StopReason, TokenCounts, TurnEnd,
 };
 pub use failure::AcpError;
 pub use mcp_server::McpServer;

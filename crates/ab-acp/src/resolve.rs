@@ -6,7 +6,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::catalog::{AgentCatalog, AgentEntry};
+use crate::catalog::{AgentCatalog, AgentCatalogEntry};
 use crate::install::AgentInstallDir;
 
 /// Where the system's programs are, which every sandbox shows.
@@ -62,7 +62,7 @@ impl fmt::Debug for HostEnvironment {
 #[derive(Clone)]
 pub struct ReadyAgent {
     /// `argv` is complete, `env` holds the inherited variables, and `toolchains` what the sandbox has to show.
-    pub entry: AgentEntry,
+    pub entry: AgentCatalogEntry,
     /// By variable.
     pub credentials: BTreeMap<String, String>,
     pub login_files: Vec<LoginFile>,
@@ -182,7 +182,7 @@ pub fn resolve_agent(
     if let Some(missing) = readiness_problems(entry, directory, host).into_iter().next() {
         return Err(missing);
     }
-    let mut resolved = installed_entry(entry, directory).unwrap_or_else(|| entry.clone());
+    let mut resolved = resolve_installed_entry(entry, directory).unwrap_or_else(|| entry.clone());
     for name in &entry.inherit {
         if let Some(value) = host.variable(name) {
             resolved.env.entry(name.clone()).or_insert_with(|| value.clone());
@@ -194,8 +194,11 @@ pub fn resolve_agent(
 }
 
 /// The entry of an installed agent: its command without placeholders, and what the sandbox has to show.
-pub fn installed_entry(entry: &AgentEntry, directory: &AgentInstallDir) -> Option<AgentEntry> {
-    let installed = directory.installed(entry)?;
+pub fn resolve_installed_entry(
+    entry: &AgentCatalogEntry,
+    directory: &AgentInstallDir,
+) -> Option<AgentCatalogEntry> {
+    let installed = directory.find_installed(entry)?;
     let mut placed = entry.clone();
     let node = installed.node.as_deref();
     for argument in &mut placed.argv {
@@ -209,7 +212,7 @@ pub fn installed_entry(entry: &AgentEntry, directory: &AgentInstallDir) -> Optio
 
 /// Everything that keeps an agent from starting.
 pub fn readiness_problems(
-    entry: &AgentEntry,
+    entry: &AgentCatalogEntry,
     directory: &AgentInstallDir,
     host: &HostEnvironment,
 ) -> Vec<ReadinessProblem> {
@@ -222,7 +225,7 @@ pub fn readiness_problems(
         {
             missing.push(ReadinessProblem::UnsupportedPlatform { id: id.clone(), platform });
         }
-        (Some(package), _) => match directory.installed(entry) {
+        (Some(package), _) => match directory.find_installed(entry) {
             None => {
                 let version = package.version.clone();
                 missing.push(ReadinessProblem::NotInstalled { id: id.clone(), version });
@@ -261,7 +264,7 @@ pub fn readiness_problems(
     missing
 }
 
-fn login_files(entry: &AgentEntry, host: &HostEnvironment) -> Vec<LoginFile> {
+fn login_files(entry: &AgentCatalogEntry, host: &HostEnvironment) -> Vec<LoginFile> {
     let Some(home) = &host.home else { return Vec::new() };
     let found = entry.login_files.iter().map(|path| (home.join(path), path));
     found
@@ -296,14 +299,14 @@ mod tests {
     /// A catalog whose agent needs a key but no installation.
     fn catalog() -> AgentCatalog {
         let mut catalog = AgentCatalog::default();
-        let entry = AgentEntry {
+        let entry = AgentCatalogEntry {
             id: "own".into(),
             argv: vec!["own".into()],
             inherit: vec!["MODEL".into(), "UNSET".into()],
             credentials: vec!["KEY_A".into(), "KEY_B".into()],
             login_files: vec![".own/login.json".into()],
             needs_credential: Some(true),
-            ..AgentEntry::default()
+            ..AgentCatalogEntry::default()
         };
         catalog.add(entry).unwrap();
         catalog

@@ -145,7 +145,7 @@ pub struct FileDiff {
 
 /// How many lines a diff adds and removes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LineCounts {
+pub struct ChangedLineCounts {
     pub added: u64,
     pub removed: u64,
 }
@@ -159,10 +159,10 @@ pub struct ToolCallLocation {
 
 impl FileDiff {
     /// Counts changed lines. For very large texts the counts are approximate.
-    pub fn line_counts(&self) -> LineCounts {
+    pub fn line_counts(&self) -> ChangedLineCounts {
         let old = self.old_text.as_deref().unwrap_or_default();
         let diff = TextDiff::configure().timeout(DIFF_TIME).diff_lines(old, self.new_text.as_str());
-        let mut counts = LineCounts::default();
+        let mut counts = ChangedLineCounts::default();
         for change in diff.iter_all_changes() {
             match change.tag() {
                 ChangeTag::Insert => counts.added += 1,
@@ -389,8 +389,8 @@ mod tests {
         assert_eq!((call.title.as_str(), call.kind), ("Write a.txt", ToolKind::Edit));
         assert_eq!(call.output_text(), "wrote");
         assert_eq!(call.locations[0].line, Some(3));
-        let counts: Vec<LineCounts> = call.diffs().map(FileDiff::line_counts).collect();
-        assert_eq!(counts, [LineCounts { added: 2, removed: 1 }]);
+        let counts: Vec<ChangedLineCounts> = call.diffs().map(FileDiff::line_counts).collect();
+        assert_eq!(counts, [ChangedLineCounts { added: 2, removed: 1 }]);
         let again = calls.merge(change(json!({ "toolCallId": "1", "status": "completed" })));
         assert!(!again.ended, "it had ended before");
         assert_eq!(calls.unfinished().count(), 0);
@@ -408,7 +408,7 @@ mod tests {
     #[test]
     fn new_file_counts_its_lines() {
         let diff = FileDiff { path: "a".into(), old_text: None, new_text: "1\n2\n".into() };
-        assert_eq!(diff.line_counts(), LineCounts { added: 2, removed: 0 });
+        assert_eq!(diff.line_counts(), ChangedLineCounts { added: 2, removed: 0 });
     }
 
     #[test]

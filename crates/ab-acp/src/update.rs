@@ -53,13 +53,13 @@ pub enum ContentBlock {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanEntry {
     pub content: String,
-    pub status: PlanStatus,
+    pub status: PlanEntryStatus,
     /// `high`, `medium` or `low`.
     pub priority: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlanStatus {
+pub enum PlanEntryStatus {
     Pending,
     InProgress,
     Completed,
@@ -153,20 +153,20 @@ impl PlanEntry {
     fn parse(value: &Value) -> Option<PlanEntry> {
         let content = value["content"].as_str()?.to_owned();
         let status = match value["status"].as_str() {
-            Some("completed") => PlanStatus::Completed,
-            Some("in_progress") => PlanStatus::InProgress,
-            _ => PlanStatus::Pending,
+            Some("completed") => PlanEntryStatus::Completed,
+            Some("in_progress") => PlanEntryStatus::InProgress,
+            _ => PlanEntryStatus::Pending,
         };
         Some(PlanEntry { content, status, priority: value["priority"].as_str().map(str::to_owned) })
     }
 }
 
-impl PlanStatus {
+impl PlanEntryStatus {
     pub fn as_str(self) -> &'static str {
         match self {
-            PlanStatus::Pending => "pending",
-            PlanStatus::InProgress => "in_progress",
-            PlanStatus::Completed => "completed",
+            PlanEntryStatus::Pending => "pending",
+            PlanEntryStatus::InProgress => "in_progress",
+            PlanEntryStatus::Completed => "completed",
         }
     }
 }
@@ -232,8 +232,8 @@ mod tests {
                 { "content": "a", "status": "completed" }, { "content": "b" }, { "status": "pending" },
             ] }),
             SessionUpdate::Plan(vec![
-                entry("a", PlanStatus::Completed),
-                entry("b", PlanStatus::Pending),
+                entry("a", PlanEntryStatus::Completed),
+                entry("b", PlanEntryStatus::Pending),
             ]),
         );
         check(

@@ -1,9 +1,10 @@
 //! What a well-behaved agent and the client say to each other.
 
-use ab_acp::tool_call::{FileDiff, LineCounts, ToolCallId, ToolCallStatus, ToolKind};
-use ab_acp::update::{PlanStatus, SessionUpdate};
+use ab_acp::tool_call::{ChangedLineCounts, FileDiff, ToolCallId, ToolCallStatus, ToolKind};
+use ab_acp::update::{PlanEntryStatus, SessionUpdate};
 use ab_acp::{
-    AcpError, AgentEvent, ClientSettings, PermissionAnswer, PromptPart, ReopenMethod, StopReason,
+    AcpError, AgentEvent, ClientSettings, PermissionAnswer, PromptPart, SessionReopenMethod,
+    StopReason,
 };
 
 use crate::stage::{Place, Stage, watch};
@@ -30,7 +31,7 @@ async fn built_in_scenario_writes_notes_and_reports() {
     assert_eq!(diffs.len(), 1);
     assert_eq!(diffs[0].path, place.cwd().join("NOTES.md").to_str().unwrap());
     let lines = notes.lines().count() as u64;
-    assert_eq!(diffs[0].line_counts(), LineCounts { added: lines, removed: 0 });
+    assert_eq!(diffs[0].line_counts(), ChangedLineCounts { added: lines, removed: 0 });
     let list = watched.calls.get(&ToolCallId("call-1-2".into())).unwrap();
     assert_eq!((list.title.as_str(), list.output_text().as_str()), ("Run ls", "NOTES.md"));
     assert_eq!(watched.calls.unfinished().count(), 0);
@@ -40,7 +41,7 @@ async fn built_in_scenario_writes_notes_and_reports() {
         _ => None,
     });
     let last = last.unwrap();
-    assert!(last.iter().all(|entry| entry.status == PlanStatus::Completed), "{last:?}");
+    assert!(last.iter().all(|entry| entry.status == PlanEntryStatus::Completed), "{last:?}");
 }
 
 #[tokio::test]
@@ -122,9 +123,10 @@ async fn restarted_agent_goes_on_with_its_session() {
     stage.client.close().await;
     stage.agent.await.unwrap();
 
-    for (resume, expected) in
-        [("false", ReopenMethod::Loaded { replayed: 2 }), ("true", ReopenMethod::Resumed)]
-    {
+    for (resume, expected) in [
+        ("false", SessionReopenMethod::Loaded { replayed: 2 }),
+        ("true", SessionReopenMethod::Resumed),
+    ] {
         let scenario = format!("[agent]\nresume = {resume}\n{turns}");
         let mut stage = Stage::start(&place, &scenario, ClientSettings::default());
         stage.client.initialize().await.unwrap();
@@ -158,16 +160,16 @@ async fn cancelled_turn_ends_cancelled() {
     let mut stage = Stage::start(&place, scenario, ClientSettings::default());
     let session = stage.open(&place).await.unwrap();
     let prompt = [PromptPart::Text("go".into())];
-    stage.client.cancel(&session).await.unwrap();
-    stage.client.prompt(&session, &prompt).await.unwrap();
-    let again = stage.client.prompt(&session, &prompt).await;
+    stage.client.cancel_turn(&session).await.unwrap();
+    stage.client.start_turn(&session, &prompt).await.unwrap();
+    let again = stage.client.start_turn(&session, &prompt).await;
     assert!(matches!(again, Err(AcpError::TurnUnderWay)), "{again:?}");
     stage.events.next().await.unwrap();
-    stage.client.cancel(&session).await.unwrap();
+    stage.client.cancel_turn(&session).await.unwrap();
     let result = watch(&mut stage.events, &mut Default::default(), &ALLOW).await;
     assert_eq!(result.unwrap().stop_reason, StopReason::Cancelled);
     // The next turn starts as usual.
-    stage.client.prompt(&session, &prompt).await.unwrap();
+    stage.client.start_turn(&session, &prompt).await.unwrap();
 }
 
 #[tokio::test]
@@ -175,14 +177,14 @@ async fn cancelling_answers_open_questions() {
     let place = Place::new();
     let mut stage = Stage::start(&place, "", ClientSettings::default());
     let session = stage.open(&place).await.unwrap();
-    stage.client.prompt(&session, &[PromptPart::Text("go".into())]).await.unwrap();
+    stage.client.start_turn(&session, &[PromptPart::Text("go".into())]).await.unwrap();
     let question = loop {
         if let AgentEvent::Permission(question) = stage.events.next().await.unwrap() {
             break question;
         }
     };
     assert!(question.is_open());
-    stage.client.cancel(&session).await.unwrap();
+    stage.client.cancel_turn(&session).await.unwrap();
     assert!(!question.is_open() && !question.answer(&ALLOW), "it has its answer");
     let result = watch(&mut stage.events, &mut Default::default(), &ALLOW).await;
     assert_eq!(result.unwrap().stop_reason, StopReason::Cancelled);
@@ -194,7 +196,7 @@ async fn dropped_question_is_cancelled() {
     let place = Place::new();
     let mut stage = Stage::start(&place, "", ClientSettings::default());
     let session = stage.open(&place).await.unwrap();
-    stage.client.prompt(&session, &[PromptPart::Text("go".into())]).await.unwrap();
+    stage.client.start_turn(&session, &[PromptPart::Text("go".into())]).await.unwrap();
     let result = loop {
         match stage.events.next().await.unwrap() {
             AgentEvent::Permission(question) => drop(question),
@@ -240,8 +242,8 @@ async fn edits_and_failures_are_reported() {
     let (watched, result) = stage.turn(&session, "go", ALLOW).await;
     result.unwrap();
     let call = |number: u64| watched.calls.get(&ToolCallId(format!("call-1-{number}"))).unwrap();
-    let counts: Vec<LineCounts> = call(1).diffs().map(FileDiff::line_counts).collect();
-    assert_eq!(counts, [LineCounts { added: 1, removed: 1 }]);
+    let counts: Vec<ChangedLineCounts> = call(1).diffs().map(FileDiff::line_counts).collect();
+    assert_eq!(counts, [ChangedLineCounts { added: 1, removed: 1 }]);
     assert_eq!((call(2).status, call(2).diffs().count()), (ToolCallStatus::Failed, 0));
     assert_eq!(call(3).output_text(), "one\nzwei\n");
     assert_eq!(call(4).status, ToolCallStatus::Failed);

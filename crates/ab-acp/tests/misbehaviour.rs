@@ -109,12 +109,12 @@ async fn turn_that_ignores_a_cancellation_ends_with_a_timeout() {
     let settings = ClientSettings { cancel_timeout, ..ClientSettings::default() };
     let mut stage = Stage::start(&place, scenario, settings);
     let session = stage.open(&place).await.unwrap();
-    stage.client.prompt(&session, &[PromptPart::Text("go".into())]).await.unwrap();
+    stage.client.start_turn(&session, &[PromptPart::Text("go".into())]).await.unwrap();
     stage.events.next().await.unwrap();
     // The reader of events waits already when the turn is cancelled.
     let client = stage.client.clone();
     let id = session.clone();
-    let (event, cancelled) = tokio::join!(stage.events.next(), client.cancel(&id));
+    let (event, cancelled) = tokio::join!(stage.events.next(), client.cancel_turn(&id));
     cancelled.unwrap();
     match event {
         Some(AgentEvent::TurnEnded { result: Err(AcpError::Timeout { .. }), .. }) => {}

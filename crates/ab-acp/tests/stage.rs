@@ -92,7 +92,7 @@ impl Stage {
         answer: PermissionAnswer,
     ) -> (Watched, Result<TurnEnd, AcpError>) {
         let mut watched = Watched::default();
-        let sent = self.client.prompt(session, &[PromptPart::Text(prompt.to_owned())]).await;
+        let sent = self.client.start_turn(session, &[PromptPart::Text(prompt.to_owned())]).await;
         if let Err(error) = sent {
             return (watched, Err(error));
         }

@@ -11,8 +11,8 @@ use crate::violation::Violations;
 /// The longest reason of a decision.
 const MAX_REASON_BYTES: usize = 4 * 1024;
 
-const CHOICES: &[(&str, ApprovalChoice)] =
-    &[("approve", ApprovalChoice::Approve), ("deny", ApprovalChoice::Deny)];
+const CHOICES: &[(&str, ApproveOrDeny)] =
+    &[("approve", ApproveOrDeny::Approve), ("deny", ApproveOrDeny::Deny)];
 
 /// A question that a person decides at most once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -31,7 +31,7 @@ pub struct Approval {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_at: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decided_by: Option<DecidedBy>,
+    pub decided_by: Option<ApprovalDecider>,
     /// Why it was decided so, in the words of the person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -87,7 +87,7 @@ impl ApprovalStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApprovalDecision {
-    pub decision: ApprovalChoice,
+    pub decision: ApproveOrDeny,
     /// Why, for the record and for the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -96,7 +96,7 @@ pub struct ApprovalDecision {
 /// Yes or no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum ApprovalChoice {
+pub enum ApproveOrDeny {
     Approve,
     Deny,
 }
@@ -124,9 +124,9 @@ impl ApprovalDecision {
     }
 }
 
-impl ApprovalChoice {
+impl ApproveOrDeny {
     /// The status of an approval after this choice.
-    pub fn status(self) -> ApprovalStatus {
+    pub fn resulting_status(self) -> ApprovalStatus {
         match self {
             Self::Approve => ApprovalStatus::Approved,
             Self::Deny => ApprovalStatus::Denied,
@@ -136,7 +136,7 @@ impl ApprovalChoice {
 
 /// Who decided. A rule and a person must be told apart in the record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct DecidedBy {
+pub struct ApprovalDecider {
     /// The kind of principal: `person`, `key`, `rule`.
     pub kind: String,
     pub name: String,

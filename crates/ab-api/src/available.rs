@@ -6,7 +6,7 @@ use crate::task::{NetworkType, RuntimeType, SnapshotProvider};
 
 /// A field, or a value of a field, of the task request that a later version will act on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UnavailableField {
+pub struct UnavailableTaskField {
     /// The path of the field.
     pub field: &'static str,
     /// The value that is unavailable; `None` when the whole field is.
@@ -15,21 +15,21 @@ pub struct UnavailableField {
 
 /// Everything in a task request that the specification has and this version does not act on. A request that uses
 /// one of these is refused: ignoring it would give the caller something else than was asked for.
-pub const UNAVAILABLE_FIELDS: &[UnavailableField] = &[
-    UnavailableField { field: "agent.settings", value: None },
-    UnavailableField { field: "agents", value: None },
-    UnavailableField { field: "attachments", value: None },
-    UnavailableField { field: "delivery.mode", value: Some("pr") },
-    UnavailableField { field: "repo.mode", value: Some("none") },
-    UnavailableField { field: "repo.mode", value: Some("upload") },
-    UnavailableField { field: "runtime.devcontainerPath", value: None },
-    UnavailableField { field: "runtime.type", value: Some("devcontainer") },
-    UnavailableField { field: "webhooks", value: None },
+pub const UNAVAILABLE_TASK_FIELDS: &[UnavailableTaskField] = &[
+    UnavailableTaskField { field: "agent.settings", value: None },
+    UnavailableTaskField { field: "agents", value: None },
+    UnavailableTaskField { field: "attachments", value: None },
+    UnavailableTaskField { field: "delivery.mode", value: Some("pr") },
+    UnavailableTaskField { field: "repo.mode", value: Some("none") },
+    UnavailableTaskField { field: "repo.mode", value: Some("upload") },
+    UnavailableTaskField { field: "runtime.devcontainerPath", value: None },
+    UnavailableTaskField { field: "runtime.type", value: Some("devcontainer") },
+    UnavailableTaskField { field: "webhooks", value: None },
 ];
 
 /// What a server offers to the caller of one request. The defaults offer nothing beyond the `local` runtime.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AvailableChoices {
+pub struct TaskCapabilities {
     /// Agent types and the versions of each.
     pub agents: BTreeMap<String, Vec<String>>,
     /// Other names of agent types.
@@ -54,8 +54,11 @@ pub struct AvailableChoices {
 }
 
 /// The entry for `field`, if the whole field or this `value` of it is unavailable.
-pub(crate) fn unavailable(field: &str, value: Option<&str>) -> Option<&'static UnavailableField> {
-    UNAVAILABLE_FIELDS
+pub(crate) fn unavailable(
+    field: &str,
+    value: Option<&str>,
+) -> Option<&'static UnavailableTaskField> {
+    UNAVAILABLE_TASK_FIELDS
         .iter()
         .find(|it| it.field == field && (it.value.is_none() || it.value == value))
 }

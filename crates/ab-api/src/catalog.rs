@@ -8,7 +8,7 @@ use crate::task::{RuntimeType, SnapshotProvider};
 /// An entry of `GET /api/v1/agents`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct AgentListing {
+pub struct AgentDescription {
     #[serde(rename = "type")]
     pub kind: String,
     /// A name for people.
@@ -27,7 +27,7 @@ pub struct AgentListing {
 /// An entry of `GET /api/v1/runtimes`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct RuntimeListing {
+pub struct RuntimeDescription {
     #[serde(rename = "type")]
     pub kind: RuntimeType,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -41,7 +41,7 @@ pub struct RuntimeListing {
 /// An entry of `GET /api/v1/executors`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ExecutorListing {
+pub struct ExecutorDescription {
     pub id: String,
     pub os: String,
     pub arch: String,

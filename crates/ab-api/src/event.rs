@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::approval::{ApprovalStatus, DecidedBy};
+use crate::approval::{ApprovalDecider, ApprovalStatus};
 use crate::id::ApprovalId;
 use crate::session::{SessionActivity, SessionEndReason, SessionStatus};
 use crate::task::DeliveryMode;
@@ -60,7 +60,7 @@ pub enum EventKind {
         tool_input: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tool_output: Option<String>,
-        tool_status: ToolStatus,
+        tool_status: ToolExecutionStatus,
     },
     /// The agent changed a file.
     #[serde(rename_all = "snake_case")]
@@ -96,7 +96,7 @@ pub enum EventKind {
         approval_id: ApprovalId,
         status: ApprovalStatus,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        decided_by: Option<DecidedBy>,
+        decided_by: Option<ApprovalDecider>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
@@ -196,7 +196,7 @@ pub enum LogSource {
 /// Where a tool call is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum ToolStatus {
+pub enum ToolExecutionStatus {
     Pending,
     Running,
     Success,
@@ -208,13 +208,13 @@ pub enum ToolStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PlanEntry {
     pub content: String,
-    pub status: PlanStatus,
+    pub status: PlanEntryStatus,
 }
 
 /// Where a step of a plan is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum PlanStatus {
+pub enum PlanEntryStatus {
     Pending,
     InProgress,
     Completed,

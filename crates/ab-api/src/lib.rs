@@ -1,6 +1,6 @@
 //! Wire types of the control plane: tasks, sessions, events, approvals, and what an executor offers.
 //!
-//! The types say what travels as JSON, and [`NewTask::parse`] says which requests are acceptable. Field names
+//! The types say what travels as JSON, and [`TaskRequest::parse`] says which requests are acceptable. Field names
 //! follow the REST specification: camelCase, except the snake_case names that it gives itself
 //! (`recent_events`, `tool_name`, `file_path`, …).
 
@@ -17,28 +17,29 @@ mod time;
 mod violation;
 
 pub use approval::{
-    Approval, ApprovalChoice, ApprovalDecision, ApprovalStatus, ApprovalSubject, DecidedBy,
+    Approval, ApprovalDecider, ApprovalDecision, ApprovalStatus, ApprovalSubject, ApproveOrDeny,
 };
-pub use available::{AvailableChoices, UNAVAILABLE_FIELDS, UnavailableField};
+pub use available::{TaskCapabilities, UNAVAILABLE_TASK_FIELDS, UnavailableTaskField};
 pub use catalog::{
-    AgentListing, ExecutorHealth, ExecutorListing, OverlayNetwork, OverlayNetworkState,
-    RuntimeListing,
+    AgentDescription, ExecutorDescription, ExecutorHealth, OverlayNetwork, OverlayNetworkState,
+    RuntimeDescription,
 };
 pub use event::{
     DeliveryResult, Event, EventKind, FenceHostResult, FenceState, FollowerHost, LogLevel,
-    LogSource, OutputStream, PlanEntry, PlanStatus, ToolStatus,
+    LogSource, OutputStream, PlanEntry, PlanEntryStatus, ToolExecutionStatus,
 };
 pub use id::{ApprovalId, Id, IdError, IdKind, SessionId};
 pub use page::{Page, PageRequest};
 pub use session::{
-    ChangeCounts, Fleet, FleetMember, Session, SessionActivity, SessionAgent, SessionEndReason,
-    SessionInfo, SessionLimits, SessionLinks, SessionStatus, SessionTask, SessionUrls, SessionVcs,
-    SessionWorkspace,
+    ChangeCounts, EnforcedLimits, Fleet, FleetMember, Session, SessionActivity, SessionAgent,
+    SessionEndReason, SessionInfo, SessionLinks, SessionStatus, SessionTask, SessionUrls,
+    SessionVcs, SessionWorkspace,
 };
 pub use task::{
-    AgentChoice, ContinueRequest, DeliveryChoice, DeliveryMode, LoginLink, NetworkType, NewRepo,
-    NewTask, PromptRequest, RepoMode, RepoSource, ResourceLimits, RuntimeChoice, RuntimeType,
-    SnapshotProvider, Task, TaskCreated, Webhook, WorkspaceChoice,
+    ContinueRequest, DeliveryMode, LoginLink, NetworkType, PromptRequest, RepoMode, RepoSource,
+    RequestedAgent, RequestedDelivery, RequestedLimits, RequestedRepo, RequestedRuntime,
+    RequestedWorkspace, RuntimeType, SnapshotProvider, Task, TaskCreatedResponse, TaskRequest,
+    Webhook,
 };
 pub use time::{Time, TimeError};
 pub use violation::{Violation, ViolationKind, Violations};

@@ -10,7 +10,8 @@ use utoipa::ToSchema;
 use crate::event::Event;
 use crate::id::SessionId;
 use crate::task::{
-    AgentChoice, DeliveryChoice, RepoSource, RuntimeChoice, SnapshotProvider, Task, WorkspaceChoice,
+    RepoSource, RequestedAgent, RequestedDelivery, RequestedRuntime, RequestedWorkspace,
+    SnapshotProvider, Task,
 };
 use crate::time::Time;
 
@@ -160,10 +161,10 @@ pub struct Session {
     pub prompt: String,
     pub task: SessionTask,
     pub agent: SessionAgent,
-    pub runtime: RuntimeChoice,
+    pub runtime: RequestedRuntime,
     pub workspace: SessionWorkspace,
     pub repo: RepoSource,
-    pub delivery: DeliveryChoice,
+    pub delivery: RequestedDelivery,
     pub vcs: SessionVcs,
     pub labels: BTreeMap<String, String>,
     pub keep_open: bool,
@@ -175,7 +176,7 @@ pub struct Session {
     pub changes: Option<ChangeCounts>,
     /// What all processes of the session together are limited to. Present once the agent was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limits: Option<SessionLimits>,
+    pub limits: Option<EnforcedLimits>,
     /// The session whose workspace this one continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continues: Option<SessionId>,
@@ -221,7 +222,7 @@ pub struct SessionWorkspace {
     pub made_by: Option<SessionId>,
     /// What the task asked for.
     #[serde(flatten)]
-    pub choice: WorkspaceChoice,
+    pub choice: RequestedWorkspace,
 }
 
 /// The repository of a session and how its result is delivered.
@@ -229,7 +230,7 @@ pub struct SessionWorkspace {
 #[serde(rename_all = "camelCase")]
 pub struct SessionVcs {
     pub repo: RepoSource,
-    pub delivery: DeliveryChoice,
+    pub delivery: RequestedDelivery,
     /// The commit that the work started from.
     pub base_commit: Option<String>,
     /// The branch that the delivery made.
@@ -251,7 +252,7 @@ pub struct ChangeCounts {
 /// Limits that the executor's kernel enforces on a session. An absent one is not in force.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct SessionLimits {
+pub struct EnforcedLimits {
     /// Processors, in whole or in part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<f64>,
@@ -364,7 +365,7 @@ impl Session {
 
     /// A queued session for `task`.
     pub fn new_queued(id: SessionId, task: Task, now: Time) -> Self {
-        let AgentChoice { kind, version, .. } = task.agent;
+        let RequestedAgent { kind, version, .. } = task.agent;
         Self {
             id,
             tenant_id: task.tenant_id,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::available::AvailableChoices;
+use crate::available::TaskCapabilities;
 use crate::fields::{self, Fields};
 use crate::id::SessionId;
 use crate::session::{SessionLinks, SessionStatus};
@@ -16,7 +16,7 @@ use crate::violation::Violations;
 /// The body of `POST /api/v1/tasks` as a client writes it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct NewTask {
+pub struct TaskRequest {
     /// The tenant that owns the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<String>,
@@ -26,18 +26,18 @@ pub struct NewTask {
     /// What the agent shall do.
     pub prompt: String,
     /// The repository to work on.
-    pub repo: NewRepo,
+    pub repo: RequestedRepo,
     /// How the agent runs. `local` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub runtime: Option<RuntimeChoice>,
+    pub runtime: Option<RequestedRuntime>,
     /// Where the workspace is made, and by which provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workspace: Option<WorkspaceChoice>,
+    pub workspace: Option<RequestedWorkspace>,
     /// The agent that works on the task.
-    pub agent: AgentChoice,
+    pub agent: RequestedAgent,
     /// How the result is handed over. A branch by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub delivery: Option<DeliveryChoice>,
+    pub delivery: Option<RequestedDelivery>,
     /// Free labels of the session.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -50,10 +50,10 @@ pub struct NewTask {
     pub webhooks: Vec<Webhook>,
 }
 
-/// The repository of a [`NewTask`].
+/// The repository of a [`TaskRequest`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct NewRepo {
+pub struct RequestedRepo {
     /// Where the files come from. `git` by default.
     #[serde(default)]
     pub mode: RepoMode,
@@ -68,7 +68,7 @@ pub struct NewRepo {
     pub commit: Option<String>,
 }
 
-/// A task that passed [`NewTask::parse`]: complete, with defaults filled in.
+/// A task that passed [`TaskRequest::parse`]: complete, with defaults filled in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Task {
@@ -76,10 +76,10 @@ pub struct Task {
     pub project_id: Option<String>,
     pub prompt: String,
     pub repo: RepoSource,
-    pub runtime: RuntimeChoice,
-    pub workspace: WorkspaceChoice,
-    pub agent: AgentChoice,
-    pub delivery: DeliveryChoice,
+    pub runtime: RequestedRuntime,
+    pub workspace: RequestedWorkspace,
+    pub agent: RequestedAgent,
+    pub delivery: RequestedDelivery,
     pub labels: BTreeMap<String, String>,
     pub keep_open: bool,
 }
@@ -112,7 +112,7 @@ pub enum RepoMode {
 /// How the agent runs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct RuntimeChoice {
+pub struct RequestedRuntime {
     #[serde(default, rename = "type")]
     pub kind: RuntimeType,
     /// The devcontainer file in the repository. Not available yet.
@@ -122,7 +122,7 @@ pub struct RuntimeChoice {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkType>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resources: Option<ResourceLimits>,
+    pub resources: Option<RequestedLimits>,
 }
 
 /// The network of a session.
@@ -152,7 +152,7 @@ pub enum RuntimeType {
 /// Limits of a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ResourceLimits {
+pub struct RequestedLimits {
     /// Processors, in whole or in part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<f64>,
@@ -163,7 +163,7 @@ pub struct ResourceLimits {
 /// Where the workspace is made.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct WorkspaceChoice {
+pub struct RequestedWorkspace {
     /// Providers in order of preference. The executor takes the first one that it has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub snapshot_preference: Vec<SnapshotProvider>,
@@ -188,7 +188,7 @@ pub enum SnapshotProvider {
 /// The agent that works on a task.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct AgentChoice {
+pub struct RequestedAgent {
     /// An agent type of `GET /api/v1/agents`.
     #[serde(rename = "type")]
     pub kind: String,
@@ -204,7 +204,7 @@ pub struct AgentChoice {
 /// How the result is handed over.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct DeliveryChoice {
+pub struct RequestedDelivery {
     #[serde(default)]
     pub mode: DeliveryMode,
     /// The branch that the result is meant for, and the base of a new branch.
@@ -309,7 +309,7 @@ pub struct LoginLink {
 
 /// The answer to `POST /api/v1/tasks`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct TaskCreated {
+pub struct TaskCreatedResponse {
     pub id: SessionId,
     /// All sessions that the task made.
     #[serde(default)]
@@ -318,14 +318,14 @@ pub struct TaskCreated {
     pub links: SessionLinks,
 }
 
-impl NewTask {
+impl TaskRequest {
     /// Parses and checks the body of a task request.
     ///
     /// # Errors
     ///
     /// Every problem that the body has: values of the wrong type, unknown and missing fields, values out of range,
     /// and what this server does not offer. Only a body that is not a JSON object has a single problem.
-    pub fn parse(body: &[u8], offers: &AvailableChoices) -> Result<Task, Violations> {
+    pub fn parse(body: &[u8], offers: &TaskCapabilities) -> Result<Task, Violations> {
         check::task(body, offers)
     }
 }

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use ab_api::{
-    ApprovalChoice, ApprovalDecision, AvailableChoices, ContinueRequest, DeliveryMode, NetworkType,
-    NewTask, PromptRequest, RuntimeType, SnapshotProvider, Task, UNAVAILABLE_FIELDS, Violations,
+    ApprovalDecision, ApproveOrDeny, ContinueRequest, DeliveryMode, NetworkType, PromptRequest,
+    RuntimeType, SnapshotProvider, Task, TaskCapabilities, TaskRequest, UNAVAILABLE_TASK_FIELDS,
+    Violations,
 };
 use serde_json::{Value, json};
 
-fn offers() -> AvailableChoices {
-    AvailableChoices {
+fn offers() -> TaskCapabilities {
+    TaskCapabilities {
         agents: BTreeMap::from([("scripted".to_owned(), vec!["1.0.0".to_owned()])]),
         aliases: BTreeMap::from([("mock".to_owned(), "scripted".to_owned())]),
         executors: vec!["local".to_owned()],
@@ -17,7 +18,7 @@ fn offers() -> AvailableChoices {
         runtimes: Vec::new(),
         resource_limits: true,
         local_repositories: true,
-        ..AvailableChoices::default()
+        ..TaskCapabilities::default()
     }
 }
 
@@ -40,8 +41,8 @@ fn with(path: &str, value: Value) -> Value {
     task
 }
 
-fn check(task: &Value, offers: &AvailableChoices) -> Result<Task, Violations> {
-    NewTask::parse(task.to_string().as_bytes(), offers)
+fn check(task: &Value, offers: &TaskCapabilities) -> Result<Task, Violations> {
+    TaskRequest::parse(task.to_string().as_bytes(), offers)
 }
 
 /// The fields that are wrong with `task`, and the status.
@@ -103,7 +104,7 @@ fn all_problems_are_found_at_once() {
 #[test]
 fn a_body_that_is_no_object_has_one_problem() {
     for body in ["", "{", "[]", "null", "\"x\""] {
-        let violations = NewTask::parse(body.as_bytes(), &offers()).expect_err(body);
+        let violations = TaskRequest::parse(body.as_bytes(), &offers()).expect_err(body);
         assert_eq!(violations.iter().count(), 1, "{body}");
         assert_eq!(violations.http_status(), 400, "{body}");
     }
@@ -111,7 +112,7 @@ fn a_body_that_is_no_object_has_one_problem() {
 
 #[test]
 fn every_unavailable_field_is_refused_by_name() {
-    for entry in UNAVAILABLE_FIELDS {
+    for entry in UNAVAILABLE_TASK_FIELDS {
         let value = match (entry.field, entry.value) {
             (_, Some(value)) => json!(value),
             ("agent.settings", None) => json!({ "maxTokens": 1 }),
@@ -137,7 +138,7 @@ fn what_the_server_lacks_is_unprocessable() {
     }
     let preference = with("workspace.snapshotPreference", json!(["zfs", "copy"]));
     check(&preference, &offers()).expect("one available provider is enough");
-    let allowed = AvailableChoices { runtimes: vec![RuntimeType::Disabled], ..offers() };
+    let allowed = TaskCapabilities { runtimes: vec![RuntimeType::Disabled], ..offers() };
     check(&with("runtime.type", json!("disabled")), &allowed).expect("configured");
 }
 
@@ -147,7 +148,7 @@ fn limits_that_no_executor_enforces_are_refused() {
     let task = check(&limited, &offers()).expect("enforced");
     let limits = task.runtime.resources.expect("limits");
     assert_eq!((limits.cpu, limits.memory_mib), (Some(2.0), Some(512)));
-    let without = AvailableChoices { resource_limits: false, ..offers() };
+    let without = TaskCapabilities { resource_limits: false, ..offers() };
     let violations = check(&limited, &without).expect_err("not enforced");
     assert_eq!(violations.http_status(), 422);
     assert_eq!(violations.to_string(), "runtime.resources is not available yet");
@@ -200,7 +201,7 @@ fn server_decides_what_a_task_leaves_open() {
     let network = |task: &Task| task.runtime.network;
     let task = check(&minimal(), &offers()).expect("a task");
     assert_eq!((network(&task), task.keep_open), (Some(NetworkType::Shared), false));
-    let other = AvailableChoices { network: NetworkType::None, keep_open: true, ..offers() };
+    let other = TaskCapabilities { network: NetworkType::None, keep_open: true, ..offers() };
     let task = check(&minimal(), &other).expect("a task");
     assert_eq!((network(&task), task.keep_open), (Some(NetworkType::None), true));
     let said = with("keepOpen", json!(false));
@@ -209,7 +210,7 @@ fn server_decides_what_a_task_leaves_open() {
 
 #[test]
 fn open_server_refuses_the_shared_network() {
-    let open = AvailableChoices { refuses_shared_network: true, ..offers() };
+    let open = TaskCapabilities { refuses_shared_network: true, ..offers() };
     for task in [minimal(), with("runtime.network", json!("shared"))] {
         let violations = check(&task, &open).expect_err("shared");
         assert_eq!(violations.http_status(), 422);
@@ -240,7 +241,7 @@ fn continuation_has_an_optional_prompt() {
 fn bodies_are_refused_in_our_words_by_the_field() {
     let decision =
         ApprovalDecision::parse(br#"{"decision":"deny","reason":"no"}"#).expect("a decision");
-    assert_eq!((decision.decision, decision.reason.as_deref()), (ApprovalChoice::Deny, Some("no")));
+    assert_eq!((decision.decision, decision.reason.as_deref()), (ApproveOrDeny::Deny, Some("no")));
     for (body, expect) in [
         (r#"{"decision":"maybe"}"#, "decision must be one of: approve, deny"),
         (r#"{"decision":1}"#, "decision must be a string"),
@@ -265,7 +266,7 @@ fn bodies_are_refused_in_our_words_by_the_field() {
 
 #[test]
 fn local_repositories_need_a_local_caller() {
-    let elsewhere = AvailableChoices { local_repositories: false, ..offers() };
+    let elsewhere = TaskCapabilities { local_repositories: false, ..offers() };
     for url in ["/srv/x", "file:///srv/x"] {
         let violations = check(&with("repo.url", json!(url)), &elsewhere).expect_err(url);
         assert_eq!(violations.http_status(), 422);

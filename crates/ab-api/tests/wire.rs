@@ -3,8 +3,9 @@
 use std::fmt::Debug;
 
 use ab_api::{
-    AgentListing, Approval, ApprovalDecision, Event, ExecutorListing, NewTask, Page,
-    RuntimeListing, Session, SessionId, SessionInfo, SessionStatus, TaskCreated, Time,
+    AgentDescription, Approval, ApprovalDecision, Event, ExecutorDescription, Page,
+    RuntimeDescription, Session, SessionId, SessionInfo, SessionStatus, TaskCreatedResponse,
+    TaskRequest, Time,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,7 +21,7 @@ fn round_trip<T: Serialize + DeserializeOwned + Debug>(example: Value) -> T {
 
 #[test]
 fn task_request() {
-    round_trip::<NewTask>(json!({
+    round_trip::<TaskRequest>(json!({
         "tenantId": "acme",
         "projectId": "shop",
         "prompt": "Make the checkout tests stable.",
@@ -39,7 +40,7 @@ fn task_request() {
         "labels": { "priority": "p2" },
         "webhooks": [{ "event": "session.completed", "url": "https://hooks.example/agents" }],
     }));
-    let short: NewTask = serde_json::from_value(json!({
+    let short: TaskRequest = serde_json::from_value(json!({
         "prompt": "Fix it.",
         "repo": { "mode": "git", "url": "/srv/x", "commit": null },
         "runtime": { "type": "local" },
@@ -51,7 +52,7 @@ fn task_request() {
 
 #[test]
 fn task_answer() {
-    round_trip::<TaskCreated>(json!({
+    round_trip::<TaskCreatedResponse>(json!({
         "id": ID,
         "session_ids": [ID],
         "status": "queued",
@@ -195,20 +196,20 @@ fn every_event() {
 
 #[test]
 fn catalog() {
-    round_trip::<AgentListing>(json!({
+    round_trip::<AgentDescription>(json!({
         "type": "scripted",
         "versions": ["latest"],
         "settingsSchemaRef": "/api/v1/schemas/agents/scripted.json",
     }));
-    round_trip::<RuntimeListing>(json!({
+    round_trip::<RuntimeDescription>(json!({
         "type": "devcontainer",
         "images": ["registry.example/base:latest"],
         "paths": [".devcontainer/devcontainer.json"],
     }));
-    round_trip::<RuntimeListing>(json!({
+    round_trip::<RuntimeDescription>(json!({
         "type": "local", "sandboxProfiles": ["default", "disabled"],
     }));
-    round_trip::<ExecutorListing>(json!({
+    round_trip::<ExecutorDescription>(json!({
         "id": "local",
         "os": "linux",
         "arch": "x86_64",

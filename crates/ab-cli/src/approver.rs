@@ -73,7 +73,7 @@ fn person() -> Principal {
 #[cfg(test)]
 mod tests {
     use ab_core::process::ExecRequest;
-    use ab_core::{Actor, ApprovalRule, Call, Verb};
+    use ab_core::{Actor, Call, TriggeringRule, Verb};
 
     use super::*;
 
@@ -91,7 +91,7 @@ mod tests {
         let actor = Actor::default();
         let request = ExecRequest::shell("$X\r\u{1b}[2K ls");
         let call = Call { request: Some(&request), ..Call::new(&actor, Verb::Exec) };
-        let origin = ApprovalRule {
+        let origin = TriggeringRule {
             rule: "own.rule".to_owned(),
             reason: "the target is unknown".to_owned(),
             suggestion: Some("write it out".to_owned()),

@@ -3,7 +3,7 @@
 use std::env;
 use std::time::Duration;
 
-use ab_host::tool::{HostProgram, HostProgramRun};
+use ab_host::tool::{HostProgram, HostProgramRequest};
 
 /// Some desktops keep the program until the browser is closed. It is killed after this time.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -17,7 +17,7 @@ pub(crate) async fn open(link: &str) {
     }
     let path: Vec<_> = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect();
     let Ok(opener) = HostProgram::find("xdg-open", &path) else { return };
-    let run = HostProgramRun {
+    let run = HostProgramRequest {
         arguments: vec![link.into()],
         directory: "/".into(),
         environment: env::vars_os().collect(),

@@ -278,7 +278,7 @@ impl SessionConfig {
             let default = || Duration::from_secs(default);
             sources.pick(name, None, default, |words| amount::time(words.one()?))
         };
-        let defaults = ab_control::ControlSettings::default();
+        let defaults = ab_control::ControlPlaneSettings::default();
         Ok(SessionConfig {
             isolation: sources.pick(
                 "sessions.isolation",
@@ -336,13 +336,13 @@ impl SessionConfig {
     }
 
     /// The settings of the control plane.
-    pub(crate) fn control(&self) -> ab_control::ControlSettings {
-        ab_control::ControlSettings {
+    pub(crate) fn control(&self) -> ab_control::ControlPlaneSettings {
+        ab_control::ControlPlaneSettings {
             max_running: self.max_running.value,
             stop_grace: self.stop_grace.value,
             idle_timeout: self.idle_timeout.value,
             approval_timeout: self.approval_timeout.value,
-            ..ab_control::ControlSettings::default()
+            ..ab_control::ControlPlaneSettings::default()
         }
     }
 }

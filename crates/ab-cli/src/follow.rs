@@ -8,25 +8,27 @@ pub(crate) use view::View;
 use std::io::{self, IsTerminal};
 
 use ab_api::{
-    Approval, ApprovalChoice, ApprovalDecision, ApprovalId, ChangeCounts, Event, EventKind,
-    Session, SessionActivity, SessionId, SessionStatus,
+    Approval, ApprovalDecision, ApprovalId, ApproveOrDeny, ChangeCounts, Event, EventKind, Session,
+    SessionActivity, SessionId, SessionStatus,
 };
 use ab_core::ErrorKind;
 use ab_core::error::escape_unprintable;
 use agent_backend::SessionClient;
 use agent_backend::serve_client::StreamedEvent;
 use clap::ValueEnum;
-use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::keyboard;
+use crate::keyboard::Keyboard;
 use crate::signals::Signals;
 use crate::terminal::{Format, Terminal, talk};
 
 /// Longer titles are cut in the line of their event, so the prompt has the whole.
 const MAX_TITLE_ABOVE: usize = 160;
+
+/// Ends of the input in a row after which no more is read.
+const MAX_INPUT_ENDS: u32 = 3;
 
 /// What is done about questions of the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -139,7 +141,9 @@ struct Questions {
     /// Whether the view shows the event of a question, so that its title is on the screen.
     shows_titles: bool,
     open: Vec<Approval>,
-    keyboard: Option<mpsc::Receiver<io::Result<String>>>,
+    keyboard: Option<Keyboard>,
+    /// How often the input ended since the last line.
+    input_ends: u32,
 }
 
 impl Questions {
@@ -153,6 +157,7 @@ impl Questions {
             shows_titles: !options.logs_only,
             open: Vec::new(),
             keyboard: None,
+            input_ends: 0,
         }
     }
 
@@ -195,8 +200,8 @@ impl Questions {
             return Ok(());
         };
         match self.approve {
-            Approve::Always => self.send(id, ApprovalChoice::Approve).await,
-            Approve::Never => self.send(id, ApprovalChoice::Deny).await,
+            Approve::Always => self.send(id, ApproveOrDeny::Approve).await,
+            Approve::Never => self.send(id, ApproveOrDeny::Deny).await,
             Approve::Ask if self.is_interactive => {
                 self.open.push(approval);
                 if self.open.len() == 1 {
@@ -220,34 +225,44 @@ impl Questions {
     /// Shows the first open question.
     fn ask(&mut self, title: Title) {
         let Some(approval) = self.open.first() else { return };
-        if self.keyboard.is_none() {
-            self.keyboard = Some(keyboard::lines());
-        }
+        self.keyboard.get_or_insert_with(Keyboard::open).forget();
         talk(&question(approval, title));
     }
 
-    /// The next line that the person types, while there is a question.
-    async fn answer(&mut self) -> io::Result<String> {
+    /// The next line that the person types, while there is a question. None at the end of the input.
+    async fn answer(&mut self) -> Option<io::Result<String>> {
         match &mut self.keyboard {
-            Some(keyboard) if !self.open.is_empty() => match keyboard.recv().await {
-                Some(line) => line,
-                None => std::future::pending().await,
-            },
+            Some(keyboard) if !self.open.is_empty() && self.input_ends < MAX_INPUT_ENDS => {
+                keyboard.next().await
+            }
             _ => std::future::pending().await,
         }
     }
 
     async fn decide(
         &mut self,
-        line: io::Result<String>,
+        line: Option<io::Result<String>>,
         terminal: &mut Terminal,
     ) -> Result<(), Failure> {
+        let Some(line) = line else {
+            // At a terminal, more can be typed after Ctrl-D.
+            self.keyboard = None;
+            self.input_ends += 1;
+            if self.input_ends < MAX_INPUT_ENDS {
+                terminal.note("answer y or n; Ctrl-C detaches and leaves the question open");
+                self.ask(Title::Repeated);
+            } else {
+                terminal.note("the input has ended; the question stays open");
+            }
+            return Ok(());
+        };
+        self.input_ends = 0;
         let line = line.map_err(|error| Failure::input("read the answer", error))?;
         let Some(approval) = self.open.first() else { return Ok(()) };
         let id = approval.id;
         let choice = match line.trim().to_ascii_lowercase().as_str() {
-            "y" | "yes" => ApprovalChoice::Approve,
-            "n" | "no" => ApprovalChoice::Deny,
+            "y" | "yes" => ApproveOrDeny::Approve,
+            "n" | "no" => ApproveOrDeny::Deny,
             _ => {
                 terminal.note("answer y or n");
                 self.ask(Title::Repeated);
@@ -260,7 +275,7 @@ impl Questions {
         Ok(())
     }
 
-    async fn send(&self, id: ApprovalId, decision: ApprovalChoice) -> Result<(), Failure> {
+    async fn send(&self, id: ApprovalId, decision: ApproveOrDeny) -> Result<(), Failure> {
         let decision = ApprovalDecision { decision, reason: None };
         match self.client.decide_approval(id, &decision).await {
             // Another surface was faster; its decision is the next event.

@@ -1,10 +1,10 @@
 //! What to do next, for errors that do not say so themselves.
 
-use ab_core::{CallEffect, Error, ErrorKind};
+use ab_core::{Error, ErrorKind, LostCallEffect};
 
 /// `error` with a hint, its own or ours.
 pub(crate) fn added(error: &Error) -> Error {
-    let ours = error.call_effect().map(for_effect).or_else(|| for_kind(error.kind()));
+    let ours = error.lost_call_effect().map(for_effect).or_else(|| for_kind(error.kind()));
     match (error.hint(), ours) {
         (None, Some(hint)) => error.clone().with_hint(hint),
         (Some(_), _) | (None, None) => error.clone(),
@@ -12,11 +12,11 @@ pub(crate) fn added(error: &Error) -> Error {
 }
 
 /// What became of a call whose answer was lost.
-fn for_effect(effect: CallEffect) -> &'static str {
+fn for_effect(effect: LostCallEffect) -> &'static str {
     match effect {
-        CallEffect::Applied => "it was done all the same",
-        CallEffect::NotApplied => "nothing was changed: try again",
-        CallEffect::Unknown => "it may have been done or not: look before trying again",
+        LostCallEffect::Applied => "it was done all the same",
+        LostCallEffect::NotApplied => "nothing was changed: try again",
+        LostCallEffect::Unknown => "it may have been done or not: look before trying again",
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use ab_core::effective::EffectivePolicy;
 use ab_core::metadata::WalkProblem;
-use ab_core::search::{IgnoredCounts, LineRole, SearchMatch, SearchResults};
-use ab_core::{ApprovalId, CallEffect, DirEntry, Error, Listing, LostCallId, Stat};
+use ab_core::search::{IgnoredCounts, SearchLineRole, SearchMatch, SearchResults};
+use ab_core::{ApprovalId, DirEntry, Error, Listing, LostCallEffect, LostCallId, Stat};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -16,7 +16,7 @@ pub(crate) fn error(error: &Error) -> Value {
         "message": error.to_string(),
         "path": error.path(),
         "hint": error.hint(),
-        "effect": error.call_effect().map(CallEffect::as_str),
+        "effect": error.lost_call_effect().map(LostCallEffect::as_str),
         "ticket": error.lost_call().map(LostCallId::as_str),
         "approval": error.approval().map(ApprovalId::as_str),
     })
@@ -103,8 +103,8 @@ fn matched(found: &SearchMatch) -> Value {
             "line": line,
             "text": text,
             "role": match role {
-                LineRole::Match => "match",
-                LineRole::Context => "context",
+                SearchLineRole::Match => "match",
+                SearchLineRole::Context => "context",
             },
             "cut": cut,
         }),
@@ -156,8 +156,11 @@ mod tests {
                 "approval": null,
             })
         );
-        let unsure =
-            error(&bare.clone().with_call_effect(CallEffect::Unknown, Some(LostCallId::new("t"))));
+        let unsure = error(
+            &bare
+                .clone()
+                .with_lost_call_effect(LostCallEffect::Unknown, Some(LostCallId::new("t"))),
+        );
         assert_eq!((&unsure["effect"], &unsure["ticket"]), (&json!("unknown"), &json!("t")));
         let full = error(&bare.with_path("a b").with_hint("use '.'"));
         assert_eq!((&full["path"], &full["hint"]), (&json!("a b"), &json!("use '.'")));

@@ -4,10 +4,10 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use ab_core::{Backend, Error, ErrorDetail, ErrorKind};
+use ab_core::{Backend, Error, ErrorCause, ErrorKind};
 use agent_backend::RemoteConfig;
 use agent_backend::remote::{
-    CleartextTokenPolicy, Credential, Endpoint, Fingerprint, HostKeyCheck, KnownHosts, Secret,
+    CleartextTokenPolicy, Credential, Fingerprint, HostKeyCheck, KnownHosts, RemoteEndpoint, Secret,
 };
 use clap::Args;
 
@@ -148,7 +148,7 @@ impl RemoteFlags {
     async fn connected(&self, url: &str, root: Option<&Path>) -> Result<Backend, Failure> {
         let config = self.config(url, root)?;
         let way = match (&config.settings.endpoint, &self.proxy) {
-            (Endpoint::Ssh(_), _) => Way::Ssh,
+            (RemoteEndpoint::Ssh(_), _) => Way::Ssh,
             (_, None) => Way::Daemon,
             (_, Some(_)) => Way::Proxy,
         };
@@ -181,8 +181,8 @@ impl RemoteFlags {
             config = with_header(config, &header)?;
         }
         match config.settings.endpoint {
-            Endpoint::Ssh(_) => self.as_user(config),
-            Endpoint::WebSocket(_) | Endpoint::Stream(_) => self.with_token(config),
+            RemoteEndpoint::Ssh(_) => self.as_user(config),
+            RemoteEndpoint::WebSocket(_) | RemoteEndpoint::Stream(_) => self.with_token(config),
         }
     }
 
@@ -219,7 +219,7 @@ impl RemoteFlags {
             })?,
         };
         let config = if self.allow_insecure_token {
-            config.cleartext_token(CleartextTokenPolicy::Accepted).map_err(senseless)?
+            config.cleartext_token_policy(CleartextTokenPolicy::Accepted).map_err(senseless)?
         } else {
             config
         };
@@ -259,8 +259,8 @@ impl RemoteFlags {
         }
         if self.ask_password {
             let whose = match &config.settings.endpoint {
-                Endpoint::Ssh(ssh) => format!("{}@{}", ssh.user, ssh.host.name()),
-                Endpoint::WebSocket(_) | Endpoint::Stream(_) => "the user".to_owned(),
+                RemoteEndpoint::Ssh(ssh) => format!("{}@{}", ssh.user, ssh.host.host()),
+                RemoteEndpoint::WebSocket(_) | RemoteEndpoint::Stream(_) => "the user".to_owned(),
             };
             config = config.ssh_password(passphrase::asked_password(&whose)?).map_err(senseless)?;
         }
@@ -268,7 +268,7 @@ impl RemoteFlags {
     }
 
     /// Nothing where the default is right.
-    fn host_key_check(&self, endpoint: &Endpoint) -> Result<Option<HostKeyCheck>, Failure> {
+    fn host_key_check(&self, endpoint: &RemoteEndpoint) -> Result<Option<HostKeyCheck>, Failure> {
         if let Some(text) = &self.host_key {
             let pin: Fingerprint = text.parse().map_err(senseless)?;
             return Ok(Some(HostKeyCheck::Pin(pin)));
@@ -288,18 +288,18 @@ impl RemoteFlags {
         }
         Ok(match (&self.known_hosts, endpoint) {
             (Some(file), _) => Some(HostKeyCheck::KnownHosts(KnownHosts::from_files([file]))),
-            (None, Endpoint::Ssh(_)) => {
+            (None, RemoteEndpoint::Ssh(_)) => {
                 let files = own.into_iter().chain([PathBuf::from(SYSTEM_KNOWN_HOSTS)]);
                 Some(HostKeyCheck::KnownHosts(KnownHosts::from_files(files)))
             }
-            (None, Endpoint::WebSocket(_) | Endpoint::Stream(_)) => None,
+            (None, RemoteEndpoint::WebSocket(_) | RemoteEndpoint::Stream(_)) => None,
         })
     }
 }
 
 /// Gives the key that was added last the passphrase that it needs, or asks for one.
 fn unlock(config: &mut RemoteConfig, path: &Path, known: Option<&Secret>) -> Result<(), Failure> {
-    let Endpoint::Ssh(ssh) = &mut config.settings.endpoint else { return Ok(()) };
+    let RemoteEndpoint::Ssh(ssh) = &mut config.settings.endpoint else { return Ok(()) };
     if let Some(Credential::Key { text, passphrase }) = ssh.credentials.last_mut()
         && text.is_encrypted_private_key()
     {
@@ -314,7 +314,9 @@ fn unlock(config: &mut RemoteConfig, path: &Path, known: Option<&Secret>) -> Res
 /// What a header says may be a secret, so no error repeats it.
 fn with_header(config: RemoteConfig, header: &str) -> Result<RemoteConfig, Failure> {
     match header.split_once(':') {
-        Some((name, value)) => config.header(name.trim(), value.trim()).map_err(senseless),
+        Some((name, value)) => {
+            config.websocket_header(name.trim(), value.trim()).map_err(senseless)
+        }
         None => Err(Failure::usage("a header without ':'").with_hint("write 'Name: value'")),
     }
 }
@@ -350,13 +352,13 @@ fn unreachable(error: Error, way: Way) -> Failure {
         // Neither a token nor a flag makes up for these.
         (ErrorKind::Denied, _)
             if matches!(
-                error.detail(),
-                Some(ErrorDetail::CertificateRefused | ErrorDetail::HostKeyRefused)
+                error.cause(),
+                Some(ErrorCause::CertificateRefused | ErrorCause::HostKeyRefused)
             ) =>
         {
             return error.into();
         }
-        (ErrorKind::Denied, _) if error.detail() == Some(ErrorDetail::HostKeyUnknown) => {
+        (ErrorKind::Denied, _) if error.cause() == Some(ErrorCause::HostKeyUnknown) => {
             "or pin it with --host-key, or pass --accept-new-host-key"
         }
         (ErrorKind::Denied, Way::Daemon | Way::Proxy) if known.is_some() => {
@@ -369,7 +371,7 @@ fn unreachable(error: Error, way: Way) -> Failure {
             "give a key with --identity, start an SSH agent, or use --password-file"
         }
         (ErrorKind::Invalid, Way::Ssh)
-            if error.detail() == Some(ErrorDetail::PrivateKeyUnreadable) =>
+            if error.cause() == Some(ErrorCause::PrivateKeyUnreadable) =>
         {
             "look at the files of --identity"
         }
@@ -377,7 +379,7 @@ fn unreachable(error: Error, way: Way) -> Failure {
         (ErrorKind::Disconnected | ErrorKind::Timeout, _) if known.is_some() => {
             return error.into();
         }
-        (ErrorKind::Disconnected | ErrorKind::Timeout, way) => out_of_reach(error.detail(), way),
+        (ErrorKind::Disconnected | ErrorKind::Timeout, way) => out_of_reach(error.cause(), way),
         _ => return error.into(),
     };
     let hint = match known {
@@ -388,23 +390,23 @@ fn unreachable(error: Error, way: Way) -> Failure {
 }
 
 /// What to look at where nobody answers, or somebody else does.
-fn out_of_reach(detail: Option<ErrorDetail>, way: Way) -> &'static str {
+fn out_of_reach(detail: Option<ErrorCause>, way: Way) -> &'static str {
     match (way, detail) {
-        (_, Some(ErrorDetail::HostNotFound)) => "look at the name of the host in the URL",
-        (Way::Daemon, Some(ErrorDetail::NotTls)) => {
+        (_, Some(ErrorCause::HostNotFound)) => "look at the name of the host in the URL",
+        (Way::Daemon, Some(ErrorCause::NotTls)) => {
             "a daemon without TLS is reached by ws://, not wss://"
         }
-        (Way::Daemon, Some(ErrorDetail::NotWebSocket)) => {
+        (Way::Daemon, Some(ErrorCause::NotWebSocket)) => {
             "is that the port of an SSH server? it is reached by ssh://user@host:port"
         }
-        (Way::Daemon | Way::Proxy, Some(ErrorDetail::HandshakeCut)) => {
+        (Way::Daemon | Way::Proxy, Some(ErrorCause::HandshakeCut)) => {
             "the daemon may have ended, or something on the way closes connections: try again"
         }
         (Way::Daemon, _) => {
             "is a daemon running there? start one with: agent-backend daemon --rootDir DIR"
         }
         (Way::Proxy, _) => "is the proxy of --proxy right, and a daemon running behind it?",
-        (Way::Ssh, Some(ErrorDetail::NoSshHandshake)) => {
+        (Way::Ssh, Some(ErrorCause::NoSshHandshake)) => {
             "is that an SSH server? the port of a daemon is reached by ws://host:port/ssh"
         }
         (Way::Ssh, _) => "is an SSH server running there? look at the host and the port of the URL",
@@ -418,7 +420,7 @@ mod tests {
     #[test]
     fn a_name_that_leads_nowhere_is_looked_at_first() {
         for way in [Way::Daemon, Way::Proxy, Way::Ssh] {
-            let hint = out_of_reach(Some(ErrorDetail::HostNotFound), way);
+            let hint = out_of_reach(Some(ErrorCause::HostNotFound), way);
             assert_eq!(hint, "look at the name of the host in the URL");
         }
     }

@@ -3,14 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ab_acp::catalog::{AgentCatalog, AgentEntry, OWN_BINARY_PLACEHOLDER};
-use ab_acp::gateway::{AgentResolver, AgentSandboxSettings, Credentials, Gateway, GatewaySettings};
+use ab_acp::catalog::{AgentCatalog, AgentCatalogEntry, OWN_BINARY_PLACEHOLDER};
+use ab_acp::gateway::{
+    AgentResolver, AgentSandboxSettings, CredentialVariables, Gateway, GatewaySettings,
+};
 use ab_acp::install::AgentInstallDir;
-use ab_api::{AgentListing, NetworkType, RuntimeListing, RuntimeType};
-use ab_control::{ControlPlane, ControlSettings, CrashHook, CrashPoint};
+use ab_api::{AgentDescription, NetworkType, RuntimeDescription, RuntimeType};
+use ab_control::{ControlPlane, ControlPlaneSettings, CrashHook, CrashPoint};
 use ab_core::{Error, ErrorCode, ErrorKind, NetworkAccess};
 use ab_executor::{ExecutorSettings, LocalExecutor};
-use ab_server::{ControlRoutes, HttpAccess, HttpApp, TaskCatalog, TaskDefaults};
+use ab_server::{ControlRoutes, HttpAccessPolicy, HttpApp, TaskCatalog, TaskDefaults};
 use ab_store::{DataDir, Store, StoreError};
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -46,7 +48,7 @@ pub(crate) async fn store(directory: &Path) -> Result<Store, Failure> {
 pub(crate) async fn assemble(
     store: Store,
     config: &Config,
-    gate: HttpAccess,
+    gate: HttpAccessPolicy,
     url: String,
 ) -> Result<Parts, Failure> {
     let own =
@@ -70,9 +72,9 @@ pub(crate) async fn assemble(
         ))
     })?;
     let endpoints = executor.endpoints();
-    let catalog = catalog(config, executor.enforces_limits().await);
+    let catalog = catalog(config, executor.can_enforce_limits().await);
     let crash_hook = config.crash_at.map(crash_hook).unwrap_or_default();
-    let settings = ControlSettings { crash_hook, ..sessions.control() };
+    let settings = ControlPlaneSettings { crash_hook, ..sessions.control() };
     let control = ControlPlane::start(store, Arc::new(executor), settings).await;
     let control = control.map_err(failed)?;
     let surface = ControlRoutes::new(control.clone(), catalog).with_endpoints(endpoints);
@@ -113,10 +115,10 @@ pub(crate) async fn gateway(
 }
 
 /// The values of all variables that agents of the catalog list as credentials.
-pub(crate) fn credentials(catalog: &AgentCatalog) -> Credentials {
+pub(crate) fn credentials(catalog: &AgentCatalog) -> CredentialVariables {
     let names = catalog.entries().iter().flat_map(|entry| &entry.credentials);
     let value = |name: &String| Some((name.clone(), std::env::var(name).ok()?));
-    Credentials(names.filter_map(value).collect())
+    CredentialVariables(names.filter_map(value).collect())
 }
 
 /// Kills this process at `point`, as `kill -9` would: nothing is closed, flushed or told.
@@ -143,7 +145,7 @@ fn catalog(config: &Config, resource_limits: bool) -> TaskCatalog {
         keep_open: sessions.keep.value,
     };
     if sessions.allow_disabled_runtime.value {
-        catalog.runtimes.push(RuntimeListing {
+        catalog.runtimes.push(RuntimeDescription {
             kind: RuntimeType::Disabled,
             images: Vec::new(),
             paths: Vec::new(),
@@ -151,7 +153,7 @@ fn catalog(config: &Config, resource_limits: bool) -> TaskCatalog {
         });
     }
     for entry in config.catalog.entries() {
-        catalog.agents.push(AgentListing {
+        catalog.agents.push(AgentDescription {
             kind: entry.id.clone(),
             title: entry.title().to_owned(),
             aliases: entry.aliases.clone(),
@@ -166,7 +168,7 @@ fn catalog(config: &Config, resource_limits: bool) -> TaskCatalog {
 }
 
 /// The versions of an agent that a task may name. That of a configured program is not known.
-fn versions(entry: &AgentEntry) -> Vec<String> {
+fn versions(entry: &AgentCatalogEntry) -> Vec<String> {
     let latest = "latest".to_owned();
     match entry.argv.first() {
         Some(program) if program == OWN_BINARY_PLACEHOLDER => {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use ab_core::{Backend, Error, ErrorCode, ErrorKind, ScopeOptions};
 use ab_host::ExecSettings;
-use agent_backend::{CommandPolicy, LocalConfig};
+use agent_backend::{CommandPolicySettings, LocalWorkspaceConfig};
 use clap::Args;
 
 use crate::failure::Failure;
@@ -36,7 +36,7 @@ pub(crate) struct WorkspaceFlags {
 
 impl WorkspaceFlags {
     pub(crate) async fn open(&self) -> Result<Opened, Failure> {
-        let (exec, policy) = (ExecSettings::default(), CommandPolicy::default());
+        let (exec, policy) = (ExecSettings::default(), CommandPolicySettings::default());
         self.open_with(Starter::Person, exec, policy).await
     }
 
@@ -46,12 +46,12 @@ impl WorkspaceFlags {
         &self,
         starter: Starter,
         exec: ExecSettings,
-        policy: CommandPolicy,
+        policy: CommandPolicySettings,
     ) -> Result<Opened, Failure> {
         let root = match self.elsewhere.url()? {
             Some(url) => self.elsewhere.connect(&url, self.root.as_deref()).await?,
             None => {
-                let mut config = LocalConfig::new(self.root(starter)?);
+                let mut config = LocalWorkspaceConfig::new(self.root(starter)?);
                 config.options.exec = exec;
                 config.policy = policy;
                 agent_backend::local_with(config)

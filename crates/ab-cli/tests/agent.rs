@@ -38,7 +38,7 @@ impl Started {
         let cwd = stage.root().to_str().unwrap().to_owned();
         let setup = SessionSetup { cwd, mcp_servers: Vec::new() };
         let session = self.client.new_session(&setup).await?;
-        self.client.prompt(&session, &[PromptPart::Text("tidy up".to_owned())]).await?;
+        self.client.start_turn(&session, &[PromptPart::Text("tidy up".to_owned())]).await?;
         while let Some(event) = self.events.next().await {
             match event {
                 AgentEvent::Permission(question) => {

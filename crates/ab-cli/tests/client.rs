@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ab_core::process::PathRestrictions;
 use ab_core::{Backend, ErrorCode, ErrorKind, ScopeOptions};
-use agent_backend::LocalConfig;
+use agent_backend::LocalWorkspaceConfig;
 use agent_backend::mcp::{BackendMcpExt, McpOptions};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -55,7 +55,8 @@ async fn text(client: &agent_backend::mcp::Client, tool: &str, arguments: Value)
 }
 
 fn plain(root: &Path) -> Backend {
-    agent_backend::local_with(LocalConfig::new(root).prevent_dangerous_commands(false)).unwrap()
+    agent_backend::local_with(LocalWorkspaceConfig::new(root).prevent_dangerous_commands(false))
+        .unwrap()
 }
 
 #[tokio::test]
@@ -109,7 +110,7 @@ async fn restrictions_and_mounts_of_the_handle_hold_for_the_client() {
 #[tokio::test]
 async fn a_plain_local_workspace_is_opened_by_flags() {
     let (directory, root) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    let mut config = LocalConfig::new(root.path()).prevent_dangerous_commands(false);
+    let mut config = LocalWorkspaceConfig::new(root.path()).prevent_dangerous_commands(false);
     config.options.exec.isolation = ab_core::Isolation::None;
     config.options.exec.shell = agent_backend::Shell::Sh;
     let backend = agent_backend::local_with(config).unwrap();

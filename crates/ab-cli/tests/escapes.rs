@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ab_core::effective::{ControlKind, ControlStrength};
+use ab_core::effective::{PolicyControlKind, PolicyControlStrength};
 use ab_testkit::escapes::{
     self, CommandReport, CommandRunner, EscapeAttempt, EscapeOutcome, EscapeTestbed, SandboxOption,
 };
@@ -70,12 +70,12 @@ impl CommandRunner for Binary {
         CommandReport { refused, stdout, stderr: ran.err }
     }
 
-    fn control_strength(
+    fn claimed_control_strength(
         &self,
         ground: &EscapeTestbed,
         wishes: &[SandboxOption],
-        subject: ControlKind,
-    ) -> ControlStrength {
+        subject: PolicyControlKind,
+    ) -> PolicyControlStrength {
         // A terminal is not a matter of walls.
         let wishes: Vec<SandboxOption> =
             wishes.iter().copied().filter(|it| *it != SandboxOption::Terminal).collect();
@@ -90,9 +90,9 @@ impl CommandRunner for Binary {
         let controls = policy["controls"].as_array().unwrap();
         let control = controls.iter().find(|it| it["control"] == subject.as_str()).unwrap();
         match control["holds"].as_str().unwrap() {
-            "enforced" => ControlStrength::Enforced,
-            "advisory" => ControlStrength::Advisory,
-            "open" => ControlStrength::Open,
+            "enforced" => PolicyControlStrength::Enforced,
+            "advisory" => PolicyControlStrength::Advisory,
+            "open" => PolicyControlStrength::Open,
             other => panic!("unknown strength {other}"),
         }
     }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 
-use ab_core::options::{Overwrite, RenameOptions};
+use ab_core::options::{OverwriteMode, RenameOptions};
 use ab_core::process::Command as Line;
-use agent_backend::remote::{CallEffect, ReconnectPolicy};
+use agent_backend::remote::{LostCallEffect, ReconnectPolicy};
 use agent_backend::{
     Backend, ConnectionStatus, Edit, EditOptions, Error, ErrorKind, ExecOptions, RemoteConfig,
     RetryAdvice,
@@ -88,23 +88,24 @@ impl Writer {
     }
 
     /// What became of a call, as far as anybody says.
-    async fn told<T>(&self, which: usize, answer: Result<T, Error>) -> CallEffect {
+    async fn told<T>(&self, which: usize, answer: Result<T, Error>) -> LostCallEffect {
         let error = match answer {
             Ok(_) => {
                 self.seen.done[which].fetch_add(1, Ordering::SeqCst);
-                return CallEffect::Applied;
+                return LostCallEffect::Applied;
             }
             Err(error) => error,
         };
         self.seen.lost.fetch_add(1, Ordering::SeqCst);
         assert!(is_interrupted(&error), "{error}");
-        let (Some(CallEffect::Unknown), Some(ticket)) = (error.call_effect(), error.lost_call())
+        let (Some(LostCallEffect::Unknown), Some(ticket)) =
+            (error.lost_call_effect(), error.lost_call())
         else {
-            return error.call_effect().unwrap_or(CallEffect::NotApplied);
+            return error.lost_call_effect().unwrap_or(LostCallEffect::NotApplied);
         };
         loop {
             // Who is asked may be killed as well, and then the next one is.
-            match self.backend.call_effect(ticket).await {
+            match self.backend.query_lost_call(ticket).await {
                 Ok(effect) => return effect,
                 Err(again) => assert_eq!(again.retry_advice(), RetryAdvice::Safe, "{again}"),
             }
@@ -112,11 +113,11 @@ impl Writer {
     }
 
     /// Whether it was done, where it is `before` or `after` that is there now.
-    fn was_done(&self, effect: CallEffect, now: &State, before: &State, after: &State) -> bool {
+    fn was_done(&self, effect: LostCallEffect, now: &State, before: &State, after: &State) -> bool {
         match effect {
-            CallEffect::Applied => assert_eq!(now, after, "said to be applied"),
-            CallEffect::NotApplied => assert_eq!(now, before, "said not to be applied"),
-            CallEffect::Unknown => assert!(now == before || now == after, "{now:?}"),
+            LostCallEffect::Applied => assert_eq!(now, after, "said to be applied"),
+            LostCallEffect::NotApplied => assert_eq!(now, before, "said not to be applied"),
+            LostCallEffect::Unknown => assert!(now == before || now == after, "{now:?}"),
         }
         now == after
     }
@@ -143,7 +144,7 @@ impl Writer {
             // From outside, so that it is only the rename that can be lost.
             fs::write(self.root.join("from"), version(next)).unwrap();
             let before = [Some(next), (last > 0).then_some(last)];
-            let options = RenameOptions { overwrite: Overwrite::Replace };
+            let options = RenameOptions { overwrite: OverwriteMode::Replace };
             let answer = self.backend.rename_with("from", "to", options).await;
             let effect = self.told(1, answer).await;
             let now = [self.file("from"), self.file("to")];

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ab_acp::catalog::AgentCatalog;
 use ab_acp::install::{AgentInstallDir, Reinstall};
 use ab_acp::resolve::HostEnvironment;
-use ab_api::{ApprovalChoice, EventKind, SessionStatus};
+use ab_api::{ApproveOrDeny, EventKind, SessionStatus};
 use ab_store::EventLogScope;
 use ab_testkit::peers::ThirdPartyPrograms;
 use ab_testkit::scripted_model::{LanguageModelStep, ScriptedLanguageModel};
@@ -45,7 +45,7 @@ async fn makes_a_file(
     loop {
         let record = follow.next().await.unwrap();
         if let EventKind::ApprovalRequested { approval_id, .. } = record.event().unwrap().kind {
-            server.decide(approval_id, ApprovalChoice::Approve).await;
+            server.decide(approval_id, ApproveOrDeny::Approve).await;
         }
         if record.ends_session() {
             break;

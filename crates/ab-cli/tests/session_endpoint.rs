@@ -1,7 +1,8 @@
 //! The MCP endpoint of a session: its agent works through it, the policy judges it, and its token opens nothing else.
 
 use ab_api::{
-    ApprovalChoice, ApprovalDecision, ApprovalId, DecidedBy, EventKind, SessionId, SessionStatus,
+    ApprovalDecider, ApprovalDecision, ApprovalId, ApproveOrDeny, EventKind, SessionId,
+    SessionStatus,
 };
 use ab_policy::RuleFile;
 use serde_json::{Value, json};
@@ -127,11 +128,11 @@ async fn question_of_the_policy_is_an_approval_of_the_session() {
     assert_eq!(stored.subject.digest.as_ref().map(String::len), Some(64));
     let detail = stored.subject.detail.unwrap();
     assert!(detail.contains("it makes a file (rule own.touch)"), "{detail}");
-    server.decide(first, ApprovalChoice::Approve).await;
+    server.decide(first, ApproveOrDeny::Approve).await;
     let second = approval(&server, id, 1).await;
-    let by = DecidedBy { kind: "person".to_owned(), name: "ann".to_owned(), via: None };
+    let by = ApprovalDecider { kind: "person".to_owned(), name: "ann".to_owned(), via: None };
     let decision =
-        ApprovalDecision { decision: ApprovalChoice::Deny, reason: Some("not today".to_owned()) };
+        ApprovalDecision { decision: ApproveOrDeny::Deny, reason: Some("not today".to_owned()) };
     server.control.decide_approval(second, decision, by).await.unwrap();
     let session = server.ended(id).await;
     let (story, said) = (server.story(id).await, said(&server, id).await);

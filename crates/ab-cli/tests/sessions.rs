@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use ab_acp::catalog::{AgentEntry, OWN_BINARY_PLACEHOLDER};
+use ab_acp::catalog::{AgentCatalogEntry, OWN_BINARY_PLACEHOLDER};
 use ab_api::{
-    ApprovalChoice, ApprovalDecision, ApprovalId, AvailableChoices, DecidedBy, EventKind, NewTask,
-    Session, SessionEndReason, SessionId, SessionStatus, ToolStatus,
+    ApprovalDecider, ApprovalDecision, ApprovalId, ApproveOrDeny, EventKind, Session,
+    SessionEndReason, SessionId, SessionStatus, TaskCapabilities, TaskRequest, ToolExecutionStatus,
 };
-use ab_control::{ControlError, ControlPlane, ControlSettings};
+use ab_control::{ControlPlane, ControlPlaneError, ControlPlaneSettings};
 use ab_executor::{ExecutorSettings, LocalExecutor, SessionAttempt};
-use ab_server::{AccessToken, ControlRoutes, HttpAccess, HttpApp, HttpServer, TaskCatalog};
+use ab_server::{AccessToken, ControlRoutes, HttpAccessPolicy, HttpApp, HttpServer, TaskCatalog};
 use ab_store::{DataDir, EventLogScope, Store};
 use tempfile::TempDir;
 
@@ -69,7 +69,7 @@ impl Server {
         settings.environment = vec![("PATH".into(), std::env::var_os("PATH").unwrap())];
         let argv =
             [OWN_BINARY_PLACEHOLDER, "agent", "script", SCENARIO].map(str::to_owned).to_vec();
-        let scenario = AgentEntry {
+        let scenario = AgentCatalogEntry {
             id: "scenario".to_owned(),
             argv,
             aliases: Vec::new(),
@@ -83,10 +83,10 @@ impl Server {
         let executor = Arc::new(LocalExecutor::new(settings).unwrap());
         let endpoints = executor.endpoints();
         let control =
-            ControlPlane::start(store, executor, ControlSettings::default()).await.unwrap();
+            ControlPlane::start(store, executor, ControlPlaneSettings::default()).await.unwrap();
         let surface = ControlRoutes::new(control.clone(), TaskCatalog::default());
         let token = Some(AccessToken::new(ADMIN));
-        let app = HttpApp::new(HttpAccess { token, ..HttpAccess::default() })
+        let app = HttpApp::new(HttpAccessPolicy { token, ..HttpAccessPolicy::default() })
             .with_control(surface.with_endpoints(endpoints));
         // Ends with the test's runtime.
         HttpServer::new(app).start(listener).unwrap();
@@ -109,13 +109,13 @@ impl Server {
         });
         let agents = BTreeMap::from([(agent.to_owned(), Vec::new())]);
         let (local_repositories, resource_limits) = (true, true);
-        let offers = AvailableChoices {
+        let offers = TaskCapabilities {
             agents,
             local_repositories,
             resource_limits,
-            ..AvailableChoices::default()
+            ..TaskCapabilities::default()
         };
-        let task = NewTask::parse(body.to_string().as_bytes(), &offers).unwrap();
+        let task = TaskRequest::parse(body.to_string().as_bytes(), &offers).unwrap();
         self.control.create_session(task, None).await.unwrap()
     }
 
@@ -152,8 +152,8 @@ impl Server {
         self.event(id, said).await;
     }
 
-    pub(crate) async fn decide(&self, approval: ApprovalId, decision: ApprovalChoice) {
-        let by = DecidedBy { kind: "person".to_owned(), name: "ann".to_owned(), via: None };
+    pub(crate) async fn decide(&self, approval: ApprovalId, decision: ApproveOrDeny) {
+        let by = ApprovalDecider { kind: "person".to_owned(), name: "ann".to_owned(), via: None };
         let decision = ApprovalDecision { decision, reason: None };
         self.control.decide_approval(approval, decision, by).await.unwrap();
     }
@@ -231,7 +231,7 @@ fn assert_in_order(story: &[String], expected: &[&str]) {
 async fn task_becomes_a_branch_of_the_source() {
     let Some(server) = Server::start(None).await else { return };
     let id = server.create("scripted").await;
-    server.decide(server.asked(id).await, ApprovalChoice::Approve).await;
+    server.decide(server.asked(id).await, ApproveOrDeny::Approve).await;
     let session = server.ended(id).await;
     let story = server.story(id).await;
     assert_eq!(session.status, SessionStatus::Completed, "{story:#?}");
@@ -273,7 +273,8 @@ async fn task_becomes_a_branch_of_the_source() {
         }
         _ => None,
     });
-    let expect = [ToolStatus::Pending, ToolStatus::Running, ToolStatus::Success];
+    let expect =
+        [ToolExecutionStatus::Pending, ToolExecutionStatus::Running, ToolExecutionStatus::Success];
     assert_eq!(statuses.collect::<Vec<_>>(), expect);
 
     let branches = server.branches();
@@ -313,7 +314,7 @@ async fn readers_of_the_diff_do_not_disturb_the_delivery() {
 async fn denied_agent_changes_nothing_and_nothing_is_delivered() {
     let Some(server) = Server::start(None).await else { return };
     let id = server.create("scripted").await;
-    server.decide(server.asked(id).await, ApprovalChoice::Deny).await;
+    server.decide(server.asked(id).await, ApproveOrDeny::Deny).await;
     let session = server.ended(id).await;
     let story = server.story(id).await;
     assert_eq!(session.status, SessionStatus::Completed, "{story:#?}");
@@ -352,7 +353,7 @@ async fn continued_session_finds_the_work_of_the_earlier_one() {
     let before = server.create("scenario").await;
     server.said(before, "ready").await;
     let running = server.control.continue_session(before, None).await;
-    assert!(matches!(running, Err(ControlError::NotEnded(_))), "{running:?}");
+    assert!(matches!(running, Err(ControlPlaneError::NotEnded(_))), "{running:?}");
     server.control.stop(before).await.unwrap();
     let ended = server.ended(before).await;
     assert_eq!(ended.status, SessionStatus::Stopped);
@@ -360,7 +361,7 @@ async fn continued_session_finds_the_work_of_the_earlier_one() {
     // The scripted agent of the second session does one turn of its own and ends.
     let next = server.control.continue_session(before, Some("Go on".to_owned())).await.unwrap();
     let twice = server.control.continue_session(before, None).await;
-    assert!(matches!(twice, Err(ControlError::WorkspaceGone(_))), "{twice:?}");
+    assert!(matches!(twice, Err(ControlPlaneError::WorkspaceGone(_))), "{twice:?}");
     server.said(next, "ready").await;
     let session = server.control.store().session(next).await.unwrap();
     assert_eq!((session.continues, session.prompt.as_str()), (Some(before), "Go on"));
@@ -381,7 +382,7 @@ async fn continued_session_finds_the_work_of_the_earlier_one() {
     let third = server.ended(third).await;
     assert_eq!(third.workspace.made_by, Some(before));
     let gone = server.control.continue_session(third.id, None).await;
-    assert!(matches!(gone, Err(ControlError::WorkspaceGone(_))), "{gone:?}");
+    assert!(matches!(gone, Err(ControlPlaneError::WorkspaceGone(_))), "{gone:?}");
     server.assert_clean(0).await;
 }
 

@@ -30,26 +30,26 @@ const IMAGE: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP
 
 /// The fixtures, and what they remember for as long as the server lives.
 #[derive(Debug)]
-pub struct Fixtures {
+pub struct ConformanceExtension {
     tools: Vec<Tool>,
     listeners: Listeners,
     level: talk::Threshold,
     states: RequestStateCodec,
 }
 
-impl Default for Fixtures {
+impl Default for ConformanceExtension {
     fn default() -> Self {
-        Fixtures::new()
+        ConformanceExtension::new()
     }
 }
 
-impl Fixtures {
-    pub fn new() -> Fixtures {
+impl ConformanceExtension {
+    pub fn new() -> ConformanceExtension {
         // States are good for as long as this process is. They guard nothing but themselves, so the
         // randomness that guards hash tables will do.
         let seed = RandomState::new();
         let key = (0..4u8).flat_map(|part| seed.hash_one(part).to_le_bytes());
-        Fixtures {
+        ConformanceExtension {
             tools: [content::tools(), talk::tools(), rounds::tools()].concat(),
             listeners: Listeners::default(),
             level: talk::Threshold::default(),
@@ -59,7 +59,7 @@ impl Fixtures {
 }
 
 #[async_trait]
-impl ServerExtension for Fixtures {
+impl ServerExtension for ConformanceExtension {
     #[expect(deprecated, reason = "the revisions that have logging are still served")]
     fn capabilities(&self) -> ServerCapabilities {
         ServerCapabilities::builder()

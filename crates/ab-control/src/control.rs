@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ab_api::{
-    Approval, ApprovalDecision, ApprovalId, DecidedBy, Event, EventKind, LogLevel, LogSource,
+    Approval, ApprovalDecider, ApprovalDecision, ApprovalId, Event, EventKind, LogLevel, LogSource,
     Session, SessionId, SessionStatus, Task, Time, Violations,
 };
 use ab_executor::{CleanupToken, Executor, ExecutorError};
 use ab_store::{
-    EventLogReader, EventLogScope, IdempotencyKey, NewSession, SessionCreation, SessionRecord,
-    Store, StoreError,
+    CreateSessionOutcome, EventLogReader, EventLogScope, IdempotencyRecord, NewSession,
+    SessionRecord, Store, StoreError,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -21,7 +21,7 @@ use tokio_util::task::TaskTracker;
 use crate::crash::CrashPoint;
 use crate::driver::{Command, Driver};
 use crate::machine::{self, IllegalInput, SessionInput, SessionState};
-use crate::settings::ControlSettings;
+use crate::settings::ControlPlaneSettings;
 
 /// How many commands wait for one driver.
 const COMMANDS: usize = 16;
@@ -44,7 +44,7 @@ pub struct ControlPlane {
 pub(crate) struct Plane {
     pub(crate) store: Store,
     pub(crate) executor: Arc<dyn Executor>,
-    pub(crate) settings: ControlSettings,
+    pub(crate) settings: ControlPlaneSettings,
     /// Room for running sessions.
     pub(crate) room: Arc<Semaphore>,
     pub(crate) shutdown: CancellationToken,
@@ -54,7 +54,7 @@ pub(crate) struct Plane {
 
 /// A key that a client sends, so that a repeated request makes no second session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionRequestKey {
+pub struct SessionIdempotencyKey {
     /// Whose key it is.
     pub scope: String,
     pub key: String,
@@ -64,7 +64,7 @@ pub struct SessionRequestKey {
 
 /// Why the control plane did not do what it was asked to.
 #[derive(Debug, Clone)]
-pub enum ControlError {
+pub enum ControlPlaneError {
     /// There is no such session or approval.
     NotFound,
     /// The executor cannot do what the task asks for.
@@ -83,7 +83,7 @@ pub enum ControlError {
     Store(StoreError),
 }
 
-impl fmt::Display for ControlError {
+impl fmt::Display for ControlPlaneError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFound => f.write_str("not found"),
@@ -109,9 +109,9 @@ impl fmt::Display for ControlError {
     }
 }
 
-impl std::error::Error for ControlError {}
+impl std::error::Error for ControlPlaneError {}
 
-impl From<StoreError> for ControlError {
+impl From<StoreError> for ControlPlaneError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::NotFound => Self::NotFound,
@@ -130,7 +130,7 @@ impl ControlPlane {
     pub async fn start(
         store: Store,
         executor: Arc<dyn Executor>,
-        settings: ControlSettings,
+        settings: ControlPlaneSettings,
     ) -> Result<Self, StoreError> {
         let plane = Arc::new(Plane {
             room: Arc::new(Semaphore::new(settings.max_running)),
@@ -154,34 +154,36 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`StoreError::KeyReused`] in [`ControlError::Store`] if the key came with another request;
-    /// [`ControlError::Refused`] if the executor cannot do what the task asks for.
+    /// [`StoreError::KeyReused`] in [`ControlPlaneError::Store`] if the key came with another request;
+    /// [`ControlPlaneError::Refused`] if the executor cannot do what the task asks for.
     pub async fn create_session(
         &self,
         task: Task,
-        key: Option<SessionRequestKey>,
-    ) -> Result<SessionId, ControlError> {
+        key: Option<SessionIdempotencyKey>,
+    ) -> Result<SessionId, ControlPlaneError> {
         if self.plane.shutdown.is_cancelled() {
-            return Err(ControlError::ShuttingDown);
+            return Err(ControlPlaneError::ShuttingDown);
         }
         let id = SessionId::generate();
         let mut session = Session::new_queued(id, task, Time::now());
-        if let Some(SessionRequestKey { scope, key, request }) = &key
-            && let Some(answer) = self.plane.store.find_stored_answer(scope, key, request).await?
+        if let Some(SessionIdempotencyKey { scope, key, request }) = &key
+            && let Some(answer) =
+                self.plane.store.find_idempotent_answer(scope, key, request).await?
         {
             return first_answer(&answer);
         }
-        let provider =
-            self.plane.executor.choose_provider(&session).await.map_err(ControlError::Refused)?;
+        let provider = self
+            .plane
+            .executor
+            .choose_snapshot_provider(&session)
+            .await
+            .map_err(ControlPlaneError::Refused)?;
         session.workspace.snapshot_provider = Some(provider);
         let state = SessionState::new(session.keep_open);
         let (activity, reason, message) = (None, None, None);
         let status = EventKind::Status { status: session.status, activity, reason, message };
-        let idempotency = key.map(|SessionRequestKey { scope, key, request }| IdempotencyKey {
-            scope,
-            key,
-            request,
-            answer: id.to_string(),
+        let idempotency = key.map(|SessionIdempotencyKey { scope, key, request }| {
+            IdempotencyRecord { scope, key, request, answer: id.to_string() }
         });
         let new = NewSession {
             record: SessionRecord { session: session.clone(), progress: state.progress() },
@@ -190,12 +192,12 @@ impl ControlPlane {
             takes_over: None,
         };
         match self.plane.store.create_session(new).await? {
-            SessionCreation::New => {
+            CreateSessionOutcome::New => {
                 self.plane.reach(CrashPoint::Created);
                 self.spawn(session, state, false);
                 Ok(id)
             }
-            SessionCreation::Existing { answer } => first_answer(&answer),
+            CreateSessionOutcome::Existing { answer } => first_answer(&answer),
         }
     }
 
@@ -203,21 +205,21 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`ControlError::NotFound`]; [`ControlError::NotEnded`] while the session runs; [`ControlError::WorkspaceGone`]
+    /// [`ControlPlaneError::NotFound`]; [`ControlPlaneError::NotEnded`] while the session runs; [`ControlPlaneError::WorkspaceGone`]
     /// if its work was delivered or removed, or another session continues it.
     pub async fn continue_session(
         &self,
         id: SessionId,
         prompt: Option<String>,
-    ) -> Result<SessionId, ControlError> {
+    ) -> Result<SessionId, ControlPlaneError> {
         if self.plane.shutdown.is_cancelled() {
-            return Err(ControlError::ShuttingDown);
+            return Err(ControlPlaneError::ShuttingDown);
         }
         let before = self.plane.store.session_record(id).await?.session;
         match before.status {
-            status if !status.is_terminal() => return Err(ControlError::NotEnded(status)),
+            status if !status.is_terminal() => return Err(ControlPlaneError::NotEnded(status)),
             status if Plane::removes_workspace(status) => {
-                return Err(ControlError::WorkspaceGone(status));
+                return Err(ControlPlaneError::WorkspaceGone(status));
             }
             _ => {}
         }
@@ -241,7 +243,7 @@ impl ControlPlane {
         match self.plane.store.create_session(new).await {
             Ok(_) => {}
             Err(StoreError::NoWorkspace) => {
-                return Err(ControlError::WorkspaceGone(before.status));
+                return Err(ControlPlaneError::WorkspaceGone(before.status));
             }
             Err(error) => return Err(error.into()),
         }
@@ -254,8 +256,8 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`ControlError::NotFound`], and errors of the store.
-    pub async fn stop(&self, id: SessionId) -> Result<Session, ControlError> {
+    /// [`ControlPlaneError::NotFound`], and errors of the store.
+    pub async fn stop(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
         self.command(id, SessionInput::Stop, None).await
     }
 
@@ -263,8 +265,8 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`ControlError::NotFound`], and errors of the store.
-    pub async fn cancel(&self, id: SessionId) -> Result<Session, ControlError> {
+    /// [`ControlPlaneError::NotFound`], and errors of the store.
+    pub async fn cancel(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
         let session = self.command(id, SessionInput::Cancel, None).await?;
         if session.status.is_terminal() {
             self.plane.cleanup(id).await?;
@@ -276,8 +278,8 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`ControlError::Illegal`] if its status does not allow it; [`ControlError::Ended`].
-    pub async fn pause(&self, id: SessionId) -> Result<Session, ControlError> {
+    /// [`ControlPlaneError::Illegal`] if its status does not allow it; [`ControlPlaneError::Ended`].
+    pub async fn pause(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
         self.command(id, SessionInput::Pause, None).await
     }
 
@@ -285,8 +287,8 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`ControlError::Illegal`] if its status does not allow it; [`ControlError::Ended`].
-    pub async fn resume(&self, id: SessionId) -> Result<Session, ControlError> {
+    /// [`ControlPlaneError::Illegal`] if its status does not allow it; [`ControlPlaneError::Ended`].
+    pub async fn resume(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
         self.command(id, SessionInput::Resume, None).await
     }
 
@@ -294,12 +296,12 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`ControlError::Illegal`] while the result is delivered; [`ControlError::Ended`].
+    /// [`ControlPlaneError::Illegal`] while the result is delivered; [`ControlPlaneError::Ended`].
     pub async fn queue_prompt(
         &self,
         id: SessionId,
         prompt: String,
-    ) -> Result<Session, ControlError> {
+    ) -> Result<Session, ControlPlaneError> {
         self.command(id, SessionInput::Prompt, Some(prompt)).await
     }
 
@@ -307,8 +309,8 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`ControlError::Illegal`] if the session is not idle; [`ControlError::Ended`].
-    pub async fn finish(&self, id: SessionId) -> Result<Session, ControlError> {
+    /// [`ControlPlaneError::Illegal`] if the session is not idle; [`ControlPlaneError::Ended`].
+    pub async fn finish(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
         self.command(id, SessionInput::Finish, None).await
     }
 
@@ -316,13 +318,13 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Decided`] in [`ControlError::Store`] if it is no longer pending.
+    /// [`StoreError::Decided`] in [`ControlPlaneError::Store`] if it is no longer pending.
     pub async fn decide_approval(
         &self,
         id: ApprovalId,
         decision: ApprovalDecision,
-        by: DecidedBy,
-    ) -> Result<Approval, ControlError> {
+        by: ApprovalDecider,
+    ) -> Result<Approval, ControlPlaneError> {
         Ok(self.plane.store.decide_approval(id, decision, by).await?)
     }
 
@@ -353,7 +355,7 @@ impl ControlPlane {
         id: SessionId,
         input: SessionInput,
         prompt: Option<String>,
-    ) -> Result<Session, ControlError> {
+    ) -> Result<Session, ControlPlaneError> {
         let driver = self.plane.drivers().get(&id).cloned();
         if let Some(driver) = driver {
             let (reply, answer) = oneshot::channel();
@@ -367,9 +369,9 @@ impl ControlPlane {
         // No driver: the session has ended, is unknown, or the server is shutting down.
         let session = self.plane.store.session(id).await?;
         match input {
-            _ if !session.status.is_terminal() => Err(ControlError::ShuttingDown),
+            _ if !session.status.is_terminal() => Err(ControlPlaneError::ShuttingDown),
             SessionInput::Stop | SessionInput::Cancel => Ok(session),
-            _ => Err(ControlError::Ended(session.status)),
+            _ => Err(ControlPlaneError::Ended(session.status)),
         }
     }
 
@@ -399,10 +401,10 @@ impl ControlPlane {
 }
 
 /// The session of an earlier request with the same key.
-fn first_answer(answer: &str) -> Result<SessionId, ControlError> {
+fn first_answer(answer: &str) -> Result<SessionId, ControlPlaneError> {
     answer.parse().map_err(|error: ab_api::IdError| {
         let problem = error.to_string();
-        ControlError::Store(StoreError::Corrupt { what: "answer", problem })
+        ControlPlaneError::Store(StoreError::Corrupt { what: "answer", problem })
     })
 }
 
@@ -447,7 +449,7 @@ impl Plane {
         session.activity = next.activity();
         session.updated_at = now;
         let record = SessionRecord { session: session.clone(), progress: next.progress() };
-        self.store.save_session(record, events).await?;
+        self.store.update_session(record, events).await?;
         Ok(Some((session, next)))
     }
 

@@ -18,9 +18,9 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::Instant;
 
 use self::effect::{Doing, Done};
-use crate::control::{ControlError, Plane};
+use crate::control::{ControlPlaneError, Plane};
 use crate::crash::CrashPoint;
-use crate::machine::{self, RunningWork, SessionAction, SessionInput, SessionPhase, SessionState};
+use crate::machine::{self, RunningPhase, SessionAction, SessionInput, SessionPhase, SessionState};
 
 /// How many reports wait for the driver. A full queue slows the agent down.
 const REPORTS: usize = 256;
@@ -40,7 +40,7 @@ pub(crate) struct Command {
     pub(crate) input: SessionInput,
     /// The text of [`SessionInput::Prompt`].
     pub(crate) prompt: Option<String>,
-    pub(crate) reply: oneshot::Sender<Result<Session, ControlError>>,
+    pub(crate) reply: oneshot::Sender<Result<Session, ControlPlaneError>>,
 }
 
 pub(crate) struct Driver {
@@ -184,7 +184,7 @@ impl Driver {
 
     /// Commands come before reports: an agent that never stops talking must not delay its end.
     async fn wait(&mut self, doing: &mut Option<Doing>) -> Wake {
-        let is_idle = self.state.phase == SessionPhase::Running(RunningWork::Idle)
+        let is_idle = self.state.phase == SessionPhase::Running(RunningPhase::Idle)
             && machine::next_action(&self.state).is_none();
         self.idle_since = if is_idle { self.idle_since.or(Some(Instant::now())) } else { None };
         let deadline = self.idle_since.map(|since| since + self.plane.settings.idle_timeout);
@@ -397,7 +397,7 @@ impl Driver {
     async fn obey(&mut self, command: Command) -> Result<(), StoreError> {
         let Command { input, prompt, reply } = command;
         let outcome = match machine::apply_input(&self.state, input) {
-            Err(illegal) => Err(ControlError::Illegal(illegal)),
+            Err(illegal) => Err(ControlPlaneError::Illegal(illegal)),
             Ok((next, kinds)) => {
                 let stored = match prompt {
                     Some(prompt) => self.store_prompt(next, kinds, prompt).await,
@@ -465,7 +465,7 @@ impl Driver {
             return Ok(());
         }
         let (record, events) = self.changed(next, kinds, before);
-        self.plane.store.save_session(record.clone(), events).await?;
+        self.plane.store.update_session(record.clone(), events).await?;
         self.state = next;
         self.session = record.session;
         Ok(())

@@ -12,6 +12,6 @@ pub mod machine;
 mod settings;
 mod token;
 
-pub use control::{ControlError, ControlPlane, SessionRequestKey};
+pub use control::{ControlPlane, ControlPlaneError, SessionIdempotencyKey};
 pub use crash::{CrashHook, CrashPoint, UnknownCrashPoint};
-pub use settings::ControlSettings;
+pub use settings::ControlPlaneSettings;

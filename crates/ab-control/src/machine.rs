@@ -10,8 +10,8 @@ mod table;
 use ab_api::{EventKind, SessionEndReason, SessionStatus};
 use ab_store::SessionEnding;
 
-pub use state::{RunningWork, SessionPhase, SessionState, SetupStep};
-pub use table::{representative_states, transition_table};
+pub use state::{RunningPhase, SessionPhase, SessionState, SetupStep};
+pub use table::{representative_states, transition_table_markdown};
 
 /// Something that happened to a session, or that a person asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -155,13 +155,13 @@ pub fn next_action(state: &SessionState) -> Option<SessionAction> {
         SessionPhase::Queued => Some(SessionAction::AssignExecutor),
         SessionPhase::Provisioning(SetupStep::Workspace) => Some(SessionAction::Provision),
         SessionPhase::Provisioning(SetupStep::Agent) => Some(SessionAction::Launch),
-        SessionPhase::Running(RunningWork::Idle) => {
+        SessionPhase::Running(RunningPhase::Idle) => {
             (state.turn < state.prompts).then_some(SessionAction::Prompt(state.turn + 1))
         }
-        SessionPhase::Running(RunningWork::Turn)
+        SessionPhase::Running(RunningPhase::Turn)
         | SessionPhase::Paused(_)
         | SessionPhase::Ended(_) => None,
-        SessionPhase::Running(RunningWork::Deliver) => Some(SessionAction::Deliver),
+        SessionPhase::Running(RunningPhase::Deliver) => Some(SessionAction::Deliver),
         SessionPhase::Pausing(_) => Some(SessionAction::Pause),
         SessionPhase::Resuming(_) if state.attached => Some(SessionAction::Resume),
         SessionPhase::Resuming(_) => Some(SessionAction::Reload),
@@ -208,39 +208,39 @@ fn advance(state: &SessionState, input: SessionInput) -> Option<SessionState> {
         (SessionPhase::Provisioning(SetupStep::Agent), SessionInput::Launched) => {
             Some(SessionState {
                 attached: true,
-                ..state.at(SessionPhase::Running(RunningWork::Idle))
+                ..state.at(SessionPhase::Running(RunningPhase::Idle))
             })
         }
-        (SessionPhase::Running(RunningWork::Idle), SessionInput::TurnStarted)
+        (SessionPhase::Running(RunningPhase::Idle), SessionInput::TurnStarted)
             if state.turn < state.prompts =>
         {
             Some(SessionState {
                 turn: state.turn + 1,
-                ..state.at(SessionPhase::Running(RunningWork::Turn))
+                ..state.at(SessionPhase::Running(RunningPhase::Turn))
             })
         }
-        (SessionPhase::Running(RunningWork::Turn), SessionInput::TurnEnded) => {
+        (SessionPhase::Running(RunningPhase::Turn), SessionInput::TurnEnded) => {
             at(SessionPhase::Running(after_turn(state)))
         }
         // The agent finished its turn before it was frozen.
-        (SessionPhase::Pausing(RunningWork::Turn), SessionInput::TurnEnded) => {
+        (SessionPhase::Pausing(RunningPhase::Turn), SessionInput::TurnEnded) => {
             at(SessionPhase::Pausing(after_turn(state)))
         }
-        (SessionPhase::Paused(RunningWork::Turn), SessionInput::TurnEnded) => {
+        (SessionPhase::Paused(RunningPhase::Turn), SessionInput::TurnEnded) => {
             at(SessionPhase::Paused(after_turn(state)))
         }
-        (SessionPhase::Resuming(RunningWork::Turn), SessionInput::TurnEnded) => {
+        (SessionPhase::Resuming(RunningPhase::Turn), SessionInput::TurnEnded) => {
             at(SessionPhase::Resuming(after_turn(state)))
         }
-        (SessionPhase::Running(RunningWork::Idle), SessionInput::Finish) => {
-            at(SessionPhase::Running(RunningWork::Deliver))
+        (SessionPhase::Running(RunningPhase::Idle), SessionInput::Finish) => {
+            at(SessionPhase::Running(RunningPhase::Deliver))
         }
-        (SessionPhase::Running(RunningWork::Deliver), SessionInput::Delivered) => Some(close(
+        (SessionPhase::Running(RunningPhase::Deliver), SessionInput::Delivered) => Some(close(
             state,
             SessionEnding { status: SessionStatus::Completed, reason: SessionEndReason::Done },
         )),
         (
-            SessionPhase::Running(work @ (RunningWork::Idle | RunningWork::Turn)),
+            SessionPhase::Running(work @ (RunningPhase::Idle | RunningPhase::Turn)),
             SessionInput::Pause,
         ) => at(SessionPhase::Pausing(work)),
         (SessionPhase::Pausing(_) | SessionPhase::Paused(_), SessionInput::Pause) => Some(*state),
@@ -260,11 +260,11 @@ fn advance(state: &SessionState, input: SessionInput) -> Option<SessionState> {
 }
 
 /// What a session does after a turn: the next prompt, waiting, or delivering.
-fn after_turn(state: &SessionState) -> RunningWork {
+fn after_turn(state: &SessionState) -> RunningPhase {
     if state.turn < state.prompts || state.keep_open {
-        RunningWork::Idle
+        RunningPhase::Idle
     } else {
-        RunningWork::Deliver
+        RunningPhase::Deliver
     }
 }
 
@@ -313,7 +313,7 @@ fn close(state: &SessionState, ending: SessionEnding) -> SessionState {
 /// Queues a prompt. Sessions that deliver or end take none.
 fn accept_prompt(state: &SessionState) -> Option<SessionState> {
     match state.phase {
-        SessionPhase::Running(RunningWork::Deliver)
+        SessionPhase::Running(RunningPhase::Deliver)
         | SessionPhase::Closing { .. }
         | SessionPhase::Ended(_) => None,
         _ => Some(SessionState { prompts: state.prompts.checked_add(1)?, ..*state }),
@@ -326,17 +326,17 @@ fn restart(state: &SessionState) -> SessionState {
     let lost =
         SessionState { attached: false, generation: state.generation.saturating_add(1), ..*state };
     let without_turn = |work| match work {
-        RunningWork::Idle | RunningWork::Turn => RunningWork::Idle,
-        RunningWork::Deliver => RunningWork::Deliver,
+        RunningPhase::Idle | RunningPhase::Turn => RunningPhase::Idle,
+        RunningPhase::Deliver => RunningPhase::Deliver,
     };
     match state.phase {
         SessionPhase::Queued | SessionPhase::Ended(_) => *state,
         // Nothing was said to the agent yet.
-        SessionPhase::Running(RunningWork::Idle) if state.turn == 0 => {
+        SessionPhase::Running(RunningPhase::Idle) if state.turn == 0 => {
             lost.at(SessionPhase::Provisioning(SetupStep::Agent))
         }
         SessionPhase::Provisioning(_)
-        | SessionPhase::Running(RunningWork::Deliver)
+        | SessionPhase::Running(RunningPhase::Deliver)
         | SessionPhase::Closing { .. } => lost,
         SessionPhase::Running(work) | SessionPhase::Resuming(work) => {
             lost.at(SessionPhase::Resuming(without_turn(work)))

@@ -6,7 +6,7 @@ use crate::crash::CrashHook;
 
 /// Settings with their defaults.
 #[derive(Debug, Clone)]
-pub struct ControlSettings {
+pub struct ControlPlaneSettings {
     /// How many sessions run at the same time. Others stay queued.
     pub max_running: usize,
     /// How long a stopped agent may take to wrap up.
@@ -19,7 +19,7 @@ pub struct ControlSettings {
     pub crash_hook: CrashHook,
 }
 
-impl Default for ControlSettings {
+impl Default for ControlPlaneSettings {
     fn default() -> Self {
         Self {
             max_running: 16,

@@ -6,6 +6,6 @@ const DOCUMENT: &str = include_str!("../../../docs/sessions.md");
 
 #[test]
 fn the_document_has_the_table_of_the_code() {
-    let table = machine::transition_table();
+    let table = machine::transition_table_markdown();
     assert!(DOCUMENT.contains(&table), "docs/sessions.md must contain this table:\n{table}");
 }

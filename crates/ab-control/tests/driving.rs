@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use ab_api::{
-    ApprovalChoice, ApprovalDecision, ApprovalStatus, DecidedBy, PageRequest, SessionEndReason,
-    SessionId, SessionStatus,
+    ApprovalDecider, ApprovalDecision, ApprovalStatus, ApproveOrDeny, PageRequest,
+    SessionEndReason, SessionId, SessionStatus,
 };
-use ab_control::{ControlError, ControlSettings, SessionRequestKey};
+use ab_control::{ControlPlaneError, ControlPlaneSettings, SessionIdempotencyKey};
 use ab_store::{ApprovalFilter, StoreError};
 
 use crate::fake::{Fake, Fault, Point, Script, scene, start, task};
@@ -83,17 +83,16 @@ async fn a_crashed_agent_fails_its_session() {
 
 #[tokio::test]
 async fn a_question_waits_for_its_decision() {
-    for (choice, expect) in [
-        (ApprovalChoice::Approve, "answer q1 Approved"),
-        (ApprovalChoice::Deny, "answer q1 Denied"),
-    ] {
+    for (choice, expect) in
+        [(ApproveOrDeny::Approve, "answer q1 Approved"), (ApproveOrDeny::Deny, "answer q1 Denied")]
+    {
         let scene = scene(Fake::new(Script::Ask)).await;
         let id = scene.create(false).await;
         scene.event(id, "approvalRequested").await;
         let filter = ApprovalFilter { status: Some(ApprovalStatus::Pending), session: Some(id) };
         let store = scene.control.store();
         let (open, _) = store.approvals(filter, PageRequest::default()).await.expect("list");
-        let by = DecidedBy { kind: "person".to_owned(), name: "ana".to_owned(), via: None };
+        let by = ApprovalDecider { kind: "person".to_owned(), name: "ana".to_owned(), via: None };
         let decision = ApprovalDecision { decision: choice, reason: None };
         scene
             .control
@@ -102,7 +101,7 @@ async fn a_question_waits_for_its_decision() {
             .expect("decide");
         let again =
             scene.control.decide_approval(open[0].id, decision, by).await.expect_err("decided");
-        assert!(matches!(again, ControlError::Store(StoreError::Decided(_))), "{again}");
+        assert!(matches!(again, ControlPlaneError::Store(StoreError::Decided(_))), "{again}");
         assert_eq!(scene.end(id).await.status, SessionStatus::Completed);
         assert!(scene.executor.calls().iter().any(|call| call == expect));
     }
@@ -131,7 +130,7 @@ async fn stop_and_cancel_end_a_session_and_are_harmless_twice() {
         let cleanups = scene.control.store().cleanups(Some(id)).await.expect("list");
         assert_eq!(cleanups, [], "a cancel removes the workspace");
         let error = scene.control.queue_prompt(id, "more".to_owned()).await.expect_err("ended");
-        assert!(matches!(error, ControlError::Ended(status) if status == expect), "{error}");
+        assert!(matches!(error, ControlPlaneError::Ended(status) if status == expect), "{error}");
     }
 }
 
@@ -174,7 +173,7 @@ async fn a_kept_session_takes_prompts_until_it_is_finished() {
     scene.executor.called("prompt 2 again").await;
     // The turn's end is not known yet, so finishing may come too early once or twice.
     while let Err(error) = scene.control.finish(id).await {
-        assert!(matches!(error, ControlError::Illegal(_)), "{error}");
+        assert!(matches!(error, ControlPlaneError::Illegal(_)), "{error}");
         tokio::task::yield_now().await;
     }
     assert_eq!(scene.end(id).await.status, SessionStatus::Completed);
@@ -192,8 +191,8 @@ async fn a_paused_session_goes_on() {
     scene.control.cancel(id).await.expect("cancel");
     let error = loop {
         match scene.control.resume(id).await {
-            Err(error @ ControlError::Ended(_)) => break error,
-            Err(ControlError::Illegal(_)) => tokio::task::yield_now().await,
+            Err(error @ ControlPlaneError::Ended(_)) => break error,
+            Err(ControlPlaneError::Illegal(_)) => tokio::task::yield_now().await,
             other => panic!("{other:?}"),
         }
     };
@@ -203,7 +202,7 @@ async fn a_paused_session_goes_on() {
 #[tokio::test]
 async fn sessions_beyond_the_limit_stay_queued() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let settings = ControlSettings { max_running: 1, ..ControlSettings::default() };
+    let settings = ControlPlaneSettings { max_running: 1, ..ControlPlaneSettings::default() };
     let scene = start(dir, Fake::new(Script::Silence), settings).await;
     let first = scene.create(false).await;
     scene.event(first, "thought").await;
@@ -223,18 +222,18 @@ async fn a_repeated_request_gives_the_same_session() {
     let scene = scene(Fake::new(Script::Work)).await;
     let key = |request: &str| {
         let (scope, key) = ("ana".to_owned(), "k".to_owned());
-        Some(SessionRequestKey { scope, key, request: request.as_bytes().to_vec() })
+        Some(SessionIdempotencyKey { scope, key, request: request.as_bytes().to_vec() })
     };
     let first = scene.control.create_session(task(false), key("a")).await.expect("create");
     let again = scene.control.create_session(task(false), key("a")).await.expect("the same");
     assert_eq!(first, again);
     let error = scene.control.create_session(task(false), key("b")).await.expect_err("another");
-    assert!(matches!(error, ControlError::Store(StoreError::KeyReused)), "{error}");
+    assert!(matches!(error, ControlPlaneError::Store(StoreError::KeyReused)), "{error}");
 }
 
 #[tokio::test]
 async fn unknown_sessions_are_not_found() {
     let scene = scene(Fake::new(Script::Work)).await;
     let error = scene.control.stop(SessionId::generate()).await.expect_err("unknown");
-    assert!(matches!(error, ControlError::NotFound), "{error}");
+    assert!(matches!(error, ControlPlaneError::NotFound), "{error}");
 }

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ab_api::{
-    Approval, ApprovalSubject, AvailableChoices, DeliveryResult, EventKind, ExecutorHealth,
-    ExecutorListing, NewTask, OverlayNetwork, Session, SessionEndReason, SessionId,
-    SnapshotProvider, Task, Violations,
+    Approval, ApprovalSubject, DeliveryResult, EventKind, ExecutorDescription, ExecutorHealth,
+    OverlayNetwork, Session, SessionEndReason, SessionId, SnapshotProvider, Task, TaskCapabilities,
+    TaskRequest, Violations,
 };
-use ab_control::{ControlPlane, ControlSettings};
+use ab_control::{ControlPlane, ControlPlaneSettings};
 use ab_executor::{
     AgentQuestion, AgentQuestionId, AgentReport, AgentReportSender, CleanupToken, DeliveryOutcome,
-    Executor, ExecutorError, LaunchMode, ProvisionedWorkspace, SessionAttempt, StartedAgent,
+    Executor, ExecutorError, LaunchMode, LaunchedAgentInfo, ProvisionedWorkspace, SessionAttempt,
     TurnOutcome,
 };
 use ab_store::{DataDir, EventLogScope, Store};
@@ -117,8 +117,8 @@ pub(crate) fn thought(text: &str) -> EventKind {
 
 #[async_trait]
 impl Executor for Fake {
-    fn describe(&self) -> ExecutorListing {
-        ExecutorListing {
+    fn describe(&self) -> ExecutorDescription {
+        ExecutorDescription {
             id: "fake".to_owned(),
             os: "linux".to_owned(),
             arch: "x86_64".to_owned(),
@@ -129,7 +129,7 @@ impl Executor for Fake {
         }
     }
 
-    async fn choose_provider(&self, _: &Session) -> Result<SnapshotProvider, Violations> {
+    async fn choose_snapshot_provider(&self, _: &Session) -> Result<SnapshotProvider, Violations> {
         Ok(SnapshotProvider::Copy)
     }
 
@@ -153,7 +153,7 @@ impl Executor for Fake {
         _: &SessionAttempt,
         mode: LaunchMode,
         reports: AgentReportSender,
-    ) -> Result<StartedAgent, ExecutorError> {
+    ) -> Result<LaunchedAgentInfo, ExecutorError> {
         let is_reload = matches!(mode, LaunchMode::Reload { .. });
         self.note(if is_reload { "reload" } else { "launch" });
         self.reach(Point::Launch).await?;
@@ -162,7 +162,7 @@ impl Executor for Fake {
             return Err(ExecutorError { reason: SessionEndReason::Launch, detail });
         }
         *self.reports.lock().expect("reports") = Some(reports);
-        Ok(StartedAgent { agent: Some("fake 1.0".to_owned()), ..StartedAgent::default() })
+        Ok(LaunchedAgentInfo { agent: Some("fake 1.0".to_owned()), ..LaunchedAgentInfo::default() })
     }
 
     async fn prompt(
@@ -250,10 +250,10 @@ pub(crate) struct Scene {
 
 pub(crate) async fn scene(executor: Fake) -> Scene {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    start(dir, executor, ControlSettings::default()).await
+    start(dir, executor, ControlPlaneSettings::default()).await
 }
 
-pub(crate) async fn start(dir: TempDir, executor: Fake, settings: ControlSettings) -> Scene {
+pub(crate) async fn start(dir: TempDir, executor: Fake, settings: ControlPlaneSettings) -> Scene {
     let data = DataDir::open(dir.path().join("data")).expect("lock");
     let store = Store::open(data).await.expect("open");
     let executor = Arc::new(executor);
@@ -269,7 +269,7 @@ impl Scene {
         control.shutdown().await;
         control.store().close().await;
         drop((control, old));
-        start(dir, executor, ControlSettings::default()).await
+        start(dir, executor, ControlPlaneSettings::default()).await
     }
 
     pub(crate) async fn create(&self, keep_open: bool) -> SessionId {
@@ -310,6 +310,6 @@ pub(crate) fn task(keep_open: bool) -> Task {
         r#"{{"prompt":"fix","repo":{{"url":"https://h/x"}},"agent":{{"type":"a"}},"keepOpen":{keep_open}}}"#
     );
     let agents = BTreeMap::from([("a".to_owned(), Vec::new())]);
-    NewTask::parse(body.as_bytes(), &AvailableChoices { agents, ..AvailableChoices::default() })
+    TaskRequest::parse(body.as_bytes(), &TaskCapabilities { agents, ..TaskCapabilities::default() })
         .expect("a task")
 }

@@ -2,8 +2,8 @@
 
 use ab_api::{EventKind, SessionEndReason, SessionStatus};
 use ab_control::machine::{
-    RunningWork, SessionAction, SessionInput, SessionPhase, SessionState, apply_input, next_action,
-    representative_states,
+    RunningPhase, SessionAction, SessionInput, SessionPhase, SessionState, apply_input,
+    next_action, representative_states,
 };
 use proptest::prelude::*;
 
@@ -145,7 +145,7 @@ proptest! {
             let (after, _) = apply_input(&state, SessionInput::Restarted).expect("always legal");
             prop_assert_eq!(after.turn, state.turn);
             prop_assert!(!after.attached || after.ending().is_some() || after.phase == SessionPhase::Queued);
-            prop_assert!(!matches!(after.phase, SessionPhase::Running(RunningWork::Idle | RunningWork::Turn)));
+            prop_assert!(!matches!(after.phase, SessionPhase::Running(RunningPhase::Idle | RunningPhase::Turn)));
         }
     }
 }
@@ -170,7 +170,7 @@ fn a_plain_session_runs_to_completion() {
     for _ in 0..20 {
         let input = match next_action(&state) {
             Some(effect) => success(effect),
-            None if state.phase == SessionPhase::Running(RunningWork::Turn) => {
+            None if state.phase == SessionPhase::Running(RunningPhase::Turn) => {
                 SessionInput::TurnEnded
             }
             None => break,
@@ -200,7 +200,7 @@ fn ended_sessions_take_no_prompt() {
 #[test]
 fn a_cancel_overtakes_a_stop() {
     let running = SessionState {
-        phase: SessionPhase::Running(RunningWork::Turn),
+        phase: SessionPhase::Running(RunningPhase::Turn),
         ..SessionState::new(false)
     };
     let stopping = apply_input(&running, SessionInput::Stop).expect("legal").0;

@@ -65,7 +65,7 @@ impl fmt::Display for ApprovalId {
 
 /// The rule that asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ApprovalRule {
+pub struct TriggeringRule {
     pub rule: String,
     pub reason: String,
     /// What the caller could do instead.
@@ -113,14 +113,14 @@ pub struct ApprovalRequest {
     /// The call that waits for the answer. A repeated call has another id and the same digest.
     pub id: CallId,
     pub principal: Principal,
-    pub rule: ApprovalRule,
+    pub rule: TriggeringRule,
     pub call: OwnedCall,
     /// Of the principal and the call. The same question has the same digest in every process.
     pub digest: CallDigest,
 }
 
 impl ApprovalRequest {
-    pub fn new(call: &Call<'_>, origin: ApprovalRule) -> Self {
+    pub fn new(call: &Call<'_>, origin: TriggeringRule) -> Self {
         let principal = call.actor.principal().clone();
         let asked = OwnedCall::from_call(call);
         let digest = CallDigest::compute(&principal, &asked);

@@ -23,7 +23,7 @@ use crate::call::{Actor, Verb};
 use crate::driver::{BackendInfo, Driver, File};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Guard, Guards, RefusedPath};
-use crate::journal::Journal;
+use crate::journal::JournalGuard;
 use crate::life::{Closeable, Life, TrackedResourceId};
 use crate::metadata::{DiskSpace, FileContent, Listing, RemoveOutcome, RenameOutcome, Stat};
 use crate::mounts::Mounts;
@@ -36,9 +36,9 @@ use crate::recipe::WorkspaceLocator;
 use crate::search::{SearchQuery, SearchResults};
 use crate::stack::Stack;
 use crate::status::{ConnectionStatus, ConnectionStatusChange, StatusSubscription};
-use crate::ticket::{CallEffect, LostCallId};
+use crate::ticket::{LostCallEffect, LostCallId};
 
-pub use exec::{CapturedOutput, DEFAULT_MAX_OUTPUT_BYTES, ExecOptions, ExecOutput};
+pub use exec::{CapturedOutput, DEFAULT_MAX_EXEC_OUTPUT_BYTES, ExecOptions, ExecOutput};
 pub use narrow::NarrowOptions;
 pub use search::{DirectoryTree, GlobOptions, GlobResults, GrepOptions, TreeNode, TreeOptions};
 pub use streams::{MAX_SINGLE_WRITE_BYTES, ReadStreamOptions};
@@ -77,7 +77,7 @@ pub struct ScopeOptions {
     /// For every command in the scope; a command's own variables win.
     pub env: BTreeMap<String, String>,
     /// Records the scope's calls, with paths as the scope knows them.
-    pub journal: Option<Arc<Journal>>,
+    pub journal: Option<Arc<JournalGuard>>,
 }
 
 impl Backend {
@@ -103,7 +103,7 @@ impl Backend {
 
     /// The same handle for views that live elsewhere and hold this workspace over a connection:
     /// through it, names that views and writes in flight keep for themselves can be named.
-    pub fn with_reserved_names(&self) -> Backend {
+    pub fn with_reserved_names_allowed(&self) -> Backend {
         let rules = Arc::new((*self.rules).clone().allow_reserved_names());
         Backend { rules, ..self.clone() }
     }
@@ -339,9 +339,9 @@ impl Backend {
 
     /// Whether a call that failed with a [ticket](Error::lost_call) took effect. Asks over a new
     /// connection where there is none.
-    pub async fn call_effect(&self, ticket: &LostCallId) -> Result<CallEffect> {
+    pub async fn query_lost_call(&self, ticket: &LostCallId) -> Result<LostCallEffect> {
         self.life.check(Verb::Connect)?;
-        self.driver().call_effect(ticket).await
+        self.driver().query_lost_call(ticket).await
     }
 
     /// Hands over something to be closed on [`destroy`](Self::destroy), last in first out. Scopes

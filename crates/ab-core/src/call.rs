@@ -104,7 +104,7 @@ impl Verb {
     }
 
     /// The code of a failure that has no more telling one.
-    pub fn failure_code(self) -> ErrorCode {
+    pub fn default_error_code(self) -> ErrorCode {
         match self {
             Verb::List | Verb::Search => ErrorCode::LsFailed,
             Verb::Stat | Verb::Read | Verb::Open | Verb::ReadLink | Verb::DiskSpace => {
@@ -236,7 +236,7 @@ impl<'a> Call<'a> {
 /// How a call ended.
 #[derive(Clone, Debug)]
 pub struct CallOutcome<'a> {
-    pub result: CallResult<'a>,
+    pub result: CallCompletion<'a>,
     /// Bytes read or written.
     pub bytes: u64,
     pub duration: Duration,
@@ -245,7 +245,7 @@ pub struct CallOutcome<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum CallResult<'a> {
+pub enum CallCompletion<'a> {
     Done,
     /// The driver failed, or a later guard refused.
     Failed(&'a Error),
@@ -255,6 +255,6 @@ pub enum CallResult<'a> {
 
 impl CallOutcome<'_> {
     pub fn succeeded(&self) -> bool {
-        matches!(self.result, CallResult::Done) && self.exit.is_none_or(ProcessExit::success)
+        matches!(self.result, CallCompletion::Done) && self.exit.is_none_or(ProcessExit::success)
     }
 }

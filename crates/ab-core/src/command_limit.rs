@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::call::{Call, CallOutcome, Verb};
-use crate::effective::EffectiveControl;
+use crate::effective::EffectivePolicyControl;
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::guard::{Guard, GuardDecision, RefusedPath};
 
@@ -61,7 +61,7 @@ impl Guard for ConcurrentCommandLimit {
 
     fn on_refused_path(&self, _refusal: &RefusedPath<'_>) {}
 
-    fn effective_control(&self) -> Option<EffectiveControl> {
+    fn effective_policy_control(&self) -> Option<EffectivePolicyControl> {
         None
     }
 
@@ -77,7 +77,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::call::{Actor, CallResult};
+    use crate::call::{Actor, CallCompletion};
 
     #[test]
     fn a_command_has_room_again_once_another_has_ended() {
@@ -95,7 +95,7 @@ mod tests {
         let read = Call::new(&actor, Verb::Read);
         assert!(enters(&read).is_ok());
         let outcome = CallOutcome {
-            result: CallResult::Done,
+            result: CallCompletion::Done,
             bytes: 0,
             duration: Duration::ZERO,
             exit: None,

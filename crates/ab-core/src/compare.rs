@@ -6,22 +6,22 @@ use std::vec;
 
 use crate::backend::{Backend, OverlayWorkspace};
 use crate::call::Verb;
-use crate::edit::{DiffLineCounts, unified_diff_between};
+use crate::edit::{DiffLineCounts, unified_diff_with_names};
 use crate::error::{Error, ErrorKind};
-use crate::metadata::{DirEntry, FileKind, Stat, TruncatedBy, WalkProblem};
-use crate::options::{EntryDetail, ListOptions, ReadOptions};
+use crate::metadata::{DirEntry, FileKind, Stat, TruncationCause, WalkProblem};
+use crate::options::{EntryDetailLevel, ListOptions, ReadOptions};
 use crate::overlay::OverlayChange;
 use crate::path::WsPath;
 use pairs::{Pair, PairedTree, pairs};
 
 /// Largest file whose lines are compared.
-pub const MAX_LINE_DIFF_FILE_BYTES: u64 = 1024 * 1024;
+pub const MAX_COMPARE_DIFF_FILE_BYTES: u64 = 1024 * 1024;
 /// The name of what is not there, as `diff` and `patch` have it.
 const NOTHING: &str = "/dev/null";
 
 /// What is to be found out about a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CompareDetail {
+pub enum CompareDetailLevel {
     /// That there is one.
     NameOnly,
     /// How many lines it adds and removes.
@@ -32,7 +32,7 @@ pub enum CompareDetail {
 
 #[derive(Clone, Copy, Debug)]
 pub struct CompareOptions {
-    pub detail: CompareDetail,
+    pub detail: CompareDetailLevel,
     /// Most entries of either directory.
     pub max_entries: usize,
     /// Most bytes of all diffs.
@@ -63,15 +63,15 @@ pub struct ComparedEntry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContentDifference {
     /// Lines were added and removed, unless they are too many to count.
-    Text { lines: Option<DiffLineCounts>, diff: DiffText },
+    Text { lines: Option<DiffLineCounts>, diff: OptionalDiffText },
     /// Not UTF-8, or with NUL characters.
     Binary,
-    /// Larger than [`MAX_LINE_DIFF_FILE_BYTES`].
+    /// Larger than [`MAX_COMPARE_DIFF_FILE_BYTES`].
     TooLarge,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DiffText {
+pub enum OptionalDiffText {
     Shown(String),
     NotRequested,
     /// There was no room for it any more.
@@ -92,10 +92,10 @@ pub struct TreeComparison<'b> {
     to: &'b Backend,
     modes: Modes,
     pairs: vec::IntoIter<Pair>,
-    depth: CompareDetail,
+    depth: CompareDetailLevel,
     /// Bytes of diffs that there is still room for.
     room: usize,
-    pub truncated: Option<TruncatedBy>,
+    pub truncated: Option<TruncationCause>,
     pub problems: Vec<WalkProblem>,
 }
 
@@ -130,7 +130,7 @@ impl<'b> TreeComparison<'b> {
         let mut changes = overlaid.diff().await?;
         if changes.len() > bounds.max_entries {
             changes.truncate(bounds.max_entries);
-            comparison.truncated = Some(TruncatedBy::Count);
+            comparison.truncated = Some(TruncationCause::Count);
         }
         let pair = |change: OverlayChange| {
             let entry = |stat: Option<Stat>| {
@@ -181,7 +181,7 @@ impl<'b> TreeComparison<'b> {
     }
 
     async fn tree(&mut self, top: &WsPath, limit: usize) -> Result<PairedTree, Error> {
-        let options = ListOptions { depth: usize::MAX, limit, detail: EntryDetail::Stat };
+        let options = ListOptions { depth: usize::MAX, limit, detail: EntryDetailLevel::Stat };
         let mut listing = self.from.list(&top.to_string(), options).await?;
         self.truncated = self.truncated.or(listing.truncated);
         let problems = std::mem::take(&mut listing.problems);
@@ -201,8 +201,10 @@ impl<'b> TreeComparison<'b> {
                 content => content,
             },
             (Some(FileKind::File), None) | (None, Some(FileKind::File)) => match self.depth {
-                CompareDetail::NameOnly => None,
-                CompareDetail::LineCounts | CompareDetail::Diff => self.contents(pair).await?,
+                CompareDetailLevel::NameOnly => None,
+                CompareDetailLevel::LineCounts | CompareDetailLevel::Diff => {
+                    self.contents(pair).await?
+                }
             },
             (Some(FileKind::Symlink), Some(FileKind::Symlink)) => {
                 let target =
@@ -241,7 +243,7 @@ impl<'b> TreeComparison<'b> {
     /// How the files of a pair differ; where there is none, its content is nothing.
     async fn contents(&mut self, pair: &Pair) -> Result<Option<ContentDifference>, Error> {
         let largest = [&pair.from, &pair.to].into_iter().flatten().map(size).max().unwrap_or(0);
-        if largest > MAX_LINE_DIFF_FILE_BYTES {
+        if largest > MAX_COMPARE_DIFF_FILE_BYTES {
             return self.large(pair).await;
         }
         let read =
@@ -260,13 +262,16 @@ impl<'b> TreeComparison<'b> {
         let (Some(before), Some(after)) = (text(&before), text(&after)) else {
             return Ok(Some(ContentDifference::Binary));
         };
-        if self.depth == CompareDetail::NameOnly {
-            return Ok(Some(ContentDifference::Text { lines: None, diff: DiffText::NotRequested }));
+        if self.depth == CompareDetailLevel::NameOnly {
+            return Ok(Some(ContentDifference::Text {
+                lines: None,
+                diff: OptionalDiffText::NotRequested,
+            }));
         }
         let name = |entry: &Option<DirEntry>| {
             entry.as_ref().map_or_else(|| NOTHING.to_owned(), |entry| entry.path.to_string())
         };
-        let diff = unified_diff_between(&name(&pair.from), &name(&pair.to), before, after);
+        let diff = unified_diff_with_names(&name(&pair.from), &name(&pair.to), before, after);
         let lines = diff.lines;
         Ok(Some(ContentDifference::Text { lines, diff: self.fitted(diff.text) }))
     }
@@ -278,7 +283,7 @@ impl<'b> TreeComparison<'b> {
         };
         let mut lefts = self.from.read_chunks(&from.path.to_string()).await?;
         let mut rights = self.to.read_chunks(&to.path.to_string()).await?;
-        if lefts.size() != rights.size() {
+        if lefts.file_size() != rights.file_size() {
             return Ok(Some(ContentDifference::TooLarge));
         }
         let (mut left, mut right) = (Vec::new(), Vec::new());
@@ -302,19 +307,19 @@ impl<'b> TreeComparison<'b> {
     }
 
     /// The diff, as long as there is room for all of it.
-    fn fitted(&mut self, diff: String) -> DiffText {
-        if self.depth == CompareDetail::LineCounts {
-            return DiffText::NotRequested;
+    fn fitted(&mut self, diff: String) -> OptionalDiffText {
+        if self.depth == CompareDetailLevel::LineCounts {
+            return OptionalDiffText::NotRequested;
         }
         match self.room.checked_sub(diff.len()) {
             Some(room) => {
                 self.room = room;
-                DiffText::Shown(diff)
+                OptionalDiffText::Shown(diff)
             }
             None => {
                 self.room = 0;
-                self.truncated.get_or_insert(TruncatedBy::Bytes);
-                DiffText::OverLimit
+                self.truncated.get_or_insert(TruncationCause::Bytes);
+                OptionalDiffText::OverLimit
             }
         }
     }
@@ -327,7 +332,7 @@ async fn entry(backend: &Backend, path: &str) -> Result<DirEntry, Error> {
 
 async fn bytes(backend: &Backend, entry: Option<&DirEntry>) -> Result<Vec<u8>, Error> {
     let Some(entry) = entry else { return Ok(Vec::new()) };
-    let options = ReadOptions { range: None, limit: MAX_LINE_DIFF_FILE_BYTES };
+    let options = ReadOptions { range: None, limit: MAX_COMPARE_DIFF_FILE_BYTES };
     let content = backend.read_with(&entry.path.to_string(), options).await?;
     Ok(content.bytes.into())
 }

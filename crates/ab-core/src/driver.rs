@@ -21,7 +21,7 @@ use crate::path::WsPath;
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{SearchQuery, SearchResults};
 use crate::status::StatusPublisher;
-use crate::ticket::{CallEffect, LostCallId};
+use crate::ticket::{LostCallEffect, LostCallId};
 
 /// Holds a workspace. Implementors write this; everyone else holds a [`Backend`](crate::Backend).
 ///
@@ -120,8 +120,8 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// # Behaviour
     /// - `open::missing_is_not_found`: without creation, nothing there is `NotFound`
     /// - `open::creates_with_parents`: with creation, file and directories are made
-    /// - `open::create_always_refuses_existing`: `FileCreation::MustBeNew` on something is `AlreadyExists`
-    /// - `open::truncates_when_asked`: `ExistingContent::Truncate` starts empty
+    /// - `open::create_always_refuses_existing`: `FileCreationMode::MustBeNew` on something is `AlreadyExists`
+    /// - `open::truncates_when_asked`: `ExistingContentHandling::Truncate` starts empty
     /// - `open::a_directory_is_refused`: a directory is `IsADirectory`
     /// - `restricted::kept_files_do_not_change`: likewise, unless it is only read
     async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>>;
@@ -305,7 +305,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Behaviour
     /// - `status::starts_connected`: a workspace that needs no connection is connected at once
-    fn status(&self) -> &StatusPublisher;
+    fn status_publisher(&self) -> &StatusPublisher;
 
     /// Connects, where that means something.
     ///
@@ -317,7 +317,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Behaviour
     /// - `status::tickets_of_others_are_unknown`: nobody knows of a call that was made elsewhere
-    async fn call_effect(&self, ticket: &LostCallId) -> Result<CallEffect>;
+    async fn query_lost_call(&self, ticket: &LostCallId) -> Result<LostCallEffect>;
 
     /// Ends it: the status is `Destroyed` and nothing works any more. Never fails twice.
     ///

@@ -20,7 +20,7 @@ use crate::metadata::{FileVersion, Stat};
 use crate::options::DEFAULT_MAX_READ_BYTES;
 use crate::path::WsPath;
 
-pub use diff::{DiffLineCounts, UnifiedDiff, unified_diff, unified_diff_between};
+pub use diff::{DiffLineCounts, UnifiedDiff, unified_diff, unified_diff_with_names};
 use find::{Finder, LineEnds};
 
 /// Most characters of somebody's text that a message repeats.

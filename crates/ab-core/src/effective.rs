@@ -87,11 +87,11 @@ impl fmt::Display for NetworkAccess {
 pub struct EffectivePolicy {
     /// Absent when the driver runs no commands.
     pub isolation: Option<Isolation>,
-    pub controls: Vec<EffectiveControl>,
+    pub controls: Vec<EffectivePolicyControl>,
 }
 
 impl EffectivePolicy {
-    pub fn control(&self, subject: ControlKind) -> Option<&EffectiveControl> {
+    pub fn control(&self, subject: PolicyControlKind) -> Option<&EffectivePolicyControl> {
         self.controls.iter().find(|control| control.kind == subject)
     }
 }
@@ -110,37 +110,44 @@ impl EnforcedControls {
     /// Everything that `policy` reports as enforced by a wall. Without a wall around files nothing
     /// counts: what is left then is enforced for well-behaved commands only.
     pub fn from_policy(policy: &EffectivePolicy) -> Self {
-        let enforced = policy.controls.iter().filter(|it| it.strength == ControlStrength::Enforced);
+        let enforced =
+            policy.controls.iter().filter(|it| it.strength == PolicyControlStrength::Enforced);
         let all = enforced.fold(Self::NONE, |all, control| all.with(control.kind));
-        if all.contains(ControlKind::Files) { all } else { Self::NONE }
+        if all.contains(PolicyControlKind::Files) { all } else { Self::NONE }
     }
 
     /// What `isolation` enforces on a host where it works as a whole.
     pub fn expected_for(isolation: Isolation) -> Self {
-        let landlock =
-            [ControlKind::Files, ControlKind::Kernel, ControlKind::Sockets, ControlKind::Processes];
-        let subjects: &[ControlKind] = match isolation {
-            Isolation::Bwrap => {
-                &[ControlKind::Attributes, ControlKind::Restrictions, ControlKind::Orphans]
-            }
+        let landlock = [
+            PolicyControlKind::Files,
+            PolicyControlKind::Kernel,
+            PolicyControlKind::Sockets,
+            PolicyControlKind::Processes,
+        ];
+        let subjects: &[PolicyControlKind] = match isolation {
+            Isolation::Bwrap => &[
+                PolicyControlKind::Attributes,
+                PolicyControlKind::Restrictions,
+                PolicyControlKind::Orphans,
+            ],
             Isolation::Landlock => &[],
             Isolation::Auto | Isolation::Software | Isolation::None => return Self::NONE,
         };
         landlock.iter().chain(subjects).fold(Self::NONE, |all, subject| all.with(*subject))
     }
 
-    pub fn contains(self, subject: ControlKind) -> bool {
+    pub fn contains(self, subject: PolicyControlKind) -> bool {
         self.0 & (1 << subject as u32) != 0
     }
 
-    fn with(self, subject: ControlKind) -> Self {
+    fn with(self, subject: PolicyControlKind) -> Self {
         Self(self.0 | (1 << subject as u32))
     }
 }
 
 /// What is controlled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ControlKind {
+pub enum PolicyControlKind {
     /// Files outside the workspace.
     Files,
     /// Names, sizes, modes and times of files outside.
@@ -170,55 +177,55 @@ pub enum ControlKind {
     Shell,
 }
 
-impl ControlKind {
-    pub const ALL: [ControlKind; 18] = [
-        ControlKind::Files,
-        ControlKind::Attributes,
-        ControlKind::Restrictions,
-        ControlKind::Network,
-        ControlKind::Sockets,
-        ControlKind::Processes,
-        ControlKind::Orphans,
-        ControlKind::Kernel,
-        ControlKind::Environment,
-        ControlKind::Time,
-        ControlKind::Memory,
-        ControlKind::ProcessCount,
-        ControlKind::Cpu,
-        ControlKind::FileSize,
-        ControlKind::OpenFiles,
-        ControlKind::Output,
-        ControlKind::Commands,
-        ControlKind::Shell,
+impl PolicyControlKind {
+    pub const ALL: [PolicyControlKind; 18] = [
+        PolicyControlKind::Files,
+        PolicyControlKind::Attributes,
+        PolicyControlKind::Restrictions,
+        PolicyControlKind::Network,
+        PolicyControlKind::Sockets,
+        PolicyControlKind::Processes,
+        PolicyControlKind::Orphans,
+        PolicyControlKind::Kernel,
+        PolicyControlKind::Environment,
+        PolicyControlKind::Time,
+        PolicyControlKind::Memory,
+        PolicyControlKind::ProcessCount,
+        PolicyControlKind::Cpu,
+        PolicyControlKind::FileSize,
+        PolicyControlKind::OpenFiles,
+        PolicyControlKind::Output,
+        PolicyControlKind::Commands,
+        PolicyControlKind::Shell,
     ];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            ControlKind::Files => "files",
-            ControlKind::Attributes => "attributes",
-            ControlKind::Restrictions => "restrictions",
-            ControlKind::Network => "network",
-            ControlKind::Sockets => "sockets",
-            ControlKind::Processes => "processes",
-            ControlKind::Orphans => "orphans",
-            ControlKind::Kernel => "kernel",
-            ControlKind::Environment => "environment",
-            ControlKind::Time => "time",
-            ControlKind::Memory => "memory",
-            ControlKind::ProcessCount => "process_count",
-            ControlKind::Cpu => "cpu",
-            ControlKind::FileSize => "file_size",
-            ControlKind::OpenFiles => "open_files",
-            ControlKind::Output => "output",
-            ControlKind::Commands => "commands",
-            ControlKind::Shell => "shell",
+            PolicyControlKind::Files => "files",
+            PolicyControlKind::Attributes => "attributes",
+            PolicyControlKind::Restrictions => "restrictions",
+            PolicyControlKind::Network => "network",
+            PolicyControlKind::Sockets => "sockets",
+            PolicyControlKind::Processes => "processes",
+            PolicyControlKind::Orphans => "orphans",
+            PolicyControlKind::Kernel => "kernel",
+            PolicyControlKind::Environment => "environment",
+            PolicyControlKind::Time => "time",
+            PolicyControlKind::Memory => "memory",
+            PolicyControlKind::ProcessCount => "process_count",
+            PolicyControlKind::Cpu => "cpu",
+            PolicyControlKind::FileSize => "file_size",
+            PolicyControlKind::OpenFiles => "open_files",
+            PolicyControlKind::Output => "output",
+            PolicyControlKind::Commands => "commands",
+            PolicyControlKind::Shell => "shell",
         }
     }
 }
 
 /// How far a control can be relied on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ControlStrength {
+pub enum PolicyControlStrength {
     /// Not controlled.
     Open,
     /// A command that tries can get around it.
@@ -227,26 +234,29 @@ pub enum ControlStrength {
     Enforced,
 }
 
-impl ControlStrength {
-    pub const ALL: [ControlStrength; 3] =
-        [ControlStrength::Open, ControlStrength::Advisory, ControlStrength::Enforced];
+impl PolicyControlStrength {
+    pub const ALL: [PolicyControlStrength; 3] = [
+        PolicyControlStrength::Open,
+        PolicyControlStrength::Advisory,
+        PolicyControlStrength::Enforced,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            ControlStrength::Open => "open",
-            ControlStrength::Advisory => "advisory",
-            ControlStrength::Enforced => "enforced",
+            PolicyControlStrength::Open => "open",
+            PolicyControlStrength::Advisory => "advisory",
+            PolicyControlStrength::Enforced => "enforced",
         }
     }
 }
 
 /// One line of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EffectiveControl {
-    pub kind: ControlKind,
+pub struct EffectivePolicyControl {
+    pub kind: PolicyControlKind,
     pub asked: String,
     pub in_force: String,
-    pub strength: ControlStrength,
+    pub strength: PolicyControlStrength,
     /// What sees to it.
     pub mechanism: String,
     /// What was tried to know that it works; absent when nothing was.
@@ -257,14 +267,16 @@ pub struct EffectiveControl {
 mod tests {
     use super::*;
 
-    fn policy(controls: &[(ControlKind, ControlStrength)]) -> EffectivePolicy {
-        let control = |(subject, strength): &(ControlKind, ControlStrength)| EffectiveControl {
-            kind: *subject,
-            asked: String::new(),
-            in_force: String::new(),
-            strength: *strength,
-            mechanism: String::new(),
-            proof: None,
+    fn policy(controls: &[(PolicyControlKind, PolicyControlStrength)]) -> EffectivePolicy {
+        let control = |(subject, strength): &(PolicyControlKind, PolicyControlStrength)| {
+            EffectivePolicyControl {
+                kind: *subject,
+                asked: String::new(),
+                in_force: String::new(),
+                strength: *strength,
+                mechanism: String::new(),
+                proof: None,
+            }
         };
         EffectivePolicy { isolation: None, controls: controls.iter().map(control).collect() }
     }
@@ -272,15 +284,20 @@ mod tests {
     #[test]
     fn only_enforced_subjects_behind_a_wall_count() {
         let found = EnforcedControls::from_policy(&policy(&[
-            (ControlKind::Files, ControlStrength::Enforced),
-            (ControlKind::Attributes, ControlStrength::Open),
-            (ControlKind::Kernel, ControlStrength::Enforced),
+            (PolicyControlKind::Files, PolicyControlStrength::Enforced),
+            (PolicyControlKind::Attributes, PolicyControlStrength::Open),
+            (PolicyControlKind::Kernel, PolicyControlStrength::Enforced),
         ]));
-        assert!(found.contains(ControlKind::Files) && found.contains(ControlKind::Kernel));
-        assert!(!found.contains(ControlKind::Attributes) && !found.contains(ControlKind::Network));
+        assert!(
+            found.contains(PolicyControlKind::Files) && found.contains(PolicyControlKind::Kernel)
+        );
+        assert!(
+            !found.contains(PolicyControlKind::Attributes)
+                && !found.contains(PolicyControlKind::Network)
+        );
         let open = policy(&[
-            (ControlKind::Files, ControlStrength::Advisory),
-            (ControlKind::Environment, ControlStrength::Enforced),
+            (PolicyControlKind::Files, PolicyControlStrength::Advisory),
+            (PolicyControlKind::Environment, PolicyControlStrength::Enforced),
         ]);
         assert_eq!(EnforcedControls::from_policy(&open), EnforcedControls::NONE);
     }
@@ -295,9 +312,13 @@ mod tests {
             (Isolation::Auto, false, false),
         ] {
             let expected = EnforcedControls::expected_for(isolation);
-            assert_eq!(expected.contains(ControlKind::Files), files, "{isolation}");
-            assert_eq!(expected.contains(ControlKind::Attributes), attributes, "{isolation}");
-            assert_eq!(expected.contains(ControlKind::Restrictions), attributes, "{isolation}");
+            assert_eq!(expected.contains(PolicyControlKind::Files), files, "{isolation}");
+            assert_eq!(expected.contains(PolicyControlKind::Attributes), attributes, "{isolation}");
+            assert_eq!(
+                expected.contains(PolicyControlKind::Restrictions),
+                attributes,
+                "{isolation}"
+            );
         }
     }
 }

@@ -29,25 +29,25 @@ pub enum CodeLoadingVariablePolicy {
 
 /// Which names an entry of [`CODE_LOADING_VARIABLES`] covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VariableNamePattern {
+pub enum EnvVariableNamePattern {
     Exact(&'static str),
     Prefix(&'static str),
 }
 
-impl VariableNamePattern {
+impl EnvVariableNamePattern {
     fn cover(self, name: &str) -> bool {
         match self {
-            VariableNamePattern::Exact(exact) => name == exact,
-            VariableNamePattern::Prefix(prefix) => name.starts_with(prefix),
+            EnvVariableNamePattern::Exact(exact) => name == exact,
+            EnvVariableNamePattern::Prefix(prefix) => name.starts_with(prefix),
         }
     }
 }
 
-impl fmt::Display for VariableNamePattern {
+impl fmt::Display for EnvVariableNamePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            VariableNamePattern::Exact(exact) => f.write_str(exact),
-            VariableNamePattern::Prefix(prefix) => write!(f, "{prefix}*"),
+            EnvVariableNamePattern::Exact(exact) => f.write_str(exact),
+            EnvVariableNamePattern::Prefix(prefix) => write!(f, "{prefix}*"),
         }
     }
 }
@@ -55,7 +55,7 @@ impl fmt::Display for VariableNamePattern {
 /// Variables that load code or name programs, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct CodeLoadingVariable {
-    pub names: VariableNamePattern,
+    pub names: EnvVariableNamePattern,
     /// Reads on after "because it".
     pub reason: &'static str,
     harmless: Harmless,
@@ -69,22 +69,22 @@ enum Harmless {
     When(fn(&str) -> bool),
 }
 
-const fn variable(names: VariableNamePattern, reason: &'static str) -> CodeLoadingVariable {
+const fn variable(names: EnvVariableNamePattern, reason: &'static str) -> CodeLoadingVariable {
     CodeLoadingVariable { names, reason, harmless: Harmless::Never }
 }
 
 const fn exactly(name: &'static str, reason: &'static str) -> CodeLoadingVariable {
-    variable(VariableNamePattern::Exact(name), reason)
+    variable(EnvVariableNamePattern::Exact(name), reason)
 }
 
 const fn beginning_with(prefix: &'static str, reason: &'static str) -> CodeLoadingVariable {
-    variable(VariableNamePattern::Prefix(prefix), reason)
+    variable(EnvVariableNamePattern::Prefix(prefix), reason)
 }
 
 /// Agents turn pagers and editors off all the time, and those values run nothing of their choice.
 const fn program(name: &'static str) -> CodeLoadingVariable {
     CodeLoadingVariable {
-        names: VariableNamePattern::Exact(name),
+        names: EnvVariableNamePattern::Exact(name),
         reason: NAMES_PROGRAM,
         harmless: Harmless::When(|value| matches!(value, "" | "cat" | "true" | ":")),
     }

@@ -13,7 +13,7 @@ use crate::call::Verb;
 use crate::driver::BackendKind;
 use crate::path::WsPath;
 use crate::process::ProcessExit;
-use crate::ticket::{CallEffect, LostCallId, RetryAdvice};
+use crate::ticket::{LostCallEffect, LostCallId, RetryAdvice};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -215,7 +215,7 @@ impl fmt::Display for ErrorKind {
 ///
 /// It stays in the process that met it: what crosses a connection is the kind, the message and the hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorDetail {
+pub enum ErrorCause {
     /// The file is not UTF-8 text.
     NotText,
     /// The name of the host has no address.
@@ -247,7 +247,7 @@ struct Parts {
     code: ErrorCode,
     kind: ErrorKind,
     message: String,
-    detail: Option<ErrorDetail>,
+    detail: Option<ErrorCause>,
     hint: Option<String>,
     backend: Option<BackendKind>,
     verb: Option<Verb>,
@@ -256,7 +256,7 @@ struct Parts {
     exit: Option<ProcessExit>,
     output: Option<Box<ExecOutput>>,
     approval: Option<ApprovalId>,
-    fate: Option<(CallEffect, Option<LostCallId>)>,
+    fate: Option<(LostCallEffect, Option<LostCallId>)>,
     transient: bool,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
@@ -294,7 +294,7 @@ impl Error {
     }
 
     /// The handle of the call does not let it change what is there.
-    pub fn protected(verb: Verb, path: &WsPath) -> Self {
+    pub fn write_protected(verb: Verb, path: &WsPath) -> Self {
         let message = "not to be changed through this handle";
         Self::for_path(verb, path, ErrorKind::PermissionDenied, message)
     }
@@ -308,12 +308,12 @@ impl Error {
     }
 
     /// The backend was destroyed before the call.
-    pub fn destroyed(verb: Verb) -> Self {
+    pub fn backend_destroyed(verb: Verb) -> Self {
         Self::new(ErrorCode::ConnectionClosed, ErrorKind::Destroyed, "the backend was destroyed")
             .with_verb(verb)
     }
 
-    pub fn with_detail(mut self, detail: ErrorDetail) -> Self {
+    pub fn with_cause(mut self, detail: ErrorCause) -> Self {
         self.0.detail = Some(detail);
         self
     }
@@ -379,7 +379,11 @@ impl Error {
     }
 
     /// The answer to the call was lost: what is known of its effect, and what to ask by for more.
-    pub fn with_call_effect(mut self, effect: CallEffect, ticket: Option<LostCallId>) -> Self {
+    pub fn with_lost_call_effect(
+        mut self,
+        effect: LostCallEffect,
+        ticket: Option<LostCallId>,
+    ) -> Self {
         self.0.fate = Some((effect, ticket));
         self
     }
@@ -398,7 +402,7 @@ impl Error {
     }
 
     /// The cause, where the kind alone does not tell it.
-    pub fn detail(&self) -> Option<ErrorDetail> {
+    pub fn cause(&self) -> Option<ErrorCause> {
         self.0.detail
     }
 
@@ -439,11 +443,11 @@ impl Error {
     }
 
     /// Whether the call took effect, where its answer was lost with the connection.
-    pub fn call_effect(&self) -> Option<CallEffect> {
+    pub fn lost_call_effect(&self) -> Option<LostCallEffect> {
         Some(self.0.fate.as_ref()?.0)
     }
 
-    /// What to ask [`Backend::call_effect`](crate::Backend::call_effect) by, where the effect is not known.
+    /// What to ask [`Backend::query_lost_call`](crate::Backend::query_lost_call) by, where the effect is not known.
     pub fn lost_call(&self) -> Option<&LostCallId> {
         self.0.fate.as_ref()?.1.as_ref()
     }
@@ -453,11 +457,13 @@ impl Error {
     pub fn retry_advice(&self) -> RetryAdvice {
         let interrupted = matches!(self.0.kind, ErrorKind::Timeout | ErrorKind::Disconnected);
         match &self.0.fate {
-            Some((CallEffect::Applied, _) | (CallEffect::Unknown, None)) => RetryAdvice::Never,
-            Some((CallEffect::Unknown, Some(ticket))) => {
+            Some((LostCallEffect::Applied, _) | (LostCallEffect::Unknown, None)) => {
+                RetryAdvice::Never
+            }
+            Some((LostCallEffect::Unknown, Some(ticket))) => {
                 RetryAdvice::AskEffectFirst(ticket.clone())
             }
-            Some((CallEffect::NotApplied, _)) if interrupted => RetryAdvice::Safe,
+            Some((LostCallEffect::NotApplied, _)) if interrupted => RetryAdvice::Safe,
             _ if self.0.transient || self.0.kind == ErrorKind::Conflict => RetryAdvice::Safe,
             None if interrupted && !self.0.verb.is_some_and(Verb::modifies) => RetryAdvice::Safe,
             _ => RetryAdvice::Never,
@@ -493,7 +499,7 @@ fn code_of(verb: Verb, kind: ErrorKind) -> ErrorCode {
         | ErrorKind::Invalid
         | ErrorKind::Failed
         | ErrorKind::Cancelled
-        | ErrorKind::Io => verb.failure_code(),
+        | ErrorKind::Io => verb.default_error_code(),
     }
 }
 
@@ -592,11 +598,11 @@ mod tests {
         let ticket = LostCallId::new("t");
         for (error, expect) in [
             (lost(), RetryAdvice::Never),
-            (lost().with_call_effect(CallEffect::Applied, None), RetryAdvice::Never),
-            (lost().with_call_effect(CallEffect::NotApplied, None), RetryAdvice::Safe),
-            (lost().with_call_effect(CallEffect::Unknown, None), RetryAdvice::Never),
+            (lost().with_lost_call_effect(LostCallEffect::Applied, None), RetryAdvice::Never),
+            (lost().with_lost_call_effect(LostCallEffect::NotApplied, None), RetryAdvice::Safe),
+            (lost().with_lost_call_effect(LostCallEffect::Unknown, None), RetryAdvice::Never),
             (
-                lost().with_call_effect(CallEffect::Unknown, Some(ticket.clone())),
+                lost().with_lost_call_effect(LostCallEffect::Unknown, Some(ticket.clone())),
                 RetryAdvice::AskEffectFirst(ticket),
             ),
             (error(ErrorKind::Disconnected, Verb::Read), RetryAdvice::Safe),

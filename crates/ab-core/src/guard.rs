@@ -6,9 +6,9 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use crate::call::{Actor, Call, CallOutcome, Verb};
-use crate::effective::EffectiveControl;
+use crate::effective::EffectivePolicyControl;
 use crate::error::{Error, Result};
-use crate::journal::Journal;
+use crate::journal::JournalGuard;
 
 /// Stands before and after every call on a backend.
 pub trait Guard: fmt::Debug + Send + Sync {
@@ -22,7 +22,7 @@ pub trait Guard: fmt::Debug + Send + Sync {
     fn on_refused_path(&self, refusal: &RefusedPath<'_>);
 
     /// What this guard sees to, for [`EffectivePolicy`](crate::EffectivePolicy).
-    fn effective_control(&self) -> Option<EffectiveControl>;
+    fn effective_policy_control(&self) -> Option<EffectivePolicyControl>;
 
     /// After the call: exactly once for each `enter` that let it pass, whether the call went
     /// through, failed, was refused by a later guard, or its caller went away.
@@ -64,7 +64,7 @@ impl fmt::Debug for GuardDecision<'_> {
 #[derive(Clone, Debug, Default)]
 pub struct Guards {
     pub trace: Vec<Arc<dyn Guard>>,
-    pub journal: Option<Arc<Journal>>,
+    pub journal: Option<Arc<JournalGuard>>,
     pub policy: Vec<Arc<dyn Guard>>,
     pub limits: Vec<Arc<dyn Guard>>,
 }

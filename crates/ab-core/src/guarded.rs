@@ -12,7 +12,7 @@ use std::time::Instant;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::call::{Actor, Call, CallOutcome, CallResult, Verb};
+use crate::call::{Actor, Call, CallCompletion, CallOutcome, Verb};
 use crate::driver::{BackendInfo, Driver, File};
 use crate::effective::EffectivePolicy;
 use crate::error::Result;
@@ -26,7 +26,7 @@ use crate::path::WsPath;
 use crate::process::{ExecRequest, Process, ProcessExit, ProcessId, ProcessInfo};
 use crate::search::{SearchQuery, SearchResults};
 use crate::status::StatusPublisher;
-use crate::ticket::{CallEffect, LostCallId};
+use crate::ticket::{LostCallEffect, LostCallId};
 
 #[derive(Debug)]
 pub(crate) struct Guarded {
@@ -52,7 +52,7 @@ impl Guarded {
                 GuardDecision::Pending(future) => future.await,
             };
             if let Err(error) = answer {
-                passage.finish(CallResult::Failed(&error), 0);
+                passage.finish(CallCompletion::Failed(&error), 0);
                 return Err(error);
             }
             passage.ledger.entered += 1;
@@ -77,7 +77,7 @@ impl Ledger {
         &mut self,
         guards: &[Arc<dyn Guard>],
         call: &Call<'_>,
-        end: CallResult<'_>,
+        end: CallCompletion<'_>,
         bytes: u64,
         exit: Option<&ProcessExit>,
     ) {
@@ -99,14 +99,14 @@ struct Passage<'a> {
 }
 
 impl Passage<'_> {
-    fn finish(&mut self, end: CallResult<'_>, bytes: u64) {
+    fn finish(&mut self, end: CallCompletion<'_>, bytes: u64) {
         self.ledger.settle(self.guards, self.call, end, bytes, None);
     }
 
     fn ends<T>(mut self, result: Result<T>, bytes: impl FnOnce(&T) -> u64) -> Result<T> {
         match &result {
-            Ok(value) => self.finish(CallResult::Done, bytes(value)),
-            Err(error) => self.finish(CallResult::Failed(error), 0),
+            Ok(value) => self.finish(CallCompletion::Done, bytes(value)),
+            Err(error) => self.finish(CallCompletion::Failed(error), 0),
         }
         result
     }
@@ -135,7 +135,7 @@ impl Passage<'_> {
 
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
-        self.finish(CallResult::Cancelled, 0);
+        self.finish(CallCompletion::Cancelled, 0);
     }
 }
 
@@ -172,7 +172,7 @@ impl LongPassage {
         self.guards.iter().try_for_each(|guard| guard.check_file_size(&call, size))
     }
 
-    fn finish(&mut self, end: CallResult<'_>, exit: Option<&ProcessExit>) {
+    fn finish(&mut self, end: CallCompletion<'_>, exit: Option<&ProcessExit>) {
         let mut ledger = std::mem::replace(&mut self.ledger, Ledger::new());
         let bytes = self.bytes.load(Ordering::Relaxed);
         ledger.settle(&self.guards, &self.call(), end, bytes, exit);
@@ -194,7 +194,7 @@ impl std::fmt::Debug for GuardedFile {
 
 impl Drop for GuardedFile {
     fn drop(&mut self) {
-        self.passage.finish(CallResult::Done, None);
+        self.passage.finish(CallCompletion::Done, None);
     }
 }
 
@@ -279,7 +279,7 @@ impl Driver for Guarded {
     }
 
     async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>> {
-        let modifies = options.access.writes();
+        let modifies = options.access.can_write();
         let call = Call { modifies, ..self.call(Verb::Open, path) };
         let passage = self.enter(&call).await?;
         match self.inner.open(path, options).await {
@@ -351,8 +351,8 @@ impl Driver for Guarded {
             Ok(process) => {
                 let mut passage = passage.detach();
                 process.exit_receiver().on_end(move |exit| match exit {
-                    Some(exit) => passage.finish(CallResult::Done, Some(exit)),
-                    None => passage.finish(CallResult::Cancelled, None),
+                    Some(exit) => passage.finish(CallCompletion::Done, Some(exit)),
+                    None => passage.finish(CallCompletion::Cancelled, None),
                 });
                 Ok(process)
             }
@@ -378,19 +378,19 @@ impl Driver for Guarded {
 
     async fn effective_policy(&self) -> Result<EffectivePolicy> {
         let mut policy = self.inner.effective_policy().await?;
-        for control in self.guards.iter().filter_map(|guard| guard.effective_control()) {
+        for control in self.guards.iter().filter_map(|guard| guard.effective_policy_control()) {
             policy.controls.retain(|known| known.kind != control.kind);
             policy.controls.push(control);
         }
         Ok(policy)
     }
 
-    fn status(&self) -> &StatusPublisher {
-        self.inner.status()
+    fn status_publisher(&self) -> &StatusPublisher {
+        self.inner.status_publisher()
     }
 
-    async fn call_effect(&self, ticket: &LostCallId) -> Result<CallEffect> {
-        self.inner.call_effect(ticket).await
+    async fn query_lost_call(&self, ticket: &LostCallId) -> Result<LostCallEffect> {
+        self.inner.query_lost_call(ticket).await
     }
 
     async fn connect(&self) -> Result<()> {

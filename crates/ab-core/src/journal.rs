@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crate::call::{Call, CallOutcome, CallResult, Verb};
-use crate::effective::EffectiveControl;
+use crate::call::{Call, CallCompletion, CallOutcome, Verb};
+use crate::effective::EffectivePolicyControl;
 use crate::error::{ErrorCode, ErrorKind, Result};
 use crate::guard::{Guard, GuardDecision, RefusedPath};
 use crate::path::MAX_PATH_BYTES;
@@ -14,7 +14,7 @@ use crate::path::MAX_PATH_BYTES;
 pub const MAX_MEMORY_JOURNAL_RECORDS: usize = 10_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum JournalMode {
+pub enum JournalVerbosity {
     /// Calls that change the workspace or run something.
     #[default]
     Standard,
@@ -35,7 +35,7 @@ pub struct JournalRecord {
     pub to: Option<String>,
     pub command: Option<String>,
     pub success: bool,
-    pub failure: Option<JournalFailure>,
+    pub failure: Option<RecordedCallFailure>,
     pub exit_code: Option<i32>,
     /// The end of what a command said on each channel.
     pub stdout: Option<String>,
@@ -46,7 +46,7 @@ pub struct JournalRecord {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JournalFailure {
+pub struct RecordedCallFailure {
     /// Absent when the caller went away.
     pub code: Option<ErrorCode>,
     pub message: String,
@@ -59,38 +59,38 @@ pub trait JournalWriter: fmt::Debug + Send + Sync {
 
 /// The guard that writes.
 #[derive(Debug)]
-pub struct Journal {
+pub struct JournalGuard {
     writer: Arc<dyn JournalWriter>,
-    mode: JournalMode,
+    mode: JournalVerbosity,
     workspace: Option<String>,
 }
 
-impl Journal {
-    pub fn new(writer: Arc<dyn JournalWriter>, mode: JournalMode) -> Self {
+impl JournalGuard {
+    pub fn new(writer: Arc<dyn JournalWriter>, mode: JournalVerbosity) -> Self {
         Self { writer, mode, workspace: None }
     }
 
     /// Names the workspace in every record.
-    pub fn for_workspace(mut self, name: impl Into<String>) -> Self {
+    pub fn with_workspace_name(mut self, name: impl Into<String>) -> Self {
         self.workspace = Some(name.into());
         self
     }
 
     fn wants(&self, call: &Call<'_>, outcome: &CallOutcome<'_>) -> bool {
         match (self.mode, outcome.result) {
-            (JournalMode::Verbose, _) => true,
+            (JournalVerbosity::Verbose, _) => true,
             // A link that leads out is an attempt to leave, whatever the verb.
-            (JournalMode::Standard, CallResult::Failed(error))
+            (JournalVerbosity::Standard, CallCompletion::Failed(error))
                 if error.kind() == ErrorKind::Escape =>
             {
                 true
             }
-            (JournalMode::Standard, _) => call.modifies,
+            (JournalVerbosity::Standard, _) => call.modifies,
         }
     }
 }
 
-impl Guard for Journal {
+impl Guard for JournalGuard {
     fn before_call<'a>(&'a self, _: &'a Call<'a>) -> GuardDecision<'a> {
         GuardDecision::ALLOW
     }
@@ -111,7 +111,7 @@ impl Guard for Journal {
             to: None,
             command: None,
             success: false,
-            failure: Some(JournalFailure {
+            failure: Some(RecordedCallFailure {
                 code: Some(error.code()),
                 message: error.message().to_owned(),
             }),
@@ -123,7 +123,7 @@ impl Guard for Journal {
         });
     }
 
-    fn effective_control(&self) -> Option<EffectiveControl> {
+    fn effective_policy_control(&self) -> Option<EffectivePolicyControl> {
         None
     }
 
@@ -132,12 +132,12 @@ impl Guard for Journal {
             return;
         }
         let failure = match outcome.result {
-            CallResult::Done => None,
-            CallResult::Failed(error) => {
-                Some(JournalFailure { code: Some(error.code()), message: error.to_string() })
+            CallCompletion::Done => None,
+            CallCompletion::Failed(error) => {
+                Some(RecordedCallFailure { code: Some(error.code()), message: error.to_string() })
             }
-            CallResult::Cancelled => {
-                Some(JournalFailure { code: None, message: "cancelled".to_owned() })
+            CallCompletion::Cancelled => {
+                Some(RecordedCallFailure { code: None, message: "cancelled".to_owned() })
             }
         };
         self.writer.write(&JournalRecord {

@@ -40,8 +40,8 @@ mod ticket;
 mod transfer;
 
 pub use approval::{
-    ApprovalAnswer, ApprovalId, ApprovalRequest, ApprovalRule, Approver, CallDigest, NoApprover,
-    OwnedCall, Verdict,
+    ApprovalAnswer, ApprovalId, ApprovalRequest, Approver, CallDigest, NoApprover, OwnedCall,
+    TriggeringRule, Verdict,
 };
 pub use backend::{
     Backend, BackendOptions, CapturedOutput, ExecOptions, ExecOutput, LineWindow, NarrowOptions,
@@ -53,10 +53,10 @@ pub use command_screen::{CommandLineCheck, CommandLineCheckContext};
 pub use driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
 pub use edit::{Edit, EditOptions, EditReport};
 pub use effective::{
-    ControlKind, ControlStrength, EffectiveControl, EffectivePolicy, EnforcedControls, Isolation,
-    NetworkAccess,
+    EffectivePolicy, EffectivePolicyControl, EnforcedControls, Isolation, NetworkAccess,
+    PolicyControlKind, PolicyControlStrength,
 };
-pub use error::{Error, ErrorCode, ErrorDetail, ErrorKind, Result};
+pub use error::{Error, ErrorCause, ErrorCode, ErrorKind, Result};
 pub use guard::{Guard, Guards};
 pub use life::{Closeable, TrackedResourceId};
 pub use lines::LineRange;
@@ -68,4 +68,4 @@ pub use principal::{Principal, PrincipalKind, Role, TenantId};
 pub use recipe::{WorkspaceLocator, WorkspaceOpener};
 pub use restricted::MAX_PATH_RESTRICTIONS;
 pub use status::{ConnectionStatus, ConnectionStatusChange, StatusSubscription};
-pub use ticket::{CallEffect, LostCallId, RetryAdvice};
+pub use ticket::{LostCallEffect, LostCallId, RetryAdvice};

@@ -91,7 +91,7 @@ impl Life {
         match &self.scope {
             Some(scope) if scope.gone.load(Ordering::Acquire) => ConnectionStatus::Destroyed,
             Some(scope) => scope.parent.status(),
-            None => self.root.driver.status().current(),
+            None => self.root.driver.status_publisher().current(),
         }
     }
 
@@ -99,7 +99,7 @@ impl Life {
     pub(crate) fn hub(&self) -> &StatusPublisher {
         match &self.scope {
             Some(scope) => &scope.hub,
-            None => self.root.driver.status(),
+            None => self.root.driver.status_publisher(),
         }
     }
 
@@ -107,7 +107,7 @@ impl Life {
     pub(crate) fn check(&self, verb: Verb) -> Result<()> {
         let ending = self.root.ending.load(Ordering::Acquire);
         if ending || self.status() == ConnectionStatus::Destroyed {
-            return Err(Error::destroyed(verb));
+            return Err(Error::backend_destroyed(verb));
         }
         Ok(())
     }

@@ -26,12 +26,12 @@ use crate::path::{PathParser, WsPath};
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{SearchQuery, SearchResults};
 use crate::status::{ConnectionStatus, StatusPublisher};
-use crate::ticket::{CallEffect, LostCallId};
+use crate::ticket::{LostCallEffect, LostCallId};
 
 use store::Store;
 
 /// Bytes that a store holds unless told otherwise.
-pub const DEFAULT_CAPACITY_BYTES: u64 = 1024 * 1024 * 1024;
+pub const DEFAULT_MEMORY_DRIVER_CAPACITY_BYTES: u64 = 1024 * 1024 * 1024;
 
 #[derive(Clone, Debug)]
 pub struct MemoryDriverOptions {
@@ -45,7 +45,11 @@ pub struct MemoryDriverOptions {
 
 impl Default for MemoryDriverOptions {
     fn default() -> Self {
-        Self { root: "/".to_owned(), initial_files: Vec::new(), max_bytes: DEFAULT_CAPACITY_BYTES }
+        Self {
+            root: "/".to_owned(),
+            initial_files: Vec::new(),
+            max_bytes: DEFAULT_MEMORY_DRIVER_CAPACITY_BYTES,
+        }
     }
 }
 
@@ -58,7 +62,7 @@ pub struct MemoryDriver {
 
 impl MemoryDriver {
     pub fn new() -> Self {
-        Self::empty("/".to_owned(), DEFAULT_CAPACITY_BYTES)
+        Self::empty("/".to_owned(), DEFAULT_MEMORY_DRIVER_CAPACITY_BYTES)
     }
 
     /// A store with initial data; keys that contradict each other are `INVALID_CONFIGURATION`.
@@ -95,7 +99,7 @@ impl MemoryDriver {
 
     fn alive(&self, verb: Verb) -> Result<()> {
         match self.hub.current() {
-            ConnectionStatus::Destroyed => Err(Error::destroyed(verb)),
+            ConnectionStatus::Destroyed => Err(Error::backend_destroyed(verb)),
             ConnectionStatus::Connected
             | ConnectionStatus::Connecting
             | ConnectionStatus::Disconnected
@@ -234,13 +238,13 @@ impl Driver for MemoryDriver {
         Ok(EffectivePolicy::default())
     }
 
-    fn status(&self) -> &StatusPublisher {
+    fn status_publisher(&self) -> &StatusPublisher {
         &self.hub
     }
 
-    async fn call_effect(&self, _: &LostCallId) -> Result<CallEffect> {
+    async fn query_lost_call(&self, _: &LostCallId) -> Result<LostCallEffect> {
         self.alive(Verb::Connect)?;
-        Ok(CallEffect::Unknown)
+        Ok(LostCallEffect::Unknown)
     }
 
     async fn connect(&self) -> Result<()> {

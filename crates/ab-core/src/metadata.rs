@@ -106,18 +106,18 @@ pub struct DirEntry {
 
 /// Why a bounded answer is not the whole one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TruncatedBy {
+pub enum TruncationCause {
     Count,
     Bytes,
     Time,
 }
 
-impl TruncatedBy {
+impl TruncationCause {
     pub fn as_str(self) -> &'static str {
         match self {
-            TruncatedBy::Count => "count",
-            TruncatedBy::Bytes => "bytes",
-            TruncatedBy::Time => "time",
+            TruncationCause::Count => "count",
+            TruncationCause::Bytes => "bytes",
+            TruncationCause::Time => "time",
         }
     }
 }
@@ -134,7 +134,7 @@ pub struct WalkProblem {
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
     pub entries: Vec<DirEntry>,
-    pub truncated: Option<TruncatedBy>,
+    pub truncated: Option<TruncationCause>,
     pub problems: Vec<WalkProblem>,
 }
 

@@ -27,7 +27,7 @@ use crate::metadata::{
     DiskSpace, FileContent, FileKind, FileVersion, Listing, RemoveOutcome, RenameOutcome, Stat,
 };
 use crate::options::{
-    AttributeChanges, LinkHandling, ListOptions, OpenOptions, Overwrite, ReadOptions,
+    AttributeChanges, LinkHandling, ListOptions, OpenOptions, OverwriteMode, ReadOptions,
     RemoveOptions, RenameOptions, StatOptions, WriteMode, WriteOptions,
 };
 use crate::path::WsPath;
@@ -35,7 +35,7 @@ use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{IgnoreFileHandling, SearchQuery, SearchResults};
 use crate::stack::Stack;
 use crate::status::StatusPublisher;
-use crate::ticket::{CallEffect, LostCallId};
+use crate::ticket::{LostCallEffect, LostCallId};
 
 use parts::{MountedFile, Part};
 
@@ -167,13 +167,13 @@ impl Mounts {
         }
         let source = self.stat(from, KEEP).await.map_err(|error| error.with_verb(verb))?;
         Err(match (options.overwrite, source.kind) {
-            (Overwrite::Refuse, _) => {
+            (OverwriteMode::Refuse, _) => {
                 Error::for_path(verb, to, ErrorKind::AlreadyExists, "something is there already")
             }
-            (Overwrite::Replace, FileKind::Dir) => {
+            (OverwriteMode::Replace, FileKind::Dir) => {
                 Error::for_path(verb, to, ErrorKind::Invalid, HOLDS_A_MOUNT)
             }
-            (Overwrite::Replace, FileKind::File | FileKind::Symlink | FileKind::Other) => {
+            (OverwriteMode::Replace, FileKind::File | FileKind::Symlink | FileKind::Other) => {
                 Error::for_path(verb, to, ErrorKind::IsADirectory, "the target is a directory")
             }
         })
@@ -371,19 +371,19 @@ impl Driver for Mounts {
         self.base.driver().effective_policy().await
     }
 
-    fn status(&self) -> &StatusPublisher {
-        self.base.driver().status()
+    fn status_publisher(&self) -> &StatusPublisher {
+        self.base.driver().status_publisher()
     }
 
-    async fn call_effect(&self, ticket: &LostCallId) -> Result<CallEffect> {
+    async fn query_lost_call(&self, ticket: &LostCallId) -> Result<LostCallEffect> {
         for part in self.parts() {
             part.check(Verb::Connect)?;
-            match part.driver.call_effect(ticket).await? {
-                CallEffect::Unknown => {}
+            match part.driver.query_lost_call(ticket).await? {
+                LostCallEffect::Unknown => {}
                 known => return Ok(known),
             }
         }
-        Ok(CallEffect::Unknown)
+        Ok(LostCallEffect::Unknown)
     }
 
     async fn connect(&self) -> Result<()> {

@@ -30,7 +30,7 @@ impl Default for StatOptions {
 
 /// How much a listing says about each entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EntryDetail {
+pub enum EntryDetailLevel {
     /// Path and kind; cheapest.
     Kind,
     /// Everything that `stat` without following would say.
@@ -42,12 +42,12 @@ pub struct ListOptions {
     /// Levels below the directory: 1 lists its children, `usize::MAX` everything.
     pub depth: usize,
     pub limit: usize,
-    pub detail: EntryDetail,
+    pub detail: EntryDetailLevel,
 }
 
 impl Default for ListOptions {
     fn default() -> Self {
-        Self { depth: 1, limit: DEFAULT_MAX_LIST_ENTRIES, detail: EntryDetail::Kind }
+        Self { depth: 1, limit: DEFAULT_MAX_LIST_ENTRIES, detail: EntryDetailLevel::Kind }
     }
 }
 
@@ -113,17 +113,17 @@ pub enum FileAccess {
 }
 
 impl FileAccess {
-    pub fn writes(self) -> bool {
+    pub fn can_write(self) -> bool {
         self != FileAccess::Read
     }
 
-    pub fn reads(self) -> bool {
+    pub fn can_read(self) -> bool {
         self != FileAccess::Write
     }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FileCreation {
+pub enum FileCreationMode {
     /// The file must be there.
     #[default]
     Never,
@@ -134,7 +134,7 @@ pub enum FileCreation {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ExistingContent {
+pub enum ExistingContentHandling {
     #[default]
     Keep,
     /// Start from an empty file.
@@ -154,8 +154,8 @@ pub enum WritePosition {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
     pub access: FileAccess,
-    pub create: FileCreation,
-    pub existing: ExistingContent,
+    pub create: FileCreationMode,
+    pub existing: ExistingContentHandling,
     pub position: WritePosition,
     /// Permission bits of a new file.
     pub permissions: Option<u32>,
@@ -164,7 +164,7 @@ pub struct OpenOptions {
 impl OpenOptions {
     /// Whether opening alone may change something, or lets its holder do so.
     pub fn may_modify(self) -> bool {
-        self.access.writes() || self.create != FileCreation::Never
+        self.access.can_write() || self.create != FileCreationMode::Never
     }
 }
 
@@ -211,7 +211,7 @@ impl RemoveOptions {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Overwrite {
+pub enum OverwriteMode {
     /// Something at the target is an error.
     #[default]
     Refuse,
@@ -221,5 +221,5 @@ pub enum Overwrite {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RenameOptions {
-    pub overwrite: Overwrite,
+    pub overwrite: OverwriteMode,
 }

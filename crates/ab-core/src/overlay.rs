@@ -49,9 +49,11 @@ use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{SearchQuery, SearchResults};
 use crate::stack::Stack;
 use crate::status::StatusPublisher;
-use crate::ticket::{CallEffect, LostCallId};
+use crate::ticket::{LostCallEffect, LostCallId};
 
-pub use diff::{MAX_DIFFED_FILE_BYTES, MAX_TOTAL_DIFF_BYTES, OverlayChange, OverlayChangeKind};
+pub use diff::{
+    MAX_OVERLAY_DIFF_FILE_BYTES, MAX_OVERLAY_DIFF_TOTAL_BYTES, OverlayChange, OverlayChangeKind,
+};
 
 /// Files that can be changed at the same time without waiting for each other.
 const STRIPES: usize = 64;
@@ -348,14 +350,14 @@ impl Driver for Overlay {
         Ok(EffectivePolicy::default())
     }
 
-    fn status(&self) -> &StatusPublisher {
-        self.lower.status()
+    fn status_publisher(&self) -> &StatusPublisher {
+        self.lower.status_publisher()
     }
 
-    async fn call_effect(&self, ticket: &LostCallId) -> Result<CallEffect> {
+    async fn query_lost_call(&self, ticket: &LostCallId) -> Result<LostCallEffect> {
         self.alive(Verb::Connect)?;
-        match self.upper.call_effect(ticket).await? {
-            CallEffect::Unknown => self.lower.call_effect(ticket).await,
+        match self.upper.query_lost_call(ticket).await? {
+            LostCallEffect::Unknown => self.lower.query_lost_call(ticket).await,
             known => Ok(known),
         }
     }

@@ -11,7 +11,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-pub use access::{AccessRuleSet, AccessRules};
+pub use access::{AccessRules, AnchoredAccessRules};
 pub use input::PathInput;
 
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
@@ -50,7 +50,7 @@ pub struct WsPath {
 
 /// A path in the parts that its fences make of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScopeParts<'a> {
+pub struct PathResolutionParts<'a> {
     /// Each must be resolved beneath what the one before led to, the first beneath the root.
     pub scopes: Vec<&'a str>,
     /// Resolved beneath what the last fence led to. Empty only for the root of the workspace: a
@@ -175,7 +175,7 @@ impl WsPath {
     }
 
     /// The same path with another fence at its own end: links below may not climb out of it.
-    pub fn into_scope_root(mut self) -> WsPath {
+    pub fn with_scope_root_at_end(mut self) -> WsPath {
         let end = self.text.len();
         if end > 0 && self.fences.last() != Some(&end) {
             self.fences.push(end);
@@ -196,13 +196,13 @@ impl WsPath {
     }
 
     /// The part of the path below its innermost fence; empty when the path is that fence.
-    pub fn below_scope_root(&self) -> &str {
+    pub fn relative_to_scope_root(&self) -> &str {
         self.text[self.fence_end()..].trim_start_matches('/')
     }
 
     /// The parts that end in a fence, one below the other; what follows them is
-    /// [`below_scope_root`](Self::below_scope_root).
-    pub fn scope_root_parts(&self) -> Vec<&str> {
+    /// [`relative_to_scope_root`](Self::relative_to_scope_root).
+    pub fn relative_scope_roots(&self) -> Vec<&str> {
         let mut start = 0;
         let part = |end: &usize| {
             let part = self.text[start..*end].trim_start_matches('/');
@@ -213,7 +213,7 @@ impl WsPath {
     }
 
     /// The parts that must be resolved one beneath the other.
-    pub fn split_at_scope_roots(&self) -> ScopeParts<'_> {
+    pub fn resolution_parts(&self) -> PathResolutionParts<'_> {
         let mut start = 0;
         let mut fences = Vec::with_capacity(self.fences.len());
         for end in &self.fences {
@@ -221,10 +221,10 @@ impl WsPath {
             start = *end;
         }
         match (self.text[start..].trim_start_matches('/'), fences.pop()) {
-            ("", Some(last)) => ScopeParts { scopes: fences, rest: last },
+            ("", Some(last)) => PathResolutionParts { scopes: fences, rest: last },
             (rest, last) => {
                 fences.extend(last);
-                ScopeParts { scopes: fences, rest }
+                PathResolutionParts { scopes: fences, rest }
             }
         }
     }
@@ -693,24 +693,28 @@ mod tests {
             assert_eq!(path.clone().into_name(), name.unwrap_or_default(), "{raw}");
             let child = path.with_name("x");
             assert_eq!(child, path.join(&WsPath::from_key("x")), "{raw}");
-            assert_eq!(path.into_scope_root().with_name("x").is_scoped(), depth > 0, "{raw}");
+            assert_eq!(
+                path.with_scope_root_at_end().with_name("x").is_scoped(),
+                depth > 0,
+                "{raw}"
+            );
         }
     }
 
     #[test]
     fn fences_deepen_and_follow_the_path() {
         let rules = PathParser::lenient();
-        let outer = rules.parse("tenants/a").unwrap().into_scope_root();
-        let inner = rules.parse("jobs").unwrap().into_scope_root();
+        let outer = rules.parse("tenants/a").unwrap().with_scope_root_at_end();
+        let inner = rules.parse("jobs").unwrap().with_scope_root_at_end();
         let file = rules.parse("x/y").unwrap();
         let path = outer.join(&inner.join(&file));
         assert_eq!(path.as_str(), "tenants/a/jobs/x/y");
         assert_eq!(path.scope_root().as_str(), "tenants/a/jobs");
-        assert_eq!(path.below_scope_root(), "x/y");
+        assert_eq!(path.relative_to_scope_root(), "x/y");
         assert_eq!(outer.join(&file).scope_root().as_str(), "tenants/a");
-        assert_eq!(outer.join(&WsPath::root()).below_scope_root(), "");
+        assert_eq!(outer.join(&WsPath::root()).relative_to_scope_root(), "");
         let parts = |path: &WsPath| -> (Vec<String>, String) {
-            let ScopeParts { scopes: fences, rest } = path.split_at_scope_roots();
+            let PathResolutionParts { scopes: fences, rest } = path.resolution_parts();
             (fences.into_iter().map(str::to_owned).collect(), rest.to_owned())
         };
         let owned = |parts: &[&str]| parts.iter().map(|part| (*part).to_owned()).collect();

@@ -20,7 +20,7 @@ pub const OUTPUT_QUEUE_CHUNKS: usize = 32;
 /// Pieces of standard input that may wait for a slow process.
 pub const STDIN_QUEUE_CHUNKS: usize = 16;
 /// Signals and resizes that may wait.
-pub const CONTROL_QUEUE_MESSAGES: usize = 16;
+pub const PROCESS_CONTROL_QUEUE_MESSAGES: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -322,7 +322,7 @@ impl OutputChunk {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProcessControl {
+pub enum ProcessControlMessage {
     Signal(i32),
     Resize(TerminalSize),
     /// End of file on standard input. An owned process also gets it when its `stdin` is dropped; a
@@ -339,7 +339,7 @@ pub struct Process {
     pub output: mpsc::Receiver<OutputChunk>,
     /// Absent when standard input is closed.
     pub stdin: Option<mpsc::Sender<Bytes>>,
-    pub control: mpsc::Sender<ProcessControl>,
+    pub control: mpsc::Sender<ProcessControlMessage>,
     ending: ProcessExitReceiver,
     _leash: oneshot::Sender<()>,
 }
@@ -349,7 +349,7 @@ pub struct Process {
 pub struct ProcessDriverSide {
     pub output: mpsc::Sender<OutputChunk>,
     pub stdin: Option<mpsc::Receiver<Bytes>>,
-    pub control: mpsc::Receiver<ProcessControl>,
+    pub control: mpsc::Receiver<ProcessControlMessage>,
     pub exit: ProcessExitSender,
     /// Ends when the [`Process`] is dropped, whatever became of its channels.
     pub dropped: oneshot::Receiver<()>,
@@ -357,7 +357,7 @@ pub struct ProcessDriverSide {
 
 /// The driver's side of an [attached](Process::attached) process.
 #[derive(Debug)]
-pub struct AttachedDriverSide {
+pub struct AttachedProcessDriverSide {
     pub output: mpsc::Sender<OutputChunk>,
     /// Ends when the [`Process`] is dropped.
     pub dropped: oneshot::Receiver<()>,
@@ -366,7 +366,7 @@ pub struct AttachedDriverSide {
 impl Process {
     pub fn with_driver_side(id: ProcessId, stdin: StdinMode) -> (Process, ProcessDriverSide) {
         let (output_in, output) = mpsc::channel(OUTPUT_QUEUE_CHUNKS);
-        let (control, control_out) = mpsc::channel(CONTROL_QUEUE_MESSAGES);
+        let (control, control_out) = mpsc::channel(PROCESS_CONTROL_QUEUE_MESSAGES);
         let (stdin, stdin_out) = match stdin {
             StdinMode::Closed => (None, None),
             StdinMode::Piped => {
@@ -390,13 +390,13 @@ impl Process {
     pub fn attached(
         id: ProcessId,
         stdin: Option<mpsc::Sender<Bytes>>,
-        control: mpsc::Sender<ProcessControl>,
+        control: mpsc::Sender<ProcessControlMessage>,
         ending: ProcessExitReceiver,
-    ) -> (Process, AttachedDriverSide) {
+    ) -> (Process, AttachedProcessDriverSide) {
         let (output_in, output) = mpsc::channel(OUTPUT_QUEUE_CHUNKS);
         let (held, leash) = oneshot::channel();
         let process = Process { id, output, stdin, control, ending, _leash: held };
-        (process, AttachedDriverSide { output: output_in, dropped: leash })
+        (process, AttachedProcessDriverSide { output: output_in, dropped: leash })
     }
 
     /// Waits for the end. Nothing when the driver lost the process.

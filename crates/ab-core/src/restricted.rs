@@ -25,7 +25,7 @@ use crate::path::{AccessRules, WsPath};
 use crate::process::{ExecRequest, PathRestrictions, Process, ProcessId, ProcessInfo};
 use crate::search::{SearchQuery, SearchResults};
 use crate::status::StatusPublisher;
-use crate::ticket::{CallEffect, LostCallId};
+use crate::ticket::{LostCallEffect, LostCallId};
 
 /// Paths that one handle may restrict.
 pub const MAX_PATH_RESTRICTIONS: usize = 256;
@@ -80,13 +80,17 @@ impl Restricted {
     /// The path with the rules, if what is there may be changed.
     fn change(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
         let ruled = path.clone().with_access_rules(&self.rules);
-        if ruled.is_write_protected() { Err(Error::protected(verb, path)) } else { Ok(ruled) }
+        if ruled.is_write_protected() { Err(Error::write_protected(verb, path)) } else { Ok(ruled) }
     }
 
     /// The same for moving and removing: what is below must be free too.
     fn displace(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
         let ruled = self.change(verb, path)?;
-        if ruled.contains_restricted_path() { Err(Error::protected(verb, path)) } else { Ok(ruled) }
+        if ruled.contains_restricted_path() {
+            Err(Error::write_protected(verb, path))
+        } else {
+            Ok(ruled)
+        }
     }
 
     /// Whether a path that came out may be told. Most drivers have left out what is hidden.
@@ -205,12 +209,12 @@ impl Driver for Restricted {
         self.inner.effective_policy().await
     }
 
-    fn status(&self) -> &StatusPublisher {
-        self.inner.status()
+    fn status_publisher(&self) -> &StatusPublisher {
+        self.inner.status_publisher()
     }
 
-    async fn call_effect(&self, ticket: &LostCallId) -> Result<CallEffect> {
-        self.inner.call_effect(ticket).await
+    async fn query_lost_call(&self, ticket: &LostCallId) -> Result<LostCallEffect> {
+        self.inner.query_lost_call(ticket).await
     }
 
     async fn connect(&self) -> Result<()> {

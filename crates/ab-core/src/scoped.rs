@@ -21,14 +21,14 @@ use crate::metadata::{
     WalkProblem,
 };
 use crate::options::{
-    AttributeChanges, FileCreation, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
+    AttributeChanges, FileCreationMode, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
     RenameOptions, StatOptions, WriteOptions,
 };
 use crate::path::{MAX_PATH_BYTES, WsPath};
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{SearchQuery, SearchResults};
 use crate::status::StatusPublisher;
-use crate::ticket::{CallEffect, LostCallId};
+use crate::ticket::{LostCallEffect, LostCallId};
 
 #[derive(Debug)]
 pub(crate) struct Scoped {
@@ -46,7 +46,12 @@ impl Scoped {
         prefix: &WsPath,
         env: BTreeMap<String, String>,
     ) -> Self {
-        Self { inner, prefix: prefix.clone().into_scope_root(), env, root_made: Arc::default() }
+        Self {
+            inner,
+            prefix: prefix.clone().with_scope_root_at_end(),
+            env,
+            root_made: Arc::default(),
+        }
     }
 
     /// The same scope of the same workspace, reached through another driver.
@@ -227,8 +232,8 @@ impl Driver for Scoped {
         Self::refuse_dir(Verb::Open, path)?;
         let path = self.outward(path)?;
         match options.create {
-            FileCreation::Never => {}
-            FileCreation::IfMissing | FileCreation::MustBeNew => self.ensure_root().await?,
+            FileCreationMode::Never => {}
+            FileCreationMode::IfMissing | FileCreationMode::MustBeNew => self.ensure_root().await?,
         }
         let inner = self.shown(self.inner.open(&path, options).await)?;
         Ok(Box::new(ScopedFile { inner, prefix: self.prefix.clone() }))
@@ -324,12 +329,12 @@ impl Driver for Scoped {
         self.inner.effective_policy().await
     }
 
-    fn status(&self) -> &StatusPublisher {
-        self.inner.status()
+    fn status_publisher(&self) -> &StatusPublisher {
+        self.inner.status_publisher()
     }
 
-    async fn call_effect(&self, ticket: &LostCallId) -> Result<CallEffect> {
-        self.inner.call_effect(ticket).await
+    async fn query_lost_call(&self, ticket: &LostCallId) -> Result<LostCallEffect> {
+        self.inner.query_lost_call(ticket).await
     }
 
     async fn connect(&self) -> Result<()> {

@@ -13,15 +13,15 @@ mod wildcard;
 
 use std::time::Duration;
 
-use crate::metadata::{DirEntry, FileKind, TruncatedBy, WalkProblem};
+use crate::metadata::{DirEntry, FileKind, TruncationCause, WalkProblem};
 use crate::path::WsPath;
 
 pub use over::{search_by_walk, search_error_from_io};
 
 /// Most matches unless the caller says otherwise.
-pub const DEFAULT_MATCH_LIMIT: usize = 10_000;
+pub const DEFAULT_MAX_SEARCH_MATCHES: usize = 10_000;
 /// Most bytes of matched text unless the caller says otherwise.
-pub const DEFAULT_MAX_MATCH_BYTES: usize = 16 * 1024 * 1024;
+pub const DEFAULT_MAX_TOTAL_MATCH_BYTES: usize = 16 * 1024 * 1024;
 /// Names of build output, caches and version control: rarely wanted and often large. What people and
 /// models search through leaves them out unless asked for; a [`SearchQuery`] has to name them.
 pub const COMMON_IGNORE_GLOBS: [&str; 27] = [
@@ -74,7 +74,7 @@ pub struct SearchQuery {
 impl SearchQuery {
     /// Names below `root` that match a glob.
     pub fn names(root: WsPath, glob: &str) -> Self {
-        let wanted = SearchTarget::Names { glob: glob.to_owned(), kinds: EntryKinds::Files };
+        let wanted = SearchTarget::Names { glob: glob.to_owned(), kinds: EntryKindFilter::Files };
         Self::new(root, wanted)
     }
 
@@ -100,14 +100,14 @@ impl SearchQuery {
 #[derive(Clone, Debug)]
 pub enum SearchTarget {
     /// Names that match a glob.
-    Names { glob: String, kinds: EntryKinds },
+    Names { glob: String, kinds: EntryKindFilter },
     /// Text inside files.
     Text(TextQuery),
 }
 
 /// What a search for names may find.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EntryKinds {
+pub enum EntryKindFilter {
     /// Everything but directories.
     #[default]
     Files,
@@ -119,7 +119,7 @@ pub struct TextQuery {
     pub pattern: String,
     pub syntax: PatternSyntax,
     pub case: CaseSensitivity,
-    pub span: MatchSpan,
+    pub span: MatchLineMode,
     pub before: usize,
     pub after: usize,
     pub output_mode: SearchOutputMode,
@@ -132,7 +132,7 @@ impl TextQuery {
             pattern: pattern.to_owned(),
             syntax: PatternSyntax::Literal,
             case: CaseSensitivity::Sensitive,
-            span: MatchSpan::SingleLine,
+            span: MatchLineMode::SingleLine,
             before: 0,
             after: 0,
             output_mode: SearchOutputMode::Lines,
@@ -156,7 +156,7 @@ pub enum CaseSensitivity {
 
 /// How far a match may reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MatchSpan {
+pub enum MatchLineMode {
     #[default]
     SingleLine,
     /// Over line ends; a dot matches them too. A file is then held in memory whole.
@@ -197,8 +197,8 @@ pub struct SearchLimits {
 impl Default for SearchLimits {
     fn default() -> Self {
         Self {
-            matches: DEFAULT_MATCH_LIMIT,
-            bytes: DEFAULT_MAX_MATCH_BYTES,
+            matches: DEFAULT_MAX_SEARCH_MATCHES,
+            bytes: DEFAULT_MAX_TOTAL_MATCH_BYTES,
             time: DEFAULT_SEARCH_TIMEOUT,
         }
     }
@@ -215,7 +215,7 @@ pub enum SearchMatch {
         text: String,
         /// Bytes of the whole line, when `text` is only its beginning.
         cut: Option<u64>,
-        role: LineRole,
+        role: SearchLineRole,
     },
     /// A file that has a match.
     File {
@@ -249,7 +249,7 @@ impl SearchMatch {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LineRole {
+pub enum SearchLineRole {
     Match,
     Context,
 }
@@ -278,7 +278,7 @@ impl IgnoredCounts {
 #[derive(Clone, Debug, Default)]
 pub struct SearchResults {
     pub matches: Vec<SearchMatch>,
-    pub truncated: Option<TruncatedBy>,
+    pub truncated: Option<TruncationCause>,
     /// Files that were looked into.
     pub searched: u64,
     /// Files that looked binary and were not searched.

@@ -2,13 +2,13 @@
 //!
 //! A driver that reaches its workspace over a connection gives every call that changes something a
 //! [`LostCallId`]. When the connection ends before the answer is there, the error has the ticket and what
-//! is known of the [`CallEffect`]; once there is a connection again, the ticket can be asked about.
+//! is known of the [`LostCallEffect`]; once there is a connection again, the ticket can be asked about.
 
 use std::fmt;
 
 /// Whether a call that failed took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CallEffect {
+pub enum LostCallEffect {
     /// It did, in full.
     Applied,
     /// It did not, and never will.
@@ -17,20 +17,20 @@ pub enum CallEffect {
     Unknown,
 }
 
-impl CallEffect {
-    pub const ALL: [CallEffect; 3] =
-        [CallEffect::Applied, CallEffect::NotApplied, CallEffect::Unknown];
+impl LostCallEffect {
+    pub const ALL: [LostCallEffect; 3] =
+        [LostCallEffect::Applied, LostCallEffect::NotApplied, LostCallEffect::Unknown];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            CallEffect::Applied => "applied",
-            CallEffect::NotApplied => "not_applied",
-            CallEffect::Unknown => "unknown",
+            LostCallEffect::Applied => "applied",
+            LostCallEffect::NotApplied => "not_applied",
+            LostCallEffect::Unknown => "unknown",
         }
     }
 }
 
-impl fmt::Display for CallEffect {
+impl fmt::Display for LostCallEffect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -43,7 +43,7 @@ pub enum RetryAdvice {
     Never,
     /// It took no effect and may succeed later.
     Safe,
-    /// The answer was lost. Ask [`Backend::call_effect`](crate::Backend::call_effect) by the ticket, and
+    /// The answer was lost. Ask [`Backend::query_lost_call`](crate::Backend::query_lost_call) by the ticket, and
     /// repeat the call only if it was not applied.
     AskEffectFirst(LostCallId),
 }

@@ -12,8 +12,8 @@ use crate::driver::{Driver, File};
 use crate::error::{Error, ErrorKind, Result};
 use crate::metadata::{FileVersion, Stat};
 use crate::options::{
-    AttributeChanges, FileAccess, FileCreation, OpenOptions, Overwrite, ReadOptions, RemoveOptions,
-    RenameOptions, WriteMode, WriteOptions,
+    AttributeChanges, FileAccess, FileCreationMode, OpenOptions, OverwriteMode, ReadOptions,
+    RemoveOptions, RenameOptions, WriteMode, WriteOptions,
 };
 use crate::path::{TEMP_FILE_PREFIX, WsPath};
 use crate::stream::{self, StreamCopyError};
@@ -139,8 +139,8 @@ async fn copy_large(
     let placed = match filled {
         Ok(()) => {
             let overwrite = match onto {
-                Onto::Nothing => Overwrite::Refuse,
-                Onto::File => Overwrite::Replace,
+                Onto::Nothing => OverwriteMode::Refuse,
+                Onto::File => OverwriteMode::Replace,
             };
             let options = RenameOptions { overwrite };
             let renamed = target.driver.rename(&hidden, target.path, options).await;
@@ -168,7 +168,7 @@ async fn fill(
 ) -> Result<(), TransferFailure> {
     let options = OpenOptions {
         access: FileAccess::Write,
-        create: FileCreation::MustBeNew,
+        create: FileCreationMode::MustBeNew,
         permissions: before.mode,
         ..OpenOptions::default()
     };

@@ -9,7 +9,9 @@ use ab_core::{
     Backend, BackendKind, BackendOptions, Error, ErrorCode, ErrorKind, Guards, MemoryDriver,
     Result, RetryAdvice, ScopeOptions, Verb,
 };
-use ab_testkit::{GuardAnswer, GuardLog, RecordingDriver, ScriptedCommand, ScriptedGuard};
+use ab_testkit::{
+    GuardLog, RecordingDriver, ScriptedCommand, ScriptedGuard, ScriptedGuardBehavior,
+};
 
 /// Checks an error's code, as published, and its kind.
 #[track_caller]
@@ -69,7 +71,10 @@ async fn a_command_that_succeeds_is_no_error() {
     let backend =
         scripted(ScriptedCommand::exits(0).stdout("one ").stderr("warning").stdout("two"));
     let output = backend.exec("make").await.unwrap();
-    assert_eq!((output.stdout_text(), output.stderr.text()), ("one two".into(), "warning".into()));
+    assert_eq!(
+        (output.stdout_display_text(), output.stderr.display_text()),
+        ("one two".into(), "warning".into())
+    );
     assert!(output.exit.success());
 }
 
@@ -168,7 +173,7 @@ async fn conflict() {
 
 #[tokio::test]
 async fn dangerous_operation() {
-    let gate = ScriptedGuard::new(0, GuardAnswer::Refuse, &GuardLog::default());
+    let gate = ScriptedGuard::new(0, ScriptedGuardBehavior::Refuse, &GuardLog::default());
     let guards = Guards { policy: vec![Arc::new(gate)], ..Guards::default() };
     let driver = Arc::new(MemoryDriver::new());
     let backend =

@@ -7,17 +7,18 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use ab_core::options::{
-    AttributeChanges, ExistingContent, FileAccess, FileCreation, ListOptions, OpenOptions,
-    RemoveOptions, StatOptions,
+    AttributeChanges, ExistingContentHandling, FileAccess, FileCreationMode, ListOptions,
+    OpenOptions, RemoveOptions, StatOptions,
 };
 use ab_core::process::{ExecRequest, ProcessExit, ProcessId};
 use ab_core::{
     Backend, BackendOptions, Error, ErrorCode, ErrorKind, Guard, Guards, Result, ScopeOptions, Verb,
 };
 use ab_testkit::expect::{assert_content, expect_error};
-use ab_testkit::gate::RecordedCallEnd;
+use ab_testkit::gate::RecordedCallOutcome;
 use ab_testkit::{
-    GuardAnswer, GuardEvent, GuardLog, RecordingDriver, ScriptedCommand, ScriptedGuard, fuzz,
+    GuardEvent, GuardLog, RecordingDriver, ScriptedCommand, ScriptedGuard, ScriptedGuardBehavior,
+    fuzz,
 };
 use bytes::Bytes;
 use proptest::collection::vec;
@@ -32,8 +33,8 @@ fn backend(driver: &RecordingDriver, guards: Guards) -> Backend {
 }
 
 /// Gates in one of the places, numbered from 0.
-fn gates(answers: &[GuardAnswer], log: &GuardLog) -> Vec<Arc<dyn Guard>> {
-    let gate = |(number, answer): (usize, &GuardAnswer)| {
+fn gates(answers: &[ScriptedGuardBehavior], log: &GuardLog) -> Vec<Arc<dyn Guard>> {
+    let gate = |(number, answer): (usize, &ScriptedGuardBehavior)| {
         Arc::new(ScriptedGuard::new(number, *answer, log)) as Arc<dyn Guard>
     };
     answers.iter().enumerate().map(gate).collect()
@@ -50,7 +51,7 @@ enum Work {
 #[derive(Clone, Debug)]
 struct Story {
     verb: Verb,
-    answers: Vec<GuardAnswer>,
+    answers: Vec<ScriptedGuardBehavior>,
     /// Where the guards stand: how many of them trace, how many judge.
     places: (usize, usize),
     work: Work,
@@ -60,11 +61,11 @@ struct Story {
 
 fn story() -> impl Strategy<Value = Story> {
     let answer = prop_oneof![
-        4 => Just(GuardAnswer::Pass),
-        4 => Just(GuardAnswer::PassLater),
-        1 => Just(GuardAnswer::Refuse),
-        1 => Just(GuardAnswer::RefuseLater),
-        1 => Just(GuardAnswer::Hang),
+        4 => Just(ScriptedGuardBehavior::Pass),
+        4 => Just(ScriptedGuardBehavior::PassLater),
+        1 => Just(ScriptedGuardBehavior::Refuse),
+        1 => Just(ScriptedGuardBehavior::RefuseLater),
+        1 => Just(ScriptedGuardBehavior::Hang),
     ];
     let work = select(vec![Work::Succeeds, Work::Fails, Work::NeverEnds]);
     let verb = select(Verb::ALL.to_vec());
@@ -74,7 +75,7 @@ fn story() -> impl Strategy<Value = Story> {
 }
 
 /// What must have happened: which gates passed, and how the call ended for them.
-fn told(story: &Story) -> (Vec<usize>, Option<RecordedCallEnd>) {
+fn told(story: &Story) -> (Vec<usize>, Option<RecordedCallOutcome>) {
     let mut passed = Vec::new();
     let mut looks = story.patience;
     if looks == 0 {
@@ -82,26 +83,28 @@ fn told(story: &Story) -> (Vec<usize>, Option<RecordedCallEnd>) {
     }
     for (gate, answer) in story.answers.iter().enumerate() {
         match answer {
-            GuardAnswer::PassLater | GuardAnswer::RefuseLater => {
+            ScriptedGuardBehavior::PassLater | ScriptedGuardBehavior::RefuseLater => {
                 looks -= 1;
                 if looks == 0 {
-                    return (passed, Some(RecordedCallEnd::Cancelled));
+                    return (passed, Some(RecordedCallOutcome::Cancelled));
                 }
             }
-            GuardAnswer::Pass | GuardAnswer::Refuse | GuardAnswer::Hang => {}
+            ScriptedGuardBehavior::Pass
+            | ScriptedGuardBehavior::Refuse
+            | ScriptedGuardBehavior::Hang => {}
         }
         match answer {
-            GuardAnswer::Pass | GuardAnswer::PassLater => passed.push(gate),
-            GuardAnswer::Refuse | GuardAnswer::RefuseLater => {
-                return (passed, Some(RecordedCallEnd::Failed(ErrorKind::Denied)));
+            ScriptedGuardBehavior::Pass | ScriptedGuardBehavior::PassLater => passed.push(gate),
+            ScriptedGuardBehavior::Refuse | ScriptedGuardBehavior::RefuseLater => {
+                return (passed, Some(RecordedCallOutcome::Failed(ErrorKind::Denied)));
             }
-            GuardAnswer::Hang => return (passed, Some(RecordedCallEnd::Cancelled)),
+            ScriptedGuardBehavior::Hang => return (passed, Some(RecordedCallOutcome::Cancelled)),
         }
     }
     let end = match story.work {
-        Work::Succeeds => RecordedCallEnd::Done,
-        Work::Fails => RecordedCallEnd::Failed(ErrorKind::Io),
-        Work::NeverEnds => RecordedCallEnd::Cancelled,
+        Work::Succeeds => RecordedCallOutcome::Done,
+        Work::Fails => RecordedCallOutcome::Failed(ErrorKind::Io),
+        Work::NeverEnds => RecordedCallOutcome::Cancelled,
     };
     (passed, Some(end))
 }
@@ -109,7 +112,7 @@ fn told(story: &Story) -> (Vec<usize>, Option<RecordedCallEnd>) {
 /// Makes the one call of a story. What it returns, files and processes too, is dropped at once.
 fn call(backend: &Backend, verb: Verb) -> Pin<Box<dyn Future<Output = Result<()>>>> {
     let backend = backend.clone();
-    let create = OpenOptions { create: FileCreation::IfMissing, ..OpenOptions::default() };
+    let create = OpenOptions { create: FileCreationMode::IfMissing, ..OpenOptions::default() };
     Box::pin(async move {
         match verb {
             Verb::Stat => backend.stat_with("file", StatOptions::default()).await.map(drop),
@@ -131,7 +134,7 @@ fn call(backend: &Backend, verb: Verb) -> Pin<Box<dyn Future<Output = Result<()>
             Verb::Rename => backend.rename("file", "other").await.map(drop),
             Verb::DiskSpace => backend.disk_space().await.map(drop),
             Verb::Exec => backend.spawn(ExecRequest::shell("true")).await.map(drop),
-            Verb::Processes => backend.processes().await.map(drop),
+            Verb::Processes => backend.detached_processes().await.map(drop),
             Verb::Attach => backend.attach(&ProcessId::new("1"), 0).await.map(drop),
             Verb::Connect => backend.connect().await,
         }
@@ -186,15 +189,15 @@ fn every_enter_has_one_exit() {
 
         let (passed, end) = told(&story);
         let end = match end {
-            Some(RecordedCallEnd::Done) if is_unsupported(&backend, story.verb) => {
-                Some(RecordedCallEnd::Failed(ErrorKind::Unsupported))
+            Some(RecordedCallOutcome::Done) if is_unsupported(&backend, story.verb) => {
+                Some(RecordedCallOutcome::Failed(ErrorKind::Unsupported))
             }
             other => other,
         };
         let owed = |end| passed.iter().rev().map(move |gate| (*gate, end));
         let exits: Vec<_> = end.into_iter().flat_map(owed).collect();
-        prop_assert_eq!(log.call_ends(), exits);
-        prop_assert_eq!(log.admitting_guards(), passed);
+        prop_assert_eq!(log.call_outcomes(), exits);
+        prop_assert_eq!(log.admitting_guard_numbers(), passed);
         let calls: Vec<_> = log.events().iter().map(call_of).collect();
         prop_assert_eq!(calls.iter().filter(|id| **id != calls[0]).count(), 0);
         Ok(())
@@ -212,7 +215,7 @@ fn call_of(step: &GuardEvent) -> u64 {
 }
 
 /// The ends that gate 0 was told of, with bytes and exit code.
-fn ends(log: &GuardLog) -> Vec<(RecordedCallEnd, u64, Option<i32>)> {
+fn ends(log: &GuardLog) -> Vec<(RecordedCallOutcome, u64, Option<i32>)> {
     let end = |step: &GuardEvent| match step {
         GuardEvent::Exited { end, bytes, exit_code, .. } => Some((*end, *bytes, *exit_code)),
         _ => None,
@@ -226,8 +229,8 @@ fn one_gate(gate: ScriptedGuard) -> Guards {
 
 const READ_WRITE: OpenOptions = OpenOptions {
     access: FileAccess::ReadWrite,
-    create: FileCreation::IfMissing,
-    existing: ExistingContent::Keep,
+    create: FileCreationMode::IfMissing,
+    existing: ExistingContentHandling::Keep,
     position: ab_core::options::WritePosition::AtOffset,
     permissions: None,
 };
@@ -241,10 +244,10 @@ async fn bytes_are_counted() {
     backend.stat("file").await.unwrap();
     expect_error(backend.read("missing").await, ErrorKind::NotFound);
     let expect = [
-        (RecordedCallEnd::Done, 5, None),
-        (RecordedCallEnd::Done, 5, None),
-        (RecordedCallEnd::Done, 0, None),
-        (RecordedCallEnd::Failed(ErrorKind::NotFound), 0, None),
+        (RecordedCallOutcome::Done, 5, None),
+        (RecordedCallOutcome::Done, 5, None),
+        (RecordedCallOutcome::Done, 0, None),
+        (RecordedCallOutcome::Failed(ErrorKind::NotFound), 0, None),
     ];
     assert_eq!(ends(&log), expect);
 }
@@ -260,7 +263,7 @@ async fn a_file_leaves_when_its_handle_is_dropped() {
     file.sync().await.unwrap();
     assert_eq!(ends(&log), []);
     drop(file);
-    assert_eq!(ends(&log), [(RecordedCallEnd::Done, 8, None)]);
+    assert_eq!(ends(&log), [(RecordedCallOutcome::Done, 8, None)]);
 }
 
 #[tokio::test]
@@ -271,14 +274,14 @@ async fn a_handle_that_outlives_its_backend_still_leaves() {
     drop((backend, driver));
     assert_eq!(ends(&log), []);
     drop(file);
-    assert_eq!(ends(&log), [(RecordedCallEnd::Done, 0, None)]);
+    assert_eq!(ends(&log), [(RecordedCallOutcome::Done, 0, None)]);
 }
 
 #[tokio::test]
 async fn growth_can_be_refused() {
     let (driver, log) = (RecordingDriver::new(), GuardLog::default());
     let backend =
-        backend(&driver, one_gate(ScriptedGuard::allow_all(0, &log).with_max_file_size(10)));
+        backend(&driver, one_gate(ScriptedGuard::allow_all(0, &log).with_max_file_bytes(10)));
     let file = backend.open("file", READ_WRITE).await.unwrap();
     file.write_at(0, Bytes::from("12345")).await.unwrap();
     expect_error(file.write_at(8, Bytes::from("abc")).await, ErrorKind::Denied);
@@ -296,7 +299,7 @@ async fn growth_can_be_refused() {
     };
     let sizes: Vec<u64> = log.events().iter().filter_map(grown).collect();
     assert_eq!(sizes, [5, 11, 11, u64::MAX, 10, 10]);
-    assert_eq!(ends(&log).last(), Some(&(RecordedCallEnd::Done, 8, None)));
+    assert_eq!(ends(&log).last(), Some(&(RecordedCallOutcome::Done, 8, None)));
 }
 
 #[tokio::test]
@@ -304,7 +307,7 @@ async fn a_failed_open_leaves_at_once() {
     let (driver, log) = (RecordingDriver::new(), GuardLog::default());
     let backend = backend(&driver, one_gate(ScriptedGuard::allow_all(0, &log)));
     expect_error(backend.open("missing", OpenOptions::default()).await, ErrorKind::NotFound);
-    assert_eq!(ends(&log), [(RecordedCallEnd::Failed(ErrorKind::NotFound), 0, None)]);
+    assert_eq!(ends(&log), [(RecordedCallOutcome::Failed(ErrorKind::NotFound), 0, None)]);
 }
 
 #[tokio::test]
@@ -314,8 +317,11 @@ async fn a_command_leaves_when_its_process_ends() {
     driver.script_next_command(ScriptedCommand::driven_by_test());
     let mut process = backend.spawn(ExecRequest::shell("sleep")).await.unwrap();
     assert_eq!(ends(&log), []);
-    driver.take_process_feed().exit.send(ProcessExit { code: Some(3), ..ProcessExit::default() });
-    assert_eq!(ends(&log), [(RecordedCallEnd::Done, 0, Some(3))]);
+    driver
+        .take_test_driven_process()
+        .exit
+        .send(ProcessExit { code: Some(3), ..ProcessExit::default() });
+    assert_eq!(ends(&log), [(RecordedCallOutcome::Done, 0, Some(3))]);
     assert_eq!(process.wait().await.unwrap().code, Some(3));
     drop(process);
     assert_eq!(ends(&log).len(), 1);
@@ -327,7 +333,7 @@ async fn a_command_that_is_over_already_leaves_at_once() {
     let backend = backend(&driver, one_gate(ScriptedGuard::allow_all(0, &log)));
     driver.script_next_command(ScriptedCommand::exits(7));
     let _process = backend.spawn(ExecRequest::shell("quick")).await.unwrap();
-    assert_eq!(ends(&log), [(RecordedCallEnd::Done, 0, Some(7))]);
+    assert_eq!(ends(&log), [(RecordedCallOutcome::Done, 0, Some(7))]);
 }
 
 #[tokio::test]
@@ -338,14 +344,15 @@ async fn a_lost_process_is_cancelled() {
     let process = backend.spawn(ExecRequest::shell("sleep")).await.unwrap();
     drop(process);
     assert_eq!(ends(&log), [], "the process may live on: only its driver knows");
-    drop(driver.take_process_feed());
-    assert_eq!(ends(&log), [(RecordedCallEnd::Cancelled, 0, None)]);
+    drop(driver.take_test_driven_process());
+    assert_eq!(ends(&log), [(RecordedCallOutcome::Cancelled, 0, None)]);
 }
 
 #[tokio::test]
 async fn a_refused_call_never_reaches_the_driver() {
     let (driver, log) = (RecordingDriver::new(), GuardLog::default());
-    let gate = ScriptedGuard::new(0, GuardAnswer::Refuse, &log).only_for_verbs(&[Verb::Write]);
+    let gate =
+        ScriptedGuard::new(0, ScriptedGuardBehavior::Refuse, &log).only_for_verbs(&[Verb::Write]);
     let backend = backend(&driver, one_gate(gate));
     expect_error(backend.write("file", "x").await, ErrorKind::Denied);
     assert_eq!(driver.recorded_calls(), []);
@@ -356,7 +363,8 @@ async fn a_refused_call_never_reaches_the_driver() {
 #[tokio::test]
 async fn a_scope_still_meets_its_parents_guards() {
     let (driver, log) = (RecordingDriver::new(), GuardLog::default());
-    let gate = ScriptedGuard::new(0, GuardAnswer::Refuse, &log).only_for_verbs(&[Verb::Delete]);
+    let gate =
+        ScriptedGuard::new(0, ScriptedGuardBehavior::Refuse, &log).only_for_verbs(&[Verb::Delete]);
     let root = backend(&driver, one_gate(gate));
     let scope = root.scope("scope", ScopeOptions::default()).unwrap();
     let inner = scope.scope("inner", ScopeOptions::default()).unwrap();

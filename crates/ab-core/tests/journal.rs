@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ab_core::journal::{
-    Journal, JournalFailure, JournalMode, JournalRecord, JournalWriter, MAX_MEMORY_JOURNAL_RECORDS,
-    MemoryJournalWriter,
+    JournalGuard, JournalRecord, JournalVerbosity, JournalWriter, MAX_MEMORY_JOURNAL_RECORDS,
+    MemoryJournalWriter, RecordedCallFailure,
 };
 use ab_core::options::{
-    AttributeChanges, FileAccess, FileCreation, ListOptions, OpenOptions, RemoveOptions,
+    AttributeChanges, FileAccess, FileCreationMode, ListOptions, OpenOptions, RemoveOptions,
 };
 use ab_core::process::{ExecRequest, ProcessExit};
 use ab_core::{
@@ -17,7 +17,7 @@ use ab_core::{
 };
 use ab_testkit::expect::expect_error;
 use ab_testkit::{
-    GuardAnswer, GuardLog, RecordingDriver, ScriptedCommand, ScriptedGuard, every_call,
+    GuardLog, RecordingDriver, ScriptedCommand, ScriptedGuard, ScriptedGuardBehavior, every_call,
 };
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -28,14 +28,14 @@ struct World {
     backend: Backend,
 }
 
-fn world(mode: JournalMode) -> World {
+fn world(mode: JournalVerbosity) -> World {
     guarded(mode, Guards::default())
 }
 
 /// A backend with a journal among other guards.
-fn guarded(mode: JournalMode, guards: Guards) -> World {
+fn guarded(mode: JournalVerbosity, guards: Guards) -> World {
     let (driver, writer) = (RecordingDriver::new(), Arc::new(MemoryJournalWriter::default()));
-    let journal = Journal::new(writer.clone(), mode).for_workspace("project");
+    let journal = JournalGuard::new(writer.clone(), mode).with_workspace_name("project");
     let guards = Guards { journal: Some(Arc::new(journal)), ..guards };
     let assembly = BackendOptions {
         actor: Actor::for_process("agent-7"),
@@ -67,7 +67,7 @@ fn record(verb: Verb, path: &str) -> JournalRecord {
 }
 
 fn failed(record: JournalRecord, code: ErrorCode, message: &str) -> JournalRecord {
-    let failure = JournalFailure { code: Some(code), message: message.to_owned() };
+    let failure = RecordedCallFailure { code: Some(code), message: message.to_owned() };
     JournalRecord { success: false, failure: Some(failure), ..record }
 }
 
@@ -93,7 +93,7 @@ fn expect(lines: &[(Verb, &str)]) -> Vec<(Verb, String)> {
 
 #[tokio::test]
 async fn entry_has_the_required_fields() {
-    let World { writer, backend, .. } = world(JournalMode::Standard);
+    let World { writer, backend, .. } = world(JournalVerbosity::Standard);
     let before = SystemTime::now();
     backend.write("dir/file", "12345").await.unwrap();
     let after = SystemTime::now();
@@ -107,7 +107,7 @@ async fn entry_has_the_required_fields() {
 
 #[tokio::test]
 async fn standard_logs_what_modifies() {
-    let World { driver, writer, backend } = world(JournalMode::Standard);
+    let World { driver, writer, backend } = world(JournalVerbosity::Standard);
     backend.mkdir("dir").await.unwrap();
     backend.write("dir/a", "1").await.unwrap();
     backend.touch("dir/b").await.unwrap();
@@ -142,13 +142,13 @@ async fn look_around(backend: &Backend) {
     expect_error(backend.read_link("file").await, ErrorKind::Unsupported);
     drop(backend.open("file", OpenOptions::default()).await.unwrap());
     backend.disk_space().await.unwrap();
-    backend.processes().await.unwrap();
+    backend.detached_processes().await.unwrap();
     backend.connect().await.unwrap();
 }
 
 #[tokio::test]
 async fn standard_leaves_reads_out() {
-    let World { writer, backend, .. } = world(JournalMode::Standard);
+    let World { writer, backend, .. } = world(JournalVerbosity::Standard);
     backend.write("file", "x").await.unwrap();
     look_around(&backend).await;
     assert_eq!(lines(&writer), expect(&[(Verb::Write, "file")]));
@@ -156,7 +156,7 @@ async fn standard_leaves_reads_out() {
 
 #[tokio::test]
 async fn verbose_logs_everything() {
-    let World { writer, backend, .. } = world(JournalMode::Verbose);
+    let World { writer, backend, .. } = world(JournalVerbosity::Verbose);
     backend.write("file", "x").await.unwrap();
     look_around(&backend).await;
     let all = expect(&[
@@ -177,10 +177,10 @@ async fn verbose_logs_everything() {
 
 #[tokio::test]
 async fn a_file_is_written_down_when_it_is_closed() {
-    let World { writer, backend, .. } = world(JournalMode::Standard);
+    let World { writer, backend, .. } = world(JournalVerbosity::Standard);
     let access = OpenOptions {
         access: FileAccess::ReadWrite,
-        create: FileCreation::IfMissing,
+        create: FileCreationMode::IfMissing,
         ..OpenOptions::default()
     };
     let file = backend.open("file", access).await.unwrap();
@@ -192,7 +192,7 @@ async fn a_file_is_written_down_when_it_is_closed() {
 
 #[tokio::test]
 async fn a_rename_names_both_ends() {
-    let World { writer, backend, .. } = world(JournalMode::Standard);
+    let World { writer, backend, .. } = world(JournalVerbosity::Standard);
     backend.write("from", "").await.unwrap();
     backend.rename("from", "dir/to").await.unwrap();
     let renamed = JournalRecord { to: Some("dir/to".to_owned()), ..record(Verb::Rename, "from") };
@@ -201,7 +201,7 @@ async fn a_rename_names_both_ends() {
 
 #[tokio::test]
 async fn entry_has_the_command() {
-    let World { driver, writer, backend } = world(JournalMode::Standard);
+    let World { driver, writer, backend } = world(JournalVerbosity::Standard);
     driver.script_next_command(ScriptedCommand::exits(0).stdout("fine"));
     backend.exec("make all").await.unwrap();
     driver.script_next_command(ScriptedCommand::exits(2).stderr("no rule"));
@@ -222,11 +222,11 @@ async fn entry_has_the_command() {
 
 #[tokio::test]
 async fn a_command_is_written_down_when_it_ends() {
-    let World { driver, writer, backend } = world(JournalMode::Standard);
+    let World { driver, writer, backend } = world(JournalVerbosity::Standard);
     driver.script_next_command(ScriptedCommand::driven_by_test());
     let _process = backend.spawn(ExecRequest::shell("sleep")).await.unwrap();
     assert_eq!(timeless(&writer), []);
-    driver.take_process_feed().exit.send(ProcessExit {
+    driver.take_test_driven_process().exit.send(ProcessExit {
         code: None,
         signal: Some(9),
         ..ProcessExit::default()
@@ -241,7 +241,7 @@ async fn a_command_is_written_down_when_it_ends() {
 
 #[tokio::test]
 async fn entry_has_the_error() {
-    let World { writer, backend, .. } = world(JournalMode::Verbose);
+    let World { writer, backend, .. } = world(JournalVerbosity::Verbose);
     expect_error(backend.read("missing").await, ErrorKind::NotFound);
     expect_error(backend.write(".", "x").await, ErrorKind::IsADirectory);
     let records = [
@@ -258,9 +258,10 @@ async fn entry_has_the_error() {
 #[tokio::test]
 async fn refusals_are_written_down() {
     let log = GuardLog::default();
-    let gate = ScriptedGuard::new(3, GuardAnswer::Refuse, &log).only_for_verbs(&[Verb::Delete]);
+    let gate =
+        ScriptedGuard::new(3, ScriptedGuardBehavior::Refuse, &log).only_for_verbs(&[Verb::Delete]);
     let guards = Guards { policy: vec![Arc::new(gate)], ..Guards::default() };
-    let World { writer, backend, driver } = guarded(JournalMode::Standard, guards);
+    let World { writer, backend, driver } = guarded(JournalVerbosity::Standard, guards);
     expect_error(backend.rm("file", RemoveOptions::default()).await, ErrorKind::Denied);
     let refused = record(Verb::Delete, "file");
     let message = "delete: gate 3 is shut";
@@ -270,10 +271,10 @@ async fn refusals_are_written_down() {
 
 #[tokio::test]
 async fn a_caller_that_goes_away_is_written_down() {
-    let World { driver, writer, backend } = world(JournalMode::Standard);
+    let World { driver, writer, backend } = world(JournalVerbosity::Standard);
     driver.stall_calls(Verb::Write);
     assert!(backend.write("file", "x").now_or_never().is_none());
-    let failure = JournalFailure { code: None, message: "cancelled".to_owned() };
+    let failure = RecordedCallFailure { code: None, message: "cancelled".to_owned() };
     let gone =
         JournalRecord { success: false, failure: Some(failure), ..record(Verb::Write, "file") };
     assert_eq!(timeless(&writer), [gone]);
@@ -281,10 +282,10 @@ async fn a_caller_that_goes_away_is_written_down() {
 
 #[tokio::test]
 async fn journal_of_the_scope_is_called() {
-    let World { writer, backend, .. } = world(JournalMode::Standard);
+    let World { writer, backend, .. } = world(JournalVerbosity::Standard);
     let own = Arc::new(MemoryJournalWriter::default());
     let options = ScopeOptions {
-        journal: Some(Arc::new(Journal::new(own.clone(), JournalMode::Verbose))),
+        journal: Some(Arc::new(JournalGuard::new(own.clone(), JournalVerbosity::Verbose))),
         ..ScopeOptions::default()
     };
     let scope = backend.scope("tenants/a", options).unwrap();
@@ -323,7 +324,7 @@ async fn journal_of_the_scope_is_called() {
 
 #[tokio::test]
 async fn touch_is_recorded_as_touch() {
-    let World { writer, backend, .. } = world(JournalMode::Standard);
+    let World { writer, backend, .. } = world(JournalVerbosity::Standard);
     backend.touch("file").await.unwrap();
     backend.touch("file").await.unwrap();
     assert_eq!(timeless(&writer), [record(Verb::Touch, "file"), record(Verb::Touch, "file")]);

@@ -8,7 +8,7 @@ use ab_core::{
     ErrorKind, Guards, MemoryDriver, ScopeOptions,
 };
 use ab_testkit::expect::{assert_content, expect_error};
-use ab_testkit::{GuardLog, RecordingDriver, ScriptedGuard, StatusRecorder};
+use ab_testkit::{ConnectionStatusRecorder, GuardLog, RecordingDriver, ScriptedGuard};
 
 use ConnectionStatus::{Connected, Connecting, Destroyed, Disconnected, Reconnecting};
 
@@ -40,7 +40,7 @@ fn every_kind() -> Vec<Backend> {
 #[tokio::test]
 async fn generic_code_needs_no_branch() {
     for backend in every_kind() {
-        let heard = StatusRecorder::subscribe(&backend);
+        let heard = ConnectionStatusRecorder::subscribe(&backend);
         assert_eq!(backend.status(), Connected);
         backend.connect().await.unwrap();
         backend.write("file", "x").await.unwrap();
@@ -57,9 +57,9 @@ async fn every_transition_reaches_every_subscriber_in_order() {
     let root = Backend::new(driver.clone());
     let outer = scope(&root, "outer");
     let inner = scope(&outer, "inner");
-    let heard = [&root, &root, &outer, &inner].map(StatusRecorder::subscribe);
+    let heard = [&root, &root, &outer, &inner].map(ConnectionStatusRecorder::subscribe);
     for status in [Disconnected, Reconnecting, Reconnecting, Connected, Disconnected, Connecting] {
-        driver.status().set(status, None);
+        driver.status_publisher().set(status, None);
     }
     let expect = [
         (Connected, Disconnected),
@@ -82,7 +82,7 @@ async fn a_transition_tells_time_and_cause() {
     let _listening = scope.on_status_change(move |change| sender.send(change.clone()).unwrap());
     let before = SystemTime::now();
     let lost = Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, "cut");
-    driver.status().set(Reconnecting, Some(lost));
+    driver.status_publisher().set(Reconnecting, Some(lost));
     let change = told.try_recv().unwrap();
     assert_eq!((change.from, change.to), (Connected, Reconnecting));
     assert!(change.at >= before, "{change:?}");
@@ -96,10 +96,10 @@ async fn status_is_the_parents_live() {
     let outer = scope(&root, "outer");
     let inner = scope(&outer, "inner");
     for status in [Disconnected, Reconnecting, Connected] {
-        driver.status().set(status, None);
+        driver.status_publisher().set(status, None);
         assert_eq!([&root, &outer, &inner].map(Backend::status), [status; 3]);
     }
-    driver.status().set(Disconnected, None);
+    driver.status_publisher().set(Disconnected, None);
     assert_eq!(scope(&inner, "late").status(), Disconnected, "a scope made while it is so");
 }
 
@@ -124,7 +124,7 @@ async fn destroy_of_a_scope_destroys_nothing_else() {
     let root = Backend::new(driver.clone());
     let (first, second) = (scope(&root, "first"), scope(&root, "second"));
     first.write("file", "stays").await.unwrap();
-    let heard = [&root, &second].map(StatusRecorder::subscribe);
+    let heard = [&root, &second].map(ConnectionStatusRecorder::subscribe);
     first.destroy().await.unwrap();
 
     expect_error(first.read("file").await, ErrorKind::Destroyed);
@@ -161,7 +161,7 @@ async fn orphans_show_the_parents_status() {
     let outer = scope(&root, "outer");
     let inner = scope(&outer, "inner");
     inner.write("file", "x").await.unwrap();
-    let heard = [&outer, &inner].map(StatusRecorder::subscribe);
+    let heard = [&outer, &inner].map(ConnectionStatusRecorder::subscribe);
     root.destroy().await.unwrap();
 
     for orphan in [&outer, &inner] {
@@ -189,7 +189,7 @@ async fn the_end_of_an_outer_scope_is_the_end_of_inner_ones() {
     let root = Backend::new(MemoryDriver::new());
     let outer = scope(&root, "outer");
     let inner = scope(&outer, "inner");
-    let heard = StatusRecorder::subscribe(&inner);
+    let heard = ConnectionStatusRecorder::subscribe(&inner);
     outer.destroy().await.unwrap();
     assert_eq!((root.status(), inner.status()), (Connected, Destroyed));
     expect_error(inner.write("file", "x").await, ErrorKind::Destroyed);

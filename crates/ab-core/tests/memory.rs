@@ -3,9 +3,9 @@
 use std::time::SystemTime;
 
 use ab_core::backend::WriteBody;
-use ab_core::memory::{DEFAULT_CAPACITY_BYTES, MemoryDriverOptions};
+use ab_core::memory::{DEFAULT_MEMORY_DRIVER_CAPACITY_BYTES, MemoryDriverOptions};
 use ab_core::metadata::{DiskSpace, RemoveOutcome};
-use ab_core::options::{FileAccess, FileCreation, OpenOptions, RemoveOptions, WriteOptions};
+use ab_core::options::{FileAccess, FileCreationMode, OpenOptions, RemoveOptions, WriteOptions};
 use ab_core::{Backend, BackendKind, Error, ErrorCode, ErrorKind, FileKind, MemoryDriver, Verb};
 use ab_testkit::expect::{
     assert_content, assert_missing, expect_error, expect_error_on_path, list_tree,
@@ -125,7 +125,7 @@ async fn a_key_cannot_be_a_directory_too() {
     expect_error_on_path(backend.write("dir", "x").await, ErrorKind::IsADirectory, "dir");
     expect_error(backend.rename("a", "dir/b/c").await, ErrorKind::NotADirectory);
     expect_error(backend.rename("dir", "a/dir").await, ErrorKind::NotADirectory);
-    let create = OpenOptions { create: FileCreation::IfMissing, ..OpenOptions::default() };
+    let create = OpenOptions { create: FileCreationMode::IfMissing, ..OpenOptions::default() };
     expect_error_on_path(backend.open("a/b", create).await, ErrorKind::NotADirectory, "a/b");
     expect_error_on_path(backend.open("dir", create).await, ErrorKind::IsADirectory, "dir");
     assert_eq!(list_tree(&backend).await.len(), 3);
@@ -211,7 +211,7 @@ async fn room_is_given_back() {
     assert_eq!(space().await, 9);
     backend.write("new", "123").await.unwrap();
     let replace =
-        ab_core::options::RenameOptions { overwrite: ab_core::options::Overwrite::Replace };
+        ab_core::options::RenameOptions { overwrite: ab_core::options::OverwriteMode::Replace };
     backend.rename_with("new", "old", replace).await.unwrap();
     assert_eq!(space().await, 7);
     backend.rm("old", RemoveOptions::default()).await.unwrap();
@@ -223,7 +223,7 @@ async fn open_files_count_while_they_have_a_name() {
     let backend = nearly_full().await;
     let access = OpenOptions {
         access: FileAccess::ReadWrite,
-        create: FileCreation::IfMissing,
+        create: FileCreationMode::IfMissing,
         ..OpenOptions::default()
     };
     let file = backend.open("old", access).await.unwrap();
@@ -249,7 +249,10 @@ async fn the_limit_has_a_default() {
     let space = memory().disk_space().await.unwrap();
     assert_eq!(
         space,
-        DiskSpace { total: DEFAULT_CAPACITY_BYTES, available: DEFAULT_CAPACITY_BYTES }
+        DiskSpace {
+            total: DEFAULT_MEMORY_DRIVER_CAPACITY_BYTES,
+            available: DEFAULT_MEMORY_DRIVER_CAPACITY_BYTES
+        }
     );
 }
 

@@ -6,9 +6,9 @@ mod relocate;
 use std::sync::Arc;
 
 use ab_core::backend::GlobOptions;
-use ab_core::metadata::{RemoveOutcome, RenameOutcome, TruncatedBy};
+use ab_core::metadata::{RemoveOutcome, RenameOutcome, TruncationCause};
 use ab_core::options::{
-    AttributeChanges, EntryDetail, ListOptions, OpenOptions, Overwrite, RemoveOptions,
+    AttributeChanges, EntryDetailLevel, ListOptions, OpenOptions, OverwriteMode, RemoveOptions,
     RenameOptions, StatOptions, WriteMode, WriteOptions,
 };
 use ab_core::search::IgnoreFileHandling;
@@ -22,7 +22,7 @@ use ab_testkit::expect::{
 use ab_testkit::{RecordingDriver, crowd, every_call};
 use bytes::Bytes;
 
-const REPLACE: RenameOptions = RenameOptions { overwrite: Overwrite::Replace };
+const REPLACE: RenameOptions = RenameOptions { overwrite: OverwriteMode::Replace };
 
 fn memory() -> Backend {
     Backend::new(MemoryDriver::new())
@@ -145,9 +145,9 @@ async fn deep_listings_show_mounts_in_path_order_within_their_bounds() {
         let within: Vec<&str> =
             all.into_iter().filter(|path| path.split('/').count() <= depth).collect();
         for limit in 0..=within.len() + 1 {
-            let options = ListOptions { depth, limit, detail: EntryDetail::Stat };
+            let options = ListOptions { depth, limit, detail: EntryDetailLevel::Stat };
             let listing = view.list(".", options).await.unwrap();
-            let cut = (limit < within.len()).then_some(TruncatedBy::Count);
+            let cut = (limit < within.len()).then_some(TruncationCause::Count);
             assert_eq!(
                 (listing_paths(&listing), listing.truncated),
                 (within[..limit.min(within.len())].to_vec(), cut),
@@ -402,9 +402,9 @@ async fn guards_of_both_handles_see_their_calls() {
     };
     let view = guarded(1).mount("mnt", &guarded(2)).unwrap();
     view.write("mnt/x", "x").await.unwrap();
-    assert_eq!(log.admitting_guards(), [2]);
+    assert_eq!(log.admitting_guard_numbers(), [2]);
     view.write("x", "x").await.unwrap();
-    assert_eq!(log.admitting_guards(), [2, 1]);
+    assert_eq!(log.admitting_guard_numbers(), [2, 1]);
 }
 
 #[tokio::test]

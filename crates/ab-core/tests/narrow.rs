@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ab_core::journal::{Journal, JournalMode, MemoryJournalWriter};
+use ab_core::journal::{JournalGuard, JournalVerbosity, MemoryJournalWriter};
 use ab_core::path::PathStrictness;
 use ab_core::process::PathRestrictions;
 use ab_core::{
@@ -10,7 +10,7 @@ use ab_core::{
     Principal, PrincipalKind, WsPath,
 };
 use ab_testkit::expect::expect_error;
-use ab_testkit::{GuardAnswer, GuardLog, RecordingDriver, ScriptedGuard};
+use ab_testkit::{GuardLog, RecordingDriver, ScriptedGuard, ScriptedGuardBehavior};
 
 fn path(text: &str) -> WsPath {
     PathParser::lenient().parse(text).unwrap()
@@ -22,7 +22,7 @@ fn ada() -> Principal {
 
 fn journaled(name: &str) -> (Backend, Arc<MemoryJournalWriter>) {
     let writer = Arc::new(MemoryJournalWriter::default());
-    let journal = Some(Arc::new(Journal::new(writer.clone(), JournalMode::Standard)));
+    let journal = Some(Arc::new(JournalGuard::new(writer.clone(), JournalVerbosity::Standard)));
     let guards = Guards { journal, ..Guards::default() };
     let assembly =
         BackendOptions { actor: Actor::for_process(name), guards, ..BackendOptions::default() };
@@ -41,7 +41,7 @@ async fn the_actor_reaches_the_guards_of_every_layer() {
     let (other, other_log) = journaled("other");
     let (upper, upper_log) = journaled("upper");
     let own_log = Arc::new(MemoryJournalWriter::default());
-    let journal = Some(Arc::new(Journal::new(own_log.clone(), JournalMode::Standard)));
+    let journal = Some(Arc::new(JournalGuard::new(own_log.clone(), JournalVerbosity::Standard)));
     let restrictions =
         PathRestrictions { hidden: vec![path("secret")], ..PathRestrictions::default() };
     let view = base.mount("mnt", &other).unwrap().overlay(&upper).unwrap();
@@ -132,7 +132,7 @@ async fn nothing_that_was_taken_comes_back() {
 #[tokio::test]
 async fn guards_of_the_first_handle_see_every_call() {
     let log = GuardLog::default();
-    let gate = Arc::new(ScriptedGuard::new(0, GuardAnswer::Refuse, &log));
+    let gate = Arc::new(ScriptedGuard::new(0, ScriptedGuardBehavior::Refuse, &log));
     let guards = Guards { policy: vec![gate], ..Guards::default() };
     let backend = Backend::with_options(
         Arc::new(MemoryDriver::new()),

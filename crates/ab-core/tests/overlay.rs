@@ -7,10 +7,10 @@ mod diff;
 mod same;
 
 use ab_core::backend::{GlobOptions, GrepOptions};
-use ab_core::metadata::TruncatedBy;
+use ab_core::metadata::TruncationCause;
 use ab_core::options::{
-    ByteRange, EntryDetail, FileAccess, FileCreation, ListOptions, OpenOptions, ReadOptions,
-    RemoveOptions,
+    ByteRange, EntryDetailLevel, FileAccess, FileCreationMode, ListOptions, OpenOptions,
+    ReadOptions, RemoveOptions,
 };
 use ab_core::{
     Backend, BackendKind, ConnectionStatus, ErrorCode, ErrorKind, FileKind, MemoryDriver,
@@ -169,9 +169,9 @@ async fn listings_merge_in_path_order_within_their_bounds() {
             let near = |path: &&str| path.split('/').count() <= depth + level;
             let within: Vec<&str> = below.iter().copied().filter(near).collect();
             for limit in 0..=within.len() + 1 {
-                let options = ListOptions { depth, limit, detail: EntryDetail::Stat };
+                let options = ListOptions { depth, limit, detail: EntryDetailLevel::Stat };
                 let listing = view.list(top, options).await.unwrap();
-                let cut = (limit < within.len()).then_some(TruncatedBy::Count);
+                let cut = (limit < within.len()).then_some(TruncationCause::Count);
                 assert_eq!(
                     (listing_paths(&listing), listing.truncated),
                     (within[..limit.min(within.len())].to_vec(), cut),
@@ -334,7 +334,7 @@ async fn commands_are_not_for_overlays() {
     assert!(!view.info().capabilities.exec);
     let error = expect_error(view.exec("true").await, ErrorKind::Unsupported);
     assert_eq!((error.backend(), error.verb()), (Some(BackendKind::Overlay), Some(Verb::Exec)));
-    expect_error(view.processes().await, ErrorKind::Unsupported);
+    expect_error(view.detached_processes().await, ErrorKind::Unsupported);
 }
 
 #[tokio::test]
@@ -391,7 +391,7 @@ async fn scopes_of_a_view_stay_inside() {
     assert_eq!(names(&view).await, ["a", "a/y", "b", "b/x"]);
     let create = OpenOptions {
         access: FileAccess::Write,
-        create: FileCreation::MustBeNew,
+        create: FileCreationMode::MustBeNew,
         ..OpenOptions::default()
     };
     expect_error_on_path(a.open("y", create).await, ErrorKind::AlreadyExists, "y");

@@ -1,7 +1,7 @@
 //! Handles through which some paths are hidden and others cannot be changed.
 
 use ab_core::options::{
-    self, FileCreation, ListOptions, OpenOptions, Overwrite, RemoveDepth, RemoveOptions,
+    self, FileCreationMode, ListOptions, OpenOptions, OverwriteMode, RemoveDepth, RemoveOptions,
     RenameOptions,
 };
 use ab_core::process::{ExecRequest, HostDirectory, HostDirectoryAccess, PathRestrictions};
@@ -57,7 +57,7 @@ async fn what_is_kept_is_read_and_never_changed() {
     let recursive = RemoveOptions { depth: RemoveDepth::Recursive, ..RemoveOptions::default() };
     let create = OpenOptions {
         access: options::FileAccess::ReadWrite,
-        create: FileCreation::IfMissing,
+        create: FileCreationMode::IfMissing,
         ..OpenOptions::default()
     };
     for path in ["kept/a", "kept/new", "secret/key", "secret/new", "free/.env"] {
@@ -73,7 +73,7 @@ async fn what_is_kept_is_read_and_never_changed() {
     denied(handle.rm("free", recursive).await.map(drop), "free");
     denied(handle.rename("free", "elsewhere").await.map(drop), "free");
     denied(handle.rm("kept", recursive).await.map(drop), "kept");
-    let replace = RenameOptions { overwrite: Overwrite::Replace };
+    let replace = RenameOptions { overwrite: OverwriteMode::Replace };
     denied(handle.rename_with("secrets", "kept", replace).await.map(drop), "onto kept");
     handle.write("free/d", "new").await.unwrap();
     for path in ["secret/key", "kept/a", "kept/b/c", "free/.env"] {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use ab_core::options::{FileAccess, FileCreation, LinkHandling, OpenOptions, StatOptions};
+use ab_core::options::{FileAccess, FileCreationMode, LinkHandling, OpenOptions, StatOptions};
 use ab_core::process::{ExecRequest, ProcessId, ProcessInfo};
 use ab_core::{
     Backend, BackendKind, ErrorCode, ErrorKind, FileKind, MemoryDriver, ScopeOptions, Verb,
@@ -209,7 +209,7 @@ async fn a_fresh_scope_has_a_root_before_its_first_write() {
     expect_error_on_path(scope.touch(".").await, ErrorKind::IsADirectory, ".");
     let create = OpenOptions {
         access: FileAccess::ReadWrite,
-        create: FileCreation::IfMissing,
+        create: FileCreationMode::IfMissing,
         ..OpenOptions::default()
     };
     expect_error_on_path(scope.open(".", create).await, ErrorKind::IsADirectory, ".");
@@ -325,11 +325,11 @@ async fn processes_of_others_do_not_show() {
     let pairs = |list: &[(&str, &str)]| -> Vec<(String, String)> {
         list.iter().map(|(id, cwd)| ((*id).to_owned(), (*cwd).to_owned())).collect()
     };
-    assert_eq!(shown(root.processes().await.unwrap()), pairs(&places));
+    assert_eq!(shown(root.detached_processes().await.unwrap()), pairs(&places));
     let of_a = pairs(&[("2", "."), ("3", "b"), ("5", "b/c")]);
-    assert_eq!(shown(a.processes().await.unwrap()), of_a);
+    assert_eq!(shown(a.detached_processes().await.unwrap()), of_a);
     let of_b = pairs(&[("3", "."), ("5", "c")]);
-    assert_eq!(shown(scope(&a, "b").processes().await.unwrap()), of_b);
+    assert_eq!(shown(scope(&a, "b").detached_processes().await.unwrap()), of_b);
 
     a.attach(&ProcessId::new("3"), 0).await.unwrap();
     for foreign in ["1", "4", "6", "unknown"] {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ab_core::journal::{Journal, JournalMode, MemoryJournalWriter};
+use ab_core::journal::{JournalGuard, JournalVerbosity, MemoryJournalWriter};
 use ab_core::options::RemoveOptions;
 use ab_core::{Backend, BackendOptions, Guard, Guards, MemoryDriver, ScopeOptions};
 use ab_testkit::{GuardLog, ScriptedGuard, TestBackend, behaviour_suite};
@@ -17,9 +17,9 @@ fn with_guards() -> Backend {
     let open = |number| Arc::new(ScriptedGuard::allow_all(number, &log)) as Arc<dyn Guard>;
     let guards = Guards {
         trace: vec![open(1)],
-        journal: Some(Arc::new(Journal::new(
+        journal: Some(Arc::new(JournalGuard::new(
             Arc::<MemoryJournalWriter>::default(),
-            JournalMode::Verbose,
+            JournalVerbosity::Verbose,
         ))),
         policy: vec![open(2), open(3)],
         limits: vec![open(4)],
@@ -65,8 +65,10 @@ async fn guarded_scoped() -> TestBackend {
 
 /// A scope with a journal of its own: guards above the scope, and below it.
 async fn guarded_scoped_guarded() -> TestBackend {
-    let journal =
-        Arc::new(Journal::new(Arc::<MemoryJournalWriter>::default(), JournalMode::Verbose));
+    let journal = Arc::new(JournalGuard::new(
+        Arc::<MemoryJournalWriter>::default(),
+        JournalVerbosity::Verbose,
+    ));
     let options = ScopeOptions { journal: Some(journal), ..ScopeOptions::default() };
     TestBackend::new(with_guards().scope("tenants/a", options).unwrap())
 }

@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use ab_api::{
-    Approval, ChangeCounts, DeliveryResult, ExecutorListing, Session, SessionEndReason, SessionId,
-    SessionLimits, SnapshotProvider, Violations,
+    Approval, ChangeCounts, DeliveryResult, EnforcedLimits, ExecutorDescription, Session,
+    SessionEndReason, SessionId, SnapshotProvider, Violations,
 };
 use async_trait::async_trait;
 
@@ -19,7 +19,7 @@ use crate::report::{AgentQuestionId, AgentReportSender};
 #[async_trait]
 pub trait Executor: fmt::Debug + Send + Sync {
     /// What clients see of the executor.
-    fn describe(&self) -> ExecutorListing;
+    fn describe(&self) -> ExecutorDescription;
 
     /// Looks at what a new session names on the executor's machine, and chooses how its workspace is made. A source
     /// on another machine is not asked.
@@ -27,7 +27,10 @@ pub trait Executor: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// What is wrong with the task, field by field. No session is made for it.
-    async fn choose_provider(&self, session: &Session) -> Result<SnapshotProvider, Violations>;
+    async fn choose_snapshot_provider(
+        &self,
+        session: &Session,
+    ) -> Result<SnapshotProvider, Violations>;
 
     /// Names everything that [`provision`](Executor::provision) of this job may make. The same session always has
     /// the same token. The caller stores it first.
@@ -43,7 +46,7 @@ pub trait Executor: fmt::Debug + Send + Sync {
         job: &SessionAttempt,
         mode: LaunchMode,
         reports: AgentReportSender,
-    ) -> Result<StartedAgent, ExecutorError>;
+    ) -> Result<LaunchedAgentInfo, ExecutorError>;
 
     /// Gives the agent a prompt. Returns when the agent has it; the turn's end is reported.
     async fn prompt(
@@ -139,11 +142,11 @@ impl fmt::Debug for SessionToken {
 
 /// An agent that takes prompts.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct StartedAgent {
+pub struct LaunchedAgentInfo {
     /// The name and version that the agent gave itself.
     pub agent: Option<String>,
     /// What is enforced on all processes of the session together.
-    pub limits: SessionLimits,
+    pub limits: EnforcedLimits,
     /// Things that the user should know, such as limits that cannot be enforced.
     pub notes: Vec<String>,
 }

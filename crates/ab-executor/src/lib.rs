@@ -7,8 +7,8 @@ mod local;
 mod report;
 
 pub use contract::{
-    CleanupToken, DeliveryOutcome, Executor, ExecutorError, LaunchMode, ProvisionedWorkspace,
-    SessionAttempt, SessionToken, StartedAgent,
+    CleanupToken, DeliveryOutcome, Executor, ExecutorError, LaunchMode, LaunchedAgentInfo,
+    ProvisionedWorkspace, SessionAttempt, SessionToken,
 };
 pub use endpoints::{SessionEndpoint, SessionEndpoints};
 pub use local::{ExecutorSettings, LocalExecutor};

@@ -21,22 +21,22 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ab_acp::catalog::{AgentCatalog, AgentEntry};
+use ab_acp::catalog::{AgentCatalog, AgentCatalogEntry};
 use ab_acp::install::AgentInstallDir;
 use ab_acp::resolve::HostEnvironment;
 use ab_api::{
-    Approval, ChangeCounts, DeliveryMode, DeliveryResult, ExecutorHealth, ExecutorListing,
-    NetworkType, OverlayNetwork, RuntimeChoice, RuntimeType, Session, SessionEndReason, SessionId,
-    SnapshotProvider, Violations,
+    Approval, ChangeCounts, DeliveryMode, DeliveryResult, ExecutorDescription, ExecutorHealth,
+    NetworkType, OverlayNetwork, RequestedRuntime, RuntimeType, Session, SessionEndReason,
+    SessionId, SnapshotProvider, Violations,
 };
-use ab_core::journal::{Journal, JournalMode};
+use ab_core::journal::{JournalGuard, JournalVerbosity};
 use ab_core::{Backend, BackendOptions, Guards, Isolation, NetworkAccess};
 use ab_host::{ControlGroup, ControlGroupLimits, Toolchain};
-use ab_local::{CommandPolicy, Launcher, LocalWorkspace};
+use ab_local::{CommandPolicySettings, Launcher, LocalWorkspace};
 use ab_policy::RuleFile;
 use ab_snapshot::{
-    Changes, CollectedChanges, CommitId, GIT_NETWORK_VARIABLES, GitAuthor, SnapshotSettings,
-    Workspace, Workspaces,
+    CollectChangesOutcome, CommitId, GIT_NETWORK_ENV_VARIABLES, GitAuthor, SessionChanges,
+    SnapshotSettings, Workspace, Workspaces,
 };
 use async_trait::async_trait;
 
@@ -46,8 +46,8 @@ use self::mask::Mask;
 use self::questions::PolicyQuestions;
 use self::turns::Turns;
 use crate::contract::{
-    CleanupToken, DeliveryOutcome, Executor, ExecutorError, LaunchMode, ProvisionedWorkspace,
-    SessionAttempt, StartedAgent,
+    CleanupToken, DeliveryOutcome, Executor, ExecutorError, LaunchMode, LaunchedAgentInfo,
+    ProvisionedWorkspace, SessionAttempt,
 };
 use crate::endpoints::SessionEndpoints;
 use crate::report::{AgentQuestionId, AgentReportSender};
@@ -155,8 +155,9 @@ impl LocalExecutor {
     pub fn new(settings: ExecutorSettings) -> Result<Self, ExecutorError> {
         let path = settings.variable("PATH").cloned();
         let path = path.unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-        let is_operators =
-            |name: &OsString| GIT_NETWORK_VARIABLES.iter().any(|known| name.as_os_str() == *known);
+        let is_operators = |name: &OsString| {
+            GIT_NETWORK_ENV_VARIABLES.iter().any(|known| name.as_os_str() == *known)
+        };
         let operator = settings.environment.iter().filter(|(name, _)| is_operators(name));
         let snapshots = SnapshotSettings {
             directory: settings.data_dir.join("sessions"),
@@ -186,7 +187,7 @@ impl LocalExecutor {
     }
 
     /// Whether the host lets sessions be limited as tasks may ask.
-    pub async fn enforces_limits(&self) -> bool {
+    pub async fn can_enforce_limits(&self) -> bool {
         groups::enforces().await
     }
 
@@ -239,8 +240,8 @@ impl LocalExecutor {
     async fn sandbox(
         &self,
         workspace: &Workspace,
-        runtime: &RuntimeChoice,
-        agent: Option<&AgentEntry>,
+        runtime: &RequestedRuntime,
+        agent: Option<&AgentCatalogEntry>,
         handle: HandleSetup,
         group: Option<ControlGroup>,
     ) -> ab_core::Result<LocalWorkspace> {
@@ -262,27 +263,27 @@ impl LocalExecutor {
             .home_dir(&workspace.home)
             .policy(handle.policy)
             .backend_options(handle.assembly)
-            .read_write_dir(&workspace.bundle_dir);
+            .mount_read_write_dir(&workspace.bundle_dir);
         for toolchain in self.toolchains(agent) {
-            builder = builder.toolchain(toolchain);
+            builder = builder.add_toolchain(toolchain);
         }
         if let Some(group) = group {
             builder = builder.control_group(group);
         }
         for directory in &workspace.read_only {
-            builder = builder.read_only_dir(directory);
+            builder = builder.mount_read_only_dir(directory);
         }
         let own = &self.settings.own_executable;
         if !ab_host::READABLE_SYSTEM_DIRS.iter().any(|directory| own.starts_with(directory)) {
-            builder = builder.read_only_file(own, own);
+            builder = builder.mount_read_only_file(own, own);
         }
         builder.open().await
     }
 
     /// What an agent's sandbox shows of the host's programs: the agent's own first.
-    fn toolchains(&self, agent: Option<&AgentEntry>) -> Vec<Toolchain> {
+    fn toolchains(&self, agent: Option<&AgentCatalogEntry>) -> Vec<Toolchain> {
         let own = agent.into_iter().flat_map(|entry| &entry.toolchains);
-        own.map(|directory| program::toolchain_in_directory(directory))
+        own.map(|directory| program::toolchain_with_bin_fallback(directory))
             .chain(self.settings.toolchains.iter().cloned())
             .collect()
     }
@@ -327,7 +328,7 @@ impl LocalExecutor {
 }
 
 /// The patch, where it is short enough to be stored.
-fn stored_patch(changes: &Changes) -> Option<&str> {
+fn stored_patch(changes: &SessionChanges) -> Option<&str> {
     changes.patch.as_deref().filter(|patch| patch.len() <= MAX_DIFF)
 }
 
@@ -346,7 +347,7 @@ fn left_out_note(left_out: &[String]) -> Option<String> {
 /// What a session's backend is made with. By default questions of the policy are refused, and nothing is recorded.
 #[derive(Default)]
 struct HandleSetup {
-    policy: CommandPolicy,
+    policy: CommandPolicySettings,
     assembly: BackendOptions,
 }
 
@@ -354,9 +355,9 @@ impl HandleSetup {
     /// The policy asks people, and every change goes to the audit.
     fn of_session(session: SessionId, rules: &RuleFile, questions: &Arc<PolicyQuestions>) -> Self {
         let (approver, rules) = (Arc::clone(questions), rules.clone());
-        let policy = CommandPolicy { approver, rules, ..CommandPolicy::default() };
-        let journal = Journal::new(Arc::new(AuditLog), JournalMode::Standard);
-        let journal = Some(Arc::new(journal.for_workspace(session.to_string())));
+        let policy = CommandPolicySettings { approver, rules, ..CommandPolicySettings::default() };
+        let journal = JournalGuard::new(Arc::new(AuditLog), JournalVerbosity::Standard);
+        let journal = Some(Arc::new(journal.with_workspace_name(session.to_string())));
         let guards = Guards { journal, ..Guards::default() };
         Self { policy, assembly: BackendOptions { guards, ..BackendOptions::default() } }
     }
@@ -365,13 +366,13 @@ impl HandleSetup {
 /// The work of a session, outside of its sandbox.
 struct Brought {
     workspace: Workspace,
-    collected: CollectedChanges,
+    collected: CollectChangesOutcome,
 }
 
 #[async_trait]
 impl Executor for LocalExecutor {
-    fn describe(&self) -> ExecutorListing {
-        ExecutorListing {
+    fn describe(&self) -> ExecutorDescription {
+        ExecutorDescription {
             id: ID.to_owned(),
             os: std::env::consts::OS.to_owned(),
             arch: std::env::consts::ARCH.to_owned(),
@@ -382,7 +383,10 @@ impl Executor for LocalExecutor {
         }
     }
 
-    async fn choose_provider(&self, session: &Session) -> Result<SnapshotProvider, Violations> {
+    async fn choose_snapshot_provider(
+        &self,
+        session: &Session,
+    ) -> Result<SnapshotProvider, Violations> {
         request::accept(session, &self.workspaces).await
     }
 
@@ -431,7 +435,7 @@ impl Executor for LocalExecutor {
         job: &SessionAttempt,
         mode: LaunchMode,
         reports: AgentReportSender,
-    ) -> Result<StartedAgent, ExecutorError> {
+    ) -> Result<LaunchedAgentInfo, ExecutorError> {
         launch::launch(self, job, &mode, reports).await
     }
 
@@ -484,8 +488,8 @@ impl Executor for LocalExecutor {
             self.collect(job, SessionEndReason::Delivery).await?;
         let base_commit = published(&workspace, workspace.base.as_ref());
         let changed = match collected {
-            CollectedChanges::Changed(changed) => changed,
-            CollectedChanges::Unchanged { left_out } => {
+            CollectChangesOutcome::Changed(changed) => changed,
+            CollectChangesOutcome::Unchanged { left_out } => {
                 let result = DeliveryResult { base_commit, ..DeliveryResult::default() };
                 let notes = left_out_note(&left_out).into_iter().collect();
                 return Ok(DeliveryOutcome { result, changes: ChangeCounts::default(), notes });
@@ -509,7 +513,8 @@ impl Executor for LocalExecutor {
                     return Err(failed(SessionEndReason::Delivery, "the workspace has no branch"));
                 };
                 let to = request::source(&job.session).map_err(because)?;
-                let made = self.workspaces.deliver(&workspace.token, &changed, &to, branch).await;
+                let made =
+                    self.workspaces.deliver_branch(&workspace.token, &changed, &to, branch).await;
                 result.branch = Some(made.map_err(because)?.branch.to_string());
             }
             // The control plane stores the patch at the end: it is what `diff` returns.
@@ -533,7 +538,7 @@ impl Executor for LocalExecutor {
 
     async fn diff(&self, job: &SessionAttempt) -> Result<String, ExecutorError> {
         let _turn = self.turns.take(job.session.id).await;
-        let CollectedChanges::Changed(changed) =
+        let CollectChangesOutcome::Changed(changed) =
             self.collect(job, SessionEndReason::Delivery).await?.collected
         else {
             return Ok(String::new());
@@ -582,7 +587,7 @@ impl Executor for LocalExecutor {
         let because = |error: ab_snapshot::SnapshotError| {
             failed(SessionEndReason::ExecutorLost, error.to_string())
         };
-        let token = ab_snapshot::CleanupToken::parse(&token.0).map_err(because)?;
+        let token = ab_snapshot::WorkspaceToken::parse(&token.0).map_err(because)?;
         self.workspaces.cleanup(&token).await.map_err(because)
     }
 }

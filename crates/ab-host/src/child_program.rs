@@ -17,7 +17,7 @@ use tokio::time::timeout;
 const GRACE: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
-pub struct ChildProgram {
+pub struct ChildProcess {
     child: Child,
 }
 
@@ -28,9 +28,9 @@ pub struct ChildPipes {
     pub output: ChildStdout,
 }
 
-impl ChildProgram {
+impl ChildProcess {
     /// Starts `program`; what it says on standard error goes where ours goes.
-    pub fn start(program: &Path, arguments: &[OsString]) -> Result<(ChildProgram, ChildPipes)> {
+    pub fn start(program: &Path, arguments: &[OsString]) -> Result<(ChildProcess, ChildPipes)> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         // An interrupt at a terminal is ours to deal with.
@@ -43,7 +43,7 @@ impl ChildProgram {
                 "the program has no pipes",
             ));
         };
-        Ok((ChildProgram { child }, ChildPipes { input, output }))
+        Ok((ChildProcess { child }, ChildPipes { input, output }))
     }
 
     /// Nothing once it has ended.
@@ -52,7 +52,7 @@ impl ChildProgram {
     }
 
     /// Waits for its end, and says how it ended.
-    pub async fn wait(&mut self) -> String {
+    pub async fn wait_and_describe_exit(&mut self) -> String {
         match self.child.wait().await {
             Ok(status) => status.to_string(),
             Err(error) => error.to_string(),
@@ -60,7 +60,7 @@ impl ChildProgram {
     }
 
     /// Lets it end by itself for a moment, then ends it.
-    pub async fn close(&mut self) {
+    pub async fn wait_or_kill(&mut self) {
         if timeout(GRACE, self.child.wait()).await.is_err() {
             // One that cannot be ended is reaped when it ends.
             let _ = self.child.kill().await;

@@ -47,10 +47,10 @@ pub(crate) use scene::Origin;
 
 pub use mounts::SandboxMount;
 pub(crate) use mounts::check as check_mounts;
-pub use requirements::{SandboxRequirement, check_restrictions};
+pub use requirements::{SandboxRequirement, check_restrictions_enforceable};
 pub use settings::{
-    ExecSettings, OutputSpoolLimits, READABLE_SYSTEM_DIRS, SANDBOX_WORKSPACE_PATH, SYSTEM_PATH,
-    Shell, Toolchain,
+    ExecSettings, OutputSpoolLimits, READABLE_SYSTEM_DIRS, SANDBOX_WORKSPACE_PATH,
+    SYSTEM_PROGRAM_DIRS, Shell, Toolchain,
 };
 
 /// Bytes of a command line.

@@ -32,7 +32,7 @@ pub struct ProbeSettings {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FacilityName {
+pub enum HostFeature {
     Kernel,
     Openat2,
     Pidfd,
@@ -45,84 +45,87 @@ pub enum FacilityName {
     Reflink,
 }
 
-impl FacilityName {
-    pub const ALL: [FacilityName; 10] = [
-        FacilityName::Kernel,
-        FacilityName::Openat2,
-        FacilityName::Pidfd,
-        FacilityName::Landlock,
-        FacilityName::Seccomp,
-        FacilityName::UserNamespaces,
-        FacilityName::Bubblewrap,
-        FacilityName::Overlay,
-        FacilityName::Cgroups,
-        FacilityName::Reflink,
+impl HostFeature {
+    pub const ALL: [HostFeature; 10] = [
+        HostFeature::Kernel,
+        HostFeature::Openat2,
+        HostFeature::Pidfd,
+        HostFeature::Landlock,
+        HostFeature::Seccomp,
+        HostFeature::UserNamespaces,
+        HostFeature::Bubblewrap,
+        HostFeature::Overlay,
+        HostFeature::Cgroups,
+        HostFeature::Reflink,
     ];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            FacilityName::Kernel => "kernel",
-            FacilityName::Openat2 => "openat2",
-            FacilityName::Pidfd => "pidfd",
-            FacilityName::Landlock => "landlock",
-            FacilityName::Seccomp => "seccomp",
-            FacilityName::UserNamespaces => "user-namespaces",
-            FacilityName::Bubblewrap => "bwrap",
-            FacilityName::Overlay => "overlayfs",
-            FacilityName::Cgroups => "cgroups",
-            FacilityName::Reflink => "reflink",
+            HostFeature::Kernel => "kernel",
+            HostFeature::Openat2 => "openat2",
+            HostFeature::Pidfd => "pidfd",
+            HostFeature::Landlock => "landlock",
+            HostFeature::Seccomp => "seccomp",
+            HostFeature::UserNamespaces => "user-namespaces",
+            HostFeature::Bubblewrap => "bwrap",
+            HostFeature::Overlay => "overlayfs",
+            HostFeature::Cgroups => "cgroups",
+            HostFeature::Reflink => "reflink",
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FacilityState {
+pub enum HostFeatureState {
     Working,
     /// Some of it works, see the cause.
     Partial,
     Missing,
 }
 
-impl FacilityState {
+impl HostFeatureState {
     pub fn as_str(self) -> &'static str {
         match self {
-            FacilityState::Working => "working",
-            FacilityState::Partial => "partial",
-            FacilityState::Missing => "missing",
+            HostFeatureState::Working => "working",
+            HostFeatureState::Partial => "partial",
+            HostFeatureState::Missing => "missing",
         }
     }
 }
 
 /// One thing that a host may offer. Whatever does not work in full has a cause and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facility {
-    pub name: FacilityName,
-    pub state: FacilityState,
+pub struct HostFeatureReport {
+    pub name: HostFeature,
+    pub state: HostFeatureState,
     /// What was seen to work, or what its absence means.
     pub detail: String,
     pub cause: Option<String>,
     pub remedy: Option<String>,
 }
 
-impl Facility {
-    fn working(name: FacilityName, detail: impl Into<String>) -> Facility {
-        Facility {
+impl HostFeatureReport {
+    fn working(name: HostFeature, detail: impl Into<String>) -> HostFeatureReport {
+        HostFeatureReport {
             name,
-            state: FacilityState::Working,
+            state: HostFeatureState::Working,
             detail: detail.into(),
             cause: None,
             remedy: None,
         }
     }
 
-    fn partial(name: FacilityName, detail: impl Into<String>, lack: Lack) -> Facility {
-        Facility { state: FacilityState::Partial, ..Facility::missing(name, detail, lack) }
+    fn partial(name: HostFeature, detail: impl Into<String>, lack: Lack) -> HostFeatureReport {
+        HostFeatureReport {
+            state: HostFeatureState::Partial,
+            ..HostFeatureReport::missing(name, detail, lack)
+        }
     }
 
-    fn missing(name: FacilityName, detail: impl Into<String>, lack: Lack) -> Facility {
-        Facility {
+    fn missing(name: HostFeature, detail: impl Into<String>, lack: Lack) -> HostFeatureReport {
+        HostFeatureReport {
             name,
-            state: FacilityState::Missing,
+            state: HostFeatureState::Missing,
             detail: detail.into(),
             cause: Some(lack.cause),
             remedy: Some(lack.remedy),
@@ -143,10 +146,10 @@ impl Lack {
     }
 }
 
-/// Tries everything. The answers come in the order of [`FacilityName::ALL`].
-pub fn probe_facilities(surroundings: &ProbeSettings) -> Vec<Facility> {
+/// Tries everything. The answers come in the order of [`HostFeature::ALL`].
+pub fn probe_host_features(surroundings: &ProbeSettings) -> Vec<HostFeatureReport> {
     let deadline = Instant::now() + PROBE_TIMEOUT;
-    let waiting: Vec<_> = FacilityName::ALL
+    let waiting: Vec<_> = HostFeature::ALL
         .into_iter()
         .map(|name| {
             let (sender, receiver) = mpsc::sync_channel(1);
@@ -171,34 +174,38 @@ pub fn probe_facilities(surroundings: &ProbeSettings) -> Vec<Facility> {
                 format!("no thread to try it on: {error}"),
                 "raise the limit on processes and threads (ulimit -u, pids cgroup)",
             );
-            Facility::missing(name, "not tried", lack)
+            HostFeatureReport::missing(name, "not tried", lack)
         }
     });
     answers.collect()
 }
 
-fn try_one(name: FacilityName, surroundings: &ProbeSettings, deadline: Instant) -> Facility {
+fn try_one(
+    name: HostFeature,
+    surroundings: &ProbeSettings,
+    deadline: Instant,
+) -> HostFeatureReport {
     let programs = Programs::new(&surroundings.path, deadline);
     match name {
-        FacilityName::Kernel => kernel::version(),
-        FacilityName::Openat2 => kernel::openat2(),
-        FacilityName::Pidfd => kernel::pidfd(),
-        FacilityName::Landlock => kernel::landlock(),
-        FacilityName::Seccomp => kernel::seccomp(),
-        FacilityName::UserNamespaces => namespaces::user(&programs),
-        FacilityName::Bubblewrap => bubblewrap::start(&programs),
-        FacilityName::Overlay => namespaces::overlay(&programs),
-        FacilityName::Cgroups => cgroups::groups(),
-        FacilityName::Reflink => kernel::reflink(&surroundings.directory),
+        HostFeature::Kernel => kernel::version(),
+        HostFeature::Openat2 => kernel::openat2(),
+        HostFeature::Pidfd => kernel::pidfd(),
+        HostFeature::Landlock => kernel::landlock(),
+        HostFeature::Seccomp => kernel::seccomp(),
+        HostFeature::UserNamespaces => namespaces::user(&programs),
+        HostFeature::Bubblewrap => bubblewrap::start(&programs),
+        HostFeature::Overlay => namespaces::overlay(&programs),
+        HostFeature::Cgroups => cgroups::groups(),
+        HostFeature::Reflink => kernel::reflink(&surroundings.directory),
     }
 }
 
-fn silent(name: FacilityName) -> Facility {
+fn silent(name: HostFeature) -> HostFeatureReport {
     let lack = Lack::new(
         format!("the probe gave no answer within {} s", PROBE_TIMEOUT.as_secs()),
         "run it again on a host that is less busy",
     );
-    Facility::missing(name, "not known", lack)
+    HostFeatureReport::missing(name, "not known", lack)
 }
 
 #[cfg(test)]
@@ -214,13 +221,13 @@ mod tests {
             directory: std::env::temp_dir(),
         };
         let started = Instant::now();
-        let facilities = probe_facilities(&surroundings);
+        let facilities = probe_host_features(&surroundings);
         assert!(started.elapsed() < PROBE_TIMEOUT + LAST_WORDS + Duration::from_secs(1));
-        let names: Vec<FacilityName> = facilities.iter().map(|each| each.name).collect();
-        assert_eq!(names, FacilityName::ALL);
+        let names: Vec<HostFeature> = facilities.iter().map(|each| each.name).collect();
+        assert_eq!(names, HostFeature::ALL);
         for facility in facilities {
             let explained = facility.cause.is_some() && facility.remedy.is_some();
-            assert_eq!(explained, facility.state != FacilityState::Working, "{facility:?}");
+            assert_eq!(explained, facility.state != HostFeatureState::Working, "{facility:?}");
             assert!(!facility.detail.is_empty(), "{facility:?}");
         }
     }
@@ -229,14 +236,14 @@ mod tests {
     fn without_programs_the_lack_of_them_is_the_cause() {
         let nowhere =
             ProbeSettings { path: Vec::new(), directory: PathBuf::from("/no/such/directory") };
-        for facility in probe_facilities(&nowhere) {
+        for facility in probe_host_features(&nowhere) {
             let program = match facility.name {
-                FacilityName::UserNamespaces | FacilityName::Overlay => "unshare",
-                FacilityName::Bubblewrap => "bwrap",
-                FacilityName::Reflink => "No such file",
+                HostFeature::UserNamespaces | HostFeature::Overlay => "unshare",
+                HostFeature::Bubblewrap => "bwrap",
+                HostFeature::Reflink => "No such file",
                 _ => continue,
             };
-            assert_eq!(facility.state, FacilityState::Missing, "{facility:?}");
+            assert_eq!(facility.state, HostFeatureState::Missing, "{facility:?}");
             assert!(facility.cause.as_ref().unwrap().contains(program), "{facility:?}");
         }
     }

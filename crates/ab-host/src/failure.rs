@@ -32,7 +32,7 @@ impl<'a> Act<'a> {
                 )
                 .with_hint("a change never creates through a link; write to its target")
             }
-            Fault::Kept => Error::protected(self.verb, self.path),
+            Fault::Kept => Error::write_protected(self.verb, self.path),
             Fault::Os(errno) => self.os(errno),
         }
     }

@@ -15,7 +15,7 @@ mod walk;
 use std::path::Path;
 
 use ab_core::WsPath;
-use ab_core::path::ScopeParts;
+use ab_core::path::PathResolutionParts;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
@@ -204,7 +204,7 @@ impl Jail {
         if !path.is_scoped() {
             return open(self.root(), path.as_str(), flags);
         }
-        let ScopeParts { scopes: fences, rest } = path.split_at_scope_roots();
+        let PathResolutionParts { scopes: fences, rest } = path.resolution_parts();
         let mut base = Base::Root(self.root());
         for fence in fences {
             base = Base::Fence(open(base.as_fd(), fence, OFlags::PATH | OFlags::DIRECTORY)?);
@@ -275,7 +275,7 @@ impl Jail {
     /// Opens the fences of `path`, each beneath the one before, so that no link between them leads
     /// out of any. Fences that are missing are made where the last part may be.
     fn way<'p>(&self, path: &'p WsPath, missing: Missing) -> Result<Way<'_, 'p>, Fault> {
-        let ScopeParts { scopes: fences, rest } = path.split_at_scope_roots();
+        let PathResolutionParts { scopes: fences, rest } = path.resolution_parts();
         let place = if path.has_access_rules() {
             self.with_rules(WsPath::root(), self.root(), path.access_rules_in_scope(0), &[])
         } else {

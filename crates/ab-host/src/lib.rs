@@ -18,8 +18,9 @@ mod stripes;
 pub mod tool;
 
 pub use exec::{
-    ExecSettings, OutputSpoolLimits, READABLE_SYSTEM_DIRS, SANDBOX_WORKSPACE_PATH, SYSTEM_PATH,
-    SandboxMount, SandboxRequirement, Shell, Toolchain, check_restrictions,
+    ExecSettings, OutputSpoolLimits, READABLE_SYSTEM_DIRS, SANDBOX_WORKSPACE_PATH,
+    SYSTEM_PROGRAM_DIRS, SandboxMount, SandboxRequirement, Shell, Toolchain,
+    check_restrictions_enforceable,
 };
 pub use limits::cgroup::{ControlGroup, ControlGroupLimits};
-pub use local::{LocalDriver, LocalOptions, MissingRoot, PathResolution};
+pub use local::{LocalDriver, LocalDriverOptions, MissingRootPolicy, PathResolutionMode};

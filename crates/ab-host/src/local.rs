@@ -28,7 +28,7 @@ use ab_core::options::{
 use ab_core::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use ab_core::search::{SearchQuery, SearchResults};
 use ab_core::status::{ConnectionStatus, StatusPublisher};
-use ab_core::{CallEffect, LostCallId, Verb, WsPath};
+use ab_core::{LostCallEffect, LostCallId, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
 use rustix::fd::OwnedFd;
@@ -50,7 +50,7 @@ fn is_in_memory(file: &OwnedFd) -> bool {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MissingRoot {
+pub enum MissingRootPolicy {
     #[default]
     Fail,
     Create,
@@ -58,7 +58,7 @@ pub enum MissingRoot {
 
 /// How paths are kept beneath the root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PathResolution {
+pub enum PathResolutionMode {
     /// By the kernel in one call where it can, else by walking.
     #[default]
     Auto,
@@ -67,9 +67,9 @@ pub enum PathResolution {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct LocalOptions {
-    pub missing_root: MissingRoot,
-    pub resolution: PathResolution,
+pub struct LocalDriverOptions {
+    pub missing_root: MissingRootPolicy,
+    pub resolution: PathResolutionMode,
     /// More absolute paths that mean the root, such as where a sandbox mounts it.
     pub aliases: Vec<PathBuf>,
     /// How commands run.
@@ -92,7 +92,7 @@ pub(crate) struct Shared {
 
 impl LocalDriver {
     /// Opens the directory. It is held by handle: renaming it away later does not lose it.
-    pub fn open(root: impl AsRef<Path>, options: LocalOptions) -> Result<Self> {
+    pub fn open(root: impl AsRef<Path>, options: LocalDriverOptions) -> Result<Self> {
         let root = root.as_ref();
         let refused = |message: String| {
             Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
@@ -101,7 +101,7 @@ impl LocalDriver {
         if root.as_os_str().is_empty() {
             return Err(refused("the workspace root is an empty path".to_owned()));
         }
-        if options.missing_root == MissingRoot::Create {
+        if options.missing_root == MissingRootPolicy::Create {
             std::fs::create_dir_all(root).map_err(|error| {
                 refused(format!("cannot create the workspace root {}: {error}", root.display()))
                     .with_source(error)
@@ -122,8 +122,8 @@ impl LocalDriver {
         aliases.push(PathBuf::from(SANDBOX_WORKSPACE_PATH));
         aliases.dedup();
         let jail = match options.resolution {
-            PathResolution::Auto => Jail::new(handle, &aliases),
-            PathResolution::Walk => Jail::new(handle, &aliases).walking(),
+            PathResolutionMode::Auto => Jail::new(handle, &aliases),
+            PathResolutionMode::Walk => Jail::new(handle, &aliases).walking(),
         };
         let aliases = aliases.iter().filter_map(|path| path.to_str()).map(str::to_owned).collect();
         Ok(Self {
@@ -153,7 +153,7 @@ impl LocalDriver {
 
     fn alive(&self, verb: Verb) -> Result<()> {
         match self.hub.current() {
-            ConnectionStatus::Destroyed => Err(Error::destroyed(verb)),
+            ConnectionStatus::Destroyed => Err(Error::backend_destroyed(verb)),
             ConnectionStatus::Connected
             | ConnectionStatus::Connecting
             | ConnectionStatus::Disconnected
@@ -344,13 +344,13 @@ impl Driver for LocalDriver {
         self.runner.effective_policy(&self.shared).await
     }
 
-    fn status(&self) -> &StatusPublisher {
+    fn status_publisher(&self) -> &StatusPublisher {
         &self.hub
     }
 
-    async fn call_effect(&self, _: &LostCallId) -> Result<CallEffect> {
+    async fn query_lost_call(&self, _: &LostCallId) -> Result<LostCallEffect> {
         self.alive(Verb::Connect)?;
-        Ok(CallEffect::Unknown)
+        Ok(LostCallEffect::Unknown)
     }
 
     async fn connect(&self) -> Result<()> {

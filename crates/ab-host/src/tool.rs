@@ -37,7 +37,7 @@ pub struct HostProgram {
 
 /// One run of a [`HostProgram`].
 #[derive(Clone, Debug)]
-pub struct HostProgramRun {
+pub struct HostProgramRequest {
     pub arguments: Vec<OsString>,
     pub directory: PathBuf,
     /// The whole environment: nothing is inherited.
@@ -75,7 +75,7 @@ impl HostProgram {
         Ok(HostProgram { program })
     }
 
-    pub fn program(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.program
     }
 
@@ -85,7 +85,7 @@ impl HostProgram {
     /// # Errors
     /// The tool cannot be started, or it exceeds its time. A tool that ends with a non-zero status is
     /// not an error here.
-    pub async fn run(&self, run: HostProgramRun) -> Result<HostProgramOutput> {
+    pub async fn run(&self, run: HostProgramRequest) -> Result<HostProgramOutput> {
         let started = self.start(&run).await;
         let mut started = started.map_err(|error| self.unstarted(&error))?;
         let mut output = HostProgramOutput::default();
@@ -142,7 +142,7 @@ impl HostProgram {
         Ok(output)
     }
 
-    async fn start(&self, run: &HostProgramRun) -> io::Result<Started> {
+    async fn start(&self, run: &HostProgramRequest) -> io::Result<Started> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let cookie = format!("{}-tool-{number}", incarnation::mark());
@@ -200,7 +200,7 @@ impl HostProgram {
     }
 }
 
-impl Default for HostProgramRun {
+impl Default for HostProgramRequest {
     fn default() -> Self {
         Self {
             arguments: Vec::new(),
@@ -261,10 +261,10 @@ mod tests {
         vec!["/usr/bin".into(), "/bin".into()]
     }
 
-    fn script(text: &str) -> (HostProgram, HostProgramRun) {
+    fn script(text: &str) -> (HostProgram, HostProgramRequest) {
         let tool = HostProgram::find("sh", &system_path()).unwrap();
         let arguments = vec!["-c".into(), text.into()];
-        (tool, HostProgramRun { arguments, ..HostProgramRun::default() })
+        (tool, HostProgramRequest { arguments, ..HostProgramRequest::default() })
     }
 
     /// Whether a process that was killed is gone; the kernel may still be at it.
@@ -280,7 +280,7 @@ mod tests {
     async fn tool_gets_exactly_what_it_is_given() {
         let (tool, run) = script("cat; pwd; echo $NAME $HOME; echo oops >&2; exit 3");
         let directory = std::env::temp_dir().canonicalize().unwrap();
-        let run = HostProgramRun {
+        let run = HostProgramRequest {
             input: b"in\n".to_vec(),
             directory: directory.clone(),
             environment: vec![("NAME".into(), "value".into())],
@@ -296,7 +296,7 @@ mod tests {
     #[tokio::test]
     async fn tool_that_prints_too_much_is_killed() {
         let (tool, run) = script("while :; do echo 0123456789; done");
-        let output = tool.run(HostProgramRun { max_output: 100_000, ..run }).await.unwrap();
+        let output = tool.run(HostProgramRequest { max_output: 100_000, ..run }).await.unwrap();
         assert_eq!(
             (output.code, output.output_limit_exceeded, output.stdout.len()),
             (None, true, 100_000)
@@ -309,8 +309,12 @@ mod tests {
         let (tool, run) = script("sleep 600 & echo $! >child; echo started; wait");
         let directory = place.path().to_owned();
         let path = vec![("PATH".into(), "/usr/bin:/bin".into())];
-        let run =
-            HostProgramRun { timeout: Duration::from_secs(1), directory, environment: path, ..run };
+        let run = HostProgramRequest {
+            timeout: Duration::from_secs(1),
+            directory,
+            environment: path,
+            ..run
+        };
         let error = tool.run(run).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
         let child = std::fs::read_to_string(place.path().join("child")).unwrap();
@@ -321,7 +325,7 @@ mod tests {
     async fn child_that_keeps_the_pipes_open_does_not_delay_the_end() {
         let (tool, run) = script("setsid sleep 600 & echo $!");
         let path = vec![("PATH".into(), "/usr/bin:/bin".into())];
-        let output = tool.run(HostProgramRun { environment: path, ..run }).await.unwrap();
+        let output = tool.run(HostProgramRequest { environment: path, ..run }).await.unwrap();
         assert_eq!(output.code, Some(0));
         let child = String::from_utf8(output.stdout).unwrap();
         assert!(has_ended(child.trim()), "{child}");
@@ -337,7 +341,7 @@ mod tests {
         );
         let (tool, run) = script("true");
         let error =
-            tool.run(HostProgramRun { directory: "/no/such".into(), ..run }).await.unwrap_err();
+            tool.run(HostProgramRequest { directory: "/no/such".into(), ..run }).await.unwrap_err();
         assert!(error.message().contains("No such file"), "{error}");
     }
 }

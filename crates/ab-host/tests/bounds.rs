@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use ab_core::metadata::TruncatedBy;
+use ab_core::metadata::TruncationCause;
 use ab_core::options::{
-    FileAccess, FileCreation, ListOptions, OpenOptions, ReadOptions, RemoveOptions, StatOptions,
-    WriteOptions,
+    FileAccess, FileCreationMode, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
+    StatOptions, WriteOptions,
 };
 use ab_core::{Backend, Edit, EditOptions, ErrorCode, ErrorKind, FileKind};
-use ab_host::{LocalDriver, LocalOptions, MissingRoot, PathResolution};
+use ab_host::{LocalDriver, LocalDriverOptions, MissingRootPolicy, PathResolutionMode};
 use ab_testkit::host;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 fn workspace() -> (tempfile::TempDir, PathBuf, Backend) {
     let keep = tempfile::tempdir().unwrap();
     let root = keep.path().to_owned();
-    let backend = Backend::new(LocalDriver::open(&root, LocalOptions::default()).unwrap());
+    let backend = Backend::new(LocalDriver::open(&root, LocalDriverOptions::default()).unwrap());
     (keep, root, backend)
 }
 
@@ -104,7 +104,7 @@ async fn slow_directory_of_100_000_entries() {
     let listing = backend.list(".", few).await.unwrap();
     let names: Vec<_> = listing.entries.iter().map(|entry| entry.path.to_string()).collect();
     assert_eq!(names, ["000000", "000001", "000002"]);
-    assert_eq!(listing.truncated, Some(TruncatedBy::Count));
+    assert_eq!(listing.truncated, Some(TruncationCause::Count));
     fs::create_dir(root.join("sub")).unwrap();
     backend.rename("000000", "sub/x").await.unwrap();
     assert_eq!(backend.rm("sub", RemoveOptions::recursive()).await.unwrap().count, 2);
@@ -129,7 +129,7 @@ async fn slow_file_of_2_gib_streams_in_flat_memory() {
     assert_eq!((error.code(), error.kind()), (ErrorCode::TooLarge, ErrorKind::TooLarge));
     let before = resident_bytes();
     let mut chunks = backend.read_chunks("huge").await.unwrap();
-    assert_eq!(chunks.size(), Some(size));
+    assert_eq!(chunks.file_size(), Some(size));
     let (mut seen, mut peak) = (0u64, before);
     while let Some(chunk) = chunks.next().await.unwrap() {
         seen += chunk.len() as u64;
@@ -200,7 +200,7 @@ async fn mounts_full_disk_keeps_the_old_content() {
     }
     let (_keep, root, _) = workspace();
     mount_tmpfs(&root, "1m");
-    let backend = Backend::new(LocalDriver::open(&root, LocalOptions::default()).unwrap());
+    let backend = Backend::new(LocalDriver::open(&root, LocalDriverOptions::default()).unwrap());
     backend.write("kept.txt", "old content").await.unwrap();
     let large = vec![b'x'; 4 * 1024 * 1024];
     for path in ["kept.txt", "new.txt", "some/dir/new.txt"] {
@@ -236,7 +236,7 @@ async fn mounts_inside_the_workspace_are_not_renamed_across() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_writers_and_readers_never_see_half() {
     let (_keep, root, backend) = workspace();
-    let other = Backend::new(LocalDriver::open(&root, LocalOptions::default()).unwrap());
+    let other = Backend::new(LocalDriver::open(&root, LocalDriverOptions::default()).unwrap());
     let (a, b) = (vec![b'a'; 200_000], vec![b'b'; 300_000]);
     backend.write("f", a.clone()).await.unwrap();
     let writer = |backend: Backend, content: Vec<u8>| {
@@ -261,7 +261,7 @@ async fn two_writers_and_readers_never_see_half() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn edits_by_two_backends_on_one_directory_lose_nothing() {
     let (_keep, root, backend) = workspace();
-    let other = Backend::new(LocalDriver::open(&root, LocalOptions::default()).unwrap());
+    let other = Backend::new(LocalDriver::open(&root, LocalDriverOptions::default()).unwrap());
     let lines: String = (0..40).map(|n| format!("line {n} old.\n")).collect();
     backend.write("f", lines).await.unwrap();
     let tasks: Vec<_> = (0..40)
@@ -331,11 +331,14 @@ async fn roots_are_checked_when_they_are_opened() {
     let (_keep, root, backend) = workspace();
     backend.write("file", "x").await.unwrap();
     for bad in [root.join("missing"), root.join("file"), PathBuf::new(), root.join("a\0b")] {
-        let error = LocalDriver::open(&bad, LocalOptions::default()).unwrap_err();
+        let error = LocalDriver::open(&bad, LocalDriverOptions::default()).unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidConfiguration, "{bad:?}");
     }
     let made = root.join("made/on/demand");
-    let options = LocalOptions { missing_root: MissingRoot::Create, ..LocalOptions::default() };
+    let options = LocalDriverOptions {
+        missing_root: MissingRootPolicy::Create,
+        ..LocalDriverOptions::default()
+    };
     let backend = Backend::new(LocalDriver::open(&made, options).unwrap());
     backend.write("f", "x").await.unwrap();
     assert_eq!(names(&made), ["f"]);
@@ -364,10 +367,10 @@ async fn the_root_has_several_absolute_names() {
     let real = keep.path().join("real");
     fs::create_dir(&real).unwrap();
     std::os::unix::fs::symlink(&real, keep.path().join("link")).unwrap();
-    let options = LocalOptions {
+    let options = LocalDriverOptions {
         aliases: vec![PathBuf::from("/tmp/agentbe-workspace")],
-        resolution: PathResolution::Auto,
-        ..LocalOptions::default()
+        resolution: PathResolutionMode::Auto,
+        ..LocalDriverOptions::default()
     };
     let backend = Backend::new(LocalDriver::open(keep.path().join("link"), options).unwrap());
     backend.write("f", "x").await.unwrap();
@@ -396,7 +399,7 @@ async fn durable_writes_and_ranges_at_the_edges() {
     }
     let options = OpenOptions {
         access: FileAccess::ReadWrite,
-        create: FileCreation::IfMissing,
+        create: FileCreationMode::IfMissing,
         ..Default::default()
     };
     let file = backend.open("d/g", options).await.unwrap();

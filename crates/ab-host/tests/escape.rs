@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ab_core::backend::GrepOptions;
 use ab_core::options::{
-    AttributeChanges, EntryDetail, FileAccess, FileCreation, LinkHandling, ListOptions,
+    AttributeChanges, EntryDetailLevel, FileAccess, FileCreationMode, LinkHandling, ListOptions,
     OpenOptions, RemoveOptions, StatOptions, WriteMode, WriteOptions,
 };
 use ab_core::search::SearchQuery;
 use ab_core::{Backend, Edit, EditOptions, ErrorCode, ErrorKind, FileKind, ScopeOptions};
-use ab_host::{LocalDriver, LocalOptions, PathResolution};
+use ab_host::{LocalDriver, LocalDriverOptions, PathResolutionMode};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 const SECRET: &str = "the secret outside";
@@ -28,10 +28,10 @@ struct Yard {
 
 /// The same yard twice: with the kernel's help, and without.
 fn yards() -> [Yard; 2] {
-    [yard(PathResolution::Auto), yard(PathResolution::Walk)]
+    [yard(PathResolutionMode::Auto), yard(PathResolutionMode::Walk)]
 }
 
-fn yard(resolution: PathResolution) -> Yard {
+fn yard(resolution: PathResolutionMode) -> Yard {
     let keep = tempfile::tempdir().unwrap();
     let (root, outside) = (keep.path().join("ws"), keep.path().join("ws-evil"));
     fs::create_dir(&root).unwrap();
@@ -41,8 +41,9 @@ fn yard(resolution: PathResolution) -> Yard {
     Yard { _keep: keep, root, outside, backend }
 }
 
-fn local(root: &Path, resolution: PathResolution) -> LocalDriver {
-    LocalDriver::open(root, LocalOptions { resolution, ..LocalOptions::default() }).unwrap()
+fn local(root: &Path, resolution: PathResolutionMode) -> LocalDriver {
+    LocalDriver::open(root, LocalDriverOptions { resolution, ..LocalDriverOptions::default() })
+        .unwrap()
 }
 
 impl Yard {
@@ -74,7 +75,7 @@ impl Yard {
     }
 }
 
-fn open_for(access: FileAccess, create: FileCreation) -> OpenOptions {
+fn open_for(access: FileAccess, create: FileCreationMode) -> OpenOptions {
     OpenOptions { access, create, ..OpenOptions::default() }
 }
 
@@ -91,7 +92,10 @@ async fn every_operation_fails(backend: &Backend, path: &str, expect: ErrorKind)
         ("open", backend.open(path, OpenOptions::default()).await.err()),
         (
             "open to write",
-            backend.open(path, open_for(FileAccess::Write, FileCreation::IfMissing)).await.err(),
+            backend
+                .open(path, open_for(FileAccess::Write, FileCreationMode::IfMissing))
+                .await
+                .err(),
         ),
         ("stat", backend.stat(path).await.err()),
         (
@@ -291,7 +295,8 @@ async fn link_out_of_a_scope_in(yard: &Yard) {
     fs::remove_dir_all(a.join("real")).unwrap();
     symlink("../b", a.join("real")).unwrap();
     every_operation_fails(&nested, "secret.txt", ErrorKind::Escape).await;
-    let query = SearchQuery::names(scope.parse_path("directory").unwrap().into_scope_root(), "*");
+    let query =
+        SearchQuery::names(scope.parse_path("directory").unwrap().with_scope_root_at_end(), "*");
     assert_eq!(scope.search(&query).await.unwrap_err().kind(), ErrorKind::Escape);
     // The parent holds more and may follow the same link.
     assert_eq!(yard.backend.read_text("tenants/a/relative").await.unwrap(), SECRET);
@@ -342,9 +347,9 @@ async fn hard_linked_file_is_replaced_not_written_through_in(yard: &Yard) {
                 drop(backend.edit(name, &[edit], EditOptions::default()).await.unwrap());
             }
             2 | 3 => {
-                let mut options = open_for(FileAccess::ReadWrite, FileCreation::Never);
+                let mut options = open_for(FileAccess::ReadWrite, FileCreationMode::Never);
                 if change == 3 {
-                    options.existing = ab_core::options::ExistingContent::Truncate;
+                    options.existing = ab_core::options::ExistingContentHandling::Truncate;
                 }
                 let file = backend.open(name, options).await.unwrap();
                 let expect = if change == 3 { "" } else { SECRET };
@@ -454,7 +459,7 @@ async fn race(yard: &Yard) {
             3 => count(backend.rm("swap/secret.txt", RemoveOptions::default()).await.is_ok()),
             4 => count(backend.rename("swap/secret.txt", "swap/moved").await.is_ok()),
             5 => {
-                let options = open_for(FileAccess::ReadWrite, FileCreation::IfMissing);
+                let options = open_for(FileAccess::ReadWrite, FileCreationMode::IfMissing);
                 if let Ok(file) = backend.open("swap/secret.txt", options).await {
                     let bytes = file.read_at(0, 100).await.unwrap();
                     assert_ne!(bytes, SECRET, "opened the outside");
@@ -466,7 +471,7 @@ async fn race(yard: &Yard) {
             }
             6 => {
                 let details =
-                    ListOptions { detail: EntryDetail::Stat, depth: 3, ..Default::default() };
+                    ListOptions { detail: EntryDetailLevel::Stat, depth: 3, ..Default::default() };
                 if let Ok(listing) = backend.list("swap", details).await {
                     let outside = SECRET.len() as u64;
                     let leaked = listing.entries.iter().any(|e| {

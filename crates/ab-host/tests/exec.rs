@@ -11,7 +11,7 @@ use std::path::Path;
 
 use ab_core::process::{ExecLimits, Process};
 use ab_core::{Backend, Isolation};
-use ab_host::{ExecSettings, LocalDriver, LocalOptions};
+use ab_host::{ExecSettings, LocalDriver, LocalDriverOptions};
 use ab_testkit::commands::COMMAND_TIMEOUT;
 
 /// A workspace with a temporary directory of its own.
@@ -27,7 +27,7 @@ impl Ground {
         let temporary = tempfile::tempdir().unwrap();
         let screen = Some(ab_policy::check_command_paths as ab_core::CommandLineCheck);
         let exec = ExecSettings { temporary_dir: temporary.path().to_owned(), screen, ..settings };
-        let options = LocalOptions { exec, ..LocalOptions::default() };
+        let options = LocalDriverOptions { exec, ..LocalDriverOptions::default() };
         let backend = Backend::new(LocalDriver::open(workspace.path(), options).unwrap());
         Ground { backend, workspace, temporary }
     }
@@ -54,7 +54,7 @@ const MODES: [Isolation; 4] =
 
 /// What marks every process of a command: it is in the environment of all that it starts.
 async fn mark(backend: &Backend) -> String {
-    let said = ab_testkit::commands::exec_output_text(backend, "echo $AGENT_BACKEND_PROCESS").await;
+    let said = ab_testkit::commands::exec_stdout_text(backend, "echo $AGENT_BACKEND_PROCESS").await;
     let (incarnation, _) = said.trim().split_once('-').unwrap();
     format!("AGENT_BACKEND_PROCESS={incarnation}-")
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ab_core::{Backend, MemoryDriver, ScopeOptions};
-use ab_host::{LocalDriver, LocalOptions, PathResolution};
+use ab_host::{LocalDriver, LocalDriverOptions, PathResolutionMode};
 use ab_testkit::model::{InitialFileLayer, WorkspaceLayout};
 use ab_testkit::{TestBackend, model_tests};
 use tempfile::TempDir;
@@ -19,12 +19,12 @@ fn quick() -> TempDir {
     }
 }
 
-fn whole(keep: &TempDir, resolution: PathResolution) -> Backend {
-    let options = LocalOptions { resolution, ..LocalOptions::default() };
+fn whole(keep: &TempDir, resolution: PathResolutionMode) -> Backend {
+    let options = LocalDriverOptions { resolution, ..LocalDriverOptions::default() };
     Backend::new(LocalDriver::open(keep.path(), options).unwrap())
 }
 
-fn scope(resolution: PathResolution) -> TestBackend {
+fn scope(resolution: PathResolutionMode) -> TestBackend {
     let keep = quick();
     let whole = whole(&keep, resolution);
     let scope = whole.scope("tenants/ada", ScopeOptions::default()).unwrap();
@@ -33,38 +33,38 @@ fn scope(resolution: PathResolution) -> TestBackend {
 
 async fn plain() -> TestBackend {
     let keep = quick();
-    TestBackend::keeping_alive(whole(&keep, PathResolution::Auto), keep)
+    TestBackend::keeping_alive(whole(&keep, PathResolutionMode::Auto), keep)
 }
 
 async fn on_disk() -> TestBackend {
     let keep = tempfile::tempdir().unwrap();
-    TestBackend::keeping_alive(whole(&keep, PathResolution::Auto), keep)
+    TestBackend::keeping_alive(whole(&keep, PathResolutionMode::Auto), keep)
 }
 
 async fn walking() -> TestBackend {
     let keep = quick();
-    TestBackend::keeping_alive(whole(&keep, PathResolution::Walk), keep)
+    TestBackend::keeping_alive(whole(&keep, PathResolutionMode::Walk), keep)
 }
 
 async fn scoped() -> TestBackend {
-    scope(PathResolution::Auto)
+    scope(PathResolutionMode::Auto)
 }
 
 async fn walking_scoped() -> TestBackend {
-    scope(PathResolution::Walk)
+    scope(PathResolutionMode::Walk)
 }
 
 async fn mounted() -> TestBackend {
     let (base, other) = (quick(), quick());
-    let whole = whole(&base, PathResolution::Auto);
-    let mounted = whole.mount("b", &self::whole(&other, PathResolution::Auto)).unwrap();
+    let whole = whole(&base, PathResolutionMode::Auto);
+    let mounted = whole.mount("b", &self::whole(&other, PathResolutionMode::Auto)).unwrap();
     TestBackend::keeping_alive(mounted, (whole, base, other))
 }
 
 /// Lays a workspace over files on the host.
 async fn laid_over_files(upper: Backend, keep: TempDir) -> TestBackend {
     let below = quick();
-    let lower = whole(&below, PathResolution::Auto);
+    let lower = whole(&below, PathResolutionMode::Auto);
     for (path, text) in [("a/a", "ab\n"), ("a/b/a", "b"), ("a.b/b", ""), ("b", "aab")] {
         lower.write(path, text).await.unwrap();
     }
@@ -75,7 +75,7 @@ async fn laid_over_files(upper: Backend, keep: TempDir) -> TestBackend {
 
 async fn local_over_local() -> TestBackend {
     let above = quick();
-    laid_over_files(whole(&above, PathResolution::Auto), above).await
+    laid_over_files(whole(&above, PathResolutionMode::Auto), above).await
 }
 
 async fn memory_over_local() -> TestBackend {

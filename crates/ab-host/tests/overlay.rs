@@ -1,10 +1,10 @@
 //! Overlays over real files: links of both layers, and changes at the same time.
 
 use ab_core::options::{
-    FileAccess, FileCreation, OpenOptions, RemoveOptions, WriteMode, WriteOptions,
+    FileAccess, FileCreationMode, OpenOptions, RemoveOptions, WriteMode, WriteOptions,
 };
 use ab_core::{Backend, Edit, EditOptions, ErrorKind, OverlayWorkspace};
-use ab_host::{LocalDriver, LocalOptions};
+use ab_host::{LocalDriver, LocalDriverOptions};
 use ab_testkit::crowd;
 use ab_testkit::expect::{assert_content, expect_error, expect_error_on_path};
 use tempfile::TempDir;
@@ -18,7 +18,7 @@ struct Layers {
 
 fn layers() -> Layers {
     let keep = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let open = |at: &TempDir| LocalDriver::open(at.path(), LocalOptions::default()).unwrap();
+    let open = |at: &TempDir| LocalDriver::open(at.path(), LocalDriverOptions::default()).unwrap();
     let (lower, upper) = (Backend::new(open(&keep.0)), Backend::new(open(&keep.1)));
     let overlaid = lower.overlay(&upper).unwrap();
     Layers { lower, view: overlaid.backend().clone(), overlaid, keep }
@@ -95,7 +95,7 @@ async fn one_of_many_makers_wins() {
                 _ => {
                     let options = OpenOptions {
                         access: FileAccess::ReadWrite,
-                        create: FileCreation::MustBeNew,
+                        create: FileCreationMode::MustBeNew,
                         ..OpenOptions::default()
                     };
                     view.open("dir/new", options).await.is_ok()

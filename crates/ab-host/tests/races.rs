@@ -5,9 +5,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use ab_core::options::{AttributeChanges, ExistingContent, FileAccess, OpenOptions, WriteOptions};
+use ab_core::options::{
+    AttributeChanges, ExistingContentHandling, FileAccess, OpenOptions, WriteOptions,
+};
 use ab_core::{Backend, Edit, EditOptions};
-use ab_host::{LocalDriver, LocalOptions};
+use ab_host::{LocalDriver, LocalDriverOptions};
 use futures_util::FutureExt;
 
 const WORKER: &str = "AB_TEST_WORKER";
@@ -15,7 +17,7 @@ const WORKERS: usize = 3;
 const EDITS: usize = 40;
 
 fn open(root: &std::path::Path) -> Backend {
-    Backend::new(LocalDriver::open(root, LocalOptions::default()).unwrap())
+    Backend::new(LocalDriver::open(root, LocalDriverOptions::default()).unwrap())
 }
 
 fn line(worker: usize, edit: usize, word: &str) -> String {
@@ -112,7 +114,7 @@ async fn files_that_do_not_know_their_size_are_read_whole() {
     let whole = backend.read_text("status").await.unwrap();
     assert!(whole.starts_with("Name:") && whole.lines().count() > 20);
     let mut chunks = backend.read_chunks("status").await.unwrap();
-    assert_eq!(chunks.size(), None);
+    assert_eq!(chunks.file_size(), None);
     let mut bytes = 0;
     while let Some(chunk) = chunks.next().await.unwrap() {
         bytes += chunk.len();
@@ -193,7 +195,7 @@ async fn changes_in_place_leave_no_set_id_bits() {
     backend.set_attributes("file", times).await.unwrap();
     assert_eq!(bits(), 0o755, "described anew by name");
     set();
-    let truncate = OpenOptions { existing: ExistingContent::Truncate, ..write };
+    let truncate = OpenOptions { existing: ExistingContentHandling::Truncate, ..write };
     drop(backend.open("file", truncate).await.unwrap());
     assert_eq!(bits(), 0o755, "truncated");
     set();

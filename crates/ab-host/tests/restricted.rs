@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ab_core::backend::{GlobOptions, GrepOptions};
 use ab_core::options::{
-    AttributeChanges, FileAccess, FileCreation, ListOptions, OpenOptions, RemoveOptions,
+    AttributeChanges, FileAccess, FileCreationMode, ListOptions, OpenOptions, RemoveOptions,
     RenameOptions,
 };
 use ab_core::process::PathRestrictions;
 use ab_core::search::{DotfileVisibility, IgnoreFileHandling};
 use ab_core::{Backend, ErrorKind, ScopeOptions};
-use ab_host::{LocalDriver, LocalOptions, PathResolution};
+use ab_host::{LocalDriver, LocalDriverOptions, PathResolutionMode};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 const SECRET: &str = "hidden words";
@@ -27,7 +27,7 @@ struct Yard {
 }
 
 fn yards() -> [Yard; 2] {
-    [PathResolution::Auto, PathResolution::Walk].map(|resolution| {
+    [PathResolutionMode::Auto, PathResolutionMode::Walk].map(|resolution| {
         let keep = tempfile::tempdir().unwrap();
         let root = keep.path().join("ws");
         for directory in ["secret", "kept", "swap"] {
@@ -36,7 +36,7 @@ fn yards() -> [Yard; 2] {
         fs::write(root.join("secret/file"), SECRET).unwrap();
         fs::write(root.join("kept/file"), KEPT).unwrap();
         fs::write(root.join("swap/file"), "harmless").unwrap();
-        let options = LocalOptions { resolution, ..LocalOptions::default() };
+        let options = LocalDriverOptions { resolution, ..LocalDriverOptions::default() };
         let backend = Backend::new(LocalDriver::open(&root, options).unwrap());
         Yard { _keep: keep, root, backend }
     })
@@ -105,7 +105,7 @@ async fn race(yard: &Yard, target: &str) {
     );
     let create = OpenOptions {
         access: FileAccess::ReadWrite,
-        create: FileCreation::IfMissing,
+        create: FileCreationMode::IfMissing,
         ..OpenOptions::default()
     };
     let mode = AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };

@@ -9,20 +9,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ab_core::backend::{GlobOptions, GrepOptions, TreeOptions};
-use ab_core::metadata::TruncatedBy;
+use ab_core::metadata::TruncationCause;
 use ab_core::search::{
-    DotfileVisibility, EntryKinds, IgnoreFileHandling, PatternSyntax, SearchLimits, SearchMatch,
-    SearchOutputMode,
+    DotfileVisibility, EntryKindFilter, IgnoreFileHandling, PatternSyntax, SearchLimits,
+    SearchMatch, SearchOutputMode,
 };
 use ab_core::{Backend, ErrorKind, FileKind, ScopeOptions};
-use ab_host::{LocalDriver, LocalOptions};
+use ab_host::{LocalDriver, LocalDriverOptions};
 
 use crate::bounds::{in_own_process, in_private_mounts, resident_bytes};
 
 fn workspace() -> (tempfile::TempDir, PathBuf, Backend) {
     let keep = tempfile::tempdir().unwrap();
     let root = keep.path().to_owned();
-    let backend = Backend::new(LocalDriver::open(&root, LocalOptions::default()).unwrap());
+    let backend = Backend::new(LocalDriver::open(&root, LocalDriverOptions::default()).unwrap());
     (keep, root, backend)
 }
 
@@ -32,7 +32,11 @@ async fn names(backend: &Backend, pattern: &str, options: GlobOptions) -> Vec<St
 }
 
 fn everything() -> GlobOptions {
-    GlobOptions { kinds: EntryKinds::All, hidden: DotfileVisibility::All, ..GlobOptions::default() }
+    GlobOptions {
+        kinds: EntryKindFilter::All,
+        hidden: DotfileVisibility::All,
+        ..GlobOptions::default()
+    }
 }
 
 #[tokio::test]
@@ -55,7 +59,7 @@ async fn many_matches_are_cut_at_the_first_ones_in_order() {
     let limits = SearchLimits { matches: 1000, ..SearchLimits::default() };
     let found =
         backend.grep("needle", GrepOptions { limits, ..GrepOptions::default() }).await.unwrap();
-    assert_eq!((found.matches.len(), found.truncated), (1000, Some(TruncatedBy::Count)));
+    assert_eq!((found.matches.len(), found.truncated), (1000, Some(TruncationCause::Count)));
     let last = found.matches.last().unwrap();
     assert!(matches!(last, SearchMatch::Line { line: 250, .. }), "{last:?}");
     assert_eq!(last.path().as_str(), "0003");
@@ -70,18 +74,18 @@ async fn many_matches_are_cut_at_the_first_ones_in_order() {
         .grep("needle", GrepOptions { limits: small, ..GrepOptions::default() })
         .await
         .unwrap();
-    assert_eq!((found.matches.len(), found.truncated), (10, Some(TruncatedBy::Bytes)));
+    assert_eq!((found.matches.len(), found.truncated), (10, Some(TruncationCause::Bytes)));
     let none = SearchLimits { time: Duration::ZERO, ..all };
     let found = backend
         .grep("needle", GrepOptions { limits: none, ..GrepOptions::default() })
         .await
         .unwrap();
-    assert_eq!(found.truncated, Some(TruncatedBy::Time));
+    assert_eq!(found.truncated, Some(TruncationCause::Time));
     let one = GrepOptions { root: "0000".to_owned(), limits: none, ..GrepOptions::default() };
-    assert_eq!(backend.grep("needle", one).await.unwrap().truncated, Some(TruncatedBy::Time));
+    assert_eq!(backend.grep("needle", one).await.unwrap().truncated, Some(TruncationCause::Time));
     let found =
         backend.glob("*", GlobOptions { limits: none, ..GlobOptions::default() }).await.unwrap();
-    assert_eq!(found.truncated, Some(TruncatedBy::Time));
+    assert_eq!(found.truncated, Some(TruncationCause::Time));
 }
 
 #[tokio::test]

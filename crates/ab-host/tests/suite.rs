@@ -3,45 +3,45 @@
 
 use std::sync::Arc;
 
-use ab_core::journal::{Journal, JournalMode, MemoryJournalWriter};
+use ab_core::journal::{JournalGuard, JournalVerbosity, MemoryJournalWriter};
 use ab_core::{Backend, BackendOptions, Guards, Isolation, ScopeOptions};
-use ab_host::{ExecSettings, LocalDriver, LocalOptions, PathResolution};
+use ab_host::{ExecSettings, LocalDriver, LocalDriverOptions, PathResolutionMode};
 use ab_testkit::TestBackend;
 use ab_testkit::behaviour_suite;
 
-fn open(resolution: PathResolution) -> (tempfile::TempDir, LocalDriver) {
+fn open(resolution: PathResolutionMode) -> (tempfile::TempDir, LocalDriver) {
     let keep = tempfile::tempdir().unwrap();
-    let options = LocalOptions { resolution, ..LocalOptions::default() };
+    let options = LocalDriverOptions { resolution, ..LocalDriverOptions::default() };
     let local = LocalDriver::open(keep.path(), options).unwrap();
     (keep, local)
 }
 
 async fn plain() -> TestBackend {
-    let (keep, local) = open(PathResolution::Auto);
+    let (keep, local) = open(PathResolutionMode::Auto);
     TestBackend::keeping_alive(Backend::new(local), keep)
 }
 
 async fn walking() -> TestBackend {
-    let (keep, local) = open(PathResolution::Walk);
+    let (keep, local) = open(PathResolutionMode::Walk);
     TestBackend::keeping_alive(Backend::new(local), keep)
 }
 
 async fn in_scope() -> TestBackend {
-    let (keep, local) = open(PathResolution::Auto);
+    let (keep, local) = open(PathResolutionMode::Auto);
     let whole = Backend::new(local);
     let scope = whole.scope("tenants/ada", ScopeOptions::default()).unwrap();
     TestBackend::keeping_alive(scope, (keep, whole))
 }
 
 async fn in_walking_scope() -> TestBackend {
-    scoped_twice(PathResolution::Walk)
+    scoped_twice(PathResolutionMode::Walk)
 }
 
 async fn in_two_scopes() -> TestBackend {
-    scoped_twice(PathResolution::Auto)
+    scoped_twice(PathResolutionMode::Auto)
 }
 
-fn scoped_twice(resolution: PathResolution) -> TestBackend {
+fn scoped_twice(resolution: PathResolutionMode) -> TestBackend {
     let (keep, local) = open(resolution);
     let whole = Backend::new(local);
     let outer = whole.scope("tenants", ScopeOptions::default()).unwrap();
@@ -50,8 +50,9 @@ fn scoped_twice(resolution: PathResolution) -> TestBackend {
 }
 
 async fn with_guards() -> TestBackend {
-    let (keep, local) = open(PathResolution::Auto);
-    let journal = Journal::new(Arc::new(MemoryJournalWriter::default()), JournalMode::Verbose);
+    let (keep, local) = open(PathResolutionMode::Auto);
+    let journal =
+        JournalGuard::new(Arc::new(MemoryJournalWriter::default()), JournalVerbosity::Verbose);
     let guards = Guards { journal: Some(Arc::new(journal)), ..Guards::default() };
     let backend = Backend::with_options(
         Arc::new(local),
@@ -61,7 +62,8 @@ async fn with_guards() -> TestBackend {
 }
 
 async fn overlaid() -> TestBackend {
-    let ((below, lower), (above, upper)) = (open(PathResolution::Auto), open(PathResolution::Auto));
+    let ((below, lower), (above, upper)) =
+        (open(PathResolutionMode::Auto), open(PathResolutionMode::Auto));
     let (lower, upper) = (Backend::new(lower), Backend::new(upper));
     let overlaid = lower.overlay(&upper).unwrap();
     TestBackend::keeping_alive(overlaid.backend().clone(), (overlaid, upper, below, above))
@@ -74,14 +76,16 @@ async fn overlaid_scoped() -> TestBackend {
 }
 
 async fn mounted() -> TestBackend {
-    let ((below, base), (above, other)) = (open(PathResolution::Auto), open(PathResolution::Auto));
+    let ((below, base), (above, other)) =
+        (open(PathResolutionMode::Auto), open(PathResolutionMode::Auto));
     let whole = Backend::new(base).mount("mnt/data", &Backend::new(other)).unwrap();
     let scope = whole.scope("mnt/data", ScopeOptions::default()).unwrap();
     TestBackend::keeping_alive(scope, (whole, below, above))
 }
 
 async fn beside_a_mount() -> TestBackend {
-    let ((below, base), (above, other)) = (open(PathResolution::Auto), open(PathResolution::Auto));
+    let ((below, base), (above, other)) =
+        (open(PathResolutionMode::Auto), open(PathResolutionMode::Auto));
     let whole = Backend::new(base).mount("mnt/data", &Backend::new(other)).unwrap();
     let scope = whole.scope("mnt/beside", ScopeOptions::default()).unwrap();
     TestBackend::keeping_alive(scope, (whole, below, above))
@@ -92,7 +96,10 @@ fn behind(isolation: Isolation) -> (tempfile::TempDir, Backend) {
     let keep = tempfile::tempdir().unwrap();
     let screen = Some(ab_policy::check_command_paths as ab_core::CommandLineCheck);
     let exec = ExecSettings { isolation, screen, ..ExecSettings::default() };
-    let local = LocalDriver::open(keep.path(), LocalOptions { exec, ..LocalOptions::default() });
+    let local = LocalDriver::open(
+        keep.path(),
+        LocalDriverOptions { exec, ..LocalDriverOptions::default() },
+    );
     (keep, Backend::new(local.unwrap()))
 }
 

@@ -1,8 +1,8 @@
 //! Versions: no two states of files share one.
 
 use ab_core::Backend;
-use ab_core::options::{FileAccess, FileCreation, OpenOptions, RemoveOptions};
-use ab_host::{LocalDriver, LocalOptions};
+use ab_core::options::{FileAccess, FileCreationMode, OpenOptions, RemoveOptions};
+use ab_host::{LocalDriver, LocalDriverOptions};
 
 /// Enough for an inode number to be used again within a tick of the clock.
 const ROUNDS: usize = 500;
@@ -10,10 +10,11 @@ const ROUNDS: usize = 500;
 #[tokio::test]
 async fn a_file_in_the_place_of_one_that_is_gone_has_its_own() {
     let keep = tempfile::tempdir().unwrap();
-    let backend = Backend::new(LocalDriver::open(keep.path(), LocalOptions::default()).unwrap());
+    let backend =
+        Backend::new(LocalDriver::open(keep.path(), LocalDriverOptions::default()).unwrap());
     let options = OpenOptions {
         access: FileAccess::ReadWrite,
-        create: FileCreation::MustBeNew,
+        create: FileCreationMode::MustBeNew,
         ..OpenOptions::default()
     };
     for round in 0..ROUNDS {

@@ -9,8 +9,8 @@ use ab_core::{BackendOptions, Isolation, NetworkAccess};
 use ab_host::{ControlGroup, SandboxMount, Toolchain};
 use ab_policy::RuleFile;
 
-use crate::policy::CommandPolicy;
-use crate::workspace::{LocalConfig, LocalWorkspace, open_workspace};
+use crate::policy::CommandPolicySettings;
+use crate::workspace::{LocalWorkspace, LocalWorkspaceConfig, open_workspace};
 
 /// Collects what a session's workspace is made of. The default floor is Landlock.
 ///
@@ -28,14 +28,14 @@ use crate::workspace::{LocalConfig, LocalWorkspace, open_workspace};
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct WorkspaceBuilder {
-    config: LocalConfig,
+    config: LocalWorkspaceConfig,
     own_executable: bool,
 }
 
 impl LocalWorkspace {
     /// Starts a workspace in a directory that exists.
     pub fn builder(root: impl Into<PathBuf>) -> WorkspaceBuilder {
-        let mut config = LocalConfig::new(root);
+        let mut config = LocalWorkspaceConfig::new(root);
         config.options.exec.isolation_floor = Isolation::Landlock;
         WorkspaceBuilder { config, own_executable: false }
     }
@@ -50,30 +50,34 @@ impl WorkspaceBuilder {
     }
 
     /// A further directory that commands can read and write, at its own path.
-    pub fn read_write_dir(self, directory: impl Into<PathBuf>) -> Self {
+    pub fn mount_read_write_dir(self, directory: impl Into<PathBuf>) -> Self {
         self.mount(SandboxMount::read_write(directory))
     }
 
     /// A directory that commands can read, at its own path.
-    pub fn read_only_dir(self, directory: impl Into<PathBuf>) -> Self {
+    pub fn mount_read_only_dir(self, directory: impl Into<PathBuf>) -> Self {
         self.mount(SandboxMount::read_only(directory))
     }
 
     /// A file of the host that commands can read at the path `inside`. Where that differs from `host`,
     /// only bwrap can show it.
-    pub fn read_only_file(self, host: impl Into<PathBuf>, inside: impl Into<PathBuf>) -> Self {
+    pub fn mount_read_only_file(
+        self,
+        host: impl Into<PathBuf>,
+        inside: impl Into<PathBuf>,
+    ) -> Self {
         let (source, at) = (host.into(), inside.into());
         self.mount(SandboxMount { source, target: at, access: HostDirectoryAccess::ReadOnly })
     }
 
     /// Shows the program that runs this code, read-only, at its own path.
-    pub fn show_own_executable(mut self) -> Self {
+    pub fn mount_own_executable(mut self) -> Self {
         self.own_executable = true;
         self
     }
 
     /// Programs of the host that commands can run, such as an agent's package.
-    pub fn toolchain(mut self, toolchain: Toolchain) -> Self {
+    pub fn add_toolchain(mut self, toolchain: Toolchain) -> Self {
         self.config.options.exec.toolchains.push(toolchain);
         self
     }
@@ -95,7 +99,7 @@ impl WorkspaceBuilder {
     }
 
     /// Limits of every command. A launched program has only the limits of its own launch.
-    pub fn limits(mut self, limits: ExecLimits) -> Self {
+    pub fn command_limits(mut self, limits: ExecLimits) -> Self {
         self.config.options.exec.limits = limits;
         self
     }
@@ -107,13 +111,13 @@ impl WorkspaceBuilder {
     }
 
     /// Rules for commands beside the built-in ones.
-    pub fn rules(mut self, rules: RuleFile) -> Self {
+    pub fn extra_rules(mut self, rules: RuleFile) -> Self {
         self.config.policy.rules = rules;
         self
     }
 
-    /// How commands are judged: profile, rules and approver. Replaces [`rules`](Self::rules).
-    pub fn policy(mut self, policy: CommandPolicy) -> Self {
+    /// How commands are judged: profile, rules and approver. Replaces [`extra_rules`](Self::extra_rules).
+    pub fn policy(mut self, policy: CommandPolicySettings) -> Self {
         self.config.policy = policy;
         self
     }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use ab_core::process::{
-    Command, ExecLimits, ExecRequest, OutputChannel, PathRestrictions, Process, ProcessControl,
-    ProcessExit, ProcessExitReceiver, ProcessId, StdinMode,
+    Command, ExecLimits, ExecRequest, OutputChannel, PathRestrictions, Process,
+    ProcessControlMessage, ProcessExit, ProcessExitReceiver, ProcessId, StdinMode,
 };
 use ab_core::{Verb, WsPath};
 use ab_host::LocalDriver;
@@ -69,7 +69,7 @@ pub struct LaunchedProcess {
     pub stdout: Option<OutputReader>,
     pub stderr: Option<OutputReader>,
     id: ProcessId,
-    control: mpsc::Sender<ProcessControl>,
+    control: mpsc::Sender<ProcessControlMessage>,
     ending: ProcessExitReceiver,
     /// Owns the driver's process, which ends when it is dropped.
     streams: AbortOnDropHandle<()>,
@@ -188,7 +188,7 @@ impl LaunchedProcess {
     /// Sends a signal to the program. Does nothing when it has ended.
     pub async fn signal(&self, number: i32) {
         // A closed channel means that the program has ended.
-        let _ = self.control.send(ProcessControl::Signal(number)).await;
+        let _ = self.control.send(ProcessControlMessage::Signal(number)).await;
     }
 
     /// Waits for the end. Its output must be read or dropped meanwhile. `None` when the driver lost

@@ -13,5 +13,5 @@ pub use builder::WorkspaceBuilder;
 pub use launcher::{
     InputWriter, LaunchOutput, LaunchRequest, LaunchedProcess, Launcher, OutputReader,
 };
-pub use policy::CommandPolicy;
-pub use workspace::{LocalConfig, LocalWorkspace, open_workspace};
+pub use policy::CommandPolicySettings;
+pub use workspace::{LocalWorkspace, LocalWorkspaceConfig, open_workspace};

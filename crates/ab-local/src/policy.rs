@@ -3,43 +3,43 @@
 use std::sync::Arc;
 
 use ab_core::{Approver, Driver, Guard, NoApprover, Result};
-use ab_policy::{CommandGuard, HomeLocation, Policy, Profile, RuleFile};
+use ab_policy::{CommandGuard, HomeLocation, Policy, PolicyProfile, RuleFile};
 
 /// What judges commands. By default: profile `guarded`, the built-in rules, and no approver.
 #[derive(Clone, Debug)]
-pub struct CommandPolicy {
-    pub profile: Profile,
+pub struct CommandPolicySettings {
+    pub profile: PolicyProfile,
     /// Rules beside the built-in ones.
     pub rules: RuleFile,
     /// Answers where a rule asks for approval.
     pub approver: Arc<dyn Approver>,
 }
 
-impl Default for CommandPolicy {
+impl Default for CommandPolicySettings {
     fn default() -> Self {
         Self {
-            profile: Profile::default(),
+            profile: PolicyProfile::default(),
             rules: RuleFile::default(),
             approver: Arc::new(NoApprover),
         }
     }
 }
 
-impl CommandPolicy {
+impl CommandPolicySettings {
     /// The guard for the commands of `driver`, whose `HOME` is `home`; `None` when the profile is off.
     pub(crate) fn guard(
         &self,
         driver: &Arc<dyn Driver>,
         home: HomeLocation,
     ) -> Result<Option<Arc<dyn Guard>>> {
-        if self.profile == Profile::Off {
+        if self.profile == PolicyProfile::Off {
             return Ok(None);
         }
         let root_aliases = driver.info().root_aliases;
         let guard = if self.rules == RuleFile::default() {
-            CommandGuard::with_built_in_rules(self.profile, &root_aliases)
+            CommandGuard::from_built_in_rules(self.profile, &root_aliases)
         } else {
-            CommandGuard::new(Policy::with_rules(self.profile, &self.rules)?, &root_aliases)
+            CommandGuard::new(Policy::with_user_rules(self.profile, &self.rules)?, &root_aliases)
         };
         let guard = guard.with_home(home).with_approver(self.approver.clone());
         Ok(Some(Arc::new(guard.with_enforcing_driver(driver.clone()))))

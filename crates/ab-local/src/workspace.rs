@@ -4,36 +4,36 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ab_core::{Backend, BackendOptions, Driver, Result};
-use ab_host::{LocalDriver, LocalOptions};
-use ab_policy::{HomeLocation, Profile};
+use ab_host::{LocalDriver, LocalDriverOptions};
+use ab_policy::{HomeLocation, PolicyProfile};
 
 use crate::launcher::Launcher;
-use crate::policy::CommandPolicy;
+use crate::policy::CommandPolicySettings;
 
 /// How a local workspace is made.
 #[derive(Clone, Debug)]
-pub struct LocalConfig {
+pub struct LocalWorkspaceConfig {
     pub root: PathBuf,
-    pub options: LocalOptions,
+    pub options: LocalDriverOptions,
     /// Actor, journal and other guards.
     pub backend_options: BackendOptions,
     /// How commands are judged before they run.
-    pub policy: CommandPolicy,
+    pub policy: CommandPolicySettings,
 }
 
-impl LocalConfig {
+impl LocalWorkspaceConfig {
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self {
             root: root.into(),
-            options: LocalOptions::default(),
+            options: LocalDriverOptions::default(),
             backend_options: BackendOptions::default(),
-            policy: CommandPolicy::default(),
+            policy: CommandPolicySettings::default(),
         }
     }
 
     /// Whether dangerous commands are refused. The default is `true`.
     pub fn prevent_dangerous_commands(mut self, prevent: bool) -> Self {
-        self.policy.profile = if prevent { Profile::Guarded } else { Profile::Off };
+        self.policy.profile = if prevent { PolicyProfile::Guarded } else { PolicyProfile::Off };
         self
     }
 }
@@ -50,8 +50,8 @@ pub struct LocalWorkspace {
 ///
 /// # Errors
 /// The directory cannot be opened, or the rules of the command policy are invalid.
-pub fn open_workspace(config: LocalConfig) -> Result<LocalWorkspace> {
-    let LocalConfig { root, mut options, backend_options: mut assembly, policy } = config;
+pub fn open_workspace(config: LocalWorkspaceConfig) -> Result<LocalWorkspace> {
+    let LocalWorkspaceConfig { root, mut options, backend_options: mut assembly, policy } = config;
     options.exec.screen.get_or_insert(ab_policy::check_command_paths);
     let home = match options.exec.home {
         Some(_) => HomeLocation::Elsewhere,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ab_core::process::{ExecLimits, ExitCause, StdinMode};
 use ab_core::{ErrorKind, Isolation};
-use ab_local::{LaunchRequest, LocalConfig, LocalWorkspace};
+use ab_local::{LaunchRequest, LocalWorkspace, LocalWorkspaceConfig};
 use ab_testkit::commands::COMMAND_TIMEOUT;
 use ab_testkit::host::report_skip;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -21,7 +21,7 @@ struct Ground {
 /// A workspace with this isolation; nothing where the host cannot have it.
 async fn ground(isolation: Isolation, limits: ExecLimits) -> Option<Ground> {
     let (root, temporary) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let mut config = LocalConfig::new(root.path());
+    let mut config = LocalWorkspaceConfig::new(root.path());
     config.options.exec.isolation = isolation;
     config.options.exec.limits = limits;
     config.options.exec.temporary_dir = temporary.path().to_owned();

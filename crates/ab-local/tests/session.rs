@@ -33,7 +33,7 @@ impl Directories {
             .isolation(isolation)
             .temporary_dir(self.path("temporary"))
             .home_dir(self.path("home"))
-            .read_only_dir(self.path("cache"))
+            .mount_read_only_dir(self.path("cache"))
     }
 }
 
@@ -95,12 +95,12 @@ async fn a_file_is_shown_read_only_at_another_path() {
     let directories = Directories::new();
     let inside = Path::new("/etc/agent-backend/settings");
     let builder = directories.builder(Isolation::Bwrap);
-    let builder = builder.read_only_file(directories.path("settings"), inside);
+    let builder = builder.mount_read_only_file(directories.path("settings"), inside);
     let Some(workspace) = opened(builder, Isolation::Bwrap).await else { return };
     let line = format!("cat {0}; echo x 2>/dev/null > {0} || echo refused", inside.display());
     assert_eq!(both(&workspace, &line).await, "configured\nrefused\n");
     let moved = directories.builder(Isolation::Landlock);
-    let moved = moved.read_only_file(directories.path("settings"), inside);
+    let moved = moved.mount_read_only_file(directories.path("settings"), inside);
     assert_eq!(moved.open().await.unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
@@ -113,7 +113,7 @@ async fn our_own_program_and_agent_packages_can_be_run() {
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(&agent, std::fs::Permissions::from_mode(0o755)).unwrap();
         let package = Toolchain::from_directory(directories.path("package"));
-        let builder = directories.builder(isolation).show_own_executable().toolchain(package);
+        let builder = directories.builder(isolation).mount_own_executable().add_toolchain(package);
         let Some(workspace) = opened(builder, isolation).await else { continue };
         let launched = workspace.launcher.start(LaunchRequest::new(["agent"])).await.unwrap();
         assert_eq!(launched.wait_with_output(99).await.unwrap().stdout, "I am the agent\n");

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ab_core::effective::{ControlKind, EffectivePolicy, Isolation};
+use ab_core::effective::{EffectivePolicy, Isolation, PolicyControlKind};
 use ab_core::process::ProcessExit;
 use ab_core::{Backend, Error};
 use tokio::sync::OnceCell;
@@ -35,7 +35,7 @@ impl InForce {
 }
 
 fn described(root: &str, policy: &EffectivePolicy) -> String {
-    let shell = policy.control(ControlKind::Shell).map(|control| control.in_force.as_str());
+    let shell = policy.control(PolicyControlKind::Shell).map(|control| control.in_force.as_str());
     let files = match policy.isolation {
         Some(Isolation::Bwrap) => {
             "It runs in a sandbox (bwrap): only the workspace and /tmp can be written. The system is \
@@ -56,7 +56,7 @@ fn described(root: &str, policy: &EffectivePolicy) -> String {
              /tmp and the rest of the system."
         }
     };
-    let network = match policy.control(ControlKind::Network) {
+    let network = match policy.control(PolicyControlKind::Network) {
         Some(control) => format!(" Network: {}.", control.in_force),
         None => String::new(),
     };
@@ -169,21 +169,23 @@ impl Lack {
 
 #[cfg(test)]
 mod tests {
-    use ab_core::effective::{ControlStrength, EffectiveControl};
+    use ab_core::effective::{EffectivePolicyControl, PolicyControlStrength};
 
     use super::*;
 
     fn policy(isolation: Isolation, network: &str) -> EffectivePolicy {
-        let control = |subject, in_force: &str| EffectiveControl {
+        let control = |subject, in_force: &str| EffectivePolicyControl {
             kind: subject,
             asked: String::new(),
             in_force: in_force.to_owned(),
-            strength: ControlStrength::Enforced,
+            strength: PolicyControlStrength::Enforced,
             mechanism: String::new(),
             proof: None,
         };
-        let controls =
-            vec![control(ControlKind::Network, network), control(ControlKind::Shell, "/bin/bash")];
+        let controls = vec![
+            control(PolicyControlKind::Network, network),
+            control(PolicyControlKind::Shell, "/bin/bash"),
+        ];
         EffectivePolicy { isolation: Some(isolation), controls }
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ab_core::{Backend, Error, ErrorCode, ErrorDetail, ErrorKind, Verb};
+use ab_core::{Backend, Error, ErrorCause, ErrorCode, ErrorKind, Verb};
 use rmcp::model::{CallToolResult, ContentBlock};
 
 use crate::answer::{ToolAnswer, refusal, waiting_for};
@@ -114,8 +114,7 @@ fn by_argument(error: &Error) -> Option<&'static str> {
             Some("read_text_file shows a part of it, by offset and limit; grep finds text in it")
         }
         ErrorKind::Invalid
-            if error.verb() == Some(Verb::Write)
-                && error.detail() == Some(ErrorDetail::NotText) =>
+            if error.verb() == Some(Verb::Write) && error.cause() == Some(ErrorCause::NotText) =>
         {
             Some("only text can be edited; write_file replaces the whole file")
         }

@@ -1,7 +1,7 @@
 //! A client on one end of a pipe, our server on the other, a workspace behind it.
 
 use ab_core::{Backend, MemoryDriver};
-use ab_host::{ExecSettings, LocalDriver, LocalOptions};
+use ab_host::{ExecSettings, LocalDriver, LocalDriverOptions};
 use rmcp::model::{CallToolRequestParams, CallToolResult, JsonObject, Tool};
 use rmcp::service::{Peer, RoleClient, RunningService, ServiceExt};
 use serde_json::Value;
@@ -22,7 +22,7 @@ impl Place {
     pub(crate) fn local() -> Place {
         let keep = tempfile::tempdir().unwrap();
         let exec = ExecSettings { isolation: ab_core::Isolation::None, ..ExecSettings::default() };
-        let options = LocalOptions { exec, ..LocalOptions::default() };
+        let options = LocalDriverOptions { exec, ..LocalDriverOptions::default() };
         let backend = Backend::new(LocalDriver::open(keep.path(), options).unwrap());
         Place { backend, keep: Some(keep) }
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ab_core::guard::{GuardDecision, RefusedPath};
 use ab_core::{
-    Backend, BackendOptions, Call, CallOutcome, EffectiveControl, Error, ErrorCode, ErrorKind,
-    Guard, Guards, MemoryDriver, Verb,
+    Backend, BackendOptions, Call, CallOutcome, EffectivePolicyControl, Error, ErrorCode,
+    ErrorKind, Guard, Guards, MemoryDriver, Verb,
 };
 use serde_json::{Value, json};
 
@@ -330,7 +330,7 @@ impl Guard for Strict {
 
     fn on_refused_path(&self, _refusal: &RefusedPath<'_>) {}
 
-    fn effective_control(&self) -> Option<EffectiveControl> {
+    fn effective_policy_control(&self) -> Option<EffectivePolicyControl> {
         None
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_conformance::Fixtures;
+use ab_conformance::ConformanceExtension;
 use ab_mcp::HttpSettings;
 use http::{HeaderValue, StatusCode};
 use http_body_util::BodyExt;
@@ -19,8 +19,10 @@ use crate::port::{Got, Port, call, initialize, modern};
 const SOON: Duration = Duration::from_secs(20);
 
 async fn with_fixtures() -> Port {
-    let settings =
-        HttpSettings { extension: Some(Arc::new(Fixtures::new())), ..HttpSettings::default() };
+    let settings = HttpSettings {
+        extension: Some(Arc::new(ConformanceExtension::new())),
+        ..HttpSettings::default()
+    };
     let port = Port::with(Place::memory(), &settings);
     port.place.fill(&[("a.txt", "one\n")]).await;
     port

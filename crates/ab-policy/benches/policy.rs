@@ -12,7 +12,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use ab_policy::{CommandContext, Policy, Profile, RuleFile, example_context};
+use ab_policy::{CommandContext, Policy, PolicyProfile, RuleFile, rule_example_context};
 
 const ROUNDS: usize = 15;
 const TURNS: usize = 2_000;
@@ -24,9 +24,9 @@ const PLAIN: &str = "ls -la src";
 
 fn main() {
     let start = Instant::now();
-    let guarded = Policy::new(Profile::Guarded).unwrap();
+    let guarded = Policy::new(PolicyProfile::Guarded).unwrap();
     let load = start.elapsed();
-    let scene = example_context();
+    let scene = rule_example_context();
     println!("bench policy: median of {ROUNDS} rounds of {TURNS} turns; times are microseconds\n");
     println!("built-in rules are read and proved in {} microseconds, once\n", load.as_micros());
     println!("{:<44} {:>9} {:>9} {:>8}  bar", "", "ours", "peer", "ratio");
@@ -68,7 +68,8 @@ fn with_rules(count: usize) -> Policy {
     };
     let text: String = (0..count).map(rule).collect();
     let policy =
-        Policy::with_rules(Profile::Guarded, &RuleFile::from_toml(&text).unwrap()).unwrap();
+        Policy::with_user_rules(PolicyProfile::Guarded, &RuleFile::from_toml(&text).unwrap())
+            .unwrap();
     let judged = policy.judge("tool0", &CommandContext::new());
     assert_eq!(judged.decisive_rule().unwrap().rule.id, "own.r0");
     policy

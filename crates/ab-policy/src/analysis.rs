@@ -16,7 +16,7 @@ mod state;
 mod walk;
 mod wrappers;
 
-pub use effect::CommandEffect;
+pub use effect::CommandFindingKind;
 pub use screen::check_command_paths;
 
 use crate::place::{CommandContext, PathLocation};
@@ -33,7 +33,7 @@ const MAX_DETAIL: usize = 200;
 pub struct CommandAnalysis {
     /// Every simple command, in the order of the text; what a wrapper starts comes after it.
     pub commands: Vec<AnalysedCommand>,
-    pub findings: Vec<Finding>,
+    pub findings: Vec<CommandFinding>,
     /// How much work it was to find that out, in units of about one byte looked at. It grows with
     /// the text, and is bounded.
     pub work: usize,
@@ -75,8 +75,8 @@ pub enum PathAccess {
 
 /// One effect, where it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    pub effect: CommandEffect,
+pub struct CommandFinding {
+    pub effect: CommandFindingKind,
     /// The command it belongs to; nothing when it belongs to the line.
     pub command: Option<usize>,
     /// The part of the text that shows it.
@@ -94,7 +94,7 @@ impl CommandAnalysis {
         let findings = other
             .findings
             .into_iter()
-            .map(|found| Finding { command: found.command.map(moved), ..found });
+            .map(|found| CommandFinding { command: found.command.map(moved), ..found });
         self.findings.extend(findings);
         let commands = other.commands.into_iter();
         let via: Vec<AnalysedCommand> = commands
@@ -139,10 +139,12 @@ fn second_reading(command: &str, scene: &CommandContext, meter: &Meter) -> Comma
             walk.shadow += 1;
             let mut found = walk.top(&script);
             // Bash has said what its own constructs chain; this shell may only add dangers.
-            let ours = |found: &Finding| {
+            let ours = |found: &CommandFinding| {
                 !matches!(
                     found.effect,
-                    CommandEffect::Separates | CommandEffect::Chains | CommandEffect::Unparsable
+                    CommandFindingKind::Separates
+                        | CommandFindingKind::Chains
+                        | CommandFindingKind::Unparsable
                 )
             };
             found.findings.retain(ours);

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::place::{CommandContext, HomeLocation};
 use crate::policy::Policy;
-use crate::profile::Profile;
+use crate::profile::PolicyProfile;
 use crate::rules::{RuleFile, invalid, located};
 
 /// A file of commands and their verdicts.
@@ -46,7 +46,7 @@ pub struct PolicyTestCase {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyTestMismatch {
     pub command: String,
-    pub profile: Profile,
+    pub profile: PolicyProfile,
     pub expected: String,
     pub found: String,
 }
@@ -70,7 +70,7 @@ impl PolicyTestSuite {
     }
 
     pub fn context(&self) -> CommandContext {
-        crate::policy::example_context().with_home(match self.home {
+        crate::policy::rule_example_context().with_home(match self.home {
             PolicyTestHome::Elsewhere => HomeLocation::Elsewhere,
             PolicyTestHome::Start => HomeLocation::StartDirectory,
         })
@@ -80,13 +80,13 @@ impl PolicyTestSuite {
     pub fn find_mismatches(&self, rules: &RuleFile) -> Result<Vec<PolicyTestMismatch>> {
         let mut misses = Vec::new();
         let scene = self.context();
-        for profile in Profile::ALL {
-            let policy = Policy::with_rules(profile, rules)?;
+        for profile in PolicyProfile::ALL {
+            let policy = Policy::with_user_rules(profile, rules)?;
             for case in &self.cases {
                 let expected = match profile {
-                    Profile::Guarded => &case.guarded,
-                    Profile::Strict => &case.strict,
-                    Profile::Off => &case.off,
+                    PolicyProfile::Guarded => &case.guarded,
+                    PolicyProfile::Strict => &case.strict,
+                    PolicyProfile::Off => &case.off,
                 };
                 let judgement = policy.judge(&case.command, &scene);
                 let mut miss = |expected: &str, found: &str| {
@@ -102,7 +102,7 @@ impl PolicyTestSuite {
                     && expected != judgement.verdict.as_str()
                 {
                     miss(expected, &format!("{} by {rule}", judgement.verdict));
-                } else if profile == Profile::Guarded
+                } else if profile == PolicyProfile::Guarded
                     && let Some(expected) = &case.rule
                     && expected != rule
                 {
@@ -114,7 +114,7 @@ impl PolicyTestSuite {
     }
 
     /// How many cases say `verdict` in `guarded`.
-    pub fn count_guarded(&self, verdict: Verdict) -> usize {
+    pub fn count_guarded_expectations(&self, verdict: Verdict) -> usize {
         self.cases.iter().filter(|case| case.guarded.as_deref() == Some(verdict.as_str())).count()
     }
 }

@@ -8,15 +8,15 @@ use ab_core::error::escape_unprintable;
 use ab_core::guard::{GuardDecision, RefusedPath};
 use ab_core::process::{ExecRequest, StdinMode};
 use ab_core::{
-    ApprovalAnswer, ApprovalRequest, ApprovalRule, Approver, Call, CallOutcome, ControlKind,
-    ControlStrength, Driver, EffectiveControl, EnforcedControls, Error, ErrorKind, Guard,
-    NoApprover, Result, Verb, Verdict, WsPath,
+    ApprovalAnswer, ApprovalRequest, Approver, Call, CallOutcome, Driver, EffectivePolicyControl,
+    EnforcedControls, Error, ErrorKind, Guard, NoApprover, PolicyControlKind,
+    PolicyControlStrength, Result, TriggeringRule, Verb, Verdict, WsPath,
 };
 use tokio::sync::OnceCell;
 
-use crate::place::{CommandContext, CommandInput, HomeLocation};
+use crate::place::{CommandContext, CommandStdin, HomeLocation};
 use crate::policy::{Judgement, MatchedRule, Policy};
-use crate::profile::Profile;
+use crate::profile::PolicyProfile;
 
 /// Texts longer than this are judged on a thread that may take its time.
 const LONG_TEXT: usize = 16 * 1024;
@@ -40,11 +40,11 @@ pub struct CommandGuard {
 enum Rules {
     These(Box<Policy>),
     /// Read when the first command comes: many workspaces never run one.
-    BuiltIn(Profile),
+    BuiltIn(PolicyProfile),
 }
 
 impl Rules {
-    fn profile(&self) -> Profile {
+    fn profile(&self) -> PolicyProfile {
         match self {
             Rules::These(policy) => policy.profile(),
             Rules::BuiltIn(profile) => *profile,
@@ -66,7 +66,7 @@ impl CommandGuard {
     }
 
     /// The same by the built-in rules of a profile.
-    pub fn with_built_in_rules(profile: Profile, root_aliases: &[String]) -> Self {
+    pub fn from_built_in_rules(profile: PolicyProfile, root_aliases: &[String]) -> Self {
         Self::by(Rules::BuiltIn(profile), root_aliases)
     }
 
@@ -106,8 +106,10 @@ impl CommandGuard {
     /// What is enforced for commands, if that is known already.
     fn known_walls(&self) -> Option<EnforcedControls> {
         match (&self.driver, self.rules.profile()) {
-            (None, _) | (_, Profile::Strict | Profile::Off) => Some(EnforcedControls::NONE),
-            (Some(_), Profile::Guarded) => self.enforced.get().copied(),
+            (None, _) | (_, PolicyProfile::Strict | PolicyProfile::Off) => {
+                Some(EnforcedControls::NONE)
+            }
+            (Some(_), PolicyProfile::Guarded) => self.enforced.get().copied(),
         }
     }
 
@@ -126,7 +128,7 @@ impl CommandGuard {
     /// What a command sees that is started in `cwd`.
     fn scene_at(&self, cwd: Option<&WsPath>) -> CommandContext {
         let Some(cwd) = cwd else { return self.scene.clone() };
-        self.scene.in_scope(cwd.scope_root().as_str()).in_directory(cwd.below_scope_root())
+        self.scene.in_scope(cwd.scope_root().as_str()).in_directory(cwd.relative_to_scope_root())
     }
 
     /// What the rules say of a call that did not pass lately; nothing where it passes.
@@ -149,7 +151,7 @@ impl CommandGuard {
         let command = call.command.unwrap_or_default();
         if let Some(request) = call.request {
             // Behind walls, what a command's own programs load is the command's business.
-            let code = if enforced.contains(ControlKind::Files) {
+            let code = if enforced.contains(PolicyControlKind::Files) {
                 CodeLoadingVariablePolicy::Allowed
             } else {
                 CodeLoadingVariablePolicy::Refused
@@ -164,7 +166,7 @@ impl CommandGuard {
         }
         let mut scene = self.scene_at(call.path).with_enforced_controls(enforced);
         if let Some(request) = call.request {
-            scene = scene.with_env(&request.env).with_input(input(request));
+            scene = scene.with_env(&request.env).with_stdin(input(request));
         }
         Ok(Some(Judging { rules: self.rules.clone(), command: command.to_owned(), scene }))
     }
@@ -176,7 +178,7 @@ impl CommandGuard {
         if hit.verdict == Verdict::Deny {
             return Err(refusal(&hit, command, ErrorKind::Denied, "refused"));
         }
-        let origin = ApprovalRule {
+        let origin = TriggeringRule {
             rule: hit.rule.id.clone(),
             reason: hit.rule.reason.clone(),
             suggestion: hit.rule.suggestion.clone(),
@@ -227,14 +229,14 @@ impl Judging {
 }
 
 /// What the standard input of a command says.
-fn input(request: &ExecRequest) -> CommandInput {
+fn input(request: &ExecRequest) -> CommandStdin {
     match (request.stdin, request.terminal, &request.declared_stdin) {
-        (StdinMode::Closed, None, _) => CommandInput::Closed,
+        (StdinMode::Closed, None, _) => CommandStdin::Closed,
         (StdinMode::Piped, None, Some(bytes)) => match std::str::from_utf8(bytes) {
-            Ok(text) => CommandInput::Text(text.into()),
-            Err(_) => CommandInput::Unseen,
+            Ok(text) => CommandStdin::Text(text.into()),
+            Err(_) => CommandStdin::Unseen,
         },
-        _ => CommandInput::Unseen,
+        _ => CommandStdin::Unseen,
     }
 }
 
@@ -252,9 +254,9 @@ fn is_remembered(call: &Call<'_>) -> bool {
 /// All that the verdict on a call depends on.
 fn texts<'a>(call: &'a Call<'a>) -> impl Iterator<Item = &'a str> + Clone {
     // The whole path and its end below the fence tell where the fence is.
-    let cwd = call.path.into_iter().flat_map(|cwd| [cwd.as_str(), cwd.below_scope_root()]);
+    let cwd = call.path.into_iter().flat_map(|cwd| [cwd.as_str(), cwd.relative_to_scope_root()]);
     let env = call.request.into_iter().flat_map(|request| {
-        let piped = if input(request) == CommandInput::Closed { "" } else { "piped" };
+        let piped = if input(request) == CommandStdin::Closed { "" } else { "piped" };
         let env = request.env.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
         std::iter::once(piped).chain(env)
     });
@@ -266,7 +268,7 @@ impl Guard for CommandGuard {
         if call.verb != Verb::Exec || call.command.is_none() {
             return GuardDecision::ALLOW;
         }
-        if self.rules.profile() == Profile::Off {
+        if self.rules.profile() == PolicyProfile::Off {
             return GuardDecision::ALLOW;
         }
         if length(call) <= LONG_TEXT
@@ -297,15 +299,15 @@ impl Guard for CommandGuard {
 
     fn on_refused_path(&self, _: &RefusedPath<'_>) {}
 
-    fn effective_control(&self) -> Option<EffectiveControl> {
+    fn effective_policy_control(&self) -> Option<EffectivePolicyControl> {
         let profile = self.rules.profile();
         let strength = match profile {
-            Profile::Off => ControlStrength::Open,
+            PolicyProfile::Off => PolicyControlStrength::Open,
             // A program does things that its command line does not say.
-            Profile::Guarded | Profile::Strict => ControlStrength::Advisory,
+            PolicyProfile::Guarded | PolicyProfile::Strict => PolicyControlStrength::Advisory,
         };
-        Some(EffectiveControl {
-            kind: ControlKind::Commands,
+        Some(EffectivePolicyControl {
+            kind: PolicyControlKind::Commands,
             asked: profile.to_string(),
             in_force: profile.to_string(),
             strength,

@@ -16,11 +16,13 @@ mod profile;
 pub mod rules;
 mod shell;
 
-pub use analysis::{CommandAnalysis, CommandEffect, analyse_command, check_command_paths};
+pub use analysis::{CommandAnalysis, CommandFindingKind, analyse_command, check_command_paths};
 pub use corpus::{PolicyTestCase, PolicyTestHome, PolicyTestMismatch, PolicyTestSuite};
 pub use guard::CommandGuard;
-pub use place::{CommandContext, CommandInput, HomeLocation, PathLocation};
-pub use policy::{Judgement, MatchedRule, Policy, built_in_rules, example_context};
-pub use profile::Profile;
-pub use rules::{ArgumentPatterns, Rule, RuleCategory, RuleFile, SandboxControl, WordChoice};
-pub use shell::{MAX_COMMAND_BYTES, MAX_NESTING_DEPTH};
+pub use place::{CommandContext, CommandStdin, HomeLocation, PathLocation};
+pub use policy::{Judgement, MatchedRule, Policy, built_in_rules, rule_example_context};
+pub use profile::PolicyProfile;
+pub use rules::{
+    ArgumentPatterns, Rule, RuleCategory, RuleFile, SandboxProtection, WordAlternatives,
+};
+pub use shell::{MAX_COMMAND_BYTES, MAX_SHELL_NESTING_DEPTH};

@@ -20,13 +20,13 @@ pub struct CommandContext {
     home: HomeLocation,
     /// Variables that the caller gives the command.
     env: Arc<BTreeMap<String, String>>,
-    input: CommandInput,
+    input: CommandStdin,
     enforced: EnforcedControls,
 }
 
 /// What the standard input of a command says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum CommandInput {
+pub enum CommandStdin {
     /// It has none.
     #[default]
     Closed,
@@ -107,7 +107,7 @@ impl CommandContext {
         self
     }
 
-    pub fn with_input(mut self, input: CommandInput) -> Self {
+    pub fn with_stdin(mut self, input: CommandStdin) -> Self {
         self.input = input;
         self
     }
@@ -126,7 +126,7 @@ impl CommandContext {
         &self.env
     }
 
-    pub(crate) fn input(&self) -> &CommandInput {
+    pub(crate) fn input(&self) -> &CommandStdin {
         &self.input
     }
 

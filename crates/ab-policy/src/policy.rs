@@ -5,9 +5,9 @@ use std::sync::{Arc, LazyLock};
 
 use ab_core::{EnforcedControls, ErrorCode, Result, Verdict};
 
-use crate::analysis::{AnalysedCommand, CommandAnalysis, CommandEffect, analyse_command};
+use crate::analysis::{AnalysedCommand, CommandAnalysis, CommandFindingKind, analyse_command};
 use crate::place::CommandContext;
-use crate::profile::Profile;
+use crate::profile::PolicyProfile;
 use crate::rules::{Fit, Matcher, Rule, RuleCategory, RuleFile, invalid};
 
 /// The built-in rules, in the order in which they are shown.
@@ -21,13 +21,14 @@ const BUILT_IN: [&str; 7] = [
     include_str!("../rules/strict.toml"),
 ];
 
-static GUARDED: LazyLock<Result<Policy>> = LazyLock::new(|| Policy::built_in(Profile::Guarded));
-static STRICT: LazyLock<Result<Policy>> = LazyLock::new(|| Policy::built_in(Profile::Strict));
+static GUARDED: LazyLock<Result<Policy>> =
+    LazyLock::new(|| Policy::built_in(PolicyProfile::Guarded));
+static STRICT: LazyLock<Result<Policy>> = LazyLock::new(|| Policy::built_in(PolicyProfile::Strict));
 
 /// Rules by which commands are judged. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    profile: Profile,
+    profile: PolicyProfile,
     default: Verdict,
     rules: Arc<Index>,
 }
@@ -77,20 +78,20 @@ pub struct MatchedRule {
 
 impl Policy {
     /// The built-in rules of a profile.
-    pub fn new(profile: Profile) -> Result<Self> {
+    pub fn new(profile: PolicyProfile) -> Result<Self> {
         match profile {
-            Profile::Guarded => GUARDED.clone(),
-            Profile::Strict => STRICT.clone(),
-            Profile::Off => Self::built_in(Profile::Off),
+            PolicyProfile::Guarded => GUARDED.clone(),
+            PolicyProfile::Strict => STRICT.clone(),
+            PolicyProfile::Off => Self::built_in(PolicyProfile::Off),
         }
     }
 
     /// The built-in rules of a profile, and a user's.
-    pub fn with_rules(profile: Profile, file: &RuleFile) -> Result<Self> {
+    pub fn with_user_rules(profile: PolicyProfile, file: &RuleFile) -> Result<Self> {
         let mut policy = Self::new(profile)?;
         let built_in = built_in_rules()?;
         let mut index = Index::of(profile, &built_in)?;
-        if profile != Profile::Off {
+        if profile != PolicyProfile::Off {
             for rule in &file.rules {
                 let known =
                     |id: &String| built_in.iter().chain(&file.rules).any(|other| other.id == *id);
@@ -113,13 +114,13 @@ impl Policy {
         Ok(policy)
     }
 
-    fn built_in(profile: Profile) -> Result<Self> {
+    fn built_in(profile: PolicyProfile) -> Result<Self> {
         let rules = built_in_rules()?;
         let index = Index::of(profile, &rules)?;
         Ok(Self { profile, default: Verdict::Allow, rules: Arc::new(index) })
     }
 
-    pub fn profile(&self) -> Profile {
+    pub fn profile(&self) -> PolicyProfile {
         self.profile
     }
 
@@ -136,14 +137,14 @@ impl Policy {
     /// Judges a command line as it would run in `scene`.
     pub fn judge(&self, command: &str, scene: &CommandContext) -> Judgement {
         let analysis = analyse_command(command, scene);
-        if self.profile == Profile::Off {
+        if self.profile == PolicyProfile::Off {
             let (hits, notes) = (Vec::new(), Vec::new());
             return Judgement { verdict: Verdict::Allow, matched: hits, notes, analysis };
         }
         // `strict` is to the letter, whatever stands around the command.
         let enforced = match self.profile {
-            Profile::Guarded => scene.enforced(),
-            Profile::Strict | Profile::Off => EnforcedControls::NONE,
+            PolicyProfile::Guarded => scene.enforced(),
+            PolicyProfile::Strict | PolicyProfile::Off => EnforcedControls::NONE,
         };
         let mut hits = self.rules.hits(&analysis, enforced);
         if self.default > Verdict::Allow {
@@ -171,8 +172,9 @@ impl Policy {
         };
         hits.sort_by_key(|hit| std::cmp::Reverse(weight(hit)));
         let verdict = hits.first().map_or(Verdict::Allow, |hit| hit.verdict);
-        let unseen =
-            |finding: &crate::analysis::Finding| finding.effect == CommandEffect::CodeUnseen;
+        let unseen = |finding: &crate::analysis::CommandFinding| {
+            finding.effect == CommandFindingKind::CodeUnseen
+        };
         let notes = analysis.findings.iter().any(unseen).then_some(UNSEEN_INPUT);
         Judgement { verdict, matched: hits, notes: notes.into_iter().collect(), analysis }
     }
@@ -187,18 +189,18 @@ impl Judgement {
     }
 
     /// The verdict on one of the commands alone, effects of the whole line aside.
-    pub fn verdict_on(&self, command: usize) -> Verdict {
+    pub fn verdict_on_command(&self, command: usize) -> Verdict {
         let of = self.matched.iter().filter(|hit| hit.command == Some(command));
         of.map(|hit| hit.verdict).max().unwrap_or_default()
     }
 }
 
 impl Index {
-    fn of(profile: Profile, rules: &[Rule]) -> Result<Self> {
+    fn of(profile: PolicyProfile, rules: &[Rule]) -> Result<Self> {
         let mut index = Self::default();
         for rule in rules.iter().filter(|rule| rule.belongs_to(profile)) {
             let verdict = match (profile, rule.verdict) {
-                (Profile::Strict, Verdict::Ask) => Verdict::Deny,
+                (PolicyProfile::Strict, Verdict::Ask) => Verdict::Deny,
                 (_, verdict) => verdict,
             };
             index.add(rule, verdict)?;
@@ -215,7 +217,7 @@ impl Index {
             || !rule.path.is_empty()
             || rule.arguments != crate::rules::ArgumentPatterns::default();
         if !looks_at_words {
-            self.by_effect.resize(CommandEffect::COUNT, Vec::new());
+            self.by_effect.resize(CommandFindingKind::COUNT, Vec::new());
             for effect in &rule.effect {
                 self.by_effect[*effect as usize].push(at);
             }
@@ -234,7 +236,7 @@ impl Index {
 
     fn hits(&self, analysis: &CommandAnalysis, enforced: EnforcedControls) -> Vec<MatchedRule> {
         let mut hits = Vec::new();
-        let found: HashSet<(usize, CommandEffect)> = analysis
+        let found: HashSet<(usize, CommandFindingKind)> = analysis
             .findings
             .iter()
             .filter_map(|finding| Some((finding.command?, finding.effect)))
@@ -271,7 +273,7 @@ impl Index {
 
     /// Checks rules against their own examples.
     fn prove(&self, rules: &[Rule]) -> Result<()> {
-        let scene = example_context();
+        let scene = rule_example_context();
         for rule in rules {
             let fits = |command: &String| {
                 let hits = self.hits(&analyse_command(command, &scene), EnforcedControls::NONE);
@@ -293,7 +295,7 @@ impl Entry {
         &self,
         at: usize,
         command: &AnalysedCommand,
-        found: &HashSet<(usize, CommandEffect)>,
+        found: &HashSet<(usize, CommandFindingKind)>,
     ) -> Option<MatchedRule> {
         let verdict = match self.matcher.fits(&self.rule, command) {
             Fit::No => return None,
@@ -302,7 +304,7 @@ impl Entry {
             Fit::Perhaps => Verdict::Ask,
             Fit::Yes => self.verdict,
         };
-        let done = |effect: &CommandEffect| found.contains(&(at, *effect));
+        let done = |effect: &CommandFindingKind| found.contains(&(at, *effect));
         if !self.rule.effect.is_empty() && !self.rule.effect.iter().any(done) {
             return None;
         }
@@ -314,7 +316,7 @@ impl Entry {
 }
 
 /// The scene in which examples of rules are judged: the workspace is `/workspace`.
-pub fn example_context() -> CommandContext {
+pub fn rule_example_context() -> CommandContext {
     CommandContext::new().with_root_alias("/workspace")
 }
 
@@ -369,11 +371,11 @@ fn drop_overridden(hits: &mut Vec<MatchedRule>) {
 
 /// The programs that a rule is about, when it names them.
 fn programs(rule: &Rule) -> Option<Vec<&str>> {
-    use crate::rules::WordChoice;
+    use crate::rules::WordAlternatives;
     let named: Vec<&str> = match (rule.command.as_slice(), rule.prefix.first()) {
         ([], None) => return None,
-        ([], Some(WordChoice::Word(word))) => vec![word],
-        ([], Some(WordChoice::Any(words))) => words.iter().map(String::as_str).collect(),
+        ([], Some(WordAlternatives::Word(word))) => vec![word],
+        ([], Some(WordAlternatives::Any(words))) => words.iter().map(String::as_str).collect(),
         (commands, _) => commands.iter().map(String::as_str).collect(),
     };
     named.iter().all(|name| !name.contains(['*', '?', '['])).then_some(named)

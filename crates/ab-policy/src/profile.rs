@@ -10,7 +10,7 @@ use crate::rules::invalid;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Profile {
+pub enum PolicyProfile {
     /// Judged by effect, part by part.
     #[default]
     Guarded,
@@ -20,29 +20,30 @@ pub enum Profile {
     Off,
 }
 
-impl Profile {
-    pub const ALL: [Profile; 3] = [Profile::Guarded, Profile::Strict, Profile::Off];
+impl PolicyProfile {
+    pub const ALL: [PolicyProfile; 3] =
+        [PolicyProfile::Guarded, PolicyProfile::Strict, PolicyProfile::Off];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Profile::Guarded => "guarded",
-            Profile::Strict => "strict",
-            Profile::Off => "off",
+            PolicyProfile::Guarded => "guarded",
+            PolicyProfile::Strict => "strict",
+            PolicyProfile::Off => "off",
         }
     }
 }
 
-impl fmt::Display for Profile {
+impl fmt::Display for PolicyProfile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-impl FromStr for Profile {
+impl FromStr for PolicyProfile {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let found = Profile::ALL.into_iter().find(|profile| profile.as_str() == text);
+        let found = PolicyProfile::ALL.into_iter().find(|profile| profile.as_str() == text);
         found.ok_or_else(|| {
             invalid(format!("no profile is called '{text}'")).with_hint("guarded, strict or off")
         })

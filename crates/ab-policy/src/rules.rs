@@ -8,17 +8,17 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
-use ab_core::{ControlKind, EnforcedControls, Error, ErrorCode, ErrorKind, Result, Verdict};
+use ab_core::{EnforcedControls, Error, ErrorCode, ErrorKind, PolicyControlKind, Result, Verdict};
 
-use crate::analysis::CommandEffect;
-use crate::profile::Profile;
+use crate::analysis::CommandFindingKind;
+use crate::profile::PolicyProfile;
 
 pub(crate) use matching::{Fit, Matcher};
 
 /// Most rules of one file.
-pub const MAX_RULES: usize = 10_000;
+pub const MAX_RULES_PER_FILE: usize = 10_000;
 /// Longest text of a rules file.
-pub const MAX_RULES_BYTES: usize = 4 * 1024 * 1024;
+pub const MAX_RULE_FILE_BYTES: usize = 4 * 1024 * 1024;
 
 /// A file of rules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -43,13 +43,13 @@ pub struct Rule {
     pub verdict: Verdict,
     /// The profiles it belongs to; without any, to `guarded` and `strict`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub profiles: Vec<Profile>,
+    pub profiles: Vec<PolicyProfile>,
     /// Programs, without their directories. `*` stands for any text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
     /// The first words of the command, each a word or a choice of words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub prefix: Vec<WordChoice>,
+    pub prefix: Vec<WordAlternatives>,
     #[serde(default, skip_serializing_if = "ArgumentPatterns::is_empty")]
     pub arguments: ArgumentPatterns,
     /// Globs on the places that the words lead to: from the root of the workspace, or absolute.
@@ -60,14 +60,14 @@ pub struct Rule {
     pub writes: bool,
     /// What the command does, whatever it is called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub effect: Vec<CommandEffect>,
+    pub effect: Vec<CommandFindingKind>,
     /// For `allow`: rules that do not count where this one matches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<String>,
     /// Walls that make the rule unnecessary: in `guarded` it does not count for a command behind all
     /// of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub walls: Vec<SandboxControl>,
+    pub walls: Vec<SandboxProtection>,
     /// Why, in plain words, to go behind "refused:".
     pub reason: String,
     /// What to do instead.
@@ -84,7 +84,7 @@ pub struct Rule {
 /// What the kernel may enforce for a command, so that its text need not be judged for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum SandboxControl {
+pub enum SandboxProtection {
     /// Contents of files outside are neither read nor changed.
     Files,
     /// Names, modes and times of files outside are neither seen nor changed.
@@ -93,12 +93,12 @@ pub enum SandboxControl {
     Kernel,
 }
 
-impl SandboxControl {
-    fn subject(self) -> ControlKind {
+impl SandboxProtection {
+    fn subject(self) -> PolicyControlKind {
         match self {
-            SandboxControl::Files => ControlKind::Files,
-            SandboxControl::Attributes => ControlKind::Attributes,
-            SandboxControl::Kernel => ControlKind::Kernel,
+            SandboxProtection::Files => PolicyControlKind::Files,
+            SandboxProtection::Attributes => PolicyControlKind::Attributes,
+            SandboxProtection::Kernel => PolicyControlKind::Kernel,
         }
     }
 }
@@ -151,7 +151,7 @@ impl RuleCategory {
 /// A word, or one of several.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum WordChoice {
+pub enum WordAlternatives {
     Word(String),
     Any(Vec<String>),
 }
@@ -205,8 +205,8 @@ impl RuleFile {
     }
 
     fn checked(self) -> Result<Self> {
-        if self.rules.len() > MAX_RULES {
-            return Err(invalid(format!("read rules: more than {MAX_RULES} rules")));
+        if self.rules.len() > MAX_RULES_PER_FILE {
+            return Err(invalid(format!("read rules: more than {MAX_RULES_PER_FILE} rules")));
         }
         for rule in &self.rules {
             rule.check()?;
@@ -252,10 +252,10 @@ impl Rule {
         !self.walls.is_empty() && self.walls.iter().all(|wall| enforced.contains(wall.subject()))
     }
 
-    pub(crate) fn belongs_to(&self, profile: Profile) -> bool {
+    pub(crate) fn belongs_to(&self, profile: PolicyProfile) -> bool {
         match profile {
-            Profile::Off => false,
-            Profile::Guarded | Profile::Strict => {
+            PolicyProfile::Off => false,
+            PolicyProfile::Guarded | PolicyProfile::Strict => {
                 self.profiles.is_empty() || self.profiles.contains(&profile)
             }
         }
@@ -289,8 +289,8 @@ pub(crate) fn located(text: &str, at: usize) -> String {
 }
 
 fn bounded(text: &str) -> Result<()> {
-    if text.len() > MAX_RULES_BYTES {
-        Err(invalid(format!("read rules: longer than {MAX_RULES_BYTES} bytes")))
+    if text.len() > MAX_RULE_FILE_BYTES {
+        Err(invalid(format!("read rules: longer than {MAX_RULE_FILE_BYTES} bytes")))
     } else {
         Ok(())
     }

@@ -20,7 +20,7 @@ use tree::Script;
 /// Longest command line that is looked at.
 pub const MAX_COMMAND_BYTES: usize = 1024 * 1024;
 /// Deepest nesting of groups, substitutions and quoted programs.
-pub const MAX_NESTING_DEPTH: usize = 48;
+pub const MAX_SHELL_NESTING_DEPTH: usize = 48;
 
 /// Whose notion of words holds. The program that runs a line may be a plain POSIX shell, to which
 /// `((` and `[[` mean something else; see [`has_two_readings`].

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use ab_core::{CommandLineCheckContext, Verdict};
 use ab_policy::{
-    CommandEffect, Policy, Profile, analyse_command, check_command_paths, example_context,
+    CommandFindingKind, Policy, PolicyProfile, analyse_command, check_command_paths,
+    rule_example_context,
 };
 use ab_testkit::fuzz;
 use proptest::collection::vec;
@@ -134,17 +135,17 @@ fn text() -> impl Strategy<Value = String> {
 
 #[test]
 fn fuzz_policy() {
-    let guarded = Policy::new(Profile::Guarded).unwrap();
-    let strict = Policy::new(Profile::Strict).unwrap();
-    let scene = example_context();
+    let guarded = Policy::new(PolicyProfile::Guarded).unwrap();
+    let strict = Policy::new(PolicyProfile::Strict).unwrap();
+    let scene = rule_example_context();
     fuzz::check_property("fuzz_policy", text(), |text| {
         let started = Instant::now();
         let judged = guarded.judge(&text, &scene);
         let verdict = judged.verdict;
         prop_assert!(started.elapsed() < LONGEST, "took {:?}", started.elapsed());
         prop_assert!(strict.judge(&text, &scene).verdict >= verdict, "strict is milder");
-        let unclear = |effect: CommandEffect| {
-            matches!(effect, CommandEffect::Unparsable | CommandEffect::OverLimit)
+        let unclear = |effect: CommandFindingKind| {
+            matches!(effect, CommandFindingKind::Unparsable | CommandFindingKind::OverLimit)
         };
         let lost = judged.analysis.findings.iter().any(|found| unclear(found.effect));
         if lost {
@@ -174,13 +175,13 @@ fn fuzz_screen() {
     let readable = &["/usr", "/bin"];
     let confines =
         CommandLineCheckContext { roots: &roots, cwd: "", env: &env, input: None, readable };
-    let scene = example_context();
+    let scene = rule_example_context();
     fuzz::check_property("fuzz_screen", text(), |text| {
         let started = Instant::now();
         let passes = check_command_paths(&text, &confines).is_ok();
         prop_assert!(started.elapsed() < LONGEST, "took {:?}", started.elapsed());
-        let unclear = |effect: CommandEffect| {
-            matches!(effect, CommandEffect::Unparsable | CommandEffect::OverLimit)
+        let unclear = |effect: CommandFindingKind| {
+            matches!(effect, CommandFindingKind::Unparsable | CommandFindingKind::OverLimit)
         };
         let lost =
             analyse_command(&text, &scene).findings.iter().any(|found| unclear(found.effect));
@@ -203,8 +204,8 @@ fn fuzz_screen() {
 
 #[test]
 fn limits_fail_to_deny() {
-    let policy = Policy::new(Profile::Guarded).unwrap();
-    let scene = example_context();
+    let policy = Policy::new(PolicyProfile::Guarded).unwrap();
+    let scene = rule_example_context();
     for text in [
         "ls;".repeat(30_000),
         "ls | ".repeat(30_000) + "ls",
@@ -221,7 +222,7 @@ fn limits_fail_to_deny() {
         assert!(
             found.iter().any(|found| matches!(
                 found.effect,
-                CommandEffect::OverLimit | CommandEffect::Unparsable
+                CommandFindingKind::OverLimit | CommandFindingKind::Unparsable
             )),
             "{shown}"
         );

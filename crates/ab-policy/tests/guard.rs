@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use ab_core::journal::{Journal, JournalMode, MemoryJournalWriter};
+use ab_core::journal::{JournalGuard, JournalVerbosity, MemoryJournalWriter};
 use ab_core::{
     Actor, ApprovalAnswer, ApprovalId, ApprovalRequest, Approver, Backend, BackendOptions,
-    ControlKind, ControlStrength, EffectiveControl, EffectivePolicy, Error, ErrorCode, ErrorKind,
-    ExecOptions, Guards, Isolation, Principal, PrincipalKind, ScopeOptions, Verb,
+    EffectivePolicy, EffectivePolicyControl, Error, ErrorCode, ErrorKind, ExecOptions, Guards,
+    Isolation, PolicyControlKind, PolicyControlStrength, Principal, PrincipalKind, ScopeOptions,
+    Verb,
 };
-use ab_policy::{CommandGuard, HomeLocation, Policy, Profile, RuleFile};
+use ab_policy::{CommandGuard, HomeLocation, Policy, PolicyProfile, RuleFile};
 use ab_testkit::RecordingDriver;
 use ab_testkit::expect::expect_error;
 
@@ -42,7 +43,7 @@ fn ada() -> Principal {
 fn guarded(driver: &RecordingDriver, guard: CommandGuard) -> (Backend, Arc<MemoryJournalWriter>) {
     let writer = Arc::new(MemoryJournalWriter::default());
     let guards = Guards {
-        journal: Some(Arc::new(Journal::new(writer.clone(), JournalMode::Standard))),
+        journal: Some(Arc::new(JournalGuard::new(writer.clone(), JournalVerbosity::Standard))),
         policy: vec![Arc::new(guard)],
         ..Guards::default()
     };
@@ -51,14 +52,14 @@ fn guarded(driver: &RecordingDriver, guard: CommandGuard) -> (Backend, Arc<Memor
     (Backend::with_options(Arc::new(driver.clone()), assembly), writer)
 }
 
-fn guard(profile: Profile) -> CommandGuard {
+fn guard(profile: PolicyProfile) -> CommandGuard {
     CommandGuard::new(Policy::new(profile).unwrap(), &["/srv/ws".to_owned()])
 }
 
 #[tokio::test]
 async fn a_dangerous_command_is_refused_and_on_record() {
     let driver = RecordingDriver::new();
-    let (backend, writer) = guarded(&driver, guard(Profile::Guarded));
+    let (backend, writer) = guarded(&driver, guard(PolicyProfile::Guarded));
     let error = expect_error(backend.exec("ls && rm -rf /").await, ErrorKind::Denied);
     assert_eq!(error.code(), ErrorCode::DangerousOperation);
     assert_eq!(error.command(), Some("ls && rm -rf /"));
@@ -74,7 +75,7 @@ async fn a_dangerous_command_is_refused_and_on_record() {
 #[tokio::test]
 async fn an_escape_is_unsafe() {
     let driver = RecordingDriver::new();
-    let (backend, _) = guarded(&driver, guard(Profile::Guarded));
+    let (backend, _) = guarded(&driver, guard(PolicyProfile::Guarded));
     for command in ["cd ..", "cat ../x", "echo 'open", "LD_PRELOAD=x ls"] {
         let error = expect_error(backend.exec(command).await, ErrorKind::Denied);
         assert_eq!(error.code(), ErrorCode::UnsafeCommand, "{command}");
@@ -88,9 +89,9 @@ async fn an_escape_is_unsafe() {
 #[tokio::test]
 async fn off_judges_nothing_and_strict_more() {
     let driver = RecordingDriver::new();
-    let (off, _) = guarded(&driver, guard(Profile::Off));
+    let (off, _) = guarded(&driver, guard(PolicyProfile::Off));
     off.exec("rm -rf / --no-preserve-root").await.unwrap();
-    let (strict, _) = guarded(&driver, guard(Profile::Strict));
+    let (strict, _) = guarded(&driver, guard(PolicyProfile::Strict));
     expect_error(strict.exec("cd src && make").await, ErrorKind::Denied);
     expect_error(strict.exec("echo $(date)").await, ErrorKind::Denied);
     strict.exec("ls -la").await.unwrap();
@@ -107,7 +108,8 @@ async fn a_question_goes_to_the_approver() {
         (ApprovalAnswer::Nobody, Some(ErrorKind::Denied)),
     ] {
         let person = Person::who_says(says.clone());
-        let (backend, _) = guarded(&driver, guard(Profile::Guarded).with_approver(person.clone()));
+        let (backend, _) =
+            guarded(&driver, guard(PolicyProfile::Guarded).with_approver(person.clone()));
         let ran = backend.exec("rm -rf \"$X\"").await;
         match kind {
             None => drop(ran.unwrap()),
@@ -128,7 +130,7 @@ async fn a_question_goes_to_the_approver() {
         expect_error(backend.exec("sudo ls").await, ErrorKind::Denied);
         assert_eq!(person.asked.lock().unwrap().len(), 1, "what is denied is not asked");
     }
-    let (nobody, _) = guarded(&driver, guard(Profile::Guarded));
+    let (nobody, _) = guarded(&driver, guard(PolicyProfile::Guarded));
     let error = expect_error(nobody.exec("$X").await, ErrorKind::Denied);
     assert!(error.message().contains("nobody can be asked"), "{error}");
 }
@@ -136,7 +138,7 @@ async fn a_question_goes_to_the_approver() {
 #[tokio::test]
 async fn a_scope_is_the_whole_workspace_of_its_commands() {
     let driver = RecordingDriver::new();
-    let (backend, _) = guarded(&driver, guard(Profile::Guarded));
+    let (backend, _) = guarded(&driver, guard(PolicyProfile::Guarded));
     let tenant = backend.scope("tenants/a", ScopeOptions::default()).unwrap();
     for command in
         ["cd ..", "cat ../b/secret", "cat /srv/ws/tenants/b/secret", "ls /srv/ws", "cd /srv/ws"]
@@ -151,7 +153,7 @@ async fn a_scope_is_the_whole_workspace_of_its_commands() {
 #[tokio::test]
 async fn what_was_allowed_once_is_judged_again_elsewhere() {
     let driver = RecordingDriver::new();
-    let (backend, _) = guarded(&driver, guard(Profile::Guarded));
+    let (backend, _) = guarded(&driver, guard(PolicyProfile::Guarded));
     let command = "cat ../x";
     for _ in 0..3 {
         let below = ExecOptions { cwd: Some("tenants/a".to_owned()), ..ExecOptions::default() };
@@ -162,7 +164,8 @@ async fn what_was_allowed_once_is_judged_again_elsewhere() {
         expect_error(backend.exec(command).await, ErrorKind::Denied);
     }
     let person = Person::who_says(ApprovalAnswer::Yes(ada()));
-    let (backend, _) = guarded(&driver, guard(Profile::Guarded).with_approver(person.clone()));
+    let (backend, _) =
+        guarded(&driver, guard(PolicyProfile::Guarded).with_approver(person.clone()));
     for _ in 0..2 {
         backend.exec("rm -rf \"$X\"").await.unwrap();
     }
@@ -172,10 +175,10 @@ async fn what_was_allowed_once_is_judged_again_elsewhere() {
 #[tokio::test]
 async fn home_is_what_the_guard_was_told() {
     let driver = RecordingDriver::new();
-    let (elsewhere, _) = guarded(&driver, guard(Profile::Guarded));
+    let (elsewhere, _) = guarded(&driver, guard(PolicyProfile::Guarded));
     expect_error(elsewhere.exec("cat ~/notes").await, ErrorKind::Denied);
     let (inside, _) =
-        guarded(&driver, guard(Profile::Guarded).with_home(HomeLocation::StartDirectory));
+        guarded(&driver, guard(PolicyProfile::Guarded).with_home(HomeLocation::StartDirectory));
     inside.exec("cat ~/notes \"$HOME/x\"").await.unwrap();
     inside.exec("cd && ls").await.unwrap();
     expect_error(inside.exec("rm -rf ~").await, ErrorKind::Denied);
@@ -186,7 +189,7 @@ async fn home_is_what_the_guard_was_told() {
 async fn the_home_and_path_of_the_caller_are_judged_with() {
     let driver = RecordingDriver::new();
     let (backend, _) =
-        guarded(&driver, guard(Profile::Guarded).with_home(HomeLocation::StartDirectory));
+        guarded(&driver, guard(PolicyProfile::Guarded).with_home(HomeLocation::StartDirectory));
     let with = |name: &str, value: &str| ExecOptions {
         env: [(name.to_owned(), value.to_owned())].into(),
         ..ExecOptions::default()
@@ -215,7 +218,7 @@ async fn the_home_and_path_of_the_caller_are_judged_with() {
 #[tokio::test]
 async fn variables_that_load_code_are_refused_where_nothing_is_known_of_walls() {
     let driver = RecordingDriver::new();
-    for profile in [Profile::Guarded, Profile::Strict] {
+    for profile in [PolicyProfile::Guarded, PolicyProfile::Strict] {
         let (backend, _) = guarded(&driver, guard(profile));
         for name in ["PYTHONPATH", "TAR_OPTIONS", "MAKEFLAGS", "LD_PRELOAD", "ENV"] {
             let env = [(name.to_owned(), "hunter2".to_owned())].into();
@@ -231,7 +234,7 @@ async fn variables_that_load_code_are_refused_where_nothing_is_known_of_walls() 
 #[tokio::test]
 async fn input_that_comes_with_the_request_is_judged() {
     let driver = RecordingDriver::new();
-    let (backend, _) = guarded(&driver, guard(Profile::Guarded));
+    let (backend, _) = guarded(&driver, guard(PolicyProfile::Guarded));
     let with =
         |input: &str| ExecOptions { input: input.to_owned().into(), ..ExecOptions::default() };
     for line in ["bash", "sh -s -- a", "bash -", "bash -x /dev/stdin", "timeout 5 sh"] {
@@ -246,22 +249,22 @@ async fn input_that_comes_with_the_request_is_judged() {
 #[tokio::test]
 async fn long_texts_are_judged_aside_with_the_same_verdict() {
     let driver = RecordingDriver::new();
-    let (backend, _) = guarded(&driver, guard(Profile::Guarded));
+    let (backend, _) = guarded(&driver, guard(PolicyProfile::Guarded));
     let long = "echo x\n".repeat(10_000);
     backend.exec(&long).await.unwrap();
     expect_error(backend.exec(&format!("{long}sudo ls")).await, ErrorKind::Denied);
 }
 
 fn walled() -> EffectivePolicy {
-    let control = |subject: ControlKind| EffectiveControl {
+    let control = |subject: PolicyControlKind| EffectivePolicyControl {
         kind: subject,
         asked: String::new(),
         in_force: String::new(),
-        strength: ControlStrength::Enforced,
+        strength: PolicyControlStrength::Enforced,
         mechanism: String::new(),
         proof: None,
     };
-    let controls = vec![control(ControlKind::Files), control(ControlKind::Kernel)];
+    let controls = vec![control(PolicyControlKind::Files), control(PolicyControlKind::Kernel)];
     EffectivePolicy { isolation: Some(Isolation::Landlock), controls }
 }
 
@@ -270,7 +273,7 @@ async fn what_walls_enforce_is_left_to_them() {
     let driver = RecordingDriver::new();
     driver.set_next_effective_policy(Ok(walled()));
     let walls = |profile| guard(profile).with_enforcing_driver(Arc::new(driver.clone()));
-    let (backend, _) = guarded(&driver, walls(Profile::Guarded));
+    let (backend, _) = guarded(&driver, walls(PolicyProfile::Guarded));
     let env = [("PYTHONPATH".to_owned(), "src".to_owned())].into();
     let options = ExecOptions { env, ..ExecOptions::default() };
     backend.exec_with("cd .. && pytest", options.clone()).await.unwrap();
@@ -279,7 +282,7 @@ async fn what_walls_enforce_is_left_to_them() {
     expect_error(backend.exec("rm -rf /").await, ErrorKind::Denied);
     expect_error(backend.exec("touch /etc/passwd").await, ErrorKind::Denied);
     // Strict asks for no walls.
-    let (strict, _) = guarded(&driver, walls(Profile::Strict));
+    let (strict, _) = guarded(&driver, walls(PolicyProfile::Strict));
     expect_error(strict.exec("cat ../x").await, ErrorKind::Denied);
     expect_error(strict.exec_with("pytest", options).await, ErrorKind::Invalid);
 }
@@ -289,8 +292,10 @@ async fn walls_that_cannot_be_found_out_about_are_none() {
     let driver = RecordingDriver::new();
     let busy = || Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, "too many open files");
     driver.set_next_effective_policy(Err(busy()));
-    let (backend, _) =
-        guarded(&driver, guard(Profile::Guarded).with_enforcing_driver(Arc::new(driver.clone())));
+    let (backend, _) = guarded(
+        &driver,
+        guard(PolicyProfile::Guarded).with_enforcing_driver(Arc::new(driver.clone())),
+    );
     expect_error(backend.exec("cd ..").await, ErrorKind::Denied);
     // It was trouble of that moment: the next command asks again.
     driver.set_next_effective_policy(Ok(walled()));
@@ -301,7 +306,7 @@ async fn walls_that_cannot_be_found_out_about_are_none() {
 #[tokio::test]
 async fn files_are_not_its_business() {
     let driver = RecordingDriver::new();
-    let (backend, _) = guarded(&driver, guard(Profile::Strict));
+    let (backend, _) = guarded(&driver, guard(PolicyProfile::Strict));
     backend.write("rm -rf", "x").await.unwrap();
     assert_eq!(backend.read_text("rm -rf").await.unwrap(), "x");
 }
@@ -309,7 +314,9 @@ async fn files_are_not_its_business() {
 #[tokio::test]
 async fn own_rules_hold_for_exec() {
     let text = "[[rule]]\nid = \"own.push\"\nverdict = \"deny\"\nprefix = [\"git\", \"push\"]\nreason = \"no\"\n";
-    let policy = Policy::with_rules(Profile::Guarded, &RuleFile::from_toml(text).unwrap()).unwrap();
+    let policy =
+        Policy::with_user_rules(PolicyProfile::Guarded, &RuleFile::from_toml(text).unwrap())
+            .unwrap();
     let driver = RecordingDriver::new();
     let (backend, _) = guarded(&driver, CommandGuard::new(policy, &[]));
     let error = expect_error(backend.exec("make && git push").await, ErrorKind::Denied);

@@ -1,10 +1,12 @@
 //! Built-in rules keep what they promise; a user's rules are read, checked and combined.
 
 use ab_core::Verdict;
-use ab_policy::{CommandContext, Policy, Profile, RuleFile, built_in_rules, example_context};
+use ab_policy::{
+    CommandContext, Policy, PolicyProfile, RuleFile, built_in_rules, rule_example_context,
+};
 
 fn verdict(policy: &Policy, command: &str) -> Verdict {
-    policy.judge(command, &example_context()).verdict
+    policy.judge(command, &rule_example_context()).verdict
 }
 
 #[test]
@@ -77,7 +79,7 @@ not_match = ["cat gen/a"]
 #[test]
 fn own_rules_combine_by_the_greatest_verdict() {
     let file = RuleFile::from_toml(TOML).unwrap();
-    let policy = Policy::with_rules(Profile::Guarded, &file).unwrap();
+    let policy = Policy::with_user_rules(PolicyProfile::Guarded, &file).unwrap();
     for (command, expect) in [
         ("cat a", Verdict::Allow),
         ("git status", Verdict::Allow),
@@ -120,11 +122,11 @@ reason = "deploying is our job"
 match = ["ssh deploy.example restart"]
 "#;
     let file = RuleFile::from_toml(text).unwrap();
-    let policy = Policy::with_rules(Profile::Strict, &file).unwrap();
+    let policy = Policy::with_user_rules(PolicyProfile::Strict, &file).unwrap();
     assert_eq!(verdict(&policy, "ssh deploy.example restart"), Verdict::Allow);
     assert_eq!(verdict(&policy, "ssh elsewhere.example restart"), Verdict::Deny);
     assert_eq!(verdict(&policy, "sudo ssh deploy.example"), Verdict::Deny, "only what is named");
-    let strict = Policy::new(Profile::Strict).unwrap();
+    let strict = Policy::new(PolicyProfile::Strict).unwrap();
     assert_eq!(verdict(&strict, "gcloud storage rsync -r a gs://b"), Verdict::Allow);
     assert_eq!(verdict(&strict, "rsync -r a b"), Verdict::Deny);
 }
@@ -154,8 +156,8 @@ fn rules_that_make_no_sense_are_refused() {
         ("default = 3".to_owned(), "read rules: line 1, field 'default'"),
         ("{".to_owned(), "read rules"),
     ] {
-        let loaded =
-            RuleFile::parse(&text).and_then(|file| Policy::with_rules(Profile::Guarded, &file));
+        let loaded = RuleFile::parse(&text)
+            .and_then(|file| Policy::with_user_rules(PolicyProfile::Guarded, &file));
         let error = loaded.expect_err(&text);
         assert_eq!(error.code(), ab_core::ErrorCode::InvalidConfiguration);
         assert!(error.message().contains(says), "{says}: {error}");
@@ -164,8 +166,9 @@ fn rules_that_make_no_sense_are_refused() {
 
 #[test]
 fn strict_is_never_milder_than_guarded() {
-    let [guarded, strict, off] = [Profile::Guarded, Profile::Strict, Profile::Off]
-        .map(|profile| Policy::new(profile).unwrap());
+    let [guarded, strict, off] =
+        [PolicyProfile::Guarded, PolicyProfile::Strict, PolicyProfile::Off]
+            .map(|profile| Policy::new(profile).unwrap());
     for rule in built_in_rules().unwrap() {
         for command in rule.matches.iter().chain(&rule.not_match) {
             assert!(verdict(&strict, command) >= verdict(&guarded, command), "{command}");

@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ab_policy::{CommandContext, CommandEffect, PolicyTestSuite, analyse_command};
+use ab_policy::{CommandContext, CommandFindingKind, PolicyTestSuite, analyse_command};
 use ab_testkit::host;
 
 use crate::corpus::files;
@@ -137,7 +137,10 @@ fn what_bash_refuses_to_parse_is_refused() {
                 .success();
             let found = analyse_command(&case.command, &CommandContext::new()).findings;
             let ours = found.iter().any(|found| {
-                matches!(found.effect, CommandEffect::Unparsable | CommandEffect::OverLimit)
+                matches!(
+                    found.effect,
+                    CommandFindingKind::Unparsable | CommandFindingKind::OverLimit
+                )
             });
             if !parsed && !ours {
                 wrong.push(case.command);
@@ -179,8 +182,8 @@ fn another_parser_sees_no_command_that_we_do_not() {
                 &case.command,
                 &CommandContext::new().with_root_alias("/workspace"),
             );
-            let unclear = |effect: CommandEffect| {
-                matches!(effect, CommandEffect::Unparsable | CommandEffect::OverLimit)
+            let unclear = |effect: CommandFindingKind| {
+                matches!(effect, CommandFindingKind::Unparsable | CommandFindingKind::OverLimit)
             };
             // The other parser takes a line that goes on for two words.
             let joined = case.command.contains("\\\n");

@@ -2,7 +2,8 @@
 
 use ab_core::{CommandLineCheckContext, Verdict};
 use ab_policy::{
-    CommandEffect, Policy, Profile, analyse_command, check_command_paths, example_context,
+    CommandFindingKind, Policy, PolicyProfile, analyse_command, check_command_paths,
+    rule_example_context,
 };
 
 /// More than the bound of one analysis: what is in flight when it is reached still counts.
@@ -75,13 +76,13 @@ const SHAPES: &[(&str, Shape)] = &[
 
 #[test]
 fn work_grows_with_the_text() {
-    let scene = example_context();
+    let scene = rule_example_context();
     for (name, shape) in SHAPES {
         let measured = |n: usize| {
             let text = shape(n);
             let analysis = analyse_command(&text, &scene);
             let over =
-                analysis.findings.iter().any(|found| found.effect == CommandEffect::OverLimit);
+                analysis.findings.iter().any(|found| found.effect == CommandFindingKind::OverLimit);
             (text.len().max(1), analysis.work, over)
         };
         let (short, little, over) = measured(60);
@@ -98,7 +99,7 @@ fn work_grows_with_the_text() {
 
 #[test]
 fn work_is_bounded_whatever_the_text() {
-    let scene = example_context();
+    let scene = rule_example_context();
     for (name, shape) in SHAPES {
         let unit = shape(64).len().max(1) as f64 / 64.0;
         let text = shape((LONG_LINE as f64 / unit) as usize);
@@ -119,8 +120,8 @@ fn a_screen_is_bounded_too() {
 
 #[test]
 fn long_ordinary_scripts_are_looked_at_whole() {
-    let policy = Policy::new(Profile::Guarded).unwrap();
-    let scene = example_context();
+    let policy = Policy::new(PolicyProfile::Guarded).unwrap();
+    let scene = rule_example_context();
     let script: String = (0..5_000)
         .map(|at| format!("echo \"step {at}\" >> log.txt && test -f src/file{at}.txt || exit 1\n"))
         .collect();

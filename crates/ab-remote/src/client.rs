@@ -29,8 +29,8 @@ pub mod settings;
 pub use address::{HostPort, WebSocketUrl};
 pub use dial::{DialError, check_connection, open_http_stream, open_websocket};
 pub use endpoint::{
-    ByteStream, CleartextTokenPolicy, Connector, Credential, Endpoint, Headers, Proxy, SshEndpoint,
-    TrustRoots, WebSocketEndpoint,
+    ByteStream, CleartextTokenPolicy, Connector, Credential, Headers, Proxy, RemoteEndpoint,
+    SshEndpoint, TrustRoots, WebSocketEndpoint,
 };
 pub use host_key::{Fingerprint, HostKeyCheck};
 pub use known_hosts::KnownHosts;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ab_core::command_limit::too_many_commands_error;
 use ab_core::process::{
-    Command, ExitCause, OutputChannel, Process, ProcessControl, ProcessExit, StdinMode,
+    Command, ExitCause, OutputChannel, Process, ProcessControlMessage, ProcessExit, StdinMode,
     TerminalSize,
 };
 use ab_core::{Backend, Error, ErrorKind, ExecOptions};
@@ -106,7 +106,7 @@ pub(crate) async fn run(
     slots: CommandSlots,
     inbox: Arc<Inbox>,
     outlet: Outlet,
-    controls: mpsc::Receiver<ProcessControl>,
+    controls: mpsc::Receiver<ProcessControlMessage>,
 ) {
     let deaths = run.deaths;
     // A client that is gone needs no answer.
@@ -148,7 +148,7 @@ async fn attend(
     mut process: Process,
     inbox: &Inbox,
     outlet: Outlet,
-    mut controls: mpsc::Receiver<ProcessControl>,
+    mut controls: mpsc::Receiver<ProcessControlMessage>,
     deaths: Deaths,
 ) -> Result<(), Gone> {
     let stdin = process.stdin.take();

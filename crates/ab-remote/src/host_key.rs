@@ -17,12 +17,12 @@ const LONGEST_FILE: u64 = 64 * 1024;
 #[derive(Clone)]
 pub struct HostKey {
     key: PrivateKey,
-    origin: KeyOrigin,
+    origin: HostKeyOrigin,
 }
 
 /// Where a host key is from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeyOrigin {
+pub enum HostKeyOrigin {
     /// It was in the file.
     Loaded,
     /// It was made, and is in the file now.
@@ -37,28 +37,28 @@ impl HostKey {
     /// another key in its place, clients would take this server for somebody else.
     pub fn load_or_create(path: &Path) -> io::Result<Self> {
         if let Some(key) = read(path)? {
-            return Ok(Self { key, origin: KeyOrigin::Loaded });
+            return Ok(Self { key, origin: HostKeyOrigin::Loaded });
         }
         let key = make()?;
         let Err(error) = store(path, &key) else {
-            return Ok(Self { key, origin: KeyOrigin::Created });
+            return Ok(Self { key, origin: HostKeyOrigin::Created });
         };
         // Another process may have been faster.
         if error.kind() == io::ErrorKind::AlreadyExists
             && let Some(key) = read(path)?
         {
-            return Ok(Self { key, origin: KeyOrigin::Loaded });
+            return Ok(Self { key, origin: HostKeyOrigin::Loaded });
         }
         let why = format!("write {}: {error}", path.display());
-        Ok(Self { key, origin: KeyOrigin::Ephemeral { why } })
+        Ok(Self { key, origin: HostKeyOrigin::Ephemeral { why } })
     }
 
     /// A key for this process only.
     pub fn ephemeral(why: impl Into<String>) -> io::Result<Self> {
-        Ok(Self { key: make()?, origin: KeyOrigin::Ephemeral { why: why.into() } })
+        Ok(Self { key: make()?, origin: HostKeyOrigin::Ephemeral { why: why.into() } })
     }
 
-    pub fn origin(&self) -> &KeyOrigin {
+    pub fn origin(&self) -> &HostKeyOrigin {
         &self.origin
     }
 
@@ -163,10 +163,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("keys/host");
         let made = HostKey::load_or_create(&path).unwrap();
-        assert_eq!(made.origin(), &KeyOrigin::Created);
+        assert_eq!(made.origin(), &HostKeyOrigin::Created);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let loaded = HostKey::load_or_create(&path).unwrap();
-        assert_eq!(loaded.origin(), &KeyOrigin::Loaded);
+        assert_eq!(loaded.origin(), &HostKeyOrigin::Loaded);
         assert_eq!(loaded.fingerprint(), made.fingerprint());
         assert!(made.fingerprint().starts_with("SHA256:"));
         assert!(made.public_key().starts_with("ssh-ed25519 "));
@@ -179,7 +179,7 @@ mod tests {
         let file = directory.path().join("file");
         fs::write(&file, "").unwrap();
         let key = HostKey::load_or_create(&file.join("host")).unwrap();
-        assert!(matches!(key.origin(), KeyOrigin::Ephemeral { why } if why.contains("write")));
+        assert!(matches!(key.origin(), HostKeyOrigin::Ephemeral { why } if why.contains("write")));
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
         let left = directory.path().join(format!("host.{}", std::process::id()));
         fs::write(&left, "half a key").unwrap();
         let key = HostKey::load_or_create(&directory.path().join("host")).unwrap();
-        assert_eq!(key.origin(), &KeyOrigin::Created);
+        assert_eq!(key.origin(), &HostKeyOrigin::Created);
         assert_eq!(fs::read_to_string(&left).unwrap(), "half a key");
     }
 }

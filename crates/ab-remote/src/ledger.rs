@@ -20,7 +20,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use ab_core::{CallEffect, Error, ErrorKind};
+use ab_core::{Error, ErrorKind, LostCallEffect};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -59,7 +59,7 @@ struct Book {
 #[derive(Debug, Default)]
 struct Entries {
     /// In the order in which they began; nothing while one is under way.
-    calls: VecDeque<(u32, Option<CallEffect>)>,
+    calls: VecDeque<(u32, Option<LostCallEffect>)>,
     /// Whether some were let go of.
     forgotten: bool,
     /// When the last channel ended.
@@ -82,7 +82,7 @@ pub(crate) struct Seat {
 pub(crate) struct Entry {
     book: Arc<Book>,
     request: u32,
-    effect: CallEffect,
+    effect: LostCallEffect,
 }
 
 impl Ledger {
@@ -121,14 +121,14 @@ impl Ledger {
 
     /// What became of a call. `own` is the connection that asks. What is not over in time is
     /// unknown; it can be asked about again.
-    pub(crate) async fn outcome(&self, call: RemoteCallId, own: Option<u128>) -> CallEffect {
+    pub(crate) async fn outcome(&self, call: RemoteCallId, own: Option<u128>) -> LostCallEffect {
         let book = lock(&self.books).get(&call.connection).cloned();
-        let Some(book) = book else { return CallEffect::Unknown };
+        let Some(book) = book else { return LostCallEffect::Unknown };
         if own != Some(call.connection) {
             book.retired.send_replace(true);
         }
         let settled = book.settled(call.request, own == Some(call.connection));
-        timeout(SETTLING, settled).await.unwrap_or(CallEffect::Unknown)
+        timeout(SETTLING, settled).await.unwrap_or(LostCallEffect::Unknown)
     }
 }
 
@@ -141,7 +141,7 @@ impl Caller {
 }
 
 enum Found {
-    Closed(CallEffect),
+    Closed(LostCallEffect),
     UnderWay,
     Nothing { forgotten: bool },
 }
@@ -166,7 +166,7 @@ impl Book {
     }
 
     /// What became of a call, once it is over: its connection too, unless that is the one that asks.
-    async fn settled(&self, request: u32, own: bool) -> CallEffect {
+    async fn settled(&self, request: u32, own: bool) -> LostCallEffect {
         if !own {
             let mut seats = self.seats.subscribe();
             // The sender is in this book.
@@ -181,12 +181,12 @@ impl Book {
             match self.find(request) {
                 Found::Closed(effect) => return effect,
                 Found::UnderWay => changed.await,
-                Found::Nothing { forgotten: true } => return CallEffect::Unknown,
+                Found::Nothing { forgotten: true } => return LostCallEffect::Unknown,
                 // Nothing more is entered.
-                Found::Nothing { forgotten: false } if !own => return CallEffect::NotApplied,
+                Found::Nothing { forgotten: false } if !own => return LostCallEffect::NotApplied,
                 Found::Nothing { forgotten: false } => tokio::select! {
                     () = changed => {}
-                    () = &mut entering => return CallEffect::Unknown,
+                    () = &mut entering => return LostCallEffect::Unknown,
                 },
             }
         }
@@ -218,7 +218,7 @@ impl Seat {
         }
         drop(entries);
         self.book.changed.notify_waiters();
-        Entry { book: self.book.clone(), request, effect: CallEffect::Unknown }
+        Entry { book: self.book.clone(), request, effect: LostCallEffect::Unknown }
     }
 
     /// Whether somebody was told already what became of the connection's calls.
@@ -242,7 +242,7 @@ impl Drop for Seat {
 }
 
 impl Entry {
-    pub(crate) fn done(mut self, effect: CallEffect) {
+    pub(crate) fn done(mut self, effect: LostCallEffect) {
         self.effect = effect;
     }
 }
@@ -260,7 +260,7 @@ impl Drop for Entry {
 }
 
 /// What a failed call did: nothing, where it failed before it could.
-pub(crate) fn effect_of_failure(error: &Error) -> CallEffect {
+pub(crate) fn effect_of_failure(error: &Error) -> LostCallEffect {
     match error.kind() {
         ErrorKind::NotFound
         | ErrorKind::AlreadyExists
@@ -282,13 +282,13 @@ pub(crate) fn effect_of_failure(error: &Error) -> CallEffect {
         | ErrorKind::Ambiguous
         | ErrorKind::Invalid
         | ErrorKind::Unavailable
-        | ErrorKind::Destroyed => CallEffect::NotApplied,
+        | ErrorKind::Destroyed => LostCallEffect::NotApplied,
         ErrorKind::NoSpace
         | ErrorKind::Failed
         | ErrorKind::Timeout
         | ErrorKind::Cancelled
         | ErrorKind::Disconnected
-        | ErrorKind::Io => CallEffect::Unknown,
+        | ErrorKind::Io => LostCallEffect::Unknown,
     }
 }
 
@@ -312,20 +312,20 @@ mod tests {
     async fn a_book_says_what_became_of_its_calls() {
         let ledger = Ledger::new();
         let seat = taken(&ledger, 7);
-        seat.begin(1).done(CallEffect::Applied);
-        seat.begin(2).done(CallEffect::NotApplied);
+        seat.begin(1).done(LostCallEffect::Applied);
+        seat.begin(2).done(LostCallEffect::NotApplied);
         drop(seat.begin(3));
         drop(seat);
         for (request, expect) in [
-            (1, CallEffect::Applied),
-            (2, CallEffect::NotApplied),
-            (3, CallEffect::Unknown),
-            (4, CallEffect::NotApplied),
+            (1, LostCallEffect::Applied),
+            (2, LostCallEffect::NotApplied),
+            (3, LostCallEffect::Unknown),
+            (4, LostCallEffect::NotApplied),
         ] {
             assert_eq!(ledger.outcome(call(request), None).await, expect, "{request}");
         }
         let other = RemoteCallId { connection: 8, request: 1 };
-        assert_eq!(ledger.outcome(other, None).await, CallEffect::Unknown);
+        assert_eq!(ledger.outcome(other, None).await, LostCallEffect::Unknown);
     }
 
     #[tokio::test]
@@ -336,11 +336,11 @@ mod tests {
         let serving = async {
             seat.retired().await;
             // It was on its way, and done before the channel ended.
-            seat.begin(1).done(CallEffect::Applied);
+            seat.begin(1).done(LostCallEffect::Applied);
             drop(seat);
         };
         let (effect, ()) = tokio::join!(asking, serving);
-        assert_eq!(effect, CallEffect::Applied);
+        assert_eq!(effect, LostCallEffect::Applied);
     }
 
     #[tokio::test]
@@ -349,9 +349,9 @@ mod tests {
         let seat = taken(&ledger, 7);
         let entry = seat.begin(1);
         let (effect, ()) = tokio::join!(ledger.outcome(call(1), Some(7)), async {
-            entry.done(CallEffect::Applied)
+            entry.done(LostCallEffect::Applied)
         });
-        assert_eq!(effect, CallEffect::Applied);
+        assert_eq!(effect, LostCallEffect::Applied);
     }
 
     #[tokio::test(start_paused = true)]
@@ -360,21 +360,21 @@ mod tests {
         let seat = taken(&ledger, 7);
         // Another channel is about to enter it, and says other things in between.
         let entering = async {
-            seat.begin(2).done(CallEffect::Applied);
+            seat.begin(2).done(LostCallEffect::Applied);
             sleep(ENTERING / 2).await;
             let entry = seat.begin(1);
             sleep(ENTERING).await;
-            entry.done(CallEffect::Applied);
+            entry.done(LostCallEffect::Applied);
         };
         let (effect, ()) = tokio::join!(biased; ledger.outcome(call(1), Some(7)), entering);
-        assert_eq!(effect, CallEffect::Applied);
+        assert_eq!(effect, LostCallEffect::Applied);
         // It may be on its way for longer than anybody waits.
         let before = Instant::now();
-        assert_eq!(ledger.outcome(call(3), Some(7)).await, CallEffect::Unknown);
+        assert_eq!(ledger.outcome(call(3), Some(7)).await, LostCallEffect::Unknown);
         assert_eq!(before.elapsed(), ENTERING);
         // Once the connection is over, nothing is on its way.
         drop(seat);
-        assert_eq!(ledger.outcome(call(3), Some(8)).await, CallEffect::NotApplied);
+        assert_eq!(ledger.outcome(call(3), Some(8)).await, LostCallEffect::NotApplied);
     }
 
     #[tokio::test]
@@ -382,27 +382,27 @@ mod tests {
         let ledger = Ledger::new();
         let seat = taken(&ledger, 7);
         for request in 0..=MAX_ENTRIES {
-            seat.begin(u32::try_from(request).unwrap()).done(CallEffect::Applied);
+            seat.begin(u32::try_from(request).unwrap()).done(LostCallEffect::Applied);
         }
         drop(seat);
-        assert_eq!(ledger.outcome(call(0), None).await, CallEffect::Unknown);
-        assert_eq!(ledger.outcome(call(1), None).await, CallEffect::Applied);
+        assert_eq!(ledger.outcome(call(0), None).await, LostCallEffect::Unknown);
+        assert_eq!(ledger.outcome(call(1), None).await, LostCallEffect::Applied);
         for connection in 100..100 + MAX_BOOKS as u128 {
             taken(&ledger, connection);
         }
         assert_eq!(lock(&ledger.books).len(), MAX_BOOKS);
-        assert_eq!(ledger.outcome(call(1), None).await, CallEffect::Unknown);
+        assert_eq!(ledger.outcome(call(1), None).await, LostCallEffect::Unknown);
     }
 
     #[tokio::test(start_paused = true)]
     async fn books_of_dead_connections_expire() {
         let ledger = Ledger::new();
-        taken(&ledger, 7).begin(1).done(CallEffect::Applied);
+        taken(&ledger, 7).begin(1).done(LostCallEffect::Applied);
         tokio::time::advance(KEPT).await;
-        assert_eq!(ledger.outcome(call(1), None).await, CallEffect::Applied);
+        assert_eq!(ledger.outcome(call(1), None).await, LostCallEffect::Applied);
         tokio::time::advance(Duration::from_millis(1)).await;
         taken(&ledger, 8);
-        assert_eq!(ledger.outcome(call(1), None).await, CallEffect::Unknown);
+        assert_eq!(ledger.outcome(call(1), None).await, LostCallEffect::Unknown);
     }
 
     #[tokio::test]
@@ -412,13 +412,13 @@ mod tests {
         assert!(one.seat(7).is_none(), "nobody said hello");
         let first = ledger.introduce(&one, 7).unwrap();
         // Another channel of the same connection.
-        one.seat(7).unwrap().begin(1).done(CallEffect::Applied);
+        one.seat(7).unwrap().begin(1).done(LostCallEffect::Applied);
         assert!(one.seat(8).is_none());
         assert!(ledger.introduce(&one, 7).is_some());
         assert!(ledger.introduce(&one, 8).is_none());
         assert!(ledger.introduce(&two, 7).is_none());
         drop(first);
-        assert_eq!(ledger.outcome(call(1), None).await, CallEffect::Applied);
+        assert_eq!(ledger.outcome(call(1), None).await, LostCallEffect::Applied);
         // Nor is it anybody's once it was asked about, and the caller is known to be given up.
         assert!(ledger.introduce(&two, 7).is_none() && two.seat(7).is_none());
         assert!(one.seat(7).unwrap().is_retired());
@@ -432,11 +432,11 @@ mod tests {
         // Whoever asks on another connection waits for this one to end, and on this one for the call.
         for own in [None, Some(7)] {
             let before = Instant::now();
-            assert_eq!(ledger.outcome(call(1), own).await, CallEffect::Unknown);
+            assert_eq!(ledger.outcome(call(1), own).await, LostCallEffect::Unknown);
             assert_eq!(before.elapsed(), SETTLING);
         }
-        entry.done(CallEffect::Applied);
+        entry.done(LostCallEffect::Applied);
         drop(seat);
-        assert_eq!(ledger.outcome(call(1), None).await, CallEffect::Applied);
+        assert_eq!(ledger.outcome(call(1), None).await, LostCallEffect::Applied);
     }
 }

@@ -1,7 +1,7 @@
 //! A workspace over any byte stream, both halves: SSH with commands and SFTP, served from a
 //! [`Backend`](ab_core::Backend), and [`client::RemoteDriver`], the driver of one elsewhere.
 //!
-//! - [`SshServer`] serves one connection over whatever carries bytes; [`listen`] is that over TCP, and
+//! - [`SshServer`] serves one connection over whatever carries bytes; [`serve_listener`] is that over TCP, and
 //!   [`websocket::WebSocketByteStream`] makes a byte stream of a WebSocket.
 //! - A server with [`ConnectionThreads`] keeps each connection on one thread; without them the runtime that calls
 //!   does the work.
@@ -30,9 +30,10 @@ pub mod websocket;
 pub mod wire;
 
 pub use auth::{SshAccess, SshUsers};
-pub use host_key::{HostKey, KeyOrigin};
+pub use host_key::{HostKey, HostKeyOrigin};
 pub use lanes::ConnectionThreads;
 pub use listener::{
-    ConnectionObserver, ListenerOptions, MAX_CONNECTIONS, MAX_UNAUTHENTICATED_CONNECTIONS, listen,
+    ConnectionEndObserver, DEFAULT_MAX_CONNECTIONS, DEFAULT_MAX_UNAUTHENTICATED_CONNECTIONS,
+    ListenerOptions, serve_listener,
 };
 pub use server::{ConnectionEnd, SshServer, SshServerSettings};

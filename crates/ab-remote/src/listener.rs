@@ -14,15 +14,15 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::server::{ConnectionEnd, SshServer, closed};
 
 /// Connections of one listener.
-pub const MAX_CONNECTIONS: usize = 1024;
+pub const DEFAULT_MAX_CONNECTIONS: usize = 1024;
 /// Connections of one listener that have not said who they are. One more takes the place of the one
 /// that has been here longest, so that silent clients keep nobody else out.
-pub const MAX_UNAUTHENTICATED_CONNECTIONS: usize = 64;
+pub const DEFAULT_MAX_UNAUTHENTICATED_CONNECTIONS: usize = 64;
 /// How long to wait when there are no connections to be had for a while.
 const RESPITE: Duration = Duration::from_millis(100);
 
 /// Hears how a connection ended.
-pub type ConnectionObserver = Arc<dyn Fn(SocketAddr, &ConnectionEnd) + Send + Sync>;
+pub type ConnectionEndObserver = Arc<dyn Fn(SocketAddr, &ConnectionEnd) + Send + Sync>;
 
 /// What a listener may have at a time, and who hears of its connections.
 #[derive(Clone)]
@@ -30,14 +30,14 @@ pub struct ListenerOptions {
     pub max_connections: usize,
     pub max_unauthenticated: usize,
     /// Told of each connection that ended.
-    pub on_connection_end: ConnectionObserver,
+    pub on_connection_end: ConnectionEndObserver,
 }
 
 impl Default for ListenerOptions {
     fn default() -> Self {
         Self {
-            max_connections: MAX_CONNECTIONS,
-            max_unauthenticated: MAX_UNAUTHENTICATED_CONNECTIONS,
+            max_connections: DEFAULT_MAX_CONNECTIONS,
+            max_unauthenticated: DEFAULT_MAX_UNAUTHENTICATED_CONNECTIONS,
             on_connection_end: Arc::new(|_, _| {}),
         }
     }
@@ -54,7 +54,7 @@ impl std::fmt::Debug for ListenerOptions {
 
 /// Serves every connection that a socket gets, until the server is shut down. All of them have
 /// ended when this returns. Beyond the bound of all connections, clients wait to be accepted.
-pub async fn listen(
+pub async fn serve_listener(
     listener: TcpListener,
     server: SshServer,
     listening: ListenerOptions,

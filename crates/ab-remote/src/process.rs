@@ -1,14 +1,14 @@
 //! A process of our own client, on a channel of its own: frames in, frames out.
 //!
 //! No more output is sent than the client has room for. Input is taken as it comes, and the client is
-//! told how much the process took; it sends no more than [`INPUT_WINDOW_BYTES`] ahead.
+//! told how much the process took; it sends no more than [`PROCESS_STDIN_WINDOW_BYTES`] ahead.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ab_core::process::{ExecRequest, OutputChunk, Process, ProcessControl};
-use ab_core::{Backend, CallEffect, Error, ErrorCode, ErrorKind, Verb};
+use ab_core::process::{ExecRequest, OutputChunk, Process, ProcessControlMessage};
+use ab_core::{Backend, Error, ErrorCode, ErrorKind, LostCallEffect, Verb};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -19,7 +19,7 @@ use crate::ledger::{Caller, Seat, effect_of_failure};
 use crate::outlet::{Gone, Outlet};
 use crate::wire;
 use crate::wire::frame::{
-    INPUT_WINDOW_BYTES, MAX_PROCESS_FRAME_BYTES, ProcessClientFrame, ProcessServerFrame,
+    MAX_PROCESS_FRAME_BYTES, PROCESS_STDIN_WINDOW_BYTES, ProcessClientFrame, ProcessServerFrame,
     encode_frame,
 };
 
@@ -27,7 +27,7 @@ use crate::wire::frame::{
 const PIECE: usize = 64 * 1024;
 /// Input that a client may send before it hears that some was taken. One that sends more than it
 /// may ends its process.
-const MAX_INPUT: usize = 4 * INPUT_WINDOW_BYTES as usize;
+const MAX_INPUT: usize = 4 * PROCESS_STDIN_WINDOW_BYTES as usize;
 
 /// How long a process may take to read what was said before its client let go of it.
 const PARTING: Duration = Duration::from_secs(5);
@@ -83,7 +83,7 @@ async fn begin(
                 Ok(slot) => (backend.spawn(*request).await, Some(slot)),
             };
             entry.done(match &process {
-                Ok(_) => CallEffect::Applied,
+                Ok(_) => LostCallEffect::Applied,
                 Err(error) => effect_of_failure(error),
             });
             Ok(Begun { process: process?, room, seat: Some(seat), _slot: slot })
@@ -165,7 +165,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
         let Some(stdin) = stdin else { return };
         while let Some(step) = input.next().await {
             let Step::Bytes(piece) = step else {
-                let _ = ending.send(ProcessControl::CloseStdin).await;
+                let _ = ending.send(ProcessControlMessage::CloseStdin).await;
                 continue;
             };
             let length = piece.len();
@@ -186,7 +186,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
                     let Ok(()) = input.push(&bytes) else { break };
                 }
                 ProcessClientFrame::InputDropped => input.close(),
-                ProcessClientFrame::Control(ProcessControl::CloseStdin) => {
+                ProcessClientFrame::Control(ProcessControlMessage::CloseStdin) => {
                     let Ok(()) = input.end() else { break };
                 }
                 ProcessClientFrame::Control(wish) => {

@@ -29,15 +29,15 @@ use connection::{Connection, Failure};
 use patience::Patient;
 
 /// How long a client may take to say who it is.
-pub const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
+pub const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a connection that was told to end may take to do so.
 const PARTING: Duration = Duration::from_secs(2);
 /// What clients are told when the server is shut down.
 const SHUTTING_DOWN: &str = "Server shutting down";
 /// Channels that one connection may have open.
-pub const MAX_CHANNELS: usize = 128;
+pub const DEFAULT_MAX_CHANNELS: usize = 128;
 /// Commands that one connection may run at a time.
-pub const MAX_CONCURRENT_COMMANDS: usize = 64;
+pub const DEFAULT_MAX_CONCURRENT_COMMANDS: usize = 64;
 /// Channels of one connection that this end may have closed before the client did. russh keeps
 /// something of each, about 2 KB, until the connection ends.
 pub const MAX_SERVER_CLOSED_CHANNELS: usize = 16 * 1024;
@@ -74,11 +74,11 @@ impl SshServerSettings {
             access,
             ident: concat!("AgentBackend_", env!("CARGO_PKG_VERSION")).to_owned(),
             banner: None,
-            login_timeout: LOGIN_TIMEOUT,
+            login_timeout: DEFAULT_LOGIN_TIMEOUT,
             refused_login_delay: Duration::from_millis(500),
             max_attempts: 6,
-            max_channels: MAX_CHANNELS,
-            max_commands: MAX_CONCURRENT_COMMANDS,
+            max_channels: DEFAULT_MAX_CHANNELS,
+            max_commands: DEFAULT_MAX_CONCURRENT_COMMANDS,
             max_server_closed_channels: MAX_SERVER_CLOSED_CHANNELS,
             keepalive: None,
         }
@@ -161,7 +161,7 @@ impl SshServer {
         Self::made(backend, settings, None)
     }
 
-    /// A server whose connections by [`listen`](crate::listen) are served on threads of their own.
+    /// A server whose connections by [`serve_listener`](crate::serve_listener) are served on threads of their own.
     /// What else is served there is up to whoever calls [`serve`](Self::serve).
     pub fn with_threads(
         backend: Backend,
@@ -223,7 +223,7 @@ impl SshServer {
 
     /// Like [`serve`](Self::serve), for a client that is to see only `view`, such as a scope of the
     /// workspace.
-    pub async fn serve_backend<S>(&self, view: Backend, stream: S) -> ConnectionEnd
+    pub async fn serve_with_backend<S>(&self, view: Backend, stream: S) -> ConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {

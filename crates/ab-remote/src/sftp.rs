@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 
-use ab_core::{Backend, CallEffect};
+use ab_core::{Backend, LostCallEffect};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable};
@@ -95,7 +95,7 @@ impl Session {
         making: Arc<Turn>,
     ) -> Self {
         Self {
-            views: backend.with_reserved_names(),
+            views: backend.with_reserved_names_allowed(),
             backend,
             allowance,
             links,
@@ -262,7 +262,7 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> SftpE
             Err(_) => break SftpEnded::Garbage("a packet is longer than any may be"),
         };
         let length = packet.len();
-        let (id, job) = match packet::decode_packet(packet) {
+        let (id, job) = match packet::decode_client_packet(packet) {
             Ok(ClientPacket::Init { .. }) if !greeted => {
                 greeted = true;
                 let permit = budget.take(OVERHEAD).await;
@@ -336,11 +336,11 @@ async fn fly(
     };
     if let Some(entry) = entry {
         match &outcome {
-            Ok(_) => entry.done(CallEffect::Applied),
+            Ok(_) => entry.done(LostCallEffect::Applied),
             Err(Refusal { error: Some(error), .. }) if wholly => {
                 entry.done(effect_of_failure(error));
             }
-            Err(_) => entry.done(CallEffect::Unknown),
+            Err(_) => entry.done(LostCallEffect::Unknown),
         }
     }
     let exact = session.exact.load(Ordering::Acquire);

@@ -12,4 +12,4 @@
 mod frame;
 mod socket;
 
-pub use self::socket::{CloseFrame, MAX_SENT_MESSAGE_BYTES, WebSocketByteStream};
+pub use self::socket::{CloseFrame, MAX_SENT_WEBSOCKET_MESSAGE_BYTES, WebSocketByteStream};

@@ -16,7 +16,7 @@ mod search;
 
 use std::time::{Duration, SystemTime};
 
-use ab_core::path::AccessRuleSet;
+use ab_core::path::AnchoredAccessRules;
 use ab_core::{MAX_PATH_RESTRICTIONS, PathParser, WsPath};
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -264,11 +264,11 @@ impl WireCodec for SystemTime {
 impl WireCodec for WsPath {
     /// The parts that end in a fence, then what is below them, then the rules, if there are any.
     fn encode_to(&self, out: &mut BytesMut) {
-        let fences = self.scope_root_parts();
+        let fences = self.relative_scope_roots();
         let rules = if self.has_access_rules() { HAS_RULES } else { 0 };
         out.put_u32(u32::try_from(fences.len()).unwrap_or(MAX_COUNT).min(MAX_COUNT) | rules);
         fences.iter().for_each(|part| put_string(out, part.as_bytes()));
-        put_string(out, self.below_scope_root().as_bytes());
+        put_string(out, self.relative_to_scope_root().as_bytes());
         if self.has_access_rules() {
             out.put_u32(u32::try_from(self.access_rules().len()).unwrap_or(u32::MAX));
             self.access_rules().iter().for_each(|set| set.encode_to(out));
@@ -283,22 +283,24 @@ impl WireCodec for WsPath {
         }
         let mut path = WsPath::root();
         for _ in 0..count {
-            path = path.join(&part(fields)?).into_scope_root();
+            path = path.join(&part(fields)?).with_scope_root_at_end();
         }
         path = path.join(&part(fields)?);
         if head & HAS_RULES == 0 {
             return Ok(path);
         }
-        let sets: Vec<AccessRuleSet> = Vec::decode_from(fields)?;
-        if sets.is_empty() || sets.len() > MAX_RULE_SETS || sets.iter().any(AccessRuleSet::is_empty)
+        let sets: Vec<AnchoredAccessRules> = Vec::decode_from(fields)?;
+        if sets.is_empty()
+            || sets.len() > MAX_RULE_SETS
+            || sets.iter().any(AnchoredAccessRules::is_empty)
         {
             return Err(DecodeError::Invalid);
         }
-        path.with_anchored_access_rules(sets).ok_or(DecodeError::Invalid)
+        path.try_replace_access_rules(sets).ok_or(DecodeError::Invalid)
     }
 }
 
-impl WireCodec for AccessRuleSet {
+impl WireCodec for AnchoredAccessRules {
     fn encode_to(&self, out: &mut BytesMut) {
         self.anchor_bytes.encode_to(out);
         self.hidden.encode_to(out);

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use ab_core::call::CallOutcome;
-use ab_core::effective::EffectiveControl;
+use ab_core::effective::EffectivePolicyControl;
 use ab_core::guard::{GuardDecision, RefusedPath};
 use ab_core::metadata::{Listing, Stat};
 use ab_core::options::{ListOptions, StatOptions, WriteOptions};
 use ab_core::process::{Command, ExecRequest};
 use ab_core::{
-    Backend, BackendOptions, CallEffect, ErrorKind, Guard, Guards, PathParser, Verb, WsPath,
+    Backend, BackendOptions, ErrorKind, Guard, Guards, LostCallEffect, PathParser, Verb, WsPath,
 };
 use ab_remote::sftp::extended::{ExtendedRequest, SUPPORTED_EXTENSIONS};
 use ab_remote::sftp::packet::PacketReader;
-use ab_remote::wire::call::{AnswerPart, HelloReply, RemoteCallId, WireCall, WireWriteBody};
+use ab_remote::wire::call::{CallReplyPart, HelloReply, RemoteCallId, WireCall, WireWriteBody};
 use ab_remote::wire::frame::{
     PROCESS_SUBSYSTEM, ProcessClientFrame, ProcessServerFrame, encode_frame,
 };
@@ -97,7 +97,7 @@ async fn a_tree_is_one_round_trip() {
     ] {
         let options = ListOptions { depth, limit, ..ListOptions::default() };
         let call = WireCall::List { path: WsPath::root(), options };
-        let part: AnswerPart = answer(&mut sftp, call).await.unwrap();
+        let part: CallReplyPart = answer(&mut sftp, call).await.unwrap();
         assert_eq!(part.next_part, None);
         let listing: Listing = wire::decode(part.bytes).unwrap();
         let paths: Vec<&str> = listing.entries.iter().map(|entry| entry.path.as_str()).collect();
@@ -118,7 +118,7 @@ async fn a_long_answer_comes_in_parts() {
     let mut sftp = Sftp::new(&handle).await;
     let options = ListOptions { depth: usize::MAX, ..ListOptions::default() };
     let call = WireCall::List { path: WsPath::root(), options };
-    let mut part: AnswerPart = answer(&mut sftp, call).await.unwrap();
+    let mut part: CallReplyPart = answer(&mut sftp, call).await.unwrap();
     let mut whole = part.bytes.to_vec();
     let mut parts = 1;
     while let Some(handle) = part.next_part {
@@ -179,7 +179,7 @@ async fn fences_hold_on_this_side() {
     let mut sftp = Sftp::new(&handle).await;
     answer::<HelloReply>(&mut sftp, WireCall::Hello { connection: 1 }).await.unwrap();
     let free = path("inner/link");
-    let fenced = path("inner").into_scope_root().join(&path("link"));
+    let fenced = path("inner").with_scope_root_at_end().join(&path("link"));
     let stat = |path| WireCall::Stat { path, options: StatOptions::default() };
     assert!(answer::<Stat>(&mut sftp, stat(free)).await.is_ok());
     let error = answer::<Stat>(&mut sftp, stat(fenced)).await.unwrap_err();
@@ -203,13 +203,13 @@ async fn what_became_of_a_call_is_told_on_another_connection() {
     let mut second = Sftp::new(&other).await;
     answer::<HelloReply>(&mut second, WireCall::Hello { connection: 2 }).await.unwrap();
     for (connection, request, expect) in [
-        (1, done.id, CallEffect::Applied),
-        (1, failed.id, CallEffect::NotApplied),
-        (1, 1000, CallEffect::NotApplied),
-        (3, done.id, CallEffect::Unknown),
+        (1, done.id, LostCallEffect::Applied),
+        (1, failed.id, LostCallEffect::NotApplied),
+        (1, 1000, LostCallEffect::NotApplied),
+        (3, done.id, LostCallEffect::Unknown),
     ] {
         let call = WireCall::Outcome(RemoteCallId { connection, request });
-        assert_eq!(answer::<CallEffect>(&mut second, call).await.unwrap(), expect);
+        assert_eq!(answer::<LostCallEffect>(&mut second, call).await.unwrap(), expect);
     }
     // The first connection was ended, so that nothing is done on it after that was said.
     assert_eq!(first.ended().await, Some(0));
@@ -310,7 +310,7 @@ impl Guard for Held {
 
     fn on_refused_path(&self, _: &RefusedPath<'_>) {}
 
-    fn effective_control(&self) -> Option<EffectiveControl> {
+    fn effective_policy_control(&self) -> Option<EffectivePolicyControl> {
         None
     }
 
@@ -346,15 +346,19 @@ async fn what_waits_its_turn_does_not_begin_once_its_connection_is_given_up() {
     let outcome = |request| WireCall::Outcome(RemoteCallId { connection: 1, request });
     // Nothing is over, and whoever asks is not kept waiting for that.
     for request in [sent[0], sent[64]] {
-        let effect = answer::<CallEffect>(&mut second, outcome(request)).await.unwrap();
-        assert_eq!(effect, CallEffect::Unknown);
+        let effect = answer::<LostCallEffect>(&mut second, outcome(request)).await.unwrap();
+        assert_eq!(effect, LostCallEffect::Unknown);
     }
     held.0.add_permits(1000);
     for (number, request) in sent.iter().enumerate() {
-        let effect = answer::<CallEffect>(&mut second, outcome(*request)).await.unwrap();
+        let effect = answer::<LostCallEffect>(&mut second, outcome(*request)).await.unwrap();
         let there = backend.exists(&number.to_string()).await.unwrap();
         let began = number < TOGETHER as usize;
-        assert_eq!((effect == CallEffect::Applied, there), (began, began), "{number}: {effect:?}");
-        assert_ne!(effect, CallEffect::Unknown);
+        assert_eq!(
+            (effect == LostCallEffect::Applied, there),
+            (began, began),
+            "{number}: {effect:?}"
+        );
+        assert_ne!(effect, LostCallEffect::Unknown);
     }
 }

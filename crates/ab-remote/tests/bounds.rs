@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ab_core::ErrorKind;
-use ab_core::process::{Command, ExecRequest, ProcessControl, StdinMode};
+use ab_core::process::{Command, ExecRequest, ProcessControlMessage, StdinMode};
 use ab_remote::wire;
 use ab_remote::wire::call::{HelloReply, RemoteCallId, WireCall};
 use ab_remote::wire::frame::{
@@ -23,7 +23,7 @@ const CONNECTION: u128 = 7;
 /// A server whose connections run at most so many commands, which have no walls.
 fn serving(max_commands: usize) -> (tempfile::TempDir, SshServer) {
     let directory = tempfile::tempdir().unwrap();
-    let mut config = agent_backend::LocalConfig::new(directory.path());
+    let mut config = agent_backend::LocalWorkspaceConfig::new(directory.path());
     config.options.exec.isolation = ab_core::effective::Isolation::None;
     let backend = agent_backend::local_with(config).unwrap();
     let host_key = HostKey::ephemeral("a test").unwrap();
@@ -102,7 +102,9 @@ async fn ends_of_input_that_nobody_takes_end_the_process() {
     for _ in 0..10_000 {
         if process
             .channel
-            .data_bytes(encode_frame(&ProcessClientFrame::Control(ProcessControl::CloseStdin)))
+            .data_bytes(encode_frame(&ProcessClientFrame::Control(
+                ProcessControlMessage::CloseStdin,
+            )))
             .await
             .is_err()
         {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use ab_core::effective::{ControlKind, ControlStrength};
+use ab_core::effective::{PolicyControlKind, PolicyControlStrength};
 use ab_core::process::{HostDirectory, HostDirectoryAccess, PathRestrictions};
 use ab_core::{Backend, ScopeOptions};
 use ab_remote::sftp::packet::flags;
@@ -11,7 +11,7 @@ use ab_testkit::escapes::{
     self, CommandReport, CommandRunner, EscapeOutcome, EscapeTestbed, SandboxOption,
 };
 use ab_testkit::host::report_skip;
-use agent_backend::{Isolation, LocalConfig, NetworkAccess, Profile};
+use agent_backend::{Isolation, LocalWorkspaceConfig, NetworkAccess, PolicyProfile};
 use russh::ChannelMsg;
 use tokio::runtime::Runtime;
 
@@ -27,8 +27,8 @@ struct Served {
 
 impl Served {
     fn backend(&self, ground: &EscapeTestbed, wishes: &[SandboxOption]) -> Backend {
-        let mut config = LocalConfig::new(ground.workspace_dir());
-        config.policy.profile = Profile::Off;
+        let mut config = LocalWorkspaceConfig::new(ground.workspace_dir());
+        config.policy.profile = PolicyProfile::Off;
         config.options.exec.isolation = self.isolation;
         let mut restrictions = PathRestrictions::default();
         let mut scope = None;
@@ -86,12 +86,12 @@ impl CommandRunner for Served {
         })
     }
 
-    fn control_strength(
+    fn claimed_control_strength(
         &self,
         ground: &EscapeTestbed,
         wishes: &[SandboxOption],
-        subject: ControlKind,
-    ) -> ControlStrength {
+        subject: PolicyControlKind,
+    ) -> PolicyControlStrength {
         let backend = self.backend(ground, wishes);
         let policy = self.runtime.block_on(backend.effective_policy()).unwrap();
         assert_eq!(policy.isolation, Some(self.isolation));

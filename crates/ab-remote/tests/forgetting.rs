@@ -116,6 +116,9 @@ async fn clients_that_left_are_forgotten() {
         within(serving).await.unwrap();
     }
     assert_eq!(server.connection_count(), 0);
-    assert!(backend.processes().await.unwrap().is_empty(), "of commands nothing is kept either");
+    assert!(
+        backend.detached_processes().await.unwrap().is_empty(),
+        "of commands nothing is kept either"
+    );
     backend.destroy().await.unwrap();
 }

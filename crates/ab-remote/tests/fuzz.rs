@@ -4,8 +4,8 @@ use ab_core::metadata::Listing;
 use ab_core::search::SearchResults;
 use ab_core::{EffectivePolicy, Error};
 use ab_remote::sftp::extended::ExtendedRequest;
-use ab_remote::sftp::packet::{ClientPacket, SftpRequest, decode_packet};
-use ab_remote::wire::call::{AnswerPart, HelloReply, WireCall};
+use ab_remote::sftp::packet::{ClientPacket, SftpRequest, decode_client_packet};
+use ab_remote::wire::call::{CallReplyPart, HelloReply, WireCall};
 use ab_remote::wire::frame::{ProcessClientFrame, ProcessServerFrame};
 use ab_remote::wire::{self, WireCodec};
 use ab_testkit::fuzz;
@@ -43,7 +43,7 @@ fn check_packet(bytes: &[u8]) -> TestCaseResult {
         let at = part.as_ptr() as usize;
         part.is_empty() || (start <= at && at + part.len() <= end)
     };
-    match decode_packet(packet.clone()) {
+    match decode_client_packet(packet.clone()) {
         Ok(ClientPacket::Init { version }) => {
             prop_assert_eq!(bytes[0], 1);
             prop_assert_eq!(&version.to_be_bytes()[..], &bytes[1..5]);
@@ -132,7 +132,7 @@ fn fuzz_sftp_extended() {
                 let bytes = &bytes[..end];
                 reads_back::<WireCall>(bytes)?;
                 reads_back::<HelloReply>(bytes)?;
-                reads_back::<AnswerPart>(bytes)?;
+                reads_back::<CallReplyPart>(bytes)?;
                 reads_back::<ProcessClientFrame>(bytes)?;
                 reads_back::<ProcessServerFrame>(bytes)?;
                 reads_back::<Listing>(bytes)?;

@@ -1,7 +1,9 @@
 //! The bytes of every message of our own wire: peers of other versions read them, so they stay.
 
 use ab_core::options::{ListOptions, RemoveOptions, RenameOptions, StatOptions};
-use ab_core::process::{OutputChannel, OutputChunk, ProcessControl, ProcessId, TerminalSize};
+use ab_core::process::{
+    OutputChannel, OutputChunk, ProcessControlMessage, ProcessId, TerminalSize,
+};
 use ab_core::{PathParser, WsPath};
 use ab_remote::wire::call::{RemoteCallId, WireCall, WireWriteBody};
 use ab_remote::wire::frame::{ProcessClientFrame, ProcessServerFrame};
@@ -57,10 +59,13 @@ fn frames_of_processes_have_their_bytes() {
     check(&attach, "01 00000003 312d61 0000000000000001 0000000000000002");
     check(&ProcessClientFrame::Input(Bytes::from_static(b"x")), "02 00000001 78");
     check(&ProcessClientFrame::InputDropped, "03");
-    check(&ProcessClientFrame::Control(ProcessControl::Signal(2)), "04 00 00000002");
+    check(&ProcessClientFrame::Control(ProcessControlMessage::Signal(2)), "04 00 00000002");
     let size = TerminalSize { columns: 80, rows: 24 };
-    check(&ProcessClientFrame::Control(ProcessControl::Resize(size)), "04 01 00000050 00000018");
-    check(&ProcessClientFrame::Control(ProcessControl::CloseStdin), "04 02");
+    check(
+        &ProcessClientFrame::Control(ProcessControlMessage::Resize(size)),
+        "04 01 00000050 00000018",
+    );
+    check(&ProcessClientFrame::Control(ProcessControlMessage::CloseStdin), "04 02");
     check(&ProcessClientFrame::Window(1), "05 0000000000000001");
     check(&ProcessClientFrame::Release, "06");
     let began = ProcessServerFrame::Started { id: id(), input: true };

@@ -25,9 +25,9 @@ fn local() -> (tempfile::TempDir, ab_core::Backend, SshServer) {
 /// Without walls around commands, of which some make a status of a signal.
 fn unwalled() -> (tempfile::TempDir, ab_core::Backend, SshServer) {
     let directory = tempfile::tempdir().unwrap();
-    let mut config = agent_backend::LocalConfig::new(directory.path());
+    let mut config = agent_backend::LocalWorkspaceConfig::new(directory.path());
     config.options.exec.isolation = ab_core::effective::Isolation::None;
-    config.policy.profile = agent_backend::Profile::Off;
+    config.policy.profile = agent_backend::PolicyProfile::Off;
     let backend = agent_backend::local_with(config).unwrap();
     let server = open_server(backend.clone());
     (directory, backend, server)
@@ -166,7 +166,7 @@ async fn a_thousand_channels_are_too_many() {
             Err(error) => panic!("{error}"),
         }
     }
-    assert_eq!((open.len(), refused), (ab_remote::server::MAX_CHANNELS, 872));
+    assert_eq!((open.len(), refused), (ab_remote::server::DEFAULT_MAX_CHANNELS, 872));
     // One that is closed makes room.
     open.pop().unwrap().close().await.unwrap();
     let (said, _) = exec(&handle, "echo room").await;
@@ -181,7 +181,7 @@ async fn channels_that_the_server_closed_do_not_count() {
     let (_directory, backend, server) = local();
     let (handle, _serving) = connect(&server).await;
     // A refused command is over at once, so that many fit a test.
-    for number in 0..2 * ab_remote::server::MAX_CHANNELS {
+    for number in 0..2 * ab_remote::server::DEFAULT_MAX_CHANNELS {
         assert_eq!(exec(&handle, "sudo true").await.1, Some(126), "command {number}");
     }
     assert_eq!(exec(&handle, "echo room").await, ("room\n".to_owned(), Some(0)));
@@ -229,7 +229,7 @@ async fn silent_clients_keep_nobody_out() {
     let stage =
         Stage::with(|_| {}, |settings| settings.login_timeout = Duration::from_secs(3600)).await;
     let mut silent = Vec::new();
-    for _ in 0..ab_remote::MAX_UNAUTHENTICATED_CONNECTIONS {
+    for _ in 0..ab_remote::DEFAULT_MAX_UNAUTHENTICATED_CONNECTIONS {
         let mut socket = TcpStream::connect(stage.address).await.unwrap();
         let mut first = [0; 4];
         within(socket.read_exact(&mut first)).await.unwrap();
@@ -328,7 +328,7 @@ async fn requests_that_nobody_knows_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn signals_reach_the_command() {
     let directory = tempfile::tempdir().unwrap();
-    let mut config = agent_backend::LocalConfig::new(directory.path());
+    let mut config = agent_backend::LocalWorkspaceConfig::new(directory.path());
     config.options.exec.isolation = agent_backend::Isolation::None;
     let backend = agent_backend::local_with(config).unwrap();
     let server = open_server(backend.clone());

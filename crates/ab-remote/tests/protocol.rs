@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ab_core::effective::EffectiveControl;
+use ab_core::effective::EffectivePolicyControl;
 use ab_core::guard::{GuardDecision, RefusedPath};
 use ab_core::{Backend, BackendOptions, Call, CallOutcome, Guard, Guards, MemoryDriver, Verb};
 use ab_remote::sftp::packet::{MAX_TRANSFER_BYTES, flags};
@@ -443,7 +443,7 @@ impl Guard for Listings {
 
     fn on_refused_path(&self, _: &RefusedPath<'_>) {}
 
-    fn effective_control(&self) -> Option<EffectiveControl> {
+    fn effective_policy_control(&self) -> Option<EffectivePolicyControl> {
         None
     }
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 use ab_core::Backend;
 use ab_remote::{
     ConnectionEnd, HostKey, ListenerOptions, SshAccess, SshServer, SshServerSettings, SshUsers,
-    listen,
+    serve_listener,
 };
-use agent_backend::LocalConfig;
+use agent_backend::LocalWorkspaceConfig;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -38,14 +38,14 @@ impl Stage {
     }
 
     pub(crate) async fn with(
-        local: impl FnOnce(&mut LocalConfig),
+        local: impl FnOnce(&mut LocalWorkspaceConfig),
         settings: impl FnOnce(&mut SshServerSettings),
     ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         for name in ["ws", "keys", "here"] {
             fs::create_dir(directory.path().join(name)).unwrap();
         }
-        let mut config = LocalConfig::new(directory.path().join("ws"));
+        let mut config = LocalWorkspaceConfig::new(directory.path().join("ws"));
         local(&mut config);
         let backend = agent_backend::local_with(config).unwrap();
         Self::over(directory, backend, settings).await
@@ -81,7 +81,7 @@ impl Stage {
             on_connection_end: Arc::new(move |_, how| heard.lock().unwrap().push(how.clone())),
             ..ListenerOptions::default()
         };
-        let listening = tokio::spawn(listen(listener, server.clone(), options));
+        let listening = tokio::spawn(serve_listener(listener, server.clone(), options));
         Self { directory, backend, server, address, ended, listening }
     }
 

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::io;
 
-use ab_remote::websocket::{MAX_SENT_MESSAGE_BYTES, WebSocketByteStream};
+use ab_remote::websocket::{MAX_SENT_WEBSOCKET_MESSAGE_BYTES, WebSocketByteStream};
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use proptest::prelude::*;
@@ -75,8 +75,8 @@ async fn messages_are_small_and_what_was_written_is_sent_before_reading() {
     for theirs in [Role::Client, Role::Server] {
         let (mut stream, mut theirs) = beside_tungstenite(theirs, WIDE).await;
         // Nobody flushes here but the read.
-        let written = stream.write(&vec![7; MAX_SENT_MESSAGE_BYTES + 5]).await.unwrap();
-        assert_eq!(written, MAX_SENT_MESSAGE_BYTES);
+        let written = stream.write(&vec![7; MAX_SENT_WEBSOCKET_MESSAGE_BYTES + 5]).await.unwrap();
+        assert_eq!(written, MAX_SENT_WEBSOCKET_MESSAGE_BYTES);
         let mut buffer = [0; 4];
         let reading = tokio::spawn(async move {
             let mut read = Vec::new();
@@ -87,7 +87,7 @@ async fn messages_are_small_and_what_was_written_is_sent_before_reading() {
             (read, stream)
         });
         let Message::Binary(sent) = within(theirs.next()).await.unwrap().unwrap() else { panic!() };
-        assert_eq!(sent.len(), MAX_SENT_MESSAGE_BYTES);
+        assert_eq!(sent.len(), MAX_SENT_WEBSOCKET_MESSAGE_BYTES);
         let ping = Message::Ping(Bytes::from_static(b"there?"));
         for message in [binary(b"abc"), ping, binary(b""), binary(b"def")] {
             theirs.send(message).await.unwrap();
@@ -295,7 +295,7 @@ async fn converse(theirs: Role, room: usize, messages: Vec<Pieces>, said: Vec<u8
         loop {
             match from_us.next().await.unwrap().unwrap() {
                 Message::Binary(bytes) => {
-                    assert!(bytes.len() <= MAX_SENT_MESSAGE_BYTES);
+                    assert!(bytes.len() <= MAX_SENT_WEBSOCKET_MESSAGE_BYTES);
                     heard.borrow_mut().extend_from_slice(&bytes);
                 }
                 Message::Pong(_) => {}

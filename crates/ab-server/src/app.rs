@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::gate::{Guesses, HttpAccess, Identity, TokenGuessLimits};
+use crate::gate::{Guesses, HttpAccessPolicy, Identity, TokenGuessLimits};
 use crate::problem::{Problem, ProblemKind};
 use crate::routes::{ControlRoutes, DaemonRoutes, GatewayRoutes, ServedFiles};
 
@@ -22,7 +22,7 @@ pub struct HttpApp {
 }
 
 impl HttpApp {
-    pub fn new(gate: HttpAccess) -> HttpApp {
+    pub fn new(gate: HttpAccessPolicy) -> HttpApp {
         HttpApp {
             control: None,
             daemon: None,
@@ -75,7 +75,7 @@ impl HttpApp {
 
     /// Makes a one-time link to the page. It works once and for a few minutes, and its host name is
     /// the only one under which the cookie that it sets counts.
-    pub fn login_link(&self, scheme: &str, port: u16) -> io::Result<String> {
+    pub fn create_login_link(&self, scheme: &str, port: u16) -> io::Result<String> {
         let (host, path) = self.identity.login_link()?;
         Ok(format!("{scheme}://{host}:{port}{path}"))
     }

@@ -29,7 +29,7 @@ use crate::problem::{Problem, ProblemKind};
 
 /// Who may ask.
 #[derive(Clone, Debug, Default)]
-pub struct HttpAccess {
+pub struct HttpAccessPolicy {
     /// Without one, whoever passes the other checks is trusted.
     pub token: Option<AccessToken>,
     /// Names under which we are reached, beside `localhost` and addresses.
@@ -49,7 +49,7 @@ pub(crate) enum Page {
     Foreign,
 }
 
-impl HttpAccess {
+impl HttpAccessPolicy {
     fn known_host(&self, host: &Host) -> Result<(), Problem> {
         let named = |allowed: &String| allowed.eq_ignore_ascii_case(&host.name);
         if host.is_address() || host.name == "localhost" || self.hosts.iter().any(named) {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     fn gate(token: Option<&str>) -> Identity {
-        Identity::new(HttpAccess {
+        Identity::new(HttpAccessPolicy {
             token: token.map(AccessToken::new),
             hosts: vec!["box.example".to_owned()],
             origins: vec!["https://app.example".parse().unwrap()],

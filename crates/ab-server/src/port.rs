@@ -116,7 +116,7 @@ impl RunningHttpServer {
 
     /// What is in force for commands of the daemon's workspace, if there is one. The port answers
     /// while this is found out.
-    pub async fn effective_policy(&mut self) -> Result<Option<EffectivePolicy>> {
+    pub async fn workspace_effective_policy(&mut self) -> Result<Option<EffectivePolicy>> {
         if let Some(finding_out) = self.finding_out.take()
             && let Ok(found) = finding_out.await
         {

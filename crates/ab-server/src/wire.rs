@@ -10,12 +10,12 @@ use utoipa::ToSchema;
 pub struct EffectivePolicyBody {
     /// bwrap, landlock, software or none; null where no commands can run
     isolation: Option<&'static str>,
-    controls: Vec<EffectiveControlBody>,
+    controls: Vec<EffectivePolicyEntryBody>,
 }
 
 /// One thing that is controlled, and how
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct EffectiveControlBody {
+pub struct EffectivePolicyEntryBody {
     /// What is controlled, such as files or network
     control: &'static str,
     /// How far it holds
@@ -32,7 +32,7 @@ pub struct EffectiveControlBody {
 
 impl From<&effective::EffectivePolicy> for EffectivePolicyBody {
     fn from(policy: &effective::EffectivePolicy) -> Self {
-        let control = |control: &effective::EffectiveControl| EffectiveControlBody {
+        let control = |control: &effective::EffectivePolicyControl| EffectivePolicyEntryBody {
             control: control.kind.as_str(),
             holds: control.strength.as_str(),
             asked: control.asked.clone(),

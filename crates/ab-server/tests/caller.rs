@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 
 use ab_core::{Backend, MemoryDriver, ScopeOptions};
-use ab_host::{ExecSettings, LocalDriver, LocalOptions};
+use ab_host::{ExecSettings, LocalDriver, LocalDriverOptions};
 use ab_mcp::HttpSettings;
 use ab_server::{
-    AccessToken, DaemonRoutes, HttpAccess, HttpApp, HttpServer, HttpServerLimits, RunningHttpServer,
+    AccessToken, DaemonRoutes, HttpAccessPolicy, HttpApp, HttpServer, HttpServerLimits,
+    RunningHttpServer,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -26,12 +27,12 @@ pub(crate) async fn memory() -> Backend {
 /// With commands, which run without walls.
 pub(crate) fn local(directory: &std::path::Path) -> Backend {
     let exec = ExecSettings { isolation: ab_core::Isolation::None, ..ExecSettings::default() };
-    let options = LocalOptions { exec, ..LocalOptions::default() };
+    let options = LocalDriverOptions { exec, ..LocalDriverOptions::default() };
     Backend::new(LocalDriver::open(directory, options).unwrap())
 }
 
-pub(crate) fn guarded() -> HttpAccess {
-    HttpAccess { token: Some(AccessToken::new(TOKEN)), ..HttpAccess::default() }
+pub(crate) fn guarded() -> HttpAccessPolicy {
+    HttpAccessPolicy { token: Some(AccessToken::new(TOKEN)), ..HttpAccessPolicy::default() }
 }
 
 pub(crate) fn serves(backend: &Backend) -> DaemonRoutes {
@@ -44,16 +45,16 @@ pub(crate) fn serves(backend: &Backend) -> DaemonRoutes {
 
 pub(crate) fn serves_scope(backend: &Backend) -> DaemonRoutes {
     let scope = backend.scope("tenants/a", ScopeOptions::default()).unwrap();
-    serves(&scope).with_fixed_scope()
+    serves(&scope).reject_requested_scopes()
 }
 
-pub(crate) async fn open(served: DaemonRoutes, gate: HttpAccess) -> RunningHttpServer {
+pub(crate) async fn open(served: DaemonRoutes, gate: HttpAccessPolicy) -> RunningHttpServer {
     open_with(HttpServer::new(HttpApp::new(gate).with_daemon(served))).await
 }
 
 pub(crate) async fn open_within(
     served: DaemonRoutes,
-    gate: HttpAccess,
+    gate: HttpAccessPolicy,
     bounds: HttpServerLimits,
 ) -> RunningHttpServer {
     open_with(HttpServer::new(HttpApp::new(gate).with_daemon(served)).with_limits(bounds)).await

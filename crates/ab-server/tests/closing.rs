@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ab_server::{HttpAccess, HttpServerLimits};
+use ab_server::{HttpAccessPolicy, HttpServerLimits};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -21,7 +21,7 @@ async fn ask(address: std::net::SocketAddr, command: &str) -> TcpStream {
 async fn what_is_being_answered_comes_to_its_end() {
     let directory = tempfile::tempdir().unwrap();
     let backend = local(directory.path());
-    let port = open(serves(&backend), HttpAccess::default()).await;
+    let port = open(serves(&backend), HttpAccessPolicy::default()).await;
     let command = "touch begun; while ! test -e go; do sleep 0.01; done; echo done";
     let mut stream = ask(port.address(), command).await;
     while !backend.exists("begun").await.unwrap() {
@@ -48,7 +48,7 @@ async fn what_hangs_is_cut_off_after_the_grace() {
         shutdown_grace: Duration::from_millis(100),
         ..HttpServerLimits::default()
     };
-    let port = open_within(serves(&backend), HttpAccess::default(), bounds).await;
+    let port = open_within(serves(&backend), HttpAccessPolicy::default(), bounds).await;
     let mut stream = ask(port.address(), "echo $$ > pid; sleep 1000").await;
     let pid = loop {
         let said = backend.read_text("pid").await.unwrap_or_default();
@@ -69,7 +69,7 @@ async fn what_hangs_is_cut_off_after_the_grace() {
 
 #[tokio::test]
 async fn idle_connections_do_not_hold_it_up() {
-    let port = open(serves(&memory().await), HttpAccess::default()).await;
+    let port = open(serves(&memory().await), HttpAccessPolicy::default()).await;
     let mut idle = TcpStream::connect(port.address()).await.unwrap();
     idle.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let mut start = [0; 12];

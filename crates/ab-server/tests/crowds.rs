@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ab_server::{HttpAccess, HttpServerLimits};
+use ab_server::{HttpAccessPolicy, HttpServerLimits};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -12,7 +12,7 @@ use crate::caller::{call, get, local, memory, open, open_within, parse, post_hea
 #[tokio::test]
 async fn ten_thousand_pipelined_calls_are_answered_in_order() {
     const CALLS: usize = 10_000;
-    let port = open(serves(&memory().await), HttpAccess::default()).await;
+    let port = open(serves(&memory().await), HttpAccessPolicy::default()).await;
     let stream = TcpStream::connect(port.address()).await.unwrap();
     let (mut reading, mut writing) = stream.into_split();
     let sending = tokio::spawn(async move {
@@ -46,7 +46,7 @@ async fn half_a_request_is_waited_for_no_longer_than_said() {
         handshake_timeout: Duration::from_millis(200),
         ..HttpServerLimits::default()
     };
-    let port = open_within(serves(&memory().await), HttpAccess::default(), bounds).await;
+    let port = open_within(serves(&memory().await), HttpAccessPolicy::default(), bounds).await;
     for start in ["", "POST /mcp HT", "POST /mcp HTTP/1.1\r\nhost: localhost\r\n"] {
         let mut stream = TcpStream::connect(port.address()).await.unwrap();
         stream.write_all(start.as_bytes()).await.unwrap();
@@ -59,7 +59,7 @@ async fn half_a_request_is_waited_for_no_longer_than_said() {
 
 #[tokio::test]
 async fn garbage_is_answered_or_cut_off() {
-    let port = open(serves(&memory().await), HttpAccess::default()).await;
+    let port = open(serves(&memory().await), HttpAccessPolicy::default()).await;
     for garbage in [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".as_slice(),
         b"SSH-2.0-OpenSSH_9.2\r\n",
@@ -86,7 +86,7 @@ async fn garbage_is_answered_or_cut_off() {
 
 #[tokio::test]
 async fn a_body_that_is_too_large_is_refused_before_it_is_sent() {
-    let port = open(serves(&memory().await), HttpAccess::default()).await;
+    let port = open(serves(&memory().await), HttpAccessPolicy::default()).await;
     let mut stream = TcpStream::connect(port.address()).await.unwrap();
     let head = format!("{}\r\ncontent-length: 100000000\r\n\r\n", post_head(&[]));
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -98,7 +98,7 @@ async fn a_body_that_is_too_large_is_refused_before_it_is_sent() {
 #[tokio::test]
 async fn more_callers_than_there_is_room_for_wait_their_turn() {
     let bounds = HttpServerLimits { connections: 2, ..HttpServerLimits::default() };
-    let port = open_within(serves(&memory().await), HttpAccess::default(), bounds).await;
+    let port = open_within(serves(&memory().await), HttpAccessPolicy::default(), bounds).await;
     let held: Vec<TcpStream> = vec![
         TcpStream::connect(port.address()).await.unwrap(),
         TcpStream::connect(port.address()).await.unwrap(),
@@ -130,7 +130,7 @@ fn hasty() -> HttpServerLimits {
 async fn leave_during_an_exec(requests: impl Fn(String) -> String) {
     let directory = tempfile::tempdir().unwrap();
     let backend = local(directory.path());
-    let port = open_within(serves(&backend), HttpAccess::default(), hasty()).await;
+    let port = open_within(serves(&backend), HttpAccessPolicy::default(), hasty()).await;
     let mut stream = TcpStream::connect(port.address()).await.unwrap();
     let exec = request(&call("exec", json!({ "command": "echo $$ > pid; sleep 1000" })));
     stream.write_all(requests(exec).as_bytes()).await.unwrap();
@@ -170,7 +170,7 @@ async fn a_caller_that_dies_with_more_to_ask_ends_its_command() {
 async fn a_caller_that_has_nothing_more_to_ask_gets_its_answer() {
     let directory = tempfile::tempdir().unwrap();
     let backend = local(directory.path());
-    let port = open(serves(&backend), HttpAccess::default()).await;
+    let port = open(serves(&backend), HttpAccessPolicy::default()).await;
     let mut stream = TcpStream::connect(port.address()).await.unwrap();
     let command = "touch begun; while ! test -e go; do sleep 0.01; done; echo done";
     let exec = request(&call("exec", json!({ "command": command })));
@@ -194,7 +194,7 @@ async fn a_reader_that_takes_nothing_is_let_go_of() {
         write_timeout: Duration::from_millis(200),
         ..HttpServerLimits::default()
     };
-    let port = open_within(serves(&backend), HttpAccess::default(), bounds).await;
+    let port = open_within(serves(&backend), HttpAccessPolicy::default(), bounds).await;
     let mut slow = TcpStream::connect(port.address()).await.unwrap();
     let read = request(&call("read_media_file", json!({ "path": "big.png" })));
     slow.write_all(read.as_bytes()).await.unwrap();
@@ -211,7 +211,7 @@ async fn a_reader_that_takes_nothing_is_let_go_of() {
 async fn a_reader_that_does_not_read_holds_up_nobody_else() {
     let backend = memory().await;
     backend.write("big.txt", "line of text\n".repeat(60_000)).await.unwrap();
-    let port = open(serves(&backend), HttpAccess::default()).await;
+    let port = open(serves(&backend), HttpAccessPolicy::default()).await;
     let mut slow = TcpStream::connect(port.address()).await.unwrap();
     let arguments = json!({ "path": "big.txt", "limit": 60_000 });
     let body = call("read_text_file", arguments).to_string();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ab_server::{HttpAccess, openapi};
+use ab_server::{HttpAccessPolicy, openapi};
 
 use crate::caller::{get, memory, open, send, serves};
 
@@ -36,7 +36,7 @@ fn no_route_is_added_without_its_description() {
 
 #[tokio::test]
 async fn everything_described_is_served() {
-    let port = open(serves(&memory().await), HttpAccess::default()).await;
+    let port = open(serves(&memory().await), HttpAccessPolicy::default()).await;
     let served = get(port.address(), "/api/v1/openapi.json", &[]).await.json();
     assert_eq!(served, serde_json::to_value(openapi()).unwrap());
     let paths = served["paths"].as_object().unwrap();
@@ -57,7 +57,7 @@ async fn everything_described_is_served() {
 
 #[tokio::test]
 async fn what_is_not_there_says_where_to_look() {
-    let port = open(serves(&memory().await), HttpAccess::default()).await;
+    let port = open(serves(&memory().await), HttpAccessPolicy::default()).await;
     let got = get(port.address(), "/nowhere", &[]).await;
     assert_eq!((got.status, got.json()["error"].as_str()), (404, Some("Not found")));
     let got = send(port.address(), "PUT /health HTTP/1.1\r\nhost: localhost", "").await;

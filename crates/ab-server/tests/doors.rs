@@ -1,13 +1,13 @@
 //! Who is let in: hosts, pages, tokens, on every path and in every shape of a request.
 
-use ab_server::HttpAccess;
+use ab_server::HttpAccessPolicy;
 use serde_json::json;
 
 use crate::caller::{get, guarded, memory, open, post, send, serves};
 
 #[tokio::test]
 async fn a_foreign_host_or_page_is_refused_on_every_path() {
-    let port = open(serves(&memory().await), HttpAccess::default()).await;
+    let port = open(serves(&memory().await), HttpAccessPolicy::default()).await;
     for path in ["/health", "/mcp", "/ssh", "/api/v1/openapi.json", "/nowhere"] {
         for header in [("host", "evil.example"), ("origin", "http://evil.example")] {
             let got = get(port.address(), path, &[header]).await;
@@ -46,7 +46,7 @@ async fn every_route_describes_how_it_turns_callers_away() {
 
 #[tokio::test]
 async fn a_page_cannot_post_without_asking_its_browser() {
-    let port = open(serves(&memory().await), HttpAccess::default()).await;
+    let port = open(serves(&memory().await), HttpAccessPolicy::default()).await;
     // What a page may send without a preflight.
     let simple = "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\naccept: */*";
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }).to_string();
@@ -68,7 +68,7 @@ async fn a_host_that_makes_no_sense_is_answered_and_the_port_goes_on() {
 #[tokio::test]
 async fn pages_that_were_allowed_are_told_so() {
     let origins = vec!["https://app.example".parse().unwrap()];
-    let port = open(serves(&memory().await), HttpAccess { origins, ..guarded() }).await;
+    let port = open(serves(&memory().await), HttpAccessPolicy { origins, ..guarded() }).await;
     let page = ("origin", "https://app.example");
     let preflight = "OPTIONS /mcp HTTP/1.1\r\nhost: localhost\r\norigin: https://app.example\r\n\
         access-control-request-method: POST";

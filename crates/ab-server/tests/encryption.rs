@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ab_server::{HttpAccess, HttpApp, HttpServer, TlsConfig};
+use ab_server::{HttpAccessPolicy, HttpApp, HttpServer, TlsConfig};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -19,9 +19,10 @@ async fn connections_are_encrypted_with_the_certificate() {
     std::fs::write(&certificate, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     let tls = TlsConfig::load(&certificate, &key).unwrap();
-    let port =
-        HttpServer::new(HttpApp::new(HttpAccess::default()).with_daemon(serves(&memory().await)))
-            .with_tls(Some(tls));
+    let port = HttpServer::new(
+        HttpApp::new(HttpAccessPolicy::default()).with_daemon(serves(&memory().await)),
+    )
+    .with_tls(Some(tls));
     let port = open_with(port).await;
 
     let mut roots = RootCertStore::empty();

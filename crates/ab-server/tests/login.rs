@@ -8,7 +8,7 @@ use crate::caller::{get, guarded, memory, open_with, serves};
 async fn linked() -> (RunningHttpServer, String, String) {
     let app = HttpApp::new(guarded()).with_daemon(serves(&memory().await));
     let port = open_with(HttpServer::new(app.clone())).await;
-    let link = app.login_link("http", port.address().port()).unwrap();
+    let link = app.create_login_link("http", port.address().port()).unwrap();
     let rest = link.strip_prefix("http://").unwrap();
     let (host, path) = rest.split_once('/').unwrap();
     (port, host.to_owned(), format!("/{path}"))

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use ab_core::{Backend, ScopeOptions};
-use ab_host::{LocalDriver, LocalOptions};
-use ab_remote::client::{ClientSettings, Endpoint, RemoteDriver, Secret};
+use ab_host::{LocalDriver, LocalDriverOptions};
+use ab_remote::client::{ClientSettings, RemoteDriver, RemoteEndpoint, Secret};
 use ab_remote::{HostKey, SshAccess, SshServer};
 use ab_server::RunningHttpServer;
-use ab_testkit::model::{WorkspaceLayout, check_against_reference_with_count};
+use ab_testkit::model::{WorkspaceLayout, check_against_reference_with_default_count};
 use ab_testkit::{TestBackend, behaviour_suite};
 use tempfile::TempDir;
 
@@ -28,7 +28,7 @@ fn server(served: &Backend) -> SshServer {
 async fn connected(served: &Backend, ssh: SshServer) -> (Backend, RunningHttpServer) {
     let port = open(serves(served).with_ssh(ssh), guarded()).await;
     let mut settings = ClientSettings::parse(&format!("ws://{}/ssh", port.address())).unwrap();
-    let Endpoint::WebSocket(socket) = &mut settings.endpoint else { panic!("{settings:?}") };
+    let RemoteEndpoint::WebSocket(socket) = &mut settings.endpoint else { panic!("{settings:?}") };
     socket.token = Some(Secret::new(TOKEN));
     settings.root = served.info().root_aliases.first().cloned();
     let backend = Backend::new(RemoteDriver::new(settings).unwrap());
@@ -60,7 +60,7 @@ async fn a_websocket_is_confined_to_the_scope_that_its_request_names() {
     served.write("file", "not theirs").await.unwrap();
     let port = open(serves(&served).with_ssh(server(&served)), guarded()).await;
     let mut settings = ClientSettings::parse(&format!("ws://{}/ssh", port.address())).unwrap();
-    let Endpoint::WebSocket(socket) = &mut settings.endpoint else { panic!("{settings:?}") };
+    let RemoteEndpoint::WebSocket(socket) = &mut settings.endpoint else { panic!("{settings:?}") };
     socket.token = Some(Secret::new(TOKEN));
     socket.headers.insert("X-Scope-Path", "tenants/a").unwrap();
     let backend = Backend::new(RemoteDriver::new(settings).unwrap());
@@ -69,14 +69,14 @@ async fn a_websocket_is_confined_to_the_scope_that_its_request_names() {
     assert_eq!(backend.read_text("/file").await.unwrap(), "theirs");
     assert!(backend.read_text("../../file").await.is_err());
     let said = backend.exec("cat file; cat ../../file || true").await.unwrap();
-    assert!(!said.stdout_text().contains("not theirs"), "{said:?}");
+    assert!(!said.stdout_display_text().contains("not theirs"), "{said:?}");
     backend.destroy().await.unwrap();
     port.shutdown().await;
 }
 
 fn local() -> (Backend, TempDir) {
     let keep = tempfile::tempdir().unwrap();
-    let local = LocalDriver::open(keep.path(), LocalOptions::default()).unwrap();
+    let local = LocalDriver::open(keep.path(), LocalDriverOptions::default()).unwrap();
     (Backend::new(local), keep)
 }
 
@@ -97,7 +97,7 @@ behaviour_suite! { websocket_to_scoped => to_scope }
 
 #[test]
 fn websocket_to_local_is_as_the_model_says() {
-    check_against_reference_with_count(
+    check_against_reference_with_default_count(
         "websocket_to_local",
         to_local,
         WorkspaceLayout::default(),
@@ -107,7 +107,7 @@ fn websocket_to_local_is_as_the_model_says() {
 
 #[test]
 fn websocket_to_scoped_is_as_the_model_says() {
-    check_against_reference_with_count(
+    check_against_reference_with_default_count(
         "websocket_to_scoped",
         to_scope,
         WorkspaceLayout::default(),

@@ -1,6 +1,6 @@
 //! What is served: health, the tools, the headers that choose a part of the workspace.
 
-use ab_server::HttpAccess;
+use ab_server::HttpAccessPolicy;
 use serde_json::json;
 
 use crate::caller::{ROOT, get, guarded, memory, open, post, send, serves, serves_scope, tool};
@@ -36,7 +36,7 @@ async fn health_is_open_and_tells_the_trusted_what_is_in_force() {
 
 #[tokio::test]
 async fn without_a_token_health_has_the_form_that_clients_know() {
-    let port = open(serves(&memory().await), HttpAccess::default()).await;
+    let port = open(serves(&memory().await), HttpAccessPolicy::default()).await;
     let mut got = get(port.address(), "/health", &[]).await.json();
     got.as_object_mut().unwrap().remove("effectivePolicy");
     let expect = json!({

@@ -2,7 +2,7 @@
 
 use ab_core::Backend;
 use ab_remote::{ConnectionThreads, HostKey, SshAccess, SshServer, SshServerSettings};
-use ab_server::{HttpAccess, HttpServerLimits, RunningHttpServer, TokenGuessLimits};
+use ab_server::{HttpAccessPolicy, HttpServerLimits, RunningHttpServer, TokenGuessLimits};
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -14,11 +14,11 @@ use crate::caller::{TOKEN, get, guarded, memory, open_within, serves};
 
 type Socket = WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>;
 
-async fn port(gate: HttpAccess) -> RunningHttpServer {
+async fn port(gate: HttpAccessPolicy) -> RunningHttpServer {
     port_within(gate, HttpServerLimits::default()).await
 }
 
-async fn port_within(gate: HttpAccess, bounds: HttpServerLimits) -> RunningHttpServer {
+async fn port_within(gate: HttpAccessPolicy, bounds: HttpServerLimits) -> RunningHttpServer {
     let backend: Backend = memory().await;
     let key = HostKey::ephemeral("a test").unwrap();
     let ssh = SshServer::new(backend.clone(), SshServerSettings::new(key, SshAccess::Any));
@@ -111,7 +111,7 @@ async fn many_wrong_tokens_are_sent_away_in_the_same_words() {
 
 #[tokio::test]
 async fn a_page_of_others_is_not_upgraded() {
-    let port = port(HttpAccess::default()).await;
+    let port = port(HttpAccessPolicy::default()).await;
     for header in [("origin", "http://evil.example"), ("host", "evil.example")] {
         let error = connect(&port, "", &[header]).await.unwrap_err();
         assert!(matches!(&error, Error::Http(answer) if answer.status() == 403), "{error}");
@@ -128,7 +128,7 @@ async fn what_comes_with_the_request_is_heard_on_a_lane_or_not() {
     for ssh in [with, SshServer::new(backend.clone(), settings)] {
         let port = open_within(
             serves(&backend).with_ssh(ssh),
-            HttpAccess::default(),
+            HttpAccessPolicy::default(),
             HttpServerLimits::default(),
         )
         .await;
@@ -154,7 +154,7 @@ async fn what_comes_with_the_request_is_heard_on_a_lane_or_not() {
 
 #[tokio::test]
 async fn a_port_that_closes_says_so() {
-    let port = port(HttpAccess::default()).await;
+    let port = port(HttpAccessPolicy::default()).await;
     let mut socket = connect(&port, "", &[]).await.unwrap();
     greeting(&mut socket).await;
     let closing = tokio::spawn(port.shutdown());
@@ -165,7 +165,7 @@ async fn a_port_that_closes_says_so() {
 
 #[tokio::test]
 async fn what_is_not_ssh_ends_its_own_connection_only() {
-    let port = port(HttpAccess::default()).await;
+    let port = port(HttpAccessPolicy::default()).await;
     for nonsense in [
         Message::Text("hello".into()),
         Message::Binary(vec![0xff; 70_000].into()),
@@ -194,7 +194,7 @@ async fn what_is_not_ssh_ends_its_own_connection_only() {
 async fn a_websocket_keeps_its_place_until_it_ends() {
     let bounds =
         HttpServerLimits { per_address: 1, exempt: |_| false, ..HttpServerLimits::default() };
-    let port = port_within(HttpAccess::default(), bounds).await;
+    let port = port_within(HttpAccessPolicy::default(), bounds).await;
     let mut socket = connect(&port, "", &[]).await.unwrap();
     greeting(&mut socket).await;
     let mut stream = tokio::net::TcpStream::connect(port.address()).await.unwrap();
@@ -239,7 +239,8 @@ async fn a_scope_that_a_websocket_may_not_choose_is_refused_before_the_upgrade()
     let served = crate::caller::serves_scope(&backend);
     let ssh = SshServer::new(backend, SshServerSettings::new(key, SshAccess::Any));
     let scoped =
-        open_within(served.with_ssh(ssh), HttpAccess::default(), HttpServerLimits::default()).await;
+        open_within(served.with_ssh(ssh), HttpAccessPolicy::default(), HttpServerLimits::default())
+            .await;
     let conflict = (400, "Scope conflict".to_owned());
     assert_eq!(refused(&scoped, &[("x-scope-path", "tenants/b")]).await, conflict);
 }

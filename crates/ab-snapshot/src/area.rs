@@ -16,7 +16,7 @@ use ab_core::{Error, ErrorCode, ErrorKind};
 use tokio::time::{Instant, sleep};
 
 use crate::error::{Result, SnapshotError};
-use crate::token::CleanupToken;
+use crate::token::WorkspaceToken;
 
 /// How often a lock that another task or process holds is asked for again.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
@@ -71,17 +71,17 @@ impl Area {
         self.root.join("cache").join(format!("{key}.git"))
     }
 
-    pub(crate) fn workspace(&self, token: &CleanupToken) -> PathBuf {
+    pub(crate) fn workspace(&self, token: &WorkspaceToken) -> PathBuf {
         self.root.join("workspaces").join(token.as_str())
     }
 
     /// Every workspace that exists, whole or not.
-    pub(crate) fn tokens(&self) -> Result<Vec<CleanupToken>> {
+    pub(crate) fn tokens(&self) -> Result<Vec<WorkspaceToken>> {
         let directory = self.root.join("workspaces");
         let entries =
             fs::read_dir(&directory).map_err(|error| failure("list", &directory, error))?;
         let names = entries.flatten().map(|entry| entry.file_name());
-        Ok(names.filter_map(|name| CleanupToken::parse(name.to_str()?).ok()).collect())
+        Ok(names.filter_map(|name| WorkspaceToken::parse(name.to_str()?).ok()).collect())
     }
 
     /// Waits for the lock of a cache. It excludes other tasks and other processes.

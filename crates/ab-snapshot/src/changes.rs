@@ -55,20 +55,20 @@ impl fmt::Display for CommitId {
 pub struct FileChange {
     pub path: String,
     /// Absent for a binary file.
-    pub lines: Option<ChangedLines>,
+    pub lines: Option<ChangedLineCounts>,
     /// The path is a repository of its own, whose files are not part of the change.
     pub nested_repository: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ChangedLines {
+pub struct ChangedLineCounts {
     pub added: u64,
     pub removed: u64,
 }
 
 /// Everything between the commit that a session started from and its last one.
 #[derive(Clone, Debug)]
-pub struct Changes {
+pub struct SessionChanges {
     pub base: CommitId,
     pub head: CommitId,
     /// Changed files in the order of their paths, at most 10,000.
@@ -129,7 +129,7 @@ impl DiffStat {
                 continue;
             };
             let lines = match (added.parse(), removed.parse()) {
-                (Ok(added), Ok(removed)) => Some(ChangedLines { added, removed }),
+                (Ok(added), Ok(removed)) => Some(ChangedLineCounts { added, removed }),
                 _ => None,
             };
             stat.count += 1;

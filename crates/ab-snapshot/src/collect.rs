@@ -14,7 +14,7 @@ use async_trait::async_trait;
 
 use crate::area;
 use crate::cache::FETCH;
-use crate::changes::{Changes, CommitId, DiffStat};
+use crate::changes::{CommitId, DiffStat, SessionChanges};
 use crate::clone::GitAuthor;
 use crate::error::{Result, SnapshotError};
 use crate::git::{Authority, complaint, failure};
@@ -90,13 +90,13 @@ impl SandboxRunner for ab_local::Launcher {
 
 /// What came out of a session's tree.
 #[derive(Clone, Debug)]
-pub enum CollectedChanges {
+pub enum CollectChangesOutcome {
     /// The files are those of the base.
     Unchanged {
-        /// As in [`Changes::left_out`].
+        /// As in [`SessionChanges::left_out`].
         left_out: Vec<String>,
     },
-    Changed(Box<Changes>),
+    Changed(Box<SessionChanges>),
 }
 
 impl Workspaces {
@@ -113,7 +113,7 @@ impl Workspaces {
         inside: &dyn SandboxRunner,
         author: &GitAuthor,
         message: &str,
-    ) -> Result<CollectedChanges> {
+    ) -> Result<CollectChangesOutcome> {
         let Some(base) = &workspace.base else {
             let message = "the workspace has no commit to compare with";
             return Err(SnapshotError::failed(ErrorKind::Unsupported, message));
@@ -134,7 +134,7 @@ impl Workspaces {
             (WorkspaceProvider::Git | WorkspaceProvider::Copy, _) => Vec::new(),
         };
         if head == *base {
-            return Ok(CollectedChanges::Unchanged { left_out });
+            return Ok(CollectChangesOutcome::Unchanged { left_out });
         }
         let repository = self.import(workspace, base).await?;
         self.changes(base, repository, history_lost, left_out).await
@@ -180,7 +180,7 @@ impl Workspaces {
         repository: PathBuf,
         history_lost: Option<String>,
         left_out: Vec<String>,
-    ) -> Result<CollectedChanges> {
+    ) -> Result<CollectChangesOutcome> {
         let ours = || self.git.on(&repository, Authority::Clean);
         let head = ours().args(["rev-parse", "--verify", IMPORTED]).stdout().await?;
         let Some(head) = CommitId::read(head.trim()) else {
@@ -206,7 +206,7 @@ impl Workspaces {
         }
         let (stat, files_cut) = (DiffStat::parse(&stat.stdout), stat.output_limit_exceeded);
         if stat.count == 0 {
-            return Ok(CollectedChanges::Unchanged { left_out });
+            return Ok(CollectChangesOutcome::Unchanged { left_out });
         }
         let text = diff(&["-p", "-M"], MAX_DIFF).await?;
         let exact = |attributes: String| async move {
@@ -222,7 +222,7 @@ impl Workspaces {
             patch = exact(tree.trim().to_owned()).await?;
         }
         let is_whole = !patch.output_limit_exceeded && patch.code == Some(0);
-        Ok(CollectedChanges::Changed(Box::new(Changes {
+        Ok(CollectChangesOutcome::Changed(Box::new(SessionChanges {
             base: base.clone(),
             head,
             files: stat.files,

@@ -6,12 +6,12 @@ use ab_core::ErrorKind;
 
 use crate::branch::BranchName;
 use crate::cache::{FETCH, with_ssh};
-use crate::changes::{Changes, CommitId};
+use crate::changes::{CommitId, SessionChanges};
 use crate::collect::IMPORTED;
 use crate::error::{Result, SnapshotError};
 use crate::git::{Authority, TRANSFER_TIME, complaint};
 use crate::source::RepoSource;
-use crate::token::CleanupToken;
+use crate::token::WorkspaceToken;
 use crate::workspaces::Workspaces;
 
 /// A branch that a delivery made.
@@ -32,10 +32,10 @@ impl Workspaces {
     ///
     /// # Errors
     /// The branch exists (`AlreadyExists`), or the repository cannot be written.
-    pub async fn deliver(
+    pub async fn deliver_branch(
         &self,
-        token: &CleanupToken,
-        changes: &Changes,
+        token: &WorkspaceToken,
+        changes: &SessionChanges,
         to: &RepoSource,
         branch: &BranchName,
     ) -> Result<DeliveredBranch> {
@@ -48,8 +48,8 @@ impl Workspaces {
 
     async fn fetch_into(
         &self,
-        token: &CleanupToken,
-        changes: &Changes,
+        token: &WorkspaceToken,
+        changes: &SessionChanges,
         to: &Path,
         branch: &BranchName,
     ) -> Result<bool> {
@@ -80,7 +80,12 @@ impl Workspaces {
         }
     }
 
-    async fn push(&self, changes: &Changes, to: &RepoSource, branch: &BranchName) -> Result<bool> {
+    async fn push(
+        &self,
+        changes: &SessionChanges,
+        to: &RepoSource,
+        branch: &BranchName,
+    ) -> Result<bool> {
         let ssh = self.git.ssh_command().await?;
         let reference = branch.reference();
         let ours = || {

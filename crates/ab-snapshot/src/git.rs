@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ab_core::ErrorKind;
-use ab_host::tool::{HostProgram, HostProgramOutput, HostProgramRun};
+use ab_host::tool::{HostProgram, HostProgramOutput, HostProgramRequest};
 
 use crate::error::{Result, SnapshotError};
 
 /// Variables of the operator that git uses to reach other hosts: the caller passes those that are set.
-pub const GIT_NETWORK_VARIABLES: &[&str] = &[
+pub const GIT_NETWORK_ENV_VARIABLES: &[&str] = &[
     "HOME",
     "USER",
     "LOGNAME",
@@ -88,7 +88,7 @@ pub(crate) enum Authority {
 #[derive(Debug)]
 pub(crate) struct GitRun<'a> {
     git: &'a Git,
-    run: HostProgramRun,
+    run: HostProgramRequest,
     what: String,
 }
 
@@ -131,7 +131,7 @@ impl Git {
         ] {
             environment.push((name.into(), value.into()));
         }
-        let run = HostProgramRun {
+        let run = HostProgramRequest {
             arguments,
             directory: directory.to_owned(),
             environment,

@@ -31,12 +31,12 @@ mod token;
 mod workspaces;
 
 pub use branch::BranchName;
-pub use changes::{ChangedLines, Changes, CommitId, FileChange};
+pub use changes::{ChangedLineCounts, CommitId, FileChange, SessionChanges};
 pub use clone::{GitAuthor, GitWorkspaceRequest};
-pub use collect::{CollectedChanges, SandboxCommand, SandboxOutput, SandboxRunner};
+pub use collect::{CollectChangesOutcome, SandboxCommand, SandboxOutput, SandboxRunner};
 pub use deliver::DeliveredBranch;
 pub use error::{Result, SnapshotError, TaskField};
-pub use git::GIT_NETWORK_VARIABLES;
+pub use git::GIT_NETWORK_ENV_VARIABLES;
 pub use source::RepoSource;
-pub use token::{CleanupToken, WorkspaceProvider};
+pub use token::{WorkspaceProvider, WorkspaceToken};
 pub use workspaces::{SnapshotSettings, Workspace, WorkspaceNote, WorkspaceRequest, Workspaces};

@@ -36,14 +36,14 @@ const BYTES: usize = 16;
 /// Names the workspace that [`cleanup`](crate::Workspaces::cleanup) removes. The caller stores it
 /// before the workspace is made, so that a crash leaves nothing that cannot be found.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct CleanupToken {
+pub struct WorkspaceToken {
     provider: WorkspaceProvider,
     text: String,
 }
 
-impl CleanupToken {
+impl WorkspaceToken {
     /// A new token. It is also the name of a directory, and hard to guess.
-    pub fn new(provider: WorkspaceProvider) -> Result<CleanupToken> {
+    pub fn new(provider: WorkspaceProvider) -> Result<WorkspaceToken> {
         let mut bytes = [0_u8; BYTES];
         getrandom::fill(&mut bytes).map_err(|error| {
             Error::new(
@@ -53,11 +53,11 @@ impl CleanupToken {
             )
         })?;
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(CleanupToken { provider, text: format!("{provider}-{hex}") })
+        Ok(WorkspaceToken { provider, text: format!("{provider}-{hex}") })
     }
 
     /// Reads a stored token.
-    pub fn parse(text: &str) -> Result<CleanupToken> {
+    pub fn parse(text: &str) -> Result<WorkspaceToken> {
         let provider =
             [WorkspaceProvider::Git, WorkspaceProvider::Copy].into_iter().find(|provider| {
                 let hex =
@@ -66,7 +66,7 @@ impl CleanupToken {
                 hex.is_some_and(|hex| hex.len() == 2 * BYTES && hex.bytes().all(digit))
             });
         match provider {
-            Some(provider) => Ok(CleanupToken { provider, text: text.to_owned() }),
+            Some(provider) => Ok(WorkspaceToken { provider, text: text.to_owned() }),
             None => {
                 let message = format!("invalid cleanup token {text:?}");
                 Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message).into())
@@ -83,7 +83,7 @@ impl CleanupToken {
     }
 }
 
-impl fmt::Display for CleanupToken {
+impl fmt::Display for WorkspaceToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -96,14 +96,14 @@ mod tests {
     #[test]
     fn tokens_survive_storage_and_nothing_else_is_one() {
         for provider in [WorkspaceProvider::Git, WorkspaceProvider::Copy] {
-            let token = CleanupToken::new(provider).unwrap();
-            assert_eq!(CleanupToken::parse(token.as_str()).unwrap(), token);
-            assert_ne!(CleanupToken::new(provider).unwrap(), token);
+            let token = WorkspaceToken::new(provider).unwrap();
+            assert_eq!(WorkspaceToken::parse(token.as_str()).unwrap(), token);
+            assert_ne!(WorkspaceToken::new(provider).unwrap(), token);
         }
         let hex = "0".repeat(32);
         for text in ["", "git-", "git-..", "git-0", &format!("zfs-{hex}"), &format!("git-{hex}/..")]
         {
-            assert!(CleanupToken::parse(text).is_err(), "{text}");
+            assert!(WorkspaceToken::parse(text).is_err(), "{text}");
         }
     }
 }

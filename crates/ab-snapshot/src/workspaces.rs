@@ -17,7 +17,7 @@ use crate::error::{Result, SnapshotError, TaskField};
 use crate::git::Git;
 use crate::source::RepoSource;
 use crate::status;
-use crate::token::{CleanupToken, WorkspaceProvider};
+use crate::token::{WorkspaceProvider, WorkspaceToken};
 
 /// Where workspaces are made, and with what.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub struct SnapshotSettings {
     pub directory: PathBuf,
     /// The directories in which git is looked for.
     pub path: Vec<PathBuf>,
-    /// The operator's values of [`GIT_NETWORK_VARIABLES`](crate::GIT_NETWORK_VARIABLES). Only git that reaches
+    /// The operator's values of [`GIT_NETWORK_ENV_VARIABLES`](crate::GIT_NETWORK_ENV_VARIABLES). Only git that reaches
     /// other hosts gets them.
     pub git_environment: Vec<(OsString, OsString)>,
 }
@@ -62,7 +62,7 @@ impl WorkspaceRequest {
 /// Files for one session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workspace {
-    pub token: CleanupToken,
+    pub token: WorkspaceToken,
     /// The files that the agent works on: the root of the session's sandbox, at this path.
     pub tree: PathBuf,
     /// The session's private home, read-write in the sandbox. It lies outside of `tree`.
@@ -143,7 +143,7 @@ impl Workspaces {
     /// disk.
     pub async fn prepare(
         &self,
-        token: &CleanupToken,
+        token: &WorkspaceToken,
         request: &WorkspaceRequest,
     ) -> Result<Workspace> {
         if token.provider() != request.provider() {
@@ -164,7 +164,7 @@ impl Workspaces {
         }
     }
 
-    async fn make(&self, token: &CleanupToken, request: &WorkspaceRequest) -> Result<Workspace> {
+    async fn make(&self, token: &WorkspaceToken, request: &WorkspaceRequest) -> Result<Workspace> {
         let root = self.area.workspace(token);
         area::make_dir(&root)?;
         let mut workspace = self.empty(token);
@@ -181,7 +181,7 @@ impl Workspaces {
     }
 
     /// The workspace of `token`, if it was made completely and not removed.
-    pub fn find(&self, token: &CleanupToken) -> Result<Option<Workspace>> {
+    pub fn find(&self, token: &WorkspaceToken) -> Result<Option<Workspace>> {
         let Some(text) = area::read(&self.area.workspace(token).join(RECORD))? else {
             return Ok(None);
         };
@@ -203,18 +203,18 @@ impl Workspaces {
 
     /// Removes everything that was made for `token`, also by another process and when it was only
     /// half made. The session's processes must have ended.
-    pub async fn cleanup(&self, token: &CleanupToken) -> Result<()> {
+    pub async fn cleanup(&self, token: &WorkspaceToken) -> Result<()> {
         let root = self.area.workspace(token);
         // Without its record a workspace that is half removed is not found again.
         Ok(remove_directory(&root.join(RECORD)).await.and(remove_directory(&root).await)?)
     }
 
     /// The tokens of all workspaces that exist, whole or not.
-    pub fn tokens(&self) -> Result<Vec<CleanupToken>> {
+    pub fn tokens(&self) -> Result<Vec<WorkspaceToken>> {
         self.area.tokens()
     }
 
-    fn empty(&self, token: &CleanupToken) -> Workspace {
+    fn empty(&self, token: &WorkspaceToken) -> Workspace {
         let root = self.area.workspace(token);
         Workspace {
             token: token.clone(),

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use ab_snapshot::{CleanupToken, SnapshotSettings, WorkspaceNote, WorkspaceProvider, Workspaces};
+use ab_snapshot::{SnapshotSettings, WorkspaceNote, WorkspaceProvider, WorkspaceToken, Workspaces};
 
 use crate::ground::{Ground, Sandbox};
 
@@ -17,14 +17,14 @@ async fn cleanup_is_idempotent_and_works_from_another_handle() {
     let directory = ground.path("data");
     let settings = SnapshotSettings { directory, path, git_environment: Vec::new() };
     let other = Workspaces::open(settings).unwrap();
-    let token = CleanupToken::parse(workspace.token.as_str()).unwrap();
+    let token = WorkspaceToken::parse(workspace.token.as_str()).unwrap();
     for _ in 0..2 {
         other.cleanup(&token).await.unwrap();
         assert!(!workspace.tree.exists() && !workspace.home.exists());
     }
     assert_eq!(ground.workspaces.tokens().unwrap(), []);
     assert_eq!(ground.workspaces.find(&token).unwrap(), None);
-    let unknown = CleanupToken::new(WorkspaceProvider::Copy).unwrap();
+    let unknown = WorkspaceToken::new(WorkspaceProvider::Copy).unwrap();
     ground.workspaces.cleanup(&unknown).await.unwrap();
     // The cache stays for the next task.
     assert_eq!(ground.prepare(ground.request()).await.notes, []);
@@ -33,7 +33,7 @@ async fn cleanup_is_idempotent_and_works_from_another_handle() {
 #[tokio::test]
 async fn half_made_workspace_is_made_again_or_removed() {
     let ground = Ground::new();
-    let token = CleanupToken::new(WorkspaceProvider::Git).unwrap();
+    let token = WorkspaceToken::new(WorkspaceProvider::Git).unwrap();
     let root = ground.path("data/workspaces").join(token.as_str());
     fs::create_dir_all(root.join("tree/.git")).unwrap();
     fs::write(root.join("tree/half"), "").unwrap();

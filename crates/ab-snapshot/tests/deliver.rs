@@ -3,7 +3,7 @@
 use std::fs;
 
 use ab_core::ErrorKind;
-use ab_snapshot::{CollectedChanges, GitWorkspaceRequest, RepoSource};
+use ab_snapshot::{CollectChangesOutcome, GitWorkspaceRequest, RepoSource};
 
 use crate::ground::{Ground, Sandbox, branch, canary, fingerprint};
 
@@ -27,7 +27,7 @@ async fn changes_become_a_branch_and_a_patch_that_applies() {
     let index = fingerprint(&ground.source.join(".git"))[&ground.source.join(".git/index")].clone();
     let to = ground.repo();
     let deliver = || {
-        ground.workspaces.deliver(
+        ground.workspaces.deliver_branch(
             &workspace.token,
             &changes,
             &to,
@@ -102,14 +102,14 @@ async fn repeated_delivery_makes_one_branch_and_leaves_no_other_reference() {
         sandbox.shell(script).await;
         let changes = ground.changes(&sandbox).await;
         let to = ground.repo();
-        let first = ground.workspaces.deliver(&workspace.token, &changes, &to, &name);
+        let first = ground.workspaces.deliver_branch(&workspace.token, &changes, &to, &name);
         assert!(!first.await.unwrap().already_there);
         // Killed between the branch and the removal of the reference that kept its objects.
         let temporary = format!("refs/agent-backend/{}", workspace.token);
         ground.git(&["update-ref", &temporary, changes.head.as_str()]);
         let again = ground.changes(&sandbox).await;
         assert_eq!(again.head, changes.head, "{name}");
-        let second = ground.workspaces.deliver(&workspace.token, &again, &to, &name);
+        let second = ground.workspaces.deliver_branch(&workspace.token, &again, &to, &name);
         assert!(second.await.unwrap().already_there);
         let after = ground.git(&["for-each-ref", "--format=%(refname)"]);
         let mut expect: Vec<String> = refs.lines().map(str::to_owned).collect();
@@ -124,10 +124,10 @@ async fn nothing_changed_is_said() {
     let ground = Ground::new();
     let workspace = ground.prepare(ground.request()).await;
     let Some(sandbox) = Sandbox::open(&workspace).await else { return };
-    assert!(matches!(ground.collect(&sandbox).await, CollectedChanges::Unchanged { .. }));
+    assert!(matches!(ground.collect(&sandbox).await, CollectChangesOutcome::Unchanged { .. }));
     let script = "echo x >x && git add x && git commit -qm x && git rm -q x && git commit -qm back";
     sandbox.shell(script).await;
-    assert!(matches!(ground.collect(&sandbox).await, CollectedChanges::Unchanged { .. }));
+    assert!(matches!(ground.collect(&sandbox).await, CollectChangesOutcome::Unchanged { .. }));
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn existing_branches_are_never_changed() {
         ("main/x", ErrorKind::Failed),
     ] {
         let (to, name) = (ground.repo(), branch(name));
-        let delivered = ground.workspaces.deliver(&workspace.token, &changes, &to, &name);
+        let delivered = ground.workspaces.deliver_branch(&workspace.token, &changes, &to, &name);
         assert_eq!(delivered.await.unwrap_err().kind(), kind, "{name}");
         assert_eq!(ground.git(&["for-each-ref"]), refs);
     }
@@ -187,7 +187,11 @@ async fn delivery_runs_nothing_of_the_target_repository() {
         ground.git_in(&data, &["config", "--file", config.to_str().unwrap(), name, value]);
     }
     let to = ground.repo();
-    ground.workspaces.deliver(&workspace.token, &changes, &to, &branch("ah/work")).await.unwrap();
+    ground
+        .workspaces
+        .deliver_branch(&workspace.token, &changes, &to, &branch("ah/work"))
+        .await
+        .unwrap();
     assert!(!mark.exists(), "something of the target ran");
     let head = fs::read_to_string(ground.source.join(".git/refs/heads/ah/work")).unwrap();
     assert_eq!(head.trim(), changes.head.as_str());
@@ -206,7 +210,7 @@ async fn target_that_redirects_our_path_gets_an_error() {
     ground.git(&["config", "protocol.ext.allow", "always"]);
     let to = RepoSource::parse(ground.source.to_str().unwrap()).unwrap();
     let work = branch("ah/work");
-    let delivered = ground.workspaces.deliver(&workspace.token, &changes, &to, &work);
+    let delivered = ground.workspaces.deliver_branch(&workspace.token, &changes, &to, &work);
     assert!(delivered.await.is_err());
     assert!(!mark.exists(), "the redirection ran");
 }

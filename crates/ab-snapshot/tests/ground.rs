@@ -10,11 +10,11 @@ use std::time::Duration;
 use ab_core::driver::Driver;
 use ab_core::process::{self, ExecRequest, HostDirectory, HostDirectoryAccess, OutputChannel};
 use ab_core::{Isolation, Result};
-use ab_host::{ExecSettings, LocalDriver, LocalOptions};
+use ab_host::{ExecSettings, LocalDriver, LocalDriverOptions};
 use ab_snapshot::{
-    BranchName, Changes, CleanupToken, CollectedChanges, GitAuthor, GitWorkspaceRequest,
-    RepoSource, SandboxCommand, SandboxOutput, SandboxRunner, SnapshotSettings, TaskField,
-    Workspace, WorkspaceProvider, WorkspaceRequest, Workspaces,
+    BranchName, CollectChangesOutcome, GitAuthor, GitWorkspaceRequest, RepoSource, SandboxCommand,
+    SandboxOutput, SandboxRunner, SessionChanges, SnapshotSettings, TaskField, Workspace,
+    WorkspaceProvider, WorkspaceRequest, WorkspaceToken, Workspaces,
 };
 use ab_testkit::commands::{channel_bytes, read_to_exit};
 use async_trait::async_trait;
@@ -115,7 +115,7 @@ impl Ground {
         &self,
         request: GitWorkspaceRequest,
     ) -> Result<Workspace, ab_snapshot::SnapshotError> {
-        let token = CleanupToken::new(WorkspaceProvider::Git).unwrap();
+        let token = WorkspaceToken::new(WorkspaceProvider::Git).unwrap();
         self.workspaces.prepare(&token, &WorkspaceRequest::Git(request)).await
     }
 
@@ -123,22 +123,22 @@ impl Ground {
         self.try_prepare(request).await.unwrap()
     }
 
-    pub(crate) async fn collect(&self, sandbox: &Sandbox) -> CollectedChanges {
+    pub(crate) async fn collect(&self, sandbox: &Sandbox) -> CollectChangesOutcome {
         self.try_collect(sandbox).await.unwrap()
     }
 
     pub(crate) async fn try_collect(
         &self,
         sandbox: &Sandbox,
-    ) -> Result<CollectedChanges, ab_snapshot::SnapshotError> {
+    ) -> Result<CollectChangesOutcome, ab_snapshot::SnapshotError> {
         let author = GitAuthor::new("Agent", "agent@example.org").unwrap();
         self.workspaces.collect_changes(&sandbox.workspace, sandbox, &author, "Do the task").await
     }
 
-    pub(crate) async fn changes(&self, sandbox: &Sandbox) -> Box<Changes> {
+    pub(crate) async fn changes(&self, sandbox: &Sandbox) -> Box<SessionChanges> {
         match self.collect(sandbox).await {
-            CollectedChanges::Changed(changes) => changes,
-            CollectedChanges::Unchanged { .. } => panic!("nothing was changed"),
+            CollectChangesOutcome::Changed(changes) => changes,
+            CollectChangesOutcome::Unchanged { .. } => panic!("nothing was changed"),
         }
     }
 }
@@ -159,7 +159,7 @@ impl Sandbox {
             temporary_dir: temporary.path().to_owned(),
             ..ExecSettings::default()
         };
-        let options = LocalOptions { exec, ..LocalOptions::default() };
+        let options = LocalDriverOptions { exec, ..LocalDriverOptions::default() };
         let driver = LocalDriver::open(&workspace.tree, options).unwrap();
         if let Err(error) = driver.effective_policy().await {
             ab_testkit::host::report_skip("a session's sandbox", error.message());

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use ab_core::ErrorKind;
-use ab_snapshot::{Changes, WorkspaceNote};
+use ab_snapshot::{SessionChanges, WorkspaceNote};
 
 use crate::ground::{Ground, Sandbox, canary, fingerprint};
 
@@ -63,7 +63,7 @@ async fn nothing_of_a_hostile_source_runs() {
 }
 
 /// What an agent leaves behind, and what is collected from it.
-async fn after(ground: &Ground, script: &str) -> Option<(Sandbox, Box<Changes>)> {
+async fn after(ground: &Ground, script: &str) -> Option<(Sandbox, Box<SessionChanges>)> {
     let workspace = ground.prepare(ground.request()).await;
     let sandbox = Sandbox::open(&workspace).await?;
     sandbox.shell(script).await;
@@ -100,7 +100,7 @@ async fn programs_that_the_agent_configures_run_inside_only() {
     assert!(outside.iter().any(|name| !ran.lines().any(|line| line == name)), "{ran}");
     let work = crate::ground::branch("ah/work");
     let token = &sandbox.workspace.token;
-    ground.workspaces.deliver(token, &changes, &ground.repo(), &work).await.unwrap();
+    ground.workspaces.deliver_branch(token, &changes, &ground.repo(), &work).await.unwrap();
     assert_eq!(ground.git(&["show", "ah/work:work.txt"]), "work");
 }
 
@@ -171,7 +171,7 @@ async fn links_and_odd_names_are_delivered_as_data() {
     assert!(nested.nested_repository);
     let work = crate::ground::branch("ah/work");
     let token = &sandbox.workspace.token;
-    ground.workspaces.deliver(token, &changes, &ground.repo(), &work).await.unwrap();
+    ground.workspaces.deliver_branch(token, &changes, &ground.repo(), &work).await.unwrap();
     assert_eq!(ground.git(&["fsck", "--full"]), "");
 }
 

@@ -5,8 +5,8 @@ use std::fs;
 use ab_core::ErrorKind;
 use ab_host::directory::CopyBounds;
 use ab_snapshot::{
-    CleanupToken, CommitId, GitWorkspaceRequest, RepoSource, TaskField, WorkspaceNote,
-    WorkspaceProvider, WorkspaceRequest,
+    CommitId, GitWorkspaceRequest, RepoSource, TaskField, WorkspaceNote, WorkspaceProvider,
+    WorkspaceRequest, WorkspaceToken,
 };
 
 use crate::ground::{Ground, Sandbox, branch, fingerprint};
@@ -205,7 +205,7 @@ async fn sessions_see_neither_each_other_nor_the_source() {
 #[tokio::test]
 async fn copy_is_independent_of_its_original() {
     let ground = Ground::new();
-    let token = CleanupToken::new(WorkspaceProvider::Copy).unwrap();
+    let token = WorkspaceToken::new(WorkspaceProvider::Copy).unwrap();
     let bounds = CopyBounds::default();
     let request = WorkspaceRequest::Copy { from: ground.source.clone(), bounds };
     let before = fingerprint(&ground.source);
@@ -227,6 +227,6 @@ async fn copy_is_independent_of_its_original() {
     let request = WorkspaceRequest::Copy { from: ground.path(""), bounds };
     let error = ground.workspaces.prepare(&token, &request).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-    let other = CleanupToken::new(WorkspaceProvider::Git).unwrap();
+    let other = WorkspaceToken::new(WorkspaceProvider::Git).unwrap();
     assert!(ground.workspaces.prepare(&other, &request).await.is_err(), "another provider's token");
 }

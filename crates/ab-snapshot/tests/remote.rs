@@ -52,7 +52,7 @@ async fn remote_source_is_fetched_once_and_gets_a_new_branch() {
     let deliver = |name| {
         let (workspaces, changes) = (ground.workspaces.clone(), changes.clone());
         let (token, to) = (workspace.token.clone(), source.clone());
-        async move { workspaces.deliver(&token, &changes, &to, &branch(name)).await }
+        async move { workspaces.deliver_branch(&token, &changes, &to, &branch(name)).await }
     };
     assert!(!deliver("ah/work").await.unwrap().already_there);
     assert_eq!(ground.git_in(&bare, &["rev-parse", "ah/work"]), changes.head.as_str());

@@ -1,7 +1,7 @@
 //! Approvals: stored questions, decided at most once.
 
 use ab_api::{
-    Approval, ApprovalDecision, ApprovalId, ApprovalStatus, DecidedBy, Event, EventKind,
+    Approval, ApprovalDecider, ApprovalDecision, ApprovalId, ApprovalStatus, Event, EventKind,
     PageRequest, SessionId, Time,
 };
 use sqlx::Row;
@@ -37,11 +37,11 @@ impl Store {
         &self,
         id: ApprovalId,
         decision: ApprovalDecision,
-        by: DecidedBy,
+        by: ApprovalDecider,
     ) -> Result<Approval, StoreError> {
         self.write(move |writing| {
             Box::pin(async move {
-                let status = decision.decision.status();
+                let status = decision.decision.resulting_status();
                 end(writing, id, status, Some(by), decision.reason).await
             })
         })
@@ -177,7 +177,7 @@ async fn end(
     writing: &mut Writing,
     id: ApprovalId,
     status: ApprovalStatus,
-    by: Option<DecidedBy>,
+    by: Option<ApprovalDecider>,
     reason: Option<String>,
 ) -> Result<Approval, StoreError> {
     let sql = "SELECT body FROM approvals WHERE id = $1";

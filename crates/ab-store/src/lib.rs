@@ -28,5 +28,7 @@ pub use error::StoreError;
 pub use follow::{EventLogReader, EventLogScope};
 pub use progress::{SessionEnding, SessionProgress, SessionStage};
 pub use record::{EventRecord, MAX_EVENT_BYTES};
-pub use sessions::{IdempotencyKey, NewSession, SessionCreation, SessionFilter, SessionRecord};
+pub use sessions::{
+    CreateSessionOutcome, IdempotencyRecord, NewSession, SessionFilter, SessionRecord,
+};
 pub use store::Store;

@@ -38,7 +38,7 @@ impl EventRecord {
     }
 
     /// The event as JSON with `sessionId` and `seq`, for streams of several sessions.
-    pub fn json_with_session(&self) -> String {
+    pub fn json_with_session_id(&self) -> String {
         let rest = self.json.strip_prefix('{').unwrap_or_default();
         format!("{{\"sessionId\":\"{}\",\"seq\":{},{rest}", self.session, self.seq)
     }

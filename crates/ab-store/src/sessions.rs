@@ -30,14 +30,14 @@ pub struct NewSession {
     /// The first events of its stream.
     pub events: Vec<Event>,
     /// What makes a repeated request harmless.
-    pub idempotency: Option<IdempotencyKey>,
+    pub idempotency: Option<IdempotencyRecord>,
     /// The session whose workspace this one takes over, with everything that has to be removed with it.
     pub takes_over: Option<SessionId>,
 }
 
 /// A key that a client sends with a request, so that sending it again makes nothing new.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IdempotencyKey {
+pub struct IdempotencyRecord {
     /// Whose key it is. Keys of different callers do not meet.
     pub scope: String,
     pub key: String,
@@ -49,7 +49,7 @@ pub struct IdempotencyKey {
 
 /// What became of a [`NewSession`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SessionCreation {
+pub enum CreateSessionOutcome {
     /// The session was made.
     New,
     /// A request with the same key made a session before. This was its answer.
@@ -77,7 +77,10 @@ impl Store {
     ///
     /// [`StoreError::KeyReused`] if the key came before with another request; [`StoreError::Exists`] if the id did;
     /// [`StoreError::NoWorkspace`] if there is no workspace to take over.
-    pub async fn create_session(&self, new: NewSession) -> Result<SessionCreation, StoreError> {
+    pub async fn create_session(
+        &self,
+        new: NewSession,
+    ) -> Result<CreateSessionOutcome, StoreError> {
         self.write(move |writing| Box::pin(create(writing, new))).await
     }
 
@@ -86,7 +89,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::KeyReused`] if the key came before with another request.
-    pub async fn find_stored_answer(
+    pub async fn find_idempotent_answer(
         &self,
         scope: &str,
         key: &str,
@@ -106,7 +109,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::NotFound`] if there is no such session.
-    pub async fn save_session(
+    pub async fn update_session(
         &self,
         record: SessionRecord,
         events: Vec<Event>,
@@ -266,7 +269,10 @@ const LIST: &str = "SELECT body, progress FROM sessions \
 const ANSWER: &str =
     "SELECT digest, answer, created FROM idempotency_keys WHERE scope = $1 AND key = $2";
 
-async fn create(writing: &mut Writing, new: NewSession) -> Result<SessionCreation, StoreError> {
+async fn create(
+    writing: &mut Writing,
+    new: NewSession,
+) -> Result<CreateSessionOutcome, StoreError> {
     let now = Time::now().as_millis();
     if let Some(key) = &new.idempotency {
         sqlx::query("DELETE FROM idempotency_keys WHERE created < $1")
@@ -327,17 +333,19 @@ async fn create(writing: &mut Writing, new: NewSession) -> Result<SessionCreatio
     }
     insert_prompt(writing, session.id, 1, &session.prompt).await?;
     writing.append(session.id, &new.events).await?;
-    Ok(SessionCreation::New)
+    Ok(CreateSessionOutcome::New)
 }
 
 /// The outcome of an earlier request with the same key.
 async fn answer_before(
     writing: &mut Writing,
-    key: &IdempotencyKey,
-) -> Result<Option<Result<SessionCreation, StoreError>>, StoreError> {
+    key: &IdempotencyRecord,
+) -> Result<Option<Result<CreateSessionOutcome, StoreError>>, StoreError> {
     let query = sqlx::query(ANSWER).bind(&key.scope).bind(&key.key);
     let Some(row) = query.fetch_optional(&mut writing.connection).await? else { return Ok(None) };
-    Ok(Some(stored_answer(&row, &key.request).map(|answer| SessionCreation::Existing { answer })))
+    Ok(Some(
+        stored_answer(&row, &key.request).map(|answer| CreateSessionOutcome::Existing { answer }),
+    ))
 }
 
 fn stored_answer(row: &SqliteRow, request: &[u8]) -> Result<String, StoreError> {

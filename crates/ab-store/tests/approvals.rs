@@ -1,8 +1,8 @@
 //! Approvals: decided at most once, and waited for.
 
 use ab_api::{
-    Approval, ApprovalChoice, ApprovalDecision, ApprovalId, ApprovalStatus, ApprovalSubject,
-    DecidedBy, PageRequest, SessionId, Time,
+    Approval, ApprovalDecider, ApprovalDecision, ApprovalId, ApprovalStatus, ApprovalSubject,
+    ApproveOrDeny, PageRequest, SessionId, Time,
 };
 use ab_store::{ApprovalFilter, EventLogScope, Store, StoreError};
 
@@ -26,16 +26,16 @@ async fn ask(store: &Store, session: SessionId) -> ApprovalId {
     id
 }
 
-fn by(name: &str) -> DecidedBy {
-    DecidedBy { kind: "person".to_owned(), name: name.to_owned(), via: None }
+fn by(name: &str) -> ApprovalDecider {
+    ApprovalDecider { kind: "person".to_owned(), name: name.to_owned(), via: None }
 }
 
 fn yes() -> ApprovalDecision {
-    ApprovalDecision { decision: ApprovalChoice::Approve, reason: None }
+    ApprovalDecision { decision: ApproveOrDeny::Approve, reason: None }
 }
 
 fn no(reason: &str) -> ApprovalDecision {
-    ApprovalDecision { decision: ApprovalChoice::Deny, reason: Some(reason.to_owned()) }
+    ApprovalDecision { decision: ApproveOrDeny::Deny, reason: Some(reason.to_owned()) }
 }
 
 async fn pending(store: &Store, session: SessionId) -> u64 {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ab_api::{
-    AvailableChoices, Event, EventKind, LogLevel, LogSource, NewTask, Session, SessionId,
-    SessionStatus, Time,
+    Event, EventKind, LogLevel, LogSource, Session, SessionId, SessionStatus, TaskCapabilities,
+    TaskRequest, Time,
 };
 use ab_store::{DataDir, NewSession, SessionProgress, SessionRecord, Store};
 use tempfile::TempDir;
@@ -42,8 +42,8 @@ pub(crate) fn session(prompt: &str) -> Session {
             "agent":{{"type":"scripted"}},"labels":{{"p":"{prompt}"}}}}"#
     );
     let agents = BTreeMap::from([("scripted".to_owned(), Vec::new())]);
-    let offers = AvailableChoices { agents, ..AvailableChoices::default() };
-    let task = NewTask::parse(body.as_bytes(), &offers).expect("a valid task");
+    let offers = TaskCapabilities { agents, ..TaskCapabilities::default() };
+    let task = TaskRequest::parse(body.as_bytes(), &offers).expect("a valid task");
     Session::new_queued(SessionId::generate(), task, Time::now())
 }
 

@@ -138,7 +138,7 @@ async fn last_records_can_be_of_one_type() {
     scratch.store.append_events(id, events).await.expect("append");
     let logs = scratch.store.last_event_records(id, Some("log"), 2).await.expect("read");
     assert_eq!(logs.iter().map(|it| it.seq).collect::<Vec<_>>(), [4, 5]);
-    let json = logs[0].json_with_session();
+    let json = logs[0].json_with_session_id();
     let value: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!((&value["sessionId"], &value["seq"]), (&id.to_string().into(), &4.into()));
     assert_eq!(value["message"], "2");

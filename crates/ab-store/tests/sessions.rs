@@ -2,8 +2,8 @@
 
 use ab_api::{PageRequest, SessionActivity, SessionId, SessionStatus};
 use ab_store::{
-    EventLogScope, IdempotencyKey, NewSession, SessionCreation, SessionFilter, SessionProgress,
-    SessionRecord, SessionStage, StoreError,
+    CreateSessionOutcome, EventLogScope, IdempotencyRecord, NewSession, SessionFilter,
+    SessionProgress, SessionRecord, SessionStage, StoreError,
 };
 
 use crate::fixture::{line, new_session, scratch, session, status, stored};
@@ -24,7 +24,7 @@ async fn a_session_survives_a_restart_with_its_progress() {
         ending: None,
     };
     let events = vec![status(SessionStatus::Running)];
-    scratch.store.save_session(record.clone(), events).await.expect("save");
+    scratch.store.update_session(record.clone(), events).await.expect("save");
     let scratch = scratch.reopen().await;
     assert_eq!(scratch.store.live_sessions().await.expect("read"), [record]);
     let session = scratch.store.session(id).await.expect("read");
@@ -45,7 +45,11 @@ async fn recent_events_are_the_last_three_of_a_live_session() {
     assert_eq!(session.recent_events.len(), 3);
     let mut record = scratch.store.session_record(id).await.expect("read");
     record.session.status = SessionStatus::Completed;
-    scratch.store.save_session(record, vec![status(SessionStatus::Completed)]).await.expect("save");
+    scratch
+        .store
+        .update_session(record, vec![status(SessionStatus::Completed)])
+        .await
+        .expect("save");
     let session = scratch.store.session(id).await.expect("read");
     assert_eq!(session.recent_events, []);
     assert_eq!(scratch.store.live_sessions().await.expect("read"), []);
@@ -58,7 +62,7 @@ async fn a_state_and_its_events_fail_together() {
     let mut record = scratch.store.session_record(id).await.expect("read");
     record.session.status = SessionStatus::Running;
     let events = vec![line(&"x".repeat(100_000))];
-    scratch.store.save_session(record, events).await.expect_err("the event is too large");
+    scratch.store.update_session(record, events).await.expect_err("the event is too large");
     let session = scratch.store.session(id).await.expect("read");
     assert_eq!(session.status, SessionStatus::Queued);
 }
@@ -69,7 +73,7 @@ async fn an_unknown_session_is_not_found() {
     let error = scratch.store.session(SessionId::generate()).await.expect_err("unknown");
     assert!(matches!(error, StoreError::NotFound), "{error}");
     let record = SessionRecord { session: session("x"), progress: SessionProgress::default() };
-    let error = scratch.store.save_session(record, vec![line("x")]).await.expect_err("unknown");
+    let error = scratch.store.update_session(record, vec![line("x")]).await.expect_err("unknown");
     assert!(matches!(error, StoreError::NotFound), "{error}");
     assert_eq!(scratch.store.event_records(EventLogScope::All, 0, 10).await.expect("read"), []);
 }
@@ -77,7 +81,7 @@ async fn an_unknown_session_is_not_found() {
 fn keyed(request: &str) -> NewSession {
     let session = session("k");
     let answer = session.id.to_string();
-    let idempotency = Some(IdempotencyKey {
+    let idempotency = Some(IdempotencyRecord {
         scope: "ana".to_owned(),
         key: "key-1".to_owned(),
         request: request.as_bytes().to_vec(),
@@ -100,14 +104,14 @@ async fn a_repeated_request_gets_the_first_answer() {
     drop(first);
     let mut created = 0;
     for attempt in racing {
-        if attempt.await.expect("a task").expect("no conflict") == SessionCreation::New {
+        if attempt.await.expect("a task").expect("no conflict") == CreateSessionOutcome::New {
             created += 1;
         }
     }
     assert_eq!(created, 1);
     let scratch = scratch.reopen().await;
     let again = scratch.store.create_session(keyed("request")).await.expect("the same request");
-    let SessionCreation::Existing { answer: stored } = again else { panic!("made twice") };
+    let CreateSessionOutcome::Existing { answer: stored } = again else { panic!("made twice") };
     assert_ne!(stored, answer);
     let (_, total) = scratch
         .store
@@ -128,7 +132,7 @@ async fn a_key_with_another_request_is_a_conflict() {
         key.scope = "bob".to_owned();
     }
     let made = scratch.store.create_session(elsewhere).await.expect("another caller");
-    assert_eq!(made, SessionCreation::New);
+    assert_eq!(made, CreateSessionOutcome::New);
 }
 
 #[tokio::test]
@@ -142,7 +146,7 @@ async fn lists_are_filtered_paged_and_newest_first() {
     ids.reverse();
     let mut record = scratch.store.session_record(ids[0]).await.expect("read");
     record.session.status = SessionStatus::Running;
-    scratch.store.save_session(record, Vec::new()).await.expect("save");
+    scratch.store.update_session(record, Vec::new()).await.expect("save");
 
     let list = async |filter: SessionFilter, page, per_page| {
         let request = PageRequest { page: Some(page), per_page: Some(per_page) };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ab_core::process::{
-    Command, ExecRequest, OutputChannel, OutputChunk, Process, ProcessControl, ProcessExit,
+    Command, ExecRequest, OutputChannel, OutputChunk, Process, ProcessControlMessage, ProcessExit,
     StdinMode,
 };
 use ab_core::process::{ProcessId, TerminalSize};
@@ -26,7 +26,7 @@ pub async fn supports_commands(backend: &Backend) -> bool {
     let ran = expect_error(backend.exec("true").await, ErrorKind::Unsupported);
     assert_eq!(ran.code(), ErrorCode::NotImplemented);
     expect_error(backend.spawn_detached(ExecRequest::shell("true")).await, ErrorKind::Unsupported);
-    expect_error(backend.processes().await, ErrorKind::Unsupported);
+    expect_error(backend.detached_processes().await, ErrorKind::Unsupported);
     expect_error(backend.attach(&ProcessId::new("1"), 0).await, ErrorKind::Unsupported);
     false
 }
@@ -44,20 +44,20 @@ pub async fn supports_detached(backend: &Backend) -> bool {
         ErrorKind::Unsupported,
     );
     assert_eq!(refused.code(), ErrorCode::NotImplemented);
-    expect_error(backend.processes().await, ErrorKind::Unsupported);
+    expect_error(backend.detached_processes().await, ErrorKind::Unsupported);
     expect_error(backend.attach(&ProcessId::new("1"), 0).await, ErrorKind::Unsupported);
     false
 }
 
 /// What a command that must succeed says.
-pub async fn exec_output_text(backend: &Backend, line: &str) -> String {
-    exec_output_text_with(backend, line, ExecOptions::default()).await
+pub async fn exec_stdout_text(backend: &Backend, line: &str) -> String {
+    exec_stdout_text_with(backend, line, ExecOptions::default()).await
 }
 
-pub async fn exec_output_text_with(backend: &Backend, line: &str, options: ExecOptions) -> String {
+pub async fn exec_stdout_text_with(backend: &Backend, line: &str, options: ExecOptions) -> String {
     let options = ExecOptions { timeout: options.timeout.or(Some(COMMAND_TIMEOUT)), ..options };
     match backend.exec_with(line, options).await {
-        Ok(output) => output.stdout_text(),
+        Ok(output) => output.stdout_display_text(),
         Err(error) => panic!("{line:?} failed: {error}: {:?}", error.output()),
     }
 }
@@ -124,7 +124,7 @@ pub async fn write_stdin(process: &Process, words: &str) {
     stdin.send(Bytes::copy_from_slice(words.as_bytes())).await.unwrap();
 }
 
-pub async fn send_control(process: &Process, control: ProcessControl) {
+pub async fn send_control(process: &Process, control: ProcessControlMessage) {
     process.control.send(control).await.unwrap();
 }
 
@@ -137,12 +137,12 @@ pub fn lock_holding_script(rest: &str) -> String {
 /// Waits until nothing of a [`lock_holding_script`] command is left: the kernel lets go of the lock with the
 /// last process that has it.
 pub async fn wait_until_lock_is_free(backend: &Backend) {
-    assert_eq!(exec_output_text(backend, "exec 9>lock; flock 9; echo free").await, "free\n");
+    assert_eq!(exec_stdout_text(backend, "exec 9>lock; flock 9; echo free").await, "free\n");
 }
 
 /// Whether something of a [`lock_holding_script`] command still lives.
 pub async fn is_lock_held(backend: &Backend) -> bool {
-    exec_output_text(backend, "exec 9>lock; if flock -n 9; then echo free; else echo held; fi")
+    exec_stdout_text(backend, "exec 9>lock; if flock -n 9; then echo free; else echo held; fi")
         .await
         == "held\n"
 }

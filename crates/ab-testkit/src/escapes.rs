@@ -13,20 +13,20 @@ mod kernel;
 mod reach;
 mod rights;
 
-use ab_core::effective::{ControlKind, ControlStrength};
+use ab_core::effective::{PolicyControlKind, PolicyControlStrength};
 
 pub use ground::EscapeTestbed;
 
 /// What a script prints once it has tried.
-pub const ATTEMPT_MADE_MARKER: &str = "tried";
+pub const ESCAPE_ATTEMPTED_MARKER: &str = "tried";
 /// What a script prints when a call that must fail did not.
-pub const CALL_SUCCEEDED_MARKER: &str = "DID";
+pub const FORBIDDEN_CALL_SUCCEEDED_MARKER: &str = "DID";
 
 /// One way out.
 #[derive(Clone, Copy, Debug)]
 pub struct EscapeAttempt {
     pub name: &'static str,
-    pub stopped_by: ControlKind,
+    pub stopped_by: PolicyControlKind,
     /// What the command is to be run with.
     pub sandbox_options: &'static [SandboxOption],
     /// Made by whoever sets the scene, outside, before the command.
@@ -81,12 +81,12 @@ pub struct CommandReport {
 pub trait CommandRunner {
     fn run(&self, ground: &EscapeTestbed, wishes: &[SandboxOption], line: &str) -> CommandReport;
     /// What is said to be in force.
-    fn control_strength(
+    fn claimed_control_strength(
         &self,
         ground: &EscapeTestbed,
         wishes: &[SandboxOption],
-        subject: ControlKind,
-    ) -> ControlStrength;
+        subject: PolicyControlKind,
+    ) -> PolicyControlStrength;
     /// Whether nothing at all is meant to hold a command.
     fn is_unconfined(&self) -> bool;
 }
@@ -117,12 +117,13 @@ pub fn run_attempt(
     let said =
         surface.run(ground, attempt.sandbox_options, &ground.expand_placeholders(attempt.script));
     let outcome = judge(attempt, ground, &said);
-    let strength = surface.control_strength(ground, attempt.sandbox_options, attempt.stopped_by);
+    let strength =
+        surface.claimed_control_strength(ground, attempt.sandbox_options, attempt.stopped_by);
     let subject = attempt.stopped_by.as_str();
     let told = || format!("{}: {outcome:?}, {subject} {strength:?}\n{said:?}", attempt.name);
     match (outcome, strength) {
         (EscapeOutcome::Inconclusive, _) => Err(told()),
-        (EscapeOutcome::Allowed, ControlStrength::Enforced) => Err(told()),
+        (EscapeOutcome::Allowed, PolicyControlStrength::Enforced) => Err(told()),
         (EscapeOutcome::Blocked, _) if surface.is_unconfined() && attempt.succeeds_unconfined => {
             Err(told())
         }
@@ -137,11 +138,12 @@ fn judge(attempt: &EscapeAttempt, ground: &EscapeTestbed, said: &CommandReport) 
         EscapeEvidence::ServerReached => ground.was_called(),
         EscapeEvidence::OutsideProcessKilled => ground.was_killed(),
         EscapeEvidence::ScriptReportedSuccess => {
-            said.stdout.lines().any(|line| line.trim() == CALL_SUCCEEDED_MARKER)
+            said.stdout.lines().any(|line| line.trim() == FORBIDDEN_CALL_SUCCEEDED_MARKER)
         }
         EscapeEvidence::WorkspaceFileCreated(path) => ground.workspace_dir().join(path).exists(),
     };
-    let tried = said.refused || said.stdout.lines().any(|line| line.trim() == ATTEMPT_MADE_MARKER);
+    let tried =
+        said.refused || said.stdout.lines().any(|line| line.trim() == ESCAPE_ATTEMPTED_MARKER);
     match (out, tried) {
         (true, _) => EscapeOutcome::Allowed,
         (false, true) => EscapeOutcome::Blocked,

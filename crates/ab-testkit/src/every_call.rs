@@ -2,13 +2,13 @@
 
 use ab_core::LineRange;
 use ab_core::options::{
-    AttributeChanges, FileAccess, FileCreation, ListOptions, OpenOptions, ReadOptions,
+    AttributeChanges, FileAccess, FileCreationMode, ListOptions, OpenOptions, ReadOptions,
     RemoveOptions, StatOptions, WriteOptions,
 };
 use ab_core::path::WsPath;
 use ab_core::process::{ExecRequest, ProcessId};
 use ab_core::search::{
-    DotfileVisibility, EntryKinds, IgnoreFileHandling, SearchLimits, SearchQuery, SearchTarget,
+    DotfileVisibility, EntryKindFilter, IgnoreFileHandling, SearchLimits, SearchQuery, SearchTarget,
 };
 use ab_core::{Backend, Edit, EditOptions, Result, ScopeOptions};
 
@@ -19,7 +19,7 @@ pub type NamedCallResult = (&'static str, Result<()>);
 pub async fn try_every_call_on(backend: &Backend, path: &str) -> Vec<NamedCallResult> {
     let create = OpenOptions {
         access: FileAccess::ReadWrite,
-        create: FileCreation::IfMissing,
+        create: FileCreationMode::IfMissing,
         ..OpenOptions::default()
     };
     let edits = [Edit::new("old", "new")];
@@ -64,7 +64,7 @@ pub async fn try_every_pathless_call(backend: &Backend) -> Vec<NamedCallResult> 
         ("connect", backend.connect().await),
         ("exec", backend.exec("true").await.map(drop)),
         ("spawn", backend.spawn(ExecRequest::shell("true")).await.map(drop)),
-        ("processes", backend.processes().await.map(drop)),
+        ("processes", backend.detached_processes().await.map(drop)),
         ("attach", backend.attach(&ProcessId::new("none"), 0).await.map(drop)),
     ]
 }
@@ -73,7 +73,7 @@ pub async fn try_every_pathless_call(backend: &Backend) -> Vec<NamedCallResult> 
 pub fn all_names_query() -> SearchQuery {
     SearchQuery {
         root: WsPath::root(),
-        target: SearchTarget::Names { glob: "**".to_owned(), kinds: EntryKinds::All },
+        target: SearchTarget::Names { glob: "**".to_owned(), kinds: EntryKindFilter::All },
         include: Vec::new(),
         exclude: Vec::new(),
         ignore: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use ab_core::options::{EntryDetail, ListOptions};
+use ab_core::options::{EntryDetailLevel, ListOptions};
 use ab_core::{Backend, Error, ErrorKind, FileKind, Listing, Result, Stat};
 
 /// The error of a call that had to fail for `kind`.
@@ -33,7 +33,7 @@ pub fn listing_paths(listing: &Listing) -> Vec<&str> {
 /// Everything in the workspace: paths with their kinds, in path order.
 pub async fn list_tree(backend: &Backend) -> Vec<(String, FileKind)> {
     let whole =
-        ListOptions { depth: usize::MAX, detail: EntryDetail::Kind, ..ListOptions::default() };
+        ListOptions { depth: usize::MAX, detail: EntryDetailLevel::Kind, ..ListOptions::default() };
     let listing = backend.list(".", whole).await.unwrap();
     assert_eq!(listing.truncated, None, "the tree was cut");
     listing.entries.iter().map(|entry| (entry.path.to_string(), entry.kind)).collect()

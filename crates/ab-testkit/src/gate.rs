@@ -7,14 +7,14 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use ab_core::call::{CallId, CallResult};
-use ab_core::effective::EffectiveControl;
+use ab_core::call::{CallCompletion, CallId};
+use ab_core::effective::EffectivePolicyControl;
 use ab_core::guard::{GuardDecision, RefusedPath};
 use ab_core::{Call, CallOutcome, Error, ErrorCode, ErrorKind, Guard, Result, Verb};
 
 /// What a gate says to every call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GuardAnswer {
+pub enum ScriptedGuardBehavior {
     Pass,
     /// Passes after the caller was made to wait once.
     PassLater,
@@ -51,7 +51,7 @@ pub enum GuardEvent {
     Exited {
         gate: usize,
         call: CallId,
-        end: RecordedCallEnd,
+        end: RecordedCallOutcome,
         bytes: u64,
         exit_code: Option<i32>,
     },
@@ -59,7 +59,7 @@ pub enum GuardEvent {
 
 /// How a call ended, as a value that can be kept and compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordedCallEnd {
+pub enum RecordedCallOutcome {
     Done,
     Failed(ErrorKind),
     Cancelled,
@@ -75,7 +75,7 @@ impl GuardLog {
     }
 
     /// The gates that let a call pass, in order.
-    pub fn admitting_guards(&self) -> Vec<usize> {
+    pub fn admitting_guard_numbers(&self) -> Vec<usize> {
         let passed = |step: &GuardEvent| match step {
             GuardEvent::Passed { gate, .. } => Some(*gate),
             _ => None,
@@ -84,7 +84,7 @@ impl GuardLog {
     }
 
     /// The gates that were told of an end, in order, with that end.
-    pub fn call_ends(&self) -> Vec<(usize, RecordedCallEnd)> {
+    pub fn call_outcomes(&self) -> Vec<(usize, RecordedCallOutcome)> {
         let exited = |step: &GuardEvent| match step {
             GuardEvent::Exited { gate, end, .. } => Some((*gate, *end)),
             _ => None,
@@ -104,7 +104,7 @@ impl GuardLog {
 /// One scripted guard.
 pub struct ScriptedGuard {
     number: usize,
-    answer: GuardAnswer,
+    answer: ScriptedGuardBehavior,
     /// The verbs it answers so; others pass. All of them when empty.
     only: Vec<Verb>,
     largest: u64,
@@ -112,13 +112,13 @@ pub struct ScriptedGuard {
 }
 
 impl ScriptedGuard {
-    pub fn new(number: usize, answer: GuardAnswer, log: &GuardLog) -> Self {
+    pub fn new(number: usize, answer: ScriptedGuardBehavior, log: &GuardLog) -> Self {
         Self { number, answer, only: Vec::new(), largest: u64::MAX, log: log.clone() }
     }
 
     /// A gate that lets everything pass.
     pub fn allow_all(number: usize, log: &GuardLog) -> Self {
-        Self::new(number, GuardAnswer::Pass, log)
+        Self::new(number, ScriptedGuardBehavior::Pass, log)
     }
 
     /// Keeps the answer for these verbs; any other call passes.
@@ -128,27 +128,29 @@ impl ScriptedGuard {
     }
 
     /// Open files may not grow beyond `largest` bytes.
-    pub fn with_max_file_size(mut self, largest: u64) -> Self {
+    pub fn with_max_file_bytes(mut self, largest: u64) -> Self {
         self.largest = largest;
         self
     }
 
-    fn answer_to(&self, call: &Call<'_>) -> GuardAnswer {
+    fn answer_to(&self, call: &Call<'_>) -> ScriptedGuardBehavior {
         if self.only.is_empty() || self.only.contains(&call.verb) {
             self.answer
         } else {
-            GuardAnswer::Pass
+            ScriptedGuardBehavior::Pass
         }
     }
 
-    fn decide(&self, call: &Call<'_>, answer: GuardAnswer) -> Result<()> {
+    fn decide(&self, call: &Call<'_>, answer: ScriptedGuardBehavior) -> Result<()> {
         let (gate, call_id) = (self.number, call.id);
         match answer {
-            GuardAnswer::Refuse | GuardAnswer::RefuseLater => {
+            ScriptedGuardBehavior::Refuse | ScriptedGuardBehavior::RefuseLater => {
                 self.log.write(GuardEvent::Refused { gate, call: call_id });
                 Err(refusal(gate, call.verb))
             }
-            GuardAnswer::Pass | GuardAnswer::PassLater | GuardAnswer::Hang => {
+            ScriptedGuardBehavior::Pass
+            | ScriptedGuardBehavior::PassLater
+            | ScriptedGuardBehavior::Hang => {
                 self.log.write(GuardEvent::Passed { gate, call: call_id });
                 Ok(())
             }
@@ -166,16 +168,16 @@ impl Guard for ScriptedGuard {
         self.log.write(GuardEvent::Entered { gate: self.number, call: call.id });
         let answer = self.answer_to(call);
         match answer {
-            GuardAnswer::Pass | GuardAnswer::Refuse => {
+            ScriptedGuardBehavior::Pass | ScriptedGuardBehavior::Refuse => {
                 GuardDecision::Ready(self.decide(call, answer))
             }
-            GuardAnswer::PassLater | GuardAnswer::RefuseLater => {
+            ScriptedGuardBehavior::PassLater | ScriptedGuardBehavior::RefuseLater => {
                 GuardDecision::Pending(Box::pin(async move {
                     OneTurn::default().await;
                     self.decide(call, answer)
                 }))
             }
-            GuardAnswer::Hang => GuardDecision::Pending(Box::pin(pending())),
+            ScriptedGuardBehavior::Hang => GuardDecision::Pending(Box::pin(pending())),
         }
     }
 
@@ -189,15 +191,15 @@ impl Guard for ScriptedGuard {
 
     fn on_refused_path(&self, _: &RefusedPath<'_>) {}
 
-    fn effective_control(&self) -> Option<EffectiveControl> {
+    fn effective_policy_control(&self) -> Option<EffectivePolicyControl> {
         None
     }
 
     fn after_call(&self, call: &Call<'_>, outcome: &CallOutcome<'_>) {
         let end = match outcome.result {
-            CallResult::Done => RecordedCallEnd::Done,
-            CallResult::Failed(error) => RecordedCallEnd::Failed(error.kind()),
-            CallResult::Cancelled => RecordedCallEnd::Cancelled,
+            CallCompletion::Done => RecordedCallOutcome::Done,
+            CallCompletion::Failed(error) => RecordedCallOutcome::Failed(error.kind()),
+            CallCompletion::Cancelled => RecordedCallOutcome::Cancelled,
         };
         self.log.write(GuardEvent::Exited {
             gate: self.number,

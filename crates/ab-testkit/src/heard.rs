@@ -6,12 +6,12 @@ use ab_core::{Backend, ConnectionStatus, StatusSubscription};
 
 /// Listens until it is dropped, and remembers every transition in order.
 #[derive(Debug)]
-pub struct StatusRecorder {
+pub struct ConnectionStatusRecorder {
     transitions: Arc<Mutex<Vec<(ConnectionStatus, ConnectionStatus)>>>,
     listening: Option<StatusSubscription>,
 }
 
-impl StatusRecorder {
+impl ConnectionStatusRecorder {
     pub fn subscribe(backend: &Backend) -> Self {
         let transitions = Arc::<Mutex<Vec<_>>>::default();
         let book = transitions.clone();

@@ -27,7 +27,7 @@ pub mod recording;
 pub mod scripted_model;
 mod world;
 
-pub use gate::{GuardAnswer, GuardEvent, GuardLog, ScriptedGuard};
-pub use heard::StatusRecorder;
+pub use gate::{GuardEvent, GuardLog, ScriptedGuard, ScriptedGuardBehavior};
+pub use heard::ConnectionStatusRecorder;
 pub use recording::{RecordedCall, RecordingDriver, ScriptedCommand};
 pub use world::TestBackend;

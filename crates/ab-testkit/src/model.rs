@@ -17,7 +17,7 @@
 //! # fn main() {}
 //! ```
 //!
-//! Every run takes new sequences. A run that fails says its seed, which [`MODEL_SEED_VARIABLE`] brings back, and
+//! Every run takes new sequences. A run that fails says its seed, which [`OPERATION_SEQUENCE_SEED_VARIABLE`] brings back, and
 //! the smallest sequence that still fails.
 
 mod answer;
@@ -49,12 +49,12 @@ pub use traits::{
 };
 pub use tree::ReferenceWorkspace;
 
-/// How many sequences to run, when not the [default](DEFAULT_SEQUENCE_COUNT). A run that was asked for
+/// How many sequences to run, when not the [default](DEFAULT_OPERATION_SEQUENCE_COUNT). A run that was asked for
 /// says what it did, also when it passes.
-pub const SEQUENCE_COUNT_VARIABLE: &str = "AB_MODEL_SEQUENCES";
-pub const DEFAULT_SEQUENCE_COUNT: u32 = 2000;
+pub const OPERATION_SEQUENCE_COUNT_VARIABLE: &str = "AB_MODEL_SEQUENCES";
+pub const DEFAULT_OPERATION_SEQUENCE_COUNT: u32 = 2000;
 /// The seed of an earlier run, to see the same sequences again.
-pub const MODEL_SEED_VARIABLE: &str = "AB_MODEL_SEED";
+pub const OPERATION_SEQUENCE_SEED_VARIABLE: &str = "AB_MODEL_SEED";
 
 /// Longest search for a smaller sequence that still fails.
 const SHRINKING: Duration = Duration::from_secs(60);
@@ -83,18 +83,23 @@ pub fn check_against_reference<F: Future<Output = TestBackend>>(
     fixture: impl Fn() -> F,
     layout: WorkspaceLayout,
 ) {
-    check_against_reference_with_count(name, fixture, layout, DEFAULT_SEQUENCE_COUNT);
+    check_against_reference_with_default_count(
+        name,
+        fixture,
+        layout,
+        DEFAULT_OPERATION_SEQUENCE_COUNT,
+    );
 }
 
 /// The same with fewer sequences unless somebody asks for a number, where a world takes long to make.
-pub fn check_against_reference_with_count<F: Future<Output = TestBackend>>(
+pub fn check_against_reference_with_default_count<F: Future<Output = TestBackend>>(
     name: &str,
     fixture: impl Fn() -> F,
     layout: WorkspaceLayout,
     unasked: u32,
 ) {
-    let sequences = setting(SEQUENCE_COUNT_VARIABLE);
-    let seed = setting(MODEL_SEED_VARIABLE).unwrap_or_else(fresh_seed);
+    let sequences = setting(OPERATION_SEQUENCE_COUNT_VARIABLE);
+    let seed = setting(OPERATION_SEQUENCE_SEED_VARIABLE).unwrap_or_else(fresh_seed);
     let count = sequences.unwrap_or(unasked);
     let started = Instant::now();
     match search(&fixture, layout, count, seed) {
@@ -103,7 +108,7 @@ pub fn check_against_reference_with_count<F: Future<Output = TestBackend>>(
             let Tally { operations, done } = tally;
             let line = format!(
                 "model::{name}: {count} sequences, {operations} operations of which {done} were \
-                 not refused, in {seconds:.1} s, all as the model says, {MODEL_SEED_VARIABLE}={seed}\n"
+                 not refused, in {seconds:.1} s, all as the model says, {OPERATION_SEQUENCE_SEED_VARIABLE}={seed}\n"
             );
             if sequences.is_some() {
                 // Past the capture of test output, which hides what passing tests print.
@@ -111,7 +116,9 @@ pub fn check_against_reference_with_count<F: Future<Output = TestBackend>>(
             }
         }
         Err(difference) => {
-            panic!("{name} is not as the model says, {MODEL_SEED_VARIABLE}={seed}\n{difference}")
+            panic!(
+                "{name} is not as the model says, {OPERATION_SEQUENCE_SEED_VARIABLE}={seed}\n{difference}"
+            )
         }
     }
 }

@@ -20,7 +20,7 @@ use ab_core::process::{
 };
 use ab_core::search::{SearchQuery, SearchResults};
 use ab_core::status::StatusPublisher;
-use ab_core::{CallEffect, EffectivePolicy, LostCallId};
+use ab_core::{EffectivePolicy, LostCallEffect, LostCallId};
 use ab_core::{Error, MemoryDriver, Result, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -130,7 +130,7 @@ impl RecordingDriver {
 
     /// The driver's side of the oldest process whose script was [held](ScriptedCommand::driven_by_test).
     #[track_caller]
-    pub fn take_process_feed(&self) -> ProcessDriverSide {
+    pub fn take_test_driven_process(&self) -> ProcessDriverSide {
         let feed = self.lock().held.pop_front();
         feed.expect("no process is held")
     }
@@ -328,12 +328,12 @@ impl Driver for RecordingDriver {
         }
     }
 
-    fn status(&self) -> &StatusPublisher {
-        self.files().status()
+    fn status_publisher(&self) -> &StatusPublisher {
+        self.files().status_publisher()
     }
 
-    async fn call_effect(&self, ticket: &LostCallId) -> Result<CallEffect> {
-        self.files().call_effect(ticket).await
+    async fn query_lost_call(&self, ticket: &LostCallId) -> Result<LostCallEffect> {
+        self.files().query_lost_call(ticket).await
     }
 
     async fn connect(&self) -> Result<()> {

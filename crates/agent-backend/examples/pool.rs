@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use agent_backend::pool::{BackendPool, IdleCleanup, LeaseRequest, PoolOptions};
-use agent_backend::{Backend, LocalConfig, MissingRoot};
+use agent_backend::{Backend, LocalWorkspaceConfig, MissingRootPolicy};
 
 #[derive(Clone)]
 struct Config {
@@ -15,8 +15,8 @@ struct Config {
 }
 
 async fn open(config: Config) -> agent_backend::Result<Backend> {
-    let mut local = LocalConfig::new(config.base.join(config.user));
-    local.options.missing_root = MissingRoot::Create;
+    let mut local = LocalWorkspaceConfig::new(config.base.join(config.user));
+    local.options.missing_root = MissingRootPolicy::Create;
     agent_backend::local_with(local)
 }
 
@@ -24,14 +24,15 @@ async fn open(config: Config) -> agent_backend::Result<Backend> {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
     let config = Config { base: directory.path().to_owned(), user: "nobody".to_owned() };
-    let options = PoolOptions { cleanup: IdleCleanup::periodic(), ..PoolOptions::new(config) };
+    let options =
+        PoolOptions { cleanup: IdleCleanup::at_default_interval(), ..PoolOptions::new(config) };
     let pool = Arc::new(BackendPool::new(open, options)?);
 
     let requests = ["ada", "grace", "ada", "ada"].into_iter().enumerate().map(|(number, user)| {
         let pool = pool.clone();
         tokio::spawn(async move {
             let request = LeaseRequest::keyed(user)
-                .configure(|config: &mut Config| config.user = user.into());
+                .configure_if_created(|config: &mut Config| config.user = user.into());
             let file = format!("request-{number}.txt");
             pool.with_backend(request, async |backend| backend.write(&file, "done\n").await).await
         })

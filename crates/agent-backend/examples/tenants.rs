@@ -5,15 +5,16 @@
 use std::sync::Arc;
 
 use agent_backend::ScopeOptions;
-use agent_backend::journal::{ConsoleJournalWriter, Journal, JournalMode};
+use agent_backend::journal::{ConsoleJournalWriter, JournalGuard, JournalVerbosity};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
     let backend = agent_backend::local(directory.path())?;
     for name in ["ada", "grace"] {
-        let journal = Journal::new(Arc::new(ConsoleJournalWriter::stderr()), JournalMode::Verbose)
-            .for_workspace(name);
+        let journal =
+            JournalGuard::new(Arc::new(ConsoleJournalWriter::stderr()), JournalVerbosity::Verbose)
+                .with_workspace_name(name);
         let options = ScopeOptions { journal: Some(Arc::new(journal)), ..ScopeOptions::default() };
         let tenant = backend.scope(&format!("tenants/{name}"), options)?;
         tenant.write("notes.txt", format!("{name} was here\n")).await?;

@@ -17,8 +17,8 @@ mod json_lines;
 mod sink;
 
 pub use ab_core::journal::{
-    Journal, JournalFailure, JournalMode, JournalRecord, JournalWriter, MAX_MEMORY_JOURNAL_RECORDS,
-    MemoryJournalWriter,
+    JournalGuard, JournalRecord, JournalVerbosity, JournalWriter, MAX_MEMORY_JOURNAL_RECORDS,
+    MemoryJournalWriter, RecordedCallFailure,
 };
 pub use console::ConsoleJournalWriter;
 pub use json_lines::JsonLinesJournalWriter;

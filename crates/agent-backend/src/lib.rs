@@ -47,41 +47,41 @@ use std::sync::Arc;
 use ab_core::process::ExecLimits;
 
 pub use ab_core::{
-    Actor, ApprovalAnswer, ApprovalId, ApprovalRequest, ApprovalRule, Approver, Backend,
-    BackendInfo, BackendKind, BackendOptions, Call, CallDigest, CallOutcome, Capabilities,
-    CapturedOutput, Closeable, CommandLineCheck, CommandLineCheckContext, ConnectionStatus,
-    ConnectionStatusChange, ControlKind, ControlStrength, DirEntry, Driver, Edit, EditOptions,
-    EditReport, EffectiveControl, EffectivePolicy, Error, ErrorCode, ErrorDetail, ErrorKind,
-    ExecOptions, ExecOutput, File, FileContent, FileKind, FileVersion, Guard, Guards, Isolation,
-    LineRange, LineWindow, Listing, MemoryDriver, MemoryDriverOptions, NarrowOptions,
-    NetworkAccess, OwnedCall, PathParser, Principal, PrincipalKind, Result, RetryAdvice, Role,
-    ScopeOptions, Stat, StatusSubscription, TenantId, TrackedResourceId, Verb, WorkspaceLocator,
+    Actor, ApprovalAnswer, ApprovalId, ApprovalRequest, Approver, Backend, BackendInfo,
+    BackendKind, BackendOptions, Call, CallDigest, CallOutcome, Capabilities, CapturedOutput,
+    Closeable, CommandLineCheck, CommandLineCheckContext, ConnectionStatus, ConnectionStatusChange,
+    DirEntry, Driver, Edit, EditOptions, EditReport, EffectivePolicy, EffectivePolicyControl,
+    Error, ErrorCause, ErrorCode, ErrorKind, ExecOptions, ExecOutput, File, FileContent, FileKind,
+    FileVersion, Guard, Guards, Isolation, LineRange, LineWindow, Listing, MemoryDriver,
+    MemoryDriverOptions, NarrowOptions, NetworkAccess, OwnedCall, PathParser, PolicyControlKind,
+    PolicyControlStrength, Principal, PrincipalKind, Result, RetryAdvice, Role, ScopeOptions, Stat,
+    StatusSubscription, TenantId, TrackedResourceId, TriggeringRule, Verb, WorkspaceLocator,
     WorkspaceOpener, WriteBody, WsPath, backend, call, driver, edit, effective, error, guard,
     metadata, options, path, process, search, status,
 };
 pub use ab_host::{
-    ExecSettings, LocalOptions, MissingRoot, OutputSpoolLimits, PathResolution,
+    ExecSettings, LocalDriverOptions, MissingRootPolicy, OutputSpoolLimits, PathResolutionMode,
     SANDBOX_WORKSPACE_PATH, SandboxRequirement, Shell, Toolchain,
 };
-pub use ab_local::{CommandPolicy, LocalConfig};
-pub use policy::{Policy, Profile, RuleFile};
+pub use ab_local::{CommandPolicySettings, LocalWorkspaceConfig};
+pub use policy::{Policy, PolicyProfile, RuleFile};
 pub use pool::{BackendLease, BackendPool, PoolOptions};
 pub use remote::{RemoteConfig, RemoteDriver, remote, remote_with};
 pub use serve_client::{SessionClient, SessionClientSettings};
 
 /// A workspace in a directory that exists.
 pub fn local(root: impl AsRef<Path>) -> Result<Backend> {
-    local_with(LocalConfig::new(root.as_ref()))
+    local_with(LocalWorkspaceConfig::new(root.as_ref()))
 }
 
 /// A workspace in a directory, with everything that can be set.
-pub fn local_with(mut config: LocalConfig) -> Result<Backend> {
+pub fn local_with(mut config: LocalWorkspaceConfig) -> Result<Backend> {
     config.backend_options.locator = recipe(&config.root, &config.options);
     Ok(ab_local::open_workspace(config)?.backend)
 }
 
 /// How the agent-backend program opens the same, where its flags can say it.
-fn recipe(root: &Path, options: &LocalOptions) -> Option<WorkspaceLocator> {
+fn recipe(root: &Path, options: &LocalDriverOptions) -> Option<WorkspaceLocator> {
     let exec = &options.exec;
     let plain = exec.isolation_floor == Isolation::None
         && exec.toolchains.is_empty()

@@ -35,7 +35,7 @@ use std::time::Duration;
 use ab_core::{
     Backend, Closeable, Result, ScopeOptions, TrackedResourceId, WorkspaceLocator, WorkspaceOpener,
 };
-use ab_host::child_program::{ChildPipes, ChildProgram};
+use ab_host::child_program::{ChildPipes, ChildProcess};
 use ab_remote::client::ByteStream;
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -94,7 +94,7 @@ impl BackendMcpExt for Backend {
                 if !scope.is_root() {
                     arguments.extend(["--scopePath", scope.as_str()].map(OsString::from));
                 }
-                let (companion, pipes) = ChildProgram::start(&options.program, &arguments)?;
+                let (companion, pipes) = ChildProcess::start(&options.program, &arguments)?;
                 let server = Server { companion: Some(companion), serving: None };
                 (server, joined(pipes))
             }
@@ -128,7 +128,7 @@ fn joined(pipes: ChildPipes) -> Box<dyn ByteStream> {
 
 /// The program, if there is one, and what serves the live handle to it or carries messages away.
 struct Server {
-    companion: Option<ChildProgram>,
+    companion: Option<ChildProcess>,
     serving: Option<JoinHandle<()>>,
 }
 
@@ -146,7 +146,7 @@ impl Closeable for Tracked {
                 let _ = serving.await;
             }
             if let Some(mut companion) = server.companion.take() {
-                companion.close().await;
+                companion.wait_or_kill().await;
             }
         }
         Ok(())

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Such a backend starts disconnected. When its connection is lost, every call that was on its way
-//! fails at once, says what is known of its [effect](ab_core::Error::call_effect), and the connection is
+//! fails at once, says what is known of its [effect](ab_core::Error::lost_call_effect), and the connection is
 //! made again. Rules and walls are those of the server: they stand where the files are.
 
 use std::path::{Path, PathBuf};
@@ -24,11 +24,11 @@ use ab_core::{Backend, BackendOptions, Error, ErrorCode, ErrorKind, Result, Work
 
 use crate::mcp::elsewhere::Place;
 
-pub use ab_core::{CallEffect, LostCallId};
+pub use ab_core::{LostCallEffect, LostCallId};
 pub use ab_remote::client::{
-    ByteStream, CleartextTokenPolicy, ClientSettings, Connector, Credential, Endpoint, Fingerprint,
-    Headers, HostKeyCheck, HostPort, Keepalive, KnownHosts, McpEndpoint, Proxy, ReconnectPolicy,
-    RemoteDriver, Secret, SshEndpoint, TrustRoots, WebSocketEndpoint, WebSocketUrl,
+    ByteStream, CleartextTokenPolicy, ClientSettings, Connector, Credential, Fingerprint, Headers,
+    HostKeyCheck, HostPort, Keepalive, KnownHosts, McpEndpoint, Proxy, ReconnectPolicy,
+    RemoteDriver, RemoteEndpoint, Secret, SshEndpoint, TrustRoots, WebSocketEndpoint, WebSocketUrl,
 };
 
 /// The workspace at a URL, see [`ClientSettings::parse`]. Nothing is connected yet.
@@ -52,7 +52,7 @@ pub struct RemoteConfig {
 }
 
 impl RemoteConfig {
-    pub fn new(endpoint: Endpoint) -> Self {
+    pub fn new(endpoint: RemoteEndpoint) -> Self {
         Self { settings: ClientSettings::new(endpoint), backend_options: BackendOptions::default() }
     }
 
@@ -78,13 +78,13 @@ impl RemoteConfig {
 
     /// What is done about a token that would go to another host without TLS: it is refused, unless
     /// this accepts it.
-    pub fn cleartext_token(mut self, choice: CleartextTokenPolicy) -> Result<Self> {
+    pub fn cleartext_token_policy(mut self, choice: CleartextTokenPolicy) -> Result<Self> {
         self.web_socket("a token")?.token_in_clear = choice;
         Ok(self)
     }
 
     /// A header of the request that opens the WebSocket.
-    pub fn header(mut self, name: &str, value: &str) -> Result<Self> {
+    pub fn websocket_header(mut self, name: &str, value: &str) -> Result<Self> {
         self.web_socket("a header")?.headers.insert(name, value)?;
         Ok(self)
     }
@@ -125,7 +125,7 @@ impl RemoteConfig {
 
     /// Another way to be known to an SSH server.
     pub fn ssh_credential(mut self, credential: Credential) -> Result<Self> {
-        let Endpoint::Ssh(ssh) = &mut self.settings.endpoint else {
+        let RemoteEndpoint::Ssh(ssh) = &mut self.settings.endpoint else {
             return Err(misplaced("a credential", "an ssh URL"));
         };
         ssh.credentials.push(credential);
@@ -135,9 +135,9 @@ impl RemoteConfig {
     /// How the host is recognised.
     pub fn host_key_check(mut self, check: HostKeyCheck) -> Result<Self> {
         match &mut self.settings.endpoint {
-            Endpoint::WebSocket(socket) => socket.host_key = check,
-            Endpoint::Ssh(ssh) => ssh.host_key = check,
-            Endpoint::Stream(_) => return Err(misplaced("a host key", "a host")),
+            RemoteEndpoint::WebSocket(socket) => socket.host_key = check,
+            RemoteEndpoint::Ssh(ssh) => ssh.host_key = check,
+            RemoteEndpoint::Stream(_) => return Err(misplaced("a host key", "a host")),
         }
         Ok(self)
     }
@@ -181,8 +181,10 @@ impl RemoteConfig {
 
     fn web_socket(&mut self, what: &str) -> Result<&mut WebSocketEndpoint> {
         match &mut self.settings.endpoint {
-            Endpoint::WebSocket(socket) => Ok(socket),
-            Endpoint::Ssh(_) | Endpoint::Stream(_) => Err(misplaced(what, "a daemon's websocket")),
+            RemoteEndpoint::WebSocket(socket) => Ok(socket),
+            RemoteEndpoint::Ssh(_) | RemoteEndpoint::Stream(_) => {
+                Err(misplaced(what, "a daemon's websocket"))
+            }
         }
     }
 }
@@ -210,7 +212,7 @@ mod tests {
         let ssh = || RemoteConfig::parse("ssh://ada@box.example/srv/project").unwrap();
         let socket = || RemoteConfig::parse("ws://box.example/ssh").unwrap();
         wrong(ssh().token("t"), "a token is a setting of a daemon's websocket");
-        wrong(ssh().header("x-a", "b"), "a header");
+        wrong(ssh().websocket_header("x-a", "b"), "a header");
         wrong(ssh().proxy("http://p:1"), "a proxy");
         wrong(ssh().trust_roots(TrustRoots::System), "roots of trust");
         wrong(socket().ssh_password("p"), "a credential is a setting of an ssh URL");
@@ -230,7 +232,7 @@ mod tests {
         let config = config.host_key_check(HostKeyCheck::Pin(pin)).unwrap();
         let config = config.root("/srv/other").mcp_url_with_token("https://box.example", "t");
         assert_eq!(config.settings.root.as_deref(), Some("/srv/other"));
-        let Endpoint::Ssh(ssh) = &config.settings.endpoint else { panic!("{config:?}") };
+        let RemoteEndpoint::Ssh(ssh) = &config.settings.endpoint else { panic!("{config:?}") };
         assert_eq!((ssh.credentials.len(), &ssh.host_key), (3, &HostKeyCheck::Pin(pin)));
         assert!(matches!(&ssh.credentials[1],
             Credential::Key { text, passphrase: Some(_) } if text.reveal() == "a key"));

@@ -47,11 +47,11 @@ use serde::de::DeserializeOwned;
 use crate::exchange::{self, Answer};
 
 pub use ab_api::{
-    AgentChoice, Approval, ApprovalChoice, ApprovalDecision, ApprovalId, ApprovalStatus,
-    ApprovalSubject, ChangeCounts, ContinueRequest, DeliveryChoice, DeliveryMode, DeliveryResult,
-    Event, EventKind, LogLevel, LogSource, LoginLink, NewRepo, NewTask, Page, PlanEntry,
-    PlanStatus, PromptRequest, Session, SessionActivity, SessionEndReason, SessionId,
-    SessionStatus, TaskCreated, Time, ToolStatus,
+    Approval, ApprovalDecision, ApprovalId, ApprovalStatus, ApprovalSubject, ApproveOrDeny,
+    ChangeCounts, ContinueRequest, DeliveryMode, DeliveryResult, Event, EventKind, LogLevel,
+    LogSource, LoginLink, Page, PlanEntry, PlanEntryStatus, PromptRequest, RequestedAgent,
+    RequestedDelivery, RequestedRepo, Session, SessionActivity, SessionEndReason, SessionId,
+    SessionStatus, TaskCreatedResponse, TaskRequest, Time, ToolExecutionStatus,
 };
 pub use events::{EventStream, StreamedEvent};
 
@@ -166,7 +166,7 @@ impl SessionClient {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] with a message for each field that the server does not accept.
-    pub async fn create_task(&self, task: &NewTask) -> Result<TaskCreated> {
+    pub async fn create_task(&self, task: &TaskRequest) -> Result<TaskCreatedResponse> {
         self.json(Method::POST, "/api/v1/tasks", body(task)?).await
     }
 
@@ -214,7 +214,7 @@ impl SessionClient {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] if there is no such session.
-    pub async fn history(&self, id: SessionId) -> Result<Vec<Event>> {
+    pub async fn events_so_far(&self, id: SessionId) -> Result<Vec<Event>> {
         let mut events = Vec::new();
         let mut after = 0;
         loop {
@@ -233,7 +233,7 @@ impl SessionClient {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] if there is no such session.
-    pub async fn logs(&self, id: SessionId, tail: u32) -> Result<Vec<Event>> {
+    pub async fn last_log_events(&self, id: SessionId, tail: u32) -> Result<Vec<Event>> {
         let path = session_path(id, &format!("/logs?tail={tail}"));
         let page: Items<Event> = self.json(Method::GET, &path, Bytes::new()).await?;
         Ok(page.items)
@@ -257,7 +257,7 @@ impl SessionClient {
         &self,
         id: SessionId,
         continuation: &ContinueRequest,
-    ) -> Result<TaskCreated> {
+    ) -> Result<TaskCreatedResponse> {
         self.json(Method::POST, &session_path(id, "/continue"), body(continuation)?).await
     }
 
@@ -275,7 +275,7 @@ impl SessionClient {
     /// # Errors
     ///
     /// [`ErrorKind::Conflict`] while the result is delivered; another error if the session has ended.
-    pub async fn prompt(&self, id: SessionId, follow_up: &PromptRequest) -> Result<()> {
+    pub async fn send_prompt(&self, id: SessionId, follow_up: &PromptRequest) -> Result<()> {
         let path = session_path(id, "/prompt");
         self.answer(Method::POST, &path, body(follow_up)?).await.map(drop)
     }

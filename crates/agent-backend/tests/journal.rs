@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use agent_backend::journal::{
-    ConsoleJournalWriter, Journal, JournalMode, JournalWriter, JsonLinesJournalWriter,
+    ConsoleJournalWriter, JournalGuard, JournalVerbosity, JournalWriter, JsonLinesJournalWriter,
 };
 use agent_backend::options::RemoveOptions;
 use agent_backend::{Actor, Backend, BackendOptions, Guards, MemoryDriverOptions};
@@ -41,8 +41,8 @@ impl Write for Full {
     }
 }
 
-fn backend(writer: Arc<dyn JournalWriter>, mode: JournalMode) -> Backend {
-    let journal = Journal::new(writer, mode).for_workspace("demo");
+fn backend(writer: Arc<dyn JournalWriter>, mode: JournalVerbosity) -> Backend {
+    let journal = JournalGuard::new(writer, mode).with_workspace_name("demo");
     let guards = Guards { journal: Some(Arc::new(journal)), ..Guards::default() };
     let assembly =
         BackendOptions { actor: Actor::for_process("ada"), guards, ..BackendOptions::default() };
@@ -53,7 +53,7 @@ fn backend(writer: Arc<dyn JournalWriter>, mode: JournalMode) -> Backend {
 async fn json_lines_have_the_fields() {
     let buffer = Buffer::default();
     let backend =
-        backend(Arc::new(JsonLinesJournalWriter::new(buffer.clone())), JournalMode::Verbose);
+        backend(Arc::new(JsonLinesJournalWriter::new(buffer.clone())), JournalVerbosity::Verbose);
     backend.write("a\nb.txt", "hello").await.unwrap();
     backend.read("missing").await.unwrap_err();
     backend.rename("a\nb.txt", "c").await.unwrap();
@@ -89,7 +89,7 @@ async fn json_lines_have_the_fields() {
 async fn console_lines_are_single_lines() {
     let buffer = Buffer::default();
     let backend =
-        backend(Arc::new(ConsoleJournalWriter::new(buffer.clone())), JournalMode::Standard);
+        backend(Arc::new(ConsoleJournalWriter::new(buffer.clone())), JournalVerbosity::Standard);
     backend.write("a\nb.txt", "hello").await.unwrap();
     backend.read("a\nb.txt").await.unwrap();
     backend.rm("missing", RemoveOptions::default()).await.unwrap_err();
@@ -103,7 +103,7 @@ async fn console_lines_are_single_lines() {
 #[tokio::test]
 async fn a_journal_that_cannot_write_fails_no_call_and_counts() {
     let journal = Arc::new(JsonLinesJournalWriter::new(Full));
-    let backend = backend(journal.clone(), JournalMode::Standard);
+    let backend = backend(journal.clone(), JournalVerbosity::Standard);
     backend.write("a", "x").await.unwrap();
     backend.write("b", "x").await.unwrap();
     assert_eq!(journal.lost_lines(), 2);
@@ -117,7 +117,7 @@ fn appending_makes_and_keeps_the_file() {
     for _ in 0..2 {
         let backend = backend(
             Arc::new(JsonLinesJournalWriter::open_append(&path).unwrap()),
-            JournalMode::Standard,
+            JournalVerbosity::Standard,
         );
         runtime.block_on(backend.touch("f")).unwrap();
     }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use ab_testkit::expect::expect_error;
-use agent_backend::effective::ControlStrength;
+use agent_backend::effective::PolicyControlStrength;
 use agent_backend::{
-    ApprovalAnswer, Approver, ControlKind, ErrorCode, ErrorKind, Isolation, LocalConfig, Profile,
-    RuleFile, ScopeOptions,
+    ApprovalAnswer, Approver, ErrorCode, ErrorKind, Isolation, LocalWorkspaceConfig,
+    PolicyControlKind, PolicyProfile, RuleFile, ScopeOptions,
 };
 
-fn config(root: &std::path::Path) -> LocalConfig {
-    let mut config = LocalConfig::new(root);
+fn config(root: &std::path::Path) -> LocalWorkspaceConfig {
+    let mut config = LocalWorkspaceConfig::new(root);
     // Walls are other tests' business: what is refused here never comes to them.
     config.options.exec.isolation = Isolation::None;
     config
@@ -77,16 +77,16 @@ async fn profiles_rules_and_people_are_settings() {
 
     let root = tempfile::tempdir().unwrap();
     let mut strict = config(root.path());
-    strict.policy.profile = Profile::Strict;
+    strict.policy.profile = PolicyProfile::Strict;
     let strict = agent_backend::local_with(strict).unwrap();
     expect_error(strict.exec("true && true").await, ErrorKind::Denied);
     strict.exec("true").await.unwrap();
     let effective = strict.effective_policy().await.unwrap();
     let commands =
-        effective.controls.iter().find(|line| line.kind == ControlKind::Commands).unwrap();
+        effective.controls.iter().find(|line| line.kind == PolicyControlKind::Commands).unwrap();
     assert_eq!(
         (commands.in_force.as_str(), commands.strength),
-        ("strict", ControlStrength::Advisory)
+        ("strict", PolicyControlStrength::Advisory)
     );
     strict.destroy().await.unwrap();
 

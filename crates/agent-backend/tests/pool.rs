@@ -149,7 +149,7 @@ impl Workshop {
                     pending::<()>().await;
                     drop(held);
                 }
-                Some(Plan::Starts(status)) => driver.status().set(status, None),
+                Some(Plan::Starts(status)) => driver.status_publisher().set(status, None),
                 Some(Plan::Ends(closing)) => {
                     backend.register_closeable(closing).await?;
                 }

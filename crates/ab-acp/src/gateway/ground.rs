@@ -7,7 +7,7 @@ use ab_host::Toolchain;
 use ab_host::directory::remove_directory;
 use ab_local::{LaunchedProcess, LocalWorkspace};
 
-use super::source::ResolvedAgent;
+use super::source::AgentLaunchPlan;
 use crate::launch;
 
 /// What every agent of a gateway gets.
@@ -59,7 +59,7 @@ impl AgentSandboxSettings {
     /// Opens a sandbox and starts the agent in it.
     pub(super) async fn start(
         &self,
-        agent: &ResolvedAgent,
+        agent: &AgentLaunchPlan,
         place: &ServerPlace,
     ) -> Result<Grounded> {
         let below = |name: &str| place.0.as_ref().map(|place| place.join(name));
@@ -75,7 +75,7 @@ impl AgentSandboxSettings {
             .isolation(self.isolation)
             .isolation_floor(self.isolation_floor)
             .network(self.network)
-            .show_own_executable();
+            .mount_own_executable();
         if let Some(home) = below("home") {
             make(&home).await?;
             builder = builder.home_dir(home);
@@ -84,9 +84,9 @@ impl AgentSandboxSettings {
             .entry
             .toolchains
             .iter()
-            .map(|directory| launch::toolchain_in_directory(directory));
+            .map(|directory| launch::toolchain_with_bin_fallback(directory));
         for toolchain in own.chain(self.toolchains.iter().cloned()) {
-            builder = builder.toolchain(toolchain);
+            builder = builder.add_toolchain(toolchain);
         }
         let workspace = builder.open().await?;
         match self.launch(&workspace, agent).await {
@@ -102,7 +102,7 @@ impl AgentSandboxSettings {
     async fn launch(
         &self,
         workspace: &LocalWorkspace,
-        agent: &ResolvedAgent,
+        agent: &AgentLaunchPlan,
     ) -> Result<LaunchedProcess> {
         let mut launch = launch::request(&agent.entry, &agent.setup)?;
         for hidden in &self.hidden_paths {

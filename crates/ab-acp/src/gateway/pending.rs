@@ -66,7 +66,7 @@ impl<W> PendingRequests<W> {
     }
 
     /// Takes out everyone who waits, with the ids of their requests: the agent has ended.
-    pub fn drain(&mut self) -> Vec<(RpcId, W)> {
+    pub fn drain_client_requests(&mut self) -> Vec<(RpcId, W)> {
         self.of_agent.clear();
         self.of_clients.drain().collect()
     }
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(table.take_client_request(&id(1)), Some('a'));
         assert_eq!(table.take_client_request(&id(1)), None);
         assert_eq!(table.add_client_request(id(1), 'e'), Ok(()));
-        let mut all = table.drain();
+        let mut all = table.drain_client_requests();
         all.sort_unstable();
         let expect = vec![(id(1), 'e'), (RpcId::Text("1".to_owned()), 'c')];
         assert_eq!((all, table.is_empty()), (expect, true));
@@ -146,7 +146,7 @@ mod tests {
                 }
                 prop_assert_eq!(table.len(), model.len());
             }
-            let mut rest: Vec<usize> = table.drain().into_iter().map(|(_, waiter)| waiter).collect();
+            let mut rest: Vec<usize> = table.drain_client_requests().into_iter().map(|(_, waiter)| waiter).collect();
             rest.sort_unstable();
             let mut expect: Vec<usize> = model.into_values().collect();
             expect.sort_unstable();

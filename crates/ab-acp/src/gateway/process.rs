@@ -14,7 +14,7 @@ use super::GatewaySettings;
 use super::failure::{AgentExit, GatewayError};
 use super::ground::Grounded;
 use super::server::{AgentServer, Input, Phase};
-use super::source::{AgentResolution, ResolvedAgent};
+use super::source::{AgentLaunchPlan, AgentResolution};
 use crate::rpc::{Line, Lines};
 
 /// SIGTERM.
@@ -56,7 +56,7 @@ async fn start(server: &AgentServer, settings: &GatewaySettings) -> Result<Groun
             return Err(GatewayError::UnknownAgent { agent: agent.clone() });
         }
     };
-    let ResolvedAgent { entry, .. } = &*resolved;
+    let AgentLaunchPlan { entry, .. } = &*resolved;
     settings.sandbox.start(&resolved, &server.place).await.map_err(|error| {
         let program = entry.argv.first().map_or("", String::as_str);
         if error.kind() == ErrorKind::NotFound {

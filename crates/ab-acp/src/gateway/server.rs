@@ -289,7 +289,7 @@ impl AgentServer {
     /// first: clients that read events know of no other way in which a request fails, and some stop to read
     /// as soon as the POST has failed.
     pub(super) async fn end(&self, phase: Phase) {
-        let mut waiters = self.state().pending.drain();
+        let mut waiters = self.state().pending.drain_client_requests();
         if let Phase::Ended(end) = &phase {
             for (id, _) in &waiters {
                 self.publish(error_response(id, end).into());
@@ -300,7 +300,7 @@ impl AgentServer {
         let is_read = matches!(phase, Phase::Ended(_)) && self.last_event.receiver_count() > 0;
         self.phase.send_replace(phase);
         let error = self.ended();
-        waiters.extend(self.state().pending.drain());
+        waiters.extend(self.state().pending.drain_client_requests());
         if is_read && !waiters.is_empty() {
             sleep(TOLD_AFTER).await;
         }

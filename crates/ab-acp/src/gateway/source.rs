@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::catalog::{AgentCatalog, AgentEntry};
+use crate::catalog::{AgentCatalog, AgentCatalogEntry};
 use crate::install::AgentInstallDir;
 use crate::launch::LaunchSetup;
-use crate::resolve::installed_entry;
+use crate::resolve::resolve_installed_entry;
 
 /// Where the agents of a gateway come from.
 #[derive(Clone, Debug, Default)]
@@ -18,7 +18,7 @@ pub struct AgentResolver {
     /// The running binary, for entries that start it.
     pub own_binary: Option<PathBuf>,
     /// Values of the variables that entries list as credentials.
-    pub credentials: Credentials,
+    pub credentials: CredentialVariables,
     /// Variables for every agent. Those of an entry take precedence over them, except `HOME` of a server.
     pub env: BTreeMap<String, String>,
     /// A directory of programs `<agent>-acp`. They win over entries of the same name.
@@ -29,9 +29,9 @@ pub struct AgentResolver {
 
 /// Variables with credentials. `Debug` prints the names only.
 #[derive(Clone, Default)]
-pub struct Credentials(pub BTreeMap<String, String>);
+pub struct CredentialVariables(pub BTreeMap<String, String>);
 
-impl std::fmt::Debug for Credentials {
+impl std::fmt::Debug for CredentialVariables {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
     }
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Credentials {
 /// What a name stands for.
 #[derive(Clone, Debug)]
 pub enum AgentResolution {
-    Ready(Box<ResolvedAgent>),
+    Ready(Box<AgentLaunchPlan>),
     /// The agent is known and its program is missing.
     NotInstalled {
         why: String,
@@ -50,8 +50,8 @@ pub enum AgentResolution {
 
 /// An agent that can be started.
 #[derive(Clone, Debug)]
-pub struct ResolvedAgent {
-    pub entry: AgentEntry,
+pub struct AgentLaunchPlan {
+    pub entry: AgentCatalogEntry,
     pub setup: LaunchSetup,
 }
 
@@ -91,11 +91,11 @@ impl AgentResolver {
             credentials: self.credentials.0.clone(),
             ..LaunchSetup::default()
         };
-        AgentResolution::Ready(Box::new(ResolvedAgent { entry, setup }))
+        AgentResolution::Ready(Box::new(AgentLaunchPlan { entry, setup }))
     }
 
     /// Whether the program of an agent is there.
-    pub fn is_installed(&self, entry: &AgentEntry) -> bool {
+    pub fn is_installed(&self, entry: &AgentCatalogEntry) -> bool {
         let is_placed = || match entry.package {
             Some(_) => self.placed(entry).is_some(),
             None => missing_program(entry).is_none(),
@@ -103,8 +103,8 @@ impl AgentResolver {
         self.launcher(&entry.id).is_some() || is_placed()
     }
 
-    fn placed(&self, entry: &AgentEntry) -> Option<AgentEntry> {
-        installed_entry(entry, self.install_dir.as_ref()?)
+    fn placed(&self, entry: &AgentCatalogEntry) -> Option<AgentCatalogEntry> {
+        resolve_installed_entry(entry, self.install_dir.as_ref()?)
     }
 
     /// Names of agents that have a program in the directory of launchers.
@@ -131,17 +131,21 @@ impl AgentResolver {
 const SUFFIX: &str = "-acp";
 
 /// The entry of a launcher: as the catalog has it, except for the program.
-fn launched_by(launcher: &Path, name: &str, known: Option<&AgentEntry>) -> AgentEntry {
+fn launched_by(
+    launcher: &Path,
+    name: &str,
+    known: Option<&AgentCatalogEntry>,
+) -> AgentCatalogEntry {
     let argv = vec![launcher.to_string_lossy().into_owned()];
     // An alias stands for another program here.
     match known.filter(|entry| entry.id == name) {
-        Some(entry) => AgentEntry { argv, ..entry.clone() },
-        None => AgentEntry { id: name.to_owned(), argv, ..AgentEntry::default() },
+        Some(entry) => AgentCatalogEntry { argv, ..entry.clone() },
+        None => AgentCatalogEntry { id: name.to_owned(), argv, ..AgentCatalogEntry::default() },
     }
 }
 
 /// Why the entry's program cannot be started, as far as that can be told without its sandbox.
-fn missing_program(entry: &AgentEntry) -> Option<String> {
+fn missing_program(entry: &AgentCatalogEntry) -> Option<String> {
     let program = Path::new(entry.argv.first()?);
     if !program.is_absolute() || program.is_file() {
         return None;
@@ -171,7 +175,7 @@ mod tests {
         assert_eq!(argv(&source, "mock").await[1..], ["agent", "script"]);
         assert!(matches!(source.resolve("no-such").await, AgentResolution::Unknown));
         let scripted = source.catalog.find("mock").unwrap().clone();
-        let gone = AgentEntry {
+        let gone = AgentCatalogEntry {
             id: "gone".into(),
             aliases: Vec::new(),
             argv: vec!["/no/such/program".into()],

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{
-    AgentChoice, DeliveryChoice, DeliveryMode, NetworkType, RepoMode, RepoSource, ResourceLimits,
-    RuntimeChoice, RuntimeType, SnapshotProvider, Task, WorkspaceChoice,
+    DeliveryMode, NetworkType, RepoMode, RepoSource, RequestedAgent, RequestedDelivery,
+    RequestedLimits, RequestedRuntime, RequestedWorkspace, RuntimeType, SnapshotProvider, Task,
 };
-use crate::available::AvailableChoices;
+use crate::available::TaskCapabilities;
 use crate::fields::{self, Fields, not_one_of, one_of};
 use crate::violation::Violations;
 
@@ -44,7 +44,7 @@ const NETWORK_TYPES: &[(&str, NetworkType)] =
 /// The transports that git may use. Others, such as `ext::`, run commands.
 const SCHEMES: &[&str] = &["https", "http", "ssh", "git", "file"];
 
-pub(super) fn task(body: &[u8], offers: &AvailableChoices) -> Result<Task, Violations> {
+pub(super) fn task(body: &[u8], offers: &TaskCapabilities) -> Result<Task, Violations> {
     let mut found = Violations::default();
     let members = fields::parsed(body)?;
     let mut body = Fields::body(&members);
@@ -93,7 +93,7 @@ fn is_name(text: &str) -> bool {
     (1..=MAX_NAME_BYTES).contains(&text.len()) && text.chars().all(is_allowed)
 }
 
-fn repo(mut fields: Fields<'_>, offers: &AvailableChoices, found: &mut Violations) -> RepoSource {
+fn repo(mut fields: Fields<'_>, offers: &TaskCapabilities, found: &mut Violations) -> RepoSource {
     let mode = fields.choice("mode", REPO_MODES, found).unwrap_or_default();
     let url = match mode {
         RepoMode::Git => fields.required_text("url", found),
@@ -116,7 +116,7 @@ fn repo(mut fields: Fields<'_>, offers: &AvailableChoices, found: &mut Violation
     }
 }
 
-fn check_url(url: &str, field: String, offers: &AvailableChoices, found: &mut Violations) {
+fn check_url(url: &str, field: String, offers: &TaskCapabilities, found: &mut Violations) {
     if url.is_empty() || url.len() > MAX_URL_BYTES {
         found.add_invalid(field, format!("must have 1 to {MAX_URL_BYTES} bytes"));
     } else if url.chars().any(char::is_control) || url.starts_with('-') {
@@ -204,9 +204,9 @@ fn is_commit(text: &str) -> bool {
 
 fn runtime(
     mut fields: Fields<'_>,
-    offers: &AvailableChoices,
+    offers: &TaskCapabilities,
     found: &mut Violations,
-) -> RuntimeChoice {
+) -> RequestedRuntime {
     let kind = fields.choice("type", RUNTIME_TYPES, found).unwrap_or_default();
     if kind == RuntimeType::Disabled && !offers.runtimes.contains(&kind) {
         found.add_unavailable(
@@ -227,15 +227,15 @@ fn runtime(
     }
     fields.refuse_unavailable("devcontainerPath", found);
     let limits = resources(fields.object("resources", found), found);
-    if limits != ResourceLimits::default() && !offers.resource_limits {
+    if limits != RequestedLimits::default() && !offers.resource_limits {
         found.add_unavailable(fields.path("resources"), "is not available yet");
     }
     fields.end(found);
-    let resources = (limits != ResourceLimits::default()).then_some(limits);
-    RuntimeChoice { kind, devcontainer_path: None, network: Some(network), resources }
+    let resources = (limits != RequestedLimits::default()).then_some(limits);
+    RequestedRuntime { kind, devcontainer_path: None, network: Some(network), resources }
 }
 
-fn resources(mut fields: Fields<'_>, found: &mut Violations) -> ResourceLimits {
+fn resources(mut fields: Fields<'_>, found: &mut Violations) -> RequestedLimits {
     let cpu = fields.number("cpu", found);
     if cpu.is_some_and(|cpu| !(0.01..=MAX_CPU).contains(&cpu)) {
         found.add_invalid(fields.path("cpu"), "must be 0.01 to 1024");
@@ -247,14 +247,14 @@ fn resources(mut fields: Fields<'_>, found: &mut Violations) -> ResourceLimits {
         found.add_invalid(fields.path("memoryMiB"), "must be a whole number from 16 to 16777216");
     }
     fields.end(found);
-    ResourceLimits { cpu, memory_mib: memory.map(|memory| memory as u64) }
+    RequestedLimits { cpu, memory_mib: memory.map(|memory| memory as u64) }
 }
 
 fn workspace(
     mut fields: Fields<'_>,
-    offers: &AvailableChoices,
+    offers: &TaskCapabilities,
     found: &mut Violations,
-) -> WorkspaceChoice {
+) -> RequestedWorkspace {
     let path = fields.path("snapshotPreference");
     let mut providers = Vec::new();
     let listed = fields.list("snapshotPreference", found);
@@ -276,10 +276,17 @@ fn workspace(
         found.add_unavailable(fields.path("executionHostId"), "names no known executor");
     }
     fields.end(found);
-    WorkspaceChoice { snapshot_preference: providers, execution_host_id: host.map(str::to_owned) }
+    RequestedWorkspace {
+        snapshot_preference: providers,
+        execution_host_id: host.map(str::to_owned),
+    }
 }
 
-fn agent(mut fields: Fields<'_>, offers: &AvailableChoices, found: &mut Violations) -> AgentChoice {
+fn agent(
+    mut fields: Fields<'_>,
+    offers: &TaskCapabilities,
+    found: &mut Violations,
+) -> RequestedAgent {
     let kind = fields.required_text("type", found);
     let kind = kind.map(|kind| offers.aliases.get(kind).map_or(kind, String::as_str));
     let versions = kind.and_then(|kind| offers.agents.get(kind));
@@ -299,18 +306,18 @@ fn agent(mut fields: Fields<'_>, offers: &AvailableChoices, found: &mut Violatio
     fields.map("settings", found);
     fields.refuse_unavailable("settings", found);
     fields.end(found);
-    AgentChoice {
+    RequestedAgent {
         kind: kind.unwrap_or_default().to_owned(),
         version: Some(version.unwrap_or("latest").to_owned()),
         settings: serde_json::Map::new(),
     }
 }
 
-fn delivery(mut fields: Fields<'_>, found: &mut Violations) -> DeliveryChoice {
+fn delivery(mut fields: Fields<'_>, found: &mut Violations) -> RequestedDelivery {
     let mode = fields.choice("mode", DELIVERY_MODES, found).unwrap_or_default();
     let target_branch = branch(&mut fields, "targetBranch", found);
     fields.end(found);
-    DeliveryChoice { mode, target_branch }
+    RequestedDelivery { mode, target_branch }
 }
 
 fn labels(body: &mut Fields<'_>, found: &mut Violations) -> BTreeMap<String, String> {

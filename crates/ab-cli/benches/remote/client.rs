@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use ab_core::Backend;
 use ab_core::backend::GrepOptions;
-use ab_core::options::{ExistingContent, FileAccess, FileCreation, ListOptions, OpenOptions};
+use ab_core::options::{
+    ExistingContentHandling, FileAccess, FileCreationMode, ListOptions, OpenOptions,
+};
 use ab_remote::client::{ClientSettings, RemoteDriver};
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt, TryStreamExt, stream};
@@ -107,8 +109,8 @@ async fn write_all(port: u16) -> f64 {
     let backend = connected(port).await;
     let options = OpenOptions {
         access: FileAccess::Write,
-        create: FileCreation::IfMissing,
-        existing: ExistingContent::Truncate,
+        create: FileCreationMode::IfMissing,
+        existing: ExistingContentHandling::Truncate,
         ..OpenOptions::default()
     };
     let file = backend.open("put.bin", options).await.unwrap();

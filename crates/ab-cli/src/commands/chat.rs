@@ -9,9 +9,9 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ab_acp::catalog::AgentEntry;
+use ab_acp::catalog::AgentCatalogEntry;
 use ab_acp::install::AgentInstallDir;
-use ab_acp::launch::{LaunchSetup, LaunchedAgent, launch_agent, toolchain_in_directory};
+use ab_acp::launch::{LaunchSetup, LaunchedAgent, launch_agent, toolchain_with_bin_fallback};
 use ab_acp::login::copy_login_files;
 use ab_acp::resolve::{self, HostEnvironment, ReadyAgent};
 use ab_acp::{
@@ -23,7 +23,6 @@ use ab_core::{Error, ErrorCode, ErrorKind, Isolation, NetworkAccess};
 use ab_local::{LaunchedProcess, LocalWorkspace, OutputReader};
 use clap::Args;
 use tokio::io::AsyncReadExt;
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use self::place::Place;
@@ -33,7 +32,7 @@ use crate::config::{Config, ServeFlags};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::follow::Approve;
-use crate::keyboard;
+use crate::keyboard::Keyboard;
 use crate::signals::Signals;
 use crate::terminal::{Terminal, talk};
 
@@ -124,7 +123,7 @@ fn root(named: Option<&Path>) -> Result<PathBuf, Failure> {
     })
 }
 
-fn last(place: &Place, entry: &AgentEntry) -> Result<AcpSessionId, Failure> {
+fn last(place: &Place, entry: &AgentCatalogEntry) -> Result<AcpSessionId, Failure> {
     let last = place.last().map_err(|error| Failure::input("read the last conversation", error))?;
     last.ok_or_else(|| {
         Failure::usage(format!(
@@ -138,7 +137,7 @@ fn last(place: &Place, entry: &AgentEntry) -> Result<AcpSessionId, Failure> {
 async fn open(
     chat: &Chat,
     config: &Config,
-    entry: &AgentEntry,
+    entry: &AgentCatalogEntry,
     root: &Path,
     place: &Place,
 ) -> Result<LocalWorkspace, Failure> {
@@ -154,10 +153,10 @@ async fn open(
         .isolation(isolation)
         .isolation_floor(floor)
         .network(network)
-        .show_own_executable();
-    let own = entry.toolchains.iter().map(|directory| toolchain_in_directory(directory));
+        .mount_own_executable();
+    let own = entry.toolchains.iter().map(|directory| toolchain_with_bin_fallback(directory));
     for toolchain in own.chain(sessions.toolchains.value.toolchains.iter().cloned()) {
-        builder = builder.toolchain(toolchain);
+        builder = builder.add_toolchain(toolchain);
     }
     Ok(builder.open().await?)
 }
@@ -182,7 +181,7 @@ struct Conversation {
     process: LaunchedProcess,
     errors: ErrorTail,
     signals: Signals,
-    keyboard: mpsc::Receiver<io::Result<String>>,
+    keyboard: Keyboard,
     approve: Approve,
     /// Whether a person types the prompts and the answers.
     is_interactive: bool,
@@ -241,7 +240,7 @@ impl Conversation {
             process,
             errors,
             signals,
-            keyboard: keyboard::lines(),
+            keyboard: Keyboard::open(),
             approve: chat.approve,
             is_interactive,
             questions: VecDeque::new(),
@@ -262,7 +261,7 @@ impl Conversation {
                 Typed::Line(line) if line.trim().is_empty() => {}
                 Typed::Line(line) => {
                     let prompt = [PromptPart::Text(line)];
-                    if let Err(error) = self.client.prompt(&self.session, &prompt).await {
+                    if let Err(error) = self.client.start_turn(&self.session, &prompt).await {
                         return Err(self.failed(&error).await);
                     }
                     self.turn(terminal).await?;
@@ -275,7 +274,7 @@ impl Conversation {
     async fn prompt(&mut self, terminal: &mut Terminal) -> Result<Typed, Failure> {
         loop {
             tokio::select! {
-                line = self.keyboard.recv() => {
+                line = self.keyboard.next() => {
                     return match line {
                         Some(line) => {
                             let line = line.map_err(|error| Failure::input("read the prompt", error))?;
@@ -327,7 +326,7 @@ impl Conversation {
                     Some(AgentEvent::Permission(question)) => self.asked(question, terminal)?,
                     event => self.aside(event, terminal).await?,
                 },
-                line = self.keyboard.recv(), if !self.questions.is_empty() => {
+                line = self.keyboard.next(), if !self.questions.is_empty() => {
                     let line = line.transpose().map_err(|error| Failure::input("read the answer", error))?;
                     self.answered(line.as_deref(), terminal)?;
                 }
@@ -340,7 +339,7 @@ impl Conversation {
                     self.questions.clear();
                     self.view.close(terminal)?;
                     terminal.note("cancelling; press Ctrl-C again to end the chat");
-                    if let Err(error) = self.client.cancel(&self.session).await {
+                    if let Err(error) = self.client.cancel_turn(&self.session).await {
                         return Err(self.failed(&error).await);
                     }
                 }
@@ -392,6 +391,7 @@ impl Conversation {
     /// Shows the first open question.
     fn ask(&mut self, terminal: &mut Terminal) -> Result<(), Failure> {
         let Some(question) = self.questions.front() else { return Ok(()) };
+        self.keyboard.forget();
         self.view.ask(question, terminal)?;
         let always = if always(question).is_some() { ", a for always" } else { "" };
         talk(&format!("allow it? [y, n{always}] "));
@@ -474,7 +474,7 @@ impl ErrorTail {
 }
 
 async fn failed(
-    entry: &AgentEntry,
+    entry: &AgentCatalogEntry,
     error: &AcpError,
     process: &mut LaunchedProcess,
     errors: &mut ErrorTail,

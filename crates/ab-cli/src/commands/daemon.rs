@@ -15,10 +15,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ab_core::{Backend, BackendOptions, ConcurrentCommandLimit, MemoryDriverOptions, ScopeOptions};
-use ab_host::{ExecSettings, MissingRoot};
+use ab_host::{ExecSettings, MissingRootPolicy};
 use ab_mcp::HttpSettings;
 use ab_server::{DaemonRoutes, HttpApp, HttpServer, HttpServerLimits, TlsConfig};
-use agent_backend::{CommandPolicy, LocalConfig, Profile};
+use agent_backend::{CommandPolicySettings, LocalWorkspaceConfig, PolicyProfile};
 use clap::{Args, ValueEnum};
 
 use super::exec::{Limits, Walls, amount, variables};
@@ -199,7 +199,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     if daemon.local_only {
         let settings = daemon.walls.settings()?;
         let settings = ExecSettings { limits: daemon.limits.of_workspace(), ..settings };
-        let Opened { root, handle } = daemon.open(settings, Profile::Off)?;
+        let Opened { root, handle } = daemon.open(settings, PolicyProfile::Off)?;
         return super::mcp::over_stdio(root, handle).await;
     }
     let gate = daemon.access.gate(daemon.listening.host)?;
@@ -221,7 +221,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let http = HttpSettings { max_body_bytes: max_body, ..HttpSettings::default() };
     let mut served = DaemonRoutes::new(backend.clone(), root_dir, &http);
     if daemon.scope_path.is_some() {
-        served = served.with_fixed_scope();
+        served = served.reject_requested_scopes();
     }
     let (host, port) = (daemon.listening.host, daemon.listening.port);
     let listener = sockets::listen(host, port).await.map_err(|error| {
@@ -241,7 +241,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let _lanes = beside.lanes();
     let mut known = notice::Known::of(&beside, encrypted);
     known.guarded = guarded;
-    served = served.report_ssh_port(known.ssh.is_some());
+    served = served.report_separate_ssh_port(known.ssh.is_some());
     let bounds = daemon.listening.bounds();
     let opened = HttpServer::new(HttpApp::new(gate).with_daemon(served))
         .with_tls(tls)
@@ -274,7 +274,7 @@ struct Opened {
 }
 
 impl Daemon {
-    fn open(&self, settings: ExecSettings, profile: Profile) -> Result<Opened, Failure> {
+    fn open(&self, settings: ExecSettings, profile: PolicyProfile) -> Result<Opened, Failure> {
         let root = match self.backend {
             Kind::Local => self.local(settings, profile)?,
             Kind::Memory => {
@@ -302,11 +302,11 @@ impl Daemon {
         Ok(Opened { root, handle })
     }
 
-    fn local(&self, settings: ExecSettings, profile: Profile) -> Result<Backend, Failure> {
-        let mut config = LocalConfig::new(&self.root_dir);
-        config.options.missing_root = MissingRoot::Create;
+    fn local(&self, settings: ExecSettings, profile: PolicyProfile) -> Result<Backend, Failure> {
+        let mut config = LocalWorkspaceConfig::new(&self.root_dir);
+        config.options.missing_root = MissingRootPolicy::Create;
         config.options.exec = settings;
-        config.policy = CommandPolicy { profile, ..CommandPolicy::default() };
+        config.policy = CommandPolicySettings { profile, ..CommandPolicySettings::default() };
         let most = usize::try_from(self.commands.max_commands).unwrap_or(usize::MAX);
         config.backend_options.guards.limits.push(Arc::new(ConcurrentCommandLimit::new(most)));
         Ok(agent_backend::local_with(config)?)

@@ -6,8 +6,8 @@ mod elsewhere;
 use std::env;
 use std::path::{Path, PathBuf};
 
-use ab_core::effective::{ControlStrength, EffectivePolicy, Isolation};
-use ab_host::facilities::{self, Facility, FacilityName, FacilityState, ProbeSettings};
+use ab_core::effective::{EffectivePolicy, Isolation, PolicyControlStrength};
+use ab_host::facilities::{self, HostFeature, HostFeatureReport, HostFeatureState, ProbeSettings};
 use anstyle::{AnsiColor, Style};
 use clap::Args;
 use serde_json::{Value, json};
@@ -72,7 +72,7 @@ async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), Failure> {
         directory: std::path::absolute(&directory).unwrap_or(directory),
     };
     let probed =
-        tokio::task::spawn_blocking(move || facilities::probe_facilities(&surroundings)).await;
+        tokio::task::spawn_blocking(move || facilities::probe_host_features(&surroundings)).await;
     let facilities = match probed {
         Ok(facilities) => facilities,
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
@@ -123,7 +123,7 @@ pub(super) fn print_policy(
     policy: &EffectivePolicy,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
-    let name = |control: &ab_core::EffectiveControl| control.kind.as_str().len();
+    let name = |control: &ab_core::EffectivePolicyControl| control.kind.as_str().len();
     let width = policy.controls.iter().map(name).max().unwrap_or(0);
     if terminal.is_watched() {
         let heading = format!("{:<8}  {:<width$}  {}", "HOLDS", "CONTROL", "IN FORCE FOR COMMANDS");
@@ -132,9 +132,9 @@ pub(super) fn print_policy(
     }
     for control in &policy.controls {
         let style = match control.strength {
-            ControlStrength::Enforced => GOOD,
-            ControlStrength::Advisory => FAIR,
-            ControlStrength::Open => POOR,
+            PolicyControlStrength::Enforced => GOOD,
+            PolicyControlStrength::Advisory => FAIR,
+            PolicyControlStrength::Open => POOR,
         };
         let word = terminal.painted(style, &format!("{:<8}", control.strength.as_str()));
         let by = terminal.painted(ASIDE, &format!("({})", control.mechanism));
@@ -212,7 +212,7 @@ fn summary(isolation: Option<Isolation>) -> &'static str {
     }
 }
 
-fn value(facility: &Facility) -> Value {
+fn value(facility: &HostFeatureReport) -> Value {
     json!({
         "name": facility.name.as_str(),
         "state": facility.state.as_str(),
@@ -223,8 +223,8 @@ fn value(facility: &Facility) -> Value {
 }
 
 /// One row for each facility, and what lacks below it. A person gets a heading and colours.
-fn print(facilities: &[Facility], terminal: &mut Terminal) -> Result<(), Failure> {
-    let width = FacilityName::ALL.iter().map(|name| name.as_str().len()).max().unwrap_or(0);
+fn print(facilities: &[HostFeatureReport], terminal: &mut Terminal) -> Result<(), Failure> {
+    let width = HostFeature::ALL.iter().map(|name| name.as_str().len()).max().unwrap_or(0);
     if terminal.is_watched() {
         let heading = format!("{:<6}  {:<width$}  {}", "WORKS", "FACILITY", "DETAIL");
         let heading = terminal.painted(HEADING, &heading);
@@ -245,10 +245,10 @@ fn print(facilities: &[Facility], terminal: &mut Terminal) -> Result<(), Failure
     Ok(())
 }
 
-fn verdict(state: FacilityState) -> (&'static str, Style) {
+fn verdict(state: HostFeatureState) -> (&'static str, Style) {
     match state {
-        FacilityState::Working => ("yes", GOOD),
-        FacilityState::Partial => ("partly", FAIR),
-        FacilityState::Missing => ("no", POOR),
+        HostFeatureState::Working => ("yes", GOOD),
+        HostFeatureState::Partial => ("partly", FAIR),
+        HostFeatureState::Missing => ("no", POOR),
     }
 }

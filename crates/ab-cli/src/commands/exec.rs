@@ -19,7 +19,9 @@ use ab_core::{
     Backend, ConnectionStatus, ConnectionStatusChange, Error, ErrorCode, ErrorKind, ExecOptions,
     WsPath,
 };
-use ab_host::{ExecSettings, OutputSpoolLimits, SandboxRequirement, Shell, check_restrictions};
+use ab_host::{
+    ExecSettings, OutputSpoolLimits, SandboxRequirement, Shell, check_restrictions_enforceable,
+};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
@@ -523,7 +525,7 @@ async fn explained(
     // What would be refused has nothing in force.
     if let Some(isolation) = policy.isolation.filter(|_| !exec.is_elsewhere()) {
         let accepted = exec.walls.accepted();
-        check_restrictions(isolation, &WsPath::root(), restrictions, &accepted)?;
+        check_restrictions_enforceable(isolation, &WsPath::root(), restrictions, &accepted)?;
     }
     match terminal.format() {
         Format::Json => terminal.value(&crate::json::effective(&policy)),
@@ -543,7 +545,7 @@ async fn gathered(
         options.input = live::all_of_stdin()?.into();
     }
     let policy = backend.effective_policy().await?;
-    let running = backend.run(exec.command()?, options);
+    let running = backend.run_allowing_failure(exec.command()?, options);
     tokio::pin!(running);
     // An interrupt lets go of the command, which ends it.
     let output = tokio::select! {
@@ -757,7 +759,7 @@ fn said(said: &CapturedOutput) -> Value {
         "text": String::from_utf8_lossy(&said.bytes),
         "utf8": text.is_some(),
         "bytes": said.total_bytes,
-        "truncated": said.truncated(),
+        "truncated": said.is_truncated(),
     })
 }
 

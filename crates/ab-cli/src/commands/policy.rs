@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ab_core::Error;
-use agent_backend::policy::{CommandPolicy, Profile, RuleFile};
+use agent_backend::policy::{CommandPolicySettings, PolicyProfile, RuleFile};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{CliCommand, RunningCommand};
@@ -77,12 +77,12 @@ pub(crate) enum ProfileChoice {
     Off,
 }
 
-impl From<ProfileChoice> for Profile {
+impl From<ProfileChoice> for PolicyProfile {
     fn from(choice: ProfileChoice) -> Self {
         match choice {
-            ProfileChoice::Guarded => Profile::Guarded,
-            ProfileChoice::Strict => Profile::Strict,
-            ProfileChoice::Off => Profile::Off,
+            ProfileChoice::Guarded => PolicyProfile::Guarded,
+            ProfileChoice::Strict => PolicyProfile::Strict,
+            ProfileChoice::Off => PolicyProfile::Off,
         }
     }
 }
@@ -107,7 +107,7 @@ impl RuleFlags {
         }
     }
 
-    fn profile(&self) -> Profile {
+    fn profile(&self) -> PolicyProfile {
         self.profile.into()
     }
 
@@ -125,7 +125,7 @@ impl RuleFlags {
     }
 
     fn proven(&self, own: &RuleFile) -> Result<agent_backend::Policy, Failure> {
-        let loaded = agent_backend::Policy::with_rules(self.profile(), own);
+        let loaded = agent_backend::Policy::with_user_rules(self.profile(), own);
         loaded.map_err(|error| match &self.rules {
             Some(path) => in_file(path, error),
             None => error.into(),
@@ -133,12 +133,12 @@ impl RuleFlags {
     }
 
     /// For commands that run: questions go to whoever sits at the terminal.
-    pub(crate) fn policy(&self, terminal: &Terminal) -> Result<CommandPolicy, Failure> {
+    pub(crate) fn policy(&self, terminal: &Terminal) -> Result<CommandPolicySettings, Failure> {
         let own = self.own().map_err(Failure::into_usage)?;
         if self.rules.is_some() {
             self.proven(&own).map_err(Failure::into_usage)?;
         }
-        Ok(CommandPolicy {
+        Ok(CommandPolicySettings {
             profile: self.profile(),
             rules: own,
             approver: Arc::new(TerminalApprover::new(terminal.format())),
@@ -146,9 +146,9 @@ impl RuleFlags {
     }
 
     /// For commands that run where nobody can be asked.
-    pub(crate) fn unattended(&self) -> Result<CommandPolicy, Failure> {
+    pub(crate) fn unattended(&self) -> Result<CommandPolicySettings, Failure> {
         let (profile, rules) = (self.profile(), self.own()?);
-        Ok(CommandPolicy { profile, rules, ..CommandPolicy::default() })
+        Ok(CommandPolicySettings { profile, rules, ..CommandPolicySettings::default() })
     }
 }
 

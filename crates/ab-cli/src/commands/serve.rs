@@ -4,7 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use ab_core::effective::{Isolation, NetworkAccess};
-use ab_server::{AccessToken, CookieSigningKey, GatewayRoutes, HttpAccess, HttpServer, TlsConfig};
+use ab_server::{
+    AccessToken, CookieSigningKey, GatewayRoutes, HttpAccessPolicy, HttpServer, TlsConfig,
+};
 use clap::Args;
 use tokio::net::TcpListener;
 
@@ -91,10 +93,10 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
     };
     let listener = listen(host, port).await?;
     let browser_key = match &token {
-        Some(_) => Some(CookieSigningKey::new(&data_dir::made_browser_key(&directory)?)),
+        Some(_) => Some(CookieSigningKey::from_secret(&data_dir::made_browser_key(&directory)?)),
         None => None,
     };
-    let gate = HttpAccess {
+    let gate = HttpAccessPolicy {
         token: token.as_deref().map(AccessToken::new),
         hosts: config.allowed_hosts.value.clone(),
         origins: Vec::new(),
@@ -127,7 +129,7 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
     let link = if config.no_auth.value {
         format!("{url}/ui")
     } else {
-        let link = app.login_link(scheme, address.port());
+        let link = app.create_login_link(scheme, address.port());
         link.map_err(|error| Failure::input("make the link to the page", error))?
     };
     let address_file = AddressFile::write(&directory, &url)?;

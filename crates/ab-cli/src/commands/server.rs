@@ -12,7 +12,9 @@ use ab_acp::gateway::{
 };
 use ab_acp::install::AgentInstallDir;
 use ab_core::effective::{Isolation, NetworkAccess};
-use ab_server::{AccessToken, GatewayRoutes, HttpAccess, HttpApp, HttpServer, Origin, ServedFiles};
+use ab_server::{
+    AccessToken, GatewayRoutes, HttpAccessPolicy, HttpApp, HttpServer, Origin, ServedFiles,
+};
 use clap::{Args, ValueEnum};
 
 use super::daemon::{access, logs, open_files};
@@ -199,7 +201,7 @@ async fn run(server: AgentGateway) -> Result<(), Failure> {
 }
 
 impl AgentGateway {
-    fn gate(&self) -> Result<HttpAccess, Failure> {
+    fn gate(&self) -> Result<HttpAccessPolicy, Failure> {
         let token = match (&self.token, &self.token_file) {
             (Some(token), _) => Some(token::checked(token)?),
             (None, Some(path)) => Some(token::in_file(path)?),
@@ -212,11 +214,11 @@ impl AgentGateway {
                 Failure::usage(message).with_hint("give one with --token-file, or say --no-token")
             );
         }
-        Ok(HttpAccess {
+        Ok(HttpAccessPolicy {
             token: token.as_deref().map(AccessToken::new),
             hosts: self.allowed_hosts.clone(),
             origins: self.origins.clone(),
-            ..HttpAccess::default()
+            ..HttpAccessPolicy::default()
         })
     }
 

@@ -1,7 +1,7 @@
 //! `session`: what the server's sessions are doing, their pause and their end.
 
 use ab_api::{
-    ContinueRequest, PromptRequest, Session, SessionId, SessionLimits, SessionStatus, Time,
+    ContinueRequest, EnforcedLimits, PromptRequest, Session, SessionId, SessionStatus, Time,
 };
 use agent_backend::SessionClient;
 use agent_backend::serve_client::SessionQuery;
@@ -214,7 +214,7 @@ async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Fai
                 return follow::end(&session, &server_flags, terminal);
             }
             let mut view = View::plain();
-            for event in client.history(id).await? {
+            for event in client.events_so_far(id).await? {
                 view.show(&event, &options, terminal)?;
             }
             Ok(())
@@ -231,7 +231,7 @@ async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Fai
                 return follow::end(&session, &server_flags, terminal);
             }
             let mut view = View::plain();
-            for event in client.logs(id, logs.tail).await? {
+            for event in client.last_log_events(id, logs.tail).await? {
                 view.show(&event, &options, terminal)?;
             }
             Ok(())
@@ -267,7 +267,7 @@ async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Fai
         SessionAct::Prompt(next) => {
             let prompt = task::prompt(&next.prompt, terminal).await?;
             let id = next.id.find(&client).await?;
-            client.prompt(id, &PromptRequest { prompt }).await?;
+            client.send_prompt(id, &PromptRequest { prompt }).await?;
             if !next.follow {
                 return show_one(&client.session(id).await?, terminal);
             }
@@ -434,8 +434,8 @@ fn details(session: &Session) -> String {
 }
 
 /// What is enforced on the processes of a session; nothing if nothing is.
-fn limits_text(limits: SessionLimits) -> Option<String> {
-    let SessionLimits { cpu, memory_mib, processes } = limits;
+fn limits_text(limits: EnforcedLimits) -> Option<String> {
+    let EnforcedLimits { cpu, memory_mib, processes } = limits;
     let parts = [
         cpu.map(|cpu| format!("{cpu} processors")),
         memory_mib.map(|mib| format!("{mib} MiB of memory")),
@@ -466,7 +466,7 @@ fn age(then: Time, now: Time) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ab_api::{AvailableChoices, NewTask, Task};
+    use ab_api::{Task, TaskCapabilities, TaskRequest};
 
     use super::*;
 
@@ -476,12 +476,12 @@ mod tests {
             "repo": { "mode": "git", "url": "/srv/project" },
             "agent": { "type": "scripted" },
         });
-        let offers = AvailableChoices {
+        let offers = TaskCapabilities {
             agents: [("scripted".to_owned(), Vec::new())].into(),
             local_repositories: true,
-            ..AvailableChoices::default()
+            ..TaskCapabilities::default()
         };
-        let task: Task = NewTask::parse(body.to_string().as_bytes(), &offers).unwrap();
+        let task: Task = TaskRequest::parse(body.to_string().as_bytes(), &offers).unwrap();
         let id = "01HVZ6K9T1N8S6M3V3Q3F0X5B7".parse().unwrap();
         Session::new_queued(id, task, "2026-01-31T12:00:00Z".parse().unwrap())
     }
@@ -507,7 +507,7 @@ SESSION                     STATUS          AGENT     AGE  PROMPT
         ended.status = SessionStatus::Failed;
         ended.end_detail = Some("the agent exited with 3".to_owned());
         let (cpu, memory_mib, processes) = (Some(1.5), Some(2048), Some(100));
-        ended.limits = Some(SessionLimits { cpu, memory_mib, processes });
+        ended.limits = Some(EnforcedLimits { cpu, memory_mib, processes });
         let expect = "\
 session     01HVZ6K9T1N8S6M3V3Q3F0X5B7
 status      failed: the agent exited with 3

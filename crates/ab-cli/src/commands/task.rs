@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::{env, io};
 
 use ab_api::{
-    AgentChoice, DeliveryChoice, DeliveryMode, NetworkType, NewRepo, NewTask, RuntimeChoice,
-    RuntimeType, TaskCreated,
+    DeliveryMode, NetworkType, RequestedAgent, RequestedDelivery, RequestedRepo, RequestedRuntime,
+    RuntimeType, TaskCreatedResponse, TaskRequest,
 };
 use agent_backend::SessionClient;
 use clap::{Args, ValueEnum};
@@ -112,19 +112,19 @@ impl TaskCommand {
         self.follow
     }
 
-    fn request(&self, prompt: String) -> Result<NewTask, Failure> {
+    fn request(&self, prompt: String) -> Result<TaskRequest, Failure> {
         let mode = match self.delivery {
             Delivery::Branch => DeliveryMode::Branch,
             Delivery::Patch => DeliveryMode::Patch,
         };
-        Ok(NewTask {
+        Ok(TaskRequest {
             prompt,
-            repo: NewRepo {
+            repo: RequestedRepo {
                 url: Some(repository(self.repo.as_deref())?),
                 branch: self.branch.clone(),
-                ..NewRepo::default()
+                ..RequestedRepo::default()
             },
-            runtime: Some(RuntimeChoice {
+            runtime: Some(RequestedRuntime {
                 kind: match self.runtime {
                     Runtime::Local => RuntimeType::Local,
                     Runtime::Disabled => RuntimeType::Disabled,
@@ -133,12 +133,12 @@ impl TaskCommand {
                     NetworkChoice::Shared => NetworkType::Shared,
                     NetworkChoice::None => NetworkType::None,
                 }),
-                ..RuntimeChoice::default()
+                ..RequestedRuntime::default()
             }),
-            agent: AgentChoice { kind: self.agent.clone(), ..AgentChoice::default() },
-            delivery: Some(DeliveryChoice { mode, target_branch: None }),
+            agent: RequestedAgent { kind: self.agent.clone(), ..RequestedAgent::default() },
+            delivery: Some(RequestedDelivery { mode, target_branch: None }),
             keep_open: self.keep.then_some(true),
-            ..NewTask::default()
+            ..TaskRequest::default()
         })
     }
 }
@@ -189,7 +189,7 @@ pub(super) async fn prompt(given: &str, terminal: &mut Terminal) -> Result<Strin
 /// Says which session was made, and follows it if a way to answer its questions is given.
 pub(super) async fn show_created(
     client: SessionClient,
-    created: TaskCreated,
+    created: TaskCreatedResponse,
     follow: Option<Approve>,
     server_flags: &str,
     terminal: &mut Terminal,

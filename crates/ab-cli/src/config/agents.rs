@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Component, Path, PathBuf};
 
-use ab_acp::catalog::{AgentCatalog, AgentEntry};
+use ab_acp::catalog::{AgentCatalog, AgentCatalogEntry};
 
 use super::file::ConfigFile;
 use super::setting::resolved;
@@ -59,7 +59,7 @@ fn toolchain(agent: &str, path: PathBuf, data_dir: &Path) -> Result<PathBuf, Str
 }
 
 /// Fields that only built-in agents have, and paths that would leave the home.
-fn check_fields(entry: &AgentEntry) -> Result<(), String> {
+fn check_fields(entry: &AgentCatalogEntry) -> Result<(), String> {
     if entry.package.is_some() || entry.tested {
         let id = &entry.id;
         return Err(format!("agent {id:?}: package and tested are fields of built-in agents"));
@@ -79,7 +79,7 @@ fn check_fields(entry: &AgentEntry) -> Result<(), String> {
     }
 }
 
-fn check_names(entry: &AgentEntry) -> Result<(), String> {
+fn check_names(entry: &AgentCatalogEntry) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let names = std::iter::once(&entry.id).chain(&entry.aliases);
     for name in names {

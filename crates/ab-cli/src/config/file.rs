@@ -5,7 +5,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ab_acp::catalog::AgentEntry;
+use ab_acp::catalog::AgentCatalogEntry;
 use ab_core::error::escape_unprintable;
 use serde::Deserialize;
 use toml::Spanned;
@@ -53,7 +53,7 @@ pub(crate) struct ConfigFile {
     /// By key, those of `sessions` with that before a dot.
     pub(crate) values: BTreeMap<String, FileValue>,
     /// The entries of `agents`, each with its line.
-    pub(crate) agents: Vec<(AgentEntry, usize)>,
+    pub(crate) agents: Vec<(AgentCatalogEntry, usize)>,
 }
 
 /// A value as words, and the line of its key.
@@ -160,7 +160,7 @@ impl ConfigFile {
         let DeValue::Array(entries) = entries.into_inner() else { return Ok(()) };
         for entry in entries {
             let line = lines.of(entry.span().start);
-            let parsed = AgentEntry::deserialize(ValueDeserializer::from(entry));
+            let parsed = AgentCatalogEntry::deserialize(ValueDeserializer::from(entry));
             let parsed = parsed.map_err(|error| {
                 let line = error.span().map_or(line, |span| lines.of(span.start));
                 let message = format!("[[agents]]: {}", error.message());

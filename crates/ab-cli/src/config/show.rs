@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ab_acp::catalog::AgentEntry;
+use ab_acp::catalog::AgentCatalogEntry;
 use serde_json::{Map, Value, json};
 
 use super::{Config, Origin, Setting};
@@ -125,7 +125,7 @@ fn origin(origin: &Origin) -> Value {
 }
 
 /// An agent. Values of variables may be secrets.
-fn agent(entry: &AgentEntry) -> Value {
+fn agent(entry: &AgentCatalogEntry) -> Value {
     let env: Map<String, Value> =
         entry.env.keys().map(|name| (name.clone(), json!(REDACTED))).collect();
     let toolchains: Vec<String> =

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use ab_api::{
     ApprovalStatus, ChangeCounts, DeliveryMode, DeliveryResult, EventKind, LogLevel, LogSource,
-    PlanStatus, SessionActivity, SessionEndReason, SessionStatus, ToolStatus,
+    PlanEntryStatus, SessionActivity, SessionEndReason, SessionStatus, ToolExecutionStatus,
 };
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
@@ -48,9 +48,9 @@ pub(crate) fn of(kind: &EventKind) -> Vec<Line> {
         EventKind::Plan { entries } => {
             let entry = |entry: &ab_api::PlanEntry| {
                 let mark = match entry.status {
-                    PlanStatus::Pending => "[ ]",
-                    PlanStatus::InProgress => "[>]",
-                    PlanStatus::Completed => "[x]",
+                    PlanEntryStatus::Pending => "[ ]",
+                    PlanEntryStatus::InProgress => "[>]",
+                    PlanEntryStatus::Completed => "[x]",
                 };
                 line("▪", DIM, &format!("{mark} {}", entry.content))
             };
@@ -60,11 +60,13 @@ pub(crate) fn of(kind: &EventKind) -> Vec<Line> {
             let input = tool_input.as_deref().map(|input| format!(" {}", input_text(input)));
             let what = format!("{tool_name}{}", input.unwrap_or_default());
             match tool_status {
-                ToolStatus::Pending => Vec::new(),
-                ToolStatus::Running => vec![line("→", WORKS, &what)],
-                ToolStatus::Success => vec![line("✓", GOOD, &what)],
-                ToolStatus::Error => vec![line("✗", BAD, &format!("{what} failed"))],
-                ToolStatus::Cancelled => vec![line("–", DIM, &format!("{what} was cancelled"))],
+                ToolExecutionStatus::Pending => Vec::new(),
+                ToolExecutionStatus::Running => vec![line("→", WORKS, &what)],
+                ToolExecutionStatus::Success => vec![line("✓", GOOD, &what)],
+                ToolExecutionStatus::Error => vec![line("✗", BAD, &format!("{what} failed"))],
+                ToolExecutionStatus::Cancelled => {
+                    vec![line("–", DIM, &format!("{what} was cancelled"))]
+                }
             }
         }
         EventKind::FileEdit { file_path, lines_added, lines_removed, .. } => {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ab_api::{Event, EventKind, PlanEntry, SessionActivity, SessionStatus, ToolStatus};
+use ab_api::{Event, EventKind, PlanEntry, SessionActivity, SessionStatus, ToolExecutionStatus};
 use ab_core::error::is_bidi_control;
 use rustix::termios::tcgetwinsize;
 use serde_json::json;
@@ -129,7 +129,7 @@ impl View {
             }
             EventKind::Tool { tool_execution_id, tool_status, .. } => {
                 self.calls.retain(|(id, _)| id != tool_execution_id);
-                if *tool_status == ToolStatus::Running {
+                if *tool_status == ToolExecutionStatus::Running {
                     let what = lines::of(kind).pop().map(|line| line.text).unwrap_or_default();
                     self.calls.push((tool_execution_id.clone(), what));
                     if self.is_live() {

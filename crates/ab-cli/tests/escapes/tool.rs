@@ -1,6 +1,6 @@
 //! The table through the `exec` tool of an MCP server: the same walls, reached by another door.
 
-use ab_core::effective::{ControlKind, ControlStrength};
+use ab_core::effective::{PolicyControlKind, PolicyControlStrength};
 use ab_testkit::escapes::{
     self, CommandReport, CommandRunner, EscapeAttempt, EscapeTestbed, SandboxOption,
 };
@@ -32,13 +32,13 @@ impl CommandRunner for Tool {
         }
     }
 
-    fn control_strength(
+    fn claimed_control_strength(
         &self,
         ground: &EscapeTestbed,
         wishes: &[SandboxOption],
-        subject: ControlKind,
-    ) -> ControlStrength {
-        self.binary.control_strength(ground, wishes, subject)
+        subject: PolicyControlKind,
+    ) -> PolicyControlStrength {
+        self.binary.claimed_control_strength(ground, wishes, subject)
     }
 
     fn is_unconfined(&self) -> bool {

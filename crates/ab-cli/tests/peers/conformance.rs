@@ -7,9 +7,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use ab_conformance::Fixtures;
+use ab_conformance::ConformanceExtension;
 use ab_mcp::HttpSettings;
-use ab_server::{DaemonRoutes, HttpAccess, HttpApp, HttpServer, RunningHttpServer};
+use ab_server::{DaemonRoutes, HttpAccessPolicy, HttpApp, HttpServer, RunningHttpServer};
 use ab_testkit::peers::ThirdPartyPrograms;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -65,13 +65,13 @@ fn complaints(results: &Path) -> BTreeMap<String, Vec<String>> {
 /// A port as the daemon opens it, with the fixtures of the suite beside the tools.
 async fn open(root: &Path) -> (RunningHttpServer, String) {
     let backend = agent_backend::local(root).unwrap();
-    let extension = Some(Arc::new(Fixtures::new()) as Arc<_>);
+    let extension = Some(Arc::new(ConformanceExtension::new()) as Arc<_>);
     let settings = HttpSettings { extension, ..HttpSettings::default() };
     let served = DaemonRoutes::new(backend, root.to_string_lossy(), &settings);
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     (
-        HttpServer::new(HttpApp::new(HttpAccess::default()).with_daemon(served))
+        HttpServer::new(HttpApp::new(HttpAccessPolicy::default()).with_daemon(served))
             .start(listener)
             .unwrap(),
         url,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ab_api::{EventKind, LogLevel, SessionEndReason};
 use ab_executor::{
-    AgentReportSender, DeliveryOutcome, ExecutorError, LaunchMode, ProvisionedWorkspace,
-    SessionAttempt, StartedAgent,
+    AgentReportSender, DeliveryOutcome, ExecutorError, LaunchMode, LaunchedAgentInfo,
+    ProvisionedWorkspace, SessionAttempt,
 };
 use ab_store::PendingCleanup;
 use futures_util::future::BoxFuture;
@@ -32,7 +32,7 @@ pub(super) struct Doing {
 pub(super) enum Done {
     Placed(OwnedSemaphorePermit),
     Provisioned(ProvisionedWorkspace),
-    Launched(StartedAgent),
+    Launched(LaunchedAgentInfo),
     Resumed,
     Prompted,
     Paused,

@@ -24,10 +24,10 @@ pub struct SessionState {
 pub enum SessionPhase {
     Queued,
     Provisioning(SetupStep),
-    Running(RunningWork),
-    Pausing(RunningWork),
-    Paused(RunningWork),
-    Resuming(RunningWork),
+    Running(RunningPhase),
+    Pausing(RunningPhase),
+    Paused(RunningPhase),
+    Resuming(RunningPhase),
     /// The last processes are being ended. `shown` is `stopping` if a person ended the session, and else the
     /// status that it had.
     Closing {
@@ -46,7 +46,7 @@ pub enum SetupStep {
 
 /// What a running session does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum RunningWork {
+pub enum RunningPhase {
     /// The agent waits for a prompt.
     Idle,
     /// The agent has a prompt, or may have it.
@@ -85,12 +85,12 @@ impl SessionState {
     /// What a running session does, as clients see it.
     pub fn activity(&self) -> Option<SessionActivity> {
         match self.phase {
-            SessionPhase::Running(RunningWork::Idle) if self.turn < self.prompts => {
+            SessionPhase::Running(RunningPhase::Idle) if self.turn < self.prompts => {
                 Some(SessionActivity::Working)
             }
-            SessionPhase::Running(RunningWork::Idle) => Some(SessionActivity::Idle),
-            SessionPhase::Running(RunningWork::Turn) => Some(SessionActivity::Working),
-            SessionPhase::Running(RunningWork::Deliver) => Some(SessionActivity::Delivering),
+            SessionPhase::Running(RunningPhase::Idle) => Some(SessionActivity::Idle),
+            SessionPhase::Running(RunningPhase::Turn) => Some(SessionActivity::Working),
+            SessionPhase::Running(RunningPhase::Deliver) => Some(SessionActivity::Delivering),
             SessionPhase::Closing { shown: SessionStatus::Running, .. } => {
                 Some(SessionActivity::Delivering)
             }
@@ -133,9 +133,9 @@ impl SessionState {
     ) -> Option<Self> {
         let work = match progress.stage {
             SessionStage::Provision | SessionStage::Launch => None,
-            SessionStage::Idle => Some(RunningWork::Idle),
-            SessionStage::Turn => Some(RunningWork::Turn),
-            SessionStage::Deliver => Some(RunningWork::Deliver),
+            SessionStage::Idle => Some(RunningPhase::Idle),
+            SessionStage::Turn => Some(RunningPhase::Turn),
+            SessionStage::Deliver => Some(RunningPhase::Deliver),
         };
         let phase = match (status, progress.ending) {
             (status, Some(ending)) if status.is_terminal() => SessionPhase::Ended(ending),
@@ -170,10 +170,10 @@ impl SessionState {
     }
 }
 
-fn stage(work: RunningWork) -> SessionStage {
+fn stage(work: RunningPhase) -> SessionStage {
     match work {
-        RunningWork::Idle => SessionStage::Idle,
-        RunningWork::Turn => SessionStage::Turn,
-        RunningWork::Deliver => SessionStage::Deliver,
+        RunningPhase::Idle => SessionStage::Idle,
+        RunningPhase::Turn => SessionStage::Turn,
+        RunningPhase::Deliver => SessionStage::Deliver,
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use ab_api::{SessionEndReason, SessionStatus};
 use ab_store::SessionEnding;
 
-use super::{RunningWork, SessionInput, SessionPhase, SessionState, SetupStep, apply_input};
+use super::{RunningPhase, SessionInput, SessionPhase, SessionState, SetupStep, apply_input};
 
 /// The statuses that a session can fail from after something was started for it.
 const FAILS_FROM: [SessionStatus; 5] = [
@@ -19,7 +19,7 @@ const FAILS_FROM: [SessionStatus; 5] = [
 
 /// States that together show every transition between statuses.
 pub fn representative_states() -> Vec<SessionState> {
-    let works = [RunningWork::Idle, RunningWork::Turn, RunningWork::Deliver];
+    let works = [RunningPhase::Idle, RunningPhase::Turn, RunningPhase::Deliver];
     let endings = [
         SessionEnding { status: SessionStatus::Stopped, reason: SessionEndReason::Stopped },
         SessionEnding { status: SessionStatus::Completed, reason: SessionEndReason::Done },
@@ -32,7 +32,7 @@ pub fn representative_states() -> Vec<SessionState> {
         SessionPhase::Provisioning(SetupStep::Agent),
     ];
     phases.extend(works.map(SessionPhase::Running));
-    for work in [RunningWork::Idle, RunningWork::Turn] {
+    for work in [RunningPhase::Idle, RunningPhase::Turn] {
         phases.extend([
             SessionPhase::Pausing(work),
             SessionPhase::Paused(work),
@@ -62,7 +62,7 @@ pub fn representative_states() -> Vec<SessionState> {
 
 /// The table in Markdown: each status, the inputs that it accepts, and where they lead. Inputs that keep the status
 /// are left out.
-pub fn transition_table() -> String {
+pub fn transition_table_markdown() -> String {
     let mut moves = BTreeMap::<(SessionStatus, SessionStatus), BTreeSet<usize>>::new();
     for state in representative_states() {
         for (index, input) in SessionInput::ALL.into_iter().enumerate() {

@@ -100,8 +100,8 @@ impl Encoder {
 
     /// A path with its fences and rules: both change what it can reach.
     fn path(&mut self, path: &WsPath) {
-        self.list(&path.scope_root_parts(), |out, part| out.text(part));
-        self.text(path.below_scope_root());
+        self.list(&path.relative_scope_roots(), |out, part| out.text(part));
+        self.text(path.relative_to_scope_root());
         self.list(path.access_rules(), |out, set| {
             out.number(set.anchor_bytes as u64);
             out.list(&set.hidden, |out, path| out.text(path));
@@ -203,7 +203,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::approval::{ApprovalRequest, ApprovalRule};
+    use crate::approval::{ApprovalRequest, TriggeringRule};
     use crate::call::{Actor, Call, Verb};
     use crate::path::PathParser;
     use crate::principal::{PrincipalKind, Role, TenantId};
@@ -216,7 +216,7 @@ mod tests {
         let call =
             Call { request: Some(request), ..Call::for_path(actor, Verb::Exec, &request.cwd) };
         let origin =
-            ApprovalRule { rule: "own.rule".to_owned(), reason: String::new(), suggestion: None };
+            TriggeringRule { rule: "own.rule".to_owned(), reason: String::new(), suggestion: None };
         ApprovalRequest::new(&call, origin)
     }
 
@@ -234,7 +234,7 @@ mod tests {
             ExecRequest::shell("make -C  a b"),
             ExecRequest::new(Command::Argv(words)),
             with(&|r| r.cwd = path("src")),
-            with(&|r| r.cwd = path("src").into_scope_root()),
+            with(&|r| r.cwd = path("src").with_scope_root_at_end()),
             with(&|r| drop(r.env.insert("A".to_owned(), "BC".to_owned()))),
             with(&|r| drop(r.env.insert("AB".to_owned(), "C".to_owned()))),
             with(&|r| r.stdin = StdinMode::Piped),

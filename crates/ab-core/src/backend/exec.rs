@@ -15,7 +15,7 @@ use crate::process::{
 };
 
 /// Bytes of each channel that `exec` keeps unless told otherwise.
-pub const DEFAULT_MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
+pub const DEFAULT_MAX_EXEC_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
 /// How a command is run.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ impl Default for ExecOptions {
             env: BTreeMap::new(),
             input: Bytes::new(),
             timeout: None,
-            max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
+            max_output_bytes: DEFAULT_MAX_EXEC_OUTPUT_BYTES,
             limits: ExecLimits::default(),
         }
     }
@@ -55,8 +55,8 @@ pub struct ExecOutput {
 
 impl ExecOutput {
     /// Standard output as text, with a note at its end if it was cut.
-    pub fn stdout_text(&self) -> String {
-        self.stdout.text()
+    pub fn stdout_display_text(&self) -> String {
+        self.stdout.display_text()
     }
 }
 
@@ -70,14 +70,14 @@ pub struct CapturedOutput {
 }
 
 impl CapturedOutput {
-    pub fn truncated(&self) -> bool {
+    pub fn is_truncated(&self) -> bool {
         self.total_bytes > self.bytes.len() as u64
     }
 
     /// As text: bytes that are none become `\u{fffd}`, and a cut is noted with the full length.
-    pub fn text(&self) -> String {
+    pub fn display_text(&self) -> String {
         let mut text = String::from_utf8_lossy(&self.bytes).into_owned();
-        if self.truncated() {
+        if self.is_truncated() {
             let kept = self.bytes.len();
             text.push_str(&format!(
                 "\n[output truncated: the first {kept} of {} bytes]\n",
@@ -122,7 +122,7 @@ impl Backend {
     /// then, see [`Error::output`].
     pub async fn exec_with(&self, command: &str, options: ExecOptions) -> Result<ExecOutput> {
         let timeout = options.timeout;
-        let output = self.run(Command::Shell(command.to_owned()), options).await?;
+        let output = self.run_allowing_failure(Command::Shell(command.to_owned()), options).await?;
         if output.exit.success() && output.exit.cause == ExitCause::Itself {
             return Ok(output);
         }
@@ -130,7 +130,11 @@ impl Backend {
     }
 
     /// Runs a command and waits for it. However it ends, that is a value.
-    pub async fn run(&self, command: Command, options: ExecOptions) -> Result<ExecOutput> {
+    pub async fn run_allowing_failure(
+        &self,
+        command: Command,
+        options: ExecOptions,
+    ) -> Result<ExecOutput> {
         let line = command.to_shell_line();
         let (input, bound) = (options.input.clone(), options.max_output_bytes);
         let mut process = self.spawn(self.exec_request(command, options)?).await?;
@@ -202,7 +206,7 @@ impl Backend {
     }
 
     /// The processes that were started detached in this workspace or scope.
-    pub async fn processes(&self) -> Result<Vec<ProcessInfo>> {
+    pub async fn detached_processes(&self) -> Result<Vec<ProcessInfo>> {
         self.life.check(Verb::Processes)?;
         self.driver().processes().await
     }
@@ -245,7 +249,7 @@ fn unsuccessful(command: &str, timeout: Option<Duration>, output: ExecOutput) ->
                 (None, Some(signal)) => format!("signal {signal}"),
                 (None, None) => "an unknown status".to_owned(),
             };
-            let said = said.text();
+            let said = said.display_text();
             let message = match said.trim() {
                 "" => format!("command ended with {status}"),
                 said => format!("command ended with {status}: {said}"),
@@ -272,7 +276,10 @@ mod tests {
         gathering.add(b"g");
         let said = gathering.done();
         assert_eq!((said.bytes.as_ref(), said.total_bytes), (&b"abcd"[..], 7));
-        assert_eq!(said.text(), "abcd\n[output truncated: the first 4 of 7 bytes]\n");
-        assert_eq!(CapturedOutput { bytes: Bytes::from("ab"), total_bytes: 2 }.text(), "ab");
+        assert_eq!(said.display_text(), "abcd\n[output truncated: the first 4 of 7 bytes]\n");
+        assert_eq!(
+            CapturedOutput { bytes: Bytes::from("ab"), total_bytes: 2 }.display_text(),
+            "ab"
+        );
     }
 }

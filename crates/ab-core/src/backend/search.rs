@@ -3,13 +3,13 @@
 use super::Backend;
 use crate::call::Verb;
 use crate::error::Result;
-use crate::metadata::{DirEntry, FileKind, TruncatedBy, WalkProblem};
+use crate::metadata::{DirEntry, FileKind, TruncationCause, WalkProblem};
 use crate::options::{DEFAULT_MAX_LIST_ENTRIES, ListOptions};
 use crate::path::{PathInput, WsPath};
 use crate::search::{
-    CaseSensitivity, DotfileVisibility, EntryKinds, IgnoreFileHandling, IgnoredCounts, MatchSpan,
-    PatternSyntax, SearchLimits, SearchMatch, SearchOutputMode, SearchQuery, SearchResults,
-    SearchTarget, TextQuery,
+    CaseSensitivity, DotfileVisibility, EntryKindFilter, IgnoreFileHandling, IgnoredCounts,
+    MatchLineMode, PatternSyntax, SearchLimits, SearchMatch, SearchOutputMode, SearchQuery,
+    SearchResults, SearchTarget, TextQuery,
 };
 
 /// How names are searched. The default looks at visible files below the root.
@@ -17,7 +17,7 @@ use crate::search::{
 pub struct GlobOptions {
     /// Where to begin; the pattern is relative to it.
     pub root: String,
-    pub kinds: EntryKinds,
+    pub kinds: EntryKindFilter,
     /// Globs to leave out, directories with all they hold.
     pub exclude: Vec<String>,
     /// The same, and the answer counts what they leave out.
@@ -31,7 +31,7 @@ impl Default for GlobOptions {
     fn default() -> Self {
         Self {
             root: ".".to_owned(),
-            kinds: EntryKinds::default(),
+            kinds: EntryKindFilter::default(),
             exclude: Vec::new(),
             ignore: Vec::new(),
             hidden: DotfileVisibility::default(),
@@ -48,7 +48,7 @@ pub struct GrepOptions {
     pub root: String,
     pub syntax: PatternSyntax,
     pub case: CaseSensitivity,
-    pub span: MatchSpan,
+    pub span: MatchLineMode,
     /// Lines to show before and after each match.
     pub before: usize,
     pub after: usize,
@@ -69,7 +69,7 @@ impl Default for GrepOptions {
             root: ".".to_owned(),
             syntax: PatternSyntax::default(),
             case: CaseSensitivity::default(),
-            span: MatchSpan::default(),
+            span: MatchLineMode::default(),
             before: 0,
             after: 0,
             output_mode: SearchOutputMode::default(),
@@ -87,7 +87,7 @@ impl Default for GrepOptions {
 #[derive(Clone, Debug, Default)]
 pub struct GlobResults {
     pub entries: Vec<DirEntry>,
-    pub truncated: Option<TruncatedBy>,
+    pub truncated: Option<TruncationCause>,
     pub ignored: IgnoredCounts,
     pub problems: Vec<WalkProblem>,
 }
@@ -110,7 +110,7 @@ impl Default for TreeOptions {
 #[derive(Clone, Debug, Default)]
 pub struct DirectoryTree {
     pub nodes: Vec<TreeNode>,
-    pub truncated: Option<TruncatedBy>,
+    pub truncated: Option<TruncationCause>,
     pub problems: Vec<WalkProblem>,
 }
 
@@ -199,7 +199,7 @@ impl Backend {
         }
         if shallow.len() > options.limit {
             shallow.truncate(options.limit);
-            truncated = Some(TruncatedBy::Count);
+            truncated = Some(TruncationCause::Count);
         }
         Ok(DirectoryTree { nodes: nest(shallow, above), truncated, problems })
     }
@@ -209,7 +209,7 @@ impl Backend {
             SearchLimits { matches: options.limit, bytes: usize::MAX, ..SearchLimits::default() };
         let options = GlobOptions {
             root: root.to_string(),
-            kinds: EntryKinds::All,
+            kinds: EntryKindFilter::All,
             exclude: options.exclude.clone(),
             hidden: DotfileVisibility::All,
             limits,

@@ -13,7 +13,7 @@ use crate::driver::File;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metadata::{FileKind, Stat};
 use crate::options::{
-    ByteRange, Durability, FileAccess, FileCreation, LinkHandling, OpenOptions, Overwrite,
+    ByteRange, Durability, FileAccess, FileCreationMode, LinkHandling, OpenOptions, OverwriteMode,
     RemoveOptions, RenameOptions, StatOptions, WriteMode, WriteOptions,
 };
 use crate::path::{PathInput, WsPath};
@@ -138,7 +138,7 @@ impl Backend {
     ) -> Result<Stat> {
         let open = OpenOptions {
             access: FileAccess::Write,
-            create: FileCreation::MustBeNew,
+            create: FileCreationMode::MustBeNew,
             permissions,
             ..OpenOptions::default()
         };
@@ -151,8 +151,8 @@ impl Backend {
         }
         drop(file);
         let overwrite = match options.mode {
-            WriteMode::CreateOrReplace | WriteMode::Replace => Overwrite::Replace,
-            WriteMode::CreateNew | WriteMode::CreateIfMissing => Overwrite::Refuse,
+            WriteMode::CreateOrReplace | WriteMode::Replace => OverwriteMode::Replace,
+            WriteMode::CreateNew | WriteMode::CreateIfMissing => OverwriteMode::Refuse,
         };
         self.driver().rename(hidden, path, RenameOptions { overwrite }).await?;
         self.driver().stat(path, StatOptions::default()).await

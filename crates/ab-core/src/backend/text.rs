@@ -8,7 +8,7 @@ use super::Backend;
 use crate::call::Verb;
 use crate::driver::File;
 use crate::edit::{self, Edit, EditOptions, EditReport};
-use crate::error::{Error, ErrorDetail, ErrorKind, Result};
+use crate::error::{Error, ErrorCause, ErrorKind, Result};
 use crate::lines::{LinePicker, LineRange, PickedLine};
 use crate::options::{OpenOptions, ReadOptions, WriteMode, WriteOptions};
 use crate::path::{PathInput, WsPath};
@@ -65,7 +65,7 @@ impl FileChunks {
 
     /// Bytes from start to end, as they were when the file was opened. Nothing for a file that
     /// does not know its own size.
-    pub fn size(&self) -> Option<u64> {
+    pub fn file_size(&self) -> Option<u64> {
         (self.end != u64::MAX).then_some(self.end)
     }
 }
@@ -166,7 +166,7 @@ fn utf8(verb: Verb, path: &WsPath, bytes: Bytes) -> Result<String> {
         let at = error.utf8_error().valid_up_to();
         let message = format!("not UTF-8 text: byte {at} does not fit");
         Error::for_path(verb, path, ErrorKind::Invalid, message)
-            .with_detail(ErrorDetail::NotText)
+            .with_cause(ErrorCause::NotText)
             .with_hint("read it as bytes")
     })
 }

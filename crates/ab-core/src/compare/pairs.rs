@@ -86,7 +86,7 @@ fn next_side<'e>(
 mod tests {
     use std::time::UNIX_EPOCH;
 
-    use crate::metadata::{FileKind, FileVersion, Stat, TruncatedBy};
+    use crate::metadata::{FileKind, FileVersion, Stat, TruncationCause};
     use crate::path::PathParser;
 
     use super::*;
@@ -95,7 +95,12 @@ mod tests {
         PathParser::lenient().parse(text).unwrap()
     }
 
-    fn tree(top: &str, names: &[&str], cut: Option<TruncatedBy>, troubled: &[&str]) -> PairedTree {
+    fn tree(
+        top: &str,
+        names: &[&str],
+        cut: Option<TruncationCause>,
+        troubled: &[&str],
+    ) -> PairedTree {
         let stat = Stat {
             kind: FileKind::File,
             size: 0,
@@ -140,7 +145,7 @@ mod tests {
 
     #[test]
     fn beyond_a_cut_nothing_is_claimed() {
-        let cut = Some(TruncatedBy::Count);
+        let cut = Some(TruncationCause::Count);
         let from = tree("a", &["b", "d"], cut, &[]);
         let to = tree("t", &["b", "c", "e"], None, &[]);
         assert_eq!(shown(from, to), ["=b", ">c", "<d"]);

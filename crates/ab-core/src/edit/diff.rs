@@ -44,11 +44,11 @@ impl AddAssign for DiffLineCounts {
 /// Lines end at `\n`; a `\r` before it is shown as part of the line. A diff that grows too long is
 /// cut at a line, and one that spans too many lines is left out; either way the last line says so.
 pub fn unified_diff(path: &str, before: &str, after: &str) -> UnifiedDiff {
-    unified_diff_between(path, path, before, after)
+    unified_diff_with_names(path, path, before, after)
 }
 
 /// The same with a name for each side.
-pub fn unified_diff_between(from: &str, to: &str, before: &str, after: &str) -> UnifiedDiff {
+pub fn unified_diff_with_names(from: &str, to: &str, before: &str, after: &str) -> UnifiedDiff {
     if before == after {
         return UnifiedDiff { text: String::new(), lines: Some(DiffLineCounts::default()) };
     }
@@ -311,10 +311,10 @@ mod tests {
 
     #[test]
     fn sides_have_names_of_their_own() {
-        let named = |from: &str, to: &str| unified_diff_between(from, to, "a\n", "b\n").text;
+        let named = |from: &str, to: &str| unified_diff_with_names(from, to, "a\n", "b\n").text;
         assert_eq!(named("x", "y/z"), "--- x\n+++ y/z\n@@ -1 +1 @@\n-a\n+b\n");
         assert!(named("a\n+++ b", "c").starts_with("--- \"a\\n+++ b\"\n+++ c\n@@"));
-        assert_eq!(unified_diff_between("x", "y", "", "").text, "");
+        assert_eq!(unified_diff_with_names("x", "y", "", "").text, "");
     }
 
     #[test]

@@ -15,12 +15,12 @@ use crate::driver::{BackendKind, File};
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::metadata::{
     DirEntry, DiskSpace, FileContent, FileKind, FileVersion, Listing, RemoveOutcome, RenameOutcome,
-    Stat, TruncatedBy,
+    Stat, TruncationCause,
 };
 use crate::options::{
-    AttributeChanges, EntryDetail, ExistingContent, FileAccess, FileCreation, ListOptions,
-    OnMissingTarget, OpenOptions, Overwrite, ReadOptions, RemoveDepth, RemoveOptions,
-    RenameOptions, WriteMode, WriteOptions, WritePosition,
+    AttributeChanges, EntryDetailLevel, ExistingContentHandling, FileAccess, FileCreationMode,
+    ListOptions, OnMissingTarget, OpenOptions, OverwriteMode, ReadOptions, RemoveDepth,
+    RemoveOptions, RenameOptions, WriteMode, WriteOptions, WritePosition,
 };
 use crate::path::WsPath;
 
@@ -144,8 +144,8 @@ impl Store {
                 return false;
             }
             let stat = match options.detail {
-                EntryDetail::Kind => None,
-                EntryDetail::Stat => Some(place.stat(self.made)),
+                EntryDetailLevel::Kind => None,
+                EntryDetailLevel::Stat => Some(place.stat(self.made)),
             };
             entries.push(DirEntry { path, kind: place.kind(), stat });
             entries.len() > options.limit
@@ -160,7 +160,7 @@ impl Store {
                 let place =
                     if depth == names.len() { Place::File(node.clone()) } else { Place::Dir };
                 if add(&names[..depth], place) {
-                    truncated = Some(TruncatedBy::Count);
+                    truncated = Some(TruncationCause::Count);
                     break 'keys;
                 }
             }
@@ -221,11 +221,13 @@ impl Store {
 
     pub(super) fn open(&mut self, path: &WsPath, options: OpenOptions) -> Result<MemoryFile> {
         let existing = match self.target(Verb::Open, path)? {
-            Some(_) if options.create == FileCreation::MustBeNew => {
+            Some(_) if options.create == FileCreationMode::MustBeNew => {
                 return Err(exists(Verb::Open, path));
             }
             Some(node) => node,
-            None if options.create == FileCreation::Never => return Err(missing(Verb::Open, path)),
+            None if options.create == FileCreationMode::Never => {
+                return Err(missing(Verb::Open, path));
+            }
             None => {
                 let mode = options.permissions.unwrap_or(DEFAULT_MODE);
                 let node = Arc::new(Node::new(self.room.clone(), Bytes::new(), mode));
@@ -239,7 +241,7 @@ impl Store {
             access: options.access,
             placement: options.position,
         };
-        if options.existing == ExistingContent::Truncate && options.access.writes() {
+        if options.existing == ExistingContentHandling::Truncate && options.access.can_write() {
             file.change(|_| 0, |_| {})?;
         }
         Ok(file)
@@ -295,8 +297,11 @@ impl Store {
                 Err(Error::for_path(verb, path, ErrorKind::NotEmpty, "the directory is not empty"))
             }
             Ok(Place::Dir) => {
-                let whole =
-                    ListOptions { depth: usize::MAX, limit: usize::MAX, detail: EntryDetail::Kind };
+                let whole = ListOptions {
+                    depth: usize::MAX,
+                    limit: usize::MAX,
+                    detail: EntryDetailLevel::Kind,
+                };
                 let count = self.list(path, whole)?.entries.len() as u64 + 1;
                 for key in self.keys_below(path) {
                     self.take(&key);
@@ -337,7 +342,9 @@ impl Store {
         match (self.find(verb, to), &source) {
             (Err(error), _) if error.kind() == ErrorKind::NotFound => {}
             (Err(error), _) => return Err(error),
-            (Ok(_), _) if options.overwrite == Overwrite::Refuse => return Err(exists(verb, to)),
+            (Ok(_), _) if options.overwrite == OverwriteMode::Refuse => {
+                return Err(exists(verb, to));
+            }
             (Ok(Place::Dir), Place::File(_)) => {
                 return Err(Error::for_path(
                     verb,
@@ -558,7 +565,7 @@ impl MemoryFile {
         length: impl FnOnce(usize) -> usize,
         change: impl FnOnce(&mut BytesMut),
     ) -> Result<()> {
-        if !self.access.writes() {
+        if !self.access.can_write() {
             let message = "the file is open for reading only";
             return Err(Error::for_path(
                 Verb::Write,
@@ -604,7 +611,7 @@ impl std::fmt::Debug for MemoryFile {
 #[async_trait]
 impl File for MemoryFile {
     async fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
-        if !self.access.reads() {
+        if !self.access.can_read() {
             let message = "the file is open for writing only";
             return Err(Error::for_path(
                 Verb::Read,
@@ -620,7 +627,7 @@ impl File for MemoryFile {
     }
 
     async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()> {
-        if bytes.is_empty() && self.access.writes() {
+        if bytes.is_empty() && self.access.can_write() {
             // As on a disk: where nothing is written, no gap before it is filled.
             return Ok(());
         }
@@ -651,7 +658,7 @@ impl File for MemoryFile {
     }
 
     async fn set_attributes(&self, attributes: AttributeChanges) -> Result<Stat> {
-        if !self.access.writes() {
+        if !self.access.can_write() {
             let message = "the file is open for reading only";
             return Err(Error::for_path(
                 Verb::SetAttributes,

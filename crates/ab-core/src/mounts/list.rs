@@ -6,8 +6,8 @@ use super::parts::Part;
 use super::{KEEP, Mount, Mounts, nothing_there};
 use crate::call::Verb;
 use crate::error::{Error, Result};
-use crate::metadata::{DirEntry, FileKind, Listing, TruncatedBy, WalkProblem};
-use crate::options::{DEFAULT_MAX_LIST_ENTRIES, EntryDetail, ListOptions};
+use crate::metadata::{DirEntry, FileKind, Listing, TruncationCause, WalkProblem};
+use crate::options::{DEFAULT_MAX_LIST_ENTRIES, EntryDetailLevel, ListOptions};
 use crate::path::WsPath;
 
 /// Lists `path`, which `part` owns and which has mounts below it.
@@ -34,7 +34,7 @@ struct Merge<'a> {
     options: ListOptions,
     entries: BTreeMap<WsPath, DirEntry>,
     problems: Vec<WalkProblem>,
-    truncated: Option<TruncatedBy>,
+    truncated: Option<TruncationCause>,
     /// Beyond this path a part that was cut may have had more.
     horizon: Option<WsPath>,
 }
@@ -125,8 +125,8 @@ impl<'a> Merge<'a> {
         let is_dir = self.entries.get(path).is_some_and(|entry| entry.kind.is_dir());
         if !is_dir {
             let stat = match self.options.detail {
-                EntryDetail::Kind => None,
-                EntryDetail::Stat => Some(self.mounts.virtual_dir()),
+                EntryDetailLevel::Kind => None,
+                EntryDetailLevel::Stat => Some(self.mounts.virtual_dir()),
             };
             let entry = DirEntry { path: path.clone(), kind: FileKind::Dir, stat };
             self.entries.insert(path.clone(), entry);
@@ -136,8 +136,10 @@ impl<'a> Merge<'a> {
     async fn point(&self, part: Part<'_>) -> Result<DirEntry> {
         part.check(Verb::List)?;
         let stat = match self.options.detail {
-            EntryDetail::Kind => None,
-            EntryDetail::Stat => Some(part.shown(part.driver.stat(&WsPath::root(), KEEP).await)?),
+            EntryDetailLevel::Kind => None,
+            EntryDetailLevel::Stat => {
+                Some(part.shown(part.driver.stat(&WsPath::root(), KEEP).await)?)
+            }
         };
         Ok(DirEntry { path: part.point.clone(), kind: FileKind::Dir, stat })
     }
@@ -151,7 +153,7 @@ impl<'a> Merge<'a> {
             self.entries.retain(|path, _| path <= horizon);
         }
         if self.entries.len() > self.options.limit {
-            self.truncated = self.truncated.or(Some(TruncatedBy::Count));
+            self.truncated = self.truncated.or(Some(TruncationCause::Count));
         }
         let entries = self.entries.into_values().take(self.options.limit).collect();
         Listing { entries, truncated: self.truncated, problems: self.problems }

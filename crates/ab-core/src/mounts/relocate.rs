@@ -13,7 +13,8 @@ use crate::call::Verb;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metadata::{DirEntry, FileKind, FileVersion, RenameOutcome, Stat};
 use crate::options::{
-    DEFAULT_MAX_LIST_ENTRIES, EntryDetail, ListOptions, Overwrite, RemoveOptions, RenameOptions,
+    DEFAULT_MAX_LIST_ENTRIES, EntryDetailLevel, ListOptions, OverwriteMode, RemoveOptions,
+    RenameOptions,
 };
 use crate::path::WsPath;
 use crate::transfer::{self, Onto, TransferEnd, TransferFailure};
@@ -31,7 +32,7 @@ pub(super) async fn run(
         from.stat().await?.ok_or_else(|| from.error(ErrorKind::NotFound, "nothing is there"))?;
     let target = to.stat().await?;
     if let Some(target) = &target {
-        if options.overwrite == Overwrite::Refuse {
+        if options.overwrite == OverwriteMode::Refuse {
             return Err(to.error(ErrorKind::AlreadyExists, "something is there already"));
         }
         if is_same(&source, target) {
@@ -103,7 +104,7 @@ impl<'a> Place<'a> {
         let options = ListOptions {
             depth: usize::MAX,
             limit: DEFAULT_MAX_LIST_ENTRIES,
-            detail: EntryDetail::Stat,
+            detail: EntryDetailLevel::Stat,
         };
         let listing = self.shown(self.part.driver.list(self.path, options).await)?;
         if listing.truncated.is_some() {
@@ -132,7 +133,7 @@ async fn check_kinds(to: &Place<'_>, source: FileKind, target: FileKind) -> Resu
         (false, true) => Err(to.error(ErrorKind::IsADirectory, "the target is a directory")),
         (true, false) => Err(to.error(ErrorKind::NotADirectory, "the target is a file")),
         (true, true) => {
-            let one = ListOptions { depth: 1, limit: 1, detail: EntryDetail::Kind };
+            let one = ListOptions { depth: 1, limit: 1, detail: EntryDetailLevel::Kind };
             let listing = to.shown(to.part.driver.list(to.path, one).await)?;
             if listing.entries.is_empty() {
                 Ok(())

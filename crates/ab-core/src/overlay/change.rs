@@ -13,8 +13,8 @@ use crate::driver::File;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metadata::{FileKind, RemoveOutcome, Stat};
 use crate::options::{
-    AttributeChanges, EntryDetail, ExistingContent, FileCreation, LinkHandling, ListOptions,
-    OnMissingTarget, OpenOptions, RemoveDepth, RemoveOptions, WriteMode, WriteOptions,
+    AttributeChanges, EntryDetailLevel, ExistingContentHandling, FileCreationMode, LinkHandling,
+    ListOptions, OnMissingTarget, OpenOptions, RemoveDepth, RemoveOptions, WriteMode, WriteOptions,
 };
 use crate::path::WsPath;
 use crate::transfer::{self, Onto, TransferEnd, TransferFailure};
@@ -99,19 +99,19 @@ impl Overlay {
         let verb = Verb::Open;
         must_be_file(verb, path, spot.kind())?;
         match (&spot.upper, &spot.lower, options.create) {
-            (None, None, FileCreation::Never) => return Err(missing(verb, path)),
-            (None, None, FileCreation::IfMissing | FileCreation::MustBeNew) => {
+            (None, None, FileCreationMode::Never) => return Err(missing(verb, path)),
+            (None, None, FileCreationMode::IfMissing | FileCreationMode::MustBeNew) => {
                 named(verb, path, self.prepare(spot).await)?;
             }
             (Some(_), _, _) => {}
-            (None, Some(_), FileCreation::MustBeNew) => return Err(exists(verb, path)),
-            (None, Some(_), FileCreation::Never | FileCreation::IfMissing) => {
-                if !options.access.writes() {
+            (None, Some(_), FileCreationMode::MustBeNew) => return Err(exists(verb, path)),
+            (None, Some(_), FileCreationMode::Never | FileCreationMode::IfMissing) => {
+                if !options.access.can_write() {
                     return named(verb, path, self.lower.open(&spot.path, options).await);
                 }
                 let copied = match options.existing {
-                    ExistingContent::Keep => self.copy_up(spot).await,
-                    ExistingContent::Truncate => self.copy_up_empty(spot).await,
+                    ExistingContentHandling::Keep => self.copy_up(spot).await,
+                    ExistingContentHandling::Truncate => self.copy_up_empty(spot).await,
                 };
                 named(verb, path, copied)?;
             }
@@ -219,8 +219,11 @@ impl Overlay {
                 1
             }
             (Some(FileKind::Dir), RemoveDepth::Recursive) => {
-                let whole =
-                    ListOptions { depth: usize::MAX, limit: usize::MAX, detail: EntryDetail::Kind };
+                let whole = ListOptions {
+                    depth: usize::MAX,
+                    limit: usize::MAX,
+                    detail: EntryDetailLevel::Kind,
+                };
                 let below = named(verb, path, self.tree_below(&spot, whole).await)?;
                 below.nodes.len() as u64 + 1
             }
@@ -367,14 +370,18 @@ impl Overlay {
     /// Finds `path`, which must lead to something that the caller's handle may change.
     async fn look_to_change(&self, verb: Verb, path: &WsPath, last: LinkHandling) -> Result<Spot> {
         let spot = self.look(verb, path, last).await?;
-        if spot.path.is_write_protected() { Err(Error::protected(verb, path)) } else { Ok(spot) }
+        if spot.path.is_write_protected() {
+            Err(Error::write_protected(verb, path))
+        } else {
+            Ok(spot)
+        }
     }
 
     /// The same for what is to be moved or removed: nothing below it may be restricted either.
     pub(super) async fn look_to_displace(&self, verb: Verb, path: &WsPath) -> Result<Spot> {
         let spot = self.look_to_change(verb, path, LinkHandling::NoFollow).await?;
         if spot.path.contains_restricted_path() {
-            Err(Error::protected(verb, path))
+            Err(Error::write_protected(verb, path))
         } else {
             Ok(spot)
         }

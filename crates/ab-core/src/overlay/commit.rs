@@ -16,7 +16,9 @@ use super::{OPEN, Overlay, marks, missing};
 use crate::call::Verb;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metadata::{DirEntry, FileKind, Stat};
-use crate::options::{AttributeChanges, EntryDetail, Overwrite, RemoveOptions, RenameOptions};
+use crate::options::{
+    AttributeChanges, EntryDetailLevel, OverwriteMode, RemoveOptions, RenameOptions,
+};
 use crate::path::WsPath;
 use crate::transfer::{self, Onto, TransferEnd, TransferFailure};
 
@@ -57,7 +59,7 @@ impl Overlay {
         self.alive(Verb::Delete)?;
         let _tree = self.locks.tree.write().await;
         let UpperDir { entries, whiteouts, silent, .. } =
-            self.upper_dir(&WsPath::root(), EntryDetail::Kind).await?;
+            self.upper_dir(&WsPath::root(), EntryDetailLevel::Kind).await?;
         let names = entries.into_iter().map(|entry| entry.path);
         let marks = whiteouts.iter().map(|name| WsPath::from_key(name));
         for path in names.chain(marks).chain(silent) {
@@ -67,7 +69,7 @@ impl Overlay {
     }
 
     async fn commit_dir(&self, path: &WsPath, release: Release) -> Result<Vec<Step>> {
-        let upper = self.upper_dir(path, EntryDetail::Stat).await?;
+        let upper = self.upper_dir(path, EntryDetailLevel::Stat).await?;
         if let Some(problem) = upper.problems.first() {
             return Err(problem.error.clone());
         }
@@ -169,7 +171,7 @@ impl Overlay {
             let like = self.describe_dir(&from, &stat, None).await?;
             self.lower.create_dir(&to).await?;
             dirs.push((to, like));
-            let inside = self.upper_dir(&from, EntryDetail::Stat).await?;
+            let inside = self.upper_dir(&from, EntryDetailLevel::Stat).await?;
             if let Some(problem) = inside.problems.first() {
                 return Err(problem.error.clone());
             }
@@ -213,7 +215,7 @@ impl Overlay {
         stat: &Stat,
         below: &Stat,
     ) -> Result<()> {
-        let replace = RenameOptions { overwrite: Overwrite::Replace };
+        let replace = RenameOptions { overwrite: OverwriteMode::Replace };
         if !stat.kind.is_dir() && !below.kind.is_dir() {
             return self.lower.rename(staged, path, replace).await.map(drop);
         }
@@ -313,7 +315,7 @@ impl Overlay {
             }
             let attributes = AttributeChanges { mode: Some(OPEN), ..AttributeChanges::default() };
             self.upper.set_attributes(&path, attributes).await?;
-            let inside = self.upper_dir(&path, EntryDetail::Kind).await?;
+            let inside = self.upper_dir(&path, EntryDetailLevel::Kind).await?;
             let is_dir = |entry: &DirEntry| entry.kind.is_dir();
             dirs.extend(inside.entries.into_iter().filter(is_dir).map(|entry| entry.path));
         }

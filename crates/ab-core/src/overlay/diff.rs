@@ -15,14 +15,14 @@ use crate::driver::Driver;
 use crate::edit::unified_diff;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metadata::{DirEntry, FileKind, Stat};
-use crate::options::{DEFAULT_MAX_LIST_ENTRIES, EntryDetail, ListOptions, ReadOptions};
+use crate::options::{DEFAULT_MAX_LIST_ENTRIES, EntryDetailLevel, ListOptions, ReadOptions};
 use crate::path::WsPath;
 use crate::transfer::{self, TransferEnd};
 
 /// Most bytes of a file that is compared as text.
-pub const MAX_DIFFED_FILE_BYTES: u64 = 1024 * 1024;
+pub const MAX_OVERLAY_DIFF_FILE_BYTES: u64 = 1024 * 1024;
 /// Most bytes of text that all the diffs of one answer have together.
-pub const MAX_TOTAL_DIFF_BYTES: usize = 16 * 1024 * 1024;
+pub const MAX_OVERLAY_DIFF_TOTAL_BYTES: usize = 16 * 1024 * 1024;
 
 /// One thing that is not as it is in the lower layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct OverlayChange {
     pub before: Option<Stat>,
     /// What the overlay shows there.
     pub after: Option<Stat>,
-    /// The change as a unified diff, of text files up to [`MAX_DIFFED_FILE_BYTES`]; one that is left out
+    /// The change as a unified diff, of text files up to [`MAX_OVERLAY_DIFF_FILE_BYTES`]; one that is left out
     /// because the others are long already says so.
     pub diff: Option<String>,
 }
@@ -114,7 +114,7 @@ struct Differ<'a> {
 impl Differ<'_> {
     /// Compares one directory of the upper layer, and gives those in it that are to be compared.
     async fn directory(&mut self, path: &WsPath, below: Below) -> Result<Vec<(WsPath, Below)>> {
-        let upper = self.overlay.upper_dir(path, EntryDetail::Stat).await?;
+        let upper = self.overlay.upper_dir(path, EntryDetailLevel::Stat).await?;
         if let Some(problem) = upper.problems.first() {
             return Err(problem.error.clone());
         }
@@ -157,8 +157,11 @@ impl Differ<'_> {
     }
 
     async fn lower_dir(&self, path: &WsPath) -> Result<BTreeMap<String, Stat>> {
-        let options =
-            ListOptions { depth: 1, limit: DEFAULT_MAX_LIST_ENTRIES, detail: EntryDetail::Stat };
+        let options = ListOptions {
+            depth: 1,
+            limit: DEFAULT_MAX_LIST_ENTRIES,
+            detail: EntryDetailLevel::Stat,
+        };
         let listing = self.overlay.lower.list(path, options).await?;
         if listing.truncated.is_some() {
             let message = format!("more than {DEFAULT_MAX_LIST_ENTRIES} entries");
@@ -232,8 +235,8 @@ impl Differ<'_> {
         if old == new {
             return Ok(None);
         }
-        if self.text >= MAX_TOTAL_DIFF_BYTES {
-            let most = MAX_TOTAL_DIFF_BYTES / (1024 * 1024);
+        if self.text >= MAX_OVERLAY_DIFF_TOTAL_BYTES {
+            let most = MAX_OVERLAY_DIFF_TOTAL_BYTES / (1024 * 1024);
             return Ok(Some(format!("\\ Diff left out: those before it have {most} MiB\n")));
         }
         let diff = unified_diff(path.as_str(), &old, &new).text;
@@ -250,7 +253,9 @@ impl Differ<'_> {
     ) -> Result<Option<String>> {
         match stat {
             None => Ok(Some(String::new())),
-            Some(stat) if stat.kind != FileKind::File || stat.size > MAX_DIFFED_FILE_BYTES => {
+            Some(stat)
+                if stat.kind != FileKind::File || stat.size > MAX_OVERLAY_DIFF_FILE_BYTES =>
+            {
                 Ok(None)
             }
             Some(_) => Ok(as_text(read_small(self.overlay.layer(layer), path).await?)),
@@ -259,7 +264,7 @@ impl Differ<'_> {
 }
 
 async fn read_small(driver: &dyn Driver, path: &WsPath) -> Result<Option<Bytes>> {
-    let options = ReadOptions { range: None, limit: MAX_DIFFED_FILE_BYTES };
+    let options = ReadOptions { range: None, limit: MAX_OVERLAY_DIFF_FILE_BYTES };
     match driver.read(path, options).await {
         Ok(content) => Ok(Some(content.bytes)),
         Err(error) if error.kind() == ErrorKind::TooLarge => Ok(None),

@@ -11,7 +11,7 @@ use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metadata::{FileKind, FileVersion, Stat};
 use crate::options::{LinkHandling, StatOptions};
-use crate::path::{ScopeParts, WsPath, is_mark};
+use crate::path::{PathResolutionParts, WsPath, is_mark};
 
 /// Links on the way to one file before it must be a circle, as Linux has it.
 const MAX_LINKS: usize = 40;
@@ -164,7 +164,7 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(overlay: &'a Overlay, verb: Verb, path: &'a WsPath, last: LinkHandling) -> Self {
-        let ScopeParts { scopes: fences, rest } = path.split_at_scope_roots();
+        let PathResolutionParts { scopes: fences, rest } = path.resolution_parts();
         let mut steps = VecDeque::new();
         for fence in fences {
             steps.extend(names(fence));
@@ -172,7 +172,7 @@ impl<'a> Walk<'a> {
         }
         steps.extend(names(rest));
         // Its own fence does not bind the path itself, only what is found below it.
-        let is_own_fence = path.is_scoped() && path.below_scope_root().is_empty();
+        let is_own_fence = path.is_scoped() && path.relative_to_scope_root().is_empty();
         steps.extend(is_own_fence.then_some(Step::Fence));
         let dir = Some(root());
         let top = WsPath::root().with_access_rules_at_end(path.access_rules_in_scope(0));
@@ -195,7 +195,7 @@ impl<'a> Walk<'a> {
                     };
                     if let Some(here) = self.levels.last_mut() {
                         here.path = std::mem::take(&mut here.path)
-                            .into_scope_root()
+                            .with_scope_root_at_end()
                             .with_access_rules_at_end(rules);
                     }
                 }

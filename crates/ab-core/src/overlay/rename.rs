@@ -9,8 +9,8 @@ use crate::call::Verb;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metadata::{FileKind, RenameOutcome, Stat};
 use crate::options::{
-    AttributeChanges, DEFAULT_MAX_LIST_ENTRIES, EntryDetail, ListOptions, Overwrite, RemoveOptions,
-    RenameOptions,
+    AttributeChanges, DEFAULT_MAX_LIST_ENTRIES, EntryDetailLevel, ListOptions, OverwriteMode,
+    RemoveOptions, RenameOptions,
 };
 use crate::path::WsPath;
 
@@ -43,7 +43,7 @@ impl Overlay {
         if replaces_dir {
             named(VERB, to, self.clear_for_dir(&target).await)?;
         }
-        let replace = RenameOptions { overwrite: Overwrite::Replace };
+        let replace = RenameOptions { overwrite: OverwriteMode::Replace };
         let renamed = self.upper.rename(&source.path, &target.path, replace).await;
         if renamed.is_err() && replaces_dir {
             let like = target.upper.as_ref().or(target.lower.as_ref());
@@ -61,7 +61,7 @@ impl Overlay {
         options: RenameOptions,
     ) -> Result<()> {
         let Some(kind) = target.kind() else { return Ok(()) };
-        if options.overwrite == Overwrite::Refuse {
+        if options.overwrite == OverwriteMode::Refuse {
             return Err(exists(VERB, to));
         }
         let refused = |kind, message| Err(Error::for_path(VERB, to, kind, message));
@@ -108,7 +108,7 @@ impl Overlay {
         let options = ListOptions {
             depth: usize::MAX,
             limit: DEFAULT_MAX_LIST_ENTRIES,
-            detail: EntryDetail::Stat,
+            detail: EntryDetailLevel::Stat,
         };
         let below = self.tree_below(source, options).await?;
         if below.truncated.is_some() {

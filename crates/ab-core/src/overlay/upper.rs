@@ -6,7 +6,7 @@ use super::{Overlay, marks};
 use crate::call::Verb;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metadata::{DirEntry, WalkProblem};
-use crate::options::{EntryDetail, ListOptions, ReadOptions};
+use crate::options::{EntryDetailLevel, ListOptions, ReadOptions};
 use crate::path::{MAX_PATH_SEGMENT_BYTES, WsPath};
 
 /// What the upper layer has in one directory.
@@ -29,7 +29,11 @@ impl UpperDir {
 }
 
 impl Overlay {
-    pub(super) async fn upper_dir(&self, path: &WsPath, detail: EntryDetail) -> Result<UpperDir> {
+    pub(super) async fn upper_dir(
+        &self,
+        path: &WsPath,
+        detail: EntryDetailLevel,
+    ) -> Result<UpperDir> {
         // All of it, since a whiteout may stand anywhere. It is what this view has written.
         let options = ListOptions { depth: 1, limit: usize::MAX, detail };
         let listing = self.upper.list(path, options).await?;

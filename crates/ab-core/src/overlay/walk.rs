@@ -9,8 +9,8 @@ use super::look::Spot;
 use super::upper::UpperDir;
 use super::{Overlay, marks};
 use crate::error::{Error, ErrorKind, Result};
-use crate::metadata::{DirEntry, FileKind, Listing, Stat, TruncatedBy, WalkProblem};
-use crate::options::{EntryDetail, ListOptions};
+use crate::metadata::{DirEntry, FileKind, Listing, Stat, TruncationCause, WalkProblem};
+use crate::options::{EntryDetailLevel, ListOptions};
 use crate::path::WsPath;
 
 /// An entry of either layer, or of both.
@@ -42,7 +42,7 @@ impl LayeredEntry {
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     pub(super) nodes: Vec<LayeredEntry>,
-    pub(super) truncated: Option<TruncatedBy>,
+    pub(super) truncated: Option<TruncationCause>,
     pub(super) problems: Vec<WalkProblem>,
 }
 
@@ -62,8 +62,8 @@ impl Overlay {
         };
         for node in found.nodes {
             let stat = match options.detail {
-                EntryDetail::Kind => None,
-                EntryDetail::Stat => self.node_stat(&node).await?,
+                EntryDetailLevel::Kind => None,
+                EntryDetailLevel::Stat => self.node_stat(&node).await?,
             };
             let kind = node.kind();
             let path = match node.path.strip_prefix(&spot.path) {
@@ -91,7 +91,7 @@ impl Overlay {
 
     /// Whether the directory at `spot` holds nothing that callers see.
     pub(super) async fn is_empty(&self, spot: &Spot) -> Result<bool> {
-        let one = ListOptions { depth: 1, limit: 1, detail: EntryDetail::Kind };
+        let one = ListOptions { depth: 1, limit: 1, detail: EntryDetailLevel::Kind };
         Ok(self.tree_below(spot, one).await?.nodes.is_empty())
     }
 
@@ -126,7 +126,7 @@ struct Level {
     /// Backwards, so that the next one is at the end.
     children: Vec<LayeredEntry>,
     /// Why there may be more.
-    cut: Option<TruncatedBy>,
+    cut: Option<TruncationCause>,
 }
 
 enum Next {
@@ -151,7 +151,7 @@ impl Walk<'_> {
                 continue;
             };
             if self.left() == 0 {
-                self.found.truncated = Some(TruncatedBy::Count);
+                self.found.truncated = Some(TruncationCause::Count);
                 return Ok(());
             }
             let (is_dir, in_upper) = (node.kind().is_dir(), node.is_dir_in_upper());
@@ -234,7 +234,7 @@ impl Walk<'_> {
         place: &Place,
         upper: &UpperDir,
         nodes: &mut BTreeMap<String, LayeredEntry>,
-    ) -> Result<Option<TruncatedBy>> {
+    ) -> Result<Option<TruncationCause>> {
         // Names that are hidden must not use up the room of those that show.
         let limit = self.left().saturating_add(upper.whiteouts.len());
         let options = ListOptions { depth: 1, limit, ..self.options };

@@ -12,13 +12,13 @@ use super::WsPath;
 /// Everything that the restricted handles above a call do not let it see or change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessRules {
-    pub(super) sets: Vec<AccessRuleSet>,
+    pub(super) sets: Vec<AnchoredAccessRules>,
 }
 
 /// The restrictions of one handle. Each path is relative to the handle's root; the empty path is
 /// that root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AccessRuleSet {
+pub struct AnchoredAccessRules {
     /// The bytes of the carrying path that name the handle's root.
     pub anchor_bytes: usize,
     /// Not there, with everything below.
@@ -31,17 +31,20 @@ impl AccessRules {
     /// Rules for paths that start at the root of the handle.
     pub fn new(hidden: &[WsPath], read_only: &[WsPath]) -> Self {
         let texts = |paths: &[WsPath]| paths.iter().map(|path| path.as_str().to_owned()).collect();
-        let set =
-            AccessRuleSet { anchor_bytes: 0, hidden: texts(hidden), read_only: texts(read_only) };
+        let set = AnchoredAccessRules {
+            anchor_bytes: 0,
+            hidden: texts(hidden),
+            read_only: texts(read_only),
+        };
         Self { sets: if set.is_empty() { Vec::new() } else { vec![set] } }
     }
 
-    fn wrapped(sets: Vec<AccessRuleSet>) -> Option<Arc<Self>> {
+    fn wrapped(sets: Vec<AnchoredAccessRules>) -> Option<Arc<Self>> {
         (!sets.is_empty()).then(|| Arc::new(Self { sets }))
     }
 }
 
-impl AccessRuleSet {
+impl AnchoredAccessRules {
     pub fn is_empty(&self) -> bool {
         self.hidden.is_empty() && self.read_only.is_empty()
     }
@@ -107,13 +110,13 @@ impl WsPath {
         self.rules.is_some()
     }
 
-    pub fn access_rules(&self) -> &[AccessRuleSet] {
+    pub fn access_rules(&self) -> &[AnchoredAccessRules] {
         self.rules.as_ref().map_or(&[], |rules| &rules.sets)
     }
 
     /// The rules of the directory that a part of the fenced path is resolved
     /// beneath: 0 is the root, 1 what the first fence leads to, and so on.
-    pub fn access_rules_in_scope(&self, index: usize) -> Vec<AccessRuleSet> {
+    pub fn access_rules_in_scope(&self, index: usize) -> Vec<AnchoredAccessRules> {
         let start = index.checked_sub(1).and_then(|at| self.fences.get(at)).copied().unwrap_or(0);
         let end = match self.fences.get(index) {
             Some(fence) if *fence < self.text.len() => *fence,
@@ -123,8 +126,8 @@ impl WsPath {
     }
 
     /// The rules of what the whole path leads to, where the path ends at its own fence.
-    pub fn access_rules_at_scope_root(&self) -> Vec<AccessRuleSet> {
-        if self.is_scoped() && self.below_scope_root().is_empty() {
+    pub fn access_rules_at_scope_root(&self) -> Vec<AnchoredAccessRules> {
+        if self.is_scoped() && self.relative_to_scope_root().is_empty() {
             self.rules_between(self.text.len(), usize::MAX)
         } else {
             Vec::new()
@@ -132,7 +135,7 @@ impl WsPath {
     }
 
     fn last_base_end(&self, start: usize) -> usize {
-        if self.is_scoped() && self.below_scope_root().is_empty() {
+        if self.is_scoped() && self.relative_to_scope_root().is_empty() {
             self.text.len().max(start + 1)
         } else {
             usize::MAX
@@ -140,9 +143,9 @@ impl WsPath {
     }
 
     /// The rules whose anchors lie from `start` up to `end`, counted from `start`.
-    fn rules_between(&self, start: usize, end: usize) -> Vec<AccessRuleSet> {
-        let within = |set: &&AccessRuleSet| (start..end).contains(&set.anchor_bytes);
-        let moved = |set: &AccessRuleSet| {
+    fn rules_between(&self, start: usize, end: usize) -> Vec<AnchoredAccessRules> {
+        let within = |set: &&AnchoredAccessRules| (start..end).contains(&set.anchor_bytes);
+        let moved = |set: &AnchoredAccessRules| {
             let prefix = self.text.get(start..set.anchor_bytes).unwrap_or_default();
             set.with_prefix(prefix.trim_start_matches('/'), 0)
         };
@@ -151,7 +154,7 @@ impl WsPath {
 
     /// The same path with rules that came with it from elsewhere; nothing when an anchor is not at
     /// the end of one of its segments.
-    pub fn with_anchored_access_rules(mut self, sets: Vec<AccessRuleSet>) -> Option<WsPath> {
+    pub fn try_replace_access_rules(mut self, sets: Vec<AnchoredAccessRules>) -> Option<WsPath> {
         let ends_segment = |at: usize| {
             at == 0 || at == self.text.len() || self.text.as_bytes().get(at) == Some(&b'/')
         };
@@ -163,23 +166,24 @@ impl WsPath {
     }
 
     /// The same path with `sets` anchored at its end.
-    pub fn with_access_rules_at_end(mut self, sets: Vec<AccessRuleSet>) -> WsPath {
-        if sets.iter().all(AccessRuleSet::is_empty) {
+    pub fn with_access_rules_at_end(mut self, sets: Vec<AnchoredAccessRules>) -> WsPath {
+        if sets.iter().all(AnchoredAccessRules::is_empty) {
             return self;
         }
         let anchor = self.text.len();
         let own = self.rules.take();
         let own = own.iter().flat_map(|rules| rules.sets.iter().cloned());
         let sets = sets.into_iter().filter(|set| !set.is_empty());
-        let all =
-            own.chain(sets.map(|set| AccessRuleSet { anchor_bytes: anchor, ..set })).collect();
+        let all = own
+            .chain(sets.map(|set| AnchoredAccessRules { anchor_bytes: anchor, ..set }))
+            .collect();
         self.rules = AccessRules::wrapped(all);
         self
     }
 
     /// The rules of this path as those of a directory above it or at it, whose text is `base`.
     pub(super) fn rules_inside(&self, base: &str) -> Option<Arc<AccessRules>> {
-        let inside = |set: &AccessRuleSet| match set.anchor_bytes.checked_sub(base.len()) {
+        let inside = |set: &AnchoredAccessRules| match set.anchor_bytes.checked_sub(base.len()) {
             Some(0) => set.with_prefix("", 0),
             Some(deeper) => set.with_prefix("", deeper - 1),
             None => set.inside(base[set.anchor_bytes..].trim_start_matches('/')),
@@ -194,7 +198,7 @@ impl WsPath {
             return self.rules.clone();
         }
         let end = self.text.len();
-        let anchor = |set: &AccessRuleSet| match (end, set.anchor_bytes) {
+        let anchor = |set: &AnchoredAccessRules| match (end, set.anchor_bytes) {
             (0, anchor) => anchor,
             (end, 0) => end,
             (end, anchor) => end + 1 + anchor,
@@ -202,7 +206,7 @@ impl WsPath {
         let moved = below
             .access_rules()
             .iter()
-            .map(|set| AccessRuleSet { anchor_bytes: anchor(set), ..set.clone() });
+            .map(|set| AnchoredAccessRules { anchor_bytes: anchor(set), ..set.clone() });
         AccessRules::wrapped(self.access_rules().iter().cloned().chain(moved).collect())
     }
 
@@ -223,7 +227,7 @@ impl WsPath {
 
     /// Whether this place, by its own text, may not be changed: it is hidden or read-only.
     pub fn is_write_protected(&self) -> bool {
-        let kept = |set: &AccessRuleSet, here: &str| {
+        let kept = |set: &AnchoredAccessRules, here: &str| {
             set.hidden.iter().chain(&set.read_only).any(|path| below(here, path).is_some())
         };
         self.is_ruled_by(kept)
@@ -232,7 +236,7 @@ impl WsPath {
     /// Whether something restricted is at or below this place, so that moving or removing it would
     /// change what is restricted.
     pub fn contains_restricted_path(&self) -> bool {
-        let holds = |set: &AccessRuleSet, here: &str| {
+        let holds = |set: &AnchoredAccessRules, here: &str| {
             set.hidden.iter().chain(&set.read_only).any(|path| below(path, here).is_some())
         };
         self.is_ruled_by(holds)
@@ -240,13 +244,13 @@ impl WsPath {
 
     /// Whether the entry `name` of this directory is hidden, where the directory itself is not.
     pub fn hides_child(&self, name: &str) -> bool {
-        let hides = |set: &AccessRuleSet, here: &str| {
+        let hides = |set: &AnchoredAccessRules, here: &str| {
             set.hidden.iter().any(|path| below(path, here).is_some_and(|rest| rest == name))
         };
         self.is_ruled_by(hides)
     }
 
-    fn is_ruled_by(&self, judge: impl Fn(&AccessRuleSet, &str) -> bool) -> bool {
+    fn is_ruled_by(&self, judge: impl Fn(&AnchoredAccessRules, &str) -> bool) -> bool {
         self.access_rules().iter().any(|set| {
             let here = self.text.get(set.anchor_bytes..).unwrap_or_default();
             judge(set, here.trim_start_matches('/'))
@@ -299,7 +303,7 @@ mod tests {
         let rules = rules(&["x/secret"], &["x/kept"]);
         let below = |text: &str| path(text).with_access_rules(&rules);
         // Behind a scope.
-        let scope = path("tenants/a").into_scope_root();
+        let scope = path("tenants/a").with_scope_root_at_end();
         assert!(scope.join(&below("x/secret/key")).is_hidden());
         assert!(scope.join(&below("x/kept")).is_write_protected());
         assert!(!scope.join(&below("x")).is_hidden());
@@ -338,7 +342,7 @@ mod tests {
     #[test]
     fn rules_count_from_the_fence_that_they_were_set_at() {
         let whole = path("t/a")
-            .into_scope_root()
+            .with_scope_root_at_end()
             .join(&path("b/c").with_access_rules(&rules(&["b/x"], &[])));
         assert_eq!(whole.access_rules_in_scope(0), []);
         assert_eq!(whole.access_rules_in_scope(1)[0].hidden, ["b/x"]);
@@ -346,8 +350,9 @@ mod tests {
         assert_eq!(whole.access_rules_at_scope_root(), []);
         let place = path("elsewhere").with_access_rules_at_end(whole.access_rules_in_scope(1));
         assert!(place.with_name("b").hides_child("x"));
-        let own =
-            path("t/a").into_scope_root().join(&path(".").with_access_rules(&rules(&["b/x"], &[])));
+        let own = path("t/a")
+            .with_scope_root_at_end()
+            .join(&path(".").with_access_rules(&rules(&["b/x"], &[])));
         assert_eq!(own.access_rules_in_scope(0), []);
         assert_eq!(own.access_rules_at_scope_root()[0].hidden, ["b/x"]);
         let root = path(".").with_access_rules(&rules(&["x"], &[]));

@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn scopes_of_another_handle_are_left_behind() {
-        let path = PathParser::lenient().parse("a").unwrap().into_scope_root();
+        let path = PathParser::lenient().parse("a").unwrap().with_scope_root_at_end();
         let taken = PathParser::lenient().accept((&path).into()).unwrap();
         assert!(!taken.is_scoped() && path.is_scoped());
     }

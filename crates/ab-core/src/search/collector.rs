@@ -3,13 +3,15 @@
 use std::time::Instant;
 
 use super::text::FileMatches;
-use super::{IgnoredCounts, LineRole, SearchLimits, SearchMatch, SearchOutputMode, SearchResults};
+use super::{
+    IgnoredCounts, SearchLimits, SearchLineRole, SearchMatch, SearchOutputMode, SearchResults,
+};
 use crate::error::Error;
-use crate::metadata::{DirEntry, TruncatedBy, WalkProblem};
+use crate::metadata::{DirEntry, TruncationCause, WalkProblem};
 use crate::path::WsPath;
 
 /// Problems that one answer names.
-pub const MAX_SEARCH_PROBLEMS: usize = 1000;
+pub const MAX_REPORTED_SEARCH_PROBLEMS: usize = 1000;
 
 /// Collects matches until a limit is met.
 #[derive(Debug)]
@@ -48,10 +50,10 @@ impl MatchCollector {
         if Instant::now() < self.deadline {
             return SearchFlow::Continue;
         }
-        self.stop(TruncatedBy::Time)
+        self.stop(TruncationCause::Time)
     }
 
-    pub fn stop(&mut self, why: TruncatedBy) -> SearchFlow {
+    pub fn stop(&mut self, why: TruncationCause) -> SearchFlow {
         self.found.truncated.get_or_insert(why);
         SearchFlow::Stop
     }
@@ -84,7 +86,7 @@ impl MatchCollector {
             SearchOutputMode::Lines => {
                 for hit in hits.lines {
                     let size = size + hit.text.len();
-                    let counts = usize::from(hit.role == LineRole::Match);
+                    let counts = usize::from(hit.role == SearchLineRole::Match);
                     let line = SearchMatch::Line {
                         path: path.clone(),
                         line: hit.line_number,
@@ -107,12 +109,12 @@ impl MatchCollector {
     }
 
     pub fn add_problem(&mut self, path: String, error: Error) {
-        if self.found.problems.len() < MAX_SEARCH_PROBLEMS {
+        if self.found.problems.len() < MAX_REPORTED_SEARCH_PROBLEMS {
             self.found.problems.push(WalkProblem { path, error });
         }
     }
 
-    pub fn set_ignored(&mut self, left_out: IgnoredCounts) {
+    pub fn set_ignored_counts(&mut self, left_out: IgnoredCounts) {
         self.found.ignored = left_out;
     }
 
@@ -122,10 +124,10 @@ impl MatchCollector {
 
     fn add(&mut self, found: SearchMatch, size: usize, counts: usize) -> SearchFlow {
         if self.matches + counts > self.limits.matches {
-            return self.stop(TruncatedBy::Count);
+            return self.stop(TruncationCause::Count);
         }
         if self.bytes + size > self.limits.bytes {
-            return self.stop(TruncatedBy::Bytes);
+            return self.stop(TruncationCause::Bytes);
         }
         self.matches += counts;
         self.bytes += size;

@@ -1,6 +1,6 @@
 //! Globs over path segments, matched while a walk goes down.
 //!
-//! A pattern is a list of segments, so a [`GlobPosition`] (how much of it a directory has used up) can
+//! A pattern is a list of segments, so a [`GlobMatchState`] (how much of it a directory has used up) can
 //! be carried along: a directory that no continuation can match is not entered, and a file costs
 //! one step. The work for one name is linear in the pattern, whatever the pattern is.
 
@@ -34,9 +34,9 @@ pub struct Glob {
 
 /// How much of each alternative is used up: one bit for each number of segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GlobPosition(Vec<u64>);
+pub struct GlobMatchState(Vec<u64>);
 
-impl GlobPosition {
+impl GlobMatchState {
     /// Whether anything below could still match.
     pub fn can_match_below(&self) -> bool {
         self.0.iter().any(|bits| *bits != 0)
@@ -82,18 +82,18 @@ impl Glob {
     }
 
     /// Where a search begins.
-    pub fn start(&self) -> GlobPosition {
-        GlobPosition(self.alternatives.iter().map(|segments| closure(segments, 1)).collect())
+    pub fn start_position(&self) -> GlobMatchState {
+        GlobMatchState(self.alternatives.iter().map(|segments| closure(segments, 1)).collect())
     }
 
     /// One segment further down.
-    pub fn descend(&self, at: &GlobPosition, name: &str) -> GlobPosition {
+    pub fn descend(&self, at: &GlobMatchState, name: &str) -> GlobMatchState {
         let steps = self.alternatives.iter().zip(&at.0);
-        GlobPosition(steps.map(|(segments, bits)| self.advance(segments, *bits, name)).collect())
+        GlobMatchState(steps.map(|(segments, bits)| self.advance(segments, *bits, name)).collect())
     }
 
     /// Whether `name` at this position is a match.
-    pub fn matches(&self, at: &GlobPosition, name: &str) -> bool {
+    pub fn matches(&self, at: &GlobMatchState, name: &str) -> bool {
         self.alternatives.iter().zip(&at.0).any(|(segments, bits)| {
             *bits != 0 && self.advance(segments, *bits, name) & (1 << segments.len()) != 0
         })
@@ -263,7 +263,7 @@ mod tests {
         let glob = Glob::new(pattern, dots).unwrap();
         let names: Vec<&str> = path.split('/').collect();
         let (last, above) = names.split_last().unwrap();
-        let at = above.iter().fold(glob.start(), |at, name| glob.descend(&at, name));
+        let at = above.iter().fold(glob.start_position(), |at, name| glob.descend(&at, name));
         glob.matches(&at, last)
     }
 
@@ -320,14 +320,16 @@ mod tests {
             assert!(Glob::new(pattern, DotfileMatching::Explicit).is_err(), "{pattern:.20}");
         }
         let stars = Glob::new(&"*a".repeat(5000), DotfileMatching::Explicit).unwrap();
-        assert!(!stars.matches(&stars.start(), &"a".repeat(255)));
+        assert!(!stars.matches(&stars.start_position(), &"a".repeat(255)));
     }
 
     #[test]
     fn directories_that_cannot_match_are_closed() {
         let glob = Glob::new("src/*/x.rs", DotfileMatching::Explicit).unwrap();
         let open = |path: &str| {
-            path.split('/').fold(glob.start(), |at, name| glob.descend(&at, name)).can_match_below()
+            path.split('/')
+                .fold(glob.start_position(), |at, name| glob.descend(&at, name))
+                .can_match_below()
         };
         assert!(open("src") && open("src/a"));
         assert!(!open("lib") && !open("src/a/b") && !open("src/.git"));

@@ -5,7 +5,7 @@ use std::task::Poll;
 
 use super::collector::{MatchCollector, SearchFlow};
 use super::selection::{IGNORE_FILE_NAME, MAX_IGNORE_FILE_BYTES, SearchFilter, WalkPosition};
-use super::text::{FileSearcher, TextSearch};
+use super::text::{FileSearchBuffers, TextSearch};
 use super::{IgnoredCounts, SearchQuery, SearchResults, SearchTarget};
 use crate::call::Verb;
 use crate::driver::Driver;
@@ -21,7 +21,7 @@ pub async fn search_by_walk(driver: &dyn Driver, query: &SearchQuery) -> Result<
         SearchTarget::Names { .. } => None,
         SearchTarget::Text(text) => Some(TextSearch::compile(query, text)?),
     };
-    let looker = text.as_ref().map(TextSearch::file_searcher);
+    let looker = text.as_ref().map(TextSearch::new_buffers);
     let answering = MatchCollector::new(&query.root, query.limits);
     let (selection, text) = (&selection, text.as_ref());
     let left_out = IgnoredCounts::default();
@@ -38,7 +38,7 @@ pub async fn search_by_walk(driver: &dyn Driver, query: &SearchQuery) -> Result<
         }
         Err(error) => return Err(error.with_verb(Verb::Search)),
     }
-    walk.answering.set_ignored(walk.left_out);
+    walk.answering.set_ignored_counts(walk.left_out);
     Ok(walk.answering.finish())
 }
 
@@ -46,7 +46,7 @@ struct Walk<'a> {
     driver: &'a dyn Driver,
     selection: &'a SearchFilter,
     text: Option<&'a TextSearch>,
-    looker: Option<FileSearcher>,
+    looker: Option<FileSearchBuffers>,
     answering: MatchCollector,
     left_out: IgnoredCounts,
 }
@@ -135,16 +135,16 @@ impl Walk<'_> {
 
     /// The ground at the search's root, with the ignore files from the workspace's root down.
     async fn ground_at(&mut self, root: &WsPath) -> WalkPosition {
-        let mut ground = self.selection.start();
+        let mut ground = self.selection.start_position();
         if !self.selection.honours_ignore_files() {
             return ground;
         }
         let mut path = root.scope_root();
         ground = self.with_ignore_file(&path, ground).await;
-        for name in root.below_scope_root().split('/').filter(|name| !name.is_empty()) {
+        for name in root.relative_to_scope_root().split('/').filter(|name| !name.is_empty()) {
             let Ok(next) = path.child(name) else { break };
             path = next;
-            ground = self.selection.descend_toward_root(ground, name);
+            ground = self.selection.descend_toward_search_root(ground, name);
             ground = self.with_ignore_file(&path, ground).await;
         }
         ground
@@ -157,7 +157,7 @@ impl Walk<'_> {
         match self.driver.read(&path, options).await {
             Ok(content) => {
                 let text = String::from_utf8_lossy(&content.bytes);
-                self.selection.with_ignore_file(ground, &text)
+                self.selection.add_ignore_rules(ground, &text)
             }
             Err(_) => ground,
         }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-use super::glob::{DotfileMatching, Glob, GlobPosition};
-use super::{DotfileVisibility, EntryKinds, IgnoreFileHandling, SearchQuery, SearchTarget};
+use super::glob::{DotfileMatching, Glob, GlobMatchState};
+use super::{DotfileVisibility, EntryKindFilter, IgnoreFileHandling, SearchQuery, SearchTarget};
 use crate::call::Verb;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metadata::FileKind;
@@ -24,7 +24,7 @@ const GIT_DIRECTORY: &str = ".git";
 #[derive(Debug)]
 pub struct SearchFilter {
     wanted: Option<Glob>,
-    kinds: EntryKinds,
+    kinds: EntryKindFilter,
     include: Vec<Glob>,
     exclude: Vec<Glob>,
     ignore: Vec<Glob>,
@@ -35,10 +35,10 @@ pub struct SearchFilter {
 /// Where a walk is, in terms of the filters.
 #[derive(Clone, Debug)]
 pub struct WalkPosition {
-    wanted: Option<GlobPosition>,
-    include: Vec<GlobPosition>,
-    exclude: Vec<GlobPosition>,
-    ignore: Vec<GlobPosition>,
+    wanted: Option<GlobMatchState>,
+    include: Vec<GlobMatchState>,
+    exclude: Vec<GlobMatchState>,
+    ignore: Vec<GlobMatchState>,
     ignores: Option<Arc<Ignores>>,
     /// Names between the topmost ignore file and here.
     below: Vec<Arc<str>>,
@@ -72,7 +72,7 @@ impl SearchFilter {
         };
         let (wanted, kinds) = match &query.target {
             SearchTarget::Names { glob: pattern, kinds } => (Some(glob(pattern, dots)?), *kinds),
-            SearchTarget::Text(_) => (None, EntryKinds::Files),
+            SearchTarget::Text(_) => (None, EntryKindFilter::Files),
         };
         Ok(Self {
             wanted,
@@ -86,12 +86,12 @@ impl SearchFilter {
     }
 
     /// The ground at the root of the search.
-    pub fn start(&self) -> WalkPosition {
+    pub fn start_position(&self) -> WalkPosition {
         WalkPosition {
-            wanted: self.wanted.as_ref().map(Glob::start),
-            include: self.include.iter().map(Glob::start).collect(),
-            exclude: self.exclude.iter().map(Glob::start).collect(),
-            ignore: self.ignore.iter().map(Glob::start).collect(),
+            wanted: self.wanted.as_ref().map(Glob::start_position),
+            include: self.include.iter().map(Glob::start_position).collect(),
+            exclude: self.exclude.iter().map(Glob::start_position).collect(),
+            ignore: self.ignore.iter().map(Glob::start_position).collect(),
             ignores: None,
             below: Vec::new(),
         }
@@ -103,7 +103,7 @@ impl SearchFilter {
     }
 
     /// The ground with the rules of an ignore file that lies there.
-    pub fn with_ignore_file(&self, mut ground: WalkPosition, text: &str) -> WalkPosition {
+    pub fn add_ignore_rules(&self, mut ground: WalkPosition, text: &str) -> WalkPosition {
         let mut builder = GitignoreBuilder::new(".");
         for line in text.lines() {
             // A line that makes no sense is skipped, as git does.
@@ -119,7 +119,7 @@ impl SearchFilter {
     }
 
     /// A ground above the search's root, for the ignore files on the way to it.
-    pub fn descend_toward_root(&self, mut ground: WalkPosition, name: &str) -> WalkPosition {
+    pub fn descend_toward_search_root(&self, mut ground: WalkPosition, name: &str) -> WalkPosition {
         ground.below.push(Arc::from(name));
         ground
     }
@@ -134,16 +134,16 @@ impl SearchFilter {
 
     /// The same, whatever is left out.
     fn step(&self, ground: &WalkPosition, name: &str) -> Option<WalkPosition> {
-        let step = |globs: &[Glob], positions: &[GlobPosition]| -> Vec<GlobPosition> {
+        let step = |globs: &[Glob], positions: &[GlobMatchState]| -> Vec<GlobMatchState> {
             globs.iter().zip(positions).map(|(glob, at)| glob.descend(at, name)).collect()
         };
         let include = step(&self.include, &ground.include);
-        if !include.is_empty() && !include.iter().any(GlobPosition::can_match_below) {
+        if !include.is_empty() && !include.iter().any(GlobMatchState::can_match_below) {
             return None;
         }
         let wanted = match (&self.wanted, &ground.wanted) {
             (Some(glob), Some(at)) => {
-                Some(glob.descend(at, name)).filter(GlobPosition::can_match_below)?.into()
+                Some(glob.descend(at, name)).filter(GlobMatchState::can_match_below)?.into()
             }
             _ => None,
         };
@@ -189,11 +189,11 @@ impl SearchFilter {
     /// Whether it is picked, unless it is left out.
     fn wants(&self, ground: &WalkPosition, name: &str, kind: FileKind) -> bool {
         let right_kind = match (&self.wanted, kind) {
-            (Some(_), FileKind::Dir) => self.kinds == EntryKinds::All,
+            (Some(_), FileKind::Dir) => self.kinds == EntryKindFilter::All,
             (Some(_), FileKind::File | FileKind::Symlink | FileKind::Other) => true,
             (None, kind) => kind == FileKind::File,
         };
-        let fits = |globs: &[Glob], positions: &[GlobPosition]| {
+        let fits = |globs: &[Glob], positions: &[GlobMatchState]| {
             globs.iter().zip(positions).any(|(glob, at)| glob.matches(at, name))
         };
         right_kind

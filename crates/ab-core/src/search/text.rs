@@ -10,7 +10,8 @@ use grep_searcher::{
 };
 
 use super::{
-    CaseSensitivity, LineRole, MatchSpan, PatternSyntax, SearchOutputMode, SearchQuery, TextQuery,
+    CaseSensitivity, MatchLineMode, PatternSyntax, SearchLineRole, SearchOutputMode, SearchQuery,
+    TextQuery,
 };
 use crate::call::Verb;
 use crate::error::{Error, ErrorKind, Result};
@@ -18,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// Longest pattern.
 pub const MAX_TEXT_PATTERN_BYTES: usize = 64 * 1024;
 /// Most bytes of one line that an answer holds.
-pub const MAX_RESULT_LINE_BYTES: usize = 8 * 1024;
+pub const MAX_SEARCH_LINE_BYTES: usize = 8 * 1024;
 /// Most context lines on either side of a match.
 pub const MAX_CONTEXT_LINES: usize = 1000;
 /// Memory that a compiled pattern may take.
@@ -39,7 +40,7 @@ pub struct TextSearch {
 
 /// Does the looking; keeps its buffers from file to file.
 #[derive(Debug)]
-pub struct FileSearcher {
+pub struct FileSearchBuffers {
     searcher: Searcher,
     /// Where the beginning of a file is read; many end here. The searcher by itself would ask three
     /// times even for a few bytes.
@@ -49,7 +50,7 @@ pub struct FileSearcher {
 /// What one file holds.
 #[derive(Clone, Debug, Default)]
 pub struct FileMatches {
-    pub lines: Vec<ResultLine>,
+    pub lines: Vec<SearchLine>,
     /// Lines that match, kept or not.
     pub count: u64,
     /// It looked binary, so nothing of it counts.
@@ -57,12 +58,12 @@ pub struct FileMatches {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResultLine {
+pub struct SearchLine {
     pub line_number: u64,
     pub text: String,
     /// Bytes of the whole line, when `text` is only its beginning.
     pub full_line_bytes: Option<u64>,
-    pub role: LineRole,
+    pub role: SearchLineRole,
 }
 
 impl TextSearch {
@@ -82,7 +83,7 @@ impl TextSearch {
         if text.before > MAX_CONTEXT_LINES || text.after > MAX_CONTEXT_LINES {
             return Err(refused(format!("more than {MAX_CONTEXT_LINES} lines of context")));
         }
-        if text.span == MatchSpan::SingleLine && text.pattern.contains('\n') {
+        if text.span == MatchLineMode::SingleLine && text.pattern.contains('\n') {
             return Err(refused(
                 "a line break never matches: lines are searched one by one".into(),
             ));
@@ -91,9 +92,9 @@ impl TextSearch {
             .fixed_strings(text.syntax == PatternSyntax::Literal)
             .case_insensitive(text.case == CaseSensitivity::Insensitive)
             .multi_line(true)
-            .dot_matches_new_line(text.span == MatchSpan::MultiLine)
+            .dot_matches_new_line(text.span == MatchLineMode::MultiLine)
             // With it, nothing matches a line end.
-            .crlf(text.span == MatchSpan::SingleLine)
+            .crlf(text.span == MatchLineMode::SingleLine)
             .size_limit(MAX_COMPILED_BYTES)
             .dfa_size_limit(MAX_COMPILED_BYTES)
             .build(&text.pattern)
@@ -105,32 +106,32 @@ impl TextSearch {
         self.query.output_mode
     }
 
-    pub fn file_searcher(&self) -> FileSearcher {
+    pub fn new_buffers(&self) -> FileSearchBuffers {
         let context =
             |lines| if self.query.output_mode == SearchOutputMode::Lines { lines } else { 0 };
         let searcher = SearcherBuilder::new()
             .line_terminator(LineTerminator::crlf())
             .line_number(true)
-            .multi_line(self.query.span == MatchSpan::MultiLine)
+            .multi_line(self.query.span == MatchLineMode::MultiLine)
             .before_context(context(self.query.before))
             .after_context(context(self.query.after))
             .binary_detection(BinaryDetection::quit(0))
             .memory_map(MmapChoice::never())
             .heap_limit(Some(MAX_BUFFER_BYTES))
             .build();
-        FileSearcher { searcher, start: vec![0; START_BYTES].into() }
+        FileSearchBuffers { searcher, start: vec![0; START_BYTES].into() }
     }
 
     /// Looks through one file. `most` bounds the matching lines that are kept.
     pub fn search_file(
         &self,
-        looker: &mut FileSearcher,
+        looker: &mut FileSearchBuffers,
         mut file: impl Read,
         most: usize,
     ) -> std::io::Result<FileMatches> {
         let mut collector =
             Collector { answer: self.query.output_mode, most, hits: FileMatches::default() };
-        let FileSearcher { searcher, start } = looker;
+        let FileSearchBuffers { searcher, start } = looker;
         let filled = fill(&mut file, start)?;
         if filled < start.len() {
             searcher.search_slice(&self.matcher, &start[..filled], &mut collector)?;
@@ -172,16 +173,16 @@ struct Collector {
 }
 
 impl Collector {
-    fn keep(&mut self, line: Option<u64>, bytes: &[u8], role: LineRole) {
+    fn keep(&mut self, line: Option<u64>, bytes: &[u8], role: SearchLineRole) {
         let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
-        let cut = (bytes.len() > MAX_RESULT_LINE_BYTES).then_some(bytes.len() as u64);
-        let mut end = bytes.len().min(MAX_RESULT_LINE_BYTES);
+        let cut = (bytes.len() > MAX_SEARCH_LINE_BYTES).then_some(bytes.len() as u64);
+        let mut end = bytes.len().min(MAX_SEARCH_LINE_BYTES);
         while cut.is_some() && end > 0 && bytes[end] & 0b1100_0000 == 0b1000_0000 {
             end -= 1;
         }
         let text = String::from_utf8_lossy(&bytes[..end]).into_owned();
-        self.hits.lines.push(ResultLine {
+        self.hits.lines.push(SearchLine {
             line_number: line.unwrap_or(0),
             text,
             full_line_bytes: cut,
@@ -201,7 +202,7 @@ impl Sink for Collector {
             SearchOutputMode::Lines => {
                 for (line, bytes) in (0..).zip(found.lines()) {
                     let line = found.line_number().map(|first| first + line);
-                    self.keep(line, bytes, LineRole::Match);
+                    self.keep(line, bytes, SearchLineRole::Match);
                 }
                 Ok(self.hits.count < self.most as u64)
             }
@@ -209,7 +210,7 @@ impl Sink for Collector {
     }
 
     fn context(&mut self, _: &Searcher, found: &SinkContext<'_>) -> Result<bool, Self::Error> {
-        self.keep(found.line_number(), found.bytes(), LineRole::Context);
+        self.keep(found.line_number(), found.bytes(), SearchLineRole::Context);
         Ok(true)
     }
 
@@ -232,7 +233,7 @@ mod tests {
     fn search(query: TextQuery, file: &[u8]) -> Result<FileMatches> {
         let whole = SearchQuery::text(WsPath::root(), query.clone());
         let search = TextSearch::compile(&whole, &query)?;
-        Ok(search.search_file(&mut search.file_searcher(), file, 100).unwrap())
+        Ok(search.search_file(&mut search.new_buffers(), file, 100).unwrap())
     }
 
     fn lines(query: TextQuery, file: &str) -> Vec<(u64, String)> {
@@ -260,17 +261,17 @@ mod tests {
         let lines_only =
             TextQuery { syntax: PatternSyntax::Regex, ..TextQuery::literal(r"fn a\(.*?\)") };
         assert_eq!(lines(lines_only.clone(), text), []);
-        let over = TextQuery { span: MatchSpan::MultiLine, ..lines_only };
+        let over = TextQuery { span: MatchLineMode::MultiLine, ..lines_only };
         let expect = [(1, "fn a(".into()), (2, "  b: u8,".into()), (3, ") {}".into())];
         assert_eq!(lines(over.clone(), text), expect);
         let hits =
             search(TextQuery { output_mode: SearchOutputMode::Counts, ..over }, text.as_bytes())
                 .unwrap();
         assert_eq!(hits.count, 1);
-        let literal = TextQuery { span: MatchSpan::MultiLine, ..TextQuery::literal("u8,\n)") };
+        let literal = TextQuery { span: MatchLineMode::MultiLine, ..TextQuery::literal("u8,\n)") };
         assert_eq!(lines(literal, text), [(2, "  b: u8,".into()), (3, ") {}".into())]);
         let everything = TextQuery {
-            span: MatchSpan::MultiLine,
+            span: MatchLineMode::MultiLine,
             syntax: PatternSyntax::Regex,
             ..TextQuery::literal("fn c.*")
         };
@@ -283,7 +284,7 @@ mod tests {
         let query = TextQuery { before: 1, after: 1, ..TextQuery::literal("x") };
         let hits = search(query.clone(), text.as_bytes()).unwrap();
         let shown: Vec<_> = hits.lines.iter().map(|hit| (hit.line_number, hit.role)).collect();
-        use LineRole::{Context, Match};
+        use SearchLineRole::{Context, Match};
         let expect =
             [(1, Context), (2, Match), (3, Context), (4, Context), (5, Match), (6, Context)];
         assert_eq!(shown, expect);
@@ -299,10 +300,10 @@ mod tests {
         assert!(search(TextQuery::literal("x"), b"x\nx\0x\n").unwrap().binary);
         let hits = search(TextQuery::literal("x"), b"caf\xe9 x\n").unwrap();
         assert_eq!(hits.lines[0].text, "caf\u{fffd} x");
-        let long = "ä".repeat(MAX_RESULT_LINE_BYTES) + "x";
+        let long = "ä".repeat(MAX_SEARCH_LINE_BYTES) + "x";
         let hits = search(TextQuery::literal("x"), long.as_bytes()).unwrap();
         assert_eq!(hits.lines[0].full_line_bytes, Some(long.len() as u64));
-        assert_eq!(hits.lines[0].text.len(), MAX_RESULT_LINE_BYTES);
+        assert_eq!(hits.lines[0].text.len(), MAX_SEARCH_LINE_BYTES);
         assert!(search(TextQuery::literal("x"), b"").unwrap().lines.is_empty());
     }
 

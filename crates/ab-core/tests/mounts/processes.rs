@@ -39,7 +39,7 @@ async fn a_part_without_commands_says_so_in_the_name_of_the_whole() {
     assert_eq!(driver.recorded_calls(), []);
     let view = memory().mount("mnt", &memory()).unwrap();
     expect_error(view.exec("x").await, ErrorKind::Unsupported);
-    expect_error(view.processes().await, ErrorKind::Unsupported);
+    expect_error(view.detached_processes().await, ErrorKind::Unsupported);
     expect_error(view.attach(&ProcessId::new("1"), 0).await, ErrorKind::Unsupported);
 }
 
@@ -65,7 +65,7 @@ async fn processes_of_all_parts_have_ids_of_their_own() {
     ]);
     driver.set_processes(vec![process("1", &other, "."), process("2", &other, "work")]);
     let shown: Vec<(String, String)> = view
-        .processes()
+        .detached_processes()
         .await
         .unwrap()
         .iter()
@@ -86,7 +86,7 @@ async fn processes_of_all_parts_have_ids_of_their_own() {
     expect_error(view.attach(&ProcessId::new("elsewhere:1"), 0).await, ErrorKind::NotFound);
     let inside = scope(&view, "mnt/work");
     let own: Vec<String> =
-        inside.processes().await.unwrap().iter().map(|p| p.id.to_string()).collect();
+        inside.detached_processes().await.unwrap().iter().map(|p| p.id.to_string()).collect();
     assert_eq!(own, ["mnt:2"]);
     inside.attach(&ProcessId::new("mnt:2"), 0).await.unwrap();
     expect_error(inside.attach(&ProcessId::new("mnt:1"), 0).await, ErrorKind::NotFound);

@@ -2,8 +2,8 @@
 
 use ab_core::metadata::{RemoveOutcome, RenameOutcome};
 use ab_core::options::{
-    AttributeChanges, ExistingContent, FileAccess, FileCreation, OpenOptions, Overwrite,
-    RemoveOptions, RenameOptions, WriteMode, WriteOptions,
+    AttributeChanges, ExistingContentHandling, FileAccess, FileCreationMode, OpenOptions,
+    OverwriteMode, RemoveOptions, RenameOptions, WriteMode, WriteOptions,
 };
 use ab_core::{
     Backend, Edit, EditOptions, ErrorKind, FileKind, FileVersion, MemoryDriver,
@@ -15,11 +15,11 @@ use bytes::Bytes;
 
 use super::{Layers, content, filled, layers, memory, names, over, recorded, rm};
 
-const REPLACE: RenameOptions = RenameOptions { overwrite: Overwrite::Replace };
+const REPLACE: RenameOptions = RenameOptions { overwrite: OverwriteMode::Replace };
 const WRITE: OpenOptions = OpenOptions {
     access: FileAccess::ReadWrite,
-    create: FileCreation::Never,
-    existing: ExistingContent::Keep,
+    create: FileCreationMode::Never,
+    existing: ExistingContentHandling::Keep,
     position: ab_core::options::WritePosition::AtOffset,
     permissions: None,
 };
@@ -95,15 +95,15 @@ async fn opening_for_writing_copies_up_first() {
 
     lower.write("other", "old").await.unwrap();
     let start = below.recorded_calls().len();
-    let truncate = OpenOptions { existing: ExistingContent::Truncate, ..WRITE };
+    let truncate = OpenOptions { existing: ExistingContentHandling::Truncate, ..WRITE };
     let file = view.open("other", truncate).await.unwrap();
     file.write_at(0, Bytes::from("new")).await.unwrap();
     assert_content(&view, "other", "new").await;
     assert!(below.verbs_and_paths()[start..].iter().all(|(verb, _)| *verb == Verb::Stat));
-    let always = OpenOptions { create: FileCreation::MustBeNew, ..WRITE };
+    let always = OpenOptions { create: FileCreationMode::MustBeNew, ..WRITE };
     expect_error_on_path(view.open("dir/file", always).await, ErrorKind::AlreadyExists, "dir/file");
     let if_missing =
-        OpenOptions { access: FileAccess::Read, create: FileCreation::IfMissing, ..WRITE };
+        OpenOptions { access: FileAccess::Read, create: FileCreationMode::IfMissing, ..WRITE };
     lower.write("third", "kept").await.unwrap();
     let file = view.open("third", if_missing).await.unwrap();
     assert_eq!(file.read_at(0, 10).await.unwrap(), "kept");

@@ -85,7 +85,7 @@ impl Guard for Failing {
 
     fn on_refused_path(&self, _: &RefusedPath<'_>) {}
 
-    fn effective_control(&self) -> Option<ab_core::EffectiveControl> {
+    fn effective_policy_control(&self) -> Option<ab_core::EffectivePolicyControl> {
         None
     }
 
@@ -266,7 +266,7 @@ impl Guard for FailingChange {
 
     fn on_refused_path(&self, _: &RefusedPath<'_>) {}
 
-    fn effective_control(&self) -> Option<ab_core::EffectiveControl> {
+    fn effective_policy_control(&self) -> Option<ab_core::EffectivePolicyControl> {
         None
     }
 

@@ -1,7 +1,7 @@
 //! What an overlay says that it has changed.
 
 use ab_core::options::{AttributeChanges, RemoveOptions};
-use ab_core::overlay::MAX_DIFFED_FILE_BYTES;
+use ab_core::overlay::MAX_OVERLAY_DIFF_FILE_BYTES;
 use ab_core::{FileKind, OverlayChange, OverlayChangeKind, Verb};
 
 use super::{Layers, layers, memory, over, recorded, rm};
@@ -142,7 +142,7 @@ async fn another_mode_is_a_change() {
 #[tokio::test]
 async fn only_texts_of_some_length_are_shown_as_text() {
     let lower = memory();
-    let long = "x\n".repeat(MAX_DIFFED_FILE_BYTES as usize);
+    let long = "x\n".repeat(MAX_OVERLAY_DIFF_FILE_BYTES as usize);
     lower.write("long", long.as_str()).await.unwrap();
     lower.write("noise", b"\xff\xfe").await.unwrap();
     lower.write("text", "old\n").await.unwrap();

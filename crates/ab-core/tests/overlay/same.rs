@@ -3,8 +3,8 @@
 //! when changes are committed in between.
 
 use ab_core::options::{
-    AttributeChanges, ExistingContent, FileAccess, FileCreation, OpenOptions, Overwrite,
-    RemoveDepth, RemoveOptions, RenameOptions, WriteMode, WriteOptions,
+    AttributeChanges, ExistingContentHandling, FileAccess, FileCreationMode, OpenOptions,
+    OverwriteMode, RemoveDepth, RemoveOptions, RenameOptions, WriteMode, WriteOptions,
 };
 use ab_core::{Backend, Error, FileKind, OverlayWorkspace, Result};
 use ab_testkit::expect::list_tree;
@@ -20,8 +20,8 @@ enum Operation {
     Write(String, WriteMode),
     Mkdir(String),
     Remove(String, RemoveDepth),
-    Rename(String, String, Overwrite),
-    Patch(String, FileCreation, ExistingContent),
+    Rename(String, String, OverwriteMode),
+    Patch(String, FileCreationMode, ExistingContentHandling),
     Mode(String, u32),
     /// On the workspace with a lower layer only: nobody may notice.
     Commit,
@@ -33,8 +33,9 @@ fn path() -> impl Strategy<Value = String> {
 
 fn operation() -> impl Strategy<Value = Operation> {
     let modes = vec![WriteMode::CreateOrReplace, WriteMode::CreateNew, WriteMode::Replace];
-    let creations = vec![FileCreation::Never, FileCreation::IfMissing, FileCreation::MustBeNew];
-    let overwrites = vec![Overwrite::Refuse, Overwrite::Replace];
+    let creations =
+        vec![FileCreationMode::Never, FileCreationMode::IfMissing, FileCreationMode::MustBeNew];
+    let overwrites = vec![OverwriteMode::Refuse, OverwriteMode::Replace];
     prop_oneof![
         6 => (path(), select(modes)).prop_map(|(path, mode)| Operation::Write(path, mode)),
         2 => path().prop_map(Operation::Mkdir),
@@ -42,7 +43,7 @@ fn operation() -> impl Strategy<Value = Operation> {
             .prop_map(|(path, reach)| Operation::Remove(path, reach)),
         6 => (path(), path(), select(overwrites))
             .prop_map(|(from, to, overwrite)| Operation::Rename(from, to, overwrite)),
-        3 => (path(), select(creations), select(vec![ExistingContent::Keep, ExistingContent::Truncate]))
+        3 => (path(), select(creations), select(vec![ExistingContentHandling::Keep, ExistingContentHandling::Truncate]))
             .prop_map(|(path, create, existing)| Operation::Patch(path, create, existing)),
         2 => (path(), select(vec![0o600, 0o644, 0o755]))
             .prop_map(|(path, mode)| Operation::Mode(path, mode)),

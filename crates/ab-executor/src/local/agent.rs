@@ -103,7 +103,7 @@ impl Agent {
         *prompted = number;
         self.shared.busy.send_replace(true);
         let parts = [PromptPart::Text(prompt.to_owned())];
-        match self.client.prompt(&self.session, &parts).await {
+        match self.client.start_turn(&self.session, &parts).await {
             Ok(()) => Ok(()),
             Err(error) => {
                 self.shared.busy.send_replace(false);
@@ -131,7 +131,7 @@ impl Agent {
     pub(super) async fn end(&self, grace: Duration) {
         if !grace.is_zero() && *self.shared.busy.borrow() {
             let wrap_up = async {
-                if let Err(error) = self.client.cancel(&self.session).await {
+                if let Err(error) = self.client.cancel_turn(&self.session).await {
                     tracing::debug!(%error, "cannot cancel a turn");
                 }
                 let mut busy = self.shared.busy.subscribe();

@@ -1,6 +1,6 @@
 //! The control group of a session: which limits it has, and what is said where the host has none.
 
-use ab_api::{ResourceLimits, Session, SessionEndReason, SessionLimits};
+use ab_api::{EnforcedLimits, RequestedLimits, Session, SessionEndReason};
 use ab_host::{ControlGroup, ControlGroupLimits};
 
 use super::{ExecutorSettings, failed};
@@ -42,17 +42,17 @@ pub(super) async fn enforces() -> bool {
 }
 
 /// The limits of a group as clients see them.
-pub(super) fn shown(group: Option<&ControlGroup>) -> SessionLimits {
+pub(super) fn shown(group: Option<&ControlGroup>) -> EnforcedLimits {
     let limits = group.map(ControlGroup::limits).unwrap_or_default();
-    SessionLimits {
+    EnforcedLimits {
         cpu: limits.cpu_millis.map(|millis| millis as f64 / 1000.0),
         memory_mib: limits.memory.map(|bytes| bytes / MIB),
         processes: limits.processes,
     }
 }
 
-fn limits(defaults: ControlGroupLimits, asked: Option<ResourceLimits>) -> ControlGroupLimits {
-    let ResourceLimits { cpu, memory_mib } = asked.unwrap_or_default();
+fn limits(defaults: ControlGroupLimits, asked: Option<RequestedLimits>) -> ControlGroupLimits {
+    let RequestedLimits { cpu, memory_mib } = asked.unwrap_or_default();
     ControlGroupLimits {
         memory: memory_mib.map(|mib| mib.saturating_mul(MIB)).or(defaults.memory),
         // Checked when the task was taken: a positive number.
@@ -70,13 +70,13 @@ mod tests {
         let defaults =
             ControlGroupLimits { memory: Some(1024 * MIB), processes: Some(99), cpu_millis: None };
         assert_eq!(limits(defaults, None), defaults);
-        let asked = ResourceLimits { cpu: Some(1.5), memory_mib: Some(64) };
+        let asked = RequestedLimits { cpu: Some(1.5), memory_mib: Some(64) };
         let expect = ControlGroupLimits {
             memory: Some(64 * MIB),
             processes: Some(99),
             cpu_millis: Some(1500),
         };
         assert_eq!(limits(defaults, Some(asked)), expect);
-        assert_eq!(shown(None), SessionLimits::default());
+        assert_eq!(shown(None), EnforcedLimits::default());
     }
 }

@@ -18,7 +18,7 @@ use super::mask::Mask;
 use super::questions::PolicyQuestions;
 use super::translate::Translator;
 use super::{HandleSetup, LocalExecutor, Running, conversation, failed, lock, program};
-use crate::contract::{Executor, ExecutorError, LaunchMode, SessionAttempt, StartedAgent};
+use crate::contract::{Executor, ExecutorError, LaunchMode, LaunchedAgentInfo, SessionAttempt};
 use crate::report::AgentReportSender;
 
 /// The name of the session's endpoint among the MCP servers of its agent.
@@ -32,7 +32,7 @@ pub(super) async fn launch(
     job: &SessionAttempt,
     mode: &LaunchMode,
     reports: AgentReportSender,
-) -> Result<StartedAgent, ExecutorError> {
+) -> Result<LaunchedAgentInfo, ExecutorError> {
     let id = job.session.id;
     let runtime = &job.session.runtime;
     match runtime.kind {
@@ -83,7 +83,7 @@ pub(super) async fn launch(
     match started {
         Ok(agent) => {
             let limits = groups::shown(running.group.as_ref());
-            Ok(StartedAgent { agent, limits, notes: note.into_iter().collect() })
+            Ok(LaunchedAgentInfo { agent, limits, notes: note.into_iter().collect() })
         }
         Err(error) => {
             executor.terminate(id, Duration::ZERO).await?;

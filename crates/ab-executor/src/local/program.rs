@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use ab_acp::catalog::{AgentEntry, OWN_BINARY_PLACEHOLDER};
+use ab_acp::catalog::{AgentCatalogEntry, OWN_BINARY_PLACEHOLDER};
 use ab_api::RuntimeType;
-use ab_host::{READABLE_SYSTEM_DIRS, SYSTEM_PATH, Toolchain};
+use ab_host::{READABLE_SYSTEM_DIRS, SYSTEM_PROGRAM_DIRS, Toolchain};
 
-pub(super) use ab_acp::launch::toolchain_in_directory;
+pub(super) use ab_acp::launch::toolchain_with_bin_fallback;
 
 /// Looks for the program where the sandbox will.
 ///
@@ -15,7 +15,7 @@ pub(super) use ab_acp::launch::toolchain_in_directory;
 ///
 /// What is missing and what to do about it, for the session's user.
 pub(super) fn check(
-    entry: &AgentEntry,
+    entry: &AgentCatalogEntry,
     toolchains: &[Toolchain],
     runtime: RuntimeType,
 ) -> Result<(), String> {
@@ -33,7 +33,7 @@ pub(super) fn check(
     } else {
         let bins =
             toolchains.iter().flat_map(|toolchain| toolchain.bin.iter().map(PathBuf::as_path));
-        let places = bins.chain(SYSTEM_PATH.iter().map(Path::new));
+        let places = bins.chain(SYSTEM_PROGRAM_DIRS.iter().map(Path::new));
         places.map(|place| place.join(program)).find(|path| path.is_file())
     };
     let Some(found) = found else {
@@ -71,10 +71,10 @@ mod tests {
 
     use super::*;
 
-    fn entry(program: &str) -> AgentEntry {
+    fn entry(program: &str) -> AgentCatalogEntry {
         let catalog = ab_acp::catalog::AgentCatalog::default();
         let argv = vec![program.to_owned()];
-        AgentEntry { id: "goose".to_owned(), argv, ..catalog.entries()[0].clone() }
+        AgentCatalogEntry { id: "goose".to_owned(), argv, ..catalog.entries()[0].clone() }
     }
 
     #[test]
@@ -86,7 +86,7 @@ mod tests {
         let elsewhere = keep.path().join("elsewhere");
         fs::write(&elsewhere, "").unwrap();
         symlink(&elsewhere, place.join("linked")).unwrap();
-        let toolchains = [toolchain_in_directory(&place)];
+        let toolchains = [toolchain_with_bin_fallback(&place)];
         let why = |program: &str, toolchains: &[Toolchain]| {
             check(&entry(program), toolchains, RuntimeType::Local).err().unwrap_or_default()
         };

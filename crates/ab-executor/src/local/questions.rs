@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use ab_api::{Approval, ApprovalStatus, ApprovalSubject, DecidedBy};
+use ab_api::{Approval, ApprovalDecider, ApprovalStatus, ApprovalSubject};
 use ab_core::error::escape_unprintable;
 use ab_core::{ApprovalAnswer, ApprovalRequest, Approver, CallDigest, Principal, PrincipalKind};
 use async_trait::async_trait;
@@ -156,7 +156,7 @@ fn answer(approval: &Approval) -> ApprovalAnswer {
 }
 
 /// An approval that expired was decided by the server.
-fn principal(by: Option<&DecidedBy>) -> Principal {
+fn principal(by: Option<&ApprovalDecider>) -> Principal {
     let Some(by) = by else { return Principal::new(PrincipalKind::Process, "server") };
     let kind = match by.kind.as_str() {
         "person" => PrincipalKind::Person,
@@ -170,7 +170,7 @@ fn principal(by: Option<&DecidedBy>) -> Principal {
 mod tests {
     use ab_api::{ApprovalId, SessionId, Time};
     use ab_core::process::ExecRequest;
-    use ab_core::{Actor, ApprovalRule, Call, Verb};
+    use ab_core::{Actor, Call, TriggeringRule, Verb};
 
     use super::*;
 
@@ -178,7 +178,7 @@ mod tests {
         let (actor, request) = (Actor::default(), ExecRequest::shell(line));
         let call = Call { request: Some(&request), ..Call::new(&actor, Verb::Exec) };
         let (rule, reason) = ("own.rule".to_owned(), "it may be wrong".to_owned());
-        ApprovalRequest::new(&call, ApprovalRule { rule, reason, suggestion: None })
+        ApprovalRequest::new(&call, TriggeringRule { rule, reason, suggestion: None })
     }
 
     fn decided(status: ApprovalStatus) -> Approval {

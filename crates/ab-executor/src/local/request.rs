@@ -3,8 +3,8 @@
 use ab_api::{DeliveryMode, Session, SessionId, SnapshotProvider, Violations};
 use ab_host::directory::CopyBounds;
 use ab_snapshot::{
-    BranchName, CleanupToken, CommitId, GitWorkspaceRequest, RepoSource, Result, SnapshotError,
-    TaskField, WorkspaceNote, WorkspaceRequest, Workspaces,
+    BranchName, CommitId, GitWorkspaceRequest, RepoSource, Result, SnapshotError, TaskField,
+    WorkspaceNote, WorkspaceRequest, WorkspaceToken, Workspaces,
 };
 use sha2::{Digest, Sha256};
 
@@ -112,8 +112,8 @@ pub(super) fn token_text(session: SessionId, provider: SnapshotProvider) -> Stri
 }
 
 /// The token of the session's workspace, which an earlier session may have made.
-pub(super) fn token(session: &Session) -> Result<CleanupToken> {
-    CleanupToken::parse(&token_text(maker(session), provider(session)))
+pub(super) fn token(session: &Session) -> Result<WorkspaceToken> {
+    WorkspaceToken::parse(&token_text(maker(session), provider(session)))
 }
 
 /// The session that makes, or made, the workspace.
@@ -209,7 +209,7 @@ mod tests {
         let (one, other) = (SessionId::generate(), SessionId::generate());
         for provider in PROVIDERS {
             assert_eq!(token_text(one, provider), token_text(one, provider));
-            CleanupToken::parse(&token_text(one, provider)).expect("a token");
+            WorkspaceToken::parse(&token_text(one, provider)).expect("a token");
             assert_ne!(token_text(one, provider), token_text(other, provider));
         }
     }

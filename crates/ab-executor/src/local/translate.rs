@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ab_acp::tool_call::{ToolCall, ToolCallId, ToolCallStatus, ToolCallUpdate, ToolCalls};
-use ab_acp::update::{ContentChunk, PlanEntry, PlanStatus, SessionUpdate, SessionUsage};
+use ab_acp::update::{ContentChunk, PlanEntry, PlanEntryStatus, SessionUpdate, SessionUsage};
 use ab_acp::{PermissionQuestion, TokenCounts};
 use ab_api::{ApprovalSubject, EventKind, LogLevel, LogSource};
 use ab_core::edit::unified_diff;
@@ -113,7 +113,7 @@ impl Translator {
                 tool_name,
                 tool_input,
                 tool_output: None,
-                tool_status: ab_api::ToolStatus::Cancelled,
+                tool_status: ab_api::ToolExecutionStatus::Cancelled,
             });
         }
         events.extend(tokens.map(|tokens| EventKind::Usage {
@@ -222,10 +222,10 @@ impl Translator {
             tool_input,
             tool_output: (ended && !output.is_empty()).then(|| cut(&output)),
             tool_status: match status {
-                ToolCallStatus::Pending => ab_api::ToolStatus::Pending,
-                ToolCallStatus::InProgress => ab_api::ToolStatus::Running,
-                ToolCallStatus::Completed => ab_api::ToolStatus::Success,
-                ToolCallStatus::Failed => ab_api::ToolStatus::Error,
+                ToolCallStatus::Pending => ab_api::ToolExecutionStatus::Pending,
+                ToolCallStatus::InProgress => ab_api::ToolExecutionStatus::Running,
+                ToolCallStatus::Completed => ab_api::ToolExecutionStatus::Success,
+                ToolCallStatus::Failed => ab_api::ToolExecutionStatus::Error,
             },
         });
         if ended && status == ToolCallStatus::Completed {
@@ -291,9 +291,9 @@ fn plan_entry(entry: &PlanEntry) -> ab_api::PlanEntry {
     ab_api::PlanEntry {
         content: entry.content[..boundary(&entry.content, MAX_ENTRY)].to_owned(),
         status: match entry.status {
-            PlanStatus::Pending => ab_api::PlanStatus::Pending,
-            PlanStatus::InProgress => ab_api::PlanStatus::InProgress,
-            PlanStatus::Completed => ab_api::PlanStatus::Completed,
+            PlanEntryStatus::Pending => ab_api::PlanEntryStatus::Pending,
+            PlanEntryStatus::InProgress => ab_api::PlanEntryStatus::InProgress,
+            PlanEntryStatus::Completed => ab_api::PlanEntryStatus::Completed,
         },
     }
 }

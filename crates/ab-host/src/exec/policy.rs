@@ -1,7 +1,8 @@
 //! What is in force for commands, put into words.
 
 use ab_core::effective::{
-    ControlKind, ControlStrength, EffectiveControl, EffectivePolicy, Isolation, NetworkAccess,
+    EffectivePolicy, EffectivePolicyControl, Isolation, NetworkAccess, PolicyControlKind,
+    PolicyControlStrength,
 };
 
 use ab_core::process::HostDirectoryAccess;
@@ -47,15 +48,15 @@ struct Walls<'a> {
 impl Walls<'_> {
     fn control(
         &self,
-        subject: ControlKind,
+        subject: PolicyControlKind,
         asked: impl Into<String>,
-        (strength, in_force, mechanism): (ControlStrength, &str, &str),
-    ) -> EffectiveControl {
+        (strength, in_force, mechanism): (PolicyControlStrength, &str, &str),
+    ) -> EffectivePolicyControl {
         let proof = match strength {
-            ControlStrength::Enforced => self.standing.proof.clone(),
-            ControlStrength::Open | ControlStrength::Advisory => None,
+            PolicyControlStrength::Enforced => self.standing.proof.clone(),
+            PolicyControlStrength::Open | PolicyControlStrength::Advisory => None,
         };
-        EffectiveControl {
+        EffectivePolicyControl {
             kind: subject,
             asked: asked.into(),
             in_force: in_force.to_owned(),
@@ -69,28 +70,30 @@ impl Walls<'_> {
         self.standing.isolation
     }
 
-    fn files(&self) -> EffectiveControl {
+    fn files(&self) -> EffectivePolicyControl {
         let asked = format!("isolation {}", self.settings.isolation);
         let given = match self.isolation() {
             Isolation::Bwrap => (
-                ControlStrength::Enforced,
+                PolicyControlStrength::Enforced,
                 "the workspace, a private /tmp and caches; the system read-only",
                 "mount namespace of bwrap",
             ),
             Isolation::Landlock => (
-                ControlStrength::Enforced,
+                PolicyControlStrength::Enforced,
                 "the workspace, a private TMPDIR (/tmp itself is closed) and caches; the system \
                  read-only; no shared memory or named semaphores, since /dev/shm is closed",
                 "Landlock",
             ),
             Isolation::Software => (
-                ControlStrength::Advisory,
+                PolicyControlStrength::Advisory,
                 "paths outside that a command names are refused",
                 "the words of the command",
             ),
-            Isolation::None | Isolation::Auto => (ControlStrength::Open, "everything", "none"),
+            Isolation::None | Isolation::Auto => {
+                (PolicyControlStrength::Open, "everything", "none")
+            }
         };
-        let mut control = self.control(ControlKind::Files, asked, given);
+        let mut control = self.control(PolicyControlKind::Files, asked, given);
         let walled = matches!(self.isolation(), Isolation::Bwrap | Isolation::Landlock);
         if let Some(cause) = private::unbounded().filter(|_| walled) {
             control.in_force.push_str(&format!("; the private /tmp has no bound: {cause}"));
@@ -111,119 +114,121 @@ impl Walls<'_> {
         control
     }
 
-    fn attributes(&self) -> EffectiveControl {
+    fn attributes(&self) -> EffectivePolicyControl {
         let fixed = self.standing.bwrap.as_ref().is_some_and(|bwrap| bwrap.fixes_devices);
         let given = match self.isolation() {
             Isolation::Bwrap if owns_devices() && !fixed => (
-                ControlStrength::Advisory,
+                PolicyControlStrength::Advisory,
                 "files outside do not exist for commands, but modes and times of devices such as \
                  /dev/null can be changed, since no mounts for them can be made",
                 "mount namespace of bwrap",
             ),
             Isolation::Bwrap => (
-                ControlStrength::Enforced,
+                PolicyControlStrength::Enforced,
                 "files outside do not exist for commands",
                 "mount namespace of bwrap",
             ),
             Isolation::Landlock => (
-                ControlStrength::Open,
+                PolicyControlStrength::Open,
                 "of files outside, names and sizes are seen, and modes and times can be changed \
                  where the user may",
                 "none: Landlock controls contents",
             ),
             Isolation::Software | Isolation::None | Isolation::Auto => {
-                (ControlStrength::Open, "all that the user may see and change", "none")
+                (PolicyControlStrength::Open, "all that the user may see and change", "none")
             }
         };
-        self.control(ControlKind::Attributes, "none of files outside", given)
+        self.control(PolicyControlKind::Attributes, "none of files outside", given)
     }
 
-    fn restrictions(&self) -> EffectiveControl {
+    fn restrictions(&self) -> EffectivePolicyControl {
         let given = match self.isolation() {
-            Isolation::Bwrap => {
-                (ControlStrength::Enforced, "hidden and read-only paths hold", "mounts of bwrap")
-            }
+            Isolation::Bwrap => (
+                PolicyControlStrength::Enforced,
+                "hidden and read-only paths hold",
+                "mounts of bwrap",
+            ),
             Isolation::Landlock | Isolation::Software | Isolation::None | Isolation::Auto => (
-                ControlStrength::Advisory,
+                PolicyControlStrength::Advisory,
                 "they hold for files; a command that needs them is refused, unless it was accepted \
                  that they are not enforced",
                 "none: a grant on a directory has no exceptions",
             ),
         };
-        self.control(ControlKind::Restrictions, "those of the handle", given)
+        self.control(PolicyControlKind::Restrictions, "those of the handle", given)
     }
 
-    fn network(&self) -> EffectiveControl {
+    fn network(&self) -> EffectivePolicyControl {
         let given = match (self.settings.network, self.isolation()) {
-            (NetworkAccess::Shared, _) => (ControlStrength::Open, "that of the host", "none"),
+            (NetworkAccess::Shared, _) => (PolicyControlStrength::Open, "that of the host", "none"),
             (NetworkAccess::None, Isolation::Bwrap) => (
-                ControlStrength::Enforced,
+                PolicyControlStrength::Enforced,
                 "none but its own loopback",
                 "network namespace of bwrap",
             ),
             (NetworkAccess::None, Isolation::Landlock) => {
-                (ControlStrength::Enforced, "no sockets", "seccomp")
+                (PolicyControlStrength::Enforced, "no sockets", "seccomp")
             }
             (NetworkAccess::None, Isolation::Software | Isolation::None | Isolation::Auto) => {
-                (ControlStrength::Open, "that of the host", "none")
+                (PolicyControlStrength::Open, "that of the host", "none")
             }
         };
-        self.control(ControlKind::Network, self.settings.network.as_str(), given)
+        self.control(PolicyControlKind::Network, self.settings.network.as_str(), given)
     }
 
-    fn sockets(&self) -> EffectiveControl {
+    fn sockets(&self) -> EffectivePolicyControl {
         let scoped = self.standing.bwrap.as_ref().is_some_and(|bwrap| bwrap.scopes.is_some());
         let given = match (self.isolation(), self.settings.network) {
             (Isolation::Bwrap, NetworkAccess::None) => (
-                ControlStrength::Enforced,
+                PolicyControlStrength::Enforced,
                 "those of other programs cannot be reached, unless they listen in the workspace",
                 "mount and network namespaces of bwrap",
             ),
             (Isolation::Bwrap, NetworkAccess::Shared) if scoped => (
-                ControlStrength::Enforced,
+                PolicyControlStrength::Enforced,
                 "those of other programs cannot be reached, unless they listen in the workspace",
                 "mount namespace of bwrap; Landlock for those without a path",
             ),
             (Isolation::Bwrap, NetworkAccess::Shared) => (
-                ControlStrength::Advisory,
+                PolicyControlStrength::Advisory,
                 "those with a path cannot be reached; those without one can",
                 "mount namespace of bwrap",
             ),
             (Isolation::Landlock, _) => {
-                (ControlStrength::Enforced, "none to other programs of the host", "seccomp")
+                (PolicyControlStrength::Enforced, "none to other programs of the host", "seccomp")
             }
             (Isolation::Software | Isolation::None | Isolation::Auto, _) => {
-                (ControlStrength::Open, "all", "none")
+                (PolicyControlStrength::Open, "all", "none")
             }
         };
-        self.control(ControlKind::Sockets, "none of others", given)
+        self.control(PolicyControlKind::Sockets, "none of others", given)
     }
 
-    fn processes(&self) -> EffectiveControl {
+    fn processes(&self) -> EffectivePolicyControl {
         let given = match self.isolation() {
             Isolation::Bwrap => (
-                ControlStrength::Enforced,
+                PolicyControlStrength::Enforced,
                 "others are neither seen nor signalled nor traced",
                 "pid namespace of bwrap",
             ),
             Isolation::Landlock if landlock::version() >= Some(landlock::SCOPES) => (
-                ControlStrength::Enforced,
+                PolicyControlStrength::Enforced,
                 "others are neither signalled nor traced, and of theirs nothing is read",
                 "Landlock",
             ),
             Isolation::Landlock => (
-                ControlStrength::Advisory,
+                PolicyControlStrength::Advisory,
                 "others are not traced, and of theirs nothing is read; they can be signalled",
                 "Landlock",
             ),
             Isolation::Software | Isolation::None | Isolation::Auto => {
-                (ControlStrength::Open, "those of the same user", "none")
+                (PolicyControlStrength::Open, "those of the same user", "none")
             }
         };
-        self.control(ControlKind::Processes, "none of others", given)
+        self.control(PolicyControlKind::Processes, "none of others", given)
     }
 
-    fn orphans(&self) -> EffectiveControl {
+    fn orphans(&self) -> EffectivePolicyControl {
         if self.isolation() == Isolation::Bwrap {
             let own_family = self.standing.bwrap.as_ref().is_some_and(|bwrap| bwrap.own_family);
             let mechanism = if own_family {
@@ -232,8 +237,8 @@ impl Walls<'_> {
                 "pid namespace of bwrap, and a watchdog that outlives this process"
             };
             let ends = "everything ends with its command, and with this process";
-            let given = (ControlStrength::Enforced, ends, mechanism);
-            return self.control(ControlKind::Orphans, "none", given);
+            let given = (PolicyControlStrength::Enforced, ends, mechanism);
+            return self.control(PolicyControlKind::Orphans, "none", given);
         }
         // What a command could do about it: leave its group, end the watchdog, or lock it out of the
         // group, whose modes it may change where it is of the same user; root is not locked out.
@@ -243,33 +248,36 @@ impl Walls<'_> {
         let (strength, in_force, mechanism) = match (self.grouped(), self.settings.always_groups())
         {
             (Ok(()), true) if held => (
-                ControlStrength::Enforced,
+                PolicyControlStrength::Enforced,
                 "everything ends with its command, and with this process".to_owned(),
                 GROUP_AND_WATCHDOG,
             ),
             (Ok(()), true) => (
-                ControlStrength::Advisory,
+                PolicyControlStrength::Advisory,
                 "everything ends with its command, and with this process, unless it takes itself \
                  out of its control group, or keeps the watchdog from it"
                     .to_owned(),
                 GROUP_AND_WATCHDOG,
             ),
             (Ok(()), false) => (
-                ControlStrength::Advisory,
+                PolicyControlStrength::Advisory,
                 format!(
                     "{BEST_EFFORT}; everything, also when this process is killed, where a limit of \
                      memory or processes puts it into a control group"
                 ),
                 "process group",
             ),
-            (Err(cause), _) => {
-                (ControlStrength::Advisory, format!("{BEST_EFFORT}; {cause}"), "process group")
-            }
+            (Err(cause), _) => (
+                PolicyControlStrength::Advisory,
+                format!("{BEST_EFFORT}; {cause}"),
+                "process group",
+            ),
         };
-        let control = self.control(ControlKind::Orphans, "none", (strength, &in_force, mechanism));
+        let control =
+            self.control(PolicyControlKind::Orphans, "none", (strength, &in_force, mechanism));
         let proof = "a group with the limits was made, and the watchdog runs".to_owned();
-        EffectiveControl {
-            proof: (strength == ControlStrength::Enforced).then_some(proof),
+        EffectivePolicyControl {
+            proof: (strength == PolicyControlStrength::Enforced).then_some(proof),
             ..control
         }
     }
@@ -296,24 +304,24 @@ impl Walls<'_> {
         })
     }
 
-    fn kernel(&self) -> EffectiveControl {
+    fn kernel(&self) -> EffectivePolicyControl {
         let given = match self.isolation() {
             Isolation::Bwrap | Isolation::Landlock => (
-                ControlStrength::Enforced,
+                PolicyControlStrength::Enforced,
                 "no namespaces, io_uring, keys, mounts, modules or typing into terminals; no new \
                  privileges",
                 "seccomp",
             ),
             Isolation::Software | Isolation::None | Isolation::Auto => {
-                (ControlStrength::Open, "all calls", "none")
+                (PolicyControlStrength::Open, "all calls", "none")
             }
         };
-        self.control(ControlKind::Kernel, "no way around walls", given)
+        self.control(PolicyControlKind::Kernel, "no way around walls", given)
     }
 
-    fn environment(&self) -> EffectiveControl {
-        EffectiveControl {
-            kind: ControlKind::Environment,
+    fn environment(&self) -> EffectivePolicyControl {
+        EffectivePolicyControl {
+            kind: PolicyControlKind::Environment,
             asked: "a fixed small set, then the scope's, then the command's".to_owned(),
             in_force: match self.isolation() {
                 Isolation::Bwrap | Isolation::Landlock => {
@@ -323,24 +331,24 @@ impl Walls<'_> {
                     "that; variables that load code are refused".to_owned()
                 }
             },
-            strength: ControlStrength::Enforced,
+            strength: PolicyControlStrength::Enforced,
             mechanism: "made anew for each command".to_owned(),
             proof: None,
         }
     }
 
-    fn shell(&self) -> EffectiveControl {
-        EffectiveControl {
-            kind: ControlKind::Shell,
+    fn shell(&self) -> EffectivePolicyControl {
+        EffectivePolicyControl {
+            kind: PolicyControlKind::Shell,
             asked: self.settings.shell.as_str().to_owned(),
             in_force: self.standing.shell.to_string_lossy().into_owned(),
-            strength: ControlStrength::Enforced,
+            strength: PolicyControlStrength::Enforced,
             mechanism: "found on this host".to_owned(),
             proof: None,
         }
     }
 
-    fn limits(&self) -> Vec<EffectiveControl> {
+    fn limits(&self) -> Vec<EffectivePolicyControl> {
         let limits = &self.settings.limits;
         let asked = |value: Option<String>| value.unwrap_or_else(|| "by the command".to_owned());
         let number = |value: Option<u64>| asked(value.map(|value| value.to_string()));
@@ -348,34 +356,49 @@ impl Walls<'_> {
         let groups = Groups::find();
         let root = rustix::process::geteuid().is_root();
         let memory = if groups.make(&Wanted { memory: Some(1 << 30), processes: None }).is_ok() {
-            (ControlStrength::Enforced, "all processes together", GROUP)
+            (PolicyControlStrength::Enforced, "all processes together", GROUP)
         } else {
-            (ControlStrength::Advisory, "each process for itself", "RLIMIT_DATA")
+            (PolicyControlStrength::Advisory, "each process for itself", "RLIMIT_DATA")
         };
         let processes =
             match (groups.make(&Wanted { memory: None, processes: Some(100) }).is_ok(), root) {
-                (true, _) => (ControlStrength::Enforced, "all that the command starts", GROUP),
-                (false, true) => (ControlStrength::Open, "root is not bound", "RLIMIT_NPROC"),
+                (true, _) => {
+                    (PolicyControlStrength::Enforced, "all that the command starts", GROUP)
+                }
+                (false, true) => (PolicyControlStrength::Open, "root is not bound", "RLIMIT_NPROC"),
                 (false, false) => {
-                    (ControlStrength::Advisory, "all of the same user", "RLIMIT_NPROC")
+                    (PolicyControlStrength::Advisory, "all of the same user", "RLIMIT_NPROC")
                 }
             };
-        let each = |mechanism| (ControlStrength::Enforced, "each process for itself", mechanism);
+        let each =
+            |mechanism| (PolicyControlStrength::Enforced, "each process for itself", mechanism);
         let mut controls = vec![
             self.control(
-                ControlKind::Time,
+                PolicyControlKind::Time,
                 time(limits.wall_time),
-                (ControlStrength::Enforced, "the command is ended", "a timer of ours"),
+                (PolicyControlStrength::Enforced, "the command is ended", "a timer of ours"),
             ),
-            self.control(ControlKind::Cpu, time(limits.cpu), each("RLIMIT_CPU")),
-            self.control(ControlKind::Memory, number(limits.memory), memory),
-            self.control(ControlKind::ProcessCount, number(limits.processes), processes),
-            self.control(ControlKind::FileSize, number(limits.file_size), each("RLIMIT_FSIZE")),
-            self.control(ControlKind::OpenFiles, number(limits.open_files), each("RLIMIT_NOFILE")),
+            self.control(PolicyControlKind::Cpu, time(limits.cpu), each("RLIMIT_CPU")),
+            self.control(PolicyControlKind::Memory, number(limits.memory), memory),
+            self.control(PolicyControlKind::ProcessCount, number(limits.processes), processes),
             self.control(
-                ControlKind::Output,
+                PolicyControlKind::FileSize,
+                number(limits.file_size),
+                each("RLIMIT_FSIZE"),
+            ),
+            self.control(
+                PolicyControlKind::OpenFiles,
+                number(limits.open_files),
+                each("RLIMIT_NOFILE"),
+            ),
+            self.control(
+                PolicyControlKind::Output,
                 "bounded",
-                (ControlStrength::Enforced, "a reader's queue, or a spool", "buffers of ours"),
+                (
+                    PolicyControlStrength::Enforced,
+                    "a reader's queue, or a spool",
+                    "buffers of ours",
+                ),
             ),
         ];
         for control in &mut controls {

@@ -49,10 +49,10 @@ pub(super) fn check(
     check_network(settings, isolation)?;
     let accepted = &settings.accept_unenforced;
     let restrictions = &request.restrictions;
-    check_restrictions(isolation, &request.cwd.scope_root(), restrictions, accepted)?;
+    check_restrictions_enforceable(isolation, &request.cwd.scope_root(), restrictions, accepted)?;
     for neighbour in &request.layout.mounted {
         let restrictions = &neighbour.restrictions;
-        check_restrictions(isolation, &neighbour.visible_path, restrictions, accepted)?;
+        check_restrictions_enforceable(isolation, &neighbour.visible_path, restrictions, accepted)?;
     }
     Ok(())
 }
@@ -72,7 +72,7 @@ pub(super) fn check_network(settings: &ExecSettings, isolation: Isolation) -> Re
 ///
 /// # Errors
 /// [`ErrorKind::Unavailable`], with the requirement to accept in the hint.
-pub fn check_restrictions(
+pub fn check_restrictions_enforceable(
     isolation: Isolation,
     root: &WsPath,
     restrictions: &PathRestrictions,
@@ -188,14 +188,15 @@ mod tests {
             };
             let root = path("scope");
             let none = BTreeSet::new();
-            let refused = check_restrictions(isolation, &root, &restrictions, &none).err();
+            let refused =
+                check_restrictions_enforceable(isolation, &root, &restrictions, &none).err();
             let hint = refused.as_ref().and_then(Error::hint).unwrap_or_default();
             match expect {
                 Some(name) => assert!(hint.ends_with(name), "{isolation}: {refused:?}"),
                 None => assert!(refused.is_none(), "{isolation}: {refused:?}"),
             }
             let all = [SandboxRequirement::Hide, SandboxRequirement::ReadOnly].into();
-            check_restrictions(isolation, &root, &restrictions, &all).unwrap();
+            check_restrictions_enforceable(isolation, &root, &restrictions, &all).unwrap();
         };
         check(Isolation::Bwrap, &["scope/a"], &["scope/b"], None);
         for isolation in [Isolation::Landlock, Isolation::Software, Isolation::None] {

@@ -216,7 +216,7 @@ fn opened(
     let (group, grouped) = grouped(&terms.limits, &terms.accepted, terms.total.as_ref())?;
     Ok(Scene {
         cwd_path: if request.cwd == fence { visible[0].path.clone() } else { name_of(&cwd, act)? },
-        cwd_below: request.cwd.below_scope_root().to_owned(),
+        cwd_below: request.cwd.relative_to_scope_root().to_owned(),
         aliases: shared.aliases.iter().map(below).collect(),
         visible,
         binds: binds::open(shared, request, terms, act)?,

@@ -14,7 +14,7 @@ use crate::process::spool;
 pub use crate::sandbox::bwrap::SANDBOX_WORKSPACE_PATH;
 
 /// Where programs of the system are looked for, and what commands get as their path.
-pub const SYSTEM_PATH: &[&str] =
+pub const SYSTEM_PROGRAM_DIRS: &[&str] =
     &["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 /// Where what commands are lent for a while is put.
 pub(crate) const TEMPORARY: &str = "/tmp";

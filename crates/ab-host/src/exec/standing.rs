@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use ab_core::effective::Isolation;
 use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 
-use super::settings::{ExecSettings, SYSTEM_PATH, Shell};
+use super::settings::{ExecSettings, SYSTEM_PROGRAM_DIRS, Shell};
 use super::trouble::Unproven;
 use super::{Runner, canary};
 use crate::facilities::program::is_program;
@@ -59,7 +59,8 @@ impl Standing {
     pub(super) fn path(&self, settings: &ExecSettings) -> String {
         let own = settings.toolchains.iter().flat_map(|toolchain| &toolchain.bin);
         let own = own.map(|bin| bin.to_string_lossy().into_owned());
-        let all: Vec<String> = own.chain(SYSTEM_PATH.iter().map(|p| (*p).to_owned())).collect();
+        let all: Vec<String> =
+            own.chain(SYSTEM_PROGRAM_DIRS.iter().map(|p| (*p).to_owned())).collect();
         all.join(":")
     }
 }
@@ -269,7 +270,10 @@ fn bwrap_path(settings: &ExecSettings) -> Option<PathBuf> {
 }
 
 fn program(name: &str) -> Option<PathBuf> {
-    SYSTEM_PATH.iter().map(|place| Path::new(place).join(name)).find(|path| is_program(path))
+    SYSTEM_PROGRAM_DIRS
+        .iter()
+        .map(|place| Path::new(place).join(name))
+        .find(|path| is_program(path))
 }
 
 fn shell(wanted: Shell, find: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {

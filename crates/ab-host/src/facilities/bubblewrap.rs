@@ -2,7 +2,7 @@
 
 use super::namespaces::refusal;
 use super::program::Programs;
-use super::{Facility, FacilityName, Lack};
+use super::{HostFeature, HostFeatureReport, Lack};
 
 const ABSENCE: &str = "commands cannot be isolated by namespaces";
 
@@ -40,14 +40,14 @@ const WAYS: &[Way] = &[
     },
 ];
 
-pub(super) fn start(programs: &Programs) -> Facility {
+pub(super) fn start(programs: &Programs) -> HostFeatureReport {
     let Some(bwrap) = programs.find("bwrap") else {
         let lack = Lack::new("no program 'bwrap' on the path", "install bubblewrap");
-        return Facility::missing(FacilityName::Bubblewrap, ABSENCE, lack);
+        return HostFeatureReport::missing(HostFeature::Bubblewrap, ABSENCE, lack);
     };
     let Some(program) = programs.find("true") else {
         let lack = Lack::new("no program 'true' on the path to start", "install coreutils");
-        return Facility::missing(FacilityName::Bubblewrap, ABSENCE, lack);
+        return HostFeatureReport::missing(HostFeature::Bubblewrap, ABSENCE, lack);
     };
     tried(&program.to_string_lossy(), |arguments| {
         programs.run(&bwrap, arguments).map_err(|complaint| complaint.text)
@@ -55,12 +55,12 @@ pub(super) fn start(programs: &Programs) -> Facility {
 }
 
 /// What the answers of bwrap to several attempts to start `program` amount to.
-fn tried(program: &str, bwrap: impl Fn(&[&str]) -> Result<String, String>) -> Facility {
+fn tried(program: &str, bwrap: impl Fn(&[&str]) -> Result<String, String>) -> HostFeatureReport {
     let version = match bwrap(&["--version"]) {
         Ok(version) => version.trim().to_owned(),
         Err(complaint) => {
             let lack = Lack::new(format!("it does not run: {complaint}"), "install it again");
-            return Facility::missing(FacilityName::Bubblewrap, ABSENCE, lack);
+            return HostFeatureReport::missing(HostFeature::Bubblewrap, ABSENCE, lack);
         }
     };
     let mut first_complaint = None;
@@ -70,17 +70,21 @@ fn tried(program: &str, bwrap: impl Fn(&[&str]) -> Result<String, String>) -> Fa
         match (bwrap(&arguments), first_complaint.take()) {
             (Ok(_), None) => {
                 let detail = format!("{version}, starts programs in namespaces of their own");
-                return Facility::working(FacilityName::Bubblewrap, detail);
+                return HostFeatureReport::working(HostFeature::Bubblewrap, detail);
             }
             (Ok(_), Some(complaint)) => {
                 let detail = format!("{version}, starts programs without {}", way.lacks);
-                return Facility::partial(FacilityName::Bubblewrap, detail, weakened(complaint));
+                return HostFeatureReport::partial(
+                    HostFeature::Bubblewrap,
+                    detail,
+                    weakened(complaint),
+                );
             }
             (Err(complaint), earlier) => first_complaint = Some(earlier.unwrap_or(complaint)),
         }
     }
     let complaint = first_complaint.unwrap_or_default();
-    Facility::missing(FacilityName::Bubblewrap, ABSENCE, refusal(&complaint))
+    HostFeatureReport::missing(HostFeature::Bubblewrap, ABSENCE, refusal(&complaint))
 }
 
 fn weakened(complaint: String) -> Lack {
@@ -95,10 +99,10 @@ fn weakened(complaint: String) -> Lack {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facilities::FacilityState;
+    use crate::facilities::HostFeatureState;
 
     /// A bwrap that refuses every attempt with one of the arguments in `refuses`.
-    fn hindered(refuses: &[&str]) -> Facility {
+    fn hindered(refuses: &[&str]) -> HostFeatureReport {
         tried("/bin/true", |arguments| {
             if arguments == ["--version"] {
                 return Ok("bubblewrap 0.9\n".to_owned());
@@ -119,7 +123,7 @@ mod tests {
     #[test]
     fn what_a_host_hinders_is_named() {
         let free = hindered(&[]);
-        assert_eq!(free.state, FacilityState::Working);
+        assert_eq!(free.state, HostFeatureState::Working);
         assert_eq!(free.detail, "bubblewrap 0.9, starts programs in namespaces of their own");
         for (refuses, lacks, cause, remedy) in [
             (&["net"][..], "without a network of its own", "cannot do net", "AppArmor"),
@@ -127,20 +131,20 @@ mod tests {
             (&["net", "--proc"], "a network and a /proc of its own", "cannot do net", "AppArmor"),
         ] {
             let facility = hindered(refuses);
-            assert_eq!(facility.state, FacilityState::Partial);
+            assert_eq!(facility.state, HostFeatureState::Partial);
             assert!(facility.detail.ends_with(lacks), "{facility:?}");
             assert_eq!(facility.cause.as_deref(), Some(cause));
             assert!(facility.remedy.unwrap().contains(remedy));
         }
         let barred = hindered(&["--unshare-all"]);
-        assert_eq!(barred.state, FacilityState::Missing);
+        assert_eq!(barred.state, HostFeatureState::Missing);
         assert!(barred.cause.unwrap().contains("cannot do --unshare-all"));
     }
 
     #[test]
     fn a_broken_bwrap_is_told_from_a_hindered_one() {
         let broken = tried("/bin/true", |_| Err("no loader".to_owned()));
-        assert_eq!(broken.state, FacilityState::Missing);
+        assert_eq!(broken.state, HostFeatureState::Missing);
         assert_eq!(broken.cause.as_deref(), Some("it does not run: no loader"));
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Facility, FacilityName, Lack};
+use super::{HostFeature, HostFeatureReport, Lack};
 use crate::limits::cgroup::Groups;
 use crate::limits::cgroup::delegation::{Facts, Way, way};
 use crate::limits::hierarchy::{CONTROLLERS, Hierarchy, refused, unseen};
@@ -22,14 +22,14 @@ struct Found {
     first_refusal: Option<Lack>,
 }
 
-pub(super) fn groups() -> Facility {
+pub(super) fn groups() -> HostFeatureReport {
     let absence = "commands cannot be limited as a group";
     let mut found = Found::default();
     let groups = Groups::find();
     if groups.own().next().is_none() {
         let cause = "no cgroup file system is mounted";
         let lack = Lack::new(cause, "mount cgroup2 at /sys/fs/cgroup");
-        return Facility::missing(FacilityName::Cgroups, absence, lack);
+        return HostFeatureReport::missing(HostFeature::Cgroups, absence, lack);
     }
     for (hierarchy, own) in groups.own() {
         found.try_hierarchy(hierarchy, own);
@@ -85,7 +85,7 @@ impl Found {
         }
     }
 
-    fn judged(self, absence: &str) -> Facility {
+    fn judged(self, absence: &str) -> HostFeatureReport {
         let wanted = CONTROLLERS.iter().filter(|limit| self.limits.contains(**limit));
         let usable: Vec<&str> = wanted.copied().collect();
         let lacking: Vec<&str> =
@@ -100,7 +100,7 @@ impl Found {
         }
         let detail = format!("{versions}: {}", abilities.join("; "));
         if lacking.is_empty() {
-            return Facility::working(FacilityName::Cgroups, detail);
+            return HostFeatureReport::working(HostFeature::Cgroups, detail);
         }
         let lack = self.first_refusal.unwrap_or_else(|| {
             Lack::new(
@@ -110,9 +110,9 @@ impl Found {
             )
         });
         if abilities.is_empty() {
-            return Facility::missing(FacilityName::Cgroups, absence, lack);
+            return HostFeatureReport::missing(HostFeature::Cgroups, absence, lack);
         }
-        Facility::partial(FacilityName::Cgroups, detail, lack)
+        HostFeatureReport::partial(HostFeature::Cgroups, detail, lack)
     }
 }
 
@@ -142,7 +142,7 @@ impl Drop for Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facilities::FacilityState;
+    use crate::facilities::HostFeatureState;
 
     #[test]
     fn what_was_found_is_judged() {
@@ -153,13 +153,13 @@ mod tests {
             first_refusal: None,
         };
         let all = found(&["cpu", "io", "memory", "pids"], true).judged("nothing");
-        assert_eq!(all.state, FacilityState::Working);
+        assert_eq!(all.state, HostFeatureState::Working);
         assert_eq!(all.detail, "v2: limits for cpu, memory, pids; freeze and kill as one");
         let some = found(&["memory"], false).judged("nothing");
-        assert_eq!(some.state, FacilityState::Partial);
+        assert_eq!(some.state, HostFeatureState::Partial);
         assert_eq!(some.cause.as_deref(), Some("new groups have no controller for cpu, pids"));
         let none = found(&["hugetlb"], false).judged("nothing");
-        assert_eq!((none.state, none.detail.as_str()), (FacilityState::Missing, "nothing"));
+        assert_eq!((none.state, none.detail.as_str()), (HostFeatureState::Missing, "nothing"));
     }
 
     #[test]

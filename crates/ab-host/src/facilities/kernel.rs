@@ -10,22 +10,24 @@ use rustix::io::Errno;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use rustix::thread::{SecureComputingMode, secure_computing_mode, set_secure_computing_mode};
 
-use super::{Facility, FacilityName, Lack};
+use super::{HostFeature, HostFeatureReport, Lack};
 
 const NEWER_KERNEL: &str = "run a newer kernel";
 
-pub(super) fn version() -> Facility {
+pub(super) fn version() -> HostFeatureReport {
     match fs::read_to_string("/proc/sys/kernel/osrelease") {
-        Ok(release) => Facility::working(FacilityName::Kernel, format!("Linux {}", release.trim())),
+        Ok(release) => {
+            HostFeatureReport::working(HostFeature::Kernel, format!("Linux {}", release.trim()))
+        }
         Err(error) => {
             let lack = Lack::new(format!("/proc does not tell: {error}"), "mount /proc");
-            Facility::missing(FacilityName::Kernel, "version not known", lack)
+            HostFeatureReport::missing(HostFeature::Kernel, "version not known", lack)
         }
     }
 }
 
 /// Opens the root directory beneath itself, and expects that `..` is refused.
-pub(super) fn openat2() -> Facility {
+pub(super) fn openat2() -> HostFeatureReport {
     let absence = "files are opened component by component instead";
     let beneath = |path: &str| {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -34,22 +36,23 @@ pub(super) fn openat2() -> Facility {
         sys::openat2(directory, path, flags, Mode::empty(), resolve)
     };
     match (beneath("."), beneath("..")) {
-        (Ok(_), Err(Errno::XDEV)) => {
-            Facility::working(FacilityName::Openat2, "the kernel keeps paths beneath a directory")
-        }
+        (Ok(_), Err(Errno::XDEV)) => HostFeatureReport::working(
+            HostFeature::Openat2,
+            "the kernel keeps paths beneath a directory",
+        ),
         (Err(Errno::NOSYS), _) => {
             let cause = format!("the kernel, or a seccomp filter, does not know it{}", filtered());
             let remedy = format!("{NEWER_KERNEL} (5.6), or a newer container runtime");
-            Facility::missing(FacilityName::Openat2, absence, Lack::new(cause, remedy))
+            HostFeatureReport::missing(HostFeature::Openat2, absence, Lack::new(cause, remedy))
         }
         (Err(Errno::PERM), _) => {
             let cause = format!("a seccomp filter forbids it{}", filtered());
             let remedy = "use a container runtime whose profile knows openat2";
-            Facility::missing(FacilityName::Openat2, absence, Lack::new(cause, remedy))
+            HostFeatureReport::missing(HostFeature::Openat2, absence, Lack::new(cause, remedy))
         }
         (Err(errno), _) => {
             let lack = Lack::new(format!("the kernel answers: {errno}"), NEWER_KERNEL);
-            Facility::missing(FacilityName::Openat2, absence, lack)
+            HostFeatureReport::missing(HostFeature::Openat2, absence, lack)
         }
         (Ok(_), climbed) => {
             let cause = match climbed {
@@ -57,25 +60,25 @@ pub(super) fn openat2() -> Facility {
                 Err(errno) => format!("'..' was answered by: {errno}"),
             };
             let lack = Lack::new(cause, "run a kernel that implements RESOLVE_BENEATH");
-            Facility::missing(FacilityName::Openat2, absence, lack)
+            HostFeatureReport::missing(HostFeature::Openat2, absence, lack)
         }
     }
 }
 
-pub(super) fn pidfd() -> Facility {
+pub(super) fn pidfd() -> HostFeatureReport {
     match pidfd_open(getpid(), PidfdFlags::empty()) {
-        Ok(_) => Facility::working(FacilityName::Pidfd, "processes can be held by handle"),
+        Ok(_) => HostFeatureReport::working(HostFeature::Pidfd, "processes can be held by handle"),
         Err(errno) => {
             let cause = format!("the kernel answers: {errno}{}", filtered());
             let remedy = format!("{NEWER_KERNEL} (5.3), or a newer container runtime");
             let absence = "processes are signalled by number, which may have passed on";
-            Facility::missing(FacilityName::Pidfd, absence, Lack::new(cause, remedy))
+            HostFeatureReport::missing(HostFeature::Pidfd, absence, Lack::new(cause, remedy))
         }
     }
 }
 
 /// Restricts the calling thread, which must end afterwards, and expects to be locked out.
-pub(super) fn landlock() -> Facility {
+pub(super) fn landlock() -> HostFeatureReport {
     let absence = "no file rules without namespaces";
     let restrict = || -> Result<LandlockStatus, RulesetError> {
         let rules = Ruleset::default().handle_access(AccessFs::from_all(ABI::V1))?.create()?;
@@ -86,32 +89,40 @@ pub(super) fn landlock() -> Facility {
         Ok(LandlockStatus::NotEnabled) => {
             let cause = "built into the kernel, but not switched on at boot";
             let remedy = "add 'landlock' to the lsm= list on the kernel command line";
-            return Facility::missing(FacilityName::Landlock, absence, Lack::new(cause, remedy));
+            return HostFeatureReport::missing(
+                HostFeature::Landlock,
+                absence,
+                Lack::new(cause, remedy),
+            );
         }
         Ok(LandlockStatus::NotImplemented) => {
             let cause = format!("the kernel, or a seccomp filter, does not know it{}", filtered());
             let remedy = format!("{NEWER_KERNEL} (5.13), built with CONFIG_SECURITY_LANDLOCK");
-            return Facility::missing(FacilityName::Landlock, absence, Lack::new(cause, remedy));
+            return HostFeatureReport::missing(
+                HostFeature::Landlock,
+                absence,
+                Lack::new(cause, remedy),
+            );
         }
         Err(error) => {
             let lack = Lack::new(format!("cannot restrict a thread: {error}"), NEWER_KERNEL);
-            return Facility::missing(FacilityName::Landlock, absence, lack);
+            return HostFeatureReport::missing(HostFeature::Landlock, absence, lack);
         }
     };
     if !locked_out() {
         let cause = "rules were accepted, but a forbidden directory could be read";
         let lack = Lack::new(cause, "do not rely on it here");
-        return Facility::missing(FacilityName::Landlock, absence, lack);
+        return HostFeatureReport::missing(HostFeature::Landlock, absence, lack);
     }
     let number = kernel_abi.unwrap_or(abi as i32);
     if abi < ABI::V4 {
         let detail = format!("ABI {number}: rules for files only");
         let lack = Lack::new("the kernel has no rules for the network", "run a kernel from 6.7 on");
-        return Facility::partial(FacilityName::Landlock, detail, lack);
+        return HostFeatureReport::partial(HostFeature::Landlock, detail, lack);
     }
     let reach = if abi < ABI::V6 { "files and TCP" } else { "files, TCP, signals, sockets" };
-    Facility::working(
-        FacilityName::Landlock,
+    HostFeatureReport::working(
+        HostFeature::Landlock,
         format!("ABI {number}: rules for {reach}; seen to hold"),
     )
 }
@@ -122,21 +133,22 @@ fn locked_out() -> bool {
 }
 
 /// Offers the kernel a filter at a bad address: it complains about the address, if it takes filters.
-pub(super) fn seccomp() -> Facility {
+pub(super) fn seccomp() -> HostFeatureReport {
     let absence = "system calls cannot be filtered";
     match set_secure_computing_mode(SecureComputingMode::Filter) {
-        Err(Errno::FAULT) => {
-            Facility::working(FacilityName::Seccomp, format!("filters are taken{}", filtered()))
-        }
+        Err(Errno::FAULT) => HostFeatureReport::working(
+            HostFeature::Seccomp,
+            format!("filters are taken{}", filtered()),
+        ),
         Err(errno) => {
             let cause = format!("the kernel answers: {errno}{}", filtered());
             let remedy = "run a kernel built with CONFIG_SECCOMP_FILTER";
-            Facility::missing(FacilityName::Seccomp, absence, Lack::new(cause, remedy))
+            HostFeatureReport::missing(HostFeature::Seccomp, absence, Lack::new(cause, remedy))
         }
         Ok(()) => {
             let cause = "the kernel took a filter that is none";
-            Facility::missing(
-                FacilityName::Seccomp,
+            HostFeatureReport::missing(
+                HostFeature::Seccomp,
                 absence,
                 Lack::new(cause, "do not rely on it here"),
             )
@@ -145,7 +157,7 @@ pub(super) fn seccomp() -> Facility {
 }
 
 /// Shares the data of one unnamed file with another.
-pub(super) fn reflink(directory: &Path) -> Facility {
+pub(super) fn reflink(directory: &Path) -> HostFeatureReport {
     let absence = "copies take time and room";
     let place = directory.display();
     let unnamed = || {
@@ -157,19 +169,23 @@ pub(super) fn reflink(directory: &Path) -> Facility {
         (Err(errno), _) | (_, Err(errno)) => {
             let cause = format!("no unnamed file can be made in {place} to try it: {errno}");
             let remedy = "name a directory that may be written, on btrfs or xfs";
-            return Facility::missing(FacilityName::Reflink, absence, Lack::new(cause, remedy));
+            return HostFeatureReport::missing(
+                HostFeature::Reflink,
+                absence,
+                Lack::new(cause, remedy),
+            );
         }
     };
     let filled = rustix::io::write(&source, &[1; 4096]);
     match filled.and_then(|_| sys::ioctl_ficlone(&copy, &source)) {
-        Ok(()) => Facility::working(
-            FacilityName::Reflink,
+        Ok(()) => HostFeatureReport::working(
+            HostFeature::Reflink,
             format!("files in {place} can share their data"),
         ),
         Err(errno) => {
             let cause = format!("the file system of {place} answers: {errno}");
             let remedy = "keep workspaces on btrfs or xfs";
-            Facility::missing(FacilityName::Reflink, absence, Lack::new(cause, remedy))
+            HostFeatureReport::missing(HostFeature::Reflink, absence, Lack::new(cause, remedy))
         }
     }
 }
@@ -185,13 +201,13 @@ pub(super) fn filtered() -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facilities::FacilityState;
+    use crate::facilities::HostFeatureState;
 
     #[test]
     fn the_probe_of_landlock_binds_only_its_thread() {
         let facility = std::thread::spawn(landlock).join().unwrap();
         assert!(fs::read_dir("/").is_ok());
-        if facility.state == FacilityState::Working {
+        if facility.state == HostFeatureState::Working {
             assert!(facility.detail.starts_with("ABI "), "{facility:?}");
         }
     }

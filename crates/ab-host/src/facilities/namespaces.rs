@@ -7,7 +7,7 @@ use rustix::process::geteuid;
 use rustix::thread::{SecureComputingMode, secure_computing_mode};
 
 use super::program::{Complaint, Programs};
-use super::{Facility, FacilityName, Lack};
+use super::{HostFeature, HostFeatureReport, Lack};
 
 const OVERLAY_ABSENCE: &str = "isolated copies need another way";
 
@@ -32,33 +32,42 @@ test "$upper $lower" = "new old"
 const HIDEABLE: &[&str] = &["/tmp", "/var/tmp", "/mnt", "/run", "/usr"];
 
 /// Starts a program in new user and mount namespaces, with a mapped user and private mounts.
-pub(super) fn user(programs: &Programs) -> Facility {
+pub(super) fn user(programs: &Programs) -> HostFeatureReport {
     let absence = "isolation by namespaces needs root";
     match start(programs, &["--user", "--map-root-user", "--mount"]) {
-        Ok(()) => Facility::working(FacilityName::UserNamespaces, "made, mapped and mounted in"),
-        Err(lack) => Facility::missing(FacilityName::UserNamespaces, absence, lack),
+        Ok(()) => {
+            HostFeatureReport::working(HostFeature::UserNamespaces, "made, mapped and mounted in")
+        }
+        Err(lack) => HostFeatureReport::missing(HostFeature::UserNamespaces, absence, lack),
     }
 }
 
-pub(super) fn overlay(programs: &Programs) -> Facility {
+pub(super) fn overlay(programs: &Programs) -> HostFeatureReport {
     let mapped = mount_overlay(programs, &["--user", "--map-root-user", "--mount"], ",userxattr");
     if !geteuid().is_root() {
         return match mapped {
-            Ok(()) => Facility::working(FacilityName::Overlay, "mounted in a user namespace"),
-            Err(lack) => Facility::missing(FacilityName::Overlay, OVERLAY_ABSENCE, lack),
+            Ok(()) => {
+                HostFeatureReport::working(HostFeature::Overlay, "mounted in a user namespace")
+            }
+            Err(lack) => HostFeatureReport::missing(HostFeature::Overlay, OVERLAY_ABSENCE, lack),
         };
     }
     match (mount_overlay(programs, &["--mount"], ""), mapped) {
-        (Ok(()), Ok(())) => {
-            Facility::working(FacilityName::Overlay, "mounted as root and in a user namespace")
-        }
+        (Ok(()), Ok(())) => HostFeatureReport::working(
+            HostFeature::Overlay,
+            "mounted as root and in a user namespace",
+        ),
         (Ok(()), Err(lack)) => {
-            Facility::partial(FacilityName::Overlay, "mounted as root only", lack)
+            HostFeatureReport::partial(HostFeature::Overlay, "mounted as root only", lack)
         }
-        (Err(lack), Ok(())) => {
-            Facility::partial(FacilityName::Overlay, "mounted in a user namespace only", lack)
+        (Err(lack), Ok(())) => HostFeatureReport::partial(
+            HostFeature::Overlay,
+            "mounted in a user namespace only",
+            lack,
+        ),
+        (Err(lack), Err(_)) => {
+            HostFeatureReport::missing(HostFeature::Overlay, OVERLAY_ABSENCE, lack)
         }
-        (Err(lack), Err(_)) => Facility::missing(FacilityName::Overlay, OVERLAY_ABSENCE, lack),
     }
 }
 

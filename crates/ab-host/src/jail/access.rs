@@ -1,7 +1,7 @@
 //! Rules of restricted handles, asked about the places that a path really leads to.
 
 use ab_core::WsPath;
-use ab_core::path::AccessRuleSet;
+use ab_core::path::AnchoredAccessRules;
 use rustix::fd::BorrowedFd;
 use rustix::fs::{OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -59,18 +59,18 @@ impl Jail {
         &self,
         place: WsPath,
         base: BorrowedFd<'_>,
-        rules: Vec<AccessRuleSet>,
+        rules: Vec<AnchoredAccessRules>,
         above: &[&str],
     ) -> WsPath {
         let led = |paths: &[String]| -> Vec<String> {
             paths.iter().filter_map(|path| self.led_by_links(base, path, above)).collect()
         };
-        let targets = |set: &AccessRuleSet| AccessRuleSet {
+        let targets = |set: &AnchoredAccessRules| AnchoredAccessRules {
             hidden: led(&set.hidden),
             read_only: led(&set.read_only),
-            ..AccessRuleSet::default()
+            ..AnchoredAccessRules::default()
         };
-        let targets: Vec<AccessRuleSet> = rules.iter().map(targets).collect();
+        let targets: Vec<AnchoredAccessRules> = rules.iter().map(targets).collect();
         place.with_access_rules_at_end(rules.into_iter().chain(targets).collect())
     }
 
@@ -84,8 +84,10 @@ impl Jail {
             Some(_) => return None,
         }
         // A rule that covers nothing, so that the walk keeps the place of what it finds.
-        let nothing =
-            AccessRuleSet { read_only: vec!["\0".to_owned()], ..AccessRuleSet::default() };
+        let nothing = AnchoredAccessRules {
+            read_only: vec!["\0".to_owned()],
+            ..AnchoredAccessRules::default()
+        };
         let root = WsPath::root().with_access_rules_at_end(vec![nothing]);
         let manner = Manner { last: Final::Follow, missing: Missing::Fail, purpose: Purpose::Look };
         let inside = |target: &str| self.inside(target, above);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use ab_core::driver::File;
 use ab_core::metadata::Stat;
 use ab_core::options::{
-    AttributeChanges, ExistingContent, FileAccess, FileCreation, OpenOptions, WritePosition,
+    AttributeChanges, ExistingContentHandling, FileAccess, FileCreationMode, OpenOptions,
+    WritePosition,
 };
 use ab_core::{Error, ErrorKind, Result, Verb, WsPath};
 use async_trait::async_trait;
@@ -34,7 +35,7 @@ pub(super) fn open_cached(
     path: &WsPath,
     options: OpenOptions,
 ) -> Option<LocalFile> {
-    if options.access != FileAccess::Read || options.create != FileCreation::Never {
+    if options.access != FileAccess::Read || options.create != FileCreationMode::Never {
         return None;
     }
     let fd = shared.jail.open_cached(path, read::read_flags())?;
@@ -48,7 +49,7 @@ pub(super) fn open_cached(
 
 pub(super) fn open(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Result<LocalFile> {
     let fd = match options.access {
-        FileAccess::Read if options.create == FileCreation::Never => {
+        FileAccess::Read if options.create == FileCreationMode::Never => {
             let opened = shared.jail.open(act.path, read::read_flags(), Final::Follow);
             opened.map_err(|fault| act.failed(fault))?
         }
@@ -58,7 +59,7 @@ pub(super) fn open(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Resul
     };
     let described = describe::handle(&fd).map_err(|errno| act.failed(errno))?;
     read::check_regular(act, &described)?;
-    let writing = if options.access.writes() { Writing::to(&fd) } else { Writing::MayWait };
+    let writing = if options.access.can_write() { Writing::to(&fd) } else { Writing::MayWait };
     let inner = Arc::new(Inner { fd, path: act.path.clone(), writing });
     Ok(LocalFile { inner, access: options.access })
 }
@@ -66,27 +67,27 @@ pub(super) fn open(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Resul
 /// Opens by directory and name, so that the file can be made, or given an inode of its own.
 fn open_spot(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Result<OwnedFd> {
     let missing = match options.create {
-        FileCreation::Never => Missing::Fail,
-        FileCreation::IfMissing | FileCreation::MustBeNew => Missing::MakeParents,
+        FileCreationMode::Never => Missing::Fail,
+        FileCreationMode::IfMissing | FileCreationMode::MustBeNew => Missing::MakeParents,
     };
     for _ in 0..RACE_RETRIES {
         let spot = shared.jail.spot_to(Purpose::Change, act.path, Final::Follow, missing);
         let spot = spot.map_err(|fault| act.failed(fault))?;
         let name = spot.name().map_err(|errno| act.failed(errno))?;
         let opened = match options.create {
-            FileCreation::Never => open_name(&spot, name, options),
-            FileCreation::MustBeNew => match create_name(&spot, name, options) {
+            FileCreationMode::Never => open_name(&spot, name, options),
+            FileCreationMode::MustBeNew => match create_name(&spot, name, options) {
                 Err(Errno::EXIST) if is_dir(&spot, name) => Err(Errno::ISDIR),
                 result => result,
             },
-            FileCreation::IfMissing => match create_name(&spot, name, options) {
+            FileCreationMode::IfMissing => match create_name(&spot, name, options) {
                 Err(Errno::EXIST) => open_name(&spot, name, options),
                 result => result,
             },
         };
         match opened {
             Err(Errno::LOOP | Errno::STALE) => {}
-            Err(Errno::NOENT) if options.create == FileCreation::IfMissing => {}
+            Err(Errno::NOENT) if options.create == FileCreationMode::IfMissing => {}
             Err(errno) => return Err(act.failed(errno)),
             Ok(fd) => return Ok(fd),
         }
@@ -113,7 +114,7 @@ fn is_dir(spot: &Spot, name: &str) -> bool {
 fn open_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, Errno> {
     let flags_wanted = flags(options.access, options.position);
     let fd = openat(&spot.dir, name, flags_wanted, Mode::empty())?;
-    if !options.access.writes() {
+    if !options.access.can_write() {
         return Ok(fd);
     }
     let described = describe::handle(&fd)?;
@@ -123,8 +124,8 @@ fn open_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, E
     }
     if described.links > 1 {
         let keep = match options.existing {
-            ExistingContent::Keep => Keep::Content,
-            ExistingContent::Truncate => Keep::Nothing,
+            ExistingContentHandling::Keep => Keep::Content,
+            ExistingContentHandling::Truncate => Keep::Nothing,
         };
         let source = openat(
             &spot.dir,
@@ -135,7 +136,7 @@ fn open_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, E
         write::unshare(spot, name, &source, keep)?;
         return Err(Errno::STALE);
     }
-    if options.existing == ExistingContent::Truncate {
+    if options.existing == ExistingContentHandling::Truncate {
         ftruncate(&fd, 0)?;
     }
     place::drop_set_id(&fd)?;
@@ -203,7 +204,7 @@ impl LocalFile {
     }
 
     fn check_writable(&self) -> Result<()> {
-        if self.access.writes() {
+        if self.access.can_write() {
             return Ok(());
         }
         Err(self.refused(Verb::Write, "the file is open for reading only"))
@@ -229,7 +230,7 @@ fn write_fully_at(fd: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<(), Errno> 
 #[async_trait]
 impl File for LocalFile {
     async fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
-        if !self.access.reads() {
+        if !self.access.can_read() {
             return Err(self.refused(Verb::Read, "the file is open for writing only"));
         }
         let length = length.min(MAX_READ);
@@ -271,7 +272,7 @@ impl File for LocalFile {
     }
 
     async fn set_attributes(&self, attributes: AttributeChanges) -> Result<Stat> {
-        if !self.access.writes() {
+        if !self.access.can_write() {
             let message = "the file is open for reading only";
             return Err(self.refused(Verb::SetAttributes, message));
         }

@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use ab_core::metadata::{DiskSpace, FileKind, RenameOutcome, Stat};
-use ab_core::options::{AttributeChanges, Overwrite, RenameOptions};
+use ab_core::options::{AttributeChanges, OverwriteMode, RenameOptions};
 use ab_core::path::MAX_PATH_BYTES;
 use ab_core::{ErrorKind, Result, WsPath};
 use rustix::fd::{AsRawFd, OwnedFd};
@@ -50,8 +50,8 @@ pub(super) fn rename(
     let _held = stripes::lock_two((&source.dir, source_name), (&place.dir, name))
         .map_err(|errno| act.failed(errno))?;
     let moved = match options.overwrite {
-        Overwrite::Refuse => write::rename_to_free(&source.dir, source_name, &place.dir, name),
-        Overwrite::Replace => renameat(&source.dir, source_name, &place.dir, name),
+        OverwriteMode::Refuse => write::rename_to_free(&source.dir, source_name, &place.dir, name),
+        OverwriteMode::Replace => renameat(&source.dir, source_name, &place.dir, name),
     };
     match moved {
         Ok(()) => Ok(RenameOutcome { atomic: true }),
@@ -60,7 +60,7 @@ pub(super) fn rename(
         Err(Errno::NOTEMPTY) if described.stat.kind != FileKind::Dir => {
             Err(target.failed(Errno::ISDIR))
         }
-        Err(Errno::EXIST) if options.overwrite == Overwrite::Replace => {
+        Err(Errno::EXIST) if options.overwrite == OverwriteMode::Replace => {
             Err(target.failed(Errno::NOTEMPTY))
         }
         Err(errno) => Err(target.failed(errno)),
@@ -102,7 +102,7 @@ fn stays_inside(shared: &Shared, path: &WsPath, target: &str) -> bool {
     let start = if target.starts_with('/') {
         return shared.jail.points_inside(target, &path.scope_root());
     } else {
-        path.below_scope_root().split('/').count() - 1
+        path.relative_to_scope_root().split('/').count() - 1
     };
     let mut depth = start;
     for segment in target.split('/') {

@@ -10,8 +10,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use ab_core::metadata::{DirEntry, TruncatedBy};
-use ab_core::search::collector::{MAX_SEARCH_PROBLEMS, MatchCollector, SearchFlow};
+use ab_core::metadata::{DirEntry, TruncationCause};
+use ab_core::search::collector::{MAX_REPORTED_SEARCH_PROBLEMS, MatchCollector, SearchFlow};
 use ab_core::search::selection::{
     IGNORE_FILE_NAME, MAX_IGNORE_FILE_BYTES, SearchFilter, WalkPosition,
 };
@@ -99,13 +99,13 @@ fn find_names(ways: Ways<'_>, answering: &mut MatchCollector, cancel: &Cancel) -
     let mut seeker = Seeker::new(act, selection, ground, deadline, &mut visit);
     let walked = walk::walk(Top { handle: top, path: act.path, place }, &mut seeker);
     let (late, problems, left_out) = (seeker.late, seeker.problems, seeker.left_out);
-    answering.set_ignored(left_out);
+    answering.set_ignored_counts(left_out);
     walked.map_err(|errno| act.failed(errno))?;
     for (path, error) in problems {
         answering.add_problem(path, error);
     }
     if late {
-        answering.stop(TruncatedBy::Time);
+        answering.stop(TruncationCause::Time);
     }
     Ok(())
 }
@@ -126,11 +126,8 @@ fn one_file(
     let deadline = answering.deadline();
     let stopped = || cancel.is_set() || Instant::now() > deadline;
     let watched = Watched::new(file.into(), false, &stopped);
-    match text.search_file(
-        &mut text.file_searcher(),
-        watched,
-        query.limits.matches.saturating_add(1),
-    ) {
+    match text.search_file(&mut text.new_buffers(), watched, query.limits.matches.saturating_add(1))
+    {
         Ok(hits) => {
             answering.add_file_matches(act.path, hits, text.output_mode());
         }
@@ -227,7 +224,7 @@ impl Visitor for Seeker<'_> {
             && path != self.act.path
             && let Some(text) = read_ignore_file(directory, place)
         {
-            ground = self.selection.with_ignore_file(ground, &text);
+            ground = self.selection.add_ignore_rules(ground, &text);
         }
         self.grounds.push(ground);
     }
@@ -237,7 +234,7 @@ impl Visitor for Seeker<'_> {
     }
 
     fn trouble(&mut self, path: String, trouble: Trouble) {
-        if self.problems.len() < MAX_SEARCH_PROBLEMS {
+        if self.problems.len() < MAX_REPORTED_SEARCH_PROBLEMS {
             let error = self.act.troubled(&path, trouble);
             self.problems.push((path, error));
         }
@@ -246,7 +243,7 @@ impl Visitor for Seeker<'_> {
 
 /// The ground at the search's root, with the ignore files from the workspace's root down.
 fn ground_at(shared: &Shared, root: &WsPath, selection: &SearchFilter) -> WalkPosition {
-    let mut ground = selection.start();
+    let mut ground = selection.start_position();
     if !selection.honours_ignore_files() {
         return ground;
     }
@@ -254,16 +251,16 @@ fn ground_at(shared: &Shared, root: &WsPath, selection: &SearchFilter) -> WalkPo
     let with_file = |path: &WsPath, ground: WalkPosition| {
         let located = shared.jail.locate(path, flags, Final::Follow).ok();
         match located.and_then(|(dir, place)| read_ignore_file(&dir, &place)) {
-            Some(text) => selection.with_ignore_file(ground, &text),
+            Some(text) => selection.add_ignore_rules(ground, &text),
             None => ground,
         }
     };
     let mut path = root.scope_root();
     ground = with_file(&path, ground);
-    for name in root.below_scope_root().split('/').filter(|name| !name.is_empty()) {
+    for name in root.relative_to_scope_root().split('/').filter(|name| !name.is_empty()) {
         let Ok(next) = path.child(name) else { break };
         path = next;
-        ground = with_file(&path, selection.descend_toward_root(ground, name));
+        ground = with_file(&path, selection.descend_toward_search_root(ground, name));
     }
     ground
 }
@@ -338,7 +335,7 @@ fn look_in_parallel(
     });
     let walked = walked.map_err(|_| act.error(ErrorKind::Io, "a search thread failed"))?;
     let (result, problems, left_out) = walked;
-    answering.set_ignored(left_out);
+    answering.set_ignored_counts(left_out);
     result.map_err(|errno| act.failed(errno))?;
     if cancel.is_set() {
         return Err(act.failed(Errno::CANCELED));
@@ -347,7 +344,7 @@ fn look_in_parallel(
         answering.add_problem(path, error);
     }
     if late.load(Ordering::Relaxed) {
-        answering.stop(TruncatedBy::Time);
+        answering.stop(TruncationCause::Time);
     }
     Ok(())
 }
@@ -386,7 +383,7 @@ fn look(
     plain: bool,
     stopped: &dyn Fn() -> bool,
 ) {
-    let mut looker = text.file_searcher();
+    let mut looker = text.new_buffers();
     loop {
         let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(batch) = next else { return };

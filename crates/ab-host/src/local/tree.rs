@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use ab_core::metadata::{DirEntry, Listing, RemoveOutcome, TruncatedBy, WalkProblem};
-use ab_core::options::{EntryDetail, ListOptions, OnMissingTarget, RemoveDepth, RemoveOptions};
+use ab_core::metadata::{DirEntry, Listing, RemoveOutcome, TruncationCause, WalkProblem};
+use ab_core::options::{
+    EntryDetailLevel, ListOptions, OnMissingTarget, RemoveDepth, RemoveOptions,
+};
 use ab_core::path::TEMP_FILE_PREFIX;
 use ab_core::{ErrorKind, FileKind, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -60,7 +62,7 @@ struct Lister<'a> {
 impl Visitor for Lister<'_> {
     fn visit(&mut self, entry: &Visited<'_>) -> Result<Flow, Errno> {
         if self.listing.entries.len() == self.options.limit {
-            self.listing.truncated = Some(TruncatedBy::Count);
+            self.listing.truncated = Some(TruncationCause::Count);
             return Ok(Flow::Stop);
         }
         if self.cancel.is_set() {
@@ -68,8 +70,8 @@ impl Visitor for Lister<'_> {
         }
         let Some(path) = entry.path() else { return Ok(Flow::Pass) };
         let stat = match self.options.detail {
-            EntryDetail::Kind => None,
-            EntryDetail::Stat => match describe::name(entry.directory, entry.name) {
+            EntryDetailLevel::Kind => None,
+            EntryDetailLevel::Stat => match describe::name(entry.directory, entry.name) {
                 Ok(described) => Some(described.stat),
                 Err(Errno::NOENT) => return Ok(Flow::Pass),
                 Err(errno) => {

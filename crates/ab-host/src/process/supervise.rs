@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ab_core::process::{
-    ExitCause, OUTPUT_TAIL_BYTES, OrphanOutcome, OutputChannel, OutputChunk, ProcessControl,
+    ExitCause, OUTPUT_TAIL_BYTES, OrphanOutcome, OutputChannel, OutputChunk, ProcessControlMessage,
     ProcessExit, TerminalSize,
 };
 use bytes::{Bytes, BytesMut};
@@ -69,7 +69,7 @@ impl Channels {
 #[derive(Debug)]
 pub(crate) struct Reins {
     pub(crate) stdin: Option<mpsc::Receiver<Bytes>>,
-    pub(crate) control: mpsc::Receiver<ProcessControl>,
+    pub(crate) control: mpsc::Receiver<ProcessControlMessage>,
     /// Absent for a process that outlives whoever holds it.
     pub(crate) leash: Option<oneshot::Receiver<()>>,
     /// Says when the backend ends.
@@ -112,9 +112,9 @@ pub(crate) async fn supervise(
             control = reins.control.recv(), if controls => {
                 match control {
                     None => controls = false,
-                    Some(ProcessControl::Signal(number)) => running.signal(number),
-                    Some(ProcessControl::Resize(size)) => resize(terminal.as_ref(), size),
-                    Some(ProcessControl::CloseStdin) => drop(end_input.take()),
+                    Some(ProcessControlMessage::Signal(number)) => running.signal(number),
+                    Some(ProcessControlMessage::Resize(size)) => resize(terminal.as_ref(), size),
+                    Some(ProcessControlMessage::CloseStdin) => drop(end_input.take()),
                 }
                 None
             }

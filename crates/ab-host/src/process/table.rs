@@ -10,8 +10,8 @@ use std::time::SystemTime;
 
 use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use ab_core::process::{
-    AttachedDriverSide, OutputChunk, Process, ProcessControl, ProcessExit, ProcessExitReceiver,
-    ProcessId, ProcessInfo,
+    AttachedProcessDriverSide, OutputChunk, Process, ProcessControlMessage, ProcessExit,
+    ProcessExitReceiver, ProcessId, ProcessInfo,
 };
 use ab_core::{Verb, WsPath};
 use bytes::Bytes;
@@ -51,7 +51,7 @@ pub(crate) struct Entry {
     pub(crate) exit: Option<ProcessExit>,
     pub(crate) spool: Arc<Spool>,
     pub(crate) stdin: Option<mpsc::Sender<Bytes>>,
-    pub(crate) control: mpsc::Sender<ProcessControl>,
+    pub(crate) control: mpsc::Sender<ProcessControlMessage>,
     pub(crate) ending: ProcessExitReceiver,
 }
 
@@ -87,7 +87,7 @@ impl Table {
         self.live.send_modify(|live| *live += 1);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let place = Place { table: self.clone(), number };
-        if *self.stop.borrow() { Err(Error::destroyed(Verb::Exec)) } else { Ok(place) }
+        if *self.stop.borrow() { Err(Error::backend_destroyed(Verb::Exec)) } else { Ok(place) }
     }
 
     pub(crate) fn id(&self, place: &Place) -> ProcessId {
@@ -213,8 +213,8 @@ impl Table {
 }
 
 /// Brings what is kept, and then what comes, to one reader; ends with it.
-async fn follow(spool: Arc<Spool>, mut from: u64, follower: AttachedDriverSide) {
-    let AttachedDriverSide { output, dropped: mut leash } = follower;
+async fn follow(spool: Arc<Spool>, mut from: u64, follower: AttachedProcessDriverSide) {
+    let AttachedProcessDriverSide { output, dropped: mut leash } = follower;
     loop {
         let read = tokio::select! {
             read = spool.read(from) => read,
@@ -249,7 +249,7 @@ mod tests {
 
     /// Starts as many as may start in a scope, and tells how many that were.
     fn fill(table: &Arc<Table>, scope: &str, held: &mut Vec<Place>) -> usize {
-        let cwd = PathParser::lenient().parse(scope).unwrap().into_scope_root();
+        let cwd = PathParser::lenient().parse(scope).unwrap().with_scope_root_at_end();
         for count in 0.. {
             let place = table.enter().unwrap();
             match table.reserve(&place, &cwd) {

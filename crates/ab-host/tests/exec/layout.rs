@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use ab_core::process::{Command, ExecRequest};
 use ab_core::{Backend, ErrorCode, ErrorKind, ExecOptions, Isolation, ScopeOptions};
-use ab_host::{ExecSettings, LocalDriver, LocalOptions, SANDBOX_WORKSPACE_PATH, Toolchain};
-use ab_testkit::commands::exec_output_text;
+use ab_host::{ExecSettings, LocalDriver, LocalDriverOptions, SANDBOX_WORKSPACE_PATH, Toolchain};
+use ab_testkit::commands::exec_stdout_text;
 use ab_testkit::expect::expect_error;
 use ab_testkit::host;
 
@@ -16,9 +16,9 @@ async fn the_system_cannot_be_changed() {
     let ground = Ground::behind(Isolation::Bwrap);
     for place in ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/", "/etc", "/dev", "/proc/sys"] {
         let line = format!("ls {place}/ >/dev/null 2>&1; ! touch {place}/made 2>/dev/null");
-        exec_output_text(&ground.backend, &line).await;
+        exec_stdout_text(&ground.backend, &line).await;
     }
-    let mounts = exec_output_text(&ground.backend, "cat /proc/self/mounts").await;
+    let mounts = exec_stdout_text(&ground.backend, "cat /proc/self/mounts").await;
     let usr = mounts.lines().find(|line| line.contains(" /usr ")).unwrap();
     assert!(usr.split(' ').nth(3).unwrap().starts_with("ro"), "{usr}");
     ground.leave().await;
@@ -27,13 +27,13 @@ async fn the_system_cannot_be_changed() {
 #[tokio::test]
 async fn places_that_change_are_its_own() {
     let ground = Ground::behind(Isolation::Bwrap);
-    let mounts = exec_output_text(&ground.backend, "cat /proc/self/mounts").await;
+    let mounts = exec_stdout_text(&ground.backend, "cat /proc/self/mounts").await;
     let kind = |place: &str| {
         let line = mounts.lines().find(|line| line.split(' ').nth(1) == Some(place));
         line.unwrap_or_else(|| panic!("{place} is no mount: {mounts}")).split(' ').nth(2).unwrap()
     };
     assert_eq!((kind("/tmp"), kind("/dev"), kind("/proc")), ("tmpfs", "tmpfs", "proc"));
-    exec_output_text(&ground.backend, "echo x > /tmp/agent-backend-layout-test").await;
+    exec_stdout_text(&ground.backend, "echo x > /tmp/agent-backend-layout-test").await;
     assert!(!PathBuf::from("/tmp/agent-backend-layout-test").exists());
     ground.leave().await;
 }
@@ -50,15 +50,15 @@ async fn a_private_tmp_stays_for_the_next_command_and_is_no_other_scopes() {
         let (ada, bob) = (scope(here), scope(there));
         for (backend, text) in [(&ground.backend, "root"), (&ada, "ada"), (&bob, "bob")] {
             let seen =
-                exec_output_text(backend, &format!("ls {TMP}; echo {text} > {TMP}/note")).await;
+                exec_stdout_text(backend, &format!("ls {TMP}; echo {text} > {TMP}/note")).await;
             assert!(!seen.contains("note"), "{isolation}: {seen}");
         }
         for (backend, text) in [(&ground.backend, "root"), (&ada, "ada"), (&bob, "bob")] {
-            let seen = exec_output_text(backend, &format!("cat {TMP}/note")).await;
+            let seen = exec_stdout_text(backend, &format!("cat {TMP}/note")).await;
             assert_eq!(seen.trim(), text, "{isolation}");
         }
         // Another handle on the same scope has the same.
-        assert_eq!(exec_output_text(&scope(here), &format!("cat {TMP}/note")).await, "ada\n");
+        assert_eq!(exec_stdout_text(&scope(here), &format!("cat {TMP}/note")).await, "ada\n");
         ground.leave().await;
     }
 }
@@ -67,15 +67,15 @@ async fn a_private_tmp_stays_for_the_next_command_and_is_no_other_scopes() {
 async fn a_private_tmp_cannot_fill_the_host() {
     for isolation in WALLS {
         let ground = Ground::behind(isolation);
-        exec_output_text(&ground.backend, "true").await;
+        exec_stdout_text(&ground.backend, "true").await;
         let files = ground.backend.effective_policy().await.unwrap();
-        let files = files.control(ab_core::ControlKind::Files).unwrap().in_force.clone();
+        let files = files.control(ab_core::PolicyControlKind::Files).unwrap().in_force.clone();
         if files.contains("has no bound") {
             host::report_skip("a bounded /tmp", &files);
             continue;
         }
         let seen =
-            exec_output_text(&ground.backend, &format!("df -k --output=size {TMP} | tail -1"))
+            exec_stdout_text(&ground.backend, &format!("df -k --output=size {TMP} | tail -1"))
                 .await;
         assert_eq!(seen.trim(), (1024 * 1024).to_string(), "{isolation}");
         ground.leave().await;
@@ -97,14 +97,14 @@ async fn mount_points_in_a_private_tmp_cannot_be_swapped() {
     for backend in [&ground.backend, &scope] {
         for point in &points {
             let line = format!("! mv {point} /tmp/away && ! rmdir {point} && ! rm -rf {point}");
-            exec_output_text(backend, &format!("{{ {line}; }} 2>/dev/null")).await;
-            exec_output_text(backend, &format!("[ -d {point} ] && ! [ -L {point} ]")).await;
+            exec_stdout_text(backend, &format!("{{ {line}; }} 2>/dev/null")).await;
+            exec_stdout_text(backend, &format!("[ -d {point} ] && ! [ -L {point} ]")).await;
         }
     }
     let line = format!(
         "! mkdir {SANDBOX_WORKSPACE_PATH}/made && ! mv {SANDBOX_WORKSPACE_PATH}/deep {SANDBOX_WORKSPACE_PATH}/x"
     );
-    exec_output_text(&scope, &format!("{{ {line}; }} 2>/dev/null")).await;
+    exec_stdout_text(&scope, &format!("{{ {line}; }} 2>/dev/null")).await;
     ground.leave().await;
 }
 
@@ -115,9 +115,9 @@ async fn caches_and_histories_are_not_in_the_workspace() {
         let line = "for d in \"$XDG_CACHE_HOME\" \"$npm_config_cache\" \"$CARGO_HOME\" \
                     \"$GOMODCACHE\"; do case $d in \"$HOME\"/*) echo \"$d\";; esac; \
                     mkdir -p \"$d\" && echo x > \"$d/kept\"; done; echo x > \"$HISTFILE\"";
-        assert_eq!(exec_output_text(&ground.backend, line).await, "", "{isolation}");
+        assert_eq!(exec_stdout_text(&ground.backend, line).await, "", "{isolation}");
         assert_eq!(
-            exec_output_text(&ground.backend, "cat $CARGO_HOME/kept; ls -A").await,
+            exec_stdout_text(&ground.backend, "cat $CARGO_HOME/kept; ls -A").await,
             "x\n",
             "{isolation}"
         );
@@ -135,17 +135,17 @@ async fn caches_stay_after_the_driver_where_a_directory_is_named() {
             ..ExecSettings::default()
         };
         let first = Ground::new(settings());
-        exec_output_text(&first.backend, "mkdir -p $CARGO_HOME && echo kept > $CARGO_HOME/file")
+        exec_stdout_text(&first.backend, "mkdir -p $CARGO_HOME && echo kept > $CARGO_HOME/file")
             .await;
         first.backend.destroy().await.unwrap();
-        let options = LocalOptions { exec: settings(), ..LocalOptions::default() };
+        let options = LocalDriverOptions { exec: settings(), ..LocalDriverOptions::default() };
         let second = Backend::new(LocalDriver::open(first.workspace.path(), options).unwrap());
-        assert_eq!(exec_output_text(&second, "cat $CARGO_HOME/file").await, "kept\n");
+        assert_eq!(exec_stdout_text(&second, "cat $CARGO_HOME/file").await, "kept\n");
         let scope = second.scope("other", ScopeOptions::default()).unwrap();
-        exec_output_text(&scope, "! [ -e $CARGO_HOME/file ]").await;
+        exec_stdout_text(&scope, "! [ -e $CARGO_HOME/file ]").await;
         second.destroy().await.unwrap();
         let other = Ground::new(settings());
-        exec_output_text(&other.backend, "! [ -e $CARGO_HOME/file ]").await;
+        exec_stdout_text(&other.backend, "! [ -e $CARGO_HOME/file ]").await;
         other.leave().await;
     }
 }
@@ -167,20 +167,20 @@ async fn the_workspace_is_at_two_paths() {
     let own = ground.workspace.path().canonicalize().unwrap();
     let start = format!("{}\n", own.display());
     assert_eq!(
-        exec_output_text(&ground.backend, "pwd; echo $HOME; /bin/pwd").await,
+        exec_stdout_text(&ground.backend, "pwd; echo $HOME; /bin/pwd").await,
         start.repeat(3)
     );
     let line =
         format!("echo ours > made; cat {}/made {SANDBOX_WORKSPACE_PATH}/made", own.display());
-    assert_eq!(exec_output_text(&ground.backend, &line).await, "ours\nours\n");
+    assert_eq!(exec_stdout_text(&ground.backend, &line).await, "ours\nours\n");
     // A path that a command printed means the same file to its caller.
     let printed = format!("{SANDBOX_WORKSPACE_PATH}/made");
     assert_eq!(ground.backend.read(&printed).await.unwrap(), "ours\n");
     let scope = ground.backend.scope("tenants/ada", ScopeOptions::default()).unwrap();
     let inside = format!("{}/tenants/ada\n", own.display());
-    assert_eq!(exec_output_text(&scope, "pwd; echo $HOME").await, inside.repeat(2));
+    assert_eq!(exec_stdout_text(&scope, "pwd; echo $HOME").await, inside.repeat(2));
     let alias = format!("echo mine > made; cat {SANDBOX_WORKSPACE_PATH}/tenants/ada/made");
-    assert_eq!(exec_output_text(&scope, &alias).await, "mine\n");
+    assert_eq!(exec_stdout_text(&scope, &alias).await, "mine\n");
     ground.leave().await;
 }
 
@@ -188,7 +188,7 @@ async fn the_workspace_is_at_two_paths() {
 async fn every_namespace_is_its_own_but_the_network() {
     let ground = Ground::behind(Isolation::Bwrap);
     let line = "for n in cgroup ipc mnt pid user uts net; do readlink /proc/self/ns/$n; done";
-    let said = exec_output_text(&ground.backend, line).await;
+    let said = exec_stdout_text(&ground.backend, line).await;
     for name in said.lines() {
         let (kind, _) = name.split_once(':').unwrap();
         let ours = std::fs::read_link(format!("/proc/self/ns/{kind}")).unwrap();
@@ -207,7 +207,7 @@ async fn auto_takes_the_strongest_that_works() {
         if let Some(temporary) = temporary {
             settings.temporary_dir = temporary.into();
         }
-        let options = ab_host::LocalOptions { exec: settings, ..Default::default() };
+        let options = ab_host::LocalDriverOptions { exec: settings, ..Default::default() };
         let local = ab_host::LocalDriver::open(workspace.path(), options).unwrap();
         let backend = ab_core::Backend::new(local);
         let policy = backend.effective_policy().await.unwrap();
@@ -224,7 +224,7 @@ async fn auto_takes_the_strongest_that_works() {
     assert_eq!(second.isolation, Some(Isolation::Landlock));
     let last = in_force(ExecSettings { screen, ..broken }, Some("/proc/nowhere")).await;
     assert_eq!(last.isolation, Some(Isolation::Software));
-    let files = last.control(ab_core::ControlKind::Files).unwrap();
+    let files = last.control(ab_core::PolicyControlKind::Files).unwrap();
     for cause in ["bwrap does not work here", "landlock does not work here"] {
         assert!(files.in_force.contains(cause), "{files:?}");
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ab_core::Isolation;
 use ab_host::{ExecSettings, Toolchain};
-use ab_testkit::commands::exec_output_text;
+use ab_testkit::commands::exec_stdout_text;
 use ab_testkit::host;
 
 use super::{Ground, WALLS};
@@ -21,7 +21,7 @@ async fn works(program: &str, line: &str, expect: &str) {
     }
     for isolation in WALLS {
         let ground = Ground::behind(isolation);
-        let said = exec_output_text(&ground.backend, line).await;
+        let said = exec_stdout_text(&ground.backend, line).await;
         assert!(said.contains(expect), "{isolation}: {said}");
         ground.leave().await;
     }
@@ -87,7 +87,7 @@ async fn a_toolchain_of_its_own() {
     for isolation in [Isolation::Bwrap, Isolation::Landlock] {
         let toolchains = vec![Toolchain::from_directory(toolchain)];
         let ground = Ground::new(ExecSettings { isolation, toolchains, ..ExecSettings::default() });
-        assert!(exec_output_text(&ground.backend, "cargo --version").await.starts_with("cargo 1."));
+        assert!(exec_stdout_text(&ground.backend, "cargo --version").await.starts_with("cargo 1."));
         ground.leave().await;
     }
 }

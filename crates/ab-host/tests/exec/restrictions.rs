@@ -3,7 +3,7 @@
 use ab_core::options::RemoveOptions;
 use ab_core::process::PathRestrictions;
 use ab_core::{Backend, ErrorKind, Isolation, PathParser, WsPath};
-use ab_testkit::commands::exec_output_text;
+use ab_testkit::commands::exec_stdout_text;
 use ab_testkit::expect::expect_error;
 
 use super::Ground;
@@ -56,10 +56,10 @@ async fn commands_meet_them() {
         expect_error(handle.exec(&line).await, ErrorKind::Failed);
     }
     assert_eq!(
-        exec_output_text(&handle, "cat kept/file way/to/kept/file free").await,
+        exec_stdout_text(&handle, "cat kept/file way/to/kept/file free").await,
         "contentcontentcontent"
     );
-    exec_output_text(&handle, "echo more >> free; touch way/to/beside").await;
+    exec_stdout_text(&handle, "echo more >> free; touch way/to/beside").await;
     for file in ["hidden-file", "hidden/deep/file", "kept/file", "way/to/kept/file"] {
         assert_eq!(ground.backend.read_text(file).await.unwrap(), "content");
     }
@@ -93,7 +93,7 @@ async fn restrictions_inside_each_other_hold() {
                     for d in . kept kept/in kept/in/deep no/such no/other; do \
                     mkdir -p $d 2>/dev/null && echo x 2>/dev/null > $d/new; done; true";
         let seen = handle.exec(line).await.unwrap_or_else(|error| panic!("{said}: {error}"));
-        let seen = seen.stdout_text();
+        let seen = seen.stdout_display_text();
         for (name, there) in
             ["kept/in", "kept/in/deep", "kept/in/deep/file"].iter().zip(&there[1..])
         {
@@ -136,7 +136,7 @@ async fn files_meet_them() {
 #[tokio::test]
 async fn nothing_is_left_where_nothing_was() {
     let (ground, handle) = restricted().await;
-    exec_output_text(&handle, "true").await;
+    exec_stdout_text(&handle, "true").await;
     let mut names = ground.backend.readdir(".").await.unwrap();
     names.sort();
     assert_eq!(names, ["free", "hidden", "hidden-file", "kept", "way"]);

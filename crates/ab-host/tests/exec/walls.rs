@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ab_core::process::{Command, HostDirectory, HostDirectoryAccess, PathRestrictions};
 use ab_core::{Backend, ErrorCode, ErrorKind, ExecOptions, Isolation, NetworkAccess, ScopeOptions};
-use ab_host::{ExecSettings, LocalDriver, LocalOptions};
-use ab_testkit::commands::exec_output_text;
+use ab_host::{ExecSettings, LocalDriver, LocalDriverOptions};
+use ab_testkit::commands::exec_stdout_text;
 use ab_testkit::expect::expect_error;
 
 use super::{Ground, WALLS};
@@ -52,7 +52,7 @@ async fn software_without_anything_that_looks_at_lines_is_no_mode() {
             temporary_dir: "/proc/nowhere".into(),
             ..ExecSettings::default()
         };
-        let options = LocalOptions { exec, ..LocalOptions::default() };
+        let options = LocalDriverOptions { exec, ..LocalDriverOptions::default() };
         let backend = Backend::new(LocalDriver::open(workspace.path(), options).unwrap());
         (workspace, backend)
     };
@@ -70,7 +70,7 @@ async fn software_without_anything_that_looks_at_lines_is_no_mode() {
             }
         }
         let ground = Ground::behind(Isolation::Software);
-        exec_output_text(&ground.backend, "true").await;
+        exec_stdout_text(&ground.backend, "true").await;
         ground.leave().await;
     }
 }
@@ -82,9 +82,9 @@ async fn software_refuses_words_that_lead_out() {
     ground.backend.write("scope/file", "scoped").await.unwrap();
     let root = ground.workspace.path().canonicalize().unwrap();
     let own = format!("cat inside/file {0}/inside/file ~/inside/file", root.display());
-    assert_eq!(exec_output_text(&ground.backend, &own).await, "ininin");
+    assert_eq!(exec_stdout_text(&ground.backend, &own).await, "ininin");
     let scope = ground.backend.scope("scope", ScopeOptions::default()).unwrap();
-    assert_eq!(exec_output_text(&scope, "cat $HOME/file").await, "scoped");
+    assert_eq!(exec_stdout_text(&scope, "cat $HOME/file").await, "scoped");
     let above = format!("cat {}/inside/file", root.display());
     for (backend, line) in [
         (&ground.backend, "cat $HOME/../x"),
@@ -143,7 +143,7 @@ async fn a_bwrap_in_the_workspace_is_refused() {
     std::fs::copy("/usr/bin/bwrap", &bwrap).unwrap();
     let exec =
         ExecSettings { isolation: Isolation::Bwrap, bwrap: Some(bwrap), ..ExecSettings::default() };
-    let options = LocalOptions { exec, ..LocalOptions::default() };
+    let options = LocalDriverOptions { exec, ..LocalDriverOptions::default() };
     let backend = Backend::new(LocalDriver::open(workspace.path(), options).unwrap());
     let error = expect_error(backend.exec("true").await, ErrorKind::Unavailable);
     assert!(error.message().contains("lies in the workspace"), "{error}");
@@ -162,14 +162,14 @@ async fn a_scope_shows_only_itself() {
              ls .. ../..; echo x > ../made; echo end"
         );
         let output = scope.exec(&line).await.unwrap();
-        let text = output.stdout_text();
+        let text = output.stdout_display_text();
         assert!(!text.contains("parent's") && !text.contains("bob's"), "{isolation}: {text}");
         assert!(text.ends_with("end\n") && !text.contains("bob\n"), "{isolation}: {text}");
         assert!(!ground.workspace.path().join("tenants/made").exists(), "{isolation}");
         // Its own absolute path is the same inside.
-        exec_output_text(&scope, "echo here > file").await;
+        exec_stdout_text(&scope, "echo here > file").await;
         assert_eq!(
-            exec_output_text(&scope, &format!("cat {root}/tenants/ada/file")).await,
+            exec_stdout_text(&scope, &format!("cat {root}/tenants/ada/file")).await,
             "here\n"
         );
         ground.leave().await;
@@ -182,12 +182,12 @@ async fn mounts_are_at_their_paths() {
     let whole = base.backend.mount("mnt/data", &guest.backend).unwrap();
     whole.write("of-base", "base").await.unwrap();
     whole.write("mnt/data/of-guest", "guest").await.unwrap();
-    assert_eq!(exec_output_text(&whole, "cat of-base mnt/data/of-guest").await, "baseguest");
-    exec_output_text(&whole, "echo made > mnt/data/made").await;
+    assert_eq!(exec_stdout_text(&whole, "cat of-base mnt/data/of-guest").await, "baseguest");
+    exec_stdout_text(&whole, "echo made > mnt/data/made").await;
     assert_eq!(guest.backend.read_text("made").await.unwrap(), "made\n");
     let options = ab_core::ExecOptions { cwd: Some("mnt/data".to_owned()), ..Default::default() };
     let from_guest =
-        ab_testkit::commands::exec_output_text_with(&whole, "cat of-guest ../../of-base", options)
+        ab_testkit::commands::exec_stdout_text_with(&whole, "cat of-guest ../../of-base", options)
             .await;
     assert_eq!(from_guest, "guestbase");
     // Seen from the guest alone there is no base.
@@ -210,7 +210,7 @@ async fn a_read_only_scope_that_is_swapped_shows_nothing_else() {
     let restrictions = PathRestrictions { read_only, ..PathRestrictions::default() };
     let scope = scope.restrict(restrictions).unwrap();
     let line = format!("cat file '{0}/file' '{1}/file'", one.display(), outside.path().display());
-    assert_eq!(scope.exec("cat file").await.unwrap().stdout_text(), "own");
+    assert_eq!(scope.exec("cat file").await.unwrap().stdout_display_text(), "own");
     let done = AtomicBool::new(false);
     let (mut ran, mut shown) = (0, Vec::new());
     std::thread::scope(|threads| {
@@ -224,9 +224,11 @@ async fn a_read_only_scope_that_is_swapped_shows_nothing_else() {
             tokio::runtime::Handle::current().block_on(async {
                 for _ in 0..300 {
                     let command = Command::Shell(line.clone());
-                    if let Ok(output) = scope.run(command, ExecOptions::default()).await {
+                    if let Ok(output) =
+                        scope.run_allowing_failure(command, ExecOptions::default()).await
+                    {
                         ran += 1;
-                        shown.push(output.stdout.text());
+                        shown.push(output.stdout.display_text());
                     }
                 }
             });
@@ -269,7 +271,7 @@ async fn a_bind_through_what_commands_can_write_does_not_lead_out() {
             assert!(through.is_err(), "{isolation}: {through:?}");
         }
         let line = format!("cat '{}/plain/file'", shared.path().display());
-        assert_eq!(exec_output_text(&bound(shared.path().join("plain")), &line).await, "shared");
+        assert_eq!(exec_stdout_text(&bound(shared.path().join("plain")), &line).await, "shared");
         ground.leave().await;
     }
 }
@@ -293,7 +295,7 @@ async fn the_network_is_shared_or_none() {
     let line = format!("exec 3<>/dev/tcp/127.0.0.1/{port} && cat <&3");
     for isolation in WALLS {
         let ground = Ground::behind(isolation);
-        assert_eq!(exec_output_text(&ground.backend, &line).await, "reached\n");
+        assert_eq!(exec_stdout_text(&ground.backend, &line).await, "reached\n");
         ground.leave().await;
         let network = NetworkAccess::None;
         let ground = Ground::new(ExecSettings { isolation, network, ..ExecSettings::default() });
@@ -325,7 +327,7 @@ async fn sockets_of_the_host_are_out_of_reach() {
     let open = Ground::behind(Isolation::None);
     for line in &lines {
         assert_eq!(
-            exec_output_text(&open.backend, line).await,
+            exec_stdout_text(&open.backend, line).await,
             "in",
             "the test itself does not work"
         );
@@ -345,7 +347,7 @@ async fn sockets_of_the_host_are_out_of_reach() {
 async fn a_named_shell_is_the_one() {
     for (shell, expect) in [(ab_host::Shell::Bash, "bash\n"), (ab_host::Shell::Sh, "sh\n")] {
         let ground = Ground::new(ExecSettings { shell, ..ExecSettings::default() });
-        assert_eq!(exec_output_text(&ground.backend, "basename $0").await, expect);
+        assert_eq!(exec_stdout_text(&ground.backend, "basename $0").await, expect);
         ground.leave().await;
     }
 }
@@ -360,7 +362,7 @@ async fn processes_of_the_host_are_not_seen() {
     });
     let mut own = String::new();
     std::fs::File::open("/proc/self/comm").unwrap().read_to_string(&mut own).unwrap();
-    let said = exec_output_text(
+    let said = exec_stdout_text(
         &ground.backend,
         "ls /proc | grep -c '^[0-9]'; tr '\\0' '\\n' < /proc/1/cmdline | head -n 1",
     )

@@ -1,6 +1,6 @@
 //! `list_directory` and `list_directory_with_sizes`: what a directory holds.
 
-use ab_core::options::{EntryDetail, ListOptions};
+use ab_core::options::{EntryDetailLevel, ListOptions};
 use ab_core::{Backend, DirEntry, FileKind};
 
 use super::Outcome;
@@ -18,7 +18,7 @@ enum Order {
 
 pub(crate) async fn names(backend: &Backend, mut arguments: Arguments) -> Outcome {
     let page = Page::from(&mut arguments)?;
-    let entries = entries(backend, &mut arguments, EntryDetail::Kind).await?;
+    let entries = entries(backend, &mut arguments, EntryDetailLevel::Kind).await?;
     let rows = page.of(&entries).iter().map(|entry| format!("{} {}", mark(entry), name(entry)));
     let (text, shown, _) = joined(rows, DEFAULT_MAX_RESULT_BYTES);
     Ok(ToolAnswer::noted(text, page.note(shown, Total::Known(entries.len()))))
@@ -27,7 +27,7 @@ pub(crate) async fn names(backend: &Backend, mut arguments: Arguments) -> Outcom
 pub(crate) async fn sizes(backend: &Backend, mut arguments: Arguments) -> Outcome {
     let page = Page::from(&mut arguments)?;
     let order = arguments.choice("sortBy", &[("name", Order::Name), ("size", Order::Size)])?;
-    let mut entries = entries(backend, &mut arguments, EntryDetail::Stat).await?;
+    let mut entries = entries(backend, &mut arguments, EntryDetailLevel::Stat).await?;
     let bytes = |entry: &DirEntry| entry.stat.as_ref().map_or(0, |stat| stat.size);
     match order {
         Order::Name => {}
@@ -58,7 +58,7 @@ pub(crate) async fn sizes(backend: &Backend, mut arguments: Arguments) -> Outcom
 async fn entries(
     backend: &Backend,
     arguments: &mut Arguments,
-    detail: EntryDetail,
+    detail: EntryDetailLevel,
 ) -> Result<Vec<DirEntry>, Failure> {
     let path = arguments.text("path")?;
     let options = ListOptions { detail, ..ListOptions::default() };

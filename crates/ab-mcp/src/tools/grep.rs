@@ -2,9 +2,9 @@
 
 use ab_core::backend::GrepOptions;
 use ab_core::error::escape_unprintable;
-use ab_core::metadata::TruncatedBy;
+use ab_core::metadata::TruncationCause;
 use ab_core::search::{
-    CaseSensitivity, DotfileVisibility, LineRole, MatchSpan, PatternSyntax, SearchLimits,
+    CaseSensitivity, DotfileVisibility, MatchLineMode, PatternSyntax, SearchLimits, SearchLineRole,
     SearchMatch, SearchResults, file_type,
 };
 use ab_core::{Backend, ErrorKind};
@@ -45,9 +45,9 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         PatternSyntax::Regex
     };
     let span = if arguments.flag("multiline", false)? {
-        MatchSpan::MultiLine
+        MatchLineMode::MultiLine
     } else {
-        MatchSpan::SingleLine
+        MatchLineMode::SingleLine
     };
     let around = lines(&mut arguments, "contextAround")?;
     let before = lines(&mut arguments, "contextBefore")?.or(around).unwrap_or(0);
@@ -119,14 +119,14 @@ fn answered(found: SearchResults, numbered: bool, limit: usize) -> ToolAnswer {
     let (text, shown, whole) =
         joined(found.matches.iter().map(|found| row(found, numbered)), DEFAULT_MAX_RESULT_BYTES);
     let cut = match (found.truncated, whole) {
-        (Some(TruncatedBy::Time), _) => {
+        (Some(TruncationCause::Time), _) => {
             Some("the time was up: narrow the path or the glob".to_owned())
         }
-        (Some(TruncatedBy::Count), true) => Some(format!(
+        (Some(TruncationCause::Count), true) => Some(format!(
             "the first {}; raise headLimit, or narrow the path or the glob",
             counted(limit, "match", "matches")
         )),
-        (Some(TruncatedBy::Bytes), _) | (_, false) => Some(format!(
+        (Some(TruncationCause::Bytes), _) | (_, false) => Some(format!(
             "the first {} rows; narrow the path or the glob, or ask for files_with_matches",
             grouped(shown as u64)
         )),
@@ -140,8 +140,8 @@ fn row(found: &SearchMatch, numbered: bool) -> String {
     match found {
         SearchMatch::Line { line, text, cut, role, .. } => {
             let mark = match role {
-                LineRole::Match => ':',
-                LineRole::Context => '-',
+                SearchLineRole::Match => ':',
+                SearchLineRole::Context => '-',
             };
             let text = text.trim_end_matches(['\n', '\r']);
             let cut = cut.map(|bytes| format!(" [line cut: {} bytes in all]", grouped(bytes)));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ab_core::process::{OutputChannel, Process, ProcessControl, ProcessId, ProcessInfo};
+use ab_core::process::{OutputChannel, Process, ProcessControlMessage, ProcessId, ProcessInfo};
 use ab_core::{Backend, Error, ErrorKind};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -73,7 +73,7 @@ pub(crate) async fn input(backend: &Backend, mut arguments: Arguments) -> Outcom
     }
     let mut said = format!("Sent {} bytes to process {id}", grouped(bytes));
     if end {
-        if process.control.send(ProcessControl::CloseStdin).await.is_err() {
+        if process.control.send(ProcessControlMessage::CloseStdin).await.is_err() {
             return Err(deaf(&id));
         }
         said.push_str(" and ended its input");
@@ -95,7 +95,7 @@ pub(crate) async fn kill(backend: &Backend, mut arguments: Arguments) -> Outcome
     )?;
     let mut process = attached(backend, &id, NOW).await?;
     // One that has ended takes no signals, and needs none.
-    let _ = process.control.send(ProcessControl::Signal(signal)).await;
+    let _ = process.control.send(ProcessControlMessage::Signal(signal)).await;
     let ended = timeout(KILL_WAIT, process.wait()).await.ok().flatten();
     let text = match &ended {
         Some(exit) => format!("Process {id}: {}", status(exit)),
@@ -107,7 +107,7 @@ pub(crate) async fn kill(backend: &Backend, mut arguments: Arguments) -> Outcome
 }
 
 pub(crate) async fn list(backend: &Backend) -> Outcome {
-    let processes = backend.processes().await?;
+    let processes = backend.detached_processes().await?;
     if processes.is_empty() {
         return Ok(ToolAnswer::text("No background processes").with("processes", json!([])));
     }
@@ -181,7 +181,7 @@ async fn attached(backend: &Backend, id: &ProcessId, from: u64) -> Result<Proces
 
 /// No such process; those that are there may help.
 async fn unknown(backend: &Backend, error: Error) -> Failure {
-    let processes = backend.processes().await.unwrap_or_default();
+    let processes = backend.detached_processes().await.unwrap_or_default();
     let ids: Vec<&str> = processes.iter().take(10).map(|process| process.id.as_str()).collect();
     let hint = match ids.as_slice() {
         [] => "there are none; exec with background: true starts one".to_owned(),

@@ -1,8 +1,8 @@
 //! `search_files`: names by glob.
 
 use ab_core::backend::GlobOptions;
-use ab_core::metadata::TruncatedBy;
-use ab_core::search::{DotfileVisibility, EntryKinds, SearchLimits};
+use ab_core::metadata::TruncationCause;
+use ab_core::search::{DotfileVisibility, EntryKindFilter, SearchLimits};
 use ab_core::{Backend, DirEntry};
 
 use super::Outcome;
@@ -31,7 +31,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     };
     let options = GlobOptions {
         root,
-        kinds: EntryKinds::All,
+        kinds: EntryKindFilter::All,
         exclude,
         ignore: ignoring.globs,
         ignore_files: ignoring.files,
@@ -49,10 +49,10 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     let rows = rows.map(|entry| ab_core::error::escape_unprintable(&entry.path.to_string()));
     let (text, shown, _) = joined(rows, DEFAULT_MAX_RESULT_BYTES);
     let note = match found.truncated {
-        Some(TruncatedBy::Time) => {
+        Some(TruncationCause::Time) => {
             Some("the time was up: narrow the path or the pattern".to_owned())
         }
-        Some(TruncatedBy::Count | TruncatedBy::Bytes) => page.note(shown, Total::More),
+        Some(TruncationCause::Count | TruncationCause::Bytes) => page.note(shown, Total::More),
         None => page.note(shown, Total::Known(found.entries.len())),
     };
     let notes = [note, ignored::note(found.ignored)];

@@ -2,7 +2,7 @@
 
 use ab_core::Backend;
 use ab_core::backend::{TreeNode, TreeOptions};
-use ab_core::metadata::TruncatedBy;
+use ab_core::metadata::TruncationCause;
 use ab_core::search::COMMON_IGNORE_GLOBS;
 use serde_json::Value;
 
@@ -26,11 +26,11 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         .map_or(usize::MAX, |depth| usize::try_from(depth).unwrap_or(usize::MAX));
     let tree = backend.tree(&path, TreeOptions { depth, limit: TREE_ENTRIES, exclude }).await?;
     let note = tree.truncated.map(|why| match why {
-        TruncatedBy::Count | TruncatedBy::Bytes => format!(
+        TruncationCause::Count | TruncationCause::Bytes => format!(
             "the first {} entries; ask for a directory below, a depth, or leave more out",
             grouped(TREE_ENTRIES as u64)
         ),
-        TruncatedBy::Time => "the time was up: ask for a directory below".to_owned(),
+        TruncationCause::Time => "the time was up: ask for a directory below".to_owned(),
     });
     let mut text = String::with_capacity(NODE_BYTES * tree.nodes.len());
     write(&mut text, &tree.nodes, 0);

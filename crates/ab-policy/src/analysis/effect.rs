@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// A finding of the analysis. Rules name them; what follows from one is theirs to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum CommandEffect {
+pub enum CommandFindingKind {
     /// The text is no shell that is understood here.
     Unparsable,
     /// The text is larger, deeper or busier than what is looked at.
@@ -74,17 +74,17 @@ pub enum CommandEffect {
     LoopsForever,
 }
 
-impl CommandEffect {
-    pub(crate) const COUNT: usize = CommandEffect::LoopsForever as usize + 1;
+impl CommandFindingKind {
+    pub(crate) const COUNT: usize = CommandFindingKind::LoopsForever as usize + 1;
 
     /// Whether it only says that something is not known.
     pub(crate) fn is_doubt(self) -> bool {
         matches!(
             self,
-            CommandEffect::RunsUnknown
-                | CommandEffect::CodeUnknown
-                | CommandEffect::RemovesUnknown
-                | CommandEffect::DirectoryUnknown
+            CommandFindingKind::RunsUnknown
+                | CommandFindingKind::CodeUnknown
+                | CommandFindingKind::RemovesUnknown
+                | CommandFindingKind::DirectoryUnknown
         )
     }
 }

@@ -3,7 +3,7 @@
 use ab_core::environment::find_code_loading_variable;
 
 use super::argument::Arg;
-use super::effect::CommandEffect;
+use super::effect::CommandFindingKind;
 use super::state::State;
 use super::walk::{Context, Stdin, Walk};
 use crate::place::{PathLocation, is_scratch, is_system};
@@ -31,14 +31,14 @@ impl Walk<'_> {
             self.screen_value("OLDPWD", &previous, state);
             let inside = |place: &PathLocation| matches!(place, PathLocation::Inside(_));
             if !self.places(&previous, state).iter().all(inside) {
-                self.find(CommandEffect::RedirectsEnvironment, "OLDPWD");
+                self.find(CommandFindingKind::RedirectsEnvironment, "OLDPWD");
             }
         }
         if let Some(path) = self.scene.env().get("PATH") {
             let path = Arg::literal(path);
             self.screen_value("PATH", &path, state);
             if !self.is_plain_path(&path, state) {
-                self.find(CommandEffect::RedirectsEnvironment, "PATH");
+                self.find(CommandFindingKind::RedirectsEnvironment, "PATH");
             }
         }
     }
@@ -47,23 +47,23 @@ impl Walk<'_> {
     pub(super) fn assigned(&mut self, name: &str, value: Option<&Arg>, state: &State) {
         let text = value.and_then(Arg::exact);
         if find_code_loading_variable(name, text).is_some() {
-            self.find(CommandEffect::HijacksEnvironment, name);
+            self.find(CommandFindingKind::HijacksEnvironment, name);
         }
         match name {
             "HOME" | "PWD" | "OLDPWD" => {
-                self.find(CommandEffect::SetsEnvironment, name);
+                self.find(CommandFindingKind::SetsEnvironment, name);
                 let inside = value.is_some_and(|value| {
                     let places = self.targets(value, state);
                     places.iter().all(|target| matches!(target.place, PathLocation::Inside(_)))
                 });
                 if !inside {
-                    self.find(CommandEffect::RedirectsEnvironment, name);
+                    self.find(CommandFindingKind::RedirectsEnvironment, name);
                 }
             }
             "PATH" => {
-                self.find(CommandEffect::SetsEnvironment, name);
+                self.find(CommandFindingKind::SetsEnvironment, name);
                 if !value.is_some_and(|value| self.is_plain_path(value, state)) {
-                    self.find(CommandEffect::RedirectsEnvironment, name);
+                    self.find(CommandFindingKind::RedirectsEnvironment, name);
                 }
             }
             name if COMMANDS.contains(&name) => match text {

@@ -2,7 +2,7 @@
 
 use super::argument::Arg;
 use super::braces;
-use super::effect::CommandEffect;
+use super::effect::CommandFindingKind;
 use super::state::State;
 use super::walk::{Context, Stdin, Walk};
 use crate::place::HomeLocation;
@@ -85,7 +85,7 @@ impl Walk<'_> {
                     self.spend(WORD_COST + value.as_ref().map_or(source.len(), String::len));
                     let home = name == "HOME";
                     if home {
-                        self.find(CommandEffect::NamesHome, source);
+                        self.find(CommandFindingKind::NamesHome, source);
                     }
                     match value {
                         Some(value) if *quoted => out.quoted(&value),
@@ -101,7 +101,7 @@ impl Walk<'_> {
                 }
                 Part::Substitution { script, quoted, source } => {
                     let fetched = self.fetches;
-                    self.find(CommandEffect::Substitutes, source);
+                    self.find(CommandFindingKind::Substitutes, source);
                     self.substitution(script, context, state);
                     match self.directory_of(script, state) {
                         Some(path) => out.quoted(&path),
@@ -111,7 +111,7 @@ impl Walk<'_> {
                 }
                 Part::Process { script, source } => {
                     let fetched = self.fetches;
-                    self.find(CommandEffect::Substitutes, source);
+                    self.find(CommandFindingKind::Substitutes, source);
                     // What `>( … )` reads, somebody else writes.
                     let stdin = if source.starts_with('>') {
                         Stdin::Pipe { fetches: self.fetches > 0 }
@@ -141,7 +141,7 @@ impl Walk<'_> {
         if behind.ends_with("@P}") {
             match self.value(name, state) {
                 Some(value) => self.embedded(&value, state),
-                None => self.find(CommandEffect::CodeUnknown, source),
+                None => self.find(CommandFindingKind::CodeUnknown, source),
             }
         }
     }
@@ -155,7 +155,7 @@ impl Walk<'_> {
 
     fn home(&mut self, user: &str, state: &State, out: &mut Splitter) {
         let source = format!("~{user}");
-        self.find(CommandEffect::NamesHome, &source);
+        self.find(CommandFindingKind::NamesHome, &source);
         let value = match user {
             "" => self.value("HOME", state),
             "+" => self.value("PWD", state),

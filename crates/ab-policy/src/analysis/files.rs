@@ -1,7 +1,7 @@
 //! Where the words of a command lead, and what follows when that is outside.
 
 use super::argument::{Arg, Target, base_name};
-use super::effect::CommandEffect;
+use super::effect::CommandFindingKind;
 use super::state::State;
 use super::walk::Walk;
 use super::{PathAccess, PathUse};
@@ -102,13 +102,13 @@ impl Walk<'_> {
             return;
         }
         if arg.climbs() {
-            self.find(CommandEffect::NamesParent, &arg.text);
+            self.find(CommandFindingKind::NamesParent, &arg.text);
         }
         for target in self.targets(arg, state) {
             if let PathLocation::Outside(path) = &target.place {
                 let reaches = arg.home || arg.climbs() || self.scene.is_private(path);
                 if reaches && (arg.climbs() || !self.scene.is_open(path)) {
-                    self.find(CommandEffect::ReachesOutside, &arg.text);
+                    self.find(CommandFindingKind::ReachesOutside, &arg.text);
                 }
             }
             self.uses(target.place, PathAccess::Read);
@@ -120,11 +120,11 @@ impl Walk<'_> {
             if let PathLocation::Outside(path) = &target.place {
                 let path = path.clone();
                 if is_device(&path) {
-                    self.find(CommandEffect::WritesDevice, &arg.text);
+                    self.find(CommandFindingKind::WritesDevice, &arg.text);
                 } else if arg.climbs()
                     || !(self.scene.is_open(&path) || is_scratch_directory(&path))
                 {
-                    self.find(CommandEffect::WritesOutside, &arg.text);
+                    self.find(CommandFindingKind::WritesOutside, &arg.text);
                 }
             }
             self.uses(target.place, PathAccess::Write);
@@ -138,19 +138,19 @@ impl Walk<'_> {
                 PathLocation::Outside(path) => {
                     let scratch = self.scene.is_open(path) && !is_harmless(path);
                     if (!scratch || arg.climbs()) && !arg.stream {
-                        self.find(CommandEffect::RemovesOutside, &arg.text);
+                        self.find(CommandFindingKind::RemovesOutside, &arg.text);
                     }
                 }
                 PathLocation::Inside(below) => {
                     // `find` with a filter spares most of what it starts from.
                     let spared = recursive && !whole && !target.whole && self.is_search();
                     if below.is_empty() && recursive && !spared {
-                        self.find(CommandEffect::RemovesRoot, &arg.text);
+                        self.find(CommandFindingKind::RemovesRoot, &arg.text);
                     }
                 }
                 PathLocation::Unknown => {
                     if recursive {
-                        self.find(CommandEffect::RemovesUnknown, &arg.text);
+                        self.find(CommandFindingKind::RemovesUnknown, &arg.text);
                     }
                 }
             }
@@ -169,7 +169,7 @@ impl Walk<'_> {
             if let PathLocation::Outside(path) = &target.place
                 && !self.scene.is_open(path)
             {
-                self.find(CommandEffect::TimesOutside, &arg.text);
+                self.find(CommandFindingKind::TimesOutside, &arg.text);
             }
         }
     }
@@ -179,7 +179,7 @@ impl Walk<'_> {
             if let PathLocation::Outside(path) = &target.place
                 && (!self.scene.is_open(path) || arg.climbs() || is_harmless(path))
             {
-                self.find(CommandEffect::PermissionsOutside, &arg.text);
+                self.find(CommandFindingKind::PermissionsOutside, &arg.text);
             }
             self.uses(target.place, PathAccess::Write);
         }

@@ -1,7 +1,7 @@
 //! Git: the settings and options by which it runs other programs.
 
 use super::argument::Arg;
-use super::effect::CommandEffect;
+use super::effect::CommandFindingKind;
 use super::state::State;
 use super::walk::{Context, Walk};
 use crate::place::PathLocation;
@@ -97,16 +97,16 @@ impl Walk<'_> {
                     at += 1;
                 }
                 "--config-env" => {
-                    self.find(CommandEffect::HijacksEnvironment, text);
+                    self.find(CommandFindingKind::HijacksEnvironment, text);
                     at += 2;
                 }
                 _ if text.starts_with("--config-env=") => {
-                    self.find(CommandEffect::HijacksEnvironment, text);
+                    self.find(CommandFindingKind::HijacksEnvironment, text);
                     at += 1;
                 }
                 "--git-dir" | "--namespace" | "--exec-path" => at += 2,
                 _ if text.starts_with("--exec-path=") => {
-                    self.find(CommandEffect::HijacksEnvironment, text);
+                    self.find(CommandFindingKind::HijacksEnvironment, text);
                     at += 1;
                 }
                 _ if text.starts_with('-') => at += 1,
@@ -218,7 +218,7 @@ impl Walk<'_> {
         };
         if let [key, value, ..] = words {
             let (key, value) = (key.text.clone(), (*value).clone());
-            self.configured(&key, &value, CommandEffect::HijacksGit, state);
+            self.configured(&key, &value, CommandFindingKind::HijacksGit, state);
         }
     }
 
@@ -226,11 +226,11 @@ impl Walk<'_> {
     fn configures(&mut self, pair: &Arg, state: &State) {
         let key = pair.text.split('=').next().unwrap_or_default().to_owned();
         let value = pair.after((key.len() + 1).min(pair.text.len()));
-        self.configured(&key, &value, CommandEffect::HijacksEnvironment, state);
+        self.configured(&key, &value, CommandFindingKind::HijacksEnvironment, state);
     }
 
     /// A setting gets a value; `effect` is what follows when its value is run unasked.
-    fn configured(&mut self, key: &str, value: &Arg, effect: CommandEffect, state: &State) {
+    fn configured(&mut self, key: &str, value: &Arg, effect: CommandFindingKind, state: &State) {
         // Hooks of the workspace are the workspace's.
         let outside = |place: &PathLocation| matches!(place, PathLocation::Outside(_));
         if key.eq_ignore_ascii_case("core.hookspath")
@@ -246,7 +246,7 @@ impl Walk<'_> {
                     let text = text.trim_start_matches('!').to_owned();
                     self.judged_as_code(&text, state);
                 }
-                None => self.find(CommandEffect::CodeUnknown, key),
+                None => self.find(CommandFindingKind::CodeUnknown, key),
             },
             Setting::Plain => {}
         }

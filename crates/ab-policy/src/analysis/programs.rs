@@ -1,7 +1,7 @@
 //! Programs by name: which of their words are commands, downloads or files.
 
 use super::argument::{Arg, base_name};
-use super::effect::CommandEffect;
+use super::effect::CommandFindingKind;
 use super::shells::{is_interpreter, is_shell};
 use super::state::{Flow, State};
 use super::walk::{Context, Walk};
@@ -350,7 +350,7 @@ impl Walk<'_> {
             _ => {}
         }
         if rest.iter().any(|arg| arg.exact() == Some("-1")) {
-            self.find(CommandEffect::KillsEverything, "kill -1");
+            self.find(CommandFindingKind::KillsEverything, "kill -1");
         }
     }
 
@@ -394,7 +394,7 @@ impl Walk<'_> {
                     && !crate::place::is_system(&path)
                     && !crate::place::is_scratch(&path)
                 {
-                    self.find(CommandEffect::LinksOutside, &source.text);
+                    self.find(CommandFindingKind::LinksOutside, &source.text);
                 }
             }
         }

@@ -16,10 +16,10 @@ use ab_core::error::escape_unprintable;
 use ab_core::{CommandLineCheckContext, Error, ErrorCode, ErrorKind, Result, Verb};
 
 use super::argument::{Arg, base_name};
-use super::effect::CommandEffect;
+use super::effect::CommandFindingKind;
 use super::state::State;
 use super::walk::{Context, Walk};
-use crate::place::{CommandContext, CommandInput, HomeLocation, PathLocation};
+use crate::place::{CommandContext, CommandStdin, HomeLocation, PathLocation};
 use crate::shell::tree::RedirectKind;
 use crate::shell::{self, Dialect, Meter, Problem};
 
@@ -47,10 +47,10 @@ pub fn check_command_paths(line: &str, confines: &CommandLineCheckContext<'_>) -
     let nowhere = CommandContext::new().with_home(HomeLocation::StartDirectory);
     let scene = confines.roots.iter().fold(nowhere, |scene, root| scene.with_root_alias(root));
     let input = match confines.input.map(std::str::from_utf8) {
-        None | Some(Err(_)) => CommandInput::Closed,
-        Some(Ok(text)) => CommandInput::Text(text.into()),
+        None | Some(Err(_)) => CommandStdin::Closed,
+        Some(Ok(text)) => CommandStdin::Text(text.into()),
     };
-    let scene = scene.in_directory(confines.cwd).with_env(confines.env).with_input(input);
+    let scene = scene.in_directory(confines.cwd).with_env(confines.env).with_stdin(input);
     let meter = Meter::default();
     // Where the two shells read a line in two ways, both readings have to stay inside.
     let dialects: &[Dialect] = if shell::has_two_readings(line) {
@@ -92,8 +92,8 @@ fn settled(walk: Walk<'_>, dialect: Dialect, line: &str) -> std::result::Result<
         return Err(format!("the word '{}{rest}' {reason}", escape_unprintable(&head)));
     }
     let counts = |effect| match effect {
-        CommandEffect::OverLimit => true,
-        CommandEffect::Unparsable => dialect == Dialect::Bash,
+        CommandFindingKind::OverLimit => true,
+        CommandFindingKind::Unparsable => dialect == Dialect::Bash,
         _ => false,
     };
     match walk.out.findings.iter().find(|found| counts(found.effect)) {

@@ -1,7 +1,7 @@
 //! Shells and other interpreters: where their program comes from.
 
 use super::argument::Arg;
-use super::effect::CommandEffect;
+use super::effect::CommandFindingKind;
 use super::state::{Flow, State};
 use super::walk::{Context, Stdin, Walk};
 
@@ -99,17 +99,17 @@ impl Walk<'_> {
             Some(text) => {
                 self.code(text, context, state.clone());
             }
-            None if code.fetches => self.find(CommandEffect::RunsDownload, &code.text),
-            None => self.find(CommandEffect::CodeUnknown, &code.text),
+            None if code.fetches => self.find(CommandFindingKind::RunsDownload, &code.text),
+            None => self.find(CommandFindingKind::CodeUnknown, &code.text),
         }
     }
 
     /// A file that a shell reads as its program.
     pub(super) fn script_file(&mut self, script: &Arg, context: &Context, state: &State) {
         if script.stream {
-            self.find(CommandEffect::PipesToShell, &script.text);
+            self.find(CommandFindingKind::PipesToShell, &script.text);
             if script.fetches {
-                self.find(CommandEffect::RunsDownload, &script.text);
+                self.find(CommandFindingKind::RunsDownload, &script.text);
             }
             return;
         }
@@ -119,14 +119,14 @@ impl Walk<'_> {
         let streams = ["/dev/fd/", "/proc/self/fd/"];
         if streams.iter().any(|stream| script.text.starts_with(stream)) {
             // Which text another descriptor holds is not followed; what was given is judged.
-            self.find(CommandEffect::CodeUnknown, &script.text);
+            self.find(CommandFindingKind::CodeUnknown, &script.text);
             return self.shell_stdin(context, state);
         }
         if self.is_download(script, state) {
-            return self.find(CommandEffect::RunsDownload, &script.text);
+            return self.find(CommandFindingKind::RunsDownload, &script.text);
         }
         if !script.known {
-            self.find(CommandEffect::CodeUnknown, &script.text);
+            self.find(CommandFindingKind::CodeUnknown, &script.text);
         }
     }
 
@@ -138,11 +138,11 @@ impl Walk<'_> {
                     self.shell_stdin(&Context { stdin, ..context.clone() }, state);
                 }
             }
-            Stdin::Unseen => self.find(CommandEffect::CodeUnseen, "standard input"),
+            Stdin::Unseen => self.find(CommandFindingKind::CodeUnseen, "standard input"),
             Stdin::Pipe { fetches } => {
-                self.find(CommandEffect::PipesToShell, "a pipe into a shell");
+                self.find(CommandFindingKind::PipesToShell, "a pipe into a shell");
                 if *fetches {
-                    self.find(CommandEffect::RunsDownload, "a download piped into a shell");
+                    self.find(CommandFindingKind::RunsDownload, "a download piped into a shell");
                 }
             }
             Stdin::Text(text) => {
@@ -150,7 +150,9 @@ impl Walk<'_> {
                 let context = Context { stdin: Stdin::Inherited, ..context.clone() };
                 self.code(&text, &context, state.clone());
             }
-            Stdin::UnknownText => self.find(CommandEffect::CodeUnknown, "text that is not known"),
+            Stdin::UnknownText => {
+                self.find(CommandFindingKind::CodeUnknown, "text that is not known")
+            }
             Stdin::File(file) => {
                 let file = file.clone();
                 let context = Context { stdin: Stdin::Inherited, ..context.clone() };
@@ -163,17 +165,17 @@ impl Walk<'_> {
     pub(super) fn interpreter(&mut self, args: &[Arg], context: &Context, state: &State) {
         let rest = &args[1..];
         if let Some(arg) = rest.iter().find(|arg| arg.fetches) {
-            return self.find(CommandEffect::RunsDownload, &arg.text);
+            return self.find(CommandFindingKind::RunsDownload, &arg.text);
         }
         let mut operands = rest.iter().filter(|arg| !arg.is_option() && arg.exact() != Some("-"));
         match (operands.next(), &context.stdin) {
             (Some(script), _) => {
                 if self.is_download(script, state) {
-                    self.find(CommandEffect::RunsDownload, &script.text);
+                    self.find(CommandFindingKind::RunsDownload, &script.text);
                 }
             }
             (None, Stdin::Pipe { fetches: true }) => {
-                self.find(CommandEffect::RunsDownload, "a download piped into an interpreter");
+                self.find(CommandFindingKind::RunsDownload, "a download piped into an interpreter");
             }
             (None, _) => {}
         }
@@ -188,7 +190,7 @@ impl Walk<'_> {
                 let words: Vec<&str> = args[1..].iter().map(|arg| arg.text.as_str()).collect();
                 self.screen_code(&words.join(" "), context, &state);
                 if args.iter().any(|arg| arg.fetches) {
-                    self.find(CommandEffect::RunsDownload, "eval");
+                    self.find(CommandFindingKind::RunsDownload, "eval");
                 }
                 Flow::same(state)
             }

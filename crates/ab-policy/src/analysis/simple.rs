@@ -1,11 +1,11 @@
 //! Simple commands: assignments, words, redirects, and then whatever the first word means.
 
 use super::argument::{Arg, base_name};
-use super::effect::CommandEffect;
+use super::effect::CommandFindingKind;
 use super::state::{Directory, Flow, State, join};
 use super::walk::{Context, Stdin, Walk};
 use crate::place::PathLocation;
-use crate::shell::MAX_NESTING_DEPTH;
+use crate::shell::MAX_SHELL_NESTING_DEPTH;
 use crate::shell::tree::{Assignment, Redirect, RedirectKind, Simple};
 
 /// Builtins that give variables values, behind options.
@@ -50,7 +50,7 @@ impl Walk<'_> {
         if args.is_empty() {
             // `$X` alone may be empty, or a command.
             if let Some(word) = simple.words.first() {
-                self.find(CommandEffect::RunsUnknown, &word.source);
+                self.find(CommandFindingKind::RunsUnknown, &word.source);
             }
             return Flow::same(inner);
         }
@@ -111,7 +111,7 @@ impl Walk<'_> {
         if args.is_empty() {
             return Flow::same(state);
         }
-        if context.depth > MAX_NESTING_DEPTH {
+        if context.depth > MAX_SHELL_NESTING_DEPTH {
             self.exhausted();
             return Flow::same(state);
         }
@@ -129,15 +129,15 @@ impl Walk<'_> {
         let Some(text) = head.exact() else {
             let own = matches!(head.text.as_str(), "$0" | "${0}" | "$BASH_SOURCE");
             if own && context.forks {
-                self.find(CommandEffect::ForkBomb, &head.text);
+                self.find(CommandFindingKind::ForkBomb, &head.text);
             }
             let effect = if head.fetches || head.stream {
-                CommandEffect::RunsDownload
+                CommandFindingKind::RunsDownload
             } else {
-                CommandEffect::RunsUnknown
+                CommandFindingKind::RunsUnknown
             };
             if head.stream && !head.fetches {
-                self.find(CommandEffect::CodeUnknown, &head.text);
+                self.find(CommandFindingKind::CodeUnknown, &head.text);
             } else {
                 self.find(effect, &head.text);
             }
@@ -146,7 +146,7 @@ impl Walk<'_> {
         };
         let name = base_name(text).to_owned();
         if name.is_empty() {
-            self.find(CommandEffect::RunsUnknown, text);
+            self.find(CommandFindingKind::RunsUnknown, text);
             return Flow::same(state);
         }
         self.runs_file(head, &state);
@@ -193,7 +193,7 @@ impl Walk<'_> {
     }
 
     fn change_directory(&mut self, args: &[Arg], state: State) -> Flow {
-        self.find(CommandEffect::ChangesDirectory, "cd");
+        self.find(CommandFindingKind::ChangesDirectory, "cd");
         let mut operands = args
             .iter()
             .skip_while(|arg| matches!(arg.exact(), Some("-L" | "-P" | "-e" | "-@" | "--")));
@@ -201,7 +201,7 @@ impl Walk<'_> {
             Some(arg) if arg.exact() == Some("-") => state.previous(),
             Some(arg) => self.led(arg, &state),
             None => {
-                self.find(CommandEffect::NamesHome, "cd");
+                self.find(CommandFindingKind::NamesHome, "cd");
                 let home = match state.variable("HOME") {
                     Some(Some(home)) => Arg::literal(home),
                     Some(None) => Arg::unknown("$HOME"),
@@ -219,7 +219,7 @@ impl Walk<'_> {
     }
 
     fn stacked_directory(&mut self, name: &str, args: &[Arg], mut state: State) -> Flow {
-        self.find(CommandEffect::ChangesDirectory, name);
+        self.find(CommandFindingKind::ChangesDirectory, name);
         let places = match (name, args.first()) {
             ("pushd", Some(arg)) => {
                 let places = self.led(arg, &state);
@@ -249,9 +249,12 @@ impl Walk<'_> {
         for directory in &places {
             match &directory.place {
                 PathLocation::Inside(_) => {}
-                PathLocation::Outside(path) => self.find(CommandEffect::LeavesWorkspace, path),
+                PathLocation::Outside(path) => self.find(CommandFindingKind::LeavesWorkspace, path),
                 PathLocation::Unknown => {
-                    self.find(CommandEffect::DirectoryUnknown, "a directory that is not known");
+                    self.find(
+                        CommandFindingKind::DirectoryUnknown,
+                        "a directory that is not known",
+                    );
                 }
             }
         }
@@ -271,7 +274,7 @@ impl Walk<'_> {
                     self.assigned(&name, Some(&value), &state);
                     self.set(&mut state, &name, value.exact());
                 }
-                None if !arg.known => self.find(CommandEffect::CodeUnknown, &arg.text),
+                None if !arg.known => self.find(CommandFindingKind::CodeUnknown, &arg.text),
                 None => {}
             }
         }
@@ -333,7 +336,7 @@ impl Walk<'_> {
                     let text = text.to_owned();
                     self.judged_as_code(&text, state);
                 }
-                Some((code, None)) => self.find(CommandEffect::CodeUnknown, &code.text),
+                Some((code, None)) => self.find(CommandFindingKind::CodeUnknown, &code.text),
                 None => {}
             }
         }
@@ -367,7 +370,7 @@ impl Walk<'_> {
                 .map(|(_, value)| value.to_owned());
             match &value {
                 Some(value) => self.judged_as_code(value, state),
-                None => self.find(CommandEffect::CodeUnknown, &arg.text),
+                None => self.find(CommandFindingKind::CodeUnknown, &arg.text),
             }
             self.aliases.insert(name.to_owned(), value);
         }
@@ -383,7 +386,7 @@ impl Walk<'_> {
         let mut line = value.clone();
         for arg in &args[1..] {
             let Some(text) = arg.exact() else {
-                return self.find(CommandEffect::CodeUnknown, &arg.text);
+                return self.find(CommandFindingKind::CodeUnknown, &arg.text);
             };
             line.push_str(&format!(" '{}'", text.replace('\'', r"'\''")));
         }
@@ -403,7 +406,7 @@ impl Walk<'_> {
             state.variable("PATH").is_some() && self.downloaded_names.contains(&arg.text)
         };
         if found {
-            self.find(CommandEffect::RunsDownload, &arg.text);
+            self.find(CommandFindingKind::RunsDownload, &arg.text);
         }
     }
 

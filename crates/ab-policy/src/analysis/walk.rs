@@ -8,14 +8,16 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use super::argument::Arg;
-use super::effect::CommandEffect;
+use super::effect::CommandFindingKind;
 use super::functions::Functions;
 use super::screen::Screening;
 use super::state::{Flow, MAX_VARIABLES, State, join};
-use super::{AnalysedCommand, CommandAnalysis, ExpandedWord, Finding, MAX_COMMANDS_PER_LINE};
-use crate::place::{CommandContext, CommandInput, PathLocation};
+use super::{
+    AnalysedCommand, CommandAnalysis, CommandFinding, ExpandedWord, MAX_COMMANDS_PER_LINE,
+};
+use crate::place::{CommandContext, CommandStdin, PathLocation};
 use crate::shell::tree::*;
-use crate::shell::{self, Dialect, MAX_NESTING_DEPTH, Meter, Problem, Unparsable};
+use crate::shell::{self, Dialect, MAX_SHELL_NESTING_DEPTH, Meter, Problem, Unparsable};
 
 /// What a command costs, beside its words.
 const COMMAND_COST: usize = 256;
@@ -49,7 +51,7 @@ pub(super) struct Walk<'a> {
     pub(super) screening: Option<Screening<'a>>,
     pub(super) meter: &'a Meter,
     /// What was found already, and for which command.
-    known: HashSet<(CommandEffect, Option<usize>)>,
+    known: HashSet<(CommandFindingKind, Option<usize>)>,
     pub(super) over: bool,
 }
 
@@ -110,9 +112,9 @@ impl<'a> Walk<'a> {
 
     pub(super) fn whole(&mut self, script: &Script) {
         let stdin = match self.scene.input() {
-            CommandInput::Closed => Stdin::Inherited,
-            CommandInput::Text(text) => Stdin::Text((**text).into()),
-            CommandInput::Unseen => Stdin::Unseen,
+            CommandStdin::Closed => Stdin::Inherited,
+            CommandStdin::Text(text) => Stdin::Text((**text).into()),
+            CommandStdin::Unseen => Stdin::Unseen,
         };
         let context = Context { stdin, forks: false, via: None, depth: 0 };
         let state = self.state_at(self.scene.start());
@@ -120,7 +122,7 @@ impl<'a> Walk<'a> {
         self.script(script, &context, state);
         self.current = None;
         if let Some(name) = self.functions.bomb() {
-            self.find(CommandEffect::ForkBomb, &name);
+            self.find(CommandFindingKind::ForkBomb, &name);
         }
     }
 
@@ -135,14 +137,14 @@ impl<'a> Walk<'a> {
         state
     }
 
-    pub(super) fn find(&mut self, effect: CommandEffect, detail: &str) {
+    pub(super) fn find(&mut self, effect: CommandFindingKind, detail: &str) {
         if self.shadow > 0 && effect.is_doubt() {
             return;
         }
         let command = self.current;
         if self.known.insert((effect, command)) {
             let detail = detail.chars().take(super::MAX_DETAIL).collect();
-            self.out.findings.push(Finding { effect, command, detail });
+            self.out.findings.push(CommandFinding { effect, command, detail });
         }
     }
 
@@ -168,13 +170,13 @@ impl<'a> Walk<'a> {
     pub(super) fn exhausted(&mut self) {
         self.over = true;
         self.current = None;
-        self.find(CommandEffect::OverLimit, "more than what is looked at");
+        self.find(CommandFindingKind::OverLimit, "more than what is looked at");
     }
 
     pub(super) fn unparsable(&mut self, error: &Unparsable) {
         let effect = match error.problem {
-            Problem::Syntax(_) => CommandEffect::Unparsable,
-            Problem::Limit(_) => CommandEffect::OverLimit,
+            Problem::Syntax(_) => CommandFindingKind::Unparsable,
+            Problem::Limit(_) => CommandFindingKind::OverLimit,
         };
         self.find(effect, &error.to_string());
     }
@@ -213,7 +215,7 @@ impl<'a> Walk<'a> {
             self.spend(WORD_COST);
             if item.end == End::Background || (item.end == End::Separator && at < last) {
                 self.current = None;
-                self.find(CommandEffect::Separates, "several commands");
+                self.find(CommandFindingKind::Separates, "several commands");
             }
             flow = match item.end {
                 End::Background => {
@@ -231,7 +233,7 @@ impl<'a> Walk<'a> {
         let mut flow = self.pipeline(&item.first, context, state.clone());
         for (link, next) in &item.rest {
             self.current = None;
-            self.find(CommandEffect::Chains, "commands that depend on each other");
+            self.find(CommandFindingKind::Chains, "commands that depend on each other");
             let taken = match link {
                 Link::And => flow.ok.clone(),
                 Link::Or => flow.fail.clone(),
@@ -269,7 +271,7 @@ impl<'a> Walk<'a> {
     }
 
     pub(super) fn command(&mut self, command: &Command, context: &Context, state: State) -> Flow {
-        if self.over || context.depth > MAX_NESTING_DEPTH {
+        if self.over || context.depth > MAX_SHELL_NESTING_DEPTH {
             self.exhausted();
             return Flow::same(state);
         }
@@ -381,9 +383,12 @@ impl<'a> Walk<'a> {
         let after = after.joined(self.meter).unwrap_or_else(|| state.clone());
         self.current = None;
         if endless {
-            self.find(CommandEffect::LoopsForever, "a loop without an end");
+            self.find(CommandFindingKind::LoopsForever, "a loop without an end");
             if self.backgrounds > backgrounds && self.pauses == pauses {
-                self.find(CommandEffect::ForkLoop, "a loop that starts programs without an end");
+                self.find(
+                    CommandFindingKind::ForkLoop,
+                    "a loop that starts programs without an end",
+                );
             }
         }
         if after == state {
@@ -481,7 +486,7 @@ impl<'a> Walk<'a> {
             LOOPBACK.iter().any(|own| host.strip_prefix(own).is_some_and(|it| it.starts_with('/')))
         };
         if host.is_some_and(|host| !own(host)) {
-            self.find(CommandEffect::NetworkShell, &target.text);
+            self.find(CommandFindingKind::NetworkShell, &target.text);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Programs that run other programs: what is left when they are taken off.
 
 use super::argument::Arg;
-use super::effect::CommandEffect;
+use super::effect::CommandFindingKind;
 use super::state::{Flow, State};
 use super::walk::{Context, Stdin, Walk};
 
@@ -424,7 +424,7 @@ impl Walk<'_> {
                         };
                         self.code(&line, context, state.clone());
                     }
-                    _ => self.find(CommandEffect::CodeUnknown, "text that is not known"),
+                    _ => self.find(CommandFindingKind::CodeUnknown, "text that is not known"),
                 }
                 self.shadow -= usize::from(round > 0);
             }
@@ -432,7 +432,7 @@ impl Walk<'_> {
         }
         match (inputs.is_empty(), &context.stdin) {
             (true, Stdin::Pipe { .. }) => {
-                self.find(CommandEffect::PipesToShell, "parallel runs what it reads");
+                self.find(CommandFindingKind::PipesToShell, "parallel runs what it reads");
             }
             (true, _) => {}
             (false, _) => {
@@ -471,7 +471,7 @@ impl Walk<'_> {
         let texts: Option<Vec<&str>> = words.iter().map(Arg::exact).collect();
         match texts {
             Some(texts) => drop(self.code(&texts.join(" "), context, state.clone())),
-            None => self.find(CommandEffect::CodeUnknown, "text that is not known"),
+            None => self.find(CommandFindingKind::CodeUnknown, "text that is not known"),
         }
     }
 }

@@ -3,7 +3,7 @@
 use ab_core::Result;
 use ab_core::search::glob::{DotfileMatching, Glob};
 
-use super::{Rule, WordChoice, invalid};
+use super::{Rule, WordAlternatives, invalid};
 use crate::analysis::{AnalysedCommand, ExpandedWord, PathAccess};
 use crate::place::PathLocation;
 
@@ -71,7 +71,7 @@ impl Matcher {
 
 /// Whether a glob fits a path or one of the directories around it.
 fn covers(glob: &Glob, path: &str) -> bool {
-    let mut at = glob.start();
+    let mut at = glob.start_position();
     path.split('/').filter(|name| !name.is_empty()).any(|name| {
         let fits = glob.matches(&at, name);
         at = glob.descend(&at, name);
@@ -79,14 +79,14 @@ fn covers(glob: &Glob, path: &str) -> bool {
     })
 }
 
-fn prefix_fit(prefix: &[WordChoice], command: &AnalysedCommand) -> Fit {
+fn prefix_fit(prefix: &[WordAlternatives], command: &AnalysedCommand) -> Fit {
     let mut fit = Fit::Yes;
     for (at, choice) in prefix.iter().enumerate() {
         let Some(word) = command.words.get(at) else { return Fit::No };
         let text = if at == 0 { command.program().unwrap_or_default() } else { &word.text };
         let same = match choice {
-            WordChoice::Word(expect) => expect == text,
-            WordChoice::Any(words) => words.iter().any(|expect| expect == text),
+            WordAlternatives::Word(expect) => expect == text,
+            WordAlternatives::Any(words) => words.iter().any(|expect| expect == text),
         };
         match (word.known, same) {
             (true, true) => {}

@@ -2,7 +2,7 @@
 
 use super::document::Pending;
 use super::tree::*;
-use super::{Dialect, MAX_NESTING_DEPTH, Meter, Problem, Unparsable, words::WordMode};
+use super::{Dialect, MAX_SHELL_NESTING_DEPTH, Meter, Problem, Unparsable, words::WordMode};
 
 pub(super) type Parsed<T> = Result<T, Unparsable>;
 
@@ -460,7 +460,7 @@ impl<'a> Parser<'a> {
 
     pub(super) fn enter(&mut self) -> Parsed<()> {
         self.depth += 1;
-        if self.depth > MAX_NESTING_DEPTH {
+        if self.depth > MAX_SHELL_NESTING_DEPTH {
             let problem = Problem::Limit("nested too deep to be looked at");
             return Err(Unparsable { offset: self.at, problem });
         }

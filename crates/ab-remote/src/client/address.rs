@@ -9,7 +9,7 @@ use ab_core::{Error, ErrorCode, ErrorKind, Result};
 use http::Uri;
 use percent_encoding::percent_decode_str;
 
-use super::endpoint::{Endpoint, Proxy, SshEndpoint, WebSocketEndpoint};
+use super::endpoint::{Proxy, RemoteEndpoint, SshEndpoint, WebSocketEndpoint};
 
 /// Where a daemon has its WebSocket unless it is told otherwise.
 const SOCKET_PATH: &str = "/ssh";
@@ -29,7 +29,7 @@ impl HostPort {
         Self { name: bare.unwrap_or(name).to_ascii_lowercase(), port }
     }
 
-    pub fn name(&self) -> &str {
+    pub fn host(&self) -> &str {
         &self.name
     }
 
@@ -160,11 +160,11 @@ impl fmt::Debug for WebSocketUrl {
 }
 
 /// What a URL of a workspace says: where it is, and its root there.
-pub(crate) fn parsed(url: &str) -> Result<(Endpoint, Option<String>)> {
+pub(crate) fn parsed(url: &str) -> Result<(RemoteEndpoint, Option<String>)> {
     let uri = uri(url)?;
     let scheme = uri.scheme_str().unwrap_or_default().to_ascii_lowercase();
     if let Some(address) = WebSocketUrl::of(&scheme, &uri) {
-        return Ok((Endpoint::WebSocket(WebSocketEndpoint::from_url(address?)), None));
+        return Ok((RemoteEndpoint::WebSocket(WebSocketEndpoint::from_url(address?)), None));
     }
     if scheme != "ssh" {
         return Err(foreign(&scheme));
@@ -184,7 +184,7 @@ pub(crate) fn parsed(url: &str) -> Result<(Endpoint, Option<String>)> {
         return Err(invalid("the URL of an SSH server has a query, which means nothing"));
     }
     let ssh = SshEndpoint { host, ..SshEndpoint::new(user, "") };
-    Ok((Endpoint::Ssh(ssh), root(uri.path())?))
+    Ok((RemoteEndpoint::Ssh(ssh), root(uri.path())?))
 }
 
 /// The root that a path means: from the user's home after `/~`.
@@ -338,7 +338,7 @@ mod tests {
             ("ssh://ada@h/~/work", "ada", "h:22", Some("work")),
         ] {
             let (endpoint, found) = parsed(url).unwrap();
-            let Endpoint::Ssh(ssh) = endpoint else { panic!("{url}") };
+            let RemoteEndpoint::Ssh(ssh) = endpoint else { panic!("{url}") };
             assert_eq!((ssh.user.as_str(), ssh.host.to_string().as_str()), (user, host), "{url}");
             assert_eq!(found.as_deref(), root, "{url}");
         }

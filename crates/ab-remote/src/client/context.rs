@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ab_core::{CallEffect, Error, ErrorKind, Result};
+use ab_core::{Error, ErrorKind, LostCallEffect, Result};
 use tokio::time::{Instant, timeout_at};
 
 /// When the calls of a backend were last answered in part.
@@ -175,9 +175,12 @@ impl<'a> CallContext<'a> {
     pub(crate) fn judged<T>(self, result: Result<T>) -> Result<T> {
         result.map_err(|error: Error| match error.kind() {
             ErrorKind::Disconnected | ErrorKind::Timeout => {
-                let effect =
-                    if self.has_changed() { CallEffect::Unknown } else { CallEffect::NotApplied };
-                error.with_call_effect(effect, None)
+                let effect = if self.has_changed() {
+                    LostCallEffect::Unknown
+                } else {
+                    LostCallEffect::NotApplied
+                };
+                error.with_lost_call_effect(effect, None)
             }
             _ => error,
         })
@@ -265,15 +268,16 @@ mod tests {
         let lost = || {
             Err::<(), _>(Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, "lost"))
         };
-        let effect = |context: CallContext<'_>| context.judged(lost()).unwrap_err().call_effect();
+        let effect =
+            |context: CallContext<'_>| context.judged(lost()).unwrap_err().lost_call_effect();
         let changes = Changes::default();
         let context = CallContext::NONE.with_changes(&changes);
         context.without_recording().record_change();
-        assert_eq!(effect(context), Some(CallEffect::NotApplied));
+        assert_eq!(effect(context), Some(LostCallEffect::NotApplied));
         context.record_change();
-        assert_eq!(effect(context), Some(CallEffect::Unknown));
-        assert_eq!(effect(context.without_recording()), Some(CallEffect::Unknown));
+        assert_eq!(effect(context), Some(LostCallEffect::Unknown));
+        assert_eq!(effect(context.without_recording()), Some(LostCallEffect::Unknown));
         let refused = Error::new(ErrorCode::WriteFailed, ErrorKind::PermissionDenied, "no");
-        assert_eq!(context.judged(Err::<(), _>(refused)).unwrap_err().call_effect(), None);
+        assert_eq!(context.judged(Err::<(), _>(refused)).unwrap_err().lost_call_effect(), None);
     }
 }

@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 pub(crate) use self::client::Client;
 pub use self::failure::DialError;
 use self::failure::Patience;
-use super::endpoint::{ByteStream, Connector, Endpoint, SshEndpoint, WebSocketEndpoint};
+use super::endpoint::{ByteStream, Connector, RemoteEndpoint, SshEndpoint, WebSocketEndpoint};
 use super::host_key::HostKeyCheck;
 use super::lines::Lines;
 use super::settings::ClientSettings;
@@ -58,9 +58,9 @@ pub(crate) struct Gone {
 pub(crate) async fn dial(settings: &ClientSettings) -> Result<Dialled, DialError> {
     let patience = Patience::new(settings.connect_timeout);
     match &settings.endpoint {
-        Endpoint::WebSocket(socket) => by_websocket(settings, socket, patience).await,
-        Endpoint::Ssh(ssh) => by_tcp(settings, ssh, patience).await,
-        Endpoint::Stream(connector) => by_stream(settings, connector, patience).await,
+        RemoteEndpoint::WebSocket(socket) => by_websocket(settings, socket, patience).await,
+        RemoteEndpoint::Ssh(ssh) => by_tcp(settings, ssh, patience).await,
+        RemoteEndpoint::Stream(connector) => by_stream(settings, connector, patience).await,
     }
 }
 

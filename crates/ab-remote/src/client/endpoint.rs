@@ -18,7 +18,7 @@ use super::secret::Secret;
 /// Where a workspace is.
 #[allow(clippy::large_enum_variant, reason = "a backend has one of them")]
 #[derive(Clone, Debug)]
-pub enum Endpoint {
+pub enum RemoteEndpoint {
     /// A daemon, by SSH over its WebSocket.
     WebSocket(WebSocketEndpoint),
     /// An SSH server, ours or any other.
@@ -316,7 +316,7 @@ mod tests {
             Credential::Password("secret".into()),
             Credential::Key { text: "secret".into(), passphrase: Some("secret".into()) },
         ];
-        for endpoint in [Endpoint::WebSocket(socket), Endpoint::Ssh(ssh)] {
+        for endpoint in [RemoteEndpoint::WebSocket(socket), RemoteEndpoint::Ssh(ssh)] {
             assert!(!format!("{endpoint:?}").contains("secret"));
         }
     }

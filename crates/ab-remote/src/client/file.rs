@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ab_core::driver::File;
 use ab_core::metadata::Stat;
 use ab_core::options::AttributeChanges;
-use ab_core::{CallEffect, Error, Result, Verb};
+use ab_core::{Error, LostCallEffect, Result, Verb};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -46,7 +46,7 @@ impl RemoteFile {
 
     /// The file's path in the terms that the server answers in.
     fn behind(&self) -> ab_core::WsPath {
-        let rest = self.place.path.split_at_scope_roots().rest;
+        let rest = self.place.path.resolution_parts().rest;
         let rules = ab_core::PathParser::lenient().allow_reserved_names();
         rules.parse(rest).unwrap_or_else(|_| ab_core::WsPath::root())
     }
@@ -160,10 +160,12 @@ impl RemoteFile {
             }
         });
         let written: Result<(), (bool, Error)> = pieces.buffered(TOGETHER).try_collect().await;
-        written.map_err(|(later, error)| match error.call_effect() {
+        written.map_err(|(later, error)| match error.lost_call_effect() {
             // What the answer to one piece was says nothing of the others.
-            Some(effect) if bytes.len() > most && (later || effect != CallEffect::NotApplied) => {
-                error.with_call_effect(CallEffect::Unknown, None)
+            Some(effect)
+                if bytes.len() > most && (later || effect != LostCallEffect::NotApplied) =>
+            {
+                error.with_lost_call_effect(LostCallEffect::Unknown, None)
             }
             _ => error,
         })

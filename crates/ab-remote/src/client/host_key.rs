@@ -7,7 +7,7 @@ use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use ab_core::{Error, ErrorCode, ErrorDetail, ErrorKind, Result};
+use ab_core::{Error, ErrorCause, ErrorCode, ErrorKind, Result};
 use russh::keys::{Algorithm, HashAlg, PublicKey, ssh_key};
 
 use super::address::{HostPort, invalid};
@@ -113,7 +113,7 @@ impl HostKeyCheck {
                 let shown = Fingerprint::of(key);
                 let message =
                     format!("the host key of {host} is revoked by {place}: it shows {shown}");
-                Err(refused(message, ErrorDetail::HostKeyRefused)
+                Err(refused(message, ErrorCause::HostKeyRefused)
                     .with_hint("do not connect to this host before it has another"))
             }
             Standing::Changed { known, place } => {
@@ -126,7 +126,7 @@ impl HostKeyCheck {
                     Some(file) => format!("ssh-keygen -R '{name}' -f '{}'", file.display()),
                     None => format!("remove {place}"),
                 };
-                Err(refused(message, ErrorDetail::HostKeyRefused).with_hint(format!(
+                Err(refused(message, ErrorCause::HostKeyRefused).with_hint(format!(
                     "somebody may be in between; if the change is meant, forget the old key: {remove}"
                 )))
             }
@@ -143,14 +143,14 @@ fn unknown(host: &HostPort, key: &PublicKey, store: Option<&PathBuf>) -> Error {
         None => "to a file of known hosts and name that file".to_owned(),
     };
     let line = line(host, key);
-    refused(message, ErrorDetail::HostKeyUnknown).with_hint(format!(
+    refused(message, ErrorCause::HostKeyUnknown).with_hint(format!(
         "if that is the fingerprint that its owner tells you, add this line {place}: {line}"
     ))
 }
 
 fn unpinned(host: &HostPort, pin: Fingerprint, shown: Fingerprint) -> Error {
     let message = format!("the host key of {host} is not the pinned one: it shows {shown}");
-    refused(message, ErrorDetail::HostKeyRefused).with_hint(format!(
+    refused(message, ErrorCause::HostKeyRefused).with_hint(format!(
         "the pin is {pin}; change it only if the owner of the host tells you the other"
     ))
 }
@@ -160,8 +160,8 @@ fn unreadable(host: &HostPort, error: io::Error) -> Error {
     Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message).with_source(error)
 }
 
-fn refused(message: String, detail: ErrorDetail) -> Error {
-    Error::new(ErrorCode::AuthFailed, ErrorKind::Denied, message).with_detail(detail)
+fn refused(message: String, detail: ErrorCause) -> Error {
+    Error::new(ErrorCode::AuthFailed, ErrorKind::Denied, message).with_cause(detail)
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ impl Keeper {
     /// Waits for a connection, which is made if nobody makes one already.
     pub(crate) async fn wanted(&self, verb: Verb) -> Result<Arc<Session>> {
         let (waiter, answer) = oneshot::channel();
-        let destroyed = || Error::destroyed(verb);
+        let destroyed = || Error::backend_destroyed(verb);
         self.told.send(Told::Wanted(waiter)).map_err(|_| destroyed())?;
         answer.await.map_err(|_| destroyed())?.map_err(|error| error.with_verb(verb))
     }
@@ -280,7 +280,7 @@ impl Keeping {
             }
             Effect::FailWaiting => {
                 let reason = match self.link.status() {
-                    ConnectionStatus::Destroyed => Error::destroyed(Verb::Connect),
+                    ConnectionStatus::Destroyed => Error::backend_destroyed(Verb::Connect),
                     _ => self.reason.clone().unwrap_or_else(lost),
                 };
                 for waiter in self.waiting.drain(..) {

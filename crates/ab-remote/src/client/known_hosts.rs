@@ -122,7 +122,7 @@ impl Lines {
     /// one that is revoked for it is revoked.
     pub(crate) fn standing(&self, host: &HostPort, key: &PublicKey) -> Standing {
         let standing = self.standing_as(&host.known_as(), key);
-        match self.standing_as(host.name(), key) {
+        match self.standing_as(host.host(), key) {
             revoked @ Standing::Revoked { .. } => revoked,
             Standing::Known if standing == Standing::Unknown => Standing::Known,
             _ => standing,

@@ -159,7 +159,7 @@ impl Link {
                     Effect::Report(ConnectionStatus::Disconnected),
                 ];
                 self.state = State::Disconnected;
-                if self.reconnection.allows(0) {
+                if self.reconnection.allows_attempt(0) {
                     effects.extend(self.again(0));
                     effects.push(Effect::Report(ConnectionStatus::Reconnecting));
                 }
@@ -203,11 +203,11 @@ impl Link {
 
     /// Waits before attempt number `attempt`, if there is to be one.
     fn again(&mut self, attempt: u32) -> Vec<Effect> {
-        if !self.reconnection.allows(attempt) {
+        if !self.reconnection.allows_attempt(attempt) {
             return self.give_up();
         }
         self.state = State::Waiting { attempt };
-        vec![Effect::Schedule(self.reconnection.delay(attempt))]
+        vec![Effect::Schedule(self.reconnection.delay_before_attempt(attempt))]
     }
 
     fn give_up(&mut self) -> Vec<Effect> {

@@ -13,7 +13,7 @@ use ab_core::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use ab_core::search::selection::SearchFilter;
 use ab_core::search::text::TextSearch;
 use ab_core::search::{SearchMatch, SearchQuery, SearchResults, SearchTarget};
-use ab_core::{CallEffect, EffectivePolicy, Error, ErrorCode, ErrorKind, Result, Verb, WsPath};
+use ab_core::{EffectivePolicy, Error, ErrorCode, ErrorKind, LostCallEffect, Result, Verb, WsPath};
 use bytes::Bytes;
 
 use super::context::CallContext;
@@ -192,8 +192,8 @@ async fn stage(
     let file = RemoteFile::new(session.clone(), handle, place.clone());
     // Nothing of the workspace has changed before all of it is there.
     let filled = place.shown(file.fill(context, 0, content).await);
-    filled.map_err(|error| match error.call_effect() {
-        Some(_) => error.with_call_effect(CallEffect::NotApplied, None),
+    filled.map_err(|error| match error.lost_call_effect() {
+        Some(_) => error.with_lost_call_effect(LostCallEffect::NotApplied, None),
         None => error,
     })?;
     Ok(file)
@@ -301,7 +301,7 @@ pub(super) async fn outcome(
     session: &Session,
     context: CallContext<'_>,
     call: RemoteCallId,
-) -> Result<CallEffect> {
+) -> Result<LostCallEffect> {
     session.call(context, Verb::Connect, &WireCall::Outcome(call)).await
 }
 

@@ -20,7 +20,7 @@ impl Place {
     /// `base` is where our workspace is in the server's.
     pub(crate) fn new(base: &WsPath, path: &WsPath) -> Self {
         let path = base.join(path);
-        let behind = plain(&path.split_at_scope_roots().scopes.join("/"));
+        let behind = plain(&path.resolution_parts().scopes.join("/"));
         Self { path, behind, base: base.clone() }
     }
 

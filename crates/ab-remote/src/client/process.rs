@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ab_core::process::{
-    ExecRequest, ExitCause, OutputChunk, Process, ProcessControl, ProcessDriverSide, ProcessExit,
-    ProcessExitSender, ProcessId, ProcessLifetime, StdinMode, TerminalSize,
+    ExecRequest, ExitCause, OutputChunk, Process, ProcessControlMessage, ProcessDriverSide,
+    ProcessExit, ProcessExitSender, ProcessId, ProcessLifetime, StdinMode, TerminalSize,
 };
-use ab_core::{CallEffect, Error, ErrorCode, ErrorKind, Result, Verb};
+use ab_core::{Error, ErrorCode, ErrorKind, LostCallEffect, Result, Verb};
 use bytes::Bytes;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -29,7 +29,7 @@ use crate::inbox::{Gauge, Inbox, MAX_UNREAD};
 use crate::wire;
 use crate::wire::call::RemoteCallId;
 use crate::wire::frame::{
-    INPUT_WINDOW_BYTES, MAX_PROCESS_FRAME_BYTES, PROCESS_SUBSYSTEM, ProcessClientFrame,
+    MAX_PROCESS_FRAME_BYTES, PROCESS_STDIN_WINDOW_BYTES, PROCESS_SUBSYSTEM, ProcessClientFrame,
     ProcessServerFrame, encode_frame,
 };
 
@@ -219,7 +219,7 @@ impl Channel {
             if !channel.say(frame).await {
                 return Err(unsure(
                     session.lost(verb),
-                    starts.then_some(CallEffect::NotApplied),
+                    starts.then_some(LostCallEffect::NotApplied),
                     None,
                 ));
             }
@@ -232,7 +232,7 @@ impl Channel {
                 Heard::Frame(_) | Heard::Flood | Heard::End => {
                     let why =
                         if session.is_over() { session.lost(verb) } else { let_go(session, verb) };
-                    Err(unsure(why, starts.then_some(CallEffect::Unknown), ticket))
+                    Err(unsure(why, starts.then_some(LostCallEffect::Unknown), ticket))
                 }
             }
         };
@@ -313,9 +313,13 @@ impl Drop for Channel {
     }
 }
 
-fn unsure(error: Error, effect: Option<CallEffect>, ticket: Option<ab_core::LostCallId>) -> Error {
+fn unsure(
+    error: Error,
+    effect: Option<LostCallEffect>,
+    ticket: Option<ab_core::LostCallId>,
+) -> Error {
     match effect {
-        Some(effect) => error.with_call_effect(effect, ticket),
+        Some(effect) => error.with_lost_call_effect(effect, ticket),
         None => error,
     }
 }
@@ -349,11 +353,17 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
                 Left::Lost if held.lifetime == ProcessLifetime::Detached => {}
                 Left::Lost if channel.session.is_over() => {
                     let why = channel.session.lost(Verb::Exec);
-                    return lost(ending.take(), why.with_call_effect(CallEffect::Unknown, None));
+                    return lost(
+                        ending.take(),
+                        why.with_lost_call_effect(LostCallEffect::Unknown, None),
+                    );
                 }
                 Left::Lost => {
                     let why = let_go(&channel.session, Verb::Exec);
-                    return lost(ending.take(), why.with_call_effect(CallEffect::Unknown, None));
+                    return lost(
+                        ending.take(),
+                        why.with_lost_call_effect(LostCallEffect::Unknown, None),
+                    );
                 }
                 Left::LetGo if held.lifetime == ProcessLifetime::Detached => {
                     let unsent = std::mem::take(&mut held.wishes.unsent);
@@ -436,14 +446,14 @@ fn let_go(session: &Session, verb: Verb) -> Error {
 struct Ends<'a> {
     output: &'a mpsc::Sender<OutputChunk>,
     stdin: &'a mut Option<mpsc::Receiver<Bytes>>,
-    control: &'a mut mpsc::Receiver<ProcessControl>,
+    control: &'a mut mpsc::Receiver<ProcessControlMessage>,
     /// Nothing once the end is known.
     ending: &'a mut Option<ProcessExitSender>,
     leash: &'a mut oneshot::Receiver<()>,
 }
 
 async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left {
-    let room = &Semaphore::new(usize::try_from(INPUT_WINDOW_BYTES).unwrap_or(usize::MAX));
+    let room = &Semaphore::new(usize::try_from(PROCESS_STDIN_WINDOW_BYTES).unwrap_or(usize::MAX));
     let no_more_input = Notify::new();
     let owned = held.lifetime == ProcessLifetime::Owned;
     let (arrived, mut waiting) = mpsc::unbounded_channel::<OutputChunk>();
@@ -469,7 +479,9 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
                     }
                 }
                 Heard::Frame(ProcessServerFrame::Window(bytes)) => {
-                    room.add_permits(usize::try_from(bytes.min(INPUT_WINDOW_BYTES)).unwrap_or(0));
+                    room.add_permits(
+                        usize::try_from(bytes.min(PROCESS_STDIN_WINDOW_BYTES)).unwrap_or(0),
+                    );
                 }
                 Heard::Frame(ProcessServerFrame::Ended(exit)) => match (exit, ending.take()) {
                     (Some(exit), Some(ending)) => ending.send(exit),
@@ -531,7 +543,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
                 },
                 // What was said before came first.
                 () = no_more_input.notified() => {
-                    let _ = channel.say(encode_frame(&ProcessClientFrame::Control(ProcessControl::CloseStdin))).await;
+                    let _ = channel.say(encode_frame(&ProcessClientFrame::Control(ProcessControlMessage::CloseStdin))).await;
                 }
             }
         }
@@ -540,18 +552,20 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
     let steering = async {
         if let Some(size) = *size {
             let _ = channel
-                .say(encode_frame(&ProcessClientFrame::Control(ProcessControl::Resize(size))))
+                .say(encode_frame(&ProcessClientFrame::Control(ProcessControlMessage::Resize(
+                    size,
+                ))))
                 .await;
         }
         while let Some(wish) = control.recv().await {
             match wish {
-                ProcessControl::CloseStdin => {
+                ProcessControlMessage::CloseStdin => {
                     *input_ended = true;
                     no_more_input.notify_one();
                     continue;
                 }
-                ProcessControl::Resize(wanted) => *size = Some(wanted),
-                ProcessControl::Signal(_) => {}
+                ProcessControlMessage::Resize(wanted) => *size = Some(wanted),
+                ProcessControlMessage::Signal(_) => {}
             }
             let _ = channel.say(encode_frame(&ProcessClientFrame::Control(wish))).await;
         }

@@ -18,8 +18,8 @@ use ab_core::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use ab_core::search::{SearchQuery, SearchResults};
 use ab_core::status::StatusPublisher;
 use ab_core::{
-    CallEffect, ConnectionStatus, EffectivePolicy, Error, ErrorCode, ErrorKind, LostCallId, Result,
-    Verb, WsPath,
+    ConnectionStatus, EffectivePolicy, Error, ErrorCode, ErrorKind, LostCallEffect, LostCallId,
+    Result, Verb, WsPath,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -90,7 +90,7 @@ impl RemoteDriver {
             return Err(Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message).with_verb(verb));
         };
         // Nobody closes it.
-        let Ok(permit) = permit else { return Err(Error::destroyed(verb)) };
+        let Ok(permit) = permit else { return Err(Error::backend_destroyed(verb)) };
         let session = self.shared.session(context, verb).await?;
         Ok(Turn { session, _permit: permit })
     }
@@ -119,7 +119,7 @@ impl Shared {
     /// The connection, if there is one.
     fn current(&self, verb: Verb) -> Result<Option<Arc<Session>>> {
         match self.hub.current() {
-            ConnectionStatus::Destroyed => Err(Error::destroyed(verb)),
+            ConnectionStatus::Destroyed => Err(Error::backend_destroyed(verb)),
             _ => Ok(self.keeper().current()),
         }
     }
@@ -448,20 +448,20 @@ impl Driver for RemoteDriver {
         }
     }
 
-    fn status(&self) -> &StatusPublisher {
+    fn status_publisher(&self) -> &StatusPublisher {
         &self.shared.hub
     }
 
-    async fn call_effect(&self, ticket: &LostCallId) -> Result<CallEffect> {
+    async fn query_lost_call(&self, ticket: &LostCallId) -> Result<LostCallEffect> {
         let deadline = self.deadline();
         let context = CallContext::new(&deadline);
         let Some(call) = RemoteCallId::from_lost_call_id(ticket) else {
-            return Ok(CallEffect::Unknown);
+            return Ok(LostCallEffect::Unknown);
         };
         let turn = self.turn(context, Verb::Connect).await?;
         match &turn.session.speech {
             Speech::Ours(_) => ours::outcome(&turn.session, context, call).await,
-            Speech::Plain(_) => Ok(CallEffect::Unknown),
+            Speech::Plain(_) => Ok(LostCallEffect::Unknown),
         }
     }
 

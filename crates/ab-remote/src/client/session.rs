@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ab_core::driver::BackendInfo;
-use ab_core::{CallEffect, Error, ErrorCode, ErrorKind, Result, Verb, WsPath};
+use ab_core::{Error, ErrorCode, ErrorKind, LostCallEffect, Result, Verb, WsPath};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -24,7 +24,7 @@ use crate::cut::Scissors;
 use crate::sftp::extended::ExtendedRequest;
 use crate::sftp::packet::{self, MAX_PACKET_BYTES, MAX_TRANSFER_BYTES, SftpRequest};
 use crate::wire;
-use crate::wire::call::{self, AnswerPart, HelloReply, RemoteCallId, WireCall};
+use crate::wire::call::{self, CallReplyPart, HelloReply, RemoteCallId, WireCall};
 
 /// A connection that is ready.
 pub(crate) struct Session {
@@ -159,8 +159,8 @@ impl Session {
         verb: Verb,
         call: &WireCall,
     ) -> Result<T> {
-        let most = call.max_answer_bytes();
-        let mut part: AnswerPart = self.call(context, verb, call).await?;
+        let most = call.max_reply_bytes();
+        let mut part: CallReplyPart = self.call(context, verb, call).await?;
         if part.next_part.is_some() {
             let mut whole = bytes::BytesMut::from(&part.bytes[..]);
             while let Some(handle) = part.next_part {
@@ -199,12 +199,14 @@ impl Session {
         if packet.len() > MAX_PACKET_BYTES {
             let message = format!("more than {MAX_PACKET_BYTES} bytes of text in one call");
             return Err(
-                Error::new(verb.failure_code(), ErrorKind::Invalid, message).with_verb(verb)
+                Error::new(verb.default_error_code(), ErrorKind::Invalid, message).with_verb(verb)
             );
         }
         let mut leaving = Leaving { session: self, number, waits: true };
         let reply = context.within(self.patience, self.requests.ask(number, packet)).await;
-        let Some(reply) = reply else { return Err(self.late(verb, number, call.modifies())) };
+        let Some(reply) = reply else {
+            return Err(self.late(verb, number, call.may_modify_workspace()));
+        };
         leaving.waits = false;
         if matches!(call, WireCall::More { .. }) {
             context.moved();
@@ -213,7 +215,7 @@ impl Session {
             Ok(Reply::Extended(body)) => Ok(body),
             Ok(Reply::Status(status)) => Err(self.refusal(verb, status)),
             Ok(_) => Err(self.nonsense(verb)),
-            Err(unanswered) => Err(self.unanswered(verb, unanswered, call.modifies())),
+            Err(unanswered) => Err(self.unanswered(verb, unanswered, call.may_modify_workspace())),
         }
     }
 
@@ -266,7 +268,7 @@ impl Session {
             (Some(error), _) => error,
             (None, Speech::Plain(_)) => super::plain::refusal(verb, status.code, &status.message),
             (None, Speech::Ours(_)) => {
-                Error::new(verb.failure_code(), ErrorKind::Io, status.message).with_verb(verb)
+                Error::new(verb.default_error_code(), ErrorKind::Io, status.message).with_verb(verb)
             }
         }
     }
@@ -276,8 +278,10 @@ impl Session {
         let error = self.lost(verb);
         match (modifies, lost.sent) {
             (false, _) => error,
-            (true, false) => error.with_call_effect(CallEffect::NotApplied, None),
-            (true, true) => error.with_call_effect(CallEffect::Unknown, self.ticket(lost.number)),
+            (true, false) => error.with_lost_call_effect(LostCallEffect::NotApplied, None),
+            (true, true) => {
+                error.with_lost_call_effect(LostCallEffect::Unknown, self.ticket(lost.number))
+            }
         }
     }
 
@@ -304,7 +308,7 @@ impl Session {
         let message = format!("{} gave no answer within {:?}", self.who, self.patience);
         let error = Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message).with_verb(verb);
         if modifies {
-            error.with_call_effect(CallEffect::Unknown, self.ticket(number))
+            error.with_lost_call_effect(LostCallEffect::Unknown, self.ticket(number))
         } else {
             error
         }
@@ -317,7 +321,7 @@ impl Session {
     /// The server answered as no server should.
     pub(crate) fn wrong(&self, verb: Verb, how: &str) -> Error {
         let message = format!("{} answered {how}", self.who);
-        Error::new(verb.failure_code(), ErrorKind::Io, message).with_verb(verb)
+        Error::new(verb.default_error_code(), ErrorKind::Io, message).with_verb(verb)
     }
 
     /// Ends the connection.
@@ -395,7 +399,7 @@ fn base(root: &str, info: &BackendInfo, who: &str) -> Result<WsPath> {
         Some("") => Ok(WsPath::root()),
         Some(below) => {
             let parsed = ab_core::PathParser::lenient().parse(below);
-            Ok(parsed.map_err(|_| mismatch())?.into_scope_root())
+            Ok(parsed.map_err(|_| mismatch())?.with_scope_root_at_end())
         }
         None => Err(mismatch()),
     }

@@ -5,15 +5,15 @@ use std::time::Duration;
 use ab_core::{Error, ErrorCode, ErrorKind, Result};
 
 use super::address::{HostPort, parsed};
-use super::endpoint::Endpoint;
+use super::endpoint::RemoteEndpoint;
 use super::secret::Secret;
 
 /// How long a call may take.
-pub const OPERATION_TIMEOUT: Duration = Duration::from_secs(120);
+pub const DEFAULT_OPERATION_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long it may take to be connected and logged in, all steps together.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Calls that may be under way at once on one connection; the others wait their turn.
-pub const MAX_CONCURRENT_OPERATIONS: usize = 50;
+pub const DEFAULT_MAX_CONCURRENT_OPERATIONS: usize = 50;
 
 /// Everything that can be set, with these defaults:
 ///
@@ -40,7 +40,7 @@ pub const MAX_CONCURRENT_OPERATIONS: usize = 50;
 /// | an SSH host's `host_key` | must be known, and none is |
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
-    pub endpoint: Endpoint,
+    pub endpoint: RemoteEndpoint,
     /// The workspace's directory on the other side.
     pub root: Option<String>,
     pub reconnection: ReconnectPolicy,
@@ -52,15 +52,15 @@ pub struct ClientSettings {
 }
 
 impl ClientSettings {
-    pub fn new(endpoint: Endpoint) -> Self {
+    pub fn new(endpoint: RemoteEndpoint) -> Self {
         Self {
             endpoint,
             root: None,
             reconnection: ReconnectPolicy::default(),
             keepalive: Keepalive::default(),
-            operation_timeout: OPERATION_TIMEOUT,
-            connect_timeout: CONNECT_TIMEOUT,
-            max_operations: MAX_CONCURRENT_OPERATIONS,
+            operation_timeout: DEFAULT_OPERATION_TIMEOUT,
+            connect_timeout: DEFAULT_CONNECT_TIMEOUT,
+            max_operations: DEFAULT_MAX_CONCURRENT_OPERATIONS,
             mcp: None,
         }
     }
@@ -102,7 +102,7 @@ impl ClientSettings {
         if self.connect_timeout.is_zero() {
             return wrong("connect_timeout must not be zero");
         }
-        if let Endpoint::WebSocket(socket) = &self.endpoint {
+        if let RemoteEndpoint::WebSocket(socket) = &self.endpoint {
             socket.check_cleartext_credentials()?;
         }
         if self.max_operations == 0 {
@@ -143,7 +143,7 @@ impl Default for ReconnectPolicy {
 
 impl ReconnectPolicy {
     /// How long to wait before an attempt, of which the first is 0.
-    pub fn delay(&self, attempt: u32) -> Duration {
+    pub fn delay_before_attempt(&self, attempt: u32) -> Duration {
         let power = i32::try_from(attempt).unwrap_or(i32::MAX);
         let seconds = self.initial_delay.as_secs_f64() * self.multiplier.powi(power);
         if seconds < self.max_delay.as_secs_f64() {
@@ -154,7 +154,7 @@ impl ReconnectPolicy {
     }
 
     /// Whether an attempt of that number, of which the first is 0, is still made.
-    pub fn allows(&self, attempt: u32) -> bool {
+    pub fn allows_attempt(&self, attempt: u32) -> bool {
         self.enabled && (self.max_retries == 0 || attempt < self.max_retries)
     }
 }
@@ -185,9 +185,9 @@ impl ClientSettings {
     /// Who is at the other end, as far as a name and a port can say.
     pub(crate) fn host(&self) -> Option<HostPort> {
         match &self.endpoint {
-            Endpoint::WebSocket(socket) => Some(socket.address.host().clone()),
-            Endpoint::Ssh(ssh) => Some(ssh.host.clone()),
-            Endpoint::Stream(_) => None,
+            RemoteEndpoint::WebSocket(socket) => Some(socket.address.host().clone()),
+            RemoteEndpoint::Ssh(ssh) => Some(ssh.host.clone()),
+            RemoteEndpoint::Stream(_) => None,
         }
     }
 }
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(settings.connect_timeout, Duration::from_secs(30));
         assert_eq!(settings.max_operations, 50);
         assert_eq!(settings.mcp, None);
-        let Endpoint::WebSocket(socket) = &settings.endpoint else { panic!("{settings:?}") };
+        let RemoteEndpoint::WebSocket(socket) = &settings.endpoint else { panic!("{settings:?}") };
         assert_eq!((&socket.token, &socket.proxy), (&None, &None));
         assert!(socket.headers.is_empty());
         assert_eq!(socket.roots, TrustRoots::System);
@@ -233,26 +233,29 @@ mod tests {
 
     #[test]
     fn waits_grow_up_to_a_limit() {
-        let seconds =
-            |reconnection: ReconnectPolicy, attempt| reconnection.delay(attempt).as_secs_f64();
+        let seconds = |reconnection: ReconnectPolicy, attempt| {
+            reconnection.delay_before_attempt(attempt).as_secs_f64()
+        };
         let usual = ReconnectPolicy::default();
         let waits: Vec<f64> = (0..7).map(|attempt| seconds(usual, attempt)).collect();
         assert_eq!(waits, [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]);
-        assert_eq!(usual.delay(u32::MAX), usual.max_delay);
+        assert_eq!(usual.delay_before_attempt(u32::MAX), usual.max_delay);
         for multiplier in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1.0] {
-            assert!(ReconnectPolicy { multiplier, ..usual }.delay(3) <= usual.max_delay);
+            assert!(
+                ReconnectPolicy { multiplier, ..usual }.delay_before_attempt(3) <= usual.max_delay
+            );
         }
         assert_eq!(seconds(ReconnectPolicy { multiplier: 1.5, ..usual }, 2), 2.25);
         let none = ReconnectPolicy { initial_delay: Duration::ZERO, ..usual };
-        assert_eq!(none.delay(9), Duration::ZERO);
+        assert_eq!(none.delay_before_attempt(9), Duration::ZERO);
     }
 
     #[test]
     fn attempts_are_counted() {
         let usual = ReconnectPolicy::default();
-        assert!(usual.allows(4) && !usual.allows(5));
-        assert!(ReconnectPolicy { max_retries: 0, ..usual }.allows(u32::MAX));
-        assert!(!ReconnectPolicy { enabled: false, ..usual }.allows(0));
+        assert!(usual.allows_attempt(4) && !usual.allows_attempt(5));
+        assert!(ReconnectPolicy { max_retries: 0, ..usual }.allows_attempt(u32::MAX));
+        assert!(!ReconnectPolicy { enabled: false, ..usual }.allows_attempt(0));
     }
 
     #[test]

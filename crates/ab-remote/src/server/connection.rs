@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ab_core::environment::CodeLoadingVariablePolicy;
-use ab_core::process::ProcessControl;
+use ab_core::process::ProcessControlMessage;
 use ab_core::{Backend, NarrowOptions, Principal, PrincipalKind};
 use russh::keys::Certificate;
 use russh::server::{
@@ -172,7 +172,7 @@ impl Idle {
 
 struct Busy {
     inbox: Arc<Inbox>,
-    controls: mpsc::Sender<ProcessControl>,
+    controls: mpsc::Sender<ProcessControlMessage>,
     task: AbortHandle,
     /// Nobody would mind if it began anew on another connection.
     restful: bool,
@@ -569,7 +569,9 @@ impl Handler for Connection {
                 idle.terminal.as_mut().map(|terminal| terminal.size = size).is_some()
             }
             // One more size than a command can take is not worth waiting for.
-            Some(Line::Busy(busy)) => busy.controls.try_send(ProcessControl::Resize(size)).is_ok(),
+            Some(Line::Busy(busy)) => {
+                busy.controls.try_send(ProcessControlMessage::Resize(size)).is_ok()
+            }
             None => false,
         };
         answer(session, channel, taken)
@@ -578,7 +580,7 @@ impl Handler for Connection {
     async fn signal(&mut self, channel: ChannelId, signal: Sig, session: &mut Session) -> Done {
         let number = signal::number(&signal);
         let taken = self.busy(channel).zip(number).is_some_and(|(busy, number)| {
-            busy.controls.try_send(ProcessControl::Signal(number)).is_ok()
+            busy.controls.try_send(ProcessControlMessage::Signal(number)).is_ok()
         });
         answer(session, channel, taken)
     }

@@ -1,6 +1,6 @@
 //! What OpenSSH's extended requests do.
 
-use ab_core::options::{Overwrite, RenameOptions};
+use ab_core::options::{OverwriteMode, RenameOptions};
 use bytes::Bytes;
 
 use super::extended::ExtendedRequest;
@@ -51,7 +51,7 @@ pub(super) async fn perform(session: &Session, request: ExtendedRequest) -> Done
     let backend = &session.backend;
     match request {
         ExtendedRequest::PosixRename { from, to } => {
-            let options = RenameOptions { overwrite: Overwrite::Replace };
+            let options = RenameOptions { overwrite: OverwriteMode::Replace };
             backend.rename_with(text(&from)?, text(&to)?, options).await?;
             Ok(Outcome::Done)
         }

@@ -2,7 +2,7 @@
 
 use ab_core::metadata::RemoveOutcome;
 use ab_core::options::{ByteRange, FileAccess, ListOptions, OpenOptions, ReadOptions};
-use ab_core::path::AccessRuleSet;
+use ab_core::path::AnchoredAccessRules;
 use ab_core::process::PathRestrictions;
 use ab_core::search::{SearchLimits, SearchQuery};
 use ab_core::{Backend, ErrorKind, PathParser, ScopeOptions, WriteBody, WsPath};
@@ -14,7 +14,7 @@ use super::handles::{Handle, MAX_LISTED, Open};
 use super::packet::{MAX_TRANSFER_BYTES, PacketWriter};
 use super::status::{FAILURE, Refusal};
 use super::{Outcome, Session};
-use crate::wire::call::{self, AnswerPart, HelloReply, WireCall, WireReadReply};
+use crate::wire::call::{self, CallReplyPart, HelloReply, WireCall, WireReadReply};
 use crate::wire::{self, WireCodec};
 
 /// Bytes of an answer that go in one packet; the rest is asked for.
@@ -135,7 +135,7 @@ pub(super) async fn perform(session: &Session, call: WireCall) -> Done {
         }
         WireCall::DiskSpace => answered(&session.views.disk_space().await?),
         WireCall::Processes => {
-            let processes = session.views.processes().await?;
+            let processes = session.views.detached_processes().await?;
             in_parts(session, wire::encode(&processes))
         }
         WireCall::Policy => {
@@ -168,7 +168,7 @@ fn hello(session: &Session, connection: u128) -> Done {
 
 /// The handle that a path's fences and rules leave, and the path below them.
 fn place(session: &Session, path: &WsPath) -> Result<(Backend, String), Refusal> {
-    let confined = path.split_at_scope_roots();
+    let confined = path.resolution_parts();
     Ok((within(session, path, &confined.scopes, confined.rest)?, or_root(confined.rest)))
 }
 
@@ -179,7 +179,7 @@ fn places(
     other: &WsPath,
 ) -> Result<(Backend, String, String), Refusal> {
     let (path, rules_differ) = (one, one.access_rules() != other.access_rules());
-    let (one, other) = (one.split_at_scope_roots(), other.split_at_scope_roots());
+    let (one, other) = (one.resolution_parts(), other.resolution_parts());
     let pairs = one.scopes.iter().zip(&other.scopes);
     let common = pairs.take_while(|(one, other)| one == other).count();
     let below = |fences: &[&str], rest: &str| {
@@ -235,7 +235,7 @@ fn within(
 }
 
 /// A handle with the restrictions of the client's, which count from its root.
-fn restricted(mut backend: Backend, sets: Vec<AccessRuleSet>) -> Result<Backend, Refusal> {
+fn restricted(mut backend: Backend, sets: Vec<AnchoredAccessRules>) -> Result<Backend, Refusal> {
     let rules = PathParser::lenient().allow_reserved_names();
     let parse = |paths: &[String]| -> Result<Vec<WsPath>, ab_core::Error> {
         let parse =
@@ -300,13 +300,13 @@ async fn open(session: &Session, path: &WsPath, options: OpenOptions) -> Result<
 /// An answer that may take several packets.
 fn in_parts(session: &Session, mut bytes: Bytes) -> Done {
     if bytes.len() <= PART {
-        return answered(&AnswerPart { next_part: None, bytes });
+        return answered(&CallReplyPart { next_part: None, bytes });
     }
     let share = session.allowance.answer(bytes.len())?;
     let first = bytes.split_to(PART);
     let open = Open::Answer(Mutex::new(bytes));
     let number = session.handles.add(Handle { path: WsPath::root(), open, _share: share });
-    answered(&AnswerPart { next_part: Some(number), bytes: first })
+    answered(&CallReplyPart { next_part: Some(number), bytes: first })
 }
 
 fn more(session: &Session, number: u32) -> Done {
@@ -320,7 +320,7 @@ fn more(session: &Session, number: u32) -> Done {
     if more.is_none() {
         session.handles.remove(&number.to_be_bytes());
     }
-    answered(&AnswerPart { next_part: more, bytes })
+    answered(&CallReplyPart { next_part: more, bytes })
 }
 
 fn held(session: &Session, number: u32) -> Result<std::sync::Arc<Handle>, Refusal> {

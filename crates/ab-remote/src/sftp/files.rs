@@ -4,9 +4,9 @@ use std::time::SystemTime;
 
 use ab_core::metadata::{DirEntry, FileKind, WalkProblem};
 use ab_core::options::{
-    AttributeChanges as Wanted, EntryDetail, ExistingContent, FileAccess, FileCreation,
-    LinkHandling, ListOptions, OpenOptions, Overwrite, RemoveOptions, RenameOptions, StatOptions,
-    WritePosition,
+    AttributeChanges as Wanted, EntryDetailLevel, ExistingContentHandling, FileAccess,
+    FileCreationMode, LinkHandling, ListOptions, OpenOptions, OverwriteMode, RemoveOptions,
+    RenameOptions, StatOptions, WritePosition,
 };
 use ab_core::{Backend, ErrorKind, WsPath};
 use tokio::sync::Mutex as AsyncMutex;
@@ -79,7 +79,7 @@ pub(super) async fn by_path(session: &Session, request: SftpRequest) -> Done {
             make_dir(session, text(&path)?, &attributes).await
         }
         SftpRequest::Rename { from, to } => {
-            let options = RenameOptions { overwrite: Overwrite::Replace };
+            let options = RenameOptions { overwrite: OverwriteMode::Replace };
             backend.rename_with(text(&from)?, text(&to)?, options).await?;
             Ok(Outcome::Done)
         }
@@ -165,14 +165,14 @@ async fn open(session: &Session, path: &str, flags: u32, attributes: &SftpAttrib
         (_, false) => FileAccess::Read,
     };
     let create = match (flags & flags::OPEN_CREATE != 0, flags & flags::OPEN_EXCLUSIVE != 0) {
-        (false, _) => FileCreation::Never,
-        (true, false) => FileCreation::IfMissing,
-        (true, true) => FileCreation::MustBeNew,
+        (false, _) => FileCreationMode::Never,
+        (true, false) => FileCreationMode::IfMissing,
+        (true, true) => FileCreationMode::MustBeNew,
     };
     let existing = if writes && flags & flags::OPEN_TRUNCATE != 0 {
-        ExistingContent::Truncate
+        ExistingContentHandling::Truncate
     } else {
-        ExistingContent::Keep
+        ExistingContentHandling::Keep
     };
     let placement = if appends { WritePosition::End } else { WritePosition::AtOffset };
     let permissions = attributes.mode.map(|mode| mode & 0o777 & !UMASK);
@@ -243,7 +243,7 @@ async fn open_dir(session: &Session, path: &str) -> Done {
 async fn read_dir(session: &Session, path: &WsPath, directory: &AsyncMutex<Directory>) -> Done {
     let mut directory = directory.lock().await;
     if matches!(*directory, Directory::Unread) {
-        let options = ListOptions { limit: MAX_LISTED, detail: EntryDetail::Stat, depth: 1 };
+        let options = ListOptions { limit: MAX_LISTED, detail: EntryDetailLevel::Stat, depth: 1 };
         let _turn = session.allowance.listing().await?;
         let listing = session.backend.list(&super::paths::shown(path), options).await?;
         let share = session.allowance.entries(listing.entries.len())?;

@@ -20,7 +20,7 @@ pub(super) const MAX_HANDLES: usize = 1000;
 /// Directory entries that one connection may have listed and not yet read.
 pub(super) const MAX_LISTED: usize = 200_000;
 /// Bytes of answers that one connection may have asked for and not yet taken.
-pub(super) const MAX_ANSWERS: usize = crate::wire::call::MAX_ANSWER_BYTES;
+pub(super) const MAX_ANSWERS: usize = crate::wire::call::MAX_CALL_REPLY_BYTES;
 
 /// Listings of one connection that are made at a time: how long one is, is known only when it is
 /// there.

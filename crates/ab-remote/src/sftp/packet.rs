@@ -301,7 +301,7 @@ pub struct InvalidPacket {
 }
 
 /// Reads a packet, given without its length field.
-pub fn decode_packet(packet: Bytes) -> Result<ClientPacket, InvalidPacket> {
+pub fn decode_client_packet(packet: Bytes) -> Result<ClientPacket, InvalidPacket> {
     let mut fields = PacketReader::new(packet);
     let short = |what| InvalidPacket { id: None, what };
     let kind = fields.u8().map_err(|_| short("the packet is empty"))?;

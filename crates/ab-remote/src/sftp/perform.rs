@@ -57,7 +57,7 @@ impl Job {
             Act::Handle(handle, SftpRequest::Write { .. } | SftpRequest::FsetStat { .. }) => {
                 matches!(handle.open, Open::File { .. })
             }
-            Act::Extended(ExtendedRequest::Call(call)) => call.modifies(),
+            Act::Extended(ExtendedRequest::Call(call)) => call.may_modify_workspace(),
             Act::Refuse(_) | Act::Path(_) | Act::Handle(..) | Act::Extended(_) => false,
         }
     }

@@ -13,7 +13,7 @@ use super::frame::{Broken, Head, Kind, LONGEST_CONTROL, LONGEST_HEAD, Mask};
 
 /// Longest message that is sent; some clients take no more than a mebibyte, and all spend less on
 /// fewer messages.
-pub const MAX_SENT_MESSAGE_BYTES: usize = 128 * 1024;
+pub const MAX_SENT_WEBSOCKET_MESSAGE_BYTES: usize = 128 * 1024;
 
 /// Bytes that are read from the stream at once to find heads in them. More than this, and those that
 /// a reader has room for, go straight to the reader.
@@ -389,7 +389,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketByteStream<S> {
             if self.parting {
                 return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
             }
-            let bytes = &bytes[..bytes.len().min(MAX_SENT_MESSAGE_BYTES)];
+            let bytes = &bytes[..bytes.len().min(MAX_SENT_WEBSOCKET_MESSAGE_BYTES)];
             if self.side == Side::Client || bytes.len() < SMALL {
                 self.frame(Kind::Binary, bytes);
                 // What the stream does not take now waits for it here.
@@ -413,7 +413,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketByteStream<S> {
 
     /// Hears the peer out, whatever it says: a goodbye is lost where a stream is dropped with bytes
     /// that nobody has read.
-    pub fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_discard_input(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut unheard = [0; 1024];
         while self.heard.is_none() {
             let mut unheard = ReadBuf::new(&mut unheard);

@@ -23,9 +23,9 @@ use crate::sftp::packet::PacketReader;
 pub const CALL_EXTENSION_NAME: &str = "call@agent-backend";
 pub const CALL_EXTENSION_VERSION: &str = "1";
 
-/// The longest answer in [parts](AnswerPart), and the most of such answers that a server keeps for one
+/// The longest answer in [parts](CallReplyPart), and the most of such answers that a server keeps for one
 /// connection.
-pub const MAX_ANSWER_BYTES: usize = 128 * 1024 * 1024;
+pub const MAX_CALL_REPLY_BYTES: usize = 128 * 1024 * 1024;
 /// What an entry of a listing takes at most: a path and what is known of it.
 const MAX_ENTRY: usize = MAX_PATH_BYTES + 1024;
 /// What there may be in an answer beside its entries: what could not be read, for the most part.
@@ -79,12 +79,12 @@ pub enum WireCall {
         path: WsPath,
         options: StatOptions,
     },
-    /// The answer is a listing, in [parts](AnswerPart).
+    /// The answer is a listing, in [parts](CallReplyPart).
     List {
         path: WsPath,
         options: ListOptions,
     },
-    /// The answer is what was found, in [parts](AnswerPart).
+    /// The answer is what was found, in [parts](CallReplyPart).
     Search(Box<SearchQuery>),
     /// The next part of an answer.
     More {
@@ -141,9 +141,9 @@ pub enum WireCall {
         options: RenameOptions,
     },
     DiskSpace,
-    /// The answer is a list of processes, in [parts](AnswerPart).
+    /// The answer is a list of processes, in [parts](CallReplyPart).
     Processes,
-    /// The answer is what is in force, in [parts](AnswerPart).
+    /// The answer is what is in force, in [parts](CallReplyPart).
     Policy,
     /// Nobody waits for the answer to this request any more.
     Cancel {
@@ -180,26 +180,26 @@ pub enum WireReadReply {
 
 /// A piece of an answer that may be longer than one packet. Put together, the pieces are it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AnswerPart {
+pub struct CallReplyPart {
     /// What to ask for the next piece by.
     pub next_part: Option<WireHandle>,
     pub bytes: Bytes,
 }
 
 impl WireCall {
-    /// Bytes of the longest answer in [parts](AnswerPart) that this can have.
-    pub fn max_answer_bytes(&self) -> usize {
+    /// Bytes of the longest answer in [parts](CallReplyPart) that this can have.
+    pub fn max_reply_bytes(&self) -> usize {
         match self {
             WireCall::List { options, .. } => {
                 let entries = options.limit.saturating_mul(MAX_ENTRY);
-                entries.saturating_add(BESIDE).min(MAX_ANSWER_BYTES)
+                entries.saturating_add(BESIDE).min(MAX_CALL_REPLY_BYTES)
             }
-            _ => MAX_ANSWER_BYTES,
+            _ => MAX_CALL_REPLY_BYTES,
         }
     }
 
     /// Whether the workspace may be another one afterwards.
-    pub fn modifies(&self) -> bool {
+    pub fn may_modify_workspace(&self) -> bool {
         match self {
             WireCall::Write { .. }
             | WireCall::SetFileAttributes { .. }
@@ -209,8 +209,8 @@ impl WireCall {
             | WireCall::Remove { .. }
             | WireCall::Rename { .. } => true,
             WireCall::Open { options, .. } => {
-                options.create != ab_core::options::FileCreation::Never
-                    || options.existing == ab_core::options::ExistingContent::Truncate
+                options.create != ab_core::options::FileCreationMode::Never
+                    || options.existing == ab_core::options::ExistingContentHandling::Truncate
             }
             WireCall::Hello { .. }
             | WireCall::Stat { .. }
@@ -439,7 +439,7 @@ impl WireCodec for WireReadReply {
     }
 }
 
-impl WireCodec for AnswerPart {
+impl WireCodec for CallReplyPart {
     fn encode_to(&self, out: &mut BytesMut) {
         self.next_part.encode_to(out);
         self.bytes.encode_to(out);

@@ -1,6 +1,6 @@
 //! Failures on the wire, exactly: the same failure has the same kind on both sides.
 
-use ab_core::{ApprovalId, CallEffect, Error, Verb};
+use ab_core::{ApprovalId, Error, LostCallEffect, Verb};
 use bytes::BytesMut;
 
 use super::{Read, WireCodec, put_number, take_number};
@@ -16,7 +16,7 @@ impl WireCodec for Verb {
     }
 }
 
-impl WireCodec for CallEffect {
+impl WireCodec for LostCallEffect {
     fn encode_to(&self, out: &mut BytesMut) {
         put_number(out, *self);
     }

@@ -2,7 +2,7 @@
 
 use ab_core::driver::{BackendInfo, BackendKind, Capabilities};
 use ab_core::metadata::{
-    DirEntry, DiskSpace, FileKind, FileVersion, Listing, Stat, TruncatedBy, WalkProblem,
+    DirEntry, DiskSpace, FileKind, FileVersion, Listing, Stat, TruncationCause, WalkProblem,
 };
 use ab_core::options::{
     AttributeChanges, ByteRange, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
@@ -178,7 +178,7 @@ impl WireCodec for DirEntry {
     }
 }
 
-impl WireCodec for TruncatedBy {
+impl WireCodec for TruncationCause {
     fn encode_to(&self, out: &mut BytesMut) {
         put_number(out, *self);
     }

@@ -8,7 +8,7 @@
 //! the channel lets go of the process: one that is owned ends.
 
 use ab_core::Error;
-use ab_core::process::{ExecRequest, OutputChunk, ProcessControl, ProcessExit, ProcessId};
+use ab_core::process::{ExecRequest, OutputChunk, ProcessControlMessage, ProcessExit, ProcessId};
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::call::RemoteCallId;
@@ -20,7 +20,7 @@ pub const PROCESS_SUBSYSTEM: &str = "process@agent-backend";
 pub const MAX_PROCESS_FRAME_BYTES: usize = 8 * 1024 * 1024;
 
 /// Bytes of input that a client may send before it hears that some were taken.
-pub const INPUT_WINDOW_BYTES: u64 = 256 * 1024;
+pub const PROCESS_STDIN_WINDOW_BYTES: u64 = 256 * 1024;
 
 /// What a client says.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub enum ProcessClientFrame {
     Input(Bytes),
     /// Nobody will say more on standard input.
     InputDropped,
-    Control(ProcessControl),
+    Control(ProcessControlMessage),
     /// There is room for so many bytes more.
     Window(u64),
     /// The last frame: nobody holds the process any more. What was said before still counts.

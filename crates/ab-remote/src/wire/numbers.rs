@@ -3,20 +3,20 @@
 //! A number is never given to another value: peers of other versions read it. A new value gets a
 //! new number.
 
-use ab_core::effective::{ControlKind, ControlStrength, Isolation};
-use ab_core::metadata::{FileKind, TruncatedBy};
+use ab_core::effective::{Isolation, PolicyControlKind, PolicyControlStrength};
+use ab_core::metadata::{FileKind, TruncationCause};
 use ab_core::options::{
-    Durability, EntryDetail, ExistingContent, FileAccess, FileCreation, LinkHandling,
-    OnMissingTarget, Overwrite, RemoveDepth, WriteMode, WritePosition,
+    Durability, EntryDetailLevel, ExistingContentHandling, FileAccess, FileCreationMode,
+    LinkHandling, OnMissingTarget, OverwriteMode, RemoveDepth, WriteMode, WritePosition,
 };
 use ab_core::process::{
     ExitCause, HostDirectoryAccess, OrphanOutcome, OutputChannel, ProcessLifetime, StdinMode,
 };
 use ab_core::search::{
-    CaseSensitivity, DotfileVisibility, EntryKinds, IgnoreFileHandling, LineRole, MatchSpan,
-    PatternSyntax, SearchOutputMode,
+    CaseSensitivity, DotfileVisibility, EntryKindFilter, IgnoreFileHandling, MatchLineMode,
+    PatternSyntax, SearchLineRole, SearchOutputMode,
 };
-use ab_core::{BackendKind, CallEffect, ErrorCode, ErrorKind, Verb};
+use ab_core::{BackendKind, ErrorCode, ErrorKind, LostCallEffect, Verb};
 
 /// A closed list of values, each with a number of its own.
 pub(crate) trait Numbered: Copy + PartialEq + 'static {
@@ -56,9 +56,12 @@ impl Numbered for Verb {
     ];
 }
 
-impl Numbered for CallEffect {
-    const NUMBERS: &'static [(u8, Self)] =
-        &[(0, CallEffect::Applied), (1, CallEffect::NotApplied), (2, CallEffect::Unknown)];
+impl Numbered for LostCallEffect {
+    const NUMBERS: &'static [(u8, Self)] = &[
+        (0, LostCallEffect::Applied),
+        (1, LostCallEffect::NotApplied),
+        (2, LostCallEffect::Unknown),
+    ];
 }
 
 impl Numbered for ErrorCode {
@@ -128,34 +131,34 @@ impl Numbered for BackendKind {
     ];
 }
 
-impl Numbered for ControlKind {
+impl Numbered for PolicyControlKind {
     const NUMBERS: &'static [(u8, Self)] = &[
-        (0, ControlKind::Files),
-        (1, ControlKind::Attributes),
-        (2, ControlKind::Restrictions),
-        (3, ControlKind::Network),
-        (4, ControlKind::Sockets),
-        (5, ControlKind::Processes),
-        (6, ControlKind::Orphans),
-        (7, ControlKind::Kernel),
-        (8, ControlKind::Environment),
-        (9, ControlKind::Time),
-        (10, ControlKind::Memory),
-        (11, ControlKind::ProcessCount),
-        (12, ControlKind::Cpu),
-        (13, ControlKind::FileSize),
-        (14, ControlKind::OpenFiles),
-        (15, ControlKind::Output),
-        (16, ControlKind::Commands),
-        (17, ControlKind::Shell),
+        (0, PolicyControlKind::Files),
+        (1, PolicyControlKind::Attributes),
+        (2, PolicyControlKind::Restrictions),
+        (3, PolicyControlKind::Network),
+        (4, PolicyControlKind::Sockets),
+        (5, PolicyControlKind::Processes),
+        (6, PolicyControlKind::Orphans),
+        (7, PolicyControlKind::Kernel),
+        (8, PolicyControlKind::Environment),
+        (9, PolicyControlKind::Time),
+        (10, PolicyControlKind::Memory),
+        (11, PolicyControlKind::ProcessCount),
+        (12, PolicyControlKind::Cpu),
+        (13, PolicyControlKind::FileSize),
+        (14, PolicyControlKind::OpenFiles),
+        (15, PolicyControlKind::Output),
+        (16, PolicyControlKind::Commands),
+        (17, PolicyControlKind::Shell),
     ];
 }
 
-impl Numbered for ControlStrength {
+impl Numbered for PolicyControlStrength {
     const NUMBERS: &'static [(u8, Self)] = &[
-        (0, ControlStrength::Open),
-        (1, ControlStrength::Advisory),
-        (2, ControlStrength::Enforced),
+        (0, PolicyControlStrength::Open),
+        (1, PolicyControlStrength::Advisory),
+        (2, PolicyControlStrength::Enforced),
     ];
 }
 
@@ -174,8 +177,9 @@ impl Numbered for LinkHandling {
         &[(0, LinkHandling::Follow), (1, LinkHandling::NoFollow)];
 }
 
-impl Numbered for EntryDetail {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, EntryDetail::Kind), (1, EntryDetail::Stat)];
+impl Numbered for EntryDetailLevel {
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, EntryDetailLevel::Kind), (1, EntryDetailLevel::Stat)];
 }
 
 impl Numbered for WriteMode {
@@ -196,14 +200,17 @@ impl Numbered for FileAccess {
         &[(0, FileAccess::Read), (1, FileAccess::Write), (2, FileAccess::ReadWrite)];
 }
 
-impl Numbered for FileCreation {
-    const NUMBERS: &'static [(u8, Self)] =
-        &[(0, FileCreation::Never), (1, FileCreation::IfMissing), (2, FileCreation::MustBeNew)];
+impl Numbered for FileCreationMode {
+    const NUMBERS: &'static [(u8, Self)] = &[
+        (0, FileCreationMode::Never),
+        (1, FileCreationMode::IfMissing),
+        (2, FileCreationMode::MustBeNew),
+    ];
 }
 
-impl Numbered for ExistingContent {
+impl Numbered for ExistingContentHandling {
     const NUMBERS: &'static [(u8, Self)] =
-        &[(0, ExistingContent::Keep), (1, ExistingContent::Truncate)];
+        &[(0, ExistingContentHandling::Keep), (1, ExistingContentHandling::Truncate)];
 }
 
 impl Numbered for WritePosition {
@@ -220,8 +227,9 @@ impl Numbered for OnMissingTarget {
         &[(0, OnMissingTarget::Fail), (1, OnMissingTarget::Ignore)];
 }
 
-impl Numbered for Overwrite {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, Overwrite::Refuse), (1, Overwrite::Replace)];
+impl Numbered for OverwriteMode {
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, OverwriteMode::Refuse), (1, OverwriteMode::Replace)];
 }
 
 impl Numbered for FileKind {
@@ -229,9 +237,9 @@ impl Numbered for FileKind {
         &[(0, FileKind::File), (1, FileKind::Dir), (2, FileKind::Symlink), (3, FileKind::Other)];
 }
 
-impl Numbered for TruncatedBy {
+impl Numbered for TruncationCause {
     const NUMBERS: &'static [(u8, Self)] =
-        &[(0, TruncatedBy::Count), (1, TruncatedBy::Bytes), (2, TruncatedBy::Time)];
+        &[(0, TruncationCause::Count), (1, TruncationCause::Bytes), (2, TruncationCause::Time)];
 }
 
 impl Numbered for StdinMode {
@@ -266,8 +274,9 @@ impl Numbered for OutputChannel {
         &[(0, OutputChannel::Stdout), (1, OutputChannel::Stderr)];
 }
 
-impl Numbered for EntryKinds {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, EntryKinds::Files), (1, EntryKinds::All)];
+impl Numbered for EntryKindFilter {
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, EntryKindFilter::Files), (1, EntryKindFilter::All)];
 }
 
 impl Numbered for PatternSyntax {
@@ -280,8 +289,9 @@ impl Numbered for CaseSensitivity {
         &[(0, CaseSensitivity::Sensitive), (1, CaseSensitivity::Insensitive)];
 }
 
-impl Numbered for MatchSpan {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, MatchSpan::SingleLine), (1, MatchSpan::MultiLine)];
+impl Numbered for MatchLineMode {
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, MatchLineMode::SingleLine), (1, MatchLineMode::MultiLine)];
 }
 
 impl Numbered for SearchOutputMode {
@@ -302,8 +312,9 @@ impl Numbered for IgnoreFileHandling {
         &[(0, IgnoreFileHandling::Disregard), (1, IgnoreFileHandling::Honour)];
 }
 
-impl Numbered for LineRole {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, LineRole::Match), (1, LineRole::Context)];
+impl Numbered for SearchLineRole {
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, SearchLineRole::Match), (1, SearchLineRole::Context)];
 }
 
 #[cfg(test)]
@@ -369,40 +380,40 @@ LineRole Match=0 Context=1
     fn released_numbers_stay() {
         let mut now = String::new();
         line::<Verb>("Verb", &mut now);
-        line::<CallEffect>("CallEffect", &mut now);
+        line::<LostCallEffect>("CallEffect", &mut now);
         line::<ErrorCode>("Code", &mut now);
         line::<ErrorKind>("Kind", &mut now);
         line::<BackendKind>("BackendKind", &mut now);
-        line::<ControlKind>("Subject", &mut now);
-        line::<ControlStrength>("Strength", &mut now);
+        line::<PolicyControlKind>("Subject", &mut now);
+        line::<PolicyControlStrength>("Strength", &mut now);
         line::<Isolation>("Isolation", &mut now);
         line::<LinkHandling>("Links", &mut now);
-        line::<EntryDetail>("Detail", &mut now);
+        line::<EntryDetailLevel>("Detail", &mut now);
         line::<WriteMode>("WriteMode", &mut now);
         line::<Durability>("Durability", &mut now);
         line::<FileAccess>("FileAccess", &mut now);
-        line::<FileCreation>("Creation", &mut now);
-        line::<ExistingContent>("Existing", &mut now);
+        line::<FileCreationMode>("Creation", &mut now);
+        line::<ExistingContentHandling>("Existing", &mut now);
         line::<WritePosition>("Placement", &mut now);
         line::<RemoveDepth>("Reach", &mut now);
         line::<OnMissingTarget>("Missing", &mut now);
-        line::<Overwrite>("Overwrite", &mut now);
+        line::<OverwriteMode>("Overwrite", &mut now);
         line::<FileKind>("FileKind", &mut now);
-        line::<TruncatedBy>("Truncated", &mut now);
+        line::<TruncationCause>("Truncated", &mut now);
         line::<StdinMode>("Stdin", &mut now);
         line::<ProcessLifetime>("Lifetime", &mut now);
         line::<HostDirectoryAccess>("BindAccess", &mut now);
         line::<OrphanOutcome>("Leftovers", &mut now);
         line::<ExitCause>("Cause", &mut now);
         line::<OutputChannel>("Channel", &mut now);
-        line::<EntryKinds>("Kinds", &mut now);
+        line::<EntryKindFilter>("Kinds", &mut now);
         line::<PatternSyntax>("Syntax", &mut now);
         line::<CaseSensitivity>("Case", &mut now);
-        line::<MatchSpan>("Span", &mut now);
+        line::<MatchLineMode>("Span", &mut now);
         line::<SearchOutputMode>("SearchAnswer", &mut now);
         line::<DotfileVisibility>("Visibility", &mut now);
         line::<IgnoreFileHandling>("IgnoreFiles", &mut now);
-        line::<LineRole>("LineRole", &mut now);
+        line::<SearchLineRole>("LineRole", &mut now);
         assert_eq!(now, RELEASED);
     }
 
@@ -414,12 +425,12 @@ LineRole Match=0 Context=1
             }
         }
         check(&Verb::ALL);
-        check(&CallEffect::ALL);
+        check(&LostCallEffect::ALL);
         check(&ErrorCode::ALL);
         check(&ErrorKind::ALL);
         check(&BackendKind::ALL);
-        check(&ControlKind::ALL);
-        check(&ControlStrength::ALL);
+        check(&PolicyControlKind::ALL);
+        check(&PolicyControlStrength::ALL);
         check(&Isolation::ALL);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ab_core::effective::{self, EffectivePolicy};
 use ab_core::process::{
     Command, ExecLimits, ExecRequest, HostDirectory, MountLayout, OutputChunk, PathRestrictions,
-    ProcessControl, ProcessExit, ProcessId, ProcessInfo, TerminalSize,
+    ProcessControlMessage, ProcessExit, ProcessId, ProcessInfo, TerminalSize,
 };
 use bytes::{BufMut, BytesMut};
 
@@ -203,32 +203,32 @@ impl WireCodec for OutputChunk {
     }
 }
 
-impl WireCodec for ProcessControl {
+impl WireCodec for ProcessControlMessage {
     fn encode_to(&self, out: &mut BytesMut) {
         match self {
-            ProcessControl::Signal(number) => {
+            ProcessControlMessage::Signal(number) => {
                 out.put_u8(0);
                 number.encode_to(out);
             }
-            ProcessControl::Resize(size) => {
+            ProcessControlMessage::Resize(size) => {
                 out.put_u8(1);
                 size.encode_to(out);
             }
-            ProcessControl::CloseStdin => out.put_u8(2),
+            ProcessControlMessage::CloseStdin => out.put_u8(2),
         }
     }
 
     fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         Ok(match fields.u8()? {
-            0 => ProcessControl::Signal(WireCodec::decode_from(fields)?),
-            1 => ProcessControl::Resize(WireCodec::decode_from(fields)?),
-            2 => ProcessControl::CloseStdin,
+            0 => ProcessControlMessage::Signal(WireCodec::decode_from(fields)?),
+            1 => ProcessControlMessage::Resize(WireCodec::decode_from(fields)?),
+            2 => ProcessControlMessage::CloseStdin,
             _ => return Err(DecodeError::Invalid),
         })
     }
 }
 
-impl WireCodec for effective::EffectiveControl {
+impl WireCodec for effective::EffectivePolicyControl {
     fn encode_to(&self, out: &mut BytesMut) {
         put_number(out, self.kind);
         self.asked.encode_to(out);

@@ -1,6 +1,6 @@
 //! Certificates that prove something, and those that do not.
 
-use ab_remote::client::{ClientSettings, Endpoint, TrustRoots, WebSocketEndpoint};
+use ab_remote::client::{ClientSettings, RemoteEndpoint, TrustRoots, WebSocketEndpoint};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, CertifiedKey, DnType, IsCa, KeyPair,
     date_time_ymd,
@@ -32,7 +32,7 @@ fn certificate(
 fn at(daemon: &Daemon, roots: TrustRoots) -> ClientSettings {
     let mut socket = WebSocketEndpoint::new(&format!("wss://{}/ssh", daemon.address)).unwrap();
     socket.roots = roots;
-    ClientSettings::new(Endpoint::WebSocket(socket))
+    ClientSettings::new(RemoteEndpoint::WebSocket(socket))
 }
 
 #[tokio::test]
@@ -90,6 +90,6 @@ async fn roots_that_are_none_and_servers_without_tls() {
     let plain = answering(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
     let mut socket = WebSocketEndpoint::new(&format!("wss://{plain}/ssh")).unwrap();
     socket.roots = TrustRoots::Only(issuer("one").pem());
-    let said = lost(&ClientSettings::new(Endpoint::WebSocket(socket))).await;
+    let said = lost(&ClientSettings::new(RemoteEndpoint::WebSocket(socket))).await;
     assert!(said.contains("it does not speak TLS"), "{said}");
 }

@@ -3,9 +3,9 @@
 use std::fs;
 
 use ab_remote::client::{
-    ClientSettings, Credential, Endpoint, HostKeyCheck, HostPort, KnownHosts, SshEndpoint,
+    ClientSettings, Credential, HostKeyCheck, HostPort, KnownHosts, RemoteEndpoint, SshEndpoint,
 };
-use ab_remote::{HostKey, ListenerOptions, SshAccess, SshServer, SshUsers, listen};
+use ab_remote::{HostKey, ListenerOptions, SshAccess, SshServer, SshUsers, serve_listener};
 use tokio::net::TcpListener;
 
 use super::{denied, reached};
@@ -16,7 +16,7 @@ fn at(stage: &Stage, check: HostKeyCheck) -> ClientSettings {
     ssh.host = HostPort::new("127.0.0.1", stage.address.port());
     ssh.credentials = vec![Credential::Password("correct horse".into())];
     ssh.host_key = check;
-    ClientSettings::new(Endpoint::Ssh(ssh))
+    ClientSettings::new(RemoteEndpoint::Ssh(ssh))
 }
 
 fn pin(key: &HostKey) -> HostKeyCheck {
@@ -87,9 +87,10 @@ async fn a_key_that_changes_after_the_first_use() {
     let options = ab_remote::SshServerSettings::new(key, SshAccess::Users(users));
     let server = SshServer::new(agent_backend::memory(), options);
     let listener = TcpListener::bind(address).await.unwrap();
-    let listening = tokio::spawn(listen(listener, server.clone(), ListenerOptions::default()));
+    let listening =
+        tokio::spawn(serve_listener(listener, server.clone(), ListenerOptions::default()));
     let mut settings = settings;
-    let Endpoint::Ssh(ssh) = &mut settings.endpoint else { panic!() };
+    let RemoteEndpoint::Ssh(ssh) = &mut settings.endpoint else { panic!() };
     ssh.host_key = HostKeyCheck::TrustOnFirstUse(kept.clone());
     let said = denied(&settings).await;
     assert!(said.contains("has changed") && said.contains("ssh-keygen -R"), "{said}");

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use ab_remote::client::{
-    ClientSettings, Credential, Endpoint, HostKeyCheck, HostPort, Secret, SshEndpoint,
+    ClientSettings, Credential, HostKeyCheck, HostPort, RemoteEndpoint, Secret, SshEndpoint,
 };
 
 use super::{denied, invalid, lost, reached};
@@ -16,7 +16,7 @@ fn at(stage: &Stage, credentials: Vec<Credential>) -> ClientSettings {
     ssh.host = HostPort::new("127.0.0.1", stage.address.port());
     ssh.credentials = credentials;
     ssh.host_key = HostKeyCheck::Unchecked;
-    ClientSettings::new(Endpoint::Ssh(ssh))
+    ClientSettings::new(RemoteEndpoint::Ssh(ssh))
 }
 
 fn password(text: &str) -> Credential {

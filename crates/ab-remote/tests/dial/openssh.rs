@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use ab_remote::client::{
-    ClientSettings, Credential, Endpoint, HostKeyCheck, HostPort, KnownHosts, Secret, SshEndpoint,
+    ClientSettings, Credential, HostKeyCheck, HostPort, KnownHosts, RemoteEndpoint, Secret,
+    SshEndpoint,
 };
 use ab_testkit::host::{prepare_sshd, report_skip};
 use tempfile::TempDir;
@@ -77,7 +78,7 @@ impl Sshd {
         let text = Secret::from(fs::read_to_string(self.path(key)).unwrap());
         ssh.credentials = vec![Credential::Key { text, passphrase: None }];
         ssh.host_key = host_key;
-        ClientSettings::new(Endpoint::Ssh(ssh))
+        ClientSettings::new(RemoteEndpoint::Ssh(ssh))
     }
 
     /// A known host by one of its keys.
@@ -120,7 +121,7 @@ async fn openssh_refuses_a_key_that_it_does_not_know() {
     assert!(said.contains(&format!("does not let '{}' in by the key", sshd.user)), "{said}");
     // More than it takes in one connection.
     let mut settings = sshd.settings("rsa", HostKeyCheck::Unchecked);
-    if let Endpoint::Ssh(ssh) = &mut settings.endpoint {
+    if let RemoteEndpoint::Ssh(ssh) = &mut settings.endpoint {
         ssh.credentials = vec![ssh.credentials[0].clone(); 12];
     }
     let said = denied(&settings).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ab_core::{ErrorCode, ErrorKind};
 use ab_remote::client::{
-    ClientSettings, Endpoint, HostKeyCheck, HostPort, SshEndpoint, WebSocketEndpoint,
+    ClientSettings, HostKeyCheck, HostPort, RemoteEndpoint, SshEndpoint, WebSocketEndpoint,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -30,12 +30,12 @@ fn ssh(address: SocketAddr) -> ClientSettings {
     let mut ssh = SshEndpoint::new("ada", "127.0.0.1");
     ssh.host = HostPort::new("127.0.0.1", address.port());
     ssh.host_key = HostKeyCheck::Unchecked;
-    ClientSettings::new(Endpoint::Ssh(ssh))
+    ClientSettings::new(RemoteEndpoint::Ssh(ssh))
 }
 
 fn websocket(scheme: &str, address: SocketAddr) -> ClientSettings {
     let socket = WebSocketEndpoint::new(&format!("{scheme}://{address}/ssh")).unwrap();
-    ClientSettings::new(Endpoint::WebSocket(socket))
+    ClientSettings::new(RemoteEndpoint::WebSocket(socket))
 }
 
 #[tokio::test]

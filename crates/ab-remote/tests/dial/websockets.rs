@@ -1,6 +1,6 @@
 //! Daemons behind their WebSockets, and what may be there instead.
 
-use ab_remote::client::{ClientSettings, Endpoint, Proxy, WebSocketEndpoint};
+use ab_remote::client::{ClientSettings, Proxy, RemoteEndpoint, WebSocketEndpoint};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -8,7 +8,7 @@ use super::daemon::{Daemon, Door};
 use super::{denied, lost, reached};
 
 fn at(socket: WebSocketEndpoint) -> ClientSettings {
-    ClientSettings::new(Endpoint::WebSocket(socket))
+    ClientSettings::new(RemoteEndpoint::WebSocket(socket))
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn a_handshake_that_is_cut_is_no_foreign_language() {
         }
     });
     let socket = WebSocketEndpoint::new(&format!("ws://{address}/ssh")).unwrap();
-    let said = lost(&ClientSettings::new(Endpoint::WebSocket(socket))).await;
+    let said = lost(&ClientSettings::new(RemoteEndpoint::WebSocket(socket))).await;
     assert!(said.contains("the connection ended before the handshake was over"), "{said}");
 }
 

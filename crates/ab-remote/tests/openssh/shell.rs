@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use ab_core::ExecOptions;
-use agent_backend::{Isolation, LocalConfig};
+use agent_backend::{Isolation, LocalWorkspaceConfig};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 use tokio::time::timeout;
@@ -36,7 +36,7 @@ async fn commands_run_and_end_as_they_do() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_is_told_from_a_status() {
     // Inside bubblewrap a command that was killed is told as a status, by bubblewrap.
-    let none = |config: &mut LocalConfig| config.options.exec.isolation = Isolation::None;
+    let none = |config: &mut LocalWorkspaceConfig| config.options.exec.isolation = Isolation::None;
     let stage = Stage::with(none, |_| {}).await;
     let mut loud = stage.program("ssh");
     loud.args(["-v", "agent@127.0.0.1", "kill -TERM $$"]);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_core::{Backend, ConnectionStatus, ErrorKind};
-use ab_remote::client::{ClientSettings, Endpoint, Keepalive, ReconnectPolicy, RemoteDriver};
+use ab_remote::client::{ClientSettings, Keepalive, ReconnectPolicy, RemoteDriver, RemoteEndpoint};
 use tokio::time::Instant;
 
 use super::relay::{Relay, Weather};
@@ -18,7 +18,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// A workspace in memory behind a relay, and a backend that is connected to it.
 async fn ground(adjust: impl FnOnce(&mut ClientSettings)) -> (Arc<Relay>, Backend) {
     let relay = Arc::new(Relay::new(server(agent_backend::memory())));
-    let mut settings = ClientSettings::new(Endpoint::Stream(relay.clone()));
+    let mut settings = ClientSettings::new(RemoteEndpoint::Stream(relay.clone()));
     settings.operation_timeout = PATIENCE;
     settings.keepalive = Keepalive { interval: HOUR, max_missed: 3 };
     settings.reconnection =
@@ -67,8 +67,8 @@ async fn a_call_has_one_deadline_for_its_turn_and_the_answer() {
         assert_eq!((took, answer.unwrap_err().kind()), (PATIENCE.as_secs(), ErrorKind::Timeout));
     }
     let (took, process) =
-        seconds(backend.call_effect(&ab_core::LostCallId::new("no ticket"))).await;
-    assert_eq!((took, process.unwrap()), (0, ab_core::CallEffect::Unknown));
+        seconds(backend.query_lost_call(&ab_core::LostCallId::new("no ticket"))).await;
+    assert_eq!((took, process.unwrap()), (0, ab_core::LostCallEffect::Unknown));
     backend.destroy().await.unwrap();
 }
 

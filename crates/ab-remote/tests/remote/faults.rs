@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ab_core::options::{FileAccess, FileCreation, OpenOptions, WritePosition};
+use ab_core::options::{FileAccess, FileCreationMode, OpenOptions, WritePosition};
 use ab_core::process::{Command, Process};
-use ab_core::{Backend, CallEffect, ConnectionStatus, Error, ErrorKind, ExecOptions, Result};
-use ab_remote::client::{ClientSettings, Endpoint, Keepalive, ReconnectPolicy, RemoteDriver};
-use ab_testkit::StatusRecorder;
-use agent_backend::LocalConfig;
+use ab_core::{Backend, ConnectionStatus, Error, ErrorKind, ExecOptions, LostCallEffect, Result};
+use ab_remote::client::{ClientSettings, Keepalive, ReconnectPolicy, RemoteDriver, RemoteEndpoint};
+use ab_testkit::ConnectionStatusRecorder;
+use agent_backend::LocalWorkspaceConfig;
 use tokio::time::{sleep, timeout};
 
 use super::relay::{Relay, Weather};
@@ -139,26 +139,26 @@ impl Ship {
     }
 
     /// What became of a call that changes something.
-    async fn effect<T>(&self, answer: &Result<T>) -> CallEffect {
+    async fn effect<T>(&self, answer: &Result<T>) -> LostCallEffect {
         let effect = match answer {
-            Ok(_) => CallEffect::Applied,
+            Ok(_) => LostCallEffect::Applied,
             Err(error) => self.asked(error).await,
         };
         count(match effect {
-            CallEffect::Applied => &self.counters.applied,
-            CallEffect::NotApplied => &self.counters.not_applied,
-            CallEffect::Unknown => &self.counters.unknown,
+            LostCallEffect::Applied => &self.counters.applied,
+            LostCallEffect::NotApplied => &self.counters.not_applied,
+            LostCallEffect::Unknown => &self.counters.unknown,
         });
         effect
     }
 
-    async fn asked(&self, error: &Error) -> CallEffect {
+    async fn asked(&self, error: &Error) -> LostCallEffect {
         let Some(ticket) = error.lost_call() else {
             // It did not get as far as being sent.
-            return error.call_effect().unwrap_or(CallEffect::NotApplied);
+            return error.lost_call_effect().unwrap_or(LostCallEffect::NotApplied);
         };
         loop {
-            match self.call(self.backend.call_effect(ticket)).await {
+            match self.call(self.backend.query_lost_call(ticket)).await {
                 Ok(effect) => return effect,
                 Err(_) => continue,
             }
@@ -197,10 +197,10 @@ async fn storm(seed: u64, length: Duration, drops: u64) -> Tally {
         keepalive: Keepalive { interval: Duration::from_millis(100), max_missed: 3 },
         operation_timeout: Duration::from_secs(20),
         connect_timeout: CONNECTING,
-        ..ClientSettings::new(Endpoint::Stream(relay.clone()))
+        ..ClientSettings::new(RemoteEndpoint::Stream(relay.clone()))
     };
     let backend = Backend::new(RemoteDriver::new(settings).unwrap());
-    let heard = StatusRecorder::subscribe(&backend);
+    let heard = ConnectionStatusRecorder::subscribe(&backend);
     let ship = Ship { backend: backend.clone(), over: Arc::default(), counters: Arc::default() };
     // So that the first connection is there before the weather turns bad: it is not tried twice.
     backend.connect().await.unwrap();
@@ -243,7 +243,7 @@ async fn storm(seed: u64, length: Duration, drops: u64) -> Tally {
     let last = relay.server();
     timeout(PATIENCE, last.shut_down()).await.unwrap();
     assert_eq!(last.connection_count(), 0);
-    for process in local.processes().await.unwrap() {
+    for process in local.detached_processes().await.unwrap() {
         assert!(process.exit.is_some(), "left running: {process:?}");
     }
     timeout(PATIENCE, local.destroy()).await.unwrap().unwrap();
@@ -273,7 +273,8 @@ async fn storm(seed: u64, length: Duration, drops: u64) -> Tally {
 }
 
 fn workspace(root: &Path) -> Backend {
-    agent_backend::local_with(LocalConfig::new(root).prevent_dangerous_commands(false)).unwrap()
+    agent_backend::local_with(LocalWorkspaceConfig::new(root).prevent_dangerous_commands(false))
+        .unwrap()
 }
 
 /// One gust.
@@ -371,7 +372,7 @@ async fn append(ship: Ship, number: u64) {
     let name = format!("log{number}");
     let options = OpenOptions {
         access: FileAccess::Write,
-        create: FileCreation::IfMissing,
+        create: FileCreationMode::IfMissing,
         position: WritePosition::End,
         ..OpenOptions::default()
     };
@@ -384,9 +385,9 @@ async fn append(ship: Ship, number: u64) {
             let line = format!("{next}\n");
             let written = ship.call(file.write_at(0, line.into())).await;
             match ship.effect(&written).await {
-                CallEffect::Applied => sure.push(next),
-                CallEffect::NotApplied => {}
-                CallEffect::Unknown => {
+                LostCallEffect::Applied => sure.push(next),
+                LostCallEffect::NotApplied => {}
+                LostCallEffect::Unknown => {
                     possible.insert(next);
                 }
             }
@@ -427,9 +428,9 @@ async fn write_and_read(ship: Ship, number: u64) {
         next += 1;
         let written = ship.call(ship.backend.write(&name, content(next))).await;
         match ship.effect(&written).await {
-            CallEffect::Applied => candidates = vec![Some(next)],
-            CallEffect::NotApplied => {}
-            CallEffect::Unknown => candidates.push(Some(next)),
+            LostCallEffect::Applied => candidates = vec![Some(next)],
+            LostCallEffect::NotApplied => {}
+            LostCallEffect::Unknown => candidates.push(Some(next)),
         }
         if dice.roll(2) == 0 {
             continue;
@@ -457,9 +458,9 @@ async fn rename(ship: Ship, number: u64) {
     while !ship.is_over() {
         let moved = ship.call(ship.backend.rename(&names[at], &names[1 - at])).await;
         match ship.effect(&moved).await {
-            CallEffect::Applied => at = 1 - at,
-            CallEffect::NotApplied => {}
-            CallEffect::Unknown => {
+            LostCallEffect::Applied => at = 1 - at,
+            LostCallEffect::NotApplied => {}
+            LostCallEffect::Unknown => {
                 let there = until(|| ship.call(ship.backend.exists(&names[1 - at]))).await;
                 at = if there { 1 - at } else { at };
             }
@@ -483,8 +484,8 @@ async fn run(ship: Ship, number: u64) {
         match answer {
             Ok(output) => {
                 count(&ship.counters.commands);
-                assert_eq!(output.stdout_text(), format!("out {number} {next}\n"));
-                assert_eq!(output.stderr.text(), "err\n");
+                assert_eq!(output.stdout_display_text(), format!("out {number} {next}\n"));
+                assert_eq!(output.stderr.display_text(), "err\n");
             }
             // Its connection was lost while it ran.
             Err(error) => assert!(

@@ -5,9 +5,9 @@ mod shelf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ab_core::options::{
-    AttributeChanges, ListOptions, Overwrite, RemoveDepth, RemoveOptions, RenameOptions,
+    AttributeChanges, ListOptions, OverwriteMode, RemoveDepth, RemoveOptions, RenameOptions,
 };
-use ab_core::{CallEffect, Error, ErrorKind};
+use ab_core::{Error, ErrorKind, LostCallEffect};
 use ab_remote::sftp::packet::SftpRequest;
 
 use self::shelf::{Shelf, Verdict, string};
@@ -25,30 +25,30 @@ fn cut_at(number: usize, is_meant: fn(&SftpRequest) -> bool) -> Shelf {
     })
 }
 
-fn is_lost(error: &Error, effect: CallEffect) {
+fn is_lost(error: &Error, effect: LostCallEffect) {
     assert_eq!(error.kind(), ErrorKind::Disconnected, "{error:?}");
-    assert_eq!((error.call_effect(), error.lost_call()), (Some(effect), None), "{error:?}");
+    assert_eq!((error.lost_call_effect(), error.lost_call()), (Some(effect), None), "{error:?}");
 }
 
 #[tokio::test]
 async fn a_removal_that_is_cut_between_two_directories_may_have_removed() {
     // The first directory is opened before anything is removed, the second after.
     let everything = RemoveOptions { depth: RemoveDepth::Recursive, ..RemoveOptions::default() };
-    for (number, effect) in [(1, CallEffect::NotApplied), (2, CallEffect::Unknown)] {
+    for (number, effect) in [(1, LostCallEffect::NotApplied), (2, LostCallEffect::Unknown)] {
         let server = cut_at(number, |request| matches!(request, SftpRequest::OpenDir { .. }))
             .with("/top", None)
             .with("/top/file", Some("x"))
             .with("/top/inner", None);
         let backend = server.backend(|_| {}).await;
         is_lost(&within(backend.rm("top", everything)).await.unwrap_err(), effect);
-        assert_eq!(server.files().is_empty(), effect == CallEffect::Unknown);
+        assert_eq!(server.files().is_empty(), effect == LostCallEffect::Unknown);
         within(backend.destroy()).await.unwrap();
     }
 }
 
 #[tokio::test]
 async fn attributes_whose_look_afterwards_is_cut_may_be_set() {
-    for (number, effect) in [(1, CallEffect::NotApplied), (2, CallEffect::Unknown)] {
+    for (number, effect) in [(1, LostCallEffect::NotApplied), (2, LostCallEffect::Unknown)] {
         let server = cut_at(number, |request| matches!(request, SftpRequest::Lstat { .. }))
             .with("/file", Some("x"));
         let backend = server.backend(|_| {}).await;
@@ -62,7 +62,9 @@ async fn attributes_whose_look_afterwards_is_cut_may_be_set() {
 #[tokio::test]
 async fn a_draft_that_is_cut_changed_nothing_but_its_parents() {
     let filling = |request: &SftpRequest| matches!(request, SftpRequest::Write { .. });
-    for (path, effect) in [("file", CallEffect::NotApplied), ("new/file", CallEffect::Unknown)] {
+    for (path, effect) in
+        [("file", LostCallEffect::NotApplied), ("new/file", LostCallEffect::Unknown)]
+    {
         let server = cut_at(1, filling).with("/file", Some("old"));
         let backend = server.backend(|_| {}).await;
         is_lost(&within(backend.write(path, "new")).await.unwrap_err(), effect);
@@ -95,7 +97,7 @@ fn file(path: &str, content: &str) -> (String, String) {
     (path.to_owned(), content.to_owned())
 }
 
-const OVER: RenameOptions = RenameOptions { overwrite: Overwrite::Replace };
+const OVER: RenameOptions = RenameOptions { overwrite: OverwriteMode::Replace };
 
 #[tokio::test]
 async fn a_file_is_replaced_without_a_rename_onto_it() {
@@ -114,7 +116,7 @@ async fn a_file_whose_replacement_is_refused_is_put_back() {
         let server = refuses_renames(refused, refused);
         let backend = server.backend(|_| {}).await;
         let error = within(backend.write("file", "newer")).await.unwrap_err();
-        assert_eq!((error.kind(), error.call_effect()), (ErrorKind::Io, None), "{error:?}");
+        assert_eq!((error.kind(), error.lost_call_effect()), (ErrorKind::Io, None), "{error:?}");
         assert_eq!(server.files(), [file("/file", "old"), file("/other", "new")]);
         within(backend.destroy()).await.unwrap();
 
@@ -133,7 +135,7 @@ async fn a_file_that_cannot_be_put_back_is_named_with_its_replacement() {
     for server in [refuses_renames(2, 9), cut] {
         let backend = server.backend(|_| {}).await;
         let error = within(backend.write("file", "newer")).await.unwrap_err();
-        assert_eq!(error.call_effect(), Some(CallEffect::Unknown), "{error:?}");
+        assert_eq!(error.lost_call_effect(), Some(LostCallEffect::Unknown), "{error:?}");
         let files = server.files();
         assert_eq!(contents(&server), ["new", "newer", "old"], "{files:?}");
         for (path, _) in files.iter().filter(|(path, _)| path != "/other") {
@@ -161,13 +163,13 @@ async fn a_replacement_that_is_not_answered_is_kept() {
     let filling = ignores(1, |request| matches!(request, SftpRequest::Write { .. }));
     let placing = ignores(2, |request| matches!(request, SftpRequest::Rename { .. }));
     for (server, effect, left) in [
-        (filling, CallEffect::NotApplied, &["old"][..]),
-        (placing, CallEffect::Unknown, &["new", "old"][..]),
+        (filling, LostCallEffect::NotApplied, &["old"][..]),
+        (placing, LostCallEffect::Unknown, &["new", "old"][..]),
     ] {
         let backend = server.backend(|_| {}).await;
         let error = backend.write("file", "new").await.unwrap_err();
         assert_eq!(
-            (error.kind(), error.call_effect()),
+            (error.kind(), error.lost_call_effect()),
             (ErrorKind::Timeout, Some(effect)),
             "{error:?}"
         );

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use ab_core::{Backend, ConnectionStatus, ErrorCode, ErrorKind};
 use ab_remote::SshServer;
-use ab_remote::client::{ByteStream, ClientSettings, Connector, Endpoint, RemoteDriver};
-use ab_testkit::StatusRecorder;
+use ab_remote::client::{ByteStream, ClientSettings, Connector, RemoteDriver, RemoteEndpoint};
+use ab_testkit::ConnectionStatusRecorder;
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::runtime::Handle;
@@ -45,7 +45,7 @@ impl Cutter {
     }
 
     fn backend(self: &Arc<Self>) -> Backend {
-        let mut settings = ClientSettings::new(Endpoint::Stream(self.clone()));
+        let mut settings = ClientSettings::new(RemoteEndpoint::Stream(self.clone()));
         settings.reconnection.enabled = false;
         Backend::new(RemoteDriver::new(settings).unwrap())
     }
@@ -113,7 +113,7 @@ async fn one_way(
 async fn cut_after(cutter: &Arc<Cutter>, side: Side, bytes: usize, next: bool) {
     let tasks = Handle::current().metrics().num_alive_tasks();
     let backend = cutter.backend();
-    let heard = StatusRecorder::subscribe(&backend);
+    let heard = ConnectionStatusRecorder::subscribe(&backend);
     cutter.cut(Some((side, bytes)));
     let answer = within(backend.exists("file")).await;
     let seen = format!("{bytes} bytes of the {side:?}: {answer:?}");

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_core::options::{FileAccess, FileCreation, OpenOptions, WritePosition};
+use ab_core::options::{FileAccess, FileCreationMode, OpenOptions, WritePosition};
 use ab_core::process::{
-    Command, ExecRequest, HostDirectory, PathRestrictions, Process, ProcessControl, StdinMode,
+    Command, ExecRequest, HostDirectory, PathRestrictions, Process, ProcessControlMessage,
+    StdinMode,
 };
-use ab_core::{Backend, CallEffect, ConnectionStatus, ErrorCode, ErrorKind, ExecOptions};
-use ab_remote::client::{ClientSettings, Endpoint, Keepalive, ReconnectPolicy, RemoteDriver};
-use ab_testkit::StatusRecorder;
-use agent_backend::LocalConfig;
+use ab_core::{Backend, ConnectionStatus, ErrorCode, ErrorKind, ExecOptions, LostCallEffect};
+use ab_remote::client::{ClientSettings, Keepalive, ReconnectPolicy, RemoteDriver, RemoteEndpoint};
+use ab_testkit::ConnectionStatusRecorder;
+use agent_backend::LocalWorkspaceConfig;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
@@ -43,10 +44,10 @@ fn brisk(settings: &mut ClientSettings) {
 impl Ground {
     fn new(adjust: impl FnOnce(&mut ClientSettings)) -> Self {
         let keep = tempfile::tempdir().unwrap();
-        let config = LocalConfig::new(keep.path()).prevent_dangerous_commands(false);
+        let config = LocalWorkspaceConfig::new(keep.path()).prevent_dangerous_commands(false);
         let local = agent_backend::local_with(config).unwrap();
         let relay = Arc::new(Relay::new(server(local.clone())));
-        let mut settings = ClientSettings::new(Endpoint::Stream(relay.clone()));
+        let mut settings = ClientSettings::new(RemoteEndpoint::Stream(relay.clone()));
         brisk(&mut settings);
         adjust(&mut settings);
         let backend = Backend::new(RemoteDriver::new(settings).unwrap());
@@ -79,7 +80,7 @@ impl Ground {
 #[tokio::test]
 async fn starts_disconnected_and_connects_when_it_is_needed() {
     let ground = Ground::new(|_| {});
-    let heard = StatusRecorder::subscribe(&ground.backend);
+    let heard = ConnectionStatusRecorder::subscribe(&ground.backend);
     assert_eq!(ground.backend.status(), Disconnected);
     assert_eq!(ground.relay.attempts(), 0);
     within(ground.backend.write("file", "x")).await.unwrap();
@@ -106,7 +107,7 @@ async fn many_first_calls_share_one_connection() {
 #[tokio::test]
 async fn a_first_connection_that_fails_is_not_repeated() {
     let ground = Ground::new(|_| {});
-    let heard = StatusRecorder::subscribe(&ground.backend);
+    let heard = ConnectionStatusRecorder::subscribe(&ground.backend);
     ground.relay.refuse(1);
     let error = within(ground.backend.connect()).await.unwrap_err();
     assert_eq!(
@@ -124,7 +125,7 @@ async fn a_first_connection_that_fails_is_not_repeated() {
 async fn a_loss_rejects_what_is_pending_and_comes_back() {
     let ground = Ground::new(|_| {});
     within(ground.backend.connect()).await.unwrap();
-    let heard = StatusRecorder::subscribe(&ground.backend);
+    let heard = ConnectionStatusRecorder::subscribe(&ground.backend);
     ground.relay.set(Weather::Stalled);
     let scope = ground.backend.scope("inner", ab_core::ScopeOptions::default()).unwrap();
     let pending = [&ground.backend, &ground.backend, &scope].map(|backend| {
@@ -189,7 +190,7 @@ async fn a_call_waits_for_the_link_no_longer_than_it_may() {
 async fn attempts_end_and_the_next_call_begins_anew() {
     let ground = Ground::new(|settings| settings.reconnection.max_retries = 3);
     within(ground.backend.connect()).await.unwrap();
-    let heard = StatusRecorder::subscribe(&ground.backend);
+    let heard = ConnectionStatusRecorder::subscribe(&ground.backend);
     ground.relay.refuse(3);
     ground.relay.cut();
     ground.until(Reconnecting).await;
@@ -209,7 +210,7 @@ async fn attempts_end_and_the_next_call_begins_anew() {
 async fn without_reconnection_it_stays_disconnected() {
     let ground = Ground::new(|settings| settings.reconnection.enabled = false);
     within(ground.backend.connect()).await.unwrap();
-    let heard = StatusRecorder::subscribe(&ground.backend);
+    let heard = ConnectionStatusRecorder::subscribe(&ground.backend);
     ground.relay.cut();
     ground.until(Disconnected).await;
     assert_eq!(heard.transitions(), [(Connected, Disconnected)]);
@@ -274,16 +275,16 @@ async fn a_call_that_takes_too_long_says_so_and_leaves_the_link() {
     ground.relay.set(Weather::Stalled);
     let error = within(ground.backend.write("file", "x")).await.unwrap_err();
     assert_eq!((error.code(), error.kind()), (ErrorCode::Timeout, ErrorKind::Timeout));
-    assert_eq!(error.call_effect(), Some(CallEffect::Unknown));
+    assert_eq!(error.lost_call_effect(), Some(LostCallEffect::Unknown));
     assert_eq!(ground.backend.status(), Connected);
     ground.relay.set(Weather::Slow(Duration::ZERO));
-    let effect = within(ground.backend.call_effect(error.lost_call().unwrap())).await.unwrap();
+    let effect = within(ground.backend.query_lost_call(error.lost_call().unwrap())).await.unwrap();
     let there = within(ground.backend.exists("file")).await.unwrap();
     match effect {
-        CallEffect::Applied => assert!(there),
-        CallEffect::NotApplied => assert!(!there),
+        LostCallEffect::Applied => assert!(there),
+        LostCallEffect::NotApplied => assert!(!there),
         // It was called off while it ran.
-        CallEffect::Unknown => {}
+        LostCallEffect::Unknown => {}
     }
     ground.relay.set(Weather::Cut);
     ground.end().await;
@@ -303,12 +304,12 @@ async fn a_lost_answer_can_be_asked_for() {
         let Err(error) = written else { continue };
         assert_eq!(error.kind(), ErrorKind::Disconnected, "{error:?}");
         let effect = match error.lost_call() {
-            Some(ticket) => within(ground.backend.call_effect(ticket)).await.unwrap(),
-            None => error.call_effect().unwrap(),
+            Some(ticket) => within(ground.backend.query_lost_call(ticket)).await.unwrap(),
+            None => error.lost_call_effect().unwrap(),
         };
-        assert_ne!(effect, CallEffect::Unknown, "{error:?}");
+        assert_ne!(effect, LostCallEffect::Unknown, "{error:?}");
         let there = within(ground.backend.exists(&name)).await.unwrap();
-        assert_eq!(there, effect == CallEffect::Applied, "{round}");
+        assert_eq!(there, effect == LostCallEffect::Applied, "{round}");
     }
     ground.end().await;
 }
@@ -327,7 +328,10 @@ async fn another_server_knows_nothing_of_earlier_calls() {
     within(old.shut_down()).await;
     ground.relay.set(Weather::Fair);
     if let Some(ticket) = error.lost_call() {
-        assert_eq!(within(ground.backend.call_effect(ticket)).await.unwrap(), CallEffect::Unknown);
+        assert_eq!(
+            within(ground.backend.query_lost_call(ticket)).await.unwrap(),
+            LostCallEffect::Unknown
+        );
     }
     ground.end().await;
 }
@@ -337,7 +341,7 @@ async fn files_end_with_their_connection() {
     let ground = Ground::new(|_| {});
     let options = OpenOptions {
         access: FileAccess::ReadWrite,
-        create: FileCreation::IfMissing,
+        create: FileCreationMode::IfMissing,
         ..Default::default()
     };
     let file = within(ground.backend.open("file", options)).await.unwrap();
@@ -347,7 +351,7 @@ async fn files_end_with_their_connection() {
     let error = within(file.read_at(0, 3)).await.unwrap_err();
     assert_eq!((error.kind(), error.path()), (ErrorKind::Disconnected, Some("file")));
     let error = within(file.write_at(0, "x".into())).await.unwrap_err();
-    assert_eq!(error.call_effect(), Some(CallEffect::NotApplied));
+    assert_eq!(error.lost_call_effect(), Some(LostCallEffect::NotApplied));
     assert_eq!(within(ground.backend.read("file")).await.unwrap(), "abc");
     ground.end().await;
 }
@@ -398,7 +402,7 @@ async fn a_detached_process_goes_on_through_drops() {
         stdin.send(format!("word{round}\n").into()).await.unwrap();
         until_said(&mut process, &mut said, &format!("got word{round}\n")).await;
     }
-    process.control.send(ProcessControl::CloseStdin).await.unwrap();
+    process.control.send(ProcessControlMessage::CloseStdin).await.unwrap();
     until_said(&mut process, &mut said, "end\n").await;
     assert_eq!(within(process.wait()).await.unwrap().code, Some(3));
     ground.end().await;
@@ -414,7 +418,7 @@ async fn an_end_of_input_that_was_lost_on_its_way_is_told_again() {
     // Behind this, nothing else is on its way.
     within(ground.backend.exists(".")).await.unwrap();
     ground.relay.set(Weather::CutAfter(1));
-    process.control.send(ProcessControl::CloseStdin).await.unwrap();
+    process.control.send(ProcessControlMessage::CloseStdin).await.unwrap();
     ground.until(Reconnecting).await;
     assert_eq!(process.control.capacity(), process.control.max_capacity(), "nobody took it");
     ground.relay.set(Weather::Fair);
@@ -438,7 +442,7 @@ async fn input_that_waits_for_room_outlives_a_loss() {
     ground.relay.cut();
     ground.until(Disconnected).await;
     ground.until(Connected).await;
-    process.control.send(ProcessControl::CloseStdin).await.unwrap();
+    process.control.send(ProcessControlMessage::CloseStdin).await.unwrap();
     within(ground.local.write("go", "")).await.unwrap();
     until_said(&mut process, &mut said, "last\n").await;
     assert_eq!(within(process.wait()).await.unwrap().code, Some(3));
@@ -455,8 +459,8 @@ async fn an_owned_process_ends_with_its_connection() {
     assert_eq!(within(process.wait()).await, None);
     let why = process.exit_receiver().loss_error().unwrap();
     assert_eq!(
-        (why.code(), why.call_effect()),
-        (ErrorCode::ConnectionClosed, Some(CallEffect::Unknown))
+        (why.code(), why.lost_call_effect()),
+        (ErrorCode::ConnectionClosed, Some(LostCallEffect::Unknown))
     );
     // Whoever only waits for a command is told the same.
     let backend = ground.backend.clone();
@@ -470,8 +474,8 @@ async fn an_owned_process_ends_with_its_connection() {
     ground.relay.cut();
     let error = within(running).await.unwrap().unwrap_err();
     assert_eq!(
-        (error.code(), error.call_effect()),
-        (ErrorCode::ConnectionClosed, Some(CallEffect::Unknown))
+        (error.code(), error.lost_call_effect()),
+        (ErrorCode::ConnectionClosed, Some(LostCallEffect::Unknown))
     );
     within(async {
         while ground.relay.server().connection_count() > 1 {
@@ -539,7 +543,7 @@ async fn appends_are_applied_once() {
     let ground = Ground::new(|_| {});
     let options = OpenOptions {
         access: FileAccess::Write,
-        create: FileCreation::IfMissing,
+        create: FileCreationMode::IfMissing,
         position: WritePosition::End,
         ..OpenOptions::default()
     };
@@ -560,11 +564,11 @@ async fn appends_are_applied_once() {
             Ok(()) => true,
             Err(error) => match error.lost_call() {
                 Some(ticket) => {
-                    let effect = within(ground.backend.call_effect(ticket)).await.unwrap();
-                    assert_ne!(effect, CallEffect::Unknown);
-                    effect == CallEffect::Applied
+                    let effect = within(ground.backend.query_lost_call(ticket)).await.unwrap();
+                    assert_ne!(effect, LostCallEffect::Unknown);
+                    effect == LostCallEffect::Applied
                 }
-                None => error.call_effect() == Some(CallEffect::Applied),
+                None => error.lost_call_effect() == Some(LostCallEffect::Applied),
             },
         };
         if applied {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ab_core::options::{ListOptions, OpenOptions, RemoveOptions};
 use ab_core::process::ExecRequest;
-use ab_core::{Backend, CallEffect, ErrorCode, ErrorKind, FileKind};
+use ab_core::{Backend, ErrorCode, ErrorKind, FileKind, LostCallEffect};
 use ab_testkit::{TestBackend, behaviour_suite, model};
 use bytes::Bytes;
 
@@ -90,7 +90,7 @@ async fn odd_names_reach_commands_as_names() {
         backend.write(&format!("{name}/file"), name).await.unwrap();
         let scope = backend.scope(name, Default::default()).unwrap();
         let output = scope.exec("cat file; basename \"$PWD\"").await.unwrap();
-        assert_eq!(output.stdout.text(), format!("{name}{name}\n"));
+        assert_eq!(output.stdout.display_text(), format!("{name}{name}\n"));
     }
     assert!(!backend.exists("hacked").await.unwrap());
 }
@@ -173,7 +173,7 @@ async fn calls_of_a_lost_connection_say_what_is_known() {
     let (written, ()) = tokio::join!(writing, cutting);
     let error = written.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
-    assert_eq!(error.call_effect(), Some(CallEffect::NotApplied), "{error:?}");
+    assert_eq!(error.lost_call_effect(), Some(LostCallEffect::NotApplied), "{error:?}");
     assert!(!sshd.workspace.path().join("file").exists());
 }
 
@@ -217,7 +217,7 @@ fn is_as_the_model_says() {
         let own = format!("sequence{number}");
         TestBackend::new(backend.scope(&own, Default::default()).unwrap())
     };
-    model::check_against_reference_with_count(
+    model::check_against_reference_with_default_count(
         "openssh",
         fixture,
         model::WorkspaceLayout::default(),

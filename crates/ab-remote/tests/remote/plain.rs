@@ -4,8 +4,8 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ab_core::{Backend, CallEffect, Error, ErrorCode, ErrorKind};
-use ab_remote::client::{ByteStream, ClientSettings, Connector, Endpoint, RemoteDriver};
+use ab_core::{Backend, Error, ErrorCode, ErrorKind, LostCallEffect};
+use ab_remote::client::{ByteStream, ClientSettings, Connector, RemoteDriver, RemoteEndpoint};
 use ab_remote::sftp::packet::PacketReader;
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -188,7 +188,7 @@ impl Plain {
     }
 
     async fn backend(&self) -> Backend {
-        let mut settings = ClientSettings::new(Endpoint::Stream(Arc::new(self.clone())));
+        let mut settings = ClientSettings::new(RemoteEndpoint::Stream(Arc::new(self.clone())));
         settings.reconnection.enabled = false;
         let backend = Backend::new(RemoteDriver::new(settings).unwrap());
         within(backend.connect()).await.unwrap();
@@ -235,7 +235,7 @@ async fn a_server_that_refuses_commands_runs_none() {
         for _ in 0..2 {
             let refused = within(backend.exec("true")).await.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Unsupported, "{conduct:?}: {refused}");
-            assert_eq!(refused.call_effect(), None, "nothing was lost");
+            assert_eq!(refused.lost_call_effect(), None, "nothing was lost");
         }
         assert_eq!(*server.asked.borrow(), (2, 1), "a server that said no was asked again");
         assert!(!backend.info().capabilities.exec);
@@ -259,7 +259,7 @@ impl Connector for Far {
 #[tokio::test(start_paused = true)]
 async fn a_command_has_one_deadline_for_the_link_and_the_answer() {
     let server = Arc::new(Far(Plain::new(Conduct::Mute)));
-    let mut settings = ClientSettings::new(Endpoint::Stream(server));
+    let mut settings = ClientSettings::new(RemoteEndpoint::Stream(server));
     settings.operation_timeout = Duration::from_secs(100);
     settings.connect_timeout = Duration::from_secs(90);
     settings.keepalive.interval = Duration::from_secs(3600);
@@ -267,8 +267,8 @@ async fn a_command_has_one_deadline_for_the_link_and_the_answer() {
     let before = Instant::now();
     let error = backend.exec("true").await.unwrap_err();
     assert_eq!(
-        (error.kind(), error.call_effect()),
-        (ErrorKind::Timeout, Some(CallEffect::NotApplied))
+        (error.kind(), error.lost_call_effect()),
+        (ErrorKind::Timeout, Some(LostCallEffect::NotApplied))
     );
     assert_eq!(before.elapsed().as_secs(), 100, "{error}");
     backend.destroy().await.unwrap();
@@ -276,7 +276,7 @@ async fn a_command_has_one_deadline_for_the_link_and_the_answer() {
 
 /// What a command is told whose connection ends once the server was asked for so many channels and
 /// lines.
-async fn cut(conduct: Conduct, asked: (usize, usize), effect: CallEffect) {
+async fn cut(conduct: Conduct, asked: (usize, usize), effect: LostCallEffect) {
     let server = Plain::new(conduct);
     let backend = server.backend().await;
     let running = backend.exec("true");
@@ -285,12 +285,12 @@ async fn cut(conduct: Conduct, asked: (usize, usize), effect: CallEffect) {
     within(backend.destroy()).await.unwrap();
 }
 
-fn is_lost(error: &Error, effect: CallEffect) {
+fn is_lost(error: &Error, effect: LostCallEffect) {
     assert_eq!(
         (error.code(), error.kind()),
         (ErrorCode::ConnectionClosed, ErrorKind::Disconnected)
     );
-    assert_eq!((error.call_effect(), error.lost_call()), (Some(effect), None), "{error:?}");
+    assert_eq!((error.lost_call_effect(), error.lost_call()), (Some(effect), None), "{error:?}");
     assert_eq!(error.command(), Some("true"));
 }
 
@@ -301,16 +301,16 @@ const TIMES: usize = 20;
 async fn a_command_that_was_never_sent_did_nothing() {
     for _ in 0..TIMES {
         // Our own question was not, then it was not answered, then the command was not.
-        cut(Conduct::Opens(1), (2, 0), CallEffect::NotApplied).await;
-        cut(Conduct::Mute, (2, 1), CallEffect::NotApplied).await;
-        cut(Conduct::Opens(2), (3, 1), CallEffect::NotApplied).await;
+        cut(Conduct::Opens(1), (2, 0), LostCallEffect::NotApplied).await;
+        cut(Conduct::Mute, (2, 1), LostCallEffect::NotApplied).await;
+        cut(Conduct::Opens(2), (3, 1), LostCallEffect::NotApplied).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_was_sent_may_have_run() {
     for _ in 0..TIMES {
-        cut(Conduct::Dumb, (3, 2), CallEffect::Unknown).await;
+        cut(Conduct::Dumb, (3, 2), LostCallEffect::Unknown).await;
     }
 }
 
@@ -318,6 +318,6 @@ async fn a_command_that_was_sent_may_have_run() {
 async fn a_connection_without_its_files_is_over_for_commands_too() {
     let server = Plain::new(Conduct::Leaves);
     let backend = server.backend().await;
-    is_lost(&within(backend.exec("true")).await.unwrap_err(), CallEffect::Unknown);
+    is_lost(&within(backend.exec("true")).await.unwrap_err(), LostCallEffect::Unknown);
     within(backend.destroy()).await.unwrap();
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use ab_core::Backend;
 use ab_remote::client::{
-    ClientSettings, Credential, Endpoint, HostKeyCheck, HostPort, ReconnectPolicy, Secret,
+    ClientSettings, Credential, HostKeyCheck, HostPort, ReconnectPolicy, RemoteEndpoint, Secret,
     SshEndpoint,
 };
 use ab_testkit::host::{prepare_sshd, report_skip};
@@ -88,7 +88,7 @@ impl Sshd {
             initial_delay: std::time::Duration::from_millis(10),
             ..ReconnectPolicy::default()
         };
-        ClientSettings { root, reconnection, ..ClientSettings::new(Endpoint::Ssh(ssh)) }
+        ClientSettings { root, reconnection, ..ClientSettings::new(RemoteEndpoint::Ssh(ssh)) }
     }
 
     pub(crate) async fn backend(&self) -> Backend {

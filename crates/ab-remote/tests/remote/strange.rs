@@ -8,10 +8,10 @@ use ab_core::options::ListOptions;
 use ab_core::process::{
     Command, OutputChannel as Side, OutputChunk, Process, ProcessExit, ProcessId,
 };
-use ab_core::{Backend, CallEffect, ConnectionStatus, ErrorCode, ErrorKind, ExecOptions};
-use ab_remote::client::{ByteStream, ClientSettings, Connector, Endpoint, RemoteDriver};
+use ab_core::{Backend, ConnectionStatus, ErrorCode, ErrorKind, ExecOptions, LostCallEffect};
+use ab_remote::client::{ByteStream, ClientSettings, Connector, RemoteDriver, RemoteEndpoint};
 use ab_remote::sftp::packet::PacketReader;
-use ab_remote::wire::call::{self, AnswerPart, HelloReply, WireCall};
+use ab_remote::wire::call::{self, CallReplyPart, HelloReply, WireCall};
 use ab_remote::wire::frame::{self, PROCESS_SUBSYSTEM, ProcessClientFrame, ProcessServerFrame};
 use ab_remote::wire::{self, WireCodec};
 use async_trait::async_trait;
@@ -186,7 +186,7 @@ fn speaking(version: &'static str, script: Script, talk: Talk, patience: Duratio
     let (process, asked) = (None, 0);
     let (unread, calls) = Default::default();
     let server = Strange { script, talk, version, process, asked, unread, calls };
-    let mut settings = ClientSettings::new(Endpoint::Stream(Arc::new(server)));
+    let mut settings = ClientSettings::new(RemoteEndpoint::Stream(Arc::new(server)));
     settings.operation_timeout = patience;
     settings.reconnection.enabled = false;
     Backend::new(RemoteDriver::new(settings).unwrap())
@@ -254,7 +254,7 @@ async fn a_server_that_says_nothing_is_not_waited_for() {
 async fn an_answer_without_end_is_not_taken() {
     let backend = backend(
         |calls| {
-            let part = AnswerPart { next_part: Some(1), bytes: vec![0; 1024 * 1024].into() };
+            let part = CallReplyPart { next_part: Some(1), bytes: vec![0; 1024 * 1024].into() };
             Some(reply(calls.last()?.0, &part))
         },
         PATIENCE,
@@ -272,7 +272,7 @@ async fn an_answer_without_end_is_not_taken() {
 async fn an_answer_in_parts_that_hold_nothing_is_not_taken() {
     let backend = backend(
         |calls| {
-            Some(reply(calls.last()?.0, &AnswerPart { next_part: Some(1), bytes: Bytes::new() }))
+            Some(reply(calls.last()?.0, &CallReplyPart { next_part: Some(1), bytes: Bytes::new() }))
         },
         PATIENCE,
     )
@@ -425,7 +425,7 @@ async fn a_process_that_is_let_go_of_before_it_began_may_run() {
         let (backend, process) = begun(|_, _| Vec::new(), detached).await;
         let error = process.unwrap_err();
         assert_eq!((error.code(), error.kind()), (ErrorCode::ExecError, ErrorKind::Io), "{error}");
-        assert_eq!(error.call_effect(), Some(CallEffect::Unknown));
+        assert_eq!(error.lost_call_effect(), Some(LostCallEffect::Unknown));
         assert!(error.lost_call().is_some());
         assert_eq!(backend.status(), ConnectionStatus::Connected);
         within(backend.destroy()).await.unwrap();

@@ -1,17 +1,19 @@
 //! The behaviour suite over connections, to workspaces of several kinds.
 
 use ab_core::{Backend, ScopeOptions};
-use ab_remote::client::{ClientSettings, Credential, Endpoint, HostKeyCheck, Secret, SshEndpoint};
-use ab_remote::{ListenerOptions, SshServer, listen};
-use ab_testkit::model::{WorkspaceLayout, check_against_reference_with_count};
+use ab_remote::client::{
+    ClientSettings, Credential, HostKeyCheck, RemoteEndpoint, Secret, SshEndpoint,
+};
+use ab_remote::{ListenerOptions, SshServer, serve_listener};
+use ab_testkit::model::{WorkspaceLayout, check_against_reference_with_default_count};
 use ab_testkit::{TestBackend, behaviour_suite};
-use agent_backend::LocalConfig;
+use agent_backend::LocalWorkspaceConfig;
 use tokio::net::TcpListener;
 
 use super::world::{connected, server, settings};
 
 fn local(keep: &tempfile::TempDir) -> (Backend, SshServer) {
-    let config = LocalConfig::new(keep.path()).prevent_dangerous_commands(false);
+    let config = LocalWorkspaceConfig::new(keep.path()).prevent_dangerous_commands(false);
     let local = agent_backend::local_with(config).unwrap();
     let server = server(local.clone());
     (local, server)
@@ -34,16 +36,17 @@ async fn by_tcp() -> TestBackend {
     let (local, server) = local(&keep);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let serving = tokio::spawn(listen(listener, server.clone(), ListenerOptions::default()));
+    let serving =
+        tokio::spawn(serve_listener(listener, server.clone(), ListenerOptions::default()));
     let settings = ClientSettings::parse(&format!("ssh://agent@{address}")).unwrap();
-    let Endpoint::Ssh(ssh) = settings.endpoint.clone() else { panic!("{settings:?}") };
+    let RemoteEndpoint::Ssh(ssh) = settings.endpoint.clone() else { panic!("{settings:?}") };
     let ssh = SshEndpoint {
         credentials: vec![Credential::Password(Secret::new("any"))],
         host_key: HostKeyCheck::Pin(server.settings().host_key.fingerprint().parse().unwrap()),
         ..ssh
     };
     let root = local.info().root_aliases.first().cloned();
-    let settings = ClientSettings { endpoint: Endpoint::Ssh(ssh), root, ..settings };
+    let settings = ClientSettings { endpoint: RemoteEndpoint::Ssh(ssh), root, ..settings };
     TestBackend::keeping_alive(connected(settings).await, (keep, local, server, serving))
 }
 
@@ -65,7 +68,7 @@ const SEQUENCES: u32 = 100;
 
 #[test]
 fn duplex_to_local_is_as_the_model_says() {
-    check_against_reference_with_count(
+    check_against_reference_with_default_count(
         "duplex_to_local",
         to_local,
         WorkspaceLayout::default(),
@@ -75,7 +78,7 @@ fn duplex_to_local_is_as_the_model_says() {
 
 #[test]
 fn duplex_to_memory_is_as_the_model_says() {
-    check_against_reference_with_count(
+    check_against_reference_with_default_count(
         "duplex_to_memory",
         to_memory,
         WorkspaceLayout::default(),
@@ -85,7 +88,7 @@ fn duplex_to_memory_is_as_the_model_says() {
 
 #[test]
 fn scope_over_duplex_is_as_the_model_says() {
-    check_against_reference_with_count(
+    check_against_reference_with_default_count(
         "scope_over_duplex",
         in_scope,
         WorkspaceLayout::default(),
@@ -95,7 +98,7 @@ fn scope_over_duplex_is_as_the_model_says() {
 
 #[test]
 fn tcp_to_local_is_as_the_model_says() {
-    check_against_reference_with_count(
+    check_against_reference_with_default_count(
         "tcp_to_local",
         by_tcp,
         WorkspaceLayout::default(),

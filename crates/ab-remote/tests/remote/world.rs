@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use ab_core::Backend;
-use ab_remote::client::{ByteStream, ClientSettings, Connector, Endpoint, RemoteDriver};
+use ab_remote::client::{ByteStream, ClientSettings, Connector, RemoteDriver, RemoteEndpoint};
 use ab_remote::{HostKey, SshAccess, SshServer};
 use async_trait::async_trait;
 
@@ -29,7 +29,7 @@ pub(crate) fn server(backend: Backend) -> SshServer {
 
 /// Settings that reach a server through memory, and say what its root is called.
 pub(crate) fn settings(server: &SshServer) -> ClientSettings {
-    let endpoint = Endpoint::Stream(Arc::new(Memory(server.clone())));
+    let endpoint = RemoteEndpoint::Stream(Arc::new(Memory(server.clone())));
     let root = server.backend().info().root_aliases.first().cloned();
     ClientSettings { root, ..ClientSettings::new(endpoint) }
 }

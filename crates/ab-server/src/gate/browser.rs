@@ -33,7 +33,7 @@ pub struct CookieSigningKey(String);
 
 impl CookieSigningKey {
     /// A key with this text, which should have 256 random bits.
-    pub fn new(text: &str) -> CookieSigningKey {
+    pub fn from_secret(text: &str) -> CookieSigningKey {
         CookieSigningKey(text.to_owned())
     }
 }
@@ -180,8 +180,11 @@ mod tests {
     use super::*;
 
     fn sessions(key: &str, token: &str) -> BrowserSessions {
-        BrowserSessions::new(Some(&CookieSigningKey::new(key)), Some(&AccessToken::new(token)))
-            .unwrap()
+        BrowserSessions::new(
+            Some(&CookieSigningKey::from_secret(key)),
+            Some(&AccessToken::new(token)),
+        )
+        .unwrap()
     }
 
     fn ticket(path: &str) -> &str {

@@ -7,7 +7,7 @@ use axum::http::header::{AUTHORIZATION, ORIGIN, UPGRADE};
 use axum::http::{HeaderMap, Method, Uri};
 
 use super::browser::{self, BrowserSessions, Moment};
-use super::{Host, HttpAccess, Page, token};
+use super::{Host, HttpAccessPolicy, Page, token};
 use crate::access::Access;
 use crate::problem::{Problem, ProblemKind};
 
@@ -26,7 +26,7 @@ pub(crate) fn shown(uri: &Uri, headers: &HeaderMap) -> Option<Vec<u8>> {
 /// Everything that callers can prove themselves with.
 #[derive(Debug)]
 pub(crate) struct Identity {
-    gate: HttpAccess,
+    gate: HttpAccessPolicy,
     /// An error where the system gave no random numbers: then no browser can log in.
     browsers: io::Result<BrowserSessions>,
 }
@@ -70,7 +70,7 @@ impl Caller {
 }
 
 impl Identity {
-    pub(crate) fn new(gate: HttpAccess) -> Identity {
+    pub(crate) fn new(gate: HttpAccessPolicy) -> Identity {
         let browsers = BrowserSessions::new(gate.browser_key.as_ref(), gate.token.as_ref());
         Identity { gate, browsers }
     }

@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use ab_api::{DecidedBy, Event, EventKind, LogLevel, LogSource, SessionStatus, Time, ToolStatus};
+use ab_api::{
+    ApprovalDecider, Event, EventKind, LogLevel, LogSource, SessionStatus, Time,
+    ToolExecutionStatus,
+};
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -88,11 +91,11 @@ fn of(kind: &EventKind) -> Option<Row> {
         EventKind::Note { message } => row("log", Icon::Dot, html! { (clean(message)) }),
         EventKind::Tool { tool_status, .. } => {
             let (state, icon) = match tool_status {
-                ToolStatus::Pending => ("pending", Icon::Tool),
-                ToolStatus::Running => ("running", Icon::Tool),
-                ToolStatus::Success => ("good", Icon::Yes),
-                ToolStatus::Error => ("bad", Icon::No),
-                ToolStatus::Cancelled => ("cancelled", Icon::No),
+                ToolExecutionStatus::Pending => ("pending", Icon::Tool),
+                ToolExecutionStatus::Running => ("running", Icon::Tool),
+                ToolExecutionStatus::Success => ("good", Icon::Yes),
+                ToolExecutionStatus::Error => ("bad", Icon::No),
+                ToolExecutionStatus::Cancelled => ("cancelled", Icon::No),
             };
             Some(Row { kind: "tool", state: Some(state), icon, words: tool(kind) })
         }
@@ -208,7 +211,7 @@ fn in_short(kind: &EventKind) -> Cow<'_, str> {
         EventKind::ApprovalRequested { title, .. } => format!("Asks: {}", clean(title)).into(),
         EventKind::ApprovalDecided { status, decided_by, reason, .. } => {
             let mut told = capitalised(status.as_str());
-            if let Some(DecidedBy { name, via, .. }) = decided_by {
+            if let Some(ApprovalDecider { name, via, .. }) = decided_by {
                 told.push_str(&format!(" by {}", clean(name)));
                 if let Some(via) = via {
                     told.push_str(&format!(" ({})", clean(via)));
@@ -244,7 +247,7 @@ pub(super) fn counts(added: u64, removed: u64) -> Markup {
 mod tests {
     use super::*;
 
-    fn tool(status: ToolStatus, input: &str, output: Option<&str>) -> Event {
+    fn tool(status: ToolExecutionStatus, input: &str, output: Option<&str>) -> Event {
         Event::now(EventKind::Tool {
             tool_execution_id: "1".to_owned(),
             tool_name: "exec".to_owned(),
@@ -259,9 +262,9 @@ mod tests {
         let input = r#"{"command":"make test"}"#;
         let said = Event::now(EventKind::Thought { thought: "hm".to_owned() });
         let events = [
-            tool(ToolStatus::Running, input, None),
+            tool(ToolExecutionStatus::Running, input, None),
             said,
-            tool(ToolStatus::Success, input, Some("<b>ok</b>")),
+            tool(ToolExecutionStatus::Success, input, Some("<b>ok</b>")),
         ];
         let shown = rows(&events, events[0].ts).into_string();
         assert_eq!(shown.matches("id=\"call-1\"").count(), 1, "{shown}");
@@ -308,7 +311,7 @@ mod tests {
                 tool_name: hostile.to_owned(),
                 tool_input: Some(hostile.to_owned()),
                 tool_output: Some(hostile.to_owned()),
-                tool_status: ToolStatus::Success,
+                tool_status: ToolExecutionStatus::Success,
             },
         ];
         for kind in kinds {

@@ -1,7 +1,7 @@
 //! The page of one session.
 
 use ab_api::{
-    Approval, DeliveryResult, Event, PlanEntry, PlanStatus, Session, SessionActivity,
+    Approval, DeliveryResult, Event, PlanEntry, PlanEntryStatus, Session, SessionActivity,
     SessionStatus, Time,
 };
 use maud::{Markup, html};
@@ -204,9 +204,9 @@ fn plan(entries: &[PlanEntry]) -> Markup {
         ol.plan {
             @for entry in entries {
                 @let (state, sign, told) = match entry.status {
-                    PlanStatus::Pending => ("pending", Icon::Dot, "to do"),
-                    PlanStatus::InProgress => ("running", Icon::Dot, "in progress"),
-                    PlanStatus::Completed => ("good", Icon::Yes, "done"),
+                    PlanEntryStatus::Pending => ("pending", Icon::Dot, "to do"),
+                    PlanEntryStatus::InProgress => ("running", Icon::Dot, "in progress"),
+                    PlanEntryStatus::Completed => ("good", Icon::Yes, "done"),
                 };
                 li data-state=(state) { span.mark title=(told) { (icon(sign)) } span dir="auto" { (clean(&entry.content)) } }
             }

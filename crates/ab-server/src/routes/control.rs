@@ -13,8 +13,8 @@ pub use catalog::{TaskCatalog, TaskDefaults};
 use std::fmt;
 use std::net::IpAddr;
 
-use ab_api::{AvailableChoices, DecidedBy, RuntimeType, SessionId};
-use ab_control::{ControlError, ControlPlane};
+use ab_api::{ApprovalDecider, RuntimeType, SessionId, TaskCapabilities};
+use ab_control::{ControlPlane, ControlPlaneError};
 use ab_core::{Principal, PrincipalKind};
 use ab_executor::SessionEndpoints;
 use axum::http::HeaderMap;
@@ -49,11 +49,11 @@ impl ControlRoutes {
     }
 
     /// What a task of this caller may ask for.
-    pub(crate) fn offers(&self, locality: Locality) -> AvailableChoices {
+    pub(crate) fn offers(&self, locality: Locality) -> TaskCapabilities {
         let executor = self.control.executor().describe();
         let TaskCatalog { agents, aliases, runtimes, resource_limits, defaults } = &self.catalog;
         let kinds = runtimes.iter().map(|runtime| runtime.kind);
-        AvailableChoices {
+        TaskCapabilities {
             agents: agents
                 .iter()
                 .map(|agent| (agent.kind.clone(), agent.versions.clone()))
@@ -115,12 +115,16 @@ pub(crate) struct Items<T> {
 }
 
 /// The caller, as the record of a decision names it.
-pub(crate) fn decided_by(principal: &Principal, via: &str) -> DecidedBy {
+pub(crate) fn decided_by(principal: &Principal, via: &str) -> ApprovalDecider {
     let kind = match principal.kind() {
         PrincipalKind::ApiKey => "key",
         other => other.as_str(),
     };
-    DecidedBy { kind: kind.to_owned(), name: principal.id().to_owned(), via: Some(via.to_owned()) }
+    ApprovalDecider {
+        kind: kind.to_owned(),
+        name: principal.id().to_owned(),
+        via: Some(via.to_owned()),
+    }
 }
 
 /// The stored session, or the problem that it is unknown.
@@ -128,7 +132,7 @@ pub(crate) async fn found(
     control: &ControlPlane,
     id: SessionId,
 ) -> Result<ab_api::Session, crate::problem::Problem> {
-    let session = control.store().session(id).await.map_err(ControlError::from);
+    let session = control.store().session(id).await.map_err(ControlPlaneError::from);
     session.map_err(|error| problems::of_session(id, error))
 }
 

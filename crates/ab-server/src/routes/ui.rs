@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use ab_api::{
-    Approval, ApprovalChoice, ApprovalDecision, ApprovalId, ApprovalStatus, Event, EventKind,
-    NewTask, PageRequest, PromptRequest, Session, SessionId, Violations,
+    Approval, ApprovalDecision, ApprovalId, ApprovalStatus, ApproveOrDeny, Event, EventKind,
+    PageRequest, PromptRequest, Session, SessionId, TaskRequest, Violations,
 };
-use ab_control::ControlError;
+use ab_control::ControlPlaneError;
 use ab_core::Principal;
 use ab_store::{ApprovalFilter, EventLogScope, SessionFilter, StoreError};
 use axum::extract::State;
@@ -318,7 +318,7 @@ async fn inbox(State(app): State<HttpApp>) -> Result<Response, Problem> {
 /// A decision as the page sends it
 #[derive(Debug, Deserialize, ToSchema)]
 struct DecisionForm {
-    decision: ApprovalChoice,
+    decision: ApproveOrDeny,
 }
 
 /// Decide an approval
@@ -398,13 +398,13 @@ async fn create_task(
         keep_open: sent.keep_open.is_some(),
     };
     let offers = surface.offers(Locality::of(peer.0, &headers));
-    let created = match NewTask::parse(&body(&form), &offers) {
+    let created = match TaskRequest::parse(&body(&form), &offers) {
         Ok(task) => surface.control.create_session(task, None).await,
-        Err(violations) => Err(ControlError::Refused(violations)),
+        Err(violations) => Err(ControlPlaneError::Refused(violations)),
     };
     match created {
         Ok(id) => Ok(Redirect::to(&format!("/ui/sessions/{id}")).into_response()),
-        Err(ControlError::Refused(violations)) => {
+        Err(ControlPlaneError::Refused(violations)) => {
             let markup = form_page(surface, &form, &violations).await?;
             Ok(shown(StatusCode::UNPROCESSABLE_ENTITY, markup))
         }
@@ -496,7 +496,7 @@ fn to_session(session: &Session) -> Redirect {
 }
 
 fn store_failed(error: StoreError) -> Problem {
-    of_task(ControlError::from(error))
+    of_task(ControlPlaneError::from(error))
 }
 
 fn shown(status: StatusCode, markup: Markup) -> Response {

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ab_api::{
-    AgentListing, Approval, ApprovalSubject, DeliveryResult, EventKind, ExecutorHealth,
-    ExecutorListing, LogLevel, LogSource, OverlayNetwork, Session, SessionId, SnapshotProvider,
+    AgentDescription, Approval, ApprovalSubject, DeliveryResult, EventKind, ExecutorDescription,
+    ExecutorHealth, LogLevel, LogSource, OverlayNetwork, Session, SessionId, SnapshotProvider,
     Violations,
 };
-use ab_control::{ControlPlane, ControlSettings};
+use ab_control::{ControlPlane, ControlPlaneSettings};
 use ab_executor::{
     AgentQuestion, AgentQuestionId, AgentReport, AgentReportSender, CleanupToken, DeliveryOutcome,
-    Executor, ExecutorError, LaunchMode, ProvisionedWorkspace, SessionAttempt, StartedAgent,
+    Executor, ExecutorError, LaunchMode, LaunchedAgentInfo, ProvisionedWorkspace, SessionAttempt,
     TurnOutcome,
 };
 use ab_server::{
@@ -62,8 +62,8 @@ impl Fake {
 
 #[async_trait]
 impl Executor for Fake {
-    fn describe(&self) -> ExecutorListing {
-        ExecutorListing {
+    fn describe(&self) -> ExecutorDescription {
+        ExecutorDescription {
             id: "fake".to_owned(),
             os: "linux".to_owned(),
             arch: "x86_64".to_owned(),
@@ -74,7 +74,7 @@ impl Executor for Fake {
         }
     }
 
-    async fn choose_provider(&self, _: &Session) -> Result<SnapshotProvider, Violations> {
+    async fn choose_snapshot_provider(&self, _: &Session) -> Result<SnapshotProvider, Violations> {
         Ok(SnapshotProvider::Copy)
     }
 
@@ -98,11 +98,11 @@ impl Executor for Fake {
         job: &SessionAttempt,
         mode: LaunchMode,
         reports: AgentReportSender,
-    ) -> Result<StartedAgent, ExecutorError> {
+    ) -> Result<LaunchedAgentInfo, ExecutorError> {
         let (LaunchMode::New { token } | LaunchMode::Reload { token }) = mode;
         *self.token.lock().unwrap() = Some(token.expose().to_owned());
         self.reports.lock().unwrap().insert(job.session.id, reports);
-        Ok(StartedAgent::default())
+        Ok(LaunchedAgentInfo::default())
     }
 
     async fn prompt(&self, job: &SessionAttempt, _: u32, _: &str) -> Result<(), ExecutorError> {
@@ -192,9 +192,10 @@ pub(crate) async fn serve_within(script: Script, bounds: HttpServerLimits) -> Se
     let released = watch::Sender::new(false);
     let executor = Arc::new(Fake { script, reports, token, released });
     let shared: Arc<dyn Executor> = Arc::<Fake>::clone(&executor);
-    let control = ControlPlane::start(store, shared, ControlSettings::default()).await.unwrap();
+    let control =
+        ControlPlane::start(store, shared, ControlPlaneSettings::default()).await.unwrap();
     let (kind, versions) = ("a".to_owned(), vec!["latest".to_owned()]);
-    let agents = vec![AgentListing {
+    let agents = vec![AgentDescription {
         title: kind.clone(),
         kind,
         aliases: Vec::new(),

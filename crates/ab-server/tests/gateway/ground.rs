@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use ab_acp::catalog::{AgentCatalog, AgentEntry};
+use ab_acp::catalog::{AgentCatalog, AgentCatalogEntry};
 use ab_acp::gateway::{AgentResolver, AgentSandboxSettings, Gateway, GatewaySettings};
 use ab_core::{Isolation, NetworkAccess};
-use ab_server::{GatewayRoutes, HttpAccess, HttpApp, HttpServer, RunningHttpServer, ServedFiles};
+use ab_server::{
+    GatewayRoutes, HttpAccessPolicy, HttpApp, HttpServer, RunningHttpServer, ServedFiles,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -42,12 +44,12 @@ pub(super) struct Ground {
 
 impl Ground {
     pub(super) async fn start() -> Ground {
-        Ground::with(HttpAccess::default(), |_| {}).await
+        Ground::with(HttpAccessPolicy::default(), |_| {}).await
     }
 
     /// With the agent `echo`, and whatever `change` adds.
     pub(super) async fn with(
-        gate: HttpAccess,
+        gate: HttpAccessPolicy,
         change: impl FnOnce(&mut GatewaySettings),
     ) -> Ground {
         let keep = tempfile::tempdir().unwrap();
@@ -121,7 +123,7 @@ impl Ground {
 /// Adds an agent that is a shell script.
 pub(super) fn add(settings: &mut GatewaySettings, id: &str, script: &str) {
     let scripted = AgentCatalog::default().find("scripted").unwrap().clone();
-    let entry = AgentEntry {
+    let entry = AgentCatalogEntry {
         id: id.to_owned(),
         aliases: Vec::new(),
         argv: ["sh", "-c", script].map(str::to_owned).to_vec(),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ab_acp::gateway::ReplayBounds;
-use ab_server::HttpAccess;
+use ab_server::HttpAccessPolicy;
 use serde_json::json;
 
 use super::ground::{Ground, add};
@@ -47,7 +47,7 @@ async fn exit_fails_what_waits_and_the_agent_can_be_started_again() {
 
 #[tokio::test]
 async fn an_agent_that_dies_at_once_is_told_of() {
-    let ground = Ground::with(HttpAccess::default(), |settings| {
+    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
         add(settings, "dies", "echo no key >&2; exit 4");
         add(settings, "killed", "kill -9 $$");
         add(settings, "deaf", "exec <&-; sleep 60");
@@ -82,7 +82,7 @@ async fn lines_that_are_no_messages_are_reported() {
 
 #[tokio::test]
 async fn a_line_above_the_bound_ends_the_agent() {
-    let ground = Ground::with(HttpAccess::default(), |settings| {
+    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
         settings.max_line_bytes = 100_000;
         add(settings, "long", "read -r line; head -c 1000000 /dev/zero | tr '\\0' x; sleep 60");
     })
@@ -94,7 +94,7 @@ async fn a_line_above_the_bound_ends_the_agent() {
 
 #[tokio::test]
 async fn a_quiet_agent_is_a_timeout_and_output_resets_it() {
-    let ground = Ground::with(HttpAccess::default(), |settings| {
+    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
         settings.request_timeout = Duration::from_secs(2);
         let slow = "read -r l; for i in 1 2 3 4 5 6; do sleep 0.5; echo '{\"method\":\"n\"}'; done; \
                     echo '{\"id\":1,\"result\":1}'; sleep 60";
@@ -127,7 +127,7 @@ async fn a_quiet_agent_is_a_timeout_and_output_resets_it() {
 
 #[tokio::test]
 async fn a_total_bound_holds_although_the_agent_talks() {
-    let ground = Ground::with(HttpAccess::default(), |settings| {
+    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
         settings.total_timeout = Some(Duration::from_millis(500));
         add(settings, "talks", "while :; do echo '{\"method\":\"n\"}'; sleep 0.1; done");
     })
@@ -138,7 +138,7 @@ async fn a_total_bound_holds_although_the_agent_talks() {
 
 #[tokio::test]
 async fn an_agent_that_reads_nothing_blocks_nobody_else() {
-    let ground = Ground::with(HttpAccess::default(), |settings| {
+    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
         settings.request_timeout = Duration::from_secs(3);
         add(settings, "asleep", "sleep 60");
     })
@@ -156,7 +156,7 @@ async fn an_agent_that_reads_nothing_blocks_nobody_else() {
 
 #[tokio::test]
 async fn delete_ends_children_that_ignore_signals() {
-    let ground = Ground::with(HttpAccess::default(), |settings| {
+    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
         let script = "trap '' TERM INT HUP; (trap '' TERM; sleep 300) & \
                       echo '{\"id\":1,\"result\":'$!'}'; while :; do sleep 1; done";
         add(settings, "stubborn", script);
@@ -172,7 +172,7 @@ async fn delete_ends_children_that_ignore_signals() {
 
 #[tokio::test]
 async fn a_slow_reader_loses_nothing_within_the_bound_and_is_told_beyond_it() {
-    let ground = Ground::with(HttpAccess::default(), |settings| {
+    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
         settings.replay = ReplayBounds { events: 400, bytes: 1 << 20 };
     })
     .await;
@@ -190,7 +190,7 @@ async fn a_slow_reader_loses_nothing_within_the_bound_and_is_told_beyond_it() {
 
 #[tokio::test]
 async fn servers_and_requests_are_bounded() {
-    let ground = Ground::with(HttpAccess::default(), |settings| {
+    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
         settings.max_servers = 2;
         settings.max_requests = 1;
     })

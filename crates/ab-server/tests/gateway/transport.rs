@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ab_server::{AccessToken, HttpAccess};
+use ab_server::{AccessToken, HttpAccessPolicy};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -219,7 +219,8 @@ async fn an_id_in_flight_is_refused_and_not_forwarded() {
 
 #[tokio::test]
 async fn the_token_protects_everything_below_v1() {
-    let gate = HttpAccess { token: Some(AccessToken::new("right")), ..HttpAccess::default() };
+    let gate =
+        HttpAccessPolicy { token: Some(AccessToken::new("right")), ..HttpAccessPolicy::default() };
     let ground = Ground::with(gate, |_| {}).await;
     let root = get(ground.address(), "/", &[]).await;
     assert_eq!((root.status, root.json()["name"].is_string()), (200, true));
@@ -240,7 +241,7 @@ async fn the_token_protects_everything_below_v1() {
 
 #[tokio::test]
 async fn agents_are_listed_with_their_state() {
-    let ground = Ground::with(HttpAccess::default(), |settings| {
+    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
         let mut gone = settings.agents.catalog.find("echo").unwrap().clone();
         gone.id = "gone".to_owned();
         gone.argv = vec!["/no/such/program".to_owned()];

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use ab_core::options::{AttributeChanges, FileAccess, FileCreation, OpenOptions, WriteOptions};
+use ab_core::options::{AttributeChanges, FileAccess, FileCreationMode, OpenOptions, WriteOptions};
 use ab_core::{Backend, ErrorKind};
 
 use crate::expect::{assert_content, expect_error, expect_error_on_path};
@@ -85,7 +85,7 @@ pub async fn writes_keep_the_mode(backend: &Backend) {
     // More than the umask of most processes lets through.
     let shared = OpenOptions {
         access: FileAccess::Write,
-        create: FileCreation::MustBeNew,
+        create: FileCreationMode::MustBeNew,
         permissions: Some(0o666),
         ..OpenOptions::default()
     };

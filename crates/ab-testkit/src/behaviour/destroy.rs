@@ -4,7 +4,7 @@ use ab_core::options::{FileAccess, OpenOptions};
 use ab_core::{Backend, ConnectionStatus, ErrorCode, ErrorKind};
 use bytes::Bytes;
 
-use crate::StatusRecorder;
+use crate::ConnectionStatusRecorder;
 use crate::crowd;
 use crate::every_call;
 use crate::expect::expect_error;
@@ -43,7 +43,7 @@ pub async fn refuses_everything_after(backend: &Backend) {
 
 /// Subscribers hear of it once.
 pub async fn is_one_transition(backend: &Backend) {
-    let heard = StatusRecorder::subscribe(backend);
+    let heard = ConnectionStatusRecorder::subscribe(backend);
     backend.destroy().await.unwrap();
     backend.destroy().await.unwrap();
     assert_eq!(heard.transitions(), [(ConnectionStatus::Connected, ConnectionStatus::Destroyed)]);
@@ -51,7 +51,7 @@ pub async fn is_one_transition(backend: &Backend) {
 
 /// Those who destroy at the same time all succeed, and there is one transition.
 pub async fn many_at_once_are_one(backend: &Backend) {
-    let heard = StatusRecorder::subscribe(backend);
+    let heard = ConnectionStatusRecorder::subscribe(backend);
     let destroyed = crowd::run_on_threads(8, |_| {
         let backend = backend.clone();
         async move { backend.destroy().await }

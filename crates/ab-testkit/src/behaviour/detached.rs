@@ -2,11 +2,11 @@
 //!
 //! Where none can stay, each case checks that the backend says so.
 
-use ab_core::process::{ExecRequest, ExitCause, OutputChunk, ProcessControl, ProcessId};
+use ab_core::process::{ExecRequest, ExitCause, OutputChunk, ProcessControlMessage, ProcessId};
 use ab_core::{Backend, BackendKind, ErrorKind, ScopeOptions};
 
 use crate::commands::{
-    exec_output_text, is_lock_held, lock_holding_script, output_text, piped_stdin_request,
+    exec_stdout_text, is_lock_held, lock_holding_script, output_text, piped_stdin_request,
     piped_stdin_request_in, read_to_exit, read_until, send_control, supports_detached,
     wait_until_lock_is_free, write_stdin,
 };
@@ -23,14 +23,14 @@ pub async fn are_listed(backend: &Backend) {
     if !supports_detached(backend).await {
         return;
     }
-    assert!(backend.processes().await.unwrap().is_empty());
+    assert!(backend.detached_processes().await.unwrap().is_empty());
     backend.mkdir("dir").await.unwrap();
     let line = "echo ready; read -r x; exit 5";
     let mut process =
         backend.spawn_detached(piped_stdin_request_in(backend, "dir", line)).await.unwrap();
     // Those that somebody holds are not in it.
     let held = backend.spawn(piped_stdin_request("cat")).await.unwrap();
-    let listed = backend.processes().await.unwrap();
+    let listed = backend.detached_processes().await.unwrap();
     assert_eq!(listed.len(), 1, "{listed:?}");
     assert_eq!((&listed[0].id, &*listed[0].command), (&process.id, line));
     assert_eq!((listed[0].cwd.as_str(), &listed[0].exit), ("dir", &None));
@@ -41,7 +41,7 @@ pub async fn are_listed(backend: &Backend) {
         (exit.code, exit.cause, &*exit.stdout_tail),
         (Some(5), ExitCause::Itself, "ready\n")
     );
-    let listed = backend.processes().await.unwrap();
+    let listed = backend.detached_processes().await.unwrap();
     assert_eq!(listed.len(), 1, "{listed:?}");
     assert_eq!(listed[0].exit, Some(exit));
 }
@@ -133,7 +133,7 @@ pub async fn they_stay_until_ended(backend: &Backend) {
     let mut process = backend.attach(&id, 0).await.unwrap();
     read_until(&mut process, "ready").await;
     assert!(is_lock_held(backend).await);
-    send_control(&process, ProcessControl::Signal(9)).await;
+    send_control(&process, ProcessControlMessage::Signal(9)).await;
     let exit = process.wait().await.unwrap();
     assert!(exit.signal == Some(9) || exit.code == Some(137), "{exit:?}");
     wait_until_lock_is_free(backend).await;
@@ -152,7 +152,7 @@ pub async fn input_is_shared(backend: &Backend) {
     write_stdin(&process, "two\n").await;
     drop(process.stdin.take());
     read_until(&mut process, "one\ntwo\n").await;
-    send_control(&process, ProcessControl::CloseStdin).await;
+    send_control(&process, ProcessControlMessage::CloseStdin).await;
     read_until(&mut process, "end\n").await;
     assert!(process.wait().await.unwrap().success());
 }
@@ -185,18 +185,18 @@ pub async fn scopes_see_their_own(backend: &Backend) {
         ids
     };
     let (outside_id, inside_id) = (outside.id.to_string(), inside.id.to_string());
-    assert_eq!(ids(inner.processes().await.unwrap()), [(".".into(), inside_id.clone())]);
-    assert!(beside.processes().await.unwrap().is_empty());
+    assert_eq!(ids(inner.detached_processes().await.unwrap()), [(".".into(), inside_id.clone())]);
+    assert!(beside.detached_processes().await.unwrap().is_empty());
     let mut all = [(".".to_owned(), outside_id), ("inner".to_owned(), inside_id)];
     all.sort();
-    assert_eq!(ids(backend.processes().await.unwrap()), all);
+    assert_eq!(ids(backend.detached_processes().await.unwrap()), all);
     expect_error(inner.attach(&outside.id, 0).await, ErrorKind::NotFound);
     expect_error(beside.attach(&inside.id, 0).await, ErrorKind::NotFound);
     let mut joined = backend.attach(&inside.id, 0).await.unwrap();
     write_stdin(&joined, "hello\n").await;
     read_until(&mut joined, "hello").await;
     for process in [&outside, &inside] {
-        send_control(process, ProcessControl::CloseStdin).await;
+        send_control(process, ProcessControlMessage::CloseStdin).await;
     }
     assert!(joined.wait().await.unwrap().success());
 }
@@ -229,5 +229,5 @@ pub async fn nobody_has_to_read(backend: &Backend) {
     let line = "yes | head -c 20000000; echo done > done";
     let mut process = backend.spawn_detached(ExecRequest::shell(line)).await.unwrap();
     assert!(process.wait().await.unwrap().success());
-    assert_eq!(exec_output_text(backend, "cat done").await, "done\n");
+    assert_eq!(exec_stdout_text(backend, "cat done").await, "done\n");
 }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ab_core::{
-    Backend, ControlKind, EnforcedControls, ErrorCode, ErrorKind, ExecOptions, ScopeOptions,
+    Backend, EnforcedControls, ErrorCode, ErrorKind, ExecOptions, PolicyControlKind, ScopeOptions,
 };
 
-use crate::commands::{exec_output_text, exec_output_text_with, supports_commands};
+use crate::commands::{exec_stdout_text, exec_stdout_text_with, supports_commands};
 use crate::expect::expect_error;
 
 /// All that a command may have without being given anything. The last three are the shell's own.
@@ -38,7 +38,7 @@ pub async fn starts_small(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
     }
-    let said = exec_output_text(backend, "env").await;
+    let said = exec_stdout_text(backend, "env").await;
     let names: BTreeSet<&str> =
         said.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
     // Caches and histories go to one private directory; these variables say where it is.
@@ -64,12 +64,12 @@ pub async fn given_ones_are_there(backend: &Backend) {
     }
     for value in ["", "plain", "a b", "$HOME", "'\"`", "two\nlines", "é€😀", "a=b"] {
         let said =
-            exec_output_text_with(backend, "printf %s \"$GIVEN\"", with(&[("GIVEN", value)])).await;
+            exec_stdout_text_with(backend, "printf %s \"$GIVEN\"", with(&[("GIVEN", value)])).await;
         assert_eq!(said, value);
     }
     let several = with(&[("A", "1"), ("lower_case9", "2")]);
-    assert_eq!(exec_output_text_with(backend, "echo $A $lower_case9", several).await, "1 2\n");
-    assert_eq!(exec_output_text(backend, "echo ${GIVEN-none}").await, "none\n");
+    assert_eq!(exec_stdout_text_with(backend, "echo $A $lower_case9", several).await, "1 2\n");
+    assert_eq!(exec_stdout_text(backend, "echo ${GIVEN-none}").await, "none\n");
 }
 
 /// A scope's variables are in all its commands; a deeper scope's win, and the call's win over all.
@@ -84,13 +84,13 @@ pub async fn scopes_add_theirs(backend: &Backend) {
     let outer = scoped(backend, &[("A", "outer"), ("B", "outer"), ("C", "outer")]);
     let inner = scoped(&outer, &[("B", "inner"), ("C", "inner")]);
     let line = "echo $A $B $C";
-    assert_eq!(exec_output_text(&outer, line).await, "outer outer outer\n");
-    assert_eq!(exec_output_text(&inner, line).await, "outer inner inner\n");
+    assert_eq!(exec_stdout_text(&outer, line).await, "outer outer outer\n");
+    assert_eq!(exec_stdout_text(&inner, line).await, "outer inner inner\n");
     assert_eq!(
-        exec_output_text_with(&inner, line, with(&[("C", "call")])).await,
+        exec_stdout_text_with(&inner, line, with(&[("C", "call")])).await,
         "outer inner call\n"
     );
-    assert_eq!(exec_output_text(backend, line).await, "\n");
+    assert_eq!(exec_stdout_text(backend, line).await, "\n");
 }
 
 /// Variables that make programs load or run something are refused where no wall stands, and those
@@ -100,7 +100,7 @@ pub async fn loaders_are_refused(backend: &Backend) {
         return;
     }
     let policy = backend.effective_policy().await.unwrap();
-    let walled = EnforcedControls::from_policy(&policy).contains(ControlKind::Files);
+    let walled = EnforcedControls::from_policy(&policy).contains(PolicyControlKind::Files);
     let reserved = ["BASH_FUNC_ls%%", "AGENT_BACKEND_PROCESS"];
     let loaders = [
         "LD_PRELOAD",
@@ -136,7 +136,7 @@ pub async fn loaders_are_refused(backend: &Backend) {
         for name in loaders {
             let line = format!("printf %s \"${{{name}-none}}\"");
             let given = with(&[(name, "/nowhere/x")]);
-            assert_eq!(exec_output_text_with(backend, &line, given).await, "/nowhere/x", "{name}");
+            assert_eq!(exec_stdout_text_with(backend, &line, given).await, "/nowhere/x", "{name}");
         }
     }
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 
 use crate::commands::{
-    argv_command, exec_output_text, exec_output_text_with, output_text, piped_stdin_request_in,
+    argv_command, exec_stdout_text, exec_stdout_text_with, output_text, piped_stdin_request_in,
     read_to_exit, read_until, supports_commands, supports_detached, write_stdin,
 };
 use crate::expect::{assert_content, expect_error};
@@ -26,7 +26,7 @@ pub async fn needs_the_capability(backend: &Backend) {
     if info.capabilities.exec {
         assert!(backend.exec("true").await.unwrap().exit.success());
         if info.capabilities.detached {
-            backend.processes().await.unwrap();
+            backend.detached_processes().await.unwrap();
         } else {
             assert!(!supports_detached(backend).await);
         }
@@ -40,7 +40,7 @@ pub async fn needs_the_capability(backend: &Backend) {
     assert!(error.message().contains(named.as_str()), "{error}");
 
     expect_error(backend.spawn(ExecRequest::shell("true")).await, ErrorKind::Unsupported);
-    expect_error(backend.processes().await, ErrorKind::Unsupported);
+    expect_error(backend.detached_processes().await, ErrorKind::Unsupported);
     expect_error(backend.attach(&ProcessId::new("1"), 0).await, ErrorKind::Unsupported);
 }
 
@@ -51,7 +51,7 @@ pub async fn empty_is_refused(backend: &Backend) {
         assert_eq!((error.code(), error.command()), (ErrorCode::EmptyCommand, Some(nothing)));
     }
     for words in [&[][..], &[""], &["", "true"]] {
-        let error = backend.run(argv_command(words), ExecOptions::default()).await;
+        let error = backend.run_allowing_failure(argv_command(words), ExecOptions::default()).await;
         assert_eq!(expect_error(error, ErrorKind::Invalid).code(), ErrorCode::EmptyCommand);
     }
 }
@@ -81,7 +81,7 @@ pub async fn runs_in_a_shell(backend: &Backend) {
         return;
     }
     let line = "for x in a b; do y=$x; printf %s \"$y\"; done | tr a-z A-Z && echo !";
-    assert_eq!(exec_output_text(backend, line).await, "AB!\n");
+    assert_eq!(exec_stdout_text(backend, line).await, "AB!\n");
 }
 
 /// Files that were written are there, and files that commands write can be read.
@@ -90,14 +90,14 @@ pub async fn starts_at_the_root(backend: &Backend) {
         return;
     }
     assert_eq!(
-        exec_output_text(backend, "ls -A").await,
+        exec_stdout_text(backend, "ls -A").await,
         "",
         "a fresh workspace has something in it"
     );
     backend.write("dir/file", "ours").await.unwrap();
-    assert_eq!(exec_output_text(backend, "cat dir/file; echo theirs > made").await, "ours");
+    assert_eq!(exec_stdout_text(backend, "cat dir/file; echo theirs > made").await, "ours");
     assert_content(backend, "made", "theirs\n").await;
-    assert_eq!(exec_output_text(backend, "ls -A").await, "dir\nmade\n");
+    assert_eq!(exec_stdout_text(backend, "ls -A").await, "dir\nmade\n");
 }
 
 /// `HOME`, `PWD` and the working directory are the same.
@@ -107,8 +107,8 @@ pub async fn home_is_the_directory(backend: &Backend) {
     }
     backend.mkdir("a/b").await.unwrap();
     let line = "[ \"$HOME\" = \"$PWD\" ] && [ \"$(pwd)\" = \"$HOME\" ] && cd && basename \"$PWD\"";
-    exec_output_text(backend, line).await;
-    assert_eq!(exec_output_text_with(backend, line, in_directory("a/b")).await, "b\n");
+    exec_stdout_text(backend, line).await;
+    assert_eq!(exec_stdout_text_with(backend, line, in_directory("a/b")).await, "b\n");
 }
 
 /// Any directory of the workspace can be the one that a command starts in.
@@ -119,14 +119,14 @@ pub async fn directory_can_be_chosen(backend: &Backend) {
     backend.write("a/b/file", "content").await.unwrap();
     for cwd in ["a/b", "./a/./b", "a/b/", "a/x/../b"] {
         assert_eq!(
-            exec_output_text_with(backend, "cat file", in_directory(cwd)).await,
+            exec_stdout_text_with(backend, "cat file", in_directory(cwd)).await,
             "content",
             "{cwd}"
         );
     }
     backend.write("it's \"$odd\"\n/file", "odd").await.unwrap();
     let odd = in_directory("it's \"$odd\"\n");
-    assert_eq!(exec_output_text_with(backend, "cat file", odd).await, "odd");
+    assert_eq!(exec_stdout_text_with(backend, "cat file", odd).await, "odd");
 }
 
 /// A directory outside is `Escape`; a file is `NotADirectory`; nothing there is `NotFound`.
@@ -157,9 +157,9 @@ pub async fn directory_may_be_a_link(backend: &Backend) {
     }
     backend.write("dir/file", "content").await.unwrap();
     backend.symlink("link", "dir").await.unwrap();
-    assert_eq!(exec_output_text_with(backend, "cat file", in_directory("link")).await, "content");
+    assert_eq!(exec_stdout_text_with(backend, "cat file", in_directory("link")).await, "content");
     // Commands can make links that files cannot.
-    exec_output_text(backend, "ln -s \"$(printf '\\57')\" out; ln -s nowhere dangling").await;
+    exec_stdout_text(backend, "ln -s \"$(printf '\\57')\" out; ln -s nowhere dangling").await;
     expect_error(backend.exec_with("true", in_directory("out")).await, ErrorKind::Escape);
     expect_error(backend.exec_with("true", in_directory("dangling")).await, ErrorKind::NotFound);
 }
@@ -173,13 +173,13 @@ pub async fn output_is_exact(backend: &Backend) {
     backend.write("all", all.clone()).await.unwrap();
     let output = backend.exec("cat all all; printf '\\377'").await.unwrap();
     assert_eq!(output.stdout.bytes, [&all[..], &all, &[255]].concat());
-    assert!(output.stdout_text().ends_with("\u{fffd}"));
+    assert!(output.stdout_display_text().ends_with("\u{fffd}"));
     assert_eq!(output.stdout.total_bytes, 513);
     // Characters of three bytes lie across every border between pieces.
-    let long = exec_output_text(backend, "yes 'a€' | head -c 4000000").await;
+    let long = exec_stdout_text(backend, "yes 'a€' | head -c 4000000").await;
     assert_eq!(long.len(), 4_000_000);
     assert!(long.lines().all(|line| line == "a€"), "a character was torn");
-    assert_eq!(exec_output_text(backend, "true").await, "");
+    assert_eq!(exec_stdout_text(backend, "true").await, "");
 }
 
 /// What goes to standard error is not in the output.
@@ -188,8 +188,8 @@ pub async fn channels_are_told_apart(backend: &Backend) {
         return;
     }
     let output = backend.exec("echo out; echo err >&2; echo out").await.unwrap();
-    assert_eq!(output.stdout.text(), "out\nout\n");
-    assert_eq!(output.stderr.text(), "err\n");
+    assert_eq!(output.stdout.display_text(), "out\nout\n");
+    assert_eq!(output.stderr.display_text(), "err\n");
     assert_eq!((&*output.exit.stdout_tail, &*output.exit.stderr_tail), ("out\nout\n", "err\n"));
 }
 
@@ -206,7 +206,10 @@ pub async fn failure_has_code_and_words(backend: &Backend) {
     assert!(error.message().contains("42"), "{error}");
     assert!(error.message().contains("wrong") && !error.message().contains("out"), "{error}");
     let output = error.output().expect("what it said was lost");
-    assert_eq!((output.stdout.text(), output.stderr.text()), ("out\n".into(), "wrong\n".into()));
+    assert_eq!(
+        (output.stdout.display_text(), output.stderr.display_text()),
+        ("out\n".into(), "wrong\n".into())
+    );
 
     let error = expect_error(backend.exec("echo only this; false").await, ErrorKind::Failed);
     assert!(error.message().contains("only this"), "{error}");
@@ -219,7 +222,7 @@ pub async fn codes_are_passed_on(backend: &Backend) {
     }
     for (line, code) in [("exit 0", 0), ("false", 1), ("exit 255", 255), ("no-such-program", 127)] {
         let command = ab_core::process::Command::Shell(line.to_owned());
-        let output = backend.run(command, ExecOptions::default()).await.unwrap();
+        let output = backend.run_allowing_failure(command, ExecOptions::default()).await.unwrap();
         assert_eq!(output.exit.code, Some(code), "{line}");
     }
 }
@@ -229,13 +232,13 @@ pub async fn input_is_empty_or_as_given(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
     }
-    assert_eq!(exec_output_text(backend, "cat; if read -r x; then echo some; fi").await, "");
+    assert_eq!(exec_stdout_text(backend, "cat; if read -r x; then echo some; fi").await, "");
     let given = |input: Bytes| ExecOptions { input, ..ExecOptions::default() };
     let bytes: Vec<u8> = (0..1_000_000_u32).map(|n| (n % 251) as u8).collect();
     let options = given(Bytes::from(bytes.clone()));
     assert_eq!(backend.exec_with("cat", options.clone()).await.unwrap().stdout.bytes, bytes);
     // Nobody has to read it.
-    assert_eq!(exec_output_text_with(backend, "echo done", options).await, "done\n");
+    assert_eq!(exec_stdout_text_with(backend, "echo done", options).await, "done\n");
 }
 
 /// No more than the bound is kept, and the note says how much there was.
@@ -250,11 +253,12 @@ pub async fn output_is_cut_with_a_note(backend: &Backend) {
     assert_eq!((&output.stdout.bytes[..], output.stdout.total_bytes), (&b"0123"[..], 10));
     assert_eq!((&output.stderr.bytes[..], output.stderr.total_bytes), (&b"abcd"[..], 6));
     assert!(
-        output.stdout_text().starts_with("0123\n") && output.stdout_text().contains("10"),
+        output.stdout_display_text().starts_with("0123\n")
+            && output.stdout_display_text().contains("10"),
         "{output:?}"
     );
     let whole = backend.exec_with(line, bounded(10)).await.unwrap();
-    assert_eq!(whole.stdout_text(), "0123456789");
+    assert_eq!(whole.stdout_display_text(), "0123456789");
     let none = backend.exec_with(line, bounded(0)).await.unwrap();
     assert_eq!((none.stdout.bytes.len(), none.stdout.total_bytes), (0, 10));
 }
@@ -270,9 +274,9 @@ pub async fn timeout_keeps_what_was_said(backend: &Backend) {
     let error = expect_error(error, ErrorKind::Timeout);
     assert_eq!(error.code(), ErrorCode::Timeout);
     let output = error.output().expect("what it said was lost");
-    assert_eq!(output.stdout.text(), "before\n");
+    assert_eq!(output.stdout.display_text(), "before\n");
     // The workspace is as good as before.
-    assert_eq!(exec_output_text(backend, "echo next").await, "next\n");
+    assert_eq!(exec_stdout_text(backend, "echo next").await, "next\n");
 }
 
 /// Words of a command without a shell mean nothing but themselves.
@@ -282,10 +286,13 @@ pub async fn words_are_passed_as_they_are(backend: &Backend) {
     }
     let odd = ["a b", "", "$PWD", "`x`", "'", "\"", "\n", "*", "a;b", "-n", "--", "\\", "é€😀"];
     let words = [&["printf", "<%s>"][..], &odd].concat();
-    let output = backend.run(argv_command(&words), ExecOptions::default()).await.unwrap();
+    let output =
+        backend.run_allowing_failure(argv_command(&words), ExecOptions::default()).await.unwrap();
     let expect: String = odd.iter().map(|word| format!("<{word}>")).collect();
-    assert_eq!(output.stdout_text(), expect);
-    let missing = backend.run(argv_command(&["no-such-program"]), ExecOptions::default()).await;
+    assert_eq!(output.stdout_display_text(), expect);
+    let missing = backend
+        .run_allowing_failure(argv_command(&["no-such-program"]), ExecOptions::default())
+        .await;
     assert_eq!(expect_error(missing, ErrorKind::NotFound).code(), ErrorCode::ExecError);
 }
 
@@ -296,10 +303,10 @@ pub async fn lines_may_be_long(backend: &Backend) {
     }
     // Longer than any argument of a program, and within what is analysed where lines are looked at.
     let long = format!("printf %s '{}' | wc -c | tr -d ' '", "a".repeat(1_000_000));
-    assert_eq!(exec_output_text(backend, &long).await, "1000000\n");
+    assert_eq!(exec_stdout_text(backend, &long).await, "1000000\n");
     // Its text is not its input.
     assert_eq!(
-        exec_output_text(backend, &format!("cat; echo '{}' | wc -l", "\n".repeat(200_000)))
+        exec_stdout_text(backend, &format!("cat; echo '{}' | wc -l", "\n".repeat(200_000)))
             .await
             .trim(),
         "200001"
@@ -317,11 +324,11 @@ pub async fn many_at_once(backend: &Backend) {
     }
     let lines: Vec<String> =
         (0..64).map(|n| format!("echo {n}; cat; echo {n} > file{n}")).collect();
-    let running = lines.iter().map(|line| exec_output_text(backend, line));
+    let running = lines.iter().map(|line| exec_stdout_text(backend, line));
     for (n, said) in join_all(running).await.into_iter().enumerate() {
         assert_eq!(said, format!("{n}\n"));
     }
-    assert_eq!(exec_output_text(backend, "cat file* | wc -l").await.trim(), "64");
+    assert_eq!(exec_stdout_text(backend, "cat file* | wc -l").await.trim(), "64");
 }
 
 /// The directory may be removed while its command runs; the next one there is `NotFound`.

@@ -1,7 +1,7 @@
 //! Processes that somebody holds: fed, read, signalled, and ended with whoever held them.
 
 use ab_core::Backend;
-use ab_core::process::{ExecRequest, ExitCause, OutputChannel, ProcessControl, ProcessExit};
+use ab_core::process::{ExecRequest, ExitCause, OutputChannel, ProcessControlMessage, ProcessExit};
 
 use crate::commands::{
     channel_bytes, is_lock_held, lock_holding_script, output_text, piped_stdin_request,
@@ -87,7 +87,7 @@ pub async fn input_is_fed(backend: &Backend) {
         write_stdin(&process, "o\n").await;
         read_until(&mut process, "<two>").await;
         if ends_by_control {
-            send_control(&process, ProcessControl::CloseStdin).await;
+            send_control(&process, ProcessControlMessage::CloseStdin).await;
         } else {
             drop(process.stdin.take());
         }
@@ -105,7 +105,7 @@ pub async fn signals_arrive(backend: &Backend) {
         "trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let mut process = backend.spawn(ExecRequest::shell(line)).await.unwrap();
     read_until(&mut process, "ready").await;
-    send_control(&process, ProcessControl::Signal(TERM)).await;
+    send_control(&process, ProcessControlMessage::Signal(TERM)).await;
     let (pieces, exit) = read_to_exit(&mut process).await;
     assert_eq!((output_text(&pieces), exit.code), ("caught\n".into(), Some(7)));
 
@@ -113,12 +113,12 @@ pub async fn signals_arrive(backend: &Backend) {
         let mut process =
             backend.spawn(ExecRequest::shell("echo ready; sleep 1000; true")).await.unwrap();
         read_until(&mut process, "ready").await;
-        send_control(&process, ProcessControl::Signal(signal)).await;
+        send_control(&process, ProcessControlMessage::Signal(signal)).await;
         let (_, exit) = read_to_exit(&mut process).await;
         assert!(ended_by(&exit, signal), "{exit:?}");
         assert_eq!(exit.cause, ExitCause::Itself);
         // To one that has ended it is nothing.
-        let _ = process.control.send(ProcessControl::Signal(signal)).await;
+        let _ = process.control.send(ProcessControlMessage::Signal(signal)).await;
         assert_eq!(process.wait().await, Some(exit));
     }
 }
@@ -145,7 +145,7 @@ pub async fn the_end_takes_everything_along(backend: &Backend) {
         return;
     }
     let line = lock_holding_script("sleep 1000 & echo started");
-    assert_eq!(backend.exec(&line).await.unwrap().stdout_text(), "started\n");
+    assert_eq!(backend.exec(&line).await.unwrap().stdout_display_text(), "started\n");
     wait_until_lock_is_free(backend).await;
 }
 
@@ -183,7 +183,7 @@ pub async fn terminals_have_a_size(backend: &Backend) {
     let mut process = backend.spawn(terminal_request(line)).await.unwrap();
     read_until(&mut process, "ready").await;
     let size = ab_core::process::TerminalSize { columns: 132, rows: 50 };
-    send_control(&process, ProcessControl::Resize(size)).await;
+    send_control(&process, ProcessControlMessage::Resize(size)).await;
     read_until(&mut process, "50 132").await;
     assert_eq!(read_to_exit(&mut process).await.1.code, Some(0));
 }
@@ -209,7 +209,7 @@ pub async fn terminals_know_keys(backend: &Backend) {
     read_until(&mut process, "ready").await;
     write_stdin(&process, "line\n").await;
     read_until(&mut process, "line").await;
-    send_control(&process, ProcessControl::CloseStdin).await;
+    send_control(&process, ProcessControlMessage::CloseStdin).await;
     read_until(&mut process, "end").await;
     assert_eq!(read_to_exit(&mut process).await.1.code, Some(0));
 }
@@ -223,7 +223,7 @@ pub async fn terminals_pass_signals_on(backend: &Backend) {
         "trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let mut process = backend.spawn(terminal_request(line)).await.unwrap();
     read_until(&mut process, "ready").await;
-    send_control(&process, ProcessControl::Signal(TERM)).await;
+    send_control(&process, ProcessControlMessage::Signal(TERM)).await;
     read_until(&mut process, "caught").await;
     assert_eq!(read_to_exit(&mut process).await.1.code, Some(7));
 

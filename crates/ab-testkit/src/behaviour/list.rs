@@ -1,7 +1,7 @@
 //! Listing: order, depth, limits, details.
 
-use ab_core::metadata::TruncatedBy;
-use ab_core::options::{EntryDetail, LinkHandling, ListOptions, StatOptions};
+use ab_core::metadata::TruncationCause;
+use ab_core::options::{EntryDetailLevel, LinkHandling, ListOptions, StatOptions};
 use ab_core::{Backend, ErrorKind, FileKind};
 
 use crate::expect::{expect_error_on_path, list_tree, listing_paths};
@@ -99,7 +99,7 @@ pub async fn limit_cuts_and_says_so(backend: &Backend) {
             let cut = limit < whole.len();
             assert_eq!(
                 (listing_paths(&listing), listing.truncated),
-                (whole[..limit.min(whole.len())].to_vec(), cut.then_some(TruncatedBy::Count)),
+                (whole[..limit.min(whole.len())].to_vec(), cut.then_some(TruncationCause::Count)),
                 "depth {depth}, limit {limit}"
             );
         }
@@ -109,7 +109,7 @@ pub async fn limit_cuts_and_says_so(backend: &Backend) {
 /// Details are those that `stat` gives.
 pub async fn details_match_stat(backend: &Backend) {
     plant(backend).await;
-    let options = ListOptions { detail: EntryDetail::Stat, ..ListOptions::default() };
+    let options = ListOptions { detail: EntryDetailLevel::Stat, ..ListOptions::default() };
     let listing = backend.list(".", options).await.unwrap();
     assert_eq!(listing_paths(&listing), ["a.txt", "b", "b.txt", "c"]);
     for entry in listing.entries {

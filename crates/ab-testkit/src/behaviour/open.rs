@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use ab_core::options::{
-    AttributeChanges, ExistingContent, FileAccess, FileCreation, OpenOptions, RemoveOptions,
-    WritePosition,
+    AttributeChanges, ExistingContentHandling, FileAccess, FileCreationMode, OpenOptions,
+    RemoveOptions, WritePosition,
 };
 use ab_core::{Backend, ErrorKind, File, FileKind};
 use bytes::Bytes;
@@ -17,8 +17,8 @@ use crate::expect::{
 
 const READ_WRITE: OpenOptions = OpenOptions {
     access: FileAccess::ReadWrite,
-    create: FileCreation::IfMissing,
-    existing: ExistingContent::Keep,
+    create: FileCreationMode::IfMissing,
+    existing: ExistingContentHandling::Keep,
     position: WritePosition::AtOffset,
     permissions: None,
 };
@@ -44,7 +44,7 @@ pub async fn missing_is_not_found(backend: &Backend) {
 /// With creation, file and directories are made.
 pub async fn creates_with_parents(backend: &Backend) {
     for (path, create) in
-        [("a/b/if-missing", FileCreation::IfMissing), ("c/always", FileCreation::MustBeNew)]
+        [("a/b/if-missing", FileCreationMode::IfMissing), ("c/always", FileCreationMode::MustBeNew)]
     {
         let file = backend.open(path, OpenOptions { create, ..READ_WRITE }).await.unwrap();
         assert_content(backend, path, "").await;
@@ -53,29 +53,29 @@ pub async fn creates_with_parents(backend: &Backend) {
     }
 }
 
-/// `FileCreation::IfMissing` keeps what is there.
+/// `FileCreationMode::IfMissing` keeps what is there.
 pub async fn keeps_content_unless_told(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
     let file = backend.open("file", READ_WRITE).await.unwrap();
     assert_eq!(read_all(&*file).await, "kept");
 }
 
-/// `FileCreation::MustBeNew` on something is `AlreadyExists`.
+/// `FileCreationMode::MustBeNew` on something is `AlreadyExists`.
 pub async fn create_always_refuses_existing(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
     let always = OpenOptions {
-        create: FileCreation::MustBeNew,
-        existing: ExistingContent::Truncate,
+        create: FileCreationMode::MustBeNew,
+        existing: ExistingContentHandling::Truncate,
         ..READ_WRITE
     };
     expect_error_on_path(backend.open("file", always).await, ErrorKind::AlreadyExists, "file");
     assert_content(backend, "file", "kept").await;
 }
 
-/// `ExistingContent::Truncate` starts empty.
+/// `ExistingContentHandling::Truncate` starts empty.
 pub async fn truncates_when_asked(backend: &Backend) {
     let before = backend.write("file", "old content").await.unwrap();
-    let truncate = OpenOptions { existing: ExistingContent::Truncate, ..READ_WRITE };
+    let truncate = OpenOptions { existing: ExistingContentHandling::Truncate, ..READ_WRITE };
     let file = backend.open("file", truncate).await.unwrap();
     assert_eq!(file.stat().await.unwrap().size, 0);
     assert_content(backend, "file", "").await;
@@ -87,7 +87,9 @@ pub async fn truncates_when_asked(backend: &Backend) {
 pub async fn a_directory_is_refused(backend: &Backend) {
     backend.write("dir/file", "kept").await.unwrap();
     for access in [FileAccess::Read, FileAccess::Write, FileAccess::ReadWrite] {
-        for create in [FileCreation::Never, FileCreation::IfMissing, FileCreation::MustBeNew] {
+        for create in
+            [FileCreationMode::Never, FileCreationMode::IfMissing, FileCreationMode::MustBeNew]
+        {
             let options = OpenOptions { access, create, ..OpenOptions::default() };
             expect_error_on_path(
                 backend.open("dir", options).await,
@@ -162,7 +164,7 @@ pub async fn appends_when_told(backend: &Backend) {
     other.write_at(9, Bytes::from("!")).await.unwrap();
     assert_content(backend, "log", "one!").await;
 
-    let fresh = OpenOptions { existing: ExistingContent::Truncate, ..append };
+    let fresh = OpenOptions { existing: ExistingContentHandling::Truncate, ..append };
     let file = backend.open("log", fresh).await.unwrap();
     file.write_at(7, Bytes::from("new")).await.unwrap();
     assert_content(backend, "log", "new").await;

@@ -190,7 +190,7 @@ pub async fn pieces_add_up(backend: &Backend) {
     let large: Vec<u8> = (0..=u8::MAX).cycle().take(1_000_001).collect();
     backend.write("large", large.as_slice()).await.unwrap();
     let mut chunks = backend.read_chunks("large").await.unwrap();
-    assert_eq!(chunks.size(), Some(1_000_001));
+    assert_eq!(chunks.file_size(), Some(1_000_001));
     let (mut together, mut pieces) = (Vec::new(), 0);
     while let Some(piece) = chunks.next().await.unwrap() {
         together.extend_from_slice(&piece);

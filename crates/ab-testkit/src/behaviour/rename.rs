@@ -1,6 +1,6 @@
 //! Moving files and directories.
 
-use ab_core::options::{Overwrite, RenameOptions};
+use ab_core::options::{OverwriteMode, RenameOptions};
 use ab_core::{Backend, ErrorKind};
 
 use crate::expect::{
@@ -8,8 +8,8 @@ use crate::expect::{
     without_access_time,
 };
 
-const REFUSE: RenameOptions = RenameOptions { overwrite: Overwrite::Refuse };
-const REPLACE: RenameOptions = RenameOptions { overwrite: Overwrite::Replace };
+const REFUSE: RenameOptions = RenameOptions { overwrite: OverwriteMode::Refuse };
+const REPLACE: RenameOptions = RenameOptions { overwrite: OverwriteMode::Replace };
 
 /// The bytes are there and not here.
 pub async fn a_file(backend: &Backend) {

@@ -5,11 +5,11 @@
 
 use ab_core::backend::{GlobOptions, GrepOptions, TreeOptions};
 use ab_core::options::{
-    AttributeChanges, FileAccess, FileCreation, ListOptions, OpenOptions, Overwrite, RemoveOptions,
-    RenameOptions,
+    AttributeChanges, FileAccess, FileCreationMode, ListOptions, OpenOptions, OverwriteMode,
+    RemoveOptions, RenameOptions,
 };
 use ab_core::process::PathRestrictions;
-use ab_core::search::{DotfileVisibility, EntryKinds};
+use ab_core::search::{DotfileVisibility, EntryKindFilter};
 use ab_core::{Backend, ErrorKind, Result, ScopeOptions, WsPath};
 
 use crate::expect::{assert_content, expect_error, listing_paths};
@@ -174,7 +174,7 @@ pub async fn listings_leave_hidden_files_out(backend: &Backend) {
             let (root, hidden) = (root.to_owned(), DotfileVisibility::All);
             let glob = GlobOptions {
                 root: root.clone(),
-                kinds: EntryKinds::All,
+                kinds: EntryKindFilter::All,
                 hidden,
                 ..Default::default()
             };
@@ -220,11 +220,11 @@ pub async fn kept_files_do_not_change(backend: &Backend) {
         ground.ways(&["free", "kept", "secret"], &["here/free", "here/kept", "free/up/free"]);
     let create = OpenOptions {
         access: FileAccess::ReadWrite,
-        create: FileCreation::IfMissing,
+        create: FileCreationMode::IfMissing,
         ..OpenOptions::default()
     };
     let look_or_make = OpenOptions { access: FileAccess::Read, ..create };
-    let replace = RenameOptions { overwrite: Overwrite::Replace };
+    let replace = RenameOptions { overwrite: OverwriteMode::Replace };
     let mode = AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };
     for (name, handle) in &ground.handles {
         let refused = |result: Result<()>, act: &str, path: &str| {

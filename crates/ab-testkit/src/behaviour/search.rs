@@ -1,10 +1,10 @@
 //! Searching: the same query has the same answer on every backend.
 
 use ab_core::backend::{GlobOptions, GrepOptions};
-use ab_core::metadata::TruncatedBy;
+use ab_core::metadata::TruncationCause;
 use ab_core::search::{
-    CaseSensitivity, DotfileVisibility, EntryKinds, IgnoreFileHandling, IgnoredCounts, LineRole,
-    PatternSyntax, SearchLimits, SearchMatch, SearchOutputMode, SearchResults,
+    CaseSensitivity, DotfileVisibility, EntryKindFilter, IgnoreFileHandling, IgnoredCounts,
+    PatternSyntax, SearchLimits, SearchLineRole, SearchMatch, SearchOutputMode, SearchResults,
 };
 use ab_core::{Backend, ErrorCode, ErrorKind, Verb};
 
@@ -118,7 +118,7 @@ pub async fn names_come_in_path_order(backend: &Backend) {
     for path in ["a/z", "a-b", "a.b", "a0", "b"] {
         backend.touch(path).await.unwrap();
     }
-    let all = GlobOptions { kinds: EntryKinds::All, ..GlobOptions::default() };
+    let all = GlobOptions { kinds: EntryKindFilter::All, ..GlobOptions::default() };
     assert_eq!(glob(backend, "**", all).await, ["a", "a/z", "a-b", "a.b", "a0", "b"]);
 }
 
@@ -129,7 +129,7 @@ pub async fn kinds_are_chosen(backend: &Backend) {
     }
     plant(backend, &[("test/a", ""), ("x/test/b", ""), ("y/test", "")]).await;
     assert_eq!(glob(backend, "test", GlobOptions::default()).await, ["y/test"]);
-    let all = GlobOptions { kinds: EntryKinds::All, ..GlobOptions::default() };
+    let all = GlobOptions { kinds: EntryKindFilter::All, ..GlobOptions::default() };
     assert_eq!(glob(backend, "test", all).await, ["test", "x/test", "y/test"]);
 }
 
@@ -188,7 +188,7 @@ pub async fn text_is_literal_unless_asked(backend: &Backend) {
             .matches
             .iter()
             .map(|found| match found {
-                SearchMatch::Line { path, line, role: LineRole::Match, .. } => {
+                SearchMatch::Line { path, line, role: SearchLineRole::Match, .. } => {
                     (path.as_str(), *line)
                 }
                 other => panic!("asked for lines, got {other:?}"),
@@ -218,11 +218,11 @@ pub async fn lines_have_numbers_and_context(backend: &Backend) {
     assert_eq!(
         lines,
         [
-            (2, "two", LineRole::Context),
-            (3, "needle ä", LineRole::Match),
-            (4, "four", LineRole::Context),
-            (5, "five", LineRole::Context),
-            (6, "six needle", LineRole::Match),
+            (2, "two", SearchLineRole::Context),
+            (3, "needle ä", SearchLineRole::Match),
+            (4, "four", SearchLineRole::Context),
+            (5, "five", SearchLineRole::Context),
+            (6, "six needle", SearchLineRole::Match),
         ]
     );
 }
@@ -395,17 +395,17 @@ pub async fn limits_cut_and_say_so(backend: &Backend) {
     let limited = |matches, bytes| SearchLimits { matches, bytes, ..SearchLimits::default() };
     for (limits, expect, truncated) in [
         (limited(4, 1000), vec!["a", "a", "a", "b"], None),
-        (limited(2, 1000), vec!["a", "a"], Some(TruncatedBy::Count)),
-        (limited(3, 1000), vec!["a", "a", "a"], Some(TruncatedBy::Count)),
-        (limited(100, 4), vec!["a", "a"], Some(TruncatedBy::Bytes)),
-        (limited(0, 1000), vec![], Some(TruncatedBy::Count)),
+        (limited(2, 1000), vec!["a", "a"], Some(TruncationCause::Count)),
+        (limited(3, 1000), vec!["a", "a", "a"], Some(TruncationCause::Count)),
+        (limited(100, 4), vec!["a", "a"], Some(TruncationCause::Bytes)),
+        (limited(0, 1000), vec![], Some(TruncationCause::Count)),
     ] {
         let found = grep(backend, "x", GrepOptions { limits, ..GrepOptions::default() }).await;
         assert_eq!((paths(&found), found.truncated), (expect, truncated), "{limits:?}");
     }
     let two = GlobOptions { limits: limited(2, 1000), ..GlobOptions::default() };
     let names = backend.glob("*", two).await.unwrap();
-    assert_eq!((names.entries.len(), names.truncated), (2, Some(TruncatedBy::Count)));
+    assert_eq!((names.entries.len(), names.truncated), (2, Some(TruncationCause::Count)));
     let three = GlobOptions { limits: limited(3, 1000), ..GlobOptions::default() };
     assert_eq!(backend.glob("*", three).await.unwrap().truncated, None);
 }

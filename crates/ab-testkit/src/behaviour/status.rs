@@ -1,9 +1,9 @@
 //! Status and description: one API for every kind of backend, so that callers need not ask which.
 
 use ab_core::options::AttributeChanges;
-use ab_core::{Backend, CallEffect, ConnectionStatus, ErrorKind, LostCallId};
+use ab_core::{Backend, ConnectionStatus, ErrorKind, LostCallEffect, LostCallId};
 
-use crate::StatusRecorder;
+use crate::ConnectionStatusRecorder;
 use crate::every_call;
 use crate::expect::expect_error;
 
@@ -17,14 +17,14 @@ pub async fn starts_connected(backend: &Backend) {
 /// Nobody knows of a call that was made elsewhere.
 pub async fn tickets_of_others_are_unknown(backend: &Backend) {
     for text in ["", "nobody's", "00000000000000000000000000000000-7"] {
-        let outcome = backend.call_effect(&LostCallId::new(text)).await.unwrap();
-        assert_eq!(outcome, CallEffect::Unknown, "{text}");
+        let outcome = backend.query_lost_call(&LostCallId::new(text)).await.unwrap();
+        assert_eq!(outcome, LostCallEffect::Unknown, "{text}");
     }
 }
 
 /// Connected stays connected, without a transition.
 pub async fn connect_is_idempotent(backend: &Backend) {
-    let heard = StatusRecorder::subscribe(backend);
+    let heard = ConnectionStatusRecorder::subscribe(backend);
     for _ in 0..3 {
         backend.connect().await.unwrap();
         assert_eq!(backend.status(), ConnectionStatus::Connected);
@@ -34,7 +34,7 @@ pub async fn connect_is_idempotent(backend: &Backend) {
 
 /// From making to destruction there is one transition, whatever is done in between.
 pub async fn connected_until_destroyed(backend: &Backend) {
-    let heard = StatusRecorder::subscribe(backend);
+    let heard = ConnectionStatusRecorder::subscribe(backend);
     backend.write("file", "x").await.unwrap();
     expect_error(backend.read("missing").await, ErrorKind::NotFound);
     expect_error(backend.read("../out").await, ErrorKind::Escape);
@@ -45,8 +45,11 @@ pub async fn connected_until_destroyed(backend: &Backend) {
 
 /// Whoever unsubscribes hears nothing more; the others do.
 pub async fn subscriptions_are_independent(backend: &Backend) {
-    let mut gone = StatusRecorder::subscribe(backend);
-    let (first, second) = (StatusRecorder::subscribe(backend), StatusRecorder::subscribe(backend));
+    let mut gone = ConnectionStatusRecorder::subscribe(backend);
+    let (first, second) = (
+        ConnectionStatusRecorder::subscribe(backend),
+        ConnectionStatusRecorder::subscribe(backend),
+    );
     gone.unsubscribe();
     backend.destroy().await.unwrap();
     let expect = [(ConnectionStatus::Connected, ConnectionStatus::Destroyed)];
@@ -74,7 +77,7 @@ pub async fn info_is_honest(backend: &Backend) {
         "search"
     );
     assert_eq!(supported(backend.exec("true").await), can.exec, "exec");
-    assert_eq!(supported(backend.processes().await), can.detached, "processes");
+    assert_eq!(supported(backend.detached_processes().await), can.detached, "processes");
 
     assert_eq!(backend.info(), info, "what a backend is does not change");
 }

@@ -3,14 +3,14 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use ab_core::effective::ControlKind;
+use ab_core::effective::PolicyControlKind;
 
 use super::{EscapeAttempt, EscapeEvidence, EscapeTestbed, SandboxOption, bare};
 
 const fn reads(name: &'static str, script: &'static str) -> EscapeAttempt {
     EscapeAttempt {
         name,
-        stopped_by: ControlKind::Files,
+        stopped_by: PolicyControlKind::Files,
         sandbox_options: &[],
         prepare: bare(),
         script,
@@ -32,7 +32,7 @@ const fn remakes(
 ) -> EscapeAttempt {
     EscapeAttempt {
         name,
-        stopped_by: ControlKind::Restrictions,
+        stopped_by: PolicyControlKind::Restrictions,
         sandbox_options: wishes,
         prepare,
         script,
@@ -98,12 +98,12 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
         "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"@out@/taken\")' 2>&1; mkfifo @out@/taken; echo tried",
     ),
     EscapeAttempt {
-        stopped_by: ControlKind::Attributes,
+        stopped_by: PolicyControlKind::Attributes,
         ..writes("a mode", "chmod 755 @out@/canary; echo tried")
     },
     EscapeAttempt {
         evidence: EscapeEvidence::ScriptReportedSuccess,
-        stopped_by: ControlKind::Attributes,
+        stopped_by: PolicyControlKind::Attributes,
         ..reads("whether a file is there", "[ -e @out@/canary ] && echo DID; echo tried")
     },
     EscapeAttempt {
@@ -127,7 +127,7 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
         ..reads("above a scope", "cat ../../f /tmp/agentbe-workspace/f @ws@/f; echo tried")
     },
     EscapeAttempt {
-        stopped_by: ControlKind::Restrictions,
+        stopped_by: PolicyControlKind::Restrictions,
         sandbox_options: &[SandboxOption::Hidden("secrets")],
         prepare: |ground| {
             fs::create_dir(ground.workspace_dir().join("secrets")).unwrap();
@@ -139,7 +139,7 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
         )
     },
     EscapeAttempt {
-        stopped_by: ControlKind::Restrictions,
+        stopped_by: PolicyControlKind::Restrictions,
         sandbox_options: &[SandboxOption::Hidden("odd 'name'\n\"$(id)/f")],
         prepare: |ground| {
             let odd = ground.workspace_dir().join("odd 'name'\n\"$(id)");
@@ -150,7 +150,7 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
     },
     EscapeAttempt {
         evidence: EscapeEvidence::OutsideChanged,
-        stopped_by: ControlKind::Restrictions,
+        stopped_by: PolicyControlKind::Restrictions,
         sandbox_options: &[SandboxOption::Hidden("l")],
         prepare: |ground| {
             let target = format!("/oldroot{}", ground.outside_dir().join("taken").display());
@@ -229,7 +229,7 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
         )
     },
     EscapeAttempt {
-        stopped_by: ControlKind::Restrictions,
+        stopped_by: PolicyControlKind::Restrictions,
         sandbox_options: &[
             SandboxOption::Hidden("a"),
             SandboxOption::Hidden("a/b"),

@@ -1,14 +1,14 @@
 //! Calls of the kernel that lead around walls. Nothing outside notices most of them: the program
 //! that makes the call says whether it went through.
 
-use ab_core::effective::ControlKind;
+use ab_core::effective::PolicyControlKind;
 
 use super::{EscapeAttempt, EscapeEvidence, SandboxOption, bare};
 
 const fn calls(name: &'static str, script: &'static str) -> EscapeAttempt {
     EscapeAttempt {
         name,
-        stopped_by: ControlKind::Kernel,
+        stopped_by: PolicyControlKind::Kernel,
         sandbox_options: &[],
         prepare: bare(),
         script,
@@ -117,7 +117,7 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
     calls("the kernel's log", "python3 -c '@call@\ncall(\"syslog\", 10, 0, 0)\ntried()'"),
     calls("a device", "mknod d b 8 0 && echo DID; mknod c c 1 1 && echo DID; echo tried"),
     EscapeAttempt {
-        stopped_by: ControlKind::Files,
+        stopped_by: PolicyControlKind::Files,
         ..calls(
             "devices of the host",
             "for d in /dev/mem /dev/kmsg /dev/sda /dev/vda /dev/nvme0n1 /dev/loop0; do (exec 3<$d) 2>/dev/null && echo DID; done; echo tried",
@@ -138,21 +138,21 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
     works("a program that makes others root", BY_CHANGED_MODES),
     works("a program that makes others root from its creation", BY_FIRST_MODES),
     EscapeAttempt {
-        stopped_by: ControlKind::Files,
+        stopped_by: PolicyControlKind::Files,
         ..calls(
             "settings of the kernel",
             "for f in kernel/core_pattern kernel/modprobe kernel/hostname vm/drop_caches fs/file-max; do v=$(cat /proc/sys/$f 2>/dev/null); [ -n \"$v\" ] || v=0; (printf %s \"$v\" > /proc/sys/$f) 2>/dev/null && echo DID; done; echo tried",
         )
     },
     EscapeAttempt {
-        stopped_by: ControlKind::Files,
+        stopped_by: PolicyControlKind::Files,
         ..calls(
             "other levers in proc",
             "find /proc -maxdepth 2 -type f -not -path '/proc/[0-9]*' -not -path '/proc/self/*' -not -path '/proc/thread-self/*' 2>/dev/null | while read -r f; do (exec 3>>$f) 2>/dev/null && echo $f && echo DID; done; echo tried",
         )
     },
     EscapeAttempt {
-        stopped_by: ControlKind::Files,
+        stopped_by: PolicyControlKind::Files,
         ..calls(
             "control groups and sys",
             "find /sys -maxdepth 5 \\( -name release_agent -o -name cgroup.procs -o -name uevent_helper -o -name notify_on_release \\) 2>/dev/null | while read -r f; do (exec 3>>$f) 2>/dev/null && echo DID; done; mkdir /sys/fs/cgroup/ab-escape 2>/dev/null && rmdir /sys/fs/cgroup/ab-escape && echo DID; echo tried",

@@ -1,12 +1,12 @@
 //! Ways to other programs: sockets, the network, signals, tracing, memory, and what is theirs.
 
-use ab_core::effective::ControlKind;
+use ab_core::effective::PolicyControlKind;
 
 use super::{EscapeAttempt, EscapeEvidence, SandboxOption, bare};
 
 const fn reaches(
     name: &'static str,
-    stopped_by: ControlKind,
+    stopped_by: PolicyControlKind,
     oracle: EscapeEvidence,
     script: &'static str,
 ) -> EscapeAttempt {
@@ -22,13 +22,13 @@ const fn reaches(
 }
 
 const fn kills(name: &'static str, script: &'static str) -> EscapeAttempt {
-    reaches(name, ControlKind::Processes, EscapeEvidence::OutsideProcessKilled, script)
+    reaches(name, PolicyControlKind::Processes, EscapeEvidence::OutsideProcessKilled, script)
 }
 
 const fn connects(name: &'static str, script: &'static str) -> EscapeAttempt {
     EscapeAttempt {
         sandbox_options: &[SandboxOption::NoNetwork],
-        ..reaches(name, ControlKind::Network, EscapeEvidence::ServerReached, script)
+        ..reaches(name, PolicyControlKind::Network, EscapeEvidence::ServerReached, script)
     }
 }
 
@@ -70,20 +70,20 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
     .where_it_may_fail(),
     reaches(
         "the environment of another",
-        ControlKind::Processes,
+        PolicyControlKind::Processes,
         EscapeEvidence::SecretInOutput,
         "tr '\\0' '\\n' < /proc/@pid@/environ; cat /proc/[0-9]*/environ | tr '\\0' '\\n' | grep ESCAPE; echo tried",
     ),
     reaches(
         "the environment of whoever runs this",
-        ControlKind::Environment,
+        PolicyControlKind::Environment,
         EscapeEvidence::SecretInOutput,
         "env; export -p; echo tried",
     )
     .where_it_may_fail(),
     reaches(
         "a socket with a path",
-        ControlKind::Sockets,
+        PolicyControlKind::Sockets,
         EscapeEvidence::ServerReached,
         "python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"@out@/socket\")'; echo tried",
     ),
@@ -91,7 +91,7 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
         sandbox_options: &[SandboxOption::BindOutside],
         ..reaches(
             "a socket in a directory that may only be read",
-            ControlKind::Sockets,
+            PolicyControlKind::Sockets,
             EscapeEvidence::ServerReached,
             "python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"@out@/socket\")'; echo tried",
         )
@@ -101,20 +101,20 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
         evidence: EscapeEvidence::OutsideChanged,
         ..reaches(
             "a write to a directory that may only be read",
-            ControlKind::Files,
+            PolicyControlKind::Files,
             EscapeEvidence::OutsideChanged,
             "echo x > @out@/taken; echo tried",
         )
     },
     reaches(
         "a socket without a path",
-        ControlKind::Sockets,
+        PolicyControlKind::Sockets,
         EscapeEvidence::ServerReached,
         "python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"\\0@name@\")'; echo tried",
     ),
     reaches(
         "datagrams and pairs to a socket with a path",
-        ControlKind::Sockets,
+        PolicyControlKind::Sockets,
         EscapeEvidence::ServerReached,
         BY_PAIRS,
     ),
@@ -122,14 +122,14 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
         sandbox_options: &[SandboxOption::BindOutside],
         ..reaches(
             "datagrams and pairs to a socket in a directory that may only be read",
-            ControlKind::Sockets,
+            PolicyControlKind::Sockets,
             EscapeEvidence::ServerReached,
             BY_PAIRS,
         )
     },
     reaches(
         "pairs of other families, and other protocols of netlink",
-        ControlKind::Sockets,
+        PolicyControlKind::Sockets,
         EscapeEvidence::ScriptReportedSuccess,
         "python3 -c '@call@\nfor family in range(2, 46):\n    for kind in (1, 2, 3, 4, 5):\n        pair = ctypes.create_string_buffer(8)\n        if raw(\"socketpair\", family, kind, 0, pair) >= 0: print(\"DID\")\nfor protocol in range(1, 23):\n    try:\n        socket.socket(16, socket.SOCK_RAW, protocol)\n        print(\"DID\")\n    except OSError as e: print(e)\ntried()'",
     ),
@@ -176,7 +176,7 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
     },
     reaches(
         "another program's terminal",
-        ControlKind::Files,
+        PolicyControlKind::Files,
         EscapeEvidence::ScriptReportedSuccess,
         "for t in /dev/pts/[0-9]*; do [ -e $t ] || continue; [ $t = \"$(tty)\" ] && continue; (exec 3<>$t) 2>/dev/null && echo DID; done; echo tried",
     )

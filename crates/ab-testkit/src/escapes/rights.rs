@@ -5,11 +5,15 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use ab_core::effective::ControlKind;
+use ab_core::effective::PolicyControlKind;
 
 use super::{EscapeAttempt, EscapeEvidence, EscapeTestbed, bare};
 
-const fn gains(name: &'static str, stopped_by: ControlKind, script: &'static str) -> EscapeAttempt {
+const fn gains(
+    name: &'static str,
+    stopped_by: PolicyControlKind,
+    script: &'static str,
+) -> EscapeAttempt {
     EscapeAttempt {
         name,
         stopped_by,
@@ -47,7 +51,7 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
         evidence: EscapeEvidence::SecretInOutput,
         ..gains(
             "a file read by way of su and sudo",
-            ControlKind::Files,
+            PolicyControlKind::Files,
             "for as in 'su root -s /bin/sh -c' 'sudo -n sh -c' 'runuser root -c' 'sg root -c'; do $as 'cat @out@/canary' </dev/null; done; echo tried",
         )
     },
@@ -55,18 +59,18 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
         evidence: EscapeEvidence::OutsideChanged,
         ..gains(
             "a file written by way of su and sudo",
-            ControlKind::Files,
+            PolicyControlKind::Files,
             "for as in 'su root -s /bin/sh -c' 'sudo -n sh -c' 'runuser root -c' 'sg root -c'; do $as 'echo x > @out@/taken' </dev/null; done; echo tried",
         )
     },
-    gains("capabilities by way of su and sudo", ControlKind::Kernel, BY_OTHER_USERS),
+    gains("capabilities by way of su and sudo", PolicyControlKind::Kernel, BY_OTHER_USERS),
     EscapeAttempt {
         prepare: another_users_shell,
         evidence: EscapeEvidence::SecretInOutput,
         succeeds_unconfined: true,
         ..gains(
             "a program of another user that was there before",
-            ControlKind::Files,
+            PolicyControlKind::Files,
             "./shell -p -c 'cat @out@/canary'; echo tried",
         )
     },
@@ -74,39 +78,39 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
         prepare: another_users_shell,
         ..gains(
             "a user that was given up",
-            ControlKind::Kernel,
+            PolicyControlKind::Kernel,
             "python3 -c '@call@\nimport subprocess\nuser = os.getuid()\ntry: os.setgroups([]); os.setgid(65534); os.setuid(65534)\nexcept OSError as e: print(e)\nr = subprocess.run([\"./shell\", \"-p\", \"-c\", \"id -u\"], capture_output=True, text=True)\nprint(\"DID\" if os.getuid() != user and r.stdout.strip() == str(user) else r)\ntried()'",
         )
     },
     gains(
         "writing to the sandbox's programs",
-        ControlKind::Files,
+        PolicyControlKind::Files,
         "for f in $(command -v bwrap) /usr/bin/bwrap /usr/local/bin/bwrap /bin/sh /bin/bash /lib64/ld-linux-*.so.* /lib/ld-linux-*.so.* /lib/*/libc.so.6 /etc/ld.so.cache /proc/1/exe /proc/self/exe /proc/$PPID/exe; do [ -e $f ] || continue; (exec 3>>$f) 2>/dev/null && echo $f && echo DID; done; echo tried",
     ),
     gains(
         "replacing the sandbox's programs",
-        ControlKind::Files,
+        PolicyControlKind::Files,
         "for d in /usr/bin /usr/local/bin /bin /sbin /lib /lib64 /usr/lib; do n=$d/.ab-escape-$$; cp /bin/true $n 2>/dev/null && rm -f $n && echo $d && echo DID; done; echo tried",
     ),
     gains(
         "the sandbox's first process by its file",
-        ControlKind::Files,
+        PolicyControlKind::Files,
         "python3 -c '@call@\nfor p in (1, os.getppid()):\n    try:\n        fd = os.open(f\"/proc/{p}/exe\", os.O_RDONLY)\n        os.close(os.open(f\"/proc/self/fd/{fd}\", os.O_WRONLY))\n        print(\"DID\")\n    except OSError as e: print(e)\ntried()'",
     ),
     gains(
         "the sandbox's first process without a filter",
-        ControlKind::Kernel,
+        PolicyControlKind::Kernel,
         "s=$(cat /proc/1/status); case $s in '') ;; *NoNewPrivs:?1*Seccomp:?2*) echo both ;; *) echo DID ;; esac; echo tried",
     ),
     // A copy that nobody else runs may be changed: what counts is a file that has a name.
     gains(
         "the mode of the sandbox's programs",
-        ControlKind::Attributes,
+        PolicyControlKind::Attributes,
         "python3 -c '@call@\nfor f in (\"/proc/1/exe\", \"/proc/self/exe\", \"/usr/bin/bwrap\", \"/bin/sh\"):\n    try:\n        s = os.stat(f)\n        named = os.stat(os.readlink(f) if f.startswith(\"/proc\") else f)\n        os.chmod(f, s.st_mode & 0o777)\n        os.utime(f, ns=(s.st_atime_ns, s.st_mtime_ns))\n        print(\"DID\" if (s.st_dev, s.st_ino) == (named.st_dev, named.st_ino) else \"a copy\")\n    except OSError as e: print(e)\ntried()'",
     ),
     gains(
         "the mode of devices, and of handles that came along",
-        ControlKind::Attributes,
+        PolicyControlKind::Attributes,
         "python3 -c '@call@\nimport stat\nfor f in (0, 1, 2, \"/proc/self/fd/0\", \"/proc/1/fd/0\", \"/dev/null\", \"/dev/zero\", \"/dev/full\", \"/dev/random\", \"/dev/urandom\", \"/dev/tty\"):\n    try:\n        s = os.stat(f)\n        os.chmod(f, s.st_mode & 0o777)\n        print(\"DID\" if stat.S_ISCHR(s.st_mode) else \"a pipe\")\n    except OSError as e: print(e)\ntried()'",
     ),
 ];

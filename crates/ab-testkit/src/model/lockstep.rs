@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ab_core::options::{EntryDetail, ListOptions, ReadOptions};
+use ab_core::options::{EntryDetailLevel, ListOptions, ReadOptions};
 use ab_core::{Backend, FileVersion};
 
 use super::answer::{Answer, Reply, State};
@@ -70,7 +70,7 @@ async fn given(backend: &Backend, oracle: &mut ModelOracle) {
 }
 
 const EVERYTHING: ListOptions =
-    ListOptions { depth: usize::MAX, limit: usize::MAX, detail: EntryDetail::Stat };
+    ListOptions { depth: usize::MAX, limit: usize::MAX, detail: EntryDetailLevel::Stat };
 
 struct Pair {
     oracle: ModelOracle,

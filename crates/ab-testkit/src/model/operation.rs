@@ -4,8 +4,8 @@ use std::fmt;
 
 use ab_core::edit::{Edit, EditOccurrences};
 use ab_core::options::{
-    ByteRange, ExistingContent, FileCreation, ListOptions, OnMissingTarget, OpenOptions, Overwrite,
-    ReadOptions, RemoveDepth, RemoveOptions, WriteMode,
+    ByteRange, ExistingContentHandling, FileCreationMode, ListOptions, OnMissingTarget,
+    OpenOptions, OverwriteMode, ReadOptions, RemoveDepth, RemoveOptions, WriteMode,
 };
 
 use super::answer::Shown;
@@ -49,7 +49,7 @@ pub enum WorkspaceOperation {
     Rename {
         from: String,
         to: String,
-        overwrite: Overwrite,
+        overwrite: OverwriteMode,
     },
     /// Opens a file into a slot; the file that was open there is closed, unless this fails.
     Open {
@@ -167,10 +167,10 @@ impl fmt::Display for WorkspaceOperation {
             }
             WorkspaceOperation::Open { slot, path, options } => {
                 write!(f, "open {path:?} as file {slot}, {:?}", options.access)?;
-                if options.create != FileCreation::Never {
+                if options.create != FileCreationMode::Never {
                     write!(f, ", create {:?}", options.create)?;
                 }
-                if options.existing == ExistingContent::Truncate {
+                if options.existing == ExistingContentHandling::Truncate {
                     f.write_str(", truncate")?;
                 }
                 permitted(f, options.permissions)

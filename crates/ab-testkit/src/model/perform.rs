@@ -4,7 +4,7 @@ use ab_core::backend::{GlobOptions, GlobResults, GrepOptions};
 use ab_core::edit::EditOptions;
 use ab_core::options::{AttributeChanges, RenameOptions, WriteOptions};
 use ab_core::search::{
-    EntryKinds, SearchLimits, SearchMatch, SearchOutputMode as Count, SearchResults,
+    EntryKindFilter, SearchLimits, SearchMatch, SearchOutputMode as Count, SearchResults,
 };
 use ab_core::{Backend, Error, File, FileVersion, Listing, Result, Stat};
 use bytes::Bytes;
@@ -68,7 +68,7 @@ impl Subject {
             WorkspaceOperation::Glob { root, pattern, limit } => {
                 let options = GlobOptions {
                     root: root.clone(),
-                    kinds: EntryKinds::All,
+                    kinds: EntryKindFilter::All,
                     limits: SearchLimits { matches: *limit, ..SearchLimits::default() },
                     ..GlobOptions::default()
                 };

@@ -2,7 +2,7 @@
 
 use ab_core::ErrorKind;
 use ab_core::edit::{Edit, EditOccurrences};
-use ab_core::options::{EntryDetail, ListOptions, ReadOptions, WriteMode};
+use ab_core::options::{EntryDetailLevel, ListOptions, ReadOptions, WriteMode};
 
 use super::answer::{Answer, Listed, Refusal, Reply, State};
 use super::operation::{ExpectedVersion, MAX_OPEN_FILES, OpenFileSlot, WorkspaceOperation};
@@ -139,7 +139,7 @@ impl ModelOracle {
         let (found, cut) = self.tree.list(&Place::parse(path)?, options)?;
         let listed = |(place, node): (Place, Node)| {
             let facts = self.tree.facts(node);
-            let detailed = options.detail == EntryDetail::Stat;
+            let detailed = options.detail == EntryDetailLevel::Stat;
             Listed { path: place.to_string(), kind: facts.kind, facts: detailed.then_some(facts) }
         };
         let entries = found.into_iter().map(listed).collect();
@@ -239,7 +239,7 @@ fn condition(expect: ExpectedVersion) -> Condition {
 }
 
 const EVERYTHING: ListOptions =
-    ListOptions { depth: usize::MAX, limit: usize::MAX, detail: EntryDetail::Kind };
+    ListOptions { depth: usize::MAX, limit: usize::MAX, detail: EntryDetailLevel::Kind };
 
 /// Whether one of the [`SAMPLE_GLOBS`](super::operation::SAMPLE_GLOBS) matches what is below the search's root.
 fn matches(pattern: &str, below: &[String]) -> bool {

@@ -6,11 +6,11 @@ use std::fmt;
 
 use ab_core::edit::{Edit, EditOccurrences};
 use ab_core::options::{
-    ByteRange, DEFAULT_MAX_LIST_ENTRIES, DEFAULT_MAX_READ_BYTES, EntryDetail, ExistingContent,
-    FileAccess, FileCreation, ListOptions, OnMissingTarget, OpenOptions, Overwrite, ReadOptions,
-    RemoveDepth, RemoveOptions, WriteMode,
+    ByteRange, DEFAULT_MAX_LIST_ENTRIES, DEFAULT_MAX_READ_BYTES, EntryDetailLevel,
+    ExistingContentHandling, FileAccess, FileCreationMode, ListOptions, OnMissingTarget,
+    OpenOptions, OverwriteMode, ReadOptions, RemoveDepth, RemoveOptions, WriteMode,
 };
-use ab_core::search::DEFAULT_MATCH_LIMIT;
+use ab_core::search::DEFAULT_MAX_SEARCH_MATCHES;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -84,21 +84,25 @@ fn edit() -> impl Strategy<Value = WorkspaceOperation> {
 }
 
 fn glob() -> impl Strategy<Value = WorkspaceOperation> {
-    let limit = mostly(DEFAULT_MATCH_LIMIT, 4, &[0, 1, 3]);
+    let limit = mostly(DEFAULT_MAX_SEARCH_MATCHES, 4, &[0, 1, 3]);
     (searched(), select(SAMPLE_GLOBS), limit)
         .prop_map(|(root, pattern, limit)| WorkspaceOperation::Glob { root, pattern, limit })
 }
 
 fn rename() -> impl Strategy<Value = WorkspaceOperation> {
-    (path(), path(), select(&[Overwrite::Refuse, Overwrite::Replace][..]))
+    (path(), path(), select(&[OverwriteMode::Refuse, OverwriteMode::Replace][..]))
         .prop_map(|(from, to, overwrite)| WorkspaceOperation::Rename { from, to, overwrite })
 }
 
 fn open() -> impl Strategy<Value = WorkspaceOperation> {
     let options = (
         mostly(FileAccess::ReadWrite, 2, &[FileAccess::Read, FileAccess::Write]),
-        mostly(FileCreation::IfMissing, 2, &[FileCreation::Never, FileCreation::MustBeNew]),
-        mostly(ExistingContent::Keep, 2, &[ExistingContent::Truncate]),
+        mostly(
+            FileCreationMode::IfMissing,
+            2,
+            &[FileCreationMode::Never, FileCreationMode::MustBeNew],
+        ),
+        mostly(ExistingContentHandling::Keep, 2, &[ExistingContentHandling::Truncate]),
         permissions(),
     );
     (slot(), path(), options).prop_map(|(slot, path, options)| {
@@ -126,7 +130,7 @@ fn reading() -> impl Strategy<Value = ReadOptions> {
 fn listing() -> impl Strategy<Value = ListOptions> {
     let depth = select(&[1, 1, usize::MAX, usize::MAX, 0, 2, 3][..]);
     let limit = mostly(DEFAULT_MAX_LIST_ENTRIES, 4, &[0, 1, 3]);
-    (depth, limit, select(&[EntryDetail::Kind, EntryDetail::Stat][..]))
+    (depth, limit, select(&[EntryDetailLevel::Kind, EntryDetailLevel::Stat][..]))
         .prop_map(|(depth, limit, detail)| ListOptions { depth, limit, detail })
 }
 

@@ -5,7 +5,7 @@ mod content;
 
 use std::collections::BTreeMap;
 
-use ab_core::options::{ListOptions, OnMissingTarget, Overwrite, RemoveDepth, RemoveOptions};
+use ab_core::options::{ListOptions, OnMissingTarget, OverwriteMode, RemoveDepth, RemoveOptions};
 use ab_core::{ErrorKind, FileKind};
 
 use super::answer::{Facts, Refusal};
@@ -149,7 +149,12 @@ impl ReferenceWorkspace {
         Ok(removed as u64)
     }
 
-    pub(super) fn rename(&mut self, from: &Place, to: &Place, overwrite: Overwrite) -> Outcome<()> {
+    pub(super) fn rename(
+        &mut self,
+        from: &Place,
+        to: &Place,
+        overwrite: OverwriteMode,
+    ) -> Outcome<()> {
         for end in [from, to] {
             if end.is_root() {
                 return Err(end.refuse(ErrorKind::Invalid));
@@ -164,7 +169,7 @@ impl ReferenceWorkspace {
         }
         match (source, self.look(to)?) {
             (_, None) => {}
-            (_, Some(_)) if overwrite == Overwrite::Refuse => {
+            (_, Some(_)) if overwrite == OverwriteMode::Refuse => {
                 return Err(to.refuse(ErrorKind::AlreadyExists));
             }
             (Node::File(_), Some(Node::Dir)) => return Err(to.refuse(ErrorKind::IsADirectory)),

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agent_backend::journal::{Journal, JournalMode, MemoryJournalWriter};
-use agent_backend::{Backend, BackendOptions, Guards, LocalConfig, MemoryDriverOptions};
+use agent_backend::journal::{JournalGuard, JournalVerbosity, MemoryJournalWriter};
+use agent_backend::{Backend, BackendOptions, Guards, LocalWorkspaceConfig, MemoryDriverOptions};
 
 use crate::measure::{ROUNDS, Row, p50, rate};
 
@@ -26,14 +26,18 @@ pub(crate) async fn run() {
 
 /// A journal that listens to every call, as a product would have it.
 fn guards() -> BackendOptions {
-    let journal = Journal::new(Arc::new(MemoryJournalWriter::default()), JournalMode::Standard);
+    let journal =
+        JournalGuard::new(Arc::new(MemoryJournalWriter::default()), JournalVerbosity::Standard);
     let guards = Guards { journal: Some(Arc::new(journal)), ..Guards::default() };
     BackendOptions { guards, ..BackendOptions::default() }
 }
 
 fn local(root: &Path) -> Backend {
-    agent_backend::local_with(LocalConfig { backend_options: guards(), ..LocalConfig::new(root) })
-        .unwrap()
+    agent_backend::local_with(LocalWorkspaceConfig {
+        backend_options: guards(),
+        ..LocalWorkspaceConfig::new(root)
+    })
+    .unwrap()
 }
 
 fn prepare(root: &Path) -> (Backend, Vec<String>, Vec<std::path::PathBuf>) {

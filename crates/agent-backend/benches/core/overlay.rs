@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agent_backend::LocalConfig;
+use agent_backend::LocalWorkspaceConfig;
 
 use crate::measure::{ROUNDS, Row, millis};
 
@@ -45,8 +45,8 @@ struct Times {
 async fn times(directory: &Path, lower: &Path, round: usize) -> Times {
     let upper = directory.join(format!("upper{round}"));
     std::fs::create_dir(&upper).unwrap();
-    let lower = agent_backend::local_with(LocalConfig::new(lower)).unwrap();
-    let upper = agent_backend::local_with(LocalConfig::new(upper)).unwrap();
+    let lower = agent_backend::local_with(LocalWorkspaceConfig::new(lower)).unwrap();
+    let upper = agent_backend::local_with(LocalWorkspaceConfig::new(upper)).unwrap();
     let (ready, overlaid) = millis(async {
         let overlaid = lower.overlay(&upper).unwrap();
         let view = overlaid.backend();

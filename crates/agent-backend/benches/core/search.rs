@@ -5,7 +5,7 @@ use std::process::Command;
 
 use agent_backend::backend::{GlobOptions, GrepOptions};
 use agent_backend::search::{PatternSyntax, SearchLimits};
-use agent_backend::{Backend, LocalConfig};
+use agent_backend::{Backend, LocalWorkspaceConfig};
 
 use crate::measure::{ROUNDS, Row, millis};
 
@@ -22,7 +22,7 @@ pub(crate) async fn run() {
     plant(directory.path());
     println!("{} files; peer: {version}, output to a pipe", DIRECTORIES * FILES_EACH);
     Row::head();
-    let backend = agent_backend::local_with(LocalConfig::new(directory.path())).unwrap();
+    let backend = agent_backend::local_with(LocalWorkspaceConfig::new(directory.path())).unwrap();
     let root = directory.path();
     grep(&backend, root, "grep, literal", "needle_in_file_77", PatternSyntax::Literal).await;
     grep(&backend, root, "grep, regex", "needle_in_[a-z]+_7[0-9] ", PatternSyntax::Regex).await;

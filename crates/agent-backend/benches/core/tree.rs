@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use agent_backend::LocalConfig;
+use agent_backend::LocalWorkspaceConfig;
 use agent_backend::backend::TreeOptions;
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ pub(crate) async fn run() {
             std::fs::write(directory.join(format!("file{f:02}.txt")), "x").unwrap();
         }
     }
-    let backend = agent_backend::local_with(LocalConfig::new(directory.path())).unwrap();
+    let backend = agent_backend::local_with(LocalWorkspaceConfig::new(directory.path())).unwrap();
     let mut server = Server::start(&package, directory.path());
     let mut row = Row::new();
     for _ in 0..ROUNDS {

@@ -16,7 +16,9 @@ mod output;
 mod peers;
 mod starts;
 
-use agent_backend::{Backend, ExecSettings, Isolation, LocalConfig, OutputSpoolLimits, Shell};
+use agent_backend::{
+    Backend, ExecSettings, Isolation, LocalWorkspaceConfig, OutputSpoolLimits, Shell,
+};
 
 fn main() {
     println!("bench exec: median of {} rounds", measure::ROUNDS);
@@ -37,7 +39,7 @@ fn on_one_thread(part: impl Future<Output = ()> + Send + 'static) {
 /// A workspace whose commands run by `sh`, as the peers' do.
 fn workspace(isolation: Isolation) -> (tempfile::TempDir, Backend) {
     let directory = tempfile::tempdir().unwrap();
-    let mut config = LocalConfig::new(directory.path());
+    let mut config = LocalWorkspaceConfig::new(directory.path());
     config.options.exec = ExecSettings { isolation, shell: Shell::Sh, ..ExecSettings::default() };
     config.options.exec.spool = OutputSpoolLimits { memory: 8 << 20, disk: 0 };
     (directory, agent_backend::local_with(config).unwrap())

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 
 use agent_backend::Backend;
-use agent_backend::process::{ExecRequest, ProcessControl};
+use agent_backend::process::{ExecRequest, ProcessControlMessage};
 
 pub(crate) fn bwrap_version() -> String {
     let version = Command::new("bwrap").arg("--version").output();
@@ -40,7 +40,7 @@ impl Bare {
             }
             tokio::task::yield_now().await;
         };
-        process.control.send(ProcessControl::Signal(9)).await.unwrap();
+        process.control.send(ProcessControlMessage::Signal(9)).await.unwrap();
         process.wait().await;
         let mut words = words;
         let line = words.iter().position(|word| word == "exec sleep 1000").unwrap();

@@ -8,7 +8,8 @@ use std::time::Duration;
 use ab_core::{BackendKind, Error, ErrorCode, ErrorKind, Result, WsPath};
 use ab_mcp::{HttpTarget, forward_lines_over_http};
 use ab_remote::client::{
-    ByteStream, ClientSettings, Endpoint, McpEndpoint, Secret, WebSocketEndpoint, WebSocketUrl,
+    ByteStream, ClientSettings, McpEndpoint, RemoteEndpoint, Secret, WebSocketEndpoint,
+    WebSocketUrl,
 };
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HOST};
@@ -61,8 +62,8 @@ fn found(settings: &ClientSettings, mcp: &McpEndpoint) -> Result<Found> {
     let mut headers = HeaderMap::new();
     let mut token = mcp.token.as_ref();
     // What the way to that host needs, it needs for this too. Another host gets none of it.
-    if let Endpoint::WebSocket(daemon) = &settings.endpoint
-        && daemon.address.host().name() == socket.address.host().name()
+    if let RemoteEndpoint::WebSocket(daemon) = &settings.endpoint
+        && daemon.address.host().host() == socket.address.host().host()
     {
         socket.token_in_clear = daemon.token_in_clear;
         socket.proxy.clone_from(&daemon.proxy);

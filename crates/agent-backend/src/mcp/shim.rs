@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 
 use ab_core::{Backend, Error, ErrorCode, ErrorKind, Result};
-use ab_host::child_program::{ChildPipes, ChildProgram};
+use ab_host::child_program::{ChildPipes, ChildProcess};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
@@ -24,11 +24,11 @@ pub(super) async fn start(options: &McpOptions, backend: Backend) -> Result<(Ser
     let path = directory.path().join("mcp");
     let listener = UnixListener::bind(&path).map_err(|error| fails("make a socket", error))?;
     let arguments = [OsString::from("mcp"), OsString::from("--connect"), path.into_os_string()];
-    let (mut companion, pipes) = ChildProgram::start(program, &arguments)?;
+    let (mut companion, pipes) = ChildProcess::start(program, &arguments)?;
     let id = companion.id();
     let connected = tokio::select! {
         connected = timeout(*patience, connection(&listener, id)) => connected,
-        ended = companion.wait() => {
+        ended = companion.wait_and_describe_exit() => {
             let message = format!("{} ended before it was ready: {ended}", program.display());
             return Err(Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message)
                 .with_hint("is it the agent-backend program of this version?"));

@@ -12,7 +12,7 @@ pub const DEFAULT_MAX_BACKENDS: usize = 1024;
 pub const DEFAULT_MAX_WAITING_CALLERS: usize = 16_384;
 /// How long a backend is kept that nobody uses.
 pub const DEFAULT_BACKEND_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
-/// How often [`IdleCleanup::periodic`] looks.
+/// How often [`IdleCleanup::at_default_interval`] looks.
 pub const DEFAULT_IDLE_CLEANUP_INTERVAL: Duration = Duration::from_secs(60);
 /// How long a caller waits for room in a full pool.
 pub const DEFAULT_BACKEND_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -49,7 +49,7 @@ pub enum IdleCleanup {
 
 impl IdleCleanup {
     /// Every [`DEFAULT_IDLE_CLEANUP_INTERVAL`].
-    pub fn periodic() -> Self {
+    pub fn at_default_interval() -> Self {
         Self::Every(DEFAULT_IDLE_CLEANUP_INTERVAL)
     }
 }
@@ -124,13 +124,13 @@ impl<C> LeaseRequest<C> {
     }
 
     /// A backend for this caller alone, destroyed when the lease is dropped.
-    pub fn fresh() -> Self {
+    pub fn single_use() -> Self {
         Self { key: None, changes: Vec::new() }
     }
 
     /// Changes a copy of the pool's configuration, if a backend has to be made for this request.
     /// What is not changed stays as the pool has it; a later change wins over an earlier one.
-    pub fn configure(mut self, change: impl FnOnce(&mut C) + Send + 'static) -> Self {
+    pub fn configure_if_created(mut self, change: impl FnOnce(&mut C) + Send + 'static) -> Self {
         self.changes.push(Box::new(change));
         self
     }

@@ -18,7 +18,7 @@ async fn idle_ones_go_after_the_timeout_and_used_ones_stay() {
     let shop = Workshop::default();
     let pool = shop.pool(options());
     let used = pool.acquire(keyed("used")).await.unwrap();
-    let fresh = pool.acquire(LeaseRequest::fresh()).await.unwrap();
+    let fresh = pool.acquire(LeaseRequest::single_use()).await.unwrap();
     drop(pool.acquire(keyed("early")).await.unwrap());
     advance(SECOND).await;
     drop(pool.acquire(keyed("late")).await.unwrap());
@@ -67,7 +67,7 @@ async fn cleanup_is_by_hand_unless_asked_for() {
 #[tokio::test(start_paused = true)]
 async fn cleanup_at_intervals() {
     let shop = Workshop::default();
-    let options = PoolOptions { cleanup: IdleCleanup::periodic(), ..options() };
+    let options = PoolOptions { cleanup: IdleCleanup::at_default_interval(), ..options() };
     let pool = shop.pool(options);
     turns().await;
     drop(pool.acquire(keyed("first")).await.unwrap());
@@ -91,7 +91,7 @@ async fn cleanup_at_intervals() {
 async fn the_task_that_looks_ends_with_the_pool() {
     let alive = || Handle::current().metrics().num_alive_tasks();
     let shop = Workshop::default();
-    let options = || PoolOptions { cleanup: IdleCleanup::periodic(), ..options() };
+    let options = || PoolOptions { cleanup: IdleCleanup::at_default_interval(), ..options() };
     let pool = shop.pool(options());
     turns().await;
     assert_eq!(alive(), 1);

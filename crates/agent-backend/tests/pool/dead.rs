@@ -29,7 +29,7 @@ async fn only_what_was_connected_can_be_dead_before_it_is_destroyed() {
         shop.plan(Plan::Starts(statuses[0]));
         let first = pool.acquire(keyed("ada")).await.unwrap();
         for status in statuses {
-            shop.driver(0).status().set(*status, None);
+            shop.driver(0).status_publisher().set(*status, None);
         }
         let second = pool.acquire(keyed("ada")).await.unwrap();
         assert_eq!(shop.calls(), calls, "{statuses:?}");
@@ -46,7 +46,7 @@ async fn a_dead_one_is_replaced_at_once_and_destroyed_with_its_last_user() {
     let pool = shop.pool(PoolOptions { max_backends: 1, ..options() });
     let users =
         [pool.acquire(keyed("ada")).await.unwrap(), pool.acquire(keyed("ada")).await.unwrap()];
-    shop.driver(0).status().set(Disconnected, None);
+    shop.driver(0).status_publisher().set(Disconnected, None);
     let next = pool.acquire(keyed("ada")).await.unwrap();
     assert_eq!((shop.calls(), next.status()), (2, Connected));
     let stats = pool.stats();
@@ -69,13 +69,13 @@ async fn a_dead_one_that_nobody_uses_goes_when_it_is_found() {
     let shop = Workshop::default();
     let pool = shop.pool(options());
     drop(pool.acquire(keyed("ada")).await.unwrap());
-    shop.driver(0).status().set(Disconnected, None);
+    shop.driver(0).status_publisher().set(Disconnected, None);
     let _next = pool.acquire(keyed("ada")).await.unwrap();
     turns().await;
     assert_eq!(shop.closes(), [1, 0]);
 
     let grace = pool.acquire(keyed("grace")).await.unwrap();
-    shop.driver(2).status().set(Disconnected, None);
+    shop.driver(2).status_publisher().set(Disconnected, None);
     drop(grace);
     turns().await;
     assert_eq!(shop.closes(), [1, 0, 1], "its last user found it dead");
@@ -95,7 +95,7 @@ async fn the_end_of_a_dead_one_holds_nobody_up() {
         let pool = shop.pool(PoolOptions { max_backends: 1, ..options() });
         let closing = shop.plan_closing(Manner::Fine);
         let lease = pool.acquire(keyed("ada")).await.unwrap();
-        let lose = || shop.driver(0).status().set(Disconnected, None);
+        let lose = || shop.driver(0).status_publisher().set(Disconnected, None);
         match finder {
             Finder::NextCaller => {
                 drop(lease);
@@ -140,12 +140,12 @@ async fn one_that_its_user_destroyed_is_replaced() {
 async fn the_place_of_a_dead_one_goes_to_who_waits() {
     let shop = Workshop::default();
     let pool = shop.pool(PoolOptions { max_backends: 1, ..options() });
-    for request in [keyed("ada"), LeaseRequest::fresh()] {
+    for request in [keyed("ada"), LeaseRequest::single_use()] {
         let held = pool.acquire(request).await.unwrap();
         let waiting = ask(&pool, keyed("grace"));
         turns().await;
         assert!(!waiting.is_finished());
-        shop.driver(shop.calls() - 1).status().set(Disconnected, None);
+        shop.driver(shop.calls() - 1).status_publisher().set(Disconnected, None);
         let served = waiting.await.unwrap().unwrap();
         assert_eq!(served.status(), Connected);
         drop((held, served));
@@ -171,7 +171,7 @@ async fn cleanup_takes_the_dead_without_waiting_for_the_timeout() {
     let used = pool.acquire(keyed("used")).await.unwrap();
     drop(pool.acquire(keyed("idle")).await.unwrap());
     for at in [0, 1] {
-        shop.driver(at).status().set(Disconnected, None);
+        shop.driver(at).status_publisher().set(Disconnected, None);
     }
     assert_eq!(pool.destroy_idle().await, 1);
     assert_eq!((shop.closes(), pool.stats().total), (vec![0, 1], 1));

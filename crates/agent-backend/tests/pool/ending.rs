@@ -14,10 +14,10 @@ async fn everything_is_destroyed_also_what_is_in_use() {
     let shop = Workshop::default();
     let pool = shop.pool(options());
     let used = pool.acquire(keyed("used")).await.unwrap();
-    let fresh = pool.acquire(LeaseRequest::fresh()).await.unwrap();
+    let fresh = pool.acquire(LeaseRequest::single_use()).await.unwrap();
     drop(pool.acquire(keyed("idle")).await.unwrap());
     let dead = pool.acquire(keyed("dead")).await.unwrap();
-    shop.driver(3).status().set(ConnectionStatus::Disconnected, None);
+    shop.driver(3).status_publisher().set(ConnectionStatus::Disconnected, None);
     let replacement = pool.acquire(keyed("dead")).await.unwrap();
 
     pool.destroy_all().await.unwrap();
@@ -35,11 +35,11 @@ async fn everything_is_destroyed_also_what_is_in_use() {
 async fn who_asks_or_waits_is_refused() {
     let shop = Workshop::default();
     let pool = shop.pool(PoolOptions { max_backends: 2, ..options() });
-    let _held = pool.acquire(LeaseRequest::fresh()).await.unwrap();
+    let _held = pool.acquire(LeaseRequest::single_use()).await.unwrap();
     let open = shop.plan_gate();
     let making = ask(&pool, keyed("making"));
     turns().await;
-    let in_line = [ask(&pool, keyed("in line")), ask(&pool, LeaseRequest::fresh())];
+    let in_line = [ask(&pool, keyed("in line")), ask(&pool, LeaseRequest::single_use())];
     turns().await;
     let own = pool.clone();
     let ending = tokio::spawn(async move { own.destroy_all().await });
@@ -49,7 +49,7 @@ async fn who_asks_or_waits_is_refused() {
         assert_eq!(error.code(), ErrorCode::ConnectionClosed);
         assert_eq!(error.to_string(), "connect: the pool was destroyed");
     }
-    for request in [keyed("late"), LeaseRequest::fresh()] {
+    for request in [keyed("late"), LeaseRequest::single_use()] {
         expect_error(pool.acquire(request).await, ErrorKind::Destroyed);
     }
     turns().await;
@@ -124,7 +124,7 @@ async fn dropping_the_pool_drops_and_destroys_nothing() {
     let shop = Workshop::default();
     let pool = shop.pool(options());
     let lease = pool.acquire(keyed("used")).await.unwrap();
-    let fresh = pool.acquire(LeaseRequest::fresh()).await.unwrap();
+    let fresh = pool.acquire(LeaseRequest::single_use()).await.unwrap();
     drop(pool.acquire(keyed("idle")).await.unwrap());
     let held = Arc::new(());
     shop.plan(Plan::Hangs(held.clone()));
@@ -140,7 +140,7 @@ async fn dropping_the_pool_drops_and_destroys_nothing() {
     assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
     lease.write("file", "still works").await.unwrap();
     let hub = shop.driver(2);
-    assert_eq!(hub.status().listener_count(), 0, "the pool let go of the idle one");
+    assert_eq!(hub.status_publisher().listener_count(), 0, "the pool let go of the idle one");
     drop((lease, fresh));
     turns().await;
     assert_eq!(shop.closes(), [0, 0, 0]);
@@ -158,7 +158,7 @@ fn a_pool_whose_runtime_has_ended_refuses() {
     second.block_on(async {
         let shared = pool.acquire(keyed("ada")).await.unwrap();
         shared.write("file", "what is there works").await.unwrap();
-        let waiting = [ask(&pool, keyed("grace")), ask(&pool, LeaseRequest::fresh())];
+        let waiting = [ask(&pool, keyed("grace")), ask(&pool, LeaseRequest::single_use())];
         turns().await;
         drop((shared, lease));
         for waiting in waiting {
@@ -175,7 +175,7 @@ fn a_pool_whose_runtime_has_ended_makes_nothing() {
     let runtime = || Builder::new_current_thread().enable_time().build().unwrap();
     let pool = runtime().block_on(async { shop.pool(options()) });
     runtime().block_on(async {
-        for request in [keyed("ada"), LeaseRequest::fresh()] {
+        for request in [keyed("ada"), LeaseRequest::single_use()] {
             expect_error(pool.acquire(request).await, ErrorKind::Destroyed);
         }
         assert_eq!((pool.destroy_idle().await, shop.calls()), (0, 0));
@@ -201,8 +201,8 @@ async fn a_factory_may_give_scopes_of_one_backend() {
         std::future::ready(tenant)
     };
     let pool = BackendPool::new(factory, PoolOptions::new("nobody")).unwrap();
-    let request =
-        LeaseRequest::keyed("ada").configure(|name: &mut &'static str| *name = "tenants/ada");
+    let request = LeaseRequest::keyed("ada")
+        .configure_if_created(|name: &mut &'static str| *name = "tenants/ada");
     pool.with_backend(request, async |tenant| tenant.write("file", "x").await).await.unwrap();
     pool.destroy_all().await.unwrap();
     assert_eq!((base.status(), base.scope_count()), (ConnectionStatus::Connected, 0));

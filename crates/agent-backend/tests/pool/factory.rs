@@ -44,7 +44,7 @@ async fn a_panic_is_an_error_and_leaves_the_pool_in_order() {
             assert_eq!(error.to_string(), "connect: the pool's factory panicked");
         }
     }
-    let panics = keyed("ada").configure(|_: &mut Config| super::panic_quietly());
+    let panics = keyed("ada").configure_if_created(|_: &mut Config| super::panic_quietly());
     expect_error(pool.acquire(panics).await, ErrorKind::Io);
     assert_eq!((shop.calls(), pool.stats()), (2, PoolStats::default()));
     drop(pool.acquire(keyed("ada")).await.unwrap());
@@ -77,7 +77,7 @@ async fn the_time_for_making_is_a_setting() {
     let pool = shop.pool(PoolOptions { create_timeout, ..options() });
     shop.plan(Plan::Hangs(Arc::default()));
     let started = Instant::now();
-    let error = expect_error(pool.acquire(LeaseRequest::fresh()).await, ErrorKind::Timeout);
+    let error = expect_error(pool.acquire(LeaseRequest::single_use()).await, ErrorKind::Timeout);
     assert_eq!(error.message(), "the pool's factory made no backend within 250ms");
     assert!(started.elapsed() < create_timeout * 2);
 }
@@ -101,7 +101,7 @@ async fn what_is_being_made_outlives_who_asked_for_it() {
 async fn what_nobody_waits_for_is_idle_or_without_a_key_destroyed() {
     let shop = Workshop::default();
     let pool = shop.pool(options());
-    for (request, closes) in [(keyed("ada"), 0), (LeaseRequest::fresh(), 1)] {
+    for (request, closes) in [(keyed("ada"), 0), (LeaseRequest::single_use(), 1)] {
         let open = shop.plan_gate();
         let asking = ask(&pool, request);
         turns().await;

@@ -109,7 +109,7 @@ struct Made {
 
 impl Made {
     fn is_live(&self) -> bool {
-        self.driver.status().current() != ConnectionStatus::Destroyed && !self.given_up
+        self.driver.status_publisher().current() != ConnectionStatus::Destroyed && !self.given_up
     }
 }
 
@@ -214,9 +214,10 @@ impl World {
             Act::Ask(key) => {
                 let request = match key {
                     Some(key) => LeaseRequest::keyed(key.to_string()),
-                    None => LeaseRequest::fresh(),
+                    None => LeaseRequest::single_use(),
                 };
-                let request = request.configure(move |config: &mut Option<u8>| *config = key);
+                let request =
+                    request.configure_if_created(move |config: &mut Option<u8>| *config = key);
                 let pool = self.pool.clone();
                 let asking = tokio::spawn(async move { pool.acquire(request).await });
                 self.asking.push((key, asking));
@@ -247,7 +248,7 @@ impl World {
                     made.given_up |= status == ConnectionStatus::Disconnected && made.connected;
                     made.driver.clone()
                 };
-                driver.status().set(status, None);
+                driver.status_publisher().set(status, None);
             }
             Act::Allow(at) => {
                 let books = self.shop.books();

@@ -31,7 +31,10 @@ fn the_bounds_have_defaults() {
         (options.idle_timeout, options.cleanup),
         (DEFAULT_BACKEND_IDLE_TIMEOUT, IdleCleanup::Manual)
     );
-    assert_eq!(IdleCleanup::periodic(), IdleCleanup::Every(DEFAULT_IDLE_CLEANUP_INTERVAL));
+    assert_eq!(
+        IdleCleanup::at_default_interval(),
+        IdleCleanup::Every(DEFAULT_IDLE_CLEANUP_INTERVAL)
+    );
     let times = (options.acquire_timeout, options.create_timeout, options.destroy_timeout);
     assert_eq!(
         times,
@@ -96,7 +99,7 @@ async fn no_more_make_room_than_are_wanted() {
         advance(Duration::from_secs(1)).await;
     }
     // Three wait for one key, one for a fresh backend: two places.
-    let asking = [keyed("e"), keyed("e"), LeaseRequest::fresh(), keyed("e")];
+    let asking = [keyed("e"), keyed("e"), LeaseRequest::single_use(), keyed("e")];
     let asking = asking.map(|request| ask(&pool, request));
     let mut leases = Vec::new();
     for asking in asking {
@@ -147,12 +150,13 @@ async fn a_key_is_taken_until_its_backend_is_gone() {
 async fn who_comes_first_is_served_first() {
     let shop = Workshop::default();
     let pool = shop.pool(at_most(1));
-    let mut held = pool.acquire(LeaseRequest::fresh()).await.unwrap();
+    let mut held = pool.acquire(LeaseRequest::single_use()).await.unwrap();
     let mut line = Vec::new();
     for number in 0..6 {
         let request =
-            if number % 2 == 0 { keyed(&format!("{number}")) } else { LeaseRequest::fresh() };
-        let request = request.configure(move |config: &mut Config| config.size = 100 + number);
+            if number % 2 == 0 { keyed(&format!("{number}")) } else { LeaseRequest::single_use() };
+        let request =
+            request.configure_if_created(move |config: &mut Config| config.size = 100 + number);
         line.push(ask(&pool, request));
         turns().await;
     }
@@ -186,7 +190,7 @@ async fn those_who_wait_for_one_key_take_one_place() {
 async fn waiting_for_room_ends() {
     let shop = Workshop::default();
     let pool = shop.pool(at_most(1));
-    let held = pool.acquire(LeaseRequest::fresh()).await.unwrap();
+    let held = pool.acquire(LeaseRequest::single_use()).await.unwrap();
     let started = Instant::now();
     let error = expect_error(pool.acquire(keyed("ada")).await, ErrorKind::Timeout);
     assert_eq!(
@@ -232,7 +236,7 @@ async fn without_time_to_wait_a_full_pool_answers_at_once() {
 async fn who_goes_away_leaves_the_line() {
     let shop = Workshop::default();
     let pool = shop.pool(at_most(1));
-    let held = pool.acquire(LeaseRequest::fresh()).await.unwrap();
+    let held = pool.acquire(LeaseRequest::single_use()).await.unwrap();
     let (gone, stays) = (ask(&pool, keyed("gone")), ask(&pool, keyed("stays")));
     turns().await;
     assert_eq!(pool.stats().waiting, 2);
@@ -250,10 +254,10 @@ async fn one_more_than_may_wait_is_refused_at_once() {
     let shop = Workshop::default();
     let pool = shop.pool(PoolOptions { max_waiting_callers: 2, ..at_most(1) });
     let held = pool.acquire(keyed("ada")).await.unwrap();
-    let waiting = [ask(&pool, LeaseRequest::fresh()), ask(&pool, LeaseRequest::fresh())];
+    let waiting = [ask(&pool, LeaseRequest::single_use()), ask(&pool, LeaseRequest::single_use())];
     turns().await;
     let started = Instant::now();
-    let error = expect_error(pool.acquire(LeaseRequest::fresh()).await, ErrorKind::Timeout);
+    let error = expect_error(pool.acquire(LeaseRequest::single_use()).await, ErrorKind::Timeout);
     assert_eq!(error.to_string(), "connect: 2 callers wait for the pool already");
     assert_eq!((error.code(), started.elapsed()), (ErrorCode::Timeout, Duration::ZERO));
     drop(pool.acquire(keyed("ada")).await.unwrap());
@@ -325,7 +329,8 @@ async fn a_crowd_in_a_small_pool_never_exceeds_it() {
         async move {
             for round in 0..ROUNDS {
                 let key = (number * 7 + round * 5) % 6;
-                let request = LeaseRequest::keyed(key.to_string()).configure(move |own| *own = key);
+                let request = LeaseRequest::keyed(key.to_string())
+                    .configure_if_created(move |own| *own = key);
                 let lease = pool.acquire(request).await.unwrap();
                 lease.touch(&format!("{number}-{round}")).await.unwrap();
             }

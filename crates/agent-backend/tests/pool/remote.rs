@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ab_remote::{HostKey, SshAccess, SshServer};
 use agent_backend::pool::{BackendPool, LeaseRequest, PoolOptions, PoolStats};
-use agent_backend::remote::{ByteStream, Connector, Endpoint, ReconnectPolicy};
+use agent_backend::remote::{ByteStream, Connector, ReconnectPolicy, RemoteEndpoint};
 use agent_backend::{
     Backend, ConnectionStatus, ConnectionStatusChange, ErrorCode, ErrorKind, RemoteConfig, Result,
 };
@@ -117,7 +117,7 @@ async fn make(config: Config) -> Result<Backend> {
         max_delay: Duration::from_millis(5),
         ..ReconnectPolicy::default()
     };
-    let endpoint = Endpoint::Stream(Arc::new(config.far));
+    let endpoint = RemoteEndpoint::Stream(Arc::new(config.far));
     let backend =
         agent_backend::remote_with(RemoteConfig::new(endpoint).reconnection(reconnection))?;
     if config.connects {
@@ -181,7 +181,8 @@ async fn one_that_could_not_connect_is_kept_and_tries_again() {
 async fn a_factory_that_connects_hands_out_what_is_connected_or_says_why_not() {
     let far = Far::new();
     let pool = far.pool();
-    let request = |key| keyed(key).configure(|config: &mut Config| config.connects = true);
+    let request =
+        |key| keyed(key).configure_if_created(|config: &mut Config| config.connects = true);
     let lease = pool.acquire(request("ada")).await.unwrap();
     assert_eq!(lease.status(), ConnectionStatus::Connected);
     far.reachable.store(false, Ordering::SeqCst);
@@ -216,8 +217,8 @@ async fn without_a_key_each_has_a_connection_of_its_own_that_goes_with_it() {
     let far = Far::new();
     let pool = far.pool();
     let (one, other) = (
-        pool.acquire(LeaseRequest::fresh()).await.unwrap(),
-        pool.acquire(LeaseRequest::fresh()).await.unwrap(),
+        pool.acquire(LeaseRequest::single_use()).await.unwrap(),
+        pool.acquire(LeaseRequest::single_use()).await.unwrap(),
     );
     one.connect().await.unwrap();
     other.connect().await.unwrap();
@@ -249,7 +250,7 @@ async fn one_that_has_given_up_is_replaced() {
     let far = Far::new();
     let pool = far.pool();
     let few = |config: &mut Config| config.max_retries = 2;
-    let lost = pool.acquire(keyed("ada").configure(few)).await.unwrap();
+    let lost = pool.acquire(keyed("ada").configure_if_created(few)).await.unwrap();
     lost.connect().await.unwrap();
     far.reachable.store(false, Ordering::SeqCst);
     far.cut();

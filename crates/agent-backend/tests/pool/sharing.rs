@@ -60,8 +60,8 @@ async fn a_crowd_on_many_threads_gets_one_backend_for_each_key() {
     let roots = crowd::run_on_threads(48, |number| {
         let (pool, key) = (pool.clone(), format!("key-{}", number % 3));
         let name = key.clone();
-        let request =
-            LeaseRequest::keyed(&*key).configure(move |config: &mut Config| config.name = name);
+        let request = LeaseRequest::keyed(&*key)
+            .configure_if_created(move |config: &mut Config| config.name = name);
         async move {
             let lease = pool.acquire(request).await.unwrap();
             lease.touch(&format!("file-{number}")).await.unwrap();
@@ -83,8 +83,8 @@ async fn a_crowd_on_many_threads_gets_one_backend_for_each_key() {
 async fn no_key_means_fresh_and_not_pooled() {
     let shop = Workshop::default();
     let pool = shop.pool(options());
-    let first = pool.acquire(LeaseRequest::fresh()).await.unwrap();
-    let second = pool.acquire(LeaseRequest::fresh()).await.unwrap();
+    let first = pool.acquire(LeaseRequest::single_use()).await.unwrap();
+    let second = pool.acquire(LeaseRequest::single_use()).await.unwrap();
     first.write("file", "mine").await.unwrap();
     assert!(!second.exists("file").await.unwrap());
     assert_eq!((pool.stats().active, pool.stats().by_key.len()), (2, 0));
@@ -107,7 +107,7 @@ async fn acquiring_and_releasing_count() {
     assert_eq!(pool.stats(), PoolStats::default());
     let first = pool.acquire(keyed("ada")).await.unwrap();
     let second = pool.acquire(keyed("ada")).await.unwrap();
-    let fresh = pool.acquire(LeaseRequest::fresh()).await.unwrap();
+    let fresh = pool.acquire(LeaseRequest::single_use()).await.unwrap();
     let grace = pool.acquire(keyed("grace")).await.unwrap();
     drop(grace);
     let expect = PoolStats {
@@ -137,15 +137,16 @@ async fn a_request_changes_what_it_names_and_keeps_the_rest() {
     let shop = Workshop::default();
     let pool = shop.pool(options());
     let change = keyed("ada")
-        .configure(|config: &mut Config| config.size = 7)
-        .configure(|config: &mut Config| config.size += 1);
+        .configure_if_created(|config: &mut Config| config.size = 7)
+        .configure_if_created(|config: &mut Config| config.size += 1);
     let ada = pool.acquire(change).await.unwrap();
     assert_eq!(ada.info().root_aliases, ["/default-8"]);
-    let late = keyed("ada").configure(|config: &mut Config| config.name = "late".to_owned());
+    let late =
+        keyed("ada").configure_if_created(|config: &mut Config| config.name = "late".to_owned());
     let again = pool.acquire(late).await.unwrap();
     assert_eq!(again.info().root_aliases, ["/default-8"], "it was made already");
-    let named =
-        LeaseRequest::fresh().configure(|config: &mut Config| config.name = "other".to_owned());
+    let named = LeaseRequest::single_use()
+        .configure_if_created(|config: &mut Config| config.name = "other".to_owned());
     let _fresh = pool.acquire(named).await.unwrap();
     let _plain = pool.acquire(keyed("grace")).await.unwrap();
     let config = |name: &str, size| Config { name: name.to_owned(), size };
@@ -219,7 +220,7 @@ async fn a_function_that_is_given_up_releases_too() {
 async fn a_lease_may_be_dropped_where_there_is_no_runtime() {
     let shop = Workshop::default();
     let pool = shop.pool(options());
-    let lease = pool.acquire(LeaseRequest::fresh()).await.unwrap();
+    let lease = pool.acquire(LeaseRequest::single_use()).await.unwrap();
     std::thread::spawn(move || drop(lease)).join().unwrap();
     pool.destroy_all().await.unwrap();
     assert_eq!((shop.closes(), Arc::strong_count(&pool)), (vec![1], 1));

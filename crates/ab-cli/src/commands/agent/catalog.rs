@@ -3,7 +3,7 @@
 use std::env;
 use std::time::Instant;
 
-use ab_acp::catalog::AgentEntry;
+use ab_acp::catalog::AgentCatalogEntry;
 use ab_acp::install::{AgentInstallDir, InstallError, InstallStep, Reinstall};
 use ab_acp::resolve::{HostEnvironment, ReadinessProblem, readiness_problems};
 use ab_core::{Error, ErrorCode, ErrorKind};
@@ -82,11 +82,11 @@ impl AgentsHere {
         Ok(AgentsHere { config, directory, host: HostEnvironment::new(env::vars_os()) })
     }
 
-    fn entries(&self) -> &[AgentEntry] {
+    fn entries(&self) -> &[AgentCatalogEntry] {
         self.config.catalog.entries()
     }
 
-    fn find(&self, name: &str) -> Result<&AgentEntry, Failure> {
+    fn find(&self, name: &str) -> Result<&AgentCatalogEntry, Failure> {
         self.config.catalog.find(name).ok_or_else(|| {
             let known: Vec<&str> = self.entries().iter().map(|entry| entry.id.as_str()).collect();
             Failure::usage(format!("unknown agent {name:?}"))
@@ -94,12 +94,12 @@ impl AgentsHere {
         })
     }
 
-    fn missing(&self, entry: &AgentEntry) -> Vec<ReadinessProblem> {
+    fn missing(&self, entry: &AgentCatalogEntry) -> Vec<ReadinessProblem> {
         readiness_problems(entry, &self.directory, &self.host)
     }
 
-    fn value(&self, entry: &AgentEntry) -> Value {
-        let installed = self.directory.installed(entry);
+    fn value(&self, entry: &AgentCatalogEntry) -> Value {
+        let installed = self.directory.find_installed(entry);
         let missing = self.missing(entry);
         json!({
             "id": entry.id,
@@ -130,7 +130,7 @@ impl AgentsHere {
 /// Every agent with what it needs, for `doctor`.
 pub(crate) fn readiness() -> Result<Vec<(String, Vec<String>)>, Failure> {
     let agents = AgentsHere::load(&CatalogFlags::default())?;
-    let row = |entry: &AgentEntry| {
+    let row = |entry: &AgentCatalogEntry| {
         let missing = agents.missing(entry).iter().map(ToString::to_string).collect();
         (entry.id.clone(), missing)
     };
@@ -199,7 +199,7 @@ pub(crate) fn show(command: &Show, terminal: &mut Terminal) -> Result<(), Failur
 pub(crate) async fn install(command: Install, terminal: &mut Terminal) -> Result<(), Failure> {
     let agents = AgentsHere::load(&command.flags)?;
     let again = if command.again { Reinstall::Yes } else { Reinstall::No };
-    let wanted: Vec<&AgentEntry> =
+    let wanted: Vec<&AgentCatalogEntry> =
         command.agents.iter().map(|name| agents.find(name)).collect::<Result<_, _>>()?;
     let mut values = Vec::new();
     for entry in wanted {

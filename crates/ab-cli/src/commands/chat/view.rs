@@ -3,7 +3,7 @@
 use ab_acp::tool_call::{
     FileDiff, MergedToolCall, ToolCall, ToolCallStatus, ToolCallUpdate, ToolCalls,
 };
-use ab_acp::update::{PlanEntry, PlanStatus, SessionUpdate};
+use ab_acp::update::{PlanEntry, PlanEntryStatus, SessionUpdate};
 use ab_acp::{PermissionQuestion, StopReason, TurnEnd};
 use ab_core::edit::unified_diff;
 use ab_core::error::escape_unprintable;
@@ -261,9 +261,9 @@ fn show_diffs(call: &ToolCall, terminal: &mut Terminal) -> Result<(), Failure> {
 
 fn plan_line(entry: &PlanEntry) -> String {
     let mark = match entry.status {
-        PlanStatus::Pending => "[ ]",
-        PlanStatus::InProgress => "[>]",
-        PlanStatus::Completed => "[x]",
+        PlanEntryStatus::Pending => "[ ]",
+        PlanEntryStatus::InProgress => "[>]",
+        PlanEntryStatus::Completed => "[x]",
     };
     format!("{mark} {}", escape_unprintable(&entry.content))
 }

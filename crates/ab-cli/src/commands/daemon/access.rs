@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use ab_server::{AccessToken, HttpAccess, Origin};
+use ab_server::{AccessToken, HttpAccessPolicy, Origin};
 use clap::Args;
 
 use crate::failure::Failure;
@@ -46,7 +46,7 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
 }
 
 impl Access {
-    pub(crate) fn gate(&self, host: IpAddr) -> Result<HttpAccess, Failure> {
+    pub(crate) fn gate(&self, host: IpAddr) -> Result<HttpAccessPolicy, Failure> {
         let token = self.token()?;
         if token.is_none() && !self.no_auth && !host.is_loopback() {
             let message = format!("{host} can be reached by others, and there is no token");
@@ -55,7 +55,7 @@ impl Access {
         }
         let token = token.map(|token| AccessToken::new(&token));
         let (hosts, origins) = (self.allowed_hosts.clone(), self.allowed_origins.clone());
-        Ok(HttpAccess { token, hosts, origins, ..HttpAccess::default() })
+        Ok(HttpAccessPolicy { token, hosts, origins, ..HttpAccessPolicy::default() })
     }
 
     fn token(&self) -> Result<Option<String>, Failure> {

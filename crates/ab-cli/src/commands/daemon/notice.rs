@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use ab_core::effective::{ControlKind, ControlStrength, EffectivePolicy, Isolation};
+use ab_core::effective::{EffectivePolicy, Isolation, PolicyControlKind, PolicyControlStrength};
 use ab_server::RunningHttpServer;
 
 use super::logs::LogFormat;
@@ -54,7 +54,7 @@ pub(crate) async fn tell(
     opened: &mut RunningHttpServer,
     known: &Known,
 ) -> Result<(), Failure> {
-    let Some(policy) = opened.effective_policy().await? else { return Ok(()) };
+    let Some(policy) = opened.workspace_effective_policy().await? else { return Ok(()) };
     let address = opened.address();
     let isolation = policy.isolation.map_or("no commands", Isolation::as_str);
     let scheme = if known.encrypted { "https" } else { "http" };
@@ -101,11 +101,12 @@ pub(crate) async fn tell(
 /// The limits that this host does not enforce, asked for or default.
 fn unlimited(policy: &EffectivePolicy) -> Option<String> {
     policy.isolation?;
-    let open = |subject: ControlKind| {
+    let open = |subject: PolicyControlKind| {
         let mut controls = policy.controls.iter().filter(|control| control.kind == subject);
-        controls.any(|control| control.strength != ControlStrength::Enforced)
+        controls.any(|control| control.strength != PolicyControlStrength::Enforced)
     };
-    let names = [(ControlKind::Memory, "memory"), (ControlKind::ProcessCount, "processes")];
+    let names =
+        [(PolicyControlKind::Memory, "memory"), (PolicyControlKind::ProcessCount, "processes")];
     let open: Vec<&str> =
         names.into_iter().filter(|(subject, _)| open(*subject)).map(|(_, name)| name).collect();
     (!open.is_empty()).then(|| open.join(" and "))

@@ -9,7 +9,7 @@ use ab_host::ExecSettings;
 use ab_mcp::HttpSettings;
 use ab_remote::{ConnectionThreads, HostKey, SshAccess, SshServer, SshServerSettings};
 use ab_server::{DaemonRoutes, ServedFiles};
-use agent_backend::{CommandPolicy, LocalConfig, Profile};
+use agent_backend::{CommandPolicySettings, LocalWorkspaceConfig, PolicyProfile};
 
 use super::defaults;
 use crate::failure::Failure;
@@ -52,14 +52,17 @@ impl ServedRoot {
             return Err(Failure::usage(message).with_hint("serve another directory"));
         }
         let asked = ExecLimits::default();
-        let mut config = LocalConfig::new(&root);
+        let mut config = LocalWorkspaceConfig::new(&root);
         config.options.exec = ExecSettings {
             limits: defaults::completed(asked),
             optional_limits: defaults::unasked(asked),
             toolchains: toolchains::chosen(&[]).map_err(Failure::usage)?,
             ..ExecSettings::default()
         };
-        config.policy = CommandPolicy { profile: Profile::Guarded, ..CommandPolicy::default() };
+        config.policy = CommandPolicySettings {
+            profile: PolicyProfile::Guarded,
+            ..CommandPolicySettings::default()
+        };
         let most = usize::try_from(defaults::MAX_COMMANDS).unwrap_or(usize::MAX);
         config.backend_options.guards.limits.push(Arc::new(ConcurrentCommandLimit::new(most)));
         let backend = agent_backend::local_with(config)?;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use ab_core::Backend;
 use ab_remote::{
-    ConnectionEnd, ConnectionThreads, HostKey, KeyOrigin, ListenerOptions, SshAccess, SshServer,
-    SshServerSettings, SshUsers,
+    ConnectionEnd, ConnectionThreads, HostKey, HostKeyOrigin, ListenerOptions, SshAccess,
+    SshServer, SshServerSettings, SshUsers,
 };
 use clap::Args;
 use tokio::net::TcpListener;
@@ -94,7 +94,7 @@ impl Ssh {
         }
         let users = if self.conventional_ssh { Some(self.users(host)?) } else { None };
         let key = self.host_key()?;
-        if let KeyOrigin::Ephemeral { why } = key.origin() {
+        if let HostKeyOrigin::Ephemeral { why } = key.origin() {
             tracing::warn!(why, "the SSH host key is gone when the daemon ends");
         }
         let fingerprint = Some(key.fingerprint());
@@ -255,7 +255,7 @@ impl Beside {
         let task = tokio::spawn({
             let server = server.clone();
             async move {
-                if let Err(error) = ab_remote::listen(listener, server, listening).await {
+                if let Err(error) = ab_remote::serve_listener(listener, server, listening).await {
                     tracing::error!(%error, "SSH is served no longer");
                 }
             }

@@ -4,7 +4,9 @@ use std::io::{self, Read, Write};
 use std::time::Duration;
 
 use ab_core::Error;
-use ab_core::process::{OutputChannel, OutputChunk, Process, ProcessControl, ProcessExit as Ended};
+use ab_core::process::{
+    OutputChannel, OutputChunk, Process, ProcessControlMessage, ProcessExit as Ended,
+};
 use bytes::Bytes;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -82,14 +84,14 @@ pub(super) async fn follow(
         };
         // Whoever asks twice means it, and whoever asks once more does not wait for an answer.
         let control = match control {
-            ProcessControl::Signal(signal) => {
+            ProcessControlMessage::Signal(signal) => {
                 asked += 1;
                 match asked {
-                    1 => ProcessControl::Signal(signal),
+                    1 => ProcessControlMessage::Signal(signal),
                     2 => {
                         over.left = Some(left_by(signal));
                         patience = Some(Instant::now() + PATIENCE);
-                        ProcessControl::Signal(KILL)
+                        ProcessControlMessage::Signal(KILL)
                     }
                     _ => return Ok(over),
                 }
@@ -170,12 +172,12 @@ impl Signals {
         }
     }
 
-    async fn next(&mut self) -> ProcessControl {
+    async fn next(&mut self) -> ProcessControlMessage {
         tokio::select! {
-            () = one(&mut self.interrupts) => ProcessControl::Signal(INTERRUPT),
-            () = one(&mut self.terminations) => ProcessControl::Signal(TERMINATE),
-            () = one(&mut self.hang_ups) => ProcessControl::Signal(HANG_UP),
-            () = one(&mut self.sizes) => ProcessControl::Resize(raw::size()),
+            () = one(&mut self.interrupts) => ProcessControlMessage::Signal(INTERRUPT),
+            () = one(&mut self.terminations) => ProcessControlMessage::Signal(TERMINATE),
+            () = one(&mut self.hang_ups) => ProcessControlMessage::Signal(HANG_UP),
+            () = one(&mut self.sizes) => ProcessControlMessage::Resize(raw::size()),
         }
     }
 }

@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use ab_core::compare::{
-    CompareDetail, CompareOptions, ComparedEntry, ContentDifference, DiffText, PathDifference,
-    TreeComparison,
+    CompareDetailLevel, CompareOptions, ComparedEntry, ContentDifference, OptionalDiffText,
+    PathDifference, TreeComparison,
 };
 use ab_core::edit::DiffLineCounts;
 use ab_core::error::escape_unprintable;
-use ab_core::metadata::TruncatedBy;
-use ab_core::search::DEFAULT_MAX_MATCH_BYTES;
+use ab_core::metadata::TruncationCause;
+use ab_core::search::DEFAULT_MAX_TOTAL_MATCH_BYTES;
 use ab_core::{Backend, FileKind, OverlayWorkspace, WsPath};
 use anstyle::{AnsiColor, Style};
 use clap::Args;
@@ -27,7 +27,7 @@ use crate::workspace::{open_directory, path_text};
 /// Most entries of either directory unless the caller says otherwise.
 const DEFAULT_ENTRIES: usize = 100_000;
 /// Most bytes of diffs unless the caller says otherwise.
-const DEFAULT_BYTES: usize = DEFAULT_MAX_MATCH_BYTES;
+const DEFAULT_BYTES: usize = DEFAULT_MAX_TOTAL_MATCH_BYTES;
 
 const CHANGED: Style = AnsiColor::Yellow.on_default();
 
@@ -96,11 +96,11 @@ impl Diff {
         CompareOptions { detail: self.depth(), max_entries: self.limit, max_diff_bytes: self.bytes }
     }
 
-    fn depth(&self) -> CompareDetail {
+    fn depth(&self) -> CompareDetailLevel {
         match (self.name_only, self.stat) {
-            (true, _) => CompareDetail::NameOnly,
-            (false, true) => CompareDetail::LineCounts,
-            (false, false) => CompareDetail::Diff,
+            (true, _) => CompareDetailLevel::NameOnly,
+            (false, true) => CompareDetailLevel::LineCounts,
+            (false, false) => CompareDetailLevel::Diff,
         }
     }
 }
@@ -173,7 +173,7 @@ async fn show(
 fn print(
     change: &PathDifference,
     names: &(WsPath, WsPath),
-    depth: CompareDetail,
+    depth: CompareDetailLevel,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     let name = name(change, names);
@@ -181,12 +181,12 @@ fn print(
     let plain = escape_unprintable(&name);
     let (word, style) = word(change);
     match depth {
-        CompareDetail::NameOnly => terminal.line(&terminal.shown(&name)),
-        CompareDetail::LineCounts => {
+        CompareDetailLevel::NameOnly => terminal.line(&terminal.shown(&name)),
+        CompareDetailLevel::LineCounts => {
             let word = terminal.painted(style, &format!("{word:<7}"));
             terminal.line(&format!("{word}  {:<12}  {plain}", measure(change)))
         }
-        CompareDetail::Diff => {
+        CompareDetailLevel::Diff => {
             let diff = diff_of(change);
             // Two files that differ are named by their diff.
             if !(change.path.is_root() && diff.is_some()) {
@@ -204,15 +204,15 @@ fn tell(command: &Diff, comparison: &TreeComparison<'_>, totals: &Totals, termin
         terminal.warn(&problem.error);
     }
     match comparison.truncated {
-        Some(TruncatedBy::Count) => {
+        Some(TruncationCause::Count) => {
             let entries = counted(command.limit as u64, "entry", "entries");
             terminal.note(&format!("cut after {entries}; raise --limit to compare the rest"));
         }
-        Some(TruncatedBy::Bytes) => {
+        Some(TruncationCause::Bytes) => {
             let bytes = counted(command.bytes as u64, "byte", "bytes");
             terminal.note(&format!("diffs left out after {bytes}; raise --bytes to see them"));
         }
-        Some(TruncatedBy::Time) => terminal.note("cut: the time was up"),
+        Some(TruncationCause::Time) => terminal.note("cut: the time was up"),
         None => {}
     }
     if totals.below {
@@ -242,7 +242,7 @@ fn name(change: &PathDifference, (from, to): &(WsPath, WsPath)) -> String {
 
 fn diff_of(change: &PathDifference) -> Option<&str> {
     match &change.content {
-        Some(ContentDifference::Text { diff: DiffText::Shown(diff), .. }) => Some(diff),
+        Some(ContentDifference::Text { diff: OptionalDiffText::Shown(diff), .. }) => Some(diff),
         Some(
             ContentDifference::Text { .. }
             | ContentDifference::Binary
@@ -272,7 +272,7 @@ fn content_aside(change: &PathDifference) -> String {
     match (&change.content, &change.from, &change.to) {
         (Some(ContentDifference::Binary), ..) => " (binary)".to_owned(),
         (Some(ContentDifference::TooLarge), ..) => " (larger than 1 MiB)".to_owned(),
-        (Some(ContentDifference::Text { diff: DiffText::OverLimit, .. }), ..) => {
+        (Some(ContentDifference::Text { diff: OptionalDiffText::OverLimit, .. }), ..) => {
             " (diff left out)".to_owned()
         }
         (Some(ContentDifference::Text { .. }), ..) => String::new(),
@@ -324,7 +324,7 @@ fn value(change: &PathDifference) -> Value {
         json!({ "kind": kind, "size": size, "target": side.target, "mode": mode })
     };
     let content = change.content.as_ref().map(|content| match content {
-        ContentDifference::Text { diff: DiffText::OverLimit, .. } => "left_out",
+        ContentDifference::Text { diff: OptionalDiffText::OverLimit, .. } => "left_out",
         ContentDifference::Text { .. } => "text",
         ContentDifference::Binary => "binary",
         ContentDifference::TooLarge => "large",
@@ -373,12 +373,12 @@ impl Totals {
         self.added + self.removed + self.changed == 0
     }
 
-    fn text(&self, depth: CompareDetail) -> String {
+    fn text(&self, depth: CompareDetailLevel) -> String {
         let Totals { added, removed, changed, lines, .. } = self;
         let counts = format!("{added} added, {changed} changed, {removed} removed");
         match depth {
-            CompareDetail::NameOnly => counts,
-            CompareDetail::LineCounts | CompareDetail::Diff => {
+            CompareDetailLevel::NameOnly => counts,
+            CompareDetailLevel::LineCounts | CompareDetailLevel::Diff => {
                 format!("{counts}; lines +{} -{}", lines.added, lines.removed)
             }
         }

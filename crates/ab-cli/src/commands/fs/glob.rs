@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use ab_core::backend::GlobOptions;
-use ab_core::search::{EntryKinds, SearchLimits};
+use ab_core::search::{EntryKindFilter, SearchLimits};
 use ab_core::{Backend, DirEntry, Listing};
 use clap::Args;
 
@@ -60,7 +60,7 @@ pub(crate) async fn run(
     let root = backend.parse_path(path)?;
     let options = GlobOptions {
         root: path.to_owned(),
-        kinds: if command.all_kinds { EntryKinds::All } else { EntryKinds::Files },
+        kinds: if command.all_kinds { EntryKindFilter::All } else { EntryKindFilter::Files },
         exclude: command.flags.exclude(&root)?,
         ignore: command.flags.ignore(),
         hidden: command.flags.hidden(),

@@ -6,10 +6,10 @@ use std::ffi::OsString;
 
 use ab_core::Backend;
 use ab_core::backend::GrepOptions;
-use ab_core::search::text::{MAX_CONTEXT_LINES, MAX_RESULT_LINE_BYTES};
+use ab_core::search::text::{MAX_CONTEXT_LINES, MAX_SEARCH_LINE_BYTES};
 use ab_core::search::{
-    CaseSensitivity, DEFAULT_MAX_MATCH_BYTES, LineRole, MatchSpan, PatternSyntax, SearchLimits,
-    SearchMatch, SearchOutputMode, SearchResults,
+    CaseSensitivity, DEFAULT_MAX_TOTAL_MATCH_BYTES, MatchLineMode, PatternSyntax, SearchLimits,
+    SearchLineRole, SearchMatch, SearchOutputMode, SearchResults,
 };
 use clap::Args;
 
@@ -90,7 +90,7 @@ pub(crate) struct Grep {
     #[arg(
         long,
         value_name = "N",
-        default_value_t = DEFAULT_MAX_MATCH_BYTES,
+        default_value_t = DEFAULT_MAX_TOTAL_MATCH_BYTES,
         value_parser = at_least_one,
         help_heading = "Search"
     )]
@@ -105,8 +105,8 @@ impl Grep {
         if self.regex { PatternSyntax::Regex } else { PatternSyntax::Literal }
     }
 
-    fn span(&self) -> MatchSpan {
-        if self.multiline { MatchSpan::MultiLine } else { MatchSpan::SingleLine }
+    fn span(&self) -> MatchLineMode {
+        if self.multiline { MatchLineMode::MultiLine } else { MatchLineMode::SingleLine }
     }
 
     fn case(&self) -> CaseSensitivity {
@@ -174,7 +174,7 @@ fn tell(command: &Grep, pattern: &str, found: &SearchResults, terminal: &mut Ter
     let cut = found.matches.iter().filter(is_cut).count() as u64;
     if cut > 0 {
         let lines = counted(cut, "line was", "lines were");
-        terminal.note(&format!("{lines} cut after {MAX_RESULT_LINE_BYTES} bytes"));
+        terminal.note(&format!("{lines} cut after {MAX_SEARCH_LINE_BYTES} bytes"));
     }
     if found.skipped_binary > 0 {
         let files = counted(found.skipped_binary, "binary file was", "binary files were");
@@ -183,7 +183,7 @@ fn tell(command: &Grep, pattern: &str, found: &SearchResults, terminal: &mut Ter
     let shown = match command.answer() {
         SearchOutputMode::Lines => {
             let is_match = |found: &&SearchMatch| {
-                matches!(found, SearchMatch::Line { role: LineRole::Match, .. })
+                matches!(found, SearchMatch::Line { role: SearchLineRole::Match, .. })
             };
             let matches = found.matches.iter().filter(is_match).count();
             counted(matches as u64, "match", "matches")

@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 
-use ab_core::metadata::TruncatedBy;
-use ab_core::options::{DEFAULT_MAX_LIST_ENTRIES, EntryDetail, ListOptions};
+use ab_core::metadata::TruncationCause;
+use ab_core::options::{DEFAULT_MAX_LIST_ENTRIES, EntryDetailLevel, ListOptions};
 use ab_core::{Backend, DirEntry, FileKind, Listing, Stat, WsPath};
 use clap::Args;
 
@@ -51,7 +51,7 @@ pub(crate) async fn run(
     let options = ListOptions {
         depth: command.depth,
         limit: command.limit,
-        detail: if command.long { EntryDetail::Stat } else { EntryDetail::Kind },
+        detail: if command.long { EntryDetailLevel::Stat } else { EntryDetailLevel::Kind },
     };
     let listed = backend.parse_path(path)?;
     let listing = backend.list(path, options).await?;
@@ -73,10 +73,10 @@ pub(crate) fn tell_gaps(listing: &Listing, terminal: &mut Terminal) {
     }
     let count = counted(listing.entries.len() as u64, "entry", "entries");
     match listing.truncated {
-        Some(TruncatedBy::Count) => {
+        Some(TruncationCause::Count) => {
             terminal.note(&format!("cut after {count}; raise --limit to see more"));
         }
-        Some(cut @ (TruncatedBy::Bytes | TruncatedBy::Time)) => {
+        Some(cut @ (TruncationCause::Bytes | TruncationCause::Time)) => {
             terminal.note(&format!("cut after {count}: a limit of {} was met", cut.as_str()));
         }
         None => {}

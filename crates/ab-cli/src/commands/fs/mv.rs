@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use ab_core::options::{LinkHandling, Overwrite, RenameOptions, StatOptions};
+use ab_core::options::{LinkHandling, OverwriteMode, RenameOptions, StatOptions};
 use ab_core::{Backend, Error, ErrorKind};
 use clap::Args;
 use serde_json::json;
@@ -35,7 +35,7 @@ pub(crate) async fn run(
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     let (from, to) = (path_text(&command.from)?, path_text(&command.to)?);
-    let overwrite = if command.force { Overwrite::Replace } else { Overwrite::Refuse };
+    let overwrite = if command.force { OverwriteMode::Replace } else { OverwriteMode::Refuse };
     let options = RenameOptions { overwrite };
     let renamed = match backend.rename_with(from, to, options).await {
         Ok(renamed) => renamed,

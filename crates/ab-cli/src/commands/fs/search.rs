@@ -4,10 +4,10 @@
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
-use ab_core::metadata::{TruncatedBy, WalkProblem};
+use ab_core::metadata::{TruncationCause, WalkProblem};
 use ab_core::search::{
-    COMMON_IGNORE_GLOBS, DEFAULT_MATCH_LIMIT, DotfileVisibility, IgnoreFileHandling, IgnoredCounts,
-    SearchLimits,
+    COMMON_IGNORE_GLOBS, DEFAULT_MAX_SEARCH_MATCHES, DotfileVisibility, IgnoreFileHandling,
+    IgnoredCounts, SearchLimits,
 };
 use ab_core::{Error, ErrorKind, Verb, WsPath};
 use clap::Args;
@@ -44,7 +44,7 @@ pub(crate) struct SearchFlags {
     #[arg(
         long,
         value_name = "N",
-        default_value_t = DEFAULT_MATCH_LIMIT,
+        default_value_t = DEFAULT_MAX_SEARCH_MATCHES,
         value_parser = at_least_one
     )]
     limit: usize,
@@ -108,7 +108,7 @@ pub(crate) struct Gaps<'a> {
     pub(crate) left_out: IgnoredCounts,
     /// What there is of it, in words.
     pub(crate) shown: String,
-    pub(crate) truncated: Option<TruncatedBy>,
+    pub(crate) truncated: Option<TruncationCause>,
     pub(crate) problems: &'a [WalkProblem],
 }
 
@@ -132,9 +132,9 @@ impl Gaps<'_> {
         }
         if let Some(cut) = self.truncated {
             let flag = match cut {
-                TruncatedBy::Count => "--limit",
-                TruncatedBy::Bytes => "--bytes",
-                TruncatedBy::Time => "--time",
+                TruncationCause::Count => "--limit",
+                TruncationCause::Bytes => "--bytes",
+                TruncationCause::Time => "--time",
             };
             terminal.note(&format!("cut after {}; raise {flag} to see more", self.shown));
         }
@@ -142,7 +142,7 @@ impl Gaps<'_> {
 }
 
 /// How a search ends. One that was cut before it found anything does not know the answer.
-pub(crate) fn verdict(found: bool, truncated: Option<TruncatedBy>) -> Result<(), Failure> {
+pub(crate) fn verdict(found: bool, truncated: Option<TruncationCause>) -> Result<(), Failure> {
     match (found, truncated) {
         (true, _) => Ok(()),
         (false, None) => Err(Failure::No),
@@ -176,9 +176,9 @@ mod tests {
 
     #[test]
     fn only_a_search_that_ended_says_no() {
-        assert!(verdict(true, None).is_ok() && verdict(true, Some(TruncatedBy::Count)).is_ok());
+        assert!(verdict(true, None).is_ok() && verdict(true, Some(TruncationCause::Count)).is_ok());
         let exit = |truncated| verdict(false, truncated).map_err(|failure| failure.exit());
         assert_eq!(exit(None), Err(Exit::Failed));
-        assert_eq!(exit(Some(TruncatedBy::Time)), Err(Exit::Unavailable));
+        assert_eq!(exit(Some(TruncationCause::Time)), Err(Exit::Unavailable));
     }
 }

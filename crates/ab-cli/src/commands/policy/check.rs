@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use ab_core::environment::{self, CodeLoadingVariablePolicy};
 use ab_core::{
-    Backend, CommandLineCheckContext, ControlKind, EnforcedControls, Error, Isolation, Verdict,
+    Backend, CommandLineCheckContext, EnforcedControls, Error, Isolation, PolicyControlKind,
+    Verdict,
 };
 use ab_host::{ExecSettings, READABLE_SYSTEM_DIRS, SANDBOX_WORKSPACE_PATH};
-use agent_backend::policy::{CommandContext, CommandInput, HomeLocation, Judgement, Profile};
-use agent_backend::{LocalConfig, LocalOptions};
+use agent_backend::policy::{CommandContext, CommandStdin, HomeLocation, Judgement, PolicyProfile};
+use agent_backend::{LocalDriverOptions, LocalWorkspaceConfig};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -73,8 +74,8 @@ pub(super) async fn run(check: &Check, terminal: &mut Terminal) -> Result<(), Fa
     let policy = check.rules.load()?;
     let env = variables(&check.env)?;
     let surroundings = surroundings(check).await;
-    let walled = check.rules.profile() == Profile::Guarded
-        && surroundings.enforced.contains(ControlKind::Files);
+    let walled = check.rules.profile() == PolicyProfile::Guarded
+        && surroundings.enforced.contains(PolicyControlKind::Files);
     let code = if walled {
         CodeLoadingVariablePolicy::Allowed
     } else {
@@ -89,7 +90,7 @@ pub(super) async fn run(check: &Check, terminal: &mut Terminal) -> Result<(), Fa
         .iter()
         .fold(CommandContext::new(), named)
         .with_home(HomeLocation::StartDirectory);
-    let scene = scene.in_directory(&check.cwd).with_env(&env).with_input(CommandInput::Unseen);
+    let scene = scene.in_directory(&check.cwd).with_env(&env).with_stdin(CommandStdin::Unseen);
     let judgement =
         policy.judge(&check.command, &scene.with_enforced_controls(surroundings.enforced));
     let screened = match (surroundings.isolation, judgement.verdict) {
@@ -131,8 +132,8 @@ async fn surroundings(check: &Check) -> Surroundings {
         temporary_dir: std::env::temp_dir(),
         ..ExecSettings::default()
     };
-    let options = LocalOptions { exec, ..LocalOptions::default() };
-    let config = LocalConfig { options, ..LocalConfig::new(root) };
+    let options = LocalDriverOptions { exec, ..LocalDriverOptions::default() };
+    let config = LocalWorkspaceConfig { options, ..LocalWorkspaceConfig::new(root) };
     let Ok(backend) = agent_backend::local_with(config) else { return lexical };
     let roots = backend.info().root_aliases;
     let found = in_force(&backend).await;
@@ -199,8 +200,10 @@ fn print(judgement: &Judgement, terminal: &mut Terminal) -> Result<(), Failure> 
         let rules =
             if rules.is_empty() { String::new() } else { format!("  [{}]", rules.join(", ")) };
         let indent = if command.wrapper.is_some() { "  " } else { "" };
-        terminal
-            .line(&format!("  {:<5}  {indent}{line}{rules}", judgement.verdict_on(at).as_str()))?;
+        terminal.line(&format!(
+            "  {:<5}  {indent}{line}{rules}",
+            judgement.verdict_on_command(at).as_str()
+        ))?;
     }
     Ok(())
 }
@@ -230,7 +233,7 @@ fn value(
                 "words": command.words.iter().map(|word| &word.text).collect::<Vec<_>>(),
                 "known": command.words.iter().all(|word| word.known),
                 "started_by": command.wrapper,
-                "verdict": judgement.verdict_on(at).as_str(),
+                "verdict": judgement.verdict_on_command(at).as_str(),
             })
         })
         .collect();
@@ -250,7 +253,7 @@ fn value(
     let allowed: Vec<String> = judgement
         .analysis
         .started_commands()
-        .filter(|(at, _)| judgement.verdict_on(*at) == Verdict::Allow)
+        .filter(|(at, _)| judgement.verdict_on_command(*at) == Verdict::Allow)
         .map(|(_, command)| {
             command.words.iter().map(|word| shown(&word.text)).collect::<Vec<_>>().join(" ")
         })

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use agent_backend::policy::{Policy, PolicyTestSuite, Profile, RuleFile};
+use agent_backend::policy::{Policy, PolicyProfile, PolicyTestSuite, RuleFile};
 use clap::Args;
 use serde_json::json;
 
@@ -69,8 +69,8 @@ pub(super) fn run(examples: &Examples, terminal: &mut Terminal) -> Result<(), Fa
 
 /// Loading checks every example.
 fn rules(path: &Path, file: &RuleFile, terminal: &mut Terminal) -> Result<(), Failure> {
-    for profile in [Profile::Guarded, Profile::Strict] {
-        Policy::with_rules(profile, file).map_err(|error| in_file(path, error))?;
+    for profile in [PolicyProfile::Guarded, PolicyProfile::Strict] {
+        Policy::with_user_rules(profile, file).map_err(|error| in_file(path, error))?;
     }
     let examples: usize =
         file.rules.iter().map(|rule| rule.matches.len() + rule.not_match.len()).sum();

@@ -6,7 +6,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-use ab_core::{Error, ErrorCode, ErrorDetail, ErrorKind, RetryAdvice};
+use ab_core::{Error, ErrorCause, ErrorCode, ErrorKind, RetryAdvice};
 use tokio::time::{Instant, timeout_at};
 
 use crate::client::context::later;
@@ -43,8 +43,8 @@ impl DialError {
         Error::new(ErrorCode::ConnectionClosed, ErrorKind::Unsupported, message).into()
     }
 
-    pub(super) fn with_detail(mut self, detail: ErrorDetail) -> Self {
-        self.error = self.error.with_detail(detail);
+    pub(super) fn with_detail(mut self, detail: ErrorCause) -> Self {
+        self.error = self.error.with_cause(detail);
         self
     }
 

@@ -1,6 +1,6 @@
 //! Logging in: by whatever the server takes of what we have, in the order in which it was given.
 
-use ab_core::{Error, ErrorCode, ErrorDetail, ErrorKind};
+use ab_core::{Error, ErrorCause, ErrorCode, ErrorKind};
 use russh::client::{AuthResult, Handle, KeyboardInteractiveAuthResponse};
 use russh::keys::agent::AgentIdentity;
 use russh::keys::agent::client::AgentClient;
@@ -286,6 +286,6 @@ fn unreadable(error: &russh::keys::Error, has_passphrase: bool) -> DialError {
         (_, false) => format!("cannot read the private key: {error}"),
     };
     Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
-        .with_detail(ErrorDetail::PrivateKeyUnreadable)
+        .with_cause(ErrorCause::PrivateKeyUnreadable)
         .into()
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_core::{ErrorDetail, Result};
+use ab_core::{ErrorCause, Result};
 use russh::client::{Config, connect_stream};
 use russh::keys::ssh_key::EcdsaCurve;
 use russh::keys::{Algorithm, HashAlg};
@@ -80,7 +80,7 @@ pub(super) async fn greet(
     let client = Client::new(check, who, over, lines.clone());
     let greeting = connect_stream(config, stream, client);
     let greeted = patience.spend("greet", who, greeting).await;
-    let greeted = greeted.map_err(|late| late.with_detail(ErrorDetail::NoSshHandshake))?;
+    let greeted = greeted.map_err(|late| late.with_detail(ErrorCause::NoSshHandshake))?;
     let handle = greeted.map_err(|failure| match failure {
         Failure::HostKey(error) => DialError::from(error),
         Failure::Ssh(error) => ungreeted(who, error),
@@ -99,7 +99,7 @@ fn ungreeted(who: &str, error: russh::Error) -> DialError {
         russh::Error::WrongServerSig => {
             DialError::denied(format!("cannot greet {who}: it does not have the key that it shows"))
         }
-        _ => DialError::lost("greet", who, why).with_detail(ErrorDetail::NoSshHandshake),
+        _ => DialError::lost("greet", who, why).with_detail(ErrorCause::NoSshHandshake),
     };
     failure.with_source(error)
 }

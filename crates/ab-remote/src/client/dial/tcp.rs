@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use ab_core::ErrorDetail;
+use ab_core::ErrorCause;
 use tokio::net::{TcpStream, lookup_host};
 
 use super::failure::{DialError, Patience, lower};
@@ -13,10 +13,10 @@ pub(super) async fn connect(host: &HostPort, patience: Patience) -> Result<TcpSt
     let failed = |error: std::io::Error| {
         DialError::lost("reach", &who, lower(&error.to_string())).with_source(error)
     };
-    let looking_up = lookup_host((host.name(), host.port()));
+    let looking_up = lookup_host((host.host(), host.port()));
     let addresses = patience.spend("reach", &who, looking_up).await?;
     let addresses: Vec<SocketAddr> =
-        addresses.map_err(|error| failed(error).with_detail(ErrorDetail::HostNotFound))?.collect();
+        addresses.map_err(|error| failed(error).with_detail(ErrorCause::HostNotFound))?.collect();
     let connecting = TcpStream::connect(&*addresses);
     let stream = patience.spend("reach", &who, connecting).await?.map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::{Dialled, dial};
-use crate::client::{ByteStream, ClientSettings, Connector, Endpoint};
+use crate::client::{ByteStream, ClientSettings, Connector, RemoteEndpoint};
 use crate::{HostKey, SshAccess, SshServer};
 
 /// How long anything may take before the test is given up.
@@ -43,7 +43,7 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
 
 async fn dialled(server: &SshServer) -> Dialled {
     let connector = Arc::new(InProcess(server.clone()));
-    within(dial(&ClientSettings::new(Endpoint::Stream(connector)))).await.unwrap()
+    within(dial(&ClientSettings::new(RemoteEndpoint::Stream(connector)))).await.unwrap()
 }
 
 #[tokio::test]
@@ -117,7 +117,7 @@ async fn a_peer_that_takes_and_says_nothing_is_found_out() {
         let server = server();
         let (stall, stalled) = watch::channel(false);
         let connector = Arc::new(Stalling(server.clone(), stalled.clone()));
-        let mut settings = ClientSettings::new(Endpoint::Stream(connector));
+        let mut settings = ClientSettings::new(RemoteEndpoint::Stream(connector));
         settings.keepalive.interval = Duration::from_millis(50);
         settings.keepalive.max_missed = 2;
         let Dialled { handle, gone, cut, .. } = within(dial(&settings)).await.unwrap();
@@ -204,7 +204,7 @@ async fn dial_cut(server: &SshServer, there: usize, back: usize) -> (bool, usize
     let (there, back) = (Cut::after(there), Cut::after(back));
     let connector =
         Arc::new(Cutting { server: server.clone(), there: there.clone(), back: back.clone() });
-    let dialled = within(dial(&ClientSettings::new(Endpoint::Stream(connector)))).await;
+    let dialled = within(dial(&ClientSettings::new(RemoteEndpoint::Stream(connector)))).await;
     let passed = (there.passed.load(Ordering::Relaxed), back.passed.load(Ordering::Relaxed));
     if let Err(failure) = &dialled {
         let error = &failure.error;

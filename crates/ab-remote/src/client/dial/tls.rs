@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use ab_core::{Error, ErrorCode, ErrorDetail, ErrorKind};
+use ab_core::{Error, ErrorCause, ErrorCode, ErrorKind};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{CertificateError, ClientConfig, RootCertStore};
@@ -22,8 +22,8 @@ pub(super) async fn wrap(
     patience: Patience,
 ) -> Result<TlsStream<TcpStream>, DialError> {
     let who = host.to_string();
-    let name = ServerName::try_from(host.name().to_owned())
-        .map_err(|_| invalid(format!("no certificate can be for '{}'", host.name())))?;
+    let name = ServerName::try_from(host.host().to_owned())
+        .map_err(|_| invalid(format!("no certificate can be for '{}'", host.host())))?;
     let roots = roots.clone();
     // Reading the system's certificates takes a while.
     let made = tokio::task::spawn_blocking(move || config(&roots));
@@ -80,11 +80,11 @@ fn unshaken(who: &str, error: io::Error) -> DialError {
         Some(rustls::Error::InvalidCertificate(what)) => {
             let (what, hint) = wrong(what);
             DialError::denied(format!("the certificate of {who} {what}"))
-                .with_detail(ErrorDetail::CertificateRefused)
+                .with_detail(ErrorCause::CertificateRefused)
                 .with_hint(hint)
         }
         Some(rustls::Error::InvalidMessage(_)) => {
-            DialError::lost("greet", who, "it does not speak TLS").with_detail(ErrorDetail::NotTls)
+            DialError::lost("greet", who, "it does not speak TLS").with_detail(ErrorCause::NotTls)
         }
         Some(rustls::Error::PeerIncompatible(why)) => {
             DialError::foreign("greet", who, lower(&format!("no TLS in common: {why:?}")))

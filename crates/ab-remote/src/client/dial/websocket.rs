@@ -1,6 +1,6 @@
 //! A daemon's WebSocket, opened and looked at until it is known that SSH is behind it.
 
-use ab_core::ErrorDetail;
+use ab_core::ErrorCause;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
 use tokio_tungstenite::client_async;
@@ -107,12 +107,12 @@ fn unopened(who: &str, endpoint: &WebSocketEndpoint, error: SocketError) -> Dial
         }
         SocketError::Protocol(ProtocolError::HandshakeIncomplete) => {
             DialError::lost("open", who, "the connection ended before the handshake was over")
-                .with_detail(ErrorDetail::HandshakeCut)
+                .with_detail(ErrorCause::HandshakeCut)
         }
         SocketError::Protocol(error) => {
             let why =
                 format!("it does not speak as a websocket does: {}", lower(&error.to_string()));
-            DialError::lost("open", who, why).with_detail(ErrorDetail::NotWebSocket)
+            DialError::lost("open", who, why).with_detail(ErrorCause::NotWebSocket)
         }
         error => DialError::lost("open", who, lower(&error.to_string())),
     }

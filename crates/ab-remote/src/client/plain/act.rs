@@ -3,7 +3,7 @@
 
 use ab_core::error::escape_unprintable;
 use ab_core::metadata::FileKind;
-use ab_core::{CallEffect, Error, ErrorKind, Result, Verb, WsPath};
+use ab_core::{Error, ErrorKind, LostCallEffect, Result, Verb, WsPath};
 use bytes::Bytes;
 
 use super::Plain;
@@ -75,7 +75,7 @@ impl<'a> Act<'a> {
     pub(super) fn wrong(&self, how: &str) -> Error {
         let error = self.named(self.session.wrong(self.verb, how));
         if self.context.has_changed() {
-            error.with_call_effect(CallEffect::Unknown, None)
+            error.with_lost_call_effect(LostCallEffect::Unknown, None)
         } else {
             error
         }

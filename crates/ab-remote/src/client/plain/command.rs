@@ -14,7 +14,7 @@ use ab_core::metadata::FileKind;
 use ab_core::process::{
     ExecRequest, OutputChannel, Process, ProcessId, ProcessLifetime, StdinMode, TerminalSize,
 };
-use ab_core::{CallEffect, Error, ErrorCode, ErrorKind, Result, Verb};
+use ab_core::{Error, ErrorCode, ErrorKind, LostCallEffect, Result, Verb};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -63,7 +63,7 @@ impl Plain {
         let (line, permit) = ready.map_err(|error| match error.kind() {
             // Nothing was run as long as nothing was asked for.
             ErrorKind::Disconnected | ErrorKind::Timeout => {
-                error.with_call_effect(CallEffect::NotApplied, None)
+                error.with_lost_call_effect(LostCallEffect::NotApplied, None)
             }
             _ => error,
         })?;
@@ -80,7 +80,7 @@ impl Plain {
         let (tell, told) = oneshot::channel();
         shared.processes.spawn(run(begin, shared.processes.ended(), tell));
         told.await.unwrap_or_else(|_| {
-            Err(session.lost(Verb::Exec).with_call_effect(CallEffect::Unknown, None))
+            Err(session.lost(Verb::Exec).with_lost_call_effect(LostCallEffect::Unknown, None))
         })
     }
 
@@ -170,7 +170,9 @@ async fn run(
     let mut asked = false;
     let began = match timeout_at(begin.until, begin.go(&mut asked)).await {
         Ok(began) => began,
-        Err(_) => Err(session.late(Verb::Exec, 0, false).with_call_effect(effect(asked), None)),
+        Err(_) => {
+            Err(session.late(Verb::Exec, 0, false).with_lost_call_effect(effect(asked), None))
+        }
     };
     match began {
         Ok(running) => {
@@ -221,14 +223,14 @@ impl Begin {
 }
 
 /// What is known of a command whose answer is missing.
-fn effect(asked: bool) -> CallEffect {
-    if asked { CallEffect::Unknown } else { CallEffect::NotApplied }
+fn effect(asked: bool) -> LostCallEffect {
+    if asked { LostCallEffect::Unknown } else { LostCallEffect::NotApplied }
 }
 
 /// The command could not be asked for.
 pub(super) fn unopened(session: &Session, why: &Unopened) -> Error {
     match why {
-        Unopened::Gone => session.lost(Verb::Exec).with_call_effect(effect(false), None),
+        Unopened::Gone => session.lost(Verb::Exec).with_lost_call_effect(effect(false), None),
         Unopened::Refused(_) => {
             let message = format!("{}: {why}", session.who);
             Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message).with_verb(Verb::Exec)
@@ -289,7 +291,7 @@ impl Running {
     fn never_began(&self, silence: Silence) -> Error {
         let who = &self.session.who;
         if self.session.is_over() {
-            return self.session.lost(Verb::Exec).with_call_effect(effect(true), None);
+            return self.session.lost(Verb::Exec).with_lost_call_effect(effect(true), None);
         }
         let message = match silence {
             Silence::Refused => format!("{who} runs no commands"),

@@ -65,7 +65,7 @@ impl PlainFile {
         act: Act<'_>,
         change: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        if !self.access.writes() {
+        if !self.access.can_write() {
             return Err(self.not_open_for(act.verb, "writing"));
         }
         act.plain.marks.change(&self.whereabout.real());
@@ -80,7 +80,7 @@ impl PlainFile {
 impl File for PlainFile {
     async fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
         let act = self.act(CallContext::NONE, Verb::Read)?;
-        if !self.access.reads() {
+        if !self.access.can_read() {
             return Err(self.not_open_for(Verb::Read, "reading"));
         }
         let most = usize::try_from(LAST.saturating_sub(offset)).unwrap_or(usize::MAX);

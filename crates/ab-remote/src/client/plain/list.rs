@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use ab_core::metadata::{DirEntry, FileKind, Listing, TruncatedBy, WalkProblem};
-use ab_core::options::{DEFAULT_MAX_LIST_ENTRIES, EntryDetail, ListOptions};
+use ab_core::metadata::{DirEntry, FileKind, Listing, TruncationCause, WalkProblem};
+use ab_core::options::{DEFAULT_MAX_LIST_ENTRIES, EntryDetailLevel, ListOptions};
 use ab_core::path::TEMP_FILE_PREFIX;
 use ab_core::{Error, ErrorKind, Result, Verb, WsPath};
 use bytes::Bytes;
@@ -90,7 +90,7 @@ impl Walk<'_> {
         let mut begun: std::collections::HashSet<String> = std::collections::HashSet::new();
         while let Some(Item { entry, inner }) = self.stack.pop() {
             if self.listing.entries.len() >= self.options.limit {
-                self.listing.truncated = Some(TruncatedBy::Count);
+                self.listing.truncated = Some(TruncationCause::Count);
                 return;
             }
             self.listing.entries.push(entry);
@@ -171,8 +171,8 @@ impl Walk<'_> {
             };
             let kind = kind(&attributes);
             let stat = match self.options.detail {
-                EntryDetail::Kind => None,
-                EntryDetail::Stat => Some(look::stat(self.act.plain, &real, &attributes)),
+                EntryDetailLevel::Kind => None,
+                EntryDetailLevel::Stat => Some(look::stat(self.act.plain, &real, &attributes)),
             };
             let depth = directory.depth + 1;
             let enters = kind == FileKind::Dir && depth < self.options.depth;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use ab_core::driver::File;
-use ab_core::options::{ExistingContent, FileAccess, FileCreation, OpenOptions, WritePosition};
+use ab_core::options::{
+    ExistingContentHandling, FileAccess, FileCreationMode, OpenOptions, WritePosition,
+};
 use ab_core::{Error, ErrorKind, Result, Verb, WsPath};
 use bytes::Bytes;
 
@@ -35,17 +37,17 @@ impl Plain {
         for _ in 0..LOOK_AGAIN {
             let spot = act.spot(Final::Follow).await?;
             if options.may_modify() && spot.place.is_write_protected() {
-                return Err(Error::protected(Verb::Open, path));
+                return Err(Error::write_protected(Verb::Open, path));
             }
             let handle = match &spot.found {
                 Some(found) => {
                     regular(&act, found)?;
-                    if options.create == FileCreation::MustBeNew {
+                    if options.create == FileCreationMode::MustBeNew {
                         return Err(act.exists());
                     }
                     self.open_existing(act, &spot, options).await?
                 }
-                None if options.create == FileCreation::Never => return Err(act.nothing(&spot)),
+                None if options.create == FileCreationMode::Never => return Err(act.nothing(&spot)),
                 None => {
                     act.make_parents(&spot).await?;
                     self.make(act, &spot, options).await?
@@ -68,7 +70,8 @@ impl Plain {
         spot: &Spot,
         options: OpenOptions,
     ) -> Result<Option<Bytes>> {
-        let truncates = options.existing == ExistingContent::Truncate && options.access.writes();
+        let truncates =
+            options.existing == ExistingContentHandling::Truncate && options.access.can_write();
         let mut wanted = bits(options);
         if truncates {
             // Version 3 knows no truncation without creation.

@@ -1,62 +1,65 @@
 //! What is in force for commands on a plain server, put into words: hardly anything.
 
 use ab_core::effective::{
-    ControlKind, ControlStrength, EffectiveControl, EffectivePolicy, Isolation,
+    EffectivePolicy, EffectivePolicyControl, Isolation, PolicyControlKind, PolicyControlStrength,
 };
 
 pub(super) fn describe() -> EffectivePolicy {
-    let controls = ControlKind::ALL.into_iter().map(control).collect();
+    let controls = PolicyControlKind::ALL.into_iter().map(control).collect();
     EffectivePolicy { isolation: Some(Isolation::None), controls }
 }
 
-fn control(subject: ControlKind) -> EffectiveControl {
+fn control(subject: PolicyControlKind) -> EffectivePolicyControl {
     let server = "the server's own accounts and limits, which are not known here";
     let (asked, in_force, strength, mechanism) = match subject {
-        ControlKind::Time => (
+        PolicyControlKind::Time => (
             "the limit of the call",
             "its process group is killed when the time is up",
-            ControlStrength::Advisory,
+            PolicyControlStrength::Advisory,
             "a clock on this side, and a signal by another channel",
         ),
-        ControlKind::Orphans => (
+        PolicyControlKind::Orphans => (
             "nothing outlives its command",
             "what is left of the process group is killed; what left the group lives on, and so \
              does a command whose connection is lost",
-            ControlStrength::Advisory,
+            PolicyControlStrength::Advisory,
             "a shell around the command",
         ),
-        ControlKind::Environment => (
+        PolicyControlKind::Environment => (
             "a small fixed set and what the caller gave",
             "a small fixed set, the server's PATH, and what the caller gave",
-            ControlStrength::Advisory,
+            PolicyControlStrength::Advisory,
             "env -i on the other side",
         ),
-        ControlKind::Output => (
+        PolicyControlKind::Output => (
             "a reader may take its time",
             "a command that is 64 MiB ahead of its reader is ended",
-            ControlStrength::Enforced,
+            PolicyControlStrength::Enforced,
             "counted on this side",
         ),
-        ControlKind::Shell => {
-            ("a shell", "sh of the server", ControlStrength::Advisory, "started by its login shell")
-        }
-        ControlKind::Files
-        | ControlKind::Attributes
-        | ControlKind::Restrictions
-        | ControlKind::Network
-        | ControlKind::Sockets
-        | ControlKind::Processes
-        | ControlKind::Kernel
-        | ControlKind::Memory
-        | ControlKind::ProcessCount
-        | ControlKind::Cpu
-        | ControlKind::FileSize
-        | ControlKind::OpenFiles
-        | ControlKind::Commands => {
-            ("whatever the caller asks for", "nothing of it", ControlStrength::Open, server)
+        PolicyControlKind::Shell => (
+            "a shell",
+            "sh of the server",
+            PolicyControlStrength::Advisory,
+            "started by its login shell",
+        ),
+        PolicyControlKind::Files
+        | PolicyControlKind::Attributes
+        | PolicyControlKind::Restrictions
+        | PolicyControlKind::Network
+        | PolicyControlKind::Sockets
+        | PolicyControlKind::Processes
+        | PolicyControlKind::Kernel
+        | PolicyControlKind::Memory
+        | PolicyControlKind::ProcessCount
+        | PolicyControlKind::Cpu
+        | PolicyControlKind::FileSize
+        | PolicyControlKind::OpenFiles
+        | PolicyControlKind::Commands => {
+            ("whatever the caller asks for", "nothing of it", PolicyControlStrength::Open, server)
         }
     };
-    EffectiveControl {
+    EffectivePolicyControl {
         kind: subject,
         asked: asked.to_owned(),
         in_force: in_force.to_owned(),

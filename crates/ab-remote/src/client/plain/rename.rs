@@ -5,8 +5,8 @@
 
 use ab_core::error::escape_unprintable;
 use ab_core::metadata::{FileKind, RenameOutcome};
-use ab_core::options::{Overwrite, RenameOptions};
-use ab_core::{CallEffect, Error, ErrorKind, Result, Verb, WsPath};
+use ab_core::options::{OverwriteMode, RenameOptions};
+use ab_core::{Error, ErrorKind, LostCallEffect, Result, Verb, WsPath};
 use bytes::Bytes;
 
 use super::act::{Act, kind};
@@ -84,14 +84,14 @@ impl Plain {
         let (from, to) = (Bytes::from(self.at(&source.real)), Bytes::from(self.at(&place.real)));
         let (request, moved) = match (options.overwrite, self.can.posix_rename) {
             // OpenSSH links the new name and then removes the old one.
-            (Overwrite::Refuse, _) => (SftpRequest::Rename { from, to }, Moved::InSteps),
-            (Overwrite::Replace, true) => {
+            (OverwriteMode::Refuse, _) => (SftpRequest::Rename { from, to }, Moved::InSteps),
+            (OverwriteMode::Replace, true) => {
                 (extended(&ExtendedRequest::PosixRename { from, to }), Moved::AtOnce)
             }
-            (Overwrite::Replace, false) => (SftpRequest::Rename { from, to }, Moved::InSteps),
+            (OverwriteMode::Replace, false) => (SftpRequest::Rename { from, to }, Moved::InSteps),
         };
         let in_the_way = match (&moved, options.overwrite) {
-            (Moved::InSteps, Overwrite::Replace) => place.kind(),
+            (Moved::InSteps, OverwriteMode::Replace) => place.kind(),
             (_, _) => None,
         };
         let status = match in_the_way {
@@ -164,7 +164,7 @@ impl Act<'_> {
             escape_unprintable(from)
         );
         let error = Error::new(error.code(), error.kind(), message);
-        self.named(error).with_call_effect(CallEffect::Unknown, None)
+        self.named(error).with_lost_call_effect(LostCallEffect::Unknown, None)
     }
 
     /// Whether what is at the target may be replaced.
@@ -176,17 +176,17 @@ impl Act<'_> {
         options: RenameOptions,
     ) -> Result<()> {
         match (options.overwrite, source, there) {
-            (Overwrite::Refuse, _, _) => Err(self.exists()),
-            (Overwrite::Replace, FileKind::Dir, FileKind::Dir) => {
+            (OverwriteMode::Refuse, _, _) => Err(self.exists()),
+            (OverwriteMode::Replace, FileKind::Dir, FileKind::Dir) => {
                 if self.names(self.plain.at(&place.real).into()).await?.is_empty() {
                     Ok(())
                 } else {
                     Err(self.error(ErrorKind::NotEmpty, "the directory is not empty"))
                 }
             }
-            (Overwrite::Replace, FileKind::Dir, _) => Err(self.not_a_directory()),
-            (Overwrite::Replace, _, FileKind::Dir) => Err(self.is_a_directory()),
-            (Overwrite::Replace, _, _) => Ok(()),
+            (OverwriteMode::Replace, FileKind::Dir, _) => Err(self.not_a_directory()),
+            (OverwriteMode::Replace, _, FileKind::Dir) => Err(self.is_a_directory()),
+            (OverwriteMode::Replace, _, _) => Ok(()),
         }
     }
 

@@ -58,7 +58,7 @@ impl Spot {
 
 impl Act<'_> {
     pub(super) async fn spot(&self, last: Final) -> Result<Spot> {
-        let confined = self.path.split_at_scope_roots();
+        let confined = self.path.resolution_parts();
         let mut trail = Trail::default();
         let mut base = WsPath::root().with_access_rules_at_end(self.path.access_rules_in_scope(0));
         for (index, fence) in confined.scopes.into_iter().enumerate() {
@@ -95,7 +95,7 @@ impl Act<'_> {
             _ => false,
         };
         match (changes, place.is_hidden()) {
-            (true, _) => Err(Error::protected(self.verb, self.path)),
+            (true, _) => Err(Error::write_protected(self.verb, self.path)),
             (false, true) => Err(self.missing()),
             (false, false) => Ok(()),
         }

@@ -6,8 +6,8 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use ab_core::Backend;
-use ab_remote::client::{ByteStream, ClientSettings, Connector, Endpoint, RemoteDriver};
-use ab_remote::sftp::packet::{ClientPacket, SftpRequest, decode_packet, flags};
+use ab_remote::client::{ByteStream, ClientSettings, Connector, RemoteDriver, RemoteEndpoint};
+use ab_remote::sftp::packet::{ClientPacket, SftpRequest, decode_client_packet, flags};
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
 use russh::keys::PrivateKey;
@@ -96,7 +96,7 @@ impl Shelf {
     }
 
     pub(super) async fn backend(&self, adjust: impl FnOnce(&mut ClientSettings)) -> Backend {
-        let mut settings = ClientSettings::new(Endpoint::Stream(Arc::new(self.clone())));
+        let mut settings = ClientSettings::new(RemoteEndpoint::Stream(Arc::new(self.clone())));
         settings.reconnection.enabled = false;
         adjust(&mut settings);
         let backend = Backend::new(RemoteDriver::new(settings).unwrap());
@@ -277,7 +277,7 @@ impl Handler for Shelf {
     ) -> Result<(), Self::Error> {
         self.unread.lock().unwrap().extend_from_slice(data);
         while let Some(packet) = self.packet() {
-            let (id, request) = match decode_packet(packet).unwrap() {
+            let (id, request) = match decode_client_packet(packet).unwrap() {
                 ClientPacket::Init { .. } => {
                     session.data(channel, Bytes::from(framed(2, 3, &[])))?;
                     continue;

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use ab_core::process::{ExecRequest, ProcessId};
-use ab_core::{Backend, CallEffect, Error, ErrorCode, ErrorKind};
+use ab_core::{Backend, Error, ErrorCode, ErrorKind, LostCallEffect};
 use ab_remote::client::ClientSettings;
 use ab_testkit::host::report_skip;
 use tempfile::TempDir;
@@ -87,13 +87,13 @@ impl Gated {
     }
 }
 
-fn is_lost(error: &Error, effect: CallEffect) {
+fn is_lost(error: &Error, effect: LostCallEffect) {
     assert_eq!(
         (error.code(), error.kind()),
         (ErrorCode::ConnectionClosed, ErrorKind::Disconnected)
     );
     // Nobody can be asked for more.
-    assert_eq!((error.call_effect(), error.lost_call()), (Some(effect), None), "{error:?}");
+    assert_eq!((error.lost_call_effect(), error.lost_call()), (Some(effect), None), "{error:?}");
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn files_do_not_wait_for_commands() {
         () = files => {}
     }
     gated.open();
-    assert_eq!(within(running).await.unwrap().stdout.text(), "ran\n");
+    assert_eq!(within(running).await.unwrap().stdout.display_text(), "ran\n");
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn what_was_no_answer_is_asked_again() {
     let backend = connected(settings).await;
     let late = backend.exec("true").await.unwrap_err();
     assert_eq!((late.code(), late.kind()), (ErrorCode::Timeout, ErrorKind::Timeout), "{late}");
-    assert_eq!(late.call_effect(), Some(CallEffect::NotApplied), "{late:?}");
+    assert_eq!(late.lost_call_effect(), Some(LostCallEffect::NotApplied), "{late:?}");
     assert!(backend.info().capabilities.exec, "it never said no");
     gated.open();
     // A busy machine may need more than one.
@@ -153,7 +153,7 @@ async fn a_question_that_is_cut_is_asked_again() {
     let Some(gated) = Gated::start().await else { return };
     gated.shut();
     let backend = gated.sshd.backend().await;
-    is_lost(&gated.cut_when_asked(&backend, 1).await, CallEffect::NotApplied);
+    is_lost(&gated.cut_when_asked(&backend, 1).await, LostCallEffect::NotApplied);
     gated.open();
     assert!(within(backend.exec("true")).await.unwrap().exit.success());
     assert!(!backend.exists("made").await.unwrap());
@@ -166,7 +166,7 @@ async fn a_connection_that_is_lost_as_a_command_starts() {
     backend.exec("true").await.unwrap();
     gated.shut();
     let next = gated.asked() + 1;
-    is_lost(&gated.cut_when_asked(&backend, next).await, CallEffect::Unknown);
+    is_lost(&gated.cut_when_asked(&backend, next).await, LostCallEffect::Unknown);
     gated.open();
     assert!(within(backend.exec("true")).await.unwrap().exit.success());
 }
@@ -185,7 +185,7 @@ async fn a_connection_that_is_lost_while_a_command_runs() {
     };
     let (ran, ()) = within(async { tokio::join!(backend.exec(&line), cutting) }).await;
     let error = ran.unwrap_err();
-    is_lost(&error, CallEffect::Unknown);
+    is_lost(&error, LostCallEffect::Unknown);
     assert_eq!(error.command(), Some(line.as_str()));
     assert!(within(backend.exec("true")).await.unwrap().exit.success());
 }
@@ -216,7 +216,7 @@ async fn nothing_can_be_kept() {
     let request = ExecRequest::shell("touch made");
     for refused in [
         backend.spawn_detached(request).await.unwrap_err(),
-        backend.processes().await.unwrap_err(),
+        backend.detached_processes().await.unwrap_err(),
         backend.attach(&ProcessId::new("1"), 0).await.unwrap_err(),
     ] {
         assert_eq!(

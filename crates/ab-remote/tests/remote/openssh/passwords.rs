@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use ab_core::{Backend, ErrorCode, ErrorKind};
-use ab_remote::client::{ClientSettings, Credential, Endpoint, RemoteDriver};
+use ab_remote::client::{ClientSettings, Credential, RemoteDriver, RemoteEndpoint};
 use ab_testkit::host::report_skip;
 
 use super::Sshd;
@@ -30,7 +30,7 @@ fn asking(by_question: bool) -> String {
 
 fn with_password(sshd: &Sshd, password: &str) -> ClientSettings {
     let mut settings = sshd.settings();
-    let Endpoint::Ssh(ssh) = &mut settings.endpoint else { panic!("not by SSH") };
+    let RemoteEndpoint::Ssh(ssh) = &mut settings.endpoint else { panic!("not by SSH") };
     ssh.credentials = vec![Credential::Password(password.into())];
     settings
 }
@@ -59,7 +59,7 @@ async fn check(by_question: bool) {
     let backend = Backend::new(RemoteDriver::new(with_password(&sshd, PASSWORD)).unwrap());
     within(backend.connect()).await.unwrap();
     backend.write("file", "x").await.unwrap();
-    assert_eq!(within(backend.exec("cat file")).await.unwrap().stdout.text(), "x");
+    assert_eq!(within(backend.exec("cat file")).await.unwrap().stdout.display_text(), "x");
     let stranger = Backend::new(RemoteDriver::new(with_password(&sshd, "a secret")).unwrap());
     let refused = within(stranger.connect()).await.unwrap_err();
     assert_eq!(

@@ -3,7 +3,7 @@
 use ab_api::{
     Approval, ApprovalDecision, ApprovalId, ApprovalStatus, Page, PageRequest, SessionId,
 };
-use ab_control::ControlError;
+use ab_control::ControlPlaneError;
 use ab_core::Principal;
 use ab_store::ApprovalFilter;
 use axum::extract::State;
@@ -43,7 +43,7 @@ pub(crate) async fn list(
     page.check().map_err(|violations| violated(&violations))?;
     let filter = ApprovalFilter { status: query.status, session: query.session_id };
     let approvals = store.approvals(filter, page).await;
-    let (approvals, total) = approvals.map_err(|error| of_task(ControlError::from(error)))?;
+    let (approvals, total) = approvals.map_err(|error| of_task(ControlPlaneError::from(error)))?;
     Ok(Json(page.build_page(approvals, total)))
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ab_api::{AgentListing, ExecutorListing, NetworkType, RuntimeListing, RuntimeType};
+use ab_api::{AgentDescription, ExecutorDescription, NetworkType, RuntimeDescription, RuntimeType};
 use axum::Json;
 use axum::extract::State;
 
@@ -14,10 +14,10 @@ use crate::problem::Problem;
 /// What tasks can ask for, beside what the executor says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskCatalog {
-    pub agents: Vec<AgentListing>,
+    pub agents: Vec<AgentDescription>,
     /// Other names of agent types.
     pub aliases: BTreeMap<String, String>,
-    pub runtimes: Vec<RuntimeListing>,
+    pub runtimes: Vec<RuntimeDescription>,
     /// Whether the executor enforces limits of processors and memory.
     pub resource_limits: bool,
     pub defaults: TaskDefaults,
@@ -35,7 +35,7 @@ pub struct TaskDefaults {
 impl Default for TaskCatalog {
     /// No agents, and the runtime `local`.
     fn default() -> Self {
-        let local = RuntimeListing {
+        let local = RuntimeDescription {
             kind: RuntimeType::Local,
             images: Vec::new(),
             paths: Vec::new(),
@@ -56,11 +56,11 @@ impl Default for TaskCatalog {
     get,
     path = "/api/v1/agents",
     tag = "sessions",
-    responses((status = OK, body = Items<AgentListing>), SessionProblems)
+    responses((status = OK, body = Items<AgentDescription>), SessionProblems)
 )]
 pub(crate) async fn agents(
     State(app): State<HttpApp>,
-) -> Result<Json<Items<AgentListing>>, Problem> {
+) -> Result<Json<Items<AgentDescription>>, Problem> {
     Ok(Json(Items { items: app.control()?.catalog.agents.clone() }))
 }
 
@@ -69,11 +69,11 @@ pub(crate) async fn agents(
     get,
     path = "/api/v1/runtimes",
     tag = "sessions",
-    responses((status = OK, body = Items<RuntimeListing>), SessionProblems)
+    responses((status = OK, body = Items<RuntimeDescription>), SessionProblems)
 )]
 pub(crate) async fn runtimes(
     State(app): State<HttpApp>,
-) -> Result<Json<Items<RuntimeListing>>, Problem> {
+) -> Result<Json<Items<RuntimeDescription>>, Problem> {
     Ok(Json(Items { items: app.control()?.catalog.runtimes.clone() }))
 }
 
@@ -82,10 +82,10 @@ pub(crate) async fn runtimes(
     get,
     path = "/api/v1/executors",
     tag = "sessions",
-    responses((status = OK, body = Items<ExecutorListing>), SessionProblems)
+    responses((status = OK, body = Items<ExecutorDescription>), SessionProblems)
 )]
 pub(crate) async fn executors(
     State(app): State<HttpApp>,
-) -> Result<Json<Items<ExecutorListing>>, Problem> {
+) -> Result<Json<Items<ExecutorDescription>>, Problem> {
     Ok(Json(Items { items: vec![app.control()?.control.executor().describe()] }))
 }

@@ -1,7 +1,7 @@
 //! Event streams: of one session, and of all.
 
 use ab_api::{Event, SessionId, Violations};
-use ab_control::ControlError;
+use ab_control::ControlPlaneError;
 use ab_store::{EventLogScope, StoreError};
 use axum::Json;
 use axum::extract::State;
@@ -128,12 +128,12 @@ pub(crate) async fn follow_all(
         Some(after) => after,
         None => {
             let last = control.store().last_event_position().await;
-            last.map_err(|error| of_task(ControlError::from(error)))?
+            last.map_err(|error| of_task(ControlPlaneError::from(error)))?
         }
     };
     let records = control.subscribe(EventLogScope::All, after).into_stream();
     let events = records.map(|record| {
-        record.map(|record| SseEvent { id: record.position, json: record.json_with_session() })
+        record.map(|record| SseEvent { id: record.position, json: record.json_with_session_id() })
     });
     Ok(sse::answer(events, app.shutdown(), SseOptions::default()))
 }

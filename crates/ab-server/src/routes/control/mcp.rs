@@ -1,7 +1,7 @@
 //! `/api/v1/sessions/{id}/mcp`: the workspace of a running session as tools, for its agent.
 
 use ab_api::SessionId;
-use ab_control::ControlError;
+use ab_control::ControlPlaneError;
 use ab_core::{Backend, Error, NarrowOptions, Principal};
 use ab_executor::SessionEndpoint;
 use ab_mcp::CallerAddress;
@@ -103,7 +103,7 @@ async fn answer(app: &HttpApp, id: SessionId, mut request: Request) -> Result<Re
         None => {
             let session = found(&surface.control, id).await?;
             if session.status.is_terminal() {
-                return Err(of_session(id, ControlError::Ended(session.status)));
+                return Err(of_session(id, ControlPlaneError::Ended(session.status)));
             }
             let detail = format!("the agent of the session does not run: it is {}", session.status);
             return Err(Problem::new(ProblemKind::Conflict, detail).coded("not_running"));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ab_api::{ApprovalId, SessionId, Violations};
-use ab_control::ControlError;
+use ab_control::ControlPlaneError;
 use ab_store::StoreError;
 use axum::http::StatusCode;
 use utoipa::IntoResponses;
@@ -21,9 +21,9 @@ pub(crate) fn violated(violations: &Violations) -> Problem {
 }
 
 /// An error about the session `id`.
-pub(crate) fn of_session(id: SessionId, error: ControlError) -> Problem {
+pub(crate) fn of_session(id: SessionId, error: ControlPlaneError) -> Problem {
     match error {
-        ControlError::NotFound => {
+        ControlPlaneError::NotFound => {
             let detail = format!("there is no session {id}");
             Problem::new(ProblemKind::NotFound, detail).coded("session_not_found")
         }
@@ -32,9 +32,9 @@ pub(crate) fn of_session(id: SessionId, error: ControlError) -> Problem {
 }
 
 /// An error about the approval `id`.
-pub(crate) fn of_approval(id: ApprovalId, error: ControlError) -> Problem {
+pub(crate) fn of_approval(id: ApprovalId, error: ControlPlaneError) -> Problem {
     match error {
-        ControlError::NotFound => {
+        ControlPlaneError::NotFound => {
             let detail = format!("there is no approval {id}");
             Problem::new(ProblemKind::NotFound, detail).coded("approval_not_found")
         }
@@ -43,38 +43,40 @@ pub(crate) fn of_approval(id: ApprovalId, error: ControlError) -> Problem {
 }
 
 /// An error about a new task.
-pub(crate) fn of_task(error: ControlError) -> Problem {
+pub(crate) fn of_task(error: ControlPlaneError) -> Problem {
     general(error)
 }
 
-fn general(error: ControlError) -> Problem {
+fn general(error: ControlPlaneError) -> Problem {
     let detail = error.to_string();
     match error {
-        ControlError::NotFound => Problem::new(ProblemKind::NotFound, detail),
-        ControlError::Refused(violations) => violated(&violations),
-        ControlError::Ended(_) => Problem::new(ProblemKind::Gone, detail).coded("session_ended"),
-        ControlError::Illegal(_) => {
+        ControlPlaneError::NotFound => Problem::new(ProblemKind::NotFound, detail),
+        ControlPlaneError::Refused(violations) => violated(&violations),
+        ControlPlaneError::Ended(_) => {
+            Problem::new(ProblemKind::Gone, detail).coded("session_ended")
+        }
+        ControlPlaneError::Illegal(_) => {
             Problem::new(ProblemKind::Conflict, detail).coded("illegal_transition")
         }
-        ControlError::NotEnded(_) => {
+        ControlPlaneError::NotEnded(_) => {
             Problem::new(ProblemKind::Conflict, detail).coded("session_not_ended")
         }
-        ControlError::WorkspaceGone(_) => {
+        ControlPlaneError::WorkspaceGone(_) => {
             Problem::new(ProblemKind::Gone, detail).coded("workspace_gone")
         }
-        ControlError::ShuttingDown => Problem::new(ProblemKind::Unavailable, detail),
-        ControlError::Store(StoreError::KeyReused) => {
+        ControlPlaneError::ShuttingDown => Problem::new(ProblemKind::Unavailable, detail),
+        ControlPlaneError::Store(StoreError::KeyReused) => {
             Problem::new(ProblemKind::Unprocessable, detail).coded("idempotency_key_reused")
         }
-        ControlError::Store(StoreError::Decided(approval)) => {
+        ControlPlaneError::Store(StoreError::Decided(approval)) => {
             Problem::new(ProblemKind::Conflict, detail)
                 .coded("approval_decided")
                 .with_member("status", approval.status.as_str())
         }
-        ControlError::Store(StoreError::TooLarge { .. }) => {
+        ControlPlaneError::Store(StoreError::TooLarge { .. }) => {
             Problem::new(ProblemKind::TooLarge, detail)
         }
-        ControlError::Store(error) => {
+        ControlPlaneError::Store(error) => {
             tracing::error!(%error, "the store failed");
             Problem::new(ProblemKind::Internal, "the store failed; the log of the server says why")
         }

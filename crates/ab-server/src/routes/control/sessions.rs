@@ -2,9 +2,9 @@
 
 use ab_api::{
     ContinueRequest, Event, Fleet, Page, PageRequest, PromptRequest, Session, SessionId,
-    SessionInfo, SessionLinks, SessionStatus, SessionUrls, TaskCreated, Violations,
+    SessionInfo, SessionLinks, SessionStatus, SessionUrls, TaskCreatedResponse, Violations,
 };
-use ab_control::{ControlError, ControlPlane};
+use ab_control::{ControlPlane, ControlPlaneError};
 use ab_executor::SessionAttempt;
 use ab_store::{SessionFilter, StoreError};
 use axum::Json;
@@ -144,7 +144,7 @@ pub(crate) async fn stop(
     params(("id" = SessionId, Path)),
     request_body = ContinueRequest,
     responses(
-        (status = CREATED, description = "The new session exists and waits for its turn", body = TaskCreated),
+        (status = CREATED, description = "The new session exists and waits for its turn", body = TaskCreatedResponse),
         (status = CONFLICT, description = "The session has not ended", body = ProblemDocument, content_type = "application/problem+json"),
         (status = GONE, description = "Its workspace was removed, or another session continues it", body = ProblemDocument, content_type = "application/problem+json"),
         (status = PAYLOAD_TOO_LARGE, description = "The body has more than 2 MiB", body = ProblemDocument, content_type = "application/problem+json"),
@@ -162,7 +162,8 @@ pub(crate) async fn resume_work(
     let id = next.map_err(|error| of_session(id, error))?;
     let links = SessionLinks::for_session(id);
     let location = links.this.clone();
-    let created = TaskCreated { id, session_ids: vec![id], status: SessionStatus::Queued, links };
+    let created =
+        TaskCreatedResponse { id, session_ids: vec![id], status: SessionStatus::Queued, links };
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(created)).into_response())
 }
 
@@ -365,5 +366,5 @@ pub(crate) async fn unified_diff(control: &ControlPlane, id: SessionId) -> Resul
 
 /// A failure of the store that is about no particular session.
 fn store_failed(error: StoreError) -> Problem {
-    super::of_task(ControlError::from(error))
+    super::of_task(ControlPlaneError::from(error))
 }

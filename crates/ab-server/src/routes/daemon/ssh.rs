@@ -141,7 +141,7 @@ async fn carried(ssh: SshServer, view: Backend, mut stream: Beyond) {
 
 /// Serves SSH over the socket, then says why it is over.
 async fn carry(ssh: &SshServer, view: Backend, socket: Shared) {
-    let ended = ssh.serve_backend(view, socket.clone()).await;
+    let ended = ssh.serve_with_backend(view, socket.clone()).await;
     tracing::debug!(%ended, "an SSH connection ended");
     let reason = if ended == ConnectionEnd::ShutDown { CLOSING } else { ENDED };
     part(socket, reason).await;
@@ -154,7 +154,7 @@ async fn part(mut socket: Shared, (code, reason): (u16, &'static str)) {
         if socket.flush().await.is_ok() {
             let mut unheard = [0; 1024];
             while let Ok(1..) = socket.read(&mut unheard).await {}
-            poll_fn(|context| socket.lock().poll_drain(context)).await;
+            poll_fn(|context| socket.lock().poll_discard_input(context)).await;
         }
     };
     // A peer that does not answer is gone.

@@ -57,7 +57,7 @@ impl DaemonRoutes {
     }
 
     /// `backend` is a scope that was chosen for everybody.
-    pub fn with_fixed_scope(mut self) -> DaemonRoutes {
+    pub fn reject_requested_scopes(mut self) -> DaemonRoutes {
         self.scoped = true;
         self
     }
@@ -69,7 +69,7 @@ impl DaemonRoutes {
     }
 
     /// Whether the daemon also serves SSH on a port of its own, which is only told here.
-    pub fn report_ssh_port(mut self, beside: bool) -> DaemonRoutes {
+    pub fn report_separate_ssh_port(mut self, beside: bool) -> DaemonRoutes {
         self.conventional_ssh = beside;
         self
     }

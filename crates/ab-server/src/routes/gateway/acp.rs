@@ -164,7 +164,7 @@ pub(crate) async fn delete(
     State(app): State<HttpApp>,
     PathParams(id): PathParams<String>,
 ) -> Result<StatusCode, Problem> {
-    app.gateway()?.gateway.delete(&id).await;
+    app.gateway()?.gateway.delete_server(&id).await;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -1,6 +1,6 @@
 //! `/v1/agents`: which agents can be started.
 
-use ab_acp::catalog::AgentEntry;
+use ab_acp::catalog::AgentCatalogEntry;
 use ab_acp::gateway::{AgentResolver, AgentServerState, Gateway};
 use axum::Json;
 use axum::extract::State;
@@ -205,7 +205,7 @@ fn found(gateway: &Gateway, name: &str) -> Result<GatewayAgent, Problem> {
     })
 }
 
-fn agent(gateway: &Gateway, entry: &AgentEntry) -> GatewayAgent {
+fn agent(gateway: &Gateway, entry: &AgentCatalogEntry) -> GatewayAgent {
     let agents = &gateway.settings().agents;
     GatewayAgent {
         id: entry.id.clone(),
@@ -231,12 +231,12 @@ fn launched(gateway: &Gateway, name: &str) -> GatewayAgent {
     }
 }
 
-fn has_credentials(agents: &AgentResolver, entry: &AgentEntry) -> bool {
+fn has_credentials(agents: &AgentResolver, entry: &AgentCatalogEntry) -> bool {
     entry.credentials.is_empty()
         || entry.credentials.iter().any(|name| agents.credentials.0.contains_key(name))
 }
 
-fn program(agents: &AgentResolver, entry: &AgentEntry) -> Option<String> {
+fn program(agents: &AgentResolver, entry: &AgentCatalogEntry) -> Option<String> {
     let program = entry.argv.first()?;
     if program == ab_acp::catalog::OWN_BINARY_PLACEHOLDER {
         return agents.own_binary.as_ref().map(|path| path.display().to_string());

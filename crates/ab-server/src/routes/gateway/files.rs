@@ -3,7 +3,8 @@
 use std::time::SystemTime;
 
 use ab_core::options::{
-    EntryDetail, LinkHandling, ListOptions, Overwrite, RemoveOptions, RenameOptions, StatOptions,
+    EntryDetailLevel, LinkHandling, ListOptions, OverwriteMode, RemoveOptions, RenameOptions,
+    StatOptions,
 };
 use ab_core::{Backend, DirEntry, Error, ErrorKind, FileKind};
 use axum::Json;
@@ -198,7 +199,7 @@ pub(crate) async fn entries(
 ) -> Result<Json<Vec<FsEntry>>, Problem> {
     let files = app.files()?;
     let path = files.inside(query.path())?;
-    let options = ListOptions { detail: EntryDetail::Stat, ..ListOptions::default() };
+    let options = ListOptions { detail: EntryDetailLevel::Stat, ..ListOptions::default() };
     let listing = files.backend.list(&path, options).await.map_err(failed)?;
     if listing.truncated.is_some() {
         let detail = format!("more than {} entries", listing.entries.len());
@@ -333,7 +334,7 @@ pub(crate) async fn rename(
     if target.is_some_and(|kind| kind.is_dir() || source.kind.is_dir()) {
         backend.rm(&to, RemoveOptions::recursive()).await.map_err(failed)?;
     }
-    let overwrite = if overwrite { Overwrite::Replace } else { Overwrite::Refuse };
+    let overwrite = if overwrite { OverwriteMode::Replace } else { OverwriteMode::Refuse };
     backend.rename_with(&from, &to, RenameOptions { overwrite }).await.map_err(failed)?;
     Ok(Json(moved))
 }

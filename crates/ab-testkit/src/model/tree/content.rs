@@ -2,7 +2,8 @@
 
 use ab_core::ErrorKind;
 use ab_core::options::{
-    ByteRange, ExistingContent, FileAccess, FileCreation, OpenOptions, ReadOptions, WriteMode,
+    ByteRange, ExistingContentHandling, FileAccess, FileCreationMode, OpenOptions, ReadOptions,
+    WriteMode,
 };
 
 use super::super::answer::State;
@@ -105,23 +106,23 @@ impl ReferenceWorkspace {
         place: &Place,
         options: OpenOptions,
     ) -> Outcome<Handle> {
-        let writes = options.access.writes();
+        let writes = options.access.can_write();
         let file = match (self.target(place)?, options.create) {
-            (Some(_), FileCreation::MustBeNew) => {
+            (Some(_), FileCreationMode::MustBeNew) => {
                 return Err(place.refuse(ErrorKind::AlreadyExists));
             }
-            (None, FileCreation::Never) => return Err(place.refuse(ErrorKind::NotFound)),
-            (Some(file), FileCreation::Never | FileCreation::IfMissing) if writes => {
+            (None, FileCreationMode::Never) => return Err(place.refuse(ErrorKind::NotFound)),
+            (Some(file), FileCreationMode::Never | FileCreationMode::IfMissing) if writes => {
                 self.bring_up(file);
-                if options.existing == ExistingContent::Truncate {
+                if options.existing == ExistingContentHandling::Truncate {
                     self.change(file, Vec::clear);
                 }
                 file
             }
-            (Some(file), FileCreation::Never | FileCreation::IfMissing) => {
+            (Some(file), FileCreationMode::Never | FileCreationMode::IfMissing) => {
                 if self.files[file.0].is_below { self.copy(file) } else { file }
             }
-            (None, FileCreation::IfMissing | FileCreation::MustBeNew) => {
+            (None, FileCreationMode::IfMissing | FileCreationMode::MustBeNew) => {
                 let mode = self.mode_of_new(options.permissions);
                 self.place_file(place, b"", mode)
             }
@@ -135,7 +136,7 @@ impl ReferenceWorkspace {
         offset: u64,
         length: usize,
     ) -> Outcome<Vec<u8>> {
-        if !handle.access.reads() {
+        if !handle.access.can_read() {
             return Err(handle.place.refuse(ErrorKind::PermissionDenied));
         }
         Ok(cut(self.bytes(handle.file), offset, length))
@@ -225,7 +226,7 @@ impl ReferenceWorkspace {
 
 impl Handle {
     fn check_writes(&self) -> Outcome<()> {
-        if self.access.writes() {
+        if self.access.can_write() {
             Ok(())
         } else {
             Err(self.place.refuse(ErrorKind::PermissionDenied))

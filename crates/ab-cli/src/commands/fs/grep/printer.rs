@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use ab_core::WsPath;
-use ab_core::search::{CaseSensitivity, LineRole, PatternSyntax, SearchMatch};
+use ab_core::search::{CaseSensitivity, PatternSyntax, SearchLineRole, SearchMatch};
 use anstyle::{AnsiColor, Style};
 
 use crate::failure::Failure;
@@ -105,8 +105,8 @@ impl<'p> Printer<'p> {
                 let text = self.shown_text(text, *cut, *role, terminal);
                 let number = shown_number(line, terminal);
                 let sign = match role {
-                    LineRole::Match => ':',
-                    LineRole::Context => '-',
+                    SearchLineRole::Match => ':',
+                    SearchLineRole::Context => '-',
                 };
                 self.last = Some((path.clone(), *line));
                 if terminal.is_watched() {
@@ -137,11 +137,11 @@ impl<'p> Printer<'p> {
         &self,
         text: &str,
         cut: Option<u64>,
-        role: LineRole,
+        role: SearchLineRole,
         terminal: &Terminal,
     ) -> String {
         let mut shown = match (&self.needle, role) {
-            (Some(needle), LineRole::Match) if terminal.is_watched() => {
+            (Some(needle), SearchLineRole::Match) if terminal.is_watched() => {
                 let styles = [Style::new(), HIT].into_iter().cycle();
                 let pieces = needle.pieces(text).into_iter().zip(styles);
                 pieces

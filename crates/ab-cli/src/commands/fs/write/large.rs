@@ -8,13 +8,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ab_core::metadata::{FileKind, Stat};
 use ab_core::options::{
-    FileAccess, FileCreation, LinkHandling, OpenOptions, Overwrite, RemoveOptions, RenameOptions,
-    StatOptions,
+    FileAccess, FileCreationMode, LinkHandling, OpenOptions, OverwriteMode, RemoveOptions,
+    RenameOptions, StatOptions,
 };
 use ab_core::stream::StreamCopyError;
 use ab_core::{
-    Backend, CallEffect, ConnectionStatus, Error, ErrorCode, ErrorKind, File, StatusSubscription,
-    Verb,
+    Backend, ConnectionStatus, Error, ErrorCode, ErrorKind, File, LostCallEffect,
+    StatusSubscription, Verb,
 };
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -69,12 +69,12 @@ pub(super) async fn write(
     };
     let placed = match filled {
         Ok(()) => placed(command, backend, (path, &beside), signals).await,
-        Err(unfinished) => Err((unfinished, CallEffect::NotApplied)),
+        Err(unfinished) => Err((unfinished, LostCallEffect::NotApplied)),
     };
     match placed {
         Ok(()) => {
             let there = backend.stat(path).await;
-            Ok(there.map_err(|error| error.with_call_effect(CallEffect::Applied, None))?)
+            Ok(there.map_err(|error| error.with_lost_call_effect(LostCallEffect::Applied, None))?)
         }
         Err((unfinished, effect)) => {
             let whom = (signals, terminal);
@@ -89,17 +89,17 @@ async fn placed(
     backend: &Backend,
     (path, beside): (&str, &str),
     signals: &mut Signals,
-) -> Result<(), (Unfinished, CallEffect)> {
-    let overwrite = if command.create_new { Overwrite::Refuse } else { Overwrite::Replace };
+) -> Result<(), (Unfinished, LostCallEffect)> {
+    let overwrite = if command.create_new { OverwriteMode::Refuse } else { OverwriteMode::Replace };
     tokio::select! {
         placed = backend.rename_with(beside, path, RenameOptions { overwrite }) => match placed {
             Ok(_) => Ok(()),
             Err(error) => {
-                let effect = error.call_effect().unwrap_or(CallEffect::NotApplied);
+                let effect = error.lost_call_effect().unwrap_or(LostCallEffect::NotApplied);
                 Err((Unfinished::of(error), effect))
             }
         },
-        exit = signals.next() => Err((Unfinished::Begun(Failure::Told(exit)), CallEffect::Unknown)),
+        exit = signals.next() => Err((Unfinished::Begun(Failure::Told(exit)), LostCallEffect::Unknown)),
     }
 }
 
@@ -130,7 +130,7 @@ impl Unfinished {
         self,
         backend: &Backend,
         (path, beside): (&str, &str),
-        effect: CallEffect,
+        effect: LostCallEffect,
         (signals, terminal): (&mut Signals, &mut Terminal),
     ) -> Failure {
         let (failure, left) = match self {
@@ -139,19 +139,19 @@ impl Unfinished {
                 let cleared = cleared(backend, beside, signals).await;
                 (failure, !cleared)
             }
-            Unfinished::Lost(failure) => (failure, effect != CallEffect::Applied),
+            Unfinished::Lost(failure) => (failure, effect != LostCallEffect::Applied),
         };
         let became = match effect {
-            CallEffect::Applied => format!("'{path}' was written all the same"),
-            CallEffect::NotApplied => format!("'{path}' was not changed"),
-            CallEffect::Unknown => {
+            LostCallEffect::Applied => format!("'{path}' was written all the same"),
+            LostCallEffect::NotApplied => format!("'{path}' was not changed"),
+            LostCallEffect::Unknown => {
                 format!("'{path}' may have been replaced or not: look before trying again")
             }
         };
         let left = left.then(|| format!("'{beside}' may be left there: remove it with fs rm"));
         let Failure::Call(error) = failure else {
             // Whoever stopped it knows that it was not done.
-            if left.is_some() || effect == CallEffect::Unknown {
+            if left.is_some() || effect == LostCallEffect::Unknown {
                 let words: Vec<String> = [Some(became), left].into_iter().flatten().collect();
                 terminal.note(&words.join("; "));
             }
@@ -165,7 +165,7 @@ impl Unfinished {
         } else {
             error
         };
-        Failure::Call(error.with_call_effect(effect, None).with_hint(words.join("; ")))
+        Failure::Call(error.with_lost_call_effect(effect, None).with_hint(words.join("; ")))
     }
 }
 
@@ -215,7 +215,7 @@ async fn filled(
     };
     let options = OpenOptions {
         access: FileAccess::Write,
-        create: FileCreation::MustBeNew,
+        create: FileCreationMode::MustBeNew,
         permissions,
         ..OpenOptions::default()
     };

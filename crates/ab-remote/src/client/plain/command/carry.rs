@@ -4,10 +4,10 @@ use std::pin::pin;
 use std::time::Duration;
 
 use ab_core::process::{
-    ExitCause, OUTPUT_TAIL_BYTES, OutputChannel, OutputChunk, ProcessControl, ProcessDriverSide,
-    ProcessExit,
+    ExitCause, OUTPUT_TAIL_BYTES, OutputChannel, OutputChunk, ProcessControlMessage,
+    ProcessDriverSide, ProcessExit,
 };
-use ab_core::{CallEffect, Verb};
+use ab_core::{LostCallEffect, Verb};
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
@@ -71,7 +71,9 @@ pub(super) async fn carry(
                 Some(exit) => ending.send(exit),
                 None if session.is_over() => {
                     ending.send_lost(
-                        session.lost(Verb::Exec).with_call_effect(CallEffect::Unknown, None),
+                        session
+                            .lost(Verb::Exec)
+                            .with_lost_call_effect(LostCallEffect::Unknown, None),
                     );
                 }
                 // Dropped unset, the ending says that the process was lost.
@@ -214,7 +216,7 @@ async fn speak(
     session: &Session,
     process: u32,
     input: Input,
-    mut control: mpsc::Receiver<ProcessControl>,
+    mut control: mpsc::Receiver<ProcessControlMessage>,
 ) {
     let no_more = Notify::new();
     let feeding = async {
@@ -242,9 +244,11 @@ async fn speak(
     let steering = async {
         while let Some(wish) = control.recv().await {
             match wish {
-                ProcessControl::CloseStdin => no_more.notify_one(),
-                ProcessControl::Resize(size) => half.resize(size).await,
-                ProcessControl::Signal(signal) => errand::signal(session, process, signal).await,
+                ProcessControlMessage::CloseStdin => no_more.notify_one(),
+                ProcessControlMessage::Resize(size) => half.resize(size).await,
+                ProcessControlMessage::Signal(signal) => {
+                    errand::signal(session, process, signal).await
+                }
             }
         }
     };
