@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::tasks::bench::{self, Area};
 use crate::tasks::fuzz::{self, Target};
-use crate::tasks::soak::{self, Subject};
+use crate::tasks::soak::{self, Extent, Subject};
 use crate::tasks::up::Show;
 
 const DEFAULT_FUZZ_SECONDS: u64 = 60;
@@ -22,7 +22,8 @@ usage: cargo xtask <command>
   bench [area]              run the benchmarks of one area, or of all
   fuzz [target] [seconds]   run one fuzz target, or all, for so long each (60)
   race [rounds]             run the racing escape test for so many rounds (100000)
-  soak <subject> [minutes]  repeat faults on a subject for so long (5): remote, sessions, history
+  soak <subject> [minutes]  repeat faults on a subject for so long (5): remote, sessions, history;
+                            agents: the coding agents that are too large for every run, once
   bare [command]            run `up` and `test`, or one of them, in a Debian root with only cargo and cc
   peers                     install the programs of others that tests run, and say where
   help                      print this list";
@@ -160,6 +161,9 @@ fn parse_soak(rest: &[String]) -> Result<Task, Failure> {
     let subject = soak::SUBJECTS.iter().find(|subject| subject.name == name);
     let names = soak::SUBJECTS.iter().map(|subject| subject.name);
     let subject = subject.ok_or_else(|| unknown("subject", name, names))?;
+    if let (Extent::Agents(_), Some(extra)) = (subject.extent, minutes) {
+        return Err(refusal(&format!("unexpected argument `{extra}`")));
+    }
     let minutes = minutes.map_or(Ok(DEFAULT_SOAK_MINUTES), |text| positive("minutes", text))?;
     Ok(Task::Soak { subject, minutes })
 }
@@ -253,6 +257,7 @@ mod tests {
             "race many",
             "race 1 2",
             "bench core 2",
+            "soak agents 5",
         ] {
             refused(line, "usage: cargo xtask <command>");
         }

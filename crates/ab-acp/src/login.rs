@@ -2,10 +2,14 @@
 
 use std::path::Path;
 
-use ab_core::{Error, ErrorCode, ErrorKind, Isolation, Result};
+use ab_core::options::ReadOptions;
+use ab_core::{Backend, Error, ErrorCode, ErrorKind, Isolation, Result};
 use ab_local::LocalWorkspace;
 
 use crate::resolve::LoginFile;
+
+/// Bytes of a login file that is read back.
+const MAX_LOGIN: u64 = 1024 * 1024;
 
 /// Copies login files into `home`, where the agent finds them, and returns their contents. A file that is there stays:
 /// the agent may have renewed its login. The home is opened as a workspace, because an earlier agent may have left links
@@ -17,16 +21,10 @@ pub async fn copy_login_files(home: &Path, files: &[LoginFile]) -> Result<Vec<St
     if files.is_empty() {
         return Ok(Vec::new());
     }
-    let builder =
-        LocalWorkspace::builder(home).isolation(Isolation::None).isolation_floor(Isolation::None);
-    let home = builder.open().await?.backend;
+    let home = open(home).await?;
     let mut contents = Vec::new();
     for file in files {
-        let source = &file.source;
-        let text = tokio::fs::read_to_string(source).await.map_err(|error| {
-            let message = format!("cannot read the login file {}: {error}", source.display());
-            Error::new(ErrorCode::ReadFailed, ErrorKind::Io, message).with_source(error)
-        })?;
+        let text = read(&file.source).await?;
         if !home.exists(&file.path).await? {
             home.write(&file.path, text.clone().into_bytes()).await?;
         }
@@ -34,4 +32,45 @@ pub async fn copy_login_files(home: &Path, files: &[LoginFile]) -> Result<Vec<St
     }
     home.destroy().await?;
     Ok(contents)
+}
+
+/// Reads login files as the operator has them, and those in `home` at `paths` as the agent left them: it may have renewed
+/// its login. Files in `home` that are gone, too large or no text are left out.
+///
+/// # Errors
+/// A file of the operator that cannot be read, or a home that cannot be opened.
+pub async fn read_login_files(
+    home: &Path,
+    paths: &[String],
+    files: &[LoginFile],
+) -> Result<Vec<String>> {
+    let mut contents = Vec::new();
+    for file in files {
+        contents.push(read(&file.source).await?);
+    }
+    if paths.is_empty() {
+        return Ok(contents);
+    }
+    let home = open(home).await?;
+    for path in paths {
+        let options = ReadOptions { limit: MAX_LOGIN, ..ReadOptions::default() };
+        let found = home.read_with(path, options).await;
+        let text = found.ok().and_then(|found| String::from_utf8(found.bytes.to_vec()).ok());
+        contents.extend(text);
+    }
+    home.destroy().await?;
+    Ok(contents)
+}
+
+async fn open(home: &Path) -> Result<Backend> {
+    let builder =
+        LocalWorkspace::builder(home).isolation(Isolation::None).isolation_floor(Isolation::None);
+    Ok(builder.open().await?.backend)
+}
+
+async fn read(source: &Path) -> Result<String> {
+    tokio::fs::read_to_string(source).await.map_err(|error| {
+        let message = format!("cannot read the login file {}: {error}", source.display());
+        Error::new(ErrorCode::ReadFailed, ErrorKind::Io, message).with_source(error)
+    })
 }

@@ -264,7 +264,8 @@ pub fn readiness_problems(
     missing
 }
 
-fn login_files(entry: &AgentCatalogEntry, host: &HostEnvironment) -> Vec<LoginFile> {
+/// The login files of an agent that the operator has.
+pub fn login_files(entry: &AgentCatalogEntry, host: &HostEnvironment) -> Vec<LoginFile> {
     let Some(home) = &host.home else { return Vec::new() };
     let found = entry.login_files.iter().map(|path| (home.join(path), path));
     found

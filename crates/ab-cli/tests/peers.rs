@@ -7,7 +7,7 @@ mod inspector;
 mod official;
 mod published;
 mod pythons;
-mod sandbox_agent;
+pub(crate) mod sandbox_agent;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,96 +1,180 @@
-//! Coding agents of vendors, installed by our own code and run in sessions against a scripted model.
+//! Coding agents of vendors, installed by our own code and taken through a whole turn inside bwrap against a scripted
+//! model: once by `task`, once through the gateway.
 
-use std::collections::BTreeMap;
+mod over_http;
+mod vendors;
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::time::{Duration, Instant};
 
 use ab_acp::catalog::AgentCatalog;
 use ab_acp::install::{AgentInstallDir, Reinstall};
 use ab_acp::resolve::HostEnvironment;
-use ab_api::{ApproveOrDeny, EventKind, SessionStatus};
-use ab_store::EventLogScope;
 use ab_testkit::peers::ThirdPartyPrograms;
 use ab_testkit::scripted_model::{LanguageModelStep, ScriptedLanguageModel};
+use serde_json::Value;
 
-use crate::sessions::Server;
-use crate::stage::Stage;
+use self::over_http::AgentOverHttp;
+use self::vendors::{Vendor, vendor};
+use crate::escapes::stands;
+use crate::peers::sandbox_agent::{Gateway, TOKEN};
+use crate::stage::{BINARY, Stage};
+use crate::{serve, sessions};
 
 const KEY: &str = "sk-the-key-of-this-test";
+const PROMPT: &str = "Make the file";
+/// The agents of `cargo xtask soak agents`, with commas between them.
+const SOAKED: &str = "AB_SOAK_AGENTS";
 
-/// A turn in which the agent makes a file with its shell and prints its key. The work shows in the delivered branch, the
-/// key in no event.
-async fn makes_a_file(
-    agent: &str,
-    key: &str,
-    variables: impl Fn(&str) -> BTreeMap<String, String>,
-) {
-    let Some(peers) = ThirdPartyPrograms::find_or_skip(agent) else { return };
-    let catalog = AgentCatalog::default();
-    let entry = catalog.find(agent).unwrap();
-    let agents = AgentInstallDir::new(peers.agents_dir());
-    let host = HostEnvironment::new(std::env::vars_os());
-    agents.install(entry, &host, Reinstall::No, &mut |_| {}).await.unwrap();
+/// An installed agent, and a model that lets it make a file with its shell and print its key.
+struct Ground {
+    vendor: Vendor,
+    peers: ThirdPartyPrograms,
+    model: ScriptedLanguageModel,
+    version: String,
+    auth_method: Option<String>,
+}
 
-    let command = format!("printf 'made by {agent}\\n' > MADE.md; echo \"the key is ${key}\"");
-    let steps =
-        vec![LanguageModelStep::Run(command), LanguageModelStep::Say("It is made.".to_owned())];
-    let model = ScriptedLanguageModel::start(steps).await;
-    let server = Server::start_with(None, |settings| {
-        settings.agents_dir = peers.agents_dir();
-        let own = variables(&model.url());
-        let own = own.into_iter().chain([(key.to_owned(), KEY.to_owned())]);
-        settings.environment.extend(own.map(|(name, value)| (name.into(), value.into())));
-    });
-    let Some(server) = server.await else { return };
-    let id = server.create(agent).await;
-    let mut follow = server.control.subscribe(EventLogScope::Session(id), 0);
-    loop {
-        let record = follow.next().await.unwrap();
-        if let EventKind::ApprovalRequested { approval_id, .. } = record.event().unwrap().kind {
-            server.decide(approval_id, ApproveOrDeny::Approve).await;
+impl Ground {
+    /// Nothing where the peers or bwrap are missing.
+    async fn new(agent: &str) -> Option<Ground> {
+        let vendor = vendor(agent);
+        let peers = ThirdPartyPrograms::find_or_skip(agent)?;
+        if !stands("bwrap") {
+            return None;
         }
-        if record.ends_session() {
-            break;
-        }
+        let catalog = AgentCatalog::default();
+        let entry = catalog.find(agent).unwrap();
+        let agents = AgentInstallDir::new(peers.agents_dir());
+        let host = HostEnvironment::new(std::env::vars_os());
+        let installed = agents.install(entry, &host, Reinstall::No, &mut |_| {}).await.unwrap();
+        let command =
+            format!("printf 'made by {agent}\\n' > MADE.md; echo \"the key is ${}\"", vendor.key);
+        let steps =
+            vec![LanguageModelStep::Run(command), LanguageModelStep::Say("It is made.".to_owned())];
+        let model = ScriptedLanguageModel::start(steps).await;
+        let auth_method = entry.auth_method.clone();
+        Some(Ground { vendor, peers, model, version: installed.version, auth_method })
     }
-    let session = server.ended(id).await;
-    let story = server.story(id).await;
-    assert_eq!(session.status, SessionStatus::Completed, "{:?} {story:#?}", session.end_detail);
-    let branches = server.branches();
-    assert_eq!(branches.len(), 1, "{branches:?} {story:#?}");
-    assert_eq!(server.on_branch(&branches[0], "MADE.md"), format!("made by {agent}"));
-    let events = format!("{:?}", server.events(id).await);
-    assert!(!events.contains(KEY), "{events}");
-    assert!(events.contains("the key is [credential]"), "{events}");
-    let diff = server.control.store().artifact(id, "diff").await.unwrap();
-    assert!(diff.contains("MADE.md"), "{diff}");
-    server.assert_clean(0).await;
+
+    fn content(&self) -> String {
+        format!("made by {}\n", self.vendor.agent)
+    }
+
+    /// The variables of the agent but its key.
+    fn variables(&self) -> Vec<(&'static str, String)> {
+        (self.vendor.variables)(&self.model.url())
+    }
+
+    /// A repository, and the installed agents in the data directory `data` beside it.
+    fn stage(&self, data: &str) -> Stage {
+        let stage = serve::repository();
+        for name in [data, "home"] {
+            // A data directory is the user's alone.
+            let mut directories = fs::DirBuilder::new();
+            directories.recursive(true).mode(0o700).create(stage.outside(name)).unwrap();
+        }
+        symlink(self.peers.agents_dir(), stage.outside(data).join("agents")).unwrap();
+        stage
+    }
+
+    /// By `task`: the work shows in the diff and on the delivered branch, the key in no event.
+    fn by_task(&self) -> Duration {
+        let stage = self.stage("data");
+        let mut server = stage.command(BINARY);
+        server.env("HOME", stage.outside("home"));
+        server.env(self.vendor.key, KEY).envs(self.variables());
+        let data = stage.outside("data");
+        let server = serve::Server::start_by(server, &["--data-dir", data.to_str().unwrap()]);
+        let agent = self.vendor.agent;
+        let started = Instant::now();
+        let task = ["task", PROMPT, "--agent", agent, "--follow", "--approve", "always"];
+        let followed = serve::client(&stage, &task);
+        let took = started.elapsed();
+        let (shown, asked) = (followed.text(), self.model.requests());
+        assert_eq!(followed.code, 0, "{shown}\n{}\n{asked:?}", followed.err);
+
+        let listed = serve::client(&stage, &["session", "list", "--json"]).value();
+        let id = listed["items"][0]["id"].as_str().unwrap();
+        let events = serve::client(&stage, &["session", "events", id, "--json"]).text();
+        assert!(!events.contains(KEY), "{events}");
+        let parsed = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let delivery = parsed.rev().find(|event| event["type"] == "delivery");
+        let delivery = delivery.unwrap_or_else(|| panic!("{shown}\n{events}"));
+        let branch = delivery["branch"].as_str().unwrap_or_else(|| panic!("{delivery}\n{shown}"));
+        let made = serve::git(&stage.root(), &["show", &format!("{branch}:MADE.md")]);
+        assert_eq!(made, self.content(), "{shown}");
+        let changed = ["diff", "--name-only", "main", branch];
+        assert_eq!(serve::git(&stage.root(), &changed), "MADE.md\n");
+        let diff = serve::client(&stage, &["session", "diff"]).text();
+        assert!(diff.contains(&format!("+made by {agent}")), "{diff}");
+        let is_hidden = events.contains("the key is [credential]");
+        assert_eq!(is_hidden, self.vendor.shows_key, "{events}");
+        assert_eq!(server.end().0, 0);
+        took
+    }
+
+    /// Through the gateway.
+    fn by_gateway(&self) -> Duration {
+        let stage = self.stage("state/agent-backend");
+        let mut command = stage.command(BINARY);
+        command.env("XDG_STATE_HOME", stage.outside("state")).env(self.vendor.key, KEY);
+        let mut flags = vec!["--isolation".to_owned(), "bwrap".to_owned()];
+        for (name, value) in self.variables() {
+            command.env(name, value);
+            flags.extend(["--pass-env".to_owned(), name.to_owned()]);
+        }
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let gateway = Gateway::start_by(command, &stage, &flags);
+        let started = Instant::now();
+        let address = gateway.url.strip_prefix("http://").unwrap().to_owned();
+        let agent = AgentOverHttp { address, token: TOKEN, agent: self.vendor.agent };
+        let root = stage.root();
+        let end = agent.turn(root.to_str().unwrap(), self.auth_method.as_deref(), PROMPT);
+        let took = started.elapsed();
+        assert_eq!((end.as_str(), stage.text("MADE.md")), ("end_turn", self.content()));
+        gateway.end();
+        took
+    }
+}
+
+/// A line of the table in docs/verification.md.
+#[expect(clippy::print_stderr, reason = "`cargo xtask soak agents` shows it")]
+async fn edits_by_task_and_through_the_gateway(agent: &str) {
+    let Some(ground) = Ground::new(agent).await else { return };
+    let ground = tokio::task::spawn_blocking(move || {
+        let (gateway, task) = (ground.by_gateway(), ground.by_task());
+        let (gateway, task) = (gateway.as_secs_f32(), task.as_secs_f32());
+        eprintln!(
+            "| `{}` | {} | {gateway:.1} s | {task:.1} s |",
+            ground.vendor.agent, ground.version
+        );
+        ground
+    });
+    let ground = ground.await.unwrap();
+    let requests = ground.model.requests();
+    let api = ground.vendor.api;
+    assert!(requests.iter().any(|path| path.ends_with(api)), "no {api} in {requests:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_goose_edits_in_its_sandbox_and_delivers_a_branch() {
-    makes_a_file("goose", "OPENAI_API_KEY", |url| {
-        let variables = [
-            ("GOOSE_PROVIDER", "openai"),
-            ("GOOSE_MODEL", "scripted"),
-            ("OPENAI_HOST", url),
-            ("OPENAI_BASE_PATH", "v1/chat/completions"),
-        ];
-        variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
-    })
-    .await;
+async fn slow_goose_edits_by_task_and_through_the_gateway() {
+    edits_by_task_and_through_the_gateway("goose").await;
 }
 
+/// Gemini in every run; the agents of a soak instead of it.
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_gemini_edits_in_its_sandbox_and_delivers_a_branch() {
-    makes_a_file("gemini", "GEMINI_API_KEY", |url| {
-        let variables = [("GOOGLE_GEMINI_BASE_URL", url), ("GEMINI_MODEL", "gemini-2.5-flash")];
-        variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
-    })
-    .await;
+async fn slow_vendor_agents_edit_by_task_and_through_the_gateway() {
+    let agents = std::env::var(SOAKED).unwrap_or_else(|_| "gemini".to_owned());
+    for agent in agents.split(',') {
+        edits_by_task_and_through_the_gateway(agent).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_that_is_not_installed_fails_its_session_and_says_how_to_install_it() {
-    let server = Server::start_with(None, |settings| {
+    let server = sessions::Server::start_with(None, |settings| {
         settings.environment.push(("GEMINI_API_KEY".into(), KEY.into()));
     });
     let Some(server) = server.await else { return };

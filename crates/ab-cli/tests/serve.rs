@@ -29,7 +29,11 @@ impl Server {
     }
 
     pub(crate) fn start_at(stage: &Stage, flags: &[&str]) -> Server {
-        let mut command = stage.command(BINARY);
+        Server::start_by(stage.command(BINARY), flags)
+    }
+
+    /// By a command that has variables already.
+    pub(crate) fn start_by(mut command: Command, flags: &[&str]) -> Server {
         command.args(["serve", "--port", "0"]).args(flags);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let errors = BufReader::new(child.stderr.take().unwrap());

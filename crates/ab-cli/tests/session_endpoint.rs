@@ -1,5 +1,6 @@
 //! The MCP endpoint of a session: its agent works through it, the policy judges it, and its token opens nothing else.
 
+use ab_acp::catalog::AgentCatalogEntry;
 use ab_api::{
     ApprovalDecider, ApprovalDecision, ApprovalId, ApproveOrDeny, EventKind, SessionId,
     SessionStatus,
@@ -140,6 +141,60 @@ async fn question_of_the_policy_is_an_approval_of_the_session() {
     assert!(said.contains("not approved by person:ann (not today)"), "{said}");
     let diff = server.control.store().artifact(id, "diff").await.unwrap();
     assert!(diff.contains("first") && !diff.contains("second"), "{diff}");
+    server.assert_clean(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn login_of_an_agent_is_hidden_in_questions_and_diffs() {
+    const LOGIN: &str = "token-of-the-vendor-0123456789";
+    const RENEWED: &str = "token-that-the-agent-renewed";
+    let rules = r#"
+        [[rule]]
+        id = "own.touch"
+        category = "destructive"
+        verdict = "ask"
+        command = ["touch"]
+        reason = "it makes a file"
+    "#;
+    let steps = format!(
+        r#"[[turn]]
+        steps = [
+            {{ run = "touch made-{LOGIN}" }},
+            {{ run = "echo {RENEWED} > ~/.vendor/login" }},
+            {{ write = {{ path = "leaked.txt", text = "{LOGIN} {RENEWED}\n" }} }},
+        ]"#
+    );
+    let home = tempfile::tempdir().unwrap();
+    std::fs::create_dir(home.path().join(".vendor")).unwrap();
+    std::fs::write(home.path().join(".vendor/login"), LOGIN).unwrap();
+    let change = |settings: &mut ab_executor::ExecutorSettings| {
+        settings.rules = RuleFile::parse(rules).unwrap();
+        settings.environment.push(("HOME".into(), home.path().into()));
+        let login_files = vec![".vendor/login".to_owned()];
+        let entry = AgentCatalogEntry {
+            id: "scenario".to_owned(),
+            login_files,
+            ..AgentCatalogEntry::default()
+        };
+        settings.catalog.add(entry).unwrap();
+    };
+    let Some(server) = Server::start_with(Some(&steps), change).await else { return };
+    let id = server.create("scenario").await;
+    let asked = approval(&server, id, 0).await;
+    let stored = server.control.store().approval(asked).await.unwrap();
+    assert_eq!(stored.subject.title, "Run touch made-[credential]");
+    assert!(!format!("{stored:?}").contains(LOGIN), "{stored:?}");
+    server.decide(asked, ApproveOrDeny::Approve).await;
+    let session = server.ended(id).await;
+    let story = server.story(id).await;
+    assert_eq!(session.status, SessionStatus::Completed, "{story:#?}");
+    let diff = server.control.store().artifact(id, "diff").await.unwrap();
+    assert!(diff.contains("+[credential] [credential]"), "{diff}");
+    assert!(!diff.contains(LOGIN) && !diff.contains(RENEWED), "{diff}");
+    // The branch is the agent's work as it is.
+    let branches = server.branches();
+    let leaked = server.on_branch(&branches[0], "leaked.txt");
+    assert_eq!(leaked, format!("{LOGIN} {RENEWED}"));
     server.assert_clean(0).await;
 }
 

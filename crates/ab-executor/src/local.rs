@@ -142,6 +142,8 @@ struct Running {
     /// Where the agent, its commands and git run. Absent where the host has none.
     group: Option<ControlGroup>,
     questions: Arc<PolicyQuestions>,
+    /// Hides the credentials of the agent in its reports.
+    mask: Mask,
     /// Present once the agent takes prompts.
     agent: Mutex<Option<Arc<Agent>>>,
 }
@@ -538,15 +540,15 @@ impl Executor for LocalExecutor {
 
     async fn diff(&self, job: &SessionAttempt) -> Result<String, ExecutorError> {
         let _turn = self.turns.take(job.session.id).await;
-        let CollectChangesOutcome::Changed(changed) =
-            self.collect(job, SessionEndReason::Delivery).await?.collected
-        else {
-            return Ok(String::new());
-        };
+        let Brought { workspace, collected } =
+            self.collect(job, SessionEndReason::Delivery).await?;
+        let CollectChangesOutcome::Changed(changed) = collected else { return Ok(String::new()) };
         let patch = stored_patch(&changed).map(str::to_owned);
-        let entry = self.settings.catalog.find(&job.session.agent.kind);
-        let names = entry.map(|entry| entry.credentials.as_slice()).unwrap_or_default();
-        let mask = Mask::of_variables(names, &self.agent_host());
+        let mask = match self.settings.catalog.find(&job.session.agent.kind) {
+            Some(entry) => Mask::of_agent(entry, &self.agent_host(), &workspace.home).await,
+            None => Ok(Mask::default()),
+        };
+        let mask = mask.map_err(|error| failed(SessionEndReason::Delivery, error.to_string()))?;
         match (job.session.delivery.mode, patch) {
             (DeliveryMode::Patch, Some(patch)) => Ok(mask.text(patch)),
             (DeliveryMode::Branch | DeliveryMode::Patch | DeliveryMode::Pr, _) => {

@@ -1,21 +1,39 @@
-//! A model that follows a script, behind the HTTP APIs that coding agents call: chat completions and Gemini's
-//! `streamGenerateContent`.
+//! A model that follows a script, behind the HTTP APIs that coding agents call: OpenAI's chat completions and responses,
+//! Anthropic's messages, and Gemini's `streamGenerateContent`.
 //!
 //! The script is a list of steps. The number of tool results in a request says how far its conversation is, so the
-//! server keeps no state and agents may ask twice. Requests without tools, such as those for a title, get one word.
+//! server keeps no state of conversations and agents may ask twice. Requests without tools, such as those for a title,
+//! get one word.
+
+mod anthropic;
+mod gemini;
+mod openai;
 
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Names of the tools with which agents run shell commands.
-const SHELLS: [&str; 4] = ["shell", "developer__shell", "run_shell_command", "bash"];
+const SHELLS: [&str; 7] = [
+    "shell",
+    "developer__shell",
+    "run_shell_command",
+    "bash",
+    "Bash",
+    "exec_command",
+    "shell_command",
+];
+/// Names of the argument of such a tool that holds the command.
+const COMMANDS: [&str; 2] = ["command", "cmd"];
 /// Bytes of a request.
 const LARGEST: usize = 64 * 1024 * 1024;
+/// Requests that are remembered.
+const MAX_REQUESTS: usize = 1000;
 
 /// What the model does next.
 #[derive(Clone, Debug)]
@@ -30,6 +48,7 @@ pub enum LanguageModelStep {
 #[derive(Debug)]
 pub struct ScriptedLanguageModel {
     address: SocketAddr,
+    requests: Arc<Mutex<Vec<String>>>,
     _serving: AbortOnDropHandle<()>,
 }
 
@@ -38,32 +57,56 @@ impl ScriptedLanguageModel {
     pub async fn start(steps: Vec<LanguageModelStep>) -> ScriptedLanguageModel {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        let requests = Arc::<Mutex<Vec<String>>>::default();
+        let seen = Arc::clone(&requests);
         let serving = async move {
             let mut connections = JoinSet::new();
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                connections.spawn(serve(stream, steps.clone()));
+                connections.spawn(serve(stream, steps.clone(), Arc::clone(&seen)));
             }
         };
         let serving = AbortOnDropHandle::new(tokio::spawn(serving));
-        ScriptedLanguageModel { address, _serving: serving }
+        ScriptedLanguageModel { address, requests, _serving: serving }
     }
 
     /// The address without a path.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
+
+    /// The paths of the first requests.
+    pub fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// Answers one request. An agent that goes away meanwhile is no failure of the model.
-async fn serve(mut stream: TcpStream, steps: Vec<LanguageModelStep>) {
+async fn serve(
+    mut stream: TcpStream,
+    steps: Vec<LanguageModelStep>,
+    seen: Arc<Mutex<Vec<String>>>,
+) {
     let Some((path, body)) = read_request(&mut stream).await else { return };
-    let (kind, text) = answer(&path, &body, &steps);
+    {
+        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.len() < MAX_REQUESTS {
+            seen.push(path.clone());
+        }
+    }
+    let reply = reply(&path, &body, &steps);
     let head = format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-        text.len()
+        "HTTP/1.1 200 OK\r\ncontent-type: {}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        reply.kind,
+        reply.parts.iter().map(String::len).sum::<usize>()
     );
-    let _ = stream.write_all(format!("{head}{text}").as_bytes()).await;
+    let _ = stream.write_all(head.as_bytes()).await;
+    // Every event is a packet of its own, so that an agent reads a stream in pieces.
+    let _ = stream.set_nodelay(true);
+    for part in reply.parts {
+        let _ = stream.write_all(part.as_bytes()).await;
+        tokio::task::yield_now().await;
+    }
     let _ = stream.shutdown().await;
 }
 
@@ -94,122 +137,192 @@ async fn read_request(stream: &mut TcpStream) -> Option<(String, Value)> {
     Some((path, serde_json::from_slice(&body).unwrap_or_default()))
 }
 
-/// The content type and the body of an answer.
-fn answer(path: &str, body: &Value, steps: &[LanguageModelStep]) -> (&'static str, String) {
-    if path.contains("/chat/completions") {
-        chat(body, steps)
-    } else if path.contains(":streamGenerateContent") || path.contains(":generateContent") {
-        gemini(path, body, steps)
-    } else {
-        let models = json!({ "object": "list", "data": [{ "id": "scripted", "object": "model" }] });
-        (JSON, models.to_string())
+/// What is sent back.
+struct Reply {
+    kind: &'static str,
+    /// One for each event of a stream.
+    parts: Vec<String>,
+}
+
+impl Reply {
+    fn json(value: &Value) -> Reply {
+        Reply { kind: "application/json", parts: vec![value.to_string()] }
+    }
+
+    fn events(parts: Vec<String>) -> Reply {
+        Reply { kind: "text/event-stream", parts }
     }
 }
 
-const JSON: &str = "application/json";
-const EVENTS: &str = "text/event-stream";
+fn reply(path: &str, body: &Value, steps: &[LanguageModelStep]) -> Reply {
+    let (path, _) = path.split_once('?').unwrap_or((path, ""));
+    if path.ends_with("/chat/completions") {
+        openai::chat(body, steps)
+    } else if path.ends_with("/responses") {
+        openai::responses(body, steps)
+    } else if path.ends_with("/messages") {
+        anthropic::messages(body, steps)
+    } else if path.ends_with("/messages/count_tokens") {
+        Reply::json(&json!({ "input_tokens": 1 }))
+    } else if path.ends_with("enerateContent") {
+        gemini::generate(path, body, steps)
+    } else {
+        let model = json!({ "id": "scripted", "object": "model" });
+        Reply::json(&json!({ "object": "list", "data": [model] }))
+    }
+}
 
-/// The step of a conversation with so many tool results, and the name of the agent's shell.
-fn step<'a>(tools: &[&str], results: usize, steps: &'a [LanguageModelStep]) -> Step<'a> {
-    let Some(shell) = SHELLS.iter().find(|shell| tools.contains(*shell)) else {
+/// A tool that an agent offers to the model.
+struct Tool<'a> {
+    name: &'a str,
+    /// The JSON schema of its arguments.
+    schema: &'a Value,
+}
+
+enum Step<'a> {
+    Run { shell: &'a str, arguments: Value },
+    Say(&'a str),
+}
+
+/// The step of a conversation with so many tool results.
+fn step<'a>(tools: &[Tool<'a>], results: usize, steps: &'a [LanguageModelStep]) -> Step<'a> {
+    let Some(shell) = tools.iter().find(|tool| SHELLS.contains(&tool.name)) else {
         return Step::Say("Scripted");
     };
     match steps.get(results) {
-        Some(LanguageModelStep::Run(command)) => Step::Run { shell, command },
+        Some(LanguageModelStep::Run(command)) => {
+            Step::Run { shell: shell.name, arguments: arguments(shell.schema, command) }
+        }
         Some(LanguageModelStep::Say(text)) => Step::Say(text),
         None => Step::Say("The script is over."),
     }
 }
 
-enum Step<'a> {
-    Run { shell: &'static str, command: &'a str },
-    Say(&'a str),
-}
-
-fn events(parts: &[Value]) -> String {
-    parts.iter().map(|part| format!("data: {part}\n\n")).collect()
-}
-
-fn chat(body: &Value, steps: &[LanguageModelStep]) -> (&'static str, String) {
-    let all = |member: &str| body[member].as_array().cloned().unwrap_or_default();
-    let tools = all("tools");
-    let tools: Vec<&str> =
-        tools.iter().filter_map(|tool| tool["function"]["name"].as_str()).collect();
-    let results = all("messages").iter().filter(|message| message["role"] == "tool").count();
-    let (delta, finish) = match step(&tools, results, steps) {
-        Step::Say(text) => (json!({ "role": "assistant", "content": text }), "stop"),
-        Step::Run { shell, command } => {
-            let arguments = json!({ "command": command }).to_string();
-            let function = json!({ "name": shell, "arguments": arguments });
-            let call = json!({
-                "index": 0, "id": format!("call_{results}"), "type": "function", "function": function,
-            });
-            (json!({ "role": "assistant", "content": null, "tool_calls": [call] }), "tool_calls")
-        }
+/// Arguments that run a command: the command, and a value for everything else that the schema requires.
+fn arguments(schema: &Value, command: &str) -> Value {
+    let properties = &schema["properties"];
+    let name = COMMANDS.into_iter().find(|name| properties.get(name).is_some());
+    let name = name.unwrap_or(COMMANDS[0]);
+    let command = match properties[name]["type"].as_str() {
+        Some("array") => json!(["bash", "-c", command]),
+        _ => json!(command),
     };
-    let usage = json!({ "prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2 });
-    if body["stream"] != true {
-        let choice = json!({ "index": 0, "message": delta, "finish_reason": finish });
-        let whole = json!({
-            "id": "scripted", "object": "chat.completion", "created": 1, "model": "scripted",
-            "choices": [choice], "usage": usage,
-        });
-        return (JSON, whole.to_string());
+    let mut arguments = Map::from_iter([(name.to_owned(), command)]);
+    for required in members(schema, "required").iter().filter_map(Value::as_str) {
+        let value = || match properties[required]["type"].as_str() {
+            Some("boolean") => json!(false),
+            Some("integer" | "number") => json!(60),
+            _ => {
+                properties[required]["enum"].get(0).cloned().unwrap_or(json!("follows the script"))
+            }
+        };
+        arguments.entry(required).or_insert_with(value);
     }
-    let chunk = |choices: Value| {
-        json!({
-            "id": "scripted", "object": "chat.completion.chunk", "created": 1, "model": "scripted",
-            "choices": choices,
-        })
-    };
-    let said = chunk(json!([{ "index": 0, "delta": delta, "finish_reason": null }]));
-    let end = chunk(json!([{ "index": 0, "delta": {}, "finish_reason": finish }]));
-    let mut counts = chunk(json!([]));
-    counts["usage"] = usage;
-    (EVENTS, format!("{}data: [DONE]\n\n", events(&[said, end, counts])))
+    Value::Object(arguments)
 }
 
-fn gemini(path: &str, body: &Value, steps: &[LanguageModelStep]) -> (&'static str, String) {
-    let tools = body["tools"].as_array().cloned().unwrap_or_default();
-    let declared = tools.iter().filter_map(|tool| tool["functionDeclarations"].as_array());
-    let tools: Vec<&str> = declared.flatten().filter_map(|tool| tool["name"].as_str()).collect();
-    let contents = body["contents"].as_array().cloned().unwrap_or_default();
-    let parts = contents.iter().filter_map(|content| content["parts"].as_array()).flatten();
-    let results = parts.filter(|part| part.get("functionResponse").is_some()).count();
-    let part = match step(&tools, results, steps) {
-        Step::Say(text) => json!({ "text": text }),
-        Step::Run { shell, command } => json!({ "functionCall": {
-            "name": shell, "args": { "command": command, "description": "follows the script" },
-        } }),
-    };
-    let whole = json!({
-        "candidates": [{
-            "content": { "role": "model", "parts": [part] }, "finishReason": "STOP", "index": 0,
-        }],
-        "usageMetadata": { "promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2 },
-    });
-    if path.contains(":stream") { (EVENTS, events(&[whole])) } else { (JSON, whole.to_string()) }
+/// The items of an array in an object; none if there is no such array.
+fn members<'a>(object: &'a Value, name: &str) -> &'a [Value] {
+    object[name].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// An event of a stream, named by its `type`.
+fn named(event: &Value) -> String {
+    format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default())
+}
+
+fn unnamed(event: &Value) -> String {
+    format!("data: {event}\n\n")
+}
+
+/// The text in two pieces, as a model streams it.
+fn halves(text: &str) -> [&str; 2] {
+    let (first, rest) = text.split_at(text.floor_char_boundary(text.len() / 2));
+    [first, rest]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn tool_results_move_the_script_on() {
-        let steps = [LanguageModelStep::Run("ls".into()), LanguageModelStep::Say("done".into())];
-        let tools = json!([{ "function": { "name": "shell" } }]);
-        let ask = |messages: Value| {
-            let body = json!({ "stream": true, "tools": tools, "messages": messages });
-            answer("/v1/chat/completions", &body, &steps).1
+    fn ask(path: &str, body: &Value) -> String {
+        let steps =
+            [LanguageModelStep::Run("ls -l".into()), LanguageModelStep::Say("all done".into())];
+        let reply = reply(path, body, &steps);
+        assert_eq!(reply.kind == "text/event-stream", body["stream"] == true, "{path}");
+        reply.parts.concat()
+    }
+
+    /// Asks with no tool result, with one, and without tools.
+    fn check(path: &str, tools: &Value, history: (&str, Value), expect: (&str, &str)) {
+        let (name, result) = history;
+        let with = |results: &[&Value], tools: &Value| {
+            ask(path, &json!({ "stream": true, "tools": tools, name: results }))
         };
-        assert!(ask(json!([])).contains(r#"{\"command\":\"ls\"}"#));
-        assert!(ask(json!([{ "role": "tool" }])).contains("\"content\":\"done\""));
-        let untooled = answer("/v1/chat/completions", &json!({ "messages": [] }), &steps).1;
-        assert!(untooled.contains("Scripted"), "{untooled}");
+        let first = with(&[], tools);
+        assert!(first.contains(expect.0), "{path}: {first}");
+        let second = with(&[&result], tools);
+        assert!(second.contains(expect.1) && !second.contains("-l"), "{path}: {second}");
+        let untooled = with(&[], &json!([]));
+        assert!(untooled.contains("Scri") && untooled.contains("pted"), "{path}: {untooled}");
+    }
+
+    #[test]
+    fn tool_results_move_the_script_on_in_every_api() {
+        check(
+            "/v1/chat/completions",
+            &json!([{ "function": { "name": "shell" } }]),
+            ("messages", json!({ "role": "tool" })),
+            (r#""arguments":"{\"command\":\"ls -l\"}""#, "all done"),
+        );
+        let schema = json!({ "properties": { "cmd": { "type": "string" } } });
+        check(
+            "/v1/responses",
+            &json!([{ "type": "function", "name": "exec_command", "parameters": schema }]),
+            ("input", json!({ "type": "function_call_output" })),
+            (r#""arguments":"{\"cmd\":\"ls -l\"}""#, "\"text\":\"all done\""),
+        );
+        let schema = json!({ "properties": { "command": {}, "why": {} }, "required": ["why"] });
+        check(
+            "/v1/messages?beta=true",
+            &json!([{ "name": "Bash", "input_schema": schema }]),
+            ("messages", json!({ "role": "user", "content": [{ "type": "tool_result" }] })),
+            (r#""{\"command\":\"ls -l\",\"why""#, "\"text\":\"all \""),
+        );
         let tools = json!([{ "functionDeclarations": [{ "name": "run_shell_command" }] }]);
-        let asked = json!({ "tools": tools, "contents": [] });
-        let (kind, text) = answer("/v1beta/models/m:streamGenerateContent?alt=sse", &asked, &steps);
-        assert!(kind == EVENTS && text.contains("\"command\":\"ls\""), "{text}");
+        let body = json!({ "stream": true, "tools": tools, "contents": [] });
+        let text = ask("/v1beta/models/m:streamGenerateContent?alt=sse", &body);
+        assert!(text.contains("\"command\":\"ls -l\""), "{text}");
+    }
+
+    #[test]
+    fn answers_are_whole_where_no_stream_is_asked_for() {
+        let tools = json!([{ "name": "Bash" }, { "function": { "name": "shell" } }]);
+        for (path, expect) in [
+            ("/v1/chat/completions", "\"finish_reason\":\"tool_calls\""),
+            ("/v1/responses", "\"status\":\"completed\""),
+            ("/v1/messages", "\"stop_reason\":\"tool_use\""),
+            ("/v1/messages/count_tokens", "\"input_tokens\":1"),
+            ("/v1/models", "\"id\":\"scripted\""),
+        ] {
+            let text = ask(path, &json!({ "tools": tools }));
+            assert!(text.contains(expect), "{path}: {text}");
+        }
+    }
+
+    #[test]
+    fn commands_are_put_as_the_tool_wants_them() {
+        let schema = json!({
+            "properties": {
+                "command": { "type": "array" }, "is_background": { "type": "boolean" },
+                "seconds": { "type": "integer" }, "mode": { "type": "string", "enum": ["sync"] },
+            },
+            "required": ["command", "is_background", "seconds", "mode"],
+        });
+        let expect = json!({
+            "command": ["bash", "-c", "ls"], "is_background": false, "seconds": 60, "mode": "sync",
+        });
+        assert_eq!(arguments(&schema, "ls"), expect);
+        assert_eq!(arguments(&Value::Null, "ls"), json!({ "command": "ls" }));
     }
 }

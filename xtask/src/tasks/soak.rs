@@ -1,9 +1,11 @@
 //! `soak`: faults again and again, for a given time: the storm between a client and a server, and
-//! kills of a server with sessions.
+//! kills of a server with sessions. And, once, the coding agents that are too large for every run.
 
 use super::fuzz::{long_test, run_one_test};
 use crate::failure::Failure;
+use crate::peers::{self, PEERS};
 use crate::sequence::Sequence;
+use crate::step::{Listen, Step};
 
 /// What can be soaked: its name, and the test that does it.
 #[derive(Debug, PartialEq)]
@@ -11,6 +13,15 @@ pub(crate) struct Subject {
     pub(crate) name: &'static str,
     package: &'static str,
     test: &'static str,
+    pub(crate) extent: Extent,
+}
+
+/// How long a test goes on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Extent {
+    Minutes,
+    /// Once with each of these coding agents, which the test installs.
+    Agents(&'static str),
 }
 
 pub(crate) const SUBJECTS: &[Subject] = &[
@@ -18,26 +29,64 @@ pub(crate) const SUBJECTS: &[Subject] = &[
         name: "remote",
         package: "ab-remote",
         test: "remote::faults::slow_nothing_is_lost_in_a_storm",
+        extent: Extent::Minutes,
     },
     Subject {
         name: "sessions",
         package: "ab-cli",
         test: "surviving::crashes::slow_sessions_survive_kills_at_any_moment",
+        extent: Extent::Minutes,
     },
     Subject {
         name: "history",
         package: "ab-cli",
         test: "surviving::sources::a_second_task_on_a_large_history_transfers_nothing",
+        extent: Extent::Minutes,
+    },
+    Subject {
+        name: "agents",
+        package: "ab-cli",
+        test: "real_agents::slow_vendor_agents_edit_by_task_and_through_the_gateway",
+        extent: Extent::Agents("codex,claude,copilot,opencode,qwen"),
     },
 ];
 
 /// The test prints its seed; `AB_SOAK_SEED` gives it the same again. `AB_SOAK_DROPS` makes the storm go on until so
-/// many connections were lost.
+/// many connections were lost. `AB_SOAK_AGENTS` names other agents.
 pub(crate) fn run(subject: &Subject, minutes: u64) -> Result<(), Failure> {
     let mut sequence = Sequence::default();
-    let step = long_test(subject.name, subject.package, subject.test)
-        .env("AB_SOAK_SECONDS", (minutes * 60).to_string());
+    let step = match subject.extent {
+        Extent::Minutes => long_test(subject.name, subject.package, subject.test)
+            .env("AB_SOAK_SECONDS", (minutes * 60).to_string()),
+        Extent::Agents(agents) => {
+            let agents = std::env::var("AB_SOAK_AGENTS").unwrap_or_else(|_| agents.to_owned());
+            let peers = peers::install()?;
+            agents_test(subject).env(PEERS, peers.to_string_lossy()).env("AB_SOAK_AGENTS", agents)
+        }
+    };
     run_one_test(&mut sequence, &step)?;
     println!("{}", sequence.report());
     Ok(())
+}
+
+/// Without optimisation: the agents and npm take the time. A host without a sandbox fails it.
+fn agents_test(subject: &Subject) -> Step {
+    let filter = ["--", "--exact", "--nocapture", subject.test];
+    let arguments = [&["test", "-p", subject.package, "--test", "main"], &filter[..]].concat();
+    Step::cargo(subject.name, &arguments).env("AB_REQUIRE_HOST", "1").listen(Listen::Libtest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_are_driven_by_one_exact_test() {
+        let subject = SUBJECTS.iter().find(|subject| subject.name == "agents").unwrap();
+        assert_eq!(
+            agents_test(subject).command_line(),
+            "AB_REQUIRE_HOST=1 cargo test -p ab-cli --test main -- --exact --nocapture \
+             real_agents::slow_vendor_agents_edit_by_task_and_through_the_gateway"
+        );
+    }
 }

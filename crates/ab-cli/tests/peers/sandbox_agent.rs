@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{script, succeeds};
 use crate::stage::{BINARY, Stage};
 
-const TOKEN: &str = "a-token-for-the-test";
+pub(crate) const TOKEN: &str = "a-token-for-the-test";
 
 /// The turns that `sandbox_agent.mjs` asks for.
 const SCENARIO: &str = r#"
@@ -32,14 +32,19 @@ steps = [{ flood = { pieces = 400, bytes = 8 } }, { say = "flooded" }]
 steps = [{ say = "leaving" }, { exit = 7 }]
 "#;
 
-struct Gateway {
+/// A running `agent-backend server`.
+pub(crate) struct Gateway {
     child: Child,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl Gateway {
     fn start(stage: &Stage, flags: &[&str]) -> Gateway {
-        let mut command = stage.command(BINARY);
+        Gateway::start_by(stage.command(BINARY), stage, flags)
+    }
+
+    /// By a command that has variables already.
+    pub(crate) fn start_by(mut command: Command, stage: &Stage, flags: &[&str]) -> Gateway {
         command.args(["server", "--port", "0", "--token", TOKEN, "--no-telemetry"]).args(flags);
         command.env("XDG_DATA_HOME", stage.outside("share"));
         command.env("HOME", stage.outside("home"));
@@ -57,7 +62,7 @@ impl Gateway {
         Gateway { child, url }
     }
 
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
     }

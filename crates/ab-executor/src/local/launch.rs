@@ -64,7 +64,12 @@ pub(super) async fn launch(
     let workspace = executor.workspace(job, SessionEndReason::Launch)?;
     // Of an earlier attempt.
     executor.terminate(id, Duration::ZERO).await?;
-    let questions = PolicyQuestions::new(job.generation, reports.downgrade());
+    let logins = copy_login_files(&workspace.home, &resolved.login_files).await;
+    let logins = logins.map_err(|error| {
+        unlaunched(format!("cannot give the agent {} its login: {error}", entry.title()))
+    })?;
+    let mask = Mask::new(&resolved.credentials, &logins);
+    let questions = PolicyQuestions::new(job.generation, reports.downgrade(), mask.clone());
     let handle = HandleSetup::of_session(id, &executor.settings.rules, &questions);
     let MadeGroup { group, note } = groups::make(&executor.settings, &job.session).await?;
     let sandbox = executor.sandbox(&workspace, runtime, Some(entry), handle, group.clone()).await;
@@ -75,6 +80,7 @@ pub(super) async fn launch(
         launcher: sandbox.launcher,
         group,
         questions,
+        mask,
         agent: Mutex::default(),
     });
     executor.running().insert(id, Arc::clone(&running));
@@ -103,10 +109,6 @@ async fn start(
     reports: AgentReportSender,
 ) -> Result<Option<String>, ExecutorError> {
     let entry = &resolved.entry;
-    let logins = copy_login_files(&workspace.home, &resolved.login_files).await;
-    let logins = logins.map_err(|error| {
-        unlaunched(format!("cannot give the agent {} its login: {error}", entry.title()))
-    })?;
     let setup = LaunchSetup {
         own_binary: Some(executor.settings.own_executable.clone()),
         credentials: resolved.credentials.clone(),
@@ -116,7 +118,7 @@ async fn start(
     let LaunchedAgent { client, events, launched } = launched.map_err(|error| {
         unlaunched(format!("cannot start the agent {}: {error}", entry.title()))
     })?;
-    let shared = Shared::new(Mask::new(&resolved.credentials, &logins));
+    let shared = Shared::new(running.mask.clone());
     let pump = Pump {
         client: client.clone(),
         events,

@@ -1,8 +1,11 @@
 //! Credentials of an agent, hidden in what is stored of its session.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
-use ab_acp::resolve::HostEnvironment;
+use ab_acp::catalog::AgentCatalogEntry;
+use ab_acp::login::read_login_files;
+use ab_acp::resolve::{HostEnvironment, login_files};
 use ab_api::{EventKind, LogLevel, LogSource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -41,10 +44,22 @@ impl Mask {
         Mask { secrets }
     }
 
-    /// The credentials that an entry lists, as the server has them.
-    pub(super) fn of_variables(names: &[String], host: &HostEnvironment) -> Mask {
+    /// Hides what an agent of this entry can know of the server: the credentials and the login files that its entry
+    /// lists, and logins that it renewed in its home.
+    ///
+    /// # Errors
+    ///
+    /// A login file cannot be read.
+    pub(super) async fn of_agent(
+        entry: &AgentCatalogEntry,
+        host: &HostEnvironment,
+        home: &Path,
+    ) -> ab_core::Result<Mask> {
         let value = |name: &String| Some((name.clone(), host.variables.get(name)?.clone()));
-        Mask::new(&names.iter().filter_map(value).collect(), &[])
+        let credentials = entry.credentials.iter().filter_map(value).collect();
+        let files = login_files(entry, host);
+        let logins = read_login_files(home, &entry.login_files, &files).await?;
+        Ok(Mask::new(&credentials, &logins))
     }
 
     pub(super) fn text(&self, text: String) -> String {

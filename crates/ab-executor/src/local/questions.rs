@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::lines::cut;
 use super::lock;
+use super::mask::Mask;
 use crate::report::{AgentQuestion, AgentQuestionId, AgentReport};
 
 /// Questions of one session that are open at the same time.
@@ -27,6 +28,8 @@ pub(super) struct PolicyQuestions {
     generation: u32,
     /// Weak: the end of the agent's reports must be seen.
     reports: mpsc::WeakSender<AgentReport>,
+    /// Hides the agent's credentials in what people are shown and the store keeps.
+    mask: Mask,
     open: Mutex<Open>,
 }
 
@@ -44,8 +47,12 @@ struct Waiting {
 }
 
 impl PolicyQuestions {
-    pub(super) fn new(generation: u32, reports: mpsc::WeakSender<AgentReport>) -> Arc<Self> {
-        Arc::new(Self { generation, reports, open: Mutex::default() })
+    pub(super) fn new(
+        generation: u32,
+        reports: mpsc::WeakSender<AgentReport>,
+        mask: Mask,
+    ) -> Arc<Self> {
+        Arc::new(Self { generation, reports, mask, open: Mutex::default() })
     }
 
     /// Passes a decision on to the command that waits. Ids of other questions are ignored.
@@ -79,8 +86,8 @@ impl PolicyQuestions {
         let (sender, decision) = watch::channel(None);
         let waiting = Waiting { digest: asked.digest, taken: true, decision: sender };
         open.questions.insert(id.clone(), waiting);
-        permit
-            .send(AgentReport::Question(AgentQuestion { id: id.clone(), subject: subject(asked) }));
+        let subject = subject(asked, &self.mask);
+        permit.send(AgentReport::Question(AgentQuestion { id: id.clone(), subject }));
         Some(Taken { questions: self, id, decision })
     }
 }
@@ -123,9 +130,9 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// What a person sees of a command.
-fn subject(asked: &ApprovalRequest) -> ApprovalSubject {
-    let command = asked.call.command().unwrap_or_default();
+/// What a person sees of a command. Credentials are hidden before texts are cut: half of one would stay.
+fn subject(asked: &ApprovalRequest, mask: &Mask) -> ApprovalSubject {
+    let command = mask.text(asked.call.command().unwrap_or_default());
     let line = escape_unprintable(&command);
     let mut title: String = line.chars().take(MAX_TITLE).collect();
     if title.len() < line.len() {
@@ -134,7 +141,7 @@ fn subject(asked: &ApprovalRequest) -> ApprovalSubject {
     let origin = &asked.rule;
     let mut detail = format!("{command}\n\n{} (rule {})", origin.reason, origin.rule);
     if let Some(cwd) = asked.call.path.as_ref().filter(|path| !path.is_root()) {
-        detail.push_str(&format!("\nin the directory {cwd}"));
+        detail.push_str(&mask.text(format!("\nin the directory {cwd}")));
     }
     ApprovalSubject {
         title: format!("Run {title}"),
@@ -205,7 +212,7 @@ mod tests {
     #[tokio::test]
     async fn each_command_has_a_question_of_its_own() {
         let (sender, mut reports) = mpsc::channel(8);
-        let questions = PolicyQuestions::new(1, sender.downgrade());
+        let questions = PolicyQuestions::new(1, sender.downgrade(), Mask::default());
         let same = asked("rm -r $X");
         let both = async { tokio::join!(questions.ask(&same), questions.ask(&same)) };
         let deciding = async {
@@ -223,7 +230,7 @@ mod tests {
     #[tokio::test]
     async fn repeated_command_takes_over_the_question_of_one_that_left() {
         let (sender, mut reports) = mpsc::channel(8);
-        let questions = PolicyQuestions::new(1, sender.downgrade());
+        let questions = PolicyQuestions::new(1, sender.downgrade(), Mask::default());
         let (call, other) = (asked("rm -r $X"), asked("rm -r $Y"));
         let question = tokio::select! {
             question = reported(&mut reports) => question,
@@ -247,7 +254,7 @@ mod tests {
     #[tokio::test]
     async fn questions_are_bounded_and_need_a_listener() {
         let (sender, reports) = mpsc::channel(2 * MAX_OPEN);
-        let questions = PolicyQuestions::new(1, sender.downgrade());
+        let questions = PolicyQuestions::new(1, sender.downgrade(), Mask::default());
         for number in 0..MAX_OPEN {
             let call = asked(&format!("rm -r $X{number}"));
             let waiting = tokio::time::timeout(std::time::Duration::ZERO, questions.ask(&call));
@@ -256,5 +263,24 @@ mod tests {
         assert_eq!(questions.ask(&asked("rm -r $Y")).await, ApprovalAnswer::Nobody);
         drop(reports);
         assert_eq!(questions.ask(&asked("rm -r $X0")).await, ApprovalAnswer::Nobody);
+    }
+
+    #[tokio::test]
+    async fn credentials_in_a_command_are_hidden_also_at_the_cut() {
+        let (sender, mut reports) = mpsc::channel(8);
+        let secret = "sk-0123456789abcdef";
+        let credentials = [("KEY".to_owned(), secret.to_owned())];
+        let mask = Mask::new(&credentials.into(), &[]);
+        let questions = PolicyQuestions::new(1, sender.downgrade(), mask);
+        for before in [10, MAX_TITLE - 30, MAX_TITLE - 8] {
+            let call = asked(&format!("curl {} {secret}", "x".repeat(before)));
+            let question = tokio::select! {
+                question = reported(&mut reports) => question,
+                answer = questions.ask(&call) => panic!("decided by nobody: {answer:?}"),
+            };
+            let shown = format!("{question:?}");
+            assert!(!shown.contains(&secret[..6]) && shown.contains("[credential]"), "{shown}");
+            assert_eq!(question.subject.digest, Some(call.digest.to_string()));
+        }
     }
 }
