@@ -55,6 +55,7 @@ pub(crate) const AREAS: &[Area] = &[
             Peer::Pinned,
         ],
     },
+    Area { name: "acp", package: "ab-cli", bench: "acp", peers: &[Peer::Pinned] },
     Area {
         name: "control",
         package: "ab-cli",

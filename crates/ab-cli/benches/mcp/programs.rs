@@ -36,8 +36,13 @@ impl Peers {
     /// A script of a package, run by this machine's node.
     pub(crate) fn script(&self, package: &str, script: &str) -> Command {
         let mut command = Command::new("node");
-        command.arg(self.modules.join(package).join(script));
+        command.arg(self.file(package, script));
         command
+    }
+
+    /// A file of a package.
+    pub(crate) fn file(&self, package: &str, name: &str) -> PathBuf {
+        self.modules.join(package).join(name)
     }
 
     pub(crate) fn npm_daemon(&self) -> Command {
@@ -91,6 +96,28 @@ impl Running {
         }
         panic!("{command:?} does not answer");
     }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it and those of its descendants that are `counted` keep in memory, in MB.
+    pub(crate) fn memory(&self, counted: impl Fn(u32) -> bool) -> f64 {
+        let mut processes = vec![self.id()];
+        let mut total = 0.0;
+        while let Some(process) = processes.pop() {
+            let read = |name: &str| std::fs::read_to_string(format!("/proc/{process}/{name}"));
+            let status = read("status").unwrap_or_default();
+            let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+            let resident = resident.and_then(|line| line.split_whitespace().next()?.parse().ok());
+            if counted(process) {
+                total += resident.unwrap_or(0.0) / 1024.0;
+            }
+            let children = read(&format!("task/{process}/children")).unwrap_or_default();
+            processes.extend(children.split_whitespace().filter_map(|it| it.parse::<u32>().ok()));
+        }
+        total
+    }
 }
 
 impl Drop for Running {
@@ -112,23 +139,12 @@ impl Daemon {
     pub(crate) fn start(mut command: Command) -> Daemon {
         let port = free_port();
         command.args(["--port", &port.to_string()]);
-        Daemon { running: Running::when(&mut command, || healthy(port)), port }
+        Daemon { running: Running::when(&mut command, || answers(port, "/health")), port }
     }
 
     /// What it and its children keep in memory, in MB.
     pub(crate) fn memory(&self) -> f64 {
-        let mut processes = vec![self.running.child.id()];
-        let mut total = 0.0;
-        while let Some(process) = processes.pop() {
-            let read = |name: &str| std::fs::read_to_string(format!("/proc/{process}/{name}"));
-            let status = read("status").unwrap_or_default();
-            let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-            let resident = resident.and_then(|line| line.split_whitespace().next()?.parse().ok());
-            total += resident.unwrap_or(0.0) / 1024.0;
-            let children = read(&format!("task/{process}/children")).unwrap_or_default();
-            processes.extend(children.split_whitespace().filter_map(|it| it.parse::<u32>().ok()));
-        }
-        total
+        self.running.memory(|_| true)
     }
 }
 
@@ -138,11 +154,12 @@ pub(crate) fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-fn healthy(port: u16) -> bool {
+/// Whether a path of a server is answered with 200.
+pub(crate) fn answers(port: u16, path: &str) -> bool {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let Ok(mut stream) = TcpStream::connect(address) else { return false };
     let request =
-        format!("GET /health HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n");
+        format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n");
     let mut answer = String::new();
     let asked = stream.write_all(request.as_bytes());
     asked.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.contains(" 200 ")
