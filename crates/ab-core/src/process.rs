@@ -309,13 +309,24 @@ pub enum OutputChannel {
 pub struct OutputChunk {
     pub offset: u64,
     pub channel: OutputChannel,
-    /// Empty when there is only a loss to be told of.
+    /// Empty when there is only a loss to be told of, or the [end of a channel](OutputChunk::ends_channel).
     pub bytes: Bytes,
     /// Bytes just before this piece that were kept too long ago to be read any more.
     pub lost_bytes: u64,
 }
 
 impl OutputChunk {
+    /// Says that a channel has ended while the process may go on.
+    pub fn end_of(channel: OutputChannel, offset: u64) -> Self {
+        OutputChunk { offset, channel, bytes: Bytes::new(), lost_bytes: 0 }
+    }
+
+    /// Whether this piece says that its channel has ended. Only programs that the operator launches are watched
+    /// for that; otherwise both channels end when `output` closes.
+    pub fn ends_channel(&self) -> bool {
+        self.bytes.is_empty() && self.lost_bytes == 0
+    }
+
     pub fn next_offset(&self) -> u64 {
         self.offset + self.bytes.len() as u64
     }

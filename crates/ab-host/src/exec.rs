@@ -199,8 +199,12 @@ impl Runner {
         };
         let dressed = self.wardrobe.dress(surroundings, request, &cookie)?;
         let dress::Dressed { image, reach, mut channels } = dressed;
-        if standing.bwrap.as_ref().is_some_and(|bwrap| !bwrap.own_family) {
-            // Nothing else ends what a bwrap that was killed during its start leaves behind.
+        let is_loose_bwrap = standing.bwrap.as_ref().is_some_and(|bwrap| !bwrap.own_family);
+        let is_loose_program =
+            scene.origin == Origin::Operator && standing.isolation != Isolation::Bwrap;
+        if is_loose_bwrap || is_loose_program {
+            // Nothing else ends what a bwrap that was killed during its start leaves behind, or what a program
+            // without namespaces started, when our process is killed.
             let stand = || watchdog::stand(&Groups::find().parents());
             blocking::run(move |_| stand().map_err(|error| unstarted(&error))).await?;
         }

@@ -269,15 +269,20 @@ async fn feed(mut reader: DuplexStream, sender: mpsc::Sender<Bytes>) {
     }
 }
 
-/// Writes each piece of output to its stream until both have ended.
-async fn distribute(process: &mut Process, mut out: DuplexStream, mut err: DuplexStream) {
+/// Writes each piece of output to its stream until both have ended. A program may close one and go on.
+async fn distribute(process: &mut Process, out: DuplexStream, err: DuplexStream) {
+    let (mut out, mut err) = (Some(out), Some(err));
     while let Some(piece) = process.output.recv().await {
         let stream = match piece.channel {
             OutputChannel::Stdout => &mut out,
             OutputChannel::Stderr => &mut err,
         };
-        // Fails when the reader was dropped: the rest of this stream is discarded.
-        let _ = stream.write_all(&piece.bytes).await;
+        if piece.ends_channel() {
+            *stream = None;
+        } else if let Some(stream) = stream {
+            // Fails when the reader was dropped: the rest of this stream is discarded.
+            let _ = stream.write_all(&piece.bytes).await;
+        }
     }
 }
 

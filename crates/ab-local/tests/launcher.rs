@@ -71,6 +71,29 @@ async fn lines_go_in_and_come_out() {
 }
 
 #[tokio::test]
+async fn closed_output_ends_although_the_program_goes_on() {
+    for isolation in MODES {
+        let Some(ground) = ground(isolation, ExecLimits::default()).await else { continue };
+        let launch =
+            LaunchRequest { stdin: StdinMode::Piped, ..shell("echo said; exec >&-; read -r line") };
+        let mut launched = ground.workspace.launcher.start(launch).await.unwrap();
+        let mut said = String::new();
+        let mut stdout = launched.stdout.take().unwrap();
+        let reading = tokio::time::timeout(COMMAND_TIMEOUT, stdout.read_to_string(&mut said));
+        reading.await.unwrap_or_else(|_| panic!("{isolation}: no end")).unwrap();
+        assert_eq!(said, "said\n", "{isolation}");
+        let mut ending = launched.exit_receiver().clone();
+        tokio::select! {
+            biased;
+            exit = ending.wait() => panic!("{isolation}: it ended: {exit:?}"),
+            () = std::future::ready(()) => {}
+        }
+        launched.stdin.take().unwrap().write_all(b"go\n").await.unwrap();
+        assert_eq!(launched.wait().await.unwrap().code, Some(0), "{isolation}");
+    }
+}
+
+#[tokio::test]
 async fn the_command_policy_judges_callers_and_not_the_operator() {
     for isolation in MODES {
         let Some(ground) = ground(isolation, ExecLimits::default()).await else { continue };

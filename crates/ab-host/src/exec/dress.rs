@@ -15,7 +15,7 @@ use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use ab_core::process::{Command, ExecRequest, HostDirectoryAccess};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
-use super::ends::{Ends, ends, piped};
+use super::ends::{Ends, ends, piped, reopenable, unread_output};
 use super::private::Private;
 use super::scene::{Origin, Scene, identity_of};
 use super::settings::ExecSettings;
@@ -26,7 +26,7 @@ use crate::facilities::program::is_program;
 use crate::limits::cgroup::Wanted;
 use crate::process::child::{Bond, Devices, Family, Image, Privileges, Rlimit, Terminal};
 use crate::process::stream::filled_pipe;
-use crate::process::supervise::Channels;
+use crate::process::supervise::{Channels, OutputEnd};
 use crate::sandbox::bwrap::{self, Placed, SANDBOX_WORKSPACE_PATH, Session, Tmp, View, With};
 use crate::sandbox::environment::{self, Base};
 use crate::sandbox::landlock::{self, Grants};
@@ -40,6 +40,8 @@ const LONG_TEXT: usize = 16 * 1024;
 const KEPT_RULES: usize = 64;
 /// The number of the first handle after the three that every program has.
 const FIRST_EXTRA: i32 = 3;
+/// The number of standard output.
+const STDOUT: usize = 1;
 /// What a shell says, and with what status it ends, when a directory was swapped while it started.
 const SWAPPED: &str = "agent-backend: the workspace changed while the command was started";
 
@@ -174,6 +176,10 @@ impl Wardrobe {
     ) -> Result<Dressed> {
         let Surroundings { settings, standing, scene, placement, private } = surroundings;
         let Ends { mut theirs, mut ours, terminal } = ends(request)?;
+        let is_watched = scene.origin == Origin::Operator && terminal == Terminal::None;
+        if is_watched {
+            ours.output_end = OutputEnd::Seen;
+        }
         let script = Script::new(&standing.shell, &request.command, standing.path(settings))?;
         let cwd = placement.directory.clone();
         let own_home = settings.home.as_deref().map(Path::to_string_lossy);
@@ -214,6 +220,8 @@ impl Wardrobe {
         };
         let mut environment = environment::assemble(&base, &request.env)?;
         let (mut words, long) = script.into_words(FIRST_EXTRA);
+        // One more handle would not have a number of one digit.
+        let is_watched = is_watched && long.is_none();
         theirs.extend(long);
         let mut image = Image {
             program: CString::default(),
@@ -250,7 +258,13 @@ impl Wardrobe {
                     home: &home,
                     environment: given,
                 };
-                ours.left = Some(sandboxed(inside, &mut words, &mut theirs)?);
+                ours.output_end = OutputEnd::Unseen;
+                if is_watched && let Some(output) = theirs.get_mut(STDOUT) {
+                    // bwrap keeps its output open until everything inside has ended.
+                    let output = std::mem::replace(output, unread_output()?);
+                    ours.output_end = OutputEnd::SeenAfterOutput(output);
+                }
+                ours.left = Some(sandboxed(inside, &mut words, &mut theirs, &ours.output_end)?);
                 image.directory = root_directory()?;
                 if bwrap.fixes_devices {
                     let null_input = request.terminal.is_none() && !piped(request);
@@ -519,6 +533,7 @@ fn sandboxed(
     inside: Inside<'_>,
     words: &mut Vec<String>,
     theirs: &mut Vec<OwnedFd>,
+    output_end: &OutputEnd,
 ) -> Result<OwnedFd> {
     let Inside { bwrap, settings, request, placement, private, home, environment } = inside;
     // A socket in a directory of the host can be reached through a mount that is read-only.
@@ -580,7 +595,14 @@ fn sandboxed(
     let (left, note) = note_pipe().map_err(|error| unstarted(&error))?;
     let number = theirs.len();
     theirs.push(note);
-    said.extend(watched(&checks, given, number));
+    let output = match output_end {
+        OutputEnd::Unseen | OutputEnd::Seen => None,
+        OutputEnd::SeenAfterOutput(output) => {
+            theirs.push(reopenable(output)?);
+            Some(number + 1)
+        }
+    };
+    said.extend(watched(&checks, given, number, output));
     if terminal && bwrap.restores_signals {
         said.extend(["/usr/bin/env", "--default-signal=INT,QUIT"].map(str::to_owned));
     }
@@ -609,7 +631,15 @@ fn null_identity() -> Result<String> {
 /// the command, and then says whether other processes are still there. Everything ends with it, so
 /// nothing outside could look any more. The shell has none of the command's variables: they are read
 /// from the handle `given`, after the check, by the process that becomes the command.
-fn watched(checks: &[(String, String)], given: i32, note: usize) -> Vec<String> {
+///
+/// Where the end of the command's output is watched for, the command opens it itself, by the handle `output`: bwrap
+/// and this shell would hold it open.
+fn watched(
+    checks: &[(String, String)],
+    given: i32,
+    note: usize,
+    output: Option<usize>,
+) -> Vec<String> {
     let mut script = String::new();
     if !checks.is_empty() {
         let paths: Vec<String> = checks.iter().map(|(path, _)| quoted(path)).collect();
@@ -622,14 +652,16 @@ fn watched(checks: &[(String, String)], given: i32, note: usize) -> Vec<String> 
         );
     }
     // POSIX shells know handles of one digit only: this one is 9 at most.
-    let errors = note + 1;
+    let errors = output.unwrap_or(note) + 1;
+    let opened = output.map(|output| format!(" >/dev/fd/{output} {output}<&-"));
+    let opened = opened.unwrap_or_default();
     // Signals for the command reach this shell too, which waits for what the command makes of them.
     script.push_str(&format!(
         r#"trap : 1 2 3 5 6 10 12 13 14 15 16 24 25 26 27 29 30 31
 exec {errors}>&2 2>/dev/null
 code=
 trap '[ -n "$code" ] || echo "{NO_PROCESS}" >&{errors}' 0
-(. /dev/fd/{given}; exec 2>&{errors} {errors}>&- {note}>&- {given}<&-; exec "$@")
+(. /dev/fd/{given}; exec 2>&{errors}{opened} {errors}>&- {note}>&- {given}<&-; exec "$@")
 code=$?
 for p in /proc/[0-9]*; do
   case ${{p#/proc/}} in 1|$$) continue;; esac

@@ -1,6 +1,6 @@
 //! The ends of a command's channels: the child's, by their numbers, and ours.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use ab_core::process::{ExecRequest, StdinMode, TerminalSize};
@@ -9,13 +9,26 @@ use rustix::fs::{Mode, OFlags};
 use super::unstarted;
 use crate::process::child::Terminal;
 use crate::process::stream::{ReadEnd, WriteEnd, input_pipe, no_waiting, output_pipe};
-use crate::process::supervise::Channels;
+use crate::process::supervise::{Channels, OutputEnd};
 
 /// The child's ends of its channels, in the order of their numbers, and ours.
 pub(super) struct Ends {
     pub(super) theirs: Vec<OwnedFd>,
     pub(super) ours: Channels,
     pub(super) terminal: Terminal,
+}
+
+/// A handle by which a process opens an end of its own to the pipe of `output`. It is no writer itself.
+pub(super) fn reopenable(output: &OwnedFd) -> Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", output.as_raw_fd());
+    let opened = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    opened.map_err(|errno| unstarted(&errno.into()))
+}
+
+/// An output that nobody reads. Not the host's `/dev/null`: root could change its mode by a handle.
+pub(super) fn unread_output() -> Result<OwnedFd> {
+    let (_, theirs) = output_pipe().map_err(|error| unstarted(&error))?;
+    Ok(theirs)
 }
 
 pub(super) fn ends(request: &ExecRequest) -> Result<Ends> {
@@ -45,6 +58,7 @@ fn pipe_ends(request: &ExecRequest) -> Result<Ends> {
             terminal: None,
             theirs: Vec::new(),
             left: None,
+            output_end: OutputEnd::Unseen,
         },
         terminal: Terminal::None,
     })
@@ -82,6 +96,7 @@ fn terminal_ends(request: &ExecRequest, size: TerminalSize) -> Result<Ends> {
             terminal: Some(ours),
             theirs: Vec::new(),
             left: None,
+            output_end: OutputEnd::Unseen,
         },
         theirs: vec![copy(&theirs)?, copy(&theirs)?, theirs],
         terminal: Terminal::Controlling,

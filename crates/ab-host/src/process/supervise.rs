@@ -53,6 +53,18 @@ pub(crate) struct Channels {
     pub(crate) theirs: Vec<OwnedFd>,
     /// Where the first process inside a bwrap says that others were left running.
     pub(crate) left: Option<OwnedFd>,
+    pub(crate) output_end: OutputEnd,
+}
+
+/// Whether the end of standard output is told while the process goes on.
+#[derive(Debug, Default)]
+pub(crate) enum OutputEnd {
+    #[default]
+    Unseen,
+    Seen,
+    /// After the first output. The process opens its own end of the pipe while it starts; until then this one, held
+    /// by us, keeps the pipe from ending.
+    SeenAfterOutput(OwnedFd),
 }
 
 impl Channels {
@@ -60,7 +72,13 @@ impl Channels {
     pub(crate) fn keep_open(&mut self, image: &mut Image) {
         const OUTPUT: std::ops::RangeInclusive<usize> = 1..=2;
         if image.terminal == Terminal::None && image.handles.len() > *OUTPUT.end() {
-            self.theirs = image.handles.drain(OUTPUT).collect();
+            let mut handles = image.handles.drain(OUTPUT);
+            let output = handles.next();
+            self.theirs.extend(handles);
+            match self.output_end {
+                OutputEnd::Unseen => self.theirs.extend(output),
+                OutputEnd::Seen | OutputEnd::SeenAfterOutput(_) => {}
+            }
         }
     }
 }
@@ -83,11 +101,12 @@ pub(crate) async fn supervise(
     sink: Sink,
     mut reins: Reins,
 ) -> (ProcessExit, Spent) {
-    let Channels { stdout, stderr, stdin, terminal, theirs, left } = channels;
+    let Channels { stdout, stderr, stdin, terminal, theirs, left, output_end } = channels;
     let pace = Pace::default();
     let tails = Tails::default();
     let spent = Spent::default();
-    let output = pump([stdout, stderr], &sink, &pace, &tails, &spent);
+    let notice = EndNotice::new(output_end);
+    let output = pump([stdout, stderr], &sink, &pace, &tails, &spent, &notice);
     tokio::pin!(output);
     let (end_input, input_ended) = oneshot::channel();
     let feeding = feed(stdin, reins.stdin.take(), input_ended, terminal.is_some());
@@ -148,6 +167,7 @@ pub(crate) async fn supervise(
     };
     running.kill_rest();
     drop(theirs);
+    notice.release();
     while flows {
         let seen = pace.reads.load(Ordering::Relaxed);
         tokio::select! {
@@ -197,6 +217,29 @@ struct Pace {
     reads: AtomicU64,
 }
 
+/// Tells of the end of standard output, where that is asked for.
+#[derive(Debug)]
+struct EndNotice {
+    is_wanted: bool,
+    held: std::sync::Mutex<Option<OwnedFd>>,
+}
+
+impl EndNotice {
+    fn new(output_end: OutputEnd) -> Self {
+        let (is_wanted, held) = match output_end {
+            OutputEnd::Unseen => (false, None),
+            OutputEnd::Seen => (true, None),
+            OutputEnd::SeenAfterOutput(held) => (true, Some(held)),
+        };
+        Self { is_wanted, held: std::sync::Mutex::new(held) }
+    }
+
+    /// Lets the pipe end when the process closes it.
+    fn release(&self) {
+        drop(self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take());
+    }
+}
+
 /// Takes output from both channels to its sink until both have ended.
 async fn pump(
     channels: [Option<ReadEnd>; 2],
@@ -204,6 +247,7 @@ async fn pump(
     pace: &Pace,
     tails: &Tails,
     spent: &Spent,
+    notice: &EndNotice,
 ) {
     let [mut stdout, mut stderr] = channels;
     let mut sequence = 0;
@@ -216,12 +260,18 @@ async fn pump(
         pace.waits.store(false, Ordering::Relaxed);
         pace.reads.fetch_add(1, Ordering::Relaxed);
         let Some(bytes) = read else {
+            if let (Sink::Reader(reader), true) = (sink, notice.is_wanted) {
+                drop(reader.send(OutputChunk::end_of(channel, sequence)).await);
+            }
             spent.keep(match channel {
                 OutputChannel::Stdout => stdout.take(),
                 OutputChannel::Stderr => stderr.take(),
             });
             continue;
         };
+        if channel == OutputChannel::Stdout {
+            notice.release();
+        }
         tails.note(channel, &bytes);
         let piece = OutputChunk { offset: sequence, channel, bytes, lost_bytes: 0 };
         sequence = piece.next_offset();

@@ -70,6 +70,31 @@ async fn an_agent_that_dies_at_once_is_told_of() {
 }
 
 #[tokio::test]
+async fn agent_that_closes_its_output_has_ended() {
+    let ground = Ground::with(HttpAccess::default(), |settings| {
+        let script = "read -r l; echo '{\"id\":1,\"result\":'$$'}'; read -r l; exec >&-; \
+                      while :; do sleep 1; done";
+        add(settings, "mute", script);
+    })
+    .await;
+    let pid = ground.request("a?agent=mute", json!(1), "start").await["result"].to_string();
+    let mut events = ground.events("a", Some("1")).await;
+    let began = Instant::now();
+    let got = ground.post("a", &json!({ "id": 2, "method": "ping" })).await;
+    let problem = got.json();
+    assert_eq!(
+        (got.status, &problem["type"]),
+        (502, &"urn:sandbox-agent:error:agent_process_exited".into())
+    );
+    assert!(problem["detail"].as_str().unwrap().contains("closed its output"), "{problem}");
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(events.next().await.unwrap().data["id"], 2);
+    assert_eq!(events.next().await.unwrap().data["method"], "_adapter/agent_exited");
+    assert_eq!(ground.servers().await, [("a".to_owned(), "exited".to_owned())]);
+    assert!(!std::path::Path::new("/proc").join(pid).exists());
+}
+
+#[tokio::test]
 async fn lines_that_are_no_messages_are_reported() {
     let ground = Ground::start().await;
     ground.request("a?agent=echo", json!(1), "garbage").await;
