@@ -32,6 +32,9 @@ pub struct AgentCatalogEntry {
     /// Files below the operator's home that hold a login. Copies are put into the session's home.
     #[serde(default)]
     pub login_files: Vec<String>,
+    /// Where the agent looks for skills, below its home, beside `.agents/skills`.
+    #[serde(default)]
+    pub skills_dir: Option<String>,
     /// Whether the agent is of no use without one of its credentials or login files.
     #[serde(default)]
     pub needs_credential: Option<bool>,
@@ -208,6 +211,7 @@ impl AgentCatalogEntry {
         self.env.extend(change.env);
         self.toolchains.extend(change.toolchains);
         self.title = change.title.or(self.title.take());
+        self.skills_dir = change.skills_dir.or(self.skills_dir.take());
         self.auth_method = change.auth_method.or(self.auth_method.take());
         self.needs_credential = change.needs_credential.or(self.needs_credential);
         self.node = change.node.or(self.node);

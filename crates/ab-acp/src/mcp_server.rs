@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 pub enum McpServer {
     /// Only for agents whose profile says `mcp_http`.
     Http { name: String, url: String, headers: Vec<(String, String)> },
+    /// Only for agents whose profile says `mcp_sse`.
+    Sse { name: String, url: String, headers: Vec<(String, String)> },
     /// A program that the agent starts. Every agent supports this.
     Stdio { name: String, command: String, args: Vec<String>, env: Vec<(String, String)> },
 }
@@ -21,6 +23,9 @@ impl McpServer {
         match self {
             McpServer::Http { name, url, headers } => {
                 json!({ "type": "http", "name": name, "url": url, "headers": pairs(headers) })
+            }
+            McpServer::Sse { name, url, headers } => {
+                json!({ "type": "sse", "name": name, "url": url, "headers": pairs(headers) })
             }
             McpServer::Stdio { name, command, args, env } => {
                 json!({ "name": name, "command": command, "args": args, "env": pairs(env) })
@@ -59,8 +64,8 @@ impl fmt::Debug for McpServer {
             pairs.iter().map(|(name, _)| name.clone()).collect()
         };
         match self {
-            McpServer::Http { name, url, headers } => f
-                .debug_struct("Http")
+            McpServer::Http { name, url, headers } | McpServer::Sse { name, url, headers } => f
+                .debug_struct(if matches!(self, McpServer::Sse { .. }) { "Sse" } else { "Http" })
                 .field("name", name)
                 .field("url", url)
                 .field("headers", &names(headers))

@@ -21,6 +21,8 @@ pub struct AgentProfile {
     pub closes_sessions: bool,
     /// Whether MCP servers may be offered over HTTP. Every agent takes them over stdio.
     pub mcp_http: bool,
+    /// Whether MCP servers may be offered over server-sent events.
+    pub mcp_sse: bool,
     /// Whether a prompt may hold images.
     pub images: bool,
     /// Whether a prompt may hold the content of files.
@@ -72,6 +74,7 @@ impl AgentProfile {
             resumes_sessions: offered(&sessions["resume"]),
             closes_sessions: offered(&sessions["close"]),
             mcp_http: flag(&capabilities["mcpCapabilities"]["http"]),
+            mcp_sse: flag(&capabilities["mcpCapabilities"]["sse"]),
             images: flag(&capabilities["promptCapabilities"]["image"]),
             embedded_context: flag(&capabilities["promptCapabilities"]["embeddedContext"]),
             auth_methods: methods.iter().filter_map(AuthMethod::parse).collect(),

@@ -4,6 +4,7 @@
 //! follow the REST specification: camelCase, except the snake_case names that it gives itself
 //! (`recent_events`, `tool_name`, `file_path`, …).
 
+mod agent_config;
 mod approval;
 mod available;
 mod catalog;
@@ -16,6 +17,10 @@ mod task;
 mod time;
 mod violation;
 
+pub use agent_config::{
+    CommandWords, MAX_CONFIG_FILE, MCP_CONFIG_FILE, McpServerConfig, OAuth, OAuthClient,
+    RemoteTransport, SKILLS_CONFIG_FILE, SkillSource, SkillsConfig,
+};
 pub use approval::{
     Approval, ApprovalDecider, ApprovalDecision, ApprovalStatus, ApprovalSubject, ApproveOrDeny,
 };

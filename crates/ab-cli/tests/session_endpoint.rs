@@ -90,6 +90,116 @@ async fn agent_works_through_its_endpoint_and_the_policy_judges_it() {
     server.assert_clean(0).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_without_http_works_through_a_socket() {
+    let steps = r#"
+        [agent]
+        mcp_http = false
+        [[turn]]
+        steps = [
+            { call = { tool = "exec", arguments = { command = "sudo ls" } } },
+            { say = "denied: {output}\n" },
+            { run = "pwd" },
+            { say = "in: {output}\n" },
+            { write = { path = "made.txt", text = "made\n" } },
+        ]"#;
+    let Some(server) = Server::start(Some(steps)).await else { return };
+    for network in ["shared", "none"] {
+        let runtime = json!({ "type": "local", "network": network });
+        let id = server.create_with("scenario", runtime).await;
+        let session = server.ended(id).await;
+        let (story, said) = (server.story(id).await, said(&server, id).await);
+        assert_eq!(session.status, SessionStatus::Completed, "{story:#?}");
+        if said.contains("cannot reach the MCP endpoint") {
+            ab_testkit::host::report_skip("an endpoint over a socket", "there is no bwrap");
+            continue;
+        }
+        // The policy of the endpoint judges, as it does over HTTP.
+        assert!(said.contains("privilege.sudo"), "{network}: {said}");
+        assert!(said.contains(&format!("in: {}", session.workspace.mount_path.unwrap())), "{said}");
+    }
+    assert_eq!(server.branches().len(), 2);
+    server.assert_clean(0).await;
+}
+
+/// An MCP server: it tells of its variable, its directory and the first process that it sees.
+const GREETER: &str = r#"while IFS= read -r line; do
+    id=${line#*'"id":'}; id=${id%%[,\}]*}
+    case "$line" in
+        *'"method":"initialize"'*) result='{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"g","version":"1"}}' ;;
+        *'"method":"tools/call"'*)
+            read -r first < /proc/1/comm
+            result="{\"content\":[{\"type\":\"text\",\"text\":\"$GREETING in $PWD below $first\"}]}" ;;
+        *) continue ;;
+    esac
+    printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+done"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn directory_configures_the_agents_of_its_sessions() {
+    let steps = r#"[[turn]]
+        steps = [
+            { call = { server = "greeter", tool = "greet" } },
+            { say = "greeted: {output}\n" },
+            { call = { server = "off", tool = "greet" } },
+            { say = "off: {output}\n" },
+            { run = "cat \"$HOME/.agents/skills/review/SKILL.md\" && \"$HOME/.agents/skills/review/bin/check\"" },
+            { say = "skill: {output}\n" },
+            { write = { path = "made.txt", text = "made\n" } },
+        ]"#;
+    let Some(server) = Server::start(Some(steps)).await else { return };
+    let source = server.source();
+    let config = source.join(".sandbox-agent/config");
+    std::fs::create_dir_all(&config).unwrap();
+    std::fs::write(source.join(".git/info/exclude"), ".sandbox-agent\n").unwrap();
+    let greeter = json!({
+        "type": "local", "command": ["sh", "-c", GREETER], "env": { "GREETING": "hello" },
+    });
+    let mut off = greeter.clone();
+    off["enabled"] = false.into();
+    let remote = json!({ "type": "remote", "url": "http://x", "bearerTokenEnvVar": "PATH" });
+    let servers = json!({
+        "greeter": greeter, "off": off, "workspace": greeter, "remote": remote, "odd": { "type": "x" },
+    });
+    std::fs::write(config.join("mcp.json"), servers.to_string()).unwrap();
+    let skill = config.join("skills/review");
+    std::fs::create_dir_all(skill.join("bin")).unwrap();
+    std::fs::write(skill.join("SKILL.md"), "review with care\n").unwrap();
+    std::fs::write(skill.join("bin/check"), "#!/bin/sh\necho checked\n").unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(skill.join("bin/check"), executable).unwrap();
+    let local = json!({ "type": "local", "source": ".sandbox-agent/config/skills" });
+    let skills = json!({
+        "own": { "sources": [local] },
+        "far": { "sources": [{ "type": "github", "source": "owner/repo" }] },
+        "outside": { "sources": [{ "type": "local", "source": "/etc" }] },
+    });
+    std::fs::write(config.join("skills.json"), skills.to_string()).unwrap();
+
+    let id = server.create("scenario").await;
+    let session = server.ended(id).await;
+    let (story, said) = (server.story(id).await, said(&server, id).await);
+    assert_eq!(session.status, SessionStatus::Completed, "{story:#?}");
+    let tree = session.workspace.mount_path.unwrap();
+    assert!(said.contains(&format!("greeted: hello in {tree} below ")), "{said}");
+    assert!(said.contains("no MCP server \"off\""), "{said}");
+    assert!(said.contains("skill: review with care\nchecked"), "{said}");
+    if !said.contains("cannot reach the MCP endpoint") {
+        let greeted = said.lines().find(|line| line.starts_with("greeted: ")).unwrap();
+        assert!(greeted.ends_with("bwrap"), "{said}");
+    }
+    for note in [
+        "\"workspace\" is left out: the session's own server has this name",
+        "\"remote\" is left out: the agent has no variable PATH",
+        "the entry \"odd\" is left out",
+        "Skills \"far\" of \"owner/repo\" are left out",
+        "Skills \"outside\" of \"/etc\" are left out: they lie outside of the directory",
+    ] {
+        assert!(said.contains(note), "{note}: {said}");
+    }
+    server.assert_clean(0).await;
+}
+
 /// The approval that the session asked for as number `index`.
 async fn approval(server: &Server, id: SessionId, index: usize) -> ApprovalId {
     let seen = std::cell::Cell::new(0);

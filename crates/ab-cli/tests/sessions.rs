@@ -93,7 +93,7 @@ impl Server {
         Some(Server { keep, control, address })
     }
 
-    fn source(&self) -> PathBuf {
+    pub(crate) fn source(&self) -> PathBuf {
         self.keep.path().join("source")
     }
 

@@ -2,8 +2,10 @@
 
 mod agent;
 mod audit;
+mod configured;
 mod conversation;
 mod digest;
+mod endpoint_socket;
 mod groups;
 mod launch;
 mod lines;
@@ -11,6 +13,7 @@ mod mask;
 mod program;
 mod questions;
 mod request;
+mod skills;
 mod translate;
 mod turns;
 
@@ -42,6 +45,7 @@ use async_trait::async_trait;
 
 use self::agent::Agent;
 use self::audit::AuditLog;
+use self::endpoint_socket::ServedSocket;
 use self::mask::Mask;
 use self::questions::PolicyQuestions;
 use self::turns::Turns;
@@ -57,7 +61,7 @@ const ID: &str = "local";
 /// Bytes of a diff that the control plane stores.
 const MAX_DIFF: usize = 8 * 1024 * 1024;
 const SHARED_NOTE: &str = "The agent runs in a sandbox. It shares the network of this machine.";
-const NO_NETWORK_NOTE: &str = "The agent runs in a sandbox without a network. It cannot reach the MCP endpoint of its session.";
+const NO_NETWORK_NOTE: &str = "The agent runs in a sandbox without a network.";
 const COPY_NOTE: &str =
     "The workspace is a copy of the directory with all of its files. The result is a patch for it.";
 const DISABLED_NOTE: &str = "The agent runs without a sandbox: it can act as you.";
@@ -146,6 +150,8 @@ struct Running {
     mask: Mask,
     /// Present once the agent takes prompts.
     agent: Mutex<Option<Arc<Agent>>>,
+    /// Answers the agent where it does not use HTTP.
+    socket: Option<ServedSocket>,
 }
 
 impl LocalExecutor {
@@ -266,6 +272,9 @@ impl LocalExecutor {
             .policy(handle.policy)
             .backend_options(handle.assembly)
             .mount_read_write_dir(&workspace.bundle_dir);
+        if let Some(socket) = &handle.socket {
+            builder = builder.mount_read_only_dir(socket);
+        }
         for toolchain in self.toolchains(agent) {
             builder = builder.add_toolchain(toolchain);
         }
@@ -351,6 +360,8 @@ fn left_out_note(left_out: &[String]) -> Option<String> {
 struct HandleSetup {
     policy: CommandPolicySettings,
     assembly: BackendOptions,
+    /// The directory of the session's socket.
+    socket: Option<PathBuf>,
 }
 
 impl HandleSetup {
@@ -361,7 +372,8 @@ impl HandleSetup {
         let journal = JournalGuard::new(Arc::new(AuditLog), JournalVerbosity::Standard);
         let journal = Some(Arc::new(journal.with_workspace_name(session.to_string())));
         let guards = Guards { journal, ..Guards::default() };
-        Self { policy, assembly: BackendOptions { guards, ..BackendOptions::default() } }
+        let assembly = BackendOptions { guards, ..BackendOptions::default() };
+        Self { policy, assembly, socket: None }
     }
 }
 

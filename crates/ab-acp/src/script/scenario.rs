@@ -149,6 +149,9 @@ pub(crate) struct EditFile {
 #[serde(deny_unknown_fields)]
 pub(crate) struct CallTool {
     pub(crate) tool: String,
+    /// The MCP server with the tool; that of the workspace by default.
+    #[serde(default)]
+    pub(crate) server: Option<String>,
     #[serde(default)]
     pub(crate) arguments: Table,
 }

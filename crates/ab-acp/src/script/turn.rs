@@ -123,7 +123,10 @@ impl Turn {
                 let call =
                     self.tool_call(&tool.tool, "other", &format!("Call {}", tool.tool), None);
                 let call = self.begin(call, arguments.clone()).await;
-                let outcome = self.workspace.clone().call(&tool.tool, arguments).await;
+                let outcome = {
+                    let workspace = self.workspace.clone();
+                    workspace.call_on(tool.server.as_deref(), &tool.tool, arguments).await
+                };
                 self.end(&call, outcome, Vec::new()).await;
             }
             Step::Tool(tool) => {

@@ -25,34 +25,40 @@ const COMMAND_TIME: Duration = Duration::from_secs(600);
 /// How long an MCP server that the agent starts may take for the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Where a session of the agent works.
+/// Where a session of the agent works, and the MCP servers that it was offered beside.
 #[derive(Debug)]
-pub(super) enum Workspace {
+pub(super) struct Workspace {
+    place: Place,
+    cwd: PathBuf,
+    /// Connected to when they are called.
+    others: Vec<McpServer>,
+}
+
+#[derive(Debug)]
+enum Place {
     Http(HttpMcp),
     /// An MCP server that the agent started; it ends with the session.
     Stdio {
         client: Client,
         _child: Child,
     },
-    Directory(PathBuf),
+    /// The current directory.
+    Directory,
 }
 
 /// What an action printed, or why it failed.
 pub(super) type Outcome = Result<String, String>;
 
-impl Workspace {
-    /// Connects to the first of the servers, or takes the directory.
-    pub(super) async fn open(cwd: &str, servers: &[McpServer]) -> Result<Workspace, String> {
-        match servers.first() {
-            None => Ok(Workspace::Directory(PathBuf::from(cwd))),
-            Some(McpServer::Http { name, url, headers }) => {
+impl Place {
+    async fn connect(server: &McpServer, cwd: &Path) -> Result<Place, String> {
+        let fails = |name: &str, why: String| format!("MCP server {name}: {why}");
+        match server {
+            McpServer::Http { name, url, headers } => {
                 let connected = HttpMcp::connect(url, headers).await;
-                connected
-                    .map(Workspace::Http)
-                    .map_err(|error| format!("MCP server {name}: {error}"))
+                connected.map(Place::Http).map_err(|error| fails(name, error.to_string()))
             }
-            Some(McpServer::Stdio { name, command, args, env }) => {
-                let fails = |why: String| format!("MCP server {name}: {why}");
+            McpServer::Sse { name, .. } => Err(fails(name, "SSE is not supported".to_owned())),
+            McpServer::Stdio { name, command, args, env } => {
                 let mut child = Command::new(command)
                     .args(args)
                     .envs(env.iter().map(|(name, value)| (name, value)))
@@ -61,16 +67,48 @@ impl Workspace {
                     .stdout(Stdio::piped())
                     .kill_on_drop(true)
                     .spawn()
-                    .map_err(|error| fails(format!("cannot start {command}: {error}")))?;
+                    .map_err(|error| fails(name, format!("cannot start {command}: {error}")))?;
                 let (Some(stdout), Some(stdin)) = (child.stdout.take(), child.stdin.take()) else {
-                    return Err(fails("its streams are missing".to_owned()));
+                    return Err(fails(name, "its streams are missing".to_owned()));
                 };
                 let stream = tokio::io::join(stdout, stdin);
                 let client = Client::connect(stream, CONNECT_TIMEOUT).await;
-                let client = client.map_err(|error| fails(error.to_string()))?;
-                Ok(Workspace::Stdio { client, _child: child })
+                let client = client.map_err(|error| fails(name, error.to_string()))?;
+                Ok(Place::Stdio { client, _child: child })
             }
         }
+    }
+
+    async fn call(&self, tool: &str, arguments: Value) -> Outcome {
+        let client = match self {
+            Place::Http(server) => &server.client,
+            Place::Stdio { client, .. } => client,
+            Place::Directory => {
+                return Err(format!("cannot call {tool}: the session has no MCP server"));
+            }
+        };
+        match client.call(tool, arguments).await {
+            Ok(result) => outcome(&result),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+impl Workspace {
+    /// Connects to the first of the servers, or takes the directory.
+    pub(super) async fn open(cwd: &str, servers: &[McpServer]) -> Result<Workspace, String> {
+        let cwd = PathBuf::from(cwd);
+        let place = match servers.first() {
+            None => Place::Directory,
+            Some(server) => Place::connect(server, &cwd).await?,
+        };
+        let others = servers.iter().skip(1).cloned().collect();
+        Ok(Workspace { place, cwd, others })
+    }
+
+    /// The directory, where there is no MCP server.
+    fn directory(&self) -> Option<&Path> {
+        matches!(self.place, Place::Directory).then_some(self.cwd.as_path())
     }
 
     /// The text of a file; `None` if it cannot be read.
@@ -79,18 +117,18 @@ impl Workspace {
     }
 
     pub(super) async fn read(&self, path: &str) -> Outcome {
-        match self {
-            Workspace::Directory(cwd) => {
+        match self.directory() {
+            Some(cwd) => {
                 let text = tokio::fs::read_to_string(cwd.join(path)).await;
                 text.map_err(|error| format!("cannot read {path}: {error}"))
             }
-            _ => self.call("read_text_file", json!({ "path": path })).await,
+            None => self.call("read_text_file", json!({ "path": path })).await,
         }
     }
 
     pub(super) async fn write(&self, path: &str, text: &str) -> Outcome {
-        match self {
-            Workspace::Directory(cwd) => {
+        match self.directory() {
+            Some(cwd) => {
                 let fails = |error| format!("cannot write {path}: {error}");
                 let target = cwd.join(path);
                 if let Some(parent) = target.parent() {
@@ -99,20 +137,20 @@ impl Workspace {
                 tokio::fs::write(target, text).await.map_err(fails)?;
                 Ok(format!("Wrote {path}"))
             }
-            _ => self.call("write_file", json!({ "path": path, "content": text })).await,
+            None => self.call("write_file", json!({ "path": path, "content": text })).await,
         }
     }
 
     pub(super) async fn edit(&self, path: &str, old: &str, new: &str) -> Outcome {
-        match self {
-            Workspace::Directory(_) => {
+        match self.directory() {
+            Some(_) => {
                 let text = self.read(path).await?;
                 match text.matches(old).count() {
                     1 => self.write(path, &text.replacen(old, new, 1)).await,
                     count => Err(format!("cannot edit {path}: the text occurs {count} times")),
                 }
             }
-            _ => {
+            None => {
                 let edits = json!([{ "oldText": old, "newText": new }]);
                 self.call("edit_file", json!({ "path": path, "edits": edits })).await
             }
@@ -121,24 +159,33 @@ impl Workspace {
 
     /// Runs a shell command. A command that ends with another status than 0 failed.
     pub(super) async fn run(&self, command: &str) -> Outcome {
-        match self {
-            Workspace::Directory(cwd) => run_in(cwd, command).await,
-            _ => self.call("exec", json!({ "command": command })).await,
+        match self.directory() {
+            Some(cwd) => run_in(cwd, command).await,
+            None => self.call("exec", json!({ "command": command })).await,
         }
     }
 
-    /// Calls a tool of the MCP server.
-    pub(super) async fn call(&self, tool: &str, arguments: Value) -> Outcome {
-        let client = match self {
-            Workspace::Http(server) => &server.client,
-            Workspace::Stdio { client, .. } => client,
-            Workspace::Directory(_) => {
-                return Err(format!("cannot call {tool}: the session has no MCP server"));
-            }
+    /// Calls a tool of the workspace's MCP server.
+    async fn call(&self, tool: &str, arguments: Value) -> Outcome {
+        self.place.call(tool, arguments).await
+    }
+
+    /// Calls a tool of the MCP server with this name, or of the workspace's.
+    pub(super) async fn call_on(
+        &self,
+        server: Option<&str>,
+        tool: &str,
+        arguments: Value,
+    ) -> Outcome {
+        let Some(wanted) = server else { return self.call(tool, arguments).await };
+        let name = |server: &McpServer| match server {
+            McpServer::Http { name, .. }
+            | McpServer::Sse { name, .. }
+            | McpServer::Stdio { name, .. } => name == wanted,
         };
-        match client.call(tool, arguments).await {
-            Ok(result) => outcome(&result),
-            Err(error) => Err(error.to_string()),
+        match self.others.iter().find(|server| name(server)) {
+            Some(server) => Place::connect(server, &self.cwd).await?.call(tool, arguments).await,
+            None => Err(format!("cannot call {tool}: there is no MCP server {wanted:?}")),
         }
     }
 }

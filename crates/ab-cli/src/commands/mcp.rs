@@ -1,6 +1,8 @@
 //! `mcp`: the workspace as tools for an MCP client, over standard input and output.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use ab_core::{Backend, ConnectionStatus};
@@ -123,7 +125,7 @@ pub(crate) async fn over_stdio(backend: Backend, handle: Backend) -> Result<(), 
 /// Both ways, until the server has nothing more to say.
 async fn passed_on(socket: &Path) -> Result<(), Failure> {
     let fails = |error| Failure::input("pass messages on", error);
-    let (from_server, to_server) = UnixStream::connect(socket).await.map_err(fails)?.into_split();
+    let (from_server, to_server) = connected(socket).await.map_err(fails)?.into_split();
     let (from_client, to_client) = stdio::streams();
     let mut signals = Signals::watch();
     let asking = async {
@@ -139,6 +141,17 @@ async fn passed_on(socket: &Path) -> Result<(), Failure> {
         copied = copy(from_server, to_client) => copied.map_err(fails),
         exit = signals.next() => Err(Failure::Told(exit)),
     }
+}
+
+/// Connects by a handle of the directory: the path itself may be too long for the address of a socket.
+async fn connected(socket: &Path) -> io::Result<UnixStream> {
+    let (Some(directory), Some(name)) = (socket.parent(), socket.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    let directory = File::open(directory)?;
+    let handle = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+    UnixStream::connect(handle.join(name)).await
 }
 
 async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) -> io::Result<()> {

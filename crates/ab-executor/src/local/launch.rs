@@ -8,11 +8,14 @@ use ab_acp::login::copy_login_files;
 use ab_acp::resolve::{self, ReadyAgent};
 use ab_acp::{AcpClient, AcpError, AcpSessionId, AgentProfile, McpServer, SessionSetup};
 use ab_api::{NetworkType, RuntimeType, SessionEndReason};
+use ab_core::Isolation;
 use ab_snapshot::Workspace;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::agent::{Agent, Pump, Shared};
+use super::configured::Configured;
+use super::endpoint_socket::EndpointSocket;
 use super::groups::{self, MadeGroup};
 use super::mask::Mask;
 use super::questions::PolicyQuestions;
@@ -23,6 +26,8 @@ use crate::report::AgentReportSender;
 
 /// The name of the session's endpoint among the MCP servers of its agent.
 const MCP_NAME: &str = "workspace";
+const NO_ENDPOINT_NOTE: &str = "The agent cannot reach the MCP endpoint of its session: that takes bwrap, or an agent \
+     that uses MCP over HTTP and a shared network.";
 /// How long an agent whose launch failed may take to end by itself.
 const END_TIME: Duration = Duration::from_secs(5);
 
@@ -70,10 +75,22 @@ pub(super) async fn launch(
     })?;
     let mask = Mask::new(&resolved.credentials, &logins);
     let questions = PolicyQuestions::new(job.generation, reports.downgrade(), mask.clone());
-    let handle = HandleSetup::of_session(id, &executor.settings.rules, &questions);
+    let mut handle = HandleSetup::of_session(id, &executor.settings.rules, &questions);
+    let socket = EndpointSocket::make(&workspace);
+    let socket = socket.map_err(|error| unlaunched(format!("cannot make the socket: {error}")))?;
+    handle.socket = Some(socket.directory().to_owned());
     let MadeGroup { group, note } = groups::make(&executor.settings, &job.session).await?;
     let sandbox = executor.sandbox(&workspace, runtime, Some(entry), handle, group.clone()).await;
     let sandbox = sandbox.map_err(|error| unlaunched(error.to_string()))?;
+    let isolation = sandbox.backend.effective_policy().await.ok().and_then(|it| it.isolation);
+    let socket = match isolation {
+        // Behind Landlock no program can use local sockets.
+        Some(Isolation::Landlock) => None,
+        Some(Isolation::Auto | Isolation::Bwrap | Isolation::Software | Isolation::None) | None => {
+            let served = socket.serve(id, &sandbox.backend);
+            Some(served.map_err(|error| unlaunched(format!("cannot make the socket: {error}")))?)
+        }
+    };
     let running = Arc::new(Running {
         generation: job.generation,
         backend: sandbox.backend,
@@ -82,14 +99,16 @@ pub(super) async fn launch(
         questions,
         mask,
         agent: Mutex::default(),
+        socket,
     });
     executor.running().insert(id, Arc::clone(&running));
     executor.endpoints.open(id, running.backend.clone());
     let started = start(executor, &resolved, job, &workspace, &running, mode, reports).await;
     match started {
-        Ok(agent) => {
+        Ok(Started { agent, mut notes }) => {
             let limits = groups::shown(running.group.as_ref());
-            Ok(LaunchedAgentInfo { agent, limits, notes: note.into_iter().collect() })
+            notes.extend(note);
+            Ok(LaunchedAgentInfo { agent, limits, notes })
         }
         Err(error) => {
             executor.terminate(id, Duration::ZERO).await?;
@@ -98,7 +117,14 @@ pub(super) async fn launch(
     }
 }
 
-/// Starts the agent's process. Returns what the agent calls itself.
+/// An agent whose conversation is open.
+struct Started {
+    /// What the agent calls itself.
+    agent: Option<String>,
+    notes: Vec<String>,
+}
+
+/// Starts the agent's process.
 async fn start(
     executor: &LocalExecutor,
     resolved: &ReadyAgent,
@@ -107,8 +133,9 @@ async fn start(
     running: &Running,
     mode: &LaunchMode,
     reports: AgentReportSender,
-) -> Result<Option<String>, ExecutorError> {
+) -> Result<Started, ExecutorError> {
     let entry = &resolved.entry;
+    let mut configured = Configured::apply(&job.session, resolved, workspace).await;
     let setup = LaunchSetup {
         own_binary: Some(executor.settings.own_executable.clone()),
         credentials: resolved.credentials.clone(),
@@ -131,9 +158,13 @@ async fn start(
         asked: 0,
     };
     let mut pump = AbortOnDropHandle::new(tokio::spawn(pump.run()));
-    let offer = offer(executor, job, mode);
-    let opened = open(&client, workspace, mode, offer).await;
-    let (profile, session) = match opened {
+    let offers = Offers {
+        http: http_offer(executor, job, mode),
+        socket: { running.socket.as_ref() }
+            .map(|socket| socket.offer(MCP_NAME, &executor.settings.own_executable)),
+    };
+    let opened = open(&client, resolved, workspace, mode, offers, &mut configured).await;
+    let Opened { profile, session } = match opened {
         Ok(opened) => opened,
         Err(Unopened::Acp(error)) if error.ends_connection() => {
             // The process knows better why it ended.
@@ -150,7 +181,7 @@ async fn start(
     let prompted = tokio::sync::Mutex::default();
     let agent = Agent { client, session, shared, prompted, _pump: pump };
     *lock(&running.agent) = Some(Arc::new(agent));
-    Ok(name(&profile))
+    Ok(Started { agent: name(&profile), notes: configured.notes })
 }
 
 /// Why no conversation was opened.
@@ -165,8 +196,24 @@ impl From<AcpError> for Unopened {
     }
 }
 
-/// The session's MCP endpoint, as the agent is told of it. An agent without a network cannot reach it.
-fn offer(executor: &LocalExecutor, job: &SessionAttempt, mode: &LaunchMode) -> Option<McpServer> {
+/// The ways to the session's MCP endpoint, as the agent is told of them.
+struct Offers {
+    http: Option<McpServer>,
+    socket: Option<McpServer>,
+}
+
+/// A conversation with an agent.
+struct Opened {
+    profile: AgentProfile,
+    session: AcpSessionId,
+}
+
+/// The session's MCP endpoint over HTTP. An agent without a network cannot reach it.
+fn http_offer(
+    executor: &LocalExecutor,
+    job: &SessionAttempt,
+    mode: &LaunchMode,
+) -> Option<McpServer> {
     if job.session.runtime.network == Some(NetworkType::None) {
         return None;
     }
@@ -182,14 +229,22 @@ fn offer(executor: &LocalExecutor, job: &SessionAttempt, mode: &LaunchMode) -> O
 /// The handshake, and a new conversation or the stored one.
 async fn open(
     client: &AcpClient,
+    agent: &ReadyAgent,
     workspace: &Workspace,
     mode: &LaunchMode,
-    offer: Option<McpServer>,
-) -> Result<(AgentProfile, AcpSessionId), Unopened> {
+    offers: Offers,
+    configured: &mut Configured,
+) -> Result<Opened, Unopened> {
     let unusable = |error| Unopened::Other(format!("cannot use the conversation's file: {error}"));
     let profile = client.initialize().await?.clone();
     let cwd = workspace.tree.display().to_string();
-    let mcp_servers = offer.filter(|_| profile.mcp_http).into_iter().collect();
+    let Offers { http, socket } = offers;
+    let endpoint = http.filter(|_| profile.mcp_http).or(socket);
+    if endpoint.is_none() {
+        configured.notes.push(NO_ENDPOINT_NOTE.to_owned());
+    }
+    let further = configured.servers(agent, &profile, MCP_NAME, workspace);
+    let mcp_servers = endpoint.into_iter().chain(further).collect();
     let setup = SessionSetup { cwd, mcp_servers };
     let session = match mode {
         LaunchMode::New { .. } => {
@@ -206,7 +261,7 @@ async fn open(
             session
         }
     };
-    Ok((profile, session))
+    Ok(Opened { profile, session })
 }
 
 /// The name and version that the agent gave itself.

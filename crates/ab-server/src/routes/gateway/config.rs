@@ -5,6 +5,7 @@ pub(super) mod skills;
 
 use std::collections::BTreeMap;
 
+use ab_api::{MAX_CONFIG_FILE, MCP_CONFIG_FILE, SKILLS_CONFIG_FILE};
 use ab_core::options::{ReadOptions, WriteMode, WriteOptions};
 use ab_core::{ErrorKind, FileVersion};
 use axum::http::StatusCode;
@@ -20,8 +21,6 @@ use super::problems::described;
 use crate::app::HttpApp;
 use crate::problem::{Problem, ProblemKind};
 
-/// The largest file of entries.
-const MAX_FILE: u64 = 1024 * 1024;
 const MAX_NAME: usize = 256;
 /// How often a change is tried again that another program got ahead of.
 const ATTEMPTS: usize = 20;
@@ -61,6 +60,14 @@ impl EntryKind {
         }
     }
 
+    /// The file of entries, from its directory.
+    fn file(self) -> &'static str {
+        match self {
+            EntryKind::Mcp => MCP_CONFIG_FILE,
+            EntryKind::Skills => SKILLS_CONFIG_FILE,
+        }
+    }
+
     fn name_parameter(self) -> &'static str {
         match self {
             EntryKind::Mcp => "mcpName",
@@ -92,12 +99,12 @@ impl<'a> ConfigFile<'a> {
             let detail = format!("invalid directory: {directory} is not a directory");
             return Err(Problem::new(ProblemKind::Invalid, detail));
         }
-        let path = format!("{directory}/.sandbox-agent/config/{}.json", kind.as_str());
+        let path = format!("{directory}/{}", kind.file());
         Ok(ConfigFile { surface, files, kind, path })
     }
 
     async fn load(&self) -> Result<(Map<String, Value>, Option<FileVersion>), Problem> {
-        let options = ReadOptions { limit: MAX_FILE, ..ReadOptions::default() };
+        let options = ReadOptions { limit: MAX_CONFIG_FILE, ..ReadOptions::default() };
         let content = match self.files.backend.read_with(&self.path, options).await {
             Ok(content) => content,
             Err(error)
@@ -130,8 +137,8 @@ impl<'a> ConfigFile<'a> {
             let mut text = serde_json::to_vec_pretty(&entries)
                 .map_err(|error| Problem::new(ProblemKind::Internal, error.to_string()))?;
             text.push(b'\n');
-            if text.len() as u64 > MAX_FILE {
-                let detail = format!("all entries together have more than {MAX_FILE} bytes");
+            if text.len() as u64 > MAX_CONFIG_FILE {
+                let detail = format!("all entries together have more than {MAX_CONFIG_FILE} bytes");
                 return Err(Problem::new(ProblemKind::TooLarge, detail));
             }
             let mode = match version {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ab_api::SkillsConfig;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -12,31 +13,6 @@ use super::{ConfigFile, ConfigProblems, EntryKind};
 use crate::app::HttpApp;
 use crate::extract::{JsonBody, QueryParams};
 use crate::problem::Problem;
-
-/// Where skills come from
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct SkillsConfig {
-    sources: Vec<SkillSource>,
-}
-
-/// One source of skills
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct SkillSource {
-    /// `github`, `local` or `git`
-    #[serde(rename = "type")]
-    kind: String,
-    /// `owner/repo`, a path, or the URL of a repository
-    source: String,
-    /// Only these skills of it
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    skills: Option<Vec<String>>,
-    /// A branch, tag or commit
-    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
-    reference: Option<String>,
-    /// A directory of the repository
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    subpath: Option<String>,
-}
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
