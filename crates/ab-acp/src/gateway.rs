@@ -7,6 +7,7 @@
 mod envelope;
 mod failure;
 mod ground;
+mod installing;
 mod pending;
 mod process;
 mod replay;
@@ -16,10 +17,11 @@ mod source;
 pub use envelope::{InvalidRpcMessage, RpcId, RpcMessageKind, replace_line_breaks};
 pub use failure::{AgentExit, GatewayError};
 pub use ground::AgentSandboxSettings;
+pub use installing::{AgentArtifact, ArtifactOrigin};
 pub use pending::{AddRequestError, PendingRequests};
 pub use replay::{ReplayBatch, ReplayBounds, ReplayBuffer, ReplayEvent};
 pub use server::ReplayReader;
-pub use source::{AgentLaunchPlan, AgentResolution, AgentResolver, CredentialVariables};
+pub use source::{AgentLaunchPlan, AgentResolution, AgentResolver, InstallPolicy};
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -58,6 +58,14 @@ pub struct InstalledAgent {
     pub node: Option<PathBuf>,
 }
 
+/// The result of a request to install.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Installation {
+    pub agent: InstalledAgent,
+    /// Whether it was installed before, and nothing was done.
+    pub was_there: bool,
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 struct Stamp {
     version: String,
@@ -155,6 +163,24 @@ impl std::fmt::Display for InstallError {
 
 impl std::error::Error for InstallError {}
 
+impl InstallError {
+    /// What npm said.
+    pub fn said(&self) -> Option<&str> {
+        match self {
+            InstallError::RegistryUnreachable { said }
+            | InstallError::RegistryRefused { said }
+            | InstallError::IntegrityMismatch { said }
+            | InstallError::DiskFull { said }
+            | InstallError::NpmFailed { said } => Some(said),
+            InstallError::NoPackage { .. }
+            | InstallError::UnsupportedPlatform { .. }
+            | InstallError::NoNpm
+            | InstallError::Incomplete { .. }
+            | InstallError::Io { .. } => None,
+        }
+    }
+}
+
 impl AgentInstallDir {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
@@ -188,7 +214,7 @@ impl AgentInstallDir {
         host: &HostEnvironment,
         again: Reinstall,
         progress: &mut (dyn FnMut(InstallStep) + Send),
-    ) -> Result<InstalledAgent, InstallError> {
+    ) -> Result<Installation, InstallError> {
         let id = entry.id.clone();
         let (Some(package), Some(lock)) = (&entry.package, lock_file(&id)) else {
             return Err(InstallError::NoPackage { id, get: entry.get.clone() });
@@ -200,9 +226,11 @@ impl AgentInstallDir {
         fs::create_dir_all(&self.path).map_err(failing(&self.path, "make"))?;
         let _held = self.lock(progress).await?;
         self.clear()?;
-        let present = self.find_installed(entry);
+        let is_whole =
+            |present: &InstalledAgent| present.node.as_ref().is_none_or(|it| it.is_file());
+        let present = self.find_installed(entry).filter(is_whole);
         if let Some(present) = present.filter(|_| again == Reinstall::No) {
-            return Ok(present);
+            return Ok(Installation { agent: present, was_there: true });
         }
         let npm = host.program("npm").ok_or(InstallError::NoNpm)?;
         let node = match entry.node {
@@ -215,12 +243,12 @@ impl AgentInstallDir {
             megabytes: package.megabytes,
         });
         let wanted = Wanted { id: &entry.id, version: &package.version, lock, node };
-        self.fill(&wanted, &npm, host, |path, node| {
+        let filling = self.fill(&wanted, &npm, host, |path, node| {
             // The program, or the script that Node.js runs.
             let started = entry.argv.iter().take(2).find(|argument| argument.contains("{agent}"));
             started.map(|argument| PathBuf::from(filled(argument, path, node)))
-        })
-        .await
+        });
+        Ok(Installation { agent: filling.await?, was_there: false })
     }
 
     /// The machine's Node.js if it is new enough, else one of ours.
@@ -471,7 +499,8 @@ echo x >> \"$COUNT\"; echo x > node_modules/@aaif/goose-binary-linux-x64/bin/goo
             let catalog = AgentCatalog::default();
             let mut entry = catalog.find("goose").unwrap().clone();
             entry.package.as_mut().unwrap().platforms.clear();
-            self.agents.install(&entry, &self.host, again, &mut |_| {}).await
+            let installed = self.agents.install(&entry, &self.host, again, &mut |_| {}).await;
+            Ok(installed?.agent)
         }
 
         fn names(&self) -> Vec<String> {

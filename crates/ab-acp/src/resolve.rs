@@ -12,6 +12,9 @@ use crate::install::AgentInstallDir;
 /// Where the system's programs are, which every sandbox shows.
 const SYSTEM: [&str; 3] = ["/usr", "/bin", "/sbin"];
 
+/// How the names of the server's own variables begin.
+pub const OWN_VARIABLES: &str = "AGENT_BACKEND_";
+
 /// What agents may be given of this machine.
 #[derive(Clone, Default)]
 pub struct HostEnvironment {
@@ -24,10 +27,12 @@ pub struct HostEnvironment {
 }
 
 impl HostEnvironment {
-    /// The machine as an environment shows it. Variables that are not UTF-8 are left out.
+    /// The machine as an environment shows it. Variables that are not UTF-8 are left out, and those of the server
+    /// itself: its token is among them.
     pub fn new(environment: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let text = |(name, value): (OsString, OsString)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
+            let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
+            (!name.starts_with(OWN_VARIABLES)).then_some((name, value))
         };
         let variables: BTreeMap<String, String> =
             environment.into_iter().filter_map(text).collect();
@@ -182,15 +187,19 @@ pub fn resolve_agent(
     if let Some(missing) = readiness_problems(entry, directory, host).into_iter().next() {
         return Err(missing);
     }
-    let mut resolved = resolve_installed_entry(entry, directory).unwrap_or_else(|| entry.clone());
+    Ok(given(resolve_installed_entry(entry, directory).unwrap_or_else(|| entry.clone()), host))
+}
+
+/// An agent with what its entry names of this machine: inherited variables, credentials and login files.
+pub(crate) fn given(mut entry: AgentCatalogEntry, host: &HostEnvironment) -> ReadyAgent {
     for name in &entry.inherit {
         if let Some(value) = host.variable(name) {
-            resolved.env.entry(name.clone()).or_insert_with(|| value.clone());
+            entry.env.entry(name.clone()).or_insert_with(|| value.clone());
         }
     }
     let credential = |name: &String| Some((name.clone(), host.variable(name)?.clone()));
     let credentials = entry.credentials.iter().filter_map(credential).collect();
-    Ok(ReadyAgent { login_files: login_files(entry, host), entry: resolved, credentials })
+    ReadyAgent { login_files: login_files(&entry, host), entry, credentials }
 }
 
 /// The entry of an installed agent: its command without placeholders, and what the sandbox has to show.
@@ -216,52 +225,65 @@ pub fn readiness_problems(
     directory: &AgentInstallDir,
     host: &HostEnvironment,
 ) -> Vec<ReadinessProblem> {
+    let program = match entry.package {
+        Some(_) => missing_package(entry, directory),
+        None => missing_program(entry, host),
+    };
+    program.into_iter().chain(missing_credential(entry, host)).collect()
+}
+
+/// Why the package of an agent cannot be used.
+pub(crate) fn missing_package(
+    entry: &AgentCatalogEntry,
+    directory: &AgentInstallDir,
+) -> Option<ReadinessProblem> {
+    let (package, platform) = (entry.package.as_ref()?, npm_platform());
     let id = entry.id.clone();
-    let mut missing = Vec::new();
-    let platform = npm_platform();
-    match (&entry.package, &entry.get) {
-        (Some(package), _)
-            if !package.platforms.is_empty() && !package.platforms.contains(&platform) =>
-        {
-            missing.push(ReadinessProblem::UnsupportedPlatform { id: id.clone(), platform });
-        }
-        (Some(package), _) => match directory.find_installed(entry) {
-            None => {
-                let version = package.version.clone();
-                missing.push(ReadinessProblem::NotInstalled { id: id.clone(), version });
-            }
-            Some(installed) => {
-                let gone = installed.node.filter(|node| !node.is_file());
-                missing.extend(
-                    gone.map(|node| ReadinessProblem::NodeMissing { id: id.clone(), node }),
-                );
-            }
-        },
-        (None, Some(get)) => {
-            let program = entry.argv.first().cloned().unwrap_or_default();
-            let shown = |directory: &PathBuf| {
-                directory.join(&program).is_file() || directory.join("bin").join(&program).is_file()
-            };
-            let found = host.program(&program).is_some() || entry.toolchains.iter().any(shown);
-            if !found {
-                missing.push(ReadinessProblem::NoProgram {
-                    id: id.clone(),
-                    program,
-                    get: get.clone(),
-                });
-            }
-        }
-        (None, None) => {}
+    if !package.platforms.is_empty() && !package.platforms.contains(&platform) {
+        return Some(ReadinessProblem::UnsupportedPlatform { id, platform });
     }
-    let has_credential = entry.credentials.iter().any(|name| host.variable(name).is_some());
-    if entry.needs_credential == Some(true)
-        && !has_credential
-        && login_files(entry, host).is_empty()
-    {
-        let (variables, login_files) = (entry.credentials.clone(), entry.login_files.clone());
-        missing.push(ReadinessProblem::NoCredential { id, variables, login_files });
+    let Some(installed) = directory.find_installed(entry) else {
+        return Some(ReadinessProblem::NotInstalled { id, version: package.version.clone() });
+    };
+    let gone = installed.node.filter(|node| !node.is_file())?;
+    Some(ReadinessProblem::NodeMissing { id, node: gone })
+}
+
+/// A program that the operator installs and that is not on the path.
+pub(crate) fn missing_program(
+    entry: &AgentCatalogEntry,
+    host: &HostEnvironment,
+) -> Option<ReadinessProblem> {
+    let get = entry.get.as_ref()?;
+    let program = entry.argv.first().cloned().unwrap_or_default();
+    let shown = |directory: &PathBuf| {
+        directory.join(&program).is_file() || directory.join("bin").join(&program).is_file()
+    };
+    if host.program(&program).is_some() || entry.toolchains.iter().any(shown) {
+        return None;
     }
-    missing
+    Some(ReadinessProblem::NoProgram { id: entry.id.clone(), program, get: get.clone() })
+}
+
+/// The credentials of which an agent needs one and has none.
+pub(crate) fn missing_credential(
+    entry: &AgentCatalogEntry,
+    host: &HostEnvironment,
+) -> Option<ReadinessProblem> {
+    if entry.needs_credential != Some(true) || has_credential(entry, host) {
+        return None;
+    }
+    Some(ReadinessProblem::NoCredential {
+        id: entry.id.clone(),
+        variables: entry.credentials.clone(),
+        login_files: entry.login_files.clone(),
+    })
+}
+
+/// Whether this machine has a variable or a login file of the agent.
+pub(crate) fn has_credential(entry: &AgentCatalogEntry, host: &HostEnvironment) -> bool {
+    entry.credentials.iter().any(|name| host.variable(name).is_some())
+        || !login_files(entry, host).is_empty()
 }
 
 /// The login files of an agent that the operator has.

@@ -132,6 +132,8 @@ pub(crate) struct Config {
     pub(crate) auth_token_file: Setting<Option<PathBuf>>,
     pub(crate) no_auth: Setting<bool>,
     pub(crate) root: Setting<Option<PathBuf>>,
+    /// Whether a message to an agent that is not installed is refused, instead of installing the agent.
+    pub(crate) require_preinstall: Setting<bool>,
     pub(crate) allowed_hosts: Setting<Vec<String>>,
     pub(crate) log_format: Setting<logs::LogFormat>,
     pub(crate) log_level: Setting<logs::Level>,
@@ -204,6 +206,12 @@ impl Config {
                 origin: if flags.no_auth { Origin::Flag } else { Origin::Default },
             },
             root: path("root", &flags.root)?,
+            require_preinstall: sources.pick(
+                "require-preinstall",
+                None,
+                || false,
+                |words| words.flag(),
+            )?,
             allowed_hosts: sources.pick("allowed-hosts", hosts, Vec::new, |words| {
                 words.list().map(access::name).collect()
             })?,

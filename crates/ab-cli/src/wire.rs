@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ab_acp::catalog::{AgentCatalog, AgentCatalogEntry, OWN_BINARY_PLACEHOLDER};
+use ab_acp::catalog::{AgentCatalogEntry, OWN_BINARY_PLACEHOLDER};
 use ab_acp::gateway::{
-    AgentResolver, AgentSandboxSettings, CredentialVariables, Gateway, GatewaySettings,
+    AgentResolver, AgentSandboxSettings, Gateway, GatewaySettings, InstallPolicy,
 };
 use ab_acp::install::AgentInstallDir;
+use ab_acp::resolve::HostEnvironment;
 use ab_api::{AgentDescription, NetworkType, RuntimeDescription, RuntimeType};
 use ab_control::{ControlPlane, ControlPlaneSettings, CrashHook, CrashPoint};
 use ab_core::{Error, ErrorCode, ErrorKind, NetworkAccess};
@@ -22,6 +23,11 @@ use crate::failure::Failure;
 
 /// The directory of agent servers in the data directory.
 const AGENT_SERVERS: &str = "agent-servers";
+
+/// Why the gateway starts no agent in a root that contains the data directory: the home of an agent and its program
+/// are there, and an agent that can write around a directory can swap it.
+pub(crate) const NO_AGENTS_IN_ROOT: &str =
+    "the served root contains the data directory: start serve with a --data-dir outside of it";
 
 /// What `serve` runs.
 pub(crate) struct Parts {
@@ -94,10 +100,15 @@ pub(crate) async fn gateway(
         std::env::current_exe().map_err(|error| Failure::input("find this program", error))?;
     let sessions = &config.sessions;
     let agents = AgentResolver {
-        credentials: credentials(&config.catalog),
+        host: HostEnvironment::new(std::env::vars_os()),
         catalog: config.catalog.clone(),
         own_binary: Some(own),
         install_dir: Some(AgentInstallDir::new(config.data_dir.value.join("agents"))),
+        install_policy: if config.require_preinstall.value {
+            InstallPolicy::Preinstalled
+        } else {
+            InstallPolicy::OnDemand
+        },
         ..AgentResolver::default()
     };
     let ground = AgentSandboxSettings {
@@ -109,16 +120,10 @@ pub(crate) async fn gateway(
         // Without tokens an agent on the network could approve its own requests.
         network: if config.no_auth.value { NetworkAccess::None } else { sessions.network.value },
         toolchains: sessions.toolchains.value.toolchains.clone(),
+        refusal: served.and_then(ServedRoot::hidden).map(|_| NO_AGENTS_IN_ROOT.to_owned()),
     };
     ground.clear_servers_dir().await?;
     Ok(Gateway::new(GatewaySettings::new(agents, ground)))
-}
-
-/// The values of all variables that agents of the catalog list as credentials.
-pub(crate) fn credentials(catalog: &AgentCatalog) -> CredentialVariables {
-    let names = catalog.entries().iter().flat_map(|entry| &entry.credentials);
-    let value = |name: &String| Some((name.clone(), std::env::var(name).ok()?));
-    CredentialVariables(names.filter_map(value).collect())
 }
 
 /// Kills this process at `point`, as `kill -9` would: nothing is closed, flushed or told.

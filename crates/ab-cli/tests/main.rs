@@ -15,6 +15,7 @@ mod elsewhere;
 mod enforced;
 mod escapes;
 mod executing;
+mod gateway;
 mod guessing;
 mod killed;
 mod mcp;

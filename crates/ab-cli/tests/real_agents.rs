@@ -55,7 +55,7 @@ impl Ground {
             vec![LanguageModelStep::Run(command), LanguageModelStep::Say("It is made.".to_owned())];
         let model = ScriptedLanguageModel::start(steps).await;
         let auth_method = entry.auth_method.clone();
-        Some(Ground { vendor, peers, model, version: installed.version, auth_method })
+        Some(Ground { vendor, peers, model, version: installed.agent.version, auth_method })
     }
 
     fn content(&self) -> String {

@@ -2,5 +2,6 @@
 
 mod files;
 mod ground;
+mod installing;
 mod misbehaviour;
 mod transport;

@@ -26,6 +26,13 @@ pub enum GatewayError {
         agent: String,
         why: String,
     },
+    /// The agent could not be installed. Nothing is left of the attempt.
+    InstallFailed {
+        agent: String,
+        why: String,
+        /// What npm said.
+        said: Option<String>,
+    },
     /// The server runs another agent than the request names.
     AgentMismatch {
         bound: String,
@@ -105,6 +112,9 @@ impl fmt::Display for GatewayError {
             }
             GatewayError::NotInstalled { agent, why } => {
                 write!(f, "the agent {agent:?} is not installed: {why}")
+            }
+            GatewayError::InstallFailed { agent, why, .. } => {
+                write!(f, "cannot install the agent {agent:?}: {why}")
             }
             GatewayError::AgentMismatch { bound, asked } => write!(
                 f,

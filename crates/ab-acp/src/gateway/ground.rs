@@ -9,6 +9,7 @@ use ab_local::{LaunchedProcess, LocalWorkspace};
 
 use super::source::AgentLaunchPlan;
 use crate::launch;
+use crate::login::copy_login_files;
 
 /// What every agent of a gateway gets.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct AgentSandboxSettings {
     pub isolation_floor: Isolation,
     pub network: NetworkAccess,
     pub toolchains: Vec<Toolchain>,
+    /// Why no agent can be started here, if none can.
+    pub refusal: Option<String>,
 }
 
 /// The directories of one server. They outlive its process, so that an agent that is started again finds
@@ -52,6 +55,13 @@ impl AgentSandboxSettings {
 
     /// A place for a new server.
     pub(super) fn place(&self) -> Result<ServerPlace> {
+        if let Some(why) = &self.refusal {
+            return Err(Error::new(
+                ErrorCode::InvalidConfiguration,
+                ErrorKind::Invalid,
+                why.clone(),
+            ));
+        }
         let name = random_name()?;
         Ok(ServerPlace(self.servers_dir.as_ref().map(|area| area.join(name))))
     }
@@ -78,6 +88,7 @@ impl AgentSandboxSettings {
             .mount_own_executable();
         if let Some(home) = below("home") {
             make(&home).await?;
+            copy_login_files(&home, &agent.login_files).await?;
             builder = builder.home_dir(home);
         }
         let own = agent

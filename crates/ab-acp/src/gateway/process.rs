@@ -14,7 +14,7 @@ use super::GatewaySettings;
 use super::failure::{AgentExit, GatewayError};
 use super::ground::Grounded;
 use super::server::{AgentServer, Input, Phase};
-use super::source::{AgentLaunchPlan, AgentResolution};
+use super::source::AgentLaunchPlan;
 use crate::rpc::{Line, Lines};
 
 /// SIGTERM.
@@ -23,8 +23,8 @@ const TERMINATE: i32 = 15;
 const STOP_GRACE: Duration = Duration::from_millis(500);
 /// How long output may still arrive after the process has ended, from processes that it left behind.
 const LAST_OUTPUT: Duration = Duration::from_millis(200);
-/// How long a process may take to end after it has closed its output.
-const END_GRACE: Duration = Duration::from_secs(2);
+/// How long a process may take to end after it has closed its output: its exit code says more.
+const END_GRACE: Duration = Duration::from_millis(500);
 /// Lines that wait for an agent that does not read its input.
 const QUEUED_INPUT: usize = 64;
 
@@ -47,20 +47,21 @@ pub(super) async fn run(server: &AgentServer, settings: &GatewaySettings) {
 
 async fn start(server: &AgentServer, settings: &GatewaySettings) -> Result<Grounded, GatewayError> {
     let agent = &server.agent;
-    let resolved = match settings.agents.resolve(agent).await {
-        AgentResolution::Ready(resolved) => resolved,
-        AgentResolution::NotInstalled { why } => {
-            return Err(GatewayError::NotInstalled { agent: agent.clone(), why });
-        }
-        AgentResolution::Unknown => {
-            return Err(GatewayError::UnknownAgent { agent: agent.clone() });
-        }
-    };
-    let AgentLaunchPlan { entry, .. } = &*resolved;
+    let resolved = settings.agents.ready(agent).await?;
+    let AgentLaunchPlan { entry, missing_credential, .. } = &*resolved;
+    // In the operator's own home an agent may find a login that the catalog does not know of.
+    if let Some(missing) =
+        missing_credential.as_ref().filter(|_| settings.sandbox.servers_dir.is_some())
+    {
+        let (agent, why) = (agent.clone(), missing.to_string());
+        return Err(GatewayError::NotStarted { agent, why });
+    }
     settings.sandbox.start(&resolved, &server.place).await.map_err(|error| {
         let program = entry.argv.first().map_or("", String::as_str);
         if error.kind() == ErrorKind::NotFound {
-            let why = format!("the program {program:?} was not found: {error}");
+            let needs = entry.get.as_ref().map(|get| format!("; it needs {get}"));
+            let needs = needs.unwrap_or_default();
+            let why = format!("the program {program:?} was not found: {error}{needs}");
             return GatewayError::NotInstalled { agent: agent.clone(), why };
         }
         GatewayError::NotStarted { agent: agent.clone(), why: error.to_string() }

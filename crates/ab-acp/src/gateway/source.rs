@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::catalog::{AgentCatalog, AgentCatalogEntry};
-use crate::install::AgentInstallDir;
+use crate::install::{AgentInstallDir, InstalledAgent};
 use crate::launch::LaunchSetup;
-use crate::resolve::resolve_installed_entry;
+use crate::resolve::{self, HostEnvironment, LoginFile, ReadinessProblem};
 
 /// Where the agents of a gateway come from.
 #[derive(Clone, Debug, Default)]
@@ -17,30 +17,34 @@ pub struct AgentResolver {
     pub catalog: AgentCatalog,
     /// The running binary, for entries that start it.
     pub own_binary: Option<PathBuf>,
-    /// Values of the variables that entries list as credentials.
-    pub credentials: CredentialVariables,
+    /// What agents may be given of this machine: the variables and login files that their entries name.
+    pub host: HostEnvironment,
     /// Variables for every agent. Those of an entry take precedence over them, except `HOME` of a server.
     pub env: BTreeMap<String, String>,
     /// A directory of programs `<agent>-acp`. They win over entries of the same name.
     pub launchers_dir: Option<PathBuf>,
     /// Where agents are installed.
     pub install_dir: Option<AgentInstallDir>,
+    /// Whether the first message to an agent installs it.
+    pub install_policy: InstallPolicy,
 }
 
-/// Variables with credentials. `Debug` prints the names only.
-#[derive(Clone, Default)]
-pub struct CredentialVariables(pub BTreeMap<String, String>);
-
-impl std::fmt::Debug for CredentialVariables {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
-    }
+/// What happens with a message to an agent that is not installed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InstallPolicy {
+    /// The agent is installed first.
+    #[default]
+    OnDemand,
+    /// The message is refused.
+    Preinstalled,
 }
 
 /// What a name stands for.
 #[derive(Clone, Debug)]
 pub enum AgentResolution {
     Ready(Box<AgentLaunchPlan>),
+    /// The agent has a package that is not installed.
+    Installable(Box<AgentCatalogEntry>),
     /// The agent is known and its program is missing.
     NotInstalled {
         why: String,
@@ -53,6 +57,10 @@ pub enum AgentResolution {
 pub struct AgentLaunchPlan {
     pub entry: AgentCatalogEntry,
     pub setup: LaunchSetup,
+    /// Logins of the operator, for an agent that has a home of its own.
+    pub login_files: Vec<LoginFile>,
+    /// The credentials of which the agent needs one, if it has none.
+    pub missing_credential: Option<ReadinessProblem>,
 }
 
 impl AgentResolver {
@@ -70,11 +78,11 @@ impl AgentResolver {
         let entry = match (&launcher, self.catalog.find(name)) {
             (Some(launcher), known) => launched_by(launcher, name, known),
             (None, Some(entry)) if entry.package.is_some() => match self.placed(entry) {
-                Some(entry) => entry,
-                None => {
-                    let why = format!("run `agent-backend agent install {}`", entry.id);
-                    return AgentResolution::NotInstalled { why };
+                Ok(entry) => entry,
+                Err(missing @ ReadinessProblem::UnsupportedPlatform { .. }) => {
+                    return AgentResolution::NotInstalled { why: missing.to_string() };
                 }
+                Err(_) => return AgentResolution::Installable(Box::new(entry.clone())),
             },
             (None, Some(entry)) => entry.clone(),
             (None, None) => return AgentResolution::Unknown,
@@ -82,29 +90,76 @@ impl AgentResolver {
         if let Some(why) = missing_program(&entry) {
             return AgentResolution::NotInstalled { why };
         }
-        let mut entry = entry;
+        let mut given = resolve::given(entry, &self.host);
         for (name, value) in &self.env {
-            entry.env.entry(name.clone()).or_insert_with(|| value.clone());
+            given.entry.env.entry(name.clone()).or_insert_with(|| value.clone());
         }
+        let missing_credential = resolve::missing_credential(&given.entry, &self.host);
         let setup = LaunchSetup {
             own_binary: self.own_binary.clone(),
-            credentials: self.credentials.0.clone(),
+            credentials: given.credentials,
             ..LaunchSetup::default()
         };
-        AgentResolution::Ready(Box::new(AgentLaunchPlan { entry, setup }))
+        AgentResolution::Ready(Box::new(AgentLaunchPlan {
+            entry: given.entry,
+            setup,
+            login_files: given.login_files,
+            missing_credential,
+        }))
     }
 
     /// Whether the program of an agent is there.
     pub fn is_installed(&self, entry: &AgentCatalogEntry) -> bool {
-        let is_placed = || match entry.package {
-            Some(_) => self.placed(entry).is_some(),
-            None => missing_program(entry).is_none(),
-        };
-        self.launcher(&entry.id).is_some() || is_placed()
+        if self.launcher(&entry.id).is_some() {
+            return true;
+        }
+        match entry.package {
+            Some(_) => self.placed(entry).is_ok(),
+            None => {
+                missing_program(entry).is_none()
+                    && resolve::missing_program(entry, &self.host).is_none()
+            }
+        }
     }
 
-    fn placed(&self, entry: &AgentCatalogEntry) -> Option<AgentCatalogEntry> {
-        resolve_installed_entry(entry, self.install_dir.as_ref()?)
+    /// Whether the agent has a credential or login, or needs none.
+    pub fn has_credential(&self, entry: &AgentCatalogEntry) -> bool {
+        entry.credentials.is_empty()
+            || entry.needs_credential == Some(false)
+            || resolve::has_credential(entry, &self.host)
+    }
+
+    /// The package of an agent, if it is installed.
+    pub fn installation(&self, entry: &AgentCatalogEntry) -> Option<InstalledAgent> {
+        self.install_dir.as_ref()?.find_installed(entry)
+    }
+
+    /// The program that starts the agent, as far as it is known.
+    pub fn program(&self, entry: &AgentCatalogEntry) -> Option<PathBuf> {
+        if let Some(launcher) = self.launcher(&entry.id) {
+            return Some(launcher);
+        }
+        let program = match entry.package {
+            Some(_) => self.placed(entry).ok()?.argv.first()?.clone(),
+            None => entry.argv.first()?.clone(),
+        };
+        if program == crate::catalog::OWN_BINARY_PLACEHOLDER {
+            return self.own_binary.clone();
+        }
+        Some(PathBuf::from(program))
+    }
+
+    /// The entry of an installed package.
+    fn placed(&self, entry: &AgentCatalogEntry) -> Result<AgentCatalogEntry, ReadinessProblem> {
+        let not_installed = || ReadinessProblem::NotInstalled {
+            id: entry.id.clone(),
+            version: entry.package.as_ref().map(|it| it.version.clone()).unwrap_or_default(),
+        };
+        let directory = self.install_dir.as_ref().ok_or_else(not_installed)?;
+        if let Some(missing) = resolve::missing_package(entry, directory) {
+            return Err(missing);
+        }
+        resolve::resolve_installed_entry(entry, directory).ok_or_else(not_installed)
     }
 
     /// Names of agents that have a program in the directory of launchers.
@@ -118,7 +173,7 @@ impl AgentResolver {
         agents
     }
 
-    fn launcher(&self, name: &str) -> Option<PathBuf> {
+    pub(super) fn launcher(&self, name: &str) -> Option<PathBuf> {
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         if name.is_empty() || !name.chars().all(fits) {
             return None;

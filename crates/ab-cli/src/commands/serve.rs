@@ -146,6 +146,7 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
         directory: &directory,
         is_named: config.data_dir.origin == Origin::Flag,
         root: config.root.value.as_deref(),
+        has_agents: served.as_ref().is_none_or(|served| served.hidden().is_none()),
         isolation,
         network: if config.no_auth.value {
             NetworkAccess::None
@@ -270,12 +271,14 @@ struct Notice<'a> {
     is_named: bool,
     /// The directory at `/mcp` and `/ssh`.
     root: Option<&'a Path>,
+    /// Whether agents can be started at `/v1/acp`.
+    has_agents: bool,
     isolation: Option<Isolation>,
     network: NetworkAccess,
 }
 
 fn notice(notice: &Notice<'_>) -> String {
-    let Notice { url, link, directory, is_named, root, isolation, network } = notice;
+    let Notice { url, link, directory, is_named, root, has_agents, isolation, network } = notice;
     let directory = directory.display();
     let named = if *is_named { format!(" --data-dir {directory}") } else { String::new() };
     let network = match network {
@@ -288,11 +291,16 @@ fn notice(notice: &Notice<'_>) -> String {
     };
     let root = root.map(|root| format!("  workspace  {} at /mcp and /ssh\n", root.display()));
     let root = root.unwrap_or_default();
+    let agents = if *has_agents {
+        String::new()
+    } else {
+        format!("  agents     none at /v1/acp: {}\n", wire::NO_AGENTS_IN_ROOT)
+    };
     format!(
         "agent-backend serves {url}\n\
          \x20 browser    {link}\n\
          \x20 data       {directory}\n\
-         {root}\
+         {root}{agents}\
          \x20 isolation  {isolation}\n\
          \x20 try        agent-backend task \"Describe this repository\" --follow{named}\n"
     )
@@ -310,6 +318,7 @@ mod tests {
             directory: Path::new("/srv/state"),
             is_named: true,
             root: Some(Path::new("/srv/project")),
+            has_agents: true,
             network: NetworkAccess::Shared,
             isolation: Some(Isolation::Bwrap),
         });

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use ab_acp::catalog::AgentCatalog;
 use ab_acp::gateway::{
-    AgentResolver, AgentSandboxSettings, Gateway, GatewaySettings, ReplayBounds,
+    AgentResolver, AgentSandboxSettings, Gateway, GatewaySettings, InstallPolicy, ReplayBounds,
 };
 use ab_acp::install::AgentInstallDir;
+use ab_acp::resolve::{HostEnvironment, OWN_VARIABLES};
 use ab_core::effective::{Isolation, NetworkAccess};
 use ab_server::{
     AccessToken, GatewayRoutes, HttpAccessPolicy, HttpApp, HttpServer, Origin, ServedFiles,
@@ -25,7 +26,7 @@ use crate::data_dir;
 use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::terminal::{Terminal, talk};
-use crate::{token, toolchains, wire};
+use crate::{token, toolchains};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -95,6 +96,11 @@ pub(crate) struct AgentGateway {
     #[arg(long, value_name = "NAME")]
     pass_env: Vec<String>,
 
+    /// Install no agent: a message to one that is missing is refused
+    /// [env: SANDBOX_AGENT_REQUIRE_PREINSTALL=1]
+    #[arg(long)]
+    require_preinstall: bool,
+
     /// How long a request waits while its agent sends nothing
     /// [env: SANDBOX_AGENT_ACP_REQUEST_TIMEOUT_MS, in milliseconds] [default: 120s]
     #[arg(long, value_name = "TIME", value_parser = amount::time)]
@@ -156,6 +162,9 @@ impl From<AgentIsolation> for Isolation {
 /// is written.
 const INHERITED: [&str; 9] =
     ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER"];
+/// The directories of servers, by process id, in the data directory.
+const AREAS: &str = "server-agents";
+const PREINSTALL_VARIABLE: &str = "SANDBOX_AGENT_REQUIRE_PREINSTALL";
 const TIMEOUT_VARIABLE: &str = "SANDBOX_AGENT_ACP_REQUEST_TIMEOUT_MS";
 
 impl CliCommand for AgentGateway {
@@ -176,6 +185,7 @@ async fn run(server: AgentGateway) -> Result<(), Failure> {
     open_files::raise();
     let listener = listen(server.host, server.port).await?;
     let root = settings.sandbox.root.clone().unwrap_or_default();
+    let servers_dir = settings.sandbox.servers_dir.clone();
     let files = server.files(&root)?;
     let backend = files.backend().clone();
     let surface = GatewayRoutes::new(Gateway::new(settings)).with_files(files);
@@ -191,6 +201,10 @@ async fn run(server: AgentGateway) -> Result<(), Failure> {
     signals.first().await;
     let ended = async {
         opened.shutdown().await;
+        if let Some(servers_dir) = servers_dir {
+            // What cannot be removed now is removed by the next server.
+            let _ = std::fs::remove_dir_all(servers_dir);
+        }
         backend.destroy().await.map_err(Failure::from)
     };
     tokio::select! {
@@ -228,18 +242,22 @@ impl AgentGateway {
             .map_err(|error| Failure::input(format!("find {}", root.display()), error))?;
         let own = env::current_exe().map_err(|error| Failure::input("find this program", error))?;
         let isolation = Isolation::from(self.isolation);
-        let catalog = AgentCatalog::default();
         let agents = AgentResolver {
-            credentials: wire::credentials(&catalog),
+            host: HostEnvironment::new(env::vars_os()),
             env: self.environment(&own)?,
-            catalog,
+            catalog: AgentCatalog::default(),
             own_binary: Some(own),
             launchers_dir: launchers(),
             install_dir: installed(),
+            install_policy: self.install_policy()?,
         };
         let ground = AgentSandboxSettings {
+            servers_dir: match isolation {
+                // Agents use the home of the user.
+                Isolation::None => None,
+                _ => own_area(&root)?,
+            },
             root: Some(root),
-            servers_dir: None,
             hidden_paths: Vec::new(),
             isolation,
             isolation_floor: match isolation {
@@ -248,6 +266,7 @@ impl AgentGateway {
             },
             network: NetworkAccess::Shared,
             toolchains: toolchains::chosen(&[]).map_err(Failure::usage)?,
+            refusal: None,
         };
         let mut settings = GatewaySettings::new(agents, ground);
         if let Some(timeout) =
@@ -261,6 +280,23 @@ impl AgentGateway {
             bytes: usize::try_from(self.replay_bytes).unwrap_or(usize::MAX),
         };
         Ok(settings)
+    }
+
+    fn install_policy(&self) -> Result<InstallPolicy, Failure> {
+        let text = env::var(PREINSTALL_VARIABLE).unwrap_or_default();
+        let is_required = match text.as_str() {
+            "1" | "true" => true,
+            "" | "0" | "false" => false,
+            _ => {
+                let message = format!("invalid {PREINSTALL_VARIABLE} {text:?}: must be 1 or 0");
+                return Err(Failure::usage(message));
+            }
+        };
+        Ok(if self.require_preinstall || is_required {
+            InstallPolicy::Preinstalled
+        } else {
+            InstallPolicy::OnDemand
+        })
     }
 
     /// The files at `/v1/fs`.
@@ -284,7 +320,7 @@ impl AgentGateway {
             passed.extend(variables.map(|(name, value)| (name.to_owned(), value)));
         }
         for name in &self.pass_env {
-            if name.starts_with("AGENT_BACKEND_") {
+            if name.starts_with(OWN_VARIABLES) {
                 let message = format!("--pass-env: {name} is a variable of the server itself");
                 return Err(Failure::usage(message));
             }
@@ -306,6 +342,25 @@ fn timeout_of_environment() -> Result<Option<Duration>, Failure> {
             "invalid {TIMEOUT_VARIABLE} {text:?}: must be a number of milliseconds"
         ))),
     }
+}
+
+/// A directory for the homes of sandboxed agents, below the default data directory; what servers left there that were
+/// killed is removed. None where the root contains it: agents could then swap their homes.
+fn own_area(root: &Path) -> Result<Option<PathBuf>, Failure> {
+    let Ok(all) = data_dir::default().map(|directory| directory.join(AREAS)) else {
+        return Ok(None);
+    };
+    if all.starts_with(root) {
+        return Ok(None);
+    }
+    for entry in std::fs::read_dir(&all).into_iter().flatten().flatten() {
+        let is_left = |pid: u32| !Path::new("/proc").join(pid.to_string()).exists();
+        if entry.file_name().to_str().and_then(|name| name.parse().ok()).is_some_and(is_left) {
+            let removed = std::fs::remove_dir_all(entry.path());
+            removed.map_err(|error| Failure::input("remove homes of earlier agents", error))?;
+        }
+    }
+    Ok(Some(all.join(std::process::id().to_string())))
 }
 
 /// The agents that `agent install` put into the default data directory.

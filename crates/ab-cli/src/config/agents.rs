@@ -4,6 +4,7 @@ use std::env;
 use std::path::{Component, Path, PathBuf};
 
 use ab_acp::catalog::{AgentCatalog, AgentCatalogEntry};
+use ab_acp::resolve::OWN_VARIABLES;
 
 use super::file::ConfigFile;
 use super::setting::resolved;
@@ -70,6 +71,12 @@ fn check_fields(entry: &AgentCatalogEntry) -> Result<(), String> {
                 .components()
                 .all(|part| matches!(part, Component::Normal(_)))
     };
+    if let Some(directory) = entry.skills_dir.as_ref().filter(leaves) {
+        return Err(format!(
+            "agent {:?}: skills-dir {directory:?} must be a path below the home directory",
+            entry.id
+        ));
+    }
     match entry.login_files.iter().find(leaves) {
         Some(file) => Err(format!(
             "agent {:?}: the login file {file:?} must be a path below the home directory",
@@ -98,7 +105,7 @@ fn check_names(entry: &AgentCatalogEntry) -> Result<(), String> {
     if let Some(name) = { variables }.find(|name| !is_variable(name)) {
         return Err(format!("agent {:?}: {name:?} is not the name of a variable", entry.id));
     }
-    if let Some(name) = { inherited }.find(|name| name.starts_with("AGENT_BACKEND_")) {
+    if let Some(name) = { inherited }.find(|name| name.starts_with(OWN_VARIABLES)) {
         return Err(format!("agent {:?}: {name} is a variable of the server itself", entry.id));
     }
     Ok(())

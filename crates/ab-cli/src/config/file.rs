@@ -26,6 +26,7 @@ const KEYS: &[&str] = &[
     "tls-key",
     "auth-token-file",
     "root",
+    "require-preinstall",
     "allowed-hosts",
     "log-format",
     "log-level",

@@ -38,6 +38,7 @@ impl Config {
             self.token(),
             row("no-auth", &self.no_auth, |no_auth| json!(no_auth)),
             row("root", &self.root, optional),
+            row("require-preinstall", &self.require_preinstall, |required| json!(required)),
             row("allowed-hosts", &self.allowed_hosts, |hosts| json!(hosts)),
             row("log-format", &self.log_format, |format| json!(format.as_str())),
             row("log-level", &self.log_level, |level| json!(level.to_string())),

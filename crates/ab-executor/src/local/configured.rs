@@ -211,13 +211,13 @@ mod tests {
 
     fn agent() -> ReadyAgent {
         let credentials = BTreeMap::from([("KEY".to_owned(), "k".to_owned())]);
-        let entry = ab_acp::catalog::AgentEntry::default();
+        let entry = ab_acp::catalog::AgentCatalogEntry::default();
         ReadyAgent { entry, credentials, login_files: Vec::new() }
     }
 
     fn made(config: Value, profile: &AgentProfile) -> Result<McpServer, String> {
         let config: McpServerConfig = serde_json::from_value(config).unwrap();
-        let token = ab_snapshot::CleanupToken::parse(&request::token_text(
+        let token = ab_snapshot::WorkspaceToken::parse(&request::token_text(
             ab_api::SessionId::generate(),
             ab_api::SnapshotProvider::Copy,
         ));

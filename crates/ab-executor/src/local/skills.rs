@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ab_acp::resolve::ReadyAgent;
 use ab_api::{SkillSource, SkillsConfig};
-use ab_core::options::{EntryDetail, ListOptions, ReadOptions, WriteOptions};
+use ab_core::options::{EntryDetailLevel, ListOptions, ReadOptions, WriteOptions};
 use ab_core::{Backend, FileKind, Isolation};
 use ab_local::LocalWorkspace;
 
@@ -134,7 +134,7 @@ impl Copying<'_> {
         let told = |error: ab_core::Error| error.to_string();
         let root = self.source.parse_path(path).map_err(told)?;
         let options =
-            ListOptions { depth: usize::MAX, limit: self.left + 1, detail: EntryDetail::Kind };
+            ListOptions { depth: usize::MAX, limit: self.left + 1, detail: EntryDetailLevel::Kind };
         let listing = self.source.list(path, options).await.map_err(told)?;
         if listing.truncated.is_some() || listing.entries.len() > self.left {
             return Err(format!("all skills together have more than {MOST_FILES} files"));

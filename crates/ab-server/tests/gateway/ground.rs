@@ -63,6 +63,7 @@ impl Ground {
             isolation_floor: Isolation::None,
             network: NetworkAccess::Shared,
             toolchains: Vec::new(),
+            refusal: None,
         };
         let mut settings = GatewaySettings::new(AgentResolver::default(), ground);
         add(&mut settings, "echo", ECHO);

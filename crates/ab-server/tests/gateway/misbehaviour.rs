@@ -71,7 +71,7 @@ async fn an_agent_that_dies_at_once_is_told_of() {
 
 #[tokio::test]
 async fn agent_that_closes_its_output_has_ended() {
-    let ground = Ground::with(HttpAccess::default(), |settings| {
+    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
         let script = "read -r l; echo '{\"id\":1,\"result\":'$$'}'; read -r l; exec >&-; \
                       while :; do sleep 1; done";
         add(settings, "mute", script);

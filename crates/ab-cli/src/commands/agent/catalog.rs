@@ -4,7 +4,7 @@ use std::env;
 use std::time::Instant;
 
 use ab_acp::catalog::AgentCatalogEntry;
-use ab_acp::install::{AgentInstallDir, InstallError, InstallStep, Reinstall};
+use ab_acp::install::{AgentInstallDir, InstallError, InstallStep, Installation, Reinstall};
 use ab_acp::resolve::{HostEnvironment, ReadinessProblem, readiness_problems};
 use ab_core::{Error, ErrorCode, ErrorKind};
 use anstyle::{AnsiColor, Style};
@@ -204,15 +204,10 @@ pub(crate) async fn install(command: Install, terminal: &mut Terminal) -> Result
     let mut values = Vec::new();
     for entry in wanted {
         let begun = Instant::now();
-        let mut notes = Vec::new();
-        let mut tell = |step: InstallStep| {
-            let text = step_text(&step);
-            terminal.note(&text);
-            notes.push(text);
-        };
+        let mut tell = |step: InstallStep| terminal.note(&step_text(&step));
         let installed = agents.directory.install(entry, &agents.host, again, &mut tell).await;
-        let installed = installed.map_err(|error| failed(&entry.id, &error))?;
-        let was_there = notes.is_empty();
+        let Installation { agent: installed, was_there } =
+            installed.map_err(|error| failed(&entry.id, &error))?;
         if terminal.format() == Format::Json {
             values.push(json!({
                 "id": entry.id,

@@ -1,13 +1,14 @@
 //! `/v1/agents`: which agents can be started.
 
 use ab_acp::catalog::AgentCatalogEntry;
-use ab_acp::gateway::{AgentResolver, AgentServerState, Gateway};
+use ab_acp::gateway::{AgentServerState, ArtifactOrigin, Gateway};
+use ab_acp::install::Reinstall;
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::problems::{GatewayProblems, described, unsupported};
+use super::problems::{GatewayProblems, described, of_server, unsupported};
 use crate::app::HttpApp;
 use crate::extract::{JsonBody, PathParams};
 use crate::problem::{Problem, ProblemKind};
@@ -31,6 +32,9 @@ pub(crate) struct GatewayAgent {
     installed: bool,
     /// Whether the server has a credential that the agent can use, or the agent needs none
     credentials_available: bool,
+    /// The version of an installed package
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
     capabilities: GatewayCapabilities,
@@ -80,11 +84,11 @@ pub(crate) struct InstallRequest {
     /// Whether an agent that is installed is installed again
     #[serde(default)]
     reinstall: bool,
+    /// The version of the agent: that of the catalog, or `latest`, which is the same
     #[serde(default)]
-    #[allow(dead_code, reason = "agents of the catalog have one version")]
     agent_version: Option<String>,
+    /// The same, under the name of its ACP program
     #[serde(default)]
-    #[allow(dead_code, reason = "agents of the catalog have one version")]
     agent_process_version: Option<String>,
 }
 
@@ -154,14 +158,15 @@ impl utoipa::IntoResponses for InstallProblems {
             (StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
             (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is not declared as JSON"),
             (StatusCode::INTERNAL_SERVER_ERROR, "The installation failed"),
+            (StatusCode::BAD_GATEWAY, "The server is closing"),
         ])
     }
 }
 
 /// Install an agent
 ///
-/// An agent whose program is there needs no installation. Programs of other agents are named in the
-/// configuration of the server and installed by its operator.
+/// Fetches the package of the catalog with the machine's npm. An agent whose program is there needs no installation.
+/// Programs of agents without a package are installed by the operator.
 #[utoipa::path(
     post,
     path = "/v1/agents/{agent}/install",
@@ -176,21 +181,45 @@ pub(crate) async fn install(
     JsonBody(request): JsonBody<InstallRequest>,
 ) -> Result<Json<Installed>, Problem> {
     let gateway = &app.gateway()?.gateway;
-    let agent = found(gateway, &name)?;
-    if !agent.installed {
-        let detail = format!(
-            "the agent {name:?} cannot be installed by this server: install its program{}",
-            agent.path.map(|path| format!(" at {path}")).unwrap_or_default()
-        );
-        return Err(Problem::new(ProblemKind::Internal, detail)
-            .coded("install_failed")
-            .titled("Install Failed")
-            .with_member("agent", agent.id));
+    request.check(gateway, &name)?;
+    let again = if request.reinstall { Reinstall::Yes } else { Reinstall::No };
+    let artifact = gateway.install(&name, again).await;
+    let artifact = artifact.map_err(|error| of_server(&name, error))?;
+    let source = match artifact.origin {
+        ArtifactOrigin::Registry => "registry",
+        ArtifactOrigin::Host => "local_path",
+        ArtifactOrigin::BuiltIn => "builtin",
+    };
+    let listed = InstalledArtifact {
+        kind: "agent_process",
+        path: artifact.path.display().to_string(),
+        source,
+        version: artifact.version,
+    };
+    Ok(Json(Installed { already_installed: artifact.was_there, artifacts: vec![listed] }))
+}
+
+impl InstallRequest {
+    /// An agent has the version that the catalog pins.
+    fn check(&self, gateway: &Gateway, name: &str) -> Result<(), Problem> {
+        let entry = gateway.settings().agents.catalog.find(name);
+        let pinned = entry.and_then(|entry| entry.package.as_ref()).map(|it| it.version.as_str());
+        let asked = [
+            ("agentVersion", &self.agent_version),
+            ("agentProcessVersion", &self.agent_process_version),
+        ];
+        for (field, asked) in asked {
+            let Some(asked) = asked.as_deref().filter(|asked| *asked != "latest") else { continue };
+            if pinned != Some(asked) {
+                let detail = match pinned {
+                    Some(pinned) => format!("invalid {field} {asked:?}: must be {pinned:?}"),
+                    None => format!("invalid {field} {asked:?}: this agent has no package"),
+                };
+                return Err(Problem::new(ProblemKind::Invalid, detail));
+            }
+        }
+        Ok(())
     }
-    let path = agent.path.unwrap_or_default();
-    let artifact =
-        InstalledArtifact { kind: "agent_process", path, source: "local_path", version: None };
-    Ok(Json(Installed { already_installed: !request.reinstall, artifacts: vec![artifact] }))
 }
 
 fn found(gateway: &Gateway, name: &str) -> Result<GatewayAgent, Problem> {
@@ -211,8 +240,9 @@ fn agent(gateway: &Gateway, entry: &AgentCatalogEntry) -> GatewayAgent {
         id: entry.id.clone(),
         aliases: entry.aliases.clone(),
         installed: agents.is_installed(entry),
-        credentials_available: has_credentials(agents, entry),
-        path: program(agents, entry),
+        credentials_available: agents.has_credential(entry),
+        version: agents.installation(entry).map(|installed| installed.version),
+        path: agents.program(entry).map(|path| path.display().to_string()),
         capabilities: capabilities(),
         server_status: server_status(gateway, &entry.id),
     }
@@ -225,23 +255,11 @@ fn launched(gateway: &Gateway, name: &str) -> GatewayAgent {
         aliases: Vec::new(),
         installed: true,
         credentials_available: true,
+        version: None,
         path: directory.map(|path| path.join(format!("{name}-acp")).display().to_string()),
         capabilities: capabilities(),
         server_status: server_status(gateway, name),
     }
-}
-
-fn has_credentials(agents: &AgentResolver, entry: &AgentCatalogEntry) -> bool {
-    entry.credentials.is_empty()
-        || entry.credentials.iter().any(|name| agents.credentials.0.contains_key(name))
-}
-
-fn program(agents: &AgentResolver, entry: &AgentCatalogEntry) -> Option<String> {
-    let program = entry.argv.first()?;
-    if program == ab_acp::catalog::OWN_BINARY_PLACEHOLDER {
-        return agents.own_binary.as_ref().map(|path| path.display().to_string());
-    }
-    Some(program.clone())
 }
 
 fn capabilities() -> GatewayCapabilities {

@@ -23,6 +23,7 @@ pub(crate) fn of_server(id: &str, error: GatewayError) -> Problem {
             .coded("agent_not_installed")
             .titled("Agent Not Installed")
             .with_member("agent", agent),
+        GatewayError::InstallFailed { agent, said, .. } => install_failed(&agent, detail, said),
         GatewayError::AgentMismatch { .. } | GatewayError::DuplicateRequestId { .. } => {
             new(ProblemKind::Conflict)
         }
@@ -51,6 +52,18 @@ pub(crate) fn unsupported(agent: &str, detail: String) -> Problem {
         .coded("unsupported_agent")
         .titled("Unsupported Agent")
         .with_member("agent", agent)
+}
+
+/// The problem that an agent was not installed.
+pub(crate) fn install_failed(agent: &str, detail: String, said: Option<String>) -> Problem {
+    let mut details = Map::new();
+    details.insert("message".to_owned(), detail.clone().into());
+    details.insert("stderr".to_owned(), said.unwrap_or_default().into());
+    Problem::new(ProblemKind::Internal, detail)
+        .coded("install_failed")
+        .titled("Install Failed")
+        .with_member("agent", agent)
+        .with_member("details", details)
 }
 
 /// How a process ended, as clients read it.
@@ -88,6 +101,7 @@ impl IntoResponses for MessageProblems {
             (StatusCode::CONFLICT, "The server runs another agent, or the id is in use"),
             (StatusCode::PAYLOAD_TOO_LARGE, "The message is too large"),
             (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is not declared as JSON"),
+            (StatusCode::INTERNAL_SERVER_ERROR, "The agent could not be installed"),
             (StatusCode::BAD_GATEWAY, "The agent could not be started, or has ended"),
             (StatusCode::SERVICE_UNAVAILABLE, "There are too many servers or requests"),
             (StatusCode::GATEWAY_TIMEOUT, "The agent did not answer in time"),

@@ -1,0 +1,150 @@
+//! Installs agents for the gateway: on request, or before the first message to them.
+
+use std::path::PathBuf;
+
+use super::failure::GatewayError;
+use super::source::{AgentResolver, InstallPolicy};
+use super::{AgentLaunchPlan, AgentResolution, Gateway};
+use crate::catalog::{AgentCatalogEntry, OWN_BINARY_PLACEHOLDER};
+use crate::install::{InstallStep, Reinstall};
+
+/// What starts an agent, after it was asked to be installed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentArtifact {
+    pub path: PathBuf,
+    pub origin: ArtifactOrigin,
+    /// The version, where it is known.
+    pub version: Option<String>,
+    /// Whether it was there before, and nothing was done.
+    pub was_there: bool,
+}
+
+/// Where a program comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArtifactOrigin {
+    /// npm.
+    Registry,
+    /// The operator put it there.
+    Host,
+    /// It is this program.
+    BuiltIn,
+}
+
+impl Gateway {
+    /// Installs the agent with this name, unless its program is there. Installations take turns, so that of two
+    /// requests one installs and both get the result. Dropping the future ends the installation.
+    ///
+    /// # Errors
+    /// [`GatewayError::UnknownAgent`], [`GatewayError::NotInstalled`] if there is no package of the agent, and
+    /// [`GatewayError::InstallFailed`].
+    pub async fn install(
+        &self,
+        name: &str,
+        again: Reinstall,
+    ) -> Result<AgentArtifact, GatewayError> {
+        let agents = &self.inner.settings.agents;
+        tokio::select! {
+            installed = agents.artifact(name, again) => installed,
+            () = self.inner.closing.cancelled() => Err(GatewayError::Closed),
+        }
+    }
+}
+
+impl AgentResolver {
+    async fn artifact(&self, name: &str, again: Reinstall) -> Result<AgentArtifact, GatewayError> {
+        let of_host = |path| AgentArtifact {
+            path,
+            origin: ArtifactOrigin::Host,
+            version: None,
+            was_there: true,
+        };
+        if let Some(launcher) = self.launcher(name) {
+            return Ok(of_host(launcher));
+        }
+        let Some(entry) = self.catalog.find(name) else {
+            return Err(GatewayError::UnknownAgent { agent: name.to_owned() });
+        };
+        if entry.package.is_some() {
+            let was_there = self.install(entry, again).await?;
+            let version = entry.package.as_ref().map(|package| package.version.clone());
+            let path = self.program(entry).unwrap_or_default();
+            return Ok(AgentArtifact {
+                path,
+                origin: ArtifactOrigin::Registry,
+                version,
+                was_there,
+            });
+        }
+        if !self.is_installed(entry) {
+            let program = entry.argv.first().map(String::as_str).unwrap_or_default();
+            let needs = entry.get.as_ref().map(|get| format!("; it needs {get}"));
+            let why = format!(
+                "agent-backend has no package of it, and its program {program:?} was not found{}",
+                needs.unwrap_or_default()
+            );
+            return Err(GatewayError::InstallFailed { agent: name.to_owned(), why, said: None });
+        }
+        let mut artifact = of_host(self.program(entry).unwrap_or_default());
+        if entry.argv.first().is_some_and(|program| program == OWN_BINARY_PLACEHOLDER) {
+            artifact.origin = ArtifactOrigin::BuiltIn;
+            artifact.version = Some(env!("CARGO_PKG_VERSION").to_owned());
+        }
+        Ok(artifact)
+    }
+
+    /// The agent, installed before if it has to be and may be.
+    pub(super) async fn ready(&self, name: &str) -> Result<Box<AgentLaunchPlan>, GatewayError> {
+        let agent = || name.to_owned();
+        let entry = match self.resolve(name).await {
+            AgentResolution::Installable(entry) => entry,
+            other => return ready(other, name),
+        };
+        if self.install_policy == InstallPolicy::Preinstalled || self.install_dir.is_none() {
+            let why = format!("run `agent-backend agent install {}`", entry.id);
+            return Err(GatewayError::NotInstalled { agent: agent(), why });
+        }
+        self.install(&entry, Reinstall::No).await?;
+        ready(self.resolve(name).await, name)
+    }
+
+    /// Installs the package of an entry. Returns whether it was there.
+    async fn install(
+        &self,
+        entry: &AgentCatalogEntry,
+        again: Reinstall,
+    ) -> Result<bool, GatewayError> {
+        let agent = &entry.id;
+        let Some(directory) = &self.install_dir else {
+            let why = "this server has no directory for agents".to_owned();
+            return Err(GatewayError::InstallFailed { agent: agent.clone(), why, said: None });
+        };
+        let mut tell = |step: InstallStep| match step {
+            InstallStep::Waiting => tracing::info!(agent, "waiting for another installation"),
+            InstallStep::Fetching { package, version, megabytes } => {
+                tracing::info!(agent, package, version, megabytes, "installing an agent");
+            }
+        };
+        match directory.install(entry, &self.host, again, &mut tell).await {
+            Ok(installation) => Ok(installation.was_there),
+            Err(error) => {
+                tracing::warn!(agent, %error, "cannot install an agent");
+                let said = error.said().map(str::to_owned);
+                let (agent, why) = (agent.clone(), error.to_string());
+                Err(GatewayError::InstallFailed { agent, why, said })
+            }
+        }
+    }
+}
+
+fn ready(resolution: AgentResolution, name: &str) -> Result<Box<AgentLaunchPlan>, GatewayError> {
+    let agent = name.to_owned();
+    match resolution {
+        AgentResolution::Ready(resolved) => Ok(resolved),
+        AgentResolution::NotInstalled { why } => Err(GatewayError::NotInstalled { agent, why }),
+        AgentResolution::Installable(_) => {
+            let why = "its package was removed while it was installed".to_owned();
+            Err(GatewayError::NotInstalled { agent, why })
+        }
+        AgentResolution::Unknown => Err(GatewayError::UnknownAgent { agent }),
+    }
+}

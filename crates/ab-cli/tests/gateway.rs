@@ -1,0 +1,239 @@
+//! `server` as a process: what its end leaves, the memory that files take, and registries that misbehave.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::thread;
+
+use ab_testkit::host::report_skip;
+use serde_json::{Value, json};
+
+use crate::outliving::comes;
+use crate::serve::Server;
+use crate::stage::{BINARY, Ran, Stage, run};
+
+/// An agent that starts a process beside it and tells of both.
+const AGENT: &str = "#!/bin/sh
+sleep 300 & while read -r l; do echo '{\"id\":1,\"result\":['$$','$!']}'; done\n";
+const START: &str = r#"{"id":1,"method":"start"}"#;
+
+struct Gateway {
+    child: Child,
+    address: String,
+}
+
+impl Gateway {
+    fn start(stage: &Stage) -> Gateway {
+        let mut command = stage.command(BINARY);
+        command.args(["server", "--port", "0"]).env("XDG_DATA_HOME", stage.outside("share"));
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("serves agents at ") {
+            line.clear();
+            assert!(said.read_line(&mut line).unwrap() > 0, "it ended without a word");
+        }
+        let address = line.trim().rsplit('/').next().unwrap().to_owned();
+        // What it goes on to say is read, so that it never has to wait for a reader.
+        thread::spawn(move || said.read_to_end(&mut Vec::new()));
+        Gateway { child, address }
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        ask(&self.address, "", method, path, body)
+    }
+
+    /// The most memory that the process has had, in KiB.
+    fn peak(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        // One that has ended has no process to kill.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The status and the JSON of an answer.
+fn ask(address: &str, headers: &str, method: &str, path: &str, body: &str) -> (u16, Value) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{headers}\
+         content-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    );
+    stream.write_all((head + body).as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, serde_json::from_str(body).unwrap_or_default())
+}
+
+fn is_gone(pid: &Value) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.is_empty() || status.contains("State:\tZ")
+}
+
+#[test]
+fn killed_server_leaves_no_agent_and_the_next_one_knows_of_none() {
+    let stage = Stage::with(&[]);
+    let launchers = stage.outside("share/sandbox-agent/bin/agent_processes");
+    fs::create_dir_all(&launchers).unwrap();
+    fs::write(launchers.join("two-acp"), AGENT).unwrap();
+    fs::set_permissions(launchers.join("two-acp"), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut gateway = Gateway::start(&stage);
+    let (status, started) = gateway.ask("POST", "/v1/acp/a?agent=two", START);
+    assert_eq!(status, 200, "{started}");
+    gateway.child.kill().unwrap();
+    gateway.child.wait().unwrap();
+    let pids = started["result"].as_array().unwrap();
+    comes("the end of the agent", || pids.iter().all(is_gone));
+
+    let gateway = Gateway::start(&stage);
+    assert_eq!(gateway.ask("GET", "/v1/acp", ""), (200, json!({ "servers": [] })));
+    let (status, problem) = gateway.ask("POST", "/v1/acp/a", START);
+    assert_eq!(status, 400, "{problem}");
+    let (status, problem) = gateway.ask("GET", "/v1/acp/a", "");
+    assert_eq!(
+        (status, &problem["type"]),
+        (404, &"urn:sandbox-agent:error:session_not_found".into())
+    );
+    assert_eq!(gateway.ask("POST", "/v1/acp/a?agent=two", START).0, 200);
+}
+
+#[test]
+fn large_files_take_no_memory() {
+    const SIZE: usize = 64 * 1024 * 1024;
+    let stage = Stage::with(&[]);
+    let gateway = Gateway::start(&stage);
+    assert_eq!(gateway.ask("GET", "/v1/fs/entries", "").0, 200);
+    let before = gateway.peak();
+    let piece = vec![b'x'; 1024 * 1024];
+    let mut stream = TcpStream::connect(&gateway.address).unwrap();
+    let host = &gateway.address;
+    let head = format!(
+        "PUT /v1/fs/file?path=large HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\
+         content-length: {SIZE}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    for _ in 0..SIZE / piece.len() {
+        stream.write_all(&piece).unwrap();
+    }
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(fs::metadata(stage.path("large")).unwrap().len(), SIZE as u64);
+
+    let mut stream = TcpStream::connect(&gateway.address).unwrap();
+    let head =
+        format!("GET /v1/fs/file?path=large HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    let received = std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
+    assert!(received >= SIZE as u64, "{received}");
+    let grown = gateway.peak() - before;
+    assert!(grown < 32 * 1024, "{grown} KiB for a file of {SIZE} bytes");
+}
+
+/// Installs goose with the machine's npm from a registry at this address.
+fn install(stage: &Stage, registry: &str) -> Option<Ran> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&path).any(|directory| directory.join("npm").is_file()) {
+        report_skip("npm", "it is not installed");
+        return None;
+    }
+    let mut command = stage.command(BINARY);
+    command.args(["agent", "install", "goose", "--data-dir"]).arg(stage.outside("data"));
+    command.env("npm_config_registry", registry);
+    command.env("npm_config_cache", stage.outside("cache"));
+    Some(run(command, b""))
+}
+
+/// What an installation left, beside its lock.
+fn installed(stage: &Stage) -> Vec<PathBuf> {
+    let entries = stage.outside("data/agents").read_dir().unwrap().flatten();
+    entries.map(|entry| entry.path()).filter(|path| !path.ends_with("lock")).collect()
+}
+
+#[test]
+fn registry_that_is_away_is_named() {
+    let stage = Stage::with(&[]);
+    // Nobody listens there any more.
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let Some(ran) = install(&stage, &format!("http://{address}")) else { return };
+    assert_ne!(ran.code, 0);
+    assert!(
+        ran.err.contains("the registry that npm is configured for cannot be reached"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(installed(&stage), [""; 0].map(Path::new));
+}
+
+#[test]
+fn package_that_is_not_the_pinned_one_is_refused() {
+    let stage = Stage::with(&[]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || answer_npm(stream, &address.to_string()));
+        }
+    });
+    let Some(ran) = install(&stage, &format!("http://{address}")) else { return };
+    assert_ne!(ran.code, 0);
+    assert!(ran.err.contains("something else than the pinned package"), "{}", ran.err);
+    assert_eq!(installed(&stage), [""; 0].map(Path::new));
+}
+
+/// A registry that knows one package and sends another content for it.
+fn answer_npm(stream: TcpStream, address: &str) {
+    let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+    let Some(request) = lines.next() else { return };
+    for _ in lines.by_ref().take_while(|line| !line.is_empty()) {}
+    let (name, version) = ("@aaif/goose-binary-linux-x64", "1.52.0");
+    let (kind, body) = if request.contains(".tgz") {
+        ("application/octet-stream", "another content".to_owned())
+    } else {
+        let dist = json!({ "tarball": format!("http://{address}/goose.tgz") });
+        let package = json!({ "name": name, "version": version, "dist": dist });
+        let all = json!({
+            "name": name, "dist-tags": { "latest": version }, "versions": { version: package },
+        });
+        ("application/json", all.to_string())
+    };
+    let length = body.len();
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\
+         connection: close\r\n\r\n{body}"
+    );
+    // npm may have given up.
+    let _ = (&stream).write_all(answer.as_bytes());
+}
+
+#[test]
+fn root_with_the_data_directory_has_no_agents_and_says_so() {
+    let stage = Stage::with(&[("a.txt", "a")]);
+    let data = stage.path("state");
+    let (root, data) = (stage.root(), data.to_str().unwrap().to_owned());
+    let server = Server::start_at(&stage, &["--data-dir", &data, "--root", root.to_str().unwrap()]);
+    assert!(server.notice.contains("agents     none at /v1/acp"), "{}", server.notice);
+    let token = fs::read_to_string(stage.path("state/token")).unwrap();
+    let token = format!("authorization: Bearer {}\r\n", token.trim());
+    let url = server.url();
+    let address = url.strip_prefix("http://").unwrap();
+    let (status, problem) = ask(address, &token, "POST", "/v1/acp/a?agent=mock", START);
+    assert_eq!(status, 502, "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("--data-dir outside of it"), "{problem}");
+    let (status, files) = ask(address, &token, "GET", "/v1/fs/entries", "");
+    assert_eq!((status, files.to_string().contains("state")), (200, false), "{files}");
+    assert_eq!(server.end().0, 0);
+}
