@@ -72,7 +72,11 @@ pub(crate) async fn follow(
     loop {
         tokio::select! {
             event = events.next() => {
-                let Some(StreamedEvent { event, .. }) = event? else { break };
+                let event = event.inspect_err(|_| {
+                    view.clear();
+                    talk(&format!("session {id} may go on; follow it again: {}\n", options.come_back));
+                })?;
+                let Some(StreamedEvent { event, .. }) = event else { break };
                 view.show(&event, &options, terminal)?;
                 questions.on_event(id, &event, terminal).await?;
                 if is_idle(&event) && client.session(id).await?.activity == Some(SessionActivity::Idle) {

@@ -275,7 +275,9 @@ fn errors_name_the_field_and_a_denied_question_ends_well() {
     assert_eq!(missing.code, 1, "{}", missing.err);
     assert!(missing.err.contains("session list"), "{}", missing.err);
     let denied = client(&stage, &["task", "x", "--follow", "--approve", "never", "--json"]);
-    assert!(denied.text().contains(r#""type":"approvalDecided""#), "{}", denied.text());
+    let text = denied.text();
+    assert!(text.contains(r#""type":"approvalDecided""#), "{text}");
+    assert!(text.starts_with(r#"{"sessionId":""#), "the first line names the session: {text}");
 }
 
 #[test]

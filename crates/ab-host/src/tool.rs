@@ -169,7 +169,10 @@ impl HostProgram {
             executable: None,
             arguments,
             environment,
-            directory: rustix::fs::open(&run.directory, flags, Mode::empty())?,
+            directory: rustix::fs::open(&run.directory, flags, Mode::empty()).map_err(|error| {
+                let message = format!("the directory {}: {error}", run.directory.display());
+                io::Error::new(io::Error::from(error).kind(), message)
+            })?,
             devices: Devices::Shared,
             handles: vec![tool_stdin, tool_stdout, tool_stderr],
             terminal: Terminal::None,
@@ -342,6 +345,6 @@ mod tests {
         let (tool, run) = script("true");
         let error =
             tool.run(HostProgramRequest { directory: "/no/such".into(), ..run }).await.unwrap_err();
-        assert!(error.message().contains("No such file"), "{error}");
+        assert!(error.message().contains("the directory /no/such: No such file"), "{error}");
     }
 }

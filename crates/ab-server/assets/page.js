@@ -6,7 +6,8 @@
 const PAUSE = 150, CHANGES_PAUSE = 2000;
 /// Rows of an activity list. Older ones are dropped from the open page.
 const MOST_ROWS = 2000;
-const CHANGING = new Set(["fileEdit", "diffStat"]);
+/// Events after which the changes may be others: a command may change any file.
+const CHANGING = new Set(["fileEdit", "diffStat", "tool", "status"]);
 
 const page = document.body.dataset;
 const wait = (time) => new Promise((done) => setTimeout(done, time));

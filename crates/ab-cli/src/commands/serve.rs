@@ -144,7 +144,7 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
         url: &url,
         link: &link,
         directory: &directory,
-        is_named: config.data_dir.origin == Origin::Flag,
+        is_named: matches!(config.data_dir.origin, Origin::Flag | Origin::File(..)),
         root: config.root.value.as_deref(),
         has_agents: served.as_ref().is_none_or(|served| served.hidden().is_none()),
         isolation,
@@ -267,7 +267,7 @@ struct Notice<'a> {
     url: &'a str,
     link: &'a str,
     directory: &'a Path,
-    /// Whether a flag names the directory. Then clients need the flag too.
+    /// Whether a flag or a configuration file names the directory. Then clients need the flag too.
     is_named: bool,
     /// The directory at `/mcp` and `/ssh`.
     root: Option<&'a Path>,

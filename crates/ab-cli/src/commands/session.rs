@@ -412,7 +412,7 @@ fn details(session: &Session) -> String {
     let mut rows = vec![
         ("session", session.id.to_string()),
         ("status", status),
-        ("prompt", shortened(&session.prompt)),
+        ("prompt", session.prompt.clone()),
         ("agent", format!("{} {}", session.agent.kind, session.agent.version)),
         ("repository", session.repo.url.clone()),
     ];

@@ -211,6 +211,11 @@ pub(super) async fn show_created(
             }
         };
     };
+    if terminal.format() == Format::Json {
+        let session = json!({ "sessionId": id, "sessionIds": created.session_ids });
+        terminal.line(&session.to_string())?;
+        terminal.finish()?;
+    }
     if terminal.format() == Format::Text {
         talk(&format!("session {id}\n"));
     }

@@ -11,6 +11,8 @@ use serde_json::Value;
 
 /// The longest line of a text that an agent wrote. The rest is in `session events --json`.
 const MAX_TEXT: usize = 200;
+/// Lines that are shown of what a failed call printed.
+const MAX_FAILURE_LINES: usize = 5;
 
 const PLAIN: Style = Style::new();
 const DIM: Style = Style::new().dimmed();
@@ -56,14 +58,19 @@ pub(crate) fn of(kind: &EventKind) -> Vec<Line> {
             };
             entries.iter().map(entry).collect()
         }
-        EventKind::Tool { tool_name, tool_input, tool_status, .. } => {
+        EventKind::Tool { tool_name, tool_input, tool_output, tool_status, .. } => {
             let input = tool_input.as_deref().map(|input| format!(" {}", input_text(input)));
             let what = format!("{tool_name}{}", input.unwrap_or_default());
             match tool_status {
                 ToolExecutionStatus::Pending => Vec::new(),
                 ToolExecutionStatus::Running => vec![line("→", WORKS, &what)],
                 ToolExecutionStatus::Success => vec![line("✓", GOOD, &what)],
-                ToolExecutionStatus::Error => vec![line("✗", BAD, &format!("{what} failed"))],
+                ToolExecutionStatus::Error => {
+                    let mut lines = vec![line("✗", BAD, &format!("{what} failed"))];
+                    let output = tool_output.as_deref().unwrap_or_default();
+                    lines.extend(last_lines(output).map(|output| line(" ", DIM, output)));
+                    lines
+                }
                 ToolExecutionStatus::Cancelled => {
                     vec![line("–", DIM, &format!("{what} was cancelled"))]
                 }
@@ -115,6 +122,13 @@ pub(crate) fn of(kind: &EventKind) -> Vec<Line> {
         | EventKind::FenceStarted { .. }
         | EventKind::FenceResult { .. } => Vec::new(),
     }
+}
+
+/// The end of what a failed call printed.
+fn last_lines(output: &str) -> impl Iterator<Item = &str> {
+    let lines: Vec<&str> = output.lines().filter(|line| !line.trim().is_empty()).collect();
+    let first = lines.len().saturating_sub(MAX_FAILURE_LINES);
+    lines.into_iter().skip(first)
 }
 
 /// The input of a tool. The only text of an object stands for it: `{"command":"ls"}` is `ls`.
@@ -252,7 +266,7 @@ mod tests {
             { "type": "tool", "tool_execution_id": "t", "tool_name": "ls", "tool_status": "pending" },
             { "type": "tool", "tool_execution_id": "t", "tool_name": "ls", "tool_input": "src", "tool_status": "running" },
             { "type": "tool", "tool_execution_id": "t", "tool_name": "ls", "tool_status": "success" },
-            { "type": "tool", "tool_execution_id": "u", "tool_name": "make", "tool_status": "error" },
+            { "type": "tool", "tool_execution_id": "u", "tool_name": "make", "tool_output": "cc\n\nboom\n", "tool_status": "error" },
             { "type": "fileEdit", "file_path": "NOTES.md", "lines_added": 3, "lines_removed": 0 },
             { "type": "approvalRequested", "approvalId": id, "title": "Write NOTES.md" },
             { "type": "approvalDecided", "approvalId": id, "status": "approved",
@@ -281,6 +295,8 @@ mod tests {
 → ls src
 ✓ ls
 ✗ make failed
+  cc
+  boom
 ± NOTES.md +3 -0
 ? the agent asks: Write NOTES.md
 ✓ approved by ada via web

@@ -139,6 +139,12 @@ impl View {
             }
             EventKind::Status { status, activity, .. } => {
                 self.doing = doing(*status, *activity);
+                // A call of an agent that does not work any more has ended, also where no event says so.
+                if *activity != Some(SessionActivity::Working)
+                    && *activity != Some(SessionActivity::AwaitingApproval)
+                {
+                    self.calls.clear();
+                }
                 if self.is_live() && !status.is_terminal() {
                     return Vec::new();
                 }
@@ -241,5 +247,16 @@ mod tests {
             bottom('⠋', "a\u{1b}[2J\u{202e}b", Duration::ZERO, 80),
             "⠋ a[2Jb · 0s · Ctrl-C detaches"
         );
+    }
+
+    #[test]
+    fn a_call_ends_with_the_work_of_its_agent() {
+        let mut view = View::plain();
+        let call = json!({ "type": "tool", "tool_execution_id": "1", "tool_name": "exec",
+                           "tool_input": "sleep 9", "tool_status": "running" });
+        shown(&mut view, json!([call]));
+        assert_eq!(view.current(), "exec sleep 9");
+        shown(&mut view, json!([{ "type": "status", "status": "running", "activity": "idle" }]));
+        assert_eq!(view.current(), "waits for a prompt");
     }
 }
