@@ -17,22 +17,28 @@ use super::time::clock;
 /// Members of a tool's input that say what it is about.
 const TELLING: [&str; 6] = ["command", "path", "file_path", "pattern", "query", "url"];
 
-/// The rows of `events`. Of a tool call only the newest event has a row, at the place of the first.
+/// The rows of `events`. Of a tool call only the newest event has a row, at the place where the call began: below the
+/// question that it had to wait for.
 pub(super) fn rows(events: &[Event], start: Time) -> Markup {
+    let events = || events.iter().filter(|event| !is_pending(event));
     let mut newest: HashMap<&str, &Event> = HashMap::new();
-    for event in events {
+    for event in events() {
         if let Some(call) = call(event) {
             newest.insert(call, event);
         }
     }
     html! {
-        @for event in events {
+        @for event in events() {
             @match call(event) {
                 None => (row(event, start)),
                 Some(call) => @if let Some(event) = newest.remove(call) { (row(event, start)) },
             }
         }
     }
+}
+
+fn is_pending(event: &Event) -> bool {
+    matches!(event.kind, EventKind::Tool { tool_status: ToolExecutionStatus::Pending, .. })
 }
 
 fn call(event: &Event) -> Option<&str> {
@@ -272,6 +278,19 @@ mod tests {
         for part in ["data-state=\"good\"", "make test</code>", "&lt;b&gt;ok"] {
             assert!(shown.contains(part), "no {part} in {shown}");
         }
+    }
+
+    #[test]
+    fn a_call_stands_below_the_question_it_waited_for() {
+        let asked = Event::now(EventKind::Thought { thought: "asked".to_owned() });
+        let events = [
+            tool(ToolExecutionStatus::Pending, "ls", None),
+            asked,
+            tool(ToolExecutionStatus::Running, "ls", None),
+        ];
+        let shown = rows(&events, events[0].ts).into_string();
+        assert!(shown.find("asked") < shown.find("call-1"), "{shown}");
+        assert_eq!(shown.matches("id=\"call-1\"").count(), 1, "{shown}");
     }
 
     #[test]
