@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use crate::fields::{self, Fields};
 use crate::id::{ApprovalId, SessionId};
 use crate::time::Time;
-use crate::violation::Violations;
+use crate::violation::FieldViolations;
 
 /// The longest reason of a decision.
 const MAX_REASON_BYTES: usize = 4 * 1024;
@@ -107,8 +107,8 @@ impl ApprovalDecision {
     /// # Errors
     ///
     /// The body is not such an object, or a field does not fit.
-    pub fn parse(body: &[u8]) -> Result<ApprovalDecision, Violations> {
-        let mut found = Violations::default();
+    pub fn parse(body: &[u8]) -> Result<ApprovalDecision, FieldViolations> {
+        let mut found = FieldViolations::default();
         let members = fields::parsed(body)?;
         let mut body = Fields::body(&members);
         let decision = body.required_choice("decision", CHOICES, &mut found);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::task::{NetworkType, RuntimeType, SnapshotProvider};
+use crate::task::{NetworkMode, RuntimeType, SnapshotProvider};
 
 /// A field, or a value of a field, of the task request that a later version will act on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct TaskCapabilities {
     /// Whether the caller is on the server's machine, so that `repo.url` may name a local path.
     pub local_repositories: bool,
     /// The network of a session whose task names none.
-    pub network: NetworkType,
+    pub network: NetworkMode,
     /// Whether sessions on the shared network are refused. An agent there reaches the server's port, and a server
     /// that asks no caller for a token would take the agent for a person.
     pub refuses_shared_network: bool,

@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use crate::available;
-use crate::violation::Violations;
+use crate::violation::FieldViolations;
 
 /// The members of a body that is a JSON object.
 ///
 /// # Errors
 ///
 /// One violation, of the body as a whole.
-pub(crate) fn parsed(body: &[u8]) -> Result<Map<String, Value>, Violations> {
-    let mut found = Violations::default();
+pub(crate) fn parsed(body: &[u8]) -> Result<Map<String, Value>, FieldViolations> {
+    let mut found = FieldViolations::default();
     match serde_json::from_slice(body) {
         Ok(Value::Object(members)) => return Ok(members),
         Ok(_) => found.add_invalid("", "the body must be a JSON object"),
@@ -44,20 +44,24 @@ impl<'a> Fields<'a> {
         format!("{}{name}", self.prefix)
     }
 
-    pub(crate) fn object(&mut self, name: &'static str, found: &mut Violations) -> Fields<'a> {
+    pub(crate) fn object(&mut self, name: &'static str, found: &mut FieldViolations) -> Fields<'a> {
         let members = self.typed(name, "an object", Value::as_object, found);
         let prefix = format!("{}.", self.path(name));
         Fields { prefix, members, read: BTreeSet::new() }
     }
 
-    pub(crate) fn text(&mut self, name: &'static str, found: &mut Violations) -> Option<&'a str> {
+    pub(crate) fn text(
+        &mut self,
+        name: &'static str,
+        found: &mut FieldViolations,
+    ) -> Option<&'a str> {
         self.typed(name, "a string", Value::as_str, found)
     }
 
     pub(crate) fn required_text(
         &mut self,
         name: &'static str,
-        found: &mut Violations,
+        found: &mut FieldViolations,
     ) -> Option<&'a str> {
         if self.get(name).is_none() {
             found.add_invalid(self.path(name), "is required");
@@ -66,22 +70,26 @@ impl<'a> Fields<'a> {
         self.text(name, found)
     }
 
-    pub(crate) fn flag(&mut self, name: &'static str, found: &mut Violations) -> Option<bool> {
+    pub(crate) fn flag(&mut self, name: &'static str, found: &mut FieldViolations) -> Option<bool> {
         self.typed(name, "true or false", Value::as_bool, found)
     }
 
-    pub(crate) fn number(&mut self, name: &'static str, found: &mut Violations) -> Option<f64> {
+    pub(crate) fn number(
+        &mut self,
+        name: &'static str,
+        found: &mut FieldViolations,
+    ) -> Option<f64> {
         self.typed(name, "a number", Value::as_f64, found)
     }
 
-    pub(crate) fn list(&mut self, name: &'static str, found: &mut Violations) -> &'a [Value] {
+    pub(crate) fn list(&mut self, name: &'static str, found: &mut FieldViolations) -> &'a [Value] {
         self.typed(name, "a list", Value::as_array, found).map_or(&[], Vec::as_slice)
     }
 
     pub(crate) fn map(
         &mut self,
         name: &'static str,
-        found: &mut Violations,
+        found: &mut FieldViolations,
     ) -> Option<&'a Map<String, Value>> {
         self.typed(name, "an object", Value::as_object, found)
     }
@@ -91,7 +99,7 @@ impl<'a> Fields<'a> {
         &mut self,
         name: &'static str,
         choices: &[(&str, T)],
-        found: &mut Violations,
+        found: &mut FieldViolations,
     ) -> Option<T> {
         let text = self.text(name, found)?;
         let choice = one_of(text, choices);
@@ -109,7 +117,7 @@ impl<'a> Fields<'a> {
         &mut self,
         name: &'static str,
         choices: &[(&str, T)],
-        found: &mut Violations,
+        found: &mut FieldViolations,
     ) -> Option<T> {
         if self.get(name).is_none() {
             found.add_invalid(self.path(name), "is required");
@@ -119,7 +127,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Reads a member that this version does not act on. Empty lists and objects ask for nothing.
-    pub(crate) fn refuse_unavailable(&mut self, name: &'static str, found: &mut Violations) {
+    pub(crate) fn refuse_unavailable(&mut self, name: &'static str, found: &mut FieldViolations) {
         let asks = match self.get(name) {
             None => false,
             Some(Value::Array(items)) => !items.is_empty(),
@@ -132,7 +140,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Records every member that nothing has read: a misspelt name must not pass unnoticed.
-    pub(crate) fn end(self, found: &mut Violations) {
+    pub(crate) fn end(self, found: &mut FieldViolations) {
         for name in self.members.into_iter().flat_map(Map::keys) {
             if !self.read.contains(name.as_str()) {
                 found.add_invalid(self.path(name), "is not a known field");
@@ -151,7 +159,7 @@ impl<'a> Fields<'a> {
         name: &'static str,
         wanted: &str,
         convert: impl FnOnce(&'a Value) -> Option<T>,
-        found: &mut Violations,
+        found: &mut FieldViolations,
     ) -> Option<T> {
         let value = self.get(name)?;
         let converted = convert(value);

@@ -41,10 +41,10 @@ pub use session::{
     SessionVcs, SessionWorkspace,
 };
 pub use task::{
-    ContinueRequest, DeliveryMode, LoginLink, NetworkType, PromptRequest, RepoMode, RepoSource,
+    ContinueRequest, DeliveryMode, LoginLink, NetworkMode, PromptRequest, RepoMode, RepoSource,
     RequestedAgent, RequestedDelivery, RequestedLimits, RequestedRepo, RequestedRuntime,
     RequestedWorkspace, RuntimeType, SnapshotProvider, Task, TaskCreatedResponse, TaskRequest,
     Webhook,
 };
 pub use time::{Time, TimeError};
-pub use violation::{Violation, ViolationKind, Violations};
+pub use violation::{FieldViolations, Violation, ViolationKind};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::violation::Violations;
+use crate::violation::FieldViolations;
 
 /// One page of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -60,8 +60,8 @@ impl PageRequest {
     /// # Errors
     ///
     /// One violation for each parameter that is out of range.
-    pub fn check(&self) -> Result<(), Violations> {
-        let mut violations = Violations::default();
+    pub fn check(&self) -> Result<(), FieldViolations> {
+        let mut violations = FieldViolations::default();
         if self.page() == 0 {
             violations.add_invalid("page", "must be at least 1");
         }

@@ -11,7 +11,7 @@ use crate::available::TaskCapabilities;
 use crate::fields::{self, Fields};
 use crate::id::SessionId;
 use crate::session::{SessionLinks, SessionStatus};
-use crate::violation::Violations;
+use crate::violation::FieldViolations;
 
 /// The body of `POST /api/v1/tasks` as a client writes it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -120,7 +120,7 @@ pub struct RequestedRuntime {
     pub devcontainer_path: Option<String>,
     /// What the agent reaches over the network. The server's configuration decides by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network: Option<NetworkType>,
+    pub network: Option<NetworkMode>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<RequestedLimits>,
 }
@@ -128,7 +128,7 @@ pub struct RequestedRuntime {
 /// The network of a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum NetworkType {
+pub enum NetworkMode {
     /// The network of the executor's machine.
     #[default]
     Shared,
@@ -248,11 +248,11 @@ impl ContinueRequest {
     /// # Errors
     ///
     /// The body is not such an object, or the prompt is empty or too long.
-    pub fn parse(body: &[u8]) -> Result<ContinueRequest, Violations> {
+    pub fn parse(body: &[u8]) -> Result<ContinueRequest, FieldViolations> {
         if body.trim_ascii().is_empty() {
             return Ok(ContinueRequest::default());
         }
-        let mut found = Violations::default();
+        let mut found = FieldViolations::default();
         let members = fields::parsed(body)?;
         let mut body = Fields::body(&members);
         let prompt = body.text("prompt", &mut found);
@@ -288,10 +288,10 @@ impl PromptRequest {
     /// # Errors
     ///
     /// The body is not such an object, or the prompt is missing, empty or too long.
-    pub fn parse(body: &[u8]) -> Result<PromptRequest, Violations> {
+    pub fn parse(body: &[u8]) -> Result<PromptRequest, FieldViolations> {
         let ContinueRequest { prompt } = ContinueRequest::parse(body)?;
         prompt.map(|prompt| PromptRequest { prompt }).ok_or_else(|| {
-            let mut found = Violations::default();
+            let mut found = FieldViolations::default();
             found.add_invalid("prompt", "is required");
             found
         })
@@ -325,7 +325,7 @@ impl TaskRequest {
     ///
     /// Every problem that the body has: values of the wrong type, unknown and missing fields, values out of range,
     /// and what this server does not offer. Only a body that is not a JSON object has a single problem.
-    pub fn parse(body: &[u8], offers: &TaskCapabilities) -> Result<Task, Violations> {
+    pub fn parse(body: &[u8], offers: &TaskCapabilities) -> Result<Task, FieldViolations> {
         check::task(body, offers)
     }
 }

@@ -25,9 +25,9 @@ pub enum ViolationKind {
 
 /// Everything that is wrong with a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Violations(Vec<Violation>);
+pub struct FieldViolations(Vec<Violation>);
 
-impl Violations {
+impl FieldViolations {
     /// Adds a value that is not acceptable.
     pub fn add_invalid(&mut self, field: impl Into<String>, message: impl Into<String>) {
         self.add(field.into(), message.into(), ViolationKind::Invalid);
@@ -86,7 +86,7 @@ impl fmt::Display for Violation {
     }
 }
 
-impl fmt::Display for Violations {
+impl fmt::Display for FieldViolations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, violation) in self.0.iter().enumerate() {
             let separator = if index == 0 { "" } else { "; " };
@@ -96,4 +96,4 @@ impl fmt::Display for Violations {
     }
 }
 
-impl std::error::Error for Violations {}
+impl std::error::Error for FieldViolations {}

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use ab_api::{
-    ApprovalDecision, ApproveOrDeny, ContinueRequest, DeliveryMode, NetworkType, PromptRequest,
-    RuntimeType, SnapshotProvider, Task, TaskCapabilities, TaskRequest, UNAVAILABLE_TASK_FIELDS,
-    Violations,
+    ApprovalDecision, ApproveOrDeny, ContinueRequest, DeliveryMode, FieldViolations, NetworkMode,
+    PromptRequest, RuntimeType, SnapshotProvider, Task, TaskCapabilities, TaskRequest,
+    UNAVAILABLE_TASK_FIELDS,
 };
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ fn with(path: &str, value: Value) -> Value {
     task
 }
 
-fn check(task: &Value, offers: &TaskCapabilities) -> Result<Task, Violations> {
+fn check(task: &Value, offers: &TaskCapabilities) -> Result<Task, FieldViolations> {
     TaskRequest::parse(task.to_string().as_bytes(), offers)
 }
 
@@ -200,10 +200,10 @@ fn repository_addresses() {
 fn server_decides_what_a_task_leaves_open() {
     let network = |task: &Task| task.runtime.network;
     let task = check(&minimal(), &offers()).expect("a task");
-    assert_eq!((network(&task), task.keep_open), (Some(NetworkType::Shared), false));
-    let other = TaskCapabilities { network: NetworkType::None, keep_open: true, ..offers() };
+    assert_eq!((network(&task), task.keep_open), (Some(NetworkMode::Shared), false));
+    let other = TaskCapabilities { network: NetworkMode::None, keep_open: true, ..offers() };
     let task = check(&minimal(), &other).expect("a task");
-    assert_eq!((network(&task), task.keep_open), (Some(NetworkType::None), true));
+    assert_eq!((network(&task), task.keep_open), (Some(NetworkMode::None), true));
     let said = with("keepOpen", json!(false));
     assert!(!check(&said, &other).expect("a task").keep_open);
 }

@@ -9,7 +9,7 @@ use ab_acp::gateway::{
 };
 use ab_acp::install::AgentInstallDir;
 use ab_acp::resolve::HostEnvironment;
-use ab_api::{AgentDescription, NetworkType, RuntimeDescription, RuntimeType};
+use ab_api::{AgentDescription, NetworkMode, RuntimeDescription, RuntimeType};
 use ab_control::{ControlPlane, ControlPlaneSettings, CrashHook, CrashPoint};
 use ab_core::{Error, ErrorCode, ErrorKind, NetworkAccess};
 use ab_executor::{ExecutorSettings, LocalExecutor};
@@ -143,8 +143,8 @@ fn catalog(config: &Config, resource_limits: bool) -> TaskCatalog {
     catalog.defaults = TaskDefaults {
         network: match sessions.network.value {
             // Without tokens no session may share the network, so tasks need not say so.
-            NetworkAccess::Shared if !config.no_auth.value => NetworkType::Shared,
-            NetworkAccess::Shared | NetworkAccess::None => NetworkType::None,
+            NetworkAccess::Shared if !config.no_auth.value => NetworkMode::Shared,
+            NetworkAccess::Shared | NetworkAccess::None => NetworkMode::None,
         },
         refuses_shared_network: config.no_auth.value,
         keep_open: sessions.keep.value,

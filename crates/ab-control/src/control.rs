@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ab_api::{
-    Approval, ApprovalDecider, ApprovalDecision, ApprovalId, Event, EventKind, LogLevel, LogSource,
-    Session, SessionId, SessionStatus, Task, Time, Violations,
+    Approval, ApprovalDecider, ApprovalDecision, ApprovalId, Event, EventKind, FieldViolations,
+    LogLevel, LogSource, Session, SessionId, SessionStatus, Task, Time,
 };
 use ab_executor::{CleanupToken, Executor, ExecutorError};
 use ab_store::{
@@ -68,7 +68,7 @@ pub enum ControlPlaneError {
     /// There is no such session or approval.
     NotFound,
     /// The executor cannot do what the task asks for.
-    Refused(Violations),
+    Refused(FieldViolations),
     /// The session has ended and takes no more commands.
     Ended(SessionStatus),
     /// The command does not fit the session's status.

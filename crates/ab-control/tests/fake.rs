@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ab_api::{
     Approval, ApprovalSubject, DeliveryResult, EventKind, ExecutorDescription, ExecutorHealth,
-    OverlayNetwork, Session, SessionEndReason, SessionId, SnapshotProvider, Task, TaskCapabilities,
-    TaskRequest, Violations,
+    FieldViolations, OverlayNetwork, Session, SessionEndReason, SessionId, SnapshotProvider, Task,
+    TaskCapabilities, TaskRequest,
 };
 use ab_control::{ControlPlane, ControlPlaneSettings};
 use ab_executor::{
@@ -129,7 +129,10 @@ impl Executor for Fake {
         }
     }
 
-    async fn choose_snapshot_provider(&self, _: &Session) -> Result<SnapshotProvider, Violations> {
+    async fn choose_snapshot_provider(
+        &self,
+        _: &Session,
+    ) -> Result<SnapshotProvider, FieldViolations> {
         Ok(SnapshotProvider::Copy)
     }
 

@@ -160,7 +160,7 @@ impl Backend {
     pub async fn write<'p>(
         &self,
         path: impl Into<PathInput<'p>>,
-        body: impl Into<WriteBody>,
+        body: impl Into<WriteContent>,
     ) -> Result<Stat> {
         self.write_with(path, body, WriteOptions::default()).await
     }
@@ -168,7 +168,7 @@ impl Backend {
     pub async fn write_with<'p>(
         &self,
         path: impl Into<PathInput<'p>>,
-        body: impl Into<WriteBody>,
+        body: impl Into<WriteContent>,
         options: WriteOptions,
     ) -> Result<Stat> {
         let path = self.parse(Verb::Write, path)?;
@@ -177,7 +177,7 @@ impl Backend {
 
     /// Writes several files; the answers are in the order of the files, each on its own. Two
     /// bodies for one path are written in no particular order.
-    pub async fn write_many<P>(&self, files: Vec<(P, WriteBody)>) -> Vec<Result<Stat>>
+    pub async fn write_many<P>(&self, files: Vec<(P, WriteContent)>) -> Vec<Result<Stat>>
     where
         for<'p> &'p P: Into<PathInput<'p>>,
     {
@@ -437,45 +437,45 @@ impl File for LivingFile {
 
 /// Bytes to write, from whatever holds them.
 #[derive(Clone, Debug, Default)]
-pub struct WriteBody(pub Bytes);
+pub struct WriteContent(pub Bytes);
 
-impl From<Bytes> for WriteBody {
+impl From<Bytes> for WriteContent {
     fn from(bytes: Bytes) -> Self {
         Self(bytes)
     }
 }
 
-impl From<Vec<u8>> for WriteBody {
+impl From<Vec<u8>> for WriteContent {
     fn from(bytes: Vec<u8>) -> Self {
         Self(bytes.into())
     }
 }
 
-impl From<String> for WriteBody {
+impl From<String> for WriteContent {
     fn from(text: String) -> Self {
         Self(text.into())
     }
 }
 
-impl From<&String> for WriteBody {
+impl From<&String> for WriteContent {
     fn from(text: &String) -> Self {
         Self::from(text.as_str())
     }
 }
 
-impl From<&str> for WriteBody {
+impl From<&str> for WriteContent {
     fn from(text: &str) -> Self {
         Self(Bytes::copy_from_slice(text.as_bytes()))
     }
 }
 
-impl From<&[u8]> for WriteBody {
+impl From<&[u8]> for WriteContent {
     fn from(bytes: &[u8]) -> Self {
         Self(Bytes::copy_from_slice(bytes))
     }
 }
 
-impl<const N: usize> From<&[u8; N]> for WriteBody {
+impl<const N: usize> From<&[u8; N]> for WriteContent {
     fn from(bytes: &[u8; N]) -> Self {
         Self(Bytes::copy_from_slice(bytes))
     }

@@ -45,7 +45,7 @@ pub use approval::{
 };
 pub use backend::{
     Backend, BackendOptions, CapturedOutput, ExecOptions, ExecOutput, LineWindow, NarrowOptions,
-    OverlayWorkspace, ScopeOptions, WriteBody,
+    OverlayWorkspace, ScopeOptions, WriteContent,
 };
 pub use call::{Actor, Call, CallOutcome, Verb};
 pub use command_limit::ConcurrentCommandLimit;

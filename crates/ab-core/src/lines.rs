@@ -39,7 +39,7 @@ pub struct PickedLine<'a> {
 
 /// Picks the lines of a range and counts all that it sees.
 #[derive(Debug)]
-pub struct LinePicker {
+pub struct LineRangePicker {
     range: LineRange,
     /// Most bytes of a line that are kept.
     line_bytes: usize,
@@ -54,7 +54,7 @@ pub struct LinePicker {
     stopped: bool,
 }
 
-impl LinePicker {
+impl LineRangePicker {
     pub fn new(range: LineRange, line_bytes: usize) -> Self {
         let (line, past_range, stopped) = (Vec::new(), false, false);
         Self { range, line_bytes, ended: 0, line, length: 0, past_range, stopped }
@@ -92,7 +92,10 @@ impl LinePicker {
     }
 
     /// Ends the text, and with it a last line without a newline. Returns how many lines it had.
-    pub fn finish(mut self, mut each: impl FnMut(PickedLine<'_>) -> ControlFlow<()>) -> u64 {
+    pub fn finish_and_count(
+        mut self,
+        mut each: impl FnMut(PickedLine<'_>) -> ControlFlow<()>,
+    ) -> u64 {
         if self.length > 0 && !self.stopped && self.ended < self.range.last_line() {
             let line = std::mem::take(&mut self.line);
             self.end_line(&line, false, &mut each);
@@ -145,7 +148,7 @@ mod tests {
 
     /// The lines as `number:kept bytes:length`, and the number of all lines.
     fn picked(text: &[u8], range: LineRange, line_bytes: usize, piece: usize) -> (String, u64) {
-        let mut picker = LinePicker::new(range, line_bytes);
+        let mut picker = LineRangePicker::new(range, line_bytes);
         let mut out = String::new();
         let mut each = |line: PickedLine<'_>| {
             assert_eq!(line.has_newline, line.length == 0 || text_has_newline(text, line.number));
@@ -160,7 +163,7 @@ mod tests {
         for piece in text.chunks(piece) {
             picker.feed(piece, &mut each);
         }
-        let total = picker.finish(&mut each);
+        let total = picker.finish_and_count(&mut each);
         (out, total)
     }
 
@@ -189,14 +192,14 @@ mod tests {
 
     #[test]
     fn after_a_break_lines_are_only_counted() {
-        let mut picker = LinePicker::new(LineRange { offset: 0, limit: 9 }, 9);
+        let mut picker = LineRangePicker::new(LineRange { offset: 0, limit: 9 }, 9);
         let mut taken = 0;
         let mut each = |_: PickedLine<'_>| {
             taken += 1;
             ControlFlow::Break(())
         };
         picker.feed(b"a\nb\nc\nd", &mut each);
-        assert_eq!((picker.is_past_range(), picker.finish(&mut each)), (false, 4));
+        assert_eq!((picker.is_past_range(), picker.finish_and_count(&mut each)), (false, 4));
         assert_eq!(taken, 1);
     }
 }

@@ -12,7 +12,7 @@ use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::backend::WriteBody;
+use crate::backend::WriteContent;
 use crate::call::Verb;
 use crate::driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
 use crate::effective::EffectivePolicy;
@@ -38,7 +38,7 @@ pub struct MemoryDriverOptions {
     /// The absolute path that means the root.
     pub root: String,
     /// Keys and what they hold from the start.
-    pub initial_files: Vec<(String, WriteBody)>,
+    pub initial_files: Vec<(String, WriteContent)>,
     /// Bytes that all keys together may hold.
     pub max_bytes: u64,
 }

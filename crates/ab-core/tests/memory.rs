@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use ab_core::backend::WriteBody;
+use ab_core::backend::WriteContent;
 use ab_core::memory::{DEFAULT_MEMORY_DRIVER_CAPACITY_BYTES, MemoryDriverOptions};
 use ab_core::metadata::{DiskSpace, RemoveOutcome};
 use ab_core::options::{FileAccess, FileCreationMode, OpenOptions, RemoveOptions, WriteOptions};
@@ -17,7 +17,8 @@ fn memory() -> Backend {
 }
 
 fn options(data: &[(&str, &str)]) -> MemoryDriverOptions {
-    let data = data.iter().map(|(key, text)| ((*key).to_owned(), WriteBody::from(*text))).collect();
+    let data =
+        data.iter().map(|(key, text)| ((*key).to_owned(), WriteContent::from(*text))).collect();
     MemoryDriverOptions { initial_files: data, ..MemoryDriverOptions::default() }
 }
 

@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use ab_api::{
-    Approval, ChangeCounts, DeliveryResult, EnforcedLimits, ExecutorDescription, Session,
-    SessionEndReason, SessionId, SnapshotProvider, Violations,
+    Approval, ChangeCounts, DeliveryResult, EnforcedLimits, ExecutorDescription, FieldViolations,
+    Session, SessionEndReason, SessionId, SnapshotProvider,
 };
 use async_trait::async_trait;
 
@@ -30,7 +30,7 @@ pub trait Executor: fmt::Debug + Send + Sync {
     async fn choose_snapshot_provider(
         &self,
         session: &Session,
-    ) -> Result<SnapshotProvider, Violations>;
+    ) -> Result<SnapshotProvider, FieldViolations>;
 
     /// Names everything that [`provision`](Executor::provision) of this job may make. The same session always has
     /// the same token. The caller stores it first.

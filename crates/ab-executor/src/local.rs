@@ -29,8 +29,8 @@ use ab_acp::install::AgentInstallDir;
 use ab_acp::resolve::HostEnvironment;
 use ab_api::{
     Approval, ChangeCounts, DeliveryMode, DeliveryResult, ExecutorDescription, ExecutorHealth,
-    NetworkType, OverlayNetwork, RequestedRuntime, RuntimeType, Session, SessionEndReason,
-    SessionId, SnapshotProvider, Violations,
+    FieldViolations, NetworkMode, OverlayNetwork, RequestedRuntime, RuntimeType, Session,
+    SessionEndReason, SessionId, SnapshotProvider,
 };
 use ab_core::journal::{JournalGuard, JournalVerbosity};
 use ab_core::{Backend, BackendOptions, Guards, Isolation, NetworkAccess};
@@ -265,8 +265,8 @@ impl LocalExecutor {
             .isolation(isolation)
             .isolation_floor(floor)
             .network(match runtime.network.unwrap_or_default() {
-                NetworkType::Shared => NetworkAccess::Shared,
-                NetworkType::None => NetworkAccess::None,
+                NetworkMode::Shared => NetworkAccess::Shared,
+                NetworkMode::None => NetworkAccess::None,
             })
             .home_dir(&workspace.home)
             .policy(handle.policy)
@@ -400,7 +400,7 @@ impl Executor for LocalExecutor {
     async fn choose_snapshot_provider(
         &self,
         session: &Session,
-    ) -> Result<SnapshotProvider, Violations> {
+    ) -> Result<SnapshotProvider, FieldViolations> {
         request::accept(session, &self.workspaces).await
     }
 
@@ -432,8 +432,8 @@ impl Executor for LocalExecutor {
         let runtime = &job.session.runtime;
         let note = match (runtime.kind, runtime.network.unwrap_or_default()) {
             (RuntimeType::Disabled, _) => DISABLED_NOTE,
-            (RuntimeType::Local | RuntimeType::Devcontainer, NetworkType::Shared) => SHARED_NOTE,
-            (RuntimeType::Local | RuntimeType::Devcontainer, NetworkType::None) => NO_NETWORK_NOTE,
+            (RuntimeType::Local | RuntimeType::Devcontainer, NetworkMode::Shared) => SHARED_NOTE,
+            (RuntimeType::Local | RuntimeType::Devcontainer, NetworkMode::None) => NO_NETWORK_NOTE,
         };
         notes.push(note.to_owned());
         Ok(ProvisionedWorkspace {

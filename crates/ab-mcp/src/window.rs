@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use ab_core::lines::{LinePicker, LineRange, PickedLine};
+use ab_core::lines::{LineRange, LineRangePicker, PickedLine};
 
 use crate::bounds::{DEFAULT_READ_LINES, MAX_SHOWN_LINE_BYTES};
 use crate::quantity::{grouped, size};
@@ -65,7 +65,7 @@ pub(crate) fn select(bytes: &[u8], wanted: Wanted, bound: usize, numbers: Number
 /// Lines of a text that comes in pieces.
 #[derive(Debug)]
 pub(crate) struct WindowBuilder {
-    picker: LinePicker,
+    picker: LineRangePicker,
     bound: usize,
     numbers: Numbers,
     window: Window,
@@ -74,7 +74,7 @@ pub(crate) struct WindowBuilder {
 impl WindowBuilder {
     pub(crate) fn new(range: LineRange, bound: usize, numbers: Numbers) -> Self {
         // One byte more than is shown says that a line was cut.
-        let picker = LinePicker::new(range, MAX_SHOWN_LINE_BYTES + 1);
+        let picker = LineRangePicker::new(range, MAX_SHOWN_LINE_BYTES + 1);
         Self { picker, bound, numbers, window: Window::default() }
     }
 
@@ -91,7 +91,8 @@ impl WindowBuilder {
     /// The window, when the whole text was fed.
     pub(crate) fn finish_counted(mut self) -> Window {
         let window = &mut self.window;
-        let total = self.picker.finish(|line| window.take(line, self.bound, self.numbers));
+        let total =
+            self.picker.finish_and_count(|line| window.take(line, self.bound, self.numbers));
         self.window.total = Some(total);
         self.window
     }

@@ -12,7 +12,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use ab_policy::{CommandContext, Policy, PolicyProfile, RuleFile, rule_example_context};
+use ab_policy::{CommandCheckContext, Policy, PolicyProfile, RuleFile, rule_example_context};
 
 const ROUNDS: usize = 15;
 const TURNS: usize = 2_000;
@@ -70,7 +70,7 @@ fn with_rules(count: usize) -> Policy {
     let policy =
         Policy::with_user_rules(PolicyProfile::Guarded, &RuleFile::from_toml(&text).unwrap())
             .unwrap();
-    let judged = policy.judge("tool0", &CommandContext::new());
+    let judged = policy.judge("tool0", &CommandCheckContext::new());
     assert_eq!(judged.decisive_rule().unwrap().rule.id, "own.r0");
     policy
 }

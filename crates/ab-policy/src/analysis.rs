@@ -19,7 +19,7 @@ mod wrappers;
 pub use effect::CommandFindingKind;
 pub use screen::check_command_paths;
 
-use crate::place::{CommandContext, PathLocation};
+use crate::place::{CommandCheckContext, PathLocation};
 use crate::shell::{self, Dialect, Meter, Problem};
 use walk::Walk;
 
@@ -113,7 +113,7 @@ impl AnalysedCommand {
 }
 
 /// Looks at a command line as it would run in `scene`.
-pub fn analyse_command(command: &str, scene: &CommandContext) -> CommandAnalysis {
+pub fn analyse_command(command: &str, scene: &CommandCheckContext) -> CommandAnalysis {
     let meter = Meter::default();
     let mut analysis = match shell::parse(command, Dialect::Bash, 0, &meter) {
         Ok(script) => Walk::new(scene, Dialect::Bash, &meter).top(&script),
@@ -132,7 +132,7 @@ pub fn analyse_command(command: &str, scene: &CommandContext) -> CommandAnalysis
 
 /// What a POSIX shell would do where bash sees a construct of its own. Text that is no POSIX shell
 /// does nothing there.
-fn second_reading(command: &str, scene: &CommandContext, meter: &Meter) -> CommandAnalysis {
+fn second_reading(command: &str, scene: &CommandCheckContext, meter: &Meter) -> CommandAnalysis {
     let mut walk = Walk::new(scene, Dialect::Posix, meter);
     match shell::parse(command, Dialect::Posix, 0, meter) {
         Ok(script) => {

@@ -3,7 +3,7 @@
 use ab_core::{Result, Verdict};
 use serde::Deserialize;
 
-use crate::place::{CommandContext, HomeLocation};
+use crate::place::{CommandCheckContext, HomeLocation};
 use crate::policy::Policy;
 use crate::profile::PolicyProfile;
 use crate::rules::{RuleFile, invalid, located};
@@ -69,7 +69,7 @@ impl PolicyTestSuite {
         json || text.lines().any(|line| line.trim() == "[[case]]")
     }
 
-    pub fn context(&self) -> CommandContext {
+    pub fn context(&self) -> CommandCheckContext {
         crate::policy::rule_example_context().with_home(match self.home {
             PolicyTestHome::Elsewhere => HomeLocation::Elsewhere,
             PolicyTestHome::Start => HomeLocation::StartDirectory,

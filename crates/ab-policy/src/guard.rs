@@ -14,7 +14,7 @@ use ab_core::{
 };
 use tokio::sync::OnceCell;
 
-use crate::place::{CommandContext, CommandStdin, HomeLocation};
+use crate::place::{CommandCheckContext, CommandStdin, HomeLocation};
 use crate::policy::{Judgement, MatchedRule, Policy};
 use crate::profile::PolicyProfile;
 
@@ -25,7 +25,7 @@ const LONG_TEXT: usize = 16 * 1024;
 #[derive(Debug)]
 pub struct CommandGuard {
     rules: Rules,
-    scene: CommandContext,
+    scene: CommandCheckContext,
     approver: Arc<dyn Approver>,
     /// Commands that the rules allow, with where they start and what they are given: neither rules
     /// nor scene ever change.
@@ -51,7 +51,7 @@ impl Rules {
         }
     }
 
-    fn judge(&self, command: &str, scene: &CommandContext) -> Result<Judgement> {
+    fn judge(&self, command: &str, scene: &CommandCheckContext) -> Result<Judgement> {
         match self {
             Rules::These(policy) => Ok(policy.judge(command, scene)),
             Rules::BuiltIn(profile) => Ok(Policy::new(*profile)?.judge(command, scene)),
@@ -73,7 +73,7 @@ impl CommandGuard {
     fn by(rules: Rules, root_aliases: &[String]) -> Self {
         let scene = root_aliases
             .iter()
-            .fold(CommandContext::new(), |scene, alias| scene.with_root_alias(alias));
+            .fold(CommandCheckContext::new(), |scene, alias| scene.with_root_alias(alias));
         Self {
             rules,
             scene,
@@ -126,7 +126,7 @@ impl CommandGuard {
     }
 
     /// What a command sees that is started in `cwd`.
-    fn scene_at(&self, cwd: Option<&WsPath>) -> CommandContext {
+    fn scene_at(&self, cwd: Option<&WsPath>) -> CommandCheckContext {
         let Some(cwd) = cwd else { return self.scene.clone() };
         self.scene.in_scope(cwd.scope_root().as_str()).in_directory(cwd.relative_to_scope_root())
     }
@@ -210,7 +210,7 @@ impl CommandGuard {
 struct Judging {
     rules: Rules,
     command: String,
-    scene: CommandContext,
+    scene: CommandCheckContext,
 }
 
 impl Judging {

@@ -10,7 +10,7 @@ use ab_core::EnforcedControls;
 
 /// What a command's surroundings are.
 #[derive(Clone, Debug, Default)]
-pub struct CommandContext {
+pub struct CommandCheckContext {
     /// Absolute paths that mean the root of what the command may use.
     aliases: Vec<String>,
     /// Absolute paths of the workspace around a scope.
@@ -78,7 +78,7 @@ const HOMES: [&str; 3] = ["/home", "/root", "/Users"];
 const SYSTEM: [&str; 8] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/etc/alternatives"];
 
-impl CommandContext {
+impl CommandCheckContext {
     /// A workspace whose root has no other name.
     pub fn new() -> Self {
         Self::default()
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn paths_lead_where_a_shell_would_go() {
-        let scene = CommandContext::new().with_root_alias("/srv/ws");
+        let scene = CommandCheckContext::new().with_root_alias("/srv/ws");
         let root = scene.start();
         let src = PathLocation::Inside("src".to_owned());
         for (text, cwd, expect) in [
@@ -301,7 +301,7 @@ mod tests {
             };
             assert_eq!(found, expect, "{text} from {cwd:?}");
         }
-        let nameless = CommandContext::new();
+        let nameless = CommandCheckContext::new();
         assert_eq!(
             nameless.resolve("..", &nameless.start()),
             PathLocation::Outside("..".to_owned())
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_scope_is_all_there_is() {
-        let scene = CommandContext::new().with_root_alias("/srv/ws").in_scope("tenants/a");
+        let scene = CommandCheckContext::new().with_root_alias("/srv/ws").in_scope("tenants/a");
         let start = scene.start();
         assert_eq!(
             scene.resolve("/srv/ws/tenants/a/x", &start),
@@ -321,7 +321,7 @@ mod tests {
             PathLocation::Outside("/srv/ws/tenants/b".to_owned())
         );
         assert!(scene.is_private("/srv/ws/tenants/b/secret") && scene.is_private("/srv/ws"));
-        let low = CommandContext::new().with_root_alias("/tmp/a/ws");
+        let low = CommandCheckContext::new().with_root_alias("/tmp/a/ws");
         assert!(low.is_open("/tmp/b") && !low.is_open("/tmp/a") && !low.is_open("/etc"));
         assert!(!scene.is_private("/srv/other") && !scene.is_private("/usr/include"));
     }

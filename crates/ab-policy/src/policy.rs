@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use ab_core::{EnforcedControls, ErrorCode, Result, Verdict};
 
 use crate::analysis::{AnalysedCommand, CommandAnalysis, CommandFindingKind, analyse_command};
-use crate::place::CommandContext;
+use crate::place::CommandCheckContext;
 use crate::profile::PolicyProfile;
 use crate::rules::{Fit, Matcher, Rule, RuleCategory, RuleFile, invalid};
 
@@ -135,7 +135,7 @@ impl Policy {
     }
 
     /// Judges a command line as it would run in `scene`.
-    pub fn judge(&self, command: &str, scene: &CommandContext) -> Judgement {
+    pub fn judge(&self, command: &str, scene: &CommandCheckContext) -> Judgement {
         let analysis = analyse_command(command, scene);
         if self.profile == PolicyProfile::Off {
             let (hits, notes) = (Vec::new(), Vec::new());
@@ -316,8 +316,8 @@ impl Entry {
 }
 
 /// The scene in which examples of rules are judged: the workspace is `/workspace`.
-pub fn rule_example_context() -> CommandContext {
-    CommandContext::new().with_root_alias("/workspace")
+pub fn rule_example_context() -> CommandCheckContext {
+    CommandCheckContext::new().with_root_alias("/workspace")
 }
 
 /// Every built-in rule, of all profiles, checked against its examples.

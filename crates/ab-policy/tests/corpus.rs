@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use ab_core::Verdict;
-use ab_policy::{CommandContext, Policy, PolicyProfile, PolicyTestSuite, RuleFile};
+use ab_policy::{CommandCheckContext, Policy, PolicyProfile, PolicyTestSuite, RuleFile};
 
 /// Every file of the corpus, by name.
 pub(crate) fn files() -> Vec<(String, PolicyTestSuite)> {
@@ -119,7 +119,7 @@ fn the_corpus_is_large_and_has_no_command_twice() {
 fn codes_follow_the_category() {
     use ab_core::ErrorCode;
     let policy = Policy::new(PolicyProfile::Guarded).unwrap();
-    let scene = CommandContext::new().with_root_alias("/workspace");
+    let scene = CommandCheckContext::new().with_root_alias("/workspace");
     for (file, expect) in [
         ("destructive", ErrorCode::DangerousOperation),
         ("privilege", ErrorCode::DangerousOperation),

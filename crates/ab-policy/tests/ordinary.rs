@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use ab_core::{EnforcedControls, Isolation, Verdict};
-use ab_policy::{CommandContext, HomeLocation, Policy, PolicyProfile};
+use ab_policy::{CommandCheckContext, HomeLocation, Policy, PolicyProfile};
 
 use crate::corpus::files;
 
@@ -27,9 +27,10 @@ fn lines() -> Vec<(String, String)> {
     lines
 }
 
-fn scene(isolation: Isolation) -> CommandContext {
-    let scene =
-        CommandContext::new().with_root_alias("/workspace").with_home(HomeLocation::StartDirectory);
+fn scene(isolation: Isolation) -> CommandCheckContext {
+    let scene = CommandCheckContext::new()
+        .with_root_alias("/workspace")
+        .with_home(HomeLocation::StartDirectory);
     scene.with_enforced_controls(EnforcedControls::expected_for(isolation))
 }
 

@@ -2,7 +2,7 @@
 
 use ab_core::Verdict;
 use ab_policy::{
-    CommandContext, Policy, PolicyProfile, RuleFile, built_in_rules, rule_example_context,
+    CommandCheckContext, Policy, PolicyProfile, RuleFile, built_in_rules, rule_example_context,
 };
 
 fn verdict(policy: &Policy, command: &str) -> Verdict {
@@ -98,7 +98,7 @@ fn own_rules_combine_by_the_greatest_verdict() {
     ] {
         assert_eq!(verdict(&policy, command), expect, "{command}");
     }
-    let judged = policy.judge("python x.py", &CommandContext::new());
+    let judged = policy.judge("python x.py", &CommandCheckContext::new());
     assert_eq!(judged.decisive_rule().unwrap().rule.id, "default");
 }
 

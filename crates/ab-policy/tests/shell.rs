@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ab_policy::{CommandContext, CommandFindingKind, PolicyTestSuite, analyse_command};
+use ab_policy::{CommandCheckContext, CommandFindingKind, PolicyTestSuite, analyse_command};
 use ab_testkit::host;
 
 use crate::corpus::files;
@@ -79,7 +79,7 @@ impl Stage {
     /// What the analysis says would be started.
     fn listed(&self, command: &str) -> Vec<String> {
         let work = self.path("work").canonicalize().unwrap();
-        let scene = CommandContext::new().with_root_alias(&work.display().to_string());
+        let scene = CommandCheckContext::new().with_root_alias(&work.display().to_string());
         let analysis = analyse_command(command, &scene);
         let stub = |words: &[ab_policy::analysis::ExpandedWord]| {
             STUBS.contains(&words[0].text.as_str()).then(|| {
@@ -135,7 +135,7 @@ fn what_bash_refuses_to_parse_is_refused() {
                 .status()
                 .unwrap()
                 .success();
-            let found = analyse_command(&case.command, &CommandContext::new()).findings;
+            let found = analyse_command(&case.command, &CommandCheckContext::new()).findings;
             let ours = found.iter().any(|found| {
                 matches!(
                     found.effect,
@@ -180,7 +180,7 @@ fn another_parser_sees_no_command_that_we_do_not() {
         for case in corpus.cases {
             let analysis = analyse_command(
                 &case.command,
-                &CommandContext::new().with_root_alias("/workspace"),
+                &CommandCheckContext::new().with_root_alias("/workspace"),
             );
             let unclear = |effect: CommandFindingKind| {
                 matches!(effect, CommandFindingKind::Unparsable | CommandFindingKind::OverLimit)

@@ -56,7 +56,7 @@ pub use ab_core::{
     MemoryDriverOptions, NarrowOptions, NetworkAccess, OwnedCall, PathParser, PolicyControlKind,
     PolicyControlStrength, Principal, PrincipalKind, Result, RetryAdvice, Role, ScopeOptions, Stat,
     StatusSubscription, TenantId, TrackedResourceId, TriggeringRule, Verb, WorkspaceLocator,
-    WorkspaceOpener, WriteBody, WsPath, backend, call, driver, edit, effective, error, guard,
+    WorkspaceOpener, WriteContent, WsPath, backend, call, driver, edit, effective, error, guard,
     metadata, options, path, process, search, status,
 };
 pub use ab_host::{

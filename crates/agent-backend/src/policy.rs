@@ -2,6 +2,6 @@
 
 pub use ab_local::CommandPolicySettings;
 pub use ab_policy::{
-    CommandContext, CommandGuard, CommandStdin, HomeLocation, Judgement, Policy, PolicyProfile,
-    PolicyTestSuite, Rule, RuleFile, built_in_rules, check_command_paths,
+    CommandCheckContext, CommandGuard, CommandStdin, HomeLocation, Judgement, Policy,
+    PolicyProfile, PolicyTestSuite, Rule, RuleFile, built_in_rules, check_command_paths,
 };

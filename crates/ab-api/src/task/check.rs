@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::{
-    DeliveryMode, NetworkType, RepoMode, RepoSource, RequestedAgent, RequestedDelivery,
+    DeliveryMode, NetworkMode, RepoMode, RepoSource, RequestedAgent, RequestedDelivery,
     RequestedLimits, RequestedRuntime, RequestedWorkspace, RuntimeType, SnapshotProvider, Task,
 };
 use crate::available::TaskCapabilities;
 use crate::fields::{self, Fields, not_one_of, one_of};
-use crate::violation::Violations;
+use crate::violation::FieldViolations;
 
 pub(super) const MAX_PROMPT_BYTES: usize = 128 * 1024;
 const MAX_URL_BYTES: usize = 2048;
@@ -38,14 +38,14 @@ const PROVIDERS: &[(&str, SnapshotProvider)] = &[
     ("copy", SnapshotProvider::Copy),
 ];
 
-const NETWORK_TYPES: &[(&str, NetworkType)] =
-    &[("shared", NetworkType::Shared), ("none", NetworkType::None)];
+const NETWORK_TYPES: &[(&str, NetworkMode)] =
+    &[("shared", NetworkMode::Shared), ("none", NetworkMode::None)];
 
 /// The transports that git may use. Others, such as `ext::`, run commands.
 const SCHEMES: &[&str] = &["https", "http", "ssh", "git", "file"];
 
-pub(super) fn task(body: &[u8], offers: &TaskCapabilities) -> Result<Task, Violations> {
-    let mut found = Violations::default();
+pub(super) fn task(body: &[u8], offers: &TaskCapabilities) -> Result<Task, FieldViolations> {
+    let mut found = FieldViolations::default();
     let members = fields::parsed(body)?;
     let mut body = Fields::body(&members);
     let task = Task {
@@ -67,7 +67,7 @@ pub(super) fn task(body: &[u8], offers: &TaskCapabilities) -> Result<Task, Viola
     found.into_result(task)
 }
 
-fn prompt(body: &mut Fields<'_>, found: &mut Violations) -> String {
+fn prompt(body: &mut Fields<'_>, found: &mut FieldViolations) -> String {
     let prompt = body.required_text("prompt", found).unwrap_or("-");
     if prompt.trim().is_empty() {
         found.add_invalid("prompt", "must not be empty");
@@ -78,7 +78,7 @@ fn prompt(body: &mut Fields<'_>, found: &mut Violations) -> String {
     prompt.to_owned()
 }
 
-fn name(body: &mut Fields<'_>, field: &'static str, found: &mut Violations) -> Option<String> {
+fn name(body: &mut Fields<'_>, field: &'static str, found: &mut FieldViolations) -> Option<String> {
     let text = body.text(field, found)?;
     if !is_name(text) {
         found.add_invalid(field, NAME_RULE);
@@ -93,7 +93,11 @@ fn is_name(text: &str) -> bool {
     (1..=MAX_NAME_BYTES).contains(&text.len()) && text.chars().all(is_allowed)
 }
 
-fn repo(mut fields: Fields<'_>, offers: &TaskCapabilities, found: &mut Violations) -> RepoSource {
+fn repo(
+    mut fields: Fields<'_>,
+    offers: &TaskCapabilities,
+    found: &mut FieldViolations,
+) -> RepoSource {
     let mode = fields.choice("mode", REPO_MODES, found).unwrap_or_default();
     let url = match mode {
         RepoMode::Git => fields.required_text("url", found),
@@ -116,7 +120,7 @@ fn repo(mut fields: Fields<'_>, offers: &TaskCapabilities, found: &mut Violation
     }
 }
 
-fn check_url(url: &str, field: String, offers: &TaskCapabilities, found: &mut Violations) {
+fn check_url(url: &str, field: String, offers: &TaskCapabilities, found: &mut FieldViolations) {
     if url.is_empty() || url.len() > MAX_URL_BYTES {
         found.add_invalid(field, format!("must have 1 to {MAX_URL_BYTES} bytes"));
     } else if url.chars().any(char::is_control) || url.starts_with('-') {
@@ -173,7 +177,11 @@ fn repository_place(url: &str) -> Option<Place> {
     (is_host && !path.is_empty() && !path.starts_with([':', '-'])).then_some(Place::Remote)
 }
 
-fn branch(fields: &mut Fields<'_>, name: &'static str, found: &mut Violations) -> Option<String> {
+fn branch(
+    fields: &mut Fields<'_>,
+    name: &'static str,
+    found: &mut FieldViolations,
+) -> Option<String> {
     let branch = fields.text(name, found)?;
     if !is_branch(branch) {
         found.add_invalid(fields.path(name), "is not a valid git branch name");
@@ -205,7 +213,7 @@ fn is_commit(text: &str) -> bool {
 fn runtime(
     mut fields: Fields<'_>,
     offers: &TaskCapabilities,
-    found: &mut Violations,
+    found: &mut FieldViolations,
 ) -> RequestedRuntime {
     let kind = fields.choice("type", RUNTIME_TYPES, found).unwrap_or_default();
     if kind == RuntimeType::Disabled && !offers.runtimes.contains(&kind) {
@@ -215,14 +223,14 @@ fn runtime(
         );
     }
     let network = fields.choice("network", NETWORK_TYPES, found).unwrap_or(offers.network);
-    if network == NetworkType::Shared && offers.refuses_shared_network {
+    if network == NetworkMode::Shared && offers.refuses_shared_network {
         found.add_unavailable(
             fields.path("network"),
             "must be \"none\": this server asks no caller for a token, so an agent on the shared network could \
              approve its own requests",
         );
     }
-    if network == NetworkType::None && kind == RuntimeType::Disabled {
+    if network == NetworkMode::None && kind == RuntimeType::Disabled {
         found.add_invalid(fields.path("network"), "must be \"shared\" without a sandbox");
     }
     fields.refuse_unavailable("devcontainerPath", found);
@@ -235,7 +243,7 @@ fn runtime(
     RequestedRuntime { kind, devcontainer_path: None, network: Some(network), resources }
 }
 
-fn resources(mut fields: Fields<'_>, found: &mut Violations) -> RequestedLimits {
+fn resources(mut fields: Fields<'_>, found: &mut FieldViolations) -> RequestedLimits {
     let cpu = fields.number("cpu", found);
     if cpu.is_some_and(|cpu| !(0.01..=MAX_CPU).contains(&cpu)) {
         found.add_invalid(fields.path("cpu"), "must be 0.01 to 1024");
@@ -253,7 +261,7 @@ fn resources(mut fields: Fields<'_>, found: &mut Violations) -> RequestedLimits 
 fn workspace(
     mut fields: Fields<'_>,
     offers: &TaskCapabilities,
-    found: &mut Violations,
+    found: &mut FieldViolations,
 ) -> RequestedWorkspace {
     let path = fields.path("snapshotPreference");
     let mut providers = Vec::new();
@@ -285,7 +293,7 @@ fn workspace(
 fn agent(
     mut fields: Fields<'_>,
     offers: &TaskCapabilities,
-    found: &mut Violations,
+    found: &mut FieldViolations,
 ) -> RequestedAgent {
     let kind = fields.required_text("type", found);
     let kind = kind.map(|kind| offers.aliases.get(kind).map_or(kind, String::as_str));
@@ -313,14 +321,14 @@ fn agent(
     }
 }
 
-fn delivery(mut fields: Fields<'_>, found: &mut Violations) -> RequestedDelivery {
+fn delivery(mut fields: Fields<'_>, found: &mut FieldViolations) -> RequestedDelivery {
     let mode = fields.choice("mode", DELIVERY_MODES, found).unwrap_or_default();
     let target_branch = branch(&mut fields, "targetBranch", found);
     fields.end(found);
     RequestedDelivery { mode, target_branch }
 }
 
-fn labels(body: &mut Fields<'_>, found: &mut Violations) -> BTreeMap<String, String> {
+fn labels(body: &mut Fields<'_>, found: &mut FieldViolations) -> BTreeMap<String, String> {
     let Some(members) = body.map("labels", found) else { return BTreeMap::new() };
     if members.len() > MAX_LABELS {
         found.add_invalid("labels", format!("must have at most {MAX_LABELS} entries"));

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::{env, io};
 
 use ab_api::{
-    DeliveryMode, NetworkType, RequestedAgent, RequestedDelivery, RequestedRepo, RequestedRuntime,
+    DeliveryMode, NetworkMode, RequestedAgent, RequestedDelivery, RequestedRepo, RequestedRuntime,
     RuntimeType, TaskCreatedResponse, TaskRequest,
 };
 use agent_backend::SessionClient;
@@ -130,8 +130,8 @@ impl TaskCommand {
                     Runtime::Disabled => RuntimeType::Disabled,
                 },
                 network: self.network.map(|network| match network {
-                    NetworkChoice::Shared => NetworkType::Shared,
-                    NetworkChoice::None => NetworkType::None,
+                    NetworkChoice::Shared => NetworkMode::Shared,
+                    NetworkChoice::None => NetworkMode::None,
                 }),
                 ..RequestedRuntime::default()
             }),

@@ -9,7 +9,7 @@ use crate::call::Verb;
 use crate::driver::File;
 use crate::edit::{self, Edit, EditOptions, EditReport};
 use crate::error::{Error, ErrorCause, ErrorKind, Result};
-use crate::lines::{LinePicker, LineRange, PickedLine};
+use crate::lines::{LineRange, LineRangePicker, PickedLine};
 use crate::options::{OpenOptions, ReadOptions, WriteMode, WriteOptions};
 use crate::path::{PathInput, WsPath};
 
@@ -174,7 +174,7 @@ fn utf8(verb: Verb, path: &WsPath, bytes: Bytes) -> Result<String> {
 /// The lines of a range, as they are in the file.
 struct WindowText {
     range: LineRange,
-    picker: LinePicker,
+    picker: LineRangePicker,
     bytes: Vec<u8>,
     last_line: u64,
 }
@@ -182,7 +182,7 @@ struct WindowText {
 impl WindowText {
     fn new(range: LineRange) -> Self {
         // One byte more than a window may hold says that a line is too long for it.
-        let picker = LinePicker::new(range, MAX_LINE_WINDOW_BYTES + 1);
+        let picker = LineRangePicker::new(range, MAX_LINE_WINDOW_BYTES + 1);
         Self { range, picker, bytes: Vec::new(), last_line: 0 }
     }
 
@@ -196,7 +196,7 @@ impl WindowText {
 
     fn finish(mut self, path: &WsPath) -> Result<LineWindow> {
         let past_range = self.picker.is_past_range();
-        let seen = self.picker.finish(appending(&mut self.bytes, &mut self.last_line));
+        let seen = self.picker.finish_and_count(appending(&mut self.bytes, &mut self.last_line));
         let text = utf8(Verb::Read, path, self.bytes.into())?;
         Ok(LineWindow {
             text,

@@ -7,7 +7,7 @@ use ab_acp::launch::{LaunchSetup, LaunchedAgent};
 use ab_acp::login::copy_login_files;
 use ab_acp::resolve::{self, ReadyAgent};
 use ab_acp::{AcpClient, AcpError, AcpSessionId, AgentProfile, McpServer, SessionSetup};
-use ab_api::{NetworkType, RuntimeType, SessionEndReason};
+use ab_api::{NetworkMode, RuntimeType, SessionEndReason};
 use ab_core::Isolation;
 use ab_snapshot::Workspace;
 use tokio::time::timeout;
@@ -53,7 +53,7 @@ pub(super) async fn launch(
         }
     }
     // A session of an earlier start of the server may have been accepted under other settings.
-    let is_shared = runtime.network.unwrap_or_default() == NetworkType::Shared;
+    let is_shared = runtime.network.unwrap_or_default() == NetworkMode::Shared;
     if is_shared && executor.settings.refuses_shared_network {
         return Err(unlaunched(
             "runtime.network: this server asks no caller for a token, so no agent may share its network",
@@ -214,7 +214,7 @@ fn http_offer(
     job: &SessionAttempt,
     mode: &LaunchMode,
 ) -> Option<McpServer> {
-    if job.session.runtime.network == Some(NetworkType::None) {
+    if job.session.runtime.network == Some(NetworkMode::None) {
         return None;
     }
     let base = executor.settings.server_url.as_ref()?;

@@ -1,6 +1,6 @@
 //! From a session to what ab-snapshot is asked for: token, workspace, names.
 
-use ab_api::{DeliveryMode, Session, SessionId, SnapshotProvider, Violations};
+use ab_api::{DeliveryMode, FieldViolations, Session, SessionId, SnapshotProvider};
 use ab_host::directory::CopyBounds;
 use ab_snapshot::{
     BranchName, CommitId, GitWorkspaceRequest, RepoSource, Result, SnapshotError, TaskField,
@@ -26,8 +26,8 @@ pub(super) const PROVIDERS: [SnapshotProvider; 2] = [SnapshotProvider::Git, Snap
 pub(super) async fn accept(
     session: &Session,
     workspaces: &Workspaces,
-) -> std::result::Result<SnapshotProvider, Violations> {
-    let mut found = Violations::default();
+) -> std::result::Result<SnapshotProvider, FieldViolations> {
+    let mut found = FieldViolations::default();
     let source = match source(session) {
         Ok(source) => source,
         Err(error) => {
@@ -58,7 +58,7 @@ pub(super) async fn accept(
 }
 
 /// A copy has no commits and no branches.
-fn check_copy(session: &Session, source: &RepoSource, found: &mut Violations) {
+fn check_copy(session: &Session, source: &RepoSource, found: &mut FieldViolations) {
     if source.local_path().is_none() {
         let why = "\"copy\" needs a directory of the server's machine in repo.url";
         found.add_unavailable("workspace.snapshotPreference", why);
@@ -82,7 +82,7 @@ fn check_copy(session: &Session, source: &RepoSource, found: &mut Violations) {
 }
 
 /// Adds an error that is about a field of the task. Others are left to the provisioning, which tries again.
-fn refuse(error: &SnapshotError, found: &mut Violations) {
+fn refuse(error: &SnapshotError, found: &mut FieldViolations) {
     if let Some(field) = error.field {
         let hint = error.error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
         found.add_unavailable(

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use ab_core::lines::{LinePicker, LineRange};
+use ab_core::lines::{LineRange, LineRangePicker};
 use ab_core::options::{ByteRange, ReadOptions};
 use ab_core::{Backend, Error, ErrorCode, ErrorKind, Stat, Verb};
 use bytes::Bytes;
@@ -103,12 +103,12 @@ pub(crate) async fn read(
         }
         (Wanted::Last(count), Numbers::With) => {
             let none = LineRange { offset: 0, limit: 0 };
-            let mut counter = LinePicker::new(none, 0);
+            let mut counter = LineRangePicker::new(none, 0);
             let mut chunks = backend.read_chunks(path).await?;
             while let Some(chunk) = chunks.next().await? {
                 counter.feed(&chunk, |_| ControlFlow::Break(()));
             }
-            let total = counter.finish(|_| ControlFlow::Break(()));
+            let total = counter.finish_and_count(|_| ControlFlow::Break(()));
             let lines = LineRange { offset: total.saturating_sub(count), limit: count };
             stream(backend, path, lines, bound, numbers).await?
         }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::place::{CommandContext, PathLocation};
+use crate::place::{CommandCheckContext, PathLocation};
 
 /// One word as a program would get it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -87,7 +87,7 @@ impl Arg {
     }
 
     /// Where it leads from `cwd`.
-    pub(super) fn target(&self, scene: &CommandContext, cwd: &PathLocation) -> Target {
+    pub(super) fn target(&self, scene: &CommandCheckContext, cwd: &PathLocation) -> Target {
         if self.stream {
             return Target { place: PathLocation::Outside("/dev/fd".to_owned()), whole: false };
         }

@@ -19,7 +19,7 @@ use super::argument::{Arg, base_name};
 use super::effect::CommandFindingKind;
 use super::state::State;
 use super::walk::{Context, Walk};
-use crate::place::{CommandContext, CommandStdin, HomeLocation, PathLocation};
+use crate::place::{CommandCheckContext, CommandStdin, HomeLocation, PathLocation};
 use crate::shell::tree::RedirectKind;
 use crate::shell::{self, Dialect, Meter, Problem};
 
@@ -44,7 +44,7 @@ const PART_OF_HOME: &str = "is a part of HOME or PWD, which cannot be followed";
 
 /// Refuses `line` when a word of it leads out of the confines.
 pub fn check_command_paths(line: &str, confines: &CommandLineCheckContext<'_>) -> Result<()> {
-    let nowhere = CommandContext::new().with_home(HomeLocation::StartDirectory);
+    let nowhere = CommandCheckContext::new().with_home(HomeLocation::StartDirectory);
     let scene = confines.roots.iter().fold(nowhere, |scene, root| scene.with_root_alias(root));
     let input = match confines.input.map(std::str::from_utf8) {
         None | Some(Err(_)) => CommandStdin::Closed,

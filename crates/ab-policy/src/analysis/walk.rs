@@ -15,7 +15,7 @@ use super::state::{Flow, MAX_VARIABLES, State, join};
 use super::{
     AnalysedCommand, CommandAnalysis, CommandFinding, ExpandedWord, MAX_COMMANDS_PER_LINE,
 };
-use crate::place::{CommandContext, CommandStdin, PathLocation};
+use crate::place::{CommandCheckContext, CommandStdin, PathLocation};
 use crate::shell::tree::*;
 use crate::shell::{self, Dialect, MAX_SHELL_NESTING_DEPTH, Meter, Problem, Unparsable};
 
@@ -27,7 +27,7 @@ const WORD_COST: usize = 64;
 const OF_THE_SHELL: [&str; 5] = ["PWD", "OLDPWD", "IFS", "_", "SHLVL"];
 
 pub(super) struct Walk<'a> {
-    pub(super) scene: &'a CommandContext,
+    pub(super) scene: &'a CommandCheckContext,
     pub(super) out: CommandAnalysis,
     pub(super) functions: Functions,
     pub(super) aliases: HashMap<String, Option<String>>,
@@ -82,7 +82,7 @@ pub(super) enum Stdin {
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(scene: &'a CommandContext, dialect: Dialect, meter: &'a Meter) -> Self {
+    pub(super) fn new(scene: &'a CommandCheckContext, dialect: Dialect, meter: &'a Meter) -> Self {
         Self {
             scene,
             out: CommandAnalysis::default(),

@@ -5,7 +5,7 @@ use ab_core::options::{ByteRange, FileAccess, ListOptions, OpenOptions, ReadOpti
 use ab_core::path::AnchoredAccessRules;
 use ab_core::process::PathRestrictions;
 use ab_core::search::{SearchLimits, SearchQuery};
-use ab_core::{Backend, ErrorKind, PathParser, ScopeOptions, WriteBody, WsPath};
+use ab_core::{Backend, ErrorKind, PathParser, ScopeOptions, WriteContent, WsPath};
 use bytes::{Bytes, BytesMut};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -86,13 +86,13 @@ pub(super) async fn perform(session: &Session, call: WireCall) -> Done {
             let (backend, path) = place(session, &path)?;
             match body {
                 call::WireWriteBody::Inline(bytes) => {
-                    answered(&backend.write_with(&path, WriteBody(bytes), options).await?)
+                    answered(&backend.write_with(&path, WriteContent(bytes), options).await?)
                 }
                 call::WireWriteBody::Staged(handle) => {
                     let handle = session.handles.remove(&handle.to_be_bytes());
                     let handle = handle.ok_or_else(no_such_handle)?;
                     let Open::Staged(stage) = &handle.open else { return Err(no_such_handle()) };
-                    answered(&backend.write_with(&path, WriteBody(stage.take()), options).await?)
+                    answered(&backend.write_with(&path, WriteContent(stage.take()), options).await?)
                 }
             }
         }

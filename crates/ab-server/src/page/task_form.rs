@@ -1,6 +1,6 @@
 //! The form for a new task.
 
-use ab_api::Violations;
+use ab_api::FieldViolations;
 use maud::{Markup, html};
 
 use super::layout::{Chrome, Live, Section, frame};
@@ -29,7 +29,7 @@ pub(crate) fn task_form(
     chrome: Chrome,
     form: &TaskForm,
     offers: &FormOffers,
-    problems: &Violations,
+    problems: &FieldViolations,
 ) -> Markup {
     let errors = problems.messages_by_field();
     let invalid = |field: &str| errors.contains_key(field).then_some("true");

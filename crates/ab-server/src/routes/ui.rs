@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 
 use ab_api::{
     Approval, ApprovalDecision, ApprovalId, ApprovalStatus, ApproveOrDeny, Event, EventKind,
-    PageRequest, PromptRequest, Session, SessionId, TaskRequest, Violations,
+    FieldViolations, PageRequest, PromptRequest, Session, SessionId, TaskRequest,
 };
 use ab_control::ControlPlaneError;
 use ab_core::Principal;
@@ -350,7 +350,7 @@ async fn decide(
 async fn new_task(State(app): State<HttpApp>) -> Result<Response, Problem> {
     let surface = app.control()?;
     let form = TaskForm::default();
-    let markup = form_page(surface, &form, &Violations::default()).await?;
+    let markup = form_page(surface, &form, &FieldViolations::default()).await?;
     Ok(shown(StatusCode::OK, markup))
 }
 
@@ -454,7 +454,7 @@ async fn page_icon() -> impl IntoResponse {
 async fn form_page(
     surface: &ControlRoutes,
     form: &TaskForm,
-    problems: &Violations,
+    problems: &FieldViolations,
 ) -> Result<Markup, Problem> {
     let (sessions, _) = newest(surface, 1).await?;
     let mut repositories: Vec<String> = Vec::new();

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use ab_api::{
     AgentDescription, Approval, ApprovalSubject, DeliveryResult, EventKind, ExecutorDescription,
-    ExecutorHealth, LogLevel, LogSource, OverlayNetwork, Session, SessionId, SnapshotProvider,
-    Violations,
+    ExecutorHealth, FieldViolations, LogLevel, LogSource, OverlayNetwork, Session, SessionId,
+    SnapshotProvider,
 };
 use ab_control::{ControlPlane, ControlPlaneSettings};
 use ab_executor::{
@@ -74,7 +74,10 @@ impl Executor for Fake {
         }
     }
 
-    async fn choose_snapshot_provider(&self, _: &Session) -> Result<SnapshotProvider, Violations> {
+    async fn choose_snapshot_provider(
+        &self,
+        _: &Session,
+    ) -> Result<SnapshotProvider, FieldViolations> {
         Ok(SnapshotProvider::Copy)
     }
 

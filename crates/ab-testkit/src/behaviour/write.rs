@@ -1,6 +1,6 @@
 //! Writing: modes, expected versions, odd names, many writers.
 
-use ab_core::backend::WriteBody;
+use ab_core::backend::WriteContent;
 use ab_core::options::{RemoveOptions, WriteMode, WriteOptions};
 use ab_core::{Backend, ErrorKind, FileKind, FileVersion};
 
@@ -221,7 +221,7 @@ pub async fn concurrent_conditional_writers_lose_nothing(backend: &Backend) {
 pub async fn many_keep_their_order(backend: &Backend) {
     backend.write("file", "in the way").await.unwrap();
     let names: Vec<String> = (0..50).map(|number| format!("batch/{number:02}")).collect();
-    let mut files: Vec<(&str, WriteBody)> =
+    let mut files: Vec<(&str, WriteContent)> =
         names.iter().map(|name| (name.as_str(), name.into())).collect();
     files.insert(20, ("file/below", "x".into()));
     files.insert(30, ("../out", "x".into()));

@@ -9,7 +9,9 @@ use ab_core::{
     Verdict,
 };
 use ab_host::{ExecSettings, READABLE_SYSTEM_DIRS, SANDBOX_WORKSPACE_PATH};
-use agent_backend::policy::{CommandContext, CommandStdin, HomeLocation, Judgement, PolicyProfile};
+use agent_backend::policy::{
+    CommandCheckContext, CommandStdin, HomeLocation, Judgement, PolicyProfile,
+};
 use agent_backend::{LocalDriverOptions, LocalWorkspaceConfig};
 use clap::Args;
 use serde_json::{Value, json};
@@ -84,11 +86,11 @@ pub(super) async fn run(check: &Check, terminal: &mut Terminal) -> Result<(), Fa
     for (name, value) in &env {
         environment::check_env_variable(name, value, code)?;
     }
-    let named = |scene: CommandContext, root: &String| scene.with_root_alias(root);
+    let named = |scene: CommandCheckContext, root: &String| scene.with_root_alias(root);
     let scene = surroundings
         .roots
         .iter()
-        .fold(CommandContext::new(), named)
+        .fold(CommandCheckContext::new(), named)
         .with_home(HomeLocation::StartDirectory);
     let scene = scene.in_directory(&check.cwd).with_env(&env).with_stdin(CommandStdin::Unseen);
     let judgement =

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ab_api::{AgentDescription, ExecutorDescription, NetworkType, RuntimeDescription, RuntimeType};
+use ab_api::{AgentDescription, ExecutorDescription, NetworkMode, RuntimeDescription, RuntimeType};
 use axum::Json;
 use axum::extract::State;
 
@@ -26,7 +26,7 @@ pub struct TaskCatalog {
 /// What holds for tasks that do not say otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskDefaults {
-    pub network: NetworkType,
+    pub network: NetworkMode,
     /// Whether tasks that share the network are refused.
     pub refuses_shared_network: bool,
     pub keep_open: bool,

@@ -1,6 +1,6 @@
 //! Event streams: of one session, and of all.
 
-use ab_api::{Event, SessionId, Violations};
+use ab_api::{Event, FieldViolations, SessionId};
 use ab_control::ControlPlaneError;
 use ab_store::{EventLogScope, StoreError};
 use axum::Json;
@@ -78,7 +78,7 @@ pub(crate) async fn follow(
     if wants_json(&headers) {
         let limit = limit.unwrap_or(MAX_HISTORY);
         if !(1..=MAX_HISTORY).contains(&limit) {
-            let mut violations = Violations::default();
+            let mut violations = FieldViolations::default();
             violations.add_invalid("limit", "must be 1 to 1000");
             return Err(violated(&violations));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ab_api::{ApprovalId, SessionId, Violations};
+use ab_api::{ApprovalId, FieldViolations, SessionId};
 use ab_control::ControlPlaneError;
 use ab_store::StoreError;
 use axum::http::StatusCode;
@@ -12,7 +12,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 use crate::problem::{Problem, ProblemKind, Rendering};
 
 /// A request with fields that are not acceptable.
-pub(crate) fn violated(violations: &Violations) -> Problem {
+pub(crate) fn violated(violations: &FieldViolations) -> Problem {
     let kind = match violations.http_status() {
         422 => ProblemKind::Unprocessable,
         _ => ProblemKind::Invalid,

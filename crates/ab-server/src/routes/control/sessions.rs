@@ -1,8 +1,8 @@
 //! `/api/v1/sessions`: lists, details, logs, the diff, and the end of a session.
 
 use ab_api::{
-    ContinueRequest, Event, Fleet, Page, PageRequest, PromptRequest, Session, SessionId,
-    SessionInfo, SessionLinks, SessionStatus, SessionUrls, TaskCreatedResponse, Violations,
+    ContinueRequest, Event, FieldViolations, Fleet, Page, PageRequest, PromptRequest, Session,
+    SessionId, SessionInfo, SessionLinks, SessionStatus, SessionUrls, TaskCreatedResponse,
 };
 use ab_control::{ControlPlane, ControlPlaneError};
 use ab_executor::SessionAttempt;
@@ -42,8 +42,8 @@ pub(crate) struct SessionQuery {
 }
 
 impl SessionQuery {
-    fn filter(self) -> Result<SessionFilter, Violations> {
-        let mut found = Violations::default();
+    fn filter(self) -> Result<SessionFilter, FieldViolations> {
+        let mut found = FieldViolations::default();
         let mut statuses = Vec::new();
         for name in self.status.as_deref().unwrap_or_default().split(',') {
             match name.trim().parse::<SessionStatus>() {
@@ -305,7 +305,7 @@ pub(crate) async fn logs(
     let control = &app.control()?.control;
     let tail = tail.unwrap_or(MAX_TAIL);
     if !(1..=MAX_TAIL).contains(&tail) {
-        let mut violations = Violations::default();
+        let mut violations = FieldViolations::default();
         violations.add_invalid("tail", "must be 1 to 1000");
         return Err(violated(&violations));
     }
