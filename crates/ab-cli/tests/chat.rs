@@ -52,12 +52,24 @@ fn every_line_is_a_value_with_json() {
 #[test]
 fn a_person_is_asked_and_a_script_is_not() {
     let asks = r#"{ ask = { title = "Make it", path = "made" } }, { write = { path = "made", text = "x" } }"#;
-    for (keys, is_made) in [("go\ry\r", true), ("go\rwhat\rn\r", false), ("go\r", false)] {
+    let answers: [(&[&str], bool); 2] = [(&["y\r"], true), (&["what\r", "n\r"], false)];
+    for (answers, is_made) in answers {
+        let stage = scenario(asks);
+        let data = stage.outside("data");
+        let mut exchange = vec![("> ", "go\r")];
+        exchange.extend(answers.iter().map(|answer| ("allow it?", *answer)));
+        exchange.push(("> ", ""));
+        let shown = stage.answered(&words(data.to_str().unwrap(), &[]), &exchange);
+        assert!(shown.contains("? Make it"), "{shown}");
+        assert_eq!(stage.path("made").exists(), is_made, "{answers:?}: {shown}");
+    }
+    // The end of the input means no, and so does an answer that was typed before the question was there.
+    for keys in ["go\r", "go\ry\r"] {
         let stage = scenario(asks);
         let data = stage.outside("data");
         let ran = stage.typed(&words(data.to_str().unwrap(), &[]), keys.as_bytes());
         assert!(ran.text().contains("? Make it") && ran.text().contains("allow it?"), "{ran:?}");
-        assert_eq!(stage.path("made").exists(), is_made, "{keys:?}: {}", ran.text());
+        assert!(!stage.path("made").exists(), "{keys:?}: {}", ran.text());
     }
     let stage = scenario(asks);
     let ran = chat(&stage, &[], "go\n");

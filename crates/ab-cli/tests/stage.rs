@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -97,13 +97,42 @@ impl Stage {
         self.at_terminal(arguments, &[("NO_COLOR", "1")], b"")
     }
 
-    fn at_terminal(&self, arguments: &[&str], variables: &[(&str, &str)], keys: &[u8]) -> Ran {
+    /// A command at a terminal, at which keys are pressed when a text was shown, one pair after the other.
+    pub(crate) fn answered(&self, arguments: &[&str], exchange: &[(&str, &str)]) -> String {
+        let mut command = self.terminal_command(arguments, &[("NO_COLOR", "1")]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (stdin, mut stdout) = (child.stdin.take(), child.stdout.take().unwrap());
+        let (mut shown, mut seen) = (String::new(), 0);
+        let mut piece = [0; 4096];
+        for (text, keys) in exchange {
+            while !shown[seen..].contains(text) {
+                let length = stdout.read(&mut piece).unwrap();
+                assert!(length > 0, "no {text:?} in {shown}");
+                shown.push_str(&String::from_utf8_lossy(&piece[..length]));
+            }
+            seen = shown.len();
+            stdin.as_ref().unwrap().write_all(keys.as_bytes()).unwrap();
+        }
+        drop(stdin);
+        let mut rest = Vec::new();
+        stdout.read_to_end(&mut rest).unwrap();
+        child.wait().unwrap();
+        shown.push_str(&String::from_utf8_lossy(&rest));
+        shown.replace("\r\n", "\n")
+    }
+
+    fn terminal_command(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Command {
         let quoted = |word: &&str| format!("'{}'", word.replace('\'', r"'\''"));
         let words: Vec<String> = [BINARY].iter().chain(arguments).map(quoted).collect();
         let mut command = self.command("script");
         command.args(["-q", "-e", "-c", &words.join(" "), "/dev/null"]);
         command.env("TERM", "xterm").env("SHELL", "/bin/sh").envs(variables.iter().copied());
-        let mut ran = run(command, keys);
+        command
+    }
+
+    fn at_terminal(&self, arguments: &[&str], variables: &[(&str, &str)], keys: &[u8]) -> Ran {
+        let mut ran = run(self.terminal_command(arguments, variables), keys);
         // A terminal has its own line ends.
         ran.out = ran.text().replace("\r\n", "\n").into_bytes();
         ran
