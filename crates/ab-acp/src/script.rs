@@ -261,7 +261,8 @@ impl ScriptedAgent {
         if servers.len() < offered.len() {
             return Err(RpcError::new(INVALID_PARAMS, "an MCP server is of an unknown kind"));
         }
-        let workspace = Workspace::open(cwd, &servers).await;
+        let used = if self.scenario.agent.uses_mcp { servers.as_slice() } else { &[] };
+        let workspace = Workspace::open(cwd, used).await;
         let workspace = workspace.map_err(|why| RpcError::new(INTERNAL_ERROR, why))?;
         let conversation = Conversation {
             cwd: cwd.to_owned(),

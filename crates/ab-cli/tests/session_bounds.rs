@@ -68,7 +68,7 @@ async fn fork_bomb_of_an_agent_is_contained() {
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_bomb_of_an_agent_is_contained() {
     let steps = r#"[agent]
-        mcp_http = false
+        uses_mcp = false
         [[turn]]
         steps = [{ run = "tail -n 1 /dev/zero" }, { say = "bomb: {output}\n" }]"#;
     let limits = ControlGroupLimits::default();
@@ -94,7 +94,7 @@ async fn memory_bomb_of_an_agent_is_contained() {
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_that_runs_out_of_memory_says_so() {
     let steps = r#"[agent]
-        mcp_http = false
+        uses_mcp = false
         [[turn]]
         steps = [{ run = "exec 3>&1; tail -n 1 /dev/zero; kill -9 $PPID" }]"#;
     let limits = ControlGroupLimits { memory: Some(200 * MIB), ..ControlGroupLimits::default() };

@@ -72,7 +72,7 @@ async fn a_command_that_succeeds_is_no_error() {
         scripted(ScriptedCommand::exits(0).stdout("one ").stderr("warning").stdout("two"));
     let output = backend.exec("make").await.unwrap();
     assert_eq!(
-        (output.stdout_display_text(), output.stderr.display_text()),
+        (output.stdout_text(), output.stderr.display_text()),
         ("one two".into(), "warning".into())
     );
     assert!(output.exit.success());

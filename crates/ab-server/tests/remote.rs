@@ -69,7 +69,7 @@ async fn a_websocket_is_confined_to_the_scope_that_its_request_names() {
     assert_eq!(backend.read_text("/file").await.unwrap(), "theirs");
     assert!(backend.read_text("../../file").await.is_err());
     let said = backend.exec("cat file; cat ../../file || true").await.unwrap();
-    assert!(!said.stdout_display_text().contains("not theirs"), "{said:?}");
+    assert!(!said.stdout_text().contains("not theirs"), "{said:?}");
     backend.destroy().await.unwrap();
     port.shutdown().await;
 }

@@ -57,7 +57,7 @@ pub async fn exec_stdout_text(backend: &Backend, line: &str) -> String {
 pub async fn exec_stdout_text_with(backend: &Backend, line: &str, options: ExecOptions) -> String {
     let options = ExecOptions { timeout: options.timeout.or(Some(COMMAND_TIMEOUT)), ..options };
     match backend.exec_with(line, options).await {
-        Ok(output) => output.stdout_display_text(),
+        Ok(output) => output.stdout_text(),
         Err(error) => panic!("{line:?} failed: {error}: {:?}", error.output()),
     }
 }

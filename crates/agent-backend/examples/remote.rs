@@ -10,6 +10,6 @@ async fn main() -> agent_backend::Result<()> {
     let config = RemoteConfig::parse("ws://127.0.0.1:3001/ssh")?.token("correct-horse")?;
     let backend = agent_backend::remote_with(config)?;
     backend.write("notes/plan.md", "look around\n").await?;
-    print!("{}", backend.exec("cat notes/plan.md").await?.stdout_display_text());
+    print!("{}", backend.exec("cat notes/plan.md").await?.stdout_text());
     backend.destroy().await
 }

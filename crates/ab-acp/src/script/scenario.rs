@@ -28,6 +28,8 @@ pub(crate) struct Manner {
     pub(crate) resume: bool,
     /// Takes MCP servers over HTTP.
     pub(crate) mcp_http: bool,
+    /// Works through the MCP servers that it is offered; else in its own working directory.
+    pub(crate) uses_mcp: bool,
     /// Requires a login by this method.
     pub(crate) login: Option<String>,
     /// Answers `initialize` with this version and in its shape.
@@ -41,6 +43,7 @@ impl Default for Manner {
             load: true,
             resume: false,
             mcp_http: true,
+            uses_mcp: true,
             login: None,
             protocol: 1,
         }

@@ -55,7 +55,7 @@ pub struct ExecOutput {
 
 impl ExecOutput {
     /// Standard output as text, with a note at its end if it was cut.
-    pub fn stdout_display_text(&self) -> String {
+    pub fn stdout_text(&self) -> String {
         self.stdout.display_text()
     }
 }

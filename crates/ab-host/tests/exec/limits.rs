@@ -94,11 +94,7 @@ async fn each_process_has_its_limits() {
         assert_eq!(ground.backend.stat("big").await.unwrap().size, 1_000_000);
 
         let limits = ExecLimits { open_files: Some(32), ..ExecLimits::default() };
-        assert_eq!(
-            run(&ground, "ulimit -n", limits).await.stdout_display_text(),
-            "32\n",
-            "{isolation}"
-        );
+        assert_eq!(run(&ground, "ulimit -n", limits).await.stdout_text(), "32\n", "{isolation}");
 
         let limits = ExecLimits { cpu: Some(Duration::from_secs(1)), ..ExecLimits::default() };
         let output = run(&ground, "while :; do :; done", limits).await;
@@ -113,7 +109,7 @@ async fn a_command_cannot_raise_its_limits() {
         let limits = ExecLimits { open_files: Some(64), ..ExecLimits::default() };
         let ground = Ground::bounded(isolation, limits);
         let more = ExecLimits { open_files: Some(1024), ..ExecLimits::default() };
-        assert_eq!(run(&ground, "ulimit -n", more).await.stdout_display_text(), "64\n");
+        assert_eq!(run(&ground, "ulimit -n", more).await.stdout_text(), "64\n");
         if WALLS.contains(&isolation) {
             let output = run(&ground, "ulimit -n 1024", ExecLimits::default()).await;
             assert!(!output.exit.success(), "{isolation}: it was raised");
@@ -142,7 +138,7 @@ async fn what_a_spool_cannot_keep_is_told() {
 async fn limits_leave_no_group_behind() {
     let limits = ExecLimits { processes: Some(64), ..ExecLimits::default() };
     let ground = Ground::bounded(Isolation::None, limits);
-    let groups = run(&ground, "cat /usr/../proc/self/cgroup", limits).await.stdout_display_text();
+    let groups = run(&ground, "cat /usr/../proc/self/cgroup", limits).await.stdout_text();
     let own = groups.lines().find_map(|line| line.split(':').nth(2)).unwrap_or_default();
     assert!(!own.is_empty(), "{groups}");
     for place in groups.lines().filter_map(|line| line.split(':').nth(2)) {

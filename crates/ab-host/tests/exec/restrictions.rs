@@ -93,7 +93,7 @@ async fn restrictions_inside_each_other_hold() {
                     for d in . kept kept/in kept/in/deep no/such no/other; do \
                     mkdir -p $d 2>/dev/null && echo x 2>/dev/null > $d/new; done; true";
         let seen = handle.exec(line).await.unwrap_or_else(|error| panic!("{said}: {error}"));
-        let seen = seen.stdout_display_text();
+        let seen = seen.stdout_text();
         for (name, there) in
             ["kept/in", "kept/in/deep", "kept/in/deep/file"].iter().zip(&there[1..])
         {

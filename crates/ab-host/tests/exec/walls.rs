@@ -162,7 +162,7 @@ async fn a_scope_shows_only_itself() {
              ls .. ../..; echo x > ../made; echo end"
         );
         let output = scope.exec(&line).await.unwrap();
-        let text = output.stdout_display_text();
+        let text = output.stdout_text();
         assert!(!text.contains("parent's") && !text.contains("bob's"), "{isolation}: {text}");
         assert!(text.ends_with("end\n") && !text.contains("bob\n"), "{isolation}: {text}");
         assert!(!ground.workspace.path().join("tenants/made").exists(), "{isolation}");
@@ -210,7 +210,7 @@ async fn a_read_only_scope_that_is_swapped_shows_nothing_else() {
     let restrictions = PathRestrictions { read_only, ..PathRestrictions::default() };
     let scope = scope.restrict(restrictions).unwrap();
     let line = format!("cat file '{0}/file' '{1}/file'", one.display(), outside.path().display());
-    assert_eq!(scope.exec("cat file").await.unwrap().stdout_display_text(), "own");
+    assert_eq!(scope.exec("cat file").await.unwrap().stdout_text(), "own");
     let done = AtomicBool::new(false);
     let (mut ran, mut shown) = (0, Vec::new());
     std::thread::scope(|threads| {

@@ -484,7 +484,7 @@ async fn run(ship: Ship, number: u64) {
         match answer {
             Ok(output) => {
                 count(&ship.counters.commands);
-                assert_eq!(output.stdout_display_text(), format!("out {number} {next}\n"));
+                assert_eq!(output.stdout_text(), format!("out {number} {next}\n"));
                 assert_eq!(output.stderr.display_text(), "err\n");
             }
             // Its connection was lost while it ran.

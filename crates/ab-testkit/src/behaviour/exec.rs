@@ -173,7 +173,7 @@ pub async fn output_is_exact(backend: &Backend) {
     backend.write("all", all.clone()).await.unwrap();
     let output = backend.exec("cat all all; printf '\\377'").await.unwrap();
     assert_eq!(output.stdout.bytes, [&all[..], &all, &[255]].concat());
-    assert!(output.stdout_display_text().ends_with("\u{fffd}"));
+    assert!(output.stdout_text().ends_with("\u{fffd}"));
     assert_eq!(output.stdout.total_bytes, 513);
     // Characters of three bytes lie across every border between pieces.
     let long = exec_stdout_text(backend, "yes 'a€' | head -c 4000000").await;
@@ -253,12 +253,11 @@ pub async fn output_is_cut_with_a_note(backend: &Backend) {
     assert_eq!((&output.stdout.bytes[..], output.stdout.total_bytes), (&b"0123"[..], 10));
     assert_eq!((&output.stderr.bytes[..], output.stderr.total_bytes), (&b"abcd"[..], 6));
     assert!(
-        output.stdout_display_text().starts_with("0123\n")
-            && output.stdout_display_text().contains("10"),
+        output.stdout_text().starts_with("0123\n") && output.stdout_text().contains("10"),
         "{output:?}"
     );
     let whole = backend.exec_with(line, bounded(10)).await.unwrap();
-    assert_eq!(whole.stdout_display_text(), "0123456789");
+    assert_eq!(whole.stdout_text(), "0123456789");
     let none = backend.exec_with(line, bounded(0)).await.unwrap();
     assert_eq!((none.stdout.bytes.len(), none.stdout.total_bytes), (0, 10));
 }
@@ -289,7 +288,7 @@ pub async fn words_are_passed_as_they_are(backend: &Backend) {
     let output =
         backend.run_allowing_failure(argv_command(&words), ExecOptions::default()).await.unwrap();
     let expect: String = odd.iter().map(|word| format!("<{word}>")).collect();
-    assert_eq!(output.stdout_display_text(), expect);
+    assert_eq!(output.stdout_text(), expect);
     let missing = backend
         .run_allowing_failure(argv_command(&["no-such-program"]), ExecOptions::default())
         .await;

@@ -145,7 +145,7 @@ pub async fn the_end_takes_everything_along(backend: &Backend) {
         return;
     }
     let line = lock_holding_script("sleep 1000 & echo started");
-    assert_eq!(backend.exec(&line).await.unwrap().stdout_display_text(), "started\n");
+    assert_eq!(backend.exec(&line).await.unwrap().stdout_text(), "started\n");
     wait_until_lock_is_free(backend).await;
 }
 
