@@ -19,6 +19,8 @@ pub(crate) struct Keyboard {
 impl Keyboard {
     /// The lines are read by a thread of its own: nothing waits for it when the process ends.
     pub(crate) fn open() -> Self {
+        // What is typed ahead of a first prompt counts.
+        let not_before = Instant::now();
         let (sender, lines) = mpsc::channel(WAITING_LINES);
         let read = move || {
             for line in io::stdin().lock().lines() {
@@ -29,7 +31,7 @@ impl Keyboard {
         };
         // Without a thread the channel closes: there is no input.
         drop(thread::Builder::new().name("keyboard".to_owned()).spawn(read));
-        Self { lines, not_before: Instant::now() }
+        Self { lines, not_before }
     }
 
     /// Drops what was typed until now. Called before a question is shown: what was typed without having seen it is no

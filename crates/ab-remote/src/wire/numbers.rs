@@ -333,15 +333,15 @@ BackendKind Local=0 Memory=1 Remote=2 Scoped=3 Mounts=4 Overlay=5
 Subject Files=0 Attributes=1 Restrictions=2 Network=3 Sockets=4 Processes=5 Orphans=6 Kernel=7 Environment=8 Time=9 Memory=10 ProcessCount=11 Cpu=12 FileSize=13 OpenFiles=14 Output=15 Commands=16 Shell=17
 Strength Open=0 Advisory=1 Enforced=2
 Isolation Auto=0 Bwrap=1 Landlock=2 Software=3 None=4
-Links Follow=0 Keep=1
+Links Follow=0 NoFollow=1
 Detail Kind=0 Stat=1
 WriteMode CreateOrReplace=0 CreateNew=1 Replace=2 CreateIfMissing=3
 Durability Process=0 Power=1
 FileAccess Read=0 Write=1 ReadWrite=2
-Creation Never=0 IfMissing=1 Always=2
+Creation Never=0 IfMissing=1 MustBeNew=2
 Existing Keep=0 Truncate=1
 Placement AtOffset=0 End=1
-Reach One=0 Recursive=1
+Reach NonRecursive=0 Recursive=1
 Missing Fail=0 Ignore=1
 Overwrite Refuse=0 Replace=1
 FileKind File=0 Dir=1 Symlink=2 Other=3
@@ -350,12 +350,12 @@ Stdin Closed=0 Piped=1
 Lifetime Owned=0 Detached=1
 BindAccess ReadOnly=0 ReadWrite=1
 Leftovers None=0 Ended=1
-Cause Itself=0 Timeout=1 Memory=2 Dropped=3
+Cause Itself=0 Timeout=1 MemoryLimit=2 Dropped=3
 Channel Stdout=0 Stderr=1
 Kinds Files=0 All=1
 Syntax Literal=0 Regex=1
 Case Sensitive=0 Insensitive=1
-Span Line=0 Lines=1
+Span SingleLine=0 MultiLine=1
 SearchAnswer Lines=0 Files=1 Counts=2
 Visibility Visible=0 All=1
 IgnoreFiles Disregard=0 Honour=1
