@@ -17,9 +17,9 @@ use crate::workspace::{LocalWorkspace, LocalWorkspaceConfig, open_workspace};
 /// ```no_run
 /// # async fn session() -> ab_core::Result<()> {
 /// let workspace = ab_local::LocalWorkspace::builder("/srv/session/work")
-///     .home("/srv/session/home")
-///     .read_only_dir("/srv/cache/repository.git")
-///     .own_executable()
+///     .home_dir("/srv/session/home")
+///     .mount_read_only_dir("/srv/cache/repository.git")
+///     .mount_own_executable()
 ///     .open()
 ///     .await?;
 /// # Ok(())

@@ -5,11 +5,11 @@
 //! turns all of them into tests:
 //!
 //! ```
-//! use ab_core::{Backend, Memory};
-//! use ab_testkit::{World, behaviour_suite};
+//! use ab_core::{Backend, MemoryDriver};
+//! use ab_testkit::{TestBackend, behaviour_suite};
 //!
-//! async fn memory() -> World {
-//!     World::new(Backend::new(Memory::new()))
+//! async fn memory() -> TestBackend {
+//!     TestBackend::new(Backend::new(MemoryDriver::new()))
 //! }
 //!
 //! // Tests named `on_memory::read::returns_what_was_written`, and so on.

@@ -6,11 +6,11 @@
 //! the backend says of itself. A backend joins by one line:
 //!
 //! ```
-//! use ab_core::{Backend, Memory};
-//! use ab_testkit::{World, model_tests};
+//! use ab_core::{Backend, MemoryDriver};
+//! use ab_testkit::{TestBackend, model_tests};
 //!
-//! async fn plain() -> World {
-//!     World::new(Backend::new(Memory::new()))
+//! async fn plain() -> TestBackend {
+//!     TestBackend::new(Backend::new(MemoryDriver::new()))
 //! }
 //!
 //! model_tests! { memory => plain }

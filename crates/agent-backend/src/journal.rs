@@ -2,13 +2,13 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use agent_backend::journal::{ConsoleWriter, Journal, JournalMode};
-//! use agent_backend::{BackendOptions, Guards, MemoryOptions};
+//! use agent_backend::journal::{ConsoleJournalWriter, JournalGuard, JournalVerbosity};
+//! use agent_backend::{BackendOptions, Guards, MemoryDriverOptions};
 //!
-//! let journal = Journal::new(Arc::new(ConsoleWriter::stderr()), JournalMode::Standard);
+//! let journal = JournalGuard::new(Arc::new(ConsoleJournalWriter::stderr()), JournalVerbosity::Standard);
 //! let guards = Guards { journal: Some(Arc::new(journal)), ..Guards::default() };
 //! let assembly = BackendOptions { guards, ..BackendOptions::default() };
-//! let backend = agent_backend::memory_with(MemoryOptions::default(), assembly)?;
+//! let backend = agent_backend::memory_with(MemoryDriverOptions::default(), assembly)?;
 //! # Ok::<(), agent_backend::Error>(())
 //! ```
 

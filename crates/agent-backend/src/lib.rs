@@ -1,7 +1,7 @@
 //! A place for AI agents to work: one handle over local, remote, in-memory and scoped workspaces.
 //!
 //! ```
-//! use agent_backend::{Edit, EditOptions, Kind, ScopeOptions};
+//! use agent_backend::{Edit, EditOptions, ErrorKind, ScopeOptions};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> agent_backend::Result<()> {
@@ -18,7 +18,7 @@
 //! let tenant = backend.scope("tenants/ada", ScopeOptions::default())?;
 //! tenant.write("notes.txt", "mine").await?;
 //! let refused = tenant.read("../../src/app.py").await.unwrap_err();
-//! assert_eq!(refused.kind(), Kind::Escape);
+//! assert_eq!(refused.kind(), ErrorKind::Escape);
 //!
 //! assert_eq!(backend.readdir(".").await?, ["src", "tenants"]);
 //! backend.destroy().await?;

@@ -7,7 +7,7 @@
 //! hold.
 //!
 //! ```no_run
-//! use agent_backend::mcp::{McpExt, McpOptions};
+//! use agent_backend::mcp::{BackendMcpExt, McpOptions};
 //!
 //! # async fn example() -> agent_backend::Result<()> {
 //! let backend = agent_backend::memory();

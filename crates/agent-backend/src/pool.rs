@@ -1,8 +1,8 @@
 //! Backends that are used again: at most one for each key, shared by all who ask for it.
 //!
 //! ```
-//! use agent_backend::pool::{LeaseRequest, Pool, PoolOptions};
-//! use agent_backend::{Backend, MemoryOptions, Result};
+//! use agent_backend::pool::{LeaseRequest, BackendPool, PoolOptions};
+//! use agent_backend::{Backend, MemoryDriverOptions, Result};
 //!
 //! #[derive(Clone)]
 //! struct Config {
@@ -10,20 +10,20 @@
 //! }
 //!
 //! async fn make(config: Config) -> Result<Backend> {
-//!     let options = MemoryOptions { root: config.root, ..MemoryOptions::default() };
+//!     let options = MemoryDriverOptions { root: config.root, ..MemoryDriverOptions::default() };
 //!     agent_backend::memory_with(options, Default::default())
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<()> {
-//! let pool = Pool::new(make, PoolOptions::new(Config { root: "/work".to_owned() }))?;
+//! let pool = BackendPool::new(make, PoolOptions::new(Config { root: "/work".to_owned() }))?;
 //!
 //! let lease = pool.acquire(LeaseRequest::keyed("ada")).await?;
 //! lease.write("notes.txt", "hello").await?;
 //! drop(lease); // and whoever asks for ada next finds the notes
 //!
-//! let grace = LeaseRequest::keyed("grace").with(|config: &mut Config| config.root = "/srv".into());
-//! pool.with(grace, async |backend| backend.write("/srv/notes.txt", "hi").await).await?;
+//! let grace = LeaseRequest::keyed("grace").configure_if_created(|config: &mut Config| config.root = "/srv".into());
+//! pool.with_backend(grace, async |backend| backend.write("/srv/notes.txt", "hi").await).await?;
 //!
 //! assert_eq!((pool.stats().idle, pool.stats().active), (2, 0));
 //! pool.destroy_all().await

@@ -7,7 +7,7 @@
 //! let config = RemoteConfig::parse("wss://box.example/ssh")?.token("the daemon's token")?;
 //! let backend = agent_backend::remote_with(config)?;
 //! backend.write("notes.txt", "kept over there").await?; // connects when it is first needed
-//! println!("{}", backend.exec("wc -c notes.txt").await?.text());
+//! println!("{}", backend.exec("wc -c notes.txt").await?.stdout_text());
 //! backend.destroy().await
 //! # }
 //! ```

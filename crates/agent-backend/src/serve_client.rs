@@ -1,17 +1,17 @@
 //! A client of `agent-backend serve`: tasks, sessions, their events, and approvals.
 //!
 //! ```no_run
-//! use agent_backend::serve_client::{AgentChoice, EventKind, NewRepo, NewTask};
-//! use agent_backend::{ServeClient, ServeSettings};
+//! use agent_backend::serve_client::{RequestedAgent, EventKind, RequestedRepo, TaskRequest};
+//! use agent_backend::{SessionClient, SessionClientSettings};
 //!
 //! # async fn example() -> agent_backend::Result<()> {
-//! let settings = ServeSettings::new("http://127.0.0.1:3001").token("the server's token");
-//! let client = ServeClient::new(settings)?;
-//! let task = NewTask {
+//! let settings = SessionClientSettings::new("http://127.0.0.1:3001").token("the server's token");
+//! let client = SessionClient::new(settings)?;
+//! let task = TaskRequest {
 //!     prompt: "Fix the failing test".to_owned(),
-//!     repo: NewRepo { url: Some("/srv/project".to_owned()), ..NewRepo::default() },
-//!     agent: AgentChoice { kind: "scripted".to_owned(), ..AgentChoice::default() },
-//!     ..NewTask::default()
+//!     repo: RequestedRepo { url: Some("/srv/project".to_owned()), ..RequestedRepo::default() },
+//!     agent: RequestedAgent { kind: "scripted".to_owned(), ..RequestedAgent::default() },
+//!     ..TaskRequest::default()
 //! };
 //! let session = client.create_task(&task).await?.id;
 //! let mut events = client.events(session);
