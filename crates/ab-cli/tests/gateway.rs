@@ -166,7 +166,7 @@ fn installed(stage: &Stage) -> Vec<PathBuf> {
 #[test]
 fn registry_that_is_away_is_named() {
     let stage = Stage::with(&[]);
-    // Nobody listens there any more.
+    // The listener is closed again, so connections are refused.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let Some(ran) = install(&stage, &format!("http://{address}")) else { return };
     assert_ne!(ran.code, 0);

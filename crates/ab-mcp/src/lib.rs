@@ -3,7 +3,7 @@
 //! [`WorkspaceTools`] are those of one [`Backend`](ab_core::Backend), whatever its kind, callable without a
 //! transport. A [`Server`] shows them to MCP clients.
 //! [`serve_stdio`] speaks JSON lines over any pair of streams until the caller is gone; an
-//! [`HttpEndpoint`] answers the requests of a port that somebody else opened. A [`Client`] calls such
+//! [`HttpEndpoint`] answers the requests that an HTTP server passes to it. A [`Client`] calls such
 //! servers over any stream, and [`forward_lines_over_http`] makes one of HTTP. Whatever
 //! goes wrong with a call is a result that a model can read; what goes wrong with the protocol is
 //! the protocol's own error.

@@ -20,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 const MOST_CONNECTIONS: usize = 16;
 const SOCKET: &str = "mcp";
 
-/// A socket that nobody listens on yet. Its directory is made before the sandbox, which shows it.
+/// A socket before it is served. Its directory is made before the sandbox, which shows it.
 #[derive(Debug)]
 pub(super) struct EndpointSocket {
     directory: PathBuf,

@@ -25,7 +25,7 @@ pub(super) fn reopenable(output: &OwnedFd) -> Result<OwnedFd> {
     opened.map_err(|errno| unstarted(&errno.into()))
 }
 
-/// An output that nobody reads. Not the host's `/dev/null`: root could change its mode by a handle.
+/// An output without a reader. Not the host's `/dev/null`: root could change its mode by a handle.
 pub(super) fn unread_output() -> Result<OwnedFd> {
     let (_, theirs) = output_pipe().map_err(|error| unstarted(&error))?;
     Ok(theirs)

@@ -25,7 +25,7 @@ struct Machine {
     place: PathBuf,
 }
 
-/// Counts the run, waits until somebody writes into `gate`, and installs the agent `echo` as goose.
+/// Counts the run, waits until a line is written into `gate`, and installs the agent `echo` as goose.
 fn filling() -> String {
     format!(
         "echo x >> \"$PLACE/runs\"; [ -p \"$PLACE/gate\" ] && read -r _ < \"$PLACE/gate\"\n\

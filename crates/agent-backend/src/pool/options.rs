@@ -40,7 +40,7 @@ pub struct PoolOptions<C> {
 /// Who looks for backends that have been idle too long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdleCleanup {
-    /// Whoever calls [`BackendPool::destroy_idle`](super::BackendPool::destroy_idle).
+    /// Only callers of [`BackendPool::destroy_idle`](super::BackendPool::destroy_idle).
     #[default]
     Manual,
     /// The pool itself as well, this often.
