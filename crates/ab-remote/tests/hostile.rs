@@ -305,7 +305,7 @@ async fn requests_that_nobody_knows_are_refused() {
     channel.request_x11(true, false, "x", "y", 0).await.unwrap();
     channel.agent_forward(true).await.unwrap();
     channel.request_subsystem(true, "netconf").await.unwrap();
-    channel.set_env(true, "LD_PRELOAD", "x").await.unwrap();
+    channel.set_env(true, "AGENT_BACKEND_ROOT", "x").await.unwrap();
     channel.set_env(true, "1x", "x").await.unwrap();
     channel.exec(true, &b"echo \xff"[..]).await.unwrap();
     channel.set_env(true, "FINE", "yes").await.unwrap();

@@ -156,15 +156,40 @@ async fn both_ends_may_ask_whether_the_other_is_there() {
     stage.end().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn variables_are_passed_unless_they_are_dangerous() {
-    let stage = Stage::new().await;
+/// What `ssh` prints, with two variables, for a command in this isolation; nothing where the host lacks it.
+async fn with_variables(isolation: Isolation) -> Option<std::process::Output> {
+    let configure = |config: &mut LocalWorkspaceConfig| config.options.exec.isolation = isolation;
+    let stage = Stage::with(configure, |_| {}).await;
+    let stands = stage.backend.effective_policy().await;
+    if let Err(lacking) = stands {
+        ab_testkit::host::report_skip("variables over SSH", &lacking.to_string());
+        stage.end().await;
+        return None;
+    }
     let mut command = stage.program("ssh");
-    command.args(["-o", "SetEnv=GREETING=hello LD_PRELOAD=evil.so"]);
-    command.args(["agent@127.0.0.1", "echo $GREETING $LD_PRELOAD."]);
+    command.args(["-o", "SetEnv=GREETING=hello PYTHONPATH=src AGENT_BACKEND_X=1"]);
+    command.args(["agent@127.0.0.1", "echo $GREETING $PYTHONPATH $AGENT_BACKEND_X."]);
     let output = finish(&mut command).await;
-    assert_eq!(text(&output.stdout), "hello .\n", "{output:?}");
     stage.end().await;
+    Some(output)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn variables_that_load_code_are_passed_behind_walls() {
+    for isolation in [Isolation::Bwrap, Isolation::Landlock] {
+        let Some(output) = with_variables(isolation).await else { continue };
+        assert_eq!(text(&output.stdout), "hello src .\n", "{isolation:?}: {output:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn variables_that_load_code_stop_the_command_without_walls() {
+    for isolation in [Isolation::Software, Isolation::None] {
+        let output = with_variables(isolation).await.unwrap();
+        assert_eq!(text(&output.stdout), "", "{isolation:?}: {output:?}");
+        assert_ne!(output.status.code(), Some(0), "{isolation:?}: {output:?}");
+        assert!(text(&output.stderr).contains("PYTHONPATH"), "{isolation:?}: {output:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
