@@ -1,4 +1,4 @@
-//! Who may come in.
+//! Authentication of SSH users by password or public key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,22 +8,23 @@ use russh::keys::ssh_key::Algorithm;
 use russh::{MethodKind, MethodSet};
 use subtle::{Choice, ConstantTimeEq};
 
-/// Longest password that is looked at; all of them are compared in this many steps.
+/// Longest accepted password in bytes. Every comparison takes this many steps.
 const LONGEST_PASSWORD: usize = 256;
 
-/// Which users are let in.
+/// Which users may log in.
 #[derive(Clone, Debug, Default)]
 pub enum SshAccess {
-    /// Everybody, by whatever name and method: something in front has checked who it is.
+    /// Accepts every user name and method. Something in front of the server has authenticated the
+    /// client.
     Any,
-    /// Those that are named, by password or key.
+    /// Accepts the listed users, by password or key.
     Users(SshUsers),
-    /// Nobody.
+    /// Refuses every login.
     #[default]
     Nobody,
 }
 
-/// Names, and what they are known by.
+/// User names with their passwords and keys.
 #[derive(Clone, Default)]
 pub struct SshUsers(BTreeMap<String, Credentials>);
 
@@ -33,7 +34,7 @@ struct Credentials {
     keys: Vec<PublicKey>,
 }
 
-/// A line that is not a key, or a password that cannot be.
+/// An `authorized_keys` line that cannot be parsed, or a password of invalid length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidCredential {
     pub what: String,
@@ -56,7 +57,7 @@ impl SshUsers {
         self.0.is_empty()
     }
 
-    /// Lets `name` in by a password.
+    /// Sets the password of `name`.
     pub fn add_password(&mut self, name: &str, password: &str) -> Result<(), InvalidCredential> {
         let length = password.len();
         if password.is_empty() || length > LONGEST_PASSWORD {
@@ -69,8 +70,9 @@ impl SshUsers {
         Ok(())
     }
 
-    /// Lets `name` in by the keys of an `authorized_keys` file: how many there are. A line with
-    /// options is refused, since what it allows less of would be allowed here.
+    /// Adds the keys of an `authorized_keys` file for `name` and returns how many there are. Lines
+    /// with options are refused: options restrict a key, and this server would ignore the
+    /// restriction.
     pub fn add_authorized_keys(
         &mut self,
         name: &str,
@@ -99,7 +101,7 @@ impl SshUsers {
 
     fn knows_password(&self, name: &str, password: &str) -> bool {
         let known = self.0.get(name).and_then(|credentials| credentials.password.as_deref());
-        // An unknown name takes as long as a known one.
+        // Compare for unknown names too, so that they take as long as known ones.
         let same = same(known.unwrap_or_default(), password);
         bool::from(same) && known.is_some()
     }
@@ -142,7 +144,7 @@ impl SshAccess {
     }
 
     pub(crate) fn by_key(&self, name: &str, key: &PublicKey, algorithm: &Algorithm) -> bool {
-        // RSA with SHA-1: signatures that can be forged prove nothing.
+        // Signatures with SHA-1 can be forged.
         if matches!(algorithm, Algorithm::Rsa { hash: None } | Algorithm::Dsa) {
             return false;
         }
@@ -154,7 +156,8 @@ impl SshAccess {
     }
 }
 
-/// Compares without telling by the time how much was right, or how long the known one is.
+/// Compares in constant time. The time reveals neither the matching prefix nor the length of
+/// `known`.
 fn same(known: &str, given: &str) -> Choice {
     fn padded(text: &str) -> [u8; LONGEST_PASSWORD] {
         let mut padded = [0; LONGEST_PASSWORD];

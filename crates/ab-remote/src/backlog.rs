@@ -1,13 +1,13 @@
 //! A stream whose writer does not wait while there is room in a buffer.
 //!
-//! russh reads and writes in one loop: while it waits to write, it does not read. Two ends that both
-//! have much to say would wait for each other for ever. What a client is sent is bounded by the
-//! windows it granted, so a buffer of about that size keeps this end listening. It is enough that
-//! one of the two always listens.
+//! russh reads and writes in one loop: while it waits to write, it does not read. If both ends wait
+//! to write, neither reads, and the connection deadlocks. It is enough that one of the two always
+//! reads. The windows that a client grants bound what it is sent, so a buffer of about that size
+//! lets this end always read.
 //!
-//! The buffer is emptied when the stream is read, which the loop does whenever it does nothing else.
-//! A flush before that is postponed once: the loop flushes the first of several messages before it
-//! looks for the others, and whoever waits for all of them would be woken by the first.
+//! The buffer is sent when the stream is read, which the loop does whenever it has nothing else to
+//! do. A flush before that is postponed once: the loop flushes after the first of several messages,
+//! and sending that one alone would wake a reader that waits for all of them.
 
 use std::io;
 use std::pin::Pin;
@@ -16,23 +16,24 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that wait for the socket; beyond them the writer waits. Twice what common clients grant.
+/// Bytes that may wait for the socket. Beyond them the writer waits. Twice the window of common
+/// clients.
 pub(crate) const MAX_BACKLOG: usize = 4 * 1024 * 1024;
 
-/// Bytes that are gathered to be sent together.
+/// Bytes that are collected before they are sent.
 const GATHERED: usize = 128 * 1024;
-/// Bytes that are not worth a journey of their own.
+/// Fewer buffered bytes than this are not worth a write of their own.
 const SMALL: usize = 4 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Backlog<S> {
     inner: S,
     waiting: BytesMut,
-    /// Bytes that may wait.
+    /// Most bytes that `waiting` may hold.
     limit: usize,
-    /// What was written may be in a buffer of the stream itself.
+    /// The inner stream may hold written bytes that were not flushed.
     unflushed: bool,
-    /// A flush has not been done.
+    /// A flush was requested and has not been done.
     postponed: bool,
 }
 
@@ -47,7 +48,7 @@ impl<S> Backlog<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Backlog<S> {
-    /// Sends what waits, and all that the stream keeps.
+    /// Writes all buffered bytes and flushes the inner stream.
     fn poll_empty(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.waiting.is_empty() {
             let sent = ready!(Pin::new(&mut self.inner).poll_write(cx, &self.waiting))?;
@@ -58,7 +59,7 @@ impl<S: AsyncWrite + Unpin> Backlog<S> {
             self.unflushed = true;
         }
         self.postponed = false;
-        // An idle connection keeps no memory for what it once had to say.
+        // Free the buffer, so that an idle connection keeps no memory.
         self.waiting = BytesMut::new();
         if self.unflushed {
             ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
@@ -75,7 +76,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Backlog<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // Whoever cannot be written to any more may still have something to say.
+        // A peer that takes no more bytes may still send some.
         let _ = this.poll_empty(cx);
         Pin::new(&mut this.inner).poll_read(cx, buf)
     }
@@ -127,7 +128,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Backlog<S> {
             return Poll::Ready(Ok(()));
         }
         match this.poll_empty(cx) {
-            // The next read goes on with it.
+            // The next read continues the write.
             Poll::Pending => Poll::Ready(Ok(())),
             done => done,
         }
@@ -155,14 +156,14 @@ mod tests {
         stream.flush().await.unwrap();
         assert!(futures_util::FutureExt::now_or_never(far.read(&mut heard)).is_none());
         stream.write_all(b" two").await.unwrap();
-        // Nobody is kept waiting by a writer that does not read.
+        // A second flush sends, even though the writer never reads.
         stream.flush().await.unwrap();
         assert_eq!(far.read(&mut heard).await.unwrap(), 7);
         stream.write_all(b"three").await.unwrap();
         stream.flush().await.unwrap();
         assert!(futures_util::FutureExt::now_or_never(stream.read(&mut [0])).is_none());
         assert_eq!(far.read(&mut heard).await.unwrap(), 5);
-        // A large piece takes a small one along, and goes without a flush.
+        // A large write is sent together with the small one before it, without a flush.
         let mut large = vec![0; 2 * GATHERED];
         stream.write_all(b"four").await.unwrap();
         stream.write_all(&large).await.unwrap();
@@ -184,7 +185,7 @@ mod tests {
             far.write_all(b"heard").await.unwrap();
             assert!(read == bytes);
         };
-        // Reading is what sends the rest.
+        // Reading sends the rest of the buffer.
         let mut answer = [0; 5];
         let (_, heard) = tokio::join!(reading, stream.read_exact(&mut answer));
         assert_eq!((heard.unwrap(), &answer), (5, b"heard"));

@@ -1,8 +1,8 @@
-//! The client's half: a workspace elsewhere, reached by SSH over whatever carries bytes.
+//! The client half: a remote workspace, reached by SSH over any byte stream.
 //!
-//! - [`ClientSettings`] say where it is and what to do when it is out of reach.
-//! - The link decides when to connect, to wait and to give up; it does nothing itself.
-//! - Dialling makes one connection, or says why there is none.
+//! - [`ClientSettings`] say where the workspace is and how to retry when it cannot be reached.
+//! - The link decides when to connect, wait and give up. It performs no I/O itself.
+//! - Dialling makes one connection or returns the reason why it failed.
 
 pub mod address;
 mod carrier;

@@ -1,4 +1,4 @@
-//! A command on a channel: its streams, its signals, its end.
+//! A command on a channel: its streams, its signals, its exit status.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,35 +16,35 @@ use crate::inbox::Inbox;
 use crate::outlet::{Gone, Outlet};
 use crate::signal;
 
-/// Input that is handed to a process in one piece, at most.
+/// Most bytes of input that are passed to a process in one piece.
 const PIECE: usize = 64 * 1024;
-/// What a shell says of a command that cannot be run, and of one that is not there.
+/// The shell's exit statuses for a command that cannot be run, and for one that is not found.
 const CANNOT_RUN: u32 = 126;
 const NOT_FOUND: u32 = 127;
-/// A shell adds the number of the signal to this.
+/// The shell's exit status for a signal is this plus the signal number.
 const KILLED: u32 = 128;
-/// The status of a process that nobody knows the end of.
+/// The exit status of a process whose end is unknown.
 const LOST: u32 = 255;
-/// The type of a terminal whose client did not say.
+/// The default terminal type.
 const DEFAULT_TERMINAL: &str = "xterm-256color";
-/// Terminals of clients that do not know their size.
+/// The default terminal size.
 const DEFAULT_SIZE: TerminalSize = TerminalSize { columns: 80, rows: 24 };
 
-/// A terminal as a client asks for it.
+/// A terminal that a client requested.
 #[derive(Clone, Debug)]
 pub(crate) struct Terminal {
     pub(crate) kind: String,
     pub(crate) size: TerminalSize,
 }
 
-/// What is to be run, and with what.
+/// A command and the conditions it runs under.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) line: String,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) terminal: Option<Terminal>,
     pub(crate) deaths: Deaths,
-    /// Told, or dropped, when it has been started or never will be.
+    /// Sent or dropped when the command has started or failed to start.
     pub(crate) started: oneshot::Sender<()>,
 }
 
@@ -53,20 +53,21 @@ pub(crate) struct Run {
 pub(crate) enum Deaths {
     /// As a signal, by its name.
     Signals,
-    /// As the status that a shell makes of it.
+    /// As the exit status that a shell would report.
     Statuses,
 }
 
 impl Deaths {
-    /// By how the client calls itself: ssh2 for node has no status when there was a signal, and the
-    /// published clients that are built on it take none for success.
+    /// Decides by the client's identification. ssh2 for Node.js reports no status after a signal,
+    /// and the published clients built on it treat a missing status as success.
     pub(crate) fn of(client: &[u8]) -> Self {
         let client = client.strip_prefix(b"SSH-2.0-").unwrap_or(client);
         if client.starts_with(b"ssh2js") { Deaths::Statuses } else { Deaths::Signals }
     }
 }
 
-/// The size of a terminal; a client that says nothing, or nonsense, gets the usual one.
+/// The size of a terminal. Missing values are replaced by the default, and too large ones are
+/// capped.
 pub(crate) fn size(columns: u32, rows: u32) -> TerminalSize {
     let clamp = |value: u32, default| match u16::try_from(value) {
         Ok(0) => default,
@@ -79,7 +80,7 @@ pub(crate) fn size(columns: u32, rows: u32) -> TerminalSize {
     }
 }
 
-/// Room for the commands that one connection runs at a time.
+/// Limits the commands that one connection runs at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandSlots {
     most: usize,
@@ -92,7 +93,7 @@ impl CommandSlots {
         Self { most, free: Arc::new(Semaphore::new(most)) }
     }
 
-    /// A slot for a command, until it is dropped.
+    /// A slot for a command. It is free again when dropped.
     pub(crate) fn take(&self, command: &str) -> Result<OwnedSemaphorePermit, Error> {
         let slot = self.free.clone().try_acquire_owned();
         slot.map_err(|_| too_many_commands_error(self.most, "connection", command))
@@ -109,7 +110,7 @@ pub(crate) async fn run(
     controls: mpsc::Receiver<ProcessControlMessage>,
 ) {
     let deaths = run.deaths;
-    // A client that is gone needs no answer.
+    // An error means that the client is gone and needs no answer.
     let _: Result<(), Gone> = match slots.take(&run.line) {
         Ok(_slot) => match start(&backend, run).await {
             Ok(process) => attend(process, &inbox, outlet, controls, deaths).await,
@@ -161,7 +162,7 @@ async fn attend(
             }
         }
         drop(stdin);
-        // A command that takes no more input does not keep the client's other words waiting.
+        // The command takes no more input. Discard the rest so that it does not block the channel.
         while inbox.bytes(usize::MAX).await.is_some() {}
     };
     let steering = async {

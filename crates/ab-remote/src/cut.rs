@@ -1,7 +1,7 @@
-//! A stream that can be ended from outside: whoever reads finds the end, whoever writes an error.
+//! A stream that can be ended from outside: readers get EOF, writers an error.
 //!
-//! russh runs a connection in a task that it keeps to itself. Taking its stream away is how that
-//! task is ended for sure. Before it can be spoken through, the stream can be given last words.
+//! russh runs a connection in a task of its own that cannot be cancelled. Ending its stream
+//! reliably ends that task. Before the key exchange, a last message can be written to the stream.
 
 use std::io;
 use std::pin::Pin;
@@ -32,9 +32,9 @@ impl Scissors {
         self.0.writer.wake();
     }
 
-    /// Whoever reads next finds the end, after these have been written.
+    /// Writes `last_words`, then lets readers get EOF.
     pub(crate) fn part(&self, last_words: Bytes) {
-        // The first to end it has the last word.
+        // Only the first message is sent.
         let _ = self.0.last_words.set(last_words);
         self.0.reader.wake();
     }
@@ -51,7 +51,7 @@ impl Drop for Scissors {
 pub(crate) struct Cuttable<S> {
     inner: S,
     shared: Arc<Shared>,
-    /// What is left of the last words, once there are some.
+    /// The unwritten rest of the last message, once there is one.
     parting: Option<Bytes>,
 }
 
@@ -67,7 +67,7 @@ impl<S> Cuttable<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Cuttable<S> {
-    /// Writes the last words, after which there are none. A peer that is gone does not hear them.
+    /// Writes the last message and shuts the stream down.
     fn poll_parted(&mut self, cx: &mut Context<'_>, words: &Bytes) -> Poll<io::Result<()>> {
         let rest = self.parting.get_or_insert_with(|| words.clone());
         while !rest.is_empty() {

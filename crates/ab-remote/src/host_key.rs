@@ -1,4 +1,4 @@
-//! The key by which clients know this server again.
+//! The key that identifies this server to clients.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -10,31 +10,31 @@ use russh::keys::ssh_key::LineEnding;
 use russh::keys::ssh_key::private::Ed25519Keypair;
 use russh::keys::{HashAlg, PrivateKey};
 
-/// A key file is not longer than this; what is, is none.
+/// Most bytes that are read of a key file.
 const LONGEST_FILE: u64 = 64 * 1024;
 
-/// An ed25519 key, or whatever key a file holds.
+/// An ed25519 key, or any other key from a file.
 #[derive(Clone)]
 pub struct HostKey {
     key: PrivateKey,
     origin: HostKeyOrigin,
 }
 
-/// Where a host key is from.
+/// Where a host key comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostKeyOrigin {
-    /// It was in the file.
+    /// It was read from the file.
     Loaded,
-    /// It was made, and is in the file now.
+    /// It was created and stored in the file.
     Created,
-    /// It was made and is lost with this process: clients that remember keys will complain.
+    /// It was created and is lost when this process ends. Clients that remember keys will warn.
     Ephemeral { why: String },
 }
 
 impl HostKey {
-    /// The key in a file, which is made if it is not there. That it cannot be written is told by
-    /// [`origin`](Self::origin) and not fatal. A file that is there and cannot be used is: with
-    /// another key in its place, clients would take this server for somebody else.
+    /// Loads the key from a file, or creates it. If the new key cannot be stored, it is still
+    /// returned, and [`origin`](Self::origin) says why. An existing file that cannot be used is an
+    /// error: with a new key, clients would take this server for another one.
     pub fn load_or_create(path: &Path) -> io::Result<Self> {
         if let Some(key) = read(path)? {
             return Ok(Self { key, origin: HostKeyOrigin::Loaded });
@@ -43,7 +43,7 @@ impl HostKey {
         let Err(error) = store(path, &key) else {
             return Ok(Self { key, origin: HostKeyOrigin::Created });
         };
-        // Another process may have been faster.
+        // Another process may have created the file first.
         if error.kind() == io::ErrorKind::AlreadyExists
             && let Some(key) = read(path)?
         {
@@ -53,7 +53,7 @@ impl HostKey {
         Ok(Self { key, origin: HostKeyOrigin::Ephemeral { why } })
     }
 
-    /// A key for this process only.
+    /// Creates a key for this process only.
     pub fn ephemeral(why: impl Into<String>) -> io::Result<Self> {
         Ok(Self { key: make()?, origin: HostKeyOrigin::Ephemeral { why: why.into() } })
     }
@@ -62,12 +62,12 @@ impl HostKey {
         &self.origin
     }
 
-    /// As `ssh-keygen -l` shows it: `SHA256:…`.
+    /// The fingerprint as `ssh-keygen -l` shows it: `SHA256:…`.
     pub fn fingerprint(&self) -> String {
         self.key.fingerprint(HashAlg::Sha256).to_string()
     }
 
-    /// The public half, as a line of a `known_hosts` file has it after the name.
+    /// The public key, as a line of a `known_hosts` file has it after the name.
     pub fn public_key(&self) -> String {
         self.key.public_key().to_openssh().unwrap_or_default()
     }
@@ -92,9 +92,9 @@ fn make() -> io::Result<PrivateKey> {
     PrivateKey::new(Ed25519Keypair::from_seed(&seed).into(), "agent-backend").map_err(other)
 }
 
-/// The key in the file, if it is there.
+/// The key in the file, if the file exists.
 fn read(path: &Path) -> io::Result<Option<PrivateKey>> {
-    // Looked at before it is opened: what is no file may make us wait for somebody at its other end.
+    // Check the type first: opening a pipe would block.
     let about = match fs::metadata(path) {
         Ok(about) => about,
         Err(error) if absent(&error) => return Ok(None),
@@ -112,12 +112,12 @@ fn read(path: &Path) -> io::Result<Option<PrivateKey>> {
     russh::keys::decode_secret_key(&text, None).map(Some).map_err(other)
 }
 
-/// Whether nothing is there, and nothing can be where something else is on the way.
+/// Whether the file does not exist, also because a parent is not a directory.
 fn absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Writes the key whole or not at all, and never over another.
+/// Writes the whole key or nothing, and never replaces a file.
 fn store(path: &Path, key: &PrivateKey) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(directory)?;
@@ -131,7 +131,7 @@ fn store(path: &Path, key: &PrivateKey) -> io::Result<()> {
     written
 }
 
-/// A new file beside `path`. One of the same name may have been left behind: then another is taken.
+/// Creates a temporary file beside `path`. Tries another name if one is taken.
 fn draft(path: &Path) -> io::Result<(PathBuf, File)> {
     const TRIES: usize = 16;
     let mut last = None;

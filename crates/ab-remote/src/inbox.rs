@@ -1,10 +1,10 @@
-//! Bytes that a client sent and nobody has taken yet.
+//! Bytes that a client sent and that were not read yet.
 //!
-//! russh grants a client new window as soon as data arrives, whether anybody reads it or not. So
-//! each channel knows how much of it is unread, and the connection keeps a [`Gauge`] of all that is;
-//! while a channel has too much, it is granted two bytes at a time, which holds it back without
-//! stopping to read from the client: other channels, signals, window adjustments and the end of the
-//! connection still arrive. [`Valve`](crate::valve::Valve) is how.
+//! russh grants a client new window as soon as data arrives, even if it is not read. So each
+//! channel counts its unread bytes, and the connection keeps a [`Gauge`] of all of them. A channel
+//! with too many unread bytes is granted two bytes at a time. That holds it back, while the server
+//! still reads from the client: other channels, signals, window adjustments and the end of the
+//! connection still arrive. See [`Valve`](crate::valve::Valve).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,27 +12,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::{Bytes, BytesMut};
 use tokio::sync::Notify;
 
-/// Window of a channel while all is well: as much may be on its way.
+/// The normal window of a channel: bytes that may be in flight.
 pub(crate) const WINDOW: u32 = 4 * 1024 * 1024;
-/// Window of a channel before anything was sent on it; what is not read of many channels is little.
+/// The window of a new channel. It is small, so that many unread channels use little memory.
 pub(crate) const FIRST_WINDOW: u32 = 1024 * 1024;
-/// Unread bytes of a channel from which on it is held back. Half a window has just come when new
-/// window is granted; whoever keeps up with that is not held back.
+/// A channel with more unread bytes than this is held back. New window is granted when half a
+/// window has arrived, so a channel that is read in time is not held back.
 pub(crate) const HOLD_BACK: usize = 3 * 1024 * 1024;
-/// Unread bytes of a connection from which on all its channels are held back. The nearer that is,
-/// the earlier each of them is.
+/// Once a connection has this many unread bytes, all its channels are held back. The closer it
+/// gets, the earlier each channel is.
 pub(crate) const HOLD_ALL: usize = 24 * 1024 * 1024;
-/// The part of what is left to a connection that one channel may have.
+/// One channel may use this fraction of what is left to the connection.
 const PART: usize = 4;
-/// Unread bytes of a connection that it does not survive: several full windows.
+/// More unread bytes of a connection end it: several full windows.
 pub(crate) const MAX_UNREAD: usize = 64 * 1024 * 1024;
 
-/// Whether a channel has too much unread, of so much of the whole connection.
+/// Whether a channel with `own` unread bytes is held back, when the connection has `all`.
 pub(crate) fn is_held(own: usize, all: usize) -> bool {
     own > HOLD_BACK.min(HOLD_ALL.saturating_sub(all) / PART)
 }
 
-/// How much of a connection's input is unread.
+/// The unread input bytes of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge {
     unread: AtomicUsize,
@@ -56,7 +56,8 @@ impl Gauge {
     }
 }
 
-/// The input of one channel: filled by the connection, emptied by whatever the channel runs.
+/// The input of one channel. The connection fills it, and the channel's command or subsystem reads
+/// it.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     state: Mutex<State>,
@@ -68,12 +69,12 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct State {
     unread: BytesMut,
-    /// How long it will be once the packet that is waited for is there.
+    /// The length of `unread` once the expected packet is complete.
     expected: usize,
     ended: bool,
 }
 
-/// A packet that says it is longer than any may be.
+/// The length of a packet exceeds the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLong {
     pub(crate) length: u32,
@@ -84,12 +85,12 @@ impl Inbox {
         Self { state: Mutex::default(), arrived: Notify::new(), taken: Notify::new(), gauge }
     }
 
-    /// Whether more is unread than may be.
+    /// Whether the channel has too many unread bytes.
     pub(crate) fn is_held(&self) -> bool {
         is_held(self.lock().unread.len(), self.gauge.unread())
     }
 
-    /// Waits until something was taken and less is unread.
+    /// Waits until fewer bytes are unread.
     pub(crate) async fn room(&self) {
         loop {
             let taken = self.taken.notified();
@@ -107,7 +108,7 @@ impl Inbox {
         }
         let length = state.unread.len();
         if state.unread.capacity() - length < bytes.len() {
-            // A packet gets its memory at once; whatever else grows by doubling.
+            // Reserve a whole packet at once. Otherwise grow by doubling.
             let more = state.expected.saturating_sub(length).max(length);
             state.unread.reserve(bytes.len().max(more));
         }
@@ -117,13 +118,13 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
-    /// Nothing more will come.
+    /// Marks the end of the input.
     pub(crate) fn end(&self) {
         self.lock().ended = true;
         self.arrived.notify_one();
     }
 
-    /// Nobody will read any more: what waits is dropped.
+    /// Ends the input and drops unread bytes, because there is no reader any more.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.ended = true;
@@ -132,7 +133,7 @@ impl Inbox {
         self.gauge.take(left);
     }
 
-    /// Up to `most` bytes as they came; nothing at the end.
+    /// Up to `most` bytes in arrival order; `None` at the end.
     pub(crate) async fn bytes(&self, most: usize) -> Option<Bytes> {
         loop {
             {
@@ -149,8 +150,8 @@ impl Inbox {
         }
     }
 
-    /// A packet that has its length in front, without that; nothing at the end. What is left of
-    /// half a packet at the end is dropped.
+    /// The next length-prefixed packet, without its length; `None` at the end. An incomplete packet
+    /// at the end is dropped.
     pub(crate) async fn packet(&self, longest: usize) -> Result<Option<Bytes>, TooLong> {
         loop {
             {
@@ -180,7 +181,7 @@ impl Inbox {
         let bytes = state.unread.split_to(length).freeze();
         state.expected = 0;
         if state.unread.is_empty() {
-            // An idle channel keeps no memory for what it once was sent.
+            // Free the buffer, so that an idle channel keeps no memory.
             state.unread = BytesMut::new();
         }
         self.gauge.take(length);

@@ -1,8 +1,9 @@
-//! Input of a process that waits to be taken, in the order in which the client sent it.
+//! Input that waits for a process, in the order in which the client sent it.
 //!
-//! Signals and room for output come on the same channel as input, so whoever reads the channel never
-//! waits for the process to take its input. Instead the queue is bounded: by bytes, and by the ends of
-//! input between them. Small pieces are joined, so that the memory of the queue is that of its bytes.
+//! Signals and window updates come on the same channel as input, so the reader of the channel must
+//! not wait for the process to take its input. Instead the queue is bounded, by bytes and by the
+//! number of end-of-input marks. Small pieces are joined, so that the queue needs little more
+//! memory than its bytes.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,24 +13,25 @@ use tokio::sync::Notify;
 
 /// Pieces up to this size are joined.
 const PIECE: usize = 64 * 1024;
-/// Ends of input that may wait. A terminal takes several, one for each program that reads from it.
+/// Most end-of-input marks that may wait. A terminal takes several, one for each program that reads
+/// from it.
 const MAX_ENDS: usize = 64;
 
-/// One step of what a process is to read.
+/// The next input of a process.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Bytes(Bytes),
-    /// The end of input, as far as the process is concerned.
+    /// End of input. On a terminal more input may follow.
     End,
 }
 
-/// The client sent more than it may before some was taken.
+/// The client sent more than the queue can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overrun;
 
 #[derive(Debug)]
 pub(crate) struct InputQueue {
-    /// Bytes that may wait.
+    /// Most bytes that may wait.
     most: usize,
     state: Mutex<State>,
     changed: Notify,
@@ -90,13 +92,13 @@ impl InputQueue {
         Ok(())
     }
 
-    /// Nothing more is taken in; what waits is still handed out.
+    /// Accepts no more input. Queued input is still returned.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_one();
     }
 
-    /// The next step; nothing once the queue is closed and empty.
+    /// The next input; `None` once the queue is closed and empty.
     pub(crate) async fn next(&self) -> Option<Step> {
         loop {
             {
@@ -115,7 +117,7 @@ impl InputQueue {
         }
     }
 
-    /// The process took so many bytes, so there is room for as many.
+    /// Records that the process took `bytes`, which makes room for more.
     pub(crate) fn taken(&self, bytes: usize) {
         let mut state = self.lock();
         state.bytes = state.bytes.saturating_sub(bytes);

@@ -1,9 +1,8 @@
-//! Threads for connections, each of which stays on one.
+//! Threads for connections. Each connection stays on one thread.
 //!
-//! A connection is a conversation: a packet comes in, and most of the time an answer goes out before
-//! anything else happens. Where the next free thread takes each step, every step may wait for one to
-//! wake up on another processor. On a lane the socket, the tasks and the processes of a connection
-//! are all waited for by one thread.
+//! On a connection a packet comes in, and usually an answer goes out before anything else happens.
+//! With a work-stealing runtime every step may have to wake a thread on another processor. Here one
+//! thread waits for the socket, the tasks and the processes of a connection.
 
 use std::convert::Infallible;
 use std::io;
@@ -17,8 +16,9 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Cheap to clone. They end with the last, or when they are told to, and with them whatever still
-/// runs there: also processes that were to outlive their connection.
+/// A set of threads. Cheap to clone. The threads end with the last clone or on
+/// [`stop`](Self::stop), and everything that runs on them ends too: also processes that were to
+/// outlive their connection.
 #[derive(Clone, Debug)]
 pub struct ConnectionThreads {
     lanes: Arc<[Lane]>,
@@ -27,22 +27,23 @@ pub struct ConnectionThreads {
 #[derive(Debug)]
 struct Lane {
     runtime: Handle,
-    /// How many futures it has.
+    /// How many futures run on it.
     busy: Arc<AtomicUsize>,
-    /// The thread ends when this says so, or is gone.
+    /// The thread ends when this is true or dropped.
     closed: watch::Sender<bool>,
-    /// Hears nothing until the thread has ended.
+    /// Returns an error once the thread has ended.
     ended: Mutex<Receiver<Infallible>>,
 }
 
 impl ConnectionThreads {
-    /// That many threads, at least one.
+    /// Starts `count` threads, at least one.
     pub fn start(count: usize) -> io::Result<ConnectionThreads> {
         let lanes = (0..count.max(1)).map(|_| Lane::open()).collect::<io::Result<Arc<_>>>()?;
         Ok(ConnectionThreads { lanes })
     }
 
-    /// Runs a future on the thread that has the fewest. Once they have ended it is dropped instead.
+    /// Runs a future on the thread with the fewest futures. After a stop the future is dropped
+    /// instead.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,
@@ -56,8 +57,8 @@ impl ConnectionThreads {
         })
     }
 
-    /// Drops whatever runs there, and waits for that as long as `patience` lasts. Blocks, and must
-    /// not be called on a lane.
+    /// Drops everything that runs on the threads and waits up to `patience` for that. Blocks, so it
+    /// must not be called on one of the threads.
     pub fn stop(&self, patience: Duration) {
         let last = Instant::now().checked_add(patience);
         for lane in &*self.lanes {
@@ -65,7 +66,7 @@ impl ConnectionThreads {
         }
         for lane in &*self.lanes {
             let ended = lane.ended.lock().unwrap_or_else(PoisonError::into_inner);
-            // Either it has ended, or the time is up.
+            // The thread has ended, or the time is up.
             let left = last.map_or(patience, |last| last.saturating_duration_since(Instant::now()));
             let _ = ended.recv_timeout(left);
         }
@@ -79,7 +80,7 @@ impl Lane {
         let (tell, told) = mpsc::sync_channel(1);
         let serve = move || {
             let _ends = ends;
-            // Made where it is dropped: that may wait, which a caller's thread must not.
+            // Created on the thread that drops it, because dropping a runtime may block.
             let runtime = match Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
                 Err(error) => return drop(tell.send(Err(error))),
@@ -96,7 +97,7 @@ impl Lane {
     }
 }
 
-/// Counts as long as it is there.
+/// Counts a future while it exists.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
@@ -169,7 +170,7 @@ mod tests {
             std::future::pending::<()>().await;
         });
         lanes.stop(Duration::from_secs(30));
-        // All of it is gone by then.
+        // Everything is dropped by then.
         assert!(matches!(dropped.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
         assert!(running.await.unwrap_err().is_cancelled());
         assert!(lanes.spawn(async {}).await.unwrap_err().is_cancelled());

@@ -1,19 +1,19 @@
-//! What became of calls, for clients whose connection ended before the answer was there.
+//! Remembers the effect of calls, for clients whose connection ended before the answer came.
 //!
-//! Each connection of a client of ours has a book, under the number that the client gave it. A call
-//! that changes something is entered when it begins and closed when it is done. A client that comes
-//! back asks the book of its old connection: that connection is ended first if this side does not
-//! know yet that it is dead, so that what is not in the book by then never happens.
+//! Each connection of an agent-backend client has a book, under the number that the client gave it.
+//! A call that changes something is entered when it begins and closed when it is done. A client
+//! that reconnects asks the book of its old connection. If this side does not know yet that the old
+//! connection is dead, it ends it first, so a call that is not in the book by then never happens.
 //!
-//! Books are bounded, and those of dead connections expire. What is not remembered any more is
-//! unknown, never guessed; so is what is still under way when whoever asks has waited for long.
+//! Books are bounded, and those of dead connections expire. The effect of a forgotten call is
+//! unknown, never guessed. So is that of a call that is still running at the end of a long wait.
 //!
-//! A client that asks about its own living connection is another matter: channels are served side by
-//! side, so a call that is not in the book may be about to be entered. It is waited for a little, and
-//! then it is unknown.
+//! A client may also ask about its own live connection. Channels are served concurrently, so a call
+//! that is not in the book may still be entered. The question waits a little, and then the effect
+//! is unknown.
 //!
-//! A connection has one number, and nobody else has it: whatever its channels enter is in the book
-//! of that number.
+//! A connection has one number, which no other connection has. All its channels use the book of
+//! that number.
 
 use std::collections::hash_map::Entry as Place;
 use std::collections::{HashMap, VecDeque};
@@ -26,18 +26,18 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::wire::call::RemoteCallId;
 
-/// Calls that a book remembers.
+/// Most calls that a book remembers.
 const MAX_ENTRIES: usize = 4096;
-/// Books that are kept.
+/// Most books that are kept.
 const MAX_BOOKS: usize = 1024;
 /// How long the book of a dead connection is kept.
 const KEPT: Duration = Duration::from_secs(15 * 60);
-/// How long whoever asks about a call waits for it to be over.
+/// How long a question about a call waits for the call to finish.
 const SETTLING: Duration = Duration::from_secs(15);
-/// How long a call of the connection that asks may take to be entered.
+/// How long a question on the same connection waits for the call to be entered.
 const ENTERING: Duration = Duration::from_secs(1);
 
-/// The books of a server, from its start to its end.
+/// The books of a server, for its lifetime.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     incarnation: u128,
@@ -48,7 +48,7 @@ pub(crate) struct Ledger {
 #[derive(Debug)]
 struct Book {
     entries: Mutex<Entries>,
-    /// Something was entered or closed.
+    /// Notified when a call is entered or closed.
     changed: Notify,
     /// How many channels of the connection are served.
     seats: watch::Sender<usize>,
@@ -58,16 +58,16 @@ struct Book {
 
 #[derive(Debug, Default)]
 struct Entries {
-    /// In the order in which they began; nothing while one is under way.
+    /// In the order in which they began. `None` while a call is running.
     calls: VecDeque<(u32, Option<LostCallEffect>)>,
-    /// Whether some were let go of.
+    /// Whether some calls were dropped from the book.
     forgotten: bool,
     /// When the last channel ended.
     left: Option<Instant>,
 }
 
-/// Who is at the other end of an SSH connection, once its client has said by which number it is
-/// known. All channels of the connection share it.
+/// The client of an SSH connection, once it has sent its connection number. All channels of the
+/// connection share it.
 #[derive(Debug, Default)]
 pub(crate) struct Caller(OnceLock<(u128, Arc<Book>)>);
 
@@ -77,7 +77,7 @@ pub(crate) struct Seat {
     book: Arc<Book>,
 }
 
-/// A call that is under way. Dropped without [`done`](Self::done), nobody knows what became of it.
+/// A running call. If it is dropped without [`done`](Self::done), its effect is unknown.
 #[derive(Debug)]
 pub(crate) struct Entry {
     book: Arc<Book>,
@@ -88,7 +88,8 @@ pub(crate) struct Entry {
 impl Ledger {
     pub(crate) fn new() -> Self {
         let mut bytes = [0; 16];
-        // Without randomness two servers could be taken for one, and nothing else.
+        // Without randomness a restarted server could get the same number. Nothing else depends on
+        // it.
         let _ = getrandom::fill(&mut bytes);
         Self { incarnation: u128::from_be_bytes(bytes), books: Mutex::default() }
     }
@@ -97,8 +98,8 @@ impl Ledger {
         self.incarnation
     }
 
-    /// Enters a caller under its number, and takes a seat for the channel that said it. Nothing if
-    /// the caller has another number already, or another caller this one.
+    /// Registers a caller under its number and returns a seat for the channel. `None` if the caller
+    /// has another number already, or another caller has this one.
     pub(crate) fn introduce(&self, caller: &Caller, connection: u128) -> Option<Seat> {
         let mut books = lock(&self.books);
         if caller.0.get().is_some() {
@@ -110,7 +111,7 @@ impl Ledger {
             let left = |book: &Book| lock(&book.entries).left;
             let oldest = books.iter().filter(|(_, book)| book.is_over());
             let oldest = oldest.min_by_key(|(_, book)| left(book)).map(|(number, _)| *number);
-            // Those of living connections are as bounded as the connections are.
+            // Books of live connections are bounded by the number of connections.
             oldest.map(|oldest| books.remove(&oldest));
         }
         let Place::Vacant(place) = books.entry(connection) else { return None };
@@ -119,8 +120,8 @@ impl Ledger {
         Some(Seat::new(book))
     }
 
-    /// What became of a call. `own` is the connection that asks. What is not over in time is
-    /// unknown; it can be asked about again.
+    /// The effect of a call. `own` is the connection that asks. A call that does not finish in time
+    /// is unknown; the client may ask again.
     pub(crate) async fn outcome(&self, call: RemoteCallId, own: Option<u128>) -> LostCallEffect {
         let book = lock(&self.books).get(&call.connection).cloned();
         let Some(book) = book else { return LostCallEffect::Unknown };
@@ -133,7 +134,7 @@ impl Ledger {
 }
 
 impl Caller {
-    /// A seat for a channel of this caller; nothing if that is not its number.
+    /// A seat for another channel of this caller; `None` if that is not its number.
     pub(crate) fn seat(&self, connection: u128) -> Option<Seat> {
         let (_, book) = self.0.get().filter(|(number, _)| *number == connection)?;
         Some(Seat::new(book))
@@ -165,11 +166,12 @@ impl Book {
         self.is_over() && left.is_some_and(|left| now.duration_since(left) > KEPT)
     }
 
-    /// What became of a call, once it is over: its connection too, unless that is the one that asks.
+    /// The effect of a call, once it is over. Also waits for the end of its connection, unless that
+    /// is the one that asks.
     async fn settled(&self, request: u32, own: bool) -> LostCallEffect {
         if !own {
             let mut seats = self.seats.subscribe();
-            // The sender is in this book.
+            // Cannot fail: the sender is in this book.
             let _ = seats.wait_for(|seats| *seats == 0).await;
         }
         let entering = sleep(ENTERING);
@@ -182,7 +184,7 @@ impl Book {
                 Found::Closed(effect) => return effect,
                 Found::UnderWay => changed.await,
                 Found::Nothing { forgotten: true } => return LostCallEffect::Unknown,
-                // Nothing more is entered.
+                // No more calls are entered.
                 Found::Nothing { forgotten: false } if !own => return LostCallEffect::NotApplied,
                 Found::Nothing { forgotten: false } => tokio::select! {
                     () = changed => {}
@@ -221,15 +223,15 @@ impl Seat {
         Entry { book: self.book.clone(), request, effect: LostCallEffect::Unknown }
     }
 
-    /// Whether somebody was told already what became of the connection's calls.
+    /// Whether a client was already told the effects of this connection's calls.
     pub(crate) fn is_retired(&self) -> bool {
         *self.book.retired.borrow()
     }
 
-    /// Waits until somebody wants the connection to be over.
+    /// Waits until a client asks for this connection to end.
     pub(crate) async fn retired(&self) {
         let mut retired = self.book.retired.subscribe();
-        // The sender is in the book that is held here.
+        // Cannot fail: the sender is in the book that is held here.
         let _ = retired.wait_for(|retired| *retired).await;
     }
 }
@@ -259,7 +261,7 @@ impl Drop for Entry {
     }
 }
 
-/// What a failed call did: nothing, where it failed before it could.
+/// The effect of a failed call: none, if the error shows that it failed before any change.
 pub(crate) fn effect_of_failure(error: &Error) -> LostCallEffect {
     match error.kind() {
         ErrorKind::NotFound
@@ -335,7 +337,7 @@ mod tests {
         let asking = ledger.outcome(call(1), Some(8));
         let serving = async {
             seat.retired().await;
-            // It was on its way, and done before the channel ended.
+            // The call was in flight, and done before the channel ended.
             seat.begin(1).done(LostCallEffect::Applied);
             drop(seat);
         };
@@ -358,7 +360,7 @@ mod tests {
     async fn what_the_same_connection_may_still_enter_is_not_said_never_to_happen() {
         let ledger = Ledger::new();
         let seat = taken(&ledger, 7);
-        // Another channel is about to enter it, and says other things in between.
+        // Another channel enters the call a little later, after another one.
         let entering = async {
             seat.begin(2).done(LostCallEffect::Applied);
             sleep(ENTERING / 2).await;
@@ -368,11 +370,11 @@ mod tests {
         };
         let (effect, ()) = tokio::join!(biased; ledger.outcome(call(1), Some(7)), entering);
         assert_eq!(effect, LostCallEffect::Applied);
-        // It may be on its way for longer than anybody waits.
+        // The call may take longer to arrive than the question waits.
         let before = Instant::now();
         assert_eq!(ledger.outcome(call(3), Some(7)).await, LostCallEffect::Unknown);
         assert_eq!(before.elapsed(), ENTERING);
-        // Once the connection is over, nothing is on its way.
+        // Once the connection is over, no calls are in flight.
         drop(seat);
         assert_eq!(ledger.outcome(call(3), Some(8)).await, LostCallEffect::NotApplied);
     }
@@ -419,7 +421,7 @@ mod tests {
         assert!(ledger.introduce(&two, 7).is_none());
         drop(first);
         assert_eq!(ledger.outcome(call(1), None).await, LostCallEffect::Applied);
-        // Nor is it anybody's once it was asked about, and the caller is known to be given up.
+        // After the question the number stays taken, and the first caller is retired.
         assert!(ledger.introduce(&two, 7).is_none() && two.seat(7).is_none());
         assert!(one.seat(7).unwrap().is_retired());
     }
@@ -429,7 +431,8 @@ mod tests {
         let ledger = Ledger::new();
         let seat = taken(&ledger, 7);
         let entry = seat.begin(1);
-        // Whoever asks on another connection waits for this one to end, and on this one for the call.
+        // A question on another connection waits for this one to end; one on this connection waits
+        // for the call.
         for own in [None, Some(7)] {
             let before = Instant::now();
             assert_eq!(ledger.outcome(call(1), own).await, LostCallEffect::Unknown);

@@ -1,13 +1,13 @@
-//! A workspace over any byte stream, both halves: SSH with commands and SFTP, served from a
-//! [`Backend`](ab_core::Backend), and [`client::RemoteDriver`], the driver of one elsewhere.
+//! A workspace over any byte stream, both halves: an SSH server with commands and SFTP, backed by a
+//! [`Backend`](ab_core::Backend), and [`client::RemoteDriver`], the driver of a remote workspace.
 //!
-//! - [`SshServer`] serves one connection over whatever carries bytes; [`serve_listener`] is that over TCP, and
-//!   [`websocket::WebSocketByteStream`] makes a byte stream of a WebSocket.
-//! - A server with [`ConnectionThreads`] keeps each connection on one thread; without them the runtime that calls
-//!   does the work.
-//! - What a connection started ends with it: commands, open files, tasks.
-//! - No file of a workspace is opened here and no program started; the backend does that, with its
-//!   guards and walls. Host keys and lists of known hosts are the only files.
+//! - [`SshServer`] serves one connection over any byte stream. [`serve_listener`] serves TCP
+//!   connections, and [`websocket::WebSocketByteStream`] turns a WebSocket into a byte stream.
+//! - A server with [`ConnectionThreads`] keeps each connection on one thread. Otherwise connections
+//!   run on the caller's runtime.
+//! - Everything that a connection started ends with it: commands, open files, tasks.
+//! - This crate opens no workspace files and starts no programs. The backend does, with its guards
+//!   and isolation. Host keys and lists of known hosts are the only files that it opens.
 
 pub mod auth;
 mod backlog;

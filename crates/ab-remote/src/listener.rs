@@ -1,4 +1,4 @@
-//! Conventional SSH: a socket that clients dial.
+//! SSH on a TCP socket.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,23 +13,23 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::server::{ConnectionEnd, SshServer, closed};
 
-/// Connections of one listener.
+/// Most connections of one listener.
 pub const DEFAULT_MAX_CONNECTIONS: usize = 1024;
-/// Connections of one listener that have not said who they are. One more takes the place of the one
-/// that has been here longest, so that silent clients keep nobody else out.
+/// Most connections of one listener that are not logged in. One more replaces the oldest of them,
+/// so that silent clients cannot keep others out.
 pub const DEFAULT_MAX_UNAUTHENTICATED_CONNECTIONS: usize = 64;
-/// How long to wait when there are no connections to be had for a while.
+/// The delay before the next accept when the system has no sockets left.
 const RESPITE: Duration = Duration::from_millis(100);
 
-/// Hears how a connection ended.
+/// Called when a connection ended.
 pub type ConnectionEndObserver = Arc<dyn Fn(SocketAddr, &ConnectionEnd) + Send + Sync>;
 
-/// What a listener may have at a time, and who hears of its connections.
+/// Limits of a listener, and the observer of its connections.
 #[derive(Clone)]
 pub struct ListenerOptions {
     pub max_connections: usize,
     pub max_unauthenticated: usize,
-    /// Told of each connection that ended.
+    /// Called for each connection that ended.
     pub on_connection_end: ConnectionEndObserver,
 }
 
@@ -52,8 +52,8 @@ impl std::fmt::Debug for ListenerOptions {
     }
 }
 
-/// Serves every connection that a socket gets, until the server is shut down. All of them have
-/// ended when this returns. Beyond the bound of all connections, clients wait to be accepted.
+/// Serves every connection of a socket until the server is shut down. Returns when all of them have
+/// ended. Clients beyond the connection limit wait to be accepted.
 pub async fn serve_listener(
     listener: TcpListener,
     server: SshServer,
@@ -99,7 +99,7 @@ pub async fn serve_listener(
         match lanes.connection_threads() {
             Some(lanes) => {
                 let serving = AbortOnDropHandle::new(lanes.spawn(serving));
-                // A panic in it was told already.
+                // The task's panic was reported already.
                 tasks.spawn(async move { drop(serving.await) })
             }
             None => tasks.spawn(serving),
@@ -110,14 +110,14 @@ pub async fn serve_listener(
     Ok(())
 }
 
-/// The socket is waited for where this runs, wherever it was accepted.
+/// Registers the socket with the runtime that serves it, which may differ from the accepting one.
 async fn serve_one(
     server: &SshServer,
     socket: io::Result<std::net::TcpStream>,
     logged_in: impl FnOnce() + Send,
 ) -> ConnectionEnd {
     let stream = socket.and_then(TcpStream::from_std).and_then(|stream| {
-        // Small packets in both directions wait for nothing.
+        // Send small packets without delay.
         stream.set_nodelay(true)?;
         Ok(stream)
     });
@@ -127,7 +127,7 @@ async fn serve_one(
     }
 }
 
-/// Those who have not said who they are.
+/// Connections that are not logged in.
 struct Strangers {
     most: usize,
     waiting: Mutex<Waiting>,
@@ -136,7 +136,7 @@ struct Strangers {
 #[derive(Default)]
 struct Waiting {
     next: u64,
-    /// In the order in which they came.
+    /// In order of arrival.
     places: VecDeque<(u64, oneshot::Sender<()>)>,
 }
 
@@ -151,14 +151,14 @@ impl Strangers {
         Self { most: most.max(1), waiting: Mutex::default() }
     }
 
-    /// A place for one more, and when it is lost to another.
+    /// Takes a place. The future resolves when the place is lost to a newer connection.
     fn admit(this: &Arc<Self>) -> (Stranger, impl Future<Output = ()> + Send + use<>) {
         let (sender, lost) = oneshot::channel();
         let mut waiting = this.lock();
         while waiting.places.len() >= this.most
             && let Some((_, oldest)) = waiting.places.pop_front()
         {
-            // One that has just ended by itself needs not be told.
+            // The receiver is gone if that connection has just ended.
             let _ = oldest.send(());
         }
         let number = waiting.next;
@@ -167,7 +167,7 @@ impl Strangers {
         drop(waiting);
         let lost = async {
             if lost.await.is_err() {
-                // Its place was given back, by logging in or by ending.
+                // The place was given back by logging in or by ending.
                 std::future::pending::<()>().await;
             }
         };
@@ -185,14 +185,14 @@ impl Drop for Stranger {
     }
 }
 
-/// What an error of a socket that listens means for it.
+/// What an error of the listening socket means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mishap {
-    /// Only the connection that was to be accepted is concerned.
+    /// Concerns only the connection that was to be accepted.
     OfOne,
-    /// It will pass: there may be sockets again once others are closed, or the network comes back.
+    /// Temporary: sockets may become free, or the network may come back.
     Passing,
-    /// There is no such socket any more.
+    /// The listening socket is unusable.
     Final,
 }
 
@@ -223,7 +223,7 @@ mod tests {
             (24, Mishap::Passing),
             (23, Mishap::Passing),
             (12, Mishap::Passing),
-            // A firewall's no, a broken handshake, a network that is down.
+            // A firewall's refusal, a failed handshake, a network that is down.
             (1, Mishap::Passing),
             (71, Mishap::Passing),
             (100, Mishap::Passing),

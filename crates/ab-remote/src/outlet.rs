@@ -1,4 +1,4 @@
-//! The way out of a channel: data as far as the client's window allows, then how it ended.
+//! The output of a channel: data as far as the client's window allows, then the exit status.
 
 use bytes::Bytes;
 use russh::server::{Handle, Msg};
@@ -8,11 +8,11 @@ use russh::{ChannelWriteHalf, Sig};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gone;
 
-/// Extended data of this kind is standard error.
+/// The type of extended data for standard error.
 const STDERR: u32 = 1;
 
-/// Waits for window before it hands anything to the connection, so that a channel whose client
-/// does not read holds up nobody else. Whoever waits here is ended by dropping its task.
+/// Waits for window before it passes data to the connection, so that a channel whose client does
+/// not read blocks no other channel. Dropping its task cancels the wait.
 #[derive(Debug)]
 pub(crate) struct Outlet {
     half: ChannelWriteHalf<Msg>,
@@ -32,13 +32,13 @@ impl Outlet {
         self.half.extended_data_bytes(STDERR, bytes).await.map_err(|_| Gone)
     }
 
-    /// Tells a status, and that the channel is done.
+    /// Sends an exit status and closes the channel.
     pub(crate) async fn exit(self, status: u32) -> Result<(), Gone> {
         self.half.exit_status(status).await.map_err(|_| Gone)?;
         self.close().await
     }
 
-    /// Tells which signal it was, and that the channel is done.
+    /// Sends the signal that ended the command and closes the channel.
     pub(crate) async fn exit_signal(self, signal: Sig, message: String) -> Result<(), Gone> {
         let told = self.connection.exit_signal_request(
             self.half.id(),

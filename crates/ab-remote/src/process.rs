@@ -1,7 +1,7 @@
-//! A process of our own client, on a channel of its own: frames in, frames out.
+//! A process of an agent-backend client on its own channel, controlled by frames.
 //!
-//! No more output is sent than the client has room for. Input is taken as it comes, and the client is
-//! told how much the process took; it sends no more than [`PROCESS_STDIN_WINDOW_BYTES`] ahead.
+//! The server sends no more output than the client's window allows. It reports how much input the
+//! process has taken, and the client sends at most [`PROCESS_STDIN_WINDOW_BYTES`] ahead.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,17 +23,17 @@ use crate::wire::frame::{
     encode_frame,
 };
 
-/// Output of one frame, at most.
+/// Most bytes of output in one frame.
 const PIECE: usize = 64 * 1024;
-/// Input that a client may send before it hears that some was taken. One that sends more than it
-/// may ends its process.
+/// Most bytes of input that may wait. A client that sends more violates the protocol, and its
+/// process ends.
 const MAX_INPUT: usize = 4 * PROCESS_STDIN_WINDOW_BYTES as usize;
 
-/// How long a process may take to read what was said before its client let go of it.
+/// How long a process may take to read its remaining input after a release.
 const PARTING: Duration = Duration::from_secs(5);
 
-/// Serves a channel until its process has ended or its client let go of it. Dropping the future lets
-/// go too.
+/// Serves a channel until its process ends or the client releases it. Dropping the future also
+/// releases it.
 pub(crate) async fn serve(
     backend: Backend,
     caller: Arc<Caller>,
@@ -41,12 +41,13 @@ pub(crate) async fn serve(
     inbox: Arc<Inbox>,
     outlet: Outlet,
 ) {
-    // A client that is gone needs no answer.
+    // An error means that the client is gone and needs no answer.
     let _: Result<(), Gone> = match begin(&backend, &caller, &slots, &inbox).await {
         Ok(begun) => attend(begun, &inbox, &outlet).await,
         Err(error) => outlet.stdout(encode_frame(&ProcessServerFrame::Refused(error))).await,
     };
-    // The client closes the channel: russh never forgets one that this side closed.
+    // Wait for the client to close the channel: russh keeps state of channels that this side
+    // closed.
     let _ = timeout(PARTING, async { while inbox.bytes(usize::MAX).await.is_some() {} }).await;
     let _ = outlet.exit(0).await;
     inbox.close();
@@ -55,9 +56,9 @@ pub(crate) async fn serve(
 struct Begun {
     process: Process,
     room: u64,
-    /// The place in the ledger of the connection that started it.
+    /// The seat in the ledger of the connection that started it.
     seat: Option<Seat>,
-    /// Taken by a command that the connection started.
+    /// Held for a command that the connection started.
     _slot: Option<OwnedSemaphorePermit>,
 }
 
@@ -73,7 +74,7 @@ async fn begin(
                 return Err(misplaced("the call has the number of another connection"));
             };
             if seat.is_retired() {
-                // It was said of this call that it never happens.
+                // The client was already told that this call never happens.
                 return Err(misplaced("the connection was given up by its client"));
             }
             let entry = seat.begin(call.request);
@@ -96,7 +97,8 @@ async fn begin(
     }
 }
 
-/// What of its machine commands may see beside the workspace is for whoever runs the server to say.
+/// Only the operator of the server decides which directories outside the workspace commands may
+/// see.
 fn no_binds(request: &ExecRequest) -> Error {
     let message = "a client cannot bind directories of the server's machine";
     Error::new(ErrorCode::DangerousOperation, ErrorKind::Denied, message)
@@ -104,7 +106,7 @@ fn no_binds(request: &ExecRequest) -> Error {
         .with_command(request.command.to_shell_line())
 }
 
-/// The next frame; nothing at the end.
+/// The next frame; `None` at the end.
 async fn frame(inbox: &Inbox) -> Result<Option<ProcessClientFrame>, Error> {
     let packet = inbox.packet(MAX_PROCESS_FRAME_BYTES).await;
     let Some(packet) = packet.map_err(|_| misplaced("a frame is longer than any may be"))? else {
@@ -117,12 +119,13 @@ fn misplaced(message: &str) -> Error {
     Error::new(ErrorCode::ExecError, ErrorKind::Invalid, message)
 }
 
-/// What is said to the client, one frame at a time: several speak at once here, and a frame may have
-/// to wait in its middle for room.
+/// Sends frames to the client one at a time. Several futures send here, and a frame may have to
+/// wait in its middle for window.
 struct Speech<'a> {
     outlet: &'a Outlet,
     turn: Mutex<()>,
-    /// A frame was begun. If it is still so at the next turn, its speaker was stopped in its middle.
+    /// A frame is being sent. If it is still set at the next turn, its sender was cancelled in the
+    /// middle.
     halfway: AtomicBool,
 }
 
@@ -142,12 +145,12 @@ impl<'a> Speech<'a> {
     }
 }
 
-/// How a client lets go of a process.
+/// How a client released a process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LetGo {
-    /// It says so.
+    /// By a release frame.
     Asked,
-    /// Its channel ends, or it breaks the protocol.
+    /// By the end of its channel, or by a protocol violation.
     Lost,
 }
 
@@ -179,7 +182,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
         }
     };
     let listening = async move {
-        // What makes no sense is taken for the end.
+        // Treat an invalid frame as the end.
         while let Ok(Some(frame)) = frame(inbox).await {
             match frame {
                 ProcessClientFrame::Input(bytes) => {
@@ -209,7 +212,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
                 () = &mut feeding, if !fed_all => fed_all = true,
             }
         };
-        // What the client sent before it let go still reaches the process.
+        // Input sent before the release still reaches the process.
         input.close();
         if left == LetGo::Asked && !fed_all {
             let _ = timeout(PARTING, feeding).await;
@@ -230,7 +233,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
         while let Some(output) = process.output.recv().await {
             for piece in pieces(output) {
                 let length = u32::try_from(piece.bytes.len()).unwrap_or(u32::MAX);
-                // Nobody closes it.
+                // The semaphore is never closed.
                 let Ok(permit) = space.acquire_many(length).await else { return Err(Gone) };
                 permit.forget();
                 speech.say(&ProcessServerFrame::Output(piece)).await?;
@@ -254,7 +257,7 @@ fn give(space: &Semaphore, bytes: u64) {
     space.add_permits(usize::try_from(bytes).unwrap_or(usize::MAX).min(room));
 }
 
-/// A piece of output as pieces that fit into frames.
+/// Splits output into pieces that fit into frames.
 fn pieces(output: OutputChunk) -> impl Iterator<Item = OutputChunk> {
     let mut left = Some(output);
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! One connection from its first byte to the end of its last task.
+//! Serves one SSH connection, from its first byte to the end of its last task.
 
 mod connection;
 mod goodbye;
@@ -28,42 +28,43 @@ use crate::sftp::{Staging, Turn};
 use connection::{Connection, Failure};
 use patience::Patient;
 
-/// How long a client may take to say who it is.
+/// How long a client may take to log in.
 pub const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a connection that was told to end may take to do so.
+/// How long a connection that was told to end may take.
 const PARTING: Duration = Duration::from_secs(2);
-/// What clients are told when the server is shut down.
+/// The disconnect message at shutdown.
 const SHUTTING_DOWN: &str = "Server shutting down";
-/// Channels that one connection may have open.
+/// Most open channels of one connection.
 pub const DEFAULT_MAX_CHANNELS: usize = 128;
-/// Commands that one connection may run at a time.
+/// Most concurrent commands of one connection.
 pub const DEFAULT_MAX_CONCURRENT_COMMANDS: usize = 64;
-/// Channels of one connection that this end may have closed before the client did. russh keeps
-/// something of each, about 2 KB, until the connection ends.
+/// Most channels of one connection that this end closed before the client did. russh keeps about 2
+/// KB of each until the connection ends.
 pub const MAX_SERVER_CLOSED_CHANNELS: usize = 16 * 1024;
 
-/// What a server is made of, beside the workspace.
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct SshServerSettings {
     pub host_key: HostKey,
     pub access: SshAccess,
-    /// How the server calls itself, after `SSH-2.0-`: printable, without space or minus sign.
+    /// The server's identification after `SSH-2.0-`: printable, without spaces or minus signs.
     pub ident: String,
     /// Shown to users before they log in.
     pub banner: Option<String>,
     pub login_timeout: Duration,
-    /// How long every refused attempt to log in takes.
+    /// How long each refused login attempt takes.
     pub refused_login_delay: Duration,
-    /// Refused attempts that end a connection.
+    /// Refused login attempts after which the connection is closed.
     pub max_attempts: usize,
     pub max_channels: usize,
-    /// Commands of one connection that run at a time. One more is refused; the connection stays.
+    /// Most concurrent commands of one connection. One more is refused, and the connection stays
+    /// open.
     pub max_commands: usize,
-    /// Channels that were closed by this end before the client did, after which the connection is
-    /// ended when a client wants one more and no command runs.
+    /// Once this end has closed this many channels before the client did, the connection ends when
+    /// the client opens one more and no command runs.
     pub max_server_closed_channels: usize,
-    /// After how long without a word a client is asked whether it is there; thrice in vain ends
-    /// the connection. Without it nobody is asked.
+    /// After how much silence a client is sent a keepalive. Three unanswered ones end the
+    /// connection. `None` disables keepalives.
     pub keepalive: Option<Duration>,
 }
 
@@ -85,7 +86,7 @@ impl SshServerSettings {
     }
 }
 
-/// Serves a workspace to any number of connections. Cheap to clone; clones are the same server.
+/// Serves a workspace to any number of connections. Cheap to clone; all clones are the same server.
 #[derive(Clone)]
 pub struct SshServer {
     shared: Arc<Shared>,
@@ -95,7 +96,7 @@ struct Shared {
     backend: Backend,
     config: Arc<Config>,
     settings: Arc<SshServerSettings>,
-    /// Whether the server still serves.
+    /// Whether the server still accepts connections.
     open: watch::Sender<bool>,
     /// How many connections there are.
     connections: watch::Sender<usize>,
@@ -103,7 +104,7 @@ struct Shared {
     lanes: Option<ConnectionThreads>,
 }
 
-/// What all connections share beside the workspace.
+/// State shared by all connections, besides the workspace.
 #[derive(Clone, Debug)]
 struct Commons {
     ledger: Arc<Ledger>,
@@ -114,13 +115,13 @@ struct Commons {
 /// How a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectionEnd {
-    /// The client left, politely or not, after it had logged in.
+    /// The client disconnected after it had logged in.
     Closed,
-    /// It never got as far as logging in; why, as far as is known.
+    /// The client never logged in, with the reason if known.
     NotLoggedIn(String),
     /// The server was shut down.
     ShutDown,
-    /// It broke a rule of the protocol or a bound of ours.
+    /// The client violated the protocol or a limit.
     Failed(String),
 }
 
@@ -140,20 +141,20 @@ type Tasks = Arc<Mutex<TaskSets>>;
 
 #[derive(Debug, Default)]
 struct TaskSets {
-    /// End at once with their connection.
+    /// Cancelled when the connection ends.
     commands: JoinSet<()>,
-    /// Finish what they have begun.
+    /// Finish the requests that they have begun.
     files: JoinSet<()>,
 }
 
 impl TaskSets {
-    /// Lets go of those that ended, so that their number is that of the channels.
+    /// Drops finished tasks, so that the sets hold one task per open channel.
     fn sweep(&mut self) {
         while self.commands.try_join_next().is_some() {}
         while self.files.try_join_next().is_some() {}
     }
 }
-/// Why a client was told to go, if it was.
+/// Why the server disconnected the client, if it did.
 type SentAway = Arc<OnceLock<Failure>>;
 
 impl SshServer {
@@ -161,8 +162,8 @@ impl SshServer {
         Self::made(backend, settings, None)
     }
 
-    /// A server whose connections by [`serve_listener`](crate::serve_listener) are served on threads of their own.
-    /// What else is served there is up to whoever calls [`serve`](Self::serve).
+    /// A server that serves connections of [`serve_listener`](crate::serve_listener) on these
+    /// threads. Callers of [`serve`](Self::serve) choose the thread themselves.
     pub fn with_threads(
         backend: Backend,
         settings: SshServerSettings,
@@ -212,8 +213,8 @@ impl SshServer {
         *self.shared.connections.borrow()
     }
 
-    /// Serves one connection to its end. All that it started has ended when this returns;
-    /// dropping the future ends it too.
+    /// Serves one connection to its end. Returns when everything that it started has ended.
+    /// Dropping the future also ends it.
     pub async fn serve<S>(&self, stream: S) -> ConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -221,7 +222,7 @@ impl SshServer {
         self.serve_with_login_hook(stream, || {}).await
     }
 
-    /// Like [`serve`](Self::serve), for a client that is to see only `view`, such as a scope of the
+    /// Like [`serve`](Self::serve), for a client that may only see `view`, such as a scope of the
     /// workspace.
     pub async fn serve_with_backend<S>(&self, view: Backend, stream: S) -> ConnectionEnd
     where
@@ -230,7 +231,7 @@ impl SshServer {
         self.serve_to(view, stream, || {}).await
     }
 
-    /// Like [`serve`](Self::serve); `logged_in` is called once the client is known.
+    /// Like [`serve`](Self::serve). Calls `logged_in` once the client is authenticated.
     pub async fn serve_with_login_hook<S>(
         &self,
         stream: S,
@@ -277,7 +278,8 @@ impl SshServer {
             greeted = &mut greeting => greeted,
             () = closed(&mut open) => {
                 leash.scissors.part(goodbye::in_the_clear(SHUTTING_DOWN));
-                // It ends at the end that it finds; a client that does not listen is not waited for.
+                // The session ends at EOF. A client that does not read is dropped after the
+                // timeout.
                 let _ = timeout(PARTING, greeting).await;
                 return ConnectionEnd::ShutDown;
             }
@@ -325,11 +327,11 @@ impl SshServer {
         ended
     }
 
-    /// Ends every connection and refuses new ones; returns when none is left.
+    /// Ends every connection and refuses new ones. Returns when none is left.
     pub async fn shut_down(&self) {
         self.shared.open.send_replace(false);
         let mut connections = self.shared.connections.subscribe();
-        // The sender lives as long as this server.
+        // Cannot fail: the sender lives as long as this server.
         let _ = connections.wait_for(|count| *count == 0).await;
     }
 
@@ -348,33 +350,33 @@ impl fmt::Debug for SshServer {
     }
 }
 
-/// What happens to a connection.
+/// The next event of a connection.
 enum Event {
     LoggedIn,
-    /// It did not log in within its time.
+    /// The client did not log in in time.
     TooLate,
     Ended(Result<(), connection::Failure>),
     ShutDown,
 }
 
-/// Waits until the client is known, or its time is up.
+/// Waits until the client has logged in, or its time is up.
 async fn login(logins: &mut watch::Receiver<bool>, deadline: Instant) -> Event {
     match timeout_at(deadline, logins.wait_for(|known| *known)).await {
         Ok(Ok(_)) => return Event::LoggedIn,
         Ok(Err(_)) => {}
         Err(_) => return Event::TooLate,
     }
-    // The connection is gone, and says so itself.
+    // The connection has ended, which is reported elsewhere.
     std::future::pending().await
 }
 
 /// Waits until the server is shut down.
 pub(crate) async fn closed(open: &mut watch::Receiver<bool>) {
-    // An error means that no server is left, which is as shut down as can be.
+    // An error means that the server was dropped, which counts as shut down.
     let _ = open.wait_for(|open| !*open).await;
 }
 
-/// Says goodbye, and waits a little for the client to hear it.
+/// Sends a disconnect message and waits a little for the client to receive it.
 async fn part(handle: &Handle, session: &mut russh::server::RunningSession<Connection>, why: &str) {
     let told = handle.disconnect(Disconnect::ByApplication, why.to_owned(), "en".to_owned());
     let _ = timeout(PARTING, async {
@@ -400,7 +402,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Ends all that a connection started, also when nobody waits for it any more.
+/// Ends everything that a connection started, even if the serving future is dropped.
 struct Leash {
     scissors: Scissors,
     tasks: Tasks,
@@ -411,8 +413,8 @@ impl Leash {
         self.scissors.cut();
         let mut tasks = std::mem::take(&mut *lock(&self.tasks));
         tasks.commands.shutdown().await;
-        // What was asked for before the connection ended is done, so that whoever asks what became
-        // of it can be told.
+        // Finish requests that were sent before the end, so that the client can ask for their
+        // effect later.
         let _ = timeout(PARTING, async { while tasks.files.join_next().await.is_some() {} }).await;
         tasks.files.shutdown().await;
     }

@@ -1,10 +1,10 @@
-//! SFTP version 3 over one channel: requests are taken in order, worked on together, answered as
-//! they are done.
+//! SFTP version 3 over one channel. Requests start in order, run concurrently, and are answered as
+//! they finish.
 //!
 //! - Everything runs in the one task of the channel and ends with it.
-//! - Each request takes its part of a budget of bytes when it begins and gives it back when its
-//!   answer is with the connection, so a client that does not read stops being worked for.
-//! - A channel whose client sends what is no packet ends; one bad request is refused.
+//! - Each request takes bytes from a budget when it begins and returns them when its answer is
+//!   passed to the connection. So the server does no more work for a client that does not read.
+//! - An invalid packet ends the channel. An invalid request is refused.
 
 mod attributes;
 mod beyond;
@@ -52,36 +52,36 @@ use crate::ledger::{Caller, Ledger, Seat, effect_of_failure};
 use crate::outlet::Outlet;
 use crate::wire;
 
-/// Requests of one channel that are worked on at a time.
+/// Most requests of one channel that run at a time.
 const MAX_TOGETHER: usize = 64;
-/// What a request takes beside its data.
+/// Memory of a request besides its data, for the budget.
 const OVERHEAD: usize = 512;
-/// Bytes of an answer that travel together with its head.
+/// Bytes of an answer that are sent together with its head.
 const FIRST: usize = 32 * 1024;
 
-/// Whose turn it is to make a directory, of all channels of a server: looking whether something is
-/// there and making it are two calls, and clients use directories as locks.
+/// Serializes the creation of directories over all channels of a server: checking and creating are
+/// two calls, and clients use directories as locks.
 pub(crate) type Turn = tokio::sync::Mutex<()>;
 
-/// What the requests of a channel work on.
+/// The state of one channel.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) backend: Backend,
     pub(crate) allowance: Arc<Allowance>,
     pub(crate) links: LinkOrder,
     handles: Handles,
-    /// Whether the client is to be told exactly why something failed.
+    /// Whether the client receives complete errors, not only a status code.
     exact: AtomicBool,
-    /// The same workspace, for the calls of our own client, and its scopes that were asked for.
+    /// The same workspace for the calls of our own client, and the scopes of it that were used.
     views: Backend,
     scopes: Mutex<HashMap<String, Backend>>,
     ledger: Arc<Ledger>,
     caller: Arc<Caller>,
-    /// The connection's number and its place in the ledger, once a client of ours said hello.
+    /// The connection's number and its seat in the ledger, after a hello.
     seat: OnceLock<(u128, Seat)>,
     staging: Staging,
     making: Arc<Turn>,
-    /// The calls that can be called off.
+    /// The calls that can be cancelled.
     calls: Mutex<HashMap<SftpRequestId, AbortHandle>>,
 }
 
@@ -115,7 +115,7 @@ impl Session {
         self.exact.store(true, Ordering::Release);
     }
 
-    /// Calls a request off, if it is under way.
+    /// Cancels a request that is running.
     fn cancel(&self, request: SftpRequestId) {
         if let Some(call) = self.calls().remove(&request) {
             call.abort();
@@ -126,7 +126,7 @@ impl Session {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until somebody asks what became of this connection's calls on another one.
+    /// Waits until the client asks on another connection for the effect of this connection's calls.
     async fn retired(&self) {
         match self.seat.get() {
             Some((_, seat)) => seat.retired().await,
@@ -139,18 +139,18 @@ impl Session {
     }
 }
 
-/// The answer to a request, with what it took of the budget.
+/// The answer to a request, with its share of the budget.
 struct Reply {
     head: Bytes,
     body: Bytes,
     _permit: Taken,
 }
 
-/// Answers on their way from one half of a task to the other.
+/// Answers on their way from the working half of the task to the sending half.
 ///
-/// Whoever takes them is polled after whoever puts them, each time, so nobody has to be woken. A
-/// task that woke itself would be queued behind the connection it just gave the answer to, and
-/// another thread woken to share that queue.
+/// The sending half is always polled after the working half, so no wake-up is needed. A task that
+/// wakes itself would be queued behind the connection that has just received the answer, and
+/// another thread would be woken to share that queue.
 #[derive(Default)]
 struct Replies(Mutex<ReplyQueue>);
 
@@ -165,7 +165,7 @@ impl Replies {
         self.lock().waiting.extend(replies);
     }
 
-    /// There will be no more.
+    /// Marks the end of the answers.
     fn end(&self) {
         self.lock().ended = true;
     }
@@ -186,30 +186,30 @@ impl Replies {
     }
 }
 
-/// What a request comes to.
+/// The result of a request.
 #[derive(Debug)]
 enum Outcome {
     Done,
     Data(Bytes),
     Packet(PacketWriter),
-    /// A packet that goes on with these bytes.
+    /// A packet that continues with these bytes.
     Parts(PacketWriter, Bytes),
 }
 
-/// A request that is worked on: its flight, its lane, its answer.
+/// A running request: its flight number, its lane, its answer.
 type Running = Pin<Box<dyn Future<Output = (u64, Option<u32>, Reply)> + Send>>;
 
 /// How a channel ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SftpEnded {
-    /// The client said that it was done.
+    /// The client closed its end.
     ByClient,
-    /// The client sent what is no SFTP.
+    /// The client sent something that is not SFTP.
     Garbage(&'static str),
     Gone,
 }
 
-/// Serves a channel until its client is done.
+/// Serves a channel until the client closes it.
 pub(crate) async fn serve(session: Session, inbox: Arc<Inbox>, outlet: Outlet) {
     let replies = Replies::default();
     let sending = async {
@@ -224,11 +224,11 @@ pub(crate) async fn serve(session: Session, inbox: Arc<Inbox>, outlet: Outlet) {
         replies.end();
         Ok(ended)
     };
-    // In this order, as `Replies` wants it.
+    // `Replies` depends on this order.
     let ended = match tokio::try_join!(biased; working, sending) {
         Ok((ended, ())) | Err(ended) => ended,
     };
-    // A client that is gone needs no answer.
+    // An error means that the client is gone and needs no answer.
     let _ = match ended {
         SftpEnded::ByClient => outlet.exit(0).await,
         SftpEnded::Garbage(what) => {
@@ -248,7 +248,7 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> SftpE
     let ended = 'serving: loop {
         let packet = tokio::select! {
             biased;
-            // What was asked for and has not begun is said never to happen.
+            // The client was told that requests which have not begun never happen.
             () = session.retired() => break SftpEnded::ByClient,
             Some((flight, lane, reply)) = running.next(), if !running.is_empty() => {
                 replies.push(flights.land(flight, lane, reply));
@@ -311,7 +311,7 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> SftpE
     ended
 }
 
-/// Works on one request, and enters in the book what became of it.
+/// Runs one request and records its effect in the ledger.
 async fn fly(
     session: Arc<Session>,
     id: SftpRequestId,
@@ -369,8 +369,8 @@ fn reply(
     Reply { head, body, _permit: permit }
 }
 
-/// A packet in two pieces, of which the first fills what most clients take at once: a head alone would
-/// be one more for them to look at.
+/// Splits a packet in two. The first piece contains the head and as much data as most clients read
+/// at once, because a head of its own would cost them one more read.
 fn together(head: &[u8], mut body: Bytes) -> (Bytes, Bytes) {
     let along = body.split_to(body.len().min(FIRST.saturating_sub(head.len())));
     (Bytes::from([head, &along[..]].concat()), body)

@@ -1,9 +1,8 @@
-//! Signals: names on the wire, numbers at a process.
+//! Signals: names on the wire, numbers for processes.
 
 use russh::Sig;
 
-/// Names beyond those that russh knows, with Linux's numbers. A few that programs use; others are
-/// not passed on.
+/// Further signals that programs use, with their Linux numbers. All others are ignored.
 const OTHERS: &[(&str, i32)] = &[
     ("TRAP", 5),
     ("BUS", 7),
@@ -57,7 +56,7 @@ pub(crate) fn name(number: i32) -> Sig {
         15 => Sig::TERM,
         number => match OTHERS.iter().find(|other| other.1 == number) {
             Some((name, _)) => Sig::Custom((*name).to_owned()),
-            // The form for names of one's own.
+            // The form that SSH defines for private names.
             None => Sig::Custom(format!("{number}@agent-backend")),
         },
     }

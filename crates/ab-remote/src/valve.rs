@@ -1,65 +1,65 @@
-//! How much window the channels of a connection are granted, one after the other.
+//! Decides how much window the channels of a connection are granted.
 //!
-//! russh has one size of window for all channels of a connection. It grants that to whoever speaks
-//! when half of it is used, and asks afterwards what it is to be from now on. So what is said about
-//! one channel is given to the next one that speaks, which may be one that is held back and must
-//! not have it.
+//! russh has one window size for all channels of a connection. When a channel has used half of its
+//! window, russh grants it the current size, and only then asks for the new size. So the size that
+//! is returned for one channel is granted to the next channel that sends. That may be a channel
+//! that is held back and must not get it.
 //!
-//! - While none is held back, everybody has the whole window.
-//! - While one is, the size is two bytes. A channel that has nothing left gets those, answers with
-//!   them, and waits so. Answers come in the order in which two bytes were given; so when the next
-//!   to answer is one that waits, and not one that is held back, there is window for it.
-//! - A channel that is held back may have window left from before. Until that is used there is none
-//!   for others: it would be topped up with it.
-//! - Those that are held back may have nothing to say. After a while of silence they do not count.
+//! - While no channel is held back, every channel gets the whole window.
+//! - While one is, the size is two bytes. A channel whose window is used up gets two bytes, sends
+//!   them, and waits for the next grant. Clients send in the order of their grants. So if the next
+//!   channel to send is one that waits and is not held back, the size is raised for it.
+//! - A channel that is held back may have window left from before. Until it has used that, no
+//!   larger window is granted, because this channel would get it.
+//! - A channel that is held back may have nothing to send. After some silence it is ignored.
 //!
-//! A client that answers in another order gets some window for a channel that is held back, so all
-//! of them together are bounded too.
+//! A client that sends in another order gets some window for a channel that is held back, so the
+//! total of all channels is limited too.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::inbox::WINDOW;
 
-/// Window that a channel is given while it is held back. Half of it must be more than nothing, or
-/// it would never be renewed.
+/// The window of a channel that is held back. Half of it must be more than zero, or russh would
+/// never renew it.
 pub(crate) const HELD_WINDOW: u32 = 2;
-/// Window that a channel is given while others are held back.
+/// The window of other channels while some are held back.
 const SHARED_WINDOW: u32 = 1024 * 1024;
-/// After so long without a word from those that are held back, nobody waits for one.
+/// After this time without data, a channel is no longer waited for.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// How a channel that was just granted window is doing.
+/// The state of a channel that was just granted window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// The connection has as much unread as it may.
+    /// The connection has reached its limit of unread bytes.
     Full,
-    /// More of the channel is unread than may be.
+    /// The channel has too many unread bytes.
     Held,
-    /// It keeps up, but others are held back.
+    /// The channel is read in time, but others are held back.
     AmongHeld,
-    /// Nobody is held back.
+    /// No channel is held back.
     Free,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Valve {
-    /// Those that answer soon, in this order.
+    /// The channels that are expected to send next, in this order.
     due: VecDeque<Due>,
 }
 
-/// A channel that was given window.
+/// A channel that was granted window.
 #[derive(Clone, Copy, Debug)]
 struct Due {
     channel: u32,
     held: bool,
-    /// More than two bytes.
+    /// Whether it was granted more than two bytes.
     much: bool,
     at: Instant,
 }
 
 impl Valve {
-    /// The window from now on, after `channel` was given `granted`.
+    /// The window size from now on, after `channel` was granted `granted` bytes.
     pub(crate) fn next(&mut self, channel: u32, granted: u32, pace: Pace, now: Instant) -> u32 {
         if pace == Pace::Free {
             self.due.clear();
@@ -68,7 +68,7 @@ impl Valve {
         let much = granted > HELD_WINDOW;
         let held = pace != Pace::AmongHeld;
         if much && held && self.due.front().is_some_and(|first| !first.held) {
-            // It had nothing to say, and this one got what was meant for it.
+            // The expected channel sent nothing, and this one got its window.
             self.due.pop_front();
         }
         let is_silent = |due: &Due| now.duration_since(due.at) > SILENCE;
@@ -93,31 +93,31 @@ mod tests {
 
     const PACKET: u32 = 32 * 1024;
 
-    /// How a client is connected and answers.
+    /// A simulated client.
     #[derive(Clone, Copy, Debug)]
     struct Client {
-        /// Microseconds to it and back.
+        /// Round trip time in microseconds.
         way: u64,
-        /// It looks so often what has come, in microseconds.
+        /// How often it handles what has arrived, in microseconds.
         tick: u64,
-        /// Of what has come meanwhile it answers this channel first.
+        /// The channel that it answers first.
         first: usize,
-        /// What each channel that nobody reads has to send.
+        /// How many bytes it sends on each channel that is not read.
         input: usize,
-        /// How many of those there are.
+        /// How many such channels there are.
         stalled: usize,
     }
 
-    /// One connection as russh keeps it, with a client that sends whatever it may on channels of
-    /// which the last two are read.
+    /// Simulates one connection. The client sends as much as its windows allow; only the last two
+    /// channels are read.
     struct Model {
         client: Client,
         valve: Valve,
         target: u32,
         begun: Instant,
-        /// Microseconds since then.
+        /// Microseconds since `begun`.
         clock: u64,
-        /// Packets by when they arrive.
+        /// Packets in flight, by arrival time.
         coming: BTreeMap<(u64, bool, usize), (usize, u32)>,
         sent: usize,
         windows: Vec<u32>,

@@ -1,13 +1,13 @@
-//! WebSockets as byte streams: bytes in binary messages, cut anywhere.
+//! WebSockets as byte streams: the bytes are the payload of binary messages, split anywhere.
 //!
-//! The handshake is left to libraries; the frames are read and written here. Libraries hand out whole
-//! messages, so that each byte is copied three times on its way to the stream, and each connection
-//! keeps room for a message. A byte stream does not care where messages end: payload goes from the
-//! socket into the reader's buffer and from the writer's into the socket.
+//! Libraries perform the handshake; the frames are read and written here. Libraries return whole
+//! messages, so that each byte is copied three times, and each connection keeps a buffer for a
+//! message. A byte stream does not need message boundaries: payload goes from the socket directly
+//! into the reader's buffer, and from the writer's buffer into the socket.
 //!
-//! - Whoever reads has what it wrote before sent first: SSH's two ends both speak, then both
-//!   listen, and a message that waits in a buffer would keep them listening for ever.
-//! - A peer that is gone without a word is the end of the stream, not an error.
+//! - A read first sends what was written before. Both ends of an SSH connection write and then
+//!   read; a message left in a buffer would let both wait for ever.
+//! - A connection that ends without a close frame is EOF, not an error.
 
 mod frame;
 mod socket;

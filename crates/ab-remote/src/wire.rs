@@ -1,10 +1,10 @@
-//! What our own client and server tell each other, as bytes.
+//! The encoding of the protocol between our client and our server.
 //!
-//! Built of the fields of SFTP: `u8`, `u32` and `u64` in network order, and strings with their
-//! length in front. A value of a closed list is its number (`numbers`); something that may be absent
-//! begins with 0 or 1; a list begins with how many there are. Every type reads back what it writes,
-//! and what it reads reaches past nothing and is believed in nothing: a property test and a fuzz
-//! target see to that. Pure.
+//! It uses the field types of SFTP: `u8`, `u32` and `u64` in network order, and strings with a
+//! length prefix. A value of a closed list is encoded by its number (`numbers`). An optional value
+//! begins with 0 or 1, and a list with its count. Every type decodes what it encodes. Decoding
+//! never reads past the packet and trusts no count; a property test and a fuzz target check that.
+//! Pure.
 
 pub mod call;
 mod error;
@@ -23,20 +23,20 @@ use bytes::{BufMut, Bytes, BytesMut};
 use crate::sftp::packet::{PacketReader, TruncatedField};
 use numbers::Numbered;
 
-/// Fences of one path; scopes are not nested deeper.
+/// Most fences of one path, which limits the nesting of scopes.
 const MAX_FENCES: usize = 64;
-/// Sets of rules of one path, one for each restricted handle that it came through.
+/// Most sets of access rules of one path, one for each restricted handle on the way.
 const MAX_RULE_SETS: usize = 64;
-/// In the number of fences: rules follow the path.
+/// A flag in the number of fences: access rules follow the path.
 const HAS_RULES: u32 = 1 << 31;
 const MAX_COUNT: u32 = HAS_RULES - 1;
 
-/// Why bytes are not what they should be.
+/// Why bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    /// A field is not there as a whole.
+    /// A field is incomplete.
     Truncated,
-    /// A field has a value that means nothing.
+    /// A field has an invalid value.
     Invalid,
 }
 
@@ -48,20 +48,20 @@ impl From<TruncatedField> for DecodeError {
 
 type Read<T> = Result<T, DecodeError>;
 
-/// Something that can be written to the wire and read from it.
+/// A type that can be encoded and decoded.
 pub trait WireCodec: Sized {
     fn encode_to(&self, out: &mut BytesMut);
     fn decode_from(fields: &mut PacketReader) -> Read<Self>;
 }
 
-/// A value as bytes of its own.
+/// Encodes a value into new bytes.
 pub fn encode(value: &impl WireCodec) -> Bytes {
     let mut out = BytesMut::new();
     value.encode_to(&mut out);
     out.freeze()
 }
 
-/// Reads a value that is all there is.
+/// Decodes a value that fills all of `bytes`.
 pub fn decode<T: WireCodec>(bytes: Bytes) -> Read<T> {
     let mut fields = PacketReader::new(bytes);
     let value = T::decode_from(&mut fields)?;
@@ -155,7 +155,7 @@ impl WireCodec for usize {
     }
 
     fn decode_from(fields: &mut PacketReader) -> Read<Self> {
-        // What does not fit here is more than there can be.
+        // On a 32-bit machine larger values are capped.
         Ok(usize::try_from(fields.u64()?).unwrap_or(usize::MAX))
     }
 }
@@ -201,11 +201,11 @@ impl<T: WireCodec> WireCodec for Vec<T> {
 
     fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         let count = fields.u32()? as usize;
-        // No item is shorter than a byte.
+        // Every item has at least one byte.
         if count > fields.max_remaining_items(1) {
             return Err(DecodeError::Truncated);
         }
-        // A count is not believed, so memory is taken as items are read.
+        // Memory is allocated as items are read, because the count is not trusted.
         let mut items = Vec::with_capacity(count.min(1024));
         for _ in 0..count {
             items.push(T::decode_from(fields)?);
@@ -242,7 +242,7 @@ impl WireCodec for Duration {
 }
 
 impl WireCodec for SystemTime {
-    /// Before or after 1970, and by how much.
+    /// Whether it is before 1970, and the distance.
     fn encode_to(&self, out: &mut BytesMut) {
         match self.duration_since(SystemTime::UNIX_EPOCH) {
             Ok(after) => (false, after).encode_to(out),
@@ -262,7 +262,7 @@ impl WireCodec for SystemTime {
 }
 
 impl WireCodec for WsPath {
-    /// The parts that end in a fence, then what is below them, then the rules, if there are any.
+    /// The parts that end in a fence, then the rest of the path, then the access rules, if any.
     fn encode_to(&self, out: &mut BytesMut) {
         let fences = self.relative_scope_roots();
         let rules = if self.has_access_rules() { HAS_RULES } else { 0 };
@@ -314,7 +314,7 @@ impl WireCodec for AnchoredAccessRules {
     }
 }
 
-/// Paths from the root of a handle; empty for that root.
+/// Paths relative to the root of a handle; empty for that root.
 fn paths(fields: &mut PacketReader) -> Read<Vec<String>> {
     let count = fields.u32()? as usize;
     if count > MAX_PATH_RESTRICTIONS {

@@ -1,6 +1,7 @@
-//! URLs of workspaces elsewhere: parsed once, here, with errors that say what is wrong.
+//! URLs of remote workspaces. They are parsed once, here, and errors say what is wrong.
 //!
-//! No error and no `Display` repeats what a URL may hide: a password, or a query with a token.
+//! No error and no `Display` output repeats the secret parts of a URL: a password, or a query with
+//! a token.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,14 +12,14 @@ use percent_encoding::percent_decode_str;
 
 use super::endpoint::{Proxy, RemoteEndpoint, SshEndpoint, WebSocketEndpoint};
 
-/// Where a daemon has its WebSocket unless it is told otherwise.
+/// The default path of the daemon's WebSocket.
 const SOCKET_PATH: &str = "/ssh";
 const SSH_PORT: u16 = 22;
 
-/// A name or an address, and a port.
+/// A host name or IP address with a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPort {
-    /// In lower case, and without the brackets of an address.
+    /// In lower case, and without the brackets of an IPv6 address.
     name: String,
     port: u16,
 }
@@ -37,7 +38,8 @@ impl HostPort {
         self.port
     }
 
-    /// Whether it is this machine, by its address or by a name that no server of names is asked for.
+    /// Whether this is the local machine: a loopback address or a `localhost` name, without a DNS
+    /// lookup.
     pub fn is_loopback(&self) -> bool {
         let name = self.name.trim_end_matches('.');
         let address = name.parse::<IpAddr>().map(|address| address.to_canonical());
@@ -46,7 +48,7 @@ impl HostPort {
             || address.is_ok_and(|address| address.is_loopback())
     }
 
-    /// As `known_hosts` files have it.
+    /// The host as `known_hosts` files write it.
     pub(crate) fn known_as(&self) -> String {
         match self.port {
             SSH_PORT => self.name.clone(),
@@ -65,14 +67,14 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// Whether bytes go as they are, or through TLS.
+/// Whether the transport uses TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportSecurity {
     Plain,
     Tls,
 }
 
-/// Where a WebSocket is.
+/// The URL of a WebSocket.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebSocketUrl {
     security: TransportSecurity,
@@ -82,14 +84,14 @@ pub struct WebSocketUrl {
 }
 
 impl WebSocketUrl {
-    /// A URL like `wss://host/ssh`, or one of the web for the same.
+    /// Parses a URL such as `wss://host/ssh`. `http` and `https` are accepted for `ws` and `wss`.
     pub fn parse(url: &str) -> Result<Self> {
         let uri = uri(url)?;
         let scheme = uri.scheme_str().unwrap_or_default().to_ascii_lowercase();
         Self::of(&scheme, &uri).unwrap_or_else(|| Err(foreign(&scheme)))
     }
 
-    /// Nothing for a scheme that is none of a WebSocket's.
+    /// Returns `None` if the scheme is not one of a WebSocket.
     fn of(scheme: &str, uri: &Uri) -> Option<Result<Self>> {
         let (cover, default) = match scheme {
             "ws" | "http" => (TransportSecurity::Plain, 80),
@@ -126,7 +128,7 @@ impl WebSocketUrl {
         &self.host
     }
 
-    /// The whole of it, query included.
+    /// The complete URL, with its query.
     pub(crate) fn url(&self) -> String {
         format!("{}{}", self.origin(), self.resource)
     }
@@ -159,7 +161,7 @@ impl fmt::Debug for WebSocketUrl {
     }
 }
 
-/// What a URL of a workspace says: where it is, and its root there.
+/// Parses the URL of a workspace into its endpoint and its root directory there.
 pub(crate) fn parsed(url: &str) -> Result<(RemoteEndpoint, Option<String>)> {
     let uri = uri(url)?;
     let scheme = uri.scheme_str().unwrap_or_default().to_ascii_lowercase();
@@ -187,7 +189,7 @@ pub(crate) fn parsed(url: &str) -> Result<(RemoteEndpoint, Option<String>)> {
     Ok((RemoteEndpoint::Ssh(ssh), root(uri.path())?))
 }
 
-/// The root that a path means: from the user's home after `/~`.
+/// The root directory that a URL path names. A path after `/~` is relative to the user's home.
 fn root(path: &str) -> Result<Option<String>> {
     let path = decoded(path)?;
     let path = path.as_str();
@@ -199,9 +201,9 @@ fn root(path: &str) -> Result<Option<String>> {
     })
 }
 
-/// A proxy's URL: `http://user:password@host:port`.
+/// Parses the URL of a proxy: `http://user:password@host:port`.
 pub(crate) fn proxy(url: &str) -> Result<Proxy> {
-    // Proxies are often named without a scheme.
+    // Proxy settings often have no scheme.
     let whole = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
     let uri = uri(&whole)?;
     match uri.scheme_str() {
@@ -240,7 +242,7 @@ const EXAMPLES: &str = "write it like wss://host/ssh, ws://127.0.0.1:3001/ssh or
 const TOKEN_ELSEWHERE: &str = "leave it out of the URL and give it as the setting token, with \
                                --token-file, or as AGENT_BACKEND_AUTH_TOKEN";
 
-/// What kind of secret a field of a query is, if one is.
+/// The kind of secret in a query, if one of its fields holds one.
 fn secret_in(query: &str) -> Option<&'static str> {
     query.split(['&', ';']).find_map(|field| {
         let name = field.split_once('=').map_or(field, |(name, _)| name);

@@ -1,4 +1,4 @@
-//! The way out of a connection, for whoever has something to say on it.
+//! The sending side of a connection, shared by all its channels.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use russh::{ChannelId, ChannelOpenFailure, ChannelWriteHalf};
 
 use super::dial::Client;
 
-/// Sends on any channel of a connection. Each piece is sent whole or not at all, also when whoever
-/// sends it goes away meanwhile.
+/// Sends on any channel of a connection. Each piece is sent whole or not at all, even if the
+/// caller's future is dropped meanwhile.
 #[derive(Clone)]
 pub(crate) struct Carrier {
     handle: Arc<Handle<Client>>,
@@ -22,7 +22,7 @@ impl Carrier {
         Self { handle: Arc::new(handle) }
     }
 
-    /// Hands a piece over; gives it back when the connection is over.
+    /// Queues a piece for sending. Returns it as the error if the connection is closed.
     pub(crate) async fn data(&self, channel: ChannelId, bytes: Bytes) -> Result<(), Bytes> {
         self.handle.data(channel, bytes).await
     }
@@ -32,7 +32,8 @@ impl Carrier {
             russh::Error::ChannelOpenFailure(why) => Unopened::Refused(why),
             _ => Unopened::Gone,
         })?;
-        // What arrives is told to the lines; the half that reads would only hold them up.
+        // `Lines` receives incoming data. The read half has its own queue, which would fill and
+        // block the connection.
         let (_, half) = channel.split();
         Ok(HalfChannel(half))
     }
@@ -44,11 +45,11 @@ impl fmt::Debug for Carrier {
     }
 }
 
-/// Why there is no channel.
+/// Why a channel could not be opened.
 #[derive(Clone, Debug)]
 pub(crate) enum Unopened {
     Refused(ChannelOpenFailure),
-    /// The connection is over.
+    /// The connection is closed.
     Gone,
 }
 
@@ -64,7 +65,7 @@ impl fmt::Display for Unopened {
     }
 }
 
-/// A channel, as long as this is not [closed](Self::close).
+/// A channel that stays open until [`close`](Self::close).
 #[derive(Debug)]
 pub(crate) struct HalfChannel(ChannelWriteHalf<Msg>);
 
@@ -73,12 +74,13 @@ impl HalfChannel {
         self.0.id()
     }
 
-    /// Asks for a subsystem; a refusal is heard on the channel.
+    /// Requests a subsystem. A refusal arrives on the channel.
     pub(crate) async fn request_subsystem(&self, name: &str) -> Result<(), Unopened> {
         self.0.request_subsystem(true, name).await.map_err(|_| Unopened::Gone)
     }
 
-    /// Asks for a line to be run; a refusal is heard on the channel. What fails has not been sent.
+    /// Requests that the server run a command line. A refusal arrives on the channel. On an error
+    /// nothing was sent.
     pub(crate) async fn exec(&self, line: &str) -> Result<(), Unopened> {
         self.0.exec(true, line).await.map_err(|_| Unopened::Gone)
     }
@@ -94,11 +96,11 @@ impl HalfChannel {
     }
 
     pub(crate) async fn resize(&self, size: TerminalSize) {
-        // A connection that is over has no terminal either.
+        // Fails only if the connection is closed; then there is no terminal to resize.
         let _ = self.0.window_change(size.columns.into(), size.rows.into(), 0, 0).await;
     }
 
-    /// Sends what the other side has room for, and waits where it has none.
+    /// Sends the bytes, and waits while the server's window is full. Returns whether all were sent.
     pub(crate) async fn say(&self, bytes: Bytes) -> bool {
         self.0.data_bytes(bytes).await.is_ok()
     }
@@ -108,7 +110,7 @@ impl HalfChannel {
     }
 
     pub(crate) async fn close(self) {
-        // A connection that is over has closed it already.
+        // Fails only if the connection is closed, which closed the channel too.
         let _ = self.0.close().await;
     }
 }

@@ -1,13 +1,13 @@
-//! What one call knows of itself: how long it may take as a whole, and whether it has changed anything.
+//! The state of one call: its deadline, and whether it has changed anything.
 //!
-//! A call has one deadline, from the moment in which it is made, for its turn, the connection and the
-//! answer together. A call whose answers come one after the other goes on for as long as they do: each
-//! of them [moves](CallContext::moved) the deadline. So a transfer is not cut while it makes progress,
-//! and a call that waits its turn behind transfers waits as long as one of them makes progress.
+//! A call has one deadline, set when it is made. It covers waiting for its turn, the connection and
+//! the answer. A call with several answers may go on while they arrive: each of them
+//! [moves](CallContext::moved) the deadline. So a transfer is not cut while it makes progress, and
+//! a call that waits behind transfers waits as long as one of them makes progress.
 //!
-//! A call of several requests [records](CallContext::record_change) each that changes something and may
-//! have reached the server. A call that then loses its connection or runs out of time has an unknown
-//! effect; one that recorded nothing had none.
+//! A call of several requests [records](CallContext::record_change) each that changes something and
+//! may have reached the server. If a call then loses its connection or times out, its effect is
+//! unknown. A call that recorded nothing had no effect.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use std::time::Duration;
 use ab_core::{Error, ErrorKind, LostCallEffect, Result};
 use tokio::time::{Instant, timeout_at};
 
-/// When the calls of a backend were last answered in part.
+/// The last time that any call of a backend received a partial answer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Motion(Arc<Mutex<Option<Instant>>>);
 
@@ -40,7 +40,7 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// A call that is made now may take `whole`.
+    /// Creates the deadline of a call that is made now and may take `whole`.
     pub(crate) fn new(whole: Duration, motion: &Motion) -> Self {
         let end = Mutex::new(later(Instant::now(), whole));
         Self { whole, end, motion: motion.clone() }
@@ -57,7 +57,7 @@ impl Deadline {
     }
 }
 
-/// The moment `time` after another. A time that is too long to be counted is cut to 30 years.
+/// `moment` plus `time`. `time` is capped at 30 years, so that the addition cannot overflow.
 pub(crate) fn later(moment: Instant, time: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
     moment + time.min(FAR)
@@ -67,7 +67,7 @@ pub(crate) fn later(moment: Instant, time: Duration) -> Instant {
 #[derive(Debug, Default)]
 pub(crate) struct Changes(AtomicBool);
 
-/// The call that a request is a part of. Passed to everything that waits for the server.
+/// The call that a request belongs to. Passed to everything that waits for the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallContext<'a> {
     deadline: Option<&'a Deadline>,
@@ -83,7 +83,7 @@ enum Recording {
 }
 
 impl CallContext<'static> {
-    /// Requests outside of a call: each may take as long as a whole call.
+    /// Requests outside of a call. Each may take as long as a whole call.
     pub(crate) const NONE: Self = Self { deadline: None, changes: None, recording: Recording::On };
 }
 
@@ -92,18 +92,18 @@ impl<'a> CallContext<'a> {
         Self { deadline: Some(deadline), ..CallContext::NONE }
     }
 
-    /// The same call, with `changes` as its record.
+    /// The same call, with `changes` as its record of changes.
     pub(crate) fn with_changes(self, changes: &'a Changes) -> Self {
         Self { changes: Some(changes), ..self }
     }
 
-    /// The same call, for requests that change nothing which the workspace shows.
+    /// The same call, for requests whose changes are not visible in the workspace.
     pub(crate) fn without_recording(self) -> Self {
         Self { recording: Recording::Off, ..self }
     }
 
-    /// Waits for a part of the call until its deadline; outside of a call, for as long as
-    /// `patience`. `None` if it took too long.
+    /// Waits for a part of the call until its deadline, or for `patience` outside of a call. `None`
+    /// after a timeout.
     pub(crate) async fn within<T>(
         self,
         patience: Duration,
@@ -129,7 +129,8 @@ impl<'a> CallContext<'a> {
         self.deadline.map_or_else(|| later(Instant::now(), patience), Deadline::end)
     }
 
-    /// Waits for the call's turn: as [`within`](Self::within), and on while other calls make progress.
+    /// Waits for the call's turn. As [`within`](Self::within), but waits longer while other calls
+    /// make progress.
     pub(crate) async fn turn<T>(
         self,
         patience: Duration,
@@ -150,7 +151,7 @@ impl<'a> CallContext<'a> {
         }
     }
 
-    /// The call was answered in part.
+    /// Records that a partial answer arrived, and moves the deadline.
     pub(crate) fn moved(self) {
         if let Some(deadline) = self.deadline {
             let now = Instant::now();
@@ -159,7 +160,7 @@ impl<'a> CallContext<'a> {
         }
     }
 
-    /// A request that changes something may have reached the server.
+    /// Records that a request which changes something may have reached the server.
     pub(crate) fn record_change(self) {
         if let (Some(changes), Recording::On) = (self.changes, self.recording) {
             changes.0.store(true, Ordering::Relaxed);
@@ -171,7 +172,8 @@ impl<'a> CallContext<'a> {
         self.changes.is_some_and(|changes| changes.0.load(Ordering::Relaxed))
     }
 
-    /// Adds what is known of the effect of a failed call. A refusal says by itself that it had none.
+    /// Adds the known effect to the error of a failed call. A refusal implies that there was no
+    /// effect.
     pub(crate) fn judged<T>(self, result: Result<T>) -> Result<T> {
         result.map_err(|error: Error| match error.kind() {
             ErrorKind::Disconnected | ErrorKind::Timeout => {
@@ -214,7 +216,7 @@ mod tests {
         };
         let (took, answers) = timed(parts).await;
         assert_eq!((took.as_secs(), answers), (WHOLE.as_secs(), (Some(()), None)));
-        // Outside of a call each has its own.
+        // Outside of a call each request has its own deadline.
         let alone = CallContext::NONE.within(WHOLE, pending::<()>());
         assert_eq!(timed(alone).await.0.as_secs(), WHOLE.as_secs());
     }

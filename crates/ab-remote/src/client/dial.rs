@@ -1,5 +1,5 @@
-//! One connection: a stream of bytes, SSH over it, a host that is the right one, a user that is let
-//! in. Or the reason why not, in bounded time and with nothing left behind.
+//! Makes one connection: a byte stream, the SSH handshake, the check of the host key, the login.
+//! Fails within a bounded time and leaves nothing open.
 
 mod brisk;
 mod client;
@@ -30,31 +30,31 @@ use super::lines::Lines;
 use super::settings::ClientSettings;
 use crate::cut::Scissors;
 
-/// How whoever has the token of a daemon is called there.
+/// The user name for clients that authenticate with the daemon's token.
 const USER: &str = "agent";
 
 /// A connection that is logged in.
 pub(crate) struct Dialled {
     pub(crate) handle: Handle<Client>,
-    /// Who hears what arrives.
+    /// Receives the data of each channel.
     pub(crate) lines: Arc<Lines>,
-    /// What it is called in messages.
+    /// The name of the server in messages.
     pub(crate) who: String,
-    /// Told exactly once, when the connection is over.
+    /// Receives exactly one value, when the connection ends.
     pub(crate) gone: oneshot::Receiver<Gone>,
     /// Ends the connection, at the latest when it is dropped.
     pub(crate) cut: Scissors,
 }
 
-/// Why a connection is over.
+/// Why a connection ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Gone {
     pub(crate) error: Error,
-    /// The server wanted nothing to do with us, rather than that something broke.
+    /// The server refused the client, as opposed to a broken connection.
     pub(crate) refused: bool,
 }
 
-/// Connects and logs in, once.
+/// Connects and logs in. One attempt.
 pub(crate) async fn dial(settings: &ClientSettings) -> Result<Dialled, DialError> {
     let patience = Patience::new(settings.connect_timeout);
     match &settings.endpoint {
@@ -64,23 +64,23 @@ pub(crate) async fn dial(settings: &ClientSettings) -> Result<Dialled, DialError
     }
 }
 
-/// Whether a workspace can be reached and entered: connects, logs in, and leaves again.
+/// Checks that a workspace can be reached and entered: connects, logs in and disconnects.
 pub async fn check_connection(settings: &ClientSettings) -> Result<(), DialError> {
     let Dialled { handle, gone, cut, .. } = dial(settings).await?;
     let leaving = async {
         let _ = handle.disconnect(Disconnect::ByApplication, "", "en").await;
         let _ = gone.await;
     };
-    // Whoever does not hear a goodbye is left without one.
+    // A server that does not answer in time is disconnected without a goodbye.
     let _ = tokio::time::timeout(PARTING, leaving).await;
     drop(cut);
     Ok(())
 }
 
-/// How long a goodbye may take.
+/// Longest time for an orderly disconnect.
 const PARTING: Duration = Duration::from_secs(2);
 
-/// A daemon's WebSocket as a stream of bytes, without SSH on it yet.
+/// Opens a daemon's WebSocket as a byte stream, without SSH on it yet.
 pub async fn open_websocket(
     socket: &WebSocketEndpoint,
     timeout: Duration,
@@ -88,7 +88,7 @@ pub async fn open_websocket(
     websocket::open(socket, Patience::new(timeout)).await
 }
 
-/// The stream on which a daemon answers HTTP, through its proxy and with its TLS.
+/// Opens the stream on which a daemon answers HTTP, through the proxy and TLS of the endpoint.
 pub async fn open_http_stream(
     socket: &WebSocketEndpoint,
     timeout: Duration,

@@ -1,4 +1,4 @@
-//! Where a workspace is, and how its host and its user prove who they are.
+//! Where a workspace is, and how its host and its user are authenticated.
 
 use std::fmt;
 use std::io;
@@ -15,50 +15,49 @@ use super::host_key::HostKeyCheck;
 use super::known_hosts::KnownHosts;
 use super::secret::Secret;
 
-/// Where a workspace is.
+/// The address of a workspace.
 #[allow(clippy::large_enum_variant, reason = "a backend has one of them")]
 #[derive(Clone, Debug)]
 pub enum RemoteEndpoint {
     /// A daemon, by SSH over its WebSocket.
     WebSocket(WebSocketEndpoint),
-    /// An SSH server, ours or any other.
+    /// Any SSH server, also one that is not agent-backend.
     Ssh(SshEndpoint),
-    /// A server behind any stream of bytes, which lets in whoever has that stream.
+    /// A server behind any byte stream. It accepts every client that holds the stream.
     Stream(Arc<dyn Connector>),
 }
 
-/// What is done about a token that would go to another host without TLS.
+/// Whether a token may be sent to another host without TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CleartextTokenPolicy {
-    /// Nothing is sent, and the error says why.
+    /// The token is not sent, and the call fails with an error.
     #[default]
     Refused,
     Accepted,
 }
 
-/// A daemon's WebSocket.
+/// The WebSocket of a daemon.
 #[derive(Clone, Debug)]
 pub struct WebSocketEndpoint {
     pub address: WebSocketUrl,
     pub token: Option<Secret>,
-    /// Whether the token may be sent where others can read it on its way.
+    /// Whether the token may be sent without TLS.
     pub token_in_clear: CleartextTokenPolicy,
     /// Sent with the request that opens the WebSocket.
     pub headers: Headers,
     pub proxy: Option<Proxy>,
-    /// Who may vouch for a `wss` server.
+    /// The certificate authorities that are trusted for a `wss` server.
     pub roots: TrustRoots,
     pub host_key: HostKeyCheck,
 }
 
 impl WebSocketEndpoint {
-    /// The one at a URL, with defaults for the rest.
+    /// The WebSocket at a URL, with defaults for the other fields.
     pub fn new(url: &str) -> Result<Self> {
         Ok(Self::from_url(WebSocketUrl::parse(url)?))
     }
 
-    /// Refuses to send a token, or another credential among the headers, without TLS to a host that is
-    /// not this one.
+    /// Refuses to send a token, or credentials in the headers, to another machine without TLS.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](ab_core::ErrorKind::Invalid), unless [`token_in_clear`](Self::token_in_clear)
@@ -96,7 +95,7 @@ impl WebSocketEndpoint {
     }
 }
 
-/// A host that speaks SSH over TCP.
+/// An SSH server reached by TCP.
 #[derive(Clone, Debug)]
 pub struct SshEndpoint {
     pub host: HostPort,
@@ -107,7 +106,7 @@ pub struct SshEndpoint {
 }
 
 impl SshEndpoint {
-    /// A user of a host, at the usual port, with defaults for the rest.
+    /// A user on a host, at port 22, with defaults for the other fields.
     pub fn new(user: impl Into<String>, host: &str) -> Self {
         Self {
             host: HostPort::new(host, 22),
@@ -118,11 +117,11 @@ impl SshEndpoint {
     }
 }
 
-/// What a user is known by.
+/// How a user authenticates.
 #[derive(Clone, Debug)]
 pub enum Credential {
     Password(Secret),
-    /// A private key, as its file has it.
+    /// A private key: the text of its file.
     Key {
         text: Secret,
         passphrase: Option<Secret>,
@@ -133,26 +132,26 @@ pub enum Credential {
     },
 }
 
-/// Makes streams to one server, one for every connection.
+/// Opens streams to one server, one for each connection.
 #[async_trait]
 pub trait Connector: fmt::Debug + Send + Sync {
     async fn connect(&self) -> io::Result<Box<dyn ByteStream>>;
 }
 
-/// Bytes both ways.
+/// A bidirectional byte stream.
 pub trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for S {}
 
-/// Who may vouch for a server's certificate.
+/// The certificate authorities that are trusted.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum TrustRoots {
-    /// Whom the system trusts.
+    /// Those that the system trusts.
     #[default]
     System,
-    /// These certificates, in PEM, beside those of the system.
+    /// The system's, and these certificates in PEM.
     SystemAnd(String),
-    /// These certificates, in PEM, alone.
+    /// Only these certificates in PEM.
     Only(String),
 }
 
@@ -166,11 +165,11 @@ impl fmt::Debug for TrustRoots {
     }
 }
 
-/// A proxy that connects us by HTTP's `CONNECT`.
+/// A proxy that supports HTTP `CONNECT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
     pub host: HostPort,
-    /// A user and a password.
+    /// User name and password.
     pub credentials: Option<(String, Secret)>,
 }
 
@@ -179,17 +178,17 @@ impl Proxy {
         Self { host, credentials: None }
     }
 
-    /// A URL like `http://user:password@host:3128`.
+    /// Parses a URL such as `http://user:password@host:3128`.
     pub fn parse(url: &str) -> Result<Self> {
         address::proxy(url)
     }
 }
 
-/// Headers of a request. What they say is not shown.
+/// Request headers. `Debug` does not show their values.
 #[derive(Clone, Default)]
 pub struct Headers(HeaderMap);
 
-/// What a WebSocket's own handshake says.
+/// Headers that the WebSocket handshake sets itself.
 const RESERVED: [HeaderName; 8] = [
     http::header::HOST,
     http::header::CONNECTION,
@@ -202,7 +201,7 @@ const RESERVED: [HeaderName; 8] = [
 ];
 
 impl Headers {
-    /// Adds a header; one of the same name is replaced.
+    /// Adds a header, and replaces one of the same name.
     pub fn insert(&mut self, name: &str, value: &str) -> Result<()> {
         let Ok(key) = name.parse::<HeaderName>() else {
             return Err(invalid(format!("'{}' is no name of a header", printable(name))));
@@ -222,7 +221,7 @@ impl Headers {
         self.0.is_empty()
     }
 
-    /// For whoever has to send them.
+    /// All headers with their values.
     pub fn as_header_map(&self) -> &HeaderMap {
         &self.0
     }
@@ -279,7 +278,7 @@ mod tests {
             };
             assert!(check(far, &by_header).is_err(), "{far}");
         }
-        // What goes to this host by a proxy elsewhere leaves it first.
+        // With a remote proxy the token leaves this machine, even if the host is local.
         let proxy = |url: &'static str| {
             move |socket: &mut WebSocketEndpoint| socket.proxy = Some(Proxy::parse(url).unwrap())
         };

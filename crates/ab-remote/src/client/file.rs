@@ -1,4 +1,4 @@
-//! A file that is open on the other side, for as long as the connection lives.
+//! A file that is open on the server, valid while the connection lives.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::sftp::packet::SftpRequest;
 use crate::sftp::status;
 use crate::wire::call::WireCall;
 
-/// Requests of one read or write that are on their way at a time.
+/// Most requests of one read or write that are in flight at a time.
 const TOGETHER: usize = 32;
 
 /// An open file. Dropping it closes it.
@@ -35,7 +35,7 @@ impl RemoteFile {
         Self { session, handle, place }
     }
 
-    /// Waits for something that is about this file; what goes wrong names it.
+    /// Runs an operation on this file and adds the file's path to its errors.
     async fn within<T>(&self, verb: Verb, future: impl Future<Output = Result<T>>) -> Result<T> {
         let done = future.await.map_err(|error| match error.path() {
             Some(_) => self.place.error(error),
@@ -44,14 +44,14 @@ impl RemoteFile {
         done.map_err(|error| error.with_verb(verb))
     }
 
-    /// The file's path in the terms that the server answers in.
+    /// The file's path in the form that the server uses in its answers.
     fn behind(&self) -> ab_core::WsPath {
         let rest = self.place.path.resolution_parts().rest;
         let rules = ab_core::PathParser::lenient().allow_reserved_names();
         rules.parse(rest).unwrap_or_else(|_| ab_core::WsPath::root())
     }
 
-    /// As [`read_at`](File::read_at), as a part of a call.
+    /// [`read_at`](File::read_at) as part of a call.
     pub(crate) async fn read_in(
         &self,
         context: CallContext<'_>,
@@ -61,13 +61,13 @@ impl RemoteFile {
         self.within(Verb::Read, self.stretch(context, offset, length)).await
     }
 
-    /// As [`stat`](File::stat), as a part of a call.
+    /// [`stat`](File::stat) as part of a call.
     pub(crate) async fn stat_in(&self, context: CallContext<'_>) -> Result<Stat> {
         let call = WireCall::StatHandle { handle: self.number() };
         self.within(Verb::Stat, self.session.call(context, Verb::Stat, &call)).await
     }
 
-    /// Reads a stretch, in as many requests as it takes.
+    /// Reads a range in as many requests as needed.
     pub(crate) async fn stretch(
         &self,
         context: CallContext<'_>,
@@ -87,20 +87,20 @@ impl RemoteFile {
             let expected = most.min(length - whole.len());
             whole.extend_from_slice(&piece);
             if piece.len() < expected {
-                // The end of the file, as it was; what comes after it does not follow.
+                // The file ended here when this piece was read. Later pieces do not adjoin it.
                 break;
             }
         }
         Ok(whole.freeze())
     }
 
-    /// Reads what one request can hold; less only at the end.
+    /// Reads a range that fits one request. Returns fewer bytes only at the end of the file.
     async fn piece(&self, context: CallContext<'_>, offset: u64, length: usize) -> Result<Bytes> {
         let mut got = self.read_once(context, offset, length).await?;
         if got.is_empty() || got.len() >= length {
             return Ok(got);
         }
-        // A server may give less than was asked for before the end.
+        // A server may return less than was asked for before the end.
         let mut whole = BytesMut::from(&got[..]);
         loop {
             got =
@@ -127,7 +127,7 @@ impl RemoteFile {
             Reply::Data(data) if data.len() > length as usize => {
                 Err(self.session.wrong(Verb::Read, "with more bytes than were asked for"))
             }
-            // The end of a file is a status.
+            // The end of a file is reported by a status, not by empty data.
             Reply::Data(data) if data.is_empty() && length > 0 => {
                 Err(self.session.wrong(Verb::Read, "with no bytes, and not that the file ends"))
             }
@@ -138,7 +138,7 @@ impl RemoteFile {
         }
     }
 
-    /// Writes a stretch, in as many requests as it takes.
+    /// Writes a range in as many requests as needed.
     pub(crate) async fn fill(
         &self,
         context: CallContext<'_>,
@@ -146,7 +146,7 @@ impl RemoteFile {
         bytes: Bytes,
     ) -> Result<()> {
         if bytes.is_empty() {
-            // Whether it may be written to at all is for the server to say.
+            // Send an empty write too: the server decides whether the file is writable.
             return self.write_once(context, offset, bytes).await;
         }
         let most = self.session.data_limit();
@@ -161,7 +161,7 @@ impl RemoteFile {
         });
         let written: Result<(), (bool, Error)> = pieces.buffered(TOGETHER).try_collect().await;
         written.map_err(|(later, error)| match error.lost_call_effect() {
-            // What the answer to one piece was says nothing of the others.
+            // The outcome of one piece says nothing about the others.
             Some(effect)
                 if bytes.len() > most && (later || effect != LostCallEffect::NotApplied) =>
             {
@@ -180,12 +180,12 @@ impl RemoteFile {
         self.handle.first_chunk::<4>().map_or(0, |number| u32::from_be_bytes(*number))
     }
 
-    /// The handle, as the server gave it.
+    /// The handle that the server returned.
     pub(crate) fn handle(&self) -> &Bytes {
         &self.handle
     }
 
-    /// The handle is used up.
+    /// Drops the file without closing its handle, which is no longer valid.
     pub(crate) fn forget(mut self) {
         self.handle = Bytes::new();
     }

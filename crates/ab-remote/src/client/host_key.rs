@@ -1,6 +1,6 @@
-//! Whether the key that a host shows is the one that it should have.
+//! Checks the key of a host.
 //!
-//! A refusal says whose key it is, which one it is, and what can be done about it.
+//! A refusal names the host, the key and what the user can do.
 
 use std::fmt;
 use std::io;
@@ -13,24 +13,24 @@ use russh::keys::{Algorithm, HashAlg, PublicKey, ssh_key};
 use super::address::{HostPort, invalid};
 use super::known_hosts::{KnownHosts, Standing, learn, line};
 
-/// How a host is recognised.
+/// How the key of a host is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostKeyCheck {
-    /// Its key is in one of the places where keys are known.
+    /// The key must be listed for the host.
     KnownHosts(KnownHosts),
-    /// Its key has this fingerprint.
+    /// The key must have this fingerprint.
     Pin(Fingerprint),
-    /// Its key is the one it had the first time, which a file in the format of `known_hosts`
-    /// remembers.
+    /// The first key is trusted and stored in this file in `known_hosts` format. Later keys must
+    /// equal it.
     TrustOnFirstUse(PathBuf),
-    /// Its key is in one of these places, or none of them knows the host: then its key is believed,
-    /// and the first of the files remembers it.
+    /// The key must be listed for the host. A key of an unlisted host is trusted and added to the
+    /// first file.
     AcceptNew(KnownHosts),
-    /// Any key will do: something else says who the host is.
+    /// Every key is accepted. Something else authenticates the host.
     Unchecked,
 }
 
-/// A digest of a key, as `ssh-keygen -l` shows it: `SHA256:…`.
+/// The digest of a key, as `ssh-keygen -l` shows it: `SHA256:…`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint([u8; 32]);
 
@@ -38,7 +38,7 @@ impl Fingerprint {
     fn of(key: &PublicKey) -> Self {
         match key.fingerprint(HashAlg::Sha256) {
             ssh_key::Fingerprint::Sha256(digest) => Self(digest),
-            // Not what was asked for, and equal to no fingerprint of a key.
+            // Cannot happen, since SHA-256 was requested. Zeros match no key.
             _ => Self([0; 32]),
         }
     }
@@ -69,7 +69,7 @@ impl fmt::Debug for Fingerprint {
 }
 
 impl HostKeyCheck {
-    /// The types of keys that a host is best asked for. Reads files.
+    /// The key types to request from a host first. Reads files.
     pub(crate) fn algorithms(&self, host: &HostPort) -> Result<Vec<Algorithm>> {
         let known = match self {
             HostKeyCheck::KnownHosts(known) | HostKeyCheck::AcceptNew(known) => known.load(),
@@ -79,7 +79,7 @@ impl HostKeyCheck {
         known.map(|lines| lines.algorithms(host)).map_err(|error| unreadable(host, error))
     }
 
-    /// Refuses a key that is not the host's. Reads files, and writes the store of first uses.
+    /// Refuses a key that is not the host's. Reads files, and may store a new key.
     pub(crate) fn judge(&self, host: &HostPort, key: &PublicKey) -> Result<()> {
         let (standing, store) = match self {
             HostKeyCheck::Unchecked => return Ok(()),
@@ -181,7 +181,7 @@ mod tests {
         check.judge(&HostPort::new("box", 2222), &key(text))
     }
 
-    /// What is said about a key that is refused.
+    /// The message and the hint of a refused key.
     fn refusal(check: &HostKeyCheck, text: &str) -> (String, String) {
         let error = judged(check, text).unwrap_err();
         assert_eq!((error.code(), error.kind()), (ErrorCode::AuthFailed, ErrorKind::Denied));
@@ -271,7 +271,7 @@ mod tests {
             assert!(message.contains(what), "{message}");
             assert!(!own.exists());
         }
-        // What another file knows needs no line of ours.
+        // A key that another file lists is not added.
         std::fs::write(&system, format!("[box]:2222 {ONE}\n")).unwrap();
         judged(&check, ONE).unwrap();
         assert!(!own.exists());
@@ -279,7 +279,7 @@ mod tests {
         judged(&check, ONE).unwrap();
         assert_eq!(std::fs::read_to_string(&own).unwrap(), format!("[box]:2222 {ONE}\n"));
         assert!(refusal(&check, TWO).0.contains("has changed"));
-        // There is no place to remember it in.
+        // There is no file to store the key in.
         let (message, _) = refusal(&HostKeyCheck::AcceptNew(KnownHosts::default()), ONE);
         assert!(message.contains("is not known"), "{message}");
     }

@@ -1,5 +1,5 @@
-//! Keeps the link: the one task that connects, hears of losses, waits, and tries again, as the
-//! [state machine](super::link) says.
+//! The task that owns the link. It connects, notices losses, waits and retries, as the [state
+//! machine](super::link) decides.
 
 use std::future::pending;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -21,7 +21,7 @@ use super::settings::ClientSettings;
 type Waiter = oneshot::Sender<Result<Arc<Session>>>;
 type Attempt = Pin<Box<dyn Future<Output = Result<Made, DialError>> + Send>>;
 
-/// A connection that was made, and what will tell when it is over.
+/// A new connection and the receiver that reports its end.
 struct Made {
     session: Session,
     gone: oneshot::Receiver<Gone>,
@@ -32,12 +32,12 @@ enum Told {
     Destroy(oneshot::Sender<()>),
 }
 
-/// Speaks to the task that keeps the link.
+/// The handle of the task that owns the link.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     told: mpsc::UnboundedSender<Told>,
     current: watch::Receiver<Option<Arc<Session>>>,
-    /// Why nobody tries to connect, while nobody does.
+    /// Why no attempt to connect is under way; `None` while one is, or while connected.
     given_up: watch::Receiver<Option<Error>>,
     task: JoinHandle<()>,
 }
@@ -70,24 +70,24 @@ impl Keeper {
         session.filter(|session| !session.is_over())
     }
 
-    /// Where the connection will be seen, whenever there is one.
+    /// A receiver of the current connection.
     pub(crate) fn watch(&self) -> watch::Receiver<Option<Arc<Session>>> {
         self.current.clone()
     }
 
-    /// Waits until there is no connection and nobody tries to make one: why not.
+    /// Waits until there is no connection and no attempt to make one. Returns the reason.
     pub(crate) fn given_up(&self) -> impl Future<Output = Error> + use<> {
         let mut given_up = self.given_up.clone();
         async move {
             match given_up.wait_for(Option::is_some).await {
                 Ok(why) => why.clone().unwrap_or_else(lost),
-                // A link that is gone tries nothing either.
+                // The task has ended, so it will not connect again.
                 Err(_) => ended(),
             }
         }
     }
 
-    /// Waits for a connection, which is made if nobody makes one already.
+    /// Waits for a connection, and starts an attempt if none is under way.
     pub(crate) async fn wanted(&self, verb: Verb) -> Result<Arc<Session>> {
         let (waiter, answer) = oneshot::channel();
         let destroyed = || Error::backend_destroyed(verb);
@@ -95,7 +95,7 @@ impl Keeper {
         answer.await.map_err(|_| destroyed())?.map_err(|error| error.with_verb(verb))
     }
 
-    /// Ends the link for good; returns when nothing is left of it.
+    /// Ends the link for good. Returns when the connection is closed.
     pub(crate) async fn destroy(&self) {
         let (done, ended) = oneshot::channel();
         if self.told.send(Told::Destroy(done)).is_ok() {
@@ -106,7 +106,7 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // The connection ends with the task that holds it.
+        // The task owns the connection, which ends with it.
         self.task.abort();
     }
 }
@@ -122,7 +122,7 @@ struct Keeping {
     attempt: Option<(Generation, Attempt)>,
     timer: Option<Pin<Box<Sleep>>>,
     waiting: Vec<Waiter>,
-    /// What went wrong last.
+    /// The last error.
     reason: Option<Error>,
 }
 
@@ -148,7 +148,7 @@ impl Keeping {
                     let _ = done.send(());
                     return;
                 }
-                // Nobody holds the backend any more.
+                // All handles of the backend were dropped.
                 Event::Told(None) => {
                     self.apply(Input::Destroy);
                     return;
@@ -188,7 +188,7 @@ impl Keeping {
         }
     }
 
-    /// A loss may be seen by whoever makes a call before it is told here.
+    /// Handles a loss that a caller may have seen before the report of it arrives here.
     fn notice_loss(&mut self) {
         let Some((generation, session, gone)) = &mut self.connection else { return };
         if session.is_over() {
@@ -198,7 +198,7 @@ impl Keeping {
         }
     }
 
-    /// What happens next.
+    /// Waits for the next event.
     async fn event(&mut self) -> Event {
         let attempted = async {
             match &mut self.attempt {
@@ -300,12 +300,12 @@ async fn attempt(settings: Arc<ClientSettings>) -> Result<Made, DialError> {
     Ok(Made { session, gone })
 }
 
-/// A number for a connection that no other has.
+/// A random number that identifies a connection.
 fn number() -> u128 {
     let mut bytes = [0; 16];
     match getrandom::fill(&mut bytes) {
         Ok(()) => u128::from_be_bytes(bytes),
-        // As good as what a map's order is made of.
+        // The fallback is as random as the seeds of hash maps.
         Err(_) => {
             let random = || u128::from(RandomState::new().build_hasher().finish());
             (random() << 64) | random()

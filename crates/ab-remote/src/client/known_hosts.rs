@@ -1,10 +1,10 @@
-//! Keys that hosts are known by, in the format of OpenSSH's `known_hosts`: patterns, hashed names,
-//! ports, several keys for a host, and revoked ones.
+//! Host keys in the format of OpenSSH's `known_hosts`: patterns, hashed names, ports, several keys
+//! for a host, and revoked keys.
 //!
-//! - A line that cannot be read is no line, as OpenSSH has it.
-//! - Certificates of hosts are not asked for, so `@cert-authority` lines say nothing here.
-//! - A host of which only other keys are known is one whose key has changed, of whatever type:
-//!   whoever could offer a new type of key instead would not need the old one.
+//! - A line that cannot be parsed is ignored, as OpenSSH does.
+//! - Host certificates are not supported, so `@cert-authority` lines are ignored.
+//! - If a host has only other keys, its key has changed, even if the new key has another type.
+//!   Otherwise an attacker could pass the check with a key of a type that is not listed.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -18,30 +18,30 @@ use russh::keys::{Algorithm, PublicKey};
 
 use super::address::HostPort;
 
-/// A file is not longer than this; what is, is none.
+/// Largest file in bytes. Loading a larger one is an error.
 const LONGEST_FILE: u64 = 16 * 1024 * 1024;
 
-/// Where keys are looked up: given lines, then files.
+/// Where keys are looked up: given lines first, then files.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct KnownHosts {
-    /// Lines in the format of a file.
+    /// Lines in `known_hosts` format.
     pub text: String,
-    /// Files; one that does not exist is empty. A new key would be added to the first.
+    /// Missing files count as empty. New keys are added to the first.
     pub files: Vec<PathBuf>,
 }
 
 impl KnownHosts {
-    /// Those of some files.
+    /// Looks keys up in files.
     pub fn from_files(files: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
         Self { text: String::new(), files: files.into_iter().map(Into::into).collect() }
     }
 
-    /// Those of some lines.
+    /// Looks keys up in given lines.
     pub fn from_text(text: impl Into<String>) -> Self {
         Self { text: text.into(), files: Vec::new() }
     }
 
-    /// Reads the files.
+    /// Reads and parses the files.
     pub(crate) fn load(&self) -> io::Result<Lines> {
         let mut lines = Lines::default();
         lines.add(None, &self.text);
@@ -68,12 +68,12 @@ impl fmt::Debug for KnownHosts {
     }
 }
 
-/// How a key stands to a host.
+/// What is known about a key for a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Known,
     Unknown,
-    /// The host has other keys, such as this.
+    /// The host has other keys, such as this one.
     Changed {
         known: Box<PublicKey>,
         place: Place,
@@ -83,7 +83,7 @@ pub(crate) enum Standing {
     },
 }
 
-/// Where a line is.
+/// The position of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) file: Option<PathBuf>,
@@ -99,14 +99,14 @@ impl fmt::Display for Place {
     }
 }
 
-/// Lines that could be read.
+/// The lines that could be parsed.
 #[derive(Debug, Default)]
 pub(crate) struct Lines(Vec<(Place, Entry)>);
 
 impl Lines {
     fn add(&mut self, file: Option<&Path>, text: &str) {
         for (number, line) in text.lines().enumerate() {
-            // The parser wants single spaces.
+            // The parser expects single spaces.
             let words: Vec<&str> = line.split_whitespace().collect();
             let line = words.join(" ");
             if !line.starts_with('#')
@@ -118,8 +118,8 @@ impl Lines {
         }
     }
 
-    /// How a key stands to a host. One that is known for the host whatever its port is known, and
-    /// one that is revoked for it is revoked.
+    /// Looks up a key for a host. An entry without a port also applies: it makes the key known if
+    /// the port has no entries of its own, and revoked in any case.
     pub(crate) fn standing(&self, host: &HostPort, key: &PublicKey) -> Standing {
         let standing = self.standing_as(&host.known_as(), key);
         match self.standing_as(host.host(), key) {
@@ -151,7 +151,7 @@ impl Lines {
         }
     }
 
-    /// The types of keys that a host is known by, so that it can be asked for one of them.
+    /// The key types that are known for a host, so that the client can request one of them.
     pub(crate) fn algorithms(&self, host: &HostPort) -> Vec<Algorithm> {
         let name = host.known_as();
         let entries = self.of(&name).filter(|(_, entry)| entry.marker().is_none());
@@ -163,7 +163,7 @@ impl Lines {
     }
 }
 
-/// Adds a key, unless the host is known by one meanwhile; how the key stands to the host now.
+/// Adds a key, unless the host has got one meanwhile. Returns what is known about the key now.
 pub(crate) fn learn(path: &Path, host: &HostPort, key: &PublicKey) -> io::Result<Standing> {
     if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         fs::create_dir_all(directory)?;
@@ -174,7 +174,7 @@ pub(crate) fn learn(path: &Path, host: &HostPort, key: &PublicKey) -> io::Result
     }
     let mut file =
         OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
-    // Two that meet a host for the first time at once must not believe two keys.
+    // Two processes that meet a host for the first time must not store different keys.
     file.lock()?;
     let text = limited(&file)?;
     let mut lines = Lines::default();
@@ -200,7 +200,7 @@ fn read(path: &Path) -> io::Result<String> {
     limited(&File::open(path)?)
 }
 
-/// A pipe or a device may never say anything, or never end.
+/// Refuses pipes and devices, which may block or never end.
 fn refuse_special(path: &Path) -> io::Result<()> {
     let kind = fs::metadata(path)?.file_type();
     if kind.is_file() || kind.is_dir() || path == Path::new("/dev/null") {
@@ -216,7 +216,7 @@ fn limited(file: &File) -> io::Result<String> {
     if bytes.len() as u64 > LONGEST_FILE {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long"));
     }
-    // A comment may be in any encoding.
+    // A comment may have any encoding.
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -241,10 +241,11 @@ fn matches(patterns: &HostPatterns, name: &str) -> bool {
     }
 }
 
-/// Whether a name fits a pattern with `*` and `?`, in no more steps than their lengths multiplied.
+/// Matches a name against a pattern with `*` and `?`, in at most pattern length times name length
+/// steps.
 fn fits(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut in_name) = (0, 0);
-    // Where the last star was, and how far its text went.
+    // The last star, and the end of the text that it matched so far.
     let mut star: Option<(usize, usize)> = None;
     while in_name < name.len() {
         match pattern.get(at) {
@@ -298,7 +299,7 @@ mod tests {
             ("[box]:2222", "box", 2222, true),
             ("[box]:2222", "box", 22, false),
             ("[box]:2222", "box", 2223, false),
-            // OpenSSH too believes a host that it knows at its usual port.
+            // OpenSSH also accepts a key that is known for the host's default port.
             ("box", "box", 2222, true),
             ("*.example", "a.example", 22, true),
             ("*.example", "example", 22, false),
@@ -316,7 +317,7 @@ mod tests {
 
     #[test]
     fn hashed_names() {
-        // Made by `ssh-keygen -H` of OpenSSH.
+        // Created with `ssh-keygen -H` of OpenSSH.
         let line = format!("|1|O33ESRMWPVkMYIwJ1Uw+n877jTo=|nuuC5vEqXlEZ/8BXQR7m619W6Ak= {ONE}");
         assert_eq!(standing(&line, "example.com", 22), Standing::Known);
         assert_eq!(standing(&line, "example.org", 22), Standing::Unknown);
@@ -377,7 +378,7 @@ mod tests {
         let wrong = KnownHosts::from_files([directory.path()]).load().unwrap_err();
         assert!(wrong.to_string().starts_with("read "), "{wrong}");
         assert!(KnownHosts::from_files(["/dev/null"]).load().unwrap().0.is_empty());
-        // Nobody writes to it, and nobody is waited for.
+        // The pipe has no writer. Loading must not block on it.
         let pipe = directory.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let wrong = KnownHosts::from_files([&pipe]).load().unwrap_err();

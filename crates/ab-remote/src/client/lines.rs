@@ -1,6 +1,6 @@
-//! The channels of a connection, and who hears what arrives on each.
+//! The channels of a connection, and the receiver of each channel's data.
 //!
-//! russh tells of it from the one loop that also reads the socket, so nobody who hears may wait.
+//! russh calls the receivers from the loop that also reads the socket, so they must not block.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,20 +8,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use russh::ChannelId;
 
-/// Hears what arrives on a channel.
+/// Receives what arrives on a channel.
 pub(crate) trait Line: Send + Sync {
     fn data(&self, bytes: &[u8]);
-    /// What a command says on standard error.
+    /// Output of a command on standard error.
     fn complaint(&self, _: &[u8]) {}
-    /// How a command ended.
+    /// The exit status of a command.
     fn exit(&self, _: Exited) {}
-    /// The server will not run what was asked for.
+    /// The server refused the requested command or subsystem.
     fn refused(&self);
-    /// Nothing more will come.
+    /// The channel is closed. No more data will come.
     fn over(&self);
 }
 
-/// How a command of a plain server ended.
+/// How a command on a plain SSH server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exited {
     Status(u32),
@@ -40,7 +40,7 @@ struct State {
 }
 
 impl Lines {
-    /// From now on `line` hears what arrives on a channel.
+    /// Registers `line` for the data of a channel.
     pub(crate) fn add(&self, channel: ChannelId, line: Arc<dyn Line>) {
         let mut state = self.lock();
         if state.over {
@@ -55,7 +55,7 @@ impl Lines {
         self.lock().open.get(&channel).cloned()
     }
 
-    /// Nothing more comes on a channel.
+    /// Ends a channel and tells its line.
     pub(crate) fn end(&self, channel: ChannelId) {
         let line = self.lock().open.remove(&channel);
         if let Some(line) = line {
@@ -63,12 +63,12 @@ impl Lines {
         }
     }
 
-    /// Whether the connection is over. It is before any of its lines is told.
+    /// Whether the connection is over. True before the lines are told.
     pub(crate) fn is_over(&self) -> bool {
         self.lock().over
     }
 
-    /// The connection is over.
+    /// Ends the connection and tells all lines.
     pub(crate) fn end_all(&self) {
         let mut state = self.lock();
         state.over = true;

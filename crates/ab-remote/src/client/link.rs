@@ -1,16 +1,18 @@
-//! When to connect, to wait and to give up: the states of a link, without a clock and without I/O.
+//! The state machine of a link: when to connect, wait and give up. It has no clock and performs no
+//! I/O.
 //!
-//! Whoever owns the link tells it what happened and does what it answers, in that order. It starts
-//! [disconnected](Status::Disconnected).
+//! The owner of the link passes in each [`Input`] and carries out the returned [`Effect`]s in
+//! order. The link starts [disconnected](ConnectionStatus::Disconnected).
 //!
-//! - Every attempt has a number, its generation, and so has the connection that it makes. What is
-//!   said about an earlier one is not heard: one loss counts once, whichever layer sees it first.
+//! - Every attempt has a number, its generation, and so has the connection that it makes. Inputs
+//!   about an earlier generation are ignored, so one loss counts once, whichever layer sees it
+//!   first.
 //! - There is at most one attempt and at most one timer, and never both.
-//! - Calls that want the link wait: they are admitted, or failed, all at once. Calls that were sent
-//!   are pending, and are rejected when the connection is lost.
-//! - A first attempt that fails is not repeated; those after a loss are, with growing waits. What
-//!   only a person can change, such as a wrong token, is never tried twice.
-//! - Nothing follows [destroyed](Status::Destroyed).
+//! - Calls that want the link wait until all of them are admitted or failed together. Calls that
+//!   were sent are pending, and are rejected when the connection is lost.
+//! - A failed first attempt is not repeated. Attempts after a loss are, with growing waits. A
+//!   failure that only the user can fix, such as a wrong token, is not retried.
+//! - [Destroyed](ConnectionStatus::Destroyed) is final.
 
 #[cfg(test)]
 mod tests;
@@ -21,27 +23,28 @@ use ab_core::ConnectionStatus;
 
 use super::settings::ReconnectPolicy;
 
-/// Which attempt, and which connection.
+/// The number of an attempt and of its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Generation(u64);
 
-/// What happened.
+/// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// A call, or `connect`, needs the link. It counts as waiting until it is told otherwise.
+    /// A call, or `connect`, needs the link. It counts as waiting until an effect admits or fails
+    /// it.
     Wanted,
     AttemptSucceeded(Generation),
     AttemptFailed {
         generation: Generation,
         retryable: bool,
     },
-    /// The connection is over.
+    /// The connection ended.
     Lost(Generation),
     TimerFired,
     Destroy,
 }
 
-/// What is to be done about it.
+/// An action for the owner of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// Tell every subscriber.
@@ -50,13 +53,13 @@ pub(crate) enum Effect {
     /// Set the timer.
     Schedule(Duration),
     CancelTimer,
-    /// End the attempt that is under way; its outcome does not matter any more.
+    /// Cancel the attempt under way and ignore its outcome.
     CancelAttempt,
-    /// Fail every call that was sent, and forget what is known about the connection.
+    /// Fail every call that was sent, and forget the state of the connection.
     RejectPending,
-    /// Let every call go ahead that waits for the link.
+    /// Let the calls that wait for the link continue.
     AdmitWaiting,
-    /// Fail every call that waits for the link, for the reason that was told last.
+    /// Fail the calls that wait for the link, with the last reported reason.
     FailWaiting,
     CloseConnection,
 }
@@ -99,7 +102,7 @@ impl Link {
         }
     }
 
-    /// Moves on, and says what has to be done now, in order.
+    /// Applies an input and returns the effects to carry out, in order.
     #[must_use = "what is not done does not happen"]
     pub(crate) fn apply(&mut self, input: Input) -> Vec<Effect> {
         match input {
@@ -119,7 +122,7 @@ impl Link {
                 self.state = State::Connecting(generation);
                 vec![Effect::Report(ConnectionStatus::Connecting), Effect::StartAttempt(generation)]
             }
-            // It waits for the attempt that is under way, or scheduled.
+            // The call waits for the attempt that is under way or scheduled.
             State::Connecting(_) | State::Waiting { .. } | State::Retrying { .. } => Vec::new(),
             State::Connected(_) => vec![Effect::AdmitWaiting],
             State::Destroyed => vec![Effect::FailWaiting],
@@ -165,7 +168,7 @@ impl Link {
                 }
                 effects
             }
-            // The connection was lost before it was known that there is one.
+            // The connection was lost before its attempt was reported as successful.
             State::Connecting(current) | State::Retrying { generation: current, .. }
                 if current == generation =>
             {
@@ -201,7 +204,7 @@ impl Link {
         effects
     }
 
-    /// Waits before attempt number `attempt`, if there is to be one.
+    /// Waits before attempt number `attempt`, or gives up if no more are allowed.
     fn again(&mut self, attempt: u32) -> Vec<Effect> {
         if !self.reconnection.allows_attempt(attempt) {
             return self.give_up();

@@ -1,5 +1,5 @@
-//! A workspace behind a server of ours: each call is one round trip, and fails exactly as it would
-//! there.
+//! A workspace behind an agent-backend server. Each call is one round trip, and fails with the
+//! error of the server.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::sftp::packet::{MAX_TRANSFER_BYTES, PacketReader};
 use crate::wire::WireCodec;
 use crate::wire::call::{self, RemoteCallId, WireCall, WireWriteBody};
 
-/// How often a file that changes while it is read is read again.
+/// How many times a file that changes during the read is read again.
 const READ_AGAIN: usize = 8;
 
 pub(super) async fn stat(
@@ -84,7 +84,7 @@ pub(super) async fn search(
     Ok(found)
 }
 
-/// A pattern that is longer than any call may be is refused as it would be there.
+/// Compiles patterns that are too long for one request, so that they fail with the server's error.
 fn makes_sense(query: &SearchQuery) -> Result<()> {
     let pattern = match &query.target {
         SearchTarget::Names { glob, .. } => glob,
@@ -132,7 +132,7 @@ pub(super) async fn read(
     Err(Error::for_path(Verb::Read, path, ErrorKind::Conflict, message))
 }
 
-/// Reads a file that is too long for one answer; nothing if it changed meanwhile.
+/// Reads a file that is too long for one answer. Returns `None` if it changed meanwhile.
 async fn read_open(
     file: &RemoteFile,
     context: CallContext<'_>,
@@ -179,7 +179,7 @@ pub(super) async fn write(
     place.shown(written)
 }
 
-/// Brings a content over that is too long for one request.
+/// Sends content that is too long for one request to a staging file.
 async fn stage(
     session: &Arc<Session>,
     context: CallContext<'_>,
@@ -190,7 +190,7 @@ async fn stage(
     let handle: u32 = session.call(context, Verb::Write, &call).await?;
     let handle = Bytes::copy_from_slice(&handle.to_be_bytes());
     let file = RemoteFile::new(session.clone(), handle, place.clone());
-    // Nothing of the workspace has changed before all of it is there.
+    // The workspace changes only after all of the content has arrived.
     let filled = place.shown(file.fill(context, 0, content).await);
     filled.map_err(|error| match error.lost_call_effect() {
         Some(_) => error.with_lost_call_effect(LostCallEffect::NotApplied, None),

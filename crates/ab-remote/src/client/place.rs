@@ -1,35 +1,35 @@
-//! Paths of ours as the server knows them, and the server's as we do.
+//! Translates paths between the client's workspace and the server's.
 //!
-//! The server resolves what lies behind a path's fences as a workspace of its own, and tells of it in
-//! that one's terms.
+//! The server resolves the part of a path behind its fences as a workspace of its own, and its
+//! answers are relative to that.
 
 use ab_core::metadata::WalkProblem;
 use ab_core::{Error, PathParser, Result, WsPath};
 
-/// Where a call is about.
+/// The path of a call, as client and server see it.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    /// As the server is told it.
+    /// The path that is sent to the server.
     pub(crate) path: WsPath,
-    /// What the server's answers are relative to.
+    /// The directory that the server's answers are relative to.
     behind: WsPath,
     base: WsPath,
 }
 
 impl Place {
-    /// `base` is where our workspace is in the server's.
+    /// `base` is the client's workspace inside the server's.
     pub(crate) fn new(base: &WsPath, path: &WsPath) -> Self {
         let path = base.join(path);
         let behind = plain(&path.resolution_parts().scopes.join("/"));
         Self { path, behind, base: base.clone() }
     }
 
-    /// For answers that are in the terms of the server's workspace.
+    /// For answers that are relative to the root of the server's workspace.
     pub(crate) fn whole(base: &WsPath) -> Self {
         Self { path: base.clone(), behind: WsPath::root(), base: base.clone() }
     }
 
-    /// A path that the server tells of.
+    /// Translates a path in the server's answer to a path of the client's workspace.
     pub(crate) fn inward(&self, path: &WsPath) -> WsPath {
         let path = self.behind.join(path);
         path.strip_prefix(&self.base).unwrap_or(path)

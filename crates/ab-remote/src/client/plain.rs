@@ -1,10 +1,10 @@
-//! A workspace behind a server that speaks SFTP version 3 and runs commands, and nothing else.
+//! A workspace behind a plain SSH server, which only offers SFTP version 3 and commands.
 //!
-//! Such a server has no jail, no versions and few words for what went wrong. What can be made up for
-//! from here is: names are looked up one by one, so that links which lead out are refused and
-//! failures get their kind; files are replaced by a rename; versions tell every change that goes
-//! through this connection from the one before. What cannot is said by [`Plain::capabilities`] and
-//! [`Plain::effective_policy`]: between a look and an act the other side may change.
+//! Such a server has no jail, no file versions and few error codes. The client makes up for some of
+//! it. It looks up names one by one, so that it can refuse links that leave the workspace and find
+//! the kind of an error. It replaces files by a rename. Its file versions distinguish all changes
+//! made through this connection. [`Plain::capabilities`] and [`Plain::effective_policy`] report the
+//! rest: the server's files may change between a check and the operation that follows.
 
 mod act;
 mod change;
@@ -45,20 +45,20 @@ use super::session::Session;
 pub(crate) use self::act::refusal;
 pub(crate) use self::lacks::keeps_nothing;
 
-/// Commands that run at a time. OpenSSH opens ten channels unless told otherwise; one is for files
-/// and one for signals.
+/// Most commands that run at a time. OpenSSH allows ten channels by default; one is for files and
+/// one for signals.
 const COMMANDS: usize = 8;
 
-/// What is known of a plain server.
+/// The state of a connection to a plain server.
 #[derive(Debug)]
 pub(crate) struct Plain {
-    /// The root on the other side, as the server names it; empty for `/`.
+    /// The server's path of the root; empty for `/`.
     root: String,
-    /// The root as the settings name it, where that is another text.
+    /// The root as written in the settings, if that text differs.
     alias: Option<String>,
     can: Extensions,
     data_limit: usize,
-    /// Whether it runs commands; nothing as long as it has not said.
+    /// Whether the server runs commands. Unset until it has answered.
     runs: OnceCell<bool>,
     marks: Marks,
     turns: Turns,
@@ -67,7 +67,7 @@ pub(crate) struct Plain {
     errands: Semaphore,
 }
 
-/// What of OpenSSH's additions there is.
+/// The OpenSSH extensions that the server offers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Extensions {
     posix_rename: bool,
@@ -97,7 +97,7 @@ impl Plain {
         self.data_limit
     }
 
-    /// What it can do. That it runs commands is believed until it says otherwise.
+    /// The capabilities. Commands count as supported until the server refuses one.
     pub(crate) fn capabilities(&self) -> Capabilities {
         Capabilities {
             exec: self.runs.get().copied().unwrap_or(true),
@@ -108,7 +108,7 @@ impl Plain {
             empty_dirs: true,
             jail: false,
             atomic_write: self.can.posix_rename,
-            // What is looked at after a failure may have changed since.
+            // The kind of an error is looked up after the failure, when the file may have changed.
             exact_kinds: false,
         }
     }
@@ -125,8 +125,8 @@ impl Plain {
         })
     }
 
-    /// Whether it runs commands. It is asked when somebody first needs to know, and again as long as
-    /// it gave no answer; whoever asks at the same time waits for the same one.
+    /// Whether the server runs commands. The first caller asks the server, and concurrent callers
+    /// wait for the same answer. A failed question is repeated by the next caller.
     async fn runs(&self, session: &Session, context: CallContext<'_>) -> Result<bool> {
         let asking = self.runs.get_or_try_init(|| errand::can_run(session));
         match context.within(session.patience, asking).await {
@@ -148,7 +148,7 @@ impl Plain {
         Act { session, context, plain: self, verb, path }
     }
 
-    /// Where something of the workspace is on the other side.
+    /// The server's path of a file in the workspace.
     fn at(&self, real: &str) -> String {
         match (real.is_empty(), self.root.is_empty()) {
             (true, true) => "/".to_owned(),

@@ -1,10 +1,10 @@
-//! Processes on the other side, held from here.
+//! Processes on the server, controlled from here.
 //!
-//! Each has a channel of its own and a task that carries its output, its input and its end. One that
-//! was started detached goes on when the connection is lost; as soon as there is another one its
-//! output is read on from where it was, without a byte lost or repeated. The end of its input and the
-//! size of its terminal are then told again. Signals and input are not, because twice is not once: those
-//! that were on their way at that moment may have arrived or not.
+//! Each has its own channel, and a task that carries its output, input and end. A detached process
+//! continues when the connection is lost. On the next connection its output is read on from the
+//! same offset, so that no byte is lost or repeated. The end of its input and the size of its
+//! terminal are sent again. Signals and input are not resent after a reconnect; the first copy may
+//! have arrived.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,16 +33,16 @@ use crate::wire::frame::{
     ProcessServerFrame, encode_frame,
 };
 
-/// Bytes of output that may be on their way or wait for a reader.
+/// Most bytes of output that are in flight or wait for the reader.
 const OUTPUT_ROOM: u64 = 1024 * 1024;
-/// Pieces without a byte, which tell of a loss, that may wait for a reader.
+/// Most empty pieces, which report lost output, that may wait for the reader.
 const LOSSES: u64 = 1024;
-/// How long it may take to let go in good order.
+/// How long an orderly release may take.
 const PARTING: Duration = Duration::from_secs(10);
-/// Input of one frame, at most.
+/// Most bytes of input in one frame.
 const PIECE: usize = 64 * 1024;
 
-/// The tasks of the processes that are held.
+/// The tasks of the processes.
 #[derive(Debug)]
 pub(crate) struct Processes {
     tasks: Mutex<JoinSet<()>>,
@@ -63,7 +63,7 @@ impl Processes {
         tasks.spawn(task);
     }
 
-    /// Lets go of all of them; returns when their tasks are done.
+    /// Releases all processes. Returns when their tasks are done.
     pub(crate) async fn end(&self) {
         self.ended.send_replace(true);
         let mut tasks = std::mem::take(&mut *self.tasks());
@@ -74,7 +74,7 @@ impl Processes {
     pub(crate) fn ended(&self) -> impl Future<Output = ()> + use<> {
         let mut ended = self.ended.subscribe();
         async move {
-            // No sender is as destroyed as can be.
+            // A dropped sender also means that the backend is destroyed.
             let _ = ended.wait_for(|ended| *ended).await;
         }
     }
@@ -84,13 +84,13 @@ impl Processes {
     }
 }
 
-/// What a channel begins with.
+/// The first request on a channel.
 pub(crate) enum Begin {
     Exec(Box<ExecRequest>),
     Attach { id: ProcessId, from: u64 },
 }
 
-/// Starts a process, or follows one.
+/// Starts a process or attaches to one.
 pub(crate) async fn begin(
     shared: &Arc<Shared>,
     session: &Arc<Session>,
@@ -115,23 +115,23 @@ pub(crate) async fn begin(
     Ok(process)
 }
 
-/// What the task of a process knows of it.
+/// The state that the task of a process keeps.
 struct Held {
     id: ProcessId,
     lifetime: ProcessLifetime,
-    /// The number of the next byte of output.
+    /// The offset of the next byte of output.
     next: u64,
     wishes: Wishes,
-    /// The connection on which the server closed its channel, the last one where it did.
+    /// The connection on which the server last closed this process's channel.
     let_go: Option<u128>,
 }
 
-/// What is said once more on the next connection, should this one be lost.
+/// State that is sent again on the next connection after a loss.
 #[derive(Default)]
 struct Wishes {
     size: Option<TerminalSize>,
     input_ended: bool,
-    /// Input that nobody began to send.
+    /// Input that was not yet sent.
     unsent: Bytes,
 }
 
@@ -140,15 +140,15 @@ struct Began {
     input: bool,
 }
 
-/// A channel that is about one process. Dropping it closes it.
+/// A channel of one process. Dropping it closes it.
 struct Channel {
     session: Arc<Session>,
     half: Option<HalfChannel>,
     mail: Arc<Mail>,
 }
 
-/// Takes what arrives, so that whoever reads it may take its time. No more comes than there is room
-/// for, from a server that keeps to it; from any other no more is taken than that could be.
+/// Buffers what arrives until the reader takes it. A correct server never sends more than the
+/// window allows. More bytes than that are discarded.
 struct Mail {
     inbox: Inbox,
     gauge: Arc<Gauge>,
@@ -162,7 +162,7 @@ impl Mail {
         Self { inbox, gauge, flooded: AtomicBool::new(false) }
     }
 
-    /// More came than there can be room for: nothing is taken any more.
+    /// The server exceeded its window. Stops accepting data.
     fn flood(&self) {
         self.flooded.store(true, Ordering::Release);
         self.inbox.close();
@@ -262,7 +262,7 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Says something; `false` if nobody will hear it.
+    /// Sends a frame. Returns `false` if the connection is closed.
     async fn say(&self, frame: Bytes) -> bool {
         let Some(half) = &self.half else { return false };
         self.session.carrier.data(half.id(), frame).await.is_ok()
@@ -279,14 +279,14 @@ impl Channel {
 
 enum Heard {
     Frame(ProcessServerFrame),
-    /// More than there is room for.
+    /// The server sent more than the window allows.
     Flood,
-    /// The channel is over, or may as well be.
+    /// The channel is closed, or the data on it is invalid.
     End,
 }
 
 impl Channel {
-    /// Lets go of the process in good order: what was said before still reaches it.
+    /// Releases the process in an orderly way: earlier frames still reach it.
     async fn leave(self) {
         let leaving = async {
             let mut heard = self.say(encode_frame(&ProcessClientFrame::Release)).await;
@@ -299,7 +299,7 @@ impl Channel {
                 };
             }
         };
-        // Whoever does not answer is left without having been heard.
+        // A server that does not answer in time is dropped.
         let _ = timeout(PARTING, leaving).await;
     }
 }
@@ -324,17 +324,17 @@ fn unsure(
     }
 }
 
-/// How it came that a channel is not needed any more.
+/// Why a channel is no longer needed.
 enum Left {
-    /// There is nothing more to be said.
+    /// The process ended and all output was delivered.
     Over,
-    /// Nobody holds the process.
+    /// The caller dropped the process.
     LetGo,
-    /// The connection was lost, or the process.
+    /// The connection or the process was lost.
     Lost,
 }
 
-/// Carries a process to its end, over as many connections as that takes.
+/// Carries a process to its end, over as many connections as needed.
 async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: ProcessDriverSide) {
     let ProcessDriverSide { output, mut stdin, mut control, exit: ending, dropped: mut leash } =
         feed;
@@ -384,7 +384,7 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
             }
             let next = tokio::select! {
                 next = again(&shared, &channel, &mut held) => next,
-                // Nobody holds the process any more.
+                // The caller dropped the process.
                 _ = &mut leash => return,
             };
             channel = match next {
@@ -400,20 +400,20 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
                 ending.send(ProcessExit { cause: ExitCause::Dropped, ..ProcessExit::default() });
             }
         }
-        // Dropped unset, the ending says that the process was lost.
+        // Dropping the sender reports that the process was lost.
         () = carrying => {}
     }
 }
 
-/// The process is not heard of any more, for this reason.
+/// Reports that the process was lost.
 fn lost(ending: Option<ProcessExitSender>, why: Error) {
     if let Some(ending) = ending {
         ending.send_lost(why);
     }
 }
 
-/// Follows the process again, on the next connection that there is; or why that cannot be. If only
-/// the channel ended, the same connection is as good as another, once.
+/// Attaches to the process again, on the next connection. If only the channel ended, the same
+/// connection is tried once. Fails with the reason if that is impossible.
 async fn again(shared: &Arc<Shared>, last: &Channel, held: &mut Held) -> Result<Channel> {
     let mut session = last.session.clone();
     let mut lives = !session.is_over();
@@ -430,24 +430,24 @@ async fn again(shared: &Arc<Shared>, last: &Channel, held: &mut Held) -> Result<
             Err(error) if error.kind() == ErrorKind::Disconnected || session.is_over() => {
                 lives = false
             }
-            // The server has another table of processes, or lost this one.
+            // The server was restarted, or lost this process.
             Err(error) => return Err(error),
         }
     }
 }
 
-/// The server closed the channel of a process, and nothing else.
+/// The error for a server that closed only the channel of the process.
 fn let_go(session: &Session, verb: Verb) -> Error {
     let message = format!("{} closed the channel of the process, which is lost", session.who);
     Error::new(ErrorCode::ExecError, ErrorKind::Io, message).with_verb(verb)
 }
 
-/// The ends of a process that are on this side.
+/// The client's ends of the channels of a process.
 struct Ends<'a> {
     output: &'a mpsc::Sender<OutputChunk>,
     stdin: &'a mut Option<mpsc::Receiver<Bytes>>,
     control: &'a mut mpsc::Receiver<ProcessControlMessage>,
-    /// Nothing once the end is known.
+    /// `None` once the exit was reported.
     ending: &'a mut Option<ProcessExitSender>,
     leash: &'a mut oneshot::Receiver<()>,
 }
@@ -507,7 +507,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
         while let Some(piece) = waiting.recv().await {
             let length = piece.bytes.len() as u64;
             *next = piece.next_offset();
-            // Whoever wants to hear no more does not keep the process waiting.
+            // If the reader is gone, discard the output so that the process does not block.
             let _ = output.send(piece).await;
             match length {
                 0 => drop(losses.fetch_add(1, Ordering::Relaxed)),
@@ -518,7 +518,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
             }
         }
     };
-    // What arrived before the connection was lost is delivered before it is asked for again.
+    // Deliver what arrived before the loss first, then ask for more.
     let hearing = async { tokio::join!(listening, delivering).0 };
     let stdin = &mut *ends.stdin;
     let feeding = async {
@@ -541,7 +541,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
                         }
                     }
                 },
-                // What was said before came first.
+                // Send earlier input first.
                 () = no_more_input.notified() => {
                     let _ = channel.say(encode_frame(&ProcessClientFrame::Control(ProcessControlMessage::CloseStdin))).await;
                 }
@@ -581,12 +581,12 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
     }
 }
 
-/// Sends input as there is room for it; what there is no room for stays.
+/// Sends input while the window has room. The rest stays in `unsent`.
 async fn feed(channel: &Channel, room: &Semaphore, unsent: &mut Bytes) {
     while !unsent.is_empty() {
         let length = unsent.len().min(PIECE);
         let permits = u32::try_from(length).unwrap_or(u32::MAX);
-        // Nobody closes it.
+        // The semaphore is never closed.
         let Ok(permit) = room.acquire_many(permits).await else { return };
         permit.forget();
         let part = unsent.split_to(length);
@@ -594,7 +594,7 @@ async fn feed(channel: &Channel, room: &Semaphore, unsent: &mut Bytes) {
     }
 }
 
-/// Takes so much of what is left; `false` if that is less.
+/// Subtracts `amount` from `left`. Returns `false` if too little is left.
 fn take(left: &AtomicU64, amount: u64) -> bool {
     let less = |left: u64| left.checked_sub(amount);
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
@@ -619,7 +619,7 @@ mod tests {
         for _ in 0..=MAX_UNREAD / piece.len() {
             mail.data(&piece);
         }
-        // All of that may be there, and not a byte more.
+        // Exactly this much is allowed; one byte more is not.
         assert!(!mail.flooded.load(Ordering::Acquire));
         mail.data(&[0]);
         assert!(mail.flooded.load(Ordering::Acquire));

@@ -1,8 +1,8 @@
-//! The driver of a workspace elsewhere.
+//! The driver of a remote workspace.
 //!
-//! It starts disconnected and connects when it is first needed. Every call goes over the connection
-//! that there is; calls that were on their way when it is lost fail at once, and say what is known of
-//! their effect. Guards and walls are the server's: they are where the files are.
+//! It starts disconnected and connects on first use. Calls in flight fail at once when the
+//! connection is lost, with their known effect. Guards and isolation are applied by the server,
+//! where the files are.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -34,26 +34,26 @@ use super::session::{Session, Speech};
 use super::settings::ClientSettings;
 use crate::wire::call::RemoteCallId;
 
-/// A workspace elsewhere. Connections and everything on them end with it.
+/// A remote workspace. Dropping it ends its connection and everything on it.
 pub struct RemoteDriver {
     shared: Arc<Shared>,
 }
 
-/// What the driver and its processes share.
+/// State shared by the driver and its processes.
 pub(crate) struct Shared {
     pub(crate) settings: Arc<ClientSettings>,
     hub: StatusPublisher,
     keeper: OnceLock<Keeper>,
-    /// Calls that may be under way.
+    /// Limits the concurrent calls.
     turns: Semaphore,
     motion: Motion,
-    /// What the server was when it was last met.
+    /// The capabilities of the server at the last connection.
     met: Mutex<Option<Capabilities>>,
     pub(crate) processes: Processes,
 }
 
 impl RemoteDriver {
-    /// A workspace that settings describe. Nothing is connected yet.
+    /// Creates the driver. It does not connect yet.
     pub fn new(settings: ClientSettings) -> Result<Self> {
         settings.check()?;
         let turns = Semaphore::new(settings.max_operations);
@@ -73,12 +73,12 @@ impl RemoteDriver {
         &self.shared.settings
     }
 
-    /// The deadline of a call that is made now, for everything that it waits for.
+    /// The deadline of a call that is made now.
     fn deadline(&self) -> Deadline {
         Deadline::new(self.shared.settings.operation_timeout, &self.shared.motion)
     }
 
-    /// The connection, and a turn to use it.
+    /// Waits for a permit and for the connection.
     async fn turn(&self, context: CallContext<'_>, verb: Verb) -> Result<Turn<'_>> {
         let ClientSettings { operation_timeout, max_operations, .. } = *self.shared.settings;
         let permit = context.turn(operation_timeout, self.shared.turns.acquire()).await;
@@ -89,7 +89,7 @@ impl RemoteDriver {
             );
             return Err(Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message).with_verb(verb));
         };
-        // Nobody closes it.
+        // The semaphore is never closed.
         let Ok(permit) = permit else { return Err(Error::backend_destroyed(verb)) };
         let session = self.shared.session(context, verb).await?;
         Ok(Turn { session, _permit: permit })
@@ -102,7 +102,7 @@ struct Turn<'a> {
 }
 
 impl Shared {
-    /// The connection, which is waited for as long as the call may take.
+    /// The connection. Waits for it until the deadline of the call.
     pub(crate) async fn session(
         &self,
         context: CallContext<'_>,
@@ -130,8 +130,8 @@ impl Shared {
         Ok(session)
     }
 
-    /// A connection other than one that is over, as long as somebody tries to make one; or why
-    /// nobody does.
+    /// Waits for a connection other than `last`. Fails with the reason once no attempt to connect
+    /// is under way.
     pub(crate) async fn next_session(&self, last: &Arc<Session>) -> Result<Arc<Session>> {
         let mut watch = self.keeper().watch();
         let given_up = self.keeper().given_up();
@@ -158,7 +158,7 @@ impl Shared {
     }
 }
 
-/// Names the path in the error of a call that got no answer, if the error has none.
+/// Adds the path to the error of a call that got no answer, if the error has none.
 fn lost_at<T>(path: &WsPath, result: Result<T>) -> Result<T> {
     result.map_err(|error| match (error.kind(), error.path()) {
         (ErrorKind::Disconnected | ErrorKind::Timeout, None) => error.with_path(path.to_string()),
@@ -171,7 +171,7 @@ fn unconnected(verb: Verb, patience: Duration) -> Error {
     Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message).with_verb(verb)
 }
 
-/// What the server can do.
+/// The capabilities of the connected server.
 fn capabilities(session: &Session) -> Capabilities {
     match &session.speech {
         Speech::Ours(ours) => ours.info.capabilities,
@@ -179,7 +179,7 @@ fn capabilities(session: &Session) -> Capabilities {
     }
 }
 
-/// What is taken for granted of a server that was not met yet: that it is one of ours.
+/// Assumed before the first connection: an agent-backend server.
 const EXPECTED: Capabilities = Capabilities {
     exec: true,
     detached: true,
@@ -393,7 +393,7 @@ impl Driver for RemoteDriver {
             Speech::Ours(ours) => ours::exec(&self.shared, &session, context, ours, request).await,
             Speech::Plain(plain) => {
                 let started = plain.exec(&self.shared, &session, context, request).await;
-                // Whether it runs commands may be known only now.
+                // The server may only now have shown whether it runs commands.
                 *self.shared.met() = Some(plain.capabilities());
                 started
             }
@@ -439,7 +439,7 @@ impl Driver for RemoteDriver {
         match &session.speech {
             Speech::Ours(_) => ours::effective_policy(&session, context).await,
             Speech::Plain(plain) => {
-                // Files do not wait for what is asked about commands.
+                // Release the permit: file calls must not wait for this question.
                 drop(permit);
                 let policy = plain.effective_policy(&session, context).await;
                 *self.shared.met() = Some(plain.capabilities());
@@ -466,7 +466,7 @@ impl Driver for RemoteDriver {
     }
 
     async fn connect(&self) -> Result<()> {
-        // An attempt has its own time, and calls may be given less.
+        // The attempt has its own timeout, which may be longer than that of calls.
         let ClientSettings { connect_timeout, operation_timeout, .. } = *self.shared.settings;
         let patience = operation_timeout.max(connect_timeout.saturating_mul(2));
         if self.shared.current(Verb::Connect)?.is_some() {

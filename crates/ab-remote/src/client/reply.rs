@@ -1,4 +1,4 @@
-//! What an SFTP server answers, as values. Pure: a packet that makes no sense is said to be that.
+//! Parses the answers of an SFTP server. Pure: an invalid packet is an error.
 
 use ab_core::Error;
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use crate::sftp::SftpAttributes;
 use crate::sftp::packet::{PacketReader, TruncatedField, kind};
 use crate::wire;
 
-/// Names of one READDIR are not more than this, whatever their count says.
+/// Most names that are read from one READDIR answer, even if its count is higher.
 const MAX_NAMES: usize = 1_000_000;
 
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub(crate) enum Reply {
 pub(crate) struct Status {
     pub(crate) code: u32,
     pub(crate) message: String,
-    /// The whole error, from a server of ours.
+    /// The complete error, if an agent-backend server sent it.
     pub(crate) error: Option<Error>,
 }
 
@@ -48,14 +48,14 @@ impl Version {
             .any(|(known, its)| known == name.as_bytes() && its == version.as_bytes())
     }
 
-    /// The version in which the server has an extension, if it has it.
+    /// The version of an extension, if the server offers it.
     pub(crate) fn of(&self, name: &str) -> Option<String> {
         let mut named = self.extensions.iter().filter(|(known, _)| known == name.as_bytes());
         named.next().map(|(_, its)| String::from_utf8_lossy(its).into_owned())
     }
 }
 
-/// What a packet is, given without its length.
+/// A parsed packet. The input has no length prefix.
 pub(crate) enum Arrived {
     Version(Version),
     Reply(u32, Reply),
@@ -84,7 +84,7 @@ pub(crate) fn decode(packet: Bytes) -> Result<Arrived, TruncatedField> {
             let mut names = Vec::with_capacity(count.min(1024));
             for _ in 0..count {
                 let (name, _long) = (fields.string()?, fields.string()?);
-                // A copy, so that not all of the packet is kept for its names.
+                // Copy the name, so that it does not keep the whole packet in memory.
                 let name = Bytes::copy_from_slice(&name);
                 names.push(Name { name, attributes: SftpAttributes::decode(fields)? });
             }
@@ -99,7 +99,7 @@ pub(crate) fn decode(packet: Bytes) -> Result<Arrived, TruncatedField> {
 
 fn status(fields: &mut PacketReader) -> Result<Status, TruncatedField> {
     let code = fields.u32()?;
-    // Some servers of old leave the rest out.
+    // Some old servers leave out the rest.
     let text = |fields: &mut PacketReader| fields.string().unwrap_or_default();
     let message = String::from_utf8_lossy(&text(fields)).into_owned();
     let _language = text(fields);

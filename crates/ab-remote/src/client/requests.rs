@@ -1,8 +1,8 @@
-//! Requests on their way and answers on theirs, over one SFTP channel.
+//! Requests in flight over one SFTP channel.
 //!
-//! Any number of callers ask at once; each answer finds its caller by its number. Whoever goes away
-//! before its answer is there is not waited for. When the channel ends, everybody who waits is told
-//! at once, and whether its request was sent at all.
+//! Any number of callers may ask at once; each answer is matched to its caller by its number. A
+//! caller may drop its future before the answer comes. When the channel ends, all waiting callers
+//! fail at once and learn whether their request was sent.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ use super::carrier::Carrier;
 use super::lines::Line;
 use super::reply::{self, Arrived, Reply, Version};
 
-/// Longest packet that is taken, without its length.
+/// Longest accepted packet, without its length prefix.
 const LONGEST: usize = 2 * 1024 * 1024;
 
 pub(crate) struct Requests {
@@ -34,7 +34,7 @@ struct State {
     over: bool,
 }
 
-/// There is no answer and never will be.
+/// The channel ended before the answer came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unanswered {
     pub(crate) number: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Unanswered {
 }
 
 impl Requests {
-    /// Also gives what will be the server's first packet.
+    /// Also returns a receiver for the server's first packet.
     pub(crate) fn new(
         carrier: Carrier,
         channel: ChannelId,
@@ -54,22 +54,22 @@ impl Requests {
         (Arc::new(Self { carrier, channel, next, state: Mutex::new(state) }), version)
     }
 
-    /// Whether nothing will be answered any more.
+    /// Whether the channel has ended, so that no more answers will come.
     pub(crate) fn is_over(&self) -> bool {
         self.lock().over
     }
 
-    /// A number for a request, or for whatever else is to be told from them.
+    /// A new number for a request, or for anything else that needs a distinct one.
     pub(crate) fn number(&self) -> u32 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Sends a packet that nobody waits for the answer to.
+    /// Sends a packet without waiting for an answer.
     pub(crate) async fn send(&self, packet: Bytes) -> Result<(), ()> {
         self.carrier.data(self.channel, packet).await.map_err(drop)
     }
 
-    /// Sends a request, whose packet has this number, and waits for the answer.
+    /// Sends a request whose packet has this number, and waits for the answer.
     pub(crate) async fn ask(&self, number: u32, packet: Bytes) -> Result<Reply, Unanswered> {
         let (answer, answered) = oneshot::channel();
         {
@@ -91,7 +91,7 @@ impl Requests {
     }
 }
 
-/// Somebody who waits for an answer, or did.
+/// Removes its entry from the waiting requests when the caller stops waiting.
 struct Waiting<'a> {
     requests: &'a Requests,
     number: u32,
@@ -109,7 +109,7 @@ impl Line for Requests {
         if state.over {
             return;
         }
-        // Most answers arrive whole, and then nothing is kept.
+        // Most answers arrive in one piece, and then nothing is buffered.
         let mut whole;
         let unread: &mut BytesMut = if state.unread.is_empty() {
             whole = BytesMut::from(bytes);
@@ -163,7 +163,7 @@ impl Line for Requests {
     }
 }
 
-/// Nobody is answered any more.
+/// Fails all waiting requests.
 fn fail(state: &mut State) {
     state.over = true;
     state.waiting.clear();

@@ -1,4 +1,4 @@
-//! What must never be shown: a token, a password, a passphrase, a private key.
+//! Text that must never be shown: a token, a password, a passphrase, a private key.
 
 use std::fmt;
 
@@ -11,12 +11,12 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text itself, for the one who has to send it.
+    /// The text itself, for sending it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Whether this is a private key that only a passphrase opens.
+    /// Whether this is a private key that needs a passphrase.
     pub fn is_encrypted_private_key(&self) -> bool {
         let read = russh::keys::decode_secret_key(&self.0, None);
         matches!(read, Err(russh::keys::Error::KeyIsEncrypted))

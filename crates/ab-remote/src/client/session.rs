@@ -1,5 +1,4 @@
-//! One connection to a workspace, from its greeting to its end: what the server is, and how it is
-//! asked for things.
+//! One connection to a workspace: what kind of server it is, and how requests are sent to it.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -26,50 +25,50 @@ use crate::sftp::packet::{self, MAX_PACKET_BYTES, MAX_TRANSFER_BYTES, SftpReques
 use crate::wire;
 use crate::wire::call::{self, CallReplyPart, HelloReply, RemoteCallId, WireCall};
 
-/// A connection that is ready.
+/// A connection that is ready for calls.
 pub(crate) struct Session {
     pub(crate) carrier: Carrier,
     pub(crate) lines: Arc<Lines>,
     pub(crate) requests: Arc<Requests>,
-    /// The number that our server knows the connection by.
+    /// The number that identifies this connection on an agent-backend server.
     pub(crate) number: u128,
     pub(crate) speech: Speech,
-    /// What is at the other end, for messages.
+    /// The name of the server in messages.
     pub(crate) who: String,
     /// How long an answer may take.
     pub(crate) patience: Duration,
-    /// What nobody waits for.
+    /// Packets that are sent without waiting for an answer.
     later: mpsc::UnboundedSender<Later>,
     sender: JoinHandle<()>,
-    /// Why the connection is over, once it is.
+    /// Why the connection ended, once it has.
     pub(crate) over: OnceLock<Error>,
     cut: Scissors,
 }
 
-/// What the server speaks.
+/// The protocol of the server.
 pub(crate) enum Speech {
-    /// It is one of ours.
+    /// An agent-backend server.
     Ours(Ours),
-    /// It speaks SFTP and runs commands, and nothing else.
+    /// A server that only offers SFTP and commands.
     Plain(Box<Plain>),
 }
 
-/// What is known of a server of ours.
+/// State of a connection to an agent-backend server.
 #[derive(Debug)]
 pub(crate) struct Ours {
     pub(crate) info: BackendInfo,
-    /// Where the workspace is in the server's, fenced at its end.
+    /// The client's workspace inside the server's, with a fence at its end.
     pub(crate) base: WsPath,
 }
 
-/// What is sent when somebody went away.
+/// What is sent after a caller dropped its future or a handle.
 pub(crate) enum Later {
     Packet(Bytes),
     Close(HalfChannel),
 }
 
 impl Session {
-    /// Greets the server behind a connection that was just made.
+    /// Performs the greeting on a new connection.
     pub(crate) async fn open(
         settings: &ClientSettings,
         dialled: Dialled,
@@ -113,7 +112,7 @@ impl Session {
 
     async fn greet(&self, settings: &ClientSettings, version: &Version) -> Result<Speech> {
         if !version.has(call::CALL_EXTENSION_NAME, call::CALL_EXTENSION_VERSION) {
-            // A daemon without its own calls would be half of one, and that silently.
+            // Treating a daemon of another version as a plain server would silently lose features.
             if let Some(theirs) = version.of(call::CALL_EXTENSION_NAME) {
                 return Err(apart(&self.who, &theirs));
             }
@@ -128,12 +127,12 @@ impl Session {
         Ok(Speech::Ours(Ours { info: welcome.info, base }))
     }
 
-    /// Whether nothing can be asked any more.
+    /// Whether the connection has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.over.get().is_some() || self.requests.is_over() || self.lines.is_over()
     }
 
-    /// The most bytes that one request or answer holds.
+    /// The most bytes that one request or answer can hold.
     pub(crate) fn data_limit(&self) -> usize {
         match &self.speech {
             Speech::Ours(_) => MAX_TRANSFER_BYTES,
@@ -141,7 +140,7 @@ impl Session {
         }
     }
 
-    /// Asks a server of ours, and reads its answer.
+    /// Sends a call to an agent-backend server and decodes its answer.
     pub(crate) async fn call<T: wire::WireCodec>(
         &self,
         context: CallContext<'_>,
@@ -152,7 +151,8 @@ impl Session {
         wire::decode(body).map_err(|_| self.nonsense(verb))
     }
 
-    /// The answer to a call that may come in parts, of which no more are taken than it can need.
+    /// Sends a call whose answer may come in parts. The total size is limited by what the call can
+    /// need.
     pub(crate) async fn call_in_parts<T: wire::WireCodec>(
         &self,
         context: CallContext<'_>,
@@ -181,13 +181,14 @@ impl Session {
         wire::decode(part.bytes).map_err(|_| self.nonsense(verb))
     }
 
-    /// Closes a handle that nobody will use.
+    /// Closes a handle that is not used any more.
     fn forget(&self, handle: call::WireHandle) {
         let request = SftpRequest::Close { handle: Bytes::copy_from_slice(&handle.to_be_bytes()) };
         self.later(Later::Packet(request.encode(self.requests.number())));
     }
 
-    /// The bytes of the answer to a call. Whoever goes away before it is there calls it off.
+    /// Sends a call and returns the bytes of its answer. If the caller drops the future, the call
+    /// is cancelled.
     pub(crate) async fn call_raw(
         &self,
         context: CallContext<'_>,
@@ -219,7 +220,7 @@ impl Session {
         }
     }
 
-    /// Asks by one of SFTP's own requests, of which a call may take many.
+    /// Sends a standard SFTP request. A call may need many of them.
     pub(crate) async fn ask(
         &self,
         context: CallContext<'_>,
@@ -243,7 +244,7 @@ impl Session {
         }
     }
 
-    /// Asks for something that is answered by a status.
+    /// Sends a request that is answered by a status.
     pub(crate) async fn ask_for_done(
         &self,
         context: CallContext<'_>,
@@ -258,11 +259,11 @@ impl Session {
     }
 
     pub(crate) fn later(&self, what: Later) {
-        // A connection that is over has nothing open any more.
+        // A connection that has ended has nothing open to close.
         let _ = self.later.send(what);
     }
 
-    /// The error that a status tells of.
+    /// The error for a status.
     pub(crate) fn refusal(&self, verb: Verb, status: Status) -> Error {
         match (status.error, &self.speech) {
             (Some(error), _) => error,
@@ -273,7 +274,7 @@ impl Session {
         }
     }
 
-    /// The connection ended before the answer was there.
+    /// The error for a connection that ended before the answer came.
     pub(crate) fn unanswered(&self, verb: Verb, lost: Unanswered, modifies: bool) -> Error {
         let error = self.lost(verb);
         match (modifies, lost.sent) {
@@ -294,7 +295,7 @@ impl Session {
         }
     }
 
-    /// The connection is over.
+    /// The error for a connection that has ended.
     pub(crate) fn lost(&self, verb: Verb) -> Error {
         let message = match self.over.get() {
             Some(error) => error.message().to_owned(),
@@ -303,7 +304,7 @@ impl Session {
         Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message).with_verb(verb)
     }
 
-    /// The answer took longer than it may.
+    /// The error for an answer that did not come in time.
     pub(crate) fn late(&self, verb: Verb, number: u32, modifies: bool) -> Error {
         let message = format!("{} gave no answer within {:?}", self.who, self.patience);
         let error = Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message).with_verb(verb);
@@ -318,7 +319,7 @@ impl Session {
         self.wrong(verb, "with something that makes no sense")
     }
 
-    /// The server answered as no server should.
+    /// The error for an answer that violates the protocol.
     pub(crate) fn wrong(&self, verb: Verb, how: &str) -> Error {
         let message = format!("{} answered {how}", self.who);
         Error::new(verb.default_error_code(), ErrorKind::Io, message).with_verb(verb)
@@ -326,7 +327,7 @@ impl Session {
 
     /// Ends the connection.
     pub(crate) fn end(&self, why: &Error) {
-        // The first reason is the one that counts.
+        // Keep the first reason.
         let _ = self.over.set(why.clone());
         self.cut.cut();
         self.lines.end_all();
@@ -347,7 +348,7 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// Calls a request off unless its answer came.
+/// Cancels a request on drop unless its answer came.
 struct Leaving<'a> {
     session: &'a Session,
     number: u32,
@@ -368,7 +369,7 @@ fn call_packet(number: u32, call: &WireCall) -> Bytes {
     packet::extended(number, call::CALL_EXTENSION_NAME, call)
 }
 
-/// Sends what nobody waits for, in order. Keeps the channel of the requests open.
+/// Sends packets that need no answer, in order. Keeps the request channel open.
 async fn send_later(
     requests: Arc<Requests>,
     mut waiting: mpsc::UnboundedReceiver<Later>,
@@ -382,7 +383,7 @@ async fn send_later(
     }
 }
 
-/// Where a directory of the server's machine is in its workspace.
+/// The path of the server's directory `root` inside its workspace.
 fn base(root: &str, info: &BackendInfo, who: &str) -> Result<WsPath> {
     let root = root.trim_end_matches('/');
     let below = info.root_aliases.iter().find_map(|alias| {
@@ -405,9 +406,9 @@ fn base(root: &str, info: &BackendInfo, who: &str) -> Result<WsPath> {
     }
 }
 
-/// A daemon speaks another version than we do.
+/// The error for a daemon with another protocol version.
 fn apart(who: &str, theirs: &str) -> Error {
-    // It is the server's text, of any length.
+    // The text comes from the server and may have any length.
     let theirs: String = ab_core::error::escape_unprintable(theirs).chars().take(20).collect();
     let message = format!(
         "{who} is an agent-backend that speaks version '{theirs}' of its protocol, and this client \
@@ -424,7 +425,7 @@ fn unready(who: &str, why: impl fmt::Display) -> Error {
     Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message)
 }
 
-/// An extended request of OpenSSH's.
+/// Wraps an extended request of OpenSSH.
 pub(crate) fn extended(request: &ExtendedRequest) -> SftpRequest {
     let (name, body) = request.encode();
     SftpRequest::Extended { name: Bytes::from_static(name.as_bytes()), body }

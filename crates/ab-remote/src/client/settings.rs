@@ -1,4 +1,4 @@
-//! What a remote backend is made of, and what holds where nothing is said.
+//! The settings of a remote backend and their defaults.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use super::secret::Secret;
 
 /// How long a call may take.
 pub const DEFAULT_OPERATION_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long it may take to be connected and logged in, all steps together.
+/// How long connecting and logging in may take, all steps together.
 pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Calls that may be under way at once on one connection; the others wait their turn.
+/// Most concurrent calls on one connection. Further calls wait.
 pub const DEFAULT_MAX_CONCURRENT_OPERATIONS: usize = 50;
 
-/// Everything that can be set, with these defaults:
+/// All settings of a remote backend, with these defaults:
 ///
 /// | setting | default |
 /// | --- | --- |
@@ -41,7 +41,7 @@ pub const DEFAULT_MAX_CONCURRENT_OPERATIONS: usize = 50;
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
     pub endpoint: RemoteEndpoint,
-    /// The workspace's directory on the other side.
+    /// The directory of the workspace on the server.
     pub root: Option<String>,
     pub reconnection: ReconnectPolicy,
     pub keepalive: Keepalive,
@@ -65,7 +65,7 @@ impl ClientSettings {
         }
     }
 
-    /// What a URL says, and the defaults for the rest:
+    /// Settings from a URL, with defaults for the rest:
     ///
     /// - `ws://host:port/ssh` and `wss://host/ssh`: a daemon; the path is that of its WebSocket.
     /// - `http://host` and `https://host`: the same, at `/ssh` unless there is a path.
@@ -76,7 +76,7 @@ impl ClientSettings {
         Ok(Self { root, ..Self::new(endpoint) })
     }
 
-    /// Whether these settings can be meant.
+    /// Checks that the values are valid and consistent.
     pub fn check(&self) -> Result<()> {
         let wrong = |what: &str| {
             let message = format!("the setting {what}");
@@ -115,17 +115,17 @@ impl ClientSettings {
     }
 }
 
-/// What is done about a connection that was lost.
+/// How a lost connection is re-established.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReconnectPolicy {
     pub enabled: bool,
-    /// Attempts in a row that may fail; 0 is without end.
+    /// Most failed attempts in a row; 0 means no limit.
     pub max_retries: u32,
-    /// How long to wait before the first attempt.
+    /// The delay before the first attempt.
     pub initial_delay: Duration,
-    /// How long to wait at most.
+    /// The longest delay.
     pub max_delay: Duration,
-    /// By how much every wait is longer than the one before.
+    /// The factor by which each delay grows.
     pub multiplier: f64,
 }
 
@@ -142,7 +142,7 @@ impl Default for ReconnectPolicy {
 }
 
 impl ReconnectPolicy {
-    /// How long to wait before an attempt, of which the first is 0.
+    /// The delay before an attempt. The first attempt is 0.
     pub fn delay_before_attempt(&self, attempt: u32) -> Duration {
         let power = i32::try_from(attempt).unwrap_or(i32::MAX);
         let seconds = self.initial_delay.as_secs_f64() * self.multiplier.powi(power);
@@ -153,18 +153,18 @@ impl ReconnectPolicy {
         }
     }
 
-    /// Whether an attempt of that number, of which the first is 0, is still made.
+    /// Whether an attempt is made. The first attempt is 0.
     pub fn allows_attempt(&self, attempt: u32) -> bool {
         self.enabled && (self.max_retries == 0 || attempt < self.max_retries)
     }
 }
 
-/// How a peer that is silent is told from one that is gone.
+/// How a dead peer is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
-    /// After how long without a word the peer is asked whether it is there.
+    /// After how much silence the peer is sent a keepalive.
     pub interval: Duration,
-    /// How many such questions may go unanswered.
+    /// How many keepalives may stay unanswered.
     pub max_missed: usize,
 }
 
@@ -174,7 +174,7 @@ impl Default for Keepalive {
     }
 }
 
-/// Where the workspace's MCP server is.
+/// The MCP server of the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct McpEndpoint {
     pub url: String,
@@ -182,7 +182,7 @@ pub struct McpEndpoint {
 }
 
 impl ClientSettings {
-    /// Who is at the other end, as far as a name and a port can say.
+    /// The host name and port of the server, if the endpoint has them.
     pub(crate) fn host(&self) -> Option<HostPort> {
         match &self.endpoint {
             RemoteEndpoint::WebSocket(socket) => Some(socket.address.host().clone()),

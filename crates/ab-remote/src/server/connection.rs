@@ -1,7 +1,7 @@
-//! What a client says, as russh tells it, and what becomes of it.
+//! The russh handler of one connection.
 //!
-//! russh calls from the one loop that also reads the socket: nothing here waits for a command, a
-//! file or the client itself, but for the moment that a command usually takes to be started.
+//! russh calls it from the loop that also reads the socket, so it does not wait for a command, a
+//! file or the client. The one exception is the short time that a command usually takes to start.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -31,35 +31,35 @@ use crate::signal;
 use crate::valve::{HELD_WINDOW, Pace, Valve};
 use crate::wire::frame;
 
-/// How long a channel that is held back waits with each of its packets, and all others with it.
+/// How long each packet of a channel that is held back delays the connection.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long a command may take to be started before its client is answered all the same.
+/// How long a command may take to start before the client is answered anyway.
 const HEAD_START: Duration = Duration::from_millis(5);
-/// Signals and sizes of a terminal that wait for a command.
+/// Most signals and terminal sizes that wait for a command.
 const CONTROLS: usize = 16;
-/// Variables that a client may give a command.
+/// Most variables that a client may set for a command.
 const MAX_VARIABLES: usize = 256;
-/// Bytes of all of them, with their names.
+/// Most bytes of all of them, with their names.
 const MAX_ENVIRONMENT: usize = 256 * 1024;
-/// Bytes of the variables of all channels of a connection on which nothing runs yet.
+/// Most bytes of variables on all channels of a connection where nothing runs yet.
 const MAX_ENVIRONMENTS: usize = 1024 * 1024;
 /// Longest command line.
 const MAX_LINE: usize = 1024 * 1024;
-/// What a client that asks for a shell gets.
+/// Runs when a client asks for a shell.
 const SHELL: &str = "if command -v bash >/dev/null 2>&1; then exec bash; else exec sh; fi";
 
 /// Why a connection ends.
 #[derive(Debug)]
 pub(super) enum Failure {
     Protocol(russh::Error),
-    /// More was sent than is read, and the window that was granted ignored.
+    /// The client ignored its window and sent too much.
     Flooded,
-    /// It has had as many channels as one connection may.
+    /// The connection has used all the channels that it may.
     UsedUp,
 }
 
 impl Failure {
-    /// Whether this is only how a client leaves that has no time for manners.
+    /// Whether this only means that the client disconnected abruptly.
     pub(super) fn is_departure(&self) -> bool {
         matches!(
             self,
@@ -93,7 +93,7 @@ impl fmt::Display for Failure {
 
 type Done = Result<(), Failure>;
 
-/// One client.
+/// The state of one client.
 pub(super) struct Connection {
     backend: Backend,
     settings: Arc<SshServerSettings>,
@@ -126,7 +126,7 @@ impl Line {
         }
     }
 
-    /// What ran on it has said all, its end included.
+    /// Whether its task is done, including the exit status.
     fn is_over(&self) -> bool {
         match self {
             Line::Idle(_) => false,
@@ -145,14 +145,14 @@ impl Line {
 struct Idle {
     half: ChannelWriteHalf<Msg>,
     env: BTreeMap<String, String>,
-    /// Bytes of it.
+    /// The size of `env` in bytes.
     env_size: usize,
     terminal: Option<Terminal>,
 }
 
 impl Idle {
-    /// Keeps a variable, of which the connection has room for so many bytes; `false` if that is too
-    /// little.
+    /// Stores a variable. `room` is what the connection has left, in bytes. Returns `false` if a
+    /// limit is exceeded.
     fn keep(&mut self, name: &str, value: &str, room: usize) -> bool {
         let before = self.env.get(name).map_or(0, |value| name.len() + value.len());
         let more = name.len() + value.len();
@@ -174,7 +174,7 @@ struct Busy {
     inbox: Arc<Inbox>,
     controls: mpsc::Sender<ProcessControlMessage>,
     task: AbortHandle,
-    /// Nobody would mind if it began anew on another connection.
+    /// Could be restarted on another connection without harm.
     restful: bool,
 }
 
@@ -204,10 +204,10 @@ impl Connection {
         }
     }
 
-    /// Tells the client to go, and why.
+    /// Disconnects the client with a reason.
     fn send_away(&self, session: &mut Session, why: Failure) -> Done {
         session.disconnect(Disconnect::ByApplication, &why.to_string(), "en")?;
-        // The first reason is the reason.
+        // Keep the first reason.
         let _ = self.sent_away.set(why);
         Ok(())
     }
@@ -226,7 +226,7 @@ impl Connection {
         }
     }
 
-    /// Runs something on a channel that nothing runs on yet; `false` if something does.
+    /// Runs something on an idle channel. Returns `false` if something runs there already.
     fn occupy(&mut self, channel: ChannelId, session: &Session, what: What) -> bool {
         let Some(Line::Idle(_)) = self.lines.get(&channel) else { return false };
         let Some(Line::Idle(idle)) = self.lines.remove(&channel) else { return false };
@@ -274,21 +274,21 @@ impl Connection {
         true
     }
 
-    /// Starts a command, and answers once it runs: what an answer makes the client do would take time
-    /// from the start. Nothing else of the connection moves meanwhile: a start that takes long, for
-    /// somebody may have to be asked, is answered before, and so is one beside which others run.
+    /// Starts a command, and answers once it runs: an earlier answer would make the client send
+    /// more, which delays the start. The whole connection waits meanwhile. So the answer is sent
+    /// early if the start takes long, for example because of an approval, or if other commands run.
     async fn command(&mut self, channel: ChannelId, session: &mut Session, line: &str) -> Done {
         let alone = !self.lines.values().any(Line::runs_a_command);
         let (starts, started) = oneshot::channel();
         let taken = self.occupy(channel, session, What::Command(line.to_owned(), starts));
         if taken && alone {
-            // Dropped is as good as told.
+            // A dropped sender also means that the wait is over.
             let _ = timeout(HEAD_START, started).await;
         }
         answer(session, channel, taken)
     }
 
-    /// How a channel is doing, among the others.
+    /// The state of a channel's input, in relation to the other channels.
     fn pace(&self, channel: ChannelId) -> Pace {
         let is_held = |line: &Line| match line {
             Line::Idle(_) => false,
@@ -310,14 +310,14 @@ impl Connection {
             let person = Principal::new(PrincipalKind::Person, user);
             match self.backend.narrow(NarrowOptions::for_actor(person)) {
                 Ok(backend) => self.backend = backend,
-                // Only a destroyed workspace cannot be narrowed: there is nothing to let in to.
+                // Only a destroyed workspace cannot be narrowed. Refuse the login.
                 Err(_) => return self.let_in(false),
             }
         }
         self.let_in(yes)
     }
 
-    /// Who is refused may try again in any way; russh would offer a method only once.
+    /// A refused user may retry with any method. By default russh offers each method only once.
     fn let_in(&self, yes: bool) -> Auth {
         let methods = Some(self.settings.access.methods());
         if yes {
@@ -329,7 +329,7 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// Requests that are being worked on are finished; there will be no more.
+    /// Requests in progress are finished. No more will come.
     fn drop(&mut self) {
         for line in self.lines.values() {
             if let Line::Busy(busy) = line {
@@ -339,9 +339,9 @@ impl Drop for Connection {
     }
 }
 
-/// What a channel is for.
+/// What a channel is used for.
 enum What {
-    /// Tells when it has been started, or never will be.
+    /// The sender is used or dropped when the command has started or failed to start.
     Command(String, oneshot::Sender<()>),
     Sftp,
     Process,
@@ -392,7 +392,7 @@ impl Handler for Connection {
         _user: &str,
         _certificate: &Certificate,
     ) -> Result<Auth, Failure> {
-        // No authority is trusted, so none can vouch for a key.
+        // No certificate authority is trusted.
         Ok(self.let_in(self.settings.access.without_credentials()))
     }
 
@@ -411,8 +411,8 @@ impl Handler for Connection {
         reply: ChannelOpenHandle,
         session: &mut Session,
     ) -> Done {
-        // russh does not tell of the client's answer to a close from here, so those that are over
-        // are let go of now.
+        // russh does not report the client's answer to a close from this end, so finished channels
+        // are removed here.
         let before = self.lines.len();
         self.lines.retain(|_, line| !line.is_over());
         self.closed += before - self.lines.len();
@@ -425,7 +425,7 @@ impl Handler for Connection {
             return Ok(());
         }
         let id = channel.id();
-        // The half that reads is not used: what arrives is told to the methods below.
+        // The read half is not used: russh passes incoming data to the methods below.
         let (_, half) = channel.split();
         let idle = Idle { half, env: BTreeMap::new(), env_size: 0, terminal: None };
         self.lines.insert(id, Line::Idle(Box::new(idle)));
@@ -456,7 +456,7 @@ impl Handler for Connection {
             return self.send_away(session, Failure::Flooded);
         }
         if data.len() <= HELD_WINDOW as usize && busy.inbox.is_held() {
-            // A trickle of packets of two bytes costs time, not memory.
+            // Packets of two bytes cost time, not memory, so delay them.
             let _ = timeout(PAUSE, busy.inbox.room()).await;
         }
         Ok(())
@@ -512,9 +512,9 @@ impl Handler for Connection {
         };
         let kept: usize = self.lines.values().map(size).sum();
         let room = MAX_ENVIRONMENTS.saturating_sub(kept);
-        // A variable that loads code is kept here. The command is judged with it when it starts, and
-        // refused where no wall stands: an answer to this request alone would pass unnoticed, since
-        // OpenSSH's client does not wait for one.
+        // A variable that loads code is kept here. The command is checked with it at its start and
+        // refused if it is not isolated. Refusing this request would pass unnoticed, since OpenSSH's
+        // client does not wait for an answer to it.
         let taken = ab_core::environment::check_env_variable(
             name,
             value,
@@ -570,7 +570,7 @@ impl Handler for Connection {
             Some(Line::Idle(idle)) => {
                 idle.terminal.as_mut().map(|terminal| terminal.size = size).is_some()
             }
-            // One more size than a command can take is not worth waiting for.
+            // Resizes beyond the queue's capacity are dropped.
             Some(Line::Busy(busy)) => {
                 busy.controls.try_send(ProcessControlMessage::Resize(size)).is_ok()
             }

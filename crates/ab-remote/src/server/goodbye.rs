@@ -1,15 +1,15 @@
-//! The goodbye to a client that has not yet agreed on a cipher.
+//! The disconnect message for a client before encryption starts.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// The message that ends a connection, and its reason "by application".
+/// `SSH_MSG_DISCONNECT`, and the reason "by application".
 const DISCONNECT: u8 = 1;
 const BY_APPLICATION: u32 = 11;
-/// Packets in the clear are a multiple of this long.
+/// Unencrypted packets are a multiple of this long.
 const BLOCK: usize = 8;
 const LEAST_PADDING: usize = 4;
 
-/// A whole packet as it is before keys are exchanged; right after our name, and nowhere else.
+/// A complete unencrypted packet. Valid only directly after our identification line.
 pub(super) fn in_the_clear(why: &str) -> Bytes {
     let mut payload = BytesMut::new();
     payload.put_u8(DISCONNECT);

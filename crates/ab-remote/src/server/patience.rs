@@ -1,7 +1,7 @@
-//! A stream that is given up when its peer takes nothing any more, or does not leave when told to.
+//! A stream that fails when its peer stops reading, or does not close when it should.
 //!
-//! A client may say nothing for as long as it likes. One that leaves unread what it asked for, or
-//! keeps its end open after the connection was ended, holds memory and a place for nothing.
+//! A client may be silent as long as it likes. One that does not read its answers, or keeps its end
+//! open after the connection was closed, only holds memory and a connection slot.
 
 use std::future::Future;
 use std::io;
@@ -12,15 +12,15 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// How long a peer may take nothing of what is there for it.
+/// How long a peer may leave pending data unread.
 pub(crate) const UNREAD: Duration = Duration::from_secs(300);
-/// How long it may stay once the connection has been ended.
+/// How long it may stay after the connection was closed.
 const LEAVING: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct Patient<S> {
     inner: S,
-    /// When patience ends; runs only while there is something to wait for.
+    /// When the stream fails. Set only while it waits for the peer.
     end: Option<Pin<Box<Sleep>>>,
     leaving: bool,
 }
@@ -30,12 +30,12 @@ impl<S> Patient<S> {
         Self { inner, end: None, leaving: false }
     }
 
-    /// Whether the time is up; if not, whoever asks is woken then.
+    /// Whether the time is up. Otherwise registers the waker for that moment.
     fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
         self.end.as_mut().is_some_and(|end| end.as_mut().poll(cx).is_ready())
     }
 
-    /// Something was taken, or not.
+    /// Starts or stops the timer, depending on whether the peer took something.
     fn heed<T>(&mut self, cx: &mut Context<'_>, taken: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if self.leaving {
             return taken;
@@ -117,7 +117,7 @@ mod tests {
         let (read, ()) = tokio::join!(stream.read(&mut byte), speaking);
         assert_eq!((read.unwrap(), begun.elapsed()), (1, UNREAD * 100));
 
-        // A reader that is slow is borne as well.
+        // A slow reader is tolerated too.
         let mut taken = [0; 10];
         let reading = async {
             for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! What is offered to clients: algorithms, sizes, patience.
+//! The configuration of russh: algorithms, sizes, timeouts.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -11,19 +11,20 @@ use russh::{Limits, Preferred, SshId, cipher, compression, kex, mac};
 use super::SshServerSettings;
 use crate::inbox::FIRST_WINDOW;
 
-/// Longest packet, as the protocol's authors had it; larger ones are refused by some clients.
+/// Largest packet. Some clients refuse larger ones.
 const PACKET: u32 = 65_535;
-/// Messages of channels that wait for the connection to send them, of at most a packet each. All that
-/// wait are encrypted before any is sent: with few, a client begins to read a long answer while the
-/// rest of it is made ready. How a command ended takes three.
+/// Messages of channels that may wait for the connection, of at most one packet each. russh
+/// encrypts all waiting messages before it sends any. With few of them, a client starts to read a
+/// long answer while the rest is still being prepared. The end of a command takes three.
 const OUTGOING: usize = 3;
-/// The queue that russh keeps for each channel. It is not read here, and takes nothing.
+/// The capacity of russh's queue for each channel. It is not used here.
 const UNUSED: usize = 1;
-/// Bytes after which keys are renewed, and how long they are good for.
+/// Keys are renewed after this many bytes, or after this time.
 const REKEY_BYTES: usize = 1 << 30;
 const REKEY_TIME: Duration = Duration::from_secs(3600);
 
-/// The fastest that is safe first: on today's processors this is more than twice chacha20.
+/// The fastest safe cipher first: AES-GCM is more than twice as fast as ChaCha20 on current
+/// processors.
 const CIPHERS: &[cipher::Name] = &[
     cipher::AES_128_GCM,
     cipher::AES_256_GCM,
@@ -63,7 +64,7 @@ pub(super) fn config(settings: &SshServerSettings) -> Config {
         server_id: SshId::Standard(Cow::Owned(format!("SSH-2.0-{}", settings.ident))),
         methods: settings.access.methods(),
         auth_rejection_time: settings.refused_login_delay,
-        // The first question of many clients is what they may try; that is no attempt.
+        // Many clients first ask for the available methods. That is not a failed attempt.
         auth_rejection_time_initial: Some(Duration::ZERO),
         keys: vec![settings.host_key.key().clone()],
         limits: Limits::new(REKEY_BYTES, REKEY_BYTES, REKEY_TIME),
@@ -80,7 +81,7 @@ pub(super) fn config(settings: &SshServerSettings) -> Config {
             ..Preferred::default()
         },
         max_auth_attempts: settings.max_attempts,
-        // A client may be silent; one that does not read is given up by its stream.
+        // A client may be silent. `Patient` ends connections of clients that do not read.
         inactivity_timeout: None,
         keepalive_interval: settings.keepalive,
         keepalive_max: 3,

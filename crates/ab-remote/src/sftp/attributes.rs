@@ -1,4 +1,4 @@
-//! Attributes of files on the wire, and what they are to a workspace.
+//! SFTP file attributes, and their conversion from and to those of a workspace.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,18 +12,18 @@ const PERMISSIONS: u32 = 4;
 const TIMES: u32 = 8;
 const EXTENDED: u32 = 0x8000_0000;
 
-/// Permission bits where a workspace has none.
+/// Permission bits for workspaces that have none.
 const FILE_MODE: u32 = 0o644;
 const DIR_MODE: u32 = 0o755;
 
-/// What is known, or asked for, of a file.
+/// Known or requested attributes of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SftpAttributes {
     pub size: Option<u64>,
     pub owner: Option<(u32, u32)>,
     /// Type and permission bits, as in `st_mode`.
     pub mode: Option<u32>,
-    /// Of access and of change, in seconds.
+    /// Access and modification time, in seconds.
     pub times: Option<(u32, u32)>,
 }
 
@@ -44,7 +44,7 @@ impl SftpAttributes {
             attributes.times = Some((fields.u32()?, fields.u32()?));
         }
         if flags & EXTENDED != 0 {
-            // Nobody's extensions are known; they end where the packet does at the latest.
+            // No extensions are known. Skip them; the packet bounds their number.
             for _ in 0..fields.u32()? {
                 fields.string()?;
                 fields.string()?;
@@ -90,7 +90,7 @@ impl SftpAttributes {
         }
     }
 
-    /// The times that are asked for: of access and of change.
+    /// The requested access and modification times.
     pub(super) fn wanted_times(&self) -> (Option<SystemTime>, Option<SystemTime>) {
         let time = |seconds: u32| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.into());
         (self.times.map(|times| time(times.0)), self.times.map(|times| time(times.1)))
@@ -103,13 +103,13 @@ fn mode(stat: &Stat) -> u32 {
         FileKind::File => (0o100_000, FILE_MODE),
         FileKind::Dir => (0o040_000, DIR_MODE),
         FileKind::Symlink => (0o120_000, 0o777),
-        // A FIFO stands for whatever is no file: clients leave it alone.
+        // Report other kinds as a FIFO: clients do not touch those.
         FileKind::Other => (0o010_000, FILE_MODE),
     };
     kind | stat.mode.unwrap_or(default)
 }
 
-/// Seconds since 1970, as far as version 3 can tell them.
+/// Seconds since 1970, capped to the 32 bits of version 3.
 pub(super) fn seconds(time: SystemTime) -> u32 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u32::try_from(since.as_secs()).unwrap_or(u32::MAX)

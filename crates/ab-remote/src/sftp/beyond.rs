@@ -1,4 +1,4 @@
-//! What OpenSSH's extended requests do.
+//! Performs the extended requests.
 
 use ab_core::options::{OverwriteMode, RenameOptions};
 use bytes::Bytes;
@@ -11,14 +11,14 @@ use super::paths::text;
 use super::status::{FAILURE, Refusal};
 use super::{Outcome, Session, calls};
 
-/// Bytes of a block, as far as clients are told.
+/// The block size reported to clients.
 const BLOCK: u64 = 4096;
 const LONGEST_NAME: u64 = 255;
 
 type Done = Result<Outcome, Refusal>;
 
-/// Where a request touches the workspace. Our own client waits for an answer before it asks for
-/// something that depends on it, so that its calls wait for none.
+/// The paths that a request touches. Our own client waits for an answer before it sends a request
+/// that depends on it, so its calls have no footprint.
 pub(super) fn footprint(
     session: &Session,
     request: &ExtendedRequest,
@@ -39,7 +39,7 @@ pub(super) fn footprint(
     })
 }
 
-/// Bytes that the answer may take.
+/// Most bytes that the answer may take.
 pub(super) fn cost(request: &ExtendedRequest) -> usize {
     match request {
         ExtendedRequest::Call(call) => calls::cost(call),

@@ -1,19 +1,19 @@
-//! Bytes that requests take until their answers are sent: so many for a channel, so many for all
-//! channels of a connection.
+//! Limits the bytes of requests until their answers are sent, for each channel and for all channels
+//! of a connection.
 //!
-//! A channel on which nothing else is under way need not ask the others: else channels that nobody
-//! reads from would stop those that somebody does.
+//! The only request of a channel does not need the shared budget. Otherwise channels whose client
+//! does not read would block those whose client does.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Bytes that the requests of one channel may take, with their answers, until those are sent.
+/// Most bytes of the requests of one channel, with their answers, until those are sent.
 pub(crate) const BUDGET: usize = 6 * 1024 * 1024;
-/// Bytes that those of all channels of a connection may take, beside one request of each.
+/// Most bytes for all channels of a connection, besides one request of each.
 const SHARED: usize = 16 * 1024 * 1024;
 
-/// What all channels of a connection have together.
+/// The shared budget of all channels of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Purse(Arc<Semaphore>);
 
@@ -23,14 +23,14 @@ impl Default for Purse {
     }
 }
 
-/// What a channel has.
+/// The budget of a channel.
 #[derive(Debug)]
 pub(super) struct Budget {
     own: Arc<Semaphore>,
     shared: Purse,
 }
 
-/// Taken from it until it is dropped.
+/// Bytes taken from a budget, returned on drop.
 #[derive(Debug)]
 pub(super) struct Taken {
     _own: OwnedSemaphorePermit,
@@ -42,11 +42,11 @@ impl Budget {
         Self { own: Arc::new(Semaphore::new(BUDGET)), shared: shared.clone() }
     }
 
-    /// Takes bytes, at most [`BUDGET`]. One at a time may wait here.
+    /// Takes bytes, at most [`BUDGET`]. Only one caller may wait here at a time.
     pub(super) async fn take(&self, bytes: usize) -> Taken {
         let bytes = bytes.min(BUDGET);
         let own = acquire(&self.own, bytes).await;
-        // All the rest is there when nothing else is under way.
+        // The whole rest is available if no other request is running.
         let alone = acquire(&self.own, BUDGET - bytes);
         let shared = tokio::select! {
             biased;
@@ -61,7 +61,7 @@ async fn acquire(permits: &Arc<Semaphore>, count: usize) -> OwnedSemaphorePermit
     let count = u32::try_from(count).unwrap_or(u32::MAX);
     match permits.clone().acquire_many_owned(count).await {
         Ok(permit) => permit,
-        // Nobody closes them; waiting is right if somebody did.
+        // The semaphores are never closed. If one were, waiting would be correct.
         Err(_) => std::future::pending().await,
     }
 }
@@ -84,9 +84,9 @@ mod tests {
                 taken.push(piece);
             }
         }
-        // One of each, and what they have together.
+        // One request of each, and the shared budget.
         assert_eq!(taken.len(), 20 + SHARED / PIECE);
-        // Another one goes on, one request after the other.
+        // Another channel continues, one request at a time.
         let other = Budget::new(&purse);
         for _ in 0..3 {
             let first = other.take(PIECE).now_or_never().unwrap();

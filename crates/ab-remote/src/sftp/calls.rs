@@ -1,4 +1,4 @@
-//! What the calls of our own client do: each is one act on the workspace, exactly as asked.
+//! Performs the calls of our own client. Each is one operation on the workspace.
 
 use ab_core::metadata::RemoveOutcome;
 use ab_core::options::{ByteRange, FileAccess, ListOptions, OpenOptions, ReadOptions};
@@ -17,17 +17,17 @@ use super::{Outcome, Session};
 use crate::wire::call::{self, CallReplyPart, HelloReply, WireCall, WireReadReply};
 use crate::wire::{self, WireCodec};
 
-/// Bytes of an answer that go in one packet; the rest is asked for.
+/// Bytes of an answer in one packet. The client asks for the rest.
 const PART: usize = 1024 * 1024;
-/// Scopes of one channel whose views are kept.
+/// Most scopes of one channel whose handles are cached.
 const MAX_SCOPES: usize = 64;
-/// The most that a search may ask for.
+/// The highest limits that a search may ask for.
 const MOST: SearchLimits =
     SearchLimits { matches: 1_000_000, bytes: 32 * 1024 * 1024, time: Duration::from_secs(120) };
 
 type Done = Result<Outcome, Refusal>;
 
-/// Bytes that the answer may take.
+/// Most bytes that the answer may take.
 pub(super) fn cost(call: &WireCall) -> usize {
     match call {
         WireCall::List { .. }
@@ -153,7 +153,7 @@ pub(super) async fn perform(session: &Session, call: WireCall) -> Done {
     }
 }
 
-/// From now on failures are told exactly, and calls are entered in the book of the connection.
+/// From now on the client receives complete errors, and its calls are entered in the ledger.
 fn hello(session: &Session, connection: u128) -> Done {
     let Some(seat) = session.ledger.introduce(&session.caller, connection) else {
         return Err(Refusal::new(FAILURE, "the number in this hello is not this connection's"));
@@ -166,13 +166,13 @@ fn hello(session: &Session, connection: u128) -> Done {
     answered(&HelloReply { server_instance: incarnation, info: session.backend.info() })
 }
 
-/// The handle that a path's fences and rules leave, and the path below them.
+/// A handle with the fences and rules of a path, and the rest of the path below it.
 fn place(session: &Session, path: &WsPath) -> Result<(Backend, String), Refusal> {
     let confined = path.resolution_parts();
     Ok((within(session, path, &confined.scopes, confined.rest)?, or_root(confined.rest)))
 }
 
-/// Two paths through one handle: the fences that both are behind.
+/// A handle for two paths, with the fences that both have in common.
 fn places(
     session: &Session,
     one: &WsPath,
@@ -186,7 +186,7 @@ fn places(
         let parts: Vec<&str> = fences.iter().skip(common).copied().chain([rest]).collect();
         or_root(parts.join("/").trim_matches('/'))
     };
-    // What is restricted behind a fence that only one of them has could not be kept by one handle.
+    // One handle could not apply rules behind a fence that only one of the paths has.
     let apart = one.scopes.len() != common || other.scopes.len() != common;
     if rules_differ || path.has_access_rules() && apart {
         return Err(Refusal::new(FAILURE, "the two paths are restricted in different ways"));
@@ -199,8 +199,8 @@ fn or_root(path: &str) -> String {
     if path.is_empty() { ".".to_owned() } else { path.to_owned() }
 }
 
-/// The workspace behind fences and rules. Views are kept, since each remembers that its directory is
-/// there.
+/// A handle for the workspace behind these fences and rules. Handles are cached, because each
+/// remembers that its directory exists.
 fn within(
     session: &Session,
     path: &WsPath,
@@ -214,7 +214,7 @@ fn within(
     if path.has_access_rules() {
         key = format!("{key}\0{:?}\0{:?}", path.access_rules(), path.access_rules_at_scope_root());
     }
-    // What is restricted below the end of the path is so from where the path is resolved.
+    // Rules below the end of the path apply relative to the scope root.
     let at_end =
         path.access_rules_at_scope_root().iter().map(|set| set.with_prefix(rest, 0)).collect();
     let mut scopes = session.scopes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -234,7 +234,7 @@ fn within(
     Ok(backend)
 }
 
-/// A handle with the restrictions of the client's, which count from its root.
+/// Applies the client's access rules to a handle. Their paths are relative to its root.
 fn restricted(mut backend: Backend, sets: Vec<AnchoredAccessRules>) -> Result<Backend, Refusal> {
     let rules = PathParser::lenient().allow_reserved_names();
     let parse = |paths: &[String]| -> Result<Vec<WsPath>, ab_core::Error> {
@@ -259,7 +259,7 @@ fn bounded(query: SearchQuery) -> SearchQuery {
     SearchQuery { limits, ..query }
 }
 
-/// A short content at once; a long one is opened, to be read in pieces.
+/// Returns short content at once. Opens a long file, which the client then reads in pieces.
 async fn read(session: &Session, path: &WsPath, options: ReadOptions) -> Done {
     let (backend, text) = place(session, path)?;
     let short = match options.range {

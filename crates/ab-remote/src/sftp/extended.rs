@@ -1,6 +1,5 @@
-//! Requests beyond version 3: some of OpenSSH's, and the one that our own client needs, whose body is a
-//! [`WireCall`]. A request whose fields make no sense is refused like a bad packet. Pure: nothing is done
-//! here.
+//! Extended requests: some of OpenSSH's, and the one of our own client, whose body is a
+//! [`WireCall`]. Invalid fields are refused like an invalid packet. Pure: only decodes and encodes.
 
 use bytes::{Bytes, BytesMut};
 
@@ -19,14 +18,14 @@ pub enum ExtendedRequest {
     Call(Box<WireCall>),
 }
 
-/// Why an extended request is none.
+/// Why an extended request cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtendedRequestError {
-    /// Nobody here knows the name.
+    /// The name is unknown.
     UnknownName,
-    /// A field is not there as a whole.
+    /// A field is incomplete.
     Truncated,
-    /// A field has a value that means nothing.
+    /// A field has an invalid value.
     Invalid,
 }
 
@@ -45,7 +44,7 @@ impl From<wire::DecodeError> for ExtendedRequestError {
     }
 }
 
-/// The names, and the version that is told of each.
+/// The supported names with the version reported for each.
 pub const SUPPORTED_EXTENSIONS: &[(&str, &str)] = &[
     ("posix-rename@openssh.com", "1"),
     ("statvfs@openssh.com", "2"),
@@ -56,7 +55,7 @@ pub const SUPPORTED_EXTENSIONS: &[(&str, &str)] = &[
 ];
 
 impl ExtendedRequest {
-    /// Reads the fields of the request called `name`.
+    /// Decodes the fields of the request called `name`.
     pub fn decode(name: &[u8], body: Bytes) -> Result<Self, ExtendedRequestError> {
         let mut fields = PacketReader::new(body);
         let fields = &mut fields;
@@ -75,7 +74,7 @@ impl ExtendedRequest {
         })
     }
 
-    /// The name and the fields, as [`decode`](Self::decode) takes them.
+    /// The name and the fields, in the form that [`decode`](Self::decode) takes.
     pub fn encode(&self) -> (&'static str, Bytes) {
         let mut out = BytesMut::new();
         let name = match self {

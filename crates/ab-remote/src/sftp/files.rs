@@ -1,4 +1,4 @@
-//! What requests do to the files of a workspace.
+//! Performs the file requests.
 
 use std::time::SystemTime;
 
@@ -20,16 +20,16 @@ use super::perform::NAMES_SIZE;
 use super::status::{FAILURE, PERMISSION_DENIED, Refusal, UNSUPPORTED};
 use super::{Outcome, Session, SftpAttributes};
 
-/// Bits that new files and directories do not get, whatever a client asks for: most ask for
-/// everything and rely on the server's umask.
+/// Bits that new files and directories never get. Most clients ask for all bits and rely on the
+/// server's umask.
 const UMASK: u32 = 0o022;
 
-/// What a name that is no text is shown as: a file without permissions.
+/// The mode of a listed name that is not UTF-8: a file without permissions.
 const STRANGER: u32 = 0o100_000;
 
 type Done = Result<Outcome, Refusal>;
 
-/// Whether opening a file so may change the workspace.
+/// Whether opening a file with these flags may change the workspace.
 pub(super) fn modifies(flags: u32) -> bool {
     flags & (flags::OPEN_WRITE | flags::OPEN_APPEND | flags::OPEN_CREATE | flags::OPEN_TRUNCATE)
         != 0
@@ -45,7 +45,7 @@ pub(super) async fn by_path(session: &Session, request: SftpRequest) -> Done {
         SftpRequest::Lstat { path } => stat(backend, text(&path)?, LinkHandling::NoFollow).await,
         SftpRequest::SetStat { path, attributes } => {
             let path = text(&path)?;
-            // Whatever can be refused is, before anything changes.
+            // Check everything before the first change.
             let wanted = wanted(backend, &attributes)?;
             if let Some(size) = attributes.size {
                 let options = OpenOptions { access: FileAccess::Write, ..OpenOptions::default() };
@@ -193,7 +193,7 @@ async fn lstat(backend: &Backend, path: &str) -> Result<ab_core::Stat, Refusal> 
     Ok(backend.stat_with(path, StatOptions { links: LinkHandling::NoFollow }).await?)
 }
 
-/// What is to be changed beside the size, if anything is.
+/// The attributes to change besides the size, if any.
 fn wanted(backend: &Backend, attributes: &SftpAttributes) -> Result<Option<Wanted>, Refusal> {
     if attributes.owner.is_some() {
         return Err(Refusal::new(PERMISSION_DENIED, "owners cannot be changed here"));
@@ -202,8 +202,8 @@ fn wanted(backend: &Backend, attributes: &SftpAttributes) -> Result<Option<Wante
         return Err(Refusal::new(UNSUPPORTED, "there are no permission bits here"));
     }
     let (accessed, modified) = attributes.wanted_times();
-    // The bits above are the kind of file, which nobody means to change, and those that nobody
-    // gets: a copy with modes goes on without them.
+    // The higher bits are the file type and the setuid, setgid and sticky bits, which are ignored:
+    // a client that copies a file with its mode must not fail because of them.
     let mode = attributes.mode.map(|mode| mode & 0o777);
     let wanted = Wanted { mode, accessed, modified };
     Ok((wanted != Wanted::default()).then_some(wanted))
@@ -282,15 +282,15 @@ async fn read_dir(session: &Session, path: &WsPath, directory: &AsyncMutex<Direc
     }
 }
 
-/// The names that are no text, as near as text can be.
+/// The names that are not UTF-8, converted lossily.
 fn strangers(problems: &[WalkProblem]) -> Vec<String> {
     let unnamed = problems.iter().filter(|problem| problem.error.kind() == ErrorKind::InvalidPath);
     let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     unnamed.map(|problem| name(&problem.path)).collect()
 }
 
-/// Whoever copies a directory is to try to open this, and to be told that it cannot be done: what is
-/// not listed would be missing without a word. So it is shown as a file.
+/// Lists a name that is not UTF-8 as a file. A client that copies the directory then tries to open
+/// it and gets an error. If it were left out, it would be missing silently.
 fn add_stranger(answer: &mut PacketWriter, name: &str) {
     let attributes = SftpAttributes { mode: Some(STRANGER), ..SftpAttributes::default() };
     let times = Times { modified: 0, now: 0 };
@@ -299,7 +299,7 @@ fn add_stranger(answer: &mut PacketWriter, name: &str) {
 
 fn add_name(answer: &mut PacketWriter, entry: &DirEntry, now: u32) -> bool {
     let Some(name) = entry.path.name() else { return false };
-    // What went away while it was listed has no attributes, but it had a name.
+    // A file that was removed during the listing has a name but no attributes.
     let attributes = match &entry.stat {
         Some(stat) => SftpAttributes::of(stat),
         None => SftpAttributes::default(),

@@ -1,4 +1,4 @@
-//! What a client holds open: files and directories, each in a bounded number.
+//! The open files and directories of a client, with limits.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -15,20 +15,20 @@ use super::budget::Purse;
 use super::staging::{Stage, StagingShare};
 use super::status::{FAILURE, Refusal};
 
-/// Files and directories that one connection may hold open.
+/// Most files and directories that one connection may have open.
 pub(super) const MAX_HANDLES: usize = 1000;
-/// Directory entries that one connection may have listed and not yet read.
+/// Most directory entries that one connection may have listed and not yet read.
 pub(super) const MAX_LISTED: usize = 200_000;
-/// Bytes of answers that one connection may have asked for and not yet taken.
+/// Most bytes of answers that one connection may have requested and not yet read.
 pub(super) const MAX_ANSWERS: usize = crate::wire::call::MAX_CALL_REPLY_BYTES;
 
-/// Listings of one connection that are made at a time: how long one is, is known only when it is
-/// there.
+/// Most concurrent listings of one connection. The size of a listing is known only when it is
+/// complete.
 const MAX_LISTINGS: usize = 2;
-/// Searches of one connection at a time, for the same reason.
+/// Most concurrent searches of one connection, for the same reason.
 const MAX_SEARCHES: usize = 4;
 
-/// What the handles of all channels of a connection may come to.
+/// What is left of the limits, for all channels of a connection.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     handles: AtomicUsize,
@@ -37,7 +37,7 @@ pub(crate) struct Allowance {
     listings: Semaphore,
     searches: Semaphore,
     purse: Purse,
-    /// Room for contents that are being put together.
+    /// Room for staged content.
     pub(super) staging: StagingShare,
 }
 
@@ -50,7 +50,7 @@ impl Default for Allowance {
     }
 }
 
-/// A part of an allowance, given back when it is dropped.
+/// A share of an allowance, returned on drop.
 #[derive(Debug)]
 pub(super) struct Share {
     allowance: Arc<Allowance>,
@@ -83,17 +83,17 @@ impl Allowance {
         Some(Share { allowance: self.clone(), what, amount })
     }
 
-    /// What the requests of all channels take together.
+    /// The shared budget for the requests of all channels.
     pub(super) fn purse(&self) -> &Purse {
         &self.purse
     }
 
-    /// A turn to make a listing, to be kept until the share of it was taken.
+    /// A permit to list, held until the share of the listing was taken.
     pub(super) async fn listing(&self) -> Result<SemaphorePermit<'_>, Refusal> {
         turn(&self.listings).await
     }
 
-    /// A turn to search, likewise.
+    /// A permit to search, likewise.
     pub(super) async fn search(&self) -> Result<SemaphorePermit<'_>, Refusal> {
         turn(&self.searches).await
     }
@@ -119,7 +119,7 @@ impl Allowance {
 }
 
 async fn turn(turns: &Semaphore) -> Result<SemaphorePermit<'_>, Refusal> {
-    // Nobody closes them.
+    // The semaphores are never closed.
     turns.acquire().await.map_err(|_| Refusal::new(FAILURE, "the connection ended"))
 }
 
@@ -129,7 +129,7 @@ impl Drop for Share {
     }
 }
 
-/// Something that is open.
+/// An open handle.
 #[derive(Debug)]
 pub(super) struct Handle {
     pub(super) path: WsPath,
@@ -144,9 +144,9 @@ pub(super) enum Open {
         appends: bool,
     },
     Directory(AsyncMutex<Directory>),
-    /// A content on its way to be written.
+    /// Content that is staged for a write.
     Staged(Stage),
-    /// What is left of an answer.
+    /// The rest of an answer.
     Answer(Mutex<Bytes>),
 }
 
@@ -156,7 +156,7 @@ pub(super) enum Directory {
     Unread,
     Reading {
         entries: vec::IntoIter<DirEntry>,
-        /// Names that are no text.
+        /// Names that are not UTF-8.
         strangers: vec::IntoIter<String>,
         cut: bool,
         _share: Share,
@@ -196,7 +196,7 @@ impl Handles {
     }
 }
 
-/// The number that a handle is on the wire.
+/// The number of a handle on the wire.
 pub(super) fn number(handle: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(handle.try_into().ok()?))
 }

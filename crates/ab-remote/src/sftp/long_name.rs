@@ -1,4 +1,4 @@
-//! A line of `ls -l` for an entry, which version 3 wants beside its attributes.
+//! Formats an entry like `ls -l`, which version 3 requires beside the attributes.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use ab_core::metadata::FileKind;
 
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-/// Older than this, or in the future, a time is told by its year.
+/// Times that are older than this, or in the future, are shown with their year.
 const RECENT: u64 = 182 * 24 * 3600;
 
 pub(super) fn long_name(name: &str, kind: FileKind, mode: u32, size: u64, times: Times) -> String {
@@ -40,7 +40,7 @@ pub(super) struct Times {
     pub(super) now: u64,
 }
 
-/// Year, month from 0, day, of a number of days since 1970, by Howard Hinnant's method.
+/// Converts days since 1970 to year, month (from 0) and day, by Howard Hinnant's algorithm.
 fn date(days: u64) -> (u64, usize, u64) {
     let days = days + 719_468;
     let era = days / 146_097;

@@ -1,35 +1,34 @@
-//! Which requests may be worked on together.
+//! Decides which requests may run concurrently.
 //!
-//! A client may send many requests before the first is answered, and expects that they take effect
-//! as if one came after the other. That matters only where they touch the same place: then the
-//! later one waits.
+//! A client may send many requests before the first is answered, and expects them to take effect in
+//! order. That matters only if they touch the same path: then the later one waits.
 //!
-//! Answers about one handle leave in the order of their requests. Version 3 does not ask for that,
-//! but `scp` relies on it: it cuts a file where the first answer that came out of turn began.
+//! Answers about one handle are sent in the order of their requests. Version 3 does not require
+//! that, but `scp` relies on it: it truncates a file at the first answer that arrives out of order.
 
 use std::collections::{HashMap, VecDeque};
 
 use ab_core::WsPath;
 
-/// What a request does to a place.
+/// How a request touches a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Touch {
-    /// Looks at it, or at what it holds.
+    /// Reads it or its contents.
     Look,
-    /// Writes these bytes of a file, up to the second.
+    /// Writes this byte range of a file; the end is exclusive.
     Write(u64, u64),
-    /// Anything else.
+    /// Any other change.
     Change,
 }
 
-/// The places that a request touches.
+/// The paths that a request touches.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Footprint {
     places: Vec<(WsPath, Touch)>,
 }
 
 impl Footprint {
-    /// A request that waits for none and lets none wait.
+    /// A request that conflicts with no other.
     pub(super) fn none() -> Self {
         Self::default()
     }
@@ -59,7 +58,7 @@ fn collide(one: &(WsPath, Touch), two: &(WsPath, Touch)) -> bool {
     !together && (one.0.starts_with(&two.0) || two.0.starts_with(&one.0))
 }
 
-/// The requests that are being worked on, and the answers that wait for their turn.
+/// The running requests, and the answers that wait for their turn.
 #[derive(Debug)]
 pub(super) struct Flights<T> {
     under_way: Vec<(u64, Footprint)>,
@@ -82,7 +81,7 @@ impl<T> Flights<T> {
         !self.under_way.iter().any(|(_, other)| footprint.meets(other))
     }
 
-    /// Begins a request; its answer keeps its place in the lane, if it is in one.
+    /// Starts a request. In a lane, its answer keeps its position.
     pub(super) fn start(&mut self, footprint: Footprint, lane: Option<u32>) -> u64 {
         self.next += 1;
         self.under_way.push((self.next, footprint));
@@ -92,7 +91,7 @@ impl<T> Flights<T> {
         self.next
     }
 
-    /// Ends a request: the answers that can leave now.
+    /// Finishes a request and returns the answers that can be sent now.
     pub(super) fn land(&mut self, flight: u64, lane: Option<u32>, answer: T) -> Vec<T> {
         self.under_way.retain(|(each, _)| *each != flight);
         let Some(number) = lane else { return vec![answer] };

@@ -1,19 +1,19 @@
-//! SFTP version 3 on the wire: what clients ask, as values, and the answers, as bytes.
+//! SFTP version 3 packets: decodes requests and encodes answers.
 //!
-//! Pure: no request reaches past the bytes it came in, and every length is checked against what is
-//! there before anything is taken or allocated. Names stay bytes here; whether they are text is
-//! decided where they are used, so that an odd name gets an answer of its own.
+//! Pure. Decoding never reads past the packet, and every length is checked before bytes are taken
+//! or memory is allocated. Names stay bytes here. Their users check whether they are UTF-8, so that
+//! an invalid name gets its own answer.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::attributes::SftpAttributes;
 
-/// The one version that is spoken.
+/// The only supported version.
 pub const SFTP_VERSION: u32 = 3;
-/// Longest packet that is taken, without its length field.
+/// Longest accepted packet, without its length field.
 pub const MAX_PACKET_BYTES: usize = 256 * 1024;
-/// Most bytes of one READ or WRITE, as `limits@openssh.com` says. The npm client takes 2 KiB off
-/// the packet for its own headers.
+/// Most bytes of one READ or WRITE, as `limits@openssh.com` reports it. The npm client subtracts 2
+/// KiB from the packet for its own headers.
 pub const MAX_TRANSFER_BYTES: usize = MAX_PACKET_BYTES - 2 * 1024;
 
 pub(crate) mod kind {
@@ -46,7 +46,7 @@ pub(crate) mod kind {
     pub(crate) const EXTENDED_REPLY: u8 = 201;
 }
 
-/// How a file is opened.
+/// The flags of OPEN.
 pub mod flags {
     pub const OPEN_READ: u32 = 1;
     pub const OPEN_WRITE: u32 = 2;
@@ -56,10 +56,10 @@ pub mod flags {
     pub const OPEN_EXCLUSIVE: u32 = 32;
 }
 
-/// The number by which a client finds the answer to a request.
+/// The number that matches an answer to its request.
 pub type SftpRequestId = u32;
 
-/// What a client says.
+/// A packet from a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientPacket {
     /// The first packet of a session.
@@ -72,7 +72,7 @@ pub enum ClientPacket {
     },
 }
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SftpRequest {
     Open {
@@ -136,7 +136,7 @@ pub enum SftpRequest {
     ReadLink {
         path: Bytes,
     },
-    /// In the order of the wire; which of the two is the link depends on the client.
+    /// In wire order. Which of the two is the link depends on the client.
     Symlink {
         first: Bytes,
         second: Bytes,
@@ -145,14 +145,14 @@ pub enum SftpRequest {
         name: Bytes,
         body: Bytes,
     },
-    /// A kind that version 3 does not have.
+    /// A request type that version 3 does not have.
     Unknown {
         kind: u8,
     },
 }
 
 impl SftpRequest {
-    /// The handle that the request is about, if it is about one.
+    /// The handle of the request, if it has one.
     pub fn handle(&self) -> Option<&Bytes> {
         match self {
             SftpRequest::Close { handle }
@@ -180,7 +180,7 @@ impl SftpRequest {
 }
 
 impl SftpRequest {
-    /// Whether the workspace may be another one afterwards.
+    /// Whether the request may change the workspace.
     pub fn modifies(&self) -> bool {
         match self {
             SftpRequest::Open { flags, .. } => {
@@ -208,7 +208,7 @@ impl SftpRequest {
         }
     }
 
-    /// The packet with its length, as a server takes it.
+    /// The complete packet, with its length.
     pub fn encode(&self, id: SftpRequestId) -> Bytes {
         let mut out = PacketWriter::new(self.kind());
         match self {
@@ -292,15 +292,15 @@ pub(crate) fn extended(id: SftpRequestId, name: &str, body: &impl crate::wire::W
     out.finish(id)
 }
 
-/// A packet that is none.
+/// A packet that cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidPacket {
-    /// The request to refuse, as far as it can be told.
+    /// The request to refuse, if its number could be read.
     pub id: Option<SftpRequestId>,
     pub what: &'static str,
 }
 
-/// Reads a packet, given without its length field.
+/// Decodes a packet without its length field.
 pub fn decode_client_packet(packet: Bytes) -> Result<ClientPacket, InvalidPacket> {
     let mut fields = PacketReader::new(packet);
     let short = |what| InvalidPacket { id: None, what };
@@ -363,11 +363,11 @@ fn request(kind: u8, fields: &mut PacketReader) -> Result<SftpRequest, Truncated
     })
 }
 
-/// A field that is not there as a whole.
+/// A field is incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TruncatedField;
 
-/// Takes fields off the front of a packet. What is taken shares the packet's memory.
+/// Reads fields from the front of a packet. The results share the packet's memory.
 #[derive(Clone, Debug)]
 pub struct PacketReader {
     left: Bytes,
@@ -406,7 +406,8 @@ impl PacketReader {
         self.left.is_empty()
     }
 
-    /// How many items of at least `size` bytes can follow: a count on the wire is not believed.
+    /// How many items of at least `size` bytes can follow. Counts on the wire are checked against
+    /// it.
     pub fn max_remaining_items(&self, size: usize) -> usize {
         self.left.len() / size.max(1)
     }
@@ -418,7 +419,7 @@ impl PacketReader {
     }
 }
 
-/// A packet that is being put together.
+/// A packet under construction.
 #[derive(Clone, Debug)]
 pub struct PacketWriter {
     packet: BytesMut,
@@ -456,7 +457,7 @@ impl PacketWriter {
         answer
     }
 
-    /// Names follow, each with [`name`](Self::name).
+    /// A packet of names. Each is added with [`name`](Self::name).
     pub(super) fn names(count: u32) -> Self {
         let mut answer = Self::new(kind::NAME);
         answer.u32(count);
@@ -478,7 +479,7 @@ impl PacketWriter {
         Self::new(kind::EXTENDED_REPLY)
     }
 
-    /// The beginning of a DATA packet; `length` bytes follow it on the channel.
+    /// The header of a DATA packet; `length` bytes follow it on the channel.
     pub(super) fn data_header(id: SftpRequestId, length: usize) -> [u8; 13] {
         let mut header = [0; 13];
         let length = u32::try_from(length).unwrap_or(u32::MAX);
@@ -504,7 +505,7 @@ impl PacketWriter {
         self
     }
 
-    /// A string; one of 4 GiB or more cannot be told and is cut.
+    /// Appends a string. Strings of 4 GiB or more are cut.
     pub fn string(&mut self, bytes: &[u8]) -> &mut Self {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         self.packet.put_u32(length);
@@ -512,13 +513,13 @@ impl PacketWriter {
         self
     }
 
-    /// Bytes without a length of their own.
+    /// Appends bytes without a length.
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.packet.extend_from_slice(bytes);
         self
     }
 
-    /// Bytes of the packet so far, with its length field.
+    /// The length of the packet so far, with its length field.
     pub(super) fn len(&self) -> usize {
         self.packet.len()
     }
@@ -528,17 +529,17 @@ impl PacketWriter {
         self.set_u32(9, count);
     }
 
-    /// Sets a number that was put before, `at` bytes from the beginning.
+    /// Overwrites a number, `at` bytes from the beginning.
     pub(super) fn set_u32(&mut self, at: usize, value: u32) {
         self.packet[at..at + 4].copy_from_slice(&value.to_be_bytes());
     }
 
-    /// The packet with its length, as the answer to a request.
+    /// Completes the packet as the answer to request `id`.
     pub(super) fn finish(self, id: SftpRequestId) -> Bytes {
         self.finish_before(id, 0)
     }
 
-    /// The same for a packet that goes on with `more` bytes.
+    /// The same for a packet that `more` bytes follow.
     pub(super) fn finish_before(mut self, id: SftpRequestId, more: usize) -> Bytes {
         self.packet[5..9].copy_from_slice(&id.to_be_bytes());
         let length = u32::try_from(self.packet.len() - 4 + more).unwrap_or(u32::MAX);

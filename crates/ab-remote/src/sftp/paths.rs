@@ -1,4 +1,4 @@
-//! Names on the wire, and paths of the workspace.
+//! Converts names on the wire to paths of the workspace.
 
 use std::collections::VecDeque;
 
@@ -8,8 +8,8 @@ use bytes::Bytes;
 
 use super::status::{FAILURE, Refusal};
 
-/// Which of the two names of a SYMLINK is the link. The draft has the link first; OpenSSH had it
-/// the other way round when it mattered, and most clients follow it.
+/// Which of the two names of a SYMLINK is the link. The draft puts the link first. OpenSSH has them
+/// the other way round, and most clients follow OpenSSH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkOrder {
     TargetFirst,
@@ -17,7 +17,8 @@ pub(crate) enum LinkOrder {
 }
 
 impl LinkOrder {
-    /// By how the client calls itself: these two follow the draft towards whoever is not OpenSSH.
+    /// Decides by the client's identification. These two clients follow the draft for every server
+    /// but OpenSSH.
     pub(crate) fn of(client: &[u8]) -> Self {
         let client = client.strip_prefix(b"SSH-2.0-").unwrap_or(client);
         if client.starts_with(b"ssh2js") || client.starts_with(b"AsyncSSH") {
@@ -28,7 +29,7 @@ impl LinkOrder {
     }
 }
 
-/// A name as text. Workspaces know no other names, so another one can be neither there nor made.
+/// A name as text. Workspaces have only UTF-8 names, so any other name is refused.
 pub(super) fn text(name: &Bytes) -> Result<&str, Refusal> {
     match std::str::from_utf8(name) {
         Ok("") => Ok("."),
@@ -37,16 +38,16 @@ pub(super) fn text(name: &Bytes) -> Result<&str, Refusal> {
     }
 }
 
-/// The path as clients are shown it: from `/`.
+/// The path as clients see it: from `/`.
 pub(super) fn shown(path: &WsPath) -> String {
     format!("/{}", path.as_str())
 }
 
-/// Links that are followed on the way to one file, as many as the kernel does.
+/// Most links that are followed for one file, the same as in the Linux kernel.
 const MAX_LINKS: usize = 40;
 
-/// The path without the links on it, as far as it is there. One with a link that leads out, or
-/// round and round, is left as it was asked for.
+/// The path with its links resolved, as far as it exists. If a link leaves the workspace or forms a
+/// loop, the path is returned as it was requested.
 pub(super) async fn real_path(backend: &Backend, path: &str) -> Result<WsPath, Refusal> {
     let asked = backend.parse_path(path)?;
     let mut real = WsPath::root();
@@ -88,9 +89,9 @@ pub(super) async fn real_path(backend: &Backend, path: &str) -> Result<WsPath, R
     Ok(real)
 }
 
-/// Whether an absolute path on the disk is one of the workspace.
+/// Whether an absolute host path is inside the workspace.
 fn is_inside(backend: &Backend, path: &str) -> bool {
-    // A workspace that is called `/` has no place on a disk that its links could name.
+    // A workspace whose root is named `/` has no host path that links could name.
     let info = backend.info();
     info.root_aliases.iter().filter(|alias| *alias != "/").any(|alias| {
         path.strip_prefix(alias.as_str())
@@ -98,7 +99,7 @@ fn is_inside(backend: &Backend, path: &str) -> bool {
     })
 }
 
-/// A link's text for the workspace. An absolute one is meant from `/` as clients see it, and is
+/// The text of a link to create. An absolute target is relative to `/` as clients see it. It is
 /// made relative, so that it leads to the same file for commands too.
 pub(super) fn link_text(backend: &Backend, link: &WsPath, target: &str) -> Result<String, Refusal> {
     if !target.starts_with('/') || is_inside(backend, target) {

@@ -1,4 +1,4 @@
-//! A request becomes a job: where it touches the workspace, what it takes, what it does.
+//! Turns a request into a job: the paths it touches, its cost, and its work.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use super::status::{BAD_MESSAGE, FAILURE, Refusal, UNSUPPORTED};
 use super::{LinkOrder, Outcome, Session, beyond, files};
 use crate::wire::call::WireCall;
 
-/// A packet of names is not filled beyond this.
+/// A packet of names is not filled beyond this size.
 pub(super) const NAMES_SIZE: usize = 64 * 1024;
 
-/// The first packet: the version, and what there is beside it.
+/// The first packet: the version and the extensions.
 pub(super) fn greeting() -> PacketWriter {
     let mut answer = PacketWriter::version();
     for (name, version) in SUPPORTED_EXTENSIONS {
@@ -27,13 +27,13 @@ pub(super) fn greeting() -> PacketWriter {
     answer
 }
 
-/// A request, ready to be done.
+/// A request that is ready to run.
 #[derive(Debug)]
 pub(super) struct Job {
     act: Act,
     footprint: Footprint,
     cost: usize,
-    /// The handle that it is about.
+    /// The handle that it uses. Answers of a lane stay in order.
     lane: Option<u32>,
 }
 
@@ -51,7 +51,7 @@ impl Job {
         Self { act: Act::Refuse(refusal), footprint: Footprint::none(), cost: 0, lane: None }
     }
 
-    /// Whether the workspace may be another one afterwards, by one of our own client's requests.
+    /// Whether the job may change the workspace, if it is a request of our own client.
     pub(super) fn modifies(&self) -> bool {
         match &self.act {
             Act::Handle(handle, SftpRequest::Write { .. } | SftpRequest::FsetStat { .. }) => {
@@ -62,7 +62,8 @@ impl Job {
         }
     }
 
-    /// Whether nothing was done when it fails for a reason that it found before.
+    /// Whether a failure means that nothing was changed, if the error shows a cause that is found
+    /// before any change.
     pub(super) fn fails_wholly(&self) -> bool {
         match &self.act {
             Act::Extended(ExtendedRequest::Call(call)) => match **call {
@@ -73,7 +74,7 @@ impl Job {
         }
     }
 
-    /// Whether its client may say that nobody waits for it any more.
+    /// Whether the client may cancel it.
     pub(super) fn can_be_called_off(&self) -> bool {
         matches!(self.act, Act::Extended(ExtendedRequest::Call(_)))
     }
@@ -191,7 +192,7 @@ impl Job {
         self.lane
     }
 
-    /// Bytes that it may take beside those of its packet.
+    /// Bytes that the job may take, besides its packet.
     pub(super) fn cost(&self) -> usize {
         self.cost
     }

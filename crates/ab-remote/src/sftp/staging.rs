@@ -1,7 +1,7 @@
-//! Room for contents that come in several packets before they are written as a whole.
+//! Memory for content that arrives in several packets and is then written as a whole.
 //!
-//! They are in memory until then, so all clients together have so much room and no more, and one
-//! connection half of it; whoever asks for some that is taken waits for a while.
+//! The total is limited for all clients of a server, and one connection may use half of it. A
+//! request that finds no room waits for a while.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,16 +15,16 @@ use super::status::{FAILURE, Refusal};
 
 /// The longest content that is written as a whole.
 pub const MAX_STAGED_WRITE_BYTES: u64 = 256 * 1024 * 1024;
-/// Room for all of them together.
+/// Total room of a server.
 const ROOM: usize = 512 * 1024 * 1024;
-/// Room of one connection: one content of any length.
+/// Room of one connection: one content of maximum length.
 const SHARE: usize = ROOM / 2;
 /// How long to wait for room.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Room is counted in units of this size.
 const UNIT: u64 = 4096;
 
-/// The room of a server.
+/// The total room of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Staging {
     room: Arc<Semaphore>,
@@ -36,7 +36,7 @@ impl Default for Staging {
     }
 }
 
-/// The part of it that a connection may have.
+/// The share of one connection.
 #[derive(Clone, Debug)]
 pub(super) struct StagingShare(Arc<Semaphore>);
 
@@ -46,7 +46,7 @@ impl Default for StagingShare {
     }
 }
 
-/// A content that is being put together.
+/// Content that is being received.
 #[derive(Debug)]
 pub(super) struct Stage {
     bytes: Mutex<BytesMut>,
@@ -64,7 +64,7 @@ impl Staging {
         }
         let units = u32::try_from(size.div_ceil(UNIT)).unwrap_or(u32::MAX);
         let room = async {
-            // Its own first: whoever waits for that takes nothing from others.
+            // Take the connection's own share first: waiting for it blocks no other connection.
             let own = share.0.clone().acquire_many_owned(units).await?;
             Ok([own, self.room.clone().acquire_many_owned(units).await?])
         };
@@ -95,7 +95,7 @@ impl Stage {
         Ok(())
     }
 
-    /// All of it, to be written.
+    /// Takes the whole content.
     pub(super) fn take(&self) -> Bytes {
         let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *bytes).freeze()
@@ -113,7 +113,7 @@ mod tests {
         let first = staging.stage(&greedy, MAX_STAGED_WRITE_BYTES).await.unwrap();
         let refused = staging.stage(&greedy, 1).await.unwrap_err();
         assert_eq!(refused.error.unwrap().kind(), ErrorKind::Unavailable);
-        // What one connection is refused, another has.
+        // One connection is refused while another still has room.
         let second = staging.stage(&another, MAX_STAGED_WRITE_BYTES).await.unwrap();
         let refused = staging.stage(&third, 1).await.unwrap_err();
         assert!(refused.message.contains("no room"), "{refused:?}");

@@ -1,4 +1,4 @@
-//! Failures in the words of SFTP version 3, which has few of them.
+//! Maps errors to the status codes of SFTP version 3.
 
 use ab_core::{Error, ErrorKind};
 
@@ -10,15 +10,15 @@ pub(crate) const FAILURE: u32 = 4;
 pub(crate) const BAD_MESSAGE: u32 = 5;
 pub(crate) const UNSUPPORTED: u32 = 8;
 
-/// Longest message of a status, in bytes; commands that failed can say much.
+/// Longest status message in bytes. Output of failed commands can be long.
 const LONGEST_MESSAGE: usize = 4096;
 
-/// What a request was refused with.
+/// Why a request was refused.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) code: u32,
     pub(super) message: String,
-    /// What the workspace said, for clients that asked to know exactly.
+    /// The complete error, for clients that asked for it.
     pub(super) error: Option<Error>,
 }
 
@@ -27,7 +27,7 @@ impl Refusal {
         Self { code, message: message.into(), error: None }
     }
 
-    /// The end of a file or a directory, which is no failure but told like one.
+    /// The end of a file or a directory, which SFTP reports as a status.
     pub(super) fn end() -> Self {
         Self::new(EOF, "end of file")
     }
@@ -44,7 +44,7 @@ impl From<Error> for Refusal {
     }
 }
 
-/// The nearest code, as OpenSSH's server chooses it.
+/// The closest code, the same as OpenSSH's server chooses.
 fn code(kind: ErrorKind) -> u32 {
     match kind {
         ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::LinkLoop => NO_SUCH_FILE,

@@ -1,18 +1,17 @@
-//! The head of a frame and the mask of its payload, as RFC 6455 has them. Nothing here waits for
-//! anything.
+//! Frame heads and payload masks, as defined in RFC 6455. Nothing here waits.
 
-/// Longest head there is: two bytes, eight of length, four of a mask.
+/// The longest head: two bytes, eight of length, four of a mask.
 pub(super) const LONGEST_HEAD: usize = 14;
-/// Longest payload of a frame that is no data.
+/// Longest payload of a control frame.
 pub(super) const LONGEST_CONTROL: usize = 125;
 
-/// What no WebSocket sends.
+/// A violation of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken(pub(super) &'static str);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// More of the message that the last data frame began.
+    /// A continuation frame.
     More,
     Text,
     Binary,
@@ -39,7 +38,7 @@ impl Kind {
         Self::ALL.iter().find(|(kind, _)| *kind == self).map_or(0, |(_, code)| *code)
     }
 
-    /// Whether it is about the connection, and not part of a message.
+    /// Whether it is a control frame.
     pub(super) fn is_control(self) -> bool {
         matches!(self, Self::Close | Self::Ping | Self::Pong)
     }
@@ -55,7 +54,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// The head that bytes begin with, and its length; none while some of it is missing.
+    /// Parses the head at the start of `bytes` and returns its length; `None` if it is incomplete.
     pub(super) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, Broken> {
         let [first, second, rest @ ..] = bytes else { return Ok(None) };
         if first & 0x70 != 0 {
@@ -111,7 +110,7 @@ impl Head {
     }
 }
 
-/// A key that payload is mixed with. It goes on where it stopped.
+/// The masking key. It continues where the last call stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mask(pub(super) [u8; 4]);
 

@@ -11,31 +11,31 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::frame::{Broken, Head, Kind, LONGEST_CONTROL, LONGEST_HEAD, Mask};
 
-/// Longest message that is sent; some clients take no more than a mebibyte, and all spend less on
-/// fewer messages.
+/// Longest message that is sent. Some clients accept at most a mebibyte. Within that, fewer and longer
+/// messages are cheaper.
 pub const MAX_SENT_WEBSOCKET_MESSAGE_BYTES: usize = 128 * 1024;
 
-/// Bytes that are read from the stream at once to find heads in them. More than this, and those that
-/// a reader has room for, go straight to the reader.
+/// Bytes that are read from the stream at once to find heads. Larger payloads are read directly
+/// into the reader's buffer.
 const AHEAD: usize = 16 * 1024;
-/// Bytes that are better copied behind their head than sent beside it.
+/// Smaller payloads are copied behind their head and sent with it.
 const SMALL: usize = 4 * 1024;
-/// Bytes that are copied and masked while they are near.
+/// Bytes that are copied and masked at a time, while they are in the cache.
 const BLOCK: usize = 4 * 1024;
 
-/// Codes of a goodbye.
+/// Close codes.
 const NORMAL: u16 = 1000;
 const BROKEN: u16 = 1002;
 const FOREIGN: u16 = 1003;
 
-/// Which end this is. What a client sends is masked, and nothing else is.
+/// Which end this is. Only clients mask their frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Client,
     Server,
 }
 
-/// What an end said before it left.
+/// The contents of a close frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloseFrame {
     pub code: Option<u16>,
@@ -44,44 +44,44 @@ pub struct CloseFrame {
 
 /// A WebSocket as a byte stream.
 ///
-/// A frame that was begun is gone on with by the next write: whoever was told that only some of its
-/// bytes were taken, or none yet, has to offer the others next, as `write_all` does.
+/// After a partial or pending write, the next write must continue with the same bytes, as
+/// `write_all` does. It continues the frame that was begun.
 pub struct WebSocketByteStream<S> {
     stream: S,
     side: Side,
 
-    /// Bytes of the stream that nobody looked at.
+    /// Bytes that were read from the stream and not parsed yet.
     ahead: BytesMut,
-    /// Payload of the frame that is read that has not been, and its mask.
+    /// Unread payload bytes of the current frame, and their mask.
     left: u64,
     mask: Option<Mask>,
-    /// Whether a message goes on with the next data frame.
+    /// Whether a message continues with the next data frame.
     unfinished: bool,
     ended: bool,
-    /// What the peer left with.
+    /// The peer's close frame.
     heard: Option<CloseFrame>,
 
-    /// Bytes that go out before all others.
+    /// Bytes that are sent before all others.
     waiting: BytesMut,
-    /// Payload that the head that was sent last promised.
+    /// Payload bytes that the last sent head announced and that were not sent yet.
     promised: usize,
-    /// The last ping, to be answered between two frames.
+    /// The payload of the last ping, to be answered between two frames.
     ping: Option<Vec<u8>>,
-    /// The goodbye, to be said between two frames.
+    /// Our close frame, to be sent between two frames.
     goodbye: Option<Vec<u8>>,
     parting: bool,
     unflushed: bool,
-    /// Whoever waits for room. The stream knows only one who does, and a reader waits for it, too.
+    /// The task that waits to write. The stream keeps only one waker, and a reader uses it too.
     writer: Option<Waker>,
 }
 
 impl<S> WebSocketByteStream<S> {
-    /// The end that was connected to.
+    /// The server's end.
     pub fn server_side(stream: S) -> Self {
         Self::new(stream, Side::Server)
     }
 
-    /// The end that connected.
+    /// The client's end.
     pub fn client_side(stream: S) -> Self {
         Self::new(stream, Side::Client)
     }
@@ -106,18 +106,18 @@ impl<S> WebSocketByteStream<S> {
         }
     }
 
-    /// The same with bytes of the stream that came with the handshake.
+    /// Adds bytes of the stream that arrived with the handshake.
     pub fn with_unread_bytes(mut self, bytes: &[u8]) -> Self {
         self.ahead.extend_from_slice(bytes);
         self
     }
 
-    /// What the peer left with, if it said goodbye.
+    /// The peer's close frame, if it sent one.
     pub fn close_frame(&self) -> Option<&CloseFrame> {
         self.heard.as_ref()
     }
 
-    /// Says goodbye with the next flush, unless that was done. Nothing can be written any more.
+    /// Sends a close frame with the next flush, unless one was sent. Later writes fail.
     pub fn start_close(&mut self, code: u16, reason: &str) {
         if self.parting {
             return;
@@ -135,8 +135,7 @@ impl<S> WebSocketByteStream<S> {
         io::Error::new(io::ErrorKind::InvalidData, what)
     }
 
-    /// Takes the next head, or a whole control frame, from what was read ahead, if all of it is
-    /// there.
+    /// Takes the next head, or a whole control frame, from the buffered bytes, if it is complete.
     fn next_frame(&mut self) -> io::Result<bool> {
         let (head, length) = match Head::read(&self.ahead) {
             Ok(Some(found)) => found,
@@ -185,7 +184,7 @@ impl<S> WebSocketByteStream<S> {
                 };
                 let reason = String::from_utf8_lossy(reason).into_owned();
                 self.heard = Some(CloseFrame { code, reason });
-                // As it came, but for the reason, and for codes that nobody may send.
+                // Answer with the same code, but without the reason and without invalid codes.
                 self.start_close(
                     match code {
                         None => NORMAL,
@@ -199,7 +198,7 @@ impl<S> WebSocketByteStream<S> {
         }
     }
 
-    /// Puts a frame behind what waits.
+    /// Appends a frame to the waiting bytes.
     fn frame(&mut self, kind: Kind, payload: &[u8]) {
         let mut mask = (self.side == Side::Client).then(fresh_mask);
         let mut head = Vec::with_capacity(LONGEST_HEAD);
@@ -215,16 +214,16 @@ impl<S> WebSocketByteStream<S> {
     }
 }
 
-/// Keys only have to be such that nobody can choose what is seen on the wire.
+/// A new masking key. It only has to be unpredictable.
 fn fresh_mask() -> Mask {
     let mut key = [0; 4];
-    // Without randomness there would be no SSH either.
+    // SSH fails without randomness anyway.
     let _ = getrandom::fill(&mut key);
     Mask(key)
 }
 
 impl<S: AsyncRead + Unpin> WebSocketByteStream<S> {
-    /// Waits until a message with something in it has begun. False if there will be none.
+    /// Waits until a message with payload begins. Returns false if none will come.
     pub async fn wait_for_message(&mut self) -> io::Result<bool> {
         poll_fn(|cx| self.poll_message(cx)).await
     }
@@ -243,7 +242,7 @@ impl<S: AsyncRead + Unpin> WebSocketByteStream<S> {
         }
     }
 
-    /// Reads on. A stream that ends or fails without a goodbye is at its end.
+    /// Reads more bytes. If the stream ends or fails without a close frame, that is EOF.
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.ahead.reserve(AHEAD.saturating_sub(self.ahead.len()).max(1));
         let read = {
@@ -255,7 +254,7 @@ impl<S: AsyncRead + Unpin> WebSocketByteStream<S> {
             Poll::Ready(Ok(_)) => {}
             Poll::Pending => {
                 if self.ahead.is_empty() {
-                    // An idle connection keeps no room for what it may hear.
+                    // Free the buffer, so that an idle connection keeps no memory.
                     self.ahead = BytesMut::new();
                 }
                 return Poll::Pending;
@@ -264,7 +263,7 @@ impl<S: AsyncRead + Unpin> WebSocketByteStream<S> {
         Poll::Ready(())
     }
 
-    /// Reads payload, of which there is some.
+    /// Reads payload. The current frame must have some left.
     fn poll_payload(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<()> {
         let wanted = usize::try_from(self.left).unwrap_or(usize::MAX).min(buf.remaining());
         if self.ahead.is_empty() && wanted < AHEAD {
@@ -275,7 +274,7 @@ impl<S: AsyncRead + Unpin> WebSocketByteStream<S> {
         }
         let start = buf.filled().len();
         if self.ahead.is_empty() {
-            // Whoever reads with a buffer of its own gives one that is initialized.
+            // Usually free: readers pass buffers that are already initialized.
             let mut part = ReadBuf::new(buf.initialize_unfilled_to(wanted));
             let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut part));
             let length = part.filled().len();
@@ -296,7 +295,7 @@ impl<S: AsyncRead + Unpin> WebSocketByteStream<S> {
 }
 
 impl<S: AsyncWrite + Unpin> WebSocketByteStream<S> {
-    /// Sends what waits, with what is to be said between frames if this is such a moment.
+    /// Sends the waiting bytes and, between two frames, pending control frames.
     fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             while !self.waiting.is_empty() {
@@ -305,7 +304,7 @@ impl<S: AsyncWrite + Unpin> WebSocketByteStream<S> {
                 self.waiting.advance(sent);
             }
             if self.side == Side::Server {
-                // There are many of them, and most are idle.
+                // Free the buffer: a server has many connections, and most are idle.
                 self.waiting = BytesMut::new();
             }
             if self.promised > 0 {
@@ -331,7 +330,7 @@ impl<S: AsyncWrite + Unpin> WebSocketByteStream<S> {
         }
     }
 
-    /// Sends a head and as much payload behind it as there is room for.
+    /// Sends a head and as much of the payload as the stream accepts.
     fn poll_begin(&mut self, cx: &mut Context<'_>, payload: &[u8]) -> Poll<io::Result<usize>> {
         let mut head = Vec::with_capacity(LONGEST_HEAD);
         let length = payload.len();
@@ -345,7 +344,7 @@ impl<S: AsyncWrite + Unpin> WebSocketByteStream<S> {
         Poll::Ready(Ok(taken))
     }
 
-    /// Goes on with the frame that was begun.
+    /// Continues the frame that was begun.
     fn poll_promised(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let bytes = &bytes[..bytes.len().min(self.promised)];
         let sent = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
@@ -365,10 +364,10 @@ impl<S: AsyncWrite + Unpin> WebSocketByteStream<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketByteStream<S> {
-    /// Sends what waits while somebody reads, and tells whoever waited for that.
+    /// Sends waiting bytes during a read, and wakes the writer that waits for it.
     fn send_beside_reading(&mut self, cx: &mut Context<'_>) {
-        // Also when that has to wait: what is there can be read meanwhile, and the waker is set. An
-        // error is for whoever writes.
+        // Reading continues even if the write is pending, which sets the waker. The writer gets
+        // errors.
         if self.poll_sent(cx).is_ready()
             && let Some(writer) = self.writer.take()
             && !writer.will_wake(cx.waker())
@@ -392,7 +391,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketByteStream<S> {
             let bytes = &bytes[..bytes.len().min(MAX_SENT_WEBSOCKET_MESSAGE_BYTES)];
             if self.side == Side::Client || bytes.len() < SMALL {
                 self.frame(Kind::Binary, bytes);
-                // What the stream does not take now waits for it here.
+                // Bytes that the stream does not accept now stay in the buffer.
                 return match self.poll_waiting(cx) {
                     Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                     _ => Poll::Ready(Ok(bytes.len())),
@@ -405,14 +404,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketByteStream<S> {
         }
     }
 
-    /// The same, and remembers who waits.
+    /// Remembers the waker of a pending write.
     fn awaited<T>(&mut self, cx: &Context<'_>, poll: Poll<T>) -> Poll<T> {
         self.writer = poll.is_pending().then(|| cx.waker().clone());
         poll
     }
 
-    /// Hears the peer out, whatever it says: a goodbye is lost where a stream is dropped with bytes
-    /// that nobody has read.
+    /// Reads and discards the peer's input. If a socket is closed with unread bytes, the close
+    /// frame is lost.
     pub fn poll_discard_input(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut unheard = [0; 1024];
         while self.heard.is_none() {
@@ -465,12 +464,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WebSocketByteStream<S> {
         this.awaited(cx, sent)
     }
 
-    /// Says goodbye. Who answers and then leaves is the peer.
+    /// Sends a close frame. The peer answers it and closes the connection.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.start_close(NORMAL, "");
         let sent = this.poll_sent(cx);
-        // A peer that is gone needs no goodbye.
+        // An error means that the peer is gone.
         this.awaited(cx, sent).map(|_| Ok(()))
     }
 }

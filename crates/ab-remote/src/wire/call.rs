@@ -1,9 +1,10 @@
-//! What our client asks of our server, beyond SFTP: one call for each thing a workspace can do, in
-//! one round trip, with exact answers.
+//! The calls of our client to our server, beyond SFTP. Each operation of a workspace is one call,
+//! one round trip, with an exact answer.
 //!
-//! Calls are extended requests named [`CALL_EXTENSION_NAME`]; the answer to one is an extended reply, or a status
-//! that refuses. After a [`WireCall::Hello`] such a status goes on after its language tag with a string
-//! that holds the whole error, for SFTP's own requests too.
+//! Calls are extended requests named [`CALL_EXTENSION_NAME`]. The answer is an extended reply, or a
+//! status that refuses the call. After a [`WireCall::Hello`], such a status has one more string
+//! after its language tag, with the complete error. That also applies to the standard requests of
+//! SFTP.
 
 use ab_core::driver::BackendInfo;
 use ab_core::metadata::Stat;
@@ -19,23 +20,23 @@ use bytes::{BufMut, Bytes, BytesMut};
 use super::{DecodeError, Read, WireCodec};
 use crate::sftp::packet::PacketReader;
 
-/// The extension's name and its version.
+/// The name of the extension and its version.
 pub const CALL_EXTENSION_NAME: &str = "call@agent-backend";
 pub const CALL_EXTENSION_VERSION: &str = "1";
 
-/// The longest answer in [parts](CallReplyPart), and the most of such answers that a server keeps for one
-/// connection.
+/// The longest answer in [parts](CallReplyPart), and the most bytes of such answers that a server
+/// keeps for one connection.
 pub const MAX_CALL_REPLY_BYTES: usize = 128 * 1024 * 1024;
-/// What an entry of a listing takes at most: a path and what is known of it.
+/// Most bytes of one entry of a listing: a path and its attributes.
 const MAX_ENTRY: usize = MAX_PATH_BYTES + 1024;
-/// What there may be in an answer beside its entries: what could not be read, for the most part.
+/// Most bytes of an answer besides its entries, such as the problems of a walk.
 const BESIDE: usize = 8 * 1024 * 1024;
 
-/// A number that an SFTP handle is.
+/// The number of an SFTP handle.
 pub type WireHandle = u32;
 
-/// A call that changes something, so that it can be asked about after its connection is gone: who
-/// made the connection, and the number of the request on it.
+/// Identifies a call that changes something, so that a client can ask for its effect after the
+/// connection is lost: the number of the connection, and of the request on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RemoteCallId {
     pub connection: u128,
@@ -71,7 +72,7 @@ impl WireCodec for RemoteCallId {
 
 #[derive(Clone, Debug)]
 pub enum WireCall {
-    /// Who makes this connection; the answer is a [`HelloReply`].
+    /// Identifies the connection. The answer is a [`HelloReply`].
     Hello {
         connection: u128,
     },
@@ -84,7 +85,7 @@ pub enum WireCall {
         path: WsPath,
         options: ListOptions,
     },
-    /// The answer is what was found, in [parts](CallReplyPart).
+    /// The answer is the search result, in [parts](CallReplyPart).
     Search(Box<SearchQuery>),
     /// The next part of an answer.
     More {
@@ -95,7 +96,7 @@ pub enum WireCall {
         path: WsPath,
         options: ReadOptions,
     },
-    /// Room for a content that is too long for one packet; it is filled with WRITE.
+    /// Reserves room for content that is too long for one packet. The client fills it with WRITE.
     Stage {
         size: u64,
     },
@@ -109,7 +110,7 @@ pub enum WireCall {
         path: WsPath,
         options: OpenOptions,
     },
-    /// Describes what a handle is of.
+    /// Describes the file of a handle.
     StatHandle {
         handle: WireHandle,
     },
@@ -143,28 +144,28 @@ pub enum WireCall {
     DiskSpace,
     /// The answer is a list of processes, in [parts](CallReplyPart).
     Processes,
-    /// The answer is what is in force, in [parts](CallReplyPart).
+    /// The answer is the effective policy, in [parts](CallReplyPart).
     Policy,
-    /// Nobody waits for the answer to this request any more.
+    /// The client no longer waits for the answer to this request.
     Cancel {
         request: u32,
     },
-    /// What became of a call on a connection that is no more; one that still is is ended.
+    /// The effect of a call on a lost connection. If that connection is still open, it is ended.
     Outcome(RemoteCallId),
 }
 
-/// What a file is written with.
+/// The content to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WireWriteBody {
     Inline(Bytes),
-    /// What a [`WireCall::Stage`] made room for; the handle is used up.
+    /// Content from a [`WireCall::Stage`]. The handle is closed by the write.
     Staged(WireHandle),
 }
 
 /// The answer to [`WireCall::Hello`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HelloReply {
-    /// The server from its start to its end: another one knows nothing of earlier calls.
+    /// Changes when the server restarts. A restarted server knows nothing of earlier calls.
     pub server_instance: u128,
     pub info: BackendInfo,
 }
@@ -172,22 +173,23 @@ pub struct HelloReply {
 /// The answer to [`WireCall::Read`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WireReadReply {
-    /// All of it follows.
+    /// The whole content follows.
     Inline(Stat),
-    /// It is too long for one packet and to be read by READ.
+    /// The content is too long for one packet. The client reads it with READ.
     Open(Stat, WireHandle),
 }
 
-/// A piece of an answer that may be longer than one packet. Put together, the pieces are it.
+/// A part of an answer that may be longer than one packet. The answer is the concatenation of its
+/// parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallReplyPart {
-    /// What to ask for the next piece by.
+    /// The handle for the next part.
     pub next_part: Option<WireHandle>,
     pub bytes: Bytes,
 }
 
 impl WireCall {
-    /// Bytes of the longest answer in [parts](CallReplyPart) that this can have.
+    /// The longest possible answer in [parts](CallReplyPart), in bytes.
     pub fn max_reply_bytes(&self) -> usize {
         match self {
             WireCall::List { options, .. } => {
@@ -198,7 +200,7 @@ impl WireCall {
         }
     }
 
-    /// Whether the workspace may be another one afterwards.
+    /// Whether the call may change the workspace.
     pub fn may_modify_workspace(&self) -> bool {
         match self {
             WireCall::Write { .. }
@@ -412,7 +414,7 @@ impl WireCodec for HelloReply {
 }
 
 impl WireCodec for WireReadReply {
-    /// The bytes themselves, if they are here, follow.
+    /// For `Inline` the content itself follows.
     fn encode_to(&self, out: &mut BytesMut) {
         match self {
             WireReadReply::Inline(stat) => {

@@ -1,4 +1,4 @@
-//! Failures on the wire, exactly: the same failure has the same kind on both sides.
+//! Errors on the wire. An error has the same kind on both sides.
 
 use ab_core::{ApprovalId, Error, LostCallEffect, Verb};
 use bytes::BytesMut;

@@ -1,4 +1,4 @@
-//! Files on the wire: how they are asked for, and what is said of them.
+//! File options, attributes and listings on the wire.
 
 use ab_core::driver::{BackendInfo, BackendKind, Capabilities};
 use ab_core::metadata::{

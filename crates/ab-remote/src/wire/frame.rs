@@ -1,11 +1,11 @@
-//! What our client and our server say to each other about one process, on a channel of its own.
+//! The frames between our client and our server about one process, on its own channel.
 //!
-//! The channel runs the subsystem [`PROCESS_SUBSYSTEM`]. Each side sends frames: a length, then the frame.
-//! The client says first what is to run, or which process it wants to follow, and how many bytes of
-//! output it has room for; the server sends no more than that until it is given more, or the process
-//! is lost to that client. So a reader that takes its time holds up its own process and nothing else.
-//! A command is run in the name of the connection that its channel is on, and of no other. Closing
-//! the channel lets go of the process: one that is owned ends.
+//! The channel runs the subsystem [`PROCESS_SUBSYSTEM`]. Each frame has a length prefix. The first
+//! frame of the client starts a command or attaches to a process, and grants a window for output.
+//! The server sends no more output than the window allows until the client extends it. So a slow
+//! reader blocks only its own process. A server that exceeds the window loses the process for this
+//! client. A command runs on behalf of the connection of its channel, and of no other. Closing the
+//! channel releases the process: one that the channel owns ends.
 
 use ab_core::Error;
 use ab_core::process::{ExecRequest, OutputChunk, ProcessControlMessage, ProcessExit, ProcessId};
@@ -16,13 +16,13 @@ use super::{DecodeError, Read, WireCodec};
 use crate::sftp::packet::PacketReader;
 
 pub const PROCESS_SUBSYSTEM: &str = "process@agent-backend";
-/// Longest frame: a command line and an environment may be long.
+/// Longest frame. Command lines and environments may be long.
 pub const MAX_PROCESS_FRAME_BYTES: usize = 8 * 1024 * 1024;
 
-/// Bytes of input that a client may send before it hears that some were taken.
+/// Bytes of input that a client may send before the server reports that some were taken.
 pub const PROCESS_STDIN_WINDOW_BYTES: u64 = 256 * 1024;
 
-/// What a client says.
+/// A frame from the client.
 #[derive(Clone, Debug)]
 pub enum ProcessClientFrame {
     Exec {
@@ -36,35 +36,35 @@ pub enum ProcessClientFrame {
         room: u64,
     },
     Input(Bytes),
-    /// Nobody will say more on standard input.
+    /// The caller closed standard input; no more input will come.
     InputDropped,
     Control(ProcessControlMessage),
-    /// There is room for so many bytes more.
+    /// Extends the output window by this many bytes.
     Window(u64),
-    /// The last frame: nobody holds the process any more. What was said before still counts.
+    /// The last frame: the caller dropped the process. Earlier frames still take effect.
     Release,
 }
 
-/// What a server says.
+/// A frame from the server.
 #[derive(Clone, Debug)]
 pub enum ProcessServerFrame {
-    /// It runs, or ran; `input` if it takes some.
+    /// The process runs, or has run; `input` if it takes standard input.
     Started {
         id: ProcessId,
         input: bool,
     },
     Output(OutputChunk),
-    /// So many bytes of input were taken.
+    /// The process took this many bytes of input.
     Window(u64),
-    /// How it ended, whether its output was read or not; nothing if nobody knows.
+    /// How the process ended, independent of its output; `None` if that is unknown.
     Ended(Option<ProcessExit>),
     /// The last frame: there is no more output.
     OutputEnd,
-    /// The last frame: it did not come to that.
+    /// The last frame: the process could not be started or attached.
     Refused(Error),
 }
 
-/// A frame with its length in front.
+/// A frame with its length prefix.
 pub fn encode_frame(frame: &impl WireCodec) -> Bytes {
     let mut out = BytesMut::new();
     out.put_u32(0);

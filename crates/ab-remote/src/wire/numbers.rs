@@ -1,7 +1,7 @@
-//! The number of every value of a closed list, as our own wire carries it.
+//! The number of every value of a closed list, as the wire carries it.
 //!
-//! A number is never given to another value: peers of other versions read it. A new value gets a
-//! new number.
+//! A number is never reused for another value, because peers of other versions read it. A new value
+//! gets a new number.
 
 use ab_core::effective::{Isolation, PolicyControlKind, PolicyControlStrength};
 use ab_core::metadata::{FileKind, TruncationCause};
@@ -18,12 +18,12 @@ use ab_core::search::{
 };
 use ab_core::{BackendKind, ErrorCode, ErrorKind, LostCallEffect, Verb};
 
-/// A closed list of values, each with a number of its own.
+/// A closed list of values, each with a number.
 pub(crate) trait Numbered: Copy + PartialEq + 'static {
     const NUMBERS: &'static [(u8, Self)];
 
     fn number(self) -> u8 {
-        // A test sees to it that every value has a number.
+        // A test checks that every value has a number.
         let found = Self::NUMBERS.iter().find(|(_, value)| *value == self);
         found.map_or(u8::MAX, |(number, _)| *number)
     }
@@ -323,7 +323,7 @@ mod tests {
 
     use super::*;
 
-    /// What has been released. A line may grow at its end; nothing in it changes.
+    /// The released numbers. A line may grow at its end; nothing else may change.
     const RELEASED: &str = "\
 Verb Stat=0 List=1 Search=2 Read=3 Write=4 Touch=5 Open=6 SetAttributes=7 ReadLink=8 Symlink=9 Mkdir=10 Delete=11 Rename=12 DiskSpace=13 Exec=14 Processes=15 Attach=16 Connect=17
 CallEffect Applied=0 NotApplied=1 Unknown=2

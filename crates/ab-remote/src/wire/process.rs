@@ -1,4 +1,4 @@
-//! Commands on the wire: what is to run, how it ended, what is in force for it.
+//! Commands, their exits and their effective policy on the wire.
 
 use std::collections::BTreeMap;
 
@@ -95,8 +95,7 @@ impl WireCodec for PathRestrictions {
 }
 
 impl WireCodec for ExecRequest {
-    /// Other workspaces that are mounted beside this one are on the machine of whoever mounted
-    /// them; the one that runs the command knows nothing of them.
+    /// Mounts are left out: they exist only on the machine of the caller that mounted them.
     fn encode_to(&self, out: &mut BytesMut) {
         self.command.encode_to(out);
         self.cwd.encode_to(out);

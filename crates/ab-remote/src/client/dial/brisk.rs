@@ -1,8 +1,7 @@
-//! A stream that is left without waiting.
+//! A stream whose shutdown never waits.
 //!
-//! russh shuts its stream down before it tells that the connection is over. A peer that takes
-//! nothing any more would keep that from being told for ever, so what cannot be said at once is
-//! not said.
+//! russh shuts its stream down before it reports that the connection is over. A peer that no longer
+//! reads would delay that report for ever, so data that cannot be written at once is dropped.
 
 use std::io;
 use std::pin::Pin;
@@ -37,7 +36,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Brisk<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Nor does it matter whether the peer was still there to hear it.
+        // It does not matter whether the peer could still receive it.
         let _ = Pin::new(&mut self.0).poll_shutdown(cx);
         Poll::Ready(Ok(()))
     }

@@ -1,5 +1,5 @@
-//! Our end of a connection, as russh calls it: checks the host, opens no door to it, and tells once
-//! when the connection is over.
+//! The client's russh handler: checks the host key, refuses channels that the server opens, and
+//! reports once when the connection ends.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use crate::client::address::HostPort;
 use crate::client::host_key::HostKeyCheck;
 use crate::client::lines::{Exited, Lines};
 
-/// Our end, as russh calls it.
+/// The client's russh handler.
 pub(crate) struct Client {
-    /// Nothing where there is no name to know a host by.
+    /// `None` if the endpoint has no host name to check the key against.
     check: Option<(HostKeyCheck, HostPort)>,
     who: String,
-    /// Taken by whoever first knows that the connection is over.
+    /// Taken by the first code path that sees the connection end.
     over: Option<oneshot::Sender<Gone>>,
-    /// Who hears what arrives.
+    /// Receives the data of each channel.
     lines: Arc<Lines>,
 }
 
@@ -40,7 +40,7 @@ impl Client {
         if let Some(over) = self.over.take() {
             let message = format!("the connection to {} is over: {why}", self.who);
             let error = Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message);
-            // Nobody listens any more when we were the ones to leave.
+            // The receiver is gone if this side closed the connection.
             let _ = over.send(Gone { error, refused });
         }
     }
@@ -162,7 +162,7 @@ impl Handler for Client {
                     "" => "it said goodbye".to_owned(),
                     said => format!("it said '{said}'"),
                 };
-                // OpenSSH calls too many attempts to log in an error of the protocol.
+                // OpenSSH reports too many login attempts as a protocol error.
                 let refused = matches!(
                     goodbye.reason_code,
                     Disconnect::ProtocolError | Disconnect::NoMoreAuthMethodsAvailable
@@ -175,8 +175,8 @@ impl Handler for Client {
         Ok(())
     }
 
-    // Nothing was asked of the server that it would have to open a channel for. A reply that is
-    // dropped says no.
+    // The client asks for nothing that the server would open a channel for. Dropping the reply
+    // refuses the channel.
 
     async fn server_channel_open_session(
         &mut self,
@@ -254,7 +254,7 @@ impl Handler for Client {
     }
 }
 
-/// Runs what may wait for a disk.
+/// Runs a task that may wait for the disk on a blocking thread.
 pub(super) async fn apart<T: Send + 'static>(
     task: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

@@ -1,4 +1,4 @@
-//! Why there is no connection, and whether it is worth trying again.
+//! Errors of a connection attempt, and whether a retry can help.
 //!
 //! Messages name the act and the host, and never a secret.
 
@@ -11,33 +11,33 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::client::context::later;
 
-/// A connection that was not made.
+/// A failed attempt to connect.
 #[derive(Clone, Debug)]
 pub struct DialError {
     pub error: Error,
-    /// Whether it may succeed later without anybody changing anything.
+    /// Whether a retry may succeed without a change of the configuration.
     pub retryable: bool,
 }
 
 impl DialError {
-    /// The connection was not made, or was lost on the way: that may pass.
+    /// The connection was refused or lost. A retry may succeed.
     pub(super) fn lost(act: &str, who: &str, why: impl fmt::Display) -> Self {
         let message = format!("cannot {act} {who}: {why}");
         Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message).into()
     }
 
-    /// Nothing happened within its time.
+    /// A step did not finish in time.
     fn late(act: &str, who: &str, patience: Duration) -> Self {
         let message = format!("cannot {act} {who}: no answer within {patience:?}");
         Error::new(ErrorCode::ConnectionClosed, ErrorKind::Timeout, message).into()
     }
 
-    /// One of the two is not who it should be.
+    /// The host or the user failed authentication.
     pub(super) fn denied(message: impl Into<String>) -> Self {
         Error::new(ErrorCode::AuthFailed, ErrorKind::Denied, message).into()
     }
 
-    /// The two have no language in common.
+    /// The two sides have no protocol or algorithm in common.
     pub(super) fn foreign(act: &str, who: &str, why: impl fmt::Display) -> Self {
         let message = format!("cannot {act} {who}: {why}");
         Error::new(ErrorCode::ConnectionClosed, ErrorKind::Unsupported, message).into()
@@ -84,7 +84,7 @@ impl StdError for DialError {
     }
 }
 
-/// The time that is left for all steps together.
+/// The time that remains for all steps of an attempt together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     whole: Duration,
@@ -96,7 +96,7 @@ impl Patience {
         Self { whole, end: later(Instant::now(), whole) }
     }
 
-    /// Waits for one step.
+    /// Runs one step within the remaining time.
     pub(super) async fn spend<T>(
         self,
         act: &str,
@@ -108,7 +108,7 @@ impl Patience {
     }
 }
 
-/// What the libraries below us say, in our words.
+/// Describes an error of russh in plain words.
 pub(super) fn words(error: &russh::Error) -> String {
     match error {
         russh::Error::Disconnect | russh::Error::HUP | russh::Error::RecvError => {
@@ -122,7 +122,7 @@ pub(super) fn words(error: &russh::Error) -> String {
     }
 }
 
-/// With a small letter at the beginning, as a part of a sentence, and on one line.
+/// Makes text usable inside a sentence: first letter in lower case, on one line.
 pub(super) fn lower(text: &str) -> String {
     let text = ab_core::error::escape_unprintable(text);
     let mut letters = text.chars();

@@ -1,4 +1,4 @@
-//! Logging in: by whatever the server takes of what we have, in the order in which it was given.
+//! Login: tries the given credentials in their order, by the methods that the server accepts.
 
 use ab_core::{Error, ErrorCause, ErrorCode, ErrorKind};
 use russh::client::{AuthResult, Handle, KeyboardInteractiveAuthResponse};
@@ -14,11 +14,11 @@ use super::{Client, Dialled};
 use crate::client::endpoint::Credential;
 use crate::client::secret::Secret;
 
-/// Questions that a server may ask in a row before it takes a password.
+/// Most rounds of prompts that a server may send before it accepts a password.
 const MAX_QUESTIONS: usize = 8;
 
-/// Logs in where something in front has checked who we are: with no credentials, then with the
-/// token for servers that insist.
+/// Logs in where something in front of the server has authenticated the client: first without
+/// credentials, then with the token for servers that require one.
 pub(super) async fn without_name(
     dialled: &mut Dialled,
     who: &str,
@@ -51,7 +51,7 @@ pub(super) async fn with_credentials(
 ) -> Result<(), DialError> {
     let mut login = Login::new(dialled, who, user);
     let trying = async {
-        // This also asks what the server takes at all.
+        // The answer also lists the methods that the server accepts.
         if login.without().await? {
             return Ok(());
         }
@@ -76,11 +76,11 @@ struct Login<'a> {
     dialled: &'a mut Dialled,
     who: &'a str,
     user: &'a str,
-    /// What the server says may go on.
+    /// The methods that the server still accepts.
     methods: MethodSet,
-    /// What was tried, in words.
+    /// The attempts so far, for the error message.
     tried: Vec<String>,
-    /// Why an agent could not be asked.
+    /// Why the SSH agent could not be asked.
     silent: Option<Error>,
 }
 
@@ -106,7 +106,7 @@ impl<'a> Login<'a> {
                 return Ok(true);
             }
         }
-        // Many servers ask for the password by a question.
+        // Many servers ask for the password with a prompt.
         if self.takes(MethodKind::KeyboardInteractive) && !asked {
             self.tried.push("a password, when asked for it".to_owned());
             return self.answers(password).await;
@@ -130,7 +130,7 @@ impl<'a> Login<'a> {
                 }
                 Err(error) => return self.heard(Err(error)).await,
             };
-            // What is shown while it is typed is no password.
+            // A prompt that echoes its input does not ask for a password.
             if prompts.len() > 1 || prompts.iter().any(|prompt| prompt.echo) {
                 return Ok(false);
             }
@@ -160,7 +160,7 @@ impl<'a> Login<'a> {
         let asking = async {
             let mut agent = AgentClient::connect_uds(socket).await?;
             if let Some(binding) = binding {
-                // Older agents know nothing of it.
+                // Older agents do not support session binding.
                 let _ = agent.bind_session(binding, false).await;
             }
             let identities = agent.request_identities().await?;
@@ -169,7 +169,7 @@ impl<'a> Login<'a> {
         let (mut agent, identities) = match asking.await {
             Ok(asked) => asked,
             Err(error) => {
-                // Something else may do.
+                // Continue with the next credential.
                 let message = format!("cannot ask the ssh agent at {}: {error}", socket.display());
                 self.silent =
                     Some(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message));
@@ -192,7 +192,7 @@ impl<'a> Login<'a> {
                         return Ok(true);
                     }
                 }
-                // The agent, or its owner, does not want to; another key may do.
+                // The agent or its owner refused to sign. Try the next key.
                 Err(_) if !self.handle().is_closed() => {}
                 Err(_) => return Err(self.gone().await),
             }
@@ -200,7 +200,7 @@ impl<'a> Login<'a> {
         Ok(false)
     }
 
-    /// How a key is to sign: the best that the server knows, and never with SHA-1.
+    /// The hash for signatures of a key: the best that the server supports, never SHA-1.
     async fn hash(&mut self, algorithm: &Algorithm) -> Result<Option<HashAlg>, DialError> {
         if !matches!(algorithm, Algorithm::Rsa { .. }) {
             return Ok(None);
@@ -212,15 +212,15 @@ impl<'a> Login<'a> {
         }
     }
 
-    /// What an answer means.
+    /// Interprets the server's answer: whether the user is logged in.
     async fn heard(&mut self, answer: Result<AuthResult, russh::Error>) -> Result<bool, DialError> {
         match answer {
             Ok(AuthResult::Success) => Ok(true),
-            // A connection that is lost looks like a server that takes nothing any more.
+            // russh reports a lost connection as a failure without remaining methods.
             Ok(AuthResult::Failure { remaining_methods, partial_success })
                 if !(remaining_methods.is_empty() && self.handle().is_closed()) =>
             {
-                // Some servers strike out what was tried once, and take it all the same.
+                // Some servers remove a method after one attempt and still accept it.
                 let before = std::mem::replace(&mut self.methods, remaining_methods);
                 if !partial_success {
                     before.iter().for_each(|method| self.methods.push(*method));
@@ -243,7 +243,8 @@ impl<'a> Login<'a> {
         &mut self.dialled.handle
     }
 
-    /// The connection is over. A server that hangs up after too many attempts has refused us.
+    /// The error for a closed connection. A server that hangs up after too many attempts refused
+    /// the login.
     async fn gone(&mut self) -> DialError {
         match (&mut self.dialled.gone).await {
             Ok(gone) if gone.refused && !self.tried.is_empty() => {

@@ -1,32 +1,32 @@
-//! What came back by HTTP where something else was expected, in words for whoever has to find out
-//! what is in the way.
+//! Describes an HTTP response that was received instead of a protocol upgrade, so that the user can
+//! find the proxy or program in the way.
 
-/// How much of a body is looked at.
+/// How many bytes of a body are examined.
 pub(super) const LOOKED_AT: usize = 4096;
-/// Characters of it that are quoted.
+/// How many characters of it are quoted.
 const QUOTED: usize = 120;
-/// Characters of the content's type.
+/// How many characters of the content type are quoted.
 const TYPE: usize = 60;
 
-/// What most likely is in the way.
+/// Hint: the most likely causes.
 pub(super) const HINT: &str = "a page came back: a proxy, a captive portal or another program is in \
                                the way, or the path is wrong (a daemon has its websocket at /ssh)";
 
-/// The same of what a proxy answered.
+/// The same hint for the response of a proxy.
 pub(super) const PROXY_HINT: &str = "a page came back: the proxy does not let this through, or a \
                                      captive portal or another program is in its place";
 
-/// An answer that is none.
+/// An HTTP response received instead of a protocol upgrade.
 pub(super) struct Page<'a> {
     pub(super) status: u16,
-    /// The value of its header, if it has one.
+    /// The value of the `Content-Type` header, if present.
     pub(super) content_type: Option<&'a [u8]>,
-    /// As much of it as is known.
+    /// The start of the body, as far as it was received.
     pub(super) body: &'a [u8],
 }
 
 impl Page<'_> {
-    /// Whether it is for people to read.
+    /// Whether the response is an HTML page.
     pub(super) fn is_html(&self) -> bool {
         let start = self.text().to_ascii_lowercase();
         self.kind().is_some_and(|kind| kind.contains("html"))
@@ -34,7 +34,8 @@ impl Page<'_> {
             || start.contains("<!doctype")
     }
 
-    /// Who answered what, instead of what, and how that begins. Never with a word of `secrets`.
+    /// Describes who answered what, what was expected, and how the page begins. The quote is left
+    /// out if it contains one of `secrets`.
     pub(super) fn describe<'s>(
         &self,
         who: &str,
@@ -66,7 +67,7 @@ impl Page<'_> {
         String::from_utf8_lossy(&self.body[..self.body.len().min(LOOKED_AT)]).into_owned()
     }
 
-    /// The title, or else how the text begins.
+    /// The title, or else the beginning of the text.
     fn gist(&self) -> String {
         let text = self.text();
         match title(&text) {
@@ -77,7 +78,7 @@ impl Page<'_> {
 }
 
 fn title(text: &str) -> Option<&str> {
-    // Letters that are not ASCII stay what they are, so places are the same in both.
+    // Only ASCII letters change, so offsets are the same in both strings.
     let lower = text.to_ascii_lowercase();
     let tag = lower.find("<title")?;
     let start = tag + lower[tag..].find('>')? + 1;
@@ -102,10 +103,10 @@ fn without_tags(text: &str) -> String {
     text.chars().map(outside).collect()
 }
 
-/// On one line, without anything that a terminal would obey, and not too long.
+/// Shortens text to `most` characters on one line, without control characters.
 fn tidy(text: &str, most: usize) -> String {
     let visible = |letter: char| match letter {
-        // What turns text around, or cannot be seen.
+        // Characters that change the text direction or are invisible.
         '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => ' ',
         '\u{feff}' | '\u{fffd}' => ' ',
         letter if letter.is_control() => ' ',
@@ -155,7 +156,7 @@ mod tests {
         let said = said(Some(&"x".repeat(5000)), body.as_bytes());
         assert!(said.chars().count() < 300, "{said}");
         assert!(said.ends_with("é…'"), "{said}");
-        // Cut in the middle of a letter, and of no letters at all.
+        // A body cut in the middle of a character, and one that is not text.
         let mut odd = vec![b'a'; LOOKED_AT - 1];
         odd.extend("é".bytes());
         self::said(None, &odd);

@@ -1,4 +1,4 @@
-//! A connection through a proxy, by HTTP's `CONNECT`.
+//! A connection through a proxy with HTTP `CONNECT`.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use super::tcp;
 use crate::client::address::HostPort;
 use crate::client::endpoint::Proxy;
 
-/// Longest head of an answer that is read.
+/// Longest response head that is read.
 const MAX_ANSWER: usize = 16 * 1024;
-/// How long a page is waited for that a proxy may have sent with a refusal.
+/// How long to wait for the body of a proxy's refusal.
 const PAGE_TIME: Duration = Duration::from_secs(2);
 
-/// Connects to `host` by way of the proxy.
+/// Connects to `host` through the proxy.
 pub(super) async fn connect(
     proxy: &Proxy,
     host: &HostPort,
@@ -64,14 +64,15 @@ fn request(proxy: &Proxy, host: &HostPort) -> String {
     request
 }
 
-/// The head of the answer. What follows is the host's, which does not speak before we do.
+/// Reads the head of the response. The bytes after it come from the host, which sends nothing
+/// before the client does.
 async fn answer(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut answer = Vec::with_capacity(256);
     while !answer.ends_with(b"\r\n\r\n") {
         if answer.len() >= MAX_ANSWER {
             return Err(std::io::Error::other("the proxy's answer is too long"));
         }
-        // Not a byte beyond the end may be taken; answers are short.
+        // Read byte by byte, because bytes after the head must stay in the stream. Heads are short.
         match stream.read_u8().await {
             Ok(byte) => answer.push(byte),
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
@@ -83,7 +84,7 @@ async fn answer(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// As much of what follows a refusal as comes without much waiting.
+/// Reads the start of a refusal's body, with a short timeout.
 async fn body(stream: &mut TcpStream, head: &[u8]) -> Vec<u8> {
     let length = header(head, "content-length").and_then(|length| length.parse().ok());
     let most = length.map_or(LOOKED_AT, |length: usize| length.min(LOOKED_AT));
@@ -92,18 +93,18 @@ async fn body(stream: &mut TcpStream, head: &[u8]) -> Vec<u8> {
         let mut rest = stream.take(most as u64);
         while let Ok(1..) = rest.read_buf(&mut body).await {}
     };
-    // What did not come is not quoted.
+    // After a timeout the part that arrived is quoted.
     let _ = timeout(PAGE_TIME, reading).await;
     body
 }
 
-/// Whether an answer that says yes has a page with it, as that of a captive portal has.
+/// Whether a successful response carries a page, as a captive portal's does.
 fn is_page(head: &[u8]) -> bool {
     let html = header(head, "content-type").is_some_and(|kind| kind.starts_with("text/html"));
     html && header(head, "content-length").is_some_and(|length| length != "0")
 }
 
-/// The value of a header of an answer.
+/// The value of a response header.
 fn header<'a>(head: &'a [u8], name: &str) -> Option<&'a str> {
     let lines = std::str::from_utf8(head).ok()?.split("\r\n").skip(1);
     let mut fields = lines.filter_map(|line| line.split_once(':'));

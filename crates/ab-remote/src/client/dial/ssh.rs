@@ -1,4 +1,4 @@
-//! SSH's own greeting: algorithms, keys, and whether the host is the right one.
+//! The SSH handshake: algorithms, key exchange, and the check of the host key.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,15 +24,16 @@ use crate::client::settings::{ClientSettings, Keepalive};
 use crate::cut::Cuttable;
 
 const IDENT: &str = concat!("SSH-2.0-AgentBackend_", env!("CARGO_PKG_VERSION"));
-/// What a server may send on a channel before it is told that it was taken.
+/// The receive window of a channel: bytes that a server may send before we acknowledge them.
 const WINDOW: u32 = 16 * 1024 * 1024;
-/// Bytes that wait for a server that is slow to take them: the windows of eight channels of ours.
-/// Servers wait when they have more to say than they can keep, so this end must not.
+/// Bytes buffered for a server that reads slowly: the windows of eight of our channels. Servers
+/// stop reading while their own output is blocked, so this end must keep reading.
 const BACKLOG: usize = 8 * crate::inbox::WINDOW as usize;
-/// Longest packet; russh takes no longer ones.
+/// Largest packet. russh accepts no larger ones.
 const PACKET: u32 = 65_535;
 
-/// The fastest that is safe first: on today's processors this is more than twice chacha20.
+/// The fastest safe cipher first: AES-GCM is more than twice as fast as ChaCha20 on current
+/// processors.
 const CIPHERS: &[cipher::Name] =
     &[cipher::AES_128_GCM, cipher::AES_256_GCM, cipher::CHACHA20_POLY1305];
 
@@ -49,7 +50,7 @@ const EXCHANGES: &[kex::Name] = &[
     kex::EXTENSION_OPENSSH_STRICT_KEX_AS_CLIENT,
 ];
 
-/// Types of host keys; none that needs SHA-1.
+/// Accepted host key types. None needs SHA-1.
 const KEYS: &[Algorithm] = &[
     Algorithm::Ed25519,
     Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 },
@@ -59,7 +60,7 @@ const KEYS: &[Algorithm] = &[
     Algorithm::Rsa { hash: Some(HashAlg::Sha256) },
 ];
 
-/// Greets whoever is at the other end. Nobody is logged in yet.
+/// Performs the handshake with the server. The user is not logged in yet.
 pub(super) async fn greet(
     settings: &ClientSettings,
     who: &str,
@@ -104,7 +105,7 @@ fn ungreeted(who: &str, error: russh::Error) -> DialError {
     failure.with_source(error)
 }
 
-/// Reads what is known about the host, where it may take its time.
+/// Reads the known key types of the host on a blocking thread.
 async fn wanted(check: &HostKeyCheck, host: &HostPort) -> Result<Vec<Algorithm>> {
     let (check, host) = (check.clone(), host.clone());
     apart(move || check.algorithms(&host)).await
@@ -113,7 +114,7 @@ async fn wanted(check: &HostKeyCheck, host: &HostPort) -> Result<Vec<Algorithm>>
 fn config(keepalive: Keepalive, wanted: &[Algorithm]) -> Config {
     let missed = u32::try_from(keepalive.max_missed).unwrap_or(u32::MAX);
     let silence = keepalive.interval.saturating_mul(missed.saturating_add(1));
-    // A key that is known is asked for before one that is only possible.
+    // Offer the known key types first.
     let is_wanted = |key: &Algorithm| wanted.iter().any(|wanted| same(wanted, key));
     let (mut keys, others): (Vec<_>, Vec<_>) = KEYS.iter().cloned().partition(is_wanted);
     keys.extend(others);
@@ -130,13 +131,13 @@ fn config(keepalive: Keepalive, wanted: &[Algorithm]) -> Config {
         },
         keepalive_interval: Some(keepalive.interval),
         keepalive_max: keepalive.max_missed,
-        // While a peer takes nothing, russh asks it nothing: this is for then.
+        // russh sends no keepalive while the peer's window is full; this timeout covers that case.
         inactivity_timeout: Some(silence.saturating_add(Duration::from_secs(1))),
         ..Config::default()
     }
 }
 
-/// Whether two names are of one type of key, however it signs.
+/// Whether two algorithms use the same type of key. RSA keys may sign with different hashes.
 fn same(one: &Algorithm, other: &Algorithm) -> bool {
     matches!((one, other), (Algorithm::Rsa { .. }, Algorithm::Rsa { .. })) || one == other
 }

@@ -1,4 +1,4 @@
-//! A connection by TCP that does not wait to fill its packets.
+//! A TCP connection with `TCP_NODELAY`.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! What only the inside can see of a connection: how it ends.
+//! Tests of how a connection ends, which need access to private types.
 
 use std::io;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::{Dialled, dial};
 use crate::client::{ByteStream, ClientSettings, Connector, RemoteEndpoint};
 use crate::{HostKey, SshAccess, SshServer};
 
-/// How long anything may take before the test is given up.
+/// How long a step may take before the test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Serves every stream that is asked for, in this process.
+/// A connector that serves every stream in this process.
 #[derive(Debug)]
 struct InProcess(SshServer);
 
@@ -80,7 +80,7 @@ async fn a_goodbye_is_passed_on() {
     drop((handle, cut));
 }
 
-/// A stream to a server that can be stalled: nothing goes through any more, in either direction.
+/// A stream to a server that can be stalled: then no bytes pass in either direction.
 #[derive(Debug)]
 struct Stalling(SshServer, watch::Receiver<bool>);
 
@@ -99,7 +99,7 @@ impl Connector for Stalling {
                 _ = relaying => {}
                 () = is(&mut stalled, true) => {}
             }
-            // Both ends stay open, as behind a cable that was cut.
+            // Both ends stay open, as with a cable that was cut.
             is(&mut stalled, false).await;
         });
         Ok(Box::new(mine))
@@ -107,7 +107,7 @@ impl Connector for Stalling {
 }
 
 async fn is(stalled: &mut watch::Receiver<bool>, wanted: bool) {
-    // A sender that is gone wants nothing stalled.
+    // If the sender is gone, nothing is stalled any more.
     let _ = stalled.wait_for(|stalled| *stalled == wanted).await;
 }
 
@@ -122,7 +122,7 @@ async fn a_peer_that_takes_and_says_nothing_is_found_out() {
         settings.keepalive.max_missed = 2;
         let Dialled { handle, gone, cut, .. } = within(dial(&settings)).await.unwrap();
         let mut writing = tokio::task::JoinSet::new();
-        // The windows of nine are more than every buffer on the way can take.
+        // The windows of nine channels exceed all buffers on the way.
         for _ in 0..9 {
             let channel = within(handle.channel_open_session()).await.unwrap();
             within(channel.request_subsystem(true, "sftp")).await.unwrap();
@@ -135,18 +135,18 @@ async fn a_peer_that_takes_and_says_nothing_is_found_out() {
         }
         stall.send_replace(true);
         let gone = within(gone).await.unwrap();
-        // Which of the two is found out first depends on how fast the buffers fill.
+        // Which of the two happens first depends on how fast the buffers fill.
         let found = ["it takes nothing any more", "it does not answer any more"];
         let message = gone.error.message();
         assert!(found.iter().any(|found| message.ends_with(found)), "{gone:?}");
-        // russh does not wake whoever waits for a window when the connection ends.
+        // russh does not wake tasks that wait for a window when the connection ends.
         within(writing.shutdown()).await;
         drop((handle, cut, stall));
         within(server.shut_down()).await;
     }
 }
 
-/// A stream to a server that is cut after so many bytes in either direction.
+/// A stream to a server that is cut after a number of bytes in either direction.
 #[derive(Debug)]
 struct Cutting {
     server: SshServer,
@@ -157,7 +157,7 @@ struct Cutting {
 #[derive(Clone, Debug)]
 struct Cut {
     after: usize,
-    /// How many bytes went by.
+    /// How many bytes have passed.
     passed: Arc<AtomicUsize>,
 }
 
@@ -199,7 +199,7 @@ impl Connector for Cutting {
     }
 }
 
-/// Dials over a stream that is cut; how many bytes went there and back.
+/// Dials over a stream that is cut. Returns whether it succeeded and the bytes sent each way.
 async fn dial_cut(server: &SshServer, there: usize, back: usize) -> (bool, usize, usize) {
     let (there, back) = (Cut::after(there), Cut::after(back));
     let connector =
@@ -224,7 +224,7 @@ async fn a_connection_that_is_cut_anywhere_on_the_way_is_an_error_at_once() {
     let server = server();
     let (whole, there, back) = dial_cut(&server, WHOLE, WHOLE).await;
     assert!(whole && there > 1000 && back > 1000, "{there} {back}");
-    // Every byte near the ends; in the middle, where long keys go by, every ninth.
+    // Cut at every byte near the ends, and at every ninth in the middle, which holds long keys.
     let points = |whole: usize| {
         let chosen = move |n: &usize| *n <= 100 || whole - *n <= 100 || n.is_multiple_of(9);
         (1..whole).filter(chosen)
@@ -232,7 +232,7 @@ async fn a_connection_that_is_cut_anywhere_on_the_way_is_an_error_at_once() {
     let cuts = points(there).map(|n| (n, WHOLE)).chain(points(back).map(|n| (WHOLE, n)));
     let mut dialling = JoinSet::<bool>::new();
     for (there, back) in cuts {
-        // A few at a time: the servers of all would have to be served too.
+        // Few at a time, because each needs a server.
         if dialling.len() == 16 {
             assert!(!dialling.join_next().await.unwrap().unwrap());
         }

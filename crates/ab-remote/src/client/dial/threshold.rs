@@ -1,7 +1,7 @@
-//! A stream that shows no more than the head of an answer that opens a WebSocket.
+//! A stream that returns only the head of the response that opens a WebSocket.
 //!
-//! Whoever shakes hands reads on as far as there is something, and keeps it. The first frames come
-//! close behind the head, and are not for it.
+//! The handshake code reads as many bytes as are available and keeps them. The first frames may
+//! follow the head at once and must not be lost, so this stream withholds them.
 
 use std::io;
 use std::pin::Pin;
@@ -9,15 +9,15 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How an answer begins that opens a WebSocket.
+/// The start of a response that opens a WebSocket.
 const SWITCHING: &[u8] = b"HTTP/1.1 101";
 
 #[derive(Debug)]
 pub(super) struct Threshold<S> {
     stream: S,
-    /// The head as far as it has come.
+    /// The received part of the head.
     head: Vec<u8>,
-    /// What came after it.
+    /// Bytes received after the head.
     beyond: Vec<u8>,
 }
 
@@ -26,12 +26,12 @@ impl<S> Threshold<S> {
         Self { stream, head: Vec::new(), beyond: Vec::new() }
     }
 
-    /// The stream, and what was read of it beyond the head.
+    /// Returns the stream and the bytes that were read beyond the head.
     pub(super) fn cross(self) -> (S, Vec<u8>) {
         (self.stream, self.beyond)
     }
 
-    /// How many of these bytes, which have just come, are of the head.
+    /// How many of the newly received `bytes` belong to the head.
     fn shown(&mut self, bytes: &[u8]) -> usize {
         self.head.extend_from_slice(bytes);
         let Some(end) = end(&self.head) else { return bytes.len() };
@@ -40,8 +40,8 @@ impl<S> Threshold<S> {
     }
 }
 
-/// Where a head ends that opens a WebSocket: after its first empty line, of which some have others
-/// before them. Lines may end without a carriage return, as readers of heads have it.
+/// The end of a head that opens a WebSocket: after its first empty line. Empty lines before the
+/// status line are skipped. Lines may end without a carriage return, as HTTP parsers allow.
 fn end(answer: &[u8]) -> Option<usize> {
     let blank = answer.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     let head = &answer[blank..];
@@ -96,7 +96,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Threshold<S> {
 mod tests {
     use super::*;
 
-    /// What is shown and what is not, of these pieces.
+    /// Feeds these pieces and returns the visible and the withheld bytes.
     fn shown(pieces: &[&[u8]]) -> (Vec<u8>, Vec<u8>) {
         let mut threshold = Threshold::new(());
         let mut shown = Vec::new();
@@ -118,7 +118,7 @@ mod tests {
             let answer = [head, beyond].concat();
             for cut in 0..answer.len() {
                 let (one, two) = answer.split_at(cut);
-                // Nobody reads on once the head is there.
+                // The handshake does not read further once the head is complete.
                 let pieces = if cut >= head.len() { vec![one] } else { vec![one, two] };
                 let (shown, hidden) = shown(&pieces);
                 assert_eq!(shown, head, "cut at {cut}");

@@ -25,7 +25,7 @@ pub(super) async fn wrap(
     let name = ServerName::try_from(host.host().to_owned())
         .map_err(|_| invalid(format!("no certificate can be for '{}'", host.host())))?;
     let roots = roots.clone();
-    // Reading the system's certificates takes a while.
+    // Reading the system's certificates is slow.
     let made = tokio::task::spawn_blocking(move || config(&roots));
     let config = patience.spend("trust", &who, made).await?;
     let config = config.map_err(|error| DialError::lost("trust", &who, error))??;
@@ -98,7 +98,7 @@ fn unshaken(who: &str, error: io::Error) -> DialError {
     failure.with_source(error)
 }
 
-/// What is wrong with a certificate, and what can be done.
+/// What is wrong with a certificate, and how to fix it.
 fn wrong(error: &CertificateError) -> (String, &'static str) {
     let owner = "its owner has to renew it";
     match error {
@@ -133,7 +133,7 @@ fn wrong(error: &CertificateError) -> (String, &'static str) {
     }
 }
 
-/// The name that a library has for an error, such as `BadDerTime`, in words. Other text stays.
+/// Splits the name of a library's error, such as `BadDerTime`, into words. Other text is unchanged.
 fn spelled(text: &str) -> String {
     if !text.chars().all(|letter| letter.is_ascii_alphanumeric()) {
         return lower(text);

@@ -1,4 +1,4 @@
-//! A daemon's WebSocket, opened and looked at until it is known that SSH is behind it.
+//! Opens a daemon's WebSocket and checks that SSH answers on it.
 
 use ab_core::ErrorCause;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -18,7 +18,7 @@ use crate::client::endpoint::{ByteStream, WebSocketEndpoint};
 use crate::client::secret::Secret;
 use crate::websocket::{CloseFrame, WebSocketByteStream};
 
-/// How a daemon sends callers away that do not know its token.
+/// The close code that a daemon sends to clients with a missing or wrong token.
 const UNAUTHORIZED: u16 = 4001;
 
 pub(super) type Opened = WebSocketByteStream<Box<dyn ByteStream>>;
@@ -35,7 +35,7 @@ pub(super) async fn open(
     let (handshake, _) = opened.map_err(|error| unopened(&who, endpoint, error))?;
     let (stream, beyond) = handshake.into_inner().cross();
     let mut socket = WebSocketByteStream::client_side(stream).with_unread_bytes(&beyond);
-    // A daemon says who it is, or sends us away, before anything else.
+    // The daemon sends first: its SSH identification, or a close frame.
     match patience.spend("open", &who, socket.wait_for_message()).await? {
         Ok(true) => return Ok(socket),
         Ok(false) => {}
@@ -51,7 +51,7 @@ pub(super) async fn open(
     })
 }
 
-/// The bytes below, to whatever answers HTTP there.
+/// Opens the byte stream below the WebSocket, to the server that answers HTTP.
 pub(super) async fn reach(
     endpoint: &WebSocketEndpoint,
     patience: Patience,
@@ -118,7 +118,8 @@ fn unopened(who: &str, endpoint: &WebSocketEndpoint, error: SocketError) -> Dial
     }
 }
 
-/// An answer by HTTP that is no WebSocket. Of its body only what came with its head is known.
+/// The error for an HTTP response that is not an upgrade. Only the part of the body that arrived
+/// with the head is known.
 fn unwelcome(who: &str, endpoint: &WebSocketEndpoint, response: &Response) -> DialError {
     let status = response.status();
     let page = Page {
@@ -140,7 +141,7 @@ fn unwelcome(who: &str, endpoint: &WebSocketEndpoint, response: &Response) -> Di
     DialError::lost("open", who, why).with_hint(hint)
 }
 
-/// What was said in the request and is not for everybody, should a page repeat it.
+/// The secrets of the request, so that a quoted page does not repeat them.
 fn secrets(endpoint: &WebSocketEndpoint) -> impl Iterator<Item = &str> {
     let token = endpoint.token.iter().map(Secret::reveal);
     let headers = endpoint.headers.as_header_map().values().filter_map(|value| value.to_str().ok());

@@ -1,4 +1,4 @@
-//! The link against its rules: a table of stories, then random inputs on a clock that is not real.
+//! Tests of the link: a table of input sequences, then random inputs on a simulated clock.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn seconds(seconds: u64) -> Effect {
     Schedule(Duration::from_secs(seconds))
 }
 
-/// Plays a story, one input after the other.
+/// Applies the inputs in order and checks the effects of each.
 fn check(reconnection: ReconnectPolicy, story: &[(Input, &[Effect])]) -> Link {
     let mut link = Link::new(reconnection);
     assert_eq!(link.status(), Disconnected);
@@ -46,7 +46,7 @@ const CONNECT: [(Input, &[Effect]); 2] = [
     (AttemptSucceeded(Generation(1)), &[Report(Connected), AdmitWaiting]),
 ];
 
-/// A connection that is lost: the first wait.
+/// The loss of a connection, and the first wait.
 const LOSE: (Input, &[Effect]) = (
     Lost(Generation(1)),
     &[
@@ -130,7 +130,7 @@ fn waits_grow_and_end() {
             (TimerFired, &[StartAttempt(of(6))]),
             (failed(6), &[Report(Disconnected), FailWaiting]),
             (TimerFired, &[]),
-            // Whoever wants it after that begins anew.
+            // The next call that wants the link starts again.
             (Wanted, &[Report(Connecting), StartAttempt(of(7))]),
             (AttemptSucceeded(of(7)), &[Report(Connected), AdmitWaiting]),
             (Lost(of(7)), LOSE.1),
@@ -181,7 +181,7 @@ fn destroyed_from_anywhere_once() {
     }
 }
 
-/// What may happen next, if it can happen: a number stands for one of the generations so far.
+/// A possible next input. Steps that cannot happen in the current state are skipped.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Wanted,
@@ -190,7 +190,7 @@ enum Step {
         retryable: bool,
     },
     Lose,
-    /// A generation of long ago, or one that was never.
+    /// A generation that is outdated, or that never existed.
     Stale {
         which: u8,
         what: u8,
@@ -224,7 +224,7 @@ fn reconnection() -> impl Strategy<Value = ReconnectPolicy> {
     )
 }
 
-/// A world that does what the link says, and looks at whether it may say so.
+/// Carries out the effects of the link and checks that each is allowed.
 #[derive(Debug)]
 struct World {
     link: Link,
@@ -235,9 +235,9 @@ struct World {
     connection: Option<Generation>,
     timer: Option<Duration>,
     waiting: usize,
-    /// Attempts since the last success, as a person would count them.
+    /// Attempts since the last success, counted independently of the link.
     retries: u32,
-    /// The last failure was one that is not to be tried again.
+    /// The last failure must not be retried.
     hopeless: bool,
 }
 
@@ -271,7 +271,7 @@ impl World {
                     self.connection = Some(generation);
                     self.retries = 0;
                     self.tell(AttemptSucceeded(generation));
-                    // The same again says nothing.
+                    // A repeated input has no effect.
                     self.silent(AttemptSucceeded(generation));
                 }
             }
@@ -286,7 +286,7 @@ impl World {
                 if let Some(generation) = self.connection {
                     self.tell(Lost(generation));
                     assert_eq!(self.connection, None);
-                    // The other layer says so too.
+                    // Another layer reports the same loss.
                     self.silent(Lost(generation));
                 }
             }
@@ -392,7 +392,7 @@ impl World {
         }
     }
 
-    /// What holds between two inputs.
+    /// Checks what must hold between two inputs.
     fn at_rest(&self) {
         let (attempt, timer) = (self.attempt.is_some(), self.timer.is_some());
         let expect = match self.status {

@@ -1,5 +1,4 @@
-//! One call about one path: the requests that it takes, and what their refusals mean to whoever
-//! called.
+//! One call on one path: its requests, and the errors that the server's refusals become.
 
 use ab_core::error::escape_unprintable;
 use ab_core::metadata::FileKind;
@@ -14,7 +13,7 @@ use crate::sftp::SftpAttributes;
 use crate::sftp::packet::SftpRequest;
 use crate::sftp::status;
 
-/// Status codes of version 3 that have a meaning of their own here.
+/// A status code of version 3 that is handled specially.
 const BAD_MESSAGE: u32 = 5;
 
 #[derive(Clone, Copy)]
@@ -27,12 +26,12 @@ pub(super) struct Act<'a> {
 }
 
 impl<'a> Act<'a> {
-    /// The same about another path.
+    /// The same call on another path.
     pub(super) fn about(self, path: &'a WsPath) -> Self {
         Self { path, ..self }
     }
 
-    /// The same for requests that change nothing which the workspace shows.
+    /// The same call, for requests whose changes are not visible in the workspace.
     pub(super) fn aside(self) -> Self {
         Self { context: self.context.without_recording(), ..self }
     }
@@ -57,12 +56,12 @@ impl<'a> Act<'a> {
         self.error(ErrorKind::AlreadyExists, "something is there already")
     }
 
-    /// Names the path in an error that does not name any.
+    /// Adds the verb and the path to an error.
     pub(super) fn named(&self, error: Error) -> Error {
         error.with_verb(self.verb).with_path(self.path.to_string())
     }
 
-    /// The error that a status tells of.
+    /// The error for a status.
     pub(super) fn refused(&self, status: &Status) -> Error {
         self.named(refusal(self.verb, status.code, &status.message))
     }
@@ -71,7 +70,7 @@ impl<'a> Act<'a> {
         self.wrong("with something that makes no sense")
     }
 
-    /// The server answered as no server should.
+    /// The error for an answer that violates the protocol.
     pub(super) fn wrong(&self, how: &str) -> Error {
         let error = self.named(self.session.wrong(self.verb, how));
         if self.context.has_changed() {
@@ -86,7 +85,7 @@ impl<'a> Act<'a> {
         reply.map_err(|error| self.named(error))
     }
 
-    /// The status that a request is answered by.
+    /// Sends a request that is answered by a status.
     pub(super) async fn status(&self, request: &SftpRequest) -> Result<Status> {
         match self.ask(request).await? {
             Reply::Status(status) => Ok(status),
@@ -102,7 +101,7 @@ impl<'a> Act<'a> {
         }
     }
 
-    /// The handle that a request is answered by, or the refusal.
+    /// Sends a request that is answered by a handle, or by a refusal.
     pub(super) async fn handle(&self, request: &SftpRequest) -> Result<Result<Bytes, Status>> {
         match self.ask(request).await? {
             Reply::Handle(handle) => Ok(Ok(handle)),
@@ -111,7 +110,7 @@ impl<'a> Act<'a> {
         }
     }
 
-    /// What is at a place on the other side, if anything.
+    /// The attributes of the file at a path of the server, if it exists.
     pub(super) async fn lstat(&self, at: String) -> Result<Option<SftpAttributes>> {
         match self.ask(&SftpRequest::Lstat { path: at.into() }).await? {
             Reply::Attributes(attributes) => Ok(Some(attributes)),
@@ -129,7 +128,7 @@ impl<'a> Act<'a> {
         }
     }
 
-    /// The text of the link at a place.
+    /// The target of the symbolic link at a path of the server.
     pub(super) async fn link_text(&self, at: String) -> Result<String> {
         match self.ask(&SftpRequest::ReadLink { path: at.into() }).await? {
             Reply::Names(names) => {
@@ -144,7 +143,7 @@ impl<'a> Act<'a> {
     }
 }
 
-/// What a status means without looking any further.
+/// The error for a status, without further requests.
 pub(crate) fn refusal(verb: Verb, code: u32, message: &str) -> Error {
     let (kind, words) = match code {
         status::NO_SUCH_FILE => (ErrorKind::NotFound, "no such file or directory".to_owned()),

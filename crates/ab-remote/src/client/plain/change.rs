@@ -63,7 +63,8 @@ impl Plain {
         }
         act.make_parents(&spot).await?;
         let at = self.at(&spot.real);
-        // OpenSSH takes the target first, and whoever wants to be understood does as it does.
+        // OpenSSH expects the target first, contrary to the specification, and other servers follow
+        // it.
         let request =
             SftpRequest::Symlink { first: target.to_owned().into(), second: at.clone().into() };
         let status = act.status(&request).await?;
@@ -77,8 +78,8 @@ impl Plain {
         }
     }
 
-    /// Whether a link leads nowhere else, as far as text can say. What it really leads to is decided
-    /// each time it is used.
+    /// Whether the text of a link stays inside the workspace. Where it really leads is checked on
+    /// each use.
     fn stays_inside(&self, path: &WsPath, target: &str) -> bool {
         if target.starts_with('/') {
             let below = self.inside(target, path.scope_root().as_str());
@@ -103,7 +104,7 @@ impl Plain {
     }
 }
 
-/// Whether a relative path never climbs above where it starts.
+/// Whether a relative path never climbs above its start.
 fn climbs_from(mut depth: usize, target: &str) -> bool {
     for segment in target.split('/') {
         match segment {
@@ -116,7 +117,7 @@ fn climbs_from(mut depth: usize, target: &str) -> bool {
     true
 }
 
-/// What to ask the server for. Times come in pairs on this wire, and in whole seconds.
+/// The attributes to set. In SFTP version 3 times come in pairs and in whole seconds.
 pub(super) fn wanted(
     act: &Act<'_>,
     attributes: AttributeChanges,

@@ -1,8 +1,8 @@
-//! Commands on a plain server: each runs on a channel of its own, in a wrapper that says as which
-//! process it runs and how it ended; see [`super::line`].
+//! Commands on a plain server. Each runs on its own channel, in a wrapper that reports its process
+//! id and its exit status; see [`super::line`].
 //!
-//! A command ends with whoever holds it: its process group is killed by way of another channel. One
-//! whose connection is lost cannot be reached any more, and ends only if it reads or writes.
+//! When the caller drops the process, its process group is killed through another channel. After a
+//! lost connection the command cannot be killed. It ends only if it reads or writes.
 
 mod carry;
 
@@ -31,7 +31,7 @@ use crate::client::context::CallContext;
 use crate::client::remote::Shared;
 use crate::client::session::{Later, Session};
 
-/// A channel that a server refuses may be free in a moment: it closes them in its own time.
+/// Retries after the server refused a channel. It may still be closing another one.
 const OPEN_AGAIN: usize = 10;
 const OPEN_AFTER: Duration = Duration::from_millis(100);
 
@@ -61,7 +61,7 @@ impl Plain {
         let word = word();
         let ready = self.ready(session, context, &request, &word).await;
         let (line, permit) = ready.map_err(|error| match error.kind() {
-            // Nothing was run as long as nothing was asked for.
+            // The command was not sent yet, so it cannot have run.
             ErrorKind::Disconnected | ErrorKind::Timeout => {
                 error.with_lost_call_effect(LostCallEffect::NotApplied, None)
             }
@@ -84,7 +84,7 @@ impl Plain {
         })
     }
 
-    /// What to say to the server, and a place among the commands that it runs.
+    /// Prepares the command line, and waits for a permit to run a command.
     async fn ready(
         &self,
         session: &Arc<Session>,
@@ -122,7 +122,7 @@ impl Plain {
     }
 }
 
-/// What is to be run.
+/// A command that is about to start.
 struct Begin {
     session: Arc<Session>,
     line: Line,
@@ -130,19 +130,19 @@ struct Begin {
     stdin: StdinMode,
     terminal: Option<TerminalSize>,
     wall: Option<Duration>,
-    /// When it must have begun.
+    /// Deadline for the start.
     until: Instant,
     permit: OwnedSemaphorePermit,
 }
 
-/// A command that runs. Dropping it closes its channel.
+/// A running command. Dropping it closes its channel.
 struct Running {
     session: Arc<Session>,
     half: Option<HalfChannel>,
     ear: Arc<Ear>,
     stdout: Markers,
     stderr: Markers,
-    /// What was heard when it was waited for that it begins.
+    /// Output that arrived before the start was reported.
     early: VecDeque<(OutputChannel, Event)>,
     identity: Identity,
     terminal: bool,
@@ -159,7 +159,7 @@ impl Drop for Running {
     }
 }
 
-/// Begins a command and carries it to its end, whoever goes away meanwhile.
+/// Starts a command and carries it to its end, even if the caller's future is dropped.
 async fn run(
     begin: Begin,
     destroyed: impl Future<Output = ()>,
@@ -177,7 +177,7 @@ async fn run(
     match began {
         Ok(running) => {
             let (process, feed) = Process::with_driver_side(id, stdin);
-            // Nobody waits any more: the process is let go of here, which ends it.
+            // If the caller is gone, this drops the process, which ends the command.
             let _ = tell.send(Ok(process));
             carry(running, feed, wall, destroyed).await;
         }
@@ -186,7 +186,7 @@ async fn run(
 }
 
 impl Begin {
-    /// Notes whether the command was asked for, which cannot be taken back.
+    /// Starts the command. Sets `asked` once the request is sent and cannot be undone.
     async fn go(self, asked: &mut bool) -> Result<Running> {
         let Self { session, line, word, stdin, terminal, permit, .. } = self;
         let failed = |why: Unopened| unopened(&session, &why);
@@ -222,12 +222,12 @@ impl Begin {
     }
 }
 
-/// What is known of a command whose answer is missing.
+/// The known effect of a command whose answer is missing.
 fn effect(asked: bool) -> LostCallEffect {
     if asked { LostCallEffect::Unknown } else { LostCallEffect::NotApplied }
 }
 
-/// The command could not be asked for.
+/// The error for a command that could not be requested.
 pub(super) fn unopened(session: &Session, why: &Unopened) -> Error {
     match why {
         Unopened::Gone => session.lost(Verb::Exec).with_lost_call_effect(effect(false), None),
@@ -238,7 +238,7 @@ pub(super) fn unopened(session: &Session, why: &Unopened) -> Error {
     }
 }
 
-/// A channel for a command.
+/// Opens a channel for a command, with retries.
 pub(super) async fn open(session: &Session) -> Result<HalfChannel, Unopened> {
     let mut tries = 0;
     loop {
@@ -253,7 +253,7 @@ pub(super) async fn open(session: &Session) -> Result<HalfChannel, Unopened> {
 }
 
 impl Running {
-    /// Waits until the command begins.
+    /// Waits until the wrapper reports that the command has started.
     async fn begun(&mut self) -> Result<()> {
         while self.identity.group == 0 {
             let (channel, bytes) = match self.ear.next().await {
@@ -282,7 +282,7 @@ impl Running {
             OutputChannel::Stdout => self.stdout.hear(bytes),
             OutputChannel::Stderr => self.stderr.hear(bytes),
         };
-        // What is not passed on is not unread either.
+        // Bytes that are not passed on to the reader do not count as unread.
         let passed: usize = events.iter().map(Event::len).sum();
         self.ear.taken(length.saturating_sub(passed));
         events
@@ -305,10 +305,10 @@ impl Running {
     }
 }
 
-/// A word that markers are known by.
+/// A random word that identifies the markers.
 fn word() -> String {
     let mut chance = [0; 16];
-    // Without chance a command could say its own end, which is its own loss.
+    // Without randomness a command could fake its own end. That harms only itself.
     let _ = getrandom::fill(&mut chance);
     chance.iter().map(|byte| format!("{byte:02x}")).collect()
 }

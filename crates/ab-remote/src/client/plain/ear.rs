@@ -1,7 +1,7 @@
-//! What arrives on the channel of a command, until somebody takes it.
+//! Buffers the output of a command until the reader takes it.
 //!
-//! russh takes whatever a server sends, whether anybody reads it or not. So what is unread is
-//! counted here, and a command that says more than there is room for is not listened to any more.
+//! russh accepts everything that a server sends, even if it is not read. So unread bytes are
+//! counted here, and a command that exceeds the limit is cut off.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use crate::client::lines::{Exited, Line};
 
-/// Bytes that may wait for a reader.
+/// Most bytes that may wait for the reader.
 pub(super) const MOST_UNREAD: usize = 64 * 1024 * 1024;
 
 #[derive(Debug, Default)]
@@ -24,25 +24,25 @@ pub(super) struct Ear {
 #[derive(Debug, Default)]
 struct State {
     pieces: VecDeque<(OutputChannel, Bytes)>,
-    /// Bytes that arrived and did not reach whoever reads.
+    /// Bytes that arrived and have not reached the reader.
     unread: usize,
     exited: Option<Exited>,
     ended: Option<Silence>,
 }
 
-/// Why nothing more is heard.
+/// Why no more output comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Silence {
-    /// The channel is over.
+    /// The channel is closed.
     Over,
-    /// The server does not run the command.
+    /// The server refused to run the command.
     Refused,
-    /// More was said than there is room for.
+    /// More bytes than allowed were unread.
     Full,
 }
 
 impl Ear {
-    /// What came next on either channel, or why nothing more will.
+    /// The next piece of output, or the reason why there is none.
     pub(super) async fn next(&self) -> Result<(OutputChannel, Bytes), Silence> {
         loop {
             {
@@ -61,7 +61,7 @@ impl Ear {
         }
     }
 
-    /// Bytes reached whoever reads, or nobody ever will.
+    /// Records that `bytes` reached the reader, or were discarded.
     pub(super) fn taken(&self, bytes: usize) {
         let mut state = self.lock();
         state.unread = state.unread.saturating_sub(bytes);

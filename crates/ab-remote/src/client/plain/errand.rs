@@ -1,5 +1,5 @@
-//! Short commands of our own, each on a channel for itself: whether commands run at all, and
-//! signals, which few servers pass on by themselves.
+//! Short commands of the client itself, each on its own channel: a test whether the server runs
+//! commands, and signals, which few servers support.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::client::carrier::{HalfChannel, Unopened};
 use crate::client::lines::Exited;
 use crate::client::session::{Later, Session, Speech};
 
-/// How long a signal may take.
+/// How long sending a signal may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Asks whether commands run. Whoever only repeats the line does not say the answer.
+/// Tests whether the server runs commands. An echo of the line itself does not contain the answer.
 const QUESTION: &str = "printf 'agent-%s' backend";
 const ANSWER: &[u8] = b"agent-backend";
-/// Bytes of a login shell's own words that may come before the answer.
+/// Most bytes of login shell output before the answer.
 const MOST_NOISE: usize = 1024 * 1024;
 
-/// Whether the server runs what it is told to, and nothing else in its place. What is no answer is
-/// an error: the connection was lost, or there was no channel to ask on.
+/// Whether the server runs the given command, and not another program instead. Fails if the
+/// connection was lost or no channel could be opened.
 pub(super) async fn can_run(session: &Session) -> Result<bool> {
     let unasked = |why: Unopened| command::unopened(session, &why);
     let half = command::open(session).await.map_err(unasked)?;
@@ -42,7 +42,7 @@ pub(super) async fn can_run(session: &Session) -> Result<bool> {
                 if said.windows(ANSWER.len()).any(|words| words == ANSWER) {
                     return Ok(true);
                 }
-                // The answer may be in two pieces.
+                // The answer may arrive in two pieces.
                 let _ = said.split_to(said.len().saturating_sub(ANSWER.len()));
             }
             Err(Silence::Refused) => return Ok(false),
@@ -58,7 +58,7 @@ pub(super) async fn can_run(session: &Session) -> Result<bool> {
     Ok(false)
 }
 
-/// Somebody over there ended it before it could say anything.
+/// The error for a command that was killed before it printed anything.
 fn ended(session: &Session) -> Error {
     let message = format!("{}: a command was ended before it began", session.who);
     Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message).with_verb(Verb::Exec)
@@ -69,20 +69,21 @@ pub(super) async fn signal(session: &Session, process: u32, signal: i32) {
     alone(session, &format!("kill -s {signal} {process} 2>/dev/null")).await;
 }
 
-/// Ends a process group, or its first process where there is no such group.
+/// Kills a process group, or only its first process if there is no such group.
 pub(super) async fn end_group(session: &Session, group: u32) {
     let line = format!("kill -s KILL -- -{group} 2>/dev/null || kill -s KILL {group} 2>/dev/null");
     alone(session, &line).await;
 }
 
-/// Runs one line at a time: servers have few channels. To a process that is gone it is nothing.
+/// Runs one line at a time, because servers offer few channels. Does nothing if the process has
+/// ended.
 async fn alone(session: &Session, line: &str) {
     let Speech::Plain(plain) = &session.speech else { return };
     let _turn = plain.errands.acquire().await;
     let _ = timeout(PATIENCE, run(session, line)).await;
 }
 
-/// Runs a line to its end, whatever it says.
+/// Runs a line to its end and ignores its output.
 async fn run(session: &Session, line: &str) {
     let Ok(half) = session.carrier.open().await else { return };
     let (open, ear) = Open::new(session, half);
@@ -93,7 +94,7 @@ async fn run(session: &Session, line: &str) {
     }
 }
 
-/// A channel that is closed when this is dropped.
+/// A channel that is closed on drop.
 struct Open<'a> {
     session: &'a Session,
     half: Option<HalfChannel>,
@@ -106,7 +107,7 @@ impl<'a> Open<'a> {
         (Self { session, half: Some(half) }, ear)
     }
 
-    /// Asks for a line to be run, without input.
+    /// Requests that a line be run, without input.
     async fn ask(&self, line: &str) -> Result<(), Unopened> {
         let Some(half) = &self.half else { return Err(Unopened::Gone) };
         half.exec(line).await?;

@@ -1,5 +1,5 @@
-//! A file that is open on a plain server: what its handle may do is known here, since the server's
-//! answer to anything else could mean many things.
+//! An open file on a plain server. The access mode is checked here, since the server's error for a
+//! forbidden operation is ambiguous.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) struct PlainFile {
     session: Arc<Session>,
     file: RemoteFile,
     path: WsPath,
-    /// Its version goes by that.
+    /// The current path, which determines the file's version.
     whereabout: Arc<Whereabout>,
     access: FileAccess,
 }
@@ -59,7 +59,7 @@ impl PlainFile {
         Error::for_path(verb, &self.path, ErrorKind::PermissionDenied, message)
     }
 
-    /// Does what changes the file, which is another version before and after.
+    /// Runs a change of the file and gives the file a new version before and after it.
     async fn changing<T>(
         &self,
         act: Act<'_>,

@@ -1,4 +1,4 @@
-//! Meeting a plain server: what it adds to version 3, and where the root is.
+//! The first requests to a plain server: its extensions and the path of the root.
 
 use ab_core::{Error, ErrorCode, ErrorKind, Result, Verb};
 
@@ -10,9 +10,9 @@ use crate::client::settings::ClientSettings;
 use crate::sftp::extended::ExtendedRequest;
 use crate::sftp::packet::{PacketReader, SftpRequest, TruncatedField};
 
-/// Bytes of one READ or WRITE that every server takes.
+/// Bytes of one READ or WRITE that every server accepts.
 pub(super) const LEAST_DATA: usize = 32 * 1024;
-/// Bytes of one READ or WRITE at most, whatever the server says.
+/// Most bytes of one READ or WRITE, even if the server allows more.
 const MOST_DATA: usize = 255 * 1024;
 
 impl Plain {
@@ -56,16 +56,16 @@ async fn data_limit(session: &Session) -> Result<usize> {
         let (read, write) = (fields.u64()?, fields.u64()?);
         Ok(read.min(write))
     };
-    // Nothing said, or zero, is no promise.
+    // A missing limit, or zero, means that it is unknown.
     let limit = read(PacketReader::new(body)).ok().filter(|limit| *limit > 0);
     let limit = limit.and_then(|limit| usize::try_from(limit).ok());
     Ok(limit.map_or(LEAST_DATA, |limit| limit.min(MOST_DATA)))
 }
 
-/// The directory that is the workspace, as the server names it.
+/// The server's path of the workspace directory.
 async fn root(session: &Session, given: Option<&str>) -> Result<String> {
     let given = given.unwrap_or(".");
-    // Servers know no home but the directory they start in.
+    // SFTP has no `~`; servers start in the user's home directory.
     let below = given.strip_prefix("/~/").or(given.strip_prefix("~/")).unwrap_or(given);
     let wanted = if below.is_empty() || below == "~" { "." } else { below };
     let unusable = |why: &str| {

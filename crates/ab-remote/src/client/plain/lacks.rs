@@ -1,11 +1,11 @@
-//! What a plain server cannot do, and what to do about it, put into words.
+//! Errors for what a plain server cannot do, with hints.
 
 use ab_core::driver::BackendKind;
 use ab_core::{Error, ErrorCode, ErrorKind, Verb};
 
 const HINT: &str = "run `agent-backend daemon` on that machine and connect to it";
 
-/// It keeps no processes: each lives as long as whoever holds it.
+/// A plain server cannot keep processes: each ends when its handle is dropped.
 pub(crate) fn keeps_nothing(who: &str, verb: Verb) -> Error {
     let message = format!(
         "{who} is a plain SSH server, without agent-backend's extensions: it cannot keep processes, \
@@ -15,7 +15,7 @@ pub(crate) fn keeps_nothing(who: &str, verb: Verb) -> Error {
         .with_hint(format!("{HINT}, or hold the command: start it without detaching"))
 }
 
-/// It was asked to run a command, and does not.
+/// The server refuses to run commands.
 pub(super) fn runs_nothing(who: &str) -> Error {
     let message = format!("{who} runs no commands: the remote side serves files only");
     unsupported(message, Verb::Exec)

@@ -1,6 +1,6 @@
-//! The line that a server's login shell is given to run a command: where, with which environment,
-//! in a wrapper that tells when it began, as which process, how it ended, and that takes all that is
-//! left of its process group along. Pure: a request in, text out.
+//! Builds the line that the server's login shell runs for a command: directory, environment, and a
+//! wrapper. The wrapper reports the start, the process id and the exit status, and kills what is
+//! left of the process group. A pure function from a request to text.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,18 @@ use ab_core::process::Command;
 use ab_core::{Error, ErrorCode, ErrorKind, Result, Verb};
 use bytes::Bytes;
 
-/// Longest line for a login shell: programs take no argument of more than 128 KiB.
+/// Longest line for a login shell. Linux limits one argument to 128 KiB.
 const LONGEST: usize = 120 * 1024;
-/// Longest command; one that fits into no argument is read from the channel, byte by byte.
+/// Longest command. One that does not fit into an argument is read from the channel, byte by byte.
 pub(super) const LONGEST_COMMAND: usize = 4 * 1024 * 1024;
 
 const TERMINAL: &str = "xterm-256color";
 
-/// What to say to the server.
+/// What is sent to the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) text: String,
-    /// What is sent before any input.
+    /// Sent before any input.
     pub(super) script: Bytes,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Scene<'a> {
     pub(super) cwd: &'a str,
     pub(super) env: &'a BTreeMap<String, String>,
     pub(super) terminal: bool,
-    /// What markers are known by.
+    /// The random word that identifies the markers.
     pub(super) word: &'a str,
 }
 
@@ -59,7 +59,7 @@ pub(super) fn line(command: &Command, scene: &Scene<'_>) -> Result<Line> {
         Command::Shell(_) => ("exec /bin/sh -c \"$1\"", ""),
         Command::Argv(_) => ("exec \"$@\"", LOOK_UP),
     };
-    // What tells its own process and then becomes the command.
+    // Prints its own process id and then execs the command.
     let inner = format!("{}{run}", marker(scene, "+", "\"$0,$$\"", 2));
     let run = format!("/bin/sh -c {} $$ \"$@\"", quoted(&inner));
     let text = assembled(scene, check, &run, &words);
@@ -89,16 +89,16 @@ fn too_long(most: usize) -> Error {
     Error::new(ErrorCode::TooLarge, ErrorKind::TooLarge, message).with_verb(Verb::Exec)
 }
 
-/// Says so if there is no program of that name, before anything begins.
+/// Reports a missing program before anything runs.
 const LOOK_UP: &str = "(set -f; IFS=:; case $1 in \
     */*) [ -f \"$1\" ] && [ -x \"$1\" ];; \
     *) for d in $PATH; do [ -f \"${d:-.}/$1\" ] && [ -x \"${d:-.}/$1\" ] && exit 0; done; exit 1;; \
     esac) || { printf '\\036WORD?;'; exit 127; }; ";
 
-/// Signals that reach the wrapper with its group, and are not meant for it.
+/// Signals that are sent to the whole group. The wrapper ignores them.
 const TRAPPED: &str = "HUP INT QUIT ABRT ALRM PIPE TERM USR1 USR2";
 
-/// Both channels are marked, so that it is known when all of either was said.
+/// Marks both output channels, so that the end of each is known.
 fn marker(scene: &Scene<'_>, sign: &str, value: &str, stderr: u8) -> String {
     let first = format!("printf '\\036WORD{sign}%s;' {value}; ");
     if scene.terminal { first } else { format!("{first}printf '\\036WORD{sign};' >&{stderr}; ") }
@@ -106,9 +106,10 @@ fn marker(scene: &Scene<'_>, sign: &str, value: &str, stderr: u8) -> String {
 
 fn assembled(scene: &Scene<'_>, check: &str, run: &str, words: &[&str]) -> String {
     let ended = marker(scene, "-", "\"$c\"", 4);
-    // A server that makes no process group of a command must not lose its own.
+    // If the server did not create a process group for the command, `-$$` does not exist and
+    // nothing is killed.
     let sweep = "kill -s 0 -- -$$ 2>/dev/null && kill -s KILL -- -$$; exit \"$c\"";
-    // What the wrapper itself has to say of its command's death is for nobody.
+    // Hide the shell's own message about the death of the command.
     let quiet = "exec 4>&2 2>/dev/null";
     let wrapper =
         format!("trap : {TRAPPED}; {quiet}; {check}{run} 2>&4 4>&-; c=$?; {ended}{sweep}")
@@ -138,7 +139,7 @@ fn assembled(scene: &Scene<'_>, check: &str, run: &str, words: &[&str]) -> Strin
     line
 }
 
-/// A word that a shell takes for itself and nothing else.
+/// Quotes a word for the shell.
 pub(super) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }

@@ -1,4 +1,4 @@
-//! Listing: a walk in path order that reads several directories ahead.
+//! Lists in path order, and reads several directories ahead.
 
 use std::collections::HashMap;
 
@@ -23,14 +23,14 @@ pub(super) type Names = Vec<Name>;
 
 /// Directories that are read at a time.
 const DIRECTORIES: usize = 8;
-/// How far ahead directories are looked for to be read.
+/// How many stacked entries are searched for directories to read ahead.
 const AHEAD: usize = 256;
-/// READDIRs of one directory that are on their way at a time.
+/// READDIR requests of one directory that are in flight at a time.
 const PIECES: usize = 4;
-/// Names of one directory, and their bytes, that are taken.
+/// Most names that are read from one directory, and their total bytes.
 const MOST_NAMES: usize = DEFAULT_MAX_LIST_ENTRIES;
 const MOST_BYTES: usize = 64 * 1024 * 1024;
-/// Answers without a name that are taken of one directory.
+/// Most answers without a name that are accepted for one directory.
 const MOST_EMPTY: usize = 8;
 
 impl Plain {
@@ -63,21 +63,21 @@ impl Plain {
 struct Directory {
     path: WsPath,
     real: String,
-    /// The real path with the rules that hold there.
+    /// The real path with the access rules that apply there.
     place: WsPath,
     depth: usize,
 }
 
 struct Item {
     entry: DirEntry,
-    /// Present for a directory that is to be entered.
+    /// Set for a directory that is to be entered.
     inner: Option<Directory>,
 }
 
 struct Walk<'a> {
     act: Act<'a>,
     options: ListOptions,
-    /// What comes next is last.
+    /// A stack: the next item is the last.
     stack: Vec<Item>,
     listing: Listing,
 }
@@ -131,7 +131,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Puts what a directory holds before all that comes after it.
+    /// Pushes the entries of a directory, so that they come before the rest of the stack.
     fn push(&mut self, directory: &Directory, mut names: Names) {
         names.sort_by(|one, other| other.name.cmp(&one.name));
         for Name { name, attributes } in names {
@@ -180,7 +180,8 @@ impl Walk<'_> {
             let inner = enters.then(|| Directory { path: path.clone(), real, place, depth });
             self.stack.push(Item { entry: DirEntry { path, kind, stat }, inner });
         }
-        // Each is an entry at least; of those that are too many, one is enough to tell so.
+        // Each item is at least one entry. Of those beyond the limit, one is enough to report the
+        // truncation.
         let room = self.options.limit.saturating_sub(self.listing.entries.len());
         let beyond = self.stack.len().saturating_sub(room.saturating_add(1));
         self.stack.drain(..beyond);
@@ -193,7 +194,7 @@ async fn read_ahead(act: Act<'_>, real: String) -> (String, Result<Names>) {
 }
 
 impl Act<'_> {
-    /// All that a directory holds, in no order, without itself and its parent.
+    /// All entries of a directory, unordered, without `.` and `..`.
     pub(super) async fn names(&self, at: Bytes) -> Result<Names> {
         let handle = match self.handle(&SftpRequest::OpenDir { path: at.clone() }).await? {
             Ok(handle) => handle,
@@ -226,7 +227,7 @@ impl Act<'_> {
         names.retain(|name| &name.name[..] != b"." && &name.name[..] != b"..");
         for name in &mut names {
             if name.attributes.mode.is_none() {
-                // Not every server describes what it lists.
+                // Not every server sends attributes with the names.
                 let path = [&at[..], b"/", &name.name[..]].concat();
                 let reply = self.ask(&SftpRequest::Lstat { path: path.into() }).await?;
                 if let Reply::Attributes(attributes) = reply {
@@ -244,7 +245,7 @@ impl Act<'_> {
     }
 }
 
-/// A directory that is open on the other side.
+/// A directory that is open on the server.
 struct Open<'a> {
     act: Act<'a>,
     handle: Bytes,

@@ -1,4 +1,4 @@
-//! Describing: files, links, the room that is left.
+//! Describes files, links and free disk space.
 
 use std::time::{Duration, SystemTime};
 
@@ -79,7 +79,7 @@ fn room(mut fields: PacketReader) -> Result<DiskSpace, TruncatedField> {
     Ok(DiskSpace { total: bytes(blocks), available: bytes(available.min(blocks)) })
 }
 
-/// What the server tells of a path, as a workspace has it.
+/// Converts the server's attributes to a [`Stat`].
 pub(super) fn stat(plain: &Plain, real: &str, attributes: &SftpAttributes) -> Stat {
     let time = |seconds: u32| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.into());
     let kind = kind(attributes);

@@ -1,33 +1,33 @@
-//! What a command's wrapper says among its command's own words: that it began, as which process,
-//! and how the command ended.
+//! Parses the markers that the wrapper prints within a command's output: that the command started,
+//! its process id, and its exit status.
 //!
-//! A marker begins with a byte and a word that nobody else knows. What comes before the first is
-//! noise of a login shell. Pure: text in, events out.
+//! A marker starts with a byte and a random word that the command cannot know. Output before the
+//! first marker comes from the login shell. Pure: bytes in, events out.
 
 use bytes::{Bytes, BytesMut};
 
-/// What every marker begins with; the word follows.
+/// The first byte of every marker. The word follows.
 pub(super) const FIRST: u8 = 0x1e;
 /// Longest text of a marker after its word.
 const LONGEST: usize = 24;
-/// Noise that is kept for an error to tell of.
+/// How much output of the login shell is kept for error messages.
 const NOISE: usize = 2048;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// The command is about to run; as what, where that is said.
+    /// The command is about to run, with its process ids if the marker has them.
     Began(Option<Identity>),
     /// There is no such program.
     NoProgram,
     Bytes(Bytes),
-    /// The command ended; its status, where that is said.
+    /// The command ended, with its status if the marker has it.
     Ended(Option<i32>),
 }
 
 /// The processes of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Identity {
-    /// The group that all of them are in.
+    /// The process group of all of them.
     pub(super) group: u32,
     /// The command itself.
     pub(super) process: u32,
@@ -41,7 +41,7 @@ impl Identity {
 }
 
 impl Event {
-    /// Bytes of the command's own words.
+    /// How many bytes of the command's output the event holds.
     pub(super) fn len(&self) -> usize {
         match self {
             Event::Bytes(bytes) => bytes.len(),
@@ -64,7 +64,7 @@ impl Markers {
         Self { key, began: false, held: BytesMut::new(), noise: Vec::new() }
     }
 
-    /// What was said before the command began.
+    /// The output before the command started.
     pub(super) fn noise(&self) -> String {
         String::from_utf8_lossy(&self.noise).into_owned()
     }
@@ -82,7 +82,7 @@ impl Markers {
             let before = left.split_to(at);
             self.pass(before, &mut events);
             if !whole {
-                // What is left may be the beginning of a marker.
+                // The rest may be the start of a marker.
                 self.held.extend_from_slice(&left);
                 break;
             }
@@ -132,7 +132,8 @@ impl Markers {
     }
 }
 
-/// Where a key is, or where the end of the text may be the beginning of one.
+/// The position of a key, or of a possible start of one at the end of the text. Returns whether the
+/// key is complete.
 fn find(text: &[u8], key: &[u8]) -> (usize, bool) {
     let mut start = 0;
     while let Some(found) = text[start..].iter().position(|byte| *byte == FIRST) {

@@ -1,10 +1,10 @@
-//! Versions of files on a server that has none.
+//! File versions for a server that has none.
 //!
-//! SFTP gives sizes and times in whole seconds, and two writes within one are not told apart by
-//! them. So every change that goes through this connection leaves a mark on its path, and a version
-//! is a digest of size, time and the marks from the root down. Changes by others show unless they
-//! leave both the size and the second alone. Versions mean something on one connection only: on the
-//! next one every file has another.
+//! SFTP reports sizes, and times in whole seconds. These do not distinguish two writes within a
+//! second. So every change made through this connection sets a mark on its path. A version is a
+//! digest of the size, the time and the marks from the root down. Changes by others are noticed
+//! unless they keep both the size and the second. Versions are valid for one connection only: on
+//! the next one every file has a new version.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 
 use crate::sftp::SftpAttributes;
 
-/// Paths that are remembered. With one more all are forgotten, and every version is another.
+/// Most paths that are remembered. One more clears all marks, and every file gets a new version.
 const MOST: usize = 65_536;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct Marks {
 
 #[derive(Debug)]
 struct State {
-    /// Tells the versions of this connection, and of this generation of marks, from all others.
+    /// Distinguishes versions of this connection, and of this set of marks, from all others.
     epoch: [u8; 16],
     next: u64,
     of: HashMap<String, u64>,
@@ -38,7 +38,7 @@ impl Default for Marks {
 }
 
 impl Marks {
-    /// What is at a path, and all below it, is another thing from now on.
+    /// Gives a new version to the file at a path and everything below it.
     pub(super) fn change(&self, real: &str) {
         let mut state = self.lock();
         let mark = state.next;
@@ -50,7 +50,7 @@ impl Marks {
         state.of.insert(real.to_owned(), mark);
     }
 
-    /// The version of what is at a path now, as the server describes it.
+    /// The current version of the file at a path, from the server's attributes.
     pub(super) fn version(&self, real: &str, attributes: &SftpAttributes) -> FileVersion {
         let mut context = Context::new(&SHA256);
         let mut number = |value: u64| context.update(&value.to_be_bytes());
@@ -58,7 +58,7 @@ impl Marks {
         number(attributes.times.map_or(0, |times| times.1).into());
         number((attributes.mode.unwrap_or(0) & 0o170_000).into());
         let state = self.lock();
-        // Two files that one rename of their directory moved have no mark of their own.
+        // Files that moved with their directory have no marks of their own, so include the path.
         number(real.len() as u64);
         context.update(real.as_bytes());
         let mut number = |value: u64| context.update(&value.to_be_bytes());
@@ -85,7 +85,7 @@ impl Marks {
 fn epoch(mark: u64) -> [u8; 16] {
     let mut epoch = [0; 16];
     if getrandom::fill(&mut epoch).is_err() {
-        // Without chance the count still tells one generation from the next.
+        // Without randomness the counter still distinguishes sets of marks.
         epoch[..8].copy_from_slice(&mark.to_be_bytes());
     }
     epoch

@@ -1,4 +1,4 @@
-//! Opening a file for access at offsets, and making it where that is asked for.
+//! Opens a file for reads and writes at offsets, and creates it if requested.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::sftp::SftpAttributes;
 use crate::sftp::packet::{SftpRequest, flags};
 use crate::sftp::status;
 
-/// How often a file that comes or goes while it is opened is looked for again.
+/// Retries when a file appears or disappears while it is opened.
 const LOOK_AGAIN: usize = 8;
 
 impl Plain {
@@ -63,7 +63,7 @@ impl Plain {
         Err(act.error(ErrorKind::Conflict, "the file comes and goes all the time"))
     }
 
-    /// Nothing if the file went away meanwhile.
+    /// Opens an existing file. Returns `None` if it disappeared meanwhile.
     async fn open_existing(
         &self,
         act: Act<'_>,
@@ -74,7 +74,7 @@ impl Plain {
             options.existing == ExistingContentHandling::Truncate && options.access.can_write();
         let mut wanted = bits(options);
         if truncates {
-            // Version 3 knows no truncation without creation.
+            // Version 3 has no truncation without creation.
             wanted |= flags::OPEN_TRUNCATE | flags::OPEN_CREATE;
         }
         let request = SftpRequest::Open {
@@ -96,7 +96,7 @@ impl Plain {
         }
     }
 
-    /// Nothing if something came into the way meanwhile.
+    /// Creates a file. Returns `None` if something appeared at the path meanwhile.
     async fn make(&self, act: Act<'_>, spot: &Spot, options: OpenOptions) -> Result<Option<Bytes>> {
         let mode = options.permissions.map(|mode| mode & 0o777);
         let request = SftpRequest::Open {
@@ -115,7 +115,7 @@ impl Plain {
         };
         self.marks.change(&spot.real);
         if mode.is_some() {
-            // Bits that were asked for are given, whatever the umask of the server is.
+            // Set the requested mode, independent of the server's umask.
             let attributes = SftpAttributes { mode, ..SftpAttributes::default() };
             act.done(&SftpRequest::FsetStat { handle: handle.clone(), attributes }).await?;
         }

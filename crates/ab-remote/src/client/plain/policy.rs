@@ -1,4 +1,4 @@
-//! What is in force for commands on a plain server, put into words: hardly anything.
+//! The effective policy of commands on a plain server: almost nothing is enforced.
 
 use ab_core::effective::{
     EffectivePolicy, EffectivePolicyControl, Isolation, PolicyControlKind, PolicyControlStrength,

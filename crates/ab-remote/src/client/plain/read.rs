@@ -1,4 +1,4 @@
-//! Reading a file, or a range of it, as it was at one moment as far as the server can tell.
+//! Reads a file or a range of it, consistent as far as the server's metadata can show.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::sftp::SftpAttributes;
 use crate::sftp::packet::{SftpRequest, flags};
 use crate::sftp::status;
 
-/// How often a file that changes while it is read is read again.
+/// How many times a file that changes during the read is read again.
 const READ_AGAIN: usize = 8;
 
 impl Plain {
@@ -38,7 +38,7 @@ impl Plain {
         Err(act.error(ErrorKind::Conflict, "the file changes all the time"))
     }
 
-    /// Nothing if the file changed meanwhile.
+    /// Returns `None` if the file changed meanwhile.
     async fn read_once(
         &self,
         session: &Arc<Session>,
@@ -61,7 +61,7 @@ impl Plain {
         };
         let handle = match act.handle(&request).await? {
             Ok(handle) => handle,
-            // It went away after it was looked at, which the next look will tell.
+            // The file disappeared after the lookup. The next lookup will report it.
             Err(status) if status.code == status::NO_SUCH_FILE => return Ok(None),
             Err(status) => return Err(act.refused(&status)),
         };
@@ -82,7 +82,7 @@ impl Plain {
     }
 }
 
-/// Refuses what has no bytes.
+/// Refuses everything but regular files.
 pub(super) fn regular(act: &Act<'_>, found: &SftpAttributes) -> Result<()> {
     match kind(found) {
         FileKind::File => Ok(()),

@@ -1,4 +1,4 @@
-//! Removing, without ever following a link.
+//! Removes files and directories without following links.
 
 use ab_core::metadata::{FileKind, RemoveOutcome};
 use ab_core::options::{OnMissingTarget, RemoveDepth, RemoveOptions};
@@ -18,7 +18,7 @@ use crate::sftp::status;
 
 /// Files that are removed at a time.
 const TOGETHER: usize = 32;
-/// How often a directory that fills up while it is emptied is emptied again.
+/// How many times a directory that fills up again is emptied.
 const REFILLS: usize = 8;
 
 impl Plain {
@@ -67,7 +67,7 @@ impl Plain {
 }
 
 impl Act<'_> {
-    /// Removes a directory that holds nothing but what killed writers left.
+    /// Removes a directory that is empty except for temporary files of killed writers.
     async fn remove_empty(&self, at: Bytes) -> Result<()> {
         let request = SftpRequest::RemoveDir { path: at.clone() };
         let status = self.status(&request).await?;
@@ -95,7 +95,7 @@ impl Act<'_> {
 
     async fn remove_tree(&self, top: Bytes) -> Result<u64> {
         let mut count = 0;
-        // Each directory is met twice: first to be emptied, then to be removed.
+        // Each directory is visited twice: first to empty it, then to remove it.
         let mut work = vec![Step::Empty(top)];
         let mut refills = 0;
         while let Some(step) = work.pop() {
@@ -130,7 +130,7 @@ impl Act<'_> {
         Ok(count)
     }
 
-    /// Removes what is no directory; what somebody else removed first is not counted.
+    /// Removes a file or link. One that another client removed first is not counted.
     async fn remove_one(&self, path: Bytes) -> Result<u64> {
         let status = self.status(&SftpRequest::Remove { path }).await?;
         match status.code {

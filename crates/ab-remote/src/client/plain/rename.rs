@@ -1,7 +1,7 @@
-//! Moving a file or a directory.
+//! Renames a file or a directory.
 //!
-//! The server's own rename refuses a name that is taken, and OpenSSH's addition replaces in one
-//! step. What neither says is found out by looking before.
+//! The standard rename of SFTP refuses an existing target. OpenSSH's extension replaces it in one
+//! step. Other conditions are checked beforehand.
 
 use ab_core::error::escape_unprintable;
 use ab_core::metadata::{FileKind, RenameOutcome};
@@ -119,14 +119,14 @@ impl Plain {
 
 enum Moved {
     AtOnce,
-    /// Both names, or neither, could be seen for a moment.
+    /// For a moment both names, or neither, may have been visible.
     InSteps,
     Refused(Status),
 }
 
 impl Act<'_> {
-    /// Puts something where a file is, on a server that renames onto nothing. What is there is moved
-    /// aside, and back again if its place cannot be taken: neither is ever without a name.
+    /// Replaces a file on a server whose rename refuses an existing target. The old file is moved
+    /// aside, and moved back if the new one cannot take its place. Both always have a name.
     pub(super) async fn put_over(&self, from: &str, place: &Spot) -> Result<Status> {
         let to = self.plain.at(&place.real);
         let aside = self.plain.at(&beside(place));
@@ -138,13 +138,13 @@ impl Act<'_> {
         let moved = self.status(&rename(&to, &aside)).await.map_err(kept)?;
         match moved.code {
             status::OK => {}
-            // Somebody else removed it first.
+            // Another client removed it first.
             status::NO_SUCH_FILE => return self.status(&rename(from, &to)).await,
             _ => return Ok(moved),
         }
         let put = self.status(&rename(from, &to)).await.map_err(kept)?;
         if put.code == status::OK {
-            // If this fails, what is left is in nobody's way.
+            // If this fails, an unlisted temporary file remains.
             let _ = self.status(&SftpRequest::Remove { path: aside.into() }).await;
             return Ok(put);
         }
@@ -155,7 +155,7 @@ impl Act<'_> {
         }
     }
 
-    /// A failure after which both contents are there, under names that nobody lists.
+    /// The error after which both contents still exist, under temporary names that are not listed.
     fn kept(&self, error: &Error, aside: &str, from: &str) -> Error {
         let message = format!(
             "{}; what was there may now be at '{}', and what was to replace it at '{}'",
@@ -167,7 +167,7 @@ impl Act<'_> {
         self.named(error).with_lost_call_effect(LostCallEffect::Unknown, None)
     }
 
-    /// Whether what is at the target may be replaced.
+    /// Whether the existing target may be replaced.
     async fn allows(
         &self,
         source: FileKind,
@@ -190,7 +190,7 @@ impl Act<'_> {
         }
     }
 
-    /// What is behind a refusal, as far as it shows afterwards.
+    /// The likely reason of a refusal, found by looking afterwards.
     async fn why_not(
         &self,
         target: Act<'_>,

@@ -1,9 +1,9 @@
-//! Where a path leads: every name looked up on the other side, every link followed from here.
+//! Resolves a path: looks up every name on the server and follows links on the client.
 //!
-//! All names of a path are asked for at once, so most paths take one round trip. Links may not lead
-//! out of the workspace, nor out of the path's fences. The other side may change between this look
-//! and what is done next: this keeps honest links inside and is no wall. The same goes for what the
-//! path's rules hide or keep.
+//! All names of a path are requested at once, so most paths take one round trip. Links must not
+//! leave the workspace or the path's fences. The server's files may change between this lookup and
+//! the operation that follows: the check protects against mistakes, not against attacks. The same
+//! holds for the paths that the rules hide or protect.
 
 use std::collections::VecDeque;
 
@@ -18,30 +18,30 @@ use crate::sftp::SftpAttributes;
 use crate::sftp::packet::SftpRequest;
 use crate::sftp::status;
 
-/// Names that are asked for at once.
+/// Names that are requested at once.
 const TOGETHER: usize = 64;
-/// Links on one path, as the kernel has it.
+/// Most links on one path, the same as in the Linux kernel.
 const MAX_LINKS: usize = 40;
 
-/// What to do about a link at the end of a path.
+/// Whether a link at the end of a path is followed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Final {
     Follow,
     Keep,
 }
 
-/// Where a path leads.
+/// The place that a path leads to.
 #[derive(Clone, Debug)]
 pub(super) struct Spot {
-    /// From the root, without a link on the way; empty for the root.
+    /// The path from the root, without links; empty for the root.
     pub(super) real: String,
-    /// What is there.
+    /// The attributes of the file there, if one exists.
     pub(super) found: Option<SftpAttributes>,
-    /// The same place with the rules of the path.
+    /// The same place with the access rules of the path.
     pub(super) place: WsPath,
-    /// How many of the last names are not there.
+    /// How many of the last names do not exist.
     missing: usize,
-    /// The text of a link that leads to nothing.
+    /// The target of a dangling link.
     dangling: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl Spot {
         self.found.as_ref().map(kind)
     }
 
-    /// The directory that it is in.
+    /// The parent directory.
     pub(super) fn parent(&self) -> &str {
         self.real.rsplit_once('/').map_or("", |(parent, _)| parent)
     }
@@ -83,7 +83,7 @@ impl Act<'_> {
         Ok(Spot { real, found, place, missing, dangling })
     }
 
-    /// Whether the rules of a place let the call do there what it is about.
+    /// Checks that the access rules of a place permit the call.
     fn judge(&self, place: &WsPath) -> Result<()> {
         let changes = match self.verb {
             Verb::Write | Verb::Touch | Verb::Mkdir | Verb::SetAttributes | Verb::Symlink => {
@@ -101,7 +101,7 @@ impl Act<'_> {
         }
     }
 
-    /// What a spot must hold for most calls: something.
+    /// Resolves a path that must exist.
     pub(super) async fn existing(&self, last: Final) -> Result<(Spot, SftpAttributes)> {
         let spot = self.spot(last).await?;
         match spot.found.clone() {
@@ -126,12 +126,12 @@ impl Act<'_> {
         look::stat(self.plain, &spot.real, found)
     }
 
-    /// Makes the directories that a spot lacks.
+    /// Creates the missing parent directories.
     pub(super) async fn make_parents(&self, spot: &Spot) -> Result<()> {
         self.make_names(spot, spot.missing.saturating_sub(1), 1).await
     }
 
-    /// The same with the spot itself.
+    /// Creates all missing directories, including the place itself.
     pub(super) async fn make_all(&self, spot: &Spot) -> Result<()> {
         self.make_names(spot, spot.missing, 0).await
     }
@@ -157,7 +157,7 @@ impl Act<'_> {
         if status.code == status::OK {
             return Ok(());
         }
-        // Somebody else may have made it meanwhile.
+        // Another client may have created it meanwhile.
         match self.lstat(path).await? {
             Some(found) if kind(&found) == FileKind::Dir => Ok(()),
             Some(_) => Err(self.not_a_directory()),
@@ -198,7 +198,7 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// Looks the next names up, as far as there are only directories.
+    /// Looks up the next names until one is not a directory.
     async fn stretch(
         &self,
         trail: &mut Trail,
@@ -239,7 +239,7 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// Puts where the link at the end of the trail leads to before what is ahead.
+    /// Replaces the link at the end of the trail by the names of its target.
     async fn follow(&self, trail: &mut Trail, ahead: &mut VecDeque<String>) -> Result<()> {
         trail.links += 1;
         if trail.links > MAX_LINKS {
@@ -270,7 +270,7 @@ impl Act<'_> {
 }
 
 impl super::Plain {
-    /// What is left of an absolute path below a directory of the workspace, if it is there.
+    /// The part of an absolute path below a directory of the workspace, if it is inside.
     pub(super) fn inside<'t>(&self, text: &'t str, real: &str) -> Option<&'t str> {
         let roots = std::iter::once(self.root.as_str()).chain(self.alias.as_deref());
         let mut below = roots.filter_map(|root| beneath(text, root));
@@ -284,7 +284,7 @@ impl super::Plain {
     }
 }
 
-/// What is left of a path below another, with the slash in front.
+/// The rest of a path below another, with its leading slash.
 fn beneath<'t>(text: &'t str, base: &str) -> Option<&'t str> {
     let rest = text.strip_prefix(base)?;
     (rest.is_empty() || rest.starts_with('/')).then_some(rest)
@@ -294,17 +294,17 @@ fn names(text: &str) -> impl Iterator<Item = String> {
     text.split('/').filter(|name| !name.is_empty() && *name != ".").map(str::to_owned)
 }
 
-/// How far a path was followed.
+/// The progress of a resolution.
 #[derive(Default)]
 struct Trail {
     names: Vec<String>,
-    /// Names that may not be left by `..`.
+    /// How many leading names `..` must not leave.
     base: usize,
-    /// What is at the names; nothing where it is a directory that was not looked at.
+    /// The attributes at `names`; `None` for a directory that was not looked up.
     found: Option<SftpAttributes>,
     missing: usize,
     links: usize,
-    /// The text of the last link, and how many of the names ahead are its.
+    /// The target of the last link, and how many of the names ahead come from it.
     link: Option<String>,
     linked: usize,
     dangling: Option<String>,

@@ -1,11 +1,11 @@
-//! Who may change a path: whoever looks and then acts on what was seen takes a turn, so that two
-//! callers of one connection never act on the same sight.
+//! Locks for paths. An operation that checks a path and then changes it holds a lock, so that two
+//! callers of one connection never act on the same check.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Paths that share a lane wait for each other without need.
+/// Number of locks. Paths that share one also wait for each other.
 const LANES: usize = 64;
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ impl Default for Turns {
     }
 }
 
-/// Held while a path is changed.
+/// A lock that is held while a path is changed.
 pub(super) struct Turn<'a> {
     _permits: [Option<SemaphorePermit<'a>>; 2],
 }
@@ -29,7 +29,7 @@ impl Turns {
         Turn { _permits: [self.take(lane(real)).await, None] }
     }
 
-    /// A turn for two paths, whoever asks for them in whatever order.
+    /// Locks two paths in a fixed order, which prevents deadlocks.
     pub(super) async fn of_two(&self, one: &str, other: &str) -> Turn<'_> {
         let (one, other) = (lane(one), lane(other));
         if one == other {
@@ -40,7 +40,7 @@ impl Turns {
     }
 
     async fn take(&self, lane: usize) -> Option<SemaphorePermit<'_>> {
-        // Nobody closes them.
+        // The semaphores are never closed.
         self.lanes.get(lane)?.acquire().await.ok()
     }
 }

@@ -1,6 +1,6 @@
-//! Which path an open file has now: renames take it along, and a file that was replaced or removed
-//! has none. Versions go by paths, so that a handle and a name that mean the same file agree, and
-//! others are left alone. Only what goes through this connection is known here.
+//! Tracks the current path of each open file. A rename updates it; a file that was replaced or
+//! removed has no path. Versions depend on paths, so a handle and a path of the same file get the
+//! same version. Only changes through this connection are known here.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -9,7 +9,7 @@ pub(super) struct Whereabouts {
     open: Mutex<Vec<Weak<Whereabout>>>,
 }
 
-/// Where one open file is.
+/// The current path of one open file.
 #[derive(Debug)]
 pub(super) struct Whereabout {
     real: Mutex<String>,
@@ -34,12 +34,12 @@ impl Whereabouts {
         whereabout
     }
 
-    /// Something else is at a path now, or nothing.
+    /// Records that the file at a path was replaced or removed.
     pub(super) fn gone(&self, real: &str) {
         for other in self.living() {
             let mut at = other.lock();
             if below(&at, real).is_some() {
-                // No path has such a name, and no other file either.
+                // No path contains NUL, and the address makes the name unique.
                 *at = format!("\0{:p}", Arc::as_ptr(&other));
             }
         }
@@ -64,7 +64,7 @@ impl Whereabouts {
     }
 }
 
-/// What is left of a path below another, with the slash in front; empty if they are the same.
+/// The rest of a path below another, with its leading slash; empty if they are equal.
 fn below<'a>(path: &'a str, base: &str) -> Option<&'a str> {
     let rest = path.strip_prefix(base)?;
     (rest.is_empty() || rest.starts_with('/')).then_some(rest)

@@ -1,8 +1,8 @@
-//! Replacing a file in one step: a new file beside it, then a rename over it.
+//! Replaces a file in one step: writes a temporary file beside it, then renames that over it.
 //!
-//! Whoever reads sees the old bytes or the new ones where the server can rename onto a file. An
-//! expected version is compared just before the rename: callers of this connection take turns, and
-//! others may come in between.
+//! If the server can rename onto a file, readers see either the old bytes or the new ones. An
+//! expected version is compared just before the rename. Callers of this connection take turns;
+//! another client may change the file in between.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ impl Plain {
         }
         let spot = act.spot(Final::Follow).await?;
         let _turn = self.turns.of(&spot.real).await;
-        // What was there before the turn came may be another by now.
+        // The file may have changed before the lock was acquired.
         let spot = act.spot(Final::Follow).await?;
         match &spot.found {
             Some(found) if options.mode != WriteMode::CreateNew => regular(&act, found)?,
@@ -69,7 +69,7 @@ impl Plain {
         written
     }
 
-    /// Fills a draft and puts it where it belongs.
+    /// Fills a draft and moves it to its final path.
     async fn settle(
         &self,
         draft: &mut Draft<'_>,
@@ -79,12 +79,12 @@ impl Plain {
     ) -> Result<Stat> {
         let act = draft.act;
         let attributes = draft.fill(content, options.durability).await?;
-        // Marked before and after: whoever looks meanwhile may see either state.
+        // Mark before and after the change: a concurrent reader may see either state.
         self.marks.change(&spot.real);
         let placed = draft.place(spot, options).await;
         self.marks.change(&spot.real);
         if let Placed::Taken = placed? {
-            // Only a file that must be new can find its name taken.
+            // Only a write that must create the file can fail like this.
             let (spot, found) = act.existing(Final::Follow).await?;
             return match (kind(&found), options.mode) {
                 (FileKind::File, WriteMode::CreateIfMissing) => Ok(act.described(&spot, &found)),
@@ -104,21 +104,21 @@ fn conflict(act: &Act<'_>) -> Error {
 
 enum Placed {
     Done,
-    /// Something was there already.
+    /// The target exists already.
     Taken,
 }
 
-/// How long the removal of a draft is waited for.
+/// How long to wait for the removal of a draft.
 const DISCARD: Duration = Duration::from_secs(2);
 
-/// A file that is removed again unless it was put where it belongs.
+/// A temporary file that is removed unless it was moved to its final path.
 struct Draft<'a> {
     act: Act<'a>,
     at: String,
     file: Option<RemoteFile>,
-    /// Permission bits that it must have.
+    /// The permission bits to set.
     mode: Option<u32>,
-    /// Whether it is where it belongs, or may be all that is left of the content.
+    /// Keep the file: it was moved to its final path, or it may be the only copy of the content.
     stays: bool,
 }
 
@@ -132,7 +132,7 @@ impl<'a> Draft<'a> {
         let existing = spot.found.as_ref().and_then(|found| found.mode);
         let mode = existing.or(permissions).map(|mode| mode & 0o777);
         let at = act.plain.at(&beside(spot));
-        // Until it has the mode of the file that it replaces, nobody else may look into it.
+        // Private until it gets the mode of the file that it replaces.
         let at_first = mode.map(|_| 0o600);
         let request = SftpRequest::Open {
             path: at.clone().into(),
@@ -156,7 +156,7 @@ impl<'a> Draft<'a> {
         Ok(draft)
     }
 
-    /// Brings the content over, and tells what the file is then.
+    /// Writes the content and returns the resulting attributes.
     async fn fill(&mut self, content: Bytes, durability: Durability) -> Result<SftpAttributes> {
         let act = self.act.aside();
         let Some(file) = &self.file else { return Err(act.nonsense()) };
@@ -198,7 +198,7 @@ impl<'a> Draft<'a> {
                 self.act.status(&SftpRequest::Rename { from, to }).await?
             }
             (false, false) => {
-                // A failure may leave this the only one, and names it.
+                // After a failure this may be the only copy. The error then names it.
                 self.stays = true;
                 let status = self.act.put_over(&self.at, spot).await?;
                 self.stays = false;
@@ -215,8 +215,8 @@ impl<'a> Draft<'a> {
         }
         self.stays = true;
         if options.durability == Durability::Power {
-            // Directories cannot be synced by SFTP; a journal that has the file's last change has
-            // the rename before it.
+            // SFTP cannot sync a directory. A journal that contains the file's last change also
+            // contains the rename before it.
             self.sync(self.act).await?;
         }
         Ok(Placed::Done)
@@ -224,8 +224,8 @@ impl<'a> Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// Removes it unless it stays, before anybody is told that it failed: who is told may go away
-    /// at once.
+    /// Removes the draft unless it must stay. This runs before the error is returned, because the
+    /// caller may drop the connection then.
     async fn discard(mut self) {
         let session = self.act.session;
         if self.stays || session.is_over() {
@@ -260,7 +260,7 @@ impl Drop for Draft<'_> {
 }
 
 impl Act<'_> {
-    /// A failure to write that has no words is a full disk if there is no room.
+    /// Turns an unspecified write error into "no space" if the disk is full.
     pub(super) async fn full_or(&self, error: Error) -> Error {
         if error.kind() == ErrorKind::Io
             && let Ok(space) = self.plain.space(self.session, self.context).await
@@ -272,10 +272,10 @@ impl Act<'_> {
     }
 }
 
-/// A name beside a spot that nobody lists or may use.
+/// A temporary name beside a file, which listings hide.
 pub(super) fn beside(spot: &Spot) -> String {
     let mut chance = [0; 12];
-    // Without chance two writers meet on one name, and the second is refused.
+    // Without randomness two writers get the same name, and the second is refused.
     let _ = getrandom::fill(&mut chance);
     let name: String = chance.iter().map(|byte| format!("{byte:02x}")).collect();
     match spot.parent() {

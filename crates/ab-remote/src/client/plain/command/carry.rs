@@ -1,4 +1,4 @@
-//! Carries a command's output, input and end, until nobody holds it or nothing is left of it.
+//! Carries the output, input and end of a command until the caller drops it or it is over.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -21,9 +21,9 @@ use crate::client::lines::Exited;
 use crate::client::session::Session;
 
 const KILL: i32 = 9;
-/// How long what was killed may take to be gone, and the server to close its channel.
+/// How long a killed command may take to end, and the server to close its channel.
 const GRACE: Duration = Duration::from_secs(5);
-/// The key that means the end of input to a terminal.
+/// Control-D: the key for end of input on a terminal.
 const END_OF_INPUT: &[u8] = b"\x04";
 
 pub(super) async fn carry(
@@ -64,7 +64,7 @@ pub(super) async fn carry(
     match lived {
         Some((heard, cause)) => {
             if heard.code.is_none() && cause == ExitCause::Itself {
-                // The wrapper is gone, and nobody else takes along what it started.
+                // The wrapper died, so it did not kill the rest of the process group.
                 errand::end_group(&session, group).await;
             }
             match heard.exit(&ear, cause) {
@@ -76,7 +76,7 @@ pub(super) async fn carry(
                             .with_lost_call_effect(LostCallEffect::Unknown, None),
                     );
                 }
-                // Dropped unset, the ending says that the process was lost.
+                // Dropping the sender reports that the process was lost.
                 None => drop(ending),
             }
             tokio::select! {
@@ -91,12 +91,12 @@ pub(super) async fn carry(
             errand::end_group(&session, group).await;
         }
     }
-    // The place of this command is free only when the server says so.
+    // The server frees the channel only when it has closed it.
     let _ = timeout(GRACE, async { while ear.next().await.is_ok() {} }).await;
     running.half = Some(half);
 }
 
-/// What became of a command, as far as it was heard.
+/// What was received about the end of a command.
 #[derive(Debug, Default)]
 struct Heard {
     code: Option<i32>,
@@ -106,7 +106,7 @@ struct Heard {
 }
 
 impl Heard {
-    /// How it ended; nothing if nobody knows.
+    /// The exit of the command, or `None` if it is unknown.
     fn exit(self, ear: &Ear, cause: ExitCause) -> Option<ProcessExit> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let exit = ProcessExit {
@@ -138,11 +138,11 @@ impl Heard {
     }
 }
 
-/// Hears a command out.
+/// Reads the output of a command until its end.
 async fn listen(running: &mut Running, arrived: mpsc::UnboundedSender<OutputChunk>) -> Heard {
     let mut heard = Heard::default();
     let mut sequence = 0;
-    // A terminal has one channel for both.
+    // A terminal has no separate standard error.
     let mut silent = (false, running.terminal);
     loop {
         let (channel, events) = match running.early.pop_front() {
@@ -190,7 +190,7 @@ fn keep_tail(tail: &mut Vec<u8>, bytes: &Bytes) {
     tail.extend_from_slice(new);
 }
 
-/// Hands output to whoever reads it, at the reader's pace.
+/// Passes output on at the reader's pace.
 async fn deliver(
     ear: &Ear,
     output: mpsc::Sender<OutputChunk>,
@@ -198,7 +198,7 @@ async fn deliver(
 ) {
     while let Some(piece) = waiting.recv().await {
         let length = piece.bytes.len();
-        // Whoever wants to hear no more does not keep the command waiting.
+        // If the reader is gone, discard the output so that the command does not block.
         let _ = output.send(piece).await;
         ear.taken(length);
     }
@@ -210,7 +210,7 @@ struct Input {
     terminal: bool,
 }
 
-/// Passes input, signals and sizes on. Never returns.
+/// Passes on input, signals and terminal sizes. Never returns.
 async fn speak(
     half: &HalfChannel,
     session: &Session,
@@ -228,7 +228,7 @@ async fn speak(
                         Some(piece) => drop(half.say(piece).await),
                         None => break,
                     },
-                    // What was said before came first.
+                    // Send earlier input first.
                     () = no_more.notified() => break,
                 }
             }
@@ -237,7 +237,7 @@ async fn speak(
             } else {
                 half.end_of_input().await;
             }
-            // What is said after the end is for nobody.
+            // Discard input after the end.
             while pieces.recv().await.is_some() {}
         }
     };
