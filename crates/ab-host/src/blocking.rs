@@ -1,8 +1,10 @@
-//! Work that may wait for a disk: off the async threads, bounded, and told when nobody waits for it.
+//! Runs work that may block on a disk: off the async threads, on a bounded number of threads, and
+//! with cancellation.
 //!
 //! The threads are our own because the bound must hold: a runtime's pool starts another thread
-//! whenever none happens to be idle at that moment, up to hundreds. They are shared by all drivers
-//! of the process, start when there is work and end when there has been none for a while.
+//! whenever none happens to be idle at that moment, up to hundreds. All drivers of the process
+//! share the threads. A thread starts when there is work and ends when it has been idle for a
+//! while.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,12 +15,13 @@ use std::time::Duration;
 use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use tokio::sync::oneshot;
 
-/// Threads that file operations keep busy at most.
+/// Maximum number of threads for file operations.
 pub(crate) const MAX_THREADS: usize = 64;
-/// How long a thread waits for more work.
+/// How long an idle thread waits for more work before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Says whether the caller has gone away. Long work asks between steps and stops.
+/// Tells long-running work whether its caller has gone away. Work checks it between steps and
+/// stops.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cancel(Arc<AtomicBool>);
 
@@ -36,8 +39,8 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Runs `work` on a thread that may wait. When the caller goes away, work that has not begun is
-/// dropped, and work that has is told and finishes alone.
+/// Runs `work` on a blocking thread. If the caller drops the future, work that has not started is
+/// discarded; work that has started sees `Cancel` set and finishes without a receiver.
 pub(crate) async fn run<T: Send + 'static>(
     work: impl FnOnce(&Cancel) -> Result<T> + Send + 'static,
 ) -> Result<T> {
@@ -55,8 +58,8 @@ pub(crate) async fn run<T: Send + 'static>(
     }
 }
 
-/// Runs `work` on a thread that may wait, until it is done. When no thread is to be had, the work is
-/// dropped.
+/// Runs `work` on a blocking thread and waits until it is done. If no thread can be started, the
+/// work is discarded.
 pub(crate) async fn finish(work: impl FnOnce() + Send + 'static) {
     let _ = run(move |_| {
         work();
@@ -65,8 +68,8 @@ pub(crate) async fn finish(work: impl FnOnce() + Send + 'static) {
     .await;
 }
 
-/// Runs `work` on a thread that may wait, and does not wait for it. When no thread is to be had, the
-/// work is dropped.
+/// Runs `work` on a blocking thread without waiting for it. If no thread can be started, the work
+/// is discarded.
 pub(crate) fn leave(work: impl FnOnce() + Send + 'static) {
     let _ = POOL.submit(Box::new(work));
 }
@@ -83,7 +86,7 @@ struct Pool {
 }
 
 struct State {
-    /// As long as there are callers waiting, and no longer.
+    /// Jobs that no thread has taken yet, at most one for each call.
     queue: VecDeque<Job>,
     threads: usize,
     idle: usize,
@@ -124,7 +127,7 @@ impl Pool {
         loop {
             while let Some(job) = state.queue.pop_front() {
                 drop(state);
-                // A panic ends the operation, not the thread; its caller hears of it.
+                // A panic ends the job, not the thread. The caller gets an error.
                 let _ = catch_unwind(AssertUnwindSafe(job));
                 state = self.lock();
             }

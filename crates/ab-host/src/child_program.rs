@@ -1,7 +1,7 @@
-//! A program of ours beside the workspace, spoken to over its standard input and output.
+//! A helper program that we start and talk to over its standard input and output.
 //!
-//! It is no command of an agent: it runs as we do, with our environment and no walls, so only
-//! programs that we chose ourselves belong here. It ends when it is closed or let go of.
+//! It is not a command of an agent: it runs as our user, with our environment and without a
+//! sandbox. Start only trusted programs this way. The program is killed when its handle is dropped.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,7 +13,7 @@ use ab_core::{Error, ErrorCode, ErrorKind, Result};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-/// How long it may take to end by itself, once its standard input is closed.
+/// How long the program may take to exit after its standard input is closed.
 const GRACE: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct ChildProcess {
     child: Child,
 }
 
-/// What a companion is spoken to by.
+/// Standard input and output of a [`ChildProcess`].
 #[derive(Debug)]
 pub struct ChildPipes {
     pub input: ChildStdin,
@@ -29,11 +29,11 @@ pub struct ChildPipes {
 }
 
 impl ChildProcess {
-    /// Starts `program`; what it says on standard error goes where ours goes.
+    /// Starts `program`. It inherits our standard error.
     pub fn start(program: &Path, arguments: &[OsString]) -> Result<(ChildProcess, ChildPipes)> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // An interrupt at a terminal is ours to deal with.
+        // Its own process group: an interrupt at the terminal must reach only us.
         command.process_group(0).kill_on_drop(true);
         let mut child = command.spawn().map_err(|error| missing(program, error))?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
@@ -46,12 +46,12 @@ impl ChildProcess {
         Ok((ChildProcess { child }, ChildPipes { input, output }))
     }
 
-    /// Nothing once it has ended.
+    /// The process id, or `None` after the exit was observed.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Waits for its end, and says how it ended.
+    /// Waits until the program exits and describes its exit status.
     pub async fn wait_and_describe_exit(&mut self) -> String {
         match self.child.wait().await {
             Ok(status) => status.to_string(),
@@ -59,10 +59,10 @@ impl ChildProcess {
         }
     }
 
-    /// Lets it end by itself for a moment, then ends it.
+    /// Waits briefly for the program to exit, then kills it.
     pub async fn wait_or_kill(&mut self) {
         if timeout(GRACE, self.child.wait()).await.is_err() {
-            // One that cannot be ended is reaped when it ends.
+            // If the kill fails, the process is reaped when it exits.
             let _ = self.child.kill().await;
         }
     }

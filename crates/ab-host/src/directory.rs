@@ -1,8 +1,8 @@
-//! Whole directories of the host, outside of any workspace driver: copied, removed, and single files
-//! taken out of them.
+//! Copies and removes whole directories of the host, and copies single files out of them. No
+//! workspace driver is involved.
 //!
-//! Everything is opened by handle and no symbolic link is followed, because an agent may have made
-//! any of the names.
+//! Everything is opened by handle and no symbolic link is followed, because an agent may have
+//! created any of the names.
 
 mod copy;
 mod removal;
@@ -17,16 +17,16 @@ use crate::blocking;
 
 pub use copy::{CopyBounds, CopyReport};
 
-/// Copies the directory `from` to `to`, which must not exist. See [`CopyBounds`] for what is bounded.
+/// Copies the directory `from` to `to`, which must not exist. See [`CopyBounds`] for the limits.
 ///
-/// Regular files share their blocks with the original where the file system can do that. Symbolic
+/// Regular files share their blocks with the original if the file system supports that. Symbolic
 /// links stay links with the same target. Devices, sockets and FIFOs are skipped and counted.
 /// Permissions (without set-user-ID and set-group-ID) and modification times are kept; owners and
 /// extended attributes are not.
 ///
 /// # Errors
-/// A file cannot be read, the copy exceeds its bounds, or `to` lies inside `from`. What was copied
-/// until then stays.
+/// A file cannot be read, the copy exceeds its bounds, or `to` lies inside `from`. The part that
+/// was already copied stays.
 pub async fn copy_directory(from: &Path, to: &Path, bounds: CopyBounds) -> Result<CopyReport> {
     let (from, to) = (from.to_owned(), to.to_owned());
     blocking::run(move |cancel| copy::copy(&from, &to, bounds, cancel)).await
@@ -34,8 +34,8 @@ pub async fn copy_directory(from: &Path, to: &Path, bounds: CopyBounds) -> Resul
 
 /// Removes a directory with everything in it. A missing directory is not an error.
 ///
-/// Directories without permissions are given some first, and trees of any depth are removed. Links
-/// are removed, never followed.
+/// Directories that lack permissions get them first. Trees may have any depth. Links are removed,
+/// never followed.
 ///
 /// # Errors
 /// Something cannot be removed, such as a mount point. The call can be repeated.
@@ -74,11 +74,11 @@ fn take(directory: &Path, name: &str, to: &Path, most: u64) -> Result<u64> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let made = rustix::fs::open(to, flags, Mode::RUSR | Mode::WUSR);
     let mut made = std::fs::File::from(made.map_err(|errno| failure("create", to, errno))?);
-    // The file may still grow while it is read.
+    // The file may grow while it is read: read at most one byte beyond the limit.
     let file = std::fs::File::from(file);
     let modified = file.metadata().and_then(|found| found.modified());
     let mut file = std::io::Read::take(file, most.saturating_add(1));
-    // Git takes the time of its index for the time until which it knows the files.
+    // Git compares the times of files with the time of its index, so the copy keeps that time.
     let copied = std::io::copy(&mut file, &mut made)
         .and_then(|copied| made.set_modified(modified?).map(|()| copied));
     let copied =

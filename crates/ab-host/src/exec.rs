@@ -1,7 +1,7 @@
-//! Commands of the local driver: from a request to a process behind its walls.
+//! Runs the commands of the local driver: turns a request into an isolated process.
 //!
-//! `settings` says what was configured, `standing` which walls were seen to stand, `scene` opens
-//! what a command may see, `dress` makes an image of all that, and the supervisor runs it.
+//! `settings` is the configuration, `standing` finds the isolation that works on this host, `scene`
+//! opens what a command may see, `dress` builds the process image, and the supervisor runs it.
 
 mod binds;
 mod canary;
@@ -53,14 +53,14 @@ pub use settings::{
     SYSTEM_PROGRAM_DIRS, Shell, Toolchain,
 };
 
-/// Bytes of a command line.
+/// Maximum length of a command line, in bytes.
 pub(crate) const MAX_COMMAND: usize = 4 * 1024 * 1024;
 
-/// What runs commands for one driver.
+/// Runs the commands of one driver.
 #[derive(Debug)]
 pub(crate) struct Runner {
     settings: ExecSettings,
-    /// What commands see beside the workspace.
+    /// Directories and files of the host that commands see beside the workspace.
     mounts: Arc<[mounts::SandboxMount]>,
     table: Arc<Table>,
     standing: OnceCell<Arc<standing::Standing>>,
@@ -68,7 +68,7 @@ pub(crate) struct Runner {
     privates: private::Privates,
 }
 
-/// A process that has just been started, and our ends of its channels.
+/// A process that was just started, and our ends of its channels.
 struct Launched {
     running: Running,
     channels: Channels,
@@ -76,7 +76,7 @@ struct Launched {
     wall: Option<Duration>,
 }
 
-/// What must outlive a command, and go with it.
+/// Resources that must outlive a command and are released after its end.
 #[derive(Debug)]
 struct Remains {
     placeholders: Vec<Placeholder>,
@@ -129,7 +129,7 @@ impl Runner {
         let standing = self.standing(shared).await?;
         let (settings, mounts) = (self.settings.clone(), self.mounts.clone());
         blocking::run(move |_| {
-            // Where no command would run, there is nothing in force for one.
+            // If no command can run, there is no policy to describe.
             requirements::check_network(&settings, standing.isolation)?;
             mounts::check_isolation(&mounts, standing.isolation)?;
             let accepted = requirements::accepted(&settings, &ExecLimits::default());
@@ -139,7 +139,7 @@ impl Runner {
         .await
     }
 
-    /// Ends every process, waits for it, and removes what commands were lent.
+    /// Ends every process, waits for it, and removes the private directories of commands.
     pub(crate) async fn close(&self) {
         self.table.close().await;
         self.wardrobe.clear();
@@ -147,13 +147,13 @@ impl Runner {
         blocking::finish(move || drop(lent)).await;
     }
 
-    /// Which walls stand, found out once.
+    /// The isolation that works on this host, tested once.
     async fn standing(&self, shared: &Arc<Shared>) -> Result<Arc<standing::Standing>> {
         let found = self.standing.get_or_try_init(|| standing::find(self, shared)).await?;
         Ok(found.clone())
     }
 
-    /// Starts the command behind the walls of `standing`.
+    /// Starts the command with the isolation of `standing`.
     async fn launch(
         &self,
         shared: &Arc<Shared>,
@@ -176,7 +176,7 @@ impl Runner {
         self.launch_in(shared, scene, standing, request, place).await
     }
 
-    /// Starts the command in what was opened for it.
+    /// Starts the command with the handles that `scene` opened.
     async fn launch_in(
         &self,
         shared: &Arc<Shared>,
@@ -203,8 +203,8 @@ impl Runner {
         let is_loose_program =
             scene.origin == Origin::Operator && standing.isolation != Isolation::Bwrap;
         if is_loose_bwrap || is_loose_program {
-            // Nothing else ends what a bwrap that was killed during its start leaves behind, or what a program
-            // without namespaces started, when our process is killed.
+            // If our process is killed, only the watchdog ends these: what a bwrap that was killed
+            // during its start leaves behind, and what a program without namespaces has started.
             let stand = || watchdog::stand(&Groups::find().parents());
             blocking::run(move |_| stand().map_err(|error| unstarted(&error))).await?;
         }
@@ -220,8 +220,8 @@ impl Runner {
         Ok(Launched { running, channels, remains, wall })
     }
 
-    /// The private directories of the workspace or scope that a command runs in. Nothing where no
-    /// place can be had for them and none is needed for the walls to hold.
+    /// The private directories of the workspace or scope that a command runs in. `None` if there is
+    /// no place for them and the isolation works without them.
     async fn private(
         &self,
         shared: &Arc<Shared>,
@@ -237,7 +237,8 @@ impl Runner {
         };
         let place = match (private::place(&self.settings, shared), isolation) {
             (Some(place), _) => place,
-            // Its rules go by handles, and the whole host is the workspace.
+            // Landlock rules are made from handles, so the directory may lie in the workspace,
+            // which is the whole host here.
             (None, Isolation::Landlock) => self.settings.temporary_dir.clone(),
             (None, _) => return Ok(None),
         };
@@ -250,7 +251,7 @@ impl Runner {
         }
     }
 
-    /// A process that ends with whoever holds it.
+    /// A process that ends when its handle is dropped.
     fn held(&self, launched: Launched, request: &ExecRequest, place: Place) -> Process {
         let Launched { running, channels, remains, wall } = launched;
         let (process, feed) = Process::with_driver_side(self.table.id(&place), request.stdin);
@@ -261,14 +262,14 @@ impl Runner {
             given_back(remains).await;
             ending.send(exit);
             drop(place);
-            // Who waits for the end hears of it first.
+            // Let the task that waits for the exit run first.
             tokio::task::yield_now().await;
             drop(spent);
         });
         process
     }
 
-    /// A process that stays in the table.
+    /// A detached process: it stays in the table when its handle is dropped.
     fn staying(
         &self,
         launched: Launched,
@@ -308,7 +309,7 @@ impl Runner {
     }
 }
 
-/// An entry of the table that says it runs; also where its task is dropped it does not say so for ever.
+/// Marks the entry of a detached process as ended, even if its task is dropped before the end.
 struct Staying {
     table: Arc<Table>,
     spool: Arc<Spool>,
@@ -331,7 +332,7 @@ impl Drop for Staying {
 }
 
 impl Drop for Runner {
-    /// A driver that nobody holds runs nothing.
+    /// Ends all processes of the driver.
     fn drop(&mut self) {
         self.table.abandon();
     }
@@ -360,16 +361,16 @@ fn check(command: &Command) -> Result<()> {
     Ok(())
 }
 
-/// Removes what a command leaves, where that may wait for a disk.
+/// Releases the resources of an ended command, on a blocking thread if files are removed.
 async fn given_back(remains: Remains) {
-    // A directory that the next command will use again stays anyway.
+    // A directory that other commands share stays, so dropping our reference does not block.
     let last = remains.private.as_ref().is_some_and(|lent| Arc::strong_count(lent) == 1);
     if last || !remains.placeholders.is_empty() {
         blocking::finish(move || drop(remains)).await;
     }
 }
 
-/// A process that did not come to be.
+/// The error for a process that could not be started.
 fn unstarted(error: &std::io::Error) -> Error {
     let step = error.get_ref().and_then(|inner| inner.downcast_ref::<FailedStart>());
     let kind = match step.map(|failed| failed.0.errno) {

@@ -1,8 +1,9 @@
-//! What this host offers for keeping commands apart and for copying files, found out by trying.
+//! Finds out by trying what this host offers for isolating commands and copying files.
 //!
-//! - A probe does the thing itself, on a small scale; it does not look for files that hint at it.
+//! - A probe performs the operation itself, on a small scale; it does not look for files that hint
+//!   at it.
 //! - A probe leaves the host as it was.
-//! - A probe has [`PROBE_TIMEOUT`], and then counts as failed. All run at the same time.
+//! - A probe has [`PROBE_TIMEOUT`], and then counts as failed. All probes run at the same time.
 
 mod bubblewrap;
 mod cgroups;
@@ -17,17 +18,17 @@ use std::time::{Duration, Instant};
 
 use program::Programs;
 
-/// Longest that one probe may take.
+/// Time limit of one probe.
 pub const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// What a probe that ends its programs in time may need to say so.
+/// Extra time for a probe to report after it has killed its programs at the deadline.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// What a caller knows about the surroundings that are to be probed.
+/// What the caller tells the probes about the host.
 #[derive(Clone, Debug)]
 pub struct ProbeSettings {
-    /// Directories to look for programs in.
+    /// Directories in which programs are searched.
     pub path: Vec<PathBuf>,
-    /// The directory whose file system is tried.
+    /// The directory whose file system is tested.
     pub directory: PathBuf,
 }
 
@@ -78,7 +79,7 @@ impl HostFeature {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostFeatureState {
     Working,
-    /// Some of it works, see the cause.
+    /// Some of it works; see the cause.
     Partial,
     Missing,
 }
@@ -93,12 +94,12 @@ impl HostFeatureState {
     }
 }
 
-/// One thing that a host may offer. Whatever does not work in full has a cause and a remedy.
+/// The result for one feature. A feature that does not work in full has a cause and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFeatureReport {
     pub name: HostFeature,
     pub state: HostFeatureState,
-    /// What was seen to work, or what its absence means.
+    /// What was seen to work, or what the absence means.
     pub detail: String,
     pub cause: Option<String>,
     pub remedy: Option<String>,
@@ -133,7 +134,7 @@ impl HostFeatureReport {
     }
 }
 
-/// Why something is not there, and what would bring it.
+/// Why something is missing, and how to get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lack {
     pub(crate) cause: String,
@@ -146,7 +147,7 @@ impl Lack {
     }
 }
 
-/// Tries everything. The answers come in the order of [`HostFeature::ALL`].
+/// Runs all probes. The reports are in the order of [`HostFeature::ALL`].
 pub fn probe_host_features(surroundings: &ProbeSettings) -> Vec<HostFeatureReport> {
     let deadline = Instant::now() + PROBE_TIMEOUT;
     let waiting: Vec<_> = HostFeature::ALL
@@ -154,10 +155,10 @@ pub fn probe_host_features(surroundings: &ProbeSettings) -> Vec<HostFeatureRepor
         .map(|name| {
             let (sender, receiver) = mpsc::sync_channel(1);
             let surroundings = surroundings.clone();
-            // Each on a thread of its own, since some probes restrict the thread they run on.
+            // Each probe gets its own thread, since some probes restrict the thread they run on.
             let started =
                 thread::Builder::new().name(format!("probe {}", name.as_str())).spawn(move || {
-                    // Nobody waits any more once the time is up.
+                    // The receiver is gone if the time is up.
                     let _ = sender.send(try_one(name, &surroundings, deadline));
                 });
             (name, started.map(|_| receiver))

@@ -1,4 +1,4 @@
-//! What the kernel says, in the words of the contract.
+//! Maps errors of the kernel to the errors of the driver contract.
 
 use ab_core::error::escape_unprintable;
 use ab_core::{Error, ErrorKind, Verb, WsPath};
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use crate::jail::Fault;
 use crate::local::Trouble;
 
-/// Turns faults of one operation into errors that name it.
+/// Turns the faults of one operation into errors that name the operation and the path.
 #[derive(Clone, Copy)]
 pub(crate) struct Act<'a> {
     pub(crate) verb: Verb,
@@ -41,7 +41,7 @@ impl<'a> Act<'a> {
         Error::for_path(self.verb, self.path, kind, message)
     }
 
-    /// What a walk could not look at, named by the path it has there.
+    /// The error for an entry that a walk could not read, with the entry's path.
     pub(crate) fn troubled(&self, path: &str, trouble: Trouble) -> Error {
         let error = match trouble {
             Trouble::Os(errno) => self.failed(errno),
@@ -53,7 +53,7 @@ impl<'a> Act<'a> {
     fn os(&self, errno: Errno) -> Error {
         let (kind, message) = explain(errno);
         let message = match kind {
-            // What has no words of ours has the system's.
+            // Errors without a message of our own use the system's.
             ErrorKind::Io => format!("{message}: {}", std::io::Error::from(errno)),
             _ => message.to_owned(),
         };

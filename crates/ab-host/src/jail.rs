@@ -1,13 +1,14 @@
-//! The wall around workspace files: everything is opened beneath a directory handle.
+//! Confines workspace files: every file is opened beneath a directory handle.
 //!
-//! The kernel resolves paths (`openat2` with `RESOLVE_BENEATH`), so nobody can swap a directory for
-//! a link between a check and a use: there is no check. Where the kernel says that a path leaves, or
-//! has no such call, [`walk`] goes one component at a time by handles, which also lets absolute
-//! links that point inside work. No path is ever compared with a prefix as text.
+//! The kernel resolves paths (`openat2` with `RESOLVE_BENEATH`), so no process can swap a directory
+//! for a link between a check and a use: there is no check. If the kernel reports that a path
+//! leaves the directory, or has no such call, [`walk`] resolves one component at a time by handles.
+//! The walk also follows absolute links that point inside. No path is ever compared with a prefix
+//! as text.
 //!
-//! A path may carry the rules of restricted handles. Then each place on the way is known by the
-//! handles that lead to it, and the rules are asked about that place, not about the caller's text:
-//! either the kernel has met no link, or [`walk`] has followed each of them by itself.
+//! A path may carry the rules of restricted handles. The rules are then applied to the real path of
+//! each file, which is known from the handles that lead to it, and not to the caller's text: either
+//! the kernel has met no link, or [`walk`] has followed each link itself.
 
 mod access;
 mod walk;
@@ -23,7 +24,7 @@ use rustix::io::Errno;
 pub(crate) use access::Purpose;
 pub(crate) use walk::{Final, Missing, Spot};
 
-/// How often a resolution that raced with a rename is tried again before the slow way is taken.
+/// How often a resolution that raced with a rename is retried.
 const RACE_RETRIES: usize = 8;
 
 /// Why a path could not be opened.
@@ -31,9 +32,9 @@ const RACE_RETRIES: usize = 8;
 pub(crate) enum Fault {
     /// A link on the way leads out of the workspace or the scope.
     Escape,
-    /// A link leads to something that is not there, and a change must not make it.
+    /// A link leads to a missing file, and a change must not create that file.
     Dangling(String),
-    /// The rules of the path do not let the call change what is there.
+    /// The access rules of the path forbid the change.
     Kept,
     Os(Errno),
 }
@@ -77,13 +78,13 @@ impl AsFd for Base<'_> {
     }
 }
 
-/// What is left of a path once its fences have been opened.
+/// The part of a path that is left after its fences were opened.
 struct Way<'a, 'p> {
     base: Base<'a>,
-    /// Where the base really is, with the rules that count from there; the root where the path has
-    /// no rules.
+    /// The real path of the base, with the rules that apply below it; the root if the path has no
+    /// rules.
     place: WsPath,
-    /// Where the base is in the workspace, as segments, for absolute links that name it.
+    /// The path of the base in the workspace, as segments, for absolute links that name it.
     above: Vec<&'p str>,
     rest: &'p str,
 }
@@ -96,7 +97,7 @@ impl Jail {
                 .map(|text| text.split('/').filter(|s| !s.is_empty()).map(str::to_owned).collect())
         };
         let resolver = match probe(root.as_fd()) {
-            // Refused by an old kernel or by a sandbox; anything else is a passing trouble.
+            // An old kernel or a sandbox refuses the call. Any other error is temporary.
             Err(Errno::NOSYS | Errno::PERM | Errno::NOTSUP | Errno::INVAL) => Resolver::Walk,
             Ok(()) | Err(_) => Resolver::Kernel,
         };
@@ -104,7 +105,7 @@ impl Jail {
         Self { root, aliases, resolver }
     }
 
-    /// The same jail without the kernel's help.
+    /// The same jail, but without `openat2`.
     pub(crate) fn walking(mut self) -> Self {
         self.resolver = Resolver::Walk;
         self
@@ -114,12 +115,12 @@ impl Jail {
         self.root.as_fd()
     }
 
-    /// Opens what `path` leads to, to look at it.
+    /// Opens the file at `path` to look at it.
     pub(crate) fn open(&self, path: &WsPath, flags: OFlags, last: Final) -> Result<OwnedFd, Fault> {
         self.open_to(Purpose::Look, path, flags, last)
     }
 
-    /// Opens what `path` leads to.
+    /// Opens the file at `path` for the given purpose.
     pub(crate) fn open_to(
         &self,
         purpose: Purpose,
@@ -131,8 +132,8 @@ impl Jail {
         Ok(self.open_on(&way, flags, last, purpose)?.0)
     }
 
-    /// Opens what `path` leads to, to look at it and at what is below. The second is where it
-    /// really is, with the rules that hold there; the root where the path has no rules.
+    /// Opens the file at `path` to look at it and at what is below. Also returns its real path with
+    /// the rules that apply there; the root if the path has no rules.
     pub(crate) fn locate(
         &self,
         path: &WsPath,
@@ -163,7 +164,7 @@ impl Jail {
             Final::Keep => flags | OFlags::NOFOLLOW,
         };
         let (place, resolve) = if way.place.has_access_rules() {
-            // A path without a link on the way is the place itself.
+            // A path without a link on the way is the real path.
             (way.place.join_unchecked(way.rest), ResolveFlags::NO_SYMLINKS)
         } else {
             (WsPath::root(), ResolveFlags::empty())
@@ -178,7 +179,7 @@ impl Jail {
         for _ in 0..RACE_RETRIES {
             let spot = self.walk(way, last, Missing::Fail, purpose)?;
             match spot.open(flags) {
-                // Someone put a link where there was none: look again.
+                // A link has appeared at this name: resolve the path again.
                 Err(Fault::Os(Errno::LOOP)) if last == Final::Follow => {}
                 result => return result.map(|handle| (handle, spot.place)),
             }
@@ -186,7 +187,8 @@ impl Jail {
         Err(Errno::LOOP.into())
     }
 
-    /// Opens what `path` leads to if that takes no disk access; nothing means "ask properly".
+    /// Opens the file at `path` if that needs no disk access. `None` means that the caller has to
+    /// use [`open`](Self::open).
     pub(crate) fn open_cached(&self, path: &WsPath, flags: OFlags) -> Option<OwnedFd> {
         if self.resolver != Resolver::Kernel {
             return None;
@@ -212,12 +214,12 @@ impl Jail {
         open(base.as_fd(), rest, flags)
     }
 
-    /// The directory and name of `path`, to look at it.
+    /// Resolves `path` to a directory and a name, to look at the file.
     pub(crate) fn spot(&self, path: &WsPath, last: Final, missing: Missing) -> Result<Spot, Fault> {
         self.spot_to(Purpose::Look, path, last, missing)
     }
 
-    /// The directory and name that a change of `path` acts on.
+    /// Resolves `path` to the directory and name that a change acts on.
     pub(crate) fn spot_to(
         &self,
         purpose: Purpose,
@@ -228,7 +230,7 @@ impl Jail {
         let way = self.way(path, missing)?;
         let (parent, name) = way.rest.rsplit_once('/').unwrap_or(("", way.rest));
         if name.is_empty() {
-            // The root: only the walk can say that it has no name.
+            // The root: only the walk returns a spot without a name.
             return self.walk(&way, last, missing, purpose);
         }
         let place = if way.place.has_access_rules() {
@@ -248,7 +250,7 @@ impl Jail {
         self.walk(&way, last, missing, purpose)
     }
 
-    /// Makes a directory and those above it.
+    /// Creates a directory and its missing parents.
     pub(crate) fn make_dir(&self, path: &WsPath) -> Result<(), Fault> {
         let way = self.way(path, Missing::MakeAll)?;
         self.make_on(&way)
@@ -272,8 +274,8 @@ impl Jail {
         inside.is_some_and(|segments| !segments.iter().any(|segment| segment == ".."))
     }
 
-    /// Opens the fences of `path`, each beneath the one before, so that no link between them leads
-    /// out of any. Fences that are missing are made where the last part may be.
+    /// Opens the fences of `path`, each beneath the previous one, so that no link between them
+    /// leads out of a fence. Missing fences are created unless `missing` is [`Missing::Fail`].
     fn way<'p>(&self, path: &'p WsPath, missing: Missing) -> Result<Way<'_, 'p>, Fault> {
         let PathResolutionParts { scopes: fences, rest } = path.resolution_parts();
         let place = if path.has_access_rules() {
@@ -295,8 +297,8 @@ impl Jail {
             let (handle, mut place) = opened?;
             way.above.extend(fence.split('/'));
             if path.has_access_rules() {
-                // Where no rule counted so far, the place is not known, and rules that count from
-                // it need no name for it.
+                // If no rules applied so far, the real path is not known. The rules that start here
+                // do not need it.
                 let rules = path.access_rules_in_scope(index + 1);
                 place = self.with_rules(place, handle.as_fd(), rules, &way.above);
             }
@@ -307,7 +309,8 @@ impl Jail {
         Ok(way)
     }
 
-    /// One `openat2`, tried again when it raced; nothing when it cannot be had or kept racing.
+    /// Calls `openat2`, and again if it raced with a rename. `None` if the call is not available or
+    /// kept racing.
     fn kernel(
         &self,
         base: BorrowedFd<'_>,
@@ -339,7 +342,7 @@ impl Jail {
         walk::walk(from, way.rest, walk::Manner { last, missing, purpose }, &inside)
     }
 
-    /// An absolute link target as segments below `above`, when it points there.
+    /// The segments of an absolute link target below `above`; `None` if it points elsewhere.
     fn inside(&self, target: &str, above: &[&str]) -> Option<Vec<String>> {
         let segments: Vec<&str> =
             target.split('/').filter(|s| !s.is_empty() && *s != ".").collect();
@@ -368,7 +371,7 @@ fn or_dot(path: &str) -> &str {
     if path.is_empty() { "." } else { path }
 }
 
-/// Whether the kernel keeps an open beneath a directory: inside works and `..` is refused.
+/// Checks that the kernel confines an open to a directory: `.` works and `..` is refused.
 pub(crate) fn probe(directory: BorrowedFd<'_>) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     openat2(directory, ".", flags, Mode::empty(), beneath())?;
@@ -403,7 +406,7 @@ pub(crate) fn open_plain(
     Ok(handle)
 }
 
-/// Opens a directory on the host, outside any jail: how a root is made.
+/// Opens a directory of the host outside of any jail, such as the root of one.
 pub(crate) fn open_host_dir(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     openat(rustix::fs::CWD, path, flags, Mode::empty())

@@ -1,4 +1,4 @@
-//! Limits on commands that the kernel sees to.
+//! Limits on commands that the kernel enforces.
 
 pub(crate) mod cgroup;
 pub(crate) mod hierarchy;

@@ -1,8 +1,8 @@
-//! The driver over a directory of this host.
+//! The driver for a directory of this host.
 //!
-//! Small reads that the page cache can answer happen on the caller's thread; everything else is one
-//! hop to a thread that may wait. Which part of the work is where: `read`, `write`, `handle`,
-//! `tree` (listing and removal), `search`, `place` (renames, links, attributes), `describe`.
+//! Small reads that the page cache can serve happen on the caller's thread. All other work is moved
+//! to a blocking thread. The parts are in `read`, `write`, `handle`, `tree` (listing and removal),
+//! `search`, `place` (renames, links, attributes) and `describe`.
 
 mod describe;
 mod handle;
@@ -41,10 +41,10 @@ use crate::jail::{Final, Jail, open_host_dir};
 
 pub(crate) use walk::Trouble;
 
-/// What the kernel calls a file system that is nothing but memory.
+/// The file system type of tmpfs.
 const TMPFS: FsWord = 0x0102_1994;
 
-/// Whether a file is nowhere but in memory, so that whoever reads or writes it waits for no disk.
+/// Whether a file is on a tmpfs, where reads and writes do not wait for a disk.
 fn is_in_memory(file: &OwnedFd) -> bool {
     fstatfs(file).is_ok_and(|system| system.f_type == TMPFS)
 }
@@ -56,10 +56,10 @@ pub enum MissingRootPolicy {
     Create,
 }
 
-/// How paths are kept beneath the root.
+/// How paths are confined to the root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathResolutionMode {
-    /// By the kernel in one call where it can, else by walking.
+    /// By the kernel in one call if it can do that, else by walking.
     #[default]
     Auto,
     /// One component at a time, as on hosts whose kernel or sandbox lacks `openat2`.
@@ -70,28 +70,28 @@ pub enum PathResolutionMode {
 pub struct LocalDriverOptions {
     pub missing_root: MissingRootPolicy,
     pub resolution: PathResolutionMode,
-    /// More absolute paths that mean the root, such as where a sandbox mounts it.
+    /// Further absolute paths that mean the root, such as the path at which a sandbox mounts it.
     pub aliases: Vec<PathBuf>,
     /// How commands run.
     pub exec: ExecSettings,
 }
 
-/// A workspace in a directory.
+/// The driver for a workspace in a directory.
 pub struct LocalDriver {
     shared: Arc<Shared>,
     runner: Runner,
     hub: StatusPublisher,
 }
 
-/// What the threads that do the work need.
+/// What the blocking threads need.
 pub(crate) struct Shared {
     pub(crate) jail: Jail,
-    /// Absolute paths that mean the root, the one to show first.
+    /// Absolute paths that mean the root. The first one is shown to users.
     pub(crate) aliases: Vec<String>,
 }
 
 impl LocalDriver {
-    /// Opens the directory. It is held by handle: renaming it away later does not lose it.
+    /// Opens the directory. The driver holds it by handle, so it survives a later rename.
     pub fn open(root: impl AsRef<Path>, options: LocalDriverOptions) -> Result<Self> {
         let root = root.as_ref();
         let refused = |message: String| {
@@ -118,7 +118,7 @@ impl LocalDriver {
         let mut aliases = vec![named, real];
         crate::exec::check_mounts(&options.exec, &aliases)?;
         aliases.extend(options.aliases);
-        // What a command in a sandbox calls a file, its caller may call it too.
+        // Callers may use the paths that commands in the sandbox see.
         aliases.push(PathBuf::from(SANDBOX_WORKSPACE_PATH));
         aliases.dedup();
         let jail = match options.resolution {
@@ -133,11 +133,12 @@ impl LocalDriver {
         })
     }
 
-    /// Starts a program that the operator configured, in the sandbox that commands of this workspace
-    /// run in.
+    /// Starts a program that the operator configured, in the sandbox that commands of this
+    /// workspace run in.
     ///
-    /// Unlike with [`Driver::exec`], the words and variables are not screened where no wall stands,
-    /// and only the limits of `request` hold, not those of [`ExecSettings::limits`].
+    /// Unlike in [`Driver::exec`], the command line and variables are not checked if no kernel
+    /// mechanism isolates the program, and only the limits of `request` apply, not those of
+    /// [`ExecSettings::limits`].
     ///
     /// # Errors
     /// As [`Driver::exec`].
@@ -161,7 +162,7 @@ impl LocalDriver {
         }
     }
 
-    /// One hop: `work` runs where it may wait for the disk.
+    /// Runs `work` on a blocking thread.
     async fn hop<T: Send + 'static>(
         &self,
         verb: Verb,

@@ -1,4 +1,5 @@
-//! A copy of a directory by handles, with shared blocks where the file system has them.
+//! Copies a directory by handles, with shared blocks (reflinks) where the file system supports
+//! them.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -13,10 +14,10 @@ use rustix::io::Errno;
 use super::failure;
 use crate::blocking::Cancel;
 
-/// Directories inside each other; each of them keeps two handles open.
+/// Maximum nesting of directories. Each level keeps two handles open.
 const MAX_DEPTH: usize = 128;
 
-/// The most that a copy may contain.
+/// Upper bounds for the contents of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyBounds {
     /// Files, directories and links together.
@@ -75,11 +76,11 @@ pub(super) fn copy(
 struct Copying<'a> {
     report: CopyReport,
     bounds: CopyBounds,
-    /// The directory that is being made, which must not be copied.
+    /// Device and inode of the new directory. Finding it inside the source is an error.
     own: (u64, u64),
-    /// False once the file system refused to share blocks.
+    /// False once the file system has refused to share blocks.
     clones: bool,
-    /// What is being copied, for errors.
+    /// The path that is being copied, for errors.
     path: PathBuf,
     cancel: &'a Cancel,
 }
@@ -152,7 +153,7 @@ impl Copying<'_> {
     }
 
     fn file(&mut self, from: &OwnedFd, to: &OwnedFd, name: &CStr) -> Result<(), Errno> {
-        // The file may have been replaced by a FIFO or a link since it was looked at.
+        // The file may have been replaced by a FIFO or a link since `statat`.
         let flags =
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let source = rustix::fs::openat(from, name, flags, Mode::empty())?;
@@ -175,7 +176,8 @@ impl Copying<'_> {
                     self.report.bytes += u64::try_from(stat.st_size).unwrap_or_default();
                     return finish(&made, &stat, Mode::empty());
                 }
-                // Copying reports the error again where it is a real one.
+                // Fall back to copying the bytes. A real error, such as a full disk, happens again
+                // there.
                 Err(_) => self.clones = false,
             }
         }
@@ -191,7 +193,7 @@ impl Copying<'_> {
     }
 }
 
-/// Gives a copy the permissions and the modification time of its original.
+/// Gives a copy the permissions and times of its original. `at_least` is added to the permissions.
 fn finish(made: &OwnedFd, original: &Stat, at_least: Mode) -> Result<(), Errno> {
     const PERMISSIONS: Mode = Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO);
     let mode = Mode::from_raw_mode(original.st_mode) & PERMISSIONS;

@@ -1,7 +1,7 @@
-//! Removal of a tree with two open directories at a time, whatever its depth.
+//! Removes a tree of any depth with a small, fixed number of open directories.
 //!
-//! Directories inside a directory are renamed into the top one before their parent is removed, so
-//! there is neither recursion nor a path that grows.
+//! Subdirectories are renamed into the top directory before their parent is removed, so there is
+//! neither recursion nor a path that grows.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,9 +13,9 @@ use rustix::io::Errno;
 
 use super::failure;
 
-/// Names that are read before they are acted on.
+/// Number of names that are read from a directory before they are removed.
 const BATCH: usize = 4096;
-/// Fresh names begin so.
+/// Prefix of the names that moved directories get.
 const MOVED: &str = ".ab-removed-";
 
 pub(super) fn remove(path: &Path) -> Result<()> {
@@ -55,12 +55,13 @@ pub(super) fn remove(path: &Path) -> Result<()> {
 
 struct Tree {
     top: OwnedFd,
-    /// Directories that were renamed so far.
+    /// Number of directories that were moved so far.
     moved: u64,
 }
 
 impl Tree {
-    /// Removes a directory in the top one; directories in it are renamed to the top.
+    /// Removes a directory that lies directly in the top one. Directories in it are moved to the
+    /// top.
     fn remove_child(&mut self, name: &CString) -> Result<(), Errno> {
         let directory = open(&self.top, name)?;
         loop {
@@ -70,7 +71,8 @@ impl Tree {
             }
             for inner in names {
                 if !unlinked(&directory, &inner)? {
-                    // A directory that cannot be written cannot be renamed to another parent.
+                    // Moving a directory to another parent needs write permission on it; `open`
+                    // grants that.
                     drop(open(&directory, &inner)?);
                     self.raise(&directory, &inner)?;
                 }
@@ -91,7 +93,7 @@ impl Tree {
     }
 }
 
-/// Removes a name that is not a directory; false for a directory.
+/// Removes a name that is not a directory and returns true. Returns false for a directory.
 fn unlinked(parent: &OwnedFd, name: &CString) -> Result<bool, Errno> {
     match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) => Ok(true),
@@ -107,13 +109,13 @@ fn unlinked(parent: &OwnedFd, name: &CString) -> Result<bool, Errno> {
     }
 }
 
-/// Opens a directory to be listed and emptied, after giving us the permissions for it.
+/// Opens a directory for listing and removal, after giving its owner all permissions.
 fn open(parent: &OwnedFd, name: &CString) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = rustix::fs::openat(parent, name, flags, Mode::empty())?;
     let stat = rustix::fs::fstat(&found)?;
     if Mode::from_raw_mode(stat.st_mode) & Mode::RWXU != Mode::RWXU {
-        // This link of the kernel leads to the open directory, whatever has its name now.
+        // This link leads to the opened directory, whatever has its name now.
         let path = format!("/proc/self/fd/{}", found.as_raw_fd());
         rustix::fs::chmod(path.as_str(), Mode::RWXU)?;
     }
@@ -121,7 +123,7 @@ fn open(parent: &OwnedFd, name: &CString) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(&found, ".", flags, Mode::empty())
 }
 
-/// Some names in a directory; none when it is empty.
+/// Up to [`BATCH`] names of a directory; none if the directory is empty.
 fn names(directory: &OwnedFd) -> Result<Vec<CString>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {

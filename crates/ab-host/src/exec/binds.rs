@@ -1,7 +1,7 @@
-//! Directories of the host that a command sees beside the workspace, opened before it starts.
+//! Opens the directories of the host that a command sees beside the workspace, before it starts.
 //!
-//! A path that leads through a part that commands can write is opened beneath that part's handle:
-//! there a command could put a link to anywhere in the place of a directory.
+//! If commands can write to a parent of such a path, a command could replace a directory on the way
+//! by a link to anywhere. Such a path is opened beneath the handle of that parent.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -19,21 +19,21 @@ use crate::jail::{Final, Jail, open_host_dir};
 use crate::local::Shared;
 use crate::sandbox::bwrap::SANDBOX_WORKSPACE_PATH;
 
-/// A directory of the host, as it was opened.
+/// A directory or file of the host, opened.
 #[derive(Debug)]
 pub(super) struct Bound {
     pub(super) handle: OwnedFd,
-    /// Its name on the host.
+    /// Its path on the host.
     pub(super) path: String,
-    /// Where commands see it.
+    /// The path at which commands see it.
     pub(super) at: String,
     pub(super) access: HostDirectoryAccess,
-    /// Whether others may swap it while the command starts.
+    /// Whether other processes may replace it while the command starts.
     pub(super) contested: bool,
 }
 
-/// Opens the directories of a request and the mounts of its workspace, where the isolation shows
-/// commands no others.
+/// Opens the directories of a request and the mounts of its workspace. Returns nothing for
+/// isolations that do not limit what commands see.
 pub(super) fn open(
     shared: &Shared,
     request: &ExecRequest,
@@ -57,7 +57,7 @@ pub(super) fn open(
     }
 }
 
-/// A mount of the workspace. Commands can write to no directory on the way to it.
+/// Opens a mount of the workspace. Commands cannot write to any directory on the way to it.
 fn mounted(mount: &SandboxMount) -> Result<Bound> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -108,7 +108,7 @@ fn opened(
     Ok(bound(handle, false))
 }
 
-/// The rest of `path` below `directory`, where it lies there.
+/// The rest of `path` below `directory`, or `None` if it lies elsewhere.
 fn below<'a>(directory: &str, path: &'a str) -> Option<&'a str> {
     Path::new(path).strip_prefix(directory).ok()?.to_str()
 }

@@ -1,5 +1,5 @@
-//! A command that tries to get out, sent before the first real one: walls are believed when it
-//! comes back without having seen, written or signalled anything outside.
+//! A test command that tries to escape, run before the first real command. The isolation counts as
+//! working if the test command could not read, write or signal anything outside.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ use crate::local::Shared;
 use crate::process::incarnation;
 use crate::sandbox::landlock;
 
-/// How long it may take.
+/// Time limit of the test command.
 const TIME: Duration = Duration::from_secs(20);
-/// Places for a file that commands must not see, besides the configured one.
+/// Directories for a file that commands must not see, besides the configured one.
 const OUTSIDE: &[&str] = &["/var/tmp", "/dev/shm", "/run"];
 
-/// What came back.
+/// The result of a test command that did not escape.
 pub(super) struct Proof {
     pub(super) text: String,
     pub(super) restores_signals: bool,
@@ -60,7 +60,8 @@ pub(super) fn outside<'a>(
     places.filter(move |place| !inside(place))
 }
 
-/// A file outside, and one that must not come to be.
+/// A file outside the workspace that commands must not read, and the path of one that they must not
+/// create.
 struct Bait {
     directory: PathBuf,
     seen: PathBuf,
@@ -76,7 +77,8 @@ impl Bait {
                 Ok(bait) => return Ok(bait),
                 Err(error) => error,
             };
-            // A place that lacks something says less than one that is full for now.
+            // Keep a temporary failure, such as a full disk: it says more than a permanent failure
+            // elsewhere.
             if matches!(unproven, Unproven::Impossible(_)) {
                 unproven = Unproven::by_errno(isolation, act, &error);
             }
@@ -86,7 +88,7 @@ impl Bait {
 
     fn lay_in(place: &Path) -> std::io::Result<Bait> {
         use std::os::unix::fs::DirBuilderExt;
-        // A process that is killed leaves its directory behind; the next one removes it.
+        // A killed process leaves its directory behind; the next process removes it.
         private::sweep(place);
         let directory = place.join(incarnation::next_name());
         std::fs::DirBuilder::new().mode(0o700).create(&directory)?;
@@ -99,12 +101,13 @@ impl Bait {
 
 impl Drop for Bait {
     fn drop(&mut self) {
-        // Ours alone, and small.
+        // Only we use the directory, and it is small.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
-/// Says, a line each, what it found. Plain words of any shell, and three programs.
+/// A script that prints one line for each finding. It uses POSIX shell syntax and a few common
+/// programs.
 fn script(bait: &Bait) -> String {
     let (seen, taken) = (bait.seen.display(), bait.taken.display());
     let parent = std::process::id();
@@ -125,7 +128,7 @@ echo "done yes"
     )
 }
 
-/// Runs it as any command would be, and gathers its lines.
+/// Runs the script like any other command and collects its lines.
 async fn run(
     runner: &Runner,
     shared: &Arc<Shared>,
@@ -135,12 +138,12 @@ async fn run(
     let isolation = standing.isolation;
     let standing = Arc::new(standing.clone());
     let place = runner.table.enter().map_err(Unproven::Failed)?;
-    // Not those of the settings: too little memory or time for it says nothing about walls.
+    // Not the limits of the settings: too little memory or time says nothing about the isolation.
     let (limits, accepted, origin) = (request.limits, BTreeSet::new(), Origin::Caller);
-    // Without mounts: one that cannot be made is an error of the settings, and no lack of the host.
+    // Without mounts: one that cannot be made is an error in the settings, not a lack of the host.
     let (mounts, total) = (Arc::new([]), None);
     let terms = Terms { isolation, limits, accepted, origin, mounts, total };
-    // What cannot be opened is missing for every isolation.
+    // A directory that cannot be opened fails with every isolation.
     let scene = scene::open(shared, &request, terms).await.map_err(Unproven::Failed)?;
     let launched = runner.launch_in(shared, scene, &standing, &request, &place).await;
     let launched = launched.map_err(|error| Unproven::by_error(isolation, &error))?;
@@ -166,7 +169,8 @@ async fn run(
     Err(Unproven::by_end(isolation, &exit, &String::from_utf8_lossy(&stderr)))
 }
 
-/// What was seen outside counts against the walls; what was not tried says nothing.
+/// Evaluates the lines of the script. An access that succeeded outside disproves the isolation. A
+/// line that is missing proves nothing, so the result is a temporary failure.
 fn judge(
     said: &HashMap<String, String>,
     isolation: Isolation,
@@ -182,7 +186,7 @@ fn judge(
             return Err(Unproven::Impossible(format!("a test command {words}")));
         }
     }
-    // In a pid namespace of its own the number is that of another process, or of none.
+    // Inside a pid namespace the number means another process or none, so a success proves nothing.
     let signals_kept =
         isolation == Isolation::Landlock && landlock::version() >= Some(landlock::SCOPES);
     if signals_kept && said.contains_key("signalled") {
@@ -214,7 +218,8 @@ fn judge(
                 Some(_) => {}
             }
         }
-        // Landlock hides the file that says so; there, the calls themselves would have failed.
+        // Under Landlock commands cannot read this file. There, the start fails if the filter
+        // cannot be installed.
         for (line, value) in
             [("Seccomp:", "2"), ("NoNewPrivs:", "1"), ("CapEff:", "0000000000000000")]
         {
@@ -265,7 +270,7 @@ mod tests {
     fn directory_left_by_a_killed_process_is_removed() {
         let place = tempfile::tempdir().unwrap();
         let pid = std::process::id();
-        // No process has a number that large.
+        // Larger than any process id.
         let dead = incarnation::next_name().replacen(&format!("-{pid}-"), "-4194999-", 1);
         let dead = place.path().join(dead);
         std::fs::create_dir(&dead).unwrap();

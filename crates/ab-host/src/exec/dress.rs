@@ -1,4 +1,5 @@
-//! A command with its walls around it: program, arguments, environment, handles, rules, filter.
+//! Builds the process image of a command: program, arguments, environment, handles, Landlock rules
+//! and seccomp filter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -32,32 +33,33 @@ use crate::sandbox::environment::{self, Base};
 use crate::sandbox::landlock::{self, Grants};
 use crate::sandbox::seccomp::{self, LocalSockets, Walls};
 
-/// Longest single argument that the kernel takes, less than which there is room for a name.
+/// Longest command line that is passed as one argument; somewhat less than the kernel accepts.
 const LONGEST_ARGUMENT: usize = 120 * 1024;
-/// Command lines and inputs longer than this are screened on a thread that may take its time.
+/// Longer command lines and inputs are checked on a blocking thread.
 const LONG_TEXT: usize = 16 * 1024;
-/// Sets of rules that are kept for the next command in the same place.
+/// Number of Landlock rulesets that are kept for later commands.
 const KEPT_RULES: usize = 64;
-/// The number of the first handle after the three that every program has.
+/// The number of the first handle after standard input, output and error.
 const FIRST_EXTRA: i32 = 3;
 /// The number of standard output.
 const STDOUT: usize = 1;
-/// What a shell says, and with what status it ends, when a directory was swapped while it started.
+/// The wrapper shell prints this and exits with 126 if a directory was replaced while it started.
 const SWAPPED: &str = "agent-backend: the workspace changed while the command was started";
 
-/// What it says when the command's own process cannot be made.
+/// The wrapper shell prints this if it cannot fork the command's own process.
 const NO_PROCESS: &str =
     "agent-backend: no process can be made for the command: Resource temporarily unavailable";
 
-/// What commands of one driver are lent, and what is made once for several.
+/// What the commands of one driver share: Landlock rulesets, and command lines that passed the
+/// check.
 #[derive(Debug, Default)]
 pub(super) struct Wardrobe {
     rules: Mutex<BTreeMap<String, Arc<OwnedFd>>>,
-    /// Lines that were screened, with their roots and directories.
+    /// Command lines that passed the check, with their roots, directories and variables.
     screened: PassedCheckCache,
 }
 
-/// Everything around a command that is not its own request.
+/// Everything that determines a command's image except its request.
 pub(super) struct Surroundings<'a> {
     pub(super) settings: &'a ExecSettings,
     pub(super) standing: &'a Standing,
@@ -66,16 +68,16 @@ pub(super) struct Surroundings<'a> {
     pub(super) private: Option<&'a Private>,
 }
 
-/// Where a command finds what it may see.
+/// The paths at which a command finds what it may see.
 #[derive(Debug)]
 pub(super) struct Placement {
-    /// Its working directory, which is also its home.
+    /// Its working directory. It is also its home unless the settings name one.
     pub(super) directory: String,
-    /// Names below a private `/tmp` on which something is mounted.
+    /// Names below a private `/tmp` that serve as mount points.
     pub(super) mount_points: BTreeSet<String>,
     places: Vec<Placed>,
     toolchains: Vec<String>,
-    /// Paths inside, and which file has to be there.
+    /// Paths inside the sandbox, and the identity of the file that must be there.
     checks: Vec<(String, String)>,
 }
 
@@ -87,7 +89,7 @@ pub(super) struct Dressed {
     pub(super) channels: Channels,
 }
 
-/// What a screen looks at.
+/// What the check of a command line examines.
 struct Screened {
     line: String,
     roots: Vec<String>,
@@ -115,12 +117,12 @@ impl Screened {
 }
 
 impl Wardrobe {
-    /// Forgets the rules of places that are about to be removed.
+    /// Drops the rulesets of directories that are about to be removed.
     pub(super) fn clear(&self) {
         self.lock().clear();
     }
 
-    /// Looks at the words of a command where no wall stands.
+    /// Checks the words of a command if no kernel mechanism isolates it.
     pub(super) async fn screen(
         &self,
         settings: &ExecSettings,
@@ -138,7 +140,7 @@ impl Wardrobe {
             }
         }
         let Some(screen) = settings.screen else { return Err(unplanned()) };
-        // Without a sandbox its path is one like any other.
+        // Without a sandbox this path does not mean the workspace.
         let own = |alias: &&String| !alias.starts_with(SANDBOX_WORKSPACE_PATH);
         let screened = Screened {
             line: request.command.to_shell_line(),
@@ -147,7 +149,7 @@ impl Wardrobe {
             env: request.env.clone(),
             input: request.declared_stdin.clone(),
         };
-        // Input is rare, and may be long.
+        // Commands with input are rare, and the input may be long, so they are not cached.
         if screened.input.is_none() && self.screened.contains(screened.texts()) {
             return Ok(());
         }
@@ -200,7 +202,7 @@ impl Wardrobe {
                 Isolation::Auto | Isolation::Bwrap | Isolation::Software | Isolation::None => None,
             },
             caches: match standing.isolation {
-                // What programs keep there belongs to the session and outlives the driver.
+                // Programs keep their caches in the configured home, which outlives the driver.
                 _ if own_home.is_some() => None,
                 Isolation::Bwrap => private.map(|_| bwrap::CACHES),
                 Isolation::Auto | Isolation::Landlock | Isolation::Software | Isolation::None => {
@@ -220,7 +222,7 @@ impl Wardrobe {
         };
         let mut environment = environment::assemble(&base, &request.env)?;
         let (mut words, long) = script.into_words(FIRST_EXTRA);
-        // One more handle would not have a number of one digit.
+        // One more handle would have a number of two digits, which POSIX shells do not accept.
         let is_watched = is_watched && long.is_none();
         theirs.extend(long);
         let mut image = Image {
@@ -246,7 +248,8 @@ impl Wardrobe {
             Isolation::Bwrap => {
                 let Some(bwrap) = &standing.bwrap else { return Err(unplanned()) };
                 let given = std::mem::take(&mut environment);
-                // bwrap starts outside of the walls: a variable that loads code must not act on it.
+                // bwrap starts outside of the sandbox: a variable that loads code must not act on
+                // it.
                 let mark = |(name, _): &&(String, String)| name == environment::PROCESS_VARIABLE;
                 environment.extend(given.iter().filter(mark).cloned());
                 let inside = Inside {
@@ -277,8 +280,8 @@ impl Wardrobe {
                 image.privileges = if bwrap.setuid { Privileges::Keep } else { Privileges::NoNew };
                 image.ruleset = bwrap.scopes.clone();
                 match terminal {
-                    // The terminal's signals go to all of its foreground, bwrap included, which
-                    // would take the command down with it.
+                    // The terminal sends signals to its whole foreground group. If bwrap died of
+                    // one, the command would die with it.
                     Terminal::Controlling => {
                         image.ignored = &[libc::SIGINT, libc::SIGQUIT];
                         reach = Reach::Beside;
@@ -304,11 +307,12 @@ impl Wardrobe {
         Ok(Dressed { image, reach, channels: ours })
     }
 
-    /// Rules for what the command may see, made again only where something else is there.
+    /// The Landlock rules for what the command may see, cached by the inodes of the visible
+    /// directories.
     ///
-    /// Everything that others could swap is opened once, here or before, and both the rules and the
-    /// key under which they are kept are made of the handles. The rules hold on to these inodes, so
-    /// that no other directory gets their numbers while they are kept.
+    /// Every directory that another process could replace is opened once, here or before. Both the
+    /// rules and the cache key are made from these handles. The rules keep the inodes alive, so no
+    /// other directory gets the same inode numbers while the rules are cached.
     fn rules(
         &self,
         settings: &ExecSettings,
@@ -359,7 +363,7 @@ impl Wardrobe {
     }
 }
 
-/// The words that start the command, and its text where that is too long for a word.
+/// The words that start the command, and a file with the command line if it is too long for a word.
 struct Script {
     words: Vec<String>,
     long: Option<OwnedFd>,
@@ -395,7 +399,7 @@ impl Script {
     }
 }
 
-/// A program by its name, as a shell would look for it.
+/// Finds a program on the path, as a shell does.
 fn found(program: &str, path: &str) -> Result<String> {
     if program.contains('/') {
         return Ok(program.to_owned());
@@ -407,13 +411,14 @@ fn found(program: &str, path: &str) -> Result<String> {
     })
 }
 
-/// A file for one start of the sandbox's program. Its first process has no root of ours, but it is
-/// what it was executed from: by way of `/proc/1/exe` a command that runs as that file's owner could
-/// change its mode on the host, read-only mounts or not.
+/// An in-memory copy of bwrap for one start.
+///
+/// Inside the sandbox, `/proc/1/exe` leads to the file that bwrap was executed from. A command that
+/// runs as the owner of that file could change its mode on the host, despite read-only mounts.
 fn copied(program: &[u8]) -> Result<OwnedFd> {
     let made = |flags| rustix::fs::memfd_create("bwrap", flags);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Older kernels do not know that flag, and need none.
+    // Older kernels reject this flag and do not need it.
     let copy = made(flags | MemfdFlags::EXEC).or_else(|_| made(flags));
     let whole = copy.map_err(std::io::Error::from).and_then(|copy| {
         let mut file = std::fs::File::from(copy);
@@ -438,7 +443,7 @@ fn written(bytes: &[u8]) -> std::io::Result<OwnedFd> {
     Ok(handle)
 }
 
-/// Where a command finds the workspace, its neighbours and what else it may see.
+/// Decides at which paths a command sees the workspace, its neighbours and other directories.
 pub(super) fn place(
     settings: &ExecSettings,
     standing: &Standing,
@@ -457,20 +462,21 @@ pub(super) fn place(
     for (index, visible) in scene.visible.iter().enumerate() {
         let sandbox = bwrap::join(SANDBOX_WORKSPACE_PATH, visible.at.as_str());
         let mut at = vec![sandbox];
-        // What commands write down, such as the paths in a virtual environment, is true outside too,
-        // so they see and start in the host's own path. Unless that would bury the sandbox's own.
+        // Commands also see the workspace at its host path and start there, so that paths they
+        // write to files, such as those in a virtual environment, are valid outside too. Not if the
+        // sandbox needs that path itself.
         if index == 0 && !bwrap::is_taken(&visible.path) {
             at.push(visible.path.clone());
         }
         if index == 0 {
-            // The tree around neighbours is only at the sandbox's path.
+            // The tree with the neighbours exists only at the sandbox's path.
             let start = if scene.visible.len() == 1 { at.last() } else { at.first() };
             let start = start.map_or(SANDBOX_WORKSPACE_PATH, String::as_str);
             placement.directory = bwrap::join(start, &scene.cwd_below);
         }
         if visible.contested {
             let identity = identity(&visible.handle)?;
-            // Each is a mount of its own, made at another moment.
+            // Each path is a mount of its own, made at a different moment.
             placement.checks.extend(at.iter().map(|at| (at.clone(), identity.clone())));
         }
         for seen in &visible.seen {
@@ -480,7 +486,7 @@ pub(super) fn place(
         }
         let empty = visible.covers.iter().filter(|cover| cover.with == With::EmptyFile);
         for cover in empty {
-            // What covers it must be there itself, not where a swapped link has led.
+            // The cover must be at this very path, not at the target of a link that was swapped in.
             for at in &at {
                 placement.checks.push((bwrap::join(at, &cover.below), null_identity()?));
             }
@@ -516,7 +522,7 @@ pub(super) fn place(
     Ok(placement)
 }
 
-/// What a command inside a bwrap is made of.
+/// The inputs of [`sandboxed`].
 struct Inside<'a> {
     bwrap: &'a Bwrap,
     settings: &'a ExecSettings,
@@ -528,7 +534,8 @@ struct Inside<'a> {
     environment: Vec<(String, String)>,
 }
 
-/// Puts the command inside a bwrap. Gives the pipe in which it is said that processes were left.
+/// Wraps the command in a bwrap invocation. Returns the pipe through which the wrapper shell
+/// reports that processes were left behind.
 fn sandboxed(
     inside: Inside<'_>,
     words: &mut Vec<String>,
@@ -536,7 +543,7 @@ fn sandboxed(
     output_end: &OutputEnd,
 ) -> Result<OwnedFd> {
     let Inside { bwrap, settings, request, placement, private, home, environment } = inside;
-    // A socket in a directory of the host can be reached through a mount that is read-only.
+    // A socket in a directory of the host can be reached even through a read-only mount.
     let sockets = if request.restrictions.binds.is_empty() {
         LocalSockets::Allowed
     } else {
@@ -557,7 +564,7 @@ fn sandboxed(
     if let Some(private) = private
         && placement.places.iter().filter(writable).any(|place| private.lies_in(&place.source))
     {
-        // Commands that see the host's directory around it could swap it.
+        // Commands can write to a directory above the private ones, so they could replace them.
         checks.push((bwrap::CACHES.to_owned(), identity(&private.caches.handle)?));
         if let Some(tmp) = &private.tmp {
             checks.push(("/tmp".to_owned(), identity(&tmp.handle)?));
@@ -611,7 +618,7 @@ fn sandboxed(
     Ok(left)
 }
 
-/// A pipe that neither end waits for.
+/// A pipe with two nonblocking ends.
 fn note_pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
     use rustix::pipe::{PipeFlags, pipe_with};
     Ok(pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?)
@@ -621,19 +628,21 @@ fn identity(handle: &OwnedFd) -> Result<String> {
     identity_of(handle).map_err(|errno| unstarted(&errno.into()))
 }
 
-/// Which file covers what must not be seen or made.
+/// The identity of the file that covers paths that commands must not see or create.
 fn null_identity() -> Result<String> {
     let null = rustix::fs::stat("/dev/null").map_err(|errno| unstarted(&errno.into()))?;
     Ok(format!("{}:{}", null.st_dev, null.st_ino))
 }
 
-/// Words before the command: a shell that makes sure that what was mounted is what was looked at, runs
-/// the command, and then says whether other processes are still there. Everything ends with it, so
-/// nothing outside could look any more. The shell has none of the command's variables: they are read
-/// from the handle `given`, after the check, by the process that becomes the command.
+/// The words before the command. They start a shell that checks that each mount shows the expected
+/// file, runs the command, and then reports whether other processes are still running. All
+/// processes in the sandbox end with this shell, so nothing outside could find them later.
 ///
-/// Where the end of the command's output is watched for, the command opens it itself, by the handle `output`: bwrap
-/// and this shell would hold it open.
+/// The shell itself has none of the command's variables. The process that becomes the command reads
+/// them from the handle `given`, after the check.
+///
+/// If we watch for the end of the command's output, the command opens the output itself, by the
+/// handle `output`: otherwise bwrap and this shell would keep it open.
 fn watched(
     checks: &[(String, String)],
     given: i32,
@@ -651,11 +660,12 @@ fn watched(
             quoted(&expected.join("\n")),
         );
     }
-    // POSIX shells know handles of one digit only: this one is 9 at most.
+    // POSIX shells accept only handles of one digit. This one is 9 at most.
     let errors = output.unwrap_or(note) + 1;
     let opened = output.map(|output| format!(" >/dev/fd/{output} {output}<&-"));
     let opened = opened.unwrap_or_default();
-    // Signals for the command reach this shell too, which waits for what the command makes of them.
+    // Signals for the command also reach this shell. It catches them and waits for the command's
+    // exit.
     script.push_str(&format!(
         r#"trap : 1 2 3 5 6 10 12 13 14 15 16 24 25 26 27 29 30 31
 exec {errors}>&2 2>/dev/null
@@ -673,13 +683,13 @@ exit $code"#
     vec!["/bin/sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()]
 }
 
-/// Whether a shell refuses to assign any value to this variable, or some values.
+/// Whether a shell refuses assignments to this variable, at least of some values.
 fn is_special(name: &str) -> bool {
     ["BASHOPTS", "EUID", "GROUPS", "LINENO", "OPTIND", "PPID", "SHELLOPTS", "UID"].contains(&name)
         || name.starts_with("BASH_VERSINFO")
 }
 
-/// Shell text that sets variables.
+/// Shell text that exports the variables.
 fn exported(environment: &[(String, String)]) -> String {
     let line = |(name, value): &(String, String)| format!("export {name}={}\n", quoted(value));
     environment.iter().map(line).collect()
@@ -689,7 +699,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// The names of users and groups: who runs the command, and nobody.
+/// Contents of `/etc/passwd` and `/etc/group`: the user of the command, and the overflow user.
 fn names(home: &str) -> (String, String) {
     let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let name = |id: u32| if id == 0 { "root" } else { "agent" };
@@ -708,7 +718,8 @@ fn root_directory() -> Result<OwnedFd> {
     rustix::fs::open("/", flags, Mode::empty()).map_err(|errno| unstarted(&errno.into()))
 }
 
-/// The kernel counts CPU time in nanoseconds, and a longer limit would wrap around to a short one.
+/// Upper bound of a CPU limit. The kernel counts CPU time in nanoseconds, and a longer limit would
+/// wrap around to a short one.
 const LONGEST_CPU: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 fn rlimits(scene: &Scene) -> Vec<Rlimit> {
@@ -721,7 +732,7 @@ fn rlimits(scene: &Scene) -> Vec<Rlimit> {
     rlimits.push((libc::RLIMIT_CPU, limits.cpu.map(seconds)));
     rlimits.push((libc::RLIMIT_FSIZE, limits.file_size));
     rlimits.push((libc::RLIMIT_NOFILE, limits.open_files));
-    // For want of a group, each process for itself.
+    // Without a control group, these limits apply to each process.
     let Wanted { memory, processes } = scene.grouped;
     rlimits.push((libc::RLIMIT_DATA, limits.memory.filter(|_| memory.is_none())));
     rlimits.push((libc::RLIMIT_NPROC, limits.processes.filter(|_| processes.is_none())));

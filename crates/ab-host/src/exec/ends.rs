@@ -1,4 +1,4 @@
-//! The ends of a command's channels: the child's, by their numbers, and ours.
+//! Makes the channels of a command: the child's ends, ordered by their numbers, and ours.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -11,21 +11,23 @@ use crate::process::child::Terminal;
 use crate::process::stream::{ReadEnd, WriteEnd, input_pipe, no_waiting, output_pipe};
 use crate::process::supervise::{Channels, OutputEnd};
 
-/// The child's ends of its channels, in the order of their numbers, and ours.
+/// Both ends of a command's channels. `theirs` is in the order of the handle numbers.
 pub(super) struct Ends {
     pub(super) theirs: Vec<OwnedFd>,
     pub(super) ours: Channels,
     pub(super) terminal: Terminal,
 }
 
-/// A handle by which a process opens an end of its own to the pipe of `output`. It is no writer itself.
+/// A handle through which a process can open its own write end of the pipe `output`. The handle
+/// itself does not keep the pipe open for writing.
 pub(super) fn reopenable(output: &OwnedFd) -> Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", output.as_raw_fd());
     let opened = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     opened.map_err(|errno| unstarted(&errno.into()))
 }
 
-/// An output without a reader. Not the host's `/dev/null`: root could change its mode by a handle.
+/// A pipe without a reader, as output. Not `/dev/null`: root could change the mode of the host's
+/// device through the handle.
 pub(super) fn unread_output() -> Result<OwnedFd> {
     let (_, theirs) = output_pipe().map_err(|error| unstarted(&error))?;
     Ok(theirs)

@@ -1,5 +1,5 @@
-//! What the operator shows the commands of one workspace beside it: a private home, directories and
-//! single files of the host.
+//! Directories and files of the host that the operator shows to the commands of a workspace, such
+//! as a private home.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -13,8 +13,8 @@ use crate::sandbox::bwrap::{self, SANDBOX_WORKSPACE_PATH};
 
 /// A directory or file of the host that every command of a workspace sees.
 ///
-/// The operator configures it, unlike the directories that a caller binds to a handle, and it does not
-/// switch local sockets off.
+/// The operator configures mounts. Unlike the directories that a caller binds to a handle, they
+/// leave local sockets enabled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxMount {
     /// Its absolute path on the host.
@@ -45,7 +45,7 @@ pub(super) fn all(settings: &ExecSettings) -> Vec<SandboxMount> {
 
 /// Refuses mounts that cannot be made, or that a command could redirect.
 ///
-/// bwrap follows links on the way to a mount point, and commands could put a link anywhere they can
+/// bwrap follows links on the way to a mount point, and a command can create a link wherever it can
 /// write. So neither end of a mount may lie in the workspace or in a writable mount.
 pub(crate) fn check(settings: &ExecSettings, roots: &[PathBuf]) -> Result<()> {
     let mounts = all(settings);
@@ -95,7 +95,7 @@ pub(crate) fn check(settings: &ExecSettings, roots: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a mount that the isolation cannot show where it was asked for.
+/// Refuses a mount that the isolation cannot show at its target.
 pub(super) fn check_isolation(mounts: &[SandboxMount], isolation: Isolation) -> Result<()> {
     let moved = mounts.iter().find(|mount| mount.source != mount.target);
     match (isolation, moved) {
@@ -111,7 +111,7 @@ pub(super) fn check_isolation(mounts: &[SandboxMount], isolation: Isolation) -> 
 
 const TMP: &str = "/tmp";
 
-/// Whether either end of a mount is `root` or lies in it, by name or by what the names lead to.
+/// Whether either end of a mount is `root` or lies in it, before or after links are resolved.
 fn within(mount: &SandboxMount, root: &Path) -> bool {
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let real_root = real(root);

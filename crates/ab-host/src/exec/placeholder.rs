@@ -1,9 +1,9 @@
-//! Something to cover where nothing is: an empty file that stands for a path that commands must not
-//! make, and that is gone when the last command that needs it has ended.
+//! An empty file at a path that commands must not create, so that a mount can cover it. The file is
+//! removed when the last command that needs it has ended.
 //!
-//! Everybody who covers it holds a lock on it, in this process or another, and the last to let go
-//! removes it. It is known by what no file of a workspace has by chance: no bytes, one permission,
-//! and the first second of all clocks as its time.
+//! Each user of the file, in this process or another, holds a shared lock on it, and the last user
+//! removes it. The file is recognised by properties that a file of a workspace does not have by
+//! chance: no bytes, mode 0400 and a modification time of zero.
 
 use std::os::fd::OwnedFd;
 
@@ -25,7 +25,7 @@ pub(super) struct Placeholder {
 }
 
 impl Placeholder {
-    /// Makes one where nothing is, or joins whoever was quicker.
+    /// Creates a placeholder, or joins the one that another command has just created.
     pub(super) fn make(spot: Spot) -> Result<Option<Placeholder>, Errno> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDONLY | OFlags::CLOEXEC;
         let file = match openat(&spot.dir, spot.name()?, flags | OFlags::NOFOLLOW, MODE) {
@@ -39,21 +39,21 @@ impl Placeholder {
         Ok(Some(Placeholder { spot, file }))
     }
 
-    /// Whether one is there.
+    /// Whether the file there is a placeholder.
     pub(super) fn is_at(spot: &Spot) -> Result<bool, Errno> {
         Ok(is_one(&statat(&spot.dir, spot.name()?, AtFlags::SYMLINK_NOFOLLOW)?))
     }
 
-    /// Holds the one that is there; nothing when what is there is none.
+    /// Joins the placeholder that is there. `None` if the file there is not a placeholder.
     pub(super) fn join(spot: Spot) -> Result<Option<Placeholder>, Errno> {
         if !Placeholder::is_at(&spot)? {
             return Ok(None);
         }
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = openat(&spot.dir, spot.name()?, flags, Mode::empty())?;
-        // A command may have made a file that looks like one, and hold a lock on it for ever.
+        // Do not wait for the lock: a command may have made a similar file and may lock it forever.
         flock(&file, FlockOperation::NonBlockingLockShared)?;
-        // Whoever let go of it last may have removed it just before.
+        // The last holder may have removed it before we got the lock.
         match statat(&spot.dir, spot.name()?, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(there) if same(&there, &fstat(&file)?) => Ok(Some(Placeholder { spot, file })),
             Ok(_) | Err(Errno::NOENT) => Err(Errno::AGAIN),
@@ -62,7 +62,7 @@ impl Placeholder {
     }
 
     fn let_go(&self) -> Result<(), Errno> {
-        // Held by others still: the last of them removes it.
+        // Fails while others hold it. The last of them removes it.
         flock(&self.file, FlockOperation::NonBlockingLockExclusive)?;
         let name = self.spot.name()?;
         let there = statat(&self.spot.dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -75,7 +75,8 @@ impl Placeholder {
 
 impl Drop for Placeholder {
     fn drop(&mut self) {
-        // One that stays is empty and read-only, and the next command that covers it tries again.
+        // A placeholder that stays is empty and read-only. The next command that uses it tries
+        // again.
         let _ = self.let_go();
     }
 }

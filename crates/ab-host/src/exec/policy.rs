@@ -1,4 +1,4 @@
-//! What is in force for commands, put into words.
+//! Describes the policy that is in force for commands.
 
 use ab_core::effective::{
     EffectivePolicy, EffectivePolicyControl, Isolation, NetworkAccess, PolicyControlKind,
@@ -32,10 +32,10 @@ pub(super) fn describe(settings: &ExecSettings, standing: &Standing) -> Effectiv
     EffectivePolicy { isolation: Some(standing.isolation), controls }
 }
 
-/// Mounts of the operator that are listed by name.
+/// Maximum number of mounts that are listed by name.
 const MOST_MOUNTS: usize = 16;
 
-/// What limits all processes of a command together.
+/// The mechanism that limits all processes of a command together.
 const GROUP: &str = "control group";
 const GROUP_AND_WATCHDOG: &str = "control group, and a watchdog that outlives this process";
 const BEST_EFFORT: &str = "best effort: the process group, and what still carries its mark";
@@ -240,8 +240,9 @@ impl Walls<'_> {
             let given = (PolicyControlStrength::Enforced, ends, mechanism);
             return self.control(PolicyControlKind::Orphans, "none", given);
         }
-        // What a command could do about it: leave its group, end the watchdog, or lock it out of the
-        // group, whose modes it may change where it is of the same user; root is not locked out.
+        // A command could prevent this in three ways: leave its group, kill the watchdog, or lock
+        // the watchdog out of the group, whose modes a process of the same user may change. Root
+        // cannot be locked out.
         let held = self.isolation() == Isolation::Landlock
             && landlock::version() >= Some(landlock::SCOPES)
             && rustix::process::geteuid().is_root();
@@ -282,7 +283,7 @@ impl Walls<'_> {
         }
     }
 
-    /// Whether a group ends with its command and with us; or why not.
+    /// Whether a control group ends with its command and with us; otherwise the cause.
     fn grouped(&self) -> Result<(), String> {
         let groups = Groups::find();
         let limits = &self.settings.limits;
@@ -293,7 +294,7 @@ impl Walls<'_> {
         };
         groups.make(&wanted).map_err(|lack| lack.cause)?;
         if !self.settings.always_groups() {
-            // A question alone starts none.
+            // Describing the policy does not start a watchdog.
             return Ok(());
         }
         watchdog::stand(&groups.parents()).map_err(|error| {
@@ -402,7 +403,7 @@ impl Walls<'_> {
             ),
         ];
         for control in &mut controls {
-            // The canary says nothing about limits; a group that takes them does.
+            // The test command proves nothing about limits. A group that accepts such a limit does.
             let grouped = control.mechanism == GROUP;
             control.proof = grouped.then(|| "a group with such a limit was made".to_owned());
         }

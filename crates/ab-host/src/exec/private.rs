@@ -1,9 +1,11 @@
-//! What a workspace or scope keeps between its commands, outside of its own files: a `/tmp`, and
-//! caches and histories of programs.
+//! Directories that a workspace or scope keeps between its commands, outside of its own files: a
+//! `/tmp`, and the caches and histories of programs.
 //!
-//! - One directory on the host for each, made with the first command and removed with the driver.
-//! - `/tmp` is a tmpfs of [`TMP_SIZE`] bytes where we may mount one, else a plain directory.
-//! - After a kill -9 the watchdog removes it; without a watchdog the next process does.
+//! - Each workspace or scope has one directory on the host. The first command creates it, and it is
+//!   removed with the driver.
+//! - `/tmp` is a tmpfs of [`TMP_SIZE`] bytes if we may mount one, else a plain directory.
+//! - After a `kill -9` the watchdog removes the directory. Without a watchdog the next process
+//!   does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -26,30 +28,30 @@ use crate::local::Shared;
 use crate::process::{incarnation, watchdog};
 use crate::sandbox::bwrap::TMP_SIZE;
 
-/// Files and directories that fit into a private `/tmp`.
+/// Maximum number of files and directories in a private `/tmp`.
 const TMP_FILES: u64 = 1 << 18;
-/// Scopes of one driver whose directories are kept; beyond that, those go that were not used for the
-/// longest time and that no command uses.
+/// Maximum number of scopes whose directories a driver keeps. Beyond it, the least recently used
+/// directories that no command uses are removed.
 const MOST_KEPT: usize = 256;
 /// Where private directories are made if the configured place lies in the workspace.
 const OUTSIDE: &[&str] = &["/var/tmp", "/dev/shm", "/run"];
-/// Names inside the directory of one scope. The watchdog's script knows the first one too.
+/// Names inside the directory of one scope. The watchdog's script uses the first one too.
 const TMP: &str = "tmp";
 const CACHES: &str = "cache";
 
-/// Why a private `/tmp` is no tmpfs on this host, once that was found out.
+/// Why a private `/tmp` is not a tmpfs on this host, once known.
 static UNBOUNDED: OnceLock<String> = OnceLock::new();
 
-/// Why `/tmp` has no bound here; nothing where it has one.
+/// Why `/tmp` has no size limit here; `None` if it has one.
 pub(super) fn unbounded() -> Option<&'static str> {
     UNBOUNDED.get().map(String::as_str)
 }
 
-/// The directories of one workspace or scope. Removed when the last user lets go of them.
+/// The directories of one workspace or scope. Dropping the last reference removes them.
 #[derive(Debug)]
 pub(super) struct Private {
     base: PathBuf,
-    /// Absent where the walls have no use for it.
+    /// `None` if the isolation does not use it.
     pub(super) tmp: Option<PrivateDirectory>,
     pub(super) caches: PrivateDirectory,
 }
@@ -61,7 +63,7 @@ pub(super) struct PrivateDirectory {
 }
 
 impl Private {
-    /// Whether someone who may write to `directory` could put something else in its place.
+    /// Whether a process that can write to `directory` could replace these directories.
     pub(super) fn lies_in(&self, directory: &str) -> bool {
         self.base.starts_with(directory)
     }
@@ -84,9 +86,9 @@ pub(super) struct PrivateKey {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TmpNeed {
-    /// The host's is used.
+    /// The host's `/tmp` is used.
     None,
-    /// With directories of these names, on which commands have mounts.
+    /// A private `/tmp` with directories of these names, which serve as mount points.
     With(BTreeSet<String>),
 }
 
@@ -116,12 +118,12 @@ impl Slot {
 }
 
 impl Privates {
-    /// Takes everything, to be removed.
+    /// Takes all directories out. Dropping them removes them.
     pub(super) fn take(&self) -> Kept {
         std::mem::take(&mut *self.lock())
     }
 
-    /// The directories for `key`, made where they are missing.
+    /// The directories for `key`. Missing ones are created.
     pub(super) async fn lend(
         &self,
         settings: &ExecSettings,
@@ -169,8 +171,8 @@ impl Privates {
     }
 }
 
-/// Where private directories of a driver are made: not in its workspace, whose commands could put
-/// something else in their place. Nothing where the workspace is the whole host.
+/// The directory in which a driver makes its private directories. It lies outside of the workspace,
+/// because commands could replace a directory inside it. `None` if the workspace is the whole host.
 pub(super) fn place(settings: &ExecSettings, shared: &Shared) -> Option<PathBuf> {
     let configured = std::path::absolute(&settings.temporary_dir).ok()?;
     let configured = std::fs::canonicalize(&configured).unwrap_or(configured);
@@ -181,7 +183,7 @@ pub(super) fn place(settings: &ExecSettings, shared: &Shared) -> Option<PathBuf>
 
 fn make(place: &Path, kept_caches: Option<&Path>, key: &PrivateKey) -> io::Result<Private> {
     sweep(place);
-    // Removed by the watchdog, if we cannot.
+    // The watchdog removes the directory if we are killed.
     watchdog::clears(place);
     let base = place.join(incarnation::next_name());
     make_private(&base)?;
@@ -198,10 +200,10 @@ fn filled(base: &Path, kept_caches: Option<&Path>, key: &PrivateKey) -> io::Resu
         let tmp = base.join(TMP);
         make_private(&tmp)?;
         if mount_tmpfs(&tmp)? {
-            // Memory that nobody gives back is worse than a file that stays.
+            // A tmpfs that stays uses memory, so the watchdog must remove it if we are killed.
             let _ = watchdog::stand(&Groups::find().parents());
         }
-        // As others expect of it; the directory around it is closed to other users.
+        // The usual mode of `/tmp`. The directory around it is closed to other users.
         std::fs::set_permissions(&tmp, std::fs::Permissions::from_mode(0o1777))?;
         for name in names {
             std::fs::DirBuilder::new().mode(0o755).create(tmp.join(name))?;
@@ -223,7 +225,7 @@ fn filled(base: &Path, kept_caches: Option<&Path>, key: &PrivateKey) -> io::Resu
     Ok(Private { base: base.to_owned(), tmp: private_tmp, caches: opened(&caches)? })
 }
 
-/// A name for the caches of a scope that is the same for every driver of the workspace.
+/// The name of the cache directory of a scope. It is the same for every driver of the workspace.
 fn cache_name(key: &PrivateKey) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let readable: String = key.fence.chars().map(|c| if plain(c) { c } else { '.' }).collect();
@@ -244,7 +246,7 @@ fn opened(path: &Path) -> io::Result<PrivateDirectory> {
     Ok(PrivateDirectory { path: text.to_owned(), handle })
 }
 
-/// Whether a tmpfs is there now; not where this process may not mount one.
+/// Mounts a tmpfs. Returns false if this process may not mount one.
 fn mount_tmpfs(at: &Path) -> io::Result<bool> {
     let data = CString::new(format!("size={TMP_SIZE},nr_inodes={TMP_FILES},mode=1777"))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
@@ -258,7 +260,7 @@ fn mount_tmpfs(at: &Path) -> io::Result<bool> {
     }
 }
 
-/// Removes a directory of ours and the tmpfs in it.
+/// Removes a private directory and the tmpfs in it.
 fn clear(base: &Path) {
     let tmp = base.join(TMP);
     let is_mount = || {
@@ -284,7 +286,8 @@ fn make_writable(directory: &Path) {
     }
 }
 
-/// Removes what processes that were killed together with their watchdog have left in `place`; once.
+/// Removes the directories in `place` whose process was killed together with its watchdog. Runs
+/// once for each `place`.
 pub(super) fn sweep(place: &Path) {
     static SWEPT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     if !SWEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(place.to_owned()) {
@@ -294,7 +297,7 @@ pub(super) fn sweep(place: &Path) {
     let user = rustix::process::geteuid().as_raw();
     for entry in std::fs::read_dir(place).into_iter().flatten().flatten() {
         let maker = entry.file_name().to_str().and_then(incarnation::maker);
-        // Others may make such names in a directory that all share.
+        // Other users may create such names in a shared directory.
         let ours = |found: std::fs::Metadata| found.is_dir() && found.uid() == user;
         if maker.is_some_and(gone) && entry.metadata().is_ok_and(ours) {
             clear(&entry.path());
@@ -333,7 +336,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mine = incarnation::next_name();
         let pid = std::process::id().to_string();
-        // No process has a number that large.
+        // Larger than any process id.
         let dead = mine.replacen(&format!("-{pid}-"), "-4194999-", 1);
         for name in [mine.as_str(), dead.as_str(), "agent-backend-else", "else"] {
             std::fs::create_dir_all(place.path().join(name).join(TMP)).unwrap();

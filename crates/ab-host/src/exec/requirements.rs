@@ -1,4 +1,4 @@
-//! What was asked for by name, and what becomes of it where it cannot be enforced: the command is
+//! Checks that everything a caller asked for by name can be enforced. Otherwise the command is
 //! refused, unless the settings accept that.
 
 use std::collections::BTreeSet;
@@ -39,8 +39,8 @@ impl SandboxRequirement {
     }
 }
 
-/// Refuses a command of which something is asked that its isolation cannot enforce. Limits are seen
-/// to where the control group is made.
+/// Refuses a command if its isolation cannot enforce something that was asked for. Limits are
+/// checked where the control group is made.
 pub(super) fn check(
     settings: &ExecSettings,
     isolation: Isolation,
@@ -67,8 +67,8 @@ pub(super) fn check_network(settings: &ExecSettings, isolation: Isolation) -> Re
     }
 }
 
-/// Refuses restrictions that an isolation cannot enforce for commands in `root`, unless they were
-/// accepted as such.
+/// Refuses restrictions that an isolation cannot enforce for commands in `root`, unless `accepted`
+/// contains them.
 ///
 /// # Errors
 /// [`ErrorKind::Unavailable`], with the requirement to accept in the hint.
@@ -84,7 +84,8 @@ pub fn check_restrictions_enforceable(
     let keeps = |keeps: &dyn Fn(&WsPath) -> bool| restrictions.read_only.iter().any(keeps);
     let (hide, read_only) = match isolation {
         Isolation::Bwrap => (false, false),
-        // It has no exceptions from what it grants, but it can grant all of it for reading only.
+        // Landlock cannot exclude a path from a granted directory, but it can grant the whole
+        // directory for reading only.
         Isolation::Landlock => (hides, !keeps(&whole) && keeps(&inside)),
         Isolation::Auto | Isolation::Software | Isolation::None => {
             (hides, keeps(&inside) || keeps(&whole))
@@ -101,7 +102,7 @@ pub fn check_restrictions_enforceable(
     Ok(())
 }
 
-/// What may be missing for a command with limits of its own.
+/// The requirements that may be missing for a command whose own limits are `own`.
 pub(super) fn accepted(settings: &ExecSettings, own: &ExecLimits) -> BTreeSet<SandboxRequirement> {
     let asks = |requirement: &&SandboxRequirement| match requirement {
         SandboxRequirement::Memory => own.memory.is_some(),
@@ -114,7 +115,7 @@ pub(super) fn accepted(settings: &ExecSettings, own: &ExecLimits) -> BTreeSet<Sa
     settings.accept_unenforced.iter().chain(unasked).copied().collect()
 }
 
-/// The limits of which the settings do not accept that they are missing.
+/// The limits that must be enforced, because the settings do not accept their absence.
 pub(super) fn needed(wanted: Wanted, accepted: &BTreeSet<SandboxRequirement>) -> Wanted {
     Wanted {
         memory: wanted.memory.filter(|_| !accepted.contains(&SandboxRequirement::Memory)),
@@ -122,7 +123,7 @@ pub(super) fn needed(wanted: Wanted, accepted: &BTreeSet<SandboxRequirement>) ->
     }
 }
 
-/// The error for limits that no control group can be made for.
+/// The error for limits that need a control group when none can be made.
 pub(super) fn unlimited(needed: Wanted, lack: &Lack) -> Error {
     let names: Vec<&str> = [
         needed.memory.map(|_| SandboxRequirement::Memory.as_str()),
@@ -202,7 +203,7 @@ mod tests {
         for isolation in [Isolation::Landlock, Isolation::Software, Isolation::None] {
             check(isolation, &["scope/a"], &[], Some("--accept-unenforced hide"));
             check(isolation, &[], &["scope/b"], Some("--accept-unenforced read-only"));
-            // Nothing of it is in the scope.
+            // Neither path is in the scope.
             check(isolation, &["other"], &["elsewhere"], None);
         }
         check(Isolation::Landlock, &[], &["scope"], None);

@@ -1,5 +1,5 @@
-//! What one command may see, opened before it starts: handles, so that nobody can swap them, and
-//! the names that they have at that moment.
+//! Opens what one command may see before it starts: handles, which cannot be replaced afterwards,
+//! and the paths that they have at that moment.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,17 +29,18 @@ use crate::sandbox::bwrap::{Cover, With};
 #[derive(Debug)]
 pub(super) struct Visible {
     pub(super) handle: OwnedFd,
-    /// Its name on the host now.
+    /// Its current path on the host.
     pub(super) path: String,
-    /// Where it is in the tree that the caller knows.
+    /// Its path in the tree that the caller sees.
     pub(super) at: WsPath,
     pub(super) covers: Vec<Cover>,
-    /// What was looked at to decide on the covers: by the time of the mount it must be the same.
+    /// The files on which the choice of covers depends. They must be the same when they are
+    /// mounted.
     pub(super) seen: Vec<Seen>,
     pub(super) read_only: bool,
-    /// What stands where nothing may be made, until the command has ended.
+    /// Files at paths that commands must not create. They stay until the command has ended.
     pub(super) placeholders: Vec<Placeholder>,
-    /// Whether others may swap it, or directories on the way to it, while the command starts.
+    /// Whether other processes may replace it, or a directory above it, while the command starts.
     pub(super) contested: bool,
 }
 
@@ -48,7 +49,7 @@ impl Visible {
         self.covers.iter().any(|cover| cover.below == below.as_str())
     }
 
-    /// Whether `below` lies in a part that commands cannot change.
+    /// Whether `below` lies in a part that is read-only for commands.
     fn is_kept(&self, below: &WsPath) -> bool {
         let above = |cover: &&Cover| {
             let rest = below.as_str().strip_prefix(cover.below.as_str());
@@ -59,7 +60,7 @@ impl Visible {
     }
 }
 
-/// Something inside a directory, as it was seen.
+/// A file inside a directory, as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) below: String,
@@ -69,51 +70,51 @@ pub(super) struct Seen {
 
 #[derive(Debug)]
 pub(super) struct Scene {
-    /// The workspace, or the scope, first; then its neighbours.
+    /// The workspace or the scope first, then its neighbours.
     pub(super) visible: Vec<Visible>,
     pub(super) cwd: OwnedFd,
-    /// Directories of the host beside it.
+    /// Directories of the host that are visible beside the workspace.
     pub(super) binds: Vec<Bound>,
-    /// The working directory's name on the host, and below the fence.
+    /// The working directory's path on the host, and relative to the fence.
     pub(super) cwd_path: String,
     pub(super) cwd_below: String,
-    /// Absolute paths that mean the fence.
+    /// Absolute paths that lead to the fence.
     pub(super) aliases: Vec<String>,
     pub(super) limits: ExecLimits,
     pub(super) origin: Origin,
-    /// The limits that its control group sees to.
+    /// The limits that the command's control group enforces.
     pub(super) grouped: Wanted,
     group: Option<Group>,
-    /// The group of all commands of the workspace.
+    /// The control group of all commands of the workspace.
     total: Option<ControlGroup>,
 }
 
-/// What a scene is opened for.
+/// The conditions for opening a scene.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
     pub(super) isolation: Isolation,
     pub(super) limits: ExecLimits,
-    /// What may be missing although it was asked for.
+    /// Requirements that may be missing although they were asked for.
     pub(super) accepted: BTreeSet<SandboxRequirement>,
     pub(super) origin: Origin,
-    /// What the operator shows commands beside the workspace.
+    /// Directories and files of the host that the operator shows to commands.
     pub(super) mounts: Arc<[SandboxMount]>,
-    /// The group of all commands of the workspace.
+    /// The control group of all commands of the workspace.
     pub(super) total: Option<ControlGroup>,
 }
 
 /// Who chose the words, the variables and the limits of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A caller of the workspace. The workspace's limits hold, and what the command names is
-    /// checked where no wall stands.
+    /// A caller of the workspace. The workspace's limits apply, and the command line is checked if
+    /// no kernel mechanism isolates the command.
     Caller,
-    /// The operator's configuration. Only the limits that it names hold, and nothing is checked.
+    /// The operator's configuration. Only the limits that it names apply, and nothing is checked.
     Operator,
 }
 
 impl Scene {
-    /// The files by which a child enters its control group.
+    /// The files through which a child enters its control groups.
     pub(super) fn entries(&self) -> Result<Vec<OwnedFd>> {
         let own = self.group.as_ref();
         let entries = || {
@@ -128,7 +129,8 @@ impl Scene {
         })
     }
 
-    /// Waits until commands of the workspace may start. They may as long as it is held.
+    /// Waits until commands of the workspace may start. They may start as long as the guard is
+    /// held.
     pub(super) async fn entering(&self) -> Option<cgroup::Entering> {
         match &self.total {
             Some(total) => Some(total.entering().await),
@@ -136,7 +138,7 @@ impl Scene {
         }
     }
 
-    /// What must outlive the command: its control group, and what stands for missing paths.
+    /// The resources that must outlive the command: its control group and its placeholders.
     pub(super) fn into_remains(self) -> (Option<Group>, Vec<Placeholder>) {
         let placeholders = self.visible.into_iter().flat_map(|visible| visible.placeholders);
         (self.group, placeholders.collect())
@@ -145,7 +147,8 @@ impl Scene {
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 
-/// Opens everything: at once where nothing can wait for a disk, else on a thread that may.
+/// Opens everything: on the calling thread if that cannot block on a disk, else on a blocking
+/// thread.
 pub(super) async fn open(
     shared: &Arc<Shared>,
     request: &ExecRequest,
@@ -170,7 +173,7 @@ pub(super) async fn open(
     .await
 }
 
-/// The scene around the two directories that a command always has.
+/// Makes the scene around the two directories that every command has.
 fn opened(
     shared: &Shared,
     request: &ExecRequest,
@@ -229,11 +232,11 @@ fn opened(
     })
 }
 
-/// A group with the limits, and a watchdog that ends it when we cannot; nothing where no limit needs
-/// one. Says which limits it has.
+/// Makes a control group with the limits, and starts the watchdog that ends the group when we
+/// cannot. Returns the group, or `None` if no limit needs one, and the limits that it enforces.
 ///
 /// # Errors
-/// A limit cannot be set, and that was not accepted.
+/// A limit cannot be set, and the settings do not accept that.
 pub(super) fn grouped(
     limits: &ExecLimits,
     accepted: &BTreeSet<SandboxRequirement>,
@@ -242,7 +245,7 @@ pub(super) fn grouped(
     if !needs_group(limits) {
         return Ok((None, Wanted::default()));
     }
-    // What processes that were killed together with their watchdog have left.
+    // Remove the groups of processes that were killed together with their watchdog.
     cgroup::sweep_once();
     let groups = Groups::find();
     let all = Wanted { memory: limits.memory, processes: limits.processes };
@@ -256,12 +259,13 @@ pub(super) fn grouped(
             Err(lack) => return Err(requirements::unlimited(needed, &lack)),
         },
     };
-    // Without one the group still has its limits; what then holds is said by the policy.
+    // Without a watchdog the group still enforces its limits. The described policy names what is
+    // missing.
     let _ = watchdog::stand(&groups.parents());
     Ok((Some(group), wanted))
 }
 
-/// The name that a directory has on the host now.
+/// The current path of a directory on the host.
 fn name_of(handle: &OwnedFd, act: Act<'_>) -> Result<String> {
     let gone = |message: &str| Err(act.error(ErrorKind::NotFound, message));
     let stat = rustix::fs::fstat(handle).map_err(|errno| act.failed(errno))?;
@@ -284,7 +288,7 @@ fn name_of(handle: &OwnedFd, act: Act<'_>) -> Result<String> {
     }
 }
 
-/// What must be covered in a directory, so that restrictions hold.
+/// Finds what must be covered in a directory so that the restrictions hold.
 fn covered(
     handle: OwnedFd,
     root: &WsPath,
@@ -314,10 +318,10 @@ fn covered(
         let target = match pin(&mut visible, &below, root, jail, act)? {
             Way::Whole => below,
             Way::Missing(at) => at,
-            // Nothing can be made below a file that cannot be moved away.
+            // Nothing can be created below a file, and its cover keeps it in place.
             Way::File => continue,
         };
-        // Two ways may end at the same missing directory.
+        // Two restricted paths may lead to the same missing directory.
         if !visible.has_cover(&target) {
             cover(&mut visible, target, hidden, root, (jail, isolation), act)?;
         }
@@ -325,8 +329,8 @@ fn covered(
     Ok(visible)
 }
 
-/// The restrictions that say something, from the outside in: each path once, and nothing below a
-/// hidden path, nor a read-only path below another. The flag says whether the path is hidden.
+/// The restrictions that have an effect, from the outside in: each path once, no path below a
+/// hidden one, and no read-only path below another. The flag is true for hidden paths.
 fn needed(hidden: &[WsPath], read_only: &[WsPath]) -> Vec<(WsPath, bool)> {
     let below_other = |path: &WsPath, others: &[WsPath]| {
         others.iter().any(|other| other != path && path.starts_with(other))
@@ -342,17 +346,17 @@ fn needed(hidden: &[WsPath], read_only: &[WsPath]) -> Vec<(WsPath, bool)> {
     needed
 }
 
-/// How far the way to a restricted path goes.
+/// How much of the way to a restricted path exists.
 enum Way {
     Whole,
-    /// To here, where nothing is.
+    /// Nothing exists at this path.
     Missing(WsPath),
-    /// To a file.
+    /// A part of the way is a file.
     File,
 }
 
-/// Covers the directories on the way to a restricted path with themselves, so that none of them
-/// can be moved away and replaced.
+/// Covers each directory on the way to a restricted path with itself, so that commands cannot move
+/// it away and replace it.
 fn pin(
     visible: &mut Visible,
     below: &WsPath,
@@ -377,7 +381,7 @@ fn pin(
             return Ok(Way::Missing(way));
         }
         if !visible.has_cover(&way) {
-            // A mount of its own does not inherit that the one around it is read-only.
+            // A mount of its own does not inherit the read-only flag of the mount around it.
             let with = if visible.is_kept(&way) { With::ReadOnly } else { With::Itself };
             visible.seen.push(Seen { below: way.as_str().to_owned(), identity });
             visible.covers.push(Cover { below: way.as_str().to_owned(), with });
@@ -389,7 +393,7 @@ fn pin(
     Ok(Way::Whole)
 }
 
-/// Covers one path, so that it cannot be seen, changed or made.
+/// Covers one path, so that commands cannot see, change or create it.
 fn cover(
     visible: &mut Visible,
     below: WsPath,
@@ -401,7 +405,7 @@ fn cover(
     let full = root.join(&below);
     let stands = |get: fn(Spot) -> Result<Option<Placeholder>, Errno>| match isolation {
         Isolation::Bwrap => held(jail, &full, get, act),
-        // Only mounts can cover anything.
+        // Only the mounts of bwrap can cover a path.
         Isolation::Auto | Isolation::Landlock | Isolation::Software | Isolation::None => Ok(None),
     };
     let (with, placeholder, identity) = match identity(jail, &full) {
@@ -412,7 +416,7 @@ fn cover(
             (false, None) => (With::ReadOnly, None, Some(identity)),
             (_, placeholder) => (With::EmptyFile, placeholder, None),
         },
-        // Nothing is there, and nothing may be made there.
+        // The path does not exist, and commands must not create it.
         Err(Fault::Os(Errno::NOENT)) => (With::EmptyFile, stands(Placeholder::make)?, None),
         Err(fault) => return Err(act.failed(fault)),
     };
@@ -423,10 +427,10 @@ fn cover(
     Ok(())
 }
 
-/// Times that a placeholder that was just removed is looked for again.
+/// How often to look again for a placeholder that was just removed.
 const TRIES: usize = 16;
 
-/// A placeholder at `path`, made or joined.
+/// Creates or joins a placeholder at `path`.
 fn held(
     jail: &Jail,
     path: &WsPath,
@@ -442,24 +446,25 @@ fn held(
             Err(errno) => return Err(act.failed(errno)),
         }
     }
-    // A command holds a lock on a file that looks like one. It is covered like any other file.
+    // A command holds a lock on a file that looks like a placeholder. It is covered like any other
+    // file.
     Ok(None)
 }
 
-/// Whether what is there stands for something that is not.
+/// Whether the file there is a placeholder for a missing path.
 fn is_placeholder(jail: &Jail, path: &WsPath, act: Act<'_>) -> Result<bool> {
     let spot = jail.spot(path, Final::Keep, Missing::Fail).map_err(|fault| act.failed(fault))?;
     Placeholder::is_at(&spot).map_err(|errno| act.failed(errno))
 }
 
-/// A link can be removed and replaced whatever is mounted where it leads, and a mount would follow
-/// it out of the workspace.
+/// The error for a link on the way to a restricted path. A command could replace the link, whatever
+/// is mounted at its target, and a mount would follow the link out of the workspace.
 fn linked(below: &WsPath, act: Act<'_>) -> Error {
     let message = format!("'{below}' is restricted, or on the way to what is, and it is a link");
     act.error(ErrorKind::PermissionDenied, &message)
 }
 
-/// What kind of file it is, and which.
+/// The type of a file, and its device and inode.
 fn identity(jail: &Jail, path: &WsPath) -> Result<(FileType, String), Fault> {
     let handle = jail.open(path, OFlags::PATH, Final::Keep)?;
     let stat = rustix::fs::fstat(&handle)?;
@@ -467,7 +472,7 @@ fn identity(jail: &Jail, path: &WsPath) -> Result<(FileType, String), Fault> {
     Ok((kind, format!("{}:{}", stat.st_dev, stat.st_ino)))
 }
 
-/// Which file a handle means, as `stat` prints it.
+/// Device and inode of an open file, as `stat` prints them.
 pub(super) fn identity_of(handle: &OwnedFd) -> Result<String, Errno> {
     let stat = rustix::fs::fstat(handle)?;
     Ok(format!("{}:{}", stat.st_dev, stat.st_ino))

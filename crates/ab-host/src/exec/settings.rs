@@ -1,4 +1,4 @@
-//! What can be set about commands, with its defaults.
+//! The settings for commands, and their defaults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use crate::limits::cgroup::ControlGroup;
 use crate::process::spool;
 pub use crate::sandbox::bwrap::SANDBOX_WORKSPACE_PATH;
 
-/// Where programs of the system are looked for, and what commands get as their path.
+/// The directories in which programs of the system are found. Commands get them as their `PATH`.
 pub const SYSTEM_PROGRAM_DIRS: &[&str] =
     &["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
-/// Where what commands are lent for a while is put.
+/// The default directory for temporary files.
 pub(crate) const TEMPORARY: &str = "/tmp";
 
 /// Which shell reads command lines.
@@ -43,7 +43,7 @@ impl Shell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputSpoolLimits {
     pub memory: usize,
-    /// Zero for none.
+    /// Zero keeps nothing on disk.
     pub disk: u64,
 }
 
@@ -58,14 +58,14 @@ impl Default for OutputSpoolLimits {
 pub struct Toolchain {
     /// Directories and files that become visible, read-only, at their own paths.
     pub readable: Vec<PathBuf>,
-    /// Directories of programs. They come before the system's on the path, in this order.
+    /// Directories of programs. They come before the system's on `PATH`, in this order.
     pub bin: Vec<PathBuf>,
-    /// Variables by which its programs find their files. Those that a caller gives win.
+    /// Variables through which its programs find their files. A caller's variables take precedence.
     pub environment: BTreeMap<String, String>,
 }
 
 impl Toolchain {
-    /// One directory with everything in it; its `bin`, if there is one, is on the path.
+    /// A toolchain in one directory. Its `bin`, if there is one, is on `PATH`.
     pub fn from_directory(directory: impl Into<PathBuf>) -> Self {
         let directory = directory.into();
         let bin = Some(directory.join("bin")).filter(|bin| bin.is_dir());
@@ -78,43 +78,45 @@ impl Toolchain {
 #[derive(Clone, Debug)]
 pub struct ExecSettings {
     pub isolation: Isolation,
-    /// With less than this in force no command runs.
+    /// The weakest isolation with which commands may run.
     pub isolation_floor: Isolation,
     pub network: NetworkAccess,
     pub shell: Shell,
-    /// Bounds of every command; a command's own can only be tighter.
+    /// Limits of every command. A command's own limits can only be tighter.
     pub limits: ExecLimits,
-    /// The control group that every command enters: limits of all together, and a freezer.
+    /// The control group that every command enters. It limits all commands together and can freeze
+    /// them.
     pub control_group: Option<ControlGroup>,
     pub spool: OutputSpoolLimits,
-    /// Compilers and the like of the host that every command may use.
+    /// Compilers and similar programs of the host that every command may use.
     pub toolchains: Vec<Toolchain>,
-    /// The bwrap to use, unless it is the system's.
+    /// The bwrap to use. `None` for the system's.
     pub bwrap: Option<PathBuf>,
     /// Where temporary files are made: spools, and the private `/tmp` and caches of a workspace or
     /// scope.
     pub temporary_dir: PathBuf,
-    /// A private home: a directory of the host, outside the workspace, that commands can write. It is
-    /// `HOME` of every command, and caches stay in it. Without one, `HOME` is the directory that a
-    /// command starts in.
+    /// A private home: a directory of the host, outside the workspace, that commands can write. It
+    /// is `HOME` of every command and also holds the caches. Without one, `HOME` is the directory
+    /// that a command starts in.
     pub home: Option<PathBuf>,
     /// Further directories and files of the host that every command sees.
     pub mounts: Vec<SandboxMount>,
-    /// What may be missing although it was asked for by name. A command is refused when something
-    /// else that was asked for cannot be enforced.
+    /// Requirements that may be missing although they were asked for by name. If any other
+    /// requirement cannot be enforced, the command is refused.
     pub accept_unenforced: BTreeSet<SandboxRequirement>,
-    /// Limits among [`limits`](Self::limits) that nobody asked for, such as the defaults of a
-    /// daemon: they may be missing too, unless a command asks for the same.
+    /// Limits among [`limits`](Self::limits) that are only defaults, such as those of a daemon.
+    /// They may be missing too, unless a command asks for the same limit.
     pub optional_limits: BTreeSet<SandboxRequirement>,
-    /// A directory in which caches of programs stay after the driver, one directory inside it for
-    /// each workspace and scope. Without one they are made in `temporary` and go with the driver.
+    /// A directory for caches of programs that outlive the driver, with one subdirectory for each
+    /// workspace and scope. Without one, the caches are made in
+    /// [`temporary_dir`](Self::temporary_dir) and removed with the driver.
     pub cache_dir: Option<PathBuf>,
-    /// Looks at the words of command lines, which is all that isolation `software` is. Without one
-    /// that isolation does not work.
+    /// The check of command lines, which is all that isolation `software` does. Without one, that
+    /// isolation is not available.
     pub screen: Option<CommandLineCheck>,
 }
 
-/// Directories of the system that a command may name where its words are looked at.
+/// Directories of the system that a command may name when its command line is checked.
 pub const READABLE_SYSTEM_DIRS: &[&str] = crate::sandbox::bwrap::SYSTEM;
 
 impl ExecSettings {
@@ -124,8 +126,8 @@ impl ExecSettings {
     }
 }
 
-/// Whether a limit is for all processes of a command together. Only such a limit makes a control
-/// group: one for every command would cost each of them several directories.
+/// Whether a limit applies to all processes of a command together. Only such a limit makes a
+/// control group, because a group for every command would cost each of them several directories.
 pub(crate) fn needs_group(limits: &ExecLimits) -> bool {
     limits.memory.is_some() || limits.processes.is_some()
 }

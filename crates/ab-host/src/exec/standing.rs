@@ -1,7 +1,7 @@
-//! Which walls stand on this host: tried, not looked up, and tried once.
+//! Finds the isolation that works on this host, by trying it once.
 //!
-//! What was found holds for the boot, the binary, the user and the mode it was found for, and is
-//! shared by all workspaces of the process.
+//! A result holds for one boot, bwrap program, user and mode. All workspaces of the process share
+//! it.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -20,42 +20,43 @@ use crate::process::child::{can_fix_devices, can_make_families};
 use crate::sandbox::bwrap::{self, SystemPlace};
 use crate::sandbox::landlock;
 
-/// Bytes of a program that is taken for bwrap; one that holds all its libraries has less.
+/// Maximum size of a bwrap program. A statically linked one is smaller.
 const LARGEST_BWRAP: u64 = 32 * 1024 * 1024;
 
-/// What commands of a driver run with.
+/// The isolation that the commands of a driver run with.
 #[derive(Clone, Debug)]
 pub(super) struct Standing {
     pub(super) isolation: Isolation,
     pub(super) shell: PathBuf,
     pub(super) bwrap: Option<Bwrap>,
-    /// What was tried, and what came of it.
+    /// What was tested, and the result.
     pub(super) proof: Option<String>,
-    /// Stronger walls that do not stand here, and why.
+    /// Stronger isolations that do not work here, and why.
     pub(super) fallen: Vec<(Isolation, String)>,
 }
 
-/// A bwrap, and what it needs to be told.
+/// A bwrap program, and how to use it on this host.
 #[derive(Clone, Debug)]
 pub(super) struct Bwrap {
     pub(super) path: PathBuf,
     pub(super) setuid: bool,
-    /// The program itself, where commands run as a user who may change its file.
+    /// The program's bytes, if commands run as a user who may change its file.
     pub(super) copy: Option<Arc<[u8]>>,
     pub(super) system: Arc<[SystemPlace]>,
-    /// Whether the host's devices must be kept from commands that run as their owner, and can be.
+    /// Whether commands own the host's devices, and the devices can be protected from them.
     pub(super) fixes_devices: bool,
-    /// Whether it can be the first process of a pid namespace of ours, which ends with it however
-    /// far it has come with its own.
+    /// Whether bwrap can be the first process of a pid namespace that we make. This namespace ends
+    /// with bwrap even if bwrap has not set up its own yet.
     pub(super) own_family: bool,
-    /// Rules against signals to, and sockets without a path of, others; where the kernel has them.
+    /// Landlock rules against signals to other processes and connections to their abstract sockets,
+    /// if the kernel supports them.
     pub(super) scopes: Option<Arc<OwnedFd>>,
-    /// Whether `env` can give ignored signals back to a command on a terminal.
+    /// Whether `env` can restore ignored signals for a command on a terminal.
     pub(super) restores_signals: bool,
 }
 
 impl Standing {
-    /// The path on which commands find programs.
+    /// The `PATH` of commands.
     pub(super) fn path(&self, settings: &ExecSettings) -> String {
         let own = settings.toolchains.iter().flat_map(|toolchain| &toolchain.bin);
         let own = own.map(|bin| bin.to_string_lossy().into_owned());
@@ -65,7 +66,7 @@ impl Standing {
     }
 }
 
-/// Tries the walls that are asked for, from the strongest on.
+/// Tries the isolations that were asked for, the strongest first.
 pub(super) async fn find(runner: &Runner, shared: &Arc<Shared>) -> Result<Arc<Standing>> {
     let settings = &runner.settings;
     let shell = shell(settings.shell, program)?;
@@ -101,7 +102,7 @@ pub(super) async fn find(runner: &Runner, shared: &Arc<Shared>) -> Result<Arc<St
                 return above_floor(settings, standing).map(Arc::new);
             }
             Err(Unproven::Impossible(cause)) => fallen.push((*isolation, cause)),
-            // Nothing is known about it: neither this answer nor a weaker isolation is kept.
+            // The test was not conclusive: keep neither this result nor a weaker isolation.
             Err(Unproven::Failed(error)) => return Err(error),
         }
     }
@@ -110,17 +111,18 @@ pub(super) async fn find(runner: &Runner, shared: &Arc<Shared>) -> Result<Arc<St
         .with_hint("agent-backend doctor says what this host lacks"))
 }
 
-/// An isolation that was seen to work.
+/// The result for an isolation that works.
 #[derive(Clone, Debug, Default)]
 struct Proven {
     bwrap: Option<Bwrap>,
-    /// What was tried; nothing where there is nothing to try.
+    /// What was tested; `None` if nothing needs a test.
     proof: Option<String>,
 }
 
-/// What was found out before, by what it holds for.
+/// Earlier results, by the conditions for which they hold.
 static KNOWN: Mutex<BTreeMap<String, Proven>> = Mutex::new(BTreeMap::new());
-/// Proofs that are kept. A process has one for each mode and each bwrap that it was told to use.
+/// Maximum number of results that are kept. A process has one for each mode and each configured
+/// bwrap.
 const MOST_KNOWN: usize = 32;
 
 fn key(isolation: Isolation, settings: &ExecSettings, shared: &Shared) -> String {
@@ -131,7 +133,7 @@ fn key(isolation: Isolation, settings: &ExecSettings, shared: &Shared) -> String
         Some(format!("{}@{:?}", path.display(), found.modified().ok()))
     });
     let screened = settings.screen.is_some();
-    // A workspace that is the whole host leaves nothing outside that walls could keep.
+    // If the workspace is the whole host, nothing outside is left to protect.
     let outside = canary::outside(&settings.temporary_dir, shared).next().is_some();
     // Commands could change a bwrap in their own workspace.
     let exposed = bwrap_path(settings).is_some_and(|path| lies_in(&path, shared));
@@ -181,7 +183,7 @@ fn prepare(settings: &ExecSettings, shared: &Shared) -> std::result::Result<Bwra
         )));
     }
     let setuid = bwrap::is_setuid(&path);
-    // One that changes its user may not be kept from new privileges, which rules need.
+    // A setuid bwrap needs new privileges, but Landlock rules require that they are switched off.
     let scopes = if setuid {
         None
     } else {
@@ -189,7 +191,7 @@ fn prepare(settings: &ExecSettings, shared: &Shared) -> std::result::Result<Bwra
     };
     let scopes = scopes.map(Arc::new);
     let copy = copy(&path, setuid)?;
-    // Where that cannot be had, what it means is said by the policy.
+    // If this is impossible, the described policy says so.
     let fixes_devices = owns_devices() && ability(&FIXES_DEVICES, can_fix_devices)?;
     let own_family = ability(&MAKES_FAMILIES, can_make_families)?;
     let system = bwrap::system().into();
@@ -204,7 +206,7 @@ fn lies_in(path: &Path, shared: &Shared) -> bool {
 static FIXES_DEVICES: OnceLock<bool> = OnceLock::new();
 static MAKES_FAMILIES: OnceLock<bool> = OnceLock::new();
 
-/// Something that is tried until the host has said yes or no.
+/// Whether the host can do something. It is tried until there is a clear result, which is kept.
 fn ability(
     known: &OnceLock<bool>,
     find: fn() -> std::io::Result<bool>,
@@ -224,8 +226,8 @@ pub(super) fn owns_devices() -> bool {
     owner.is_ok_and(|owner| owner == rustix::process::geteuid().as_raw())
 }
 
-/// What to run instead of the file at `path`. Others than its owner can do nothing to it, and some
-/// hosts grant namespaces to that very file.
+/// The bytes to run instead of the file at `path`; `None` to run the file itself. Users other than
+/// the owner cannot change the file, and some hosts allow namespaces only to that very file.
 fn copy(path: &Path, setuid: bool) -> std::result::Result<Option<Arc<[u8]>>, Unproven> {
     use std::os::unix::fs::MetadataExt;
     let act = format!("cannot read {}", path.display());
@@ -234,7 +236,7 @@ fn copy(path: &Path, setuid: bool) -> std::result::Result<Option<Arc<[u8]>>, Unp
     let writable = rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
     let user = rustix::process::geteuid();
     let ours = found.uid() == user.as_raw() || writable;
-    // A copy does not change its user, which only root needs not.
+    // A copy has no setuid bit, and only root can do without it.
     if !ours || (setuid && !user.is_root()) {
         return Ok(None);
     }
@@ -257,7 +259,7 @@ fn copy(path: &Path, setuid: bool) -> std::result::Result<Option<Arc<[u8]>>, Unp
     Ok(Some(program))
 }
 
-/// Which file it is, and in which state.
+/// Identity and state of a file: device, inode, size and modification time.
 type FileKey = (u64, u64, u64, i64, i64);
 
 static LAST_COPY: Mutex<Option<(FileKey, Arc<[u8]>)>> = Mutex::new(None);
@@ -288,7 +290,7 @@ fn shell(wanted: Shell, find: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBu
     })
 }
 
-/// A toolchain that is not there would be missed only by the command that needs it.
+/// Refuses a missing toolchain early. Otherwise only the command that needs it would fail.
 fn check_toolchains(settings: &ExecSettings) -> Result<()> {
     for path in settings.toolchains.iter().flat_map(|toolchain| &toolchain.readable) {
         let found = std::fs::metadata(path).map_err(|error| {

@@ -1,7 +1,8 @@
-//! Whether a failure to prove an isolation says something about the host, or only about this moment.
+//! Decides whether a failed test of an isolation is permanent or temporary.
 //!
-//! Only what the host is known to lack lets a weaker isolation take the place of a stronger one.
-//! Everything else, the unknown included, is an error for the command, and the next one tries again.
+//! A weaker isolation replaces a stronger one only if the host is known to lack something. Any
+//! other failure, including an unknown one, is an error for the command, and the next command tries
+//! again.
 
 use std::error::Error as StdError;
 use std::path::Path;
@@ -13,10 +14,10 @@ use rustix::io::Errno;
 
 use crate::process::spawner::FailedStart;
 
-/// Why an isolation was not seen to work.
+/// Why an isolation could not be shown to work.
 #[derive(Clone, Debug)]
 pub(super) enum Unproven {
-    /// The host cannot do it, now or later.
+    /// The host does not support it, now or later.
     Impossible(String),
     /// It failed this time, which says nothing about the host.
     Failed(Error),
@@ -27,7 +28,7 @@ impl Unproven {
         Unproven::Impossible(cause.into())
     }
 
-    /// A failure of the moment, as an error that may be tried again.
+    /// A temporary failure, as an error that the caller may retry.
     pub(super) fn this_time(isolation: Isolation, cause: &str) -> Self {
         let message = format!("isolation '{isolation}' could not be proven just now: {cause}");
         Unproven::Failed(
@@ -40,7 +41,7 @@ impl Unproven {
         )
     }
 
-    /// What a failed preparation or start says.
+    /// Classifies a failed preparation or start.
     pub(super) fn by_error(isolation: Isolation, error: &Error) -> Self {
         let lacking = match errno(error) {
             Some(errno) => is_lacking(errno),
@@ -64,7 +65,7 @@ impl Unproven {
         }
     }
 
-    /// What the end of a test command says that did not come to its own end.
+    /// Classifies the exit of a test command that did not complete its script.
     pub(super) fn by_end(isolation: Isolation, exit: &ProcessExit, stderr: &str) -> Self {
         let stderr = stderr.trim().lines().collect::<Vec<_>>().join("; ");
         if exit.cause == ExitCause::Timeout {
@@ -78,7 +79,8 @@ impl Unproven {
         }
         let refused = exit.signal == Some(libc::SIGSYS);
         if stderr.is_empty() && (refused || matches!(exit.code, Some(0 | 1))) {
-            // A call that the kernel does not have, or a program that is no sandbox, such as `true`.
+            // A system call that the kernel lacks, or a program that is not a sandbox, such as
+            // `true`.
             return Unproven::Impossible(format!("a test command ended with {:?}", exit.code));
         }
         if says_lacking(&stderr, namespaces_are_off) {
@@ -90,7 +92,7 @@ impl Unproven {
     }
 }
 
-/// The number behind an error, where the kernel gave one.
+/// The errno behind an error, if the kernel returned one.
 fn errno(error: &Error) -> Option<Errno> {
     let mut source = error.source();
     while let Some(cause) = source {
@@ -107,7 +109,7 @@ fn errno(error: &Error) -> Option<Errno> {
     None
 }
 
-/// Numbers that tell of what is forbidden or not there, and will be the same next time.
+/// Whether an errno means that something is forbidden or missing, and will be returned again.
 fn is_lacking(errno: Errno) -> bool {
     matches!(
         errno,
@@ -125,7 +127,7 @@ fn is_lacking(errno: Errno) -> bool {
     )
 }
 
-/// What programs say of numbers that may be gone the next time.
+/// Error messages for temporary conditions.
 const PASSING: &[&str] = &[
     "Too many open files",
     "Cannot allocate memory",
@@ -142,7 +144,7 @@ const PASSING: &[&str] = &[
     "cannot open shared object file: Error 24",
 ];
 
-/// What they say of numbers that will be the same.
+/// Error messages for permanent conditions.
 const LACKING: &[&str] = &[
     "Operation not permitted",
     "Permission denied",
@@ -160,16 +162,16 @@ const LACKING: &[&str] = &[
     "Unknown option",
 ];
 
-/// Whether the words of a sandbox that did not start tell of something that the host lacks.
+/// Whether the error output of a sandbox that did not start means that the host lacks something.
 fn says_lacking(stderr: &str, namespaces_are_off: impl Fn() -> bool) -> bool {
     let has = |texts: &[&str]| texts.iter().any(|text| stderr.contains(text));
-    // The number for a full disk also means that no more namespaces may be made.
+    // ENOSPC also means that no more namespaces may be made.
     let no_more_namespaces = stderr.contains("ENOSPC");
     (no_more_namespaces && namespaces_are_off())
         || (!no_more_namespaces && !has(PASSING) && has(LACKING))
 }
 
-/// Whether the host allows no namespaces at all, of a kind that is needed.
+/// Whether the host allows no namespaces of a kind that is needed.
 fn namespaces_are_off() -> bool {
     ["user", "pid", "mnt", "ipc", "uts", "net"].iter().any(|kind| {
         let limit = Path::new("/proc/sys/user").join(format!("max_{kind}_namespaces"));

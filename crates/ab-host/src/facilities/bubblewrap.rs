@@ -1,4 +1,4 @@
-//! bwrap: is it there, does it start a program, and with how much isolation.
+//! Tests whether bwrap exists, whether it starts a program, and how much isolation it provides.
 
 use super::namespaces::refusal;
 use super::program::Programs;
@@ -6,7 +6,7 @@ use super::{HostFeature, HostFeatureReport, Lack};
 
 const ABSENCE: &str = "commands cannot be isolated by namespaces";
 
-/// A way to start a program, from the strongest to the weakest that is worth having.
+/// Arguments for one degree of isolation. [`WAYS`] lists them, the strongest first.
 struct Way {
     lacks: &'static str,
     arguments: &'static [&'static str],
@@ -54,7 +54,7 @@ pub(super) fn start(programs: &Programs) -> HostFeatureReport {
     })
 }
 
-/// What the answers of bwrap to several attempts to start `program` amount to.
+/// Runs bwrap with each set of arguments until one starts `program`, and reports what works.
 fn tried(program: &str, bwrap: impl Fn(&[&str]) -> Result<String, String>) -> HostFeatureReport {
     let version = match bwrap(&["--version"]) {
         Ok(version) => version.trim().to_owned(),

@@ -1,4 +1,4 @@
-//! Control groups: which limits could be set, tried by making a group and removing it.
+//! Tests which limits can be set by control groups, by making a group and removing it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::limits::cgroup::Groups;
 use crate::limits::cgroup::delegation::{Facts, Way, way};
 use crate::limits::hierarchy::{CONTROLLERS, Hierarchy, refused, unseen};
 
-/// What the groups of this host can do.
+/// What the control groups of this host support.
 #[derive(Debug, Default)]
 struct Found {
     limits: BTreeSet<String>,
@@ -38,7 +38,7 @@ pub(super) fn groups() -> HostFeatureReport {
 }
 
 impl Found {
-    /// Tries our own group, below which those of commands are made.
+    /// Makes a group in our own group, as commands do.
     fn try_hierarchy(&mut self, hierarchy: &Hierarchy, own: Option<&Path>) {
         let made = own.ok_or_else(|| unseen(&hierarchy.place));
         let made = made.and_then(|own| match Group::make(own) {
@@ -116,7 +116,7 @@ impl Found {
     }
 }
 
-/// A group that is gone when its owner is.
+/// A control group that is removed when it is dropped.
 struct Group(PathBuf);
 
 impl Group {
@@ -125,7 +125,7 @@ impl Group {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let place = parent.join(format!("agent-backend-probe-{}-{number}", process::id()));
         match fs::create_dir(&place) {
-            // Left by a process with the same number that was killed in the middle.
+            // Left by a killed process with the same process id.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Group(place)),
             made => made.map(|()| Group(place)),
         }
@@ -134,7 +134,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // An empty group is all that can be left, and the next probe may take it over.
+        // If this fails, an empty group stays, and the next probe may reuse it.
         let _ = fs::remove_dir(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! Facilities that a system call answers for.
+//! Tests features that are system calls.
 
 use std::fs;
 use std::io;
@@ -26,7 +26,7 @@ pub(super) fn version() -> HostFeatureReport {
     }
 }
 
-/// Opens the root directory beneath itself, and expects that `..` is refused.
+/// Opens the root directory beneath itself, and expects the kernel to refuse `..`.
 pub(super) fn openat2() -> HostFeatureReport {
     let absence = "files are opened component by component instead";
     let beneath = |path: &str| {
@@ -77,7 +77,7 @@ pub(super) fn pidfd() -> HostFeatureReport {
     }
 }
 
-/// Restricts the calling thread, which must end afterwards, and expects to be locked out.
+/// Restricts the calling thread, which must end afterwards, and checks that it has lost access.
 pub(super) fn landlock() -> HostFeatureReport {
     let absence = "no file rules without namespaces";
     let restrict = || -> Result<LandlockStatus, RulesetError> {
@@ -127,12 +127,12 @@ pub(super) fn landlock() -> HostFeatureReport {
     )
 }
 
-/// Whether the root directory cannot be read, because every access was forbidden.
+/// Whether the rules prevent reading the root directory.
 fn locked_out() -> bool {
     fs::read_dir("/").is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// Offers the kernel a filter at a bad address: it complains about the address, if it takes filters.
+/// Passes a filter at an invalid address. A kernel that supports filters returns EFAULT.
 pub(super) fn seccomp() -> HostFeatureReport {
     let absence = "system calls cannot be filtered";
     match set_secure_computing_mode(SecureComputingMode::Filter) {
@@ -156,7 +156,7 @@ pub(super) fn seccomp() -> HostFeatureReport {
     }
 }
 
-/// Shares the data of one unnamed file with another.
+/// Shares the data of one unnamed file with another (reflink).
 pub(super) fn reflink(directory: &Path) -> HostFeatureReport {
     let absence = "copies take time and room";
     let place = directory.display();
@@ -190,7 +190,7 @@ pub(super) fn reflink(directory: &Path) -> HostFeatureReport {
     }
 }
 
-/// An addition to a cause, for a process that is itself under a seccomp filter.
+/// A suffix for a cause if this process itself runs under a seccomp filter.
 pub(super) fn filtered() -> &'static str {
     match secure_computing_mode() {
         Ok(SecureComputingMode::Filter) => " (this process runs under a seccomp filter)",

@@ -1,4 +1,4 @@
-//! Namespaces, and overlays mounted inside them.
+//! Tests namespaces, and overlays mounted inside them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use super::{HostFeature, HostFeatureReport, Lack};
 
 const OVERLAY_ABSENCE: &str = "isolated copies need another way";
 
-/// Mounts an overlay inside a new mount namespace, which takes everything with it when it ends.
-/// Prints what worked so far; `$1` is a directory to hide, `$2` an option.
+/// Mounts an overlay inside a new mount namespace, so that all mounts disappear when the script
+/// ends. Prints the steps that worked; `$1` is a directory to mount over, `$2` a mount option.
 const OVERLAY_SCRIPT: &str = r#"
 set -e
 mount -n -t tmpfs tmpfs "$1"
@@ -28,7 +28,8 @@ read lower < lower/file
 test "$upper $lower" = "new old"
 "#;
 
-/// Directories that a tmpfs may hide inside a namespace. Never the root: it cannot be hidden.
+/// Directories that a tmpfs may hide inside a namespace. The root is not listed: it cannot be
+/// hidden.
 const HIDEABLE: &[&str] = &["/tmp", "/var/tmp", "/mnt", "/run", "/usr"];
 
 /// Starts a program in new user and mount namespaces, with a mapped user and private mounts.
@@ -71,7 +72,7 @@ pub(super) fn overlay(programs: &Programs) -> HostFeatureReport {
     }
 }
 
-/// Why namespaces are refused, from what the kernel has been told and from the complaint.
+/// Explains why namespaces are refused, by the kernel's settings and the error message.
 pub(super) fn refusal(complaint: &str) -> Lack {
     let setting = |file: &str| fs::read_to_string(file).map(|value| value.trim().to_owned()).ok();
     let filtered = matches!(secure_computing_mode(), Ok(SecureComputingMode::Filter));

@@ -1,4 +1,5 @@
-//! Small programs of the host, run to see what happens: found by a given path, ended in time.
+//! Runs small programs of the host for the probes: finds them on a given path and kills them at a
+//! deadline.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -11,10 +12,10 @@ use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Most characters of what a program said that a cause repeats.
+/// Maximum number of characters of error output that a cause repeats.
 const QUOTED: usize = 200;
 
-/// Where programs are looked for and when they must have ended.
+/// Where programs are found, and when they must have ended.
 pub(super) struct Programs {
     path: Vec<PathBuf>,
     deadline: Instant,
@@ -22,7 +23,7 @@ pub(super) struct Programs {
 
 impl Programs {
     pub(super) fn new(path: &[PathBuf], deadline: Instant) -> Programs {
-        // A relative directory would mean something else for a program that runs elsewhere.
+        // For a program with another working directory, a relative path would mean something else.
         let path = path.iter().filter(|directory| directory.is_absolute()).cloned().collect();
         Programs { path, deadline }
     }
@@ -31,7 +32,7 @@ impl Programs {
         self.path.iter().map(|directory| directory.join(name)).find(|file| is_program(file))
     }
 
-    /// Runs a program to its end; what it said when that was not a success.
+    /// Runs a program and returns its standard output. If it fails, the error has its error output.
     pub(super) fn run(&self, program: &Path, arguments: &[&str]) -> Result<String, Complaint> {
         let joined = std::env::join_paths(&self.path).unwrap_or_else(|_| OsString::new());
         let child = Command::new(program)
@@ -65,12 +66,12 @@ impl Programs {
         let group = Pid::from_child(&child);
         let (sender, receiver) = mpsc::sync_channel(1);
         let waiter = thread::spawn(move || {
-            // The receiver waits until this arrives.
+            // The receiver lives until this thread has ended.
             let _ = sender.send(child.wait_with_output());
         });
         let left = self.deadline.saturating_duration_since(Instant::now());
         let output = receiver.recv_timeout(left).unwrap_or_else(|_| {
-            // Fails when the group has just ended by itself, which is as good.
+            // Fails if the group has just ended by itself, which is fine.
             let _ = kill_process_group(group, Signal::KILL);
             Err(std::io::ErrorKind::TimedOut.into())
         });
@@ -79,11 +80,11 @@ impl Programs {
     }
 }
 
-/// What a program said that did not succeed.
+/// Why a program failed.
 #[derive(Debug)]
 pub(super) struct Complaint {
     pub(super) text: String,
-    /// What it had printed before.
+    /// Its standard output.
     pub(super) said: String,
 }
 
@@ -93,7 +94,7 @@ impl Complaint {
     }
 }
 
-/// Whether a file is there that may be executed.
+/// Whether the file exists and may be executed.
 pub(crate) fn is_program(file: &Path) -> bool {
     file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }

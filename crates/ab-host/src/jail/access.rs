@@ -1,4 +1,4 @@
-//! Rules of restricted handles, asked about the places that a path really leads to.
+//! Applies the rules of restricted handles to the real path of a file.
 
 use ab_core::WsPath;
 use ab_core::path::AnchoredAccessRules;
@@ -9,19 +9,19 @@ use rustix::io::Errno;
 use super::walk::{self, Final, Manner, Missing, Start};
 use super::{Fault, Jail};
 
-/// What a call is about to do with what a path leads to.
+/// What a call is about to do with the file that a path leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Nothing that changes it. What is hidden is not there.
+    /// Look at it without changing it. Hidden files do not exist for the call.
     Look,
-    /// Make it, or change its content or attributes.
+    /// Create it, or change its content or attributes.
     Change,
     /// Move or remove it, with everything below.
     Displace,
 }
 
 impl Purpose {
-    /// Whether the rules of a place let the call end there.
+    /// Fails if the rules forbid the call on this place.
     pub(super) fn judge(self, place: &WsPath) -> Result<(), Fault> {
         if !place.has_access_rules() {
             return Ok(());
@@ -36,7 +36,7 @@ impl Purpose {
         }
     }
 
-    /// Whether the rules of a place let the call lead through it.
+    /// Fails if the rules forbid resolving a path through this place.
     pub(super) fn pass(self, place: &WsPath) -> Result<(), Fault> {
         match self {
             _ if !place.is_hidden() => Ok(()),
@@ -46,15 +46,15 @@ impl Purpose {
     }
 }
 
-/// Whether a restricted path of `path`'s rules has a directory above it, which may be a link.
+/// Whether a restricted path in the rules of `path` has a parent directory, which may be a link.
 pub(super) fn may_lead_through_links(path: &WsPath) -> bool {
     let mut sets = path.access_rules().iter();
     sets.any(|set| set.hidden.iter().chain(&set.read_only).any(|path| path.contains('/')))
 }
 
 impl Jail {
-    /// `place` with `rules`, which count from it and `base` is open on. A restricted path that
-    /// leads through a link restricts what it leads to as well.
+    /// `place` with `rules`, which are relative to it. `base` is a handle on `place`. If a
+    /// restricted path leads through a link, the target of the path is restricted too.
     pub(super) fn with_rules(
         &self,
         place: WsPath,
@@ -74,16 +74,16 @@ impl Jail {
         place.with_access_rules_at_end(rules.into_iter().chain(targets).collect())
     }
 
-    /// Where a restricted path leads, if links in the directories above it lead elsewhere.
+    /// The real path of a restricted path, if links in the directories above it lead elsewhere.
     fn led_by_links(&self, base: BorrowedFd<'_>, path: &str, above: &[&str]) -> Option<String> {
         let (parent, name) = path.rsplit_once('/')?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match self.kernel(base, parent, flags, ResolveFlags::NO_SYMLINKS) {
             Some(Err(Errno::LOOP)) | None => {}
-            // No link is on the way, so far as there is one.
+            // The part of the way that exists has no link.
             Some(_) => return None,
         }
-        // A rule that covers nothing, so that the walk keeps the place of what it finds.
+        // With a rule that matches nothing, the walk keeps track of the real path.
         let nothing = AnchoredAccessRules {
             read_only: vec!["\0".to_owned()],
             ..AnchoredAccessRules::default()

@@ -1,8 +1,8 @@
-//! Resolving a path one component at a time, by handles.
+//! Resolves a path one component at a time, by handles.
 //!
-//! Each component is opened with `O_NOFOLLOW` from the handle of the one before, and its kind is
-//! asked of the handle that was opened, so what is checked is what is used. `..` inside a link goes
-//! back to a handle we already hold, never up by name, and never above the base.
+//! Each component is opened with `O_NOFOLLOW` from the handle of the previous one, and its type is
+//! read from the opened handle, so the file that is checked is the file that is used. `..` inside a
+//! link goes back to a handle we already hold, never up by name, and never above the base.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::{Fault, Purpose};
 use ab_core::WsPath;
 
-/// Links followed before a chain counts as a circle, as in the kernel.
+/// Maximum number of links that are followed, as in the kernel.
 const MAX_LINKS: usize = 40;
 
 /// What to do with a link at the end of the path.
@@ -23,22 +23,22 @@ pub(crate) enum Final {
     Keep,
 }
 
-/// What to do about directories that are not there.
+/// What to do about missing directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
     Fail,
     MakeParents,
-    /// The last component too.
+    /// Also creates the last component.
     MakeAll,
 }
 
-/// Where a path leads: a name in an open directory. The name may be free.
+/// The result of resolving a path: a name in an open directory. The name may be free.
 #[derive(Debug)]
 pub(crate) struct Spot {
     pub(crate) dir: OwnedFd,
-    /// Absent when the path leads to the base, or to a directory above where a link stands.
+    /// `None` if the path ends at the base, or at a directory that a link reached by `..`.
     pub(crate) name: Option<String>,
-    /// Where this really is, with the rules that hold there; the root where there are none.
+    /// The real path, with the rules that apply there; the root if there are none.
     pub(super) place: WsPath,
 }
 
@@ -47,7 +47,7 @@ impl Spot {
         Self { dir, name: Some(name.to_owned()), place }
     }
 
-    /// The name, or `IsADirectory` for a place that has none.
+    /// The name; `ISDIR` if there is none.
     pub(crate) fn name(&self) -> Result<&str, Errno> {
         self.name.as_deref().ok_or(Errno::ISDIR)
     }
@@ -70,7 +70,7 @@ impl Spot {
 /// A component still to be walked.
 struct Step {
     name: String,
-    /// The target of the link that it came from.
+    /// The target of the link that the component comes from.
     link: Option<String>,
 }
 
@@ -80,14 +80,14 @@ fn steps(path: &str, link: Option<&str>) -> impl DoubleEndedIterator<Item = Step
         .map(move |segment| Step { name: segment.to_owned(), link: link.map(str::to_owned) })
 }
 
-/// Where a walk begins.
+/// The start of a walk.
 pub(super) struct Start<'a> {
     pub(super) base: BorrowedFd<'a>,
-    /// Where the base is, with the rules that hold there.
+    /// The real path of the base, with the rules that apply there.
     pub(super) place: &'a WsPath,
 }
 
-/// What a walk does about links at the end, missing directories, and rules.
+/// How a walk treats a link at the end, missing directories, and rules.
 #[derive(Clone, Copy)]
 pub(super) struct Manner {
     pub(super) last: Final,
@@ -95,10 +95,10 @@ pub(super) struct Manner {
     pub(super) purpose: Purpose,
 }
 
-/// The directories that lead from the base to where a walk is.
+/// The directories that lead from the base to the current position of a walk.
 struct Trail {
     handles: Vec<OwnedFd>,
-    /// The same directories by their places; only kept where there are rules.
+    /// The real paths of the same directories; empty if there are no rules.
     places: Vec<WsPath>,
     purpose: Purpose,
 }
@@ -114,7 +114,7 @@ impl Trail {
         Ok(self.handles.last().ok_or(Fault::Escape)?.as_fd())
     }
 
-    /// The place of `name` in the directory where the walk is.
+    /// The real path of `name` in the current directory.
     fn place_of(&self, name: &str) -> WsPath {
         self.places.last().map_or_else(WsPath::root, |place| place.join_unchecked(name))
     }
@@ -137,13 +137,13 @@ impl Trail {
         self.places.truncate(1);
     }
 
-    /// Makes a directory, where the rules let one be made.
+    /// Creates a directory if the rules allow it.
     fn make(&self, name: &str) -> Result<OwnedFd, Fault> {
         Purpose::Change.judge(&self.place_of(name))?;
         make(self.top()?, name)
     }
 
-    /// The end of the walk, at `name` in the directory where it is.
+    /// Ends the walk at `name` in the current directory.
     fn spot(mut self, name: String) -> Result<Spot, Fault> {
         let place = self.place_of(&name);
         self.purpose.judge(&place)?;
@@ -151,7 +151,7 @@ impl Trail {
         Ok(Spot { dir, name: Some(name), place })
     }
 
-    /// The end of the walk, at the directory where it is.
+    /// Ends the walk at the current directory.
     fn here(mut self) -> Result<Spot, Fault> {
         let place = self.places.pop().unwrap_or_default();
         self.purpose.judge(&place)?;
@@ -160,7 +160,8 @@ impl Trail {
     }
 }
 
-/// Walks `below` from a base. `inside` translates absolute link targets that point below the base.
+/// Resolves `below` from a base. `inside` translates absolute link targets that point below the
+/// base.
 pub(super) fn walk(
     start: Start<'_>,
     below: &str,
@@ -234,7 +235,7 @@ enum Found {
     Other,
 }
 
-/// What `name` is, asked of a handle that was opened on it.
+/// The type of `name`, read from a handle that was opened on it.
 fn look(dir: BorrowedFd<'_>, name: &str) -> Result<Found, Fault> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let handle = match openat(dir, name, flags, Mode::empty()) {
@@ -246,7 +247,7 @@ fn look(dir: BorrowedFd<'_>, name: &str) -> Result<Found, Fault> {
         FileType::Directory => Ok(Found::Directory(handle)),
         FileType::Symlink => {
             let target = readlinkat(&handle, "", Vec::new())?;
-            // A target that is not UTF-8 cannot lead to anything that has a workspace path.
+            // A target that is not UTF-8 leads to no workspace path.
             Ok(Found::Link(target.into_string().map_err(|_| Fault::Escape)?))
         }
         FileType::RegularFile

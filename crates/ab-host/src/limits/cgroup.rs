@@ -1,12 +1,13 @@
-//! A control group for one command: limits that hold for all its processes together, and one blow
-//! that ends them all.
+//! A control group for one command: limits for all its processes together, and a way to kill all of
+//! them at once.
 //!
-//! - First or second version is chosen per controller; a command may be in several directories.
-//! - A limit that was asked for and cannot be set is an error, never silence.
-//! - Groups are made below our own, never beside it: limits on us hold for commands too.
-//! - The processes enter by themselves, through [`Group::entry_files`], before they become the
+//! - cgroup v1 or v2 is chosen for each controller, so a command may be in several directories.
+//! - If a limit that was asked for cannot be set, the call fails.
+//! - Groups are made below our own group, never beside it, so limits on our process also apply to
+//!   commands.
+//! - A process enters its groups itself, through [`Group::entry_files`], before it executes the
 //!   command. The only process that we move is our own, see [`delegation`].
-//! - Everything here may wait for the kernel's lock on groups: call it on threads that may wait.
+//! - Every function here may wait for the kernel's lock on groups. Call it on blocking threads.
 
 pub(crate) mod delegation;
 mod directory;
@@ -37,7 +38,7 @@ pub(crate) struct Groups {
     sites: Vec<Site>,
 }
 
-/// A hierarchy, and our own group in it, where it is to be seen.
+/// A hierarchy, and our own group in it if that is visible.
 #[derive(Debug)]
 struct Site {
     hierarchy: Hierarchy,
@@ -45,7 +46,7 @@ struct Site {
 }
 
 impl Groups {
-    /// Looks at the mounts once per process.
+    /// Reads the mounts, once per process.
     pub(crate) fn find() -> &'static Groups {
         static FOUND: OnceLock<Groups> = OnceLock::new();
         FOUND.get_or_init(|| {
@@ -62,23 +63,23 @@ impl Groups {
         Groups { sites: mounted(mounts).into_iter().map(site).collect() }
     }
 
-    /// Every group in which [`Groups::make`] may make others.
+    /// Every group in which [`Groups::make`] may make groups.
     pub(crate) fn parents(&self) -> Vec<&Path> {
         self.sites.iter().filter_map(|site| site.own.as_deref()).collect()
     }
 
-    /// The hierarchies, with our own group in each where it is to be seen.
+    /// The hierarchies, with our own group in each if that is visible.
     pub(crate) fn own(&self) -> impl Iterator<Item = (&Hierarchy, Option<&Path>)> {
         self.sites.iter().map(|site| (&site.hierarchy, site.own.as_deref()))
     }
 
-    /// Makes an empty group with the limits set. Where the second version is mounted, the group is
-    /// there too, even without limits, since that ends all processes at once.
+    /// Makes an empty group with the limits. If cgroup v2 is mounted, the group exists there too,
+    /// even without limits, because v2 can kill all processes at once.
     pub(crate) fn make(&self, wanted: &Wanted) -> Result<Group, Lack> {
         self.make_in(None, wanted)
     }
 
-    /// The same below the group of a workspace, so that its limits hold too.
+    /// Like [`make`](Self::make), but below the group of a workspace, so that its limits apply too.
     pub(crate) fn make_in(
         &self,
         total: Option<&ControlGroup>,
@@ -98,7 +99,7 @@ impl Groups {
         };
         let mut group = Group { directories: Vec::new() };
         for (site, limits) in self.sites.iter().zip(&needs).filter(|(_, needs)| !needs.is_empty()) {
-            // What was made so far goes when this fails.
+            // If this fails, dropping `group` removes the directories that were made so far.
             group.directories.push(site.make(limits, above(site))?);
         }
         if group.killing().is_none()
@@ -108,14 +109,14 @@ impl Groups {
             if directory.offers("cgroup.kill") {
                 group.directories.push(directory);
             } else {
-                // An old kernel: no use to us.
+                // An old kernel without this file: the directory is of no use.
                 directory.remove();
             }
         }
         Ok(group)
     }
 
-    /// The first version goes first: a controller that it has is not in the second.
+    /// The hierarchy for a limit. v1 is searched first: a controller that v1 has is not in v2.
     fn site_for(&self, limit: Limit) -> Result<usize, Lack> {
         let name = limit.controller();
         let of = |version: Version| {
@@ -151,18 +152,18 @@ impl Site {
         }
     }
 
-    /// Whether the controller may be in this hierarchy: the second version says so in each group.
+    /// Whether the controller may be in this hierarchy. v2 lists its controllers in each group.
     fn may_have(&self, controller: &str) -> bool {
         let controllers = self.hierarchy.controllers.as_ref();
         controllers.is_none_or(|all| all.iter().any(|each| each == controller))
     }
 
-    /// Whether this is a hierarchy of the first version with this controller.
+    /// Whether this is a v1 hierarchy with this controller.
     fn has(&self, controller: &str) -> bool {
         self.version() == Version::First && self.may_have(controller)
     }
 
-    /// What has to be done for groups with these controllers in our own group.
+    /// What has to be done before groups with these controllers can be made in our own group.
     fn way(&self, controllers: &[&str]) -> Way {
         match (&self.own, self.version()) {
             (None, _) => Way::Refused(unseen(&self.hierarchy.place)),
@@ -209,16 +210,16 @@ fn new_group(parent: &Path) -> io::Result<PathBuf> {
     fs::create_dir(&place).map(|()| place)
 }
 
-/// A group of one command. Dropping it kills what is inside and removes it, which may block for
-/// seconds at worst; [`Group::into_removal`] is for callers that may not wait.
+/// The control group of one command. Dropping it kills the processes in it and removes it, which
+/// may block for seconds at worst. Threads that must not block use [`Group::into_removal`].
 #[derive(Debug)]
 pub(crate) struct Group {
     directories: Vec<Directory>,
 }
 
 impl Group {
-    /// Files into each of which a process writes `0` to enter. They close when it becomes another
-    /// program.
+    /// The files through which a process enters: it writes `0` into each. They close when it
+    /// executes another program.
     pub(crate) fn entry_files(&self) -> io::Result<Vec<OwnedFd>> {
         let open = |directory: &Directory| {
             let file = directory.open("cgroup.procs")?;
@@ -227,8 +228,8 @@ impl Group {
         self.directories.iter().map(open).collect()
     }
 
-    /// Kills every process in the group. One that was started and has not entered yet is not among
-    /// them: whoever started it kills it too.
+    /// Kills every process in the group. A process that was started but has not entered yet is not
+    /// among them: the code that started it has to kill it too.
     pub(crate) fn kill(&self) {
         if let Some(directory) = self.killing()
             && directory.write("cgroup.kill", "1").is_ok()
@@ -236,7 +237,7 @@ impl Group {
             return;
         }
         for directory in &self.directories {
-            // Nobody is born while the others die.
+            // No process may fork while the others are killed.
             let _ = directory.write_if_there("pids.max", "0");
         }
         let Some(directory) = self.directories.first() else { return };
@@ -248,14 +249,14 @@ impl Group {
         }
     }
 
-    /// Whether a process is in it, or below it.
+    /// Whether a process is in the group.
     pub(crate) fn has_members(&self) -> bool {
         let Some(directory) = self.directories.first() else { return false };
         let members = fs::read_to_string(directory.place.join("cgroup.procs"));
         members.is_ok_and(|members| !members.trim().is_empty())
     }
 
-    /// Whether the kernel ended a process of the group because of the memory limit.
+    /// Whether the kernel killed a process of the group because of the memory limit.
     pub(crate) fn oom_killed(&self) -> bool {
         self.directories.iter().any(|directory| {
             let events = match directory.version {
@@ -267,12 +268,12 @@ impl Group {
         })
     }
 
-    /// Kills what is inside and removes the group, which may block.
+    /// Kills the processes in the group and removes it, which may block.
     pub(crate) fn remove(self) {
         drop(self);
     }
 
-    /// The removal, to be run on a thread that may wait.
+    /// The removal as a closure for a blocking thread.
     pub(crate) fn into_removal(self) -> impl FnOnce() + Send + 'static {
         move || self.remove()
     }
@@ -296,7 +297,7 @@ fn oom_kills(events: &str) -> u64 {
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Ends and removes groups that were left by processes which are gone, and their watchdog with them.
+/// Kills and removes groups whose process is gone together with its watchdog.
 pub(crate) fn sweep() {
     let gone = |pid: u32| !Path::new("/proc").join(pid.to_string()).exists();
     for parent in Groups::find().parents() {
@@ -304,10 +305,10 @@ pub(crate) fn sweep() {
     }
 }
 
-/// Ends what a process that was killed has left running, and removes its group.
+/// Kills the processes that a killed process has left running, and removes their group.
 fn abandoned(group: &Path) {
     let group = Directory { place: group.to_owned(), version: Version::Second };
-    // Only the second version has it; what it lacks is done one process at a time.
+    // Only v2 has this file. Without it, `remove` kills one process at a time.
     let _ = group.write_if_there("cgroup.kill", "1");
     group.remove();
 }
@@ -332,7 +333,7 @@ mod tests {
 
     const MIB: u64 = 1024 * 1024;
 
-    /// A real group, or word that this host has none and the reason checked.
+    /// A real group. `None` if this host cannot make one; then the cause was checked.
     fn real(what: &str, wanted: Wanted) -> Option<Group> {
         match Groups::find().make(&wanted) {
             Ok(group) => Some(group),
@@ -345,7 +346,7 @@ mod tests {
         }
     }
 
-    /// Starts a shell that enters the group and runs `line`. The entry files take the places of the
+    /// Starts a shell that enters the group and runs `line`. The entry files are passed as its
     /// standard streams.
     fn inside(group: &Group, line: &str) -> Child {
         let mut files = group.entry_files().unwrap().into_iter().map(Stdio::from);
@@ -396,7 +397,7 @@ mod tests {
             assert_eq!(child.try_wait().unwrap(), None, "it could not enter");
             thread::yield_now();
         }
-        // As where only the first version is mounted.
+        // As on a host that mounts only v1.
         let (kept, killing) = group.directories.drain(..).partition(|it| !it.offers("cgroup.kill"));
         group.directories = kept;
         let killing = Group { directories: killing };
@@ -433,7 +434,8 @@ mod tests {
     fn what_cannot_be_set_is_an_error_and_leaves_nothing() {
         let place = tempfile::tempdir().unwrap();
         let top = place.path().display();
-        // Directories that are not control groups: they can be made, but have no limits to set.
+        // Plain directories, not control groups: groups can be made in them, but no limits can be
+        // set.
         let mounts = format!("1 2 0:1 / {top} rw - cgroup cgroup rw,memory\n");
         let groups = Groups::among(&mounts, "4:memory:/\n");
         assert_eq!(groups.parents(), [place.path()]);
@@ -450,7 +452,7 @@ mod tests {
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
     }
 
-    /// A command in a group beside ours, or above it, would have left the limits around us.
+    /// A command in a group beside or above ours would escape the limits on our group.
     #[test]
     fn no_group_is_made_but_below_our_own() {
         let place = tempfile::tempdir().unwrap();
@@ -473,7 +475,8 @@ mod tests {
             let lack = Groups::among(mounts, memberships).make(&wanted).unwrap_err();
             assert!(lack.cause.contains(cause), "{lack:?}");
         }
-        // Once it may, it is made there; that the limits cannot be set is another matter.
+        // With the controllers handed down, the group is made there. Setting the limits still
+        // fails.
         write("slice/own/cgroup.subtree_control", "memory pids\n");
         let groups = Groups::among(&second, "0::/slice/own\n");
         assert_eq!(groups.parents(), [place.path().join("slice/own")]);

@@ -1,27 +1,26 @@
-//! Where control groups are mounted, which controllers are there, and where this process is.
+//! Finds where control groups are mounted, which controllers they have, and which group we are in.
 //!
-//! First and second version may be mounted side by side, so each controller is looked up on its
-//! own. All of this is reading; nothing is made here.
+//! cgroup v1 and v2 may be mounted side by side, so each controller is looked up separately. This
+//! module only reads.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::facilities::Lack;
 
-/// The controllers whose limits bounded commands need.
+/// The controllers that limit commands.
 pub(crate) const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 
-/// The controller that stops processes, in the first version.
+/// The controller that freezes processes in v1.
 pub(crate) const FREEZER: &str = "freezer";
 
 /// A mounted hierarchy of groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hierarchy {
     pub(crate) place: PathBuf,
-    /// The group that is seen at `place`; a container may see a part of the hierarchy only.
+    /// The group that is mounted at `place`. A container may see only a part of the hierarchy.
     pub(crate) top: String,
-    /// Controllers of a first-version hierarchy; nothing for the second version, which says so in
-    /// each group.
+    /// The controllers of a v1 hierarchy; `None` for v2, which lists them in each group.
     pub(crate) controllers: Option<Vec<String>>,
 }
 
@@ -53,8 +52,8 @@ pub(crate) fn mounted(mounts: &str) -> Vec<Hierarchy> {
     hierarchies.collect()
 }
 
-/// The group of this process in a hierarchy, from text in the form of `/proc/self/cgroup`. Nothing
-/// where the mount does not show it.
+/// The group of this process in a hierarchy, from text in the form of `/proc/self/cgroup`. `None`
+/// if the mount does not show it.
 pub(crate) fn own_group(hierarchy: &Hierarchy, memberships: &str) -> Option<PathBuf> {
     let group = memberships.lines().find_map(|line| {
         let (_, rest) = line.split_once(':')?;
@@ -70,7 +69,7 @@ pub(crate) fn own_group(hierarchy: &Hierarchy, memberships: &str) -> Option<Path
     below.components().all(plain).then(|| hierarchy.place.join(below))
 }
 
-/// Why nothing can be made below a group that is not seen.
+/// The reason why no group can be made if our own group is not visible.
 pub(crate) fn unseen(place: &Path) -> Lack {
     Lack::new(
         format!("the group of this process is not to be seen in {}", place.display()),
@@ -78,7 +77,7 @@ pub(crate) fn unseen(place: &Path) -> Lack {
     )
 }
 
-/// Why no group can be made in `parent`.
+/// The reason why no group can be made in `parent`.
 pub(crate) fn refused(parent: &Path, error: &io::Error) -> Lack {
     let cause = format!("no group can be made in {}: {error}", parent.display());
     let remedy = match error.kind() {
@@ -143,7 +142,7 @@ mod tests {
             let found = own_group(&hierarchy, memberships);
             assert_eq!(found.as_deref(), group.map(Path::new), "{hierarchy:?}");
         }
-        // Outside of what a namespace of groups shows.
+        // Outside of the cgroup namespace.
         assert_eq!(own_group(&second("/g", "/"), "0::/../../system.slice\n"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What the kernel knows of a file, as the contract says it.
+//! Converts the metadata that the kernel returns into the types of the contract.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, SystemTime};
@@ -8,7 +8,7 @@ use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp, statx};
 use rustix::io::Errno;
 
-/// A stat and the few things that only this crate needs.
+/// A stat, and values that only this crate needs.
 pub(super) struct Described {
     pub(super) stat: Stat,
     pub(super) links: u32,
@@ -16,7 +16,7 @@ pub(super) struct Described {
     pub(super) content: ContentId,
 }
 
-/// Which file it is and what it holds, as far as can be told without reading it. A rename does not
+/// Identifies a file and its content, as far as possible without reading it. A rename does not
 /// change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ContentId {
@@ -26,7 +26,7 @@ pub(super) struct ContentId {
     modified: (i64, u32),
 }
 
-/// Describes an open file, whatever its name is by now.
+/// Describes an open file, even if its name has changed.
 pub(super) fn handle(fd: impl AsFd) -> Result<Described, Errno> {
     Ok(describe(&statx(fd, "", AtFlags::EMPTY_PATH, mask())?))
 }
@@ -74,10 +74,11 @@ fn describe(raw: &Statx) -> Described {
     Described { stat, links: raw.stx_nlink, owner: (raw.stx_uid, raw.stx_gid), content }
 }
 
-/// Changes whenever the file is replaced (another inode) or written in place (times, size).
+/// The version of a file. It changes whenever the file is replaced (another inode) or written in
+/// place (times, size).
 ///
-/// An inode's number is given away again when its file is gone, and within one tick of the clock the
-/// new file may have the times that the old one had last; when it was born tells them apart.
+/// The kernel reuses the inode number of a removed file, and within one clock tick the new file may
+/// have the same times as the old one. The birth time tells them apart.
 fn version(raw: &Statx) -> FileVersion {
     let has_birth = raw.stx_mask & StatxFlags::BTIME.bits() != 0;
     let facts = (

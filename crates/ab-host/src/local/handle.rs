@@ -21,15 +21,16 @@ use crate::blocking;
 use crate::failure::Act;
 use crate::jail::{Fault, Final, Missing, Purpose, Spot};
 
-/// Most bytes that one `read_at` returns.
+/// Maximum number of bytes that one `read_at` returns.
 const MAX_READ: usize = 16 * 1024 * 1024;
-/// Most bytes that are copied on an async thread: waking another one takes about as long.
+/// Maximum number of bytes that are copied on an async thread: waking another thread takes about as
+/// long.
 const INLINE_BYTES: usize = 256 * 1024;
-/// How often an open that raced with a change of the name starts again.
+/// How often an open that raced with a change of the name is retried.
 const RACE_RETRIES: usize = 8;
 
-/// Opens for reading without ever waiting for a disk; nothing means that it takes a thread that may
-/// wait, or that there is an error to tell.
+/// Opens for reading without waiting for a disk. `None` means that a blocking thread has to open
+/// the file, or that there is an error to report.
 pub(super) fn open_cached(
     shared: &Shared,
     path: &WsPath,
@@ -64,7 +65,7 @@ pub(super) fn open(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Resul
     Ok(LocalFile { inner, access: options.access })
 }
 
-/// Opens by directory and name, so that the file can be made, or given an inode of its own.
+/// Opens by directory and name, so that the file can be created, or given its own inode.
 fn open_spot(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Result<OwnedFd> {
     let missing = match options.create {
         FileCreationMode::Never => Missing::Fail,
@@ -100,7 +101,7 @@ fn create_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd,
     let flags = flags(options.access, options.position) | OFlags::CREATE | OFlags::EXCL;
     let fd = openat(&spot.dir, name, flags, mode)?;
     if options.permissions.is_some() {
-        // Bits that were asked for are given, whatever the umask of this process is.
+        // Set the requested bits whatever the umask of this process is.
         fchmod(&fd, mode)?;
     }
     Ok(fd)
@@ -110,7 +111,8 @@ fn is_dir(spot: &Spot, name: &str) -> bool {
     describe::name(&spot.dir, name).is_ok_and(|described| described.stat.kind.is_dir())
 }
 
-/// Opens a file that is there. `STALE` means that it had to be unshared: look again.
+/// Opens an existing file. `STALE` means that the file was given its own inode: resolve the path
+/// again.
 fn open_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, Errno> {
     let flags_wanted = flags(options.access, options.position);
     let fd = openat(&spot.dir, name, flags_wanted, Mode::empty())?;
@@ -119,7 +121,7 @@ fn open_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, E
     }
     let described = describe::handle(&fd)?;
     if !described.stat.kind.is_file() {
-        // The caller finds out what it is, before anything is written.
+        // The caller checks the type before anything is written.
         return Ok(fd);
     }
     if described.links > 1 {
@@ -146,7 +148,7 @@ fn open_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, E
 fn flags(access: FileAccess, placement: WritePosition) -> OFlags {
     let end = match placement {
         WritePosition::AtOffset => OFlags::empty(),
-        // Linux then takes no notice of a write's offset.
+        // With this flag Linux ignores the offset of a write.
         WritePosition::End => OFlags::APPEND,
     };
     let access = match access {
@@ -157,7 +159,7 @@ fn flags(access: FileAccess, placement: WritePosition) -> OFlags {
     access | end | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC
 }
 
-/// The file that callers hold.
+/// The open file that callers hold.
 #[derive(Debug)]
 pub(super) struct LocalFile {
     inner: Arc<Inner>,
@@ -171,12 +173,12 @@ struct Inner {
     writing: Writing,
 }
 
-/// What a write has to reckon with.
+/// Whether a write may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writing {
-    /// A disk, which makes writers wait while it has too much to do.
+    /// On a disk, which blocks writers when it is busy.
     MayWait,
-    /// Nothing but memory.
+    /// In memory only.
     InMemory,
 }
 
@@ -223,7 +225,7 @@ fn write_fully_at(fd: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<(), Errno> 
             Err(errno) => return Err(errno),
         }
     }
-    // A command may have set such a bit since the file was opened.
+    // A command may have set such a bit after the file was opened.
     place::drop_set_id(fd)
 }
 

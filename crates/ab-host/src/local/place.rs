@@ -1,5 +1,5 @@
-//! What changes where a file is or what it looks like, but not its bytes: renames, links,
-//! attributes, room.
+//! Operations that change where a file is or what its attributes are, but not its bytes: renames,
+//! links, attributes. Also the free disk space.
 
 use std::time::{Duration, SystemTime};
 
@@ -20,7 +20,7 @@ use crate::failure::Act;
 use crate::jail::{Final, Missing, Purpose};
 use crate::stripes;
 
-/// Set-user-ID and set-group-ID.
+/// The set-user-ID and set-group-ID bits.
 const SET_ID: u32 = 0o6000;
 
 pub(super) fn rename(
@@ -56,7 +56,7 @@ pub(super) fn rename(
     match moved {
         Ok(()) => Ok(RenameOutcome { atomic: true }),
         Err(Errno::NOENT) => Err(act.failed(Errno::NOENT)),
-        // What the kernel says of a directory that the file itself lies in.
+        // The kernel returns this if the target is a directory that contains the file.
         Err(Errno::NOTEMPTY) if described.stat.kind != FileKind::Dir => {
             Err(target.failed(Errno::ISDIR))
         }
@@ -96,8 +96,8 @@ pub(super) fn symlink(shared: &Shared, act: Act<'_>, target: &str) -> Result<()>
     symlinkat(target, &spot.dir, name).map_err(|errno| act.failed(errno))
 }
 
-/// Whether a link at `path` to `target` leads nowhere else, as far as text can say. What it really
-/// leads to is decided each time it is used.
+/// Whether a link at `path` to `target` stays inside, judged by its text alone. Where it really
+/// leads is decided each time it is used.
 fn stays_inside(shared: &Shared, path: &WsPath, target: &str) -> bool {
     let start = if target.starts_with('/') {
         return shared.jail.points_inside(target, &path.scope_root());
@@ -147,7 +147,7 @@ pub(super) fn check(act: Act<'_>, attributes: AttributeChanges) -> Result<()> {
     Ok(())
 }
 
-/// Attributes belong to the inode: a file that others are linked to gets one of its own first.
+/// Gives a file with other hard links its own inode, because attributes belong to the inode.
 fn unshare(shared: &Shared, act: Act<'_>) -> Result<()> {
     let spot = shared.jail.spot_to(Purpose::Change, act.path, Final::Follow, Missing::Fail);
     let spot = spot.map_err(|fault| act.failed(fault))?;
@@ -156,13 +156,13 @@ fn unshare(shared: &Shared, act: Act<'_>) -> Result<()> {
     let unshared = openat(&spot.dir, name, flags, Mode::empty())
         .and_then(|file| write::unshare(&spot, name, &file, Keep::Content));
     match unshared {
-        // Someone replaced it meanwhile, by a file that nobody is linked to.
+        // Another writer has replaced the file in the meantime. A new file has no other links.
         Ok(()) | Err(Errno::STALE) => Ok(()),
         Err(errno) => Err(act.failed(errno)),
     }
 }
 
-/// Changes the very inode that was opened: the name in `/proc` leads to it and to nothing else.
+/// Changes exactly the inode that was opened: this path in `/proc` leads only to it.
 pub(super) fn apply(handle: &OwnedFd, attributes: AttributeChanges) -> Result<(), Errno> {
     let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
     if let Some(mode) = attributes.mode {
@@ -178,10 +178,10 @@ pub(super) fn apply(handle: &OwnedFd, attributes: AttributeChanges) -> Result<()
     drop_set_id(handle)
 }
 
-/// Takes the set-user-ID and set-group-ID bits from a file that is changed in place.
+/// Clears the set-user-ID and set-group-ID bits of a file that is changed in place.
 ///
-/// The kernel does so when somebody without privileges writes. For root it does not, and a command
-/// may have prepared the file.
+/// The kernel does so when an unprivileged process writes, but not when root does, and a command
+/// may have set the bits.
 pub(super) fn drop_set_id(handle: &OwnedFd) -> Result<(), Errno> {
     let stat = fstat(handle)?;
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;

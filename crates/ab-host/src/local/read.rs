@@ -1,4 +1,4 @@
-//! Reading a whole file or a range, from the page cache where that is enough.
+//! Reads a whole file or a range, from the page cache if that is enough.
 
 use std::io::IoSliceMut;
 
@@ -16,17 +16,17 @@ use super::{Shared, is_in_memory};
 use crate::failure::Act;
 use crate::jail::Final;
 
-/// Most bytes that are copied on an async thread.
+/// Maximum number of bytes that are copied on an async thread.
 const INLINE_BYTES: u64 = 64 * 1024;
-/// Bytes asked at a time of a file that claims to be empty.
+/// Bytes read at a time from a file that reports a size of zero.
 const UNSIZED_BYTES: usize = 64 * 1024;
 
-/// `O_NONBLOCK` so that a FIFO cannot keep us waiting, `O_NOCTTY` so that no terminal adopts us.
+/// `O_NONBLOCK`: a FIFO must not block us. `O_NOCTTY`: no terminal may become our controlling one.
 pub(super) fn read_flags() -> OFlags {
     OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY
 }
 
-/// Reads without ever waiting for a disk; nothing means that it takes a thread that may wait.
+/// Reads without waiting for a disk. `None` means that a blocking thread has to read the file.
 pub(super) fn from_cache(
     shared: &Shared,
     path: &WsPath,
@@ -45,8 +45,8 @@ pub(super) fn from_cache(
     Some(FileContent { bytes, stat: described.stat })
 }
 
-/// The bytes at `start`, fewer only at the end of the file, if the page cache has them all, or if the
-/// file is nowhere but in memory, where nobody can be asked not to wait and nobody waits.
+/// The bytes at `start`, fewer only at the end of the file. `None` unless the page cache has all of
+/// them or the file is on a tmpfs. A tmpfs does not support `RWF_NOWAIT`, but its reads never wait.
 pub(super) fn read_cached(file: &OwnedFd, start: u64, length: usize) -> Option<Bytes> {
     let mut buffer = vec![0; length];
     let mut filled = 0;
@@ -85,7 +85,8 @@ pub(super) fn from_disk(
     Ok(FileContent { bytes, stat: described.stat })
 }
 
-/// Files of the kernel's own making claim to be empty and are not: they are read to their end.
+/// Reads a file to its end. Files that the kernel generates report a size of zero but are not
+/// empty.
 fn read_unsized(file: &OwnedFd, act: Act<'_>, limit: u64) -> Result<Bytes> {
     let mut whole = Vec::new();
     loop {
@@ -127,7 +128,7 @@ pub(super) fn read_fully(file: impl AsFd, start: u64, length: usize) -> Result<B
     Ok(buffer.into())
 }
 
-/// The part of a file of `size` bytes that is asked for.
+/// Start and length of the requested part of a file of `size` bytes.
 fn extent(options: ReadOptions, size: u64) -> (u64, u64) {
     match options.range {
         None => (0, size),

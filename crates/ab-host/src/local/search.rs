@@ -1,7 +1,7 @@
-//! Searching a directory tree by handles: one thread walks in path order, others look into files.
+//! Searches a directory tree by handles: one thread walks in path order, others search the files.
 //!
-//! The walk hands out batches in order and the answers are put together in that order, so a cut
-//! answer has the first matches, whichever thread was faster. Links are named, never followed.
+//! The walk hands out numbered batches, and the results are combined in that order. So a truncated
+//! result has the first matches, whichever thread was faster. Links are reported, never followed.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -30,14 +30,15 @@ use crate::blocking::Cancel;
 use crate::failure::Act;
 use crate::jail::{Fault, Final};
 
-/// Threads that look into files.
+/// Maximum number of threads that search files.
 const MAX_LOOKERS: usize = 8;
-/// Files handed to a thread at once: few at first, so that none waits for work, then this many.
+/// Number of files in a batch. The first batches are smaller, so that no thread waits long for
+/// work.
 const BATCH: usize = 256;
 const FIRST_BATCH: usize = 32;
-/// Entries, files or reads after which the clock is looked at.
+/// The clock is read once for this many entries, files or reads.
 const TICK: u32 = 16;
-/// Batches that wait for a thread.
+/// Maximum number of batches that wait for a thread.
 const QUEUE: usize = 32;
 
 pub(super) fn search(
@@ -75,13 +76,13 @@ pub(super) fn search(
     Ok(answering.finish())
 }
 
-/// Where a search begins and what it is about.
+/// The start of a search, and its filters.
 struct Ways<'a> {
     act: Act<'a>,
     top: Arc<OwnedFd>,
-    /// Where it really is, with the rules that hold there.
+    /// The real path of the start, with the rules that apply there.
     place: WsPath,
-    /// Whether a read there is short only at the end of a file.
+    /// Whether a short read there always means the end of the file.
     plain: bool,
     selection: &'a SearchFilter,
     ground: WalkPosition,
@@ -110,7 +111,7 @@ fn find_names(ways: Ways<'_>, answering: &mut MatchCollector, cancel: &Cancel) -
     Ok(())
 }
 
-/// A text search whose root is a file looks into that file, whatever its name.
+/// A text search whose root is a file searches that file, whatever its name.
 fn one_file(
     shared: &Shared,
     act: Act<'_>,
@@ -137,7 +138,7 @@ fn one_file(
     Ok(answering.finish())
 }
 
-/// An entry that the search is about.
+/// An entry that passed the filters.
 struct Picked {
     path: WsPath,
     kind: FileKind,
@@ -145,13 +146,13 @@ struct Picked {
     near: bool,
 }
 
-/// Follows a walk with the query's filters and hands on what they pick.
+/// Applies the query's filters during a walk and hands on the entries that pass.
 struct Seeker<'a> {
     act: Act<'a>,
     selection: &'a SearchFilter,
-    /// The ground of each directory on the way down; the last one may not be entered yet.
+    /// The filter state of each directory that was entered.
     grounds: Vec<WalkPosition>,
-    /// The ground of the directory that is being entered.
+    /// The filter state for the directory that is about to be entered.
     next: Option<WalkPosition>,
     deadline: Instant,
     late: bool,
@@ -219,7 +220,7 @@ impl Visitor for Seeker<'_> {
 
     fn entered(&mut self, Entered { path, directory, place }: Entered<'_>) {
         let Some(mut ground) = self.next.take() else { return };
-        // The ignore file of the search's root is in the ground that it began with.
+        // The ignore file of the search's root is already in the initial state.
         if self.selection.honours_ignore_files()
             && path != self.act.path
             && let Some(text) = read_ignore_file(directory, place)
@@ -241,7 +242,7 @@ impl Visitor for Seeker<'_> {
     }
 }
 
-/// The ground at the search's root, with the ignore files from the workspace's root down.
+/// The filter state at the search's root, with the ignore files from the workspace's root down.
 fn ground_at(shared: &Shared, root: &WsPath, selection: &SearchFilter) -> WalkPosition {
     let mut ground = selection.start_position();
     if !selection.honours_ignore_files() {
@@ -285,7 +286,7 @@ struct Batch {
 
 type Looked = (u64, Vec<(WsPath, std::io::Result<FileMatches>)>);
 
-/// Lets several threads look into the files that the walk picks.
+/// Searches the accepted files on several threads.
 fn look_in_parallel(
     ways: Ways<'_>,
     text: &TextSearch,
@@ -329,7 +330,7 @@ fn look_in_parallel(
             (result, problems, left_out)
         });
         collect(&done_out, text, answering, &enough);
-        // The lookers must not wait for someone to take their answers.
+        // The search threads must not block on sending results.
         drop(done_out);
         walker.join()
     });
@@ -374,7 +375,7 @@ impl Batcher {
     }
 }
 
-/// One thread's work: batches in, answers out.
+/// The loop of one search thread: receives batches, sends results.
 fn look(
     work: &Mutex<Receiver<Batch>>,
     done: &SyncSender<Looked>,
@@ -398,18 +399,19 @@ fn look(
             answers.push((file.path, hits));
         }
         if done.send((batch.number, answers)).is_err() {
-            // Nobody wants more answers: drain the work so that the walk can end.
+            // No more results are needed: drain the queue so that the walk can end.
             continue;
         }
     }
 }
 
-/// Opens a file, and says whether it is on the file system of the search's root, if that is plain.
+/// Opens a file. The flag is true if reads are `plain` and the file is on the file system of the
+/// search's root.
 fn open_file(file: &Picked, plain: bool) -> std::io::Result<(std::fs::File, bool)> {
     let name = file.path.name().unwrap_or_default();
     let flags = read::read_flags() | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     if plain && file.near {
-        // A single file can be mounted from elsewhere too.
+        // A single file can be a mount point too.
         match openat2(&file.dir, name, flags, Mode::empty(), ResolveFlags::NO_XDEV) {
             Err(Errno::XDEV | Errno::NOSYS | Errno::PERM) => {}
             opened => return Ok((opened?.into(), true)),
@@ -418,8 +420,8 @@ fn open_file(file: &Picked, plain: bool) -> std::io::Result<(std::fs::File, bool
     Ok((openat(&file.dir, name, flags, Mode::empty())?.into(), false))
 }
 
-/// Whether a read of a file there is short only at its end, as it is on file systems of the kernel's
-/// own that are on a disk or in memory.
+/// Whether a short read always means the end of a file on this file system. That holds for the
+/// kernel's own file systems on a disk or in memory.
 fn is_plain(dir: &OwnedFd) -> bool {
     const EXT: FsWord = 0xef53;
     const XFS: FsWord = 0x5846_5342;
@@ -427,10 +429,10 @@ fn is_plain(dir: &OwnedFd) -> bool {
     fstatfs(dir).is_ok_and(|system| matches!(system.f_type, EXT | XFS | BTRFS | TMPFS))
 }
 
-/// A file that seems to end when the search is over.
+/// A file that reports its end when the search is stopped.
 struct Watched<'a> {
     file: std::fs::File,
-    /// Whether a short read is the end.
+    /// Whether a short read means the end of the file.
     plain: bool,
     ended: bool,
     reads: u32,
@@ -445,7 +447,8 @@ impl<'a> Watched<'a> {
 
 impl Read for Watched<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        /// What a disk cannot read, it cannot read from the beginning of such a piece on.
+        /// Size of a disk sector. A read that fails in the middle returns whole sectors, so a short
+        /// read of this multiple may not be the end.
         const PIECE: usize = 512;
         self.reads = self.reads.wrapping_add(1);
         if self.ended || self.reads.is_multiple_of(TICK) && (self.stopped)() {
@@ -457,7 +460,7 @@ impl Read for Watched<'_> {
     }
 }
 
-/// Puts answers in order until there are enough.
+/// Combines the results in order until there are enough.
 fn collect(
     done: &Receiver<Looked>,
     text: &TextSearch,

@@ -1,4 +1,4 @@
-//! Walking directories by handles: listing them, removing them.
+//! Lists and removes directories by handles.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use crate::blocking::Cancel;
 use crate::failure::Act;
 use crate::jail::{Final, Missing, Purpose};
 
-/// Levels that a removal goes down before it moves what is deeper up, so that no depth of
-/// directories can use up the open files.
+/// Maximum depth to which a removal descends. Deeper directories are moved up first, so that the
+/// number of open files is bounded.
 const MAX_HELD: usize = 64;
-/// How often a directory that fills up again while it is removed is emptied again.
+/// How often a directory is emptied again because new entries appear during its removal.
 const REFILLS: usize = 8;
-/// Problems that one listing names; beyond that it is the directory that is broken.
+/// Maximum number of problems that one listing reports.
 const MAX_PROBLEMS: usize = 1000;
 
 pub(super) fn list(
@@ -50,7 +50,7 @@ pub(super) fn list(
     Ok(lister.listing)
 }
 
-/// Takes down what a walk meets.
+/// Collects the entries of a walk.
 struct Lister<'a> {
     act: Act<'a>,
     options: ListOptions,
@@ -147,13 +147,14 @@ fn remove_spot(
     };
     match result {
         Ok(count) => Ok(RemoveOutcome { count }),
-        // POSIX lets a full directory be reported either way.
+        // POSIX allows both errors for a directory that is not empty.
         Err(Errno::EXIST) => Err(act.failed(Errno::NOTEMPTY)),
         Err(errno) => Err(act.failed(errno)),
     }
 }
 
-/// Whether all that a directory holds is what killed writers left, which nobody can see or name.
+/// Whether a directory holds only temporary files of killed writers, which callers cannot see or
+/// name.
 fn only_leftovers(parent: &OwnedFd, name: &str) -> bool {
     let opened = to_c(name).and_then(|name| open_to_empty(parent.as_fd(), &name));
     let Ok(entries) = opened.and_then(Dir::read_from) else { return false };
@@ -165,7 +166,7 @@ fn only_leftovers(parent: &OwnedFd, name: &str) -> bool {
     })
 }
 
-/// Removes a directory with all it holds. Links are removed, not entered.
+/// Removes a directory and everything in it. Links are removed, not followed.
 fn remove_tree(parent: BorrowedFd<'_>, name: &str, cancel: &Cancel) -> Result<u64, Errno> {
     let top = open_to_empty(parent, &to_c(name)?)?;
     let mut removal = Removal { top, deep: Vec::new(), count: 0, cancel };
@@ -182,7 +183,7 @@ fn remove_tree(parent: BorrowedFd<'_>, name: &str, cancel: &Cancel) -> Result<u6
 
 struct Removal<'a> {
     top: OwnedFd,
-    /// Directories from far down that now stand in the top under a name of ours.
+    /// Deep directories that were moved into the top one, under temporary names.
     deep: Vec<CString>,
     count: u64,
     cancel: &'a Cancel,

@@ -1,7 +1,7 @@
-//! Walking a directory tree by handles, in path order.
+//! Walks a directory tree by handles, in path order.
 //!
-//! Each directory is opened from the handle of its parent without following links, so a walk stays
-//! where it began whatever happens to names meanwhile. What is found goes to a [`Visitor`].
+//! Each directory is opened from the handle of its parent without following links, so a rename
+//! during the walk cannot lead it elsewhere. The entries are passed to a [`Visitor`].
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -15,32 +15,33 @@ use rustix::io::Errno;
 use super::describe;
 use crate::jail::open_plain;
 
-/// Directories on the way down that are kept open; deeper ones are opened from the top.
+/// Down to this depth, a directory is opened from its parent's handle; below it, from the top.
 const MAX_HELD: usize = 128;
-/// Bytes of directory entries read at once.
+/// Size of the buffer for directory entries.
 const BUFFER: usize = 32 * 1024;
 
-/// What looks at the entries of a walk.
+/// Receives the entries of a walk.
 pub(super) trait Visitor {
-    /// Looks at an entry and says how to go on. A link is an entry, never a way.
+    /// Handles an entry and decides how the walk continues. A link is an entry and is never
+    /// followed.
     fn visit(&mut self, entry: &Visited<'_>) -> Result<Flow, Errno>;
 
     /// A directory is about to be listed.
     fn entered(&mut self, entered: Entered<'_>);
 
-    /// All of the directory entered last has been visited.
+    /// All entries of the directory entered last have been visited.
     fn left(&mut self);
 
-    /// Something could not be looked at.
+    /// An entry or a directory could not be read.
     fn trouble(&mut self, path: String, trouble: Trouble);
 }
 
-/// Where a walk begins.
+/// The start of a walk.
 pub(super) struct Top<'a> {
     pub(super) handle: Arc<OwnedFd>,
-    /// The path in the workspace that the caller has for it.
+    /// Its path as the caller named it.
     pub(super) path: &'a WsPath,
-    /// Where it really is, with the rules that hold there. What they hide is passed over.
+    /// Its real path, with the rules that apply there. Entries that the rules hide are skipped.
     pub(super) place: WsPath,
 }
 
@@ -48,22 +49,22 @@ pub(super) struct Top<'a> {
 pub(super) struct Entered<'a> {
     pub(super) path: &'a WsPath,
     pub(super) directory: &'a OwnedFd,
-    /// Where it really is, with the rules that hold there.
+    /// Its real path, with the rules that apply there.
     pub(super) place: &'a WsPath,
 }
 
-/// How to go on after an entry.
+/// How the walk continues after an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// Into it, if it is a directory.
+    /// Enter it if it is a directory.
     Enter,
-    /// Past it.
+    /// Skip its contents.
     Pass,
-    /// No further.
+    /// End the walk.
     Stop,
 }
 
-/// Why something could not be looked at.
+/// Why an entry or a directory could not be read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Trouble {
     Os(Errno),
@@ -76,12 +77,12 @@ pub(super) struct Visited<'a> {
     pub(super) directory: &'a Arc<OwnedFd>,
     pub(super) name: &'a str,
     pub(super) kind: FileKind,
-    /// Whether its directory is on the file system that the walk began on.
+    /// Whether its directory is on the file system on which the walk began.
     pub(super) near: bool,
 }
 
 impl Visited<'_> {
-    /// From the workspace's root. Nothing for a name that only a stranger could have made.
+    /// The path from the workspace's root. `None` if the name is not valid in a workspace path.
     pub(super) fn path(&self) -> Option<WsPath> {
         self.parent.child(self.name).ok()
     }
@@ -90,7 +91,7 @@ impl Visited<'_> {
 /// Visits everything below `top` that its rules do not hide.
 pub(super) fn walk(top: Top<'_>, visitor: &mut dyn Visitor) -> Result<(), Errno> {
     let Top { handle: top, path, place } = top;
-    // The entries need the caller's path, not the rules by which the caller came here.
+    // The entries need the caller's path without its rules; `place` has the rules that apply here.
     let root = path.clone().without_access_rules();
     let buffer = vec![MaybeUninit::uninit(); BUFFER];
     let mut walk = Walk { top: top.clone(), root: &root, buffer };
@@ -137,7 +138,7 @@ pub(super) fn walk(top: Top<'_>, visitor: &mut dyn Visitor) -> Result<(), Errno>
         };
         match entered {
             Ok(next) => levels.push(next),
-            // Someone removed it meanwhile, which is how it would have been a moment later.
+            // Another process has removed the directory in the meantime.
             Err(Errno::NOENT) => {}
             Err(errno) => visitor.trouble(path.to_string(), Trouble::Os(errno)),
         }
@@ -151,7 +152,7 @@ struct Walk<'a> {
     buffer: Vec<MaybeUninit<u8>>,
 }
 
-/// The path of a directory, and where that really is.
+/// The path of a directory as the caller sees it, and its real path.
 struct Site {
     path: WsPath,
     place: WsPath,
@@ -160,13 +161,13 @@ struct Site {
 /// A directory whose children are being visited.
 struct Level {
     path: WsPath,
-    /// Where it really is, with the rules that hold there.
+    /// Its real path, with the rules that apply there.
     place: WsPath,
     directory: Arc<OwnedFd>,
     identity: (u64, u64),
-    /// All names, one after the other.
+    /// All names, concatenated.
     names: String,
-    /// Sorted backwards, so that the next one is at the end.
+    /// In reverse order, so that the next one is at the end.
     children: Vec<Child>,
 }
 

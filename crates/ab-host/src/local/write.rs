@@ -1,8 +1,8 @@
-//! Replacing a file in one step: a new file beside it, then a rename over it.
+//! Replaces a file in one step: writes a new file beside it, then renames it over the old one.
 //!
-//! Whoever has the old file open, or another hard link to it, keeps the old bytes. A failure at any
-//! point leaves what was there, and no temporary file; only a process that is killed leaves one,
-//! under a name that is never listed.
+//! Open handles and other hard links of the old file keep the old bytes. A failure at any point
+//! leaves the old file and no temporary file. Only a killed process leaves a temporary file, under
+//! a name that is never listed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,7 +24,7 @@ use crate::failure::Act;
 use crate::jail::{Fault, Final, Missing, Purpose, Spot};
 use crate::stripes::{self, Across};
 
-/// How often a write that met a link where there was none starts again.
+/// How often a write is retried because a link appeared at its name.
 const RACE_RETRIES: usize = 8;
 
 pub(super) fn replace(
@@ -42,7 +42,7 @@ pub(super) fn replace(
     Err(act.failed(Errno::LOOP))
 }
 
-/// One try; nothing when a link appeared under the name after it was resolved.
+/// One attempt. `None` means that the name changed after it was resolved: try again.
 fn attempt(
     shared: &Shared,
     act: Act<'_>,
@@ -124,8 +124,8 @@ fn put(
         fsync(&temporary.file)?;
     }
     if cancel.is_set() {
-        // Its caller may write again by now, and the older write must not land on the newer one.
-        // Whoever goes away after this waits for the lock with its next write.
+        // The caller may have sent a newer write by now, and this one must not overwrite it. If the
+        // caller goes away after this check, its next write waits for our lock.
         return Err(Errno::CANCELED);
     }
     match (options.mode, existing) {
@@ -145,18 +145,19 @@ fn put(
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         fsync(openat(&spot.dir, ".", flags, Mode::empty())?)?;
     }
-    // The rename changes the inode's time, so the version is only now what later stats will say.
+    // The rename changes the inode's time, so only now is the version the one that later stats
+    // return.
     Ok(describe::handle(&temporary.file)?.stat)
 }
 
-/// Gives a file an inode of its own when others are linked to it, so that changing it in place
-/// changes nothing elsewhere.
+/// Gives a file with other hard links its own inode, so that a change in place does not affect the
+/// other names.
 pub(super) fn unshare(spot: &Spot, name: &str, file: &OwnedFd, keep: Keep) -> Result<(), Errno> {
     let _held = stripes::lock(&spot.dir, name)?;
     let _across = stripes::lock_across_processes(&spot.dir, Across::Alone);
     let (is, was) = (statat(&spot.dir, name, AtFlags::SYMLINK_NOFOLLOW)?, fstat(file)?);
     if (is.st_dev, is.st_ino) != (was.st_dev, was.st_ino) {
-        // Someone replaced it before the lock was ours.
+        // Another writer replaced it before we got the lock.
         return Err(Errno::STALE);
     }
     let described = describe::handle(file)?;
@@ -167,7 +168,7 @@ pub(super) fn unshare(spot: &Spot, name: &str, file: &OwnedFd, keep: Keep) -> Re
     temporary.replace(name, &described)
 }
 
-/// Whether a file that gets an inode of its own keeps its bytes.
+/// Whether a file that gets its own inode keeps its bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keep {
     Content,
@@ -204,7 +205,7 @@ enum Target {
     Any,
 }
 
-/// A file that is removed again unless it was renamed to where it belongs.
+/// A temporary file. Dropping it removes it unless it was renamed to its final name.
 struct Temporary<'a> {
     dir: BorrowedFd<'a>,
     name: String,
@@ -213,13 +214,14 @@ struct Temporary<'a> {
 }
 
 impl<'a> Temporary<'a> {
-    /// A new file beside the old one, with its mode and owner, or else with `permissions`.
+    /// Creates a file beside the existing one, with its mode and owner. A new file gets
+    /// `permissions`.
     fn create(
         dir: BorrowedFd<'a>,
         existing: Option<&Described>,
         permissions: Option<u32>,
     ) -> Result<Self, Errno> {
-        // Until it has the mode of the file that it replaces, nobody else may look into it.
+        // Until it has the mode of the file that it replaces, only its owner may read it.
         let at_first = if existing.is_some() { 0o600 } else { 0o666 };
         let (name, file) = loop {
             let name = temporary_name();
@@ -242,16 +244,18 @@ impl<'a> Temporary<'a> {
     fn dress_like(&self, described: &Described) -> Result<(), Errno> {
         let (user, group) = described.owner;
         if describe::handle(&self.file)?.owner != described.owner {
-            // Only the privileged can give files away; for others the new file is theirs.
+            // Only privileged processes can change the owner. Otherwise the new file belongs to our
+            // user.
             let _ = fchown(&self.file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
         }
         fchmod(&self.file, Mode::from_raw_mode(described.stat.mode.unwrap_or(0o644)))
     }
 
-    /// Takes the place of the file that `existing` describes; `STALE` when something else is there.
+    /// Takes the place of the file that `existing` describes. `STALE` means that another file is
+    /// there.
     ///
-    /// The two are exchanged, and what comes out is looked at: that tells also of a writer that no
-    /// lock has kept out. A file that came out by mistake is put back.
+    /// The two files are exchanged, and the file that comes out is checked. That also detects a
+    /// writer that ignored the lock. A file that came out by mistake is put back.
     fn replace(&mut self, name: &str, existing: &Described) -> Result<(), Errno> {
         let own = describe::handle(&self.file)?.content;
         let is_same = |name: &str, content: &ContentId| {
@@ -270,7 +274,7 @@ impl<'a> Temporary<'a> {
             }
             Err(errno) => return Err(errno),
         }
-        // What is now under the temporary name is removed with it.
+        // The old file now has the temporary name and is removed with it.
         if is_same(&self.name, &existing.content)? {
             return Ok(());
         }
@@ -302,7 +306,7 @@ impl Drop for Temporary<'_> {
 }
 
 /// Renames to a name that must be free. The caller holds the lock on that name, for file systems
-/// that cannot promise it themselves.
+/// that cannot check and rename in one step.
 pub(super) fn rename_to_free(
     from_dir: impl AsFd,
     from: &str,

@@ -1,11 +1,11 @@
-//! One child, started as vfork does: no copy of the parent's memory, however much that is.
+//! Starts one child process as vfork does: without a copy of the parent's memory.
 //!
-//! The child runs on a stack of its own in the parent's memory while the thread that started it
-//! stands still, and does nothing but system calls until it is another program. Whatever it must
-//! be given is prepared in an [`Image`] before. A call that fails ends it, and the parent is told
-//! which one: nothing runs with less around it than was asked for.
+//! The child runs on its own stack in the parent's memory while the thread that started it is
+//! suspended. It makes only system calls until it executes another program. Everything it needs is
+//! prepared in an [`Image`]. If a call fails, the child exits and the parent learns which call it
+//! was: no program runs with less isolation than was asked for.
 //!
-//! Beside this file only `readiness` needs `unsafe`.
+//! Besides this file, only `readiness` needs `unsafe`.
 
 #![allow(unsafe_code, reason = "clone, and the calls between it and execve, have no safe form")]
 
@@ -18,24 +18,25 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use seccompiler::sock_filter;
 
-/// Handles that a child is given have numbers from 0 on; those they come from are above this.
+/// The child's handles are numbered from 0 on. The handles they are copied from start at this
+/// number.
 const FIRST_SOURCE: RawFd = 64;
 const STACK: usize = 64 * 1024;
 
-/// What becomes of the privileges of whoever starts the child.
+/// What happens to our privileges in the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Privileges {
     Keep,
-    /// No program it starts can gain any.
+    /// No program it executes can gain any.
     NoNew,
-    /// None at all, also when it runs as root.
+    /// It has none, even as root.
     Drop,
 }
 
-/// What becomes of the child when we end.
+/// What happens to the child when our process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bond {
-    /// It is killed, however we ended.
+    /// The kernel kills it, however we ended.
     EndsWithUs,
     Outlives,
 }
@@ -47,13 +48,13 @@ pub(crate) enum Terminal {
     Controlling,
 }
 
-/// Which processes the child is one of.
+/// The pid namespace of the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Shared,
-    /// Those of a pid namespace whose first process it is, with its `/proc`. When it ends, the kernel
-    /// ends all of them, whatever they are doing and however it ended.
-    /// It starts at the top of its own mounts, whatever the image says.
+    /// A new pid namespace with its own `/proc`, of which the child is the first process. When the
+    /// child ends, the kernel kills all processes in the namespace. The child starts in `/` of its
+    /// own mounts; the image's `directory` is not used.
     Own,
 }
 
@@ -61,42 +62,43 @@ pub(crate) enum Family {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Devices {
     Shared,
-    /// In mounts of its own, in which they are written to as ever and cannot be changed: who runs as
-    /// root could otherwise take the mode from the host's. So could a handle, so with `null_input`
-    /// the first one becomes the null device of these mounts.
-    /// It starts at the top of them, whatever the image says.
+    /// In read-only mounts of its own: the devices work as usual, but their attributes cannot be
+    /// changed. Otherwise a command that runs as root could change the modes of the host's devices.
+    /// It could also do that through a handle, so with `null_input` the first handle is replaced by
+    /// the null device of these mounts. The child starts in `/` of its own mounts; the image's
+    /// `directory` is not used.
     Fixed {
         null_input: bool,
     },
 }
 
-/// A limit of the kernel on the child and all it starts, each for itself.
+/// A kernel limit on the child and on each process it starts, separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rlimit {
     pub(crate) resource: u32,
     pub(crate) value: u64,
 }
 
-/// A program, and everything around it.
+/// A program and everything that its process needs.
 #[derive(Debug)]
 pub(crate) struct Image {
-    /// Absolute, since a search would happen in the child.
+    /// Absolute, because the child must not search for it.
     pub(crate) program: CString,
-    /// The file to execute, where it is not the one of that name.
+    /// The file to execute, if it is not the one at `program`.
     pub(crate) executable: Option<OwnedFd>,
     pub(crate) arguments: Vec<CString>,
     pub(crate) environment: Vec<CString>,
     pub(crate) directory: OwnedFd,
     pub(crate) devices: Devices,
-    /// They become 0, 1, 2 and so on; nothing else is open in the child.
+    /// They become 0, 1, 2 and so on. Nothing else is open in the child.
     pub(crate) handles: Vec<OwnedFd>,
     pub(crate) terminal: Terminal,
     pub(crate) bond: Bond,
     pub(crate) family: Family,
-    /// Signals that start out ignored; all others have their default effect.
+    /// Signals that are ignored from the start. All others have their default effect.
     pub(crate) ignored: &'static [c_int],
     pub(crate) rlimits: Vec<Rlimit>,
-    /// Files of control groups that the child enters by writing to them.
+    /// Files of control groups. The child enters the groups by writing to them.
     pub(crate) groups: Vec<OwnedFd>,
     pub(crate) privileges: Privileges,
     pub(crate) ruleset: Option<Arc<OwnedFd>>,
@@ -109,12 +111,12 @@ pub(crate) struct Started {
     pub(crate) handle: OwnedFd,
 }
 
-/// Copies of handles that a start needed. They are closed by whoever has time: right after a start
-/// the child has the better use for the processor.
+/// Copies of handles that a start needed. The caller closes them later: right after a start, the
+/// child makes better use of the processor.
 #[derive(Debug, Default)]
 pub(crate) struct Copies(Vec<OwnedFd>);
 
-/// What the child was about to do when it failed.
+/// The step at which the child failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Step {
@@ -167,7 +169,8 @@ impl fmt::Display for Failed {
     }
 }
 
-/// The memory that a child runs on until it is another program. One at a time uses it.
+/// The stack on which a child runs until it executes another program. Only one child uses it at a
+/// time.
 #[derive(Debug)]
 pub(crate) struct Stack(Box<[u128]>);
 
@@ -177,7 +180,7 @@ impl Stack {
     }
 }
 
-/// What parent and child both see.
+/// The memory that parent and child share.
 struct Shared<'a> {
     image: &'a Image,
     arguments: Vec<*const c_char>,
@@ -202,13 +205,14 @@ pub(crate) fn start(
     if image.handles.len() >= FIRST_SOURCE as usize {
         return Err(failed(Errno::MFILE));
     }
-    // Numbers that cannot collide with those that the child's handles get.
+    // These numbers cannot collide with those of the child's handles.
     let mut raised = |handle: &OwnedFd| -> Result<RawFd, Failed> {
         if handle.as_raw_fd() >= FIRST_SOURCE {
             return Ok(handle.as_raw_fd());
         }
         let copy = rustix::io::fcntl_dupfd_cloexec(handle, FIRST_SOURCE).map_err(|errno| {
-            // What the kernel says where not even the first of these numbers may be had.
+            // The kernel returns this if the limit of open files is below the first of these
+            // numbers.
             failed(if errno == Errno::INVAL { Errno::MFILE } else { errno })
         })?;
         let number = copy.as_raw_fd();
@@ -241,9 +245,10 @@ pub(crate) fn start(
         flags |= libc::CLONE_NEWPID;
     }
     let top = stack.0.as_mut_ptr_range().end.cast::<c_void>();
-    // SAFETY: the stack is ours, aligned, and used by this child alone, since `CLONE_VFORK` holds
-    // this thread until the child has executed or ended. `shared` outlives that, and nothing else
-    // looks at it meanwhile. `child` never returns into this frame: it executes or exits.
+    // SAFETY: the stack is ours, aligned, and used by this child alone, since `CLONE_VFORK`
+    // suspends this thread until the child has executed or ended. `shared` outlives that, and
+    // nothing else accesses it meanwhile. `child` never returns into this frame: it executes or
+    // exits.
     let pid = unsafe {
         libc::clone(child, top, flags, ptr::from_mut(&mut shared).cast::<c_void>(), &mut handle)
     };
@@ -251,28 +256,28 @@ pub(crate) fn start(
         let errno = Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
         return Err(Failed { step: Step::Clone, errno });
     }
-    // SAFETY: the kernel has just made it for us, and nobody else knows it.
+    // SAFETY: the kernel has just made it for us, and nothing else owns it.
     let handle = unsafe { OwnedFd::from_raw_fd(handle) };
-    // SAFETY: the child has written through the pointer that the kernel passed on, and is done.
+    // SAFETY: the child has written through the pointer that it was passed, and is done.
     let failed = unsafe { ptr::read_volatile(&raw const shared.failed) };
     let Some((step, errno)) = failed else {
         return Ok(Started { pid, handle });
     };
-    // It has ended already, and nobody else may wait for it.
+    // The child has exited; reap it.
     let waited = rustix::process::WaitIdOptions::EXITED;
     let _ = rustix::process::waitid(rustix::process::WaitId::PidFd(handle.as_fd()), waited);
     Err(Failed { step, errno: Errno::from_raw_os_error(errno) })
 }
 
-/// The child's life until it is another program.
+/// Runs in the child until it executes another program.
 extern "C" fn child(shared: *mut c_void) -> c_int {
-    // SAFETY: `start` passes a pointer to its own, and stands still.
+    // SAFETY: `start` passes a pointer to its own `Shared`, and is suspended.
     let shared = unsafe { &mut *shared.cast::<Shared<'_>>() };
     let Err(step) = become_program(shared);
-    // SAFETY: reads the number of this thread's last failure.
+    // SAFETY: reads the `errno` of this thread.
     let errno = unsafe { *libc::__errno_location() };
     shared.failed = Some((step, errno));
-    // SAFETY: ends this process without running anything of the parent's.
+    // SAFETY: exits without running any code of the parent.
     unsafe { libc::_exit(127) }
 }
 
@@ -284,16 +289,16 @@ fn held(result: libc::c_long, step: Step) -> Result<(), Step> {
     if result < 0 { Err(step) } else { Ok(()) }
 }
 
-/// Returns only when a call fails. Allocates nothing, takes no lock, and cannot panic.
+/// Returns only if a call fails. Allocates nothing, takes no lock, and cannot panic.
 fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step> {
     let image = shared.image;
-    // SAFETY: plain system calls on numbers and on memory that `start` keeps.
+    // SAFETY: plain system calls on numbers and on memory that `start` keeps alive.
     unsafe {
         holds(libc::setsid(), Step::Session)?;
         if image.bond == Bond::EndsWithUs {
             holds(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL), Step::Session)?;
         }
-        // A parent that ended before that call did not bring the signal.
+        // If the parent ended before that call, the signal does not come.
         let parent = match image.family {
             Family::Shared => libc::getppid(),
             Family::Own => parent_outside(),
@@ -328,7 +333,7 @@ fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step>
             }
         }
         if own_mounts {
-            // A handle would lead back to the host's own mounts.
+            // The directory handle would lead back to the host's mounts.
             holds(libc::chdir(c"/".as_ptr()), Step::Directory)?;
         } else {
             holds(libc::fchdir(shared.directory), Step::Directory)?;
@@ -350,7 +355,7 @@ fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step>
             held(libc::syscall(restrict, ruleset, 0), Step::Landlock)?;
         }
         if let Some(executable) = shared.executable {
-            // It closes when it is executed.
+            // It is closed on execution.
             holds(libc::dup3(executable, number, libc::O_CLOEXEC), Step::Handles)?;
             number += 1;
         }
@@ -380,15 +385,15 @@ fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step>
     Err(Step::Execute)
 }
 
-/// The number of the parent as the host's `/proc` tells it: inside a new pid namespace `getppid`
-/// answers 0 for every parent outside, gone or not. Zero where it cannot be told.
+/// The parent's process id according to the host's `/proc`. Inside a new pid namespace, `getppid`
+/// returns 0 for every parent outside, alive or not. Returns 0 if the id cannot be read.
 ///
 /// # Safety
 /// Only in a child: it reads the file of the calling process, and nothing else.
 unsafe fn parent_outside() -> c_int {
-    // Longer than the line up to the number, whose longest part is a name of 16 bytes.
+    // Long enough for the line up to the id. Its longest part is a name of 16 bytes.
     let mut line = [0_u8; 128];
-    // SAFETY: the path is a constant, and the buffer is as long as is said.
+    // SAFETY: the path is a constant, and the length is that of the buffer.
     let length = unsafe {
         let flags = libc::O_RDONLY | libc::O_CLOEXEC;
         let file = libc::open(c"/proc/self/stat".as_ptr(), flags);
@@ -403,12 +408,12 @@ unsafe fn parent_outside() -> c_int {
     line.map_or(0, parent_in)
 }
 
-/// The number of the parent in a line in the form of `/proc/self/stat`: the second word after the
-/// name, which is in parentheses and may have some of its own. Zero where there is none.
+/// The parent's process id in a line of `/proc/self/stat`: the second word after the name. The name
+/// is in parentheses and may contain parentheses itself. Returns 0 if there is none.
 fn parent_in(line: &[u8]) -> c_int {
     let Some(end) = line.iter().rposition(|byte| *byte == b')') else { return 0 };
     let mut number: c_int = 0;
-    // A space, a letter for the state, a space.
+    // Skip a space, the letter of the state, and a space.
     for byte in line.iter().skip(end + 4) {
         if !byte.is_ascii_digit() {
             return if *byte == b' ' { number } else { 0 };
@@ -418,10 +423,10 @@ fn parent_in(line: &[u8]) -> c_int {
     0
 }
 
-/// Nothing of how the parent treats signals is passed on.
+/// Sets every signal to its default effect or to ignored, and unblocks all of them.
 ///
 /// # Safety
-/// Only in a child that shares no table of handlers with its parent.
+/// Only in a child that does not share the table of signal handlers with its parent.
 unsafe fn signals(ignored: &[c_int]) {
     // SAFETY: the action is plain data, and the calls change only this process's table.
     unsafe {
@@ -429,7 +434,7 @@ unsafe fn signals(ignored: &[c_int]) {
         for signal in 1..libc::SIGRTMIN() {
             action.sa_sigaction =
                 if ignored.contains(&signal) { libc::SIG_IGN } else { libc::SIG_DFL };
-            // KILL and STOP refuse, as they must.
+            // The calls for SIGKILL and SIGSTOP fail, as they must.
             libc::sigaction(signal, &raw const action, ptr::null_mut());
         }
         let mut none: libc::sigset_t = std::mem::zeroed();
@@ -438,6 +443,8 @@ unsafe fn signals(ignored: &[c_int]) {
     }
 }
 
+/// Applies `privileges` to the calling process.
+///
 /// # Safety
 /// Only in a child that is about to execute.
 unsafe fn privileges(privileges: Privileges) -> Result<(), Step> {
@@ -463,10 +470,10 @@ unsafe fn privileges(privileges: Privileges) -> Result<(), Step> {
     Ok(())
 }
 
-/// The version of the kernel's Landlock; nothing where there is none.
+/// The version of the kernel's Landlock; `None` if it has none.
 pub(crate) fn landlock_version() -> Option<i32> {
     const ASK_FOR_VERSION: u32 = 1;
-    // SAFETY: with this flag the call reads nothing and makes nothing.
+    // SAFETY: with this flag the call only returns the version.
     let version = unsafe {
         let create = libc::SYS_landlock_create_ruleset;
         libc::syscall(create, ptr::null::<c_void>(), 0, ASK_FOR_VERSION)
@@ -474,20 +481,20 @@ pub(crate) fn landlock_version() -> Option<i32> {
     i32::try_from(version).ok().filter(|version| *version > 0)
 }
 
-/// The devices that bwrap takes from the host.
+/// The devices that bwrap binds from the host.
 const DEVICES: [&CStr; 6] =
     [c"/dev/null", c"/dev/zero", c"/dev/full", c"/dev/random", c"/dev/urandom", c"/dev/tty"];
 
-/// Whether a child can be given [`Devices::Fixed`]: tried on a thread, which then ends.
+/// Whether a child can be given [`Devices::Fixed`]. Tried on a temporary thread.
 ///
 /// # Errors
-/// It could not be tried, or failed for want of something that may be there the next time.
+/// The attempt was not possible, or failed for a temporary reason.
 pub(crate) fn can_fix_devices() -> std::io::Result<bool> {
-    // SAFETY: the thread does nothing else with what it sees then.
+    // SAFETY: the thread ends without using any other path.
     tried(|| unsafe { leave_mounts() && fix_devices() })
 }
 
-/// What came of an attempt on a thread of its own, which then ends.
+/// Runs an attempt on a temporary thread and returns whether it succeeded.
 fn tried(attempt: fn() -> bool) -> std::io::Result<bool> {
     let builder = std::thread::Builder::new().name("ab-host tries".to_owned());
     let thread = builder
@@ -500,12 +507,13 @@ fn tried(attempt: fn() -> bool) -> std::io::Result<bool> {
     }
 }
 
-/// Whether a child can be given [`Family::Own`]: tried on a thread, which then ends.
+/// Whether a child can be given [`Family::Own`]. Tried on a temporary thread.
 ///
 /// # Errors
-/// As those of [`can_fix_devices`].
+/// As [`can_fix_devices`].
 pub(crate) fn can_make_families() -> std::io::Result<bool> {
-    // The child asks the host's `/proc` for its parent, which must be a number that we know.
+    // The child reads its parent's id from the host's `/proc`, so that must show the ids that we
+    // see.
     let own = std::fs::read_link("/proc/self").ok();
     let own = own.and_then(|link| link.to_str()?.parse().ok());
     if own != Some(std::process::id()) {
@@ -516,34 +524,35 @@ pub(crate) fn can_make_families() -> std::io::Result<bool> {
     tried(|| unsafe { libc::unshare(libc::CLONE_NEWPID) == 0 && leave_mounts() && mount_proc() })
 }
 
-/// Takes the calling thread away from the host's mounts, to a copy of them.
+/// Moves the calling thread into a new mount namespace with a copy of the host's mounts.
 ///
 /// # Safety
-/// Only in a child that is about to execute, or on a thread that ends: all paths mean the copy then.
+/// Only in a child that is about to execute, or on a thread that ends: from then on all paths mean
+/// the copy.
 unsafe fn leave_mounts() -> bool {
     let nothing = ptr::null::<c_char>();
-    // Nothing that is mounted later may reach the host's own mounts.
+    // Later mounts must not propagate to the host.
     let slaves = libc::MS_REC | libc::MS_SLAVE;
-    // SAFETY: the texts are constants.
+    // SAFETY: the strings are constants.
     unsafe {
         libc::unshare(libc::CLONE_NEWNS) == 0
             && libc::mount(nothing, c"/".as_ptr(), nothing, slaves, ptr::null()) == 0
     }
 }
 
-/// Mounts the `/proc` of the pid namespace that the caller is in. The host's knows its processes by
-/// other numbers, and bwrap looks its children up by the numbers that it was given.
+/// Mounts the `/proc` of the caller's pid namespace. The host's `/proc` shows other process ids,
+/// and bwrap looks its children up by the ids that it was given.
 ///
 /// # Safety
 /// Only after [`leave_mounts`].
 unsafe fn mount_proc() -> bool {
     let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     let (at, kind) = (c"/proc".as_ptr(), c"proc".as_ptr());
-    // SAFETY: the texts are constants.
+    // SAFETY: the strings are constants.
     unsafe { libc::mount(kind, at, kind, flags, ptr::null()) == 0 }
 }
 
-/// Puts read-only mounts of the devices over the devices.
+/// Mounts each device read-only over itself.
 ///
 /// # Safety
 /// Only after [`leave_mounts`].
@@ -559,8 +568,8 @@ unsafe fn fix_devices() -> bool {
 
     let wanted = Attributes { set: READ_ONLY, clear: 0, propagation: 0, user_namespace: 0 };
     let (nothing, size) = (ptr::null::<c_char>(), size_of::<Attributes>());
-    // SAFETY: the texts are constants; the structure is what the first version of the call reads, and
-    // of the size that is told.
+    // SAFETY: the strings are constants. The structure is what the first version of the call reads,
+    // and `size` is its size.
     unsafe {
         DEVICES.iter().all(|device| {
             let at = device.as_ptr();
@@ -571,7 +580,7 @@ unsafe fn fix_devices() -> bool {
     }
 }
 
-/// Blocks every signal in the calling thread, for good.
+/// Blocks every signal in the calling thread, permanently.
 pub(crate) fn block_signals() {
     // SAFETY: plain calls on a set of our own; only this thread's mask changes.
     unsafe {
@@ -597,7 +606,7 @@ mod tests {
         ] {
             assert_eq!(parent_in(line.as_bytes()), parent, "{line}");
         }
-        // SAFETY: it reads a file of this process.
+        // SAFETY: it only reads a file of this process.
         let told = unsafe { parent_outside() };
         assert_eq!(told, std::os::unix::process::parent_id().cast_signed());
     }

@@ -1,11 +1,11 @@
-//! The name of this process, as long as it lives: what it makes on the host begins with it, so that
-//! it can be found and removed when the process is gone.
+//! A name that is unique to this process. Everything that it creates on the host begins with this
+//! name, so that it can be found and removed when the process is gone.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How the names of all processes that use this library begin.
+/// The prefix of these names for all processes that use this library.
 const OURS: &str = "agent-backend-";
 
 static RANDOM: LazyLock<String> =
@@ -14,33 +14,33 @@ static RANDOM: LazyLock<String> =
 static PREFIX: LazyLock<String> =
     LazyLock::new(|| format!("{OURS}{}-{}-{}-", namespace(), std::process::id(), *RANDOM));
 
-/// What the marks of all commands that this process starts have in common.
+/// The random part that the marks of all commands of this process contain.
 pub(crate) fn mark() -> &'static str {
     &RANDOM
 }
 
-/// How every name begins that this process makes.
+/// The prefix of every name that this process makes.
 pub(crate) fn prefix() -> &'static str {
     &PREFIX
 }
 
-/// A name that nobody else makes.
+/// A name that no other call or process makes.
 pub(crate) fn next_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("{}{}", prefix(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The process that made what is called `name`, if it is one that we could see.
+/// The id of the process that made `name`, if that process is in our pid namespace.
 pub(crate) fn maker(name: &str) -> Option<u32> {
     let mut parts = name.strip_prefix(OURS)?.split('-');
-    // In another namespace the number means another process, or none.
+    // In another namespace the id means another process, or none.
     let seen = parts.next()? == namespace();
     let pid = parts.next()?.parse().ok()?;
     let (_random, number) = (parts.next()?, parts.next()?);
     (seen && number.parse::<u64>().is_ok() && parts.next().is_none()).then_some(pid)
 }
 
-/// The namespace that our process's number is from.
+/// The pid namespace of our process.
 fn namespace() -> &'static str {
     static NUMBER: LazyLock<String> = LazyLock::new(|| {
         let link = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Handles that tell when they can be read or written.
+//! Handles that report when they can be read or written.
 
 #![allow(unsafe_code, reason = "the runtime asks for a promise that an owned handle keeps")]
 
@@ -9,7 +9,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 pub(crate) fn watch(handle: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an owned handle means the same open file until it is dropped, which the runtime does
-    // after it has let go of it.
+    // SAFETY: an owned handle means the same open file until it is dropped, and the runtime
+    // deregisters it before that.
     unsafe { AsyncFd::register_with_interest(handle, interest) }.map_err(Into::into)
 }

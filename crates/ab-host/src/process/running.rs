@@ -1,7 +1,7 @@
-//! A process that runs: how it is reached, ended and waited for.
+//! A running process: how to signal it, end it and wait for it.
 //!
-//! Dropped before its end, it is killed with everything it started, as far as that can be reached,
-//! and the thread that starts processes waits for it.
+//! If it is dropped before its end, it is killed with everything it started, as far as that can be
+//! found, and a spawner thread reaps it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,29 +18,29 @@ use super::readiness::watch;
 use super::{spawner, strays};
 use crate::limits::cgroup::Group;
 
-/// How signals get to a command.
+/// How signals reach a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// It leads a process group.
     Leader,
-    /// It is inside a bwrap, which passes nothing on, in a session of its own.
+    /// It is inside a bwrap that forwards no signals, in its own session.
     Inside,
-    /// It is inside a bwrap that is in its group, since both have the same terminal.
+    /// It is inside a bwrap of the same process group, since both use the same terminal.
     Beside,
 }
 
 #[derive(Debug)]
 pub(crate) struct Running {
-    /// Absent once it was waited for.
+    /// `None` once it was reaped.
     handle: Option<AsyncFd<OwnedFd>>,
     pid: Pid,
     reach: Reach,
     group: Option<Group>,
-    /// What its environment says, and that of all it started.
+    /// The mark in its environment and in that of every process it started.
     cookie: String,
 }
 
-/// How a process ended, as the kernel tells.
+/// The exit status as the kernel reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Status {
     pub(crate) code: Option<i32>,
@@ -91,18 +91,18 @@ impl Running {
         let target = match self.reach {
             Reach::Leader => Some(self.pid),
             Reach::Inside => children(self.pid).first().copied(),
-            // The bwrap would end by it, and take the command along.
+            // The signal would end bwrap, and the command with it.
             Reach::Beside => return signal_descendants(self.pid, signal),
         };
-        // One that has just ended needs no signal.
+        // A process that has just ended needs no signal.
         let _ = kill_process_group(target.unwrap_or(self.pid), signal);
     }
 
-    /// Ends it, and what it started.
+    /// Kills it and the processes that it started.
     pub(crate) fn kill(&self) {
         if self.handle.is_some() && self.reach != Reach::Leader {
-            // A bwrap that has just begun has a child that waits for it, and would wait for ever:
-            // it is in no namespace that ends, but still in the group.
+            // A bwrap that has just started has a child that waits for it, and would wait forever.
+            // That child is not in its namespace yet, but still in the process group.
             let _ = kill_process_group(self.pid, Signal::KILL);
         }
         if let Some(handle) = &self.handle {
@@ -111,20 +111,20 @@ impl Running {
         self.kill_rest();
     }
 
-    /// Ends what it started and left behind, where that has not left its group.
+    /// Kills the processes that it started and left behind, unless they left its group.
     pub(crate) fn kill_rest(&self) {
         match (&self.group, self.reach) {
             (Some(group), _) => group.kill(),
             (None, Reach::Leader) => {
                 let _ = kill_process_group(self.pid, Signal::KILL);
             }
-            // Its namespace ends with it.
+            // The kernel ends the pid namespace with its first process.
             (None, Reach::Inside | Reach::Beside) => {}
         }
     }
 
-    /// Whether processes that it started outlive it and can be seen from here. Only once it has ended.
-    /// Those inside a bwrap cannot: they end with it.
+    /// Whether processes that it started outlive it. Call this only after its end. Processes inside
+    /// a bwrap end with it, so they never count.
     pub(crate) fn has_left_some(&self) -> bool {
         match (&self.group, self.reach) {
             (Some(group), Reach::Leader) => group.has_members(),
@@ -135,7 +135,8 @@ impl Running {
         }
     }
 
-    /// Ends what left the group, as far as it can be found. Looks at every process of the host.
+    /// Returns a closure that kills processes that left the group, as far as they can be found. It
+    /// looks at every process of the host.
     pub(crate) fn kill_strays(&self) -> impl FnOnce() + Send + 'static {
         let cookie = match (&self.group, self.reach) {
             (None, Reach::Leader) => Some(self.cookie.clone()),
@@ -152,7 +153,7 @@ impl Running {
         self.group.as_ref().is_some_and(Group::oom_killed)
     }
 
-    /// The control group, to be removed where that may take a moment.
+    /// The control group, for a caller that can block on its removal.
     pub(crate) fn take_group(&mut self) -> Option<Group> {
         self.group.take()
     }
@@ -171,8 +172,7 @@ impl Drop for Running {
     }
 }
 
-/// The processes that a process started and that still run. The first one of a bwrap leads the
-/// command's group.
+/// The running children of a process. The first child of a bwrap leads the command's group.
 fn children(pid: Pid) -> Vec<Pid> {
     let pid = pid.as_raw_nonzero();
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
@@ -180,13 +180,13 @@ fn children(pid: Pid) -> Vec<Pid> {
     children.split_whitespace().filter_map(|child| Pid::from_raw(child.parse().ok()?)).collect()
 }
 
-/// Whether a process group has a member that has not ended yet. Looks at every process of the host.
+/// Whether a process group has a member that has not ended. Looks at every process of the host.
 fn has_living_member(leader: Pid) -> bool {
     let leader = leader.as_raw_nonzero().to_string();
     let Ok(entries) = std::fs::read_dir("/proc") else { return false };
     entries.flatten().any(|entry| {
         let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        // The name before it may contain anything: state, parent, group.
+        // The fields after the name are state, parent and group. The name may contain anything.
         let Some((_, fields)) = stat.rsplit_once(") ") else { return false };
         let mut fields = fields.split(' ');
         let (state, group) = (fields.next(), fields.nth(1));
@@ -194,7 +194,7 @@ fn has_living_member(leader: Pid) -> bool {
     })
 }
 
-/// Sends a signal to those below a process that are in its group.
+/// Signals the descendants of a process that are in its group.
 fn signal_descendants(leader: Pid, signal: Signal) {
     let mut found = children(leader);
     let mut seen = 0;
@@ -203,7 +203,7 @@ fn signal_descendants(leader: Pid, signal: Signal) {
         seen += 1;
     }
     for pid in found.into_iter().filter(|pid| getpgid(Some(*pid)) == Ok(leader)) {
-        // It may have ended meanwhile.
+        // It may have ended already.
         let _ = kill_process(pid, signal);
     }
 }

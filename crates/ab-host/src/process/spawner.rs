@@ -1,8 +1,8 @@
 //! The few threads that start processes.
 //!
-//! They never end, because the kernel ends children with the *thread* that started them. They block
-//! every signal, because a handler must not run in a child that still shares our memory. And they
-//! wait for those that nobody waits for any more.
+//! They never end, because the kernel kills children when the *thread* that started them ends. They
+//! block every signal, because a handler must not run in a child that still shares our memory. They
+//! also reap processes that no task waits for any more.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
@@ -15,40 +15,40 @@ use tokio::sync::oneshot;
 
 use super::child::{self, Copies, Failed, Image, Stack, Started};
 
-/// Starts that can be under way at a time: each keeps its thread until it is another program.
+/// Maximum number of starts at a time: each blocks its thread until the child executes its program.
 const MOST: usize = 4;
-/// How often those that nobody waits for are looked at, while there are any.
+/// How often killed processes are polled until all of them are reaped.
 const ROUND: Duration = Duration::from_millis(20);
 
 enum Order {
     Start(Box<Image>, oneshot::Sender<Answer>),
-    /// One that was killed, and whose parent we are.
+    /// Reap a child of ours that was killed.
     Bury(OwnedFd),
 }
 
-/// Starts a program on a thread that never ends. The image is given back, with the handles that the
-/// program has copies of.
+/// Starts a program on a thread that never ends. Also returns the image, whose handles the program
+/// has copies of.
 pub(crate) async fn start(image: Image) -> Result<(Started, Box<Image>), std::io::Error> {
     told(ordered(image)?.await)
 }
 
-/// The same on a thread that may wait, which is none of the runtime's.
+/// Like [`start`], for a blocking thread outside of the runtime.
 pub(crate) fn start_waiting(image: Image) -> Result<Started, std::io::Error> {
     told(ordered(image)?.blocking_recv()).map(|(started, _)| started)
 }
 
-/// With what is left of the order, for whoever gave it to clear away.
+/// The result of a start, and the image and copies for the caller to drop.
 type Answer = (Result<Newborn, Failed>, Box<Image>, Copies);
 
-/// One that runs and that nobody has taken over. Whoever wanted it may go away at any time, also
-/// when the answer is already on its way: what is let go of ends, with its group.
+/// A started process that no caller has taken over yet. The caller may be cancelled at any time,
+/// even when the answer is already sent. Dropping this kills the process and its group.
 struct Newborn(Option<Started>);
 
 impl Drop for Newborn {
     fn drop(&mut self) {
         let Some(started) = self.0.take() else { return };
         if let Some(group) = rustix::process::Pid::from_raw(started.pid) {
-            // Until it is waited for, its number is its own.
+            // Until it is reaped, its id cannot be reused.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
         kill(&started.handle);
@@ -76,7 +76,7 @@ fn lost() -> std::io::Error {
     std::io::Error::other("the thread that starts processes is gone")
 }
 
-/// Why a start failed, for whoever wants to look at the step.
+/// Why a start failed, for callers that need the step.
 #[derive(Debug)]
 pub(crate) struct FailedStart(pub(crate) Failed);
 
@@ -88,15 +88,15 @@ impl std::fmt::Display for FailedStart {
 
 impl std::error::Error for FailedStart {}
 
-/// Waits, in its own time, for a process that was killed.
+/// Reaps a killed process in the background.
 pub(crate) fn bury(handle: OwnedFd) {
     if let Ok(spawner) = spawner() {
-        // Without the thread there is nobody left to wait at all.
+        // Without the thread, nothing can reap it.
         let _ = spawner.send(Order::Bury(handle));
     }
 }
 
-/// The one whose turn it is.
+/// The next thread in turn.
 fn spawner() -> std::io::Result<&'static Sender<Order>> {
     static SPAWNERS: OnceLock<Vec<Sender<Order>>> = OnceLock::new();
     static TURN: AtomicUsize = AtomicUsize::new(0);
@@ -104,7 +104,7 @@ fn spawner() -> std::io::Result<&'static Sender<Order>> {
         Some(spawners) => spawners,
         None => {
             let made = spawners_made()?;
-            // Those that were made at the same time hear nothing more and end: they have no
+            // Threads that another caller made at the same time get no orders and end. They have no
             // children yet.
             SPAWNERS.get_or_init(|| made)
         }
@@ -148,11 +148,11 @@ fn work(orders: &Receiver<Order>) {
 }
 
 fn kill(handle: &OwnedFd) {
-    // It may have ended by itself, which is as good.
+    // It may have ended already.
     let _ = rustix::process::pidfd_send_signal(handle, rustix::process::Signal::KILL);
 }
 
-/// Whether a child has ended; it is not waited for by anyone else then.
+/// Whether a child has ended. If so, this has reaped it.
 pub(crate) fn ended(handle: &OwnedFd) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     !matches!(waitid(WaitId::PidFd(handle.as_fd()), options), Ok(None))

@@ -1,13 +1,12 @@
-//! The output of a detached process, kept for readers that come and go: in memory first, then on
-//! disk, and then the oldest falls out.
+//! Keeps the output of a detached process for readers that come and go: in memory first, then on
+//! disk. Beyond both bounds the oldest output is dropped.
 //!
-//! - One writer, any number of readers. A byte is found by its sequence number wherever it is kept,
-//!   and is counted as lost where it is not.
-//! - Both bounds hold whatever the sizes of the pieces are: each piece counts with what it costs
-//!   beside its bytes.
-//! - A disk that fails never fails the process: what it did not take is lost.
-//! - Locks: `disk` before `memory`. `disk` is only taken on threads that may wait; neither is held
-//!   across an await.
+//! - One writer, any number of readers. A byte is found by its sequence number wherever it is kept.
+//!   Bytes that are no longer kept are counted as lost.
+//! - Both bounds hold whatever the sizes of the pieces are: each piece counts with its overhead.
+//! - A disk failure never fails the process: output that could not be written is lost.
+//! - Lock order: `disk` before `memory`. `disk` is only locked on blocking threads. Neither lock is
+//!   held across an await.
 
 mod disk;
 
@@ -22,24 +21,25 @@ use tokio::sync::watch;
 use crate::blocking;
 use disk::{Block, Disk};
 
-/// Memory for the output of one process.
+/// Default memory for the output of one process.
 pub(crate) const MEMORY: usize = 1024 * 1024;
-/// Disk for what memory no longer holds.
+/// Default disk space for output that memory no longer holds.
 pub(crate) const DISK: u64 = 64 * 1024 * 1024;
 
-/// Longest piece; longer ones are kept as several.
+/// Maximum length of a piece. Longer ones are split.
 const LONGEST_PIECE: usize = 64 * 1024;
-/// Pieces of one channel that follow each other are joined up to this length.
+/// Consecutive pieces of one channel are joined up to this length.
 const JOINED_PIECE: usize = 4 * 1024;
-/// What a piece costs beside its bytes: its place in the queue and its allocations.
+/// The overhead of a piece: its place in the queue and its allocations.
 const PIECE_COST: usize = 128;
-/// Memory is emptied by this part at once, so that not every push goes to the disk.
+/// When memory is full, one part in this many is moved at once, so that not every push writes to
+/// disk.
 const BATCH: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) memory: usize,
-    /// Zero means that no disk is used at all.
+    /// Zero disables the disk.
     pub(crate) disk: u64,
 }
 
@@ -49,13 +49,13 @@ impl Default for Bounds {
     }
 }
 
-/// What a reader gets.
+/// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     Piece(OutputChunk),
-    /// The reader has seen all there is so far.
+    /// There is no output after the reader's position yet.
     Nothing,
-    /// The reader has seen all there will be.
+    /// The reader has seen all output, and no more will come.
     End,
 }
 
@@ -77,8 +77,8 @@ struct Shared {
 }
 
 impl Spool {
-    /// Output goes to files in `directory` when memory is full. They have no names, so nothing is
-    /// left behind however the process ends.
+    /// Output goes to unnamed files in `directory` when memory is full, so nothing is left behind
+    /// however the process ends.
     pub(crate) fn new(bounds: Bounds, directory: PathBuf) -> Spool {
         let disk = Mutex::new(Disk::new(directory, bounds.disk));
         let memory = Mutex::new(Memory::default());
@@ -86,8 +86,8 @@ impl Spool {
         Spool { shared: Arc::new(Shared { bounds, disk, memory }), progress }
     }
 
-    /// Appends to the output. Waits while the disk takes what memory has no room for; a push that
-    /// is dropped while it waits has appended all, or the first part of what is longer than
+    /// Appends to the output. Waits while memory is moved to disk. If the future is dropped while
+    /// it waits, everything was appended, or only the first part if `bytes` is longer than
     /// [`LONGEST_PIECE`].
     pub(crate) async fn push(&self, channel: OutputChannel, bytes: Bytes) {
         for piece in bytes.chunks(LONGEST_PIECE) {
@@ -96,7 +96,7 @@ impl Spool {
             }
             if self.shared.bounds.disk > 0 {
                 let shared = self.shared.clone();
-                // What a thread that cannot be had does not write is lost below.
+                // If no thread is available, the output is dropped below instead.
                 let _ = blocking::run(move |_| {
                     shared.spill();
                     Ok(())
@@ -107,15 +107,15 @@ impl Spool {
         }
     }
 
-    /// Says that no more output comes.
+    /// Marks the end of the output.
     pub(crate) fn finish(&self) {
         let mut memory = self.shared.memory();
         memory.finished = true;
         self.publish(&memory);
     }
 
-    /// The output from the byte `from` on: the rest of the piece that holds it, or else the oldest
-    /// piece kept after it.
+    /// The output from the byte `from` on: the rest of the piece that contains it, or else the
+    /// oldest piece that is kept after it.
     pub(crate) async fn read(&self, from: u64) -> Read {
         let at_once = self.shared.memory().recall(from);
         if let Some(read) = at_once {
@@ -128,25 +128,25 @@ impl Spool {
         }
     }
 
-    /// Waits until there is something past `seen`, or there will be nothing more.
+    /// Waits until there is output after `seen`, or the output has ended.
     pub(crate) async fn changed(&self, seen: u64) {
         let mut progress = self.progress.subscribe();
-        // Fails only when the sender is gone, which we hold.
+        // Fails only if the sender is gone, and we hold it.
         let _ = progress.wait_for(|now| now.head > seen || now.finished).await;
     }
 
-    /// Bytes of memory that it holds now.
+    /// The bytes of memory in use.
     pub(crate) fn held(&self) -> usize {
         self.shared.memory().used
     }
 
-    /// The number of the byte that comes next.
+    /// The sequence number of the next byte.
     #[cfg(test)]
     pub(crate) fn head(&self) -> u64 {
         self.progress.borrow().head
     }
 
-    /// Whether memory is now over its bound.
+    /// Appends in memory. Returns whether memory is now over its bound.
     fn append(&self, channel: OutputChannel, bytes: &[u8]) -> bool {
         let mut memory = self.shared.memory();
         memory.append(channel, bytes);
@@ -154,7 +154,7 @@ impl Spool {
         memory.used > self.shared.bounds.memory
     }
 
-    /// Under the lock on `memory`, so that progress never goes back.
+    /// The caller holds the lock on `memory`, so that progress never goes back.
     fn publish(&self, memory: &Memory) {
         self.progress.send_replace(Progress { head: memory.head, finished: memory.finished });
     }
@@ -163,7 +163,7 @@ impl Spool {
 impl Drop for Spool {
     fn drop(&mut self) {
         let shared = self.shared.clone();
-        // Giving back the space of a long file takes its time.
+        // Freeing the space of a long file may block.
         blocking::leave(move || shared.disk().clear());
     }
 }
@@ -183,8 +183,9 @@ impl Shared {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Moves the oldest pieces from memory to the disk. They leave memory only once they are on
-    /// disk, so that readers always find them; the writer may go away meanwhile.
+    /// Moves the oldest pieces from memory to disk. They are removed from memory only after they
+    /// are on disk, so readers always find them. This also holds if the writer is dropped
+    /// meanwhile.
     fn spill(&self) {
         let mut disk = self.disk();
         let leaving = self.memory().overflow(self.bounds.memory);
@@ -196,7 +197,7 @@ impl Shared {
         memory.drop_before(end);
     }
 
-    /// Looks on the disk and then, while nothing can move between them, in memory.
+    /// Searches the disk and then memory. Nothing moves between them while `disk` is locked.
     fn look_up(&self, from: u64) -> Read {
         let mut disk = self.disk();
         let block = disk.read(from);
@@ -214,7 +215,7 @@ impl Shared {
     }
 }
 
-/// A piece of output and the number of its first byte.
+/// A piece of output and the sequence number of its first byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Record {
     start: u64,
@@ -227,7 +228,7 @@ impl Record {
         self.start + self.bytes.len() as u64
     }
 
-    /// The record as a reader who wanted `from` gets it.
+    /// The record for a reader whose position is `from`.
     fn output(&self, from: u64) -> OutputChunk {
         let skipped = from.saturating_sub(self.start);
         let bytes = usize::try_from(skipped).ok().filter(|skip| *skip <= self.bytes.len());
@@ -242,18 +243,18 @@ impl Record {
 
 #[derive(Default)]
 struct Memory {
-    /// Ascending, without overlap. The last is `tail` when that is not empty.
+    /// Ascending, without overlap. `tail` follows them.
     pieces: VecDeque<Record>,
     /// The newest piece while it may still grow.
     tail: Option<Tail>,
-    /// Bytes and costs of all pieces.
+    /// Bytes and overhead of all pieces.
     used: usize,
     head: u64,
     finished: bool,
-    /// The end of what the disk took; it may hold bytes before that.
+    /// The end of the output that was written to disk.
     on_disk: u64,
-    /// What follows the last piece that a reader got from the disk, so that reading on does not
-    /// mean a read of the disk for every little piece.
+    /// The records after the last piece that a reader got from disk, so that reading many small
+    /// pieces does not read the disk for each.
     ahead: Option<Block>,
 }
 
@@ -278,7 +279,7 @@ impl Memory {
             _ => self.seal(),
         }
         self.used += PIECE_COST;
-        // Always a copy: a part of a larger buffer would keep all of that in memory.
+        // Always a copy: a slice of a larger buffer would keep all of that buffer in memory.
         if bytes.len() < JOINED_PIECE {
             self.tail = Some(Tail { start, channel, bytes: bytes.to_vec() });
         } else {
@@ -288,19 +289,19 @@ impl Memory {
 
     fn seal(&mut self) {
         if let Some(Tail { start, channel, bytes }) = self.tail.take() {
-            // A box has no spare room.
+            // A boxed slice has no spare capacity.
             let bytes = Bytes::from(bytes.into_boxed_slice());
             self.pieces.push_back(Record { start, channel, bytes });
         }
     }
 
-    /// The first byte in memory, or the head.
+    /// The sequence number of the first byte in memory, or the head.
     fn start(&self) -> u64 {
         let first = self.pieces.front().map(|piece| piece.start);
         first.or(self.tail.as_ref().map(|tail| tail.start)).unwrap_or(self.head)
     }
 
-    /// What can be answered without the disk.
+    /// Answers a read that does not need the disk; `None` if it does.
     fn recall(&mut self, from: u64) -> Option<Read> {
         if from >= self.start() || from >= self.on_disk {
             return Some(self.kept(from));
@@ -309,7 +310,7 @@ impl Memory {
         ahead.next().map(|record| Read::Piece(record.output(from)))
     }
 
-    /// The answer when memory is all there is.
+    /// Answers a read from memory alone.
     fn kept(&self, from: u64) -> Read {
         if from >= self.head {
             return if self.finished { Read::End } else { Read::Nothing };
@@ -325,7 +326,7 @@ impl Memory {
         Read::Piece(Record { start, channel, bytes }.output(from))
     }
 
-    /// The oldest pieces that have to leave, once the bound is passed.
+    /// The oldest pieces that have to leave memory because it is over its bound.
     fn overflow(&mut self, bound: usize) -> Vec<Record> {
         if self.used <= bound {
             return Vec::new();

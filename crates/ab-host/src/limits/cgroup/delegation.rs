@@ -1,8 +1,8 @@
-//! How groups with limits come to be below our own in the second version of control groups.
+//! Prepares our own group for groups with limits below it, in cgroup v2.
 //!
-//! There, a group whose controllers are handed down has no processes of its own. So where our process
-//! sits in its group alone, it moves into a group below and hands the controllers down. Groups are
-//! never made beside our own: a command there would have left the limits around us.
+//! In v2, a group that hands controllers down has no processes of its own. So if our process is
+//! alone in its group, it moves into a subgroup and hands the controllers down. Groups are never
+//! made beside our own: a command there would escape the limits on our group.
 
 use std::fs;
 use std::io;
@@ -11,19 +11,19 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::facilities::Lack;
 
-/// The group that our process moves into. Not named as groups of commands are: who ends those must
-/// not end this one.
+/// The subgroup that our process moves into. Its name differs from those of command groups, so that
+/// a cleanup of those does not kill our process.
 const OWN_LEAF: &str = "agent-backend.self";
 
-/// What our own group is like.
+/// The state of our own group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// The top of the whole hierarchy, where processes and groups with controllers go together.
+    /// The top of the whole hierarchy, which may have both processes and groups with controllers.
     pub(crate) is_top: bool,
     pub(crate) controllers: Vec<String>,
     /// The controllers that groups below have.
     pub(crate) handed_down: Vec<String>,
-    /// Processes in it, by their numbers.
+    /// The ids of the processes in it.
     pub(crate) members: Vec<u32>,
 }
 
@@ -35,7 +35,7 @@ impl Facts {
         };
         let members = words("cgroup.procs").iter().filter_map(|it| it.parse().ok()).collect();
         Facts {
-            // Only the top has no type.
+            // Only the top group has no type.
             is_top: !group.join("cgroup.type").exists(),
             controllers: words("cgroup.controllers"),
             handed_down: words("cgroup.subtree_control"),
@@ -53,7 +53,7 @@ pub(crate) enum Way {
     Refused(Lack),
 }
 
-/// Decides from facts alone.
+/// Decides by the facts alone.
 pub(crate) fn way(facts: &Facts, wanted: &[&str], own: u32) -> Way {
     let among = |all: &[String], one: &&str| all.iter().any(|each| each == *one);
     if wanted.iter().all(|each| among(&facts.handed_down, each)) {
@@ -77,7 +77,7 @@ pub(crate) fn way(facts: &Facts, wanted: &[&str], own: u32) -> Way {
     }
 }
 
-/// Makes sure that groups below `group`, which is our own, have the controllers.
+/// Hands the controllers down to groups below `group`, which is our own.
 pub(crate) fn hand_down(group: &Path, wanted: &[&str]) -> Result<(), Lack> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,7 +93,7 @@ pub(crate) fn hand_down(group: &Path, wanted: &[&str]) -> Result<(), Lack> {
     hand_down_from(group, wanted)
 }
 
-/// The same for a group of ours that has no processes of its own.
+/// Like [`hand_down`], for a group of ours that has no processes of its own.
 pub(crate) fn hand_down_from(group: &Path, wanted: &[&str]) -> Result<(), Lack> {
     let all: Vec<String> = wanted.iter().map(|each| format!("+{each}")).collect();
     let handed = fs::write(group.join("cgroup.subtree_control"), all.join(" "));
@@ -107,7 +107,7 @@ fn refused(act: &str, group: &Path, error: &io::Error) -> Lack {
     )
 }
 
-/// Moves our process, with all its threads, into a group below.
+/// Moves our process, with all its threads, into a subgroup.
 fn moved(group: &Path) -> io::Result<()> {
     let leaf = group.join(OWN_LEAF);
     match fs::create_dir(&leaf) {
@@ -130,14 +130,14 @@ mod tests {
         };
         let both = &["cpu", "memory", "pids"];
         for (facts, expect) in [
-            // A group that was prepared for it, whoever is in it.
+            // A group that was prepared, whatever processes are in it.
             (facts(false, both, both, &[7, 8]), Some(Way::Ready)),
             // A host without a service manager.
             (facts(true, both, &["cpu"], &[1, 7, 8]), Some(Way::HandDown)),
             // A service of its own, or a container that runs nothing else.
             (facts(false, both, &[], &[7]), Some(Way::MoveAndHandDown)),
             (facts(false, both, &["cpu", "pids"], &[7]), Some(Way::MoveAndHandDown)),
-            // It has moved before.
+            // Our process has moved before.
             (facts(false, both, &["pids"], &[]), Some(Way::MoveAndHandDown)),
             // A login session, or a container with a shell.
             (facts(false, both, &[], &[7, 8]), None),

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How often a group that is still in use is tried again, and how long is waited in between.
+/// How often an operation on a busy group is retried, and the pause before each retry.
 pub(super) const TRIES: u32 = 200;
 pub(super) const PAUSE: Duration = Duration::from_millis(5);
-/// Most directories that a command may have made in its group and that are removed with it.
+/// Maximum number of groups made by a command that are removed with its own.
 const MOST_BELOW: usize = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Directory {
         written.map_err(|error| io::Error::new(error.kind(), format!("writing to {file}: {error}")))
     }
 
-    /// For files that depend on how the kernel was built and started.
+    /// Writes to a file that not every kernel has.
     pub(super) fn write_if_there(&self, file: &str, text: &str) -> io::Result<()> {
         match self.write(file, text) {
             Err(error) if is_absence(&error) => Ok(()),
@@ -48,23 +48,24 @@ impl Directory {
         }
     }
 
-    /// Kills the processes in this group alone, and says how many there were.
+    /// Kills the processes in this group, not those below it. Returns how many there were.
     pub(super) fn kill_each(&self) -> usize {
         let members = fs::read_to_string(self.place.join("cgroup.procs")).unwrap_or_default();
-        // A process that our namespace cannot see is listed as 0, which `kill` would take for us.
+        // A process outside of our pid namespace is listed as 0, which `kill` would take for our
+        // own group.
         let members = members.lines().filter_map(|line| Pid::from_raw(line.trim().parse().ok()?));
         let others = members.filter(|member| *member != rustix::process::getpid());
         let mut count = 0;
         for member in others {
-            // It may just have gone.
+            // It may have ended already.
             let _ = kill_process(member, Signal::KILL);
             count += 1;
         }
         count
     }
 
-    /// Removes the group, and what a command may have made below it. What still has processes after
-    /// all tries is left to [`super::sweep`].
+    /// Removes the group, and the groups that a command made below it. A group that still has
+    /// processes after all retries is left to [`super::sweep`].
     pub(super) fn remove(&self) {
         for _ in 0..TRIES {
             match fs::remove_dir(&self.place) {
@@ -86,7 +87,7 @@ fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::Unsupported)
 }
 
-/// The groups below `top`, each after the one it is in.
+/// The groups below `top`, each after its parent.
 pub(super) fn below(top: &Path) -> Vec<PathBuf> {
     let mut found = vec![top.to_owned()];
     let mut next = 0;

@@ -1,8 +1,9 @@
-//! One control group for everything that a workspace runs: limits on the sum, a freezer, and an end for all of it.
+//! One control group for everything that a workspace runs: limits on the total, a freezer, and a
+//! way to kill all of it.
 //!
-//! Commands enter it as they start. In the second version a group with controllers for groups below
-//! has no processes of its own, so there the commands are in a group below; one that has limits of
-//! its own has its own group below.
+//! Commands enter the group as they start. In cgroup v2, a group that hands controllers down has no
+//! processes of its own, so commands enter a subgroup there. A command with its own limits has its
+//! own subgroup.
 
 use std::fs;
 use std::io;
@@ -21,12 +22,12 @@ use crate::facilities::Lack;
 use crate::limits::hierarchy::FREEZER;
 use crate::process::watchdog;
 
-/// The group of the second version that commands without limits of their own enter.
+/// The v2 subgroup that commands without limits of their own enter.
 const MEMBERS: &str = "members";
-/// How often is looked whether all processes are frozen, with a pause in between.
+/// How often to check whether all processes are frozen, with a pause after each check.
 const FREEZE_TRIES: u32 = 2_000;
 
-/// Removes what processes that were killed together with their watchdog have left, once.
+/// Removes the groups of processes that were killed together with their watchdog. Runs once.
 pub(crate) fn sweep_once() {
     static SWEPT: Once = Once::new();
     SWEPT.call_once(sweep);
@@ -43,9 +44,9 @@ pub struct ControlGroupLimits {
     pub cpu_millis: Option<u64>,
 }
 
-/// Processes and threads of a workspace, unless it is said otherwise.
+/// Default maximum of processes and threads of a workspace.
 const PROCESSES: u64 = 2048;
-/// Memory of a workspace where the host does not tell how much it has.
+/// Memory limit of a workspace if the host does not report how much memory it has.
 const MEMORY: u64 = 2 * 1024 * 1024 * 1024;
 
 impl ControlGroupLimits {
@@ -57,15 +58,15 @@ impl ControlGroupLimits {
     }
 }
 
-/// Bytes of memory, from text in the form of `/proc/meminfo`.
+/// Total memory in bytes, from text in the form of `/proc/meminfo`.
 fn total_memory(text: &str) -> Option<u64> {
     let told = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = told.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kib * 1024)
 }
 
-/// A control group of the host for all processes of one workspace. Clones are the same group; it is
-/// removed with the last one, and what still runs in it is killed.
+/// A control group of the host for all processes of one workspace. Clones share the group. Dropping
+/// the last clone kills the processes in the group and removes it.
 #[derive(Clone, Debug)]
 pub struct ControlGroup {
     shared: Arc<Shared>,
@@ -75,25 +76,26 @@ pub struct ControlGroup {
 struct Shared {
     group: Group,
     limits: ControlGroupLimits,
-    /// Read while a process is started, written while all are frozen: a process that is frozen before it
-    /// becomes its program would stop the thread that starts processes.
+    /// Locked for reading while a process starts, and for writing while the group is frozen: a
+    /// process that is frozen before it executes its program would block the thread that starts
+    /// processes.
     entering: Arc<RwLock<()>>,
-    /// Held while the group is frozen.
+    /// `Some` while the group is frozen.
     frozen: Mutex<Option<OwnedRwLockWriteGuard<()>>>,
 }
 
-/// Leave to start a process in a group. The group is not frozen as long as it is held.
+/// Permission to start a process in a group. The group cannot be frozen while this is held.
 #[derive(Debug)]
 pub(crate) struct Entering {
     _lock: OwnedRwLockReadGuard<()>,
 }
 
 impl ControlGroup {
-    /// Makes an empty group with these limits, and sees to it that it is removed also when this
-    /// process is killed.
+    /// Makes an empty group with these limits. A watchdog removes the group if this process is
+    /// killed.
     ///
     /// # Errors
-    /// `Unavailable` when the host does not let us make it, or not with one of the limits.
+    /// `Unavailable` if the host does not allow the group, one of its limits, or the watchdog.
     pub async fn create(limits: ControlGroupLimits) -> Result<ControlGroup> {
         blocking::run(move |_| {
             sweep_once();
@@ -114,16 +116,17 @@ impl ControlGroup {
         Ok(ControlGroup { shared: Arc::new(Shared { group, limits, entering, frozen }) })
     }
 
-    /// The limits that it has.
+    /// The limits of the group.
     pub fn limits(&self) -> ControlGroupLimits {
         self.shared.limits
     }
 
-    /// Stops every process where it is, and waits until all of them stand. Commands that are started
-    /// meanwhile wait until the others go on.
+    /// Stops every process in the group, and waits until all have stopped. Commands that are
+    /// started meanwhile wait for [`thaw`](Self::thaw).
     ///
     /// # Errors
-    /// `Unavailable` where the host cannot freeze groups; `Io` when a process does not stop. Then all of them go on.
+    /// `Unavailable` if the host cannot freeze groups; `Io` if a process does not stop. Then all
+    /// processes continue.
     pub async fn freeze(&self) -> Result<()> {
         if self.is_frozen() {
             return Ok(());
@@ -139,7 +142,7 @@ impl ControlGroup {
         self.shared.held().is_some()
     }
 
-    /// Lets frozen processes go on. Harmless where none are.
+    /// Lets frozen processes continue. Does nothing if none are frozen.
     ///
     /// # Errors
     /// As [`freeze`](Self::freeze).
@@ -149,10 +152,10 @@ impl ControlGroup {
         Ok(())
     }
 
-    /// Kills every process in the group, also frozen ones, and waits until none is left.
+    /// Kills every process in the group, including frozen ones, and waits until none is left.
     ///
     /// # Errors
-    /// `Io` when a process does not end.
+    /// `Io` if a process does not end.
     pub async fn kill_all(&self) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         blocking::run(move |_| {
@@ -192,12 +195,14 @@ impl ControlGroup {
         Entering { _lock: Arc::clone(&self.shared.entering).read_owned().await }
     }
 
-    /// The group in the hierarchies that it is in.
+    /// The directories of the group in all hierarchies.
     pub(super) fn group(&self) -> &Group {
         &self.shared.group
     }
 
-    /// Files into each of which a process writes `0` to enter, for a process that enters `own` too.
+    /// The files through which a process enters: it writes `0` into each. `own` is the command's
+    /// own group, which the process enters too; a directory that contains a directory of `own` is
+    /// left out.
     pub(crate) fn entry_files(&self, own: Option<&Group>) -> io::Result<Vec<OwnedFd>> {
         let is_covered = |directory: &&Directory| {
             let inside = |own: &Directory| own.place.starts_with(&directory.place);
@@ -221,11 +226,11 @@ impl Shared {
         self.frozen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nothing is left.
+    /// Kills all processes. Returns whether none is left.
     fn clear(&self) -> bool {
         for _ in 0..TRIES {
             if let Some(freezer) = Freezer::of(&self.group) {
-                // The first version kills nothing that is frozen.
+                // v1 does not kill frozen processes.
                 let _ = freezer.set(Motion::Moving);
             }
             self.group.kill();
@@ -249,14 +254,14 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if let Some(freezer) = Freezer::of(&self.group) {
-            // The first version kills nothing that is frozen.
+            // v1 does not kill frozen processes.
             let _ = freezer.set(Motion::Moving);
         }
     }
 }
 
 impl Groups {
-    /// Makes an empty group with all of these limits, and with a freezer where the host has one.
+    /// Makes an empty group with all of these limits, and with a freezer if the host has one.
     fn make_total(&self, limits: &ControlGroupLimits) -> std::result::Result<Group, Lack> {
         let mut group = self.make_below(None, &super::wanted::total(limits))?;
         if Freezer::of(&group).is_none()
@@ -290,7 +295,7 @@ impl Motion {
     }
 }
 
-/// The files of a group that stop its processes and let them go on.
+/// The files of a group that freeze its processes and let them continue.
 struct Freezer<'a> {
     directory: &'a Path,
     version: Version,
@@ -310,7 +315,7 @@ impl Freezer<'_> {
 
     fn turn(&self, motion: Motion) -> io::Result<()> {
         for _ in 0..FREEZE_TRIES {
-            // The first version has to be told again while processes are being started.
+            // v1 has to be told again while processes are being started.
             self.set(motion)?;
             if self.is(motion)? {
                 return Ok(());
@@ -404,7 +409,7 @@ mod tests {
         stand_and_go_on(group).await;
     }
 
-    /// As where the second version is not mounted.
+    /// As on a host that does not mount v2.
     #[tokio::test]
     async fn frozen_processes_stand_and_go_on_in_the_first_version() {
         let text = |path| fs::read_to_string(path).unwrap();
@@ -446,7 +451,7 @@ mod tests {
         group.thaw().await.unwrap();
         drop(group.entering().await);
         assert!(answers(Duration::from_secs(30)), "a process that goes on does not answer");
-        // Killed while it is frozen.
+        // Kill it while it is frozen.
         group.freeze().await.unwrap();
         group.kill_all().await.unwrap();
         use std::os::unix::process::ExitStatusExt;
@@ -494,7 +499,7 @@ mod tests {
         let is_in = |file: PathBuf| {
             fs::read_to_string(file).is_ok_and(|text| text.lines().any(|line| line == pid))
         };
-        // It enters one hierarchy after the other, and is throttled from the first on.
+        // The shell enters one hierarchy after the other, and is throttled from the first one on.
         let is_inside = || {
             places(&group).into_iter().all(|place| {
                 is_in(place.join("cgroup.procs")) || is_in(place.join("members/cgroup.procs"))
@@ -519,7 +524,7 @@ mod tests {
         for directory in &own.directories {
             assert!(bases.iter().any(|base| directory.place.starts_with(base)), "{directory:?}");
         }
-        // One file for each hierarchy that the total has.
+        // One file for each hierarchy of the workspace's group.
         let entries =
             own.entry_files().unwrap().len() + group.entry_files(Some(&own)).unwrap().len();
         assert_eq!(entries, bases.len());

@@ -1,4 +1,4 @@
-//! What a command is to be limited to, and the files of a group that say so.
+//! The limits of a command, and the files of a control group that set them.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use super::ControlGroupLimits;
 use super::directory::{Directory, Version};
 use crate::facilities::Lack;
 
-/// The kernel has no more process ids than this, and refuses a limit above it.
+/// The kernel has no more process ids than this, and refuses a higher limit.
 const MOST_PROCESSES: u64 = 4 * 1024 * 1024;
 
-/// Limits of one command, all its processes together.
+/// Limits of one command, for all its processes together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// Bytes of memory, swap included.
@@ -41,7 +41,8 @@ pub(super) enum Limit {
     Cpu(u64),
 }
 
-/// How often processor time is handed out, in microseconds, and the least that the kernel takes.
+/// The period for which processor time is allotted, in microseconds, and the smallest share that
+/// the kernel accepts.
 const CPU_PERIOD: u64 = 100_000;
 const LEAST_CPU: u64 = 1_000;
 
@@ -59,7 +60,7 @@ impl Limit {
             (Limit::Memory(bytes), Version::First) => {
                 let bytes = bytes.to_string();
                 group.write("memory.limit_in_bytes", &bytes)?;
-                // In this order: the sum with swap may not be below the limit without.
+                // In this order: the limit with swap must not be below the limit without it.
                 group.write_if_there("memory.memsw.limit_in_bytes", &bytes)
             }
             (Limit::Memory(bytes), Version::Second) => {
@@ -82,7 +83,7 @@ impl Limit {
         }
     }
 
-    /// `lack` as the reason why this limit cannot be set.
+    /// Extends the cause of `lack` by the limit that cannot be set.
     pub(super) fn lacking(self, lack: &Lack) -> Lack {
         let what = match self {
             Limit::Memory(bytes) => format!("the memory limit of {bytes} bytes"),
