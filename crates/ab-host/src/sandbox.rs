@@ -1,4 +1,4 @@
-//! The walls around commands: what each of them is told, filtered and refused.
+//! The mechanisms that isolate commands: arguments, rules, filters and variables for each of them.
 
 pub(crate) mod bwrap;
 pub(crate) mod environment;

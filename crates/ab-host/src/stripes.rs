@@ -1,11 +1,11 @@
-//! Locks on names of directories, so that writers of one file in this process take turns.
+//! Locks on names in directories, so that the writers of one file in this process take turns.
 //!
-//! Writers in other processes of ours are kept out by a lock on the directory itself. A command can
-//! hold that lock too, for as long as it likes, so it is asked for during [`PATIENCE`] and no longer:
-//! after that, writers of several processes are told apart by version only.
+//! Writers in other processes of ours are excluded by a lock on the directory itself. A command can
+//! hold that lock too, for any time, so we try to get it only for [`PATIENCE`]. After that, only
+//! versions protect the writers of several processes from each other.
 //!
-//! A lock is found by the directory's inode and the name, so two ways to one file meet. The set is
-//! shared by all drivers of the process: two of them may hold the same directory.
+//! A lock is found by the directory's inode and the name, so two paths to one file use the same
+//! lock. All drivers of the process share the locks: two of them may use the same directory.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,18 +20,18 @@ const STRIPES: usize = 1024;
 
 static LOCKS: [Mutex<()>; STRIPES] = [const { Mutex::new(()) }; STRIPES];
 
-/// How long a writer asks for a directory that another process holds. Our own processes hold one
-/// while they write a file.
+/// How long a writer tries to lock a directory that another process holds. Our own processes hold
+/// it only while they write a file.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// How often it asks.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How long nobody asks for a directory that was held for longer than the patience of a writer.
+/// How long no writer tries to lock a directory that was held for longer than [`PATIENCE`].
 const DISTRUST: Duration = Duration::from_secs(10);
-/// Directories that are remembered as held.
+/// Maximum number of directories that are remembered as held.
 const MAX_DISTRUSTED: usize = 1024;
 
-/// Directories by device and inode that somebody else holds for long, and until when they are left
-/// alone.
+/// Directories, by device and inode, that another process holds for long, and until when no writer
+/// tries to lock them.
 static DISTRUSTED: LazyLock<Mutex<HashMap<(u64, u64), Instant>>> = LazyLock::new(Mutex::default);
 
 pub(crate) type Held = MutexGuard<'static, ()>;
@@ -52,17 +52,18 @@ pub(crate) fn lock_two(
     Ok((low, high))
 }
 
-/// With whom a writer shares a directory.
+/// Who may write to a directory at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Across {
-    /// With other writers that check nothing first.
+    /// Other writers that check nothing first.
     Together,
-    /// With nobody, because what it checked must still hold when it writes.
+    /// No other writer, because a checked condition must still hold at the write.
     Alone,
 }
 
-/// Keeps writers in other processes of ours out of a directory, until the handle is dropped. Where
-/// the directory cannot be locked, or somebody else holds it, they are only told apart by version.
+/// Locks a directory against writers in other processes of ours, until the handle is dropped.
+/// `None` if the directory cannot be locked or another process holds it; then only versions protect
+/// the writers.
 pub(crate) fn lock_across_processes(dir: impl AsFd, across: Across) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let handle = openat(dir, ".", flags, Mode::empty()).ok()?;
@@ -123,7 +124,7 @@ mod tests {
             assert!(lock_across_processes(open(), Across::Alone).is_none());
             assert!(lock_across_processes(open(), Across::Together).is_none());
         }
-        // The first asks for a while; the others know.
+        // The first call tries for a while; the others give up at once.
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
         flock(&holder, FlockOperation::Unlock).unwrap();
         let held = lock_across_processes(open(), Across::Alone);

@@ -1,7 +1,7 @@
-//! Programs of the operator such as git, run to their end: argv only, a given environment, bounded
-//! time and output.
+//! Runs programs of the operator, such as git, to their end: argv only, a given environment,
+//! bounded time and output.
 //!
-//! A tool runs without a sandbox and with our authority. It must never work on files that an agent
+//! A tool runs without a sandbox and with our privileges. It must never work on files that an agent
 //! can write, because such files can make it run code.
 
 use std::ffi::{CString, OsStr, OsString};
@@ -53,7 +53,7 @@ pub struct HostProgramRequest {
 /// How a tool ended and what it printed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostProgramOutput {
-    /// Absent when a signal ended the tool, also when it was killed for printing too much.
+    /// `None` if a signal ended the tool, or if it was killed for printing too much.
     pub code: Option<i32>,
     pub stdout: Vec<u8>,
     /// The tool was killed because it printed more than `max_output`.
@@ -216,7 +216,7 @@ impl Default for HostProgramRequest {
     }
 }
 
-/// A tool that runs, and our ends of its pipes.
+/// A running tool, and our ends of its pipes.
 struct Started {
     running: Running,
     stdin: Option<WriteEnd>,
@@ -270,7 +270,7 @@ mod tests {
         (tool, HostProgramRequest { arguments, ..HostProgramRequest::default() })
     }
 
-    /// Whether a process that was killed is gone; the kernel may still be at it.
+    /// Whether a killed process is gone. The kernel may need a moment to end it.
     fn has_ended(pid: &str) -> bool {
         (0..1000).any(|_| {
             std::thread::yield_now();

@@ -1,17 +1,18 @@
-//! Processes that left the group they were started in, found by what their environment says.
+//! Finds processes that left the process group they were started in, by a variable in their
+//! environment.
 //!
-//! Where there is neither a namespace nor a control group, this is the best there is: a process
-//! that also changes its environment is not found.
+//! Without a namespace or a control group there is no better way. A process that also changes its
+//! environment is not found.
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The variable by which a process of ours is known.
+/// The variable that marks a process of ours.
 pub(crate) const COOKIE: &str = "AGENT_BACKEND_PROCESS";
 
-/// Rounds of looking, since one that is being started may be missed.
+/// How often to scan, since a scan may miss a process that is being started.
 const ROUNDS: usize = 3;
 
-/// Ends every process whose environment has the cookie.
+/// Kills every process whose environment has the cookie.
 pub(crate) fn kill(cookie: &str) {
     let wanted = format!("{COOKIE}={cookie}");
     for _ in 0..ROUNDS {
@@ -20,7 +21,7 @@ pub(crate) fn kill(cookie: &str) {
             return;
         }
         for pid in found {
-            // It may have ended by itself meanwhile.
+            // It may have ended already.
             let _ = kill_process(pid, Signal::KILL);
         }
     }
@@ -32,7 +33,7 @@ fn carrying(wanted: &[u8]) -> Vec<Pid> {
         .flatten()
         .filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
         .filter(|pid| {
-            // Of others we may not read it, and they are none of ours.
+            // We may not read the environment of other users' processes, and those are not ours.
             let environment = std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
             let environment = environment.unwrap_or_default();
             environment.split(|byte| *byte == 0).any(|variable| variable == wanted)

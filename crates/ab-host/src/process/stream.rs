@@ -1,4 +1,4 @@
-//! The ends of pipes and terminals that we hold: read and written without a thread of their own.
+//! Our ends of pipes and terminals, read and written without a thread of their own.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,34 +12,34 @@ use tokio::io::unix::AsyncFd;
 
 use super::readiness::watch;
 
-/// Bytes that one read takes at most.
+/// Maximum number of bytes of one read.
 pub(crate) const BLOCK: usize = 256 * 1024;
-/// The same, until a read takes them all: most commands say little.
+/// The same until a read fills the block: most commands print little.
 const FIRST_BLOCK: usize = 8 * 1024;
-/// A pipe that holds as much as this lets a fast writer run on.
+/// Size of a pipe with much output, so that a fast writer does not have to wait.
 const PIPE_SIZE: usize = 1024 * 1024;
-/// Reads at least this long keep their block; shorter ones are copied out of it.
+/// Reads of at least this length keep their block. Shorter ones are copied out of it.
 const WORTH_KEEPING: usize = BLOCK / 2;
 
-/// A pipe for output: our end does not wait, the child's does.
+/// A pipe for output. Our end is nonblocking, the child's end blocks.
 pub(crate) fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     rustix::fs::fcntl_setfl(&ours, OFlags::NONBLOCK)?;
     Ok((ours, theirs))
 }
 
-/// A pipe for input: our end does not wait, the child's does.
+/// A pipe for input. Our end is nonblocking, the child's end blocks.
 pub(crate) fn input_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (theirs, ours) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     rustix::fs::fcntl_setfl(&ours, OFlags::NONBLOCK)?;
     Ok((ours, theirs))
 }
 
-/// The reading end of a pipe that holds `bytes` and nothing more.
+/// The read end of a pipe that holds `bytes` and then ends.
 pub(crate) fn filled_pipe(bytes: &[u8]) -> io::Result<OwnedFd> {
     let (theirs, ours) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     if bytes.len() > 60 * 1024 {
-        // It might not fit, and nobody reads yet.
+        // The bytes might not fit, and there is no reader yet.
         rustix::pipe::fcntl_setpipe_size(&ours, bytes.len() + 4096)?;
     }
     no_waiting(&ours)?;
@@ -54,12 +54,12 @@ pub(crate) fn no_waiting(handle: &OwnedFd) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(handle, flags | OFlags::NONBLOCK)?)
 }
 
-/// Our end of a pipe or a terminal, to be read.
+/// Our end of a pipe or a terminal, for reading.
 #[derive(Debug)]
 pub(crate) struct ReadEnd {
     handle: AsyncFd<OwnedFd>,
     block: Vec<u8>,
-    /// Bytes that the next read takes at most.
+    /// Maximum number of bytes of the next read.
     size: usize,
 }
 
@@ -69,14 +69,15 @@ impl ReadEnd {
         Ok(Self { handle, block: Vec::new(), size: FIRST_BLOCK })
     }
 
-    /// One who says more than a little gets room.
+    /// Makes room for a command that prints more than a little.
     fn widen(&mut self) {
         self.size = BLOCK;
-        // Refused to users who hold many pipes, and by terminals; the usual size is only slower.
+        // The kernel refuses this to users with many pipes, and for terminals. The default size is
+        // only slower.
         let _ = rustix::pipe::fcntl_setpipe_size(&self.handle, PIPE_SIZE);
     }
 
-    /// What has come; nothing at the end. May be cancelled without losing anything.
+    /// The bytes that have arrived; empty at EOF. Cancelling it loses nothing.
     pub(crate) async fn read(&mut self) -> io::Result<Bytes> {
         loop {
             let mut ready = self.handle.readable().await?;
@@ -101,7 +102,7 @@ impl ReadEnd {
                     }
                     return Ok(bytes);
                 }
-                // How a terminal says that everybody on its other end has gone.
+                // A terminal reports this when all processes on its other end are gone.
                 Ok(Err(error)) if error.raw_os_error() == Some(libc::EIO) => {
                     return Ok(Bytes::new());
                 }
@@ -111,8 +112,8 @@ impl ReadEnd {
     }
 }
 
-/// Our end of a pipe or a terminal, to be written. Most commands are never told anything, so that it
-/// is watched only once it has been full.
+/// Our end of a pipe or a terminal, for writing. Most commands get no input, so it is registered
+/// with the runtime only after a write would have blocked.
 #[derive(Debug)]
 pub(crate) enum WriteEnd {
     Unwatched(OwnedFd),

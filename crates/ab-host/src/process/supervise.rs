@@ -1,8 +1,9 @@
-//! The life of one process, from its start to its last byte: one task, no thread.
+//! Supervises one process from its start to its last byte of output, in one task and without a
+//! thread.
 //!
 //! Output is read while there is room for it, so a slow reader slows an owned process down and
-//! loses nothing. When the process has ended, or must, everything that it started is ended too,
-//! and what is still in its pipes is read.
+//! loses nothing. When the process has ended, or has to end, everything that it started is killed
+//! too, and the rest of its output is read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,12 +25,12 @@ use super::spool::Spool;
 use super::stream::{ReadEnd, WriteEnd};
 use crate::blocking;
 
-/// How long the pipes of an ended process may stay silent before nobody waits for them any more:
-/// something that could not be ended still holds them.
+/// How long to wait for the pipes of an ended process without any output. After that, a process
+/// that could not be killed still holds them.
 const SILENCE: Duration = Duration::from_millis(200);
-/// How long a killed process may take to end before it is given up.
+/// How long to wait for a killed process to end.
 const LAST_WAIT: Duration = Duration::from_secs(10);
-/// What a terminal takes for the end of input.
+/// The byte that a terminal treats as the end of input.
 const END_OF_INPUT: &[u8] = &[4];
 
 /// Where output goes.
@@ -45,30 +46,29 @@ pub(crate) struct Channels {
     pub(crate) stdout: Option<ReadEnd>,
     pub(crate) stderr: Option<ReadEnd>,
     pub(crate) stdin: Option<WriteEnd>,
-    /// The terminal, where there is one, to change its size.
+    /// The terminal, if there is one, for changes of its size.
     pub(crate) terminal: Option<OwnedFd>,
-    /// The process's own ends of its output, where they are pipes. As long as they are open here, a
-    /// process that lets go of them, as it does right before its end, wakes nobody up: one waking, for
-    /// the end itself, is enough.
+    /// The process's own ends of its output pipes. While we hold them open, a process that closes
+    /// them right before its end does not wake this task. It is woken once, for the end itself.
     pub(crate) theirs: Vec<OwnedFd>,
-    /// Where the first process inside a bwrap says that others were left running.
+    /// The pipe in which the first process inside a bwrap reports that others were left running.
     pub(crate) left: Option<OwnedFd>,
     pub(crate) output_end: OutputEnd,
 }
 
-/// Whether the end of standard output is told while the process goes on.
+/// Whether the end of standard output is reported while the process is still running.
 #[derive(Debug, Default)]
 pub(crate) enum OutputEnd {
     #[default]
     Unseen,
     Seen,
-    /// After the first output. The process opens its own end of the pipe while it starts; until then this one, held
-    /// by us, keeps the pipe from ending.
+    /// Reported after the first output. The process opens its own end of the pipe while it starts.
+    /// Until then, we hold this end, so that the pipe does not end.
     SeenAfterOutput(OwnedFd),
 }
 
 impl Channels {
-    /// Keeps what the image has of the process's output.
+    /// Keeps the image's handles on the process's output open.
     pub(crate) fn keep_open(&mut self, image: &mut Image) {
         const OUTPUT: std::ops::RangeInclusive<usize> = 1..=2;
         if image.terminal == Terminal::None && image.handles.len() > *OUTPUT.end() {
@@ -83,14 +83,14 @@ impl Channels {
     }
 }
 
-/// What the outside may do to it.
+/// The inputs through which the process is controlled.
 #[derive(Debug)]
 pub(crate) struct Reins {
     pub(crate) stdin: Option<mpsc::Receiver<Bytes>>,
     pub(crate) control: mpsc::Receiver<ProcessControlMessage>,
-    /// Absent for a process that outlives whoever holds it.
+    /// `None` for a process that outlives its handle.
     pub(crate) leash: Option<oneshot::Receiver<()>>,
-    /// Says when the backend ends.
+    /// True when the backend ends.
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) wall: Option<Duration>,
 }
@@ -112,7 +112,7 @@ pub(crate) async fn supervise(
     let feeding = feed(stdin, reins.stdin.take(), input_ended, terminal.is_some());
     tokio::pin!(feeding);
 
-    // A time that is too long to be counted is none.
+    // A time too long for the clock means no deadline.
     let deadline = reins.wall.and_then(|wall| Instant::now().checked_add(wall));
     let (mut end_input, mut leash) = (Some(end_input), reins.leash.take());
     let (mut cause, mut last) = (ExitCause::Itself, None);
@@ -141,7 +141,7 @@ pub(crate) async fn supervise(
             () = stopped(&mut reins.stop), if last.is_none() => Some(ExitCause::Dropped),
             () = sleep_until(deadline.unwrap_or_else(Instant::now)),
                 if deadline.is_some() && last.is_none() => Some(ExitCause::Timeout),
-            // Not even a kill ends a process that waits for a broken disk.
+            // A process that waits for a broken disk does not even react to SIGKILL.
             () = sleep_until(last.unwrap_or_else(Instant::now)), if last.is_some() => {
                 break Status::default();
             }
@@ -188,14 +188,14 @@ pub(crate) async fn supervise(
     (exit, spent.taken())
 }
 
-/// Whether something was written to a pipe that does not block.
+/// Whether anything was written to a nonblocking pipe.
 fn says_so(left: &OwnedFd) -> bool {
     let mut said = [0_u8; 1];
     rustix::io::read(left, &mut said).is_ok_and(|length| length > 0)
 }
 
-/// Channels that have ended and are still to be closed. That takes a while, which whoever waits for the
-/// end of the process need not wait for.
+/// Channels that have ended but are not closed yet. Closing takes a while, and the caller that
+/// waits for the exit does not have to wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct Spent(std::sync::Mutex<Vec<ReadEnd>>);
 
@@ -210,14 +210,14 @@ impl Spent {
     }
 }
 
-/// Whether output is waited for, and how often some came.
+/// Whether the task waits for output, and how many reads there were.
 #[derive(Debug, Default)]
 struct Pace {
     waits: AtomicBool,
     reads: AtomicU64,
 }
 
-/// Tells of the end of standard output, where that is asked for.
+/// Reports the end of standard output if that was asked for.
 #[derive(Debug)]
 struct EndNotice {
     is_wanted: bool,
@@ -234,13 +234,13 @@ impl EndNotice {
         Self { is_wanted, held: std::sync::Mutex::new(held) }
     }
 
-    /// Lets the pipe end when the process closes it.
+    /// Drops our end of the pipe, so that it ends when the process closes its own.
     fn release(&self) {
         drop(self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take());
     }
 }
 
-/// Takes output from both channels to its sink until both have ended.
+/// Copies the output of both channels to the sink until both have ended.
 async fn pump(
     channels: [Option<ReadEnd>; 2],
     sink: &Sink,
@@ -276,20 +276,20 @@ async fn pump(
         let piece = OutputChunk { offset: sequence, channel, bytes, lost_bytes: 0 };
         sequence = piece.next_offset();
         match sink {
-            // A reader that is gone hears nothing; the process goes on.
+            // The reader is gone: the output is discarded, and the process continues.
             Sink::Reader(reader) => drop(reader.send(piece).await),
             Sink::Spool(spool) => spool.push(piece.channel, piece.bytes).await,
         }
     }
 }
 
-/// The next piece of a channel; nothing at its end, however that came.
+/// The next bytes of a channel; `None` at its end or after an error.
 async fn next(stream: &mut Option<ReadEnd>) -> Option<Bytes> {
     let bytes = stream.as_mut()?.read().await.ok()?;
     (!bytes.is_empty()).then_some(bytes)
 }
 
-/// Brings input to the process until there is no more.
+/// Writes input to the process until there is no more.
 async fn feed(
     stream: Option<WriteEnd>,
     input: Option<mpsc::Receiver<Bytes>>,
@@ -306,7 +306,7 @@ async fn feed(
         let Some(bytes) = bytes else { break };
         match stream.write_all(&bytes).await {
             Ok(still) => stream = still,
-            // A process that has closed its input wants no more.
+            // The process has closed its input.
             Err(_) => return,
         }
     }
@@ -323,19 +323,19 @@ async fn let_go(leash: &mut Option<oneshot::Receiver<()>>) {
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // A table that is gone has stopped too.
+    // Fails if the table is gone, which also means to stop.
     let _ = stop.wait_for(|stopped| *stopped).await;
 }
 
 fn resize(terminal: Option<&OwnedFd>, size: TerminalSize) {
     let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
     if let Some(terminal) = terminal {
-        // The process may just have ended, and its terminal with it.
+        // Fails if the process has just ended, and its terminal with it.
         let _ = rustix::termios::tcsetwinsize(terminal, size);
     }
 }
 
-/// The ends of both channels.
+/// The last bytes of both channels.
 #[derive(Debug, Default)]
 struct Tails {
     ends: std::sync::Mutex<(BytesMut, BytesMut)>,

@@ -1,6 +1,6 @@
-//! The processes of one driver: those that are held, and those that stay until they end.
+//! The processes of one driver: owned ones, which end with their handle, and detached ones.
 //!
-//! Everything that runs is counted, and ends with the driver.
+//! Every running process is counted and ends with the driver.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
@@ -20,28 +20,29 @@ use tokio::sync::{mpsc, watch};
 use super::incarnation;
 use super::spool::{Read, Spool};
 
-/// Processes that stay, at a time, of all scopes. One scope has at most as many as it leaves to the
-/// others, which is half of them when it is alone.
+/// Maximum number of running detached processes in all scopes together. A scope may use at most as
+/// many as it leaves free, so half of them if there is no other scope.
 pub(crate) const MAX_DETACHED: usize = 512;
-/// Ended ones whose output can still be read; the oldest go first.
+/// Maximum number of ended processes whose output is kept. The oldest are dropped first.
 pub(crate) const MAX_ENDED: usize = 64;
-/// Memory that the output of ended ones may hold; the oldest go first, the last one stays.
+/// Maximum memory for the output of ended processes. The oldest are dropped first; the newest
+/// stays.
 pub(crate) const MAX_ENDED_BYTES: usize = 16 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Random, so that nobody takes a process of an earlier driver for one of this, and then the
-    /// mark of our process.
+    /// A random number, so that processes of an earlier driver are not mistaken for processes of
+    /// this one, followed by the mark of our process.
     incarnation: String,
     next: AtomicU64,
     stop: watch::Sender<bool>,
     live: watch::Sender<usize>,
     entries: Mutex<BTreeMap<u64, Entry>>,
-    /// Those that are about to stay, with the scope they were started in.
+    /// The scopes of detached processes that are being started.
     starting: Mutex<BTreeMap<u64, WsPath>>,
 }
 
-/// A process that stays.
+/// A detached process.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) id: ProcessId,
@@ -55,7 +56,7 @@ pub(crate) struct Entry {
     pub(crate) ending: ProcessExitReceiver,
 }
 
-/// One process among those that run; dropped when it has ended.
+/// The place of one running process in the count. Dropping it means that the process has ended.
 #[derive(Debug)]
 pub(crate) struct Place {
     table: Arc<Table>,
@@ -82,7 +83,7 @@ impl Table {
         })
     }
 
-    /// Counts one more; refused once the driver has ended.
+    /// Counts one more process. Fails once the driver has ended.
     pub(crate) fn enter(self: &Arc<Self>) -> Result<Place> {
         self.live.send_modify(|live| *live += 1);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -94,7 +95,7 @@ impl Table {
         ProcessId::new(format!("{}-{}", place.number, &self.incarnation[..8]))
     }
 
-    /// What the environment of a process says: nobody else's says the same.
+    /// The mark in the environment of a process. It is unique.
     pub(crate) fn cookie(&self, place: &Place) -> String {
         format!("{}-{}", self.incarnation, place.number)
     }
@@ -103,7 +104,7 @@ impl Table {
         self.stop.subscribe()
     }
 
-    /// Keeps room for one more that stays, or refuses it where its scope has too many already.
+    /// Reserves a place for a detached process. Fails if its scope has too many.
     pub(crate) fn reserve(&self, place: &Place, cwd: &WsPath) -> Result<()> {
         let scope = cwd.scope_root();
         let mut starting = self.starting();
@@ -134,12 +135,12 @@ impl Table {
         starting.remove(&place.number);
     }
 
-    /// Whether one that stays has not been noted to have ended.
+    /// Whether a detached process has not been recorded as ended.
     pub(crate) fn runs(&self, number: u64) -> bool {
         self.lock().get(&number).is_some_and(|entry| entry.exit.is_none())
     }
 
-    /// Notes the end of one that stays.
+    /// Records the end of a detached process.
     pub(crate) fn ended(&self, number: u64, exit: &ProcessExit) {
         let mut entries = self.lock();
         if let Some(entry) = entries.get_mut(&number) {
@@ -174,7 +175,7 @@ impl Table {
             .collect()
     }
 
-    /// Follows one that stays, from a byte on.
+    /// Attaches to a detached process. Its output is read from the byte `from` on.
     pub(crate) fn attach(self: &Arc<Self>, id: &ProcessId, from: u64) -> Result<Process> {
         let entry = self.lock().values().find(|entry| entry.id == *id).cloned();
         let Some(entry) = entry else {
@@ -188,16 +189,16 @@ impl Table {
         Ok(process)
     }
 
-    /// Ends everything, without waiting.
+    /// Ends all processes, without waiting.
     pub(crate) fn abandon(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Ends everything, and waits until it has ended.
+    /// Ends all processes and waits until they have ended.
     pub(crate) async fn close(&self) {
         self.abandon();
         let mut live = self.live.subscribe();
-        // The sender is ours, so it cannot be gone.
+        // Cannot fail: we own the sender.
         let _ = live.wait_for(|live| *live == 0).await;
         self.lock().clear();
     }
@@ -206,13 +207,13 @@ impl Table {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Taken before the entries, by whoever needs both.
+    /// Lock order: before the entries.
     fn starting(&self) -> MutexGuard<'_, BTreeMap<u64, WsPath>> {
         self.starting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Brings what is kept, and then what comes, to one reader; ends with it.
+/// Sends the kept output, and then new output, to one reader. Ends with the reader.
 async fn follow(spool: Arc<Spool>, mut from: u64, follower: AttachedProcessDriverSide) {
     let AttachedProcessDriverSide { output, dropped: mut leash } = follower;
     loop {
@@ -247,7 +248,7 @@ mod tests {
 
     use super::*;
 
-    /// Starts as many as may start in a scope, and tells how many that were.
+    /// Starts as many processes as the scope allows, and returns their number.
     fn fill(table: &Arc<Table>, scope: &str, held: &mut Vec<Place>) -> usize {
         let cwd = PathParser::lenient().parse(scope).unwrap().with_scope_root_at_end();
         for count in 0.. {

@@ -1,16 +1,16 @@
-//! A process that outlives ours: it ends what our commands left running when we were killed, and
-//! removes what we made for them.
+//! A process that outlives ours: if we are killed, it kills the processes that our commands left
+//! running, and removes what we made for them.
 //!
-//! - A shell, because a library does not know which program it is part of. It waits at a line that
-//!   only we hold open, so it notices every end of ours, also one that nobody can catch.
-//! - One for the whole process, started before the first command that needs it: one with a control
-//!   group, or a bwrap that nothing else ties to us. It costs later commands a look whether it is
-//!   still there.
-//! - It finds what is ours by name, see [`incarnation`]: groups, and processes whose environment has
-//!   our mark. So a command needs not be told to it, and one that is started again after somebody
-//!   killed it knows as much.
-//! - A process that was forked off ours and executed nothing holds the line too; then the end of
-//!   both is waited for.
+//! - It is a shell, because a library does not know which program it is part of. It reads from a
+//!   socket that only we hold open, so it notices every end of our process, also by SIGKILL.
+//! - There is one for the whole process. It is started before the first command that needs it: a
+//!   command with a control group, or in a bwrap that does not end with us by itself. Later
+//!   commands only check that it still runs.
+//! - It finds our groups and processes by name, see [`incarnation`]: groups by their prefix,
+//!   processes by our mark in their environment. So it is not told about single commands, and a
+//!   watchdog that is started again after it was killed knows as much.
+//! - A process that was forked off ours without executing a program holds the socket open too. Then
+//!   the watchdog waits for the end of both.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -30,9 +30,9 @@ use super::{incarnation, spawner};
 
 const SHELL: &std::ffi::CStr = c"/bin/sh";
 const SCRIPT: &str = include_str!("watchdog.sh");
-/// Where its programs are: `rm`, `rmdir` and `sleep`.
+/// The path for the programs it uses: `rm`, `rmdir` and `sleep`.
 const PATH: &std::ffi::CStr = c"PATH=/usr/sbin:/usr/bin:/sbin:/bin";
-/// It has to be there after everybody who is asked to go has gone.
+/// Signals that it ignores, so that it survives when all processes are asked to end.
 const IGNORED: &[libc::c_int] = &[
     libc::SIGHUP,
     libc::SIGINT,
@@ -52,19 +52,19 @@ static WATCH: Mutex<Watch> = Mutex::new(Watch { running: None, places: BTreeSet:
 #[derive(Debug)]
 struct Watch {
     running: Option<Watchdog>,
-    /// Directories in which some of what commands are lent is.
+    /// Directories in which we make private directories for commands.
     places: BTreeSet<PathBuf>,
 }
 
 #[derive(Debug)]
 struct Watchdog {
     handle: OwnedFd,
-    /// Closed by the kernel when we are gone. A pair of sockets: writing to a pipe that nobody
-    /// reads would end a program that leaves that signal at its default.
+    /// The kernel closes it when we are gone. A socket pair and not a pipe: writing to a pipe
+    /// without a reader would kill a program that leaves SIGPIPE at its default.
     line: UnixStream,
 }
 
-/// Sees to it that a watchdog runs which knows groups in `parents`. May block.
+/// Starts a watchdog for the groups in `parents` unless one runs. May block.
 pub(crate) fn stand(parents: &[&Path]) -> io::Result<()> {
     let mut watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
     if watch.running.as_ref().is_some_and(|dog| !spawner::ended(&dog.handle)) {
@@ -79,16 +79,17 @@ pub(crate) fn stand(parents: &[&Path]) -> io::Result<()> {
     Ok(())
 }
 
-/// Has what lies in `place` and has a name of ours removed as well, if a watchdog runs or comes to.
+/// Makes the current or next watchdog also remove the directories in `place` whose names have our
+/// prefix.
 pub(crate) fn clears(place: &Path) {
-    // Its own directory is another.
+    // The watchdog has another working directory.
     let Ok(place) = std::path::absolute(place) else { return };
     let mut watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
     if watch.places.contains(&place) {
         return;
     }
     if let Some(dog) = &watch.running {
-        // One that has just ended is told when it is started again.
+        // If it has just ended, the next watchdog is told when it starts.
         let _ = tell(dog, &place);
     }
     watch.places.insert(place);
@@ -96,7 +97,7 @@ pub(crate) fn clears(place: &Path) {
 
 fn tell(dog: &Watchdog, place: &Path) -> io::Result<()> {
     let mut line = place.as_os_str().as_bytes().to_vec();
-    // Such a name cannot be told in a line; what is there stays.
+    // A path with a line break cannot be sent as a line. Directories there are not removed.
     if !line.contains(&b'\n') {
         line.push(b'\n');
         (&dog.line).write_all(&line)?;
@@ -106,12 +107,13 @@ fn tell(dog: &Watchdog, place: &Path) -> io::Result<()> {
 
 fn start(prefix: &str, mark: &str, parents: &[&Path]) -> io::Result<Watchdog> {
     let (theirs, line) = UnixStream::pair()?;
-    // One that was stopped reads nothing, and nobody may wait for it.
+    // A stopped watchdog does not read, and we must not block on it.
     line.set_nonblocking(true)?;
     let null = || rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::from);
-    // The first word stays the shell's own name: some are many programs in one, and go by it.
+    // The first word stays the name of the shell: some shells are part of a multi-call program,
+    // which selects by this name.
     let mut arguments = vec![
         SHELL.to_owned(),
         c"-c".to_owned(),
@@ -168,7 +170,7 @@ mod tests {
         assert!(spawner::ended(&dog.handle));
     }
 
-    /// Lets go of its line, as our end would.
+    /// Closes the socket, as the end of our process would.
     fn let_go(dog: Watchdog) -> Watchdog {
         let (_, nobody) = UnixStream::pair().unwrap();
         Watchdog { line: nobody, ..dog }
@@ -184,7 +186,7 @@ mod tests {
         fs::create_dir_all(name("1").join("deep/er")).unwrap();
         fs::write(name("1").join("deep/file"), "").unwrap();
         symlink(&other, name("1").join("link")).unwrap();
-        // It is no group, whatever it says.
+        // It is a plain directory, not a control group.
         let mut bystander = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         fs::write(name("1").join("cgroup.procs"), format!("{}\n", bystander.id())).unwrap();
         symlink(&other, name("2")).unwrap();
@@ -220,7 +222,7 @@ mod tests {
             let mut heard = [0];
             let entered = member.stdout.as_mut().unwrap().read_exact(&mut heard).is_ok();
             let dog = start(&name, NOBODY, &found.parents()).unwrap();
-            // As from the keyboard, or from whoever asks everybody to go.
+            // As from a terminal, or from a process that asks all others to end.
             for signal in [rustix::process::Signal::TERM, rustix::process::Signal::HUP] {
                 rustix::process::pidfd_send_signal(&dog.handle, signal).unwrap();
             }
@@ -228,7 +230,7 @@ mod tests {
             ends(&let_go(dog));
             assert!(!group.exists(), "{}", group.display());
             use std::os::unix::process::ExitStatusExt;
-            // Some controllers take no member before they are set up.
+            // Some controllers accept no member before they are configured.
             if entered {
                 assert_eq!(member.wait().unwrap().signal(), Some(9));
                 seen += 1;

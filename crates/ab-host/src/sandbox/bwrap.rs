@@ -1,7 +1,8 @@
-//! What bwrap is told: a pure function of what a command may see.
+//! Builds the arguments of bwrap: a pure function of what a command may see.
 //!
-//! Later mounts cover earlier ones, so the order is the meaning: the system, the empty places, and
-//! then the workspace, its neighbours and what is hidden or read-only, from the outside in.
+//! Later mounts cover earlier ones, so the order matters: the system first, then the empty
+//! directories, and then the workspace, its neighbours and what is hidden or read-only, from the
+//! outside in.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,22 +10,22 @@ use std::sync::LazyLock;
 
 use ab_core::effective::NetworkAccess;
 
-/// A second path of the workspace for commands behind bwrap, whatever the host calls it.
+/// A second path of the workspace for commands in bwrap, whatever its path on the host is.
 pub const SANDBOX_WORKSPACE_PATH: &str = "/tmp/agentbe-workspace";
-/// Where commands behind bwrap find their private caches.
+/// The path at which commands in bwrap see their private caches.
 pub(crate) const CACHES: &str = "/var/cache/agent-backend";
 
-/// Bytes that fit into a private `/tmp` and into `/dev/shm`; both are memory.
+/// Size limit of a private `/tmp` and of `/dev/shm`, in bytes. Both use memory.
 pub(crate) const TMP_SIZE: u64 = 1024 * 1024 * 1024;
 
 const TMP: &str = "/tmp";
 const VAR_TMP: &str = "/var/tmp";
 
-/// Directories of the system that every command sees and none may change.
+/// Directories of the system that every command sees read-only.
 pub(crate) const SYSTEM: &[&str] =
     &["/usr", "/lib", "/lib64", "/lib32", "/libx32", "/bin", "/sbin"];
 
-/// Settings that programs need: names of hosts, certificates, the loader's cache, alternatives.
+/// Settings that programs need: host names, certificates, the loader's cache, alternatives.
 const SETTINGS: &[&str] = &[
     "/etc/resolv.conf",
     "/etc/hosts",
@@ -33,7 +34,7 @@ const SETTINGS: &[&str] = &[
     "/etc/gai.conf",
     "/etc/protocols",
     "/etc/services",
-    // The directories themselves also hold private keys, which root could read.
+    // Not the directories above: they also hold private keys, which root could read.
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
     "/etc/ssl/cert.pem",
@@ -45,7 +46,7 @@ const SETTINGS: &[&str] = &[
     "/etc/pki/tls/certs",
     "/etc/pki/tls/openssl.cnf",
     "/etc/alternatives",
-    // What kind of system this is: pip, apt's tools and installers look here.
+    // The kind of system: pip, apt's tools and installers read these.
     "/etc/os-release",
     "/etc/lsb-release",
     "/etc/debian_version",
@@ -68,15 +69,16 @@ const SETTINGS: &[&str] = &[
     "/etc/terminfo",
     "/etc/inputrc",
     "/etc/fonts",
-    // Maven's own; the `settings.xml` beside them can hold passwords.
+    // Only these of Maven: the `settings.xml` beside them can hold passwords.
     "/etc/maven/m2.conf",
     "/etc/maven/logging",
 ];
 
-/// How the names of further settings begin: `java-17-openjdk`.
+/// Prefixes of further settings, such as `java-17-openjdk`.
 const SETTINGS_BEGINNING: &[&str] = &["/etc/java"];
-/// Settings that programs do without where they are not there. A command that sees them and may not
-/// read them fails, so where nothing is mounted they can be read too. (Each mount costs every start.)
+/// Settings that programs can do without if the files do not exist. But a command that sees such a
+/// file and may not read it fails. So under Landlock, which hides no names, they are readable too.
+/// bwrap does not mount them, because each mount slows every start.
 const OPTIONAL_SETTINGS: &[&str] = &[
     "/etc/locale.alias",
     "/etc/locale.conf",
@@ -109,11 +111,11 @@ const OPTIONAL_SETTINGS: &[&str] = &[
     "/etc/dpkg/origins",
     "/etc/maven/toolchains.xml",
 ];
-/// Most files that are looked at below one of the settings.
+/// Maximum number of files that are examined below one of the settings.
 const MOST_SETTINGS: usize = 10_000;
 
 /// Parts of `/proc` that change the machine. Root may write them even without any capability, and a
-/// command that runs as root is that root.
+/// command may run as root.
 const MACHINE: &[&str] = &[
     "/proc/sys",
     "/proc/sysrq-trigger",
@@ -126,24 +128,24 @@ const MACHINE: &[&str] = &[
     "/proc/dynamic_debug",
 ];
 
-/// A directory of the system as it is on this host.
+/// A directory of the system, as it exists on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SystemPlace {
     Directory(String),
-    /// A link, as where everything is below `/usr`.
+    /// A link, as on systems where everything is below `/usr`.
     Link {
         at: String,
         target: String,
     },
 }
 
-/// A directory of the host, and the paths at which it is seen.
+/// A directory of the host, and the paths at which commands see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placed {
     pub(crate) source: String,
     pub(crate) at: Vec<String>,
     pub(crate) access: Access,
-    /// What is covered inside, from the outside in.
+    /// Paths inside that are covered, from the outside in.
     pub(crate) covers: Vec<Cover>,
 }
 
@@ -153,25 +155,25 @@ pub(crate) enum Access {
     ReadWrite,
 }
 
-/// Something inside a [`Placed`] directory that is not as it is outside.
+/// A path inside a [`Placed`] directory that commands see differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cover {
-    /// From the directory.
+    /// Relative to the directory.
     pub(crate) below: String,
     pub(crate) with: With,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum With {
-    /// Itself, so that nobody can move it away from under what is covered below it.
+    /// The same file, as a mount, so that no command can move it away from above a covered path.
     Itself,
-    /// Itself, without the right to change it.
+    /// The same file, read-only.
     ReadOnly,
     EmptyDirectory,
     EmptyFile,
 }
 
-/// All that a command may see, and how it runs.
+/// Everything that a command may see, and how it runs.
 #[derive(Clone, Debug)]
 pub(crate) struct View<'a> {
     pub(crate) system: &'a [SystemPlace],
@@ -180,33 +182,34 @@ pub(crate) struct View<'a> {
     /// Further directories of the host, read-only.
     pub(crate) toolchains: &'a [String],
     pub(crate) tmp: Tmp<'a>,
-    /// A directory of the host for caches, which is seen at [`CACHES`].
+    /// A directory of the host for caches. Commands see it at [`CACHES`].
     pub(crate) caches: Option<&'a str>,
     pub(crate) places: Vec<Placed>,
     pub(crate) network: NetworkAccess,
     pub(crate) session: Session,
     pub(crate) directory: String,
-    /// Numbers of the handles from which the filter and the names of users are read.
+    /// The numbers of the handles from which bwrap reads the filter and the names of users and
+    /// groups.
     pub(crate) filter: i32,
     pub(crate) users: i32,
     pub(crate) groups: i32,
 }
 
-/// What is at `/tmp`.
+/// The contents of `/tmp`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tmp<'a> {
-    /// Empty memory, for this command alone.
+    /// An empty tmpfs, for this command alone.
     Fresh,
-    /// A directory of the host that other commands have written to. It holds a directory for every
-    /// name that [`mount_points`] gives for what is mounted below `/tmp`.
+    /// A directory of the host that commands share. It holds a directory for every name that
+    /// [`mount_points`] returns.
     Kept(&'a str),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Session {
-    /// Away from any terminal.
+    /// A new session without a terminal.
     Own,
-    /// That of the terminal it was given.
+    /// The session of the terminal that the command was given.
     Terminals,
 }
 
@@ -253,7 +256,7 @@ pub(crate) fn arguments(view: &View<'_>) -> Vec<String> {
     let var_tmp = |path: &String| Path::new(path).starts_with(VAR_TMP);
     let in_var_tmp = view.places.iter().flat_map(|place| &place.at).chain(view.toolchains);
     if in_var_tmp.into_iter().any(var_tmp) {
-        // A mount through the link would be made below `/tmp`.
+        // With the link, the mount would be made below `/tmp`.
         said.word(["--size", &TMP_SIZE.to_string(), "--tmpfs", VAR_TMP]);
     } else {
         said.word(["--symlink", "../tmp", VAR_TMP]);
@@ -285,13 +288,13 @@ pub(crate) fn arguments(view: &View<'_>) -> Vec<String> {
             }
         }
     }
-    // A place that lies in another would be buried by it if it came first.
+    // Mount outer paths first: a later mount would cover one that lies inside it.
     mounts.sort_by_key(|(at, _)| Path::new(at).components().count());
     said.0.extend(mounts.into_iter().flat_map(|(_, said)| said.0));
     for point in &shells {
         said.word(["--remount-ro", point]);
     }
-    // Both are memory without a bound.
+    // Both use memory without a limit.
     said.word(["--remount-ro", "/dev", "--remount-ro", "/"]);
     said.word(["--chdir", &view.directory]);
     said.word(["--seccomp", &view.filter.to_string()]);
@@ -300,10 +303,10 @@ pub(crate) fn arguments(view: &View<'_>) -> Vec<String> {
 
 /// The names directly below `/tmp` at or under which something is mounted.
 ///
-/// Commands can write to a kept `/tmp`, and bwrap follows links in the paths that it mounts at, out
-/// of the sandbox too. So each of these names is a mount in every command that has the same `/tmp`:
-/// the kernel refuses to rename or remove a mount point. What lies deeper is on a read-only file
-/// system of its own.
+/// Commands can write to a shared `/tmp`, and bwrap follows links in the paths that it mounts at,
+/// also links that lead out of the sandbox. So each of these names is a mount point in every
+/// command that has the same `/tmp`: the kernel refuses to rename or remove a mount point. Deeper
+/// paths are on a read-only file system of their own.
 pub(crate) fn mount_points(places: &[Placed], toolchains: &[String]) -> BTreeSet<String> {
     let paths = places.iter().flat_map(|place| &place.at).chain(toolchains);
     paths
@@ -334,7 +337,7 @@ impl Said {
     }
 }
 
-/// Whether a mount at `path` would cover something that the sandbox itself needs there.
+/// Whether a mount at `path` would cover a path that the sandbox itself needs.
 pub(crate) fn is_taken(path: &str) -> bool {
     let path = Path::new(path);
     let covers = [SANDBOX_WORKSPACE_PATH, CACHES, VAR_TMP]
@@ -350,7 +353,7 @@ pub(crate) fn join(directory: &str, below: &str) -> String {
     }
 }
 
-/// How the system's directories are on this host.
+/// The system's directories as they exist on this host.
 pub(crate) fn system() -> Vec<SystemPlace> {
     let place = |path: &&str| {
         let found = std::fs::symlink_metadata(path).ok()?;
@@ -365,8 +368,8 @@ pub(crate) fn system() -> Vec<SystemPlace> {
     SYSTEM.iter().filter_map(place).collect()
 }
 
-/// Which settings this host has, and a command may read: nothing that is kept from other users, since
-/// a command of root's could read that too.
+/// The settings of this host that a command may read. Files that other users may not read are left
+/// out, since a command that runs as root could read those too.
 pub(crate) static PUBLIC_SETTINGS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let listed = SETTINGS.iter().map(PathBuf::from);
     let entries = std::fs::read_dir("/etc").into_iter().flatten().flatten();
@@ -387,11 +390,11 @@ pub(crate) static PUBLIC_OPTIONAL_SETTINGS: LazyLock<Vec<String>> = LazyLock::ne
     listed.chain(maven.into_iter().flat_map(|path| public_parts(Path::new(path)))).collect()
 });
 
-/// Maven's own settings, without which it does not start where they are seen. Passwords of servers are
-/// kept there, so they can be read only where there are none.
+/// Maven's settings. If Maven sees the file, it does not start without reading it. The file may
+/// hold passwords of servers, so it is readable only if it has none.
 const MAVEN_SETTINGS: &str = "/etc/maven/settings.xml";
 
-/// Whether settings of Maven hold more than examples in comments.
+/// Whether Maven settings contain credentials outside of comments.
 fn has_credentials(settings: &str) -> bool {
     let mut rest = settings;
     let mut text = String::new();
@@ -401,7 +404,7 @@ fn has_credentials(settings: &str) -> bool {
     }
     text.push_str(rest);
     let signs = ["<server>", "<proxy>", "<password", "<passphrase", "<privateKey", "<username"];
-    // A name and a password can be in a URL too.
+    // A URL can contain a user name and a password too.
     let names_user = |url: &str| {
         let host = url.split(['/', '<', '"', '\'', ' ', '\n']).next();
         host.is_some_and(|host| host.contains('@'))
@@ -409,7 +412,7 @@ fn has_credentials(settings: &str) -> bool {
     signs.iter().any(|sign| text.contains(sign)) || text.split("://").skip(1).any(names_user)
 }
 
-/// A path if other users may read all that is there, else those parts that they may read.
+/// The path itself if other users may read everything in it, else the parts that they may read.
 fn public_parts(path: &Path) -> Vec<String> {
     let mut left = MOST_SETTINGS;
     match parts(path, &mut left) {
@@ -438,7 +441,7 @@ fn parts(path: &Path, left: &mut usize) -> Parts {
     let Ok(entries) = std::fs::read_dir(path) else { return none };
     let (mut all, mut some) = (true, Vec::new());
     for entry in entries.flatten() {
-        // A link is only a name: where it leads is seen, or not, by itself.
+        // A link is only a name. Its target is visible or not independently of it.
         if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
             continue;
         }
@@ -453,7 +456,7 @@ fn parts(path: &Path, left: &mut usize) -> Parts {
     if all { Parts::All } else { Parts::Some(some) }
 }
 
-/// Whether a bwrap changes its user when it starts: then it refuses to be without new privileges.
+/// Whether bwrap is setuid or setgid. Such a bwrap does not work with `no_new_privs`.
 pub(crate) fn is_setuid(bwrap: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     bwrap.metadata().is_ok_and(|found| found.mode() & 0o6000 != 0)
@@ -517,7 +520,7 @@ mod tests {
         }
     }
 
-    /// A command could otherwise put a link where the next one has a mount.
+    /// Otherwise a command could put a link where the next command has a mount.
     #[test]
     fn every_name_below_a_kept_tmp_with_mounts_is_a_mount_itself() {
         let scope = place("/tmp/work/a", &["/tmp/agentbe-workspace/a", "/tmp/work/a"]);
@@ -588,7 +591,7 @@ mod tests {
         assert_eq!(parts, [text("java/java.cfg"), text("java/management/policy")]);
         assert!(public_parts(&path("java/management/password")).is_empty());
         assert!(public_parts(&path("missing")).is_empty());
-        // What most hosts have, and what no host shows.
+        // Some paths that most hosts have, and some that must never be visible.
         for public in ["/etc/alternatives", "/etc/passwd", "/etc/shadow", "/etc/maven/settings.xml"]
         {
             let listed = PUBLIC_SETTINGS.iter().any(|path| path == public);
@@ -637,7 +640,7 @@ mod tests {
             index(&said, &["--size", &TMP_SIZE.to_string(), "--tmpfs", place]);
         }
         index(&said, &["--remount-ro", "/dev", "--remount-ro", "/"]);
-        // Keys are in those.
+        // These directories contain keys.
         assert!(!said.iter().any(|word| word == "/etc/ssl" || word == "/etc/pki"));
     }
 

@@ -1,8 +1,8 @@
-//! The environment of a child: a fixed small set, then what the caller gave.
+//! Builds the environment of a child: a small fixed set, then the caller's variables.
 //!
 //! - Nothing of this process's own environment is passed on.
-//! - Where no wall stands, variables that load code or name programs are refused, see
-//!   [`ab_core::environment`].
+//! - If no kernel mechanism isolates the command, variables that load code or name programs are
+//!   refused, see [`ab_core::environment`].
 
 use std::collections::BTreeMap;
 
@@ -11,30 +11,31 @@ use ab_core::{Error, ErrorCode, ErrorKind, Verb};
 
 use crate::exec::Toolchain;
 
-/// Most variables of one child.
+/// Maximum number of variables of one child.
 pub(crate) const MAX_VARIABLES: usize = 1_000;
-/// Most bytes of all variables together; the arguments need room in the same stack.
+/// Maximum size of all variables together. The arguments need room on the same stack.
 pub(crate) const MAX_BYTES: usize = 1024 * 1024;
 /// The variable that tells a child which process of the table it belongs to.
 pub(crate) const PROCESS_VARIABLE: &str = "AGENT_BACKEND_PROCESS";
 
-/// What every child has unless the caller says otherwise.
+/// The variables that every child has unless the caller sets them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Base<'a> {
     pub(crate) path: &'a str,
     pub(crate) home: &'a str,
     /// The working directory as the child sees it.
     pub(crate) cwd: &'a str,
-    /// The shell that runs commands. One that is not told so looks itself up among the users.
+    /// The shell that runs commands. Without this variable, a shell looks itself up in
+    /// `/etc/passwd`.
     pub(crate) shell: &'a str,
     pub(crate) term: &'a str,
     pub(crate) tmpdir: Option<&'a str>,
-    /// A directory for caches and histories, which otherwise land in the home directory.
+    /// A directory for caches and histories, which would otherwise be in the home directory.
     pub(crate) caches: Option<&'a str>,
     pub(crate) toolchains: &'a [Toolchain],
-    /// The id in the process table; the caller cannot change it.
+    /// The mark of the process, which the caller cannot change.
     pub(crate) process: &'a str,
-    /// Whether variables that load code may be given.
+    /// Whether variables that load code are accepted.
     pub(crate) code: CodeLoadingVariablePolicy,
 }
 
@@ -53,7 +54,8 @@ pub(crate) fn assemble(
         (PROCESS_VARIABLE, base.process),
     ]);
     if !given.contains_key("LANG") {
-        // All of C.UTF-8 is no different, and a dozen files to open for whoever starts.
+        // `LANG=C.UTF-8` has the same effect, but makes every program open a dozen files at its
+        // start.
         whole.insert("LC_CTYPE", "C.UTF-8");
     }
     if let Some(tmpdir) = base.tmpdir {
@@ -81,12 +83,12 @@ pub(crate) fn assemble(
     Ok(whole.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
 
-/// Variables by which programs put caches and histories elsewhere than below the home directory,
-/// which is the workspace: they would show up in its repository.
+/// Variables that make programs put caches and histories elsewhere than below the home directory.
+/// That is the workspace, and they would show up in its repository.
 ///
-/// Most programs follow the `XDG` ones (pip, uv, Go's build cache, Yarn 1, Deno, ccache). Not set:
-/// `XDG_DATA_HOME` and `GOPATH`, where programs that the command installs are looked for afterwards,
-/// and `PYTHONPYCACHEPREFIX`, since `__pycache__` is expected beside its source.
+/// Most programs follow the `XDG` variables (pip, uv, Go's build cache, Yarn 1, Deno, ccache). Not
+/// set: `XDG_DATA_HOME` and `GOPATH`, where the programs that a command installs are searched
+/// afterwards, and `PYTHONPYCACHEPREFIX`, since `__pycache__` is expected beside its source.
 fn away_from_home(caches: &str, home: &str) -> BTreeMap<&'static str, String> {
     const BELOW: &[(&str, &str)] = &[
         ("XDG_CACHE_HOME", "xdg"),
@@ -116,8 +118,8 @@ fn away_from_home(caches: &str, home: &str) -> BTreeMap<&'static str, String> {
     ];
     let below = BELOW.iter().map(|(name, below)| (*name, format!("{caches}/{below}")));
     let mut whole: BTreeMap<&'static str, String> = below.collect();
-    // Java asks the list of users for the home directory, and Maven has no variable of its own for
-    // its repository. Its options are separated by spaces.
+    // Java reads the home directory from the list of users, and Maven has no variable of its own
+    // for its repository. Its options are separated by spaces.
     if ![caches, home].iter().any(|path| path.contains(char::is_whitespace)) {
         let options = format!("-Dmaven.repo.local={caches}/maven -Duser.home={home}");
         whole.insert("MAVEN_OPTS", options);

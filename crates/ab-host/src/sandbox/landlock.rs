@@ -1,7 +1,8 @@
-//! Landlock's rules, made in the parent and put in force by the child.
+//! Landlock rules, made in the parent and put in force by the child.
 //!
-//! Everything that this kernel's Landlock can refuse is refused but for what is granted here. A
-//! rule that cannot be made is an error: fewer rights are fine, fewer refusals are not.
+//! Every access that this kernel's Landlock can refuse is refused, except what is granted here. A
+//! rule that cannot be made is an error: a command may have fewer rights than intended, but not
+//! more.
 
 use std::error::Error as StdError;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,15 +15,14 @@ use landlock::{
 };
 use rustix::fs::{Mode, OFlags};
 
-/// The oldest Landlock that keeps commands in: before it, files could be cut without the right to
-/// write them.
+/// The oldest usable Landlock: before it, files could be truncated without the right to write them.
 const NEEDED: ABI = ABI::V3;
-/// The newest that this file knows how to use.
+/// The newest version that this file uses.
 const NEWEST: ABI = ABI::V6;
-/// From here on signals and sockets without a path are kept in too.
+/// From this version on, signals and abstract sockets are restricted too.
 pub(crate) const SCOPES: i32 = 6;
 
-/// Files that programs read to know the machine; nothing of other processes.
+/// Files from which programs learn about the machine. They tell nothing about other processes.
 const READABLE_FILES: &[&str] = &[
     "/proc/cpuinfo",
     "/proc/meminfo",
@@ -43,27 +43,27 @@ const DEVICES: &[&str] = &[
     "/dev/full",
     "/dev/random",
     "/dev/urandom",
-    // Only the command's own, and new ones: those of other people are in /dev/pts.
+    // The command's own terminal and new ones. Terminals of other users are in /dev/pts.
     "/dev/tty",
     "/dev/ptmx",
 ];
 
-/// Which version this kernel has; nothing when it has none.
+/// The version of this kernel's Landlock; `None` if it has none.
 pub(crate) fn version() -> Option<i32> {
     crate::process::child::landlock_version()
 }
 
-/// What a command may do where.
+/// What a command may access.
 #[derive(Debug, Default)]
 pub(crate) struct Grants<'a> {
-    /// Everything below.
+    /// With everything below.
     pub(crate) writable: Vec<&'a OwnedFd>,
     pub(crate) readable: Vec<&'a OwnedFd>,
-    /// Directories and files of the host that are read and that no command can swap.
+    /// Directories and files of the host for reading, which no command can replace.
     pub(crate) system: Vec<&'a Path>,
 }
 
-/// The rules for a command that is kept in by Landlock alone.
+/// The rules for a command that only Landlock isolates.
 pub(crate) fn rules(grants: &Grants<'_>) -> Result<OwnedFd> {
     let explained = |error: landlock::RulesetError| unmade("no rules can be made", error);
     let ruleset = Ruleset::default()
@@ -98,8 +98,8 @@ pub(crate) fn rules(grants: &Grants<'_>) -> Result<OwnedFd> {
     into_handle(made)
 }
 
-/// Only what namespaces leave open: signals to, and sockets without a path of, others. Nothing on
-/// a kernel that cannot do that.
+/// Rules for what namespaces do not restrict: signals to other processes and connections to their
+/// abstract sockets. `None` if the kernel does not support such rules.
 pub(crate) fn scopes() -> Result<Option<OwnedFd>> {
     if version().is_none_or(|version| version < SCOPES) {
         return Ok(None);
@@ -117,7 +117,7 @@ fn allow(
     handle: &OwnedFd,
     rights: BitFlags<AccessFs>,
 ) -> Result<RulesetCreated> {
-    // A right that only makes sense for a directory is refused for a file.
+    // Landlock refuses rights for a file that only make sense for a directory.
     let stat = rustix::fs::fstat(handle);
     let stat =
         stat.map_err(|errno| unmade("a rule cannot be made", std::io::Error::from(errno)))?;
@@ -134,7 +134,7 @@ fn into_handle(made: RulesetCreated) -> Result<OwnedFd> {
     })
 }
 
-/// What is there; a file that this host lacks needs no rule.
+/// Opens a path. A path that is missing on this host, or not accessible, needs no rule.
 fn opened(path: &Path) -> Result<Option<OwnedFd>> {
     match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
         Ok(handle) => Ok(Some(handle)),
@@ -146,7 +146,7 @@ fn opened(path: &Path) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// The cause goes along, so that a failure of the moment is known as one.
+/// Keeps the cause, so that a temporary failure can be recognised.
 fn unmade(act: &str, cause: impl StdError + Send + Sync + 'static) -> Error {
     Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, format!("{act}: {cause}"))
         .with_source(cause)

@@ -1,11 +1,12 @@
-//! The filter for system calls: what leads out of the other walls, whatever they are.
+//! The seccomp filter: refuses system calls that lead around the other mechanisms.
 //!
-//! Refused: user namespaces inside (they give back what was taken), io_uring (it opens files and
-//! sockets past filters), keys of the session, mounts, modules, other machines' sockets, and
-//! pushing text into a terminal, and modes that give a file's user or group to whoever runs it.
-//! `clone3` and `openat2` keep their flags in memory, where no filter sees them: they answer ENOSYS,
-//! and programs fall back to `clone` and `openat`. So do calls by the numbers of the x32 interface.
-//! A program for another architecture is ended.
+//! Refused are: user namespaces (they return dropped privileges), io_uring (it opens files and
+//! sockets past the filter), session keys, mounts, modules, sockets of forbidden families, pushing text
+//! into a terminal, and modes that make a file set-user-ID or set-group-ID.
+//!
+//! `clone3` and `openat2` keep their flags in memory, where no filter sees them. They return
+//! ENOSYS, and programs fall back to `clone` and `openat`. So do calls by the numbers of the x32
+//! interface. A program for another architecture is killed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -16,24 +17,24 @@ use seccompiler::{
     SeccompRule, TargetArch, sock_filter,
 };
 
-/// What else keeps the command in.
+/// The other mechanism that isolates the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Walls {
-    /// It has its own processes, and its own memory to share and queues.
+    /// bwrap: the command has its own processes, shared memory and message queues.
     Namespaces,
-    /// Landlock knows of files and signals, and nothing of what is in [`SHARED`].
+    /// Landlock: it restricts files and signals, but not the calls in [`SHARED`].
     Rules,
 }
 
-/// Whether sockets to other programs of the host are kept out by the filter or by namespaces.
+/// Whether the filter refuses sockets to other programs of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LocalSockets {
-    /// Their names cannot be seen anyway.
+    /// Namespaces hide their names.
     Allowed,
     Refused,
 }
 
-/// Calls that are refused whatever their arguments.
+/// Calls that are refused with any arguments.
 const REFUSED: &[libc::c_long] = &[
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
@@ -78,7 +79,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_vhangup,
 ];
 
-/// Memory and queues that all programs of a user share, unless a namespace keeps them apart.
+/// Shared memory and queues that all programs of a user share, unless a namespace separates them.
 const SHARED: &[libc::c_long] = &[
     libc::SYS_shmget,
     libc::SYS_shmat,
@@ -105,11 +106,11 @@ const NAMESPACES: &[i32] = &[
     libc::CLONE_NEWPID,
     libc::CLONE_NEWNET,
 ];
-/// The same for `unshare` alone: in `clone` its bit belongs to the exit signal.
+/// The same for `unshare` alone: in `clone` this bit belongs to the exit signal.
 const TIME_NAMESPACE: i32 = 0x80;
 
-/// Calls that set a mode, and which of their arguments it is. `mkdir` is not among them: the kernel
-/// ignores these bits there.
+/// Calls that set a mode, and the index of that argument. `mkdir` is not listed: the kernel ignores
+/// these bits there.
 const SET_MODE: &[(libc::c_long, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_chmod, 1),
@@ -124,32 +125,32 @@ const SET_MODE: &[(libc::c_long, u8)] = &[
 ];
 const SYS_FCHMODAT2: libc::c_long = 452;
 
-/// Calls whose mode counts only with one of [`CREATING`], and which arguments flags and mode are.
+/// Calls whose mode is used only with one of [`CREATING`], and the indices of flags and mode.
 const OPEN_MODE: &[(libc::c_long, u8, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_open, 1, 2),
     (libc::SYS_openat, 2, 3),
 ];
-/// Flags that make a file: `O_CREAT`, and the bit of `O_TMPFILE` that no other flag has.
+/// Flags that create a file: `O_CREAT`, and the bit of `O_TMPFILE` that no other flag has.
 const CREATING: [i32; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
-/// Bits of a mode that give the file's user or group to whoever runs it.
+/// The set-user-ID and set-group-ID bits of a mode.
 const SET_ID: [libc::mode_t; 2] = [libc::S_ISUID, libc::S_ISGID];
 
-/// Where the kernel keeps the type of a socket in an argument that has flags beside it.
+/// The bits of the type in an argument that also has flags.
 const SOCKET_TYPE: u64 = 0xf;
-/// Types of local pairs that stay with their other end. One of datagrams can send to any path, and
-/// the kernel makes one of datagrams where a raw one is asked for.
+/// Types of local socket pairs that can only send to their other end. A datagram socket can send to
+/// any path, and the kernel makes a datagram socket if a raw one is asked for.
 const PAIRED: [i32; 2] = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET];
 
-/// Calls that do not exist here, because no filter sees what they are asked for.
+/// Calls that return ENOSYS, because the filter cannot see their arguments.
 const ABSENT: [libc::c_long; 2] = [libc::SYS_clone3, libc::SYS_openat2];
 
-/// The numbers of the x32 interface have this bit.
+/// The bit that the call numbers of the x32 interface have.
 const X32: u32 = 0x4000_0000;
 
 pub(crate) type Filter = Arc<[sock_filter]>;
 
-/// The filter, made once for each of its forms.
+/// The filter. Each variant is made once.
 pub(crate) fn filter(
     walls: Walls,
     network: NetworkAccess,
@@ -162,7 +163,7 @@ pub(crate) fn filter(
     MADE[form].get_or_init(|| make(walls, network, sockets).map(Arc::from)).clone()
 }
 
-/// The filter as bwrap reads it.
+/// The filter in the format that bwrap reads.
 pub(crate) fn bytes(filter: &[sock_filter]) -> Vec<u8> {
     filter
         .iter()
@@ -196,11 +197,11 @@ fn make(walls: Walls, network: NetworkAccess, sockets: LocalSockets) -> Result<B
     rules.insert(libc::SYS_socketpair, foreign_pairs(sockets).map_err(explained)?);
     if walls == Walls::Rules {
         rules.extend(SHARED.iter().map(|call| (*call, Vec::new())));
-        // Limits of other processes: one of CPU time ends them.
+        // Setting the limits of other processes: a limit on CPU time would kill them.
         let others = when(0, SeccompCmpOp::Ne, 0).map_err(explained)?;
         rules.insert(libc::SYS_prlimit64, vec![others]);
     }
-    // A program that makes others root, left behind in the workspace.
+    // Prevents a set-user-ID program in the workspace, through which others would become root.
     for (call, mode) in SET_MODE {
         let bits = SET_ID.map(|bit| SeccompRule::new(vec![has(*mode, bit)?]));
         let bits: Result<Vec<_>, _> = bits.into_iter().collect();
@@ -221,13 +222,13 @@ fn make(walls: Walls, network: NetworkAccess, sockets: LocalSockets) -> Result<B
     Ok(quick_answers(&free).into_iter().chain(absent_calls()).chain(program).collect())
 }
 
-/// The highest number of a call that this file knows of.
+/// The highest call number that this file knows.
 const LAST_CALL: i64 = libc::SYS_landlock_restrict_self;
-/// Shorter runs of numbers without a rule are not worth an answer of their own.
+/// Shorter runs of call numbers without a rule do not get an answer of their own.
 const SHORTEST_RUN: i64 = 10;
 
-/// Runs of numbers that no rule is about. The kernel works the whole filter through for every
-/// number each time a process takes it on; these are done with at once.
+/// Runs of call numbers without a rule. Whenever a process installs a filter, the kernel evaluates
+/// the whole filter for every call number. For these numbers it can stop early.
 fn free_calls(ruled: impl Iterator<Item = i64>) -> Vec<(u32, u32)> {
     let mut ruled: Vec<i64> = ruled.chain(ABSENT).chain([-1, LAST_CALL + 1]).collect();
     ruled.sort_unstable();
@@ -239,7 +240,8 @@ fn free_calls(ruled: impl Iterator<Item = i64>) -> Vec<(u32, u32)> {
         .collect()
 }
 
-/// Goes before everything: calls in these runs are allowed, for programs of our own architecture.
+/// Instructions at the start of the filter: calls in these runs are allowed for programs of our own
+/// architecture.
 fn quick_answers(free: &[(u32, u32)]) -> Vec<sock_filter> {
     const NUMBER: u32 = 0;
     const ARCHITECTURE: u32 = 4;
@@ -266,7 +268,7 @@ fn step(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
     sock_filter { code: code as u16, jt, jf, k }
 }
 
-/// The families of sockets that may not be made: all but those named.
+/// Refuses sockets of all families except those that are allowed here.
 fn foreign_sockets(
     walls: Walls,
     network: NetworkAccess,
@@ -280,7 +282,7 @@ fn foreign_sockets(
         allowed.push(libc::AF_UNIX);
     }
     if network == NetworkAccess::None && walls == Walls::Namespaces {
-        // In a network namespace of its own there is nobody to reach but itself.
+        // A network namespace of its own contains no other program.
         allowed.extend([libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK]);
     }
     let other_than = |family: &i32| {
@@ -296,8 +298,8 @@ fn foreign_sockets(
     if conditions.is_empty() {
         return Ok(Vec::new());
     }
-    // Of netlink only routes, which list the interfaces: its other protocols reach other programs
-    // and drivers of the kernel.
+    // Of netlink only the route protocol, which lists the interfaces: its other protocols reach
+    // other programs and drivers of the kernel.
     let netlink = SeccompRule::new(vec![
         equals(0, libc::AF_NETLINK)?,
         SeccompCondition::new(2, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)?,
@@ -305,8 +307,8 @@ fn foreign_sockets(
     Ok(vec![SeccompRule::new(conditions)?, netlink])
 }
 
-/// The pairs of sockets that may not be made: all but local ones, and of those the types that can
-/// send elsewhere than to the other end, where local sockets are refused.
+/// Refuses socket pairs that are not local. If local sockets are refused, also the types that can
+/// send to more than their other end.
 fn foreign_pairs(sockets: LocalSockets) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let local = u64::from(libc::AF_UNIX.cast_unsigned());
     let mut rules = vec![when(0, SeccompCmpOp::Ne, local)?];
@@ -319,7 +321,7 @@ fn foreign_pairs(sockets: LocalSockets) -> Result<Vec<SeccompRule>, seccompiler:
     Ok(rules)
 }
 
-/// An argument that has every bit of `bits`.
+/// The condition that an argument has every bit of `bits`.
 fn has(argument: u8, bits: u32) -> Result<SeccompCondition, seccompiler::BackendError> {
     let bits = u64::from(bits);
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(bits), bits)
@@ -339,7 +341,7 @@ fn when(
     SeccompRule::new(vec![condition])
 }
 
-/// Goes before the filter proper: answers that a call does not exist.
+/// Instructions before the main filter: these calls return ENOSYS.
 fn absent_calls() -> Vec<sock_filter> {
     let no_such_call = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
     let load_number = step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0);
@@ -366,7 +368,7 @@ mod tests {
         for absent in ABSENT.map(|call| u32::try_from(call).unwrap()) {
             assert!(!free.iter().any(|(first, last)| (*first..=*last).contains(&absent)));
         }
-        // Every jump lands inside.
+        // Every jump target is inside the program.
         let program = quick_answers(&free);
         assert_eq!(program.len(), 3 + 3 * free.len());
         assert_eq!(usize::from(program[1].jf), program.len() - 2);
@@ -380,7 +382,7 @@ mod tests {
                     let first = filter(walls, network, sockets).unwrap();
                     assert!(Arc::ptr_eq(&first, &filter(walls, network, sockets).unwrap()));
                     assert_eq!(bytes(&first).len(), first.len() * 8);
-                    // More than the kernel takes would leave commands without any.
+                    // The kernel refuses a longer filter.
                     assert!(first.len() < 4096, "{}", first.len());
                 }
             }

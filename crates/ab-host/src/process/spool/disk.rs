@@ -1,10 +1,11 @@
-//! The part of a spool that is on disk: records in a row of files without names, the oldest file
-//! dropped when the bound is passed.
+//! The part of a spool that is on disk: records in a sequence of unnamed files. Beyond the bound
+//! the oldest file is dropped.
 //!
-//! - Each record carries its sequence number, so a hole (what could not be written) needs no
+//! - Each record carries its sequence number, so a gap (output that could not be written) needs no
 //!   bookkeeping.
-//! - Where records begin is noted only now and then, so that many small ones cost no memory.
-//! - The bound counts what is in the files, headers included, and holds before each write.
+//! - The positions of records are noted only at intervals, so that many small records cost no
+//!   memory.
+//! - The bound counts the length of the files, headers included, and is checked before each write.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -23,22 +24,23 @@ use super::{LONGEST_PIECE, Record};
 
 /// Length of one file, unless the bound is small.
 const SEGMENT: u64 = 8 * 1024 * 1024;
-/// The bound is shared by at least so many files, so that dropping one keeps most.
+/// The bound is divided among at least this many files, so that dropping one keeps most of the
+/// output.
 const SEGMENTS: u64 = 8;
-/// Most bytes of one write.
+/// Maximum number of bytes of one write.
 const WRITE: usize = 256 * 1024;
-/// Distance of the notes on where records begin.
+/// Distance between two noted positions of records.
 const MARK: u64 = 64 * 1024;
-/// Sequence number, channel, length.
+/// Sequence number, channel and length.
 const HEADER: usize = 8 + 1 + 4;
-/// Enough to reach any record from the mark before it, and to its end.
+/// Long enough to reach any record from the mark before it, and to read it to its end.
 const BLOCK: usize = MARK as usize + HEADER + LONGEST_PIECE;
 
 pub(super) struct Disk {
     directory: PathBuf,
     bound: u64,
     segments: VecDeque<Segment>,
-    /// Length of all segments.
+    /// Total length of all segments.
     used: u64,
     /// The end of the newest record.
     end: u64,
@@ -62,13 +64,13 @@ impl Disk {
         Disk { directory, bound, segments: VecDeque::new(), used: 0, end: 0 }
     }
 
-    /// The end of the newest record, kept or not.
+    /// The end of the newest record, even if that record was dropped.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Writes `records`, which follow all that were written before. Those that the disk does not
-    /// take are not kept.
+    /// Writes `records`, which follow all that were written before. Records that cannot be written
+    /// are lost.
     pub(super) fn append(&mut self, records: &[Record]) {
         let mut rest = records;
         while !rest.is_empty() {
@@ -81,20 +83,20 @@ impl Disk {
                 let whole = usize::try_from(self.segment()).unwrap_or(usize::MAX);
                 (count, length) = fitting(rest, whole.min(WRITE));
             }
-            // Longer than a segment, but it may still be within the bound.
+            // The record is longer than a segment, but it may still be within the bound.
             if count == 0 {
                 (count, length) = (1, HEADER + rest[0].bytes.len());
             }
             let (now, later) = rest.split_at(count);
             rest = later;
             if self.make_room(length as u64) {
-                // What is not written is lost, and the next may fare better.
+                // Records that cannot be written are lost. The next write may succeed.
                 let _ = self.write(now, length, fresh);
             }
         }
     }
 
-    /// The records from the first on that ends after `from`. A segment that cannot be read is
+    /// The records from the first one that ends after `from`. A segment that cannot be read is
     /// dropped.
     pub(super) fn read(&mut self, from: u64) -> Option<Block> {
         loop {
@@ -118,7 +120,8 @@ impl Disk {
         SEGMENT.min(self.bound / SEGMENTS)
     }
 
-    /// Drops the oldest until `length` more fits; says whether it ever does.
+    /// Drops the oldest segments until `length` more bytes fit. Returns false if they can never
+    /// fit.
     fn make_room(&mut self, length: u64) -> bool {
         while self.used + length > self.bound {
             match self.segments.pop_front() {
@@ -159,7 +162,7 @@ fn fitting(records: &[Record], room: usize) -> (usize, usize) {
 }
 
 impl Segment {
-    /// Leaves the segment as it was when it fails: the next write goes to the same place.
+    /// If the write fails, the segment is unchanged, and the next write goes to the same position.
     fn write(&mut self, records: &[Record], length: usize) -> Result<u64, Errno> {
         let mut buffer = Vec::with_capacity(length);
         let mut marks = Vec::new();
@@ -185,7 +188,8 @@ impl Segment {
         let mut block = self.block(mark.offset)?;
         while let Some(record) = block.peek() {
             if record.end() > from {
-                // From here on, so that what follows is there too when a reader goes on.
+                // Start the block at this record, so that it also has the records that the reader
+                // wants next.
                 return match block.at {
                     0 => Ok(block),
                     at => self.block(mark.offset + at as u64),
@@ -208,7 +212,7 @@ fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-/// A stretch of a segment that begins with a record; the last one in it may be cut.
+/// A part of a segment that begins with a record. The last record in it may be incomplete.
 pub(super) struct Block {
     bytes: Vec<u8>,
     at: usize,
@@ -229,7 +233,7 @@ impl Block {
         Some(Record { start: head.start, channel: head.channel, bytes })
     }
 
-    /// The head of the next record, when all of that is here.
+    /// The header of the next record, if the block has the whole record.
     fn peek(&self) -> Option<Head> {
         let (head, rest) = self.bytes.get(self.at..)?.split_first_chunk::<HEADER>()?;
         let (start, head) = head.split_first_chunk::<8>()?;
@@ -270,12 +274,12 @@ fn encode(record: &Record, out: &mut Vec<u8>) {
     out.extend_from_slice(&record.bytes);
 }
 
-/// A new file in `directory` without a name, so that it is gone when we are.
+/// Creates an unnamed file in `directory`. The kernel removes it when we close it or end.
 fn unnamed(directory: &Path) -> Result<File, Errno> {
     let mode = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::open(directory, flags | OFlags::TMPFILE, mode) {
-        // The answers of file systems and kernels that do not know of such files.
+        // The errors of file systems and kernels that do not support unnamed files.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
         made => return made.map(File::from),
     }

@@ -1,4 +1,4 @@
-//! What readers of a spool see, also against a plain list of all bytes.
+//! Tests what readers of a spool see, also against a plain list of all bytes.
 
 use futures_util::FutureExt;
 
@@ -172,7 +172,7 @@ async fn a_writer_that_goes_away_loses_nothing() {
     }
 }
 
-/// A generator that is the same everywhere.
+/// A generator of pseudorandom numbers that are the same on every run.
 struct Dice(u64);
 
 impl Dice {
@@ -227,7 +227,8 @@ async fn agrees_with_a_plain_list() {
     }
 }
 
-/// Reads at `from` and compares; gives the place to read on and what was lost.
+/// Reads at `from` and compares. Returns the position to read on from, and the number of lost
+/// bytes.
 async fn check(spool: &Spool, all: &[(OutputChannel, u8)], from: u64) -> (u64, u64) {
     let Read::Piece(output) = spool.read(from).await else {
         assert!(from >= all.len() as u64, "nothing at {from} of {}", all.len());
