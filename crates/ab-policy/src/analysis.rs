@@ -1,4 +1,4 @@
-//! What a command line does: the programs it would run, and the effects that rules speak about.
+//! Analyses a command line: the programs it would run, and the effects that rules can refer to.
 
 mod argument;
 mod braces;
@@ -23,43 +23,44 @@ use crate::place::{CommandCheckContext, PathLocation};
 use crate::shell::{self, Dialect, Meter, Problem};
 use walk::Walk;
 
-/// Most simple commands of one line.
+/// Maximum number of simple commands in one line.
 pub const MAX_COMMANDS_PER_LINE: usize = 20_000;
-/// Most characters of a finding's detail.
+/// Maximum length of a finding's detail, in characters.
 const MAX_DETAIL: usize = 200;
 
-/// What was found.
+/// The result of an analysis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CommandAnalysis {
-    /// Every simple command, in the order of the text; what a wrapper starts comes after it.
+    /// Every simple command, in the order of the text. The command that a wrapper starts comes
+    /// after the wrapper.
     pub commands: Vec<AnalysedCommand>,
     pub findings: Vec<CommandFinding>,
-    /// How much work it was to find that out, in units of about one byte looked at. It grows with
-    /// the text, and is bounded.
+    /// The cost of the analysis, in units of about one byte examined. It grows with the text, and
+    /// is bounded.
     pub work: usize,
 }
 
-/// A simple command as a program would get it.
+/// A simple command with its words after expansion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnalysedCommand {
     pub words: Vec<ExpandedWord>,
-    /// The wrapper that starts it, by its place in the list.
+    /// The index of the wrapper that starts it.
     pub wrapper: Option<usize>,
-    /// Whether it was only looked at: this line does not start it as such, but something may.
+    /// Whether it was only examined. The line does not start it in this form, but something may.
     pub not_started: bool,
-    /// Where its words and redirects lead.
+    /// The paths that its words and redirects lead to.
     pub paths: Vec<PathUse>,
 }
 
 /// A word after expansion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpandedWord {
-    /// The text; where it is not known, as it was written.
+    /// The text, or the source text if the value is not known.
     pub text: String,
     pub known: bool,
 }
 
-/// A place that a command touches.
+/// A path that a command uses, and how.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathUse {
     pub location: PathLocation,
@@ -73,18 +74,18 @@ pub enum PathAccess {
     Write,
 }
 
-/// One effect, where it was found.
+/// An effect and the command that has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandFinding {
     pub effect: CommandFindingKind,
-    /// The command it belongs to; nothing when it belongs to the line.
+    /// The index of the command; `None` if the finding belongs to the whole line.
     pub command: Option<usize>,
-    /// The part of the text that shows it.
+    /// The part of the text that shows the effect.
     pub detail: String,
 }
 
 impl CommandAnalysis {
-    /// The commands that the line starts, as programs would get them.
+    /// The commands that the line starts.
     pub fn started_commands(&self) -> impl Iterator<Item = (usize, &AnalysedCommand)> {
         self.commands.iter().enumerate().filter(|(_, command)| !command.not_started)
     }
@@ -105,14 +106,14 @@ impl CommandAnalysis {
 }
 
 impl AnalysedCommand {
-    /// The name of the program, without its directory.
+    /// The name of the program without its directory. `None` if it is not known.
     pub fn program(&self) -> Option<&str> {
         let first = self.words.first().filter(|word| word.known)?;
         Some(argument::base_name(&first.text))
     }
 }
 
-/// Looks at a command line as it would run in `scene`.
+/// Analyses a command line as it would run in `scene`.
 pub fn analyse_command(command: &str, scene: &CommandCheckContext) -> CommandAnalysis {
     let meter = Meter::default();
     let mut analysis = match shell::parse(command, Dialect::Bash, 0, &meter) {
@@ -130,15 +131,16 @@ pub fn analyse_command(command: &str, scene: &CommandCheckContext) -> CommandAna
     analysis
 }
 
-/// What a POSIX shell would do where bash sees a construct of its own. Text that is no POSIX shell
-/// does nothing there.
+/// What a POSIX shell would do with constructs that only bash knows. Text that is not valid POSIX
+/// shell has no effect there.
 fn second_reading(command: &str, scene: &CommandCheckContext, meter: &Meter) -> CommandAnalysis {
     let mut walk = Walk::new(scene, Dialect::Posix, meter);
     match shell::parse(command, Dialect::Posix, 0, meter) {
         Ok(script) => {
             walk.shadow += 1;
             let mut found = walk.top(&script);
-            // Bash has said what its own constructs chain; this shell may only add dangers.
+            // The bash reading has already reported separators and chains. This one may only add
+            // dangers.
             let ours = |found: &CommandFinding| {
                 !matches!(
                     found.effect,

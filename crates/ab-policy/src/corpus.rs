@@ -1,4 +1,4 @@
-//! A corpus: commands with the verdict that they must get, as data.
+//! A test suite for policies: commands with the verdicts that they must get, as data.
 
 use ab_core::{Result, Verdict};
 use serde::Deserialize;
@@ -8,11 +8,11 @@ use crate::policy::Policy;
 use crate::profile::PolicyProfile;
 use crate::rules::{RuleFile, invalid, located};
 
-/// A file of commands and their verdicts.
+/// A file of commands and their expected verdicts.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyTestSuite {
-    /// What `~` is; the workspace is `/workspace`.
+    /// The meaning of `~`. The workspace is `/workspace`.
     #[serde(default)]
     pub home: PolicyTestHome,
     #[serde(rename = "case")]
@@ -27,7 +27,7 @@ pub enum PolicyTestHome {
     Start,
 }
 
-/// One command. A profile that is not named is not looked at.
+/// One command. Profiles that it does not name are not checked.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyTestCase {
@@ -37,12 +37,12 @@ pub struct PolicyTestCase {
     pub off: Option<String>,
     /// The rule that must decide in `guarded`.
     pub rule: Option<String>,
-    /// The programs that a shell would start, with their words, when it runs the command.
+    /// The programs that a shell would start for the command, with their arguments.
     #[serde(default)]
     pub runs: Vec<String>,
 }
 
-/// A case that did not come out.
+/// A case with another result than expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyTestMismatch {
     pub command: String,
@@ -63,7 +63,7 @@ impl PolicyTestSuite {
         })
     }
 
-    /// Whether `text` looks like a corpus rather than a file of rules.
+    /// Whether `text` looks like a test suite rather than a file of rules.
     pub fn looks_like_test_suite(text: &str) -> bool {
         let json = text.trim_start().starts_with('{') && text.contains("\"case\"");
         json || text.lines().any(|line| line.trim() == "[[case]]")
@@ -76,7 +76,7 @@ impl PolicyTestSuite {
         })
     }
 
-    /// Judges every case; a user's rules may join the built-in ones.
+    /// Judges every case by the built-in rules and `rules`, and returns the cases that differ.
     pub fn find_mismatches(&self, rules: &RuleFile) -> Result<Vec<PolicyTestMismatch>> {
         let mut misses = Vec::new();
         let scene = self.context();
@@ -113,7 +113,7 @@ impl PolicyTestSuite {
         Ok(misses)
     }
 
-    /// How many cases say `verdict` in `guarded`.
+    /// The number of cases that expect `verdict` in `guarded`.
     pub fn count_guarded_expectations(&self, verdict: Verdict) -> usize {
         self.cases.iter().filter(|case| case.guarded.as_deref() == Some(verdict.as_str())).count()
     }

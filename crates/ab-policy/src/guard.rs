@@ -1,4 +1,4 @@
-//! The guard that stands before every command.
+//! The guard that judges every command before it runs.
 
 use std::sync::Arc;
 
@@ -18,28 +18,28 @@ use crate::place::{CommandCheckContext, CommandStdin, HomeLocation};
 use crate::policy::{Judgement, MatchedRule, Policy};
 use crate::profile::PolicyProfile;
 
-/// Texts longer than this are judged on a thread that may take its time.
+/// Longer texts are judged on a blocking thread.
 const LONG_TEXT: usize = 16 * 1024;
 
-/// Judges commands by a [`Policy`]; what the policy asks goes to an [`Approver`].
+/// Judges commands by a [`Policy`]. If the policy asks, the question goes to an [`Approver`].
 #[derive(Debug)]
 pub struct CommandGuard {
     rules: Rules,
     scene: CommandCheckContext,
     approver: Arc<dyn Approver>,
-    /// Commands that the rules allow, with where they start and what they are given: neither rules
-    /// nor scene ever change.
+    /// Commands that the rules allow, with their directory and variables. Entries stay valid,
+    /// because neither the rules nor the context change.
     allowed: PassedCheckCache,
-    /// Who knows which walls stand around commands.
+    /// The driver, which knows what the isolation of commands enforces.
     driver: Option<Arc<dyn Driver>>,
-    /// What those walls enforce, once that could be found out.
+    /// The controls that are enforced, once they are known.
     enforced: OnceCell<EnforcedControls>,
 }
 
 #[derive(Clone, Debug)]
 enum Rules {
     These(Box<Policy>),
-    /// Read when the first command comes: many workspaces never run one.
+    /// Loaded with the first command: many workspaces never run one.
     BuiltIn(PolicyProfile),
 }
 
@@ -60,12 +60,12 @@ impl Rules {
 }
 
 impl CommandGuard {
-    /// A guard for a workspace whose root has these absolute names. Nobody can be asked.
+    /// A guard for a workspace whose root has these absolute paths. It has no approver.
     pub fn new(policy: Policy, root_aliases: &[String]) -> Self {
         Self::by(Rules::These(Box::new(policy)), root_aliases)
     }
 
-    /// The same by the built-in rules of a profile.
+    /// Like [`new`](Self::new), with the built-in rules of a profile.
     pub fn from_built_in_rules(profile: PolicyProfile, root_aliases: &[String]) -> Self {
         Self::by(Rules::BuiltIn(profile), root_aliases)
     }
@@ -84,26 +84,26 @@ impl CommandGuard {
         }
     }
 
-    /// Takes questions to `approver`.
+    /// Sends questions to `approver`.
     pub fn with_approver(mut self, approver: Arc<dyn Approver>) -> Self {
         self.approver = approver;
         self
     }
 
-    /// What `HOME` is for the commands that run, unless they are given another.
+    /// Sets what `HOME` means for commands that are not given another.
     pub fn with_home(mut self, home: HomeLocation) -> Self {
         self.scene = self.scene.with_home(home);
         self
     }
 
-    /// Asks `driver` which walls stand around commands. Without one, and where it cannot tell, none
-    /// do and every rule holds.
+    /// Asks `driver` which controls are enforced for commands. Without a driver, or if it cannot
+    /// tell, no control counts as enforced and every rule applies.
     pub fn with_enforcing_driver(mut self, driver: Arc<dyn Driver>) -> Self {
         self.driver = Some(driver);
         self
     }
 
-    /// What is enforced for commands, if that is known already.
+    /// The enforced controls, if they are already known.
     fn known_walls(&self) -> Option<EnforcedControls> {
         match (&self.driver, self.rules.profile()) {
             (None, _) | (_, PolicyProfile::Strict | PolicyProfile::Off) => {
@@ -113,7 +113,8 @@ impl CommandGuard {
         }
     }
 
-    /// The same, found out. What could not be found out is asked for again by the next command.
+    /// The enforced controls. Asks the driver if necessary; if that fails, the next command asks
+    /// again.
     async fn walls(&self) -> EnforcedControls {
         if let Some(known) = self.known_walls() {
             return known;
@@ -125,13 +126,13 @@ impl CommandGuard {
         found.await.copied().unwrap_or(EnforcedControls::NONE)
     }
 
-    /// What a command sees that is started in `cwd`.
+    /// The context of a command that is started in `cwd`.
     fn scene_at(&self, cwd: Option<&WsPath>) -> CommandCheckContext {
         let Some(cwd) = cwd else { return self.scene.clone() };
         self.scene.in_scope(cwd.scope_root().as_str()).in_directory(cwd.relative_to_scope_root())
     }
 
-    /// What the rules say of a call that did not pass lately; nothing where it passes.
+    /// The rule that decides on a call. `None` if no rule does, or if the same call passed before.
     fn judged(&self, call: &Call<'_>, enforced: EnforcedControls) -> Result<Option<MatchedRule>> {
         let Some(judging) = self.judging(call, enforced)? else { return Ok(None) };
         let judgement = judging.judge()?;
@@ -146,11 +147,11 @@ impl CommandGuard {
         hit
     }
 
-    /// All that is needed to judge a call; nothing where the same passed lately.
+    /// Everything that is needed to judge a call. `None` if the same call passed before.
     fn judging(&self, call: &Call<'_>, enforced: EnforcedControls) -> Result<Option<Judging>> {
         let command = call.command.unwrap_or_default();
         if let Some(request) = call.request {
-            // Behind walls, what a command's own programs load is the command's business.
+            // In a sandbox, a variable that loads code affects only the command itself.
             let code = if enforced.contains(PolicyControlKind::Files) {
                 CodeLoadingVariablePolicy::Allowed
             } else {
@@ -171,7 +172,7 @@ impl CommandGuard {
         Ok(Some(Judging { rules: self.rules.clone(), command: command.to_owned(), scene }))
     }
 
-    /// Refuses what the rules refuse, and asks what they ask.
+    /// Refuses a call that the rules deny, and asks the approver if they ask.
     async fn settled(&self, call: &Call<'_>, hit: Option<MatchedRule>) -> Result<()> {
         let Some(hit) = hit else { return Ok(()) };
         let command = call.command.unwrap_or_default();
@@ -206,7 +207,7 @@ impl CommandGuard {
     }
 }
 
-/// A command with all that it is judged by.
+/// A command and everything that it is judged by.
 struct Judging {
     rules: Rules,
     command: String,
@@ -218,7 +219,7 @@ impl Judging {
         self.rules.judge(&self.command, &self.scene)
     }
 
-    /// The same on another thread.
+    /// Judges on a blocking thread.
     async fn judge_aside(self) -> Result<Judgement> {
         let judged = tokio::task::spawn_blocking(move || self.judge()).await;
         judged.unwrap_or_else(|error| {
@@ -228,7 +229,7 @@ impl Judging {
     }
 }
 
-/// What the standard input of a command says.
+/// What is known about the standard input of a command.
 fn input(request: &ExecRequest) -> CommandStdin {
     match (request.stdin, request.terminal, &request.declared_stdin) {
         (StdinMode::Closed, None, _) => CommandStdin::Closed,
@@ -240,20 +241,20 @@ fn input(request: &ExecRequest) -> CommandStdin {
     }
 }
 
-/// Bytes that are judged.
+/// The number of bytes to judge.
 fn length(call: &Call<'_>) -> usize {
     let input = call.request.and_then(|request| request.declared_stdin.as_ref());
     call.command.map_or(0, str::len) + input.map_or(0, |input| input.len())
 }
 
-/// Whether a call that passed need not be judged again. Input is rare, and may be long.
+/// Whether a call that passed is cached. Calls with input are not: they are rare, and may be long.
 fn is_remembered(call: &Call<'_>) -> bool {
     call.request.is_none_or(|request| request.declared_stdin.is_none())
 }
 
-/// All that the verdict on a call depends on.
+/// The key of a call in the cache: everything that its verdict depends on.
 fn texts<'a>(call: &'a Call<'a>) -> impl Iterator<Item = &'a str> + Clone {
-    // The whole path and its end below the fence tell where the fence is.
+    // The whole path together with its part below the fence identifies the fence.
     let cwd = call.path.into_iter().flat_map(|cwd| [cwd.as_str(), cwd.relative_to_scope_root()]);
     let env = call.request.into_iter().flat_map(|request| {
         let piped = if input(request) == CommandStdin::Closed { "" } else { "piped" };
@@ -303,7 +304,7 @@ impl Guard for CommandGuard {
         let profile = self.rules.profile();
         let strength = match profile {
             PolicyProfile::Off => PolicyControlStrength::Open,
-            // A program does things that its command line does not say.
+            // A program can do things that its command line does not show.
             PolicyProfile::Guarded | PolicyProfile::Strict => PolicyControlStrength::Advisory,
         };
         Some(EffectivePolicyControl {

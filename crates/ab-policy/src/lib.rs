@@ -1,11 +1,13 @@
-//! Verdicts on commands: shell text is parsed, every command in it is judged by rules that are data.
+//! Verdicts on commands: shell text is parsed, and every command in it is judged by rules that are
+//! data.
 //!
-//! [`Policy::judge`] is the one question: a command line and a [`CommandCheckContext`] in, a [`Judgement`] out.
-//! [`CommandGuard`] asks it before every command of a backend. What cannot be parsed, and what is
-//! beyond the bounds of the analysis, is never allowed. It is a seat belt, not a wall: programs do
-//! things that their command line does not say.
+//! [`Policy::judge`] takes a command line and a [`CommandCheckContext`] and returns a
+//! [`Judgement`]. [`CommandGuard`] calls it before every command of a backend. Text that cannot be
+//! parsed, or that exceeds the limits of the analysis, is never allowed. The policy catches
+//! mistakes and is not a security boundary: programs do things that their command line does not
+//! show.
 //!
-//! Nothing here touches a file, a process or the network.
+//! This crate does not touch files, processes or the network.
 
 pub mod analysis;
 mod corpus;

@@ -1,64 +1,64 @@
-//! Where a path of a command leads: inside the workspace, outside of it, or nobody knows.
+//! Where a path of a command leads: inside the workspace, outside of it, or unknown.
 //!
-//! Everything is lexical: links are the business of the walls. Unlike a path that is given to a
-//! backend, an absolute path in a command means what it says.
+//! Paths are resolved lexically; handling links is left to the isolation. Unlike a path that is
+//! given to a backend, an absolute path in a command is a path of the host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ab_core::EnforcedControls;
 
-/// What a command's surroundings are.
+/// The context in which a command is judged.
 #[derive(Clone, Debug, Default)]
 pub struct CommandCheckContext {
     /// Absolute paths that mean the root of what the command may use.
     aliases: Vec<String>,
     /// Absolute paths of the workspace around a scope.
     around: Vec<String>,
-    /// The working directory, from the root.
+    /// The working directory, relative to the root.
     cwd: String,
     home: HomeLocation,
-    /// Variables that the caller gives the command.
+    /// Variables that the caller passes to the command.
     env: Arc<BTreeMap<String, String>>,
     input: CommandStdin,
     enforced: EnforcedControls,
 }
 
-/// What the standard input of a command says.
+/// What is known about the standard input of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CommandStdin {
     /// It has none.
     #[default]
     Closed,
-    /// All of it is given with the command.
+    /// All of it is known in advance.
     Text(Arc<str>),
-    /// It is typed or sent while the command runs, or it is no text.
+    /// It is typed or sent while the command runs, or it is not text.
     Unseen,
 }
 
 /// What `~` and `$HOME` stand for when a command starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HomeLocation {
-    /// Somebody's home: not the workspace.
+    /// A home directory outside of the workspace.
     #[default]
     Elsewhere,
     /// The directory that the command starts in, as for every command of a local backend.
     StartDirectory,
 }
 
-/// A place that a word of a command leads to.
+/// The location of a path in a command.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PathLocation {
-    /// Below the root, as text without a leading slash; empty for the root itself.
+    /// Below the root, without a leading slash; empty for the root itself.
     Inside(String),
-    /// An absolute path, or a name for what cannot be told more exactly.
+    /// An absolute path, or a description if the exact path is not known.
     Outside(String),
     Unknown,
 }
 
-/// Directories that anyone may use: what lies *below* them is nobody's in particular.
+/// Shared directories for temporary files. Any program may use the files *below* them.
 const SCRATCH: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
-/// Devices and streams that take and give without harm.
+/// Devices and streams that are safe to read and write.
 const HARMLESS: [&str; 11] = [
     "/dev/null",
     "/dev/zero",
@@ -72,21 +72,21 @@ const HARMLESS: [&str; 11] = [
     "/dev/fd",
     "/dev/pts",
 ];
-/// Where people's own files are kept.
+/// Directories with the private files of users.
 const HOMES: [&str; 3] = ["/home", "/root", "/Users"];
-/// Where programs and what they need are kept.
+/// Directories with programs and the files they need.
 const SYSTEM: [&str; 8] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/etc/alternatives"];
 
 impl CommandCheckContext {
-    /// A workspace whose root has no other name.
+    /// A context for a workspace whose root has no absolute path.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds an absolute path that means the root; other text is ignored.
     pub fn with_root_alias(mut self, alias: &str) -> Self {
-        // `/` for a root would make everything inside.
+        // With `/` as the root, every path would be inside.
         if let Some(path) = absolute(alias).filter(|path| path.len() > 1)
             && !self.aliases.contains(&path)
         {
@@ -100,8 +100,8 @@ impl CommandCheckContext {
         self
     }
 
-    /// Variables that the caller gives the command; `HOME` and `PATH` among them are what words of
-    /// the command are judged with.
+    /// Sets the variables that the caller passes. `HOME` and `PATH` among them affect how the words
+    /// of the command are judged.
     pub fn with_env(mut self, env: &BTreeMap<String, String>) -> Self {
         self.env = Arc::new(env.clone());
         self
@@ -112,7 +112,8 @@ impl CommandCheckContext {
         self
     }
 
-    /// The same behind walls: rules that those enforce do not count in profile `guarded`.
+    /// Sets the controls that are enforced. Rules that they make unnecessary do not count in
+    /// profile `guarded`.
     pub fn with_enforced_controls(mut self, enforced: EnforcedControls) -> Self {
         self.enforced = enforced;
         self
@@ -130,12 +131,12 @@ impl CommandCheckContext {
         &self.input
     }
 
-    /// The same workspace seen from a directory of it.
+    /// The same workspace with another working directory.
     pub fn in_directory(&self, cwd: &str) -> Self {
         Self { cwd: cwd.trim_matches('/').to_owned(), ..self.clone() }
     }
 
-    /// A scope: all that a command may use is below `scope`.
+    /// A scope: everything that the command may use is below `scope`.
     pub fn in_scope(&self, scope: &str) -> Self {
         let scope = scope.trim_matches('/');
         if scope.is_empty() {
@@ -153,7 +154,7 @@ impl CommandCheckContext {
         self.home
     }
 
-    /// An absolute path of a place inside, when the root has one.
+    /// The absolute path of a location, if it has one.
     pub(crate) fn absolute(&self, place: &PathLocation) -> Option<String> {
         match place {
             PathLocation::Inside(below) => {
@@ -165,7 +166,7 @@ impl CommandCheckContext {
         }
     }
 
-    /// Where `text` leads from `cwd`.
+    /// The location that `text` leads to from `cwd`.
     pub(crate) fn resolve(&self, text: &str, cwd: &PathLocation) -> PathLocation {
         if text.starts_with('/') {
             return self.place(normal(text));
@@ -195,7 +196,7 @@ impl CommandCheckContext {
         }
     }
 
-    /// Whether anyone may use `path`, which is outside.
+    /// Whether any command may use `path`, which is outside.
     pub(crate) fn is_open(&self, path: &str) -> bool {
         let holds_root = |root: &String| is_below(root, path) || root == path;
         is_scratch(path)
@@ -216,19 +217,20 @@ impl CommandCheckContext {
         }
     }
 
-    /// Whether reading `path`, which is outside, reaches for what belongs to somebody.
+    /// Whether `path`, which is outside, is private: in a home directory, or in the workspace
+    /// around the scope.
     pub(crate) fn is_private(&self, path: &str) -> bool {
         let homes = HOMES.iter().any(|home| is_below(path, home) || path == *home);
         homes || self.around.iter().any(|root| is_below(path, root) || path == root)
     }
 }
 
-/// Whether `path` may be written by anyone without harm.
+/// Whether any command may write to `path`.
 pub(crate) fn is_scratch(path: &str) -> bool {
     SCRATCH.iter().any(|scratch| is_below(path, scratch)) || is_harmless(path)
 }
 
-/// Whether `path` is a directory that anyone may write into.
+/// Whether `path` is a shared directory for temporary files.
 pub(crate) fn is_scratch_directory(path: &str) -> bool {
     SCRATCH.contains(&path)
 }
@@ -336,7 +338,7 @@ mod tests {
             ("/dev/fd/3", true, false),
             ("/dev/sda", false, true),
             ("/dev/shm/x", true, false),
-            // Bash's way to the network is no file.
+            // Bash's names for network connections are not files.
             ("/dev/tcp/localhost/80", false, false),
             ("/etc/passwd", false, false),
         ] {

@@ -1,4 +1,4 @@
-//! A policy: the rules that hold, found quickly, and the verdict they come to.
+//! A policy: an index of the active rules, and the verdict that they lead to.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
@@ -25,7 +25,7 @@ static GUARDED: LazyLock<Result<Policy>> =
     LazyLock::new(|| Policy::built_in(PolicyProfile::Guarded));
 static STRICT: LazyLock<Result<Policy>> = LazyLock::new(|| Policy::built_in(PolicyProfile::Strict));
 
-/// Rules by which commands are judged. Cheap to clone.
+/// The rules by which commands are judged. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Policy {
     profile: PolicyProfile,
@@ -36,11 +36,11 @@ pub struct Policy {
 #[derive(Debug, Default)]
 struct Index {
     entries: Vec<Entry>,
-    /// Rules that name their programs.
+    /// Rules that name programs.
     by_program: HashMap<String, Vec<usize>>,
-    /// Rules that have to be tried on every command.
+    /// Rules that must be tried on every command.
     on_any: Vec<usize>,
-    /// Rules that look at nothing but effects.
+    /// Rules that depend only on effects.
     by_effect: Vec<Vec<usize>>,
 }
 
@@ -51,18 +51,18 @@ struct Entry {
     matcher: Matcher,
 }
 
-/// What was decided, and why.
+/// A verdict and its reasons.
 #[derive(Clone, Debug)]
 pub struct Judgement {
     pub verdict: Verdict,
-    /// Every rule that matched, the one that decided first.
+    /// Every rule that matched. The one that decided comes first.
     pub matched: Vec<MatchedRule>,
-    /// What was not judged, and runs all the same.
+    /// Parts that were not judged although they run.
     pub notes: Vec<&'static str>,
     pub analysis: CommandAnalysis,
 }
 
-/// The note on a shell whose input nobody has seen.
+/// The note for a shell whose input is not known in advance.
 const UNSEEN_INPUT: &str = "a shell reads commands from standard input, which were not judged";
 
 /// A rule that matched.
@@ -70,9 +70,9 @@ const UNSEEN_INPUT: &str = "a shell reads commands from standard input, which we
 pub struct MatchedRule {
     pub rule: Arc<Rule>,
     pub verdict: Verdict,
-    /// The command it matched, by its place in the list; nothing for the whole line.
+    /// The index of the command that it matched; `None` for the whole line.
     pub command: Option<usize>,
-    /// The part that shows it.
+    /// The part of the text that matched.
     pub detail: String,
 }
 
@@ -86,7 +86,7 @@ impl Policy {
         }
     }
 
-    /// The built-in rules of a profile, and a user's.
+    /// The built-in rules of a profile, and the rules of a user.
     pub fn with_user_rules(profile: PolicyProfile, file: &RuleFile) -> Result<Self> {
         let mut policy = Self::new(profile)?;
         let built_in = built_in_rules()?;
@@ -124,12 +124,12 @@ impl Policy {
         self.profile
     }
 
-    /// The verdict on a command that no rule speaks about.
+    /// The verdict on a command that no rule matches.
     pub fn default_verdict(&self) -> Verdict {
         self.default
     }
 
-    /// The rules that hold, with the verdict that each has here.
+    /// The active rules, each with its verdict in this profile.
     pub fn rules(&self) -> impl Iterator<Item = (&Rule, Verdict)> {
         self.rules.entries.iter().map(|entry| (&*entry.rule, entry.verdict))
     }
@@ -141,7 +141,7 @@ impl Policy {
             let (hits, notes) = (Vec::new(), Vec::new());
             return Judgement { verdict: Verdict::Allow, matched: hits, notes, analysis };
         }
-        // `strict` is to the letter, whatever stands around the command.
+        // `strict` applies every rule, whatever is enforced.
         let enforced = match self.profile {
             PolicyProfile::Guarded => scene.enforced(),
             PolicyProfile::Strict | PolicyProfile::Off => EnforcedControls::NONE,
@@ -166,7 +166,7 @@ impl Policy {
             }
         }
         drop_overridden(&mut hits);
-        // A hit in one of the dangerous categories says more than one that is only not safe.
+        // Among equal verdicts, a rule of a dangerous category comes first.
         let weight = |hit: &MatchedRule| {
             (hit.verdict, hit.rule.category.refusal_code() == ErrorCode::DangerousOperation)
         };
@@ -181,14 +181,14 @@ impl Policy {
 }
 
 impl Judgement {
-    /// The hit that decided, unless the command is allowed.
+    /// The rule that decided, unless the command is allowed.
     pub fn decisive_rule(&self) -> Option<&MatchedRule> {
         self.matched
             .first()
             .filter(|hit| hit.verdict == self.verdict && self.verdict > Verdict::Allow)
     }
 
-    /// The verdict on one of the commands alone, effects of the whole line aside.
+    /// The verdict on one of the commands alone, without findings on the whole line.
     pub fn verdict_on_command(&self, command: usize) -> Verdict {
         let of = self.matched.iter().filter(|hit| hit.command == Some(command));
         of.map(|hit| hit.verdict).max().unwrap_or_default()
@@ -299,7 +299,7 @@ impl Entry {
     ) -> Option<MatchedRule> {
         let verdict = match self.matcher.fits(&self.rule, command) {
             Fit::No => return None,
-            // Not known to match is not safe, but no certainty either.
+            // An unknown word may or may not match, so the verdict is `Ask`.
             Fit::Perhaps if self.verdict == Verdict::Allow => return None,
             Fit::Perhaps => Verdict::Ask,
             Fit::Yes => self.verdict,
@@ -315,12 +315,12 @@ impl Entry {
     }
 }
 
-/// The scene in which examples of rules are judged: the workspace is `/workspace`.
+/// The context in which the examples of rules are judged: the workspace is `/workspace`.
 pub fn rule_example_context() -> CommandCheckContext {
     CommandCheckContext::new().with_root_alias("/workspace")
 }
 
-/// Every built-in rule, of all profiles, checked against its examples.
+/// Every built-in rule of all profiles. The rules were checked against their examples.
 pub fn built_in_rules() -> Result<Vec<Rule>> {
     static RULES: LazyLock<Result<Vec<Rule>>> = LazyLock::new(|| {
         let mut rules = Vec::new();
@@ -358,7 +358,7 @@ fn default_rule(verdict: Verdict) -> Arc<Rule> {
     })
 }
 
-/// Takes away hits that a rule which allows the same command overrides.
+/// Removes the matches of rules that another matching rule overrides for the same command.
 fn drop_overridden(hits: &mut Vec<MatchedRule>) {
     let overrides: HashSet<(Option<usize>, String)> = hits
         .iter()
@@ -369,7 +369,7 @@ fn drop_overridden(hits: &mut Vec<MatchedRule>) {
     }
 }
 
-/// The programs that a rule is about, when it names them.
+/// The programs that a rule names; `None` if it must be tried on every command.
 fn programs(rule: &Rule) -> Option<Vec<&str>> {
     use crate::rules::WordAlternatives;
     let named: Vec<&str> = match (rule.command.as_slice(), rule.prefix.first()) {

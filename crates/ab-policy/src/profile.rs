@@ -1,4 +1,4 @@
-//! Profiles: how much is judged.
+//! Profiles: how strictly commands are judged.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,10 +11,10 @@ use crate::rules::invalid;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyProfile {
-    /// Judged by effect, part by part.
+    /// Every command in a line is judged by its effects.
     #[default]
     Guarded,
-    /// One plain command at a time; what `guarded` would ask about is refused.
+    /// One plain command at a time. Commands about which `guarded` would ask are refused.
     Strict,
     /// Nothing is judged.
     Off,

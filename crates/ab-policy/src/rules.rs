@@ -1,7 +1,7 @@
-//! Rules as data: what they look at, what they say, and the examples that prove it.
+//! Rules as data: their conditions, their verdicts, and the examples that test them.
 //!
-//! Built-in rules and a user's have the same shape. A rule that does not fit its own examples is
-//! not loaded.
+//! Built-in rules and a user's rules have the same format. A rule that does not match its own
+//! examples is not loaded.
 
 mod matching;
 mod text;
@@ -15,23 +15,23 @@ use crate::profile::PolicyProfile;
 
 pub(crate) use matching::{Fit, Matcher};
 
-/// Most rules of one file.
+/// Maximum number of rules in one file.
 pub const MAX_RULES_PER_FILE: usize = 10_000;
-/// Longest text of a rules file.
+/// Maximum length of a rules file.
 pub const MAX_RULE_FILE_BYTES: usize = 4 * 1024 * 1024;
 
 /// A file of rules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleFile {
-    /// The verdict on a command that no rule speaks about.
+    /// The verdict on a command that no rule matches.
     #[serde(default, with = "text::optional_verdict", skip_serializing_if = "Option::is_none")]
     pub default: Option<Verdict>,
     #[serde(default, rename = "rule")]
     pub rules: Vec<Rule>,
 }
 
-/// One rule. Everything that it looks at must hold for it to match.
+/// One rule. It matches if all its conditions hold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
@@ -44,7 +44,7 @@ pub struct Rule {
     /// The profiles it belongs to; without any, to `guarded` and `strict`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<PolicyProfile>,
-    /// Programs, without their directories. `*` stands for any text.
+    /// Names of programs, without directories. `*` stands for any text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
     /// The first words of the command, each a word or a choice of words.
@@ -52,23 +52,24 @@ pub struct Rule {
     pub prefix: Vec<WordAlternatives>,
     #[serde(default, skip_serializing_if = "ArgumentPatterns::is_empty")]
     pub arguments: ArgumentPatterns,
-    /// Globs on the places that the words lead to: from the root of the workspace, or absolute.
+    /// Globs on the paths that the words lead to: relative to the root of the workspace, or
+    /// absolute.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub path: Vec<String>,
-    /// Only places that are written.
+    /// Match only paths that are written.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub writes: bool,
-    /// What the command does, whatever it is called.
+    /// The effects of the command, whatever it is called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub effect: Vec<CommandFindingKind>,
-    /// For `allow`: rules that do not count where this one matches.
+    /// For `allow`: ids of rules that do not count if this one matches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<String>,
-    /// Walls that make the rule unnecessary: in `guarded` it does not count for a command behind all
-    /// of them.
+    /// Protections that make the rule unnecessary. In `guarded` it does not count for a command to
+    /// which all of them apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub walls: Vec<SandboxProtection>,
-    /// Why, in plain words, to go behind "refused:".
+    /// The reason, in words that fit after "refused:".
     pub reason: String,
     /// What to do instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,15 +82,16 @@ pub struct Rule {
     pub not_match: Vec<String>,
 }
 
-/// What the kernel may enforce for a command, so that its text need not be judged for it.
+/// A protection that the kernel may enforce for a command, so that its text need not be judged for
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxProtection {
-    /// Contents of files outside are neither read nor changed.
+    /// The contents of files outside cannot be read or changed.
     Files,
-    /// Names, modes and times of files outside are neither seen nor changed.
+    /// Names, modes and times of files outside cannot be seen or changed.
     Attributes,
-    /// Mounts, namespaces and the like cannot be made.
+    /// Mounts, namespaces and similar objects cannot be made.
     Kernel,
 }
 
@@ -103,7 +105,7 @@ impl SandboxProtection {
     }
 }
 
-/// What kind of harm a rule prevents.
+/// The kind of harm that a rule prevents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RuleCategory {
@@ -133,7 +135,7 @@ impl RuleCategory {
         }
     }
 
-    /// The published code of a refusal.
+    /// The published error code of a refusal.
     pub fn refusal_code(self) -> ErrorCode {
         match self {
             RuleCategory::Destructive
@@ -156,17 +158,17 @@ pub enum WordAlternatives {
     Any(Vec<String>),
 }
 
-/// Patterns on the words behind the program. `*` stands for any text, `?` for one character.
+/// Patterns for the words after the program. `*` stands for any text, `?` for one character.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArgumentPatterns {
-    /// At least one of them fits a word.
+    /// At least one of them must match a word.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub any: Vec<String>,
-    /// Each of them fits a word.
+    /// Each of them must match a word.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub all: Vec<String>,
-    /// None of them fits a word.
+    /// None of them may match a word.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub none: Vec<String>,
 }
@@ -195,7 +197,7 @@ impl RuleFile {
             .checked()
     }
 
-    /// Takes JSON where the text begins with a brace, TOML otherwise.
+    /// Parses JSON if the text begins with a brace, else TOML.
     pub fn parse(text: &str) -> Result<Self> {
         if text.trim_start().starts_with('{') {
             Self::from_json(text)
@@ -247,7 +249,7 @@ impl Rule {
         Ok(())
     }
 
-    /// Whether walls enforce what the rule is about.
+    /// Whether the enforced controls make the rule unnecessary.
     pub(crate) fn is_enforced(&self, enforced: EnforcedControls) -> bool {
         !self.walls.is_empty() && self.walls.iter().all(|wall| enforced.contains(wall.subject()))
     }
@@ -262,7 +264,7 @@ impl Rule {
     }
 }
 
-/// The line, and the rule and field it belongs to, of a place in TOML.
+/// Describes a position in TOML: the line, and the rule and field it belongs to.
 pub(crate) fn located(text: &str, at: usize) -> String {
     let before = text.get(..at).unwrap_or(text);
     let number = before.matches('\n').count();

@@ -1,7 +1,7 @@
-//! Shell text in, a tree out: what a shell would run, or why that cannot be told.
+//! Parses shell text into a tree of what a shell would run, or reports why that is not possible.
 //!
-//! The parser is strict. What it does not know for certain is an error, because a caller takes an
-//! error for "not safe". Work is linear in the text, and every way to nest is bounded.
+//! The parser is strict: anything it does not know for certain is an error, and callers treat an
+//! error as "not safe". The work is linear in the text, and every kind of nesting is bounded.
 
 mod ansi;
 mod arithmetic;
@@ -17,32 +17,32 @@ use std::fmt;
 pub(crate) use meter::Meter;
 use tree::Script;
 
-/// Longest command line that is looked at.
+/// Maximum length of a command line.
 pub const MAX_COMMAND_BYTES: usize = 1024 * 1024;
-/// Deepest nesting of groups, substitutions and quoted programs.
+/// Maximum nesting of groups, substitutions and quoted programs.
 pub const MAX_SHELL_NESTING_DEPTH: usize = 48;
 
-/// Whose notion of words holds. The program that runs a line may be a plain POSIX shell, to which
-/// `((` and `[[` mean something else; see [`has_two_readings`].
+/// Which shell's grammar applies. The shell that runs a line may be a plain POSIX shell, for which
+/// `((` and `[[` have another meaning; see [`has_two_readings`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     Bash,
     Posix,
 }
 
-/// Why a text has no tree.
+/// Why a text could not be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unparsable {
-    /// Where, in bytes.
+    /// The position, in bytes.
     pub(crate) offset: usize,
     pub(crate) problem: Problem,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Problem {
-    /// It is no shell, or none that is understood here.
+    /// The text is not valid shell, or not supported by this parser.
     Syntax(&'static str),
-    /// It is larger or deeper than what is looked at.
+    /// The text exceeds the limits of the analysis.
     Limit(&'static str),
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Unparsable {
     }
 }
 
-/// Parses `text`, which stands `depth` levels inside of what a caller gave.
+/// Parses `text`, which is nested `depth` levels deep in the caller's text.
 pub(crate) fn parse(
     text: &str,
     dialect: Dialect,
@@ -69,7 +69,7 @@ pub(crate) fn parse(
     parser::Parser::new(text, dialect, depth, meter).script_to_end()
 }
 
-/// Whether a POSIX shell may take `text` for another program than bash does.
+/// Whether a POSIX shell may parse `text` differently from bash.
 pub(crate) fn has_two_readings(text: &str) -> bool {
     const MARKS: [&str; 9] = ["((", "[[", "$'", "$\"", "&>", "coproc", "function", "select", "$["];
     MARKS.iter().any(|mark| text.contains(mark))

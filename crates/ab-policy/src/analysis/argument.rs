@@ -1,27 +1,27 @@
-//! A word after expansion: its text, and how much of it is known.
+//! A word after expansion: its text, and which parts of it are known.
 
 use std::ops::Range;
 
 use crate::place::{CommandCheckContext, PathLocation};
 
-/// One word as a program would get it.
+/// One word as a program would receive it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Arg {
-    /// The text; where it is not known, as it was written.
+    /// The text, with the source text for parts that are not known.
     pub(super) text: String,
     /// Whether all of the text is known.
     pub(super) known: bool,
-    /// Bytes of the text before the first part that is not known.
+    /// Length of the text before the first part that is not known, in bytes.
     pub(super) prefix: usize,
-    /// The parts of the text that are not known, in their order.
+    /// The ranges of the text that are not known, in order.
     pub(super) gaps: Vec<Range<usize>>,
-    /// Whether an unquoted wildcard may make other words of it.
+    /// Whether an unquoted wildcard may replace it by other words.
     pub(super) glob: bool,
-    /// Whether it begins with the home directory, which is not the workspace.
+    /// Whether it begins with a home directory that is not the workspace.
     pub(super) home: bool,
-    /// Whether it is the output of commands, as a file.
+    /// Whether it is a process substitution: the output of commands as a file.
     pub(super) stream: bool,
-    /// Whether something was downloaded to make it.
+    /// Whether a download was part of its expansion.
     pub(super) fetches: bool,
 }
 
@@ -44,7 +44,7 @@ impl Arg {
         self.gaps.push(start..self.text.len());
     }
 
-    /// The text, with a NUL for each part that is not known.
+    /// The text, with a NUL in place of each part that is not known.
     pub(super) fn shape(&self) -> String {
         let mut shape = String::with_capacity(self.text.len());
         let mut at = 0;
@@ -57,7 +57,7 @@ impl Arg {
         shape
     }
 
-    /// The text, when it is certain to be this.
+    /// The text, if it is certain.
     pub(super) fn exact(&self) -> Option<&str> {
         (self.known && !self.glob && !self.home && !self.stream).then_some(self.text.as_str())
     }
@@ -66,7 +66,7 @@ impl Arg {
         self.text.len() > 1 && self.text.starts_with('-') && self.prefix > 0
     }
 
-    /// What remains behind the first `bytes` bytes.
+    /// The rest after the first `bytes` bytes.
     pub(super) fn after(&self, bytes: usize) -> Arg {
         Arg {
             text: self.text.get(bytes..).unwrap_or_default().to_owned(),
@@ -81,12 +81,12 @@ impl Arg {
         }
     }
 
-    /// Whether it names a parent directory.
+    /// Whether it contains a `..` component.
     pub(super) fn climbs(&self) -> bool {
         self.text.split('/').any(|part| part == "..")
     }
 
-    /// Where it leads from `cwd`.
+    /// The path that it leads to from `cwd`.
     pub(super) fn target(&self, scene: &CommandCheckContext, cwd: &PathLocation) -> Target {
         if self.stream {
             return Target { place: PathLocation::Outside("/dev/fd".to_owned()), whole: false };
@@ -101,7 +101,7 @@ impl Arg {
             (false, _) => (certain, false),
         };
         let Some(slash) = certain.rfind('/') else {
-            // Nothing is certain but where it starts from.
+            // Only the starting directory is certain.
             let place = match (self.known, whole) {
                 (true, true) => cwd.clone(),
                 (true, false) => scene.resolve("*", cwd),
@@ -114,7 +114,7 @@ impl Arg {
         match (whole, self.known) {
             (true, _) => Target { place, whole },
             (false, true) => Target { place: scene.resolve(&format!("{directory}*"), cwd), whole },
-            // `build/$X` is below `build`, but `./$X` may be anything here.
+            // `build/$X` is below `build`, but `./$X` may be any file here.
             (false, false) if place == *cwd => Target { place: PathLocation::Unknown, whole },
             (false, false) if place == PathLocation::Inside(String::new()) => {
                 Target { place: PathLocation::Unknown, whole }
@@ -124,15 +124,16 @@ impl Arg {
     }
 }
 
-/// Where a word leads.
+/// The path that a word leads to.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Target {
     pub(super) place: PathLocation,
-    /// Whether all that is in the place is meant.
+    /// Whether the word means everything in that directory.
     pub(super) whole: bool,
 }
 
-/// The text before the segment with the first wildcard, and whether that segment means everything.
+/// The text before the segment with the first wildcard, and whether that segment matches
+/// everything.
 fn split_wildcard(text: &str) -> (&str, bool) {
     let first = text.find(['*', '?', '[']).unwrap_or(text.len());
     let start = text[..first].rfind('/').map_or(0, |slash| slash + 1);

@@ -1,26 +1,26 @@
-//! Brace expansion: one word becomes several before anything else is expanded.
+//! Brace expansion: one word becomes several before any other expansion.
 
 use crate::shell::Meter;
 use crate::shell::tree::Part;
 
-/// Most words that one word may become.
+/// Maximum number of words that one word may become.
 pub(crate) const MAX_BRACE_WORDS: usize = 4_096;
 
-/// Numbers of a sequence that are told apart. A longer one is judged by its first and last numbers:
-/// what lies between has the same shape.
+/// How many numbers of a sequence are expanded. A longer sequence is represented by its first
+/// numbers and its last one: all others have the same shape.
 const TOLD_APART: usize = 16;
 
-/// Most braces in one word.
+/// Maximum number of braces in one word.
 const MAX_BRACES: usize = 256;
 
-/// The words that `parts` stand for; nothing when they are too many.
+/// The words that `parts` expand to; `None` if there are too many.
 pub(super) fn expand(parts: &[Part], meter: &Meter) -> Option<Vec<Vec<Part>>> {
     let braces = parts.iter().filter(|part| **part == Part::Brace('{')).count();
     if braces > MAX_BRACES { None } else { groups(parts, meter) }
 }
 
 fn groups(parts: &[Part], meter: &Meter) -> Option<Vec<Vec<Part>>> {
-    // Looking for the pairs of braces compares each with what it holds.
+    // The search for matching braces may compare each brace with everything inside it.
     let braces = parts.iter().filter(|part| **part == Part::Brace('{')).count();
     if !meter.spend((braces + 1) * parts.len()) {
         return None;
@@ -52,7 +52,7 @@ fn groups(parts: &[Part], meter: &Meter) -> Option<Vec<Vec<Part>>> {
     Some(words)
 }
 
-/// What copying a part costs.
+/// The cost of copying a part.
 fn weight(part: &Part) -> usize {
     16 + match part {
         Part::Bare(text) | Part::Quoted(text) | Part::Tilde(text) => text.len(),
@@ -64,7 +64,7 @@ fn weight(part: &Part) -> usize {
     }
 }
 
-/// The first braces that hold a comma or a sequence.
+/// The first pair of braces that contains a comma or a sequence.
 fn first_group(parts: &[Part]) -> Option<(usize, usize)> {
     let mut opens: Vec<usize> = Vec::new();
     let mut best: Option<(usize, usize)> = None;

@@ -1,20 +1,20 @@
-//! What a command line does that rules may speak about, whatever its programs are called.
+//! Effects of a command line that rules can refer to, whatever its programs are called.
 
 use serde::{Deserialize, Serialize};
 
-/// A finding of the analysis. Rules name them; what follows from one is theirs to say.
+/// A kind of finding. Rules refer to it and decide what follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CommandFindingKind {
-    /// The text is no shell that is understood here.
+    /// The text is not valid shell, or not supported by this parser.
     Unparsable,
-    /// The text is larger, deeper or busier than what is looked at.
+    /// The text exceeds the limits of the analysis.
     OverLimit,
     /// Removes something outside the workspace.
     RemovesOutside,
     /// Removes the workspace itself, or everything in it.
     RemovesRoot,
-    /// Removes a tree that only run time knows.
+    /// Removes a tree whose path is only known at run time.
     RemovesUnknown,
     /// Writes to a device that holds data.
     WritesDevice,
@@ -22,13 +22,13 @@ pub enum CommandFindingKind {
     PermissionsOutside,
     /// Changes times of files outside the workspace.
     TimesOutside,
-    /// Signals every process that it may.
+    /// Signals all processes.
     KillsEverything,
-    /// A function that starts itself more than once, over and over.
+    /// A function that starts itself more than once, again and again.
     ForkBomb,
     /// An endless loop that starts programs without waiting for them.
     ForkLoop,
-    /// A shell runs what comes through a pipe or out of another program.
+    /// A shell runs code from a pipe or from the output of another program.
     PipesToShell,
     /// `;`, `&` or a line end between commands.
     Separates,
@@ -36,25 +36,25 @@ pub enum CommandFindingKind {
     Chains,
     /// `$( … )`, backticks or `<( … )`
     Substitutes,
-    /// Only run time knows which program runs.
+    /// Which program runs is only known at run time.
     RunsUnknown,
-    /// Only run time knows the shell text that runs.
+    /// The shell code that runs is only known at run time.
     CodeUnknown,
-    /// A shell reads its program from standard input, which nobody has seen.
+    /// A shell reads its program from standard input, which is not known in advance.
     CodeUnseen,
-    /// Runs what the same line downloads.
+    /// Runs a file that the same line downloads.
     RunsDownload,
-    /// Speaks to the network by the shell's own means.
+    /// Uses the network through features of the shell.
     NetworkShell,
-    /// Changes the directory, wherever to.
+    /// Changes the directory, to any place.
     ChangesDirectory,
     /// Changes to a directory outside the workspace.
     LeavesWorkspace,
-    /// Changes to a directory that only run time knows.
+    /// Changes to a directory that is only known at run time.
     DirectoryUnknown,
     /// Writes outside the workspace.
     WritesOutside,
-    /// Reaches for files outside that belong to somebody.
+    /// Accesses private files outside the workspace.
     ReachesOutside,
     /// Makes a link that leads out of the workspace.
     LinksOutside,
@@ -64,11 +64,11 @@ pub enum CommandFindingKind {
     NamesParent,
     /// Sets a variable that makes programs run other programs.
     HijacksEnvironment,
-    /// Leaves a setting of git behind that makes it run other programs.
+    /// Stores a git setting that makes git run other programs.
     HijacksGit,
-    /// Sets `PATH`, `HOME` or the like to something outside.
+    /// Sets `PATH`, `HOME` or a similar variable to a path outside.
     RedirectsEnvironment,
-    /// Sets `PATH`, `HOME` or the like.
+    /// Sets `PATH`, `HOME` or a similar variable.
     SetsEnvironment,
     /// An endless loop.
     LoopsForever,
@@ -77,7 +77,7 @@ pub enum CommandFindingKind {
 impl CommandFindingKind {
     pub(crate) const COUNT: usize = CommandFindingKind::LoopsForever as usize + 1;
 
-    /// Whether it only says that something is not known.
+    /// Whether it only means that something is not known.
     pub(crate) fn is_doubt(self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! Variables that change what later commands do.
+//! Judges variables that change what later commands do.
 
 use ab_core::environment::find_code_loading_variable;
 
@@ -8,8 +8,8 @@ use super::state::State;
 use super::walk::{Context, Stdin, Walk};
 use crate::place::{PathLocation, is_scratch, is_system};
 
-/// Variables of the list of [`ab_core::environment`] whose value is a command: where the value is
-/// shell text of the line, that text is judged as well.
+/// Variables from the list in [`ab_core::environment`] whose value is a command. If the value is
+/// known, it is judged as shell code.
 const COMMANDS: [&str; 8] = [
     "PAGER",
     "GIT_PAGER",
@@ -22,10 +22,11 @@ const COMMANDS: [&str; 8] = [
 ];
 
 impl Walk<'_> {
-    /// Variables that the caller gives. Those that load code were checked by whoever starts commands;
-    /// here it is only told where names of programs lead.
+    /// Judges the variables that the caller passes. The code that starts commands has already
+    /// checked those that load code, so only the search path and the previous directory are judged
+    /// here.
     pub(super) fn given(&mut self, state: &State) {
-        // Where `cd -` leads.
+        // The target of `cd -`.
         if let Some(previous) = self.scene.env().get("OLDPWD") {
             let previous = Arg::literal(previous);
             self.screen_value("OLDPWD", &previous, state);
@@ -43,7 +44,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A variable gets a value; nothing: one that only run time knows.
+    /// Judges an assignment. `None` is a value that is only known at run time.
     pub(super) fn assigned(&mut self, name: &str, value: Option<&Arg>, state: &State) {
         let text = value.and_then(Arg::exact);
         if find_code_loading_variable(name, text).is_some() {
@@ -77,7 +78,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Text that some later program will run: its findings count, but nothing of it runs now.
+    /// Judges text that some later program will run. Its findings count, but it does not run now.
     pub(super) fn judged_as_code(&mut self, text: &str, state: &State) {
         let context = Context { stdin: Stdin::Inherited, forks: false, via: None, depth: 1 };
         self.shadow += 1;
@@ -85,7 +86,7 @@ impl Walk<'_> {
         self.shadow -= 1;
     }
 
-    /// Whether every directory of a search path is the workspace's or the system's.
+    /// Whether every directory of a search path is in the workspace or of the system.
     fn is_plain_path(&mut self, value: &Arg, state: &State) -> bool {
         if value.home {
             return false;

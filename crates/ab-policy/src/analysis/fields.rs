@@ -1,4 +1,4 @@
-//! Expansion: words of the tree become words of a program, as far as they can be known.
+//! Expansion: turns words of the tree into words of a program, as far as they can be known.
 
 use super::argument::Arg;
 use super::braces;
@@ -8,13 +8,13 @@ use super::walk::{Context, Stdin, Walk};
 use crate::place::HomeLocation;
 use crate::shell::tree::{Body, Part, Script, Word};
 
-/// What looking up a variable costs, beside its value.
+/// Cost of looking up a variable, in addition to its value.
 const WORD_COST: usize = 32;
-/// What separates words where nothing else is set.
+/// The default word separators.
 const BLANKS: &str = " \t\n";
 
 impl Walk<'_> {
-    /// The words that `word` becomes.
+    /// The words that `word` expands to.
     pub(super) fn fields(&mut self, word: &Word, context: &Context, state: &State) -> Vec<Arg> {
         self.step();
         let braced = word.parts.iter().any(|part| matches!(part, Part::Brace('{')));
@@ -40,7 +40,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The one text that `word` becomes where words are not split: an assignment, a redirect.
+    /// The single text that `word` expands to where words are not split: an assignment, a redirect.
     pub(super) fn single(&mut self, word: &Word, context: &Context, state: &State) -> Arg {
         let mut out = Splitter::new(false);
         self.expand(&word.parts, context, state, &mut out);
@@ -81,7 +81,8 @@ impl Walk<'_> {
                         self.screen_altered(name, source, &given, state);
                     }
                     let value = if *altered { None } else { self.value(name, state) };
-                    // Values may hold values: a line can make a long text of a few short ones.
+                    // Values may contain other values, so a line can make a long text from a few
+                    // short ones.
                     self.spend(WORD_COST + value.as_ref().map_or(source.len(), String::len));
                     let home = name == "HOME";
                     if home {
@@ -112,7 +113,7 @@ impl Walk<'_> {
                 Part::Process { script, source } => {
                     let fetched = self.fetches;
                     self.find(CommandFindingKind::Substitutes, source);
-                    // What `>( … )` reads, somebody else writes.
+                    // The input of `>( … )` comes from another command.
                     let stdin = if source.starts_with('>') {
                         Stdin::Pipe { fetches: self.fetches > 0 }
                     } else {
@@ -132,7 +133,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Operators that do more than change the text: `${x:=…}` assigns, `${x@P}` runs.
+    /// Handles operators with side effects: `${x:=…}` assigns, `${x@P}` runs code.
     fn alters(&mut self, name: &str, source: &str, state: &State) {
         let behind = source.split_once(name).map(|(_, rest)| rest).unwrap_or_default();
         if behind.starts_with('=') || behind.starts_with(":=") {
@@ -146,7 +147,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What an expansion holds inside: commands, and words that may become its value.
+    /// Walks the contents of an expansion: commands, and words that may become its value.
     pub(super) fn inside(&mut self, parts: &[Part], context: &Context, state: &State) -> Vec<Arg> {
         let mut aside = Splitter::new(false);
         self.expand(parts, context, state, &mut aside);
@@ -188,7 +189,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The directory that `$(pwd)` stands for.
+    /// The directory that `$(pwd)` expands to.
     fn directory_of(&self, script: &Script, state: &State) -> Option<String> {
         let [item] = script.items.as_slice() else { return None };
         let ([command], []) = (item.first.commands.as_slice(), item.rest.as_slice()) else {
@@ -203,7 +204,7 @@ impl Walk<'_> {
     }
 }
 
-/// Gathers words from the pieces that expansion makes.
+/// Collects words from the pieces of an expansion.
 struct Splitter {
     words: Vec<Arg>,
     open: bool,
@@ -219,7 +220,7 @@ impl Splitter {
         self.words
     }
 
-    /// The word that is being gathered.
+    /// The word that is being collected.
     fn current(&mut self) -> &mut Arg {
         if !self.open || self.words.is_empty() {
             self.words.push(Arg { known: true, ..Arg::default() });
@@ -245,11 +246,11 @@ impl Splitter {
         self.quoted(text);
         let word = self.current();
         let class = || text.split_once('[').is_some_and(|(_, rest)| rest.contains(']'));
-        // A parenthesis outside of quotes is part of a pattern.
+        // An unquoted parenthesis is part of a pattern.
         word.glob |= text.contains(['*', '?', '(']) || class();
     }
 
-    /// The value of a variable outside quotes: blanks in it separate words.
+    /// The value of a variable outside quotes, which blanks split into words.
     fn unquoted(&mut self, text: &str, odd_separators: bool) {
         if !self.splits {
             return self.quoted(text);

@@ -1,4 +1,4 @@
-//! Where the words of a command lead, and what follows when that is outside.
+//! Finds where the words of a command lead, and reports paths outside.
 
 use super::argument::{Arg, Target, base_name};
 use super::effect::CommandFindingKind;
@@ -7,10 +7,10 @@ use super::walk::Walk;
 use super::{PathAccess, PathUse};
 use crate::place::{PathLocation, is_device, is_harmless, is_scratch_directory};
 
-/// Programs whose words are text, not paths.
+/// Programs whose arguments are text, not paths.
 const TALKERS: [&str; 10] =
     ["echo", "printf", ":", "true", "false", "export", "declare", "alias", "type", "which"];
-/// Programs whose first operand is a pattern or a program of their own.
+/// Programs whose first operand is a pattern or a script.
 const PATTERN_FIRST: [&str; 12] =
     ["grep", "egrep", "fgrep", "rg", "ag", "ack", "sed", "awk", "gawk", "jq", "yq", "tr"];
 
@@ -19,7 +19,7 @@ impl Walk<'_> {
         state.likely().map(|cwd| arg.target(self.scene, cwd)).collect()
     }
 
-    /// Where a word leads from everywhere that the shell may be.
+    /// The targets of a word from every directory that the shell may be in.
     fn all_targets(&self, arg: &Arg, state: &State) -> Vec<Target> {
         state.directories().iter().map(|cwd| arg.target(self.scene, &cwd.place)).collect()
     }
@@ -34,10 +34,11 @@ impl Walk<'_> {
         }
     }
 
-    /// All words of a command, as the paths that they may be.
+    /// Treats all words of a command as possible paths.
     pub(super) fn paths(&mut self, args: &[Arg], state: &State) {
         let name = args[0].exact().map(base_name).unwrap_or_default().to_owned();
-        // Where a link leads depends on where it is put; a change of directory is judged as such.
+        // The target of a link depends on where the link is put. A change of directory is judged
+        // separately.
         if TALKERS.contains(&name.as_str())
             || matches!(name.as_str(), "ln" | "cd" | "chdir" | "pushd")
         {
@@ -59,7 +60,7 @@ impl Walk<'_> {
                 pattern = false;
                 continue;
             }
-            // A program that is found by its name is no path.
+            // A program that is searched by name is not a path.
             if at == 0 && !arg.text.contains('/') && !arg.home {
                 continue;
             }
@@ -72,7 +73,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A path that is part of an option: `--file=…`, `-I…`.
+    /// A path inside an option: `--file=…`, `-I…`.
     fn reach_attached(&mut self, arg: &Arg, state: &State) {
         let value = match arg.text.find('=') {
             Some(equals) => arg.after(equals + 1),
@@ -85,9 +86,9 @@ impl Walk<'_> {
         }
     }
 
-    /// A word that may be a path which is read.
+    /// Records a word that may be a path that is read.
     pub(super) fn reach(&mut self, arg: &Arg, state: &State) {
-        // `file:///etc/x`, and `@/etc/x` where a word is read from a file.
+        // `file:///etc/x`, and `@/etc/x` for programs that read an argument from a file.
         for prefix in ["file://", "@"] {
             let inner = arg.after(prefix.len());
             if arg.text.starts_with(prefix) && inner.text.starts_with(['/', '~', '.']) {
@@ -131,7 +132,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Removes what `arg` names; `whole` when all that is in it goes even without a wildcard.
+    /// Records that `arg` is removed. `whole` means that its contents go too, even without a
+    /// wildcard.
     pub(super) fn removes(&mut self, arg: &Arg, recursive: bool, whole: bool, state: &State) {
         for target in self.all_targets(arg, state) {
             match &target.place {
@@ -142,7 +144,7 @@ impl Walk<'_> {
                     }
                 }
                 PathLocation::Inside(below) => {
-                    // `find` with a filter spares most of what it starts from.
+                    // `find` with a filter keeps most of the tree that it starts from.
                     let spared = recursive && !whole && !target.whole && self.is_search();
                     if below.is_empty() && recursive && !spared {
                         self.find(CommandFindingKind::RemovesRoot, &arg.text);
@@ -163,7 +165,7 @@ impl Walk<'_> {
         command.and_then(|command| command.program()) == Some("find")
     }
 
-    /// Times of files outside; walls that control contents only do not keep them.
+    /// Reports changes of file times outside. An isolation that protects only contents allows them.
     pub(super) fn changes_times(&mut self, arg: &Arg, state: &State) {
         for target in self.targets(arg, state) {
             if let PathLocation::Outside(path) = &target.place

@@ -1,4 +1,4 @@
-//! Functions of a script: what they hold, and which of them start each other without an end.
+//! Functions of a script: their bodies, and which of them call each other endlessly.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -8,17 +8,17 @@ use super::state::{Flow, State};
 use super::walk::{Context, Stdin, Walk};
 use crate::shell::tree::Command;
 
-/// Parameters of a call that are told apart; others are not known.
+/// Number of parameters of a call whose values are tracked; the others are unknown.
 const MAX_PARAMETERS: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Functions {
     defined: Vec<Function>,
-    /// The last function of each name.
+    /// The last definition of each name.
     by_name: HashMap<String, usize>,
-    /// The one whose definition is being looked at.
+    /// The function whose definition is being walked.
     open: Option<usize>,
-    /// Those that are being looked at as calls.
+    /// The functions whose calls are being walked.
     called: Vec<String>,
 }
 
@@ -26,13 +26,13 @@ pub(super) struct Functions {
 struct Function {
     name: String,
     body: Rc<Command>,
-    /// Whom it calls, and whether beside itself.
+    /// The functions it calls, and whether each call runs in parallel with the caller.
     calls: Vec<(String, bool)>,
 }
 
 impl Functions {
-    /// The name of a function that comes back to itself on a way with a call that runs beside its
-    /// caller, and so multiplies.
+    /// The name of a function that calls itself, directly or through others, with at least one call
+    /// that runs in parallel with its caller, so that its processes multiply.
     pub(super) fn bomb(&self) -> Option<String> {
         let edges = self.edges();
         let circle = circles(&edges);
@@ -43,8 +43,8 @@ impl Functions {
         Some(self.defined[found].name.clone())
     }
 
-    /// The calls of each function, to the last function of a name. Calls of all functions that have
-    /// that name count as its own.
+    /// The calls of each function, to the last definition of a name. The calls of all definitions
+    /// of a name count for the last one.
     fn edges(&self) -> Vec<Vec<(usize, bool)>> {
         let mut edges = vec![Vec::new(); self.defined.len()];
         for function in &self.defined {
@@ -56,7 +56,7 @@ impl Functions {
     }
 }
 
-/// A number for each node; two have the same where each can be reached from the other.
+/// The strongly connected components: two nodes have the same number if each can reach the other.
 fn circles(edges: &[Vec<(usize, bool)>]) -> Vec<usize> {
     const NEW: usize = usize::MAX;
     let mut order = vec![NEW; edges.len()];
@@ -65,7 +65,7 @@ fn circles(edges: &[Vec<(usize, bool)>]) -> Vec<usize> {
     let mut stack = Vec::new();
     let mut next = 0;
     for root in 0..edges.len() {
-        // Each step of the way: a node, and how many of its edges were followed.
+        // The path of the search: each node with the number of its edges that were followed.
         let mut way: Vec<(usize, usize)> = Vec::new();
         if order[root] == NEW {
             way.push((root, 0));
@@ -123,7 +123,7 @@ impl Walk<'_> {
         self.current = None;
     }
 
-    /// Notes that `name` is run; looks at the function again, from here, if it is one.
+    /// Records a call of `name`. If it is a function, its body is walked again from this state.
     pub(super) fn call(
         &mut self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Git: the settings and options by which it runs other programs.
+//! Git settings and options that make git run other programs.
 
 use super::argument::Arg;
 use super::effect::CommandFindingKind;
@@ -6,7 +6,7 @@ use super::state::State;
 use super::walk::{Context, Walk};
 use crate::place::PathLocation;
 
-/// Settings whose value git runs whenever it likes.
+/// Settings whose value git runs without being asked.
 const RUNS: [&str; 13] = [
     "core.sshcommand",
     "core.fsmonitor",
@@ -41,9 +41,9 @@ const GIT_VALUES: &[&str] = &[
 ];
 
 enum Setting {
-    /// Runs its value unasked.
+    /// Git runs its value without being asked.
     Runs,
-    /// Its value is shell text.
+    /// Its value is shell code.
     Command,
     Plain,
 }
@@ -53,7 +53,7 @@ fn setting(key: &str, value: &str) -> Setting {
     let last = key.rsplit('.').next().unwrap_or_default();
     if RUNS.contains(&key.as_str()) {
         let plain_helper = key == "credential.helper" && !value.contains(['!', '/', ' ']);
-        // `true` is git's own monitor of the file system.
+        // `true` selects git's own file system monitor.
         let off = matches!(value, "" | "false" | "0" | "never" | "true");
         return if plain_helper || off { Setting::Plain } else { Setting::Runs };
     }
@@ -200,10 +200,10 @@ impl Walk<'_> {
         }
     }
 
-    /// `git config`, where it sets something.
+    /// Judges `git config` if it sets a value.
     fn git_config(&mut self, rest: &[Arg], state: &State) {
         let asks = ["--get", "--get-all", "--list", "-l", "--unset", "--get-regexp"];
-        // As verbs they come first; elsewhere they are values.
+        // They are subcommands only in the first position; elsewhere they are values.
         let verbs = ["get", "list", "unset"];
         if rest.first().is_some_and(|arg| verbs.contains(&arg.text.as_str())) {
             return;
@@ -222,16 +222,16 @@ impl Walk<'_> {
         }
     }
 
-    /// `key=value` behind `-c`.
+    /// `key=value` after `-c`.
     fn configures(&mut self, pair: &Arg, state: &State) {
         let key = pair.text.split('=').next().unwrap_or_default().to_owned();
         let value = pair.after((key.len() + 1).min(pair.text.len()));
         self.configured(&key, &value, CommandFindingKind::HijacksEnvironment, state);
     }
 
-    /// A setting gets a value; `effect` is what follows when its value is run unasked.
+    /// Judges a setting. `effect` is reported if git runs its value without being asked.
     fn configured(&mut self, key: &str, value: &Arg, effect: CommandFindingKind, state: &State) {
-        // Hooks of the workspace are the workspace's.
+        // Hooks inside the workspace are allowed.
         let outside = |place: &PathLocation| matches!(place, PathLocation::Outside(_));
         if key.eq_ignore_ascii_case("core.hookspath")
             && self.places(value, state).iter().any(outside)

@@ -1,4 +1,4 @@
-//! Programs by name: which of their words are commands, downloads or files.
+//! Known programs: which of their arguments are commands, downloads or files.
 
 use super::argument::{Arg, base_name};
 use super::effect::CommandFindingKind;
@@ -47,7 +47,7 @@ impl Walk<'_> {
         Flow::same(state)
     }
 
-    /// Options of programs that hold shell text.
+    /// Judges options that contain shell code.
     fn hooks(&mut self, name: &str, args: &[Arg], context: &Context, state: &State) {
         let rest = &args[1..];
         for (at, arg) in rest.iter().enumerate() {
@@ -116,7 +116,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Where a download goes, if to a file.
+    /// Records the files that a download writes.
     fn downloads_to(&mut self, name: &str, args: &[Arg], state: &State) {
         self.fetches += 1;
         let rest = &args[1..];
@@ -185,7 +185,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Programs that change files they name.
+    /// Records the files that a program changes.
     fn files(&mut self, name: &str, args: &[Arg], state: &State) {
         let rest = &args[1..];
         let has = |flags: &[&str]| rest.iter().any(|arg| flags.contains(&arg.text.as_str()));
@@ -200,7 +200,7 @@ impl Walk<'_> {
             "rm" | "srm" | "trash" => {
                 let long =
                     |arg: &Arg| arg.text.len() > 3 && "--recursive".starts_with(arg.text.as_str());
-                // A word that is not known may be an option as well.
+                // A word that is not known may also be an option.
                 let recursive = short('r') || short('R') || rest.iter().any(long);
                 for arg in operands(rest, "", &[]) {
                     self.removes(arg, recursive, false, state);
@@ -214,7 +214,8 @@ impl Walk<'_> {
             "mv" => {
                 let (sources, destination) = last_of(rest, "tS", "--target-directory");
                 for arg in sources {
-                    // To take a file from beside the workspace is to leave it, not to destroy.
+                    // Moving a file here from beside the workspace leaves the workspace, but
+                    // destroys nothing.
                     if arg.climbs() && !arg.text.starts_with('/') {
                         self.writes(&arg, state);
                     } else {
@@ -253,7 +254,7 @@ impl Walk<'_> {
                 }
             }
             "chmod" | "chown" | "chgrp" | "chattr" | "setfacl" => {
-                // A list of rights is not the first operand where an option takes it.
+                // For setfacl, an option takes the list of rights, so the first operand is a file.
                 let skipped = usize::from(name != "setfacl");
                 for arg in operands(rest, if name == "setfacl" { "mxMX" } else { "" }, &[])
                     .into_iter()
@@ -323,7 +324,7 @@ impl Walk<'_> {
                 }
                 self.writes_behind(rest, &["-f", "--prefix"], state);
             }
-            // They put another file in the place of the one they are given.
+            // They replace the file that they are given by another one.
             "gzip" | "gunzip" | "bzip2" | "bunzip2" | "xz" | "unxz" | "zstd"
                 if !short('c')
                     && !short('l')
@@ -338,12 +339,12 @@ impl Walk<'_> {
         }
     }
 
-    /// `kill`: its first word may be a signal, and a process of number -1 is every process.
+    /// `kill`: the first word may be a signal, and the process id -1 means every process.
     fn kills(&mut self, rest: &[Arg]) {
         let mut rest = rest;
         match rest.first().map(|arg| arg.text.as_str()) {
             Some("-s" | "-n" | "--signal") => rest = rest.get(2..).unwrap_or_default(),
-            // Alone it is no signal that anybody gets.
+            // A single argument is not a signal.
             Some(text) if text.starts_with('-') && text != "--" && rest.len() > 1 => {
                 rest = &rest[1..];
             }
@@ -354,7 +355,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Files behind options: as the next word, or attached.
+    /// Records files that options name, in the next word or attached.
     fn writes_behind(&mut self, rest: &[Arg], flags: &[&str], state: &State) {
         for (at, arg) in rest.iter().enumerate() {
             let text = arg.text.as_str();
@@ -379,7 +380,7 @@ impl Walk<'_> {
 
     fn links(&mut self, rest: &[Arg], symbolic: bool, state: &State) {
         let (sources, destination) = last_of(rest, "tS", "--target-directory");
-        // A symbolic link is followed from where it stands.
+        // The target of a symbolic link is relative to the link's directory.
         let folder =
             destination.first().and_then(Arg::exact).and_then(|text| text.rsplit_once('/'));
         for source in &sources {
@@ -404,12 +405,12 @@ impl Walk<'_> {
     }
 }
 
-/// Whether what follows a letter is a file, and not more letters.
+/// Whether the text after an option letter is a file, and not further letters.
 fn attached_file(text: &str) -> bool {
     text.contains(['/', '.', '~'])
 }
 
-/// Options of tar that run their value, cut short as getopt allows.
+/// Options of tar that run their value, abbreviated as getopt allows.
 fn shortened(arg: &Arg) -> Option<Arg> {
     let (name, _) = arg.text.split_once('=')?;
     let long = ["--to-command", "--use-compress-program", "--info-script", "--rsh-command"];
@@ -417,7 +418,7 @@ fn shortened(arg: &Arg) -> Option<Arg> {
     long.iter().find(|full| is(full)).map(|_| arg.after(name.len() + 1))
 }
 
-/// The words that are no options, and those behind `--`.
+/// The arguments that are not options, and all after `--`.
 pub(super) fn operands<'a>(args: &'a [Arg], short: &str, long: &[&str]) -> Vec<&'a Arg> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -436,7 +437,7 @@ pub(super) fn operands<'a>(args: &'a [Arg], short: &str, long: &[&str]) -> Vec<&
     found
 }
 
-/// Everything but the last operand, and the last; with an option for the target, that instead.
+/// All operands but the last, and the last. If an option names the target, that is the second.
 fn last_of(args: &[Arg], short: &str, long: &str) -> (Vec<Arg>, Vec<Arg>) {
     let target = args.iter().enumerate().find_map(|(at, arg)| match arg.text.as_str() {
         "-t" => args.get(at + 1).cloned(),

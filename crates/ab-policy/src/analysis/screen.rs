@@ -1,14 +1,14 @@
-//! The words of a line that lead out of a workspace, for hosts where no wall is to be had.
+//! Refuses command lines with paths outside of the workspace, for hosts without a sandbox.
 //!
-//! - Words that look like paths are judged: absolute ones, those that name a home or climb with
-//!   `..`, targets of redirects, values of options and variables.
-//! - They are resolved lexically, from every directory that the shell may be in by then, also if a
-//!   change of directory failed. Parts that only run time knows count as nothing, so that `..`
-//!   behind them climbs.
-//! - What cannot be parsed, and what is beyond the bounds of the analysis, is refused.
+//! - Words that look like paths are checked: absolute ones, those that name a home or contain `..`,
+//!   targets of redirects, values of options and variables.
+//! - They are resolved lexically, from every directory that the shell may be in by then, even if a
+//!   change of directory failed. Parts that are only known at run time are left out, so that a `..`
+//!   after them climbs.
+//! - A line that cannot be parsed, or that exceeds the limits of the analysis, is refused.
 //!
-//! This looks at words and nothing else: not at links, not at what a program opens by itself or is
-//! told by its input. It catches mistakes; it is no defence against somebody who wants to get out.
+//! Only words are checked: not links, and not files that a program opens by itself or reads from
+//! its input. This catches mistakes; it does not stop a program that tries to get out.
 
 use std::collections::HashSet;
 
@@ -23,16 +23,16 @@ use crate::place::{CommandCheckContext, CommandStdin, HomeLocation, PathLocation
 use crate::shell::tree::RedirectKind;
 use crate::shell::{self, Dialect, Meter, Problem};
 
-/// A word in an error is cut to this many characters.
+/// Maximum length of a word in an error, in characters.
 const SHOWN_WORD: usize = 120;
-/// Devices that anyone may name.
+/// Devices that every command may name.
 const DEVICES: [&str; 9] =
     ["null", "zero", "full", "random", "urandom", "tty", "stdin", "stdout", "stderr"];
-/// Words before a command that do not change which words of it are paths.
+/// Words before a command that do not change which of its words are paths.
 const BEFORE: [&str; 4] = ["command", "builtin", "exec", "time"];
-/// Programs whose first operand is a script or a pattern, unless an option brings it.
+/// Programs whose first operand is a script or a pattern, unless an option names it.
 const SCRIPTED: [&str; 9] = ["sed", "grep", "egrep", "fgrep", "rg", "awk", "gawk", "mawk", "nawk"];
-/// Programs that take a script by an option only.
+/// Programs that take a script only through an option.
 const SCRIPTED_BY_OPTION: [&str; 3] = ["perl", "ruby", "node"];
 
 const OUTSIDE: &str = "is outside of the workspace";
@@ -42,7 +42,7 @@ const CLIMBING_GLOB: &str = "may match '..'";
 const CLIMBS_FROM_UNKNOWN: &str = "climbs from a directory that only run time knows";
 const PART_OF_HOME: &str = "is a part of HOME or PWD, which cannot be followed";
 
-/// Refuses `line` when a word of it leads out of the confines.
+/// Refuses `line` if a word of it leads outside of the given roots.
 pub fn check_command_paths(line: &str, confines: &CommandLineCheckContext<'_>) -> Result<()> {
     let nowhere = CommandCheckContext::new().with_home(HomeLocation::StartDirectory);
     let scene = confines.roots.iter().fold(nowhere, |scene, root| scene.with_root_alias(root));
@@ -52,7 +52,7 @@ pub fn check_command_paths(line: &str, confines: &CommandLineCheckContext<'_>) -
     };
     let scene = scene.in_directory(confines.cwd).with_env(confines.env).with_stdin(input);
     let meter = Meter::default();
-    // Where the two shells read a line in two ways, both readings have to stay inside.
+    // If the two dialects read the line differently, both readings must stay inside.
     let dialects: &[Dialect] = if shell::has_two_readings(line) {
         &[Dialect::Bash, Dialect::Posix]
     } else {
@@ -63,7 +63,7 @@ pub fn check_command_paths(line: &str, confines: &CommandLineCheckContext<'_>) -
         walk.screening = Some(Screening { confines, refused: None, text: false });
         match shell::parse(line, *dialect, 0, &meter) {
             Ok(script) => walk.whole(&script),
-            // Text that is no POSIX shell does nothing there.
+            // Text that is not valid POSIX shell has no effect there.
             Err(error) if *dialect == Dialect::Posix => match error.problem {
                 Problem::Syntax(_) => continue,
                 Problem::Limit(_) => walk.unparsable(&error),
@@ -82,7 +82,7 @@ pub fn check_command_paths(line: &str, confines: &CommandLineCheckContext<'_>) -
     Ok(())
 }
 
-/// What a walk that screened has found.
+/// The result of a walk that checked words.
 fn settled(walk: Walk<'_>, dialect: Dialect, line: &str) -> std::result::Result<(), String> {
     if let Some(Screening { confines, refused: Some(refused), .. }) = walk.screening {
         let Refused { word, reason } = refused;
@@ -102,8 +102,8 @@ fn settled(walk: Walk<'_>, dialect: Dialect, line: &str) -> std::result::Result<
     }
 }
 
-/// The word without what only expansion put into it: whoever may not know where on the host the
-/// workspace is does not learn it from an error.
+/// The word without the text that only expansion put into it: an error must not reveal where the
+/// workspace is on the host.
 fn as_written(mut word: String, confines: &CommandLineCheckContext<'_>, line: &str) -> String {
     for root in confines.roots.iter().filter(|root| !line.contains(root.as_str())) {
         let home = format!("{root}/{}", confines.cwd);
@@ -112,12 +112,12 @@ fn as_written(mut word: String, confines: &CommandLineCheckContext<'_>, line: &s
     word
 }
 
-/// What a walk needs to judge words, and the first that it refused.
+/// The rules for checking words, and the first word that was refused.
 #[derive(Debug)]
 pub(super) struct Screening<'a> {
     confines: &'a CommandLineCheckContext<'a>,
     refused: Option<Refused>,
-    /// Whether what is being expanded is text for a program, and no word.
+    /// Whether the current expansion is input text for a program, not a word.
     text: bool,
 }
 
@@ -135,7 +135,7 @@ enum Use {
 }
 
 impl Walk<'_> {
-    /// The words of a simple command.
+    /// Checks the words of a simple command.
     pub(super) fn screen_command(&mut self, args: &[Arg], state: &State) {
         if self.screening.is_none() {
             return;
@@ -154,7 +154,7 @@ impl Walk<'_> {
                 continue;
             }
             self.screen_word(arg, state);
-            // `-I/etc`; a lone slash is a separator, as in `cut -d/`.
+            // `-I/etc`. A single slash is a separator, as in `cut -d/`.
             if attached && arg.is_option() && !arg.text.starts_with("--") && arg.text.is_ascii() {
                 let value = arg.after(2);
                 if value.text.len() > 1 {
@@ -164,14 +164,14 @@ impl Walk<'_> {
         }
     }
 
-    /// Words that become values of a variable, one after the other.
+    /// Checks the words that a loop variable gets, one after the other.
     pub(super) fn screen_words(&mut self, words: &[Arg], state: &State) {
         for word in words {
             self.judge(word, &word.text, Use::Named, state);
         }
     }
 
-    /// The operands of `[[ … ]]`.
+    /// Checks the operands of `[[ … ]]`.
     pub(super) fn screen_test(&mut self, operands: &[Arg], state: &State) {
         let mut pattern = false;
         for operand in operands {
@@ -185,9 +185,9 @@ impl Walk<'_> {
         }
     }
 
-    /// What a variable gets.
+    /// Checks the value of an assignment.
     pub(super) fn screen_value(&mut self, name: &str, value: &Arg, state: &State) {
-        // Separators, not a path.
+        // These are separators, not a path.
         if self.screening.is_some() && name != "IFS" {
             let shown = format!("{name}={}", value.text);
             self.judge(value, &shown, Use::Named, state);
@@ -204,7 +204,8 @@ impl Walk<'_> {
         self.judge(target, &target.text, used, state);
     }
 
-    /// `${x:-word}`, where the word may be the value, and `${HOME%/*}`, which may be anything.
+    /// Checks `${x:-word}`, where the word may become the value, and `${HOME%/*}`, which may be any
+    /// path.
     pub(super) fn screen_altered(
         &mut self,
         name: &str,
@@ -226,7 +227,7 @@ impl Walk<'_> {
         let length = if given.text.starts_with(':') { 2 } else { 1 };
         if given.text[..length.min(given.text.len())].ends_with(['-', '=', '+']) {
             let word = given.after(length);
-            // A tilde is expanded here, but not taken for one by the parser.
+            // The shell expands a tilde here, but the parser does not mark it.
             if word.text.starts_with('~') && !(word.text == "~" || word.text.starts_with("~/")) {
                 self.refuse(&word.text, OTHER_HOME);
             } else if word.text.starts_with('~') && word.climbs() {
@@ -236,14 +237,14 @@ impl Walk<'_> {
         }
     }
 
-    /// Shell text of which parts are not known, judged as it was written.
+    /// Checks shell code with unknown parts, as it was written.
     pub(super) fn screen_code(&mut self, text: &str, context: &Context, state: &State) {
         if self.screening.is_some() {
             self.code(text, context, state.clone());
         }
     }
 
-    /// Says whether what is expanded now is text and no word, and what it was before.
+    /// Sets whether the current expansion is text and not a word. Returns the previous setting.
     pub(super) fn reads_text(&mut self, text: bool) -> bool {
         self.screening.as_mut().is_some_and(|it| std::mem::replace(&mut it.text, text))
     }
@@ -251,7 +252,7 @@ impl Walk<'_> {
     fn screen_word(&mut self, arg: &Arg, state: &State) {
         self.judge(arg, &arg.text, Use::Named, state);
         let shape = arg.shape();
-        // As in `--file=…`, `of=…` and `env X=…`. What is not known has no sign of ours in it.
+        // As in `--file=…`, `of=…` and `env X=…`. Only the known start of the word is searched.
         let Some(equals) = shape.split('\0').next().and_then(|known| known.find('=')) else {
             return;
         };
@@ -263,7 +264,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A list of directories, as in `PATH`.
+    /// Checks a list of directories, as in `PATH`.
     fn judge_list(&mut self, value: &Arg, shown: &str, state: &State) {
         let shape = value.shape();
         if !has_scheme(&shape) && shape.contains(':') {
@@ -284,7 +285,7 @@ impl Walk<'_> {
         self.judge_shape(&arg.shape(), arg.glob, shown, used, state);
     }
 
-    /// Judges a word that may be a path.
+    /// Checks a word that may be a path.
     fn judge_shape(&mut self, shape: &str, glob: bool, shown: &str, used: Use, state: &State) {
         let Some(screening) = &self.screening else { return };
         let local = shape.strip_prefix("file://");
@@ -332,7 +333,7 @@ impl Walk<'_> {
 }
 
 impl Screening<'_> {
-    /// Why an absolute path outside may not be named, if it may not.
+    /// Why an absolute path outside may not be named; `None` if it may.
     fn outside(&self, path: &str, used: Use) -> Option<&'static str> {
         let below = |top: &str| {
             let rest = path.strip_prefix(top.trim_end_matches('/'));
@@ -355,16 +356,16 @@ fn is_scripted(name: &str) -> bool {
     SCRIPTED.contains(&name) || SCRIPTED_BY_OPTION.contains(&name)
 }
 
-/// The words of a command, by number, that cannot be paths whatever they look like.
+/// The indices of the words that cannot be paths, whatever they look like.
 fn harmless(args: &[Arg]) -> HashSet<usize> {
     let Some(name) = args.first().and_then(Arg::exact).map(base_name) else {
         return HashSet::new();
     };
     let all = 1..args.len();
     match name {
-        // What a pattern matches would be told.
+        // A wildcard would print the names that it matches.
         "echo" | "printf" => all.filter(|at| !has_wildcard(&args[*at])).collect(),
-        // To a shell that does not know it, `[[` is a program that is nowhere.
+        // For a shell that does not know `[[`, it is a program that does not exist.
         "tr" | "[[" => all.collect(),
         name if is_scripted(name) => scripts(args, SCRIPTED.contains(&name)),
         _ => HashSet::new(),
@@ -375,7 +376,7 @@ fn has_wildcard(arg: &Arg) -> bool {
     arg.glob && arg.shape().contains(['*', '?', '['])
 }
 
-/// The scripts among the arguments: those that options bring, else the first that is no option.
+/// The indices of scripts among the arguments: the values of options, else the first operand.
 fn scripts(args: &[Arg], first_is_script: bool) -> HashSet<usize> {
     let mut found = HashSet::new();
     let mut brought = !first_is_script;
@@ -394,7 +395,7 @@ fn scripts(args: &[Arg], first_is_script: bool) -> HashSet<usize> {
                 found.insert(at);
             }
             Some(option) if option.contains(['f', 'e']) => brought = true,
-            // awk's separator and variables.
+            // awk's options for the separator and for variables.
             Some("F" | "v") => at += 1,
             Some(_) => {}
             None => first = first.or(Some(at)),
@@ -405,8 +406,8 @@ fn scripts(args: &[Arg], first_is_script: bool) -> HashSet<usize> {
     found
 }
 
-/// Whether the segment is a pattern that some shells match with `..`. A bare `.*` at the end is
-/// what people write for hidden files.
+/// Whether the segment is a pattern that some shells match with `..`. A single `.*` at the end is
+/// the usual pattern for hidden files.
 fn may_match_parent(segment: &str, path: &str) -> bool {
     let dots = segment.starts_with('.')
         && segment.contains(['*', '?', '['])

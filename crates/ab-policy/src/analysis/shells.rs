@@ -1,4 +1,4 @@
-//! Shells and other interpreters: where their program comes from.
+//! Shells and other interpreters: where the code they run comes from.
 
 use super::argument::Arg;
 use super::effect::CommandFindingKind;
@@ -10,7 +10,7 @@ const SHELLS: [&str; 15] = [
     "oksh", "lksh", "posh",
 ];
 
-/// Whether `name` is a shell, also with its version behind it.
+/// Whether `name` is a shell, with or without a version.
 pub(super) fn is_shell(name: &str) -> bool {
     let plain = name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-'));
     SHELLS.contains(&name) || SHELLS.contains(&plain)
@@ -33,13 +33,13 @@ const INTERPRETERS: [&str; 14] = [
     "ts-node",
 ];
 
-/// Whether `name` runs programs of another language.
+/// Whether `name` is an interpreter of another language.
 pub(super) fn is_interpreter(name: &str) -> bool {
     let plain = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     INTERPRETERS.contains(&name) || INTERPRETERS.contains(&plain) || name.starts_with("pypy")
 }
 
-/// Whether a word is options of a shell; any other word may be its program.
+/// Whether a word consists of shell options. Any other word may be its script.
 fn is_flags(text: &str) -> bool {
     let letters = text.strip_prefix(['-', '+']);
     letters.is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c.is_ascii_alphabetic()))
@@ -50,7 +50,7 @@ fn is_long_flag(name: &str) -> bool {
 }
 
 impl Walk<'_> {
-    /// `sh`, with whatever it is given.
+    /// Judges a shell with its arguments.
     pub(super) fn shell(&mut self, args: &[Arg], context: &Context, state: &State) {
         let mut has_code = false;
         let mut from_stdin = false;
@@ -90,7 +90,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Text that a shell of its own runs.
+    /// Judges code that a separate shell runs.
     pub(super) fn shell_code(&mut self, code: &Arg, context: &Context, state: &State) {
         if code.exact().is_none() {
             self.screen_code(&code.text, context, state);
@@ -104,7 +104,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A file that a shell reads as its program.
+    /// Judges a file that a shell runs as its script.
     pub(super) fn script_file(&mut self, script: &Arg, context: &Context, state: &State) {
         if script.stream {
             self.find(CommandFindingKind::PipesToShell, &script.text);
@@ -118,7 +118,7 @@ impl Walk<'_> {
         }
         let streams = ["/dev/fd/", "/proc/self/fd/"];
         if streams.iter().any(|stream| script.text.starts_with(stream)) {
-            // Which text another descriptor holds is not followed; what was given is judged.
+            // The text behind another descriptor is not tracked; standard input is judged instead.
             self.find(CommandFindingKind::CodeUnknown, &script.text);
             return self.shell_stdin(context, state);
         }
@@ -130,7 +130,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A shell that reads its program from standard input.
+    /// Judges a shell that reads its program from standard input.
     fn shell_stdin(&mut self, context: &Context, state: &State) {
         match &context.stdin {
             Stdin::Inherited => {
@@ -161,7 +161,7 @@ impl Walk<'_> {
         }
     }
 
-    /// An interpreter of another language: its programs are not read, but where they come from is.
+    /// Judges an interpreter of another language. Its programs are not analysed, only their origin.
     pub(super) fn interpreter(&mut self, args: &[Arg], context: &Context, state: &State) {
         let rest = &args[1..];
         if let Some(arg) = rest.iter().find(|arg| arg.fetches) {
@@ -181,7 +181,7 @@ impl Walk<'_> {
         }
     }
 
-    /// `eval`: its words, joined, run in this shell.
+    /// `eval`: runs its joined words in this shell.
     pub(super) fn eval(&mut self, args: &[Arg], context: &Context, state: State) -> Flow {
         let words: Option<Vec<&str>> = args[1..].iter().map(Arg::exact).collect();
         match words {
@@ -197,7 +197,7 @@ impl Walk<'_> {
         }
     }
 
-    /// `source`: a file that runs in this shell.
+    /// `source`: runs a file in this shell.
     pub(super) fn source(&mut self, args: &[Arg], context: &Context, state: State) -> Flow {
         if let Some(file) = args.get(1) {
             self.script_file(file, context, &state);
@@ -205,7 +205,7 @@ impl Walk<'_> {
         Flow::same(state)
     }
 
-    /// `trap`: text that runs later.
+    /// `trap`: code that runs later.
     pub(super) fn trap(&mut self, args: &[Arg], context: &Context, state: &State) {
         let mut rest = args[1..].iter().skip_while(|arg| arg.exact() == Some("--"));
         match (rest.next(), rest.next()) {

@@ -1,4 +1,4 @@
-//! Simple commands: assignments, words, redirects, and then whatever the first word means.
+//! Simple commands: assignments, words, redirects, and then the meaning of the first word.
 
 use super::argument::{Arg, base_name};
 use super::effect::CommandFindingKind;
@@ -8,7 +8,7 @@ use crate::place::PathLocation;
 use crate::shell::MAX_SHELL_NESTING_DEPTH;
 use crate::shell::tree::{Assignment, Redirect, RedirectKind, Simple};
 
-/// Builtins that give variables values, behind options.
+/// Builtins that assign variables after their options.
 const DECLARERS: [&str; 5] = ["export", "declare", "typeset", "readonly", "local"];
 
 impl Walk<'_> {
@@ -66,14 +66,14 @@ impl Walk<'_> {
         if simple.assignments.is_empty() {
             return flow;
         }
-        // Variables before a command are that command's alone.
+        // Variables before a command apply to that command only.
         Flow {
             ok: flow.ok.map(|after| after.with_variables_of(&state)),
             fail: flow.fail.map(|after| after.with_variables_of(&state)),
         }
     }
 
-    /// A download that a redirect puts into a file.
+    /// Records a download that a redirect writes to a file.
     fn keeps_download(&mut self, redirects: &[Redirect], context: &Context, state: &State) {
         for redirect in redirects.iter().filter(|each| each.kind == RedirectKind::Write) {
             self.shadow += 1;
@@ -106,7 +106,7 @@ impl Walk<'_> {
         last.filter(|_| !assignment.partial && !assignment.array)
     }
 
-    /// A command that a wrapper starts: written down, then looked at like any other.
+    /// A command that a wrapper starts. It is recorded, then judged like any other.
     pub(super) fn inner(&mut self, args: &[Arg], context: &Context, state: State) -> Flow {
         if args.is_empty() {
             return Flow::same(state);
@@ -123,7 +123,7 @@ impl Walk<'_> {
         flow
     }
 
-    /// What the words of a recorded command do.
+    /// Judges the words of a recorded command.
     fn run(&mut self, args: &[Arg], context: &Context, state: State) -> Flow {
         let head = &args[0];
         let Some(text) = head.exact() else {
@@ -151,8 +151,8 @@ impl Walk<'_> {
         }
         self.runs_file(head, &state);
         self.paths(args, &state);
-        // Whether a function of that name holds here depends on much: `command`, `env`, a shell of
-        // its own and `unset` pass it by. Both are looked at.
+        // Whether a function of that name is called depends on the context: `command`, `env`,
+        // another shell and `unset` bypass it. So both the function and the program are judged.
         let Some(called) = self.call(&name, args, context, &state) else {
             return self.named(&name, args, context, state);
         };
@@ -165,7 +165,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What a program or a builtin of that name does.
+    /// Judges a program or a builtin of that name.
     fn named(&mut self, name: &str, args: &[Arg], context: &Context, state: State) -> Flow {
         self.aliased(name, args, context, &state);
         self.evaluates(name, args, &state);
@@ -232,7 +232,7 @@ impl Walk<'_> {
         self.entered(state, places)
     }
 
-    /// Where a word leads from each directory that the shell may be in.
+    /// The targets of a word from each directory that the shell may be in.
     pub(super) fn led(&self, arg: &Arg, state: &State) -> Vec<Directory> {
         let led = |from: &Directory| Directory {
             place: arg.target(self.scene, &from.place).place,
@@ -242,7 +242,8 @@ impl Walk<'_> {
     }
 
     fn entered(&mut self, state: State, mut places: Vec<Directory>) -> Flow {
-        // `cd src; make; cd ..`: had the first failed, nobody would call the last an escape.
+        // `cd src; make; cd ..`: if the first `cd` had failed, the last would leave the workspace.
+        // That is not reported.
         if places.iter().any(|each| !each.doubtful) {
             places.retain(|each| !each.doubtful || !matches!(each.place, PathLocation::Outside(_)));
         }
@@ -263,7 +264,7 @@ impl Walk<'_> {
         Flow { ok: Some(there), fail: Some(state.stayed()) }
     }
 
-    /// `export A=b` and its like.
+    /// `export A=b` and similar builtins.
     fn declares(&mut self, args: &[Arg], mut state: State) -> Flow {
         for arg in args {
             let certain = &arg.text[..arg.prefix.min(arg.text.len())];
@@ -281,7 +282,7 @@ impl Walk<'_> {
         Flow::same(state)
     }
 
-    /// Builtins whose words name variables.
+    /// Builtins whose arguments name variables.
     fn sets_variables(&mut self, name: &str, args: &[Arg], mut state: State) -> Flow {
         let mut named: Vec<&Arg> = Vec::new();
         match name {
@@ -300,7 +301,7 @@ impl Walk<'_> {
         Flow::same(state)
     }
 
-    /// Builtins that expand their words once more: subscripts of variables, callbacks.
+    /// Builtins that expand their arguments once more: subscripts of variables, callbacks.
     fn evaluates(&mut self, name: &str, args: &[Arg], state: &State) {
         match name {
             "test" | "[" | "let" | "printf" | "read" | "unset" | "declare" | "typeset"
@@ -342,7 +343,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Text that names a variable: what its subscript substitutes is run, quotes or not.
+    /// Text that names a variable. Substitutions in its subscript are run, even if they are quoted.
     pub(super) fn subscript(&mut self, arg: &Arg, state: &State) {
         let Some(open) = arg.text.find('[') else { return };
         let named = arg.text[..open].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
@@ -352,7 +353,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Substitutions inside text that a shell expands.
+    /// Judges substitutions inside text that a shell expands.
     pub(super) fn embedded(&mut self, text: &str, state: &State) {
         if text.contains("$(") || text.contains('`') {
             let quoted = text.replace('\\', r"\\").replace('"', "\\\"");
@@ -360,7 +361,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Remembers aliases: some shells use them in scripts too.
+    /// Records aliases: some shells use them in scripts too.
     fn alias(&mut self, args: &[Arg], state: &State) {
         for arg in args {
             let Some((name, _)) = arg.text.split_once('=') else { continue };
@@ -376,9 +377,9 @@ impl Walk<'_> {
         }
     }
 
-    /// What a command is where an alias of its name holds.
+    /// Judges the command that an alias of this name expands to.
     fn aliased(&mut self, name: &str, args: &[Arg], context: &Context, state: &State) {
-        // Inside its own text an alias is not one.
+        // An alias is not expanded inside its own text.
         if self.in_alias.iter().any(|alias| alias == name) {
             return;
         }
@@ -397,12 +398,12 @@ impl Walk<'_> {
         self.in_alias.pop();
     }
 
-    /// Running a file that this line downloaded.
+    /// Reports the start of a file that this line downloaded.
     pub(super) fn runs_file(&mut self, arg: &Arg, state: &State) {
         let found = if arg.text.contains('/') {
             self.is_download(arg, state)
         } else {
-            // Where the path is another, a plain name may be any file of that name.
+            // With another `PATH`, a plain name may be any file of that name.
             state.variable("PATH").is_some() && self.downloaded_names.contains(&arg.text)
         };
         if found {
@@ -410,7 +411,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Remembers files that this line downloads.
+    /// Records files that this line downloads.
     pub(super) fn downloaded(&mut self, file: &Arg, places: impl Iterator<Item = PathLocation>) {
         let before = self.downloads.len();
         self.downloads.extend(places);

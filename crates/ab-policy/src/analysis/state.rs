@@ -1,4 +1,4 @@
-//! What the shell knows at a point of the script: possible directories and variables.
+//! The state of the shell at a point of the script: possible directories and variables.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -6,30 +6,30 @@ use std::rc::Rc;
 use crate::place::PathLocation;
 use crate::shell::Meter;
 
-/// Variables that are told apart; a line with more is not looked at.
+/// Maximum number of variables. A line with more exceeds the limits of the analysis.
 pub(super) const MAX_VARIABLES: usize = 2_000;
-/// Directories that `pushd` remembers; older ones are forgotten.
+/// Maximum number of directories that `pushd` remembers; older ones are forgotten.
 const MAX_STACK: usize = 64;
 
-/// Directories that are told apart; more of them are none that is known.
+/// Maximum number of possible directories. With more, the directory is unknown.
 const MAX_DIRECTORIES: usize = 4;
 
-/// Cheap to clone: most commands change nothing.
+/// The directories and variables of a shell. Cheap to clone: most commands change nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct State {
     directories: Rc<Vec<Directory>>,
     variables: Rc<BTreeMap<Rc<str>, Option<Rc<str>>>>,
-    /// Where `pushd` came from.
+    /// The directories that `pushd` stored.
     stack: Rc<Vec<Vec<Directory>>>,
-    /// Where `cd -` leads.
+    /// The target of `cd -`.
     previous: Rc<Vec<Directory>>,
 }
 
-/// Where the shell may be.
+/// A directory that the shell may be in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Directory {
     pub(super) place: PathLocation,
-    /// Only if a change of directory failed.
+    /// Whether the shell is there only if a change of directory failed.
     pub(super) doubtful: bool,
 }
 
@@ -41,7 +41,8 @@ impl Directory {
 
 const NOWHERE: Directory = Directory { place: PathLocation::Unknown, doubtful: false };
 
-/// How a command leaves things when it succeeds and when it fails. Nothing: it does not come back.
+/// The states after a command succeeds and after it fails. `None` if that cannot happen, as after
+/// `exit`.
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
     pub(super) ok: Option<State>,
@@ -58,7 +59,7 @@ impl Flow {
     }
 }
 
-/// What holds after either.
+/// The state after one of two alternatives.
 pub(super) fn join(one: Option<State>, other: Option<State>, meter: &Meter) -> Option<State> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.or(other, meter)),
@@ -76,19 +77,19 @@ impl State {
         }
     }
 
-    /// Where the shell may be, whatever failed before.
+    /// The directories that the shell may be in, including those after a failed change.
     pub(super) fn directories(&self) -> &[Directory] {
         &self.directories
     }
 
-    /// Where the shell is unless a change of directory failed.
+    /// The directories that the shell is in unless a change of directory failed.
     pub(super) fn likely(&self) -> impl Iterator<Item = &PathLocation> {
         let all = self.directories.iter().all(|directory| directory.doubtful);
         let likely = self.directories.iter().filter(move |directory| all || !directory.doubtful);
         likely.map(|directory| &directory.place)
     }
 
-    /// The same, after a change of directory that failed.
+    /// The same state after a change of directory that failed.
     pub(super) fn stayed(mut self) -> Self {
         for directory in Rc::make_mut(&mut self.directories) {
             directory.doubtful = true;
@@ -123,7 +124,7 @@ impl State {
         self.variables.get(name).map(Option::as_deref)
     }
 
-    /// Gives a variable a value; nothing: one that only run time knows.
+    /// Sets a variable. `None` is a value that is only known at run time.
     pub(super) fn set(&mut self, name: &str, value: Option<&str>, meter: &Meter) {
         if Rc::strong_count(&self.variables) > 1 {
             meter.spend(self.variables.len());
@@ -132,12 +133,12 @@ impl State {
         Rc::make_mut(&mut self.variables).insert(Rc::from(name), value);
     }
 
-    /// How many variables it holds.
+    /// The number of variables.
     pub(super) fn variables(&self) -> usize {
         self.variables.len()
     }
 
-    /// The same, with the variables of another.
+    /// The same state with the variables of another.
     pub(super) fn with_variables_of(self, other: &State) -> State {
         State { variables: other.variables.clone(), ..self }
     }
@@ -166,7 +167,7 @@ impl State {
         if self.variables != other.variables {
             let variables = Rc::make_mut(&mut joined.variables);
             for (name, value) in other.variables.iter() {
-                // What only one of them has set is not known either.
+                // A variable that only one of them has set is not known either.
                 let same = variables.get(name).is_some_and(|own| own == value);
                 if !same {
                     variables.insert(name.clone(), None);
@@ -187,7 +188,7 @@ impl State {
         joined
     }
 
-    /// What holds after any number of rounds that each may leave `after` behind.
+    /// The state after any number of loop rounds, each of which may end in `after`.
     pub(super) fn looped(&self, after: &State, meter: &Meter) -> State {
         let mut joined = self.clone().or(after.clone(), meter);
         if self.directories != after.directories {

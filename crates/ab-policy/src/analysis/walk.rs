@@ -1,8 +1,9 @@
-//! The walk through a script in the order in which a shell would run it.
+//! Walks a script in the order in which a shell would run it.
 //!
-//! Every branch is walked, whether it would be taken or not. What a walk finds is added to the
-//! [`CommandAnalysis`]; a walk in the *shadow* adds hidden commands: it looks again at what was listed
-//! before, from another state or through the eyes of another shell, or at what may run later.
+//! Every branch is walked, whether it would be taken or not. Findings are added to the
+//! [`CommandAnalysis`]. A walk in the *shadow* adds commands that are marked as not started: it
+//! visits code again from another state or in another dialect, or it visits code that may run
+//! later.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -19,11 +20,11 @@ use crate::place::{CommandCheckContext, CommandStdin, PathLocation};
 use crate::shell::tree::*;
 use crate::shell::{self, Dialect, MAX_SHELL_NESTING_DEPTH, Meter, Problem, Unparsable};
 
-/// What a command costs, beside its words.
+/// Cost of a command, in addition to its words.
 const COMMAND_COST: usize = 256;
-/// What a word costs, beside its bytes.
+/// Cost of a word, in addition to its bytes.
 const WORD_COST: usize = 64;
-/// Variables that a shell sets itself when it starts, whatever it is given.
+/// Variables that a shell sets itself at its start, whatever the caller passes.
 const OF_THE_SHELL: [&str; 5] = ["PWD", "OLDPWD", "IFS", "_", "SHLVL"];
 
 pub(super) struct Walk<'a> {
@@ -31,51 +32,51 @@ pub(super) struct Walk<'a> {
     pub(super) out: CommandAnalysis,
     pub(super) functions: Functions,
     pub(super) aliases: HashMap<String, Option<String>>,
-    /// Aliases whose text is being looked at.
+    /// Aliases that are being expanded.
     pub(super) in_alias: Vec<String>,
-    /// Places that this line downloaded something to, and the names of those files.
+    /// The targets of this line's downloads, and their file names.
     pub(super) downloads: HashSet<PathLocation>,
     pub(super) downloaded_names: HashSet<String>,
-    /// How many downloads were seen.
+    /// Number of downloads so far.
     pub(super) fetches: usize,
-    /// What `exec` made the standard input of all that follows.
+    /// The standard input that `exec` set for all following commands.
     pub(super) input: Option<Stdin>,
-    /// How many commands were started without waiting, and how many wait or end a loop.
+    /// Number of commands started in the background, and of commands that wait or end a loop.
     pub(super) backgrounds: usize,
     pub(super) pauses: usize,
-    /// The command that findings belong to.
+    /// The command that findings are assigned to.
     pub(super) current: Option<usize>,
     pub(super) shadow: usize,
     pub(super) dialect: Dialect,
-    /// What words may name, where that is asked.
+    /// The check of words, if it is enabled.
     pub(super) screening: Option<Screening<'a>>,
     pub(super) meter: &'a Meter,
-    /// What was found already, and for which command.
+    /// The findings so far, each with its command.
     known: HashSet<(CommandFindingKind, Option<usize>)>,
     pub(super) over: bool,
 }
 
-/// What surrounds a command.
+/// The context of a command.
 #[derive(Clone, Debug)]
 pub(super) struct Context {
     pub(super) stdin: Stdin,
-    /// Whether it runs beside others: in the background, or in a pipeline.
+    /// Whether it runs in parallel with others: in the background, or in a pipeline.
     pub(super) forks: bool,
     /// The wrapper that starts it.
     pub(super) via: Option<usize>,
     pub(super) depth: usize,
 }
 
-/// What a command reads.
+/// The standard input of a command.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Stdin {
     Inherited,
-    /// That of the whole line, of which nothing is known beforehand.
+    /// That of the whole line, which is not known in advance.
     Unseen,
     Pipe {
         fetches: bool,
     },
-    /// Text that is known, from a here-document or a here-string.
+    /// Known text, from a here-document or a here-string.
     Text(Rc<str>),
     UnknownText,
     File(Rc<Arg>),
@@ -126,7 +127,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What a shell knows that starts in `place`: the variables that it is given.
+    /// The state of a shell that starts in `place`, with the variables it is given.
     fn state_at(&self, place: PathLocation) -> State {
         let mut state = State::new(place);
         for (name, value) in self.scene.env() {
@@ -148,7 +149,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Counts work on a word; beyond the bound nothing is safe any more.
+    /// Counts the cost of a word. If the limit is exceeded, the line is no longer considered safe.
     pub(super) fn step(&mut self) {
         self.spend(WORD_COST);
     }
@@ -159,7 +160,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Gives a variable of `state` a value; nothing: one that only run time knows.
+    /// Sets a variable in `state`. `None` is a value that is only known at run time.
     pub(super) fn set(&mut self, state: &mut State, name: &str, value: Option<&str>) {
         state.set(name, value, self.meter);
         if state.variables() > MAX_VARIABLES {
@@ -181,7 +182,7 @@ impl<'a> Walk<'a> {
         self.find(effect, &error.to_string());
     }
 
-    /// Writes down a command, and makes it the one that findings belong to.
+    /// Adds a command to the result and makes it the current one for findings.
     pub(super) fn record(&mut self, args: &[Arg], context: &Context) {
         self.spend(COMMAND_COST);
         if self.out.commands.len() >= MAX_COMMANDS_PER_LINE {
@@ -207,7 +208,7 @@ impl<'a> Walk<'a> {
             if self.over {
                 return flow;
             }
-            // What follows an `exit` does not run, but is judged all the same.
+            // Code after an `exit` does not run, but it is judged too.
             let state = match flow.clone().joined(self.meter) {
                 Some(state) => state,
                 None => self.state_at(PathLocation::Unknown),
@@ -371,7 +372,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A loop: once as it begins, and once more from whatever a round may leave behind.
+    /// A loop: walked once from the start state, and once more from any state that a round may
+    /// leave.
     fn rounds(
         &mut self,
         state: State,
@@ -402,7 +404,7 @@ impl<'a> Walk<'a> {
         Flow::same(any.looped(&last, self.meter))
     }
 
-    /// Commands of a substitution: they run in a shell of their own.
+    /// Walks the commands of a substitution, which run in a subshell.
     pub(super) fn substitution(&mut self, script: &Script, context: &Context, state: &State) {
         let current = self.current;
         let inner = Context { depth: context.depth + 1, via: None, ..context.clone() };
@@ -412,7 +414,7 @@ impl<'a> Walk<'a> {
         self.current = current;
     }
 
-    /// Shell text that a command runs. The shell that runs it may be this one.
+    /// Walks shell code that a command runs, perhaps in this shell.
     pub(super) fn code(&mut self, text: &str, context: &Context, state: State) -> Flow {
         let depth = context.depth + 1;
         let current = self.current;
@@ -430,7 +432,7 @@ impl<'a> Walk<'a> {
         flow
     }
 
-    /// Redirects of a command; the answer is what it reads.
+    /// Walks the redirects of a command and returns its standard input.
     pub(super) fn redirects(
         &mut self,
         redirects: &[Redirect],
@@ -477,11 +479,11 @@ impl<'a> Walk<'a> {
         stdin
     }
 
-    /// Bash speaks to the network through files that do not exist.
+    /// Reports bash's special file names for network connections.
     fn network(&mut self, target: &Arg) {
         let certain = &target.text[..target.prefix.min(target.text.len())];
         let host = ["/dev/tcp/", "/dev/udp/"].iter().find_map(|way| certain.strip_prefix(way));
-        // To look whether a server of one's own listens is what scripts do.
+        // Scripts often test whether their own server listens.
         let own = |host: &str| {
             LOOPBACK.iter().any(|own| host.strip_prefix(own).is_some_and(|it| it.starts_with('/')))
         };
@@ -491,15 +493,15 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Names of this host.
+/// Names of the local host.
 const LOOPBACK: [&str; 4] = ["localhost", "127.0.0.1", "::1", "[::1]"];
 
-/// What holds after either of two ways.
+/// The flow after one of two alternatives.
 fn both(one: Flow, other: Flow, meter: &Meter) -> Flow {
     Flow { ok: join(one.ok, other.ok, meter), fail: join(one.fail, other.fail, meter) }
 }
 
-/// Whether a condition never changes.
+/// Whether a condition always keeps its loop running.
 fn is_constant(condition: &Script, until: bool) -> bool {
     let [item] = condition.items.as_slice() else { return false };
     let ([command], []) = (item.first.commands.as_slice(), item.rest.as_slice()) else {

@@ -1,18 +1,18 @@
-//! Programs that run other programs: what is left when they are taken off.
+//! Programs that run other programs: finds the command that they start.
 
 use super::argument::Arg;
 use super::effect::CommandFindingKind;
 use super::state::{Flow, State};
 use super::walk::{Context, Stdin, Walk};
 
-/// A program that takes options, then operands of its own, then a command.
+/// A program that takes options, then its own operands, then a command.
 struct Wrapper {
     name: &'static str,
     /// Short options that take a value.
     short: &'static str,
     /// Long options that take a value as the next word.
     long: &'static [&'static str],
-    /// Operands before the command.
+    /// Number of operands before the command.
     operands: usize,
 }
 
@@ -74,7 +74,7 @@ const WRAPPERS: &[Wrapper] = &[
     wrapper("screen", "ScTtpehL", &[], 0),
 ];
 
-/// Tools of a project that run any program behind a word of their own.
+/// Project tools that run any program after a subcommand.
 const RUNNERS: &[(&str, &[&str])] = &[
     ("npm", &["exec", "x"]),
     ("pnpm", &["exec", "dlx"]),
@@ -92,7 +92,7 @@ const RUNNERS: &[(&str, &[&str])] = &[
 ];
 
 impl Walk<'_> {
-    /// What a wrapper starts; nothing when `name` is none.
+    /// Judges the command that a wrapper starts; `None` if `name` is not a wrapper.
     pub(super) fn wrapped(
         &mut self,
         name: &str,
@@ -171,12 +171,12 @@ impl Walk<'_> {
                 self.behind_options(rest, short, long, operands, context, state)
             }
         };
-        // Only what runs in this very shell can change it.
+        // Only these run the command in the current shell and can change its state.
         Some(if matches!(name, "command" | "builtin") { flow } else { same() })
     }
 
-    /// The command behind a wrapper's options. Where one of them is not known here, its value may
-    /// be the next word: what would then be the command is looked at as well.
+    /// Judges the command after a wrapper's options. If the last option is not known here, the next
+    /// word may be its value. Then the command after that word is judged as well.
     fn behind_options(
         &mut self,
         rest: &[Arg],
@@ -298,12 +298,12 @@ impl Walk<'_> {
         } else {
             words.push(Arg::unknown("…"));
         }
-        // What the started program reads is not what xargs read.
+        // The started program does not read the input of xargs.
         let context = Context { stdin: Stdin::Inherited, ..context.clone() };
         self.inner(&words, &context, state.clone())
     }
 
-    /// `find`: what it deletes, and what it runs on what it finds.
+    /// `find`: what it deletes, and the commands it runs on its results.
     fn found(&mut self, name: &str, rest: &[Arg], context: &Context, state: &State) {
         let options = |arg: &&Arg| {
             matches!(arg.exact(), Some("-H" | "-L" | "-P" | "-E" | "-X" | "-d" | "-x" | "-s"))
@@ -333,7 +333,7 @@ impl Walk<'_> {
             "-perm",
             "-user",
         ];
-        // `-type f` and `-name '*'` spare nothing that anyone would miss.
+        // `-type f` and `-name '*'` still match almost everything.
         let spares = |(at, arg): (usize, &Arg)| {
             let value = rest.get(at + 1).map(|arg| arg.text.as_str());
             filters.contains(&arg.text.as_str())
@@ -348,7 +348,7 @@ impl Walk<'_> {
                 Some("-delete") => {
                     for root in roots {
                         let root = match root.exact() {
-                            // What a filter leaves lies below.
+                            // With a filter, the results lie below the root.
                             Some(text) if filtered && text.starts_with('/') => {
                                 &Arg::literal(&format!("{}/{{}}", text.trim_end_matches('/')))
                             }
@@ -443,7 +443,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Programs that take shell text behind `-c`.
+    /// Programs that take shell code after `-c`.
     fn behind_c(&mut self, name: &str, rest: &[Arg], context: &Context, state: &State) {
         let mut words = rest.iter();
         while let Some(arg) = words.next() {
@@ -466,7 +466,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Words that are joined to shell text.
+    /// Words that are joined to shell code.
     fn joined(&mut self, words: &[Arg], context: &Context, state: &State) {
         let texts: Option<Vec<&str>> = words.iter().map(Arg::exact).collect();
         match texts {
@@ -476,14 +476,14 @@ impl Walk<'_> {
     }
 }
 
-/// What `find` makes of a word with `{}` for something below `root`.
+/// The value of a word with `{}` that `find` runs for a file below `root`.
 fn in_place(word: &Arg, root: &Arg, filtered: bool) -> Arg {
     if !word.text.contains("{}") {
         return word.clone();
     }
     let root = root.exact().map(|root| root.trim_end_matches('/'));
     match (word.text.as_str(), root) {
-        // The first thing that it finds is where it starts.
+        // The first result is the root itself.
         ("{}", Some("")) if !filtered => Arg::literal("/"),
         ("{}", Some(root)) if !filtered => Arg::literal(root),
         ("{}", Some(root)) => Arg::literal(&format!("{root}/{{}}")),

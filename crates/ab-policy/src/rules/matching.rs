@@ -1,4 +1,4 @@
-//! Whether a rule fits a command.
+//! Decides whether a rule matches a command.
 
 use ab_core::Result;
 use ab_core::search::glob::{DotfileMatching, Glob};
@@ -7,11 +7,11 @@ use super::{Rule, WordAlternatives, invalid};
 use crate::analysis::{AnalysedCommand, ExpandedWord, PathAccess};
 use crate::place::PathLocation;
 
-/// How well a rule fits.
+/// How well a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fit {
     No,
-    /// A word that only run time knows stands where the rule looks.
+    /// A word that the rule tests is only known at run time.
     Perhaps,
     Yes,
 }
@@ -39,7 +39,7 @@ impl Matcher {
         Ok(matcher)
     }
 
-    /// How well `rule` fits `command`, effects aside.
+    /// How well `rule` matches `command`, without its effects.
     pub(crate) fn fits(&self, rule: &Rule, command: &AnalysedCommand) -> Fit {
         if !rule.command.is_empty() {
             let Some(program) = command.program() else { return Fit::No };
@@ -69,7 +69,7 @@ impl Matcher {
     }
 }
 
-/// Whether a glob fits a path or one of the directories around it.
+/// Whether a glob matches a path or one of its parent directories.
 fn covers(glob: &Glob, path: &str) -> bool {
     let mut at = glob.start_position();
     path.split('/').filter(|name| !name.is_empty()).any(|name| {
@@ -91,7 +91,7 @@ fn prefix_fit(prefix: &[WordAlternatives], command: &AnalysedCommand) -> Fit {
         match (word.known, same) {
             (true, true) => {}
             (true, false) => return Fit::No,
-            // An unknown program is a finding of its own.
+            // An unknown program is reported as a separate finding.
             (false, _) if at == 0 => return Fit::No,
             (false, _) => fit = Fit::Perhaps,
         }
@@ -112,7 +112,7 @@ fn word_fits(pattern: &str, word: &ExpandedWord) -> bool {
     (word.known || pattern == "*") && like(pattern, &word.text)
 }
 
-/// Whether `text` is like `pattern`: `*` is any text, `?` one character, `[0-9]` a digit.
+/// Whether `text` matches `pattern`: `*` is any text, `?` one character, `[0-9]` a digit.
 fn like(pattern: &str, text: &str) -> bool {
     if !pattern.contains(['*', '?', '[']) {
         return pattern == text;

@@ -1,7 +1,7 @@
 //! Verdicts as text, for rules files.
 
 pub(super) mod verdict {
-    //! A verdict that must be there.
+    //! A required verdict.
 
     use ab_core::Verdict;
     use serde::{Deserialize, Deserializer, Serializer, de};
@@ -24,7 +24,7 @@ pub(super) mod verdict {
 }
 
 pub(super) mod optional_verdict {
-    //! A verdict that may be left out.
+    //! An optional verdict.
 
     use ab_core::Verdict;
     use serde::{Deserializer, Serializer};

@@ -1,7 +1,8 @@
-//! The text that `$'…'` stands for.
+//! Decodes `$'…'` quotes.
 
-/// Decodes what stands between `$'` and the closing quote. Bash ends the text at a NUL; bytes that
-/// are no text become `\u{fffd}`, which no name of a program or a path that matters here holds.
+/// Decodes the text between `$'` and the closing quote. Bash ends the text at a NUL. Bytes that are
+/// not UTF-8 become `\u{fffd}`, which does not occur in the program names and paths that rules
+/// test.
 pub(super) fn decode(body: &str) -> String {
     let mut bytes = Vec::with_capacity(body.len());
     let mut chars = body.chars().peekable();

@@ -1,19 +1,19 @@
-//! Arithmetic: where it ends, and the expansions inside.
+//! Arithmetic: finds its end, and parses the expansions inside.
 
 use super::parser::{Parsed, Parser};
 use super::tree::Word;
 
 impl Parser<'_> {
-    /// Where the `))` stands that closes arithmetic whose text begins at `start`; nothing when the
-    /// parentheses are those of nested commands instead.
+    /// The position of the `))` that closes the arithmetic whose text begins at `start`. `None` if
+    /// the parentheses belong to nested commands instead.
     pub(super) fn arithmetic_end(&self, start: usize) -> Option<usize> {
         let (end, looked_at) = self.arithmetic_close(start);
-        // Beyond the bound the next word says so.
+        // If the limit is exceeded, the next word reports it.
         self.meter.spend(looked_at.saturating_sub(start));
         end
     }
 
-    /// The same, and how far it looked.
+    /// Like [`arithmetic_end`](Self::arithmetic_end). Also returns how far it looked.
     fn arithmetic_close(&self, start: usize) -> (Option<usize>, usize) {
         let bytes = self.text.as_bytes();
         let mut open = 0usize;
@@ -37,7 +37,7 @@ impl Parser<'_> {
         (None, at)
     }
 
-    /// The word between `start` and `end`; goes on behind the closing parentheses.
+    /// The word between `start` and `end`. Continues after the closing parentheses.
     pub(super) fn arithmetic_word(&mut self, start: usize, end: usize) -> Parsed<Word> {
         self.at = start;
         let parts = self.enclosed(b')', Some(b'('))?;

@@ -1,4 +1,4 @@
-//! Compound commands: everything that begins with a reserved word or a parenthesis.
+//! Compound commands: those that begin with a reserved word or a parenthesis.
 
 use super::Dialect;
 use super::parser::{Parsed, Parser, Stop};
@@ -147,7 +147,7 @@ impl Parser<'_> {
         Ok(Body::For { name, words, body })
     }
 
-    /// A for loop may have braces for a body.
+    /// A for loop may have braces instead of `do` and `done`.
     fn do_group_or_braces(&mut self) -> Parsed<Script> {
         self.skip_lines()?;
         if self.plain_word() != "{" {
@@ -199,7 +199,7 @@ impl Parser<'_> {
         self.at += "coproc".len();
         self.skip_blanks();
         self.enter()?;
-        // A name may stand before a compound command, and only there.
+        // Only a compound command may have a name before it.
         let start = self.at;
         let name = self.name();
         if !name.is_empty() && name == self.plain_word() {

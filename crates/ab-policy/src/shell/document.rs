@@ -1,4 +1,4 @@
-//! Here-documents: their delimiters where they are named, their bodies where the line ends.
+//! Here-documents: reads the delimiters in the command, and the bodies after the end of its line.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -7,7 +7,7 @@ use super::parser::{Parsed, Parser};
 use super::tree::*;
 use super::words::WordMode;
 
-/// A here-document whose body has not been read.
+/// A here-document whose body has not been read yet.
 pub(super) struct Pending {
     delimiter: String,
     /// Whether the body is expanded like quoted text.
@@ -17,7 +17,7 @@ pub(super) struct Pending {
 }
 
 impl Parser<'_> {
-    /// The delimiter behind `<<`.
+    /// The delimiter after `<<`.
     pub(super) fn document(&mut self, strips_tabs: bool) -> Parsed<Redirect> {
         self.skip_blanks();
         let word = self.word(WordMode::Assignment)?;
@@ -48,7 +48,7 @@ impl Parser<'_> {
         Ok(Redirect::document(body))
     }
 
-    /// Reads the bodies that begin here, at the beginning of a line.
+    /// Reads the bodies that begin here, at the start of a line.
     pub(super) fn read_documents(&mut self) -> Parsed<()> {
         for pending in std::mem::take(&mut self.pending) {
             let mut lines = String::new();
@@ -71,7 +71,7 @@ impl Parser<'_> {
             let parts = if pending.expands {
                 let mut inner = Parser::new(&lines, self.dialect, self.depth, self.meter);
                 inner.enter()?;
-                // A line that a backslash joins to the delimiter would end the body elsewhere.
+                // A backslash that joins a line to the delimiter would end the body elsewhere.
                 if lines.ends_with("\\\n") {
                     return Err(self.syntax("a here-document whose end is joined to it"));
                 }
@@ -81,13 +81,13 @@ impl Parser<'_> {
             } else {
                 vec![Part::Quoted(lines.clone())]
             };
-            // Nobody else fills it: each body is read once.
+            // Cannot fail: each body is read once.
             let _ = pending.body.set(Word { parts, source: lines });
         }
         Ok(())
     }
 
-    /// Bodies that were announced must have been read where the text ends.
+    /// Fails if the text has ended before all announced bodies were read.
     pub(super) fn documents_are_read(&self) -> Parsed<()> {
         if self.pending.is_empty() {
             Ok(())

@@ -6,10 +6,10 @@ use super::{Dialect, MAX_SHELL_NESTING_DEPTH, Meter, Problem, Unparsable, words:
 
 pub(super) type Parsed<T> = Result<T, Unparsable>;
 
-/// Words that end or continue a compound command; none can begin a command.
+/// Words that end or continue a compound command. No command begins with one of them.
 const CLOSERS: [&str; 8] = ["then", "elif", "else", "fi", "do", "done", "esac", "}"];
 
-/// Longest subscript of an assignment.
+/// Maximum length of a subscript in an assignment.
 const MAX_SUBSCRIPT: usize = 256;
 
 /// What ends a list of commands.
@@ -18,7 +18,7 @@ pub(super) enum Stop<'a> {
     End,
     Parenthesis,
     Words(&'a [&'a str]),
-    /// `;;` and its kin, or `esac`.
+    /// `;;`, `;&` or `esac`.
     Arm,
 }
 
@@ -32,9 +32,9 @@ pub(super) struct Parser<'a> {
     pub(super) meter: &'a Meter,
 }
 
-/// What parsing an item of a list costs, beside its words.
+/// Cost of parsing an item of a list, in addition to its words.
 const ITEM_COST: usize = 64;
-/// What parsing a word costs, beside its bytes.
+/// Cost of parsing a word, in addition to its bytes.
 const WORD_COST: usize = 16;
 
 impl<'a> Parser<'a> {
@@ -78,7 +78,7 @@ impl<'a> Parser<'a> {
         Ok(Script { items })
     }
 
-    /// A script that must hold something, as every compound command demands.
+    /// A script that must not be empty, as in every compound command.
     pub(super) fn body(&mut self, stop: Stop<'_>) -> Parsed<Script> {
         let script = self.script(stop)?;
         if script.items.is_empty() {
@@ -183,7 +183,7 @@ impl<'a> Parser<'a> {
         self.skip_blanks();
         let Some(body) = self.compound()? else { return self.simple() };
         let mut redirects = Vec::new();
-        // The body of a function brings its own.
+        // The body of a function has its own.
         if !matches!(body, Body::Function { .. } | Body::Coprocess(_)) {
             loop {
                 self.skip_blanks();
@@ -234,7 +234,7 @@ impl<'a> Parser<'a> {
                 continue;
             }
             simple.words.push(self.word(WordMode::Plain)?);
-            // `declare a=(…)`: an array may stand where a word does.
+            // `declare a=(…)`: an array may follow a word that ends with `=`.
             if self.peek() == Some(b'(') && self.text[..self.at].ends_with('=') {
                 let values = self.array()?;
                 simple.words.extend(values);
@@ -248,7 +248,7 @@ impl<'a> Parser<'a> {
         Ok(Command { body: Body::Simple(simple), redirects })
     }
 
-    /// `name ( ) command`, with the parenthesis next.
+    /// `name ( ) command`; the parenthesis is next.
     fn function(&mut self, name: String) -> Parsed<Command> {
         self.at += 1;
         self.skip_blanks();
@@ -280,15 +280,14 @@ impl<'a> Parser<'a> {
         let mut values = Vec::new();
         let mut partial = false;
         if self.peek() == Some(b'[') {
-            // Without an equals sign behind it this is a word with a wildcard.
+            // Without an equals sign after it, this is a word with a wildcard.
             let near = &self.rest().as_bytes()[..self.rest().len().min(MAX_SUBSCRIPT)];
             let ends = |pair: &[u8]| matches!(pair, [b']', b'=' | b'+']);
             let Some(close) = near.windows(2).position(ends) else {
                 self.at = start;
                 return Ok(None);
             };
-            // A lone bracket of a pattern, as in `x[ a ]=…`, is what other shells see here; they would
-            // run a program of that name, which there is none.
+            // A shell without arrays reads `x[ a ]=…` as a command `x[`, which does not exist.
             if near[..close].contains(&b'\n') {
                 return Err(self.syntax("a subscript of several lines"));
             }
@@ -338,7 +337,7 @@ impl<'a> Parser<'a> {
         Ok(values)
     }
 
-    /// A redirect, if one stands here.
+    /// Parses a redirect, if there is one here.
     pub(super) fn redirect(&mut self) -> Parsed<Option<Redirect>> {
         let digits = self.rest().bytes().take_while(u8::is_ascii_digit).count();
         let operator = &self.rest()[digits..];
@@ -369,7 +368,7 @@ impl<'a> Parser<'a> {
             return self.document(operator.as_bytes().get(2) == Some(&b'-')).map(Some);
         }
         self.skip_blanks();
-        // Digits before an operator are the number of the next redirection, not a word.
+        // Digits before an operator belong to the next redirection and are not a word.
         let digits = self.rest().bytes().take_while(u8::is_ascii_digit).count();
         if digits > 0 && self.rest()[digits..].starts_with(['<', '>']) {
             return Err(self.syntax("a redirection without a target"));
@@ -400,7 +399,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Consumes a reserved word that must stand here.
+    /// Consumes a reserved word, which must be next.
     pub(super) fn expect_word(&mut self, word: &str) -> Parsed<()> {
         self.skip_blanks();
         if self.plain_word() != word {
@@ -410,7 +409,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// The word here if it is made of plain characters only; empty otherwise.
+    /// The next word if it has only plain characters; empty otherwise.
     pub(super) fn plain_word(&self) -> &'a str {
         let rest = self.rest();
         let end = rest.bytes().position(is_meta).unwrap_or(rest.len());
@@ -418,7 +417,7 @@ impl<'a> Parser<'a> {
         if word.contains(['\\', '\'', '"', '$', '`']) { "" } else { word }
     }
 
-    /// The identifier here; empty when there is none.
+    /// The next identifier; empty if there is none.
     pub(super) fn name(&self) -> &'a str {
         let rest = self.rest();
         let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
@@ -426,7 +425,7 @@ impl<'a> Parser<'a> {
         if rest.starts_with(|c: char| c.is_ascii_digit()) { "" } else { &rest[..end] }
     }
 
-    /// Skips what separates words on one line.
+    /// Skips the separators of words on one line.
     pub(super) fn skip_blanks(&mut self) {
         loop {
             match self.rest().as_bytes() {

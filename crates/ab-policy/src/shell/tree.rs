@@ -1,4 +1,4 @@
-//! A parsed command line as data: what a shell would do with the text, before any expansion.
+//! A parsed command line: what a shell would do with the text, before any expansion.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ pub(crate) struct Script {
     pub(crate) items: Vec<Item>,
 }
 
-/// A chain of pipelines and how it was ended.
+/// A chain of pipelines, and how it ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Item {
     pub(crate) first: Pipeline,
@@ -93,7 +93,8 @@ pub(crate) struct Simple {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Assignment {
     pub(crate) name: String,
-    /// Whether it appends to or indexes into the variable, so that its value is not the word's.
+    /// Whether it appends to the variable or sets an element, so that the new value is not just the
+    /// word.
     pub(crate) partial: bool,
     /// One word, or the elements of an array.
     pub(crate) values: Vec<Word>,
@@ -119,7 +120,7 @@ impl Redirect {
         Self { kind: RedirectKind::Document, target: Word::default(), document: Some(document) }
     }
 
-    /// What it leads to; the body, for a here-document.
+    /// The target; for a here-document, its body.
     pub(crate) fn target(&self) -> &Word {
         self.document.as_ref().and_then(|document| document.get()).unwrap_or(&self.target)
     }
@@ -131,9 +132,9 @@ pub(crate) enum RedirectKind {
     Write,
     /// `<>`
     ReadWrite,
-    /// `>&1`, `<&-` and their like.
+    /// `>&1`, `<&-` and similar redirects.
     Duplicate,
-    /// `<<` with its body as the target.
+    /// `<<`, with the body as the target.
     Document,
     /// `<<<`
     Text,
@@ -149,9 +150,9 @@ pub(crate) struct Word {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Part {
-    /// Text that was not quoted; it may hold wildcards.
+    /// Unquoted text. It may contain wildcards.
     Bare(String),
-    /// Text that quotes or a backslash protect.
+    /// Text inside quotes or after a backslash.
     Quoted(String),
     /// An unquoted `{`, `,` or `}`, which may belong to a brace expansion.
     Brace(char),
@@ -160,9 +161,9 @@ pub(crate) enum Part {
     Variable {
         name: String,
         quoted: bool,
-        /// Whether an operator stands behind the name, so that the value may be another.
+        /// Whether an operator follows the name, so that the result may differ from the value.
         altered: bool,
-        /// What the operator's words hold.
+        /// The words of the operator.
         inner: Vec<Part>,
         source: String,
     },

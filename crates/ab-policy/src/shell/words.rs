@@ -1,10 +1,10 @@
-//! Words: quotes, escapes and expansions, as parts that are still to be expanded.
+//! Words: parses quotes, escapes and expansions into parts that are expanded later.
 
 use super::parser::{Parsed, Parser, Stop, is_meta};
 use super::tree::*;
 use super::{Dialect, Unparsable, ansi, parse};
 
-/// Where a word stands, which decides what is special in it.
+/// The position of a word, which decides which characters are special.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WordMode {
     Plain,
@@ -16,14 +16,14 @@ pub(super) enum WordMode {
     Pattern,
 }
 
-/// What a single quote is inside an expansion.
+/// The meaning of a single quote inside an expansion.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SingleQuotes {
     Quote,
     Text,
 }
 
-/// The parts of a word as they come, with plain text gathered.
+/// Collects the parts of a word and joins plain text.
 #[derive(Default)]
 struct Gathered {
     parts: Vec<Part>,
@@ -42,7 +42,7 @@ impl Gathered {
         }
     }
 
-    /// Whether it is a name so far, so that an equals sign makes it look like an assignment.
+    /// Whether it is an identifier so far, so that an equals sign makes it look like an assignment.
     fn is_name(&self) -> bool {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
         self.parts.is_empty() && !self.bare.is_empty() && self.bare.chars().all(plain)
@@ -55,7 +55,7 @@ impl Gathered {
 }
 
 impl Parser<'_> {
-    /// The word that begins here; there must be one, but for an assignment.
+    /// Parses the next word. Only the value of an assignment may be empty.
     pub(super) fn word(&mut self, mode: WordMode) -> Parsed<Word> {
         let start = self.at;
         let mut out = Gathered::default();
@@ -68,7 +68,7 @@ impl Parser<'_> {
                 b'|' if mode == WordMode::Pattern && !self.rest().starts_with("||") => {
                     self.copy(&mut out.bare);
                 }
-                // `!(*.txt)`, where bash is told to know such patterns.
+                // `!(*.txt)`, an extended pattern of bash.
                 b'(' if mode == WordMode::Plain && self.opens_pattern(start) => {
                     self.group(&mut out)?;
                 }
@@ -165,7 +165,8 @@ impl Parser<'_> {
         }
     }
 
-    /// The whole text as the body of a here-document: only `$`, backticks and backslashes count.
+    /// Parses the whole text as the body of a here-document, where only `$`, backticks and
+    /// backslashes are special.
     pub(super) fn expanded_text(&mut self) -> Parsed<Vec<Part>> {
         let mut out = Gathered::default();
         while let Some(byte) = self.peek() {
@@ -206,7 +207,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// One step inside double quotes or a here-document.
+    /// Parses one item inside double quotes or a here-document.
     fn in_quotes(&mut self, byte: u8, out: &mut Gathered, string: bool) -> Parsed<()> {
         match byte {
             b'\\' => {
@@ -234,7 +235,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Everything that a dollar sign begins.
+    /// Parses everything that begins with a dollar sign.
     fn dollar(&mut self, out: &mut Gathered, quoted: bool) -> Parsed<()> {
         let start = self.at;
         let rest = self.rest().as_bytes();
@@ -317,7 +318,8 @@ impl Parser<'_> {
             Vec::new()
         } else {
             altered = true;
-            // In double quotes, the word of `:-` and its kin takes a single quote as it is.
+            // In double quotes, a single quote in the word of `:-` and similar operators is plain
+            // text.
             let operator = self.rest().trim_start_matches(':').as_bytes().first();
             let quotes = match operator {
                 Some(b'-' | b'=' | b'+' | b'?') if quoted => SingleQuotes::Text,
@@ -394,7 +396,7 @@ impl Parser<'_> {
         Ok(body[..end].to_owned())
     }
 
-    /// What stands behind `$'`.
+    /// The text after `$'`.
     fn ansi_quoted(&mut self) -> Parsed<String> {
         let body = self.rest();
         let mut at = 0;
@@ -403,7 +405,7 @@ impl Parser<'_> {
             match bytes.get(at) {
                 None => return Err(self.syntax("a quote without an end")),
                 Some(b'\'') => break at,
-                // A POSIX shell takes an escaped quote for the end: its reading is judged as well.
+                // A POSIX shell ends the text at an escaped quote. That reading is judged as well.
                 Some(b'\\') => at += 2,
                 Some(_) => at += 1,
             }
@@ -427,7 +429,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Parentheses in a pattern, taken as they are.
+    /// Parentheses in a pattern, kept as text.
     fn group(&mut self, out: &mut Gathered) -> Parsed<()> {
         self.at += 1;
         let parts = self.enclosed(b')', Some(b'('))?;
@@ -445,7 +447,7 @@ impl Parser<'_> {
         let end =
             rest.bytes().position(|b| is_meta(b) || b == b'/' || b == b':').unwrap_or(rest.len());
         let name = &rest[..end];
-        // A quoted name is no login name, and the tilde stays as it is.
+        // A quoted name is not a login name, and the tilde stays as it is.
         if name.contains(['\\', '\'', '"', '$', '`']) {
             out.bare.push('~');
             return;
