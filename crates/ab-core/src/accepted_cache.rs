@@ -1,31 +1,29 @@
-//! Texts that passed a check lately.
+//! A cache of texts that passed a check.
 //!
-//! For checks that look at nothing but the texts they are given, and so need not look twice: the same
-//! command is run again and again, and to read its line takes longer than most of what comes between
-//! a request and the start.
+//! For checks that depend only on the texts they are given. Agents run the same command many times,
+//! and parsing its line is one of the slowest steps before the start.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many are remembered.
+/// Most entries that are kept.
 const KEPT: usize = 32;
-/// Bytes of one that is remembered, at most.
+/// Most bytes of one entry.
 const LONGEST: usize = 16 * 1024;
 
-/// What passed, each of it some texts in their order. Only what passed is remembered: a refusal has
-/// more to say than no.
+/// Entries that passed, each a list of texts. Refusals are not cached, because they carry an error.
 #[derive(Debug, Default)]
 pub struct PassedCheckCache {
     kept: Mutex<VecDeque<Box<[Box<str>]>>>,
 }
 
 impl PassedCheckCache {
-    /// Whether exactly these passed, and not too many others since.
+    /// Whether exactly these texts passed and are still cached.
     pub fn contains<'a>(&self, texts: impl Iterator<Item = &'a str> + Clone) -> bool {
         self.lock().iter().any(|kept| kept.iter().map(|text| &**text).eq(texts.clone()))
     }
 
-    /// These have passed.
+    /// Records that these texts passed.
     pub fn insert<'a>(&self, texts: impl Iterator<Item = &'a str> + Clone) {
         if texts.clone().map(str::len).sum::<usize>() > LONGEST {
             return;

@@ -1,8 +1,8 @@
 //! Verdicts, and the question to a person where a rule does not decide alone.
 //!
-//! An [`ApprovalRequest`] is owned plain data, so that an [`Approver`] can store it and answer later. Its
-//! [`CallDigest`] covers everything that decides what the call does: an answer to one question never
-//! counts for another one that only looks alike.
+//! An [`ApprovalRequest`] is owned plain data, so that an [`Approver`] can store it and answer
+//! later. Its [`CallDigest`] covers everything that decides what the call does: an answer to one
+//! question never counts for another one that only looks alike.
 
 mod digest;
 
@@ -17,7 +17,7 @@ use crate::process::ExecRequest;
 
 pub use digest::CallDigest;
 
-/// What a rule says of a call. Several are combined by the greatest.
+/// What a rule decides about a call. Of several verdicts the greatest applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verdict {
     #[default]
@@ -43,7 +43,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Names an approval that is stored until a person decides. Given by the [`Approver`].
+/// Identifies an approval that is stored until a person decides. Created by the [`Approver`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ApprovalId(String);
 
@@ -63,7 +63,7 @@ impl fmt::Display for ApprovalId {
     }
 }
 
-/// The rule that asks.
+/// The rule that requires approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TriggeringRule {
     pub rule: String,
@@ -76,13 +76,13 @@ pub struct TriggeringRule {
 #[derive(Clone, Debug)]
 pub struct OwnedCall {
     pub verb: Verb,
-    /// What is acted on; the working directory of a command.
+    /// The path of the call; the working directory of a command.
     pub path: Option<WsPath>,
     /// The new path, for `rename`.
     pub to: Option<WsPath>,
     /// The whole request, for `exec`: command, environment, working directory and limits.
     pub request: Option<ExecRequest>,
-    /// Bytes that the call brings along.
+    /// Bytes that the call writes.
     pub size: Option<u64>,
     pub modifies: bool,
     pub recursive: bool,
@@ -115,7 +115,7 @@ pub struct ApprovalRequest {
     pub principal: Principal,
     pub rule: TriggeringRule,
     pub call: OwnedCall,
-    /// Of the principal and the call. The same question has the same digest in every process.
+    /// Covers the principal and the call. The same question has the same digest in every process.
     pub digest: CallDigest,
 }
 
@@ -128,7 +128,7 @@ impl ApprovalRequest {
     }
 }
 
-/// What became of a question.
+/// The answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApprovalAnswer {
     /// The principal approved this one call.
@@ -142,13 +142,13 @@ pub enum ApprovalAnswer {
     Nobody,
 }
 
-/// Takes questions to a person.
+/// Passes questions to a person.
 #[async_trait]
 pub trait Approver: fmt::Debug + Send + Sync {
     async fn ask(&self, asked: &ApprovalRequest) -> ApprovalAnswer;
 }
 
-/// Approves nothing: no person can be asked.
+/// Approves nothing, because no person can be asked.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoApprover;
 

@@ -1,7 +1,7 @@
-//! The handle that everyone holds: rich where [`Driver`] is small.
+//! The handle that callers use. It offers more than the small [`Driver`] trait.
 //!
 //! Paths come in as text and are parsed here, once. Actor, scope and guards are bound when a handle
-//! is made; a handle made from another can do less, never more.
+//! is created. A handle that is derived from another can do less, never more.
 
 mod exec;
 mod narrow;
@@ -45,48 +45,48 @@ pub use streams::{MAX_SINGLE_WRITE_BYTES, ReadStreamOptions};
 pub use text::{FILE_CHUNK_BYTES, FileChunks, LineWindow, MAX_LINE_WINDOW_BYTES};
 pub use views::OverlayWorkspace;
 
-/// Files of a batch that are worked on at a time.
+/// Files of a batch that are processed at a time.
 const BATCH_CONCURRENCY: usize = 16;
 
-/// A workspace, whatever kind it is. Cheap to clone; clones share one life.
+/// A workspace of any kind. Cheap to clone; clones share one lifetime.
 #[derive(Clone)]
 pub struct Backend {
     stack: Stack,
     rules: Arc<PathParser>,
     actor: Actor,
     life: Arc<Life>,
-    /// The guards of this handle and of those it was made from: they hear of refused paths, which
-    /// never become calls.
+    /// The guards of this handle and of those it was derived from. They are told about refused
+    /// paths, which never become calls.
     guards: Arc<[Arc<dyn Guard>]>,
-    /// The driver, where it is a tree of mounts: one more joins the others.
+    /// The driver, if it is a tree of mounts: a further mount is added to it.
     mounts: Option<Arc<Mounts>>,
     recipe: Option<WorkspaceLocator>,
 }
 
-/// What is bound to a handle when it is made.
+/// What is bound to a handle when it is created.
 #[derive(Clone, Debug, Default)]
 pub struct BackendOptions {
     pub actor: Actor,
     pub guards: Guards,
-    /// How somebody else opens the same; of no use where there are guards.
+    /// How another process opens the same workspace. Not used if there are guards.
     pub locator: Option<WorkspaceLocator>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct ScopeOptions {
-    /// For every command in the scope; a command's own variables win.
+    /// For every command in the scope. A command's own variables take precedence.
     pub env: BTreeMap<String, String>,
-    /// Records the scope's calls, with paths as the scope knows them.
+    /// Records the calls of the scope, with paths relative to the scope.
     pub journal: Option<Arc<JournalGuard>>,
 }
 
 impl Backend {
-    /// A handle without guards.
+    /// Creates a handle without guards.
     pub fn new(driver: impl Driver) -> Self {
         Self::with_options(Arc::new(driver), BackendOptions::default())
     }
 
-    /// A handle with everything bound to it. This is the one place where layers are stacked.
+    /// Creates a handle with options. This is the one place where layers are stacked.
     pub fn with_options(driver: Arc<dyn Driver>, assembly: BackendOptions) -> Self {
         let rules = driver
             .info()
@@ -101,8 +101,8 @@ impl Backend {
         Self { stack, rules: Arc::new(rules), actor, life, guards, mounts: None, recipe }
     }
 
-    /// The same handle for views that live elsewhere and hold this workspace over a connection:
-    /// through it, names that views and writes in flight keep for themselves can be named.
+    /// The same handle for views on another machine that hold this workspace over a connection.
+    /// Through it, the names reserved for views and for temporary files can be used.
     pub fn with_reserved_names_allowed(&self) -> Backend {
         let rules = Arc::new((*self.rules).clone().allow_reserved_names());
         Backend { rules, ..self.clone() }
@@ -112,12 +112,12 @@ impl Backend {
         self.stack.driver()
     }
 
-    /// How somebody else opens the same workspace, where that can be said.
+    /// How another process opens the same workspace, if that is possible.
     pub fn locator(&self) -> Option<&WorkspaceLocator> {
         self.recipe.as_ref()
     }
 
-    /// How many scopes made from this handle are alive.
+    /// How many scopes derived from this handle are alive.
     pub fn scope_count(&self) -> usize {
         self.life.scopes()
     }
@@ -130,7 +130,7 @@ impl Backend {
         &self.actor
     }
 
-    /// Parses a path by this handle's rules, without touching anything.
+    /// Parses a path by this handle's rules, without access to the workspace.
     pub fn parse_path<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<WsPath> {
         self.rules.accept(path.into())
     }
@@ -148,7 +148,7 @@ impl Backend {
         self.driver().read(&path, options).await
     }
 
-    /// Reads several files; the answers are in the order of the paths, each on its own.
+    /// Reads several files. Each has its own result, in the order of the paths.
     pub async fn read_many<P>(&self, paths: &[P]) -> Vec<Result<Bytes>>
     where
         for<'p> &'p P: Into<PathInput<'p>>,
@@ -156,7 +156,7 @@ impl Backend {
         stream::iter(paths).map(|path| self.read(path)).buffered(BATCH_CONCURRENCY).collect().await
     }
 
-    /// Writes a whole file, making its directories.
+    /// Writes a whole file and creates its parent directories.
     pub async fn write<'p>(
         &self,
         path: impl Into<PathInput<'p>>,
@@ -175,8 +175,8 @@ impl Backend {
         self.driver().write(&path, body.into().0, options).await
     }
 
-    /// Writes several files; the answers are in the order of the files, each on its own. Two
-    /// bodies for one path are written in no particular order.
+    /// Writes several files. Each has its own result, in the order of the files. Two bodies for one
+    /// path are written in no particular order.
     pub async fn write_many<P>(&self, files: Vec<(P, WriteContent)>) -> Vec<Result<Stat>>
     where
         for<'p> &'p P: Into<PathInput<'p>>,
@@ -198,7 +198,7 @@ impl Backend {
         Ok(Box::new(LivingFile { inner, life: self.life.clone() }))
     }
 
-    /// The names of a directory's children, sorted. Too many to return is an error: ask
+    /// The names of a directory's children, sorted. Fails if there are too many: then use
     /// [`list`](Self::list) with a limit.
     pub async fn readdir<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<Vec<String>> {
         let parsed = self.parse(Verb::List, path)?;
@@ -220,19 +220,19 @@ impl Backend {
         self.driver().list(&path, options).await
     }
 
-    /// Finds names or text, where the driver can search.
+    /// Finds names or text, if the driver can search.
     pub async fn search(&self, query: &SearchQuery) -> Result<SearchResults> {
         self.life.check(Verb::Search)?;
         self.driver().search(query).await
     }
 
-    /// Makes a directory and its parents; one that is there is fine.
+    /// Creates a directory and its parents. An existing directory is not an error.
     pub async fn mkdir<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<()> {
         let path = self.parse(Verb::Mkdir, path)?;
         self.driver().create_dir(&path).await
     }
 
-    /// Whether something is there. A link that leads nowhere is not.
+    /// Whether something exists at the path. A dangling link does not count.
     pub async fn exists<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<bool> {
         match self.stat(path).await {
             Ok(_) => Ok(true),
@@ -267,7 +267,7 @@ impl Backend {
         self.driver().remove(&path, options).await
     }
 
-    /// Moves a file or directory; something at `to` is an error.
+    /// Renames a file or directory. An existing `to` is an error.
     pub async fn rename<'p>(
         &self,
         from: impl Into<PathInput<'p>>,
@@ -287,7 +287,7 @@ impl Backend {
         self.driver().rename(&from, &to, options).await
     }
 
-    /// Makes an empty file unless something is there.
+    /// Creates an empty file unless something exists there.
     pub async fn touch<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<Stat> {
         let path = self.parse(Verb::Touch, path)?;
         let options = WriteOptions { mode: WriteMode::CreateIfMissing, ..WriteOptions::default() };
@@ -308,7 +308,7 @@ impl Backend {
         self.driver().read_link(&path).await
     }
 
-    /// Makes a link at `path` that leads to `target`.
+    /// Creates a symbolic link at `path` that leads to `target`.
     pub async fn symlink<'p>(&self, path: impl Into<PathInput<'p>>, target: &str) -> Result<()> {
         let path = self.parse(Verb::Symlink, path)?;
         self.driver().symlink(&path, target).await
@@ -331,21 +331,21 @@ impl Backend {
         self.life.hub().subscribe(listener)
     }
 
-    /// Connects where that means something; elsewhere it is done already.
+    /// Connects a remote workspace. Does nothing for other kinds.
     pub async fn connect(&self) -> Result<()> {
         self.life.check(Verb::Connect)?;
         self.driver().connect().await
     }
 
-    /// Whether a call that failed with a [ticket](Error::lost_call) took effect. Asks over a new
-    /// connection where there is none.
+    /// Whether a call that failed with a [ticket](Error::lost_call) took effect. Connects first if
+    /// necessary.
     pub async fn query_lost_call(&self, ticket: &LostCallId) -> Result<LostCallEffect> {
         self.life.check(Verb::Connect)?;
         self.driver().query_lost_call(ticket).await
     }
 
-    /// Hands over something to be closed on [`destroy`](Self::destroy), last in first out. Scopes
-    /// hand it on to the backend they came from.
+    /// Registers a resource to be closed on [`destroy`](Self::destroy), last in first out. Scopes
+    /// register it with the backend that they came from.
     pub async fn register_closeable(
         &self,
         resource: Arc<dyn Closeable>,
@@ -353,18 +353,18 @@ impl Backend {
         self.life.track(resource).await
     }
 
-    /// Takes back what was tracked, without closing it.
+    /// Removes a registered resource and returns it without closing it.
     pub fn unregister_closeable(&self, id: TrackedResourceId) -> Option<Arc<dyn Closeable>> {
         self.life.untrack(id)
     }
 
-    /// Ends the backend: closes what was tracked, then the driver. Calling it again is fine. On a
-    /// scope it ends that scope and nothing else.
+    /// Ends the backend: closes the registered resources, then the driver. It may be called again.
+    /// On a scope it ends only that scope.
     pub async fn destroy(&self) -> Result<()> {
         self.life.destroy().await
     }
 
-    /// Parses a path for an operation on a backend that must be alive.
+    /// Parses a path for an operation. Fails if the backend was destroyed.
     fn parse<'p>(&self, verb: Verb, path: impl Into<PathInput<'p>>) -> Result<WsPath> {
         self.life.check(verb)?;
         let path = path.into();
@@ -394,7 +394,7 @@ impl fmt::Debug for Backend {
     }
 }
 
-/// An open file that ends with the handle it was opened by.
+/// An open file that stops working when its handle is destroyed.
 #[derive(Debug)]
 struct LivingFile {
     inner: Box<dyn File>,
@@ -435,7 +435,7 @@ impl File for LivingFile {
     }
 }
 
-/// Bytes to write, from whatever holds them.
+/// Bytes to write, converted from several types.
 #[derive(Clone, Debug, Default)]
 pub struct WriteContent(pub Bytes);
 

@@ -1,4 +1,4 @@
-//! What someone wants to do: the one vocabulary of guards, journal, policy and errors.
+//! Calls as guards, journal, policy and errors see them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::path::WsPath;
 use crate::principal::{Principal, PrincipalKind};
 use crate::process::{ExecRequest, ProcessExit};
 
-/// What is done.
+/// The operation of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
     Stat,
@@ -78,8 +78,8 @@ impl Verb {
         }
     }
 
-    /// Whether the verb changes the workspace or runs something in it. `Open` is told apart by
-    /// [`Call::modifies`], since it depends on how the file is opened.
+    /// Whether the verb changes the workspace or runs something in it. For `Open` it depends on the
+    /// options, see [`Call::modifies`].
     pub fn modifies(self) -> bool {
         match self {
             Verb::Write
@@ -103,7 +103,7 @@ impl Verb {
         }
     }
 
-    /// The code of a failure that has no more telling one.
+    /// The error code for failures without a more specific one.
     pub fn default_error_code(self) -> ErrorCode {
         match self {
             Verb::List | Verb::Search => ErrorCode::LsFailed,
@@ -130,7 +130,7 @@ impl fmt::Display for Verb {
     }
 }
 
-/// Who acts: a [`Principal`] bound to a handle, with its text at hand. Cheap to clone.
+/// Who acts: a [`Principal`] that is bound to a handle, with its text form. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Actor(Arc<Identity>);
 
@@ -141,7 +141,7 @@ struct Identity {
 }
 
 impl Actor {
-    /// A process of this name.
+    /// The actor for a process of this name.
     pub fn for_process(name: &str) -> Self {
         Self::from(Principal::new(PrincipalKind::Process, name))
     }
@@ -164,7 +164,7 @@ impl From<Principal> for Actor {
 }
 
 impl Default for Actor {
-    /// The process that made the handle.
+    /// The process that created the handle.
     fn default() -> Self {
         Self::for_process("local")
     }
@@ -176,7 +176,7 @@ impl fmt::Display for Actor {
     }
 }
 
-/// One call, so that guards can tie an exit to its enter.
+/// Identifies one call, so that guards can match its exit to its enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallId(u64);
 
@@ -191,24 +191,24 @@ impl CallId {
     }
 }
 
-/// A call as guards see it: borrowed, and never to be altered.
+/// A call as guards see it. Borrowed and read-only.
 #[derive(Clone, Debug)]
 pub struct Call<'a> {
     pub id: CallId,
     pub actor: &'a Actor,
     pub verb: Verb,
-    /// What is acted on; the working directory for `exec`.
+    /// The path of the call; the working directory for `exec`.
     pub path: Option<&'a WsPath>,
-    /// Where it goes, for `rename`.
+    /// The new path, for `rename`.
     pub to: Option<&'a WsPath>,
     pub command: Option<&'a str>,
-    /// The whole request, for `exec`. Guards have it when the call begins, not when it ends.
+    /// The whole request, for `exec`. Present when the call begins, absent when it ends.
     pub request: Option<&'a ExecRequest>,
-    /// Bytes that the call brings along.
+    /// Bytes that the call writes.
     pub size: Option<u64>,
-    /// Whether the workspace may change.
+    /// Whether the call may change the workspace.
     pub modifies: bool,
-    /// Whether everything below `path` is meant too.
+    /// Whether the call includes everything below `path`.
     pub recursive: bool,
 }
 
@@ -249,7 +249,7 @@ pub enum CallCompletion<'a> {
     Done,
     /// The driver failed, or a later guard refused.
     Failed(&'a Error),
-    /// The caller went away first.
+    /// The caller dropped its future first.
     Cancelled,
 }
 

@@ -1,4 +1,4 @@
-//! A bound on the commands that run at a time in a workspace, whoever started them.
+//! A limit on concurrent commands in a workspace, over all callers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,7 +7,7 @@ use crate::effective::EffectivePolicyControl;
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::guard::{Guard, GuardDecision, RefusedPath};
 
-/// A guard that refuses commands while too many run. Detached ones count until they end.
+/// A guard that refuses commands while too many run. Detached commands count until they end.
 #[derive(Debug)]
 pub struct ConcurrentCommandLimit {
     most: usize,
@@ -15,12 +15,12 @@ pub struct ConcurrentCommandLimit {
 }
 
 impl ConcurrentCommandLimit {
-    /// Lets `most` commands run at a time.
+    /// Allows `most` concurrent commands.
     pub fn new(most: usize) -> Self {
         Self { most, running: AtomicUsize::new(0) }
     }
 
-    /// How many run now.
+    /// How many commands run now.
     pub fn running_count(&self) -> usize {
         self.running.load(Ordering::Acquire)
     }
@@ -38,7 +38,7 @@ impl ConcurrentCommandLimit {
     }
 }
 
-/// The error of a command for which there is no room beside those that run.
+/// The error for a command that exceeds the limit.
 pub fn too_many_commands_error(most: usize, owner: &str, command: &str) -> Error {
     let message = format!("{most} commands of this {owner} run already, and more are not allowed");
     Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message)

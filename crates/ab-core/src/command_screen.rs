@@ -1,7 +1,7 @@
-//! What the words of a command line may name where no wall is to be had, and who sees to it.
+//! The check of command lines for commands that run without isolation.
 //!
-//! Drivers that run commands know nothing of shells. Whoever makes such a driver may give it a
-//! [`CommandLineCheck`]; without one it runs no command in a mode that needs it.
+//! Drivers that run commands do not parse shell syntax. Their creator may give them a
+//! [`CommandLineCheck`]. Without one, they refuse to run commands in a mode that needs it.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,19 @@ use crate::error::Result;
 /// Where a command line is to run.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandLineCheckContext<'a> {
-    /// Absolute paths that mean the root of what the command may use. Without any, no path can be
-    /// named.
+    /// Absolute paths of the root directory that the command may use. Without any, no absolute path
+    /// is allowed.
     pub roots: &'a [String],
-    /// The directory it starts in, below the root. It is its `HOME` too, unless `env` has another.
+    /// The start directory, relative to the root. It is also `HOME`, unless `env` sets it.
     pub cwd: &'a str,
-    /// Variables that the caller gives the command.
+    /// Variables that the caller sets for the command.
     pub env: &'a BTreeMap<String, String>,
-    /// All of its standard input, where that is known beforehand.
+    /// The whole standard input, if it is known in advance.
     pub input: Option<&'a [u8]>,
-    /// Directories of the system that may be named, but not as targets of output.
+    /// System directories that may be named, but not as targets of output.
     pub readable: &'a [&'a str],
 }
 
-/// Refuses a line when a word of it leads out of the confines, or when it cannot be understood. It
-/// looks at nothing but these: a line that passed once passes there again, unasked.
+/// Refuses a line if one of its words leads outside, or if it cannot be parsed. The result depends
+/// only on the arguments, so it may be cached.
 pub type CommandLineCheck = fn(&str, &CommandLineCheckContext<'_>) -> Result<()>;

@@ -1,4 +1,4 @@
-//! Compares two files, two directories with all they hold, or a workspace with an overlay of it.
+//! Compares two files, two directory trees, or a workspace with its overlay.
 
 mod pairs;
 
@@ -16,37 +16,37 @@ use pairs::{Pair, PairedTree, pairs};
 
 /// Largest file whose lines are compared.
 pub const MAX_COMPARE_DIFF_FILE_BYTES: u64 = 1024 * 1024;
-/// The name of what is not there, as `diff` and `patch` have it.
+/// The name of a missing file, as in `diff` and `patch`.
 const NOTHING: &str = "/dev/null";
 
-/// What is to be found out about a change.
+/// How much detail is wanted about a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompareDetailLevel {
-    /// That there is one.
+    /// Only that there is one.
     NameOnly,
-    /// How many lines it adds and removes.
+    /// How many lines were added and removed.
     LineCounts,
-    /// The lines.
+    /// The changed lines.
     Diff,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct CompareOptions {
     pub detail: CompareDetailLevel,
-    /// Most entries of either directory.
+    /// Most entries of each directory.
     pub max_entries: usize,
-    /// Most bytes of all diffs.
+    /// Most bytes of all diffs together.
     pub max_diff_bytes: usize,
 }
 
-/// Something that is not the same on both sides.
+/// A path that differs between the two sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathDifference {
-    /// From what is compared; the root when that is meant itself.
+    /// Relative to the compared directories; the root for the compared paths themselves.
     pub path: WsPath,
     pub from: Option<ComparedEntry>,
     pub to: Option<ComparedEntry>,
-    /// How the content differs, where a file's did.
+    /// How the content differs, for files.
     pub content: Option<ContentDifference>,
 }
 
@@ -54,17 +54,17 @@ pub struct PathDifference {
 pub struct ComparedEntry {
     pub kind: FileKind,
     pub size: u64,
-    /// Where a link leads.
+    /// The target of a link.
     pub target: Option<String>,
-    /// Permissions, where they are compared.
+    /// Permission bits, if they are compared.
     pub mode: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContentDifference {
-    /// Lines were added and removed, unless they are too many to count.
+    /// The number of added and removed lines, unless there are too many to count, and the diff.
     Text { lines: Option<DiffLineCounts>, diff: OptionalDiffText },
-    /// Not UTF-8, or with NUL characters.
+    /// Not UTF-8, or contains NUL characters.
     Binary,
     /// Larger than [`MAX_COMPARE_DIFF_FILE_BYTES`].
     TooLarge,
@@ -74,18 +74,18 @@ pub enum ContentDifference {
 pub enum OptionalDiffText {
     Shown(String),
     NotRequested,
-    /// There was no room for it any more.
+    /// It did not fit into the limit.
     OverLimit,
 }
 
-/// Whether files that differ in nothing else are different.
+/// Whether a difference only in permission bits counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Modes {
     Ignored,
     Compared,
 }
 
-/// Goes through two trees in path order.
+/// Compares two trees in path order.
 #[derive(Debug)]
 pub struct TreeComparison<'b> {
     from: &'b Backend,
@@ -93,7 +93,7 @@ pub struct TreeComparison<'b> {
     modes: Modes,
     pairs: vec::IntoIter<Pair>,
     depth: CompareDetailLevel,
-    /// Bytes of diffs that there is still room for.
+    /// Bytes of diffs that still fit into the limit.
     room: usize,
     pub truncated: Option<TruncationCause>,
     pub problems: Vec<WalkProblem>,
@@ -119,7 +119,7 @@ impl<'b> TreeComparison<'b> {
         Ok(comparison)
     }
 
-    /// What an overlay has changed over `lower`. Looks only at what its upper layer has.
+    /// The changes of an overlay over `lower`. Reads only the upper layer's entries.
     pub async fn for_overlay(
         lower: &'b Backend,
         overlaid: &'b OverlayWorkspace,
@@ -165,7 +165,7 @@ impl<'b> TreeComparison<'b> {
         }
     }
 
-    /// The next change. What could not be compared is a problem, and there may be more changes.
+    /// The next difference. A path that could not be compared is added to `problems` and skipped.
     pub async fn next(&mut self) -> Option<PathDifference> {
         loop {
             let pair = self.pairs.next()?;
@@ -240,7 +240,7 @@ impl<'b> TreeComparison<'b> {
         Ok(Some(ComparedEntry { kind: entry.kind, size: size(entry), target, mode }))
     }
 
-    /// How the files of a pair differ; where there is none, its content is nothing.
+    /// How the contents of a pair differ. A missing side counts as empty.
     async fn contents(&mut self, pair: &Pair) -> Result<Option<ContentDifference>, Error> {
         let largest = [&pair.from, &pair.to].into_iter().flatten().map(size).max().unwrap_or(0);
         if largest > MAX_COMPARE_DIFF_FILE_BYTES {
@@ -250,7 +250,7 @@ impl<'b> TreeComparison<'b> {
             (bytes(self.from, pair.from.as_ref()).await, bytes(self.to, pair.to.as_ref()).await);
         let (before, after) = match read {
             (Ok(before), Ok(after)) => (before, after),
-            // It has grown since it was listed.
+            // A file has grown since it was listed.
             (Err(error), _) | (_, Err(error)) if error.kind() == ErrorKind::TooLarge => {
                 return self.large(pair).await;
             }
@@ -276,7 +276,7 @@ impl<'b> TreeComparison<'b> {
         Ok(Some(ContentDifference::Text { lines, diff: self.fitted(diff.text) }))
     }
 
-    /// Compares byte by byte, whatever the size.
+    /// Compares files of any size byte by byte.
     async fn large(&self, pair: &Pair) -> Result<Option<ContentDifference>, Error> {
         let (Some(from), Some(to)) = (&pair.from, &pair.to) else {
             return Ok(Some(ContentDifference::TooLarge));
@@ -306,7 +306,7 @@ impl<'b> TreeComparison<'b> {
         }
     }
 
-    /// The diff, as long as there is room for all of it.
+    /// The diff, if all of it fits into the limit.
     fn fitted(&mut self, diff: String) -> OptionalDiffText {
         if self.depth == CompareDetailLevel::LineCounts {
             return OptionalDiffText::NotRequested;
@@ -337,7 +337,7 @@ async fn bytes(backend: &Backend, entry: Option<&DirEntry>) -> Result<Vec<u8>, E
     Ok(content.bytes.into())
 }
 
-/// Nobody can tell whether two FIFOs, sockets or devices are equal.
+/// The error for FIFOs, sockets and devices, which cannot be compared.
 fn incomparable(pair: &Pair) -> Error {
     let path = pair.to.as_ref().map_or(&pair.path, |entry| &entry.path);
     Error::for_path(Verb::Read, path, ErrorKind::SpecialFile, "special files cannot be compared")

@@ -1,12 +1,13 @@
-//! Replacing text in text: several edits, all or none, line ends kept, and a diff to show for it.
+//! Replaces text: applies several edits or none, keeps line ends, and produces a diff.
 //!
-//! Pure: no file is touched here. [`apply_edits`] makes the new text, [`unified_diff`] shows the change.
+//! Pure: no file is touched here. [`apply_edits`] returns the new text, [`unified_diff`] shows the
+//! change.
 //!
-//! - A line break in the text to replace matches `\n` and `\r\n` alike, so nobody has to know the
-//!   line ends of a file to edit it. What lies outside the match stays as it is, byte for byte.
-//! - The new text is just text, with one exception: its line breaks become `\r\n` when most lines
-//!   of the file end so, and `\n` when no line of the file ends in `\r\n`. In a file that mixes
-//!   both and leans to `\n`, and in a file without a line break, they stay as given.
+//! - A line break in the text to replace matches both `\n` and `\r\n`, so a caller need not know
+//!   the line ends of a file to edit it. Bytes outside the match do not change.
+//! - Line breaks of the new text become `\r\n` if most lines of the file end so, and `\n` if no
+//!   line of the file ends in `\r\n`. In a file that mixes both without a majority of `\r\n`, and
+//!   in a file without line breaks, they stay as given.
 
 mod diff;
 mod find;
@@ -23,9 +24,9 @@ use crate::path::WsPath;
 pub use diff::{DiffLineCounts, UnifiedDiff, unified_diff, unified_diff_with_names};
 use find::{Finder, LineEnds};
 
-/// Most characters of somebody's text that a message repeats.
+/// Most characters of the caller's text that a message quotes.
 const QUOTED: usize = 120;
-/// Most places that a message lists.
+/// Most lines that a message lists.
 const PLACES: usize = 5;
 
 /// One replacement.
@@ -37,7 +38,7 @@ pub struct Edit {
 }
 
 impl Edit {
-    /// Replaces `old`, which must be there exactly once.
+    /// Replaces `old`, which must occur exactly once.
     pub fn new(old: impl Into<String>, new: impl Into<String>) -> Self {
         Self { old: old.into(), new: new.into(), occurrences: EditOccurrences::Unique }
     }
@@ -48,7 +49,7 @@ impl Edit {
         self
     }
 
-    /// Replaces the first occurrence, however many there are.
+    /// Replaces the first occurrence; there may be more.
     pub fn replace_first(mut self) -> Self {
         self.occurrences = EditOccurrences::First;
         self
@@ -58,10 +59,10 @@ impl Edit {
 /// Which occurrences an edit replaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EditOccurrences {
-    /// The only one; overlapping occurrences count as several.
+    /// The only one. Overlapping occurrences count as several.
     #[default]
     Unique,
-    /// All, from left to right, none overlapping the one before.
+    /// All non-overlapping occurrences, from left to right.
     All,
     First,
 }
@@ -70,20 +71,20 @@ pub enum EditOccurrences {
 pub struct EditOptions {
     /// Report what would change, and write nothing.
     pub dry_run: bool,
-    /// Refuse unless the file is this version.
+    /// Fail unless the file has this version.
     pub expected_version: Option<FileVersion>,
 }
 
-/// What an edit did.
+/// The result of an edit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EditReport {
-    /// Occurrences replaced, over all edits.
+    /// Occurrences replaced by all edits together.
     pub replaced: usize,
     /// The change as a unified diff; see [`unified_diff`].
     pub diff: String,
-    /// Lines added and removed; `None` where `diff` is cut.
+    /// Lines added and removed; `None` if `diff` is cut.
     pub lines: Option<DiffLineCounts>,
-    /// The file as it is now; nothing after a dry run.
+    /// The file after the edit; `None` after a dry run.
     pub stat: Option<Stat>,
 }
 
@@ -91,16 +92,16 @@ pub struct EditReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EditedText {
     pub text: String,
-    /// Occurrences replaced, over all edits.
+    /// Occurrences replaced by all edits together.
     pub replaced: usize,
 }
 
 /// Why no edit was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EditError {
-    /// Which edit could not be made, counted from 1; zero when there was none.
+    /// The edit that failed, counted from 1; zero if there were no edits.
     pub edit_number: usize,
-    /// How many edits were asked for.
+    /// The number of edits in the request.
     pub edit_count: usize,
     /// `NoMatch`, `Ambiguous`, `Invalid`, or `TooLarge` for the result.
     pub kind: ErrorKind,
@@ -123,7 +124,7 @@ impl EditError {
         self
     }
 
-    /// The problem as the failure of a write to `path`.
+    /// Converts this to the error of a write to `path`.
     pub fn into_error(self, path: &WsPath) -> Error {
         let message = match self.edit_count {
             0 | 1 => self.message,
@@ -137,10 +138,10 @@ impl EditError {
     }
 }
 
-/// Makes the edits one after the other, each on the result of the one before.
+/// Applies the edits one after the other, each to the result of the one before.
 ///
-/// The result may not outgrow what one read returns, since a few edits of the kind "two for each
-/// one" would otherwise eat all memory.
+/// The result must not be larger than one read returns. Otherwise a few edits that double the text
+/// could use up all memory.
 pub fn apply_edits(text: &str, edits: &[Edit]) -> Result<EditedText, EditError> {
     let limit = usize::try_from(DEFAULT_MAX_READ_BYTES).unwrap_or(usize::MAX);
     apply_within(limit.max(text.len()), text, edits)
@@ -165,7 +166,7 @@ fn apply_within(limit: usize, text: &str, edits: &[Edit]) -> Result<EditedText, 
     Ok(done)
 }
 
-/// Refuses what makes no sense on any text.
+/// Refuses edits that are invalid for any text.
 fn check(edit: &Edit) -> Result<(), EditError> {
     let invalid = |message: &str| EditError::new(ErrorKind::Invalid, message);
     if edit.old.is_empty() {
@@ -211,7 +212,7 @@ fn replace(text: &str, edit: &Edit, limit: usize) -> Result<EditedText, EditErro
     Ok(done)
 }
 
-/// The new text with line breaks as `text` has them.
+/// The new text with the line breaks of `text`.
 fn fitted<'n>(new: &'n str, text: &str) -> Cow<'n, str> {
     if !new.contains('\n') {
         return Cow::Borrowed(new);
@@ -265,13 +266,13 @@ fn at(lines: &[usize]) -> String {
     }
 }
 
-/// The beginning of `text` on one line, in quotes, with everything invisible written out.
+/// Quotes the beginning of `text` on one line, with invisible characters escaped.
 fn quote(text: &str) -> String {
     let mut chars = text.chars();
     let mut quoted = String::from("'");
     for c in chars.by_ref().take(QUOTED) {
         match c {
-            // Quotes stay readable: escaping them would send code back changed.
+            // Quotes are not escaped: an agent would copy the escaped code back.
             '\'' | '"' => quoted.push(c),
             _ => quoted.extend(c.escape_debug()),
         }
@@ -454,7 +455,7 @@ mod tests {
         assert_eq!(done.replaced, text.matches("quick").count());
     }
 
-    /// Units of text as the finder sees them: characters, and line breaks of either kind.
+    /// Splits a text as the finder does: into characters and line breaks of either kind.
     fn units(text: &str) -> Vec<String> {
         let mut units: Vec<String> = Vec::new();
         for c in text.chars() {
@@ -466,7 +467,7 @@ mod tests {
         units
     }
 
-    /// Replaces all, the slow and obvious way.
+    /// Replaces all occurrences in a slow, obviously correct way.
     fn model(text: &str, old: &str, new: &str) -> (String, usize) {
         let plain = |unit: &String| unit.replace("\r\n", "\n");
         let (text, old) = (units(text), units(old));
@@ -490,7 +491,7 @@ mod tests {
         proptest::collection::vec(select(pieces), 1..40)
     }
 
-    /// A stretch of `pieces` that is not empty.
+    /// A non-empty part of `pieces`.
     fn stretch(pieces: &[&str], start: usize, length: usize) -> String {
         let start = start % pieces.len();
         let end = (start + length).min(pieces.len());

@@ -1,24 +1,24 @@
-//! What is in force for commands, as a value: asked for, given, by which means, and how that is
-//! known.
+//! The policy that is in force for commands: what was requested, what applies, by which mechanism,
+//! and how that is known.
 //!
-//! Nothing degrades in silence: a control that is weaker than asked says so here, and a driver with
-//! a floor refuses to run below it.
+//! Nothing degrades silently. A control that is weaker than requested is reported here, and a
+//! driver with a minimum isolation refuses to run below it.
 
 use std::fmt;
 
 /// How commands are kept inside the workspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Isolation {
-    /// The strongest that was seen to work: bwrap, then landlock, then software.
+    /// The strongest mode that was seen to work: bwrap, then landlock, then software.
     #[default]
     Auto,
-    /// Namespaces made by bubblewrap.
+    /// Namespaces created by bubblewrap.
     Bwrap,
-    /// Landlock and seccomp, where namespaces are not to be had.
+    /// Landlock and seccomp, for hosts without namespaces.
     Landlock,
-    /// The words of a command are looked at. No wall.
+    /// Only checks the words of the command line. The kernel enforces nothing.
     Software,
-    /// Nothing.
+    /// No isolation.
     None,
 }
 
@@ -41,7 +41,7 @@ impl Isolation {
         }
     }
 
-    /// How strong it is; `Auto` asks for no strength in particular.
+    /// The strength for comparisons. `Auto` requires no particular strength.
     pub fn strength(self) -> u8 {
         match self {
             Isolation::Auto | Isolation::None => 0,
@@ -58,10 +58,10 @@ impl fmt::Display for Isolation {
     }
 }
 
-/// What a command may reach of the network.
+/// Which network a command can reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NetworkAccess {
-    /// The host's.
+    /// The host's network.
     #[default]
     Shared,
     None,
@@ -82,10 +82,10 @@ impl fmt::Display for NetworkAccess {
     }
 }
 
-/// Everything that is in force, a control each.
+/// Everything that is in force, as a list of controls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EffectivePolicy {
-    /// Absent when the driver runs no commands.
+    /// `None` if the driver runs no commands.
     pub isolation: Option<Isolation>,
     pub controls: Vec<EffectivePolicyControl>,
 }
@@ -96,10 +96,10 @@ impl EffectivePolicy {
     }
 }
 
-/// The subjects that are enforced for a command, as a set.
+/// The set of controls that are enforced for a command.
 ///
-/// Whoever judges command lines asks it which rules the kernel holds anyway. The empty set is what
-/// holds where nothing could be found out.
+/// A check of command lines can skip rules that the kernel enforces anyway. The empty set is used
+/// if nothing could be found out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EnforcedControls(u32);
 
@@ -107,8 +107,8 @@ impl EnforcedControls {
     /// Nothing is enforced.
     pub const NONE: EnforcedControls = EnforcedControls(0);
 
-    /// Everything that `policy` reports as enforced by a wall. Without a wall around files nothing
-    /// counts: what is left then is enforced for well-behaved commands only.
+    /// The controls that `policy` reports as enforced. Without enforced file isolation the set is
+    /// empty: the other controls then hold only for well-behaved commands.
     pub fn from_policy(policy: &EffectivePolicy) -> Self {
         let enforced =
             policy.controls.iter().filter(|it| it.strength == PolicyControlStrength::Enforced);
@@ -116,7 +116,7 @@ impl EnforcedControls {
         if all.contains(PolicyControlKind::Files) { all } else { Self::NONE }
     }
 
-    /// What `isolation` enforces on a host where it works as a whole.
+    /// What `isolation` enforces on a host where it works completely.
     pub fn expected_for(isolation: Isolation) -> Self {
         let landlock = [
             PolicyControlKind::Files,
@@ -145,23 +145,23 @@ impl EnforcedControls {
     }
 }
 
-/// What is controlled.
+/// The subject of a control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyControlKind {
     /// Files outside the workspace.
     Files,
     /// Names, sizes, modes and times of files outside.
     Attributes,
-    /// Paths of the workspace that are hidden or read-only.
+    /// Hidden or read-only paths of the workspace.
     Restrictions,
     Network,
     /// Sockets of other programs on the host.
     Sockets,
-    /// Processes of others: seeing, signalling, tracing them.
+    /// Processes of others: seeing, signalling and tracing them.
     Processes,
-    /// That nothing outlives its command.
+    /// Processes that outlive their command.
     Orphans,
-    /// Calls of the kernel that lead out of walls.
+    /// System calls that could break the isolation.
     Kernel,
     Environment,
     Time,
@@ -171,9 +171,9 @@ pub enum PolicyControlKind {
     FileSize,
     OpenFiles,
     Output,
-    /// Which commands may run at all.
+    /// Which commands may run.
     Commands,
-    /// The program that reads command lines.
+    /// The program that runs command lines.
     Shell,
 }
 
@@ -223,14 +223,14 @@ impl PolicyControlKind {
     }
 }
 
-/// How far a control can be relied on.
+/// How reliable a control is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicyControlStrength {
     /// Not controlled.
     Open,
-    /// A command that tries can get around it.
+    /// A command can get around it deliberately.
     Advisory,
-    /// The kernel, or we, see to it.
+    /// Enforced by the kernel or by this process.
     Enforced,
 }
 
@@ -250,16 +250,16 @@ impl PolicyControlStrength {
     }
 }
 
-/// One line of the answer.
+/// One control of the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectivePolicyControl {
     pub kind: PolicyControlKind,
     pub asked: String,
     pub in_force: String,
     pub strength: PolicyControlStrength,
-    /// What sees to it.
+    /// The mechanism that enforces it.
     pub mechanism: String,
-    /// What was tried to know that it works; absent when nothing was.
+    /// What was tested to know that it works; `None` if nothing was.
     pub proof: Option<String>,
 }
 

@@ -1,33 +1,34 @@
-//! Variables that name programs or load code, as one list for environments and command lines.
+//! Environment variables that name programs or load code. One list for environments and command
+//! lines.
 //!
 //! A variable of the list makes programs load or run something before they do what their command
-//! line says. Behind a wall that is the command's own business: what it loads can do no more than
-//! the command itself. Where no wall stands, a caller may neither give such a variable to a command
-//! nor set it in its text: a policy judges the command line, and these would go around it.
-//! Errors never show values, since they may be secrets.
+//! line says. For an isolated command this is harmless: the loaded code can do no more than the
+//! command itself. Without isolation, a caller may neither pass such a variable to a command nor
+//! set it in the command line. A policy only checks the command line, and these variables would
+//! bypass it. Errors never show values, since they may be secrets.
 
 use std::fmt;
 
 use crate::call::Verb;
 use crate::error::{Error, ErrorCode, ErrorKind, escape_unprintable};
 
-/// Most bytes of one variable, with its name; the kernel takes no longer string.
+/// Most bytes of one variable with its name. The kernel accepts no longer string.
 pub const MAX_ENV_VARIABLE_BYTES: usize = 128 * 1024;
-/// Names that begin so are ours to set.
+/// Names with this prefix are set by the backend only.
 pub const RESERVED_ENV_PREFIX: &str = "AGENT_BACKEND_";
 
 /// A name in an error is cut to this many characters.
 const SHOWN_NAME: usize = 64;
 
-/// Whether variables of the list may be given to a command.
+/// Whether variables of the list may be passed to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodeLoadingVariablePolicy {
-    /// A wall stands around the command.
+    /// The command is isolated.
     Allowed,
     Refused,
 }
 
-/// Which names an entry of [`CODE_LOADING_VARIABLES`] covers.
+/// Which names an entry of [`CODE_LOADING_VARIABLES`] matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnvVariableNamePattern {
     Exact(&'static str),
@@ -52,16 +53,16 @@ impl fmt::Display for EnvVariableNamePattern {
     }
 }
 
-/// Variables that load code or name programs, and how.
+/// Variables that load code or name programs, with the reason.
 #[derive(Clone, Copy, Debug)]
 pub struct CodeLoadingVariable {
     pub names: EnvVariableNamePattern,
-    /// Reads on after "because it".
+    /// Completes a sentence that ends in "because it".
     pub reason: &'static str,
     harmless: Harmless,
 }
 
-/// Which values of a variable load and name nothing.
+/// Which values of a variable are harmless.
 #[derive(Clone, Copy, Debug)]
 enum Harmless {
     Never,
@@ -81,7 +82,7 @@ const fn beginning_with(prefix: &'static str, reason: &'static str) -> CodeLoadi
     variable(EnvVariableNamePattern::Prefix(prefix), reason)
 }
 
-/// Agents turn pagers and editors off all the time, and those values run nothing of their choice.
+/// Agents often turn off pagers and editors. These values run nothing of the caller's choice.
 const fn program(name: &'static str) -> CodeLoadingVariable {
     CodeLoadingVariable {
         names: EnvVariableNamePattern::Exact(name),
@@ -90,7 +91,7 @@ const fn program(name: &'static str) -> CodeLoadingVariable {
     }
 }
 
-/// Whether options of node load no file.
+/// Whether these options make node load no file.
 fn loads_nothing(value: &str) -> bool {
     let loads = ["--require", "-r", "--import", "--loader", "--experimental-loader", "--inspect"];
     let name = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
@@ -119,7 +120,7 @@ const ASKS_PASSWORD: &str = "makes ssh and git run a program that is given passw
 const WRAPS_COMPILER: &str = "names a program that builds run";
 const RENAMES_HOSTS: &str = "leads network names elsewhere";
 
-/// The variables that load code or name programs. Every entry holds for environments and for
+/// The variables that load code or name programs. Every entry applies to environments and to
 /// assignments in command lines.
 pub const CODE_LOADING_VARIABLES: &[CodeLoadingVariable] = &[
     beginning_with("LD_", LOADS_LIBRARY),
@@ -156,7 +157,7 @@ pub const CODE_LOADING_VARIABLES: &[CodeLoadingVariable] = &[
     exactly("GIT_EXEC_PATH", RUNS_FROM_GIT),
     exactly("GIT_ALLOW_PROTOCOL", "lets git use transports that run programs"),
     exactly("GIT_TEMPLATE_DIR", "puts hooks into new repositories, which git then runs"),
-    // Without the settings of others, git runs less, not more.
+    // Without system settings, git runs less, not more.
     CodeLoadingVariable {
         harmless: Harmless::Always,
         ..exactly("GIT_CONFIG_NOSYSTEM", CONFIGURES_GIT)
@@ -284,8 +285,8 @@ pub const CODE_LOADING_VARIABLES: &[CodeLoadingVariable] = &[
     exactly("HOSTALIASES", RENAMES_HOSTS),
 ];
 
-/// The entry of the list that `name` with `value` falls under. A value that is not known falls
-/// under every entry of its name.
+/// The entry of the list that applies to `name` with `value`. An unknown value matches every entry
+/// of its name.
 pub fn find_code_loading_variable(
     name: &str,
     value: Option<&str>,
@@ -299,7 +300,7 @@ pub fn find_code_loading_variable(
     (!harmless).then_some(rule)
 }
 
-/// Whether a caller may give a command this variable.
+/// Whether a caller may pass this variable to a command.
 pub fn check_env_variable(
     name: &str,
     value: &str,
@@ -308,7 +309,7 @@ pub fn check_env_variable(
     if name.starts_with(RESERVED_ENV_PREFIX) {
         return Err(forbidden(name, "names that begin so are set by the backend only"));
     }
-    // Before the shape of the name: an exported shell function has a name of no other shape.
+    // Check this before the form of the name: names of exported shell functions have another form.
     if code == CodeLoadingVariablePolicy::Refused
         && let Some(rule) = find_code_loading_variable(name, Some(value))
     {
@@ -340,7 +341,7 @@ fn is_name(name: &str) -> bool {
     name.bytes().all(plain) && name.bytes().next().is_some_and(|first| !first.is_ascii_digit())
 }
 
-/// What the variable takes in the child's stack: `name=value` and the closing NUL.
+/// The size of the variable in the child's environment: `name=value` and the closing NUL.
 pub fn env_variable_bytes(name: &str, value: &str) -> usize {
     name.len() + value.len() + 2
 }

@@ -1,7 +1,7 @@
-//! The one error of the system: what was tried, on what, and why it did not work.
+//! The error type of all crates: what was tried, on what, and why it failed.
 //!
-//! [`ErrorKind`] is what callers branch on; [`ErrorCode`] is the published string. Each rim maps kinds to its
-//! own vocabulary in one exhaustive function.
+//! Callers branch on [`ErrorKind`]; [`ErrorCode`] is the published string. Each outer layer maps
+//! kinds to its own vocabulary in one exhaustive function.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::ticket::{LostCallEffect, LostCallId, RetryAdvice};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Published error codes; the list is closed.
+/// Published error codes. The list is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorCode {
     EmptyCommand,
@@ -95,7 +95,7 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// Why a call failed; the same failure has the same kind on every driver.
+/// Why a call failed. The same failure has the same kind on every driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     NotFound,
@@ -103,41 +103,41 @@ pub enum ErrorKind {
     NotADirectory,
     IsADirectory,
     NotEmpty,
-    /// A FIFO, socket or device where a regular file is needed.
+    /// A FIFO, socket or device instead of a regular file.
     SpecialFile,
-    /// A chain of links that is too long or goes in a circle.
+    /// A chain of links that is too long or forms a loop.
     LinkLoop,
     InvalidPath,
     /// The path or a link on it leaves the workspace or the scope.
     Escape,
-    /// The operating system said no.
+    /// The operating system refused it.
     PermissionDenied,
-    /// Policy said no.
+    /// The policy refused it.
     Denied,
-    /// A person, or a deadline for one, said no.
+    /// A person refused it, or did not answer in time.
     Rejected,
     /// A person has not decided yet. The error has the [id](Error::approval) of the approval.
     Pending,
     Unsupported,
     TooLarge,
     NoSpace,
-    /// The file is not the version that the caller expected.
+    /// The file does not have the version that the caller expected.
     Conflict,
-    /// The text to replace is not there.
+    /// The text to replace does not occur.
     NoMatch,
-    /// The text to replace is there more than once.
+    /// The text to replace occurs more than once.
     Ambiguous,
-    /// An argument or a setting makes no sense.
+    /// An argument or a setting is invalid.
     Invalid,
     /// A command ended with a non-zero status.
     Failed,
-    /// Something the host should offer is missing.
+    /// Something is missing on the host.
     Unavailable,
     Timeout,
     Cancelled,
     Disconnected,
     Destroyed,
-    /// The disk or the kernel failed in a way that has no kind of its own.
+    /// A failure of the disk or the kernel that has no other kind.
     Io,
 }
 
@@ -211,34 +211,35 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// A cause that callers tell apart although its [`ErrorKind`] and [`ErrorCode`] are those of others.
+/// Distinguishes causes that share an [`ErrorKind`] and an [`ErrorCode`] with others.
 ///
-/// It stays in the process that met it: what crosses a connection is the kind, the message and the hint.
+/// It is known only in the process where the error occurred. A connection carries only the kind,
+/// the message and the hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorCause {
     /// The file is not UTF-8 text.
     NotText,
-    /// The name of the host has no address.
+    /// The host name cannot be resolved.
     HostNotFound,
-    /// The other side does not speak TLS.
+    /// The peer does not speak TLS.
     NotTls,
-    /// The other side does not speak the WebSocket protocol.
+    /// The peer does not speak the WebSocket protocol.
     NotWebSocket,
     /// The connection ended before the WebSocket was open.
     HandshakeCut,
-    /// No SSH connection came about with what listens there.
+    /// The SSH handshake with the listening program failed.
     NoSshHandshake,
-    /// The certificate of the other side is not accepted.
+    /// The certificate of the peer is not accepted.
     CertificateRefused,
-    /// The host key was never seen before.
+    /// The host key is not known.
     HostKeyUnknown,
-    /// The host key is another one than expected, or revoked.
+    /// The host key differs from the expected one, or is revoked.
     HostKeyRefused,
     /// The private key cannot be read.
     PrivateKeyUnreadable,
 }
 
-/// A failed call. Cheap to pass around and to clone.
+/// A failed call. Cheap to move and to clone.
 #[derive(Clone)]
 pub struct Error(Box<Parts>);
 
@@ -283,7 +284,7 @@ impl Error {
         }))
     }
 
-    /// A failed operation on a path: the code follows from the kind, or else from the verb.
+    /// A failed operation on a path. The code follows from the kind, or else from the verb.
     pub fn for_path(
         verb: Verb,
         path: &WsPath,
@@ -293,13 +294,13 @@ impl Error {
         Self::new(code_of(verb, kind), kind, message).with_verb(verb).with_path(path.to_string())
     }
 
-    /// The handle of the call does not let it change what is there.
+    /// The handle does not permit changes at this path.
     pub fn write_protected(verb: Verb, path: &WsPath) -> Self {
         let message = "not to be changed through this handle";
         Self::for_path(verb, path, ErrorKind::PermissionDenied, message)
     }
 
-    /// The driver cannot do this at all.
+    /// The driver does not support this operation.
     pub fn unsupported(backend: BackendKind, verb: Verb) -> Self {
         let message = format!("{verb} is not supported by a {backend} backend");
         Self::new(ErrorCode::NotImplemented, ErrorKind::Unsupported, message)
@@ -338,7 +339,7 @@ impl Error {
         self
     }
 
-    /// Renames the path, for a view that shows it under another name.
+    /// Changes the path, for a view that shows it under another name.
     pub(crate) fn map_path(mut self, rename: impl FnOnce(&str) -> Option<String>) -> Self {
         if let Some(renamed) = self.0.path.as_deref().and_then(rename) {
             self.0.path = Some(renamed);
@@ -361,7 +362,7 @@ impl Error {
         self
     }
 
-    /// The approval to wait for before the call is repeated.
+    /// Sets the approval to wait for before the call is repeated.
     pub fn with_approval(mut self, approval: ApprovalId) -> Self {
         self.0.approval = Some(approval);
         self
@@ -372,13 +373,13 @@ impl Error {
         self
     }
 
-    /// The cause is one of the moment, such as a busy host: the same call may succeed later.
+    /// Marks the cause as temporary, such as a busy host: the same call may succeed later.
     pub fn into_transient(mut self) -> Self {
         self.0.transient = true;
         self
     }
 
-    /// The answer to the call was lost: what is known of its effect, and what to ask by for more.
+    /// Sets the known effect of a call whose answer was lost, and the ticket to ask for more.
     pub fn with_lost_call_effect(
         mut self,
         effect: LostCallEffect,
@@ -396,17 +397,17 @@ impl Error {
         self.0.kind
     }
 
-    /// The reason alone, without the act and the path.
+    /// The reason alone, without the verb and the path.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// The cause, where the kind alone does not tell it.
+    /// The cause, if the kind does not tell it.
     pub fn cause(&self) -> Option<ErrorCause> {
         self.0.detail
     }
 
-    /// What to do about it, when there is something.
+    /// What the caller can do about it, if anything.
     pub fn hint(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }
@@ -419,7 +420,7 @@ impl Error {
         self.0.verb
     }
 
-    /// The path as the caller knows it.
+    /// The path as the caller wrote it.
     pub fn path(&self) -> Option<&str> {
         self.0.path.as_deref()
     }
@@ -432,7 +433,7 @@ impl Error {
         self.0.exit.as_ref()
     }
 
-    /// What a command said before it failed.
+    /// The output of a command before it failed.
     pub fn output(&self) -> Option<&ExecOutput> {
         self.0.output.as_deref()
     }
@@ -442,18 +443,19 @@ impl Error {
         self.0.approval.as_ref()
     }
 
-    /// Whether the call took effect, where its answer was lost with the connection.
+    /// Whether the call took effect, if its answer was lost with the connection.
     pub fn lost_call_effect(&self) -> Option<LostCallEffect> {
         Some(self.0.fate.as_ref()?.0)
     }
 
-    /// What to ask [`Backend::query_lost_call`](crate::Backend::query_lost_call) by, where the effect is not known.
+    /// The ticket for [`Backend::query_lost_call`](crate::Backend::query_lost_call), if the effect
+    /// is unknown.
     pub fn lost_call(&self) -> Option<&LostCallId> {
         self.0.fate.as_ref()?.1.as_ref()
     }
 
-    /// Whether the same call may be repeated. A call that was interrupted, changes something and
-    /// has no known effect is never repeated: it may have been done.
+    /// Whether the same call may be repeated. An interrupted call that changes something and has an
+    /// unknown effect must not be repeated, since it may have been applied.
     pub fn retry_advice(&self) -> RetryAdvice {
         let interrupted = matches!(self.0.kind, ErrorKind::Timeout | ErrorKind::Disconnected);
         match &self.0.fate {
@@ -471,7 +473,7 @@ impl Error {
     }
 }
 
-/// The published code of a file operation that failed for `kind`.
+/// The published code of a file operation that failed with `kind`.
 fn code_of(verb: Verb, kind: ErrorKind) -> ErrorCode {
     match kind {
         ErrorKind::Escape => ErrorCode::PathEscapeAttempt,
@@ -503,8 +505,8 @@ fn code_of(verb: Verb, kind: ErrorKind) -> ErrorCode {
     }
 }
 
-/// Text on one line. Control characters, and those that reorder others, are escaped, so that no name can fake a line, a
-/// colour or another name.
+/// Text on one line. Control characters and those that reorder text are escaped, so that a name
+/// cannot fake a line, a colour or another name.
 pub fn escape_unprintable(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
         if c.is_control() || is_bidi_control(c) {
@@ -516,14 +518,14 @@ pub fn escape_unprintable(text: &str) -> String {
     })
 }
 
-/// Whether a character changes the order in which others are shown. Such characters can make a line look like
-/// another one.
+/// Whether a character changes the order in which others are shown. Such characters can make a line
+/// look like another one.
 pub fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 impl fmt::Display for Error {
-    /// One line: the act, the object, the reason.
+    /// One line: the verb, the path, the reason.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = &*self.0;
         if let Some(verb) = parts.verb {

@@ -1,4 +1,4 @@
-//! Guards: they see every call and may wait, refuse or record, but never alter it.
+//! Guards see every call. They may delay, refuse or record it, but never change it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,26 +10,26 @@ use crate::effective::EffectivePolicyControl;
 use crate::error::{Error, Result};
 use crate::journal::JournalGuard;
 
-/// Stands before and after every call on a backend.
+/// Runs before and after every call on a backend.
 pub trait Guard: fmt::Debug + Send + Sync {
-    /// Before the call. A guard that knows its answer gives it without a future.
+    /// Called before the call. Returns `Ready` if no future is needed.
     fn before_call<'a>(&'a self, call: &'a Call<'a>) -> GuardDecision<'a>;
 
-    /// A file opened by `call` is about to be `size` bytes long.
+    /// Called before a file that was opened by `call` grows to `size` bytes.
     fn check_file_size(&self, call: &Call<'_>, size: u64) -> Result<()>;
 
-    /// A path was refused before any call could be made of it. For the record only.
+    /// Called for a path that was refused before it became a call. For the record only.
     fn on_refused_path(&self, refusal: &RefusedPath<'_>);
 
-    /// What this guard sees to, for [`EffectivePolicy`](crate::EffectivePolicy).
+    /// What this guard enforces, for [`EffectivePolicy`](crate::EffectivePolicy).
     fn effective_policy_control(&self) -> Option<EffectivePolicyControl>;
 
-    /// After the call: exactly once for each `enter` that let it pass, whether the call went
-    /// through, failed, was refused by a later guard, or its caller went away.
+    /// Called after the call, exactly once for each `before_call` that let it pass: also if the
+    /// call failed, was refused by a later guard, or its future was dropped.
     fn after_call(&self, call: &Call<'_>, outcome: &CallOutcome<'_>);
 }
 
-/// A path that is none, or that leaves the workspace.
+/// A path that is invalid or leaves the workspace.
 #[derive(Clone, Debug)]
 pub struct RefusedPath<'a> {
     pub actor: &'a Actor,
@@ -39,14 +39,14 @@ pub struct RefusedPath<'a> {
     pub error: &'a Error,
 }
 
-/// A guard's answer.
+/// The decision of a guard.
 pub enum GuardDecision<'a> {
     Ready(Result<()>),
     Pending(BoxFuture<'a, Result<()>>),
 }
 
 impl GuardDecision<'_> {
-    /// Let the call pass.
+    /// Lets the call pass.
     pub const ALLOW: GuardDecision<'static> = GuardDecision::Ready(Ok(()));
 }
 

@@ -1,8 +1,8 @@
-//! The one wrapper that runs guards around a driver.
+//! The wrapper that runs guards around a driver.
 //!
-//! A [`Passage`] remembers which guards let a call in, and owes each of them one exit. It pays on
-//! drop, so a caller that goes away costs nobody a permit or a journal entry. For `open` and `exec`
-//! the passage lives as long as the file or the process.
+//! A [`Passage`] remembers which guards let a call in, and calls `after_call` on each of them, at
+//! the latest on drop. So a dropped future loses no permit and no journal entry. For `open` and
+//! `exec` the passage lives as long as the file or the process.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl Guarded {
     }
 }
 
-/// How far a call has come. Tells exits once, whatever happens.
+/// How many guards let the call in. Calls `after_call` on each of them once.
 struct Ledger {
     entered: usize,
     started: Instant,
@@ -72,7 +72,7 @@ impl Ledger {
         Self { entered: 0, started: Instant::now() }
     }
 
-    /// Calls the exits that are owed, last entered first.
+    /// Calls `after_call` on the guards that let the call in, in reverse order.
     fn settle(
         &mut self,
         guards: &[Arc<dyn Guard>],
@@ -86,7 +86,7 @@ impl Ledger {
         }
         let outcome = CallOutcome { result: end, bytes, duration: self.started.elapsed(), exit };
         for guard in guards[..std::mem::take(&mut self.entered)].iter().rev() {
-            // A guard that panics must not cost the others their exits.
+            // A panic in one guard must not skip the others.
             let _ = catch_unwind(AssertUnwindSafe(|| guard.after_call(call, &outcome)));
         }
     }
@@ -111,7 +111,7 @@ impl Passage<'_> {
         result
     }
 
-    /// Moves the debt to something that outlives the call.
+    /// Moves the pending `after_call`s to a passage that outlives the call.
     fn detach(mut self) -> LongPassage {
         let call = self.call;
         LongPassage {
@@ -139,10 +139,11 @@ impl Drop for Passage<'_> {
     }
 }
 
-/// Stands in for the actor inside a detached call; the real one is put back before guards see it.
+/// A placeholder for the actor in a detached call. The real one is restored before guards see the
+/// call.
 static DETACHED: std::sync::LazyLock<Actor> = std::sync::LazyLock::new(Actor::default);
 
-/// A passage that belongs to an open file or a running process.
+/// The passage of an open file or a running process.
 struct LongPassage {
     guards: Arc<[Arc<dyn Guard>]>,
     actor: Actor,
@@ -179,7 +180,8 @@ impl LongPassage {
     }
 }
 
-/// An open file that reports to the guards how large it gets and, at its end, how much went by.
+/// An open file that reports its size to the guards and, at its end, how many bytes were
+/// transferred.
 struct GuardedFile {
     inner: Box<dyn File>,
     placement: WritePosition,

@@ -1,4 +1,4 @@
-//! The journal: one entry for each call that matters, written when the call has ended.
+//! The journal: one record for each relevant call, written when the call has ended.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use crate::error::{ErrorCode, ErrorKind, Result};
 use crate::guard::{Guard, GuardDecision, RefusedPath};
 use crate::path::MAX_PATH_BYTES;
 
-/// Entries that a [`MemoryJournalWriter`] keeps; the oldest fall out.
+/// Records that a [`MemoryJournalWriter`] keeps. The oldest are dropped.
 pub const MAX_MEMORY_JOURNAL_RECORDS: usize = 10_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,22 +22,22 @@ pub enum JournalVerbosity {
     Verbose,
 }
 
-/// What is written of a call.
+/// The record of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalRecord {
     pub at: SystemTime,
     pub verb: Verb,
     pub actor: String,
-    /// Which workspace, when the journal was given a name for it.
+    /// The name of the workspace, if the journal was given one.
     pub workspace: Option<String>,
     pub path: Option<String>,
-    /// Where it went, for `rename`.
+    /// The new path, for `rename`.
     pub to: Option<String>,
     pub command: Option<String>,
     pub success: bool,
     pub failure: Option<RecordedCallFailure>,
     pub exit_code: Option<i32>,
-    /// The end of what a command said on each channel.
+    /// The end of a command's output on each channel.
     pub stdout: Option<String>,
     pub stderr: Option<String>,
     /// Bytes read or written.
@@ -47,17 +47,17 @@ pub struct JournalRecord {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedCallFailure {
-    /// Absent when the caller went away.
+    /// `None` if the caller dropped the call.
     pub code: Option<ErrorCode>,
     pub message: String,
 }
 
-/// Takes records somewhere. Called on the path of the call: it must not block for long.
+/// Receives records. It is called within the call, so it must not block for long.
 pub trait JournalWriter: fmt::Debug + Send + Sync {
     fn write(&self, record: &JournalRecord);
 }
 
-/// The guard that writes.
+/// The guard that writes the journal.
 #[derive(Debug)]
 pub struct JournalGuard {
     writer: Arc<dyn JournalWriter>,
@@ -70,7 +70,7 @@ impl JournalGuard {
         Self { writer, mode, workspace: None }
     }
 
-    /// Names the workspace in every record.
+    /// Sets the name of the workspace in every record.
     pub fn with_workspace_name(mut self, name: impl Into<String>) -> Self {
         self.workspace = Some(name.into());
         self
@@ -79,7 +79,7 @@ impl JournalGuard {
     fn wants(&self, call: &Call<'_>, outcome: &CallOutcome<'_>) -> bool {
         match (self.mode, outcome.result) {
             (JournalVerbosity::Verbose, _) => true,
-            // A link that leads out is an attempt to leave, whatever the verb.
+            // A link that leads outside is an attempt to leave the workspace, also for a read.
             (JournalVerbosity::Standard, CallCompletion::Failed(error))
                 if error.kind() == ErrorKind::Escape =>
             {
@@ -99,7 +99,7 @@ impl Guard for JournalGuard {
         Ok(())
     }
 
-    /// An attempt to leave the workspace is on record in every mode, whatever the verb.
+    /// Attempts to leave the workspace are recorded in every mode, for every verb.
     fn on_refused_path(&self, refusal: &RefusedPath<'_>) {
         let RefusedPath { actor, verb, error, .. } = refusal;
         self.writer.write(&JournalRecord {
@@ -163,7 +163,7 @@ fn said(tail: Option<&String>) -> Option<String> {
     tail.filter(|tail| !tail.is_empty()).cloned()
 }
 
-/// Keeps the last [`MAX_MEMORY_JOURNAL_RECORDS`] records, for tests and for showing them to people.
+/// Keeps the last [`MAX_MEMORY_JOURNAL_RECORDS`] records, for tests and for display.
 #[derive(Debug, Default)]
 pub struct MemoryJournalWriter {
     records: Mutex<std::collections::VecDeque<JournalRecord>>,

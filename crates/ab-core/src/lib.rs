@@ -1,8 +1,8 @@
-//! What a workspace is.
+//! The core of workspaces: contracts, views and the handle.
 //!
-//! Implementors write a [`Driver`]; everyone else holds a [`Backend`]. Paths are parsed once into
-//! [`WsPath`]. [`guard::Guard`]s see every call and may refuse it; views such as a scope change what
-//! a path means. This crate performs no input or output of its own.
+//! Drivers implement [`Driver`]; callers use a [`Backend`]. Paths are parsed once into [`WsPath`].
+//! [`guard::Guard`]s see every call and may refuse it. Views such as a scope change the meaning of
+//! paths. This crate performs no I/O of its own.
 
 pub mod accepted_cache;
 pub mod approval;

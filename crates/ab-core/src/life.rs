@@ -1,7 +1,7 @@
-//! The life of a handle: status, tracked resources, scopes, destruction.
+//! The lifetime of a handle: status, tracked resources, scopes, destruction.
 //!
-//! A root owns its driver and what was tracked. A scope owns nothing: its status is its parent's,
-//! asked each time, until it is destroyed itself.
+//! A root owns its driver and the tracked resources. A scope owns nothing: its status is that of
+//! its parent until it is destroyed itself.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -18,21 +18,21 @@ use crate::driver::Driver;
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::status::{ConnectionStatus, StatusPublisher, StatusSubscription};
 
-/// Something that must be closed when its backend is destroyed.
+/// A resource that must be closed when its backend is destroyed.
 #[async_trait]
 pub trait Closeable: Send + Sync {
-    /// Closes it. Called again when the first call was abandoned before it was done.
+    /// Closes the resource. Called again if the first future was dropped before it was done.
     async fn close(&self) -> Result<()>;
 }
 
-/// Names a tracked resource, so that it can be taken back.
+/// Identifies a tracked resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TrackedResourceId(u64);
 
 pub(crate) struct Life {
     root: Arc<Root>,
     scope: Option<Scope>,
-    /// Scopes made from this handle that have not been destroyed or dropped.
+    /// Scopes of this handle that have not been destroyed or dropped.
     children: Mutex<BTreeSet<u64>>,
 }
 
@@ -46,10 +46,10 @@ struct Scope {
 
 struct Root {
     driver: Arc<dyn Driver>,
-    /// Set before anything is closed, so that new calls stop at once.
+    /// Set before anything is closed, so that new calls fail at once.
     ending: AtomicBool,
     tracked: Mutex<Vec<(TrackedResourceId, Arc<dyn Closeable>)>>,
-    /// Whether destruction is complete; held while it runs.
+    /// Whether destruction is complete. Locked while it runs.
     finished: tokio::sync::Mutex<bool>,
 }
 
@@ -95,7 +95,7 @@ impl Life {
         }
     }
 
-    /// Where this handle's transitions are told.
+    /// The publisher of this handle's status.
     pub(crate) fn hub(&self) -> &StatusPublisher {
         match &self.scope {
             Some(scope) => &scope.hub,
@@ -103,7 +103,7 @@ impl Life {
         }
     }
 
-    /// Fails when the handle, or one it came from, was destroyed.
+    /// Fails if the handle, or one that it came from, was destroyed.
     pub(crate) fn check(&self, verb: Verb) -> Result<()> {
         let ending = self.root.ending.load(Ordering::Acquire);
         if ending || self.status() == ConnectionStatus::Destroyed {
@@ -125,7 +125,7 @@ impl Life {
                 return Ok(id);
             }
         }
-        // Too late to be closed with the others: it must not stay open.
+        // Too late to be closed with the others. Close it now, so that it does not stay open.
         let _ = AssertUnwindSafe(resource.close()).catch_unwind().await;
         Err(Error::new(
             ErrorCode::ConnectionClosed,
@@ -177,12 +177,12 @@ impl Root {
         self.tracked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes what was tracked, last in first out, then the driver. A caller that goes away in the
-    /// middle leaves the rest to the next one.
+    /// Closes the tracked resources, last in first out, then the driver. If a caller drops the
+    /// future, the next call continues.
     async fn destroy(&self) -> Result<()> {
         self.ending.store(true, Ordering::Release);
         if self.is_closing_here() {
-            // A resource that destroys its backend while it is being closed: that is under way.
+            // Called by a resource while it is being closed. The destruction is already running.
             return Ok(());
         }
         let mut finished = self.finished.lock().await;
@@ -191,8 +191,8 @@ impl Root {
         }
         let mut failures: Vec<Error> = Vec::new();
         loop {
-            // It stays tracked until it is closed: a caller that goes away in between must not
-            // leave it half closed and forgotten.
+            // It stays tracked until it is closed. Otherwise a dropped future could leave it half
+            // closed and forgotten.
             let Some((id, resource)) = self.tracked().last().cloned() else { break };
             match self.closing(AssertUnwindSafe(resource.close()).catch_unwind()).await {
                 Ok(Ok(())) => {}
@@ -221,12 +221,12 @@ impl Root {
 }
 
 thread_local! {
-    /// The roots whose resources are being closed by what this thread runs at the moment.
+    /// The roots whose resources are being closed in the current poll of this thread.
     static CLOSING: RefCell<Vec<*const Root>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Root {
-    /// Runs `close` so that a call from within it can be told from one beside it.
+    /// Runs `close` so that calls made from within it can be recognised.
     async fn closing<T>(&self, close: impl Future<Output = T>) -> T {
         let mut close = std::pin::pin!(close);
         std::future::poll_fn(|context| {

@@ -1,18 +1,18 @@
-//! Lines out of a text that comes in pieces: neither the text nor a long line is ever held whole.
+//! Picks lines from a text that arrives in pieces, without keeping the whole text or a long line.
 
 use std::ops::ControlFlow;
 
-/// Which lines.
+/// A range of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineRange {
     /// Lines to skip.
     pub offset: u64,
-    /// Lines to return, at most.
+    /// Most lines to return.
     pub limit: u64,
 }
 
 impl LineRange {
-    /// The number of the last line in the range, if the text has as many.
+    /// The number of the last line in the range, if the text is long enough.
     pub fn last_line(self) -> u64 {
         self.offset.saturating_add(self.limit)
     }
@@ -29,28 +29,28 @@ impl Default for LineRange {
 pub struct PickedLine<'a> {
     /// Counted from 1.
     pub number: u64,
-    /// The line with its end, or as many bytes of its beginning as are kept.
+    /// The line with its end, cut to the number of bytes that are kept.
     pub bytes: &'a [u8],
-    /// Bytes of the whole line with its end.
+    /// Length of the whole line in bytes, with its end.
     pub length: u64,
-    /// Whether it ends with a newline; only the last line of a text may not.
+    /// Whether it ends with a newline. Only the last line of a text may lack it.
     pub has_newline: bool,
 }
 
-/// Picks the lines of a range and counts all that it sees.
+/// Picks the lines of a range and counts all lines.
 #[derive(Debug)]
 pub struct LineRangePicker {
     range: LineRange,
     /// Most bytes of a line that are kept.
     line_bytes: usize,
-    /// Lines that ended so far.
+    /// Complete lines so far.
     ended: u64,
-    /// What is kept of the line that has not ended, and how long it is until now.
+    /// The kept bytes of the incomplete line, and its length so far.
     line: Vec<u8>,
     length: u64,
-    /// Whether there is text behind the range.
+    /// Whether there is text after the range.
     past_range: bool,
-    /// Whether the caller took no more.
+    /// Whether the caller stopped early.
     stopped: bool,
 }
 
@@ -60,8 +60,8 @@ impl LineRangePicker {
         Self { range, line_bytes, ended: 0, line, length: 0, past_range, stopped }
     }
 
-    /// Takes the next piece of the text and passes on each line of the range that ends in it. After
-    /// `each` has broken off, and behind the range, lines are only counted.
+    /// Takes the next piece of the text and calls `each` for every line of the range that ends in
+    /// it. After `each` has returned `Break`, and after the range, lines are only counted.
     pub fn feed(&mut self, piece: &[u8], mut each: impl FnMut(PickedLine<'_>) -> ControlFlow<()>) {
         let mut rest = piece;
         while !rest.is_empty() {
@@ -91,7 +91,7 @@ impl LineRangePicker {
         }
     }
 
-    /// Ends the text, and with it a last line without a newline. Returns how many lines it had.
+    /// Ends the text and its last line, which may have no newline. Returns the number of lines.
     pub fn finish_and_count(
         mut self,
         mut each: impl FnMut(PickedLine<'_>) -> ControlFlow<()>,
@@ -103,12 +103,12 @@ impl LineRangePicker {
         self.ended + u64::from(self.length > 0)
     }
 
-    /// Whether there is text behind the range.
+    /// Whether there is text after the range.
     pub fn is_past_range(&self) -> bool {
         self.past_range
     }
 
-    /// Bytes that are kept of a line that has not ended.
+    /// Bytes that are kept of the incomplete line.
     pub fn pending_bytes(&self) -> usize {
         self.line.len()
     }

@@ -1,8 +1,7 @@
-//! A workspace in memory: keys that read as paths.
+//! A workspace in memory: a map from keys to contents, where keys are paths.
 //!
-//! Directories are where keys are: they appear with the first key below them and go with the last,
-//! so none is ever empty, and `a` and `a/b` cannot both be keys. There is no exec and there are no
-//! links.
+//! Directories are implied by keys: they exist while there is a key below them, so none is ever
+//! empty, and `a` and `a/b` cannot both be keys. Commands and links are not supported.
 
 mod store;
 
@@ -30,16 +29,16 @@ use crate::ticket::{LostCallEffect, LostCallId};
 
 use store::Store;
 
-/// Bytes that a store holds unless told otherwise.
+/// Default capacity of a store in bytes.
 pub const DEFAULT_MEMORY_DRIVER_CAPACITY_BYTES: u64 = 1024 * 1024 * 1024;
 
 #[derive(Clone, Debug)]
 pub struct MemoryDriverOptions {
-    /// The absolute path that means the root.
+    /// The absolute path of the root.
     pub root: String,
-    /// Keys and what they hold from the start.
+    /// The initial keys and their contents.
     pub initial_files: Vec<(String, WriteContent)>,
-    /// Bytes that all keys together may hold.
+    /// Most bytes of all contents together.
     pub max_bytes: u64,
 }
 
@@ -53,7 +52,7 @@ impl Default for MemoryDriverOptions {
     }
 }
 
-/// The driver.
+/// The driver of memory workspaces.
 pub struct MemoryDriver {
     root: String,
     store: RwLock<Store>,
@@ -65,7 +64,7 @@ impl MemoryDriver {
         Self::empty("/".to_owned(), DEFAULT_MEMORY_DRIVER_CAPACITY_BYTES)
     }
 
-    /// A store with initial data; keys that contradict each other are `INVALID_CONFIGURATION`.
+    /// A store with initial data. Conflicting keys are `INVALID_CONFIGURATION`.
     pub fn with_options(options: MemoryDriverOptions) -> Result<Self> {
         if !options.root.starts_with('/') {
             return Err(misconfigured(format!("the root '{}' is not absolute", options.root)));
@@ -180,7 +179,7 @@ impl Driver for MemoryDriver {
         self.lacks(Verb::Symlink)
     }
 
-    /// Changes nothing: directories are implied by keys. A key in the way is still an error.
+    /// Changes nothing, since directories are implied by keys. A key in the way is still an error.
     async fn create_dir(&self, path: &WsPath) -> Result<()> {
         self.alive(Verb::Mkdir)?;
         self.view().check_dir(path)

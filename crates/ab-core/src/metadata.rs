@@ -1,4 +1,4 @@
-//! What drivers say about files: kinds, versions, listings, space.
+//! What drivers report about files: kinds, versions, listings, space.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -13,7 +13,7 @@ pub enum FileKind {
     File,
     Dir,
     Symlink,
-    /// A FIFO, socket or device: listed, never opened.
+    /// A FIFO, socket or device. It is listed, but never opened.
     Other,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for FileKind {
     }
 }
 
-/// A state of a file. Opaque: equal means nothing was written in between.
+/// Identifies a state of a file. Opaque: if two versions are equal, nothing was written in between.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileVersion(u128);
 
@@ -51,12 +51,12 @@ impl FileVersion {
         Self(value)
     }
 
-    /// The value, for a wire.
+    /// The value as bytes, for the wire.
     pub fn to_be_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
 
-    /// Reads what [`Display`](fmt::Display) wrote.
+    /// Parses the output of [`Display`](fmt::Display).
     pub fn parse(text: &str) -> Option<Self> {
         let valid = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
         valid.then(|| u128::from_str_radix(text, 16).ok().map(Self)).flatten()
@@ -78,17 +78,17 @@ impl fmt::Debug for FileVersion {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
     pub kind: FileKind,
-    /// Bytes; zero for directories.
+    /// In bytes; zero for directories.
     pub size: u64,
     pub modified: SystemTime,
     pub accessed: Option<SystemTime>,
     pub created: Option<SystemTime>,
-    /// Permission bits (`0o777`), where the driver has them.
+    /// Permission bits (`0o777`), if the driver has them.
     pub mode: Option<u32>,
     pub version: FileVersion,
 }
 
-/// A file's bytes together with the state they were read in.
+/// The bytes of a file with its state when they were read.
 #[derive(Clone, Debug)]
 pub struct FileContent {
     pub bytes: Bytes,
@@ -97,14 +97,14 @@ pub struct FileContent {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
-    /// From the workspace root.
+    /// Relative to the root of the workspace.
     pub path: WsPath,
     pub kind: FileKind,
-    /// Present when the listing was asked for details.
+    /// Present if the listing was requested with details.
     pub stat: Option<Stat>,
 }
 
-/// Why a bounded answer is not the whole one.
+/// Which limit truncated a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TruncationCause {
     Count,
@@ -122,15 +122,15 @@ impl TruncationCause {
     }
 }
 
-/// Something below a walk that could not be looked at. It does not stop the walk.
+/// A path below a walk that could not be read. The walk continues.
 #[derive(Clone, Debug)]
 pub struct WalkProblem {
-    /// As near as it can be named.
+    /// The path as exactly as it is known.
     pub path: String,
     pub error: Error,
 }
 
-/// Entries in path order: a directory comes before what it holds.
+/// Entries in path order: a directory comes before its entries.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
     pub entries: Vec<DirEntry>,
@@ -138,23 +138,23 @@ pub struct Listing {
     pub problems: Vec<WalkProblem>,
 }
 
-/// Room in a workspace, in bytes.
+/// Disk space of a workspace, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskSpace {
     pub total: u64,
     pub available: u64,
 }
 
-/// What a removal did.
+/// The result of a removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoveOutcome {
-    /// Files, links and directories that are gone.
+    /// How many files, links and directories were removed.
     pub count: u64,
 }
 
-/// What a rename did.
+/// The result of a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RenameOutcome {
-    /// Whether nobody could see it half done.
+    /// Whether the rename was one step, so that no reader could see it half done.
     pub atomic: bool,
 }

@@ -1,11 +1,12 @@
-//! The view of several workspaces as one tree: a base, and others mounted at paths in it.
+//! Several workspaces as one tree: a base, and others mounted at paths in it.
 //!
-//! - The longest mount point that a path lies under owns it, by whole segments.
-//! - A mount point, and each directory on the way to it, is there whatever the base has in its
-//!   place; what the base has at or below a mount point cannot be named.
+//! - A path belongs to the mount with the longest mount point that is a prefix of it, by whole
+//!   segments.
+//! - A mount point and its parent directories always exist. Files of the base at or below a mount
+//!   point cannot be reached.
 //! - A link is resolved by the driver that holds it, so it never leads into another mount.
-//! - [`Capabilities`] are those that hold everywhere; one part may do more than the whole promises.
-//! - Mounted workspaces belong to whoever made them: the view opens and ends none of them.
+//! - [`Capabilities`] are those that all parts have. One part may support more than the whole.
+//! - Mounted workspaces belong to their creators. The view neither opens nor ends them.
 
 mod list;
 mod parts;
@@ -47,16 +48,17 @@ pub(crate) struct Mounts {
     base: Stack,
     /// In path order.
     mounts: Vec<Mount>,
-    /// Where the base is mounted, so to speak.
+    /// The mount point of the base: the root.
     root: WsPath,
 }
 
-/// A workspace and where it is mounted.
+/// A workspace and its mount point.
 #[derive(Clone, Debug)]
 pub(crate) struct Mount {
     pub(crate) point: WsPath,
     pub(crate) stack: Stack,
-    /// Of the handle that was mounted: what its owner has ended is not served here either.
+    /// The lifetime of the mounted handle: after its owner destroys it, it is not served here
+    /// either.
     pub(crate) life: Arc<Life>,
 }
 
@@ -65,7 +67,7 @@ impl Mounts {
         Self { base, mounts: Vec::new(), root: WsPath::root() }.with(mount)
     }
 
-    /// The same view with one more mount. Which was mounted first makes no difference.
+    /// The same view with one more mount. The order of mounting makes no difference.
     pub(crate) fn with(&self, mount: Mount) -> Result<Self> {
         let refused = |message: &str| {
             let path = mount.point.to_string();
@@ -90,7 +92,7 @@ impl Mounts {
         Self { base: self.base.acting_as(actor), mounts, root: WsPath::root() }
     }
 
-    /// Who owns `path`, if it is still alive.
+    /// The part that owns `path`, if it is still alive.
     fn part(&self, verb: Verb, path: &WsPath) -> Result<Part<'_>> {
         let part = self.owner(path);
         part.check(verb)?;
@@ -116,17 +118,17 @@ impl Mounts {
         self.mounts.iter().filter(move |m| m.point != *path && m.point.starts_with(path))
     }
 
-    /// Whether `path` is a directory on the way to a mount point.
+    /// Whether `path` is a parent directory of a mount point.
     fn leads_to_a_mount(&self, path: &WsPath) -> bool {
         self.below(path).next().is_some()
     }
 
-    /// Whether `path` is a mount point, or a directory on the way to one.
+    /// Whether `path` is a mount point, or a parent directory of one.
     fn holds_a_mount(&self, path: &WsPath) -> bool {
         self.mounts.iter().any(|mount| mount.point.starts_with(path))
     }
 
-    /// A directory that is there because of a mount is no file, whatever the part has in its place.
+    /// Refuses a path that is a directory because of a mount, even if its part has a file there.
     fn refuse_dir(&self, verb: Verb, path: &WsPath) -> Result<()> {
         if self.leads_to_a_mount(path) {
             Err(Error::for_path(verb, path, ErrorKind::IsADirectory, "is a directory"))
@@ -147,7 +149,7 @@ impl Mounts {
         }
     }
 
-    /// Refuses what a rename must not do to mounts; nothing when there is nothing to refuse.
+    /// Refuses renames that would move or replace mount points.
     async fn refuse_moving_mounts(
         &self,
         from: &WsPath,
@@ -212,7 +214,7 @@ impl Driver for Mounts {
 
     async fn search(&self, query: &SearchQuery) -> Result<SearchResults> {
         let part = self.part(Verb::Search, &query.root)?;
-        // Ignore files count from the root of this workspace down, which only the base starts at.
+        // Ignore files apply from the root of this workspace down. Only the base starts there.
         let ignores_begin_there = match query.ignore_files {
             IgnoreFileHandling::Disregard => true,
             IgnoreFileHandling::Honour => part.point.is_root(),
@@ -289,7 +291,8 @@ impl Driver for Mounts {
     async fn create_dir(&self, path: &WsPath) -> Result<()> {
         let part = self.part(Verb::Mkdir, path)?;
         match part.driver.create_dir(&part.inward(path)).await {
-            // Hidden by the mount below it, which makes it a directory here.
+            // A file of the base is hidden by the mount below it, which makes this path a
+            // directory.
             Err(error)
                 if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotADirectory)
                     && self.leads_to_a_mount(path) =>
@@ -327,7 +330,7 @@ impl Driver for Mounts {
         source.shown(source.driver.rename(&inward_from, &inward_to, options).await)
     }
 
-    /// The room in the base; each mount has its own.
+    /// The space of the base. Each mount has its own.
     async fn disk_space(&self) -> Result<DiskSpace> {
         self.base.driver().disk_space().await
     }
@@ -347,10 +350,10 @@ impl Driver for Mounts {
     fn info(&self) -> BackendInfo {
         let base = self.base.driver().info();
         let everywhere = |a: Capabilities, b: Capabilities| Capabilities {
-            // A command runs in the part that owns its directory, which is the base's unless said.
+            // A command runs in the part that owns its directory; by default that is the base.
             exec: a.exec,
             detached: a.detached,
-            // What a part cannot search is searched from here.
+            // The view itself searches parts that cannot.
             search: true,
             links: a.links && b.links,
             modes: a.modes && b.modes,
@@ -394,7 +397,7 @@ impl Driver for Mounts {
         Ok(())
     }
 
-    /// A view holds nothing of its own, and must not end what it was made from.
+    /// A view owns nothing, and must not end the workspaces that it shows.
     async fn close(&self) -> Result<()> {
         Ok(())
     }

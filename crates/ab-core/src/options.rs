@@ -1,17 +1,17 @@
-//! What callers may ask of a driver. Every options struct has a `Default` that is safe and bounded.
+//! Options of driver calls. Every struct has a `Default` that is safe and bounded.
 
 use std::time::SystemTime;
 
 use crate::metadata::FileVersion;
 
-/// Most bytes that one `read` returns unless the caller says otherwise.
+/// Default limit of the bytes that one `read` returns.
 pub const DEFAULT_MAX_READ_BYTES: u64 = 256 * 1024 * 1024;
-/// Most entries that one `list` returns unless the caller says otherwise.
+/// Default limit of the entries that one `list` returns.
 pub const DEFAULT_MAX_LIST_ENTRIES: usize = 1_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkHandling {
-    /// Describe what the link leads to.
+    /// Describe the target of the link.
     Follow,
     /// Describe the link itself.
     NoFollow,
@@ -28,12 +28,12 @@ impl Default for StatOptions {
     }
 }
 
-/// How much a listing says about each entry.
+/// How much a listing reports about each entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryDetailLevel {
-    /// Path and kind; cheapest.
+    /// Path and kind; the cheapest.
     Kind,
-    /// Everything that `stat` without following would say.
+    /// The same as `stat` without following links.
     Stat,
 }
 
@@ -51,7 +51,7 @@ impl Default for ListOptions {
     }
 }
 
-/// Part of a file. A range past the end is cut at the end.
+/// A part of a file. A range past the end is cut at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteRange {
     pub start: u64,
@@ -60,9 +60,9 @@ pub struct ByteRange {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// The whole file when absent.
+    /// `None` means the whole file.
     pub range: Option<ByteRange>,
-    /// More than this is refused, not cut.
+    /// Larger content is refused, not cut.
     pub limit: u64,
 }
 
@@ -72,25 +72,25 @@ impl Default for ReadOptions {
     }
 }
 
-/// What must hold of the target before a write.
+/// What a write requires of its target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WriteMode {
     #[default]
     CreateOrReplace,
-    /// Fails when something is there.
+    /// Fails if something exists.
     CreateNew,
-    /// Fails when nothing is there.
+    /// Fails if nothing exists.
     Replace,
-    /// Leaves what is there alone and says so by its stat.
+    /// Leaves an existing file unchanged and returns its stat.
     CreateIfMissing,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
     pub mode: WriteMode,
-    /// The version that must still be there; anything else is a conflict.
+    /// The version that the file must have. Any other is a conflict.
     pub expected_version: Option<FileVersion>,
-    /// Permission bits of a new file; an existing file keeps its own.
+    /// Permission bits of a new file. An existing file keeps its own.
     pub permissions: Option<u32>,
     pub durability: Durability,
 }
@@ -100,7 +100,7 @@ pub enum Durability {
     /// Survives the end of the process.
     #[default]
     Process,
-    /// Survives loss of power: file and directory are synced before the call returns.
+    /// Survives a power loss: file and directory are synced before the call returns.
     Power,
 }
 
@@ -124,12 +124,12 @@ impl FileAccess {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FileCreationMode {
-    /// The file must be there.
+    /// The file must exist.
     #[default]
     Never,
-    /// Make it, with its parents, when it is missing.
+    /// Create the file and its parents if it is missing.
     IfMissing,
-    /// Make it; fail when something is there.
+    /// Create the file, and fail if something exists.
     MustBeNew,
 }
 
@@ -144,10 +144,10 @@ pub enum ExistingContentHandling {
 /// Where the writes of an open file go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WritePosition {
-    /// To the offset that comes with them.
+    /// At the offset of each write.
     #[default]
     AtOffset,
-    /// To the end as it is then, whatever their offset.
+    /// At the current end of the file. The offset is ignored.
     End,
 }
 
@@ -162,13 +162,13 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// Whether opening alone may change something, or lets its holder do so.
+    /// Whether opening the file may change something, or allows the caller to do so later.
     pub fn may_modify(self) -> bool {
         self.access.can_write() || self.create != FileCreationMode::Never
     }
 }
 
-/// Attributes to change; absent ones stay.
+/// Attributes to change. Absent ones stay as they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttributeChanges {
     /// Permission bits, at most `0o777`.
@@ -179,10 +179,10 @@ pub struct AttributeChanges {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RemoveDepth {
-    /// A file, a link, or an empty directory.
+    /// Removes a file, a link, or an empty directory.
     #[default]
     NonRecursive,
-    /// A directory and everything in it.
+    /// Removes a directory and everything in it.
     Recursive,
 }
 
@@ -212,7 +212,7 @@ impl RemoveOptions {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OverwriteMode {
-    /// Something at the target is an error.
+    /// An existing target is an error.
     #[default]
     Refuse,
     /// A file replaces a file, a directory an empty directory.

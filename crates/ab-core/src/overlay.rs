@@ -1,16 +1,16 @@
-//! The view of one workspace laid over another: what is read comes from the upper layer where that
-//! has it and from the lower one elsewhere; what is written goes to the upper layer only.
+//! An overlay of one workspace over another. Reads come from the upper layer if it has the path,
+//! otherwise from the lower one. Writes go only to the upper layer.
 //!
-//! - Making a view touches nothing, and no call costs more because the lower layer is large.
-//! - What hides a part of the lower layer is a mark in the upper one, so a view that is
-//!   made again over the same two layers shows the same.
-//! - Links are resolved here, in the merged tree, whichever layer holds them. What a layer is
-//!   asked for never leads through a link.
-//! - Changes of one view take turns where they must: each check and the change it is for are one.
-//!   Two views over the same upper layer know nothing of each other.
-//! - A file that is open for reading in the lower layer stays what it was when a change brings it
-//!   to the upper layer.
-//! - Directories may be empty, whatever the layers say of theirs.
+//! - Creating a view touches nothing, and no call gets slower because the lower layer is large.
+//! - Marks in the upper layer hide paths of the lower one, so a view that is created again over the
+//!   same two layers shows the same files.
+//! - Links are resolved here, in the merged tree, whichever layer holds them. Paths that are passed
+//!   to a layer never contain a link.
+//! - Changes of one view are serialized where necessary: a check and its change are one step. Two
+//!   views over the same upper layer do not see each other's locks.
+//! - A file that is open for reading in the lower layer does not change when it is copied to the
+//!   upper layer.
+//! - Directories may be empty, even if the layers do not support that.
 //!
 //! See `docs/decisions/0003-overlay.md`.
 
@@ -55,40 +55,40 @@ pub use diff::{
     MAX_OVERLAY_DIFF_FILE_BYTES, MAX_OVERLAY_DIFF_TOTAL_BYTES, OverlayChange, OverlayChangeKind,
 };
 
-/// Files that can be changed at the same time without waiting for each other.
+/// Number of file locks. Files with different locks can be changed concurrently.
 const STRIPES: usize = 64;
-/// How often a read starts again because what it was about to read went to the other layer.
+/// How many times a read is retried because the file moved to the other layer.
 const LAYER_CHANGES: usize = 4;
 
-/// What the owner of a directory needs to change what is in it.
+/// The permission bits that the owner of a directory needs to change its entries.
 const OPEN: u32 = 0o700;
 
 pub(crate) struct Overlay {
     lower: Arc<dyn Driver>,
     upper: Arc<dyn Driver>,
-    /// The same two with their own layers.
+    /// The stacks of the two layers.
     stacks: (Stack, Stack),
-    /// Of the handle that became the upper layer.
+    /// The lifetime of the handle that became the upper layer.
     upper_life: Arc<Life>,
     capabilities: Capabilities,
     root_aliases: Vec<String>,
-    /// Absolute paths that mean the root of either layer, as segments, for links that use them.
+    /// Absolute paths of the root of either layer, as segments, for links that use them.
     link_roots: Vec<Vec<String>>,
     /// Whether either layer may hold links.
     has_links: bool,
-    /// Whether the upper layer has empty directories; if not, keepers make them.
+    /// Whether the upper layer supports empty directories. If not, keepers stand for them.
     has_real_dirs: bool,
     /// Shared with the views of the same overlay for other actors.
     locks: Arc<Locks>,
 }
 
-/// What keeps changes of one overlay from meeting each other.
+/// The locks that serialize the changes of one overlay.
 struct Locks {
-    /// Shared by changes of one file, alone for changes of the tree.
+    /// Held shared by changes of one file, exclusively by changes of the tree.
     tree: RwLock<()>,
-    /// By path: changes of one file take turns.
+    /// By path: serializes the changes of one file.
     files: [Mutex<()>; STRIPES],
-    /// How many turns have begun or ended.
+    /// How many file changes have begun or ended.
     turns: AtomicU64,
 }
 
@@ -143,7 +143,7 @@ impl Overlay {
         }
     }
 
-    /// Fails when the owner of the upper layer has ended it.
+    /// Fails if the owner of the upper layer has destroyed it.
     fn alive(&self, verb: Verb) -> Result<()> {
         let hint = "the backend that is the upper layer was destroyed";
         self.upper_life.check(verb).map_err(|error| error.with_hint(hint))
@@ -161,7 +161,7 @@ impl Overlay {
         }
     }
 
-    /// The turn of a change to one file, and how many had begun or ended before it.
+    /// Locks one file for a change. Also returns how many changes had begun or ended before.
     async fn turn(&self, path: &WsPath) -> (Turn<'_>, u64) {
         let mut hasher = DefaultHasher::new();
         path.hash(&mut hasher);
@@ -171,14 +171,14 @@ impl Overlay {
     }
 }
 
-/// While it is held, other changes of the file wait.
+/// The lock on a file during a change.
 struct Turn<'a> {
     _held: MutexGuard<'a, ()>,
     turns: &'a AtomicU64,
 }
 
 impl Drop for Turn<'_> {
-    /// Before the next one can begin.
+    /// Counts before the lock is released.
     fn drop(&mut self) {
         self.turns.fetch_add(1, Ordering::AcqRel);
     }
@@ -190,7 +190,7 @@ enum Layer {
     Lower,
 }
 
-/// An error of a layer, about what the caller knows as `path`.
+/// Replaces the path in a layer's error by the path that the caller used.
 fn named<T>(verb: Verb, path: &WsPath, result: Result<T>) -> Result<T> {
     result.map_err(|error| error.with_verb(verb).with_path(path.to_string()))
 }
@@ -319,7 +319,7 @@ impl Driver for Overlay {
         self.move_within(from, to, options).await
     }
 
-    /// The room in the upper layer, where everything is written.
+    /// The space of the upper layer, which takes all writes.
     async fn disk_space(&self) -> Result<DiskSpace> {
         self.alive(Verb::DiskSpace)?;
         self.upper.disk_space().await
@@ -368,7 +368,7 @@ impl Driver for Overlay {
         self.upper.connect().await
     }
 
-    /// A view holds nothing of its own, and must not end what it was made from.
+    /// A view owns nothing, and must not end the workspaces that it shows.
     async fn close(&self) -> Result<()> {
         Ok(())
     }

@@ -1,8 +1,7 @@
-//! Workspace paths: raw text in, [`WsPath`] out, parsed once at the rim.
+//! Workspace paths: text is parsed once into a [`WsPath`], in the outermost layer.
 //!
-//! Everything here is lexical. Links are the business of whoever owns the files: a driver resolves
-//! them beneath the workspace root, or beneath the path's *fence* when the path came through a
-//! scope.
+//! Parsing is lexical. Drivers resolve links: beneath the root of the workspace, or beneath the
+//! path's *fence* if the path came through a scope.
 
 mod access;
 mod input;
@@ -16,30 +15,30 @@ pub use input::PathInput;
 
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
 
-/// Longest path in bytes, as the kernel has it (`PATH_MAX` without the closing NUL).
+/// Longest path in bytes, as in the kernel (`PATH_MAX` without the closing NUL).
 pub const MAX_PATH_BYTES: usize = 4095;
 /// Longest segment in bytes.
 pub const MAX_PATH_SEGMENT_BYTES: usize = 255;
 /// Longest path in characters under [`PathStrictness::Strict`].
 pub const MAX_STRICT_PATH_CHARS: usize = 255;
-/// Names that begin so belong to writes in flight: never listed, never accepted from a caller.
+/// Prefix of temporary files. They are never listed and never accepted from a caller.
 pub const TEMP_FILE_PREFIX: &str = ".ab-tmp-";
-/// Names that begin so are an overlay's whiteouts in its upper layer: listed there, never accepted
+/// Prefix of an overlay's whiteouts in its upper layer. They are listed there, but never accepted
 /// from a caller.
 pub const WHITEOUT_PREFIX: &str = ".ab-wh-";
-/// The name by which an overlay keeps a directory in an upper layer that has no empty ones.
+/// The file that makes a directory exist in an upper layer that does not support empty ones.
 pub const EMPTY_DIR_MARKER: &str = ".ab-keep";
 
 /// A parsed path: UTF-8, `/`-separated, relative to the workspace root.
 ///
 /// - no `.`, `..` or empty segment, no NUL, no segment over [`MAX_PATH_SEGMENT_BYTES`]
 /// - the root is the empty path and prints as `.`
-/// - only [`PathParser`] makes one from a caller's text
-/// - it may carry *fences*: leading parts that link resolution must stay beneath, one for each
-///   scope it came through, the outer ones first. Two paths are equal when they name the same
-///   place; fences say how one may get there.
-/// - it may carry *rules*: what the restricted handles it came through do not let it see or
-///   change. They make no difference to equality either.
+/// - only [`PathParser`] creates one from a caller's text
+/// - it may carry *fences*: prefixes that link resolution must stay beneath, one for each scope
+///   that it came through, the outer ones first. Paths are equal if they name the same place, even
+///   if their fences differ.
+/// - it may carry *rules*: what the restricted handles that it came through hide or protect. They
+///   do not affect equality either.
 #[derive(Clone, Default)]
 pub struct WsPath {
     text: String,
@@ -48,13 +47,13 @@ pub struct WsPath {
     rules: Option<Arc<AccessRules>>,
 }
 
-/// A path in the parts that its fences make of it.
+/// A path split at its fences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathResolutionParts<'a> {
-    /// Each must be resolved beneath what the one before led to, the first beneath the root.
+    /// Each must be resolved beneath the result of the one before, the first beneath the root.
     pub scopes: Vec<&'a str>,
-    /// Resolved beneath what the last fence led to. Empty only for the root of the workspace: a
-    /// path that ends at its own fence was named by whoever set that fence.
+    /// Resolved beneath the last fence. Empty only for the root of the workspace: if a path ends at
+    /// its own fence, that fence is not split off.
     pub rest: &'a str,
 }
 
@@ -78,13 +77,13 @@ impl WsPath {
         self.text.split('/').filter(|segment| !segment.is_empty())
     }
 
-    /// The last segment, or nothing for the root.
+    /// The last segment; `None` for the root.
     pub fn name(&self) -> Option<&str> {
         let start = self.text.rfind('/').map_or(0, |slash| slash + 1);
         (!self.is_root()).then(|| &self.text[start..])
     }
 
-    /// The path without its last segment, or nothing for the root.
+    /// The path without its last segment; `None` for the root.
     pub fn parent(&self) -> Option<WsPath> {
         if self.is_root() {
             return None;
@@ -94,7 +93,7 @@ impl WsPath {
         Some(WsPath { text: self.text[..end].to_owned(), fences, rules: self.rules_above(end) })
     }
 
-    /// This path with `below` appended; the fences and rules of both hold.
+    /// Appends `below`. The fences and rules of both apply.
     pub fn join(&self, below: &WsPath) -> WsPath {
         let rules = self.rules_joined(below);
         if below.is_root() {
@@ -112,7 +111,7 @@ impl WsPath {
         WsPath { text, fences, rules }
     }
 
-    /// This path with one more segment, refused when `name` is not a single plain segment.
+    /// Appends one segment. Fails if `name` is not a single plain segment.
     pub fn child(&self, name: &str) -> Result<WsPath> {
         if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
             return Err(invalid(name, "not a single path segment"));
@@ -121,7 +120,7 @@ impl WsPath {
         Ok(self.with_name(name))
     }
 
-    /// This path with a segment that came out of a path before.
+    /// Appends a segment that was taken from a path before, without a check.
     pub(crate) fn with_name(&self, name: &str) -> WsPath {
         let mut text = String::with_capacity(self.text.len() + 1 + name.len());
         if !self.is_root() {
@@ -132,12 +131,12 @@ impl WsPath {
         WsPath { text, fences: self.fences.clone(), rules: self.rules.clone() }
     }
 
-    /// This path with the segments of `text` below it, which came out of a path before.
+    /// Appends segments that were taken from a path before, without a check.
     pub fn join_unchecked(&self, text: &str) -> WsPath {
         if text.is_empty() { self.clone() } else { self.with_name(text) }
     }
 
-    /// The last segment in the memory that the path had; empty for the root.
+    /// The last segment, which reuses the path's memory; empty for the root.
     pub(crate) fn into_name(self) -> String {
         let mut name = self.text;
         let start = name.rfind('/').map_or(0, |slash| slash + 1);
@@ -145,12 +144,12 @@ impl WsPath {
         name
     }
 
-    /// How many segments there are.
+    /// The number of segments.
     pub(crate) fn depth(&self) -> usize {
         if self.is_root() { 0 } else { 1 + self.text.bytes().filter(|byte| *byte == b'/').count() }
     }
 
-    /// What remains below `base`, or nothing when this path lies elsewhere.
+    /// The rest of the path below `base`; `None` if it is not below.
     pub fn strip_prefix(&self, base: &WsPath) -> Option<WsPath> {
         if base.is_root() {
             return Some(self.clone());
@@ -166,7 +165,7 @@ impl WsPath {
         Some(WsPath { text: rest.to_owned(), fences, rules: self.rules_inside(&base.text) })
     }
 
-    /// Whether this path is `base` or lies below it, by whole segments.
+    /// Whether this path is `base` or below it, by whole segments.
     pub fn starts_with(&self, base: &WsPath) -> bool {
         match self.text.strip_prefix(base.as_str()) {
             Some(rest) => base.is_root() || rest.is_empty() || rest.starts_with('/'),
@@ -174,7 +173,7 @@ impl WsPath {
         }
     }
 
-    /// The same path with another fence at its own end: links below may not climb out of it.
+    /// Adds a fence at the end of the path: links below must not leave it.
     pub fn with_scope_root_at_end(mut self) -> WsPath {
         let end = self.text.len();
         if end > 0 && self.fences.last() != Some(&end) {
@@ -183,8 +182,7 @@ impl WsPath {
         self
     }
 
-    /// The innermost directory that link resolution must stay beneath, itself fenced; the root
-    /// unless a scope set one.
+    /// The innermost fence, as a path with its fences; the root if there is none.
     pub fn scope_root(&self) -> WsPath {
         let end = self.fence_end();
         let (fences, rules) = (self.fences.clone(), self.rules_above(end));
@@ -195,12 +193,12 @@ impl WsPath {
         !self.fences.is_empty()
     }
 
-    /// The part of the path below its innermost fence; empty when the path is that fence.
+    /// The part of the path below its innermost fence; empty if the path ends there.
     pub fn relative_to_scope_root(&self) -> &str {
         self.text[self.fence_end()..].trim_start_matches('/')
     }
 
-    /// The parts that end in a fence, one below the other; what follows them is
+    /// The parts that end in a fence, each relative to the one before. The rest is
     /// [`relative_to_scope_root`](Self::relative_to_scope_root).
     pub fn relative_scope_roots(&self) -> Vec<&str> {
         let mut start = 0;
@@ -233,7 +231,7 @@ impl WsPath {
         self.fences.last().copied().unwrap_or(0)
     }
 
-    /// A path from text that came out of a path before.
+    /// A path from text that was taken from a path before, without a check.
     pub(crate) fn from_key(key: &str) -> WsPath {
         WsPath { text: key.to_owned(), ..WsPath::default() }
     }
@@ -258,7 +256,7 @@ impl PartialOrd for WsPath {
 }
 
 impl Ord for WsPath {
-    /// Segment by segment, so that a directory comes directly before what it holds.
+    /// Segment by segment, so that a directory comes directly before its entries.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.segments().cmp(other.segments())
     }
@@ -282,28 +280,28 @@ impl fmt::Debug for WsPath {
     }
 }
 
-/// How forgiving the parser is.
+/// How strict the parser is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathStrictness {
-    /// Absolute paths are taken from the root, inner `..` is resolved, an escape is refused.
+    /// Absolute paths are relative to the root, inner `..` is resolved, and an escape is refused.
     #[default]
     Lenient,
-    /// For the operations protocol: relative only, no `..` anywhere, at most 255 characters.
+    /// For the operations protocol: only relative paths, no `..`, at most 255 characters.
     Strict,
 }
 
-/// Whose notion of separators, drives and reserved names holds.
+/// Which platform's rules for separators, drives and reserved names apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Platform {
     Unix,
     Windows,
 }
 
-/// Turns a caller's text into a [`WsPath`].
+/// Parses a caller's text into a [`WsPath`].
 ///
-/// A *root alias* is an absolute path that means the workspace root: the host directory, the place
-/// where a sandbox mounts it. An absolute path under an alias is used as it is; any other absolute
-/// path is taken from the workspace root.
+/// A *root alias* is an absolute path that means the workspace root, such as the host directory or
+/// its mount point in a sandbox. An absolute path under an alias is relative to that alias; any
+/// other absolute path is relative to the workspace root.
 #[derive(Clone, Debug)]
 pub struct PathParser {
     style: PathStrictness,
@@ -312,7 +310,7 @@ pub struct PathParser {
     reserved: Reserved,
 }
 
-/// Whether names that views keep for themselves may be named.
+/// Whether names that views reserve are accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Reserved {
     #[default]
@@ -334,7 +332,7 @@ impl PathParser {
         Self { style: PathStrictness::Strict, ..Self::lenient() }
     }
 
-    /// The same rules, for texts that are read strictly.
+    /// The same rules in strict mode.
     pub fn into_strict(mut self) -> Self {
         self.style = PathStrictness::Strict;
         self
@@ -345,14 +343,13 @@ impl PathParser {
         self
     }
 
-    /// The same for text that came out of a [`WsPath`] elsewhere: names that views and writes in
-    /// flight keep for themselves are taken too.
+    /// Also accepts reserved names, for text that was taken from a [`WsPath`] elsewhere.
     pub fn allow_reserved_names(mut self) -> Self {
         self.reserved = Reserved::Allowed;
         self
     }
 
-    /// Adds an absolute path that means the root; text that is not absolute is ignored.
+    /// Adds an absolute path that means the root. Text that is not absolute is ignored.
     pub fn with_root_alias(mut self, alias: &str) -> Self {
         let text = match self.platform {
             Platform::Unix => alias.to_owned(),
@@ -367,7 +364,7 @@ impl PathParser {
         self
     }
 
-    /// The rules inside a scope: every alias moves down with the root.
+    /// The rules inside a scope: every alias is extended by the scope's path.
     pub fn scoped(&self, scope: &WsPath) -> Self {
         let mut rules = self.clone();
         for alias in &mut rules.aliases {
@@ -376,7 +373,7 @@ impl PathParser {
         rules
     }
 
-    /// Parses `raw`; the error names it.
+    /// Parses `raw`. An error names it.
     pub fn parse(&self, raw: &str) -> Result<WsPath> {
         if raw.is_empty() {
             return Err(invalid(raw, "the path is empty")
@@ -395,7 +392,7 @@ impl PathParser {
         }
     }
 
-    /// Parses bytes from a rim that does not promise UTF-8.
+    /// Parses bytes that may not be UTF-8.
     pub fn parse_bytes(&self, raw: &[u8]) -> Result<WsPath> {
         match std::str::from_utf8(raw) {
             Ok(text) => self.parse(text),
@@ -407,8 +404,7 @@ impl PathParser {
         self.parse_from(raw, None, text)
     }
 
-    /// Parses `text`, which stood behind a drive if there is one. The drive only counts for
-    /// recognising an alias.
+    /// Parses `text` without its drive, if there was one. The drive only matters for root aliases.
     fn parse_from(&self, raw: &str, drive: Option<&str>, text: &str) -> Result<WsPath> {
         let absolute = text.starts_with('/');
         let mut segments: Vec<&str> = Vec::new();
@@ -467,7 +463,7 @@ impl PathParser {
             return Err(invalid(raw, format!("longer than {MAX_STRICT_PATH_CHARS} characters")));
         }
         let path = self.parse_lenient(raw, raw)?;
-        // Asked of the result, since a `./` in front would hide a drive.
+        // Check the result, since a leading `./` would hide a drive.
         if raw.contains('\\') || has_drive(path.as_str()) {
             return Err(invalid(raw, "drives and backslashes are not allowed"));
         }
@@ -488,7 +484,7 @@ impl PathParser {
         Ok(())
     }
 
-    /// How many of `segments` the longest alias covers that they lie under.
+    /// How many of `segments` belong to the longest matching alias.
     fn alias_length(&self, drive: Option<&str>, segments: &[&str]) -> Option<usize> {
         let same = |a: &str, b: &str| match self.platform {
             Platform::Unix => a == b,
@@ -503,7 +499,7 @@ impl PathParser {
     }
 }
 
-/// Whether an overlay keeps something under this name. Drivers take it like any other.
+/// Whether the name is a mark of an overlay. Drivers treat it like any other name.
 pub(crate) fn is_mark(name: &str) -> bool {
     name.starts_with(WHITEOUT_PREFIX) || name == EMPTY_DIR_MARKER
 }

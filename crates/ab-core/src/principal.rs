@@ -1,8 +1,8 @@
-//! Who is calling: the identity that a surface found behind a request, as plain data.
+//! The identity of a caller, as plain data.
 //!
-//! A surface authenticates a request and makes a [`Principal`]. The principal becomes the
-//! [`Actor`](crate::Actor) of the handle that the request gets, so journal, policy and approvals see
-//! the same identity whatever the entry point was.
+//! A surface authenticates a request and creates a [`Principal`]. It becomes the
+//! [`Actor`](crate::Actor) of the handle for that request, so journal, policy and approvals see the
+//! same identity from every entry point.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use crate::error::{Error, ErrorCode, ErrorKind, Result, escape_unprintable};
 
-/// Bytes of the longest [`TenantId`].
+/// Longest [`TenantId`] in bytes.
 pub const MAX_TENANT_ID_BYTES: usize = 64;
 
-/// What kind of caller a [`Principal`] is.
+/// The kind of caller that a [`Principal`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PrincipalKind {
     /// The program that holds the handle itself, such as a library user or the CLI.
@@ -51,7 +51,7 @@ impl fmt::Display for PrincipalKind {
     }
 }
 
-/// What a principal may do on the control plane. A greater role includes the lesser ones.
+/// What a principal may do on the control plane. A higher role includes the lower ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     Viewer,
@@ -77,7 +77,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// Names a tenant: 1 to [`MAX_TENANT_ID_BYTES`] ASCII letters, digits, `.`, `_` or `-`.
+/// Identifies a tenant: 1 to [`MAX_TENANT_ID_BYTES`] ASCII letters, digits, `.`, `_` or `-`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TenantId(Arc<str>);
 
@@ -106,7 +106,7 @@ impl fmt::Display for TenantId {
     }
 }
 
-/// Who is calling. Two principals with the same kind, id and tenant are the same caller.
+/// The identity of a caller. Principals with the same kind, id and tenant are the same caller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Principal {
     kind: PrincipalKind,
@@ -116,7 +116,7 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// A principal without tenant or roles. The surface that authenticated it bounds the length of
+    /// A principal without tenant or roles. The surface that authenticated it limits the length of
     /// `id`.
     pub fn new(kind: PrincipalKind, id: &str) -> Self {
         Self { kind, id: Arc::from(id), tenant: None, roles: BTreeSet::new() }
@@ -136,7 +136,7 @@ impl Principal {
         self.kind
     }
 
-    /// Its name among the principals of the same kind and tenant.
+    /// Its name, unique among the principals of the same kind and tenant.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -149,14 +149,14 @@ impl Principal {
         self.roles.iter().copied()
     }
 
-    /// Whether it has `role` or a greater one.
+    /// Whether it has `role` or a higher one.
     pub fn has_role(&self, role: Role) -> bool {
         self.roles.last().is_some_and(|greatest| *greatest >= role)
     }
 }
 
 impl fmt::Display for Principal {
-    /// `TENANT/KIND:ID`, without the tenant where there is none. A process is its id alone.
+    /// `TENANT/KIND:ID`, without the tenant if there is none. A process is its id alone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(tenant) = &self.tenant {
             write!(f, "{tenant}/")?;

@@ -1,8 +1,8 @@
-//! Running commands: the request, and a process as a struct of channels.
+//! Commands: the request, and a process as a struct of channels.
 //!
-//! A driver makes both ends with [`Process::with_driver_side`], keeps the [`ProcessDriverSide`] and hands out the
-//! [`Process`]. Local and remote processes are the same struct, so nothing above can tell them
-//! apart.
+//! A driver creates both ends with [`Process::with_driver_side`], keeps the [`ProcessDriverSide`]
+//! and returns the [`Process`]. Local and remote processes are the same struct, so callers cannot
+//! tell them apart.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::error::Error;
 use crate::path::WsPath;
 
-/// Pieces of output that may wait for a slow reader; an owned process blocks beyond that.
+/// Pieces of output that may wait for a slow reader. Beyond that an owned process blocks.
 pub const OUTPUT_QUEUE_CHUNKS: usize = 32;
 /// Pieces of standard input that may wait for a slow process.
 pub const STDIN_QUEUE_CHUNKS: usize = 16;
@@ -31,7 +31,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// The command as one line that a shell would read as the same words.
+    /// The command as one line that a shell would parse into the same words.
     pub fn to_shell_line(&self) -> String {
         match self {
             Command::Shell(line) => line.clone(),
@@ -47,7 +47,7 @@ impl Command {
     }
 }
 
-/// A word as a shell must be given it.
+/// Quotes a word for the shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "@%_+=:,./-".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -78,24 +78,24 @@ pub enum ProcessLifetime {
     Detached,
 }
 
-/// Bounds of one command. Those of the driver hold as well: the tighter one is in force.
+/// Limits of one command. Those of the driver apply too: the lower one is in force.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExecLimits {
-    /// From start to end; then it is ended.
+    /// From start to end. Then the command is killed.
     pub wall_time: Option<Duration>,
-    /// Seconds of CPU, of each process.
+    /// CPU time of each process.
     pub cpu: Option<Duration>,
-    /// Bytes of memory, of all processes together where that can be had.
+    /// Bytes of memory, of all processes together if the host supports that.
     pub memory: Option<u64>,
-    /// Processes and threads at a time.
+    /// Concurrent processes and threads.
     pub processes: Option<u64>,
-    /// Bytes of the largest file it may write.
+    /// Size of the largest file that it may write, in bytes.
     pub file_size: Option<u64>,
     pub open_files: Option<u64>,
 }
 
 impl ExecLimits {
-    /// The tighter of both, limit by limit.
+    /// The lower of both, limit by limit.
     pub fn tightened_by(self, other: ExecLimits) -> ExecLimits {
         fn tighter<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
             match (one, other) {
@@ -121,15 +121,15 @@ pub enum HostDirectoryAccess {
     ReadWrite,
 }
 
-/// What commands see less, or more, of the workspace than files do. Bound to a handle, and only
-/// ever added to.
+/// Paths that a handle hides or protects, and host directories that its commands see. Derived
+/// handles can only add to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathRestrictions {
-    /// Not there, with everything below.
+    /// These paths, and everything below, do not exist for the caller.
     pub hidden: Vec<WsPath>,
-    /// Cannot be changed, nor anything below; not made either while it is missing.
+    /// These paths, and everything below, cannot be changed, nor created while they are missing.
     pub read_only: Vec<WsPath>,
-    /// Directories of the host that commands see as well, at their own path.
+    /// Host directories that commands see as well, at their own path.
     pub binds: Vec<HostDirectory>,
 }
 
@@ -138,7 +138,7 @@ impl PathRestrictions {
         self.hidden.is_empty() && self.read_only.is_empty() && self.binds.is_empty()
     }
 
-    /// Both, so that neither is lost.
+    /// The restrictions of both.
     pub fn merged_with(mut self, other: PathRestrictions) -> PathRestrictions {
         self.hidden.extend(other.hidden);
         self.read_only.extend(other.read_only);
@@ -146,7 +146,7 @@ impl PathRestrictions {
         self
     }
 
-    /// The same with the paths in the workspace put elsewhere.
+    /// The same restrictions with translated workspace paths.
     pub fn map_paths(mut self, place: impl Fn(&WsPath) -> WsPath) -> PathRestrictions {
         for path in self.hidden.iter_mut().chain(&mut self.read_only) {
             *path = place(path);
@@ -162,22 +162,22 @@ pub struct HostDirectory {
     pub access: HostDirectoryAccess,
 }
 
-/// Another workspace that is mounted beside the one a command runs in, for it to see.
+/// Another mounted workspace that a command may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountedWorkspace {
-    /// Its root on the machine that runs the command, and what of it may be seen.
+    /// Its root on the machine that runs the command, and the part of it that is visible.
     pub root: String,
     pub visible_path: WsPath,
-    /// Where that is in the tree that the caller knows.
+    /// Where that part is in the caller's tree.
     pub mount_path: WsPath,
-    /// Paths from its root.
+    /// Relative to its root.
     pub restrictions: PathRestrictions,
 }
 
-/// How what a command may see lies in the tree that the caller knows.
+/// Where the visible workspaces are in the caller's tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountLayout {
-    /// Where the directory's fence is, unless that has the same path there as in the driver.
+    /// The path of the fence in the caller's tree, unless it is the same as in the driver.
     pub scope_path: Option<WsPath>,
     pub mounted: Vec<MountedWorkspace>,
 }
@@ -185,12 +185,12 @@ pub struct MountLayout {
 #[derive(Clone, Debug)]
 pub struct ExecRequest {
     pub command: Command,
-    /// Where it runs. Its fence is the scope, which is all that the command may see.
+    /// The working directory. Its fence is the scope: the command sees nothing outside it.
     pub cwd: WsPath,
     pub env: BTreeMap<String, String>,
     pub stdin: StdinMode,
-    /// All that standard input will say, where the caller knows it beforehand. It is for guards to
-    /// judge; the caller still sends it. Requests to other machines do not carry it.
+    /// The complete standard input, if the caller knows it in advance. Guards may check it. The
+    /// caller still has to send it. It is not sent to other machines.
     pub declared_stdin: Option<Bytes>,
     pub terminal: Option<TerminalSize>,
     pub lifetime: ProcessLifetime,
@@ -220,7 +220,7 @@ impl ExecRequest {
     }
 }
 
-/// A process in a driver's table.
+/// Identifies a process in a driver's table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProcessId(String);
 
@@ -244,44 +244,44 @@ impl fmt::Display for ProcessId {
 pub struct ProcessInfo {
     pub id: ProcessId,
     pub command: String,
-    /// Where it was started; a scope shows only processes of its own.
+    /// The start directory. A scope shows only its own processes.
     pub cwd: WsPath,
     pub started: SystemTime,
-    /// Absent while it runs.
+    /// `None` while it runs.
     pub exit: Option<ProcessExit>,
 }
 
-/// Bytes of the end of each channel that a [`ProcessExit`] keeps.
+/// How many bytes from the end of each channel a [`ProcessExit`] keeps.
 pub const OUTPUT_TAIL_BYTES: usize = 4096;
 
 /// How a process ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessExit {
-    /// Absent when a signal ended it.
+    /// `None` if a signal ended it.
     pub code: Option<i32>,
     pub signal: Option<i32>,
     pub cause: ExitCause,
     pub orphans: OrphanOutcome,
-    /// The end of what it said, for journals and error messages.
+    /// The end of its output, for journals and error messages.
     pub stdout_tail: String,
     pub stderr_tail: String,
 }
 
-/// Who ended a process.
+/// What ended a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExitCause {
-    /// It ended by itself, or by a signal that someone sent.
+    /// It exited, or was ended by a signal.
     #[default]
     Itself,
-    /// Its time was up.
+    /// Its time limit.
     Timeout,
-    /// It, or one of its processes, asked for more memory than the limit.
+    /// It, or one of its processes, exceeded the memory limit.
     MemoryLimit,
-    /// Whoever held it let go, or the backend was destroyed.
+    /// The caller dropped it, or the backend was destroyed.
     Dropped,
 }
 
-/// What became of processes that a command had left running when it ended by itself.
+/// What happened to processes that a command left running when it exited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OrphanOutcome {
     /// There were none that the driver knows of.
@@ -303,26 +303,27 @@ pub enum OutputChannel {
     Stderr,
 }
 
-/// A piece of output. Sequence numbers count bytes of both channels, so a reader can come back to
-/// where it was: after this piece, that is [`OutputChunk::next_offset`].
+/// A piece of output. Sequence numbers count the bytes of both channels, so a reader can continue
+/// later: after this piece at [`OutputChunk::next_offset`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputChunk {
     pub offset: u64,
     pub channel: OutputChannel,
-    /// Empty when there is only a loss to be told of, or the [end of a channel](OutputChunk::ends_channel).
+    /// Empty if the chunk only reports lost bytes, or the [end of a
+    /// channel](OutputChunk::ends_channel).
     pub bytes: Bytes,
-    /// Bytes just before this piece that were kept too long ago to be read any more.
+    /// Bytes directly before this piece that are no longer available.
     pub lost_bytes: u64,
 }
 
 impl OutputChunk {
-    /// Says that a channel has ended while the process may go on.
+    /// Reports that a channel has ended while the process may continue.
     pub fn end_of(channel: OutputChannel, offset: u64) -> Self {
         OutputChunk { offset, channel, bytes: Bytes::new(), lost_bytes: 0 }
     }
 
-    /// Whether this piece says that its channel has ended. Only programs that the operator launches are watched
-    /// for that; otherwise both channels end when `output` closes.
+    /// Whether this chunk reports the end of its channel. That is done only for programs that the
+    /// operator launches; otherwise both channels end when `output` closes.
     pub fn ends_channel(&self) -> bool {
         self.bytes.is_empty() && self.lost_bytes == 0
     }
@@ -336,19 +337,19 @@ impl OutputChunk {
 pub enum ProcessControlMessage {
     Signal(i32),
     Resize(TerminalSize),
-    /// End of file on standard input. An owned process also gets it when its `stdin` is dropped; a
-    /// detached one only so, since its next holder may have more to say.
+    /// Closes standard input. An owned process also gets EOF when its `stdin` is dropped. A
+    /// detached one does not, since another holder may send more.
     CloseStdin,
 }
 
-/// A running process. Dropping it ends an owned process and lets go of a detached one.
+/// A running process. Dropping it ends an owned process and detaches from a detached one.
 #[derive(Debug)]
 pub struct Process {
     pub id: ProcessId,
-    /// Closes after the last piece. An owned process waits for whoever holds this; one whose
-    /// receiver was dropped talks to nobody.
+    /// Closes after the last piece. An owned process blocks while this is full. If the receiver is
+    /// dropped, the output is discarded.
     pub output: mpsc::Receiver<OutputChunk>,
-    /// Absent when standard input is closed.
+    /// `None` if standard input is closed.
     pub stdin: Option<mpsc::Sender<Bytes>>,
     pub control: mpsc::Sender<ProcessControlMessage>,
     ending: ProcessExitReceiver,
@@ -362,7 +363,7 @@ pub struct ProcessDriverSide {
     pub stdin: Option<mpsc::Receiver<Bytes>>,
     pub control: mpsc::Receiver<ProcessControlMessage>,
     pub exit: ProcessExitSender,
-    /// Ends when the [`Process`] is dropped, whatever became of its channels.
+    /// Resolves when the [`Process`] is dropped, even if its channels live on.
     pub dropped: oneshot::Receiver<()>,
 }
 
@@ -370,7 +371,7 @@ pub struct ProcessDriverSide {
 #[derive(Debug)]
 pub struct AttachedProcessDriverSide {
     pub output: mpsc::Sender<OutputChunk>,
-    /// Ends when the [`Process`] is dropped.
+    /// Resolves when the [`Process`] is dropped.
     pub dropped: oneshot::Receiver<()>,
 }
 
@@ -397,7 +398,7 @@ impl Process {
         (Process { id, output, stdin, control, ending, _leash: held }, feed)
     }
 
-    /// A process that somebody else owns, joined: letting go of it ends nothing.
+    /// A process that another handle owns. Dropping it ends nothing.
     pub fn attached(
         id: ProcessId,
         stdin: Option<mpsc::Sender<Bytes>>,
@@ -410,7 +411,7 @@ impl Process {
         (process, AttachedProcessDriverSide { output: output_in, dropped: leash })
     }
 
-    /// Waits for the end. Nothing when the driver lost the process.
+    /// Waits for the end. Returns `None` if the driver lost the process.
     pub async fn wait(&mut self) -> Option<ProcessExit> {
         self.ending.wait().await
     }
@@ -422,7 +423,7 @@ impl Process {
 
 type Hook = Box<dyn FnOnce(Option<&ProcessExit>) + Send>;
 
-/// The end of a process, for any number of observers.
+/// Receives the end of a process. Any number of observers may clone it.
 #[derive(Clone)]
 pub struct ProcessExitReceiver {
     end: watch::Receiver<Option<Option<ProcessExit>>>,
@@ -447,12 +448,12 @@ impl ProcessExitReceiver {
         }
     }
 
-    /// Why the process was lost, if it was and somebody knows.
+    /// Why the process was lost, if that is known.
     pub fn loss_error(&self) -> Option<&Error> {
         self.loss_error.get()
     }
 
-    /// What to say of a process that was lost.
+    /// The message for a process that was lost.
     pub fn loss_message(&self) -> String {
         match self.loss_error() {
             Some(why) => format!("the process was lost: {}", why.message()),
@@ -480,7 +481,8 @@ impl fmt::Debug for ProcessExitReceiver {
     }
 }
 
-/// Tells every observer how the process ended. Dropped unset, it says that the process was lost.
+/// Tells every observer how the process ended. Dropping it unused reports that the process was
+/// lost.
 pub struct ProcessExitSender {
     end: watch::Sender<Option<Option<ProcessExit>>>,
     hooks: Arc<Mutex<Option<Vec<Hook>>>>,
@@ -492,9 +494,9 @@ impl ProcessExitSender {
         self.finish(Some(exit));
     }
 
-    /// The process was lost, and this is why.
+    /// Reports that the process was lost, and why.
     pub fn send_lost(self, why: Error) {
-        // There is no other who could have said it.
+        // It is set only here.
         let _ = self.why_lost.set(why);
     }
 

@@ -1,35 +1,35 @@
-//! How somebody else opens the same workspace.
+//! How another process opens the same workspace.
 
 use std::any::Any;
 use std::sync::Arc;
 
 use crate::path::WsPath;
 
-/// How the workspace of a handle is opened without that handle, and the scope inside it. Only a
-/// handle that nothing stands before has one: what guards, restrictions, mounts or a scope's own
-/// environment do cannot be said to others.
+/// How to open the workspace of a handle from another process, and the scope inside it. Only a
+/// handle without guards, restrictions, mounts or scope environment has one, because these cannot
+/// be passed on.
 #[derive(Clone, Debug)]
 pub struct WorkspaceLocator {
     pub opener: WorkspaceOpener,
     pub scope: WsPath,
 }
 
-/// What opens it.
+/// What opens the workspace.
 #[derive(Clone, Debug)]
 pub enum WorkspaceOpener {
     /// The agent-backend program, with these arguments.
     Program(Vec<String>),
-    /// The server that has it, in the words of whoever made the handle.
+    /// The server that has it, as a value of the creator of the handle.
     Server(Arc<dyn Any + Send + Sync>),
 }
 
 impl WorkspaceLocator {
-    /// By the agent-backend program.
+    /// Opens it with the agent-backend program.
     pub fn via_program(arguments: Vec<String>) -> WorkspaceLocator {
         WorkspaceLocator { opener: WorkspaceOpener::Program(arguments), scope: WsPath::root() }
     }
 
-    /// By the server that has it.
+    /// Opens it through the server that has it.
     pub fn via_server(server: Arc<dyn Any + Send + Sync>) -> WorkspaceLocator {
         WorkspaceLocator { opener: WorkspaceOpener::Server(server), scope: WsPath::root() }
     }

@@ -1,8 +1,8 @@
-//! The view that hides paths, keeps others from being changed, and gives variables to commands.
+//! The view that hides paths, protects others from changes, and sets variables for commands.
 //!
-//! It decides what the names of a call say. Every path goes on with the restrictions as its rules, so
-//! that the driver, which follows the links, decides the same of what it has opened. For commands
-//! they travel with the request, and the sandbox makes walls of them.
+//! It checks the paths of a call by name. Every path carries the restrictions on as its rules, so
+//! that the driver, which follows links, checks the file that it has really opened. For commands
+//! the restrictions are part of the request, and the sandbox enforces them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::search::{SearchQuery, SearchResults};
 use crate::status::StatusPublisher;
 use crate::ticket::{LostCallEffect, LostCallId};
 
-/// Paths that one handle may restrict.
+/// Most paths that one handle may restrict.
 pub const MAX_PATH_RESTRICTIONS: usize = 256;
 
 #[derive(Debug)]
@@ -61,13 +61,13 @@ impl Restricted {
         Ok(Self { inner, restrictions, env, rules })
     }
 
-    /// The same restrictions on the same workspace, reached through another driver.
+    /// The same restrictions on the same workspace, through another driver.
     pub(crate) fn over(&self, inner: Arc<dyn Driver>) -> Self {
         let (restrictions, env) = (self.restrictions.clone(), self.env.clone());
         Self { inner, restrictions, env, rules: self.rules.clone() }
     }
 
-    /// The path with the rules, if it may be looked at.
+    /// The path with the rules. Fails if it is hidden.
     fn look(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
         let ruled = path.clone().with_access_rules(&self.rules);
         if ruled.is_hidden() {
@@ -77,13 +77,13 @@ impl Restricted {
         }
     }
 
-    /// The path with the rules, if what is there may be changed.
+    /// The path with the rules. Fails if it may not be changed.
     fn change(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
         let ruled = path.clone().with_access_rules(&self.rules);
         if ruled.is_write_protected() { Err(Error::write_protected(verb, path)) } else { Ok(ruled) }
     }
 
-    /// The same for moving and removing: what is below must be free too.
+    /// The same for a rename or removal: nothing below may be restricted either.
     fn displace(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
         let ruled = self.change(verb, path)?;
         if ruled.contains_restricted_path() {
@@ -93,7 +93,7 @@ impl Restricted {
         }
     }
 
-    /// Whether a path that came out may be told. Most drivers have left out what is hidden.
+    /// Whether a returned path may be shown. Most drivers have already removed hidden ones.
     fn shows(&self, path: &mut WsPath) -> bool {
         let ruled = std::mem::take(path).without_access_rules().with_access_rules(&self.rules);
         let hidden = ruled.is_hidden();
@@ -221,7 +221,7 @@ impl Driver for Restricted {
         self.inner.connect().await
     }
 
-    /// Holds nothing of its own, and must not end what it restricts.
+    /// Owns nothing, and must not end the workspace that it restricts.
     async fn close(&self) -> Result<()> {
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! The view of a subdirectory as if it were the whole workspace.
+//! The view of a subdirectory as a whole workspace.
 //!
-//! Paths going in get the prefix, with the fence at its end, so that not even a link can lead out.
-//! Paths coming out, errors included, lose it again: whoever holds a scope learns nothing of what
-//! lies above.
+//! Paths that go in get the prefix, with a fence at its end, so that not even a link can lead
+//! outside. Paths that come out lose it again, also in errors: a caller learns nothing about the
+//! directories above.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::ticket::{LostCallEffect, LostCallId};
 #[derive(Debug)]
 pub(crate) struct Scoped {
     inner: Arc<dyn Driver>,
-    /// Fenced at its own end.
+    /// Has a fence at its end.
     prefix: WsPath,
     env: BTreeMap<String, String>,
     /// Shared with the views of the same scope for other actors.
@@ -54,7 +54,7 @@ impl Scoped {
         }
     }
 
-    /// The same scope of the same workspace, reached through another driver.
+    /// The same scope of the same workspace, through another driver.
     pub(crate) fn over(&self, inner: Arc<dyn Driver>) -> Self {
         let (prefix, env) = (self.prefix.clone(), self.env.clone());
         Self { inner, prefix, env, root_made: self.root_made.clone() }
@@ -91,7 +91,7 @@ impl Scoped {
         shown(&self.prefix, result)
     }
 
-    /// The root of a scope is a directory, also before there is one.
+    /// Refuses the root of a scope, which is a directory even before it is created.
     fn refuse_dir(verb: Verb, path: &WsPath) -> Result<()> {
         if path.is_root() {
             Err(Error::for_path(verb, path, ErrorKind::IsADirectory, "is a directory"))
@@ -100,7 +100,8 @@ impl Scoped {
         }
     }
 
-    /// Makes the scope's directory before the first change, once, however many ask at a time.
+    /// Creates the scope's directory before the first change. Concurrent callers create it only
+    /// once.
     async fn ensure_root(&self) -> Result<()> {
         let made = self.root_made.get_or_try_init(|| self.inner.create_dir(&self.prefix)).await;
         self.shown(made.map(|_| ()))
@@ -119,7 +120,7 @@ fn without_prefix(prefix: &WsPath, text: &str) -> Option<String> {
     }
 }
 
-/// An error as the holder of the scope may see it.
+/// Removes the prefix from the path in an error.
 fn shown<T>(prefix: &WsPath, result: Result<T>) -> Result<T> {
     result.map_err(|error| error.map_path(|path| without_prefix(prefix, path)))
 }
@@ -167,7 +168,7 @@ fn refuse_root(verb: Verb, path: &WsPath) -> Result<()> {
     Ok(())
 }
 
-/// A scope's root is there for its holder, even before the first write makes it.
+/// The attributes of a scope's root before the first write creates it.
 fn virtual_root() -> Stat {
     Stat {
         kind: FileKind::Dir,
@@ -341,7 +342,7 @@ impl Driver for Scoped {
         self.inner.connect().await
     }
 
-    /// A scope holds nothing of its own, and must not end what it was made from.
+    /// A scope owns nothing, and must not end the workspace that it shows.
     async fn close(&self) -> Result<()> {
         Ok(())
     }

@@ -1,7 +1,8 @@
-//! What a search asks and answers, and the parts that searching drivers share.
+//! Search queries and results, and the parts that searching drivers share.
 //!
-//! Drivers do the searching, where the files are: [`search_by_walk`] by their other methods, or their own walk
-//! with [`selection`], [`text`] and [`collector`]. The same query has the same answer on all of them.
+//! Drivers search where the files are: with [`search_by_walk`], which uses their other methods, or
+//! with their own walk and [`selection`], [`text`] and [`collector`]. The same query has the same
+//! result on all of them.
 
 pub mod collector;
 pub mod file_type;
@@ -18,12 +19,12 @@ use crate::path::WsPath;
 
 pub use over::{search_by_walk, search_error_from_io};
 
-/// Most matches unless the caller says otherwise.
+/// Default limit of matches.
 pub const DEFAULT_MAX_SEARCH_MATCHES: usize = 10_000;
-/// Most bytes of matched text unless the caller says otherwise.
+/// Default limit of the bytes of matched text.
 pub const DEFAULT_MAX_TOTAL_MATCH_BYTES: usize = 16 * 1024 * 1024;
-/// Names of build output, caches and version control: rarely wanted and often large. What people and
-/// models search through leaves them out unless asked for; a [`SearchQuery`] has to name them.
+/// Names of build output, caches and version control: rarely wanted and often large. The search
+/// commands and tools ignore them by default. A [`SearchQuery`] ignores them only if it lists them.
 pub const COMMON_IGNORE_GLOBS: [&str; 27] = [
     ".git",
     ".svn",
@@ -53,18 +54,18 @@ pub const COMMON_IGNORE_GLOBS: [&str; 27] = [
     "*.egg-info",
     ".eggs",
 ];
-/// Longest search unless the caller says otherwise.
+/// Default time limit of a search.
 pub const DEFAULT_SEARCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]
 pub struct SearchQuery {
     pub root: WsPath,
     pub target: SearchTarget,
-    /// Globs; a file must match one of them when there are any.
+    /// Globs. If there are any, a file must match one of them.
     pub include: Vec<String>,
-    /// Globs; what matches is left out, directories with all they hold.
+    /// Globs of entries to leave out. Excluded directories are left out with everything below them.
     pub exclude: Vec<String>,
-    /// The same, but the answer counts what they leave out, as it does for ignore files.
+    /// Like `exclude`, but the result counts what was left out, as it does for ignore files.
     pub ignore: Vec<String>,
     pub dotfiles: DotfileVisibility,
     pub ignore_files: IgnoreFileHandling,
@@ -72,13 +73,13 @@ pub struct SearchQuery {
 }
 
 impl SearchQuery {
-    /// Names below `root` that match a glob.
+    /// Finds names below `root` that match a glob.
     pub fn names(root: WsPath, glob: &str) -> Self {
         let wanted = SearchTarget::Names { glob: glob.to_owned(), kinds: EntryKindFilter::Files };
         Self::new(root, wanted)
     }
 
-    /// Text in files below `root`.
+    /// Finds text in files below `root`.
     pub fn text(root: WsPath, text: TextQuery) -> Self {
         Self::new(root, SearchTarget::Text(text))
     }
@@ -105,7 +106,7 @@ pub enum SearchTarget {
     Text(TextQuery),
 }
 
-/// What a search for names may find.
+/// Which kinds of entries a search for names finds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EntryKindFilter {
     /// Everything but directories.
@@ -126,7 +127,7 @@ pub struct TextQuery {
 }
 
 impl TextQuery {
-    /// Lines that hold exactly this text.
+    /// Finds lines that contain exactly this text.
     pub fn literal(pattern: &str) -> Self {
         Self {
             pattern: pattern.to_owned(),
@@ -154,12 +155,12 @@ pub enum CaseSensitivity {
     Insensitive,
 }
 
-/// How far a match may reach.
+/// Whether a match may span lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MatchLineMode {
     #[default]
     SingleLine,
-    /// Over line ends; a dot matches them too. A file is then held in memory whole.
+    /// A match may span lines, and a dot matches line ends. The whole file is then kept in memory.
     MultiLine,
 }
 
@@ -183,7 +184,7 @@ pub enum DotfileVisibility {
 pub enum IgnoreFileHandling {
     #[default]
     Disregard,
-    /// Leave out what `.gitignore` names.
+    /// Leave out the paths that `.gitignore` files list.
     Honour,
 }
 
@@ -204,24 +205,24 @@ impl Default for SearchLimits {
     }
 }
 
-/// One thing found. Matches come in path order, and by line within a file.
+/// One match. Matches are in path order, and by line within a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SearchMatch {
     Name(DirEntry),
-    /// A line that matches, or one beside it.
+    /// A matching line, or a context line.
     Line {
         path: WsPath,
         line: u64,
         text: String,
-        /// Bytes of the whole line, when `text` is only its beginning.
+        /// Length of the whole line in bytes, if `text` is only its beginning.
         cut: Option<u64>,
         role: SearchLineRole,
     },
-    /// A file that has a match.
+    /// A file with at least one match.
     File {
         path: WsPath,
     },
-    /// A file and how many of its lines match.
+    /// A file and the number of its matching lines.
     Count {
         path: WsPath,
         lines: u64,
@@ -254,10 +255,10 @@ pub enum SearchLineRole {
     Context,
 }
 
-/// What a search would have looked at, but for ignore files and [`SearchQuery::ignore`].
+/// How many entries were left out because of ignore files and [`SearchQuery::ignore`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IgnoredCounts {
-    /// Each counts once, whatever it holds.
+    /// Each counts once, whatever it contains.
     pub directories: u64,
     pub files: u64,
 }
@@ -279,9 +280,9 @@ impl IgnoredCounts {
 pub struct SearchResults {
     pub matches: Vec<SearchMatch>,
     pub truncated: Option<TruncationCause>,
-    /// Files that were looked into.
+    /// Files that were searched.
     pub searched: u64,
-    /// Files that looked binary and were not searched.
+    /// Files that seem to be binary and were not searched.
     pub skipped_binary: u64,
     pub ignored: IgnoredCounts,
     pub problems: Vec<WalkProblem>,

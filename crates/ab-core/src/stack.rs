@@ -1,8 +1,8 @@
 //! The layers of a handle's driver, from the driver itself to the outermost view.
 //!
-//! Guards see the actor of the handle that a call came through. A handle that is derived for another
-//! actor therefore gets the same layers once more, with the new actor in every one that has guards.
-//! Layers that are made again share their state with the first ones.
+//! Guards see the actor of the handle that a call came through. So a handle that is derived for
+//! another actor gets a copy of the layers, with the new actor in every layer that has guards.
+//! Copied layers share their state with the originals.
 
 use std::sync::Arc;
 
@@ -15,17 +15,17 @@ use crate::overlay::Overlay;
 use crate::restricted::Restricted;
 use crate::scoped::Scoped;
 
-/// A driver with the layers it was made of. Cheap to clone.
+/// A driver with its layers. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Stack {
     driver: Arc<dyn Driver>,
     layer: Arc<Layer>,
 }
 
-/// The outermost layer and what is below it.
+/// The outermost layer and the stack below it.
 #[derive(Debug)]
 enum Layer {
-    /// A driver that knows no actor.
+    /// A driver without an actor.
     Base,
     Guards(Stack, Arc<[Arc<dyn Guard>]>),
     Scope(Stack, Arc<Scoped>),
@@ -43,7 +43,7 @@ impl Stack {
         &self.driver
     }
 
-    /// Without guards there is no layer.
+    /// Adds a layer of guards, unless there are none.
     pub(crate) fn guarded(self, actor: &Actor, guards: Arc<[Arc<dyn Guard>]>) -> Self {
         if guards.is_empty() {
             return self;

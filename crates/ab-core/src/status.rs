@@ -1,7 +1,7 @@
-//! Connection status, the same for every kind of backend.
+//! The connection status, the same for every kind of backend.
 //!
 //! Every transition reaches every subscriber, in order. Listeners run outside the lock and may call
-//! back; whoever starts a transition while another is being told leaves it in the queue.
+//! back. A transition that starts while another is being reported waits in a queue.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,7 +18,7 @@ pub enum ConnectionStatus {
     Connecting,
     Disconnected,
     Reconnecting,
-    /// Final: no operation is allowed any more.
+    /// Final: all operations fail.
     Destroyed,
 }
 
@@ -65,18 +65,18 @@ pub struct ConnectionStatusChange {
     pub from: ConnectionStatus,
     pub to: ConnectionStatus,
     pub at: SystemTime,
-    /// Why, when something went wrong.
+    /// The error that caused it, if any.
     pub error: Option<Error>,
 }
 
 type Listener = Arc<dyn Fn(&ConnectionStatusChange) + Send + Sync>;
 
-/// Holds a status and tells of its transitions. Clones share it.
+/// Holds a status and reports its transitions. Clones share it.
 #[derive(Clone)]
 pub struct StatusPublisher(Arc<Shared>);
 
 struct Shared {
-    /// Written under the lock, read without it: every call asks.
+    /// Written under the lock, but read without it, because every call reads it.
     current: AtomicU8,
     telling: Mutex<Telling>,
 }
@@ -106,7 +106,7 @@ impl StatusPublisher {
         ConnectionStatus::from_byte(self.0.current.load(Ordering::Acquire))
     }
 
-    /// Moves on. Nothing happens when `to` is where we are, or after `Destroyed`.
+    /// Sets the status. Does nothing if it is unchanged, or after `Destroyed`.
     pub fn set(&self, to: ConnectionStatus, error: Option<Error>) {
         let mut telling = self.0.lock();
         let from = self.current();
@@ -124,7 +124,7 @@ impl StatusPublisher {
                 telling.listeners.iter().map(|(_, listener)| listener.clone()).collect();
             drop(telling);
             for listener in listeners {
-                // A listener that panics must not keep the news from the others.
+                // A panic in one listener must not skip the others.
                 let _ = catch_unwind(AssertUnwindSafe(|| listener(&change)));
             }
             telling = self.0.lock();
@@ -147,7 +147,7 @@ impl StatusPublisher {
         StatusSubscription { hub: Arc::downgrade(&self.0), id }
     }
 
-    /// How many listen.
+    /// The number of listeners.
     pub fn listener_count(&self) -> usize {
         self.0.lock().listeners.len()
     }
@@ -165,7 +165,7 @@ impl fmt::Debug for StatusPublisher {
     }
 }
 
-/// Listening ends when this is dropped.
+/// A subscription. Dropping it removes the listener.
 #[must_use = "dropping the subscription ends it"]
 pub struct StatusSubscription {
     hub: Weak<Shared>,

@@ -1,5 +1,5 @@
-//! Files of any size as pieces, several of them under way at once: what is on its way does not wait
-//! for what has arrived. Memory is bounded by [`STREAM_CHUNK_BYTES`] times [`MAX_STREAM_CHUNKS_IN_FLIGHT`].
+//! Transfers files of any size in pieces, several of them concurrently. Uses at most
+//! [`STREAM_CHUNK_BYTES`] times [`MAX_STREAM_CHUNKS_IN_FLIGHT`] bytes of memory.
 
 use std::ops::Deref;
 use std::pin::pin;
@@ -11,13 +11,13 @@ use futures_util::stream::{self, FuturesUnordered, Stream, StreamExt};
 use crate::driver::File;
 use crate::error::{Error, Result};
 
-/// Bytes of a piece.
+/// Size of a piece in bytes.
 pub const STREAM_CHUNK_BYTES: usize = 1024 * 1024;
-/// Pieces that are under way.
+/// Most pieces in flight.
 pub const MAX_STREAM_CHUNKS_IN_FLIGHT: usize = 8;
 
-/// The pieces of a file in order: of its first `size` bytes, or of all that can be read where it
-/// does not know its size. One that is shorter than it said ends early.
+/// The pieces of a file in order: its first `size` bytes, or all that can be read if `size` is
+/// `None`. If the file is shorter than `size`, the stream ends early.
 pub fn read_file_chunks<F>(file: F, size: Option<u64>) -> impl Stream<Item = Result<Bytes>>
 where
     F: Deref<Target: File> + Clone,
@@ -25,7 +25,7 @@ where
     pieces_within(file, 0, size)
 }
 
-/// The same of the bytes from `start` on, up to the offset `end`.
+/// The same for the bytes from offset `start` up to `end`.
 pub(crate) fn pieces_within<F>(
     file: F,
     start: u64,
@@ -64,7 +64,7 @@ where
         })
 }
 
-/// All of a piece, unless the file ends in it.
+/// Reads a whole piece, or up to the end of the file.
 async fn piece<F: File + ?Sized>(file: &F, offset: u64, wanted: usize) -> Result<Bytes> {
     let first = file.read_at(offset, wanted).await?;
     if first.is_empty() || first.len() == wanted {
@@ -81,7 +81,7 @@ async fn piece<F: File + ?Sized>(file: &F, offset: u64, wanted: usize) -> Result
     Ok(bytes.freeze())
 }
 
-/// Why a file was not filled.
+/// Why a stream could not be copied to a file.
 #[derive(Debug)]
 pub enum StreamCopyError<E> {
     /// The stream failed.
@@ -90,11 +90,11 @@ pub enum StreamCopyError<E> {
     Target(Error),
 }
 
-/// Writes a stream to an empty file, from its start. `written` is told of the bytes of each piece
-/// that arrived. Returns the bytes in all.
+/// Writes a stream to an empty file, from its start. Calls `written` with the length of each piece
+/// that was written. Returns the total number of bytes.
 ///
 /// # Errors
-/// The first of the stream or of the file. Bytes that were written stay.
+/// The first error of the stream or of the file. Bytes that were written stay.
 pub async fn write_stream_to_file<E>(
     file: &dyn File,
     stream: impl Stream<Item = Result<Bytes, E>>,
@@ -106,7 +106,7 @@ pub async fn write_stream_to_file<E>(
     let mut offset = 0;
     loop {
         while block.is_empty() {
-            // What is on its way goes on while nothing comes.
+            // Writes in flight continue while the stream has no data.
             tokio::select! {
                 next = stream.next() => match next {
                     Some(next) => block = next.map_err(StreamCopyError::Source)?,
@@ -151,7 +151,7 @@ mod tests {
             (Some(length), &large[..]),
             (None, &large[..]),
             (Some(5), &large[..5]),
-            // It was longer when its size was asked for.
+            // The file was longer when its size was read.
             (Some(length * 5), &large[..]),
         ] {
             let mut read = Vec::new();

@@ -1,19 +1,19 @@
-//! What became of a call whose answer was lost on the way.
+//! The effect of a call whose answer was lost.
 //!
-//! A driver that reaches its workspace over a connection gives every call that changes something a
-//! [`LostCallId`]. When the connection ends before the answer is there, the error has the ticket and what
-//! is known of the [`LostCallEffect`]; once there is a connection again, the ticket can be asked about.
+//! A driver that uses a connection gives every call that changes something a [`LostCallId`]. If the
+//! connection ends before the answer comes, the error has this ticket and the known
+//! [`LostCallEffect`]. On the next connection the caller can ask with the ticket.
 
 use std::fmt;
 
-/// Whether a call that failed took effect.
+/// Whether a failed call took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LostCallEffect {
-    /// It did, in full.
+    /// It took effect completely.
     Applied,
-    /// It did not, and never will.
+    /// It did not take effect, and never will.
     NotApplied,
-    /// Nobody knows, or nobody knows any more.
+    /// It is not known.
     Unknown,
 }
 
@@ -36,19 +36,19 @@ impl fmt::Display for LostCallEffect {
     }
 }
 
-/// Whether a failed call may be repeated as it is.
+/// Whether a failed call may be repeated unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RetryAdvice {
     /// It would fail again, or it may have taken effect already.
     Never,
-    /// It took no effect and may succeed later.
+    /// It had no effect and may succeed later.
     Safe,
-    /// The answer was lost. Ask [`Backend::query_lost_call`](crate::Backend::query_lost_call) by the ticket, and
-    /// repeat the call only if it was not applied.
+    /// The answer was lost. Call [`Backend::query_lost_call`](crate::Backend::query_lost_call) with
+    /// the ticket, and repeat the call only if it was not applied.
     AskEffectFirst(LostCallId),
 }
 
-/// Names a call to the driver that made it; means nothing to others.
+/// Identifies a call to the driver that made it. It has no meaning for other drivers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LostCallId(String);
 

@@ -1,7 +1,7 @@
-//! Copying a file from one driver to another: bytes, mode and times, whole or not at all.
+//! Copies a file from one driver to another: bytes, mode and times, completely or not at all.
 //!
-//! A small file is one read and one write. A larger one goes in pieces to a name beside its target
-//! that nobody lists, and takes its place by a rename, so that no reader sees half of it.
+//! A small file is one read and one write. A larger one is copied in pieces to a hidden temporary
+//! file beside the target and then renamed, so that readers never see half of it.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -18,33 +18,33 @@ use crate::options::{
 use crate::path::{TEMP_FILE_PREFIX, WsPath};
 use crate::stream::{self, StreamCopyError};
 
-/// Bytes that are in memory at a time.
+/// Most bytes of a small file, and the size of one read in a comparison.
 pub(crate) const PIECE: usize = 256 * 1024;
 
-/// Where a copy comes from or goes to.
+/// The source or the target of a copy.
 #[derive(Clone, Copy)]
 pub(crate) struct TransferEnd<'a> {
     pub(crate) driver: &'a dyn Driver,
     pub(crate) path: &'a WsPath,
 }
 
-/// What may be at the target.
+/// What may exist at the target.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Onto {
-    /// Something there is an error.
+    /// An existing target is an error.
     Nothing,
-    /// A file there is replaced.
+    /// An existing file is replaced.
     File,
 }
 
-/// Which end failed: only its driver's errors can be told in its names.
+/// Which end failed, because each driver has its own paths.
 pub(crate) enum TransferFailure {
     Source(Error),
     Target(Error),
 }
 
 impl TransferFailure {
-    /// The error, whichever end it is from; for ends that go by the same names.
+    /// The error of either end, for ends with the same paths.
     pub(crate) fn into_error(self) -> Error {
         match self {
             TransferFailure::Source(error) | TransferFailure::Target(error) => error,
@@ -52,7 +52,7 @@ impl TransferFailure {
     }
 }
 
-/// Copies a file that `stat` describes; gives the version that was copied.
+/// Copies the file that `stat` describes. Returns the version that was copied.
 pub(crate) async fn copy_file(
     source: TransferEnd<'_>,
     target: TransferEnd<'_>,
@@ -67,7 +67,7 @@ pub(crate) async fn copy_file(
                 let put = put_small(target, content.bytes, &content.stat, onto).await;
                 return put.map(|()| version).map_err(TransferFailure::Target);
             }
-            // It has grown since.
+            // It has grown meanwhile.
             Err(error) if error.kind() == ErrorKind::TooLarge => {}
             Err(error) => return Err(TransferFailure::Source(error)),
         }
@@ -75,7 +75,7 @@ pub(crate) async fn copy_file(
     copy_large(source, target, onto).await
 }
 
-/// Whether two files hold the same bytes.
+/// Whether two files have the same bytes.
 pub(crate) async fn same_bytes(one: TransferEnd<'_>, other: TransferEnd<'_>) -> Result<bool> {
     let one = one.driver.open(one.path, OpenOptions::default()).await?;
     let other = other.driver.open(other.path, OpenOptions::default()).await?;
@@ -95,7 +95,7 @@ pub(crate) async fn same_bytes(one: TransferEnd<'_>, other: TransferEnd<'_>) -> 
     }
 }
 
-/// Drivers may return less than asked for, but nothing only at the end.
+/// Reads a full piece. Drivers may return fewer bytes than requested, but none only at the end.
 async fn full_piece(file: &dyn File, offset: u64) -> Result<Bytes> {
     let first = file.read_at(offset, PIECE).await?;
     if first.is_empty() || first.len() == PIECE {
@@ -174,7 +174,7 @@ async fn fill(
     };
     let to =
         temporary.driver.open(temporary.path, options).await.map_err(TransferFailure::Target)?;
-    // A file that claims to be empty may not be.
+    // A file that reports size zero may have content.
     let size = Some(before.size).filter(|size| *size > 0);
     stream::write_stream_to_file(&*to, stream::read_file_chunks(from, size), |_| {})
         .await
@@ -189,13 +189,13 @@ async fn fill(
     dress(temporary, before).await.map_err(TransferFailure::Target)
 }
 
-/// The source is not what it was when the copy began.
+/// The error for a source that changed during the copy.
 pub(crate) fn changed(path: &WsPath) -> Error {
     let message = "the source changed while it was copied";
     Error::for_path(crate::call::Verb::Rename, path, ErrorKind::Conflict, message)
 }
 
-/// Gives a copy the mode and the times of its original, where the driver has such.
+/// Sets the mode and the times of a copy to those of the original, if the driver supports that.
 pub(crate) async fn dress(end: TransferEnd<'_>, stat: &Stat) -> Result<()> {
     let mode = stat.mode.filter(|_| end.driver.info().capabilities.modes);
     let attributes =
@@ -207,7 +207,7 @@ pub(crate) async fn dress(end: TransferEnd<'_>, stat: &Stat) -> Result<()> {
     }
 }
 
-/// A name in the same directory that belongs to a write in flight.
+/// The path of a temporary file in the same directory.
 pub(crate) fn beside(path: &WsPath) -> WsPath {
     let random = RandomState::new().build_hasher().finish();
     let name = WsPath::from_key(&format!("{TEMP_FILE_PREFIX}{random:016x}"));

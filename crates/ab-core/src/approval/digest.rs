@@ -2,8 +2,8 @@
 //! does.
 //!
 //! Every field is written with its length or a tag in front, so two different calls never write the
-//! same bytes. Structs are taken apart without `..`: a new field does not compile until it is part of
-//! the digest.
+//! same bytes. Structs are destructured without `..`, so a new field does not compile until it is
+//! part of the digest.
 
 use std::fmt;
 
@@ -17,10 +17,10 @@ use crate::process::{
     MountedWorkspace, PathRestrictions, ProcessLifetime, StdinMode, TerminalSize,
 };
 
-/// Changes when the encoding does, so that digests of two versions never meet.
+/// Changes with the encoding, so that digests of two versions never match.
 const VERSION: &[u8] = b"agent-backend asked 1";
 
-/// What was asked, in 32 bytes.
+/// The SHA-256 digest of a question.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CallDigest([u8; 32]);
 
@@ -79,7 +79,7 @@ impl Encoder {
         items.iter().for_each(|item| put(self, item));
     }
 
-    /// Roles are left out: they may change between the question and the answer, and the caller
+    /// Roles are left out: they may change between the question and the answer while the caller
     /// stays the same.
     fn principal(&mut self, principal: &Principal) {
         self.text(principal.kind().as_str());
@@ -98,7 +98,7 @@ impl Encoder {
         self.number((*recursive).into());
     }
 
-    /// A path with its fences and rules: both change what it can reach.
+    /// A path with its fences and access rules, since both change what it can reach.
     fn path(&mut self, path: &WsPath) {
         self.list(&path.relative_scope_roots(), |out, part| out.text(part));
         self.text(path.relative_to_scope_root());
@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    /// Approvals are stored: a new version must not read old digests as its own.
+    /// Approvals are stored, so a new version must not accept old digests.
     #[test]
     fn the_encoding_is_stable() {
         let digest = asked(&Actor::default(), &ExecRequest::shell("ls")).digest;

@@ -1,4 +1,4 @@
-//! Commands through the handle: run one to its end, hold one, or leave one running.
+//! Commands through the handle: run one to its end, hold one, or start one detached.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use crate::process::{
     ProcessInfo, ProcessLifetime, StdinMode,
 };
 
-/// Bytes of each channel that `exec` keeps unless told otherwise.
+/// Default limit of the bytes that `exec` keeps of each channel.
 pub const DEFAULT_MAX_EXEC_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
 /// How a command is run.
 #[derive(Clone, Debug)]
 pub struct ExecOptions {
-    /// Inside the workspace; its root by default.
+    /// A directory of the workspace; its root by default.
     pub cwd: Option<String>,
     pub env: BTreeMap<String, String>,
-    /// What standard input says before it ends.
+    /// The complete standard input.
     pub input: Bytes,
-    /// After this the command is ended.
+    /// The command is killed after this time.
     pub timeout: Option<Duration>,
-    /// Bytes of each channel that are kept; the rest is read, counted and let go.
+    /// Bytes of each channel that are kept. The rest is counted and discarded.
     pub max_output_bytes: usize,
     pub limits: ExecLimits,
 }
@@ -45,7 +45,7 @@ impl Default for ExecOptions {
     }
 }
 
-/// What a command said and how it ended.
+/// The output of a command and how it ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecOutput {
     pub stdout: CapturedOutput,
@@ -60,12 +60,12 @@ impl ExecOutput {
     }
 }
 
-/// One channel's output.
+/// The output of one channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CapturedOutput {
-    /// Its beginning, exactly.
+    /// The first bytes of the output.
     pub bytes: Bytes,
-    /// How much it was in all.
+    /// The length of the whole output in bytes.
     pub total_bytes: u64,
 }
 
@@ -74,7 +74,8 @@ impl CapturedOutput {
         self.total_bytes > self.bytes.len() as u64
     }
 
-    /// As text: bytes that are none become `\u{fffd}`, and a cut is noted with the full length.
+    /// The output as text. Invalid bytes become `\u{fffd}`. If it was cut, a note gives the full
+    /// length.
     pub fn display_text(&self) -> String {
         let mut text = String::from_utf8_lossy(&self.bytes).into_owned();
         if self.is_truncated() {
@@ -88,7 +89,7 @@ impl CapturedOutput {
     }
 }
 
-/// Gathers one channel within its bound.
+/// Collects one channel up to its limit.
 struct Gathering {
     kept: BytesMut,
     total: u64,
@@ -112,14 +113,14 @@ impl Gathering {
 }
 
 impl Backend {
-    /// Runs a command line in the workspace's root and waits for it. A status other than zero is
-    /// an error with code `EXEC_FAILED`.
+    /// Runs a shell command in the root of the workspace and waits for it. A non-zero exit status
+    /// is an error with code `EXEC_FAILED`.
     pub async fn exec(&self, command: &str) -> Result<ExecOutput> {
         self.exec_with(command, ExecOptions::default()).await
     }
 
-    /// Runs a command line and waits for it. An error of a command that ran has what it said until
-    /// then, see [`Error::output`].
+    /// Runs a shell command and waits for it. The error of a command that ran contains its output,
+    /// see [`Error::output`].
     pub async fn exec_with(&self, command: &str, options: ExecOptions) -> Result<ExecOutput> {
         let timeout = options.timeout;
         let output = self.run_allowing_failure(Command::Shell(command.to_owned()), options).await?;
@@ -129,7 +130,8 @@ impl Backend {
         Err(unsuccessful(command, timeout, output))
     }
 
-    /// Runs a command and waits for it. However it ends, that is a value.
+    /// Runs a command and waits for it. A failed command is not an error; the result says how it
+    /// ended.
     pub async fn run_allowing_failure(
         &self,
         command: Command,
@@ -140,7 +142,7 @@ impl Backend {
         let mut process = self.spawn(self.exec_request(command, options)?).await?;
         let (mut stdout, mut stderr) = (Gathering::new(bound), Gathering::new(bound));
         let feeding = process.stdin.take().map(|stdin| async move {
-            // A command that does not want its input ends without it.
+            // A command that does not read its input may end first.
             let _ = stdin.send(input).await;
         });
         let gathering = async {
@@ -166,8 +168,8 @@ impl Backend {
         Ok(ExecOutput { stdout: stdout.done(), stderr: stderr.done(), exit })
     }
 
-    /// A request for a command, with its directory parsed by this handle's rules. What else there
-    /// is to choose are its fields.
+    /// Creates the request for a command. Parses its directory by this handle's rules. The caller
+    /// may change the other fields.
     pub fn exec_request(&self, command: Command, options: ExecOptions) -> Result<ExecRequest> {
         let mut request = ExecRequest::new(command);
         if let Some(cwd) = &options.cwd {
@@ -183,7 +185,7 @@ impl Backend {
         Ok(request)
     }
 
-    /// Starts a command; dropping the process ends it.
+    /// Starts a command. Dropping the process ends it.
     pub async fn spawn(&self, request: ExecRequest) -> Result<Process> {
         self.life.check(Verb::Exec)?;
         if request.command.is_empty() {
@@ -198,26 +200,27 @@ impl Backend {
         self.driver().exec(request).await
     }
 
-    /// Starts a command that stays: it lives in the workspace's table until it ends or is ended,
-    /// whoever holds the process, and its output is kept within bounds for whoever
-    /// [attaches](Self::attach).
+    /// Starts a detached command. It stays in the workspace's table until it ends or is ended, even
+    /// if the process is dropped. Its output is kept up to a limit for callers that
+    /// [attach](Self::attach).
     pub async fn spawn_detached(&self, request: ExecRequest) -> Result<Process> {
         self.spawn(ExecRequest { lifetime: ProcessLifetime::Detached, ..request }).await
     }
 
-    /// The processes that were started detached in this workspace or scope.
+    /// The detached processes of this workspace or scope.
     pub async fn detached_processes(&self) -> Result<Vec<ProcessInfo>> {
         self.life.check(Verb::Processes)?;
         self.driver().processes().await
     }
 
-    /// Follows a detached process from a sequence number on.
+    /// Attaches to a detached process and reads its output from a sequence number on.
     pub async fn attach(&self, id: &ProcessId, from: u64) -> Result<Process> {
         self.life.check(Verb::Attach)?;
         self.driver().attach(id, from).await
     }
 
-    /// What is in force for the commands of this handle, and how that is known.
+    /// The policy that is in force for commands of this handle, and how each control is known to
+    /// work.
     pub async fn effective_policy(&self) -> Result<EffectivePolicy> {
         self.life.check(Verb::Exec)?;
         self.driver().effective_policy().await

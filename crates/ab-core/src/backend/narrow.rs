@@ -1,7 +1,7 @@
-//! Deriving handles: the one place where a handle is made from another.
+//! Derives handles: the one place where a handle is made from another.
 //!
-//! A derived handle can do less than the one it came from, never more: it has all the guards, the
-//! scope and the restrictions of that one, and its own in front of them.
+//! A derived handle can do less than its parent, never more. It has all guards, the scope and the
+//! restrictions of its parent, and its own in front of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use crate::restricted::Restricted;
 use crate::scoped::Scoped;
 use crate::stack::Stack;
 
-/// What a derived handle has less, and who acts through it. The default changes nothing.
+/// The restrictions and the actor of a derived handle. The default changes nothing.
 #[derive(Clone, Debug, Default)]
 pub struct NarrowOptions {
-    /// Who acts from here on, in every guard that a call meets: those of the handle that this one
-    /// comes from and those of mounted workspaces included. Absent: the same as before.
+    /// The actor of all calls through the derived handle. Every guard sees it, including those of
+    /// the parent handle and of mounted workspaces. `None` keeps the actor.
     pub actor: Option<Actor>,
-    /// The directory that becomes the root. It is made on the first write. Nothing outside it can
-    /// be named, not even by a link.
+    /// The directory that becomes the root. It is created on the first write. Nothing outside it
+    /// can be reached, not even by a link.
     pub scope: Option<WsPath>,
-    /// Variables for every command. A command's own variables win.
+    /// Variables for every command. A command's own variables take precedence.
     pub env: BTreeMap<String, String>,
-    /// Guards that calls meet first, with paths as the derived handle knows them.
+    /// Guards that run first, with paths relative to the derived handle.
     pub guards: Guards,
-    /// Paths that are hidden or read-only, counted from the root of the derived handle.
+    /// Hidden or read-only paths, relative to the root of the derived handle.
     pub restrictions: PathRestrictions,
-    /// How texts are read as paths. A strict handle stays strict.
+    /// How texts are parsed as paths. A strict handle stays strict.
     pub path_style: PathStrictness,
 }
 
@@ -48,8 +48,8 @@ impl NarrowOptions {
 }
 
 impl Backend {
-    /// A handle that can do what `narrow` leaves of this one. It lives as long as this one, and
-    /// destroying it ends nothing else.
+    /// Derives a handle with the given restrictions. It lives as long as this one, and destroying
+    /// it ends nothing else.
     pub fn narrow(&self, narrow: NarrowOptions) -> Result<Backend> {
         self.life.check(Verb::Stat)?;
         let NarrowOptions { actor, scope, env, guards, restrictions, path_style: paths } = narrow;
@@ -82,8 +82,8 @@ impl Backend {
         Ok(Backend { recipe, ..derived })
     }
 
-    /// A handle on a subdirectory, which is made on the first write. Nothing outside can be named
-    /// through it, not even by a link.
+    /// A handle on a subdirectory, which is created on the first write. Nothing outside can be
+    /// reached through it, not even by a link.
     pub fn scope<'p>(
         &self,
         path: impl Into<PathInput<'p>>,
@@ -94,12 +94,11 @@ impl Backend {
         self.narrow(NarrowOptions { scope, env: options.env, guards, ..NarrowOptions::default() })
     }
 
-    /// A handle through which some paths are hidden or read-only, for files and for commands, and
-    /// whose commands may see other directories of the host. What this handle is restricted to,
-    /// the new one is too.
+    /// A handle with hidden or read-only paths, for files and commands. Its commands may also see
+    /// other directories of the host. The restrictions of this handle apply to the new one too.
     ///
-    /// For commands the kernel sees to it where isolation is real;
-    /// [`effective_policy`](Self::effective_policy) says where it is not.
+    /// For commands the kernel enforces the restrictions if there is isolation.
+    /// [`effective_policy`](Self::effective_policy) reports where there is none.
     pub fn restrict(&self, restrictions: PathRestrictions) -> Result<Backend> {
         self.narrow(NarrowOptions { restrictions, ..NarrowOptions::default() })
     }
@@ -109,7 +108,8 @@ impl Backend {
         self.derive(view, (*self.rules).clone(), self.actor.clone(), Guards::default())
     }
 
-    /// A handle on a view over this one: its calls meet its own guards first, then these.
+    /// A handle on a view over this one. Its calls pass its own guards first, then those of this
+    /// handle.
     fn derive(&self, view: Stack, rules: PathParser, actor: Actor, guards: Guards) -> Backend {
         let own: Arc<[_]> = guards.in_order().into();
         let guards = own.iter().chain(self.guards.iter()).cloned().collect();

@@ -1,4 +1,4 @@
-//! Finding through the handle: names by glob, text by grep, the shape of a tree.
+//! Search through the handle: names by glob, text by grep, and directory trees.
 
 use super::Backend;
 use crate::call::Verb;
@@ -12,15 +12,15 @@ use crate::search::{
     SearchResults, SearchTarget, TextQuery,
 };
 
-/// How names are searched. The default looks at visible files below the root.
+/// How names are searched. The default finds visible files below the root.
 #[derive(Clone, Debug)]
 pub struct GlobOptions {
-    /// Where to begin; the pattern is relative to it.
+    /// The directory to search; the pattern is relative to it.
     pub root: String,
     pub kinds: EntryKindFilter,
-    /// Globs to leave out, directories with all they hold.
+    /// Globs to leave out. Excluded directories are left out with everything below them.
     pub exclude: Vec<String>,
-    /// The same, and the answer counts what they leave out.
+    /// Like `exclude`, but the result counts what was left out.
     pub ignore: Vec<String>,
     pub hidden: DotfileVisibility,
     pub ignore_files: IgnoreFileHandling,
@@ -41,10 +41,10 @@ impl Default for GlobOptions {
     }
 }
 
-/// How text is searched. The default finds lines that hold the pattern as it is.
+/// How text is searched. The default finds lines that contain the pattern literally.
 #[derive(Clone, Debug)]
 pub struct GrepOptions {
-    /// Where to begin: a directory or a single file.
+    /// A directory or a single file to search.
     pub root: String,
     pub syntax: PatternSyntax,
     pub case: CaseSensitivity,
@@ -53,10 +53,10 @@ pub struct GrepOptions {
     pub before: usize,
     pub after: usize,
     pub output_mode: SearchOutputMode,
-    /// Globs that a file must match one of, when there are any.
+    /// If not empty, a file must match one of these globs.
     pub include: Vec<String>,
     pub exclude: Vec<String>,
-    /// As [`GlobOptions::ignore`].
+    /// See [`GlobOptions::ignore`].
     pub ignore: Vec<String>,
     pub hidden: DotfileVisibility,
     pub ignore_files: IgnoreFileHandling,
@@ -83,7 +83,7 @@ impl Default for GrepOptions {
     }
 }
 
-/// Names that were found, in path order.
+/// The names that were found, in path order.
 #[derive(Clone, Debug, Default)]
 pub struct GlobResults {
     pub entries: Vec<DirEntry>,
@@ -96,7 +96,7 @@ pub struct GlobResults {
 pub struct TreeOptions {
     pub depth: usize,
     pub limit: usize,
-    /// Globs to leave out, directories with all they hold.
+    /// Globs to leave out. Excluded directories are left out with everything below them.
     pub exclude: Vec<String>,
 }
 
@@ -106,7 +106,7 @@ impl Default for TreeOptions {
     }
 }
 
-/// A directory and what it holds.
+/// A directory tree.
 #[derive(Clone, Debug, Default)]
 pub struct DirectoryTree {
     pub nodes: Vec<TreeNode>,
@@ -118,12 +118,12 @@ pub struct DirectoryTree {
 pub struct TreeNode {
     pub name: String,
     pub kind: FileKind,
-    /// What a directory holds, sorted by name.
+    /// The entries of a directory, sorted by name.
     pub children: Vec<TreeNode>,
 }
 
 impl Backend {
-    /// Finds names. `*.rs` matches at any depth, `src/*.rs` from the root of the search.
+    /// Finds names. `*.rs` matches at any depth, `src/*.rs` only from the root of the search.
     pub async fn glob(&self, pattern: &str, options: GlobOptions) -> Result<GlobResults> {
         let query = SearchQuery {
             root: self.parse(Verb::Search, &options.root)?,
@@ -172,7 +172,7 @@ impl Backend {
         self.driver().search(&query).await
     }
 
-    /// The names of a directory and of those below it, nested.
+    /// The entries of a directory and its subdirectories, nested.
     pub async fn tree<'p>(
         &self,
         path: impl Into<PathInput<'p>>,
@@ -194,7 +194,7 @@ impl Backend {
         let above = root.depth();
         let mut shallow = entries;
         if !options.exclude.is_empty() {
-            // A search knows no depth.
+            // Searches have no depth limit.
             shallow.retain(|entry| entry.path.depth() - above <= options.depth);
         }
         if shallow.len() > options.limit {
@@ -219,7 +219,7 @@ impl Backend {
     }
 }
 
-/// Nests entries in path order, each `above` segments and more below the root.
+/// Nests entries that are in path order. `above` is the depth of the root.
 fn nest(entries: Vec<DirEntry>, above: usize) -> Vec<TreeNode> {
     let mut top = Vec::new();
     let mut open: Vec<TreeNode> = Vec::new();

@@ -1,4 +1,4 @@
-//! Files of any size through the handle: bounded memory, and a reader sees the old file or the new
+//! Streams of file content. They use bounded memory, and readers see either the old file or the new
 //! one.
 
 use std::pin::pin;
@@ -20,19 +20,19 @@ use crate::path::{PathInput, WsPath};
 use crate::stream::{StreamCopyError, pieces_within, write_stream_to_file};
 use crate::transfer::beside;
 
-/// Content of at most so many bytes is written in one call.
+/// Content of at most this many bytes is written in one call.
 pub const MAX_SINGLE_WRITE_BYTES: usize = 1024 * 1024;
 
 /// How a file is read as a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadStreamOptions {
-    /// All of the file, unless a range is named.
+    /// The range to read; `None` means the whole file.
     pub range: Option<ByteRange>,
 }
 
 impl Backend {
-    /// Reads a file of any size as a stream of pieces. A file that grows meanwhile ends where it
-    /// ended when it was opened.
+    /// Reads a file of any size as a stream of pieces. If the file grows meanwhile, the stream
+    /// still ends at the size that the file had when it was opened.
     ///
     /// # Errors
     /// The file cannot be opened. The stream ends with the first error of a piece.
@@ -43,7 +43,7 @@ impl Backend {
     ) -> Result<BoxStream<'static, Result<Bytes>>> {
         let file = self.open(path, OpenOptions::default()).await;
         let file: Arc<dyn File> = file.map_err(|error| error.with_verb(Verb::Read))?.into();
-        // Files of the kernel's own making claim to be empty and are not.
+        // Some kernel files, such as those in `/proc`, report size zero and have content.
         let size = Some(file.stat().await?.size).filter(|size| *size > 0);
         let (start, end) = match options.range {
             Some(range) => {
@@ -55,16 +55,16 @@ impl Backend {
         Ok(pieces_within(file, start, end).boxed())
     }
 
-    /// Writes a file of any size from a stream. The content goes to a name beside the file that no
-    /// listing shows, and takes its place when it is complete: a stream that fails changes nothing.
-    /// Content of up to [`MAX_SINGLE_WRITE_BYTES`] bytes is one write.
+    /// Writes a file of any size from a stream. The content goes to a hidden temporary file beside
+    /// the target and replaces it when it is complete, so a failed stream changes nothing. Content
+    /// of up to [`MAX_SINGLE_WRITE_BYTES`] bytes is one write.
     ///
-    /// A caller that wants to stop ends the stream with an error. If the future is dropped instead,
-    /// the unfinished file stays where it is.
+    /// To stop early, end the stream with an error. If the future is dropped instead, the temporary
+    /// file stays.
     ///
     /// # Errors
-    /// The error of the stream; those of a write; `Unsupported` for larger content with an expected
-    /// version or at a symbolic link, which one rename cannot honour.
+    /// The error of the stream, or of a write. `Unsupported` for larger content with an expected
+    /// version or at a symbolic link, because a rename cannot handle these.
     pub async fn write_stream<'p>(
         &self,
         path: impl Into<PathInput<'p>>,
@@ -123,7 +123,7 @@ impl Backend {
             let missing = RemoveOptions::default().missing_ok();
             let _ = self.driver().remove(&hidden, missing).await;
         }
-        // The caller named another file than the one beside it.
+        // Report the path that the caller gave, not the temporary file.
         written.map_err(|error| {
             error.map_path(|named| (named == hidden.as_str()).then(|| path.to_string()))
         })

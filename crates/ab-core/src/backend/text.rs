@@ -1,4 +1,4 @@
-//! Text through the handle: whole, in windows of lines, in chunks, and by edits.
+//! Text through the handle: whole files, line windows, chunks, and edits.
 
 use std::ops::ControlFlow;
 
@@ -13,12 +13,12 @@ use crate::lines::{LineRange, LineRangePicker, PickedLine};
 use crate::options::{OpenOptions, ReadOptions, WriteMode, WriteOptions};
 use crate::path::{PathInput, WsPath};
 
-/// Bytes of one chunk when a file is read piece by piece.
+/// Size of one chunk when a file is read in pieces.
 pub const FILE_CHUNK_BYTES: usize = 256 * 1024;
-/// Most bytes of text in one window of lines.
+/// Most bytes of text in one line window.
 pub const MAX_LINE_WINDOW_BYTES: usize = 16 * 1024 * 1024;
-/// How often an edit starts again because someone else wrote in between. Each round, somebody got
-/// through, so this many writers at once still all succeed.
+/// How many times an edit is retried because the file changed meanwhile. In each round one writer
+/// succeeds, so this many concurrent writers all succeed.
 const EDIT_ROUNDS: usize = 1000;
 
 /// Some lines of a file.
@@ -26,17 +26,17 @@ const EDIT_ROUNDS: usize = 1000;
 pub struct LineWindow {
     /// The lines with their line ends.
     pub text: String,
-    /// Number of the first line, counted from 1; zero when there is none.
+    /// Number of the first line, counted from 1; zero if there are no lines.
     pub first_line: u64,
-    /// Number of the last line; zero when there is none.
+    /// Number of the last line; zero if there are no lines.
     pub last_line: u64,
-    /// Lines in the whole file, when its end was seen.
+    /// Number of lines in the whole file, if its end was reached.
     pub total_lines: Option<u64>,
-    /// The offset to go on from, unless the end was reached.
+    /// The offset to continue from, unless the end was reached.
     pub next_offset: Option<u64>,
 }
 
-/// A file read piece by piece, so that its size does not matter.
+/// Reads a file in pieces, so that its size does not matter.
 #[derive(Debug)]
 pub struct FileChunks {
     file: Box<dyn File>,
@@ -45,8 +45,8 @@ pub struct FileChunks {
 }
 
 impl FileChunks {
-    /// The next piece, or nothing at the end. A file that grows meanwhile ends where it ended when
-    /// it was opened.
+    /// The next piece, or `None` at the end. If the file grows meanwhile, the pieces still end at
+    /// the size that the file had when it was opened.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         let left = self.end - self.offset;
         if left == 0 {
@@ -63,8 +63,7 @@ impl FileChunks {
         Ok(Some(bytes))
     }
 
-    /// Bytes from start to end, as they were when the file was opened. Nothing for a file that
-    /// does not know its own size.
+    /// The size of the file when it was opened. `None` for a file that does not report its size.
     pub fn file_size(&self) -> Option<u64> {
         (self.end != u64::MAX).then_some(self.end)
     }
@@ -82,7 +81,7 @@ impl Backend {
     pub async fn read_chunks<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<FileChunks> {
         let file = self.open(path, OpenOptions::default()).await;
         let file = file.map_err(|error| error.with_verb(Verb::Read))?;
-        // Files of the kernel's own making claim to be empty and are not.
+        // Some kernel files, such as those in `/proc`, report size zero and have content.
         let end = match file.stat().await?.size {
             0 => u64::MAX,
             size => size,
@@ -113,10 +112,10 @@ impl Backend {
         window.finish(&parsed)
     }
 
-    /// Replaces text in a file: all edits or none, each on the result of the one before.
+    /// Replaces text in a file. Applies all edits or none, each on the result of the one before.
     ///
-    /// With no expected version, an edit that finds the file changed under it starts again, so that
-    /// concurrent edits lose nothing.
+    /// Without an expected version, the edit is retried if the file changes meanwhile, so that
+    /// concurrent edits do not overwrite each other.
     pub async fn edit<'p>(
         &self,
         path: impl Into<PathInput<'p>>,
@@ -171,7 +170,7 @@ fn utf8(verb: Verb, path: &WsPath, bytes: Bytes) -> Result<String> {
     })
 }
 
-/// The lines of a range, as they are in the file.
+/// Collects the lines of a range with their line ends.
 struct WindowText {
     range: LineRange,
     picker: LineRangePicker,
@@ -181,7 +180,7 @@ struct WindowText {
 
 impl WindowText {
     fn new(range: LineRange) -> Self {
-        // One byte more than a window may hold says that a line is too long for it.
+        // One byte more than a window may hold shows that a line is too long for it.
         let picker = LineRangePicker::new(range, MAX_LINE_WINDOW_BYTES + 1);
         Self { range, picker, bytes: Vec::new(), last_line: 0 }
     }

@@ -1,4 +1,4 @@
-//! Views through the handle: other workspaces mounted into this one, and changes kept apart from it.
+//! Views through the handle: mounts of other workspaces, and overlays.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::path::PathInput;
 use crate::stack::Stack;
 
 impl Backend {
-    /// A handle on this workspace with another one at `path`. Further mounts are made from the
-    /// handle that this returns, in any order: the longest mount point that a path lies under
-    /// owns it.
+    /// A handle on this workspace with another one mounted at `path`. Further mounts are added to
+    /// the returned handle, in any order. A path belongs to the mount with the longest matching
+    /// mount point.
     ///
-    /// The handle lives as long as this one, and destroying it ends neither workspace. What lies
-    /// at or below `path` in this workspace cannot be named through it. A rename from one
-    /// workspace to the other copies, then removes, and says that it was not atomic.
+    /// The handle lives as long as this one, and destroying it ends neither workspace. Files of
+    /// this workspace at or below `path` cannot be reached through it. A rename between workspaces
+    /// copies and then removes, and the outcome reports that it was not atomic.
     pub fn mount<'p>(&self, path: impl Into<PathInput<'p>>, other: &Backend) -> Result<Backend> {
         let point = self.parse(Verb::Stat, path)?;
         other.life.check(Verb::Stat)?;
@@ -32,12 +32,12 @@ impl Backend {
         Ok(Backend { mounts: Some(mounts), ..derived })
     }
 
-    /// This workspace with changes that go to `upper`, an empty workspace or one that was the upper
-    /// layer of this one before. Nothing here is changed but by [`OverlayWorkspace::commit`].
+    /// This workspace with all changes stored in `upper`, which must be an empty workspace or a
+    /// former upper layer of this one. Only [`OverlayWorkspace::commit`] changes this workspace.
     ///
     /// The handle lives as long as this one, and destroying it ends neither workspace. An overlay
-    /// cannot be an upper layer itself, since its marks would be mistaken for its own; laid over
-    /// one, it works.
+    /// cannot be an upper layer, because its own marks would be confused with those of the new
+    /// overlay. It can be a lower layer.
     pub fn overlay(&self, upper: &Backend) -> Result<OverlayWorkspace> {
         self.life.check(Verb::Stat)?;
         upper.life.check(Verb::Stat)?;
@@ -58,10 +58,10 @@ impl Backend {
     }
 }
 
-/// A workspace whose changes are kept apart, until they are committed or discarded. Clones share
-/// them.
+/// A workspace whose changes are stored separately until they are committed or discarded. Clones
+/// share the changes.
 ///
-/// Two of these over the same upper workspace do not take turns with each other.
+/// Two overlays with the same upper workspace do not lock each other out.
 #[derive(Clone)]
 pub struct OverlayWorkspace {
     backend: Backend,
@@ -69,29 +69,28 @@ pub struct OverlayWorkspace {
 }
 
 impl OverlayWorkspace {
-    /// The handle that sees the changes and makes more.
+    /// The handle through which the changes are seen and made.
     pub fn backend(&self) -> &Backend {
         &self.backend
     }
 
-    /// What was changed, in path order. Looks only at what the upper layer has.
+    /// The changes, in path order. Reads only the upper layer's entries.
     pub async fn diff(&self) -> Result<Vec<OverlayChange>> {
         self.backend.life.check(Verb::List)?;
         self.overlay.diff().await
     }
 
-    /// Brings the changes to the lower layer and empties the upper one.
+    /// Writes the changes to the lower layer and empties the upper one.
     ///
-    /// Readers see the same throughout. After a failure, what was not brought over is still a
-    /// change, and committing again goes on. What the lower layer has become meanwhile is
-    /// overwritten where there is a change. A file that is still open for writing loses what is
-    /// written to it from then on.
+    /// Readers see the same content throughout. After a failure the remaining changes are kept, and
+    /// another commit continues. A change overwrites what happened in the lower layer meanwhile.
+    /// Bytes that are written to an open file from then on are lost.
     pub async fn commit(&self) -> Result<()> {
         self.backend.life.check(Verb::Write)?;
         self.overlay.commit().await
     }
 
-    /// Lets the changes go: the lower layer shows again as it is.
+    /// Discards the changes. The lower layer is visible again.
     pub async fn discard(&self) -> Result<()> {
         self.backend.life.check(Verb::Delete)?;
         self.overlay.discard().await

@@ -1,4 +1,4 @@
-//! Two listings side by side: what stands under the same path in each.
+//! Matches the entries of two listings by path.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -7,21 +7,21 @@ use std::iter::Peekable;
 use crate::metadata::{DirEntry, Listing};
 use crate::path::WsPath;
 
-/// A directory and what was listed below it.
+/// A listed directory tree.
 #[derive(Debug)]
 pub(super) struct PairedTree {
-    /// By path from the directory, in path order.
+    /// Paths relative to the directory, in path order.
     entries: Vec<(WsPath, DirEntry)>,
-    /// What could not be looked at: whatever lies there or below may exist or not.
+    /// Paths that could not be read. It is unknown what exists there and below.
     unknown: BTreeSet<WsPath>,
-    /// Where the listing was cut; beyond that nothing is known.
+    /// The last path of a truncated listing. Nothing is known beyond it.
     horizon: Option<WsPath>,
 }
 
-/// One path and what is there on either side; something is on at least one.
+/// One path with its entries on both sides. At least one side has an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pair {
-    /// From what is compared; the root when that is meant itself.
+    /// Relative to the compared directories; the root for the compared paths themselves.
     pub(super) path: WsPath,
     pub(super) from: Option<DirEntry>,
     pub(super) to: Option<DirEntry>,
@@ -53,7 +53,7 @@ impl PairedTree {
     }
 }
 
-/// The paths of both trees in order, without those about which one side knows nothing.
+/// The paths of both trees in order, without those that are unknown on one side.
 pub(super) fn pairs(from: PairedTree, to: PairedTree) -> Vec<Pair> {
     let mut pairs = Vec::with_capacity(from.entries.len().max(to.entries.len()));
     let (mut lefts, mut rights) = (from.entries.iter().peekable(), to.entries.iter().peekable());
@@ -69,7 +69,7 @@ pub(super) fn pairs(from: PairedTree, to: PairedTree) -> Vec<Pair> {
     pairs
 }
 
-/// Which side has the next path; equal means both do.
+/// Which side has the next path. `Equal` means both.
 fn next_side<'e>(
     lefts: &mut Peekable<impl Iterator<Item = &'e (WsPath, DirEntry)>>,
     rights: &mut Peekable<impl Iterator<Item = &'e (WsPath, DirEntry)>>,
@@ -122,7 +122,7 @@ mod tests {
         PairedTree::new(&path(top), listing, &troubled)
     }
 
-    /// Each path with `<` or `>` where it is on one side only.
+    /// Each path, with `<` or `>` if it is on one side only.
     fn shown(from: PairedTree, to: PairedTree) -> Vec<String> {
         let sign = |pair: &Pair| match (&pair.from, &pair.to) {
             (Some(_), Some(_)) => "=",

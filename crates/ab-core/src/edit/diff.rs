@@ -1,4 +1,4 @@
-//! The unified diff of two texts, bounded in time and in size.
+//! The unified diff of two texts, with limits on time and size.
 
 use std::fmt::Write;
 use std::ops::{AddAssign, Range};
@@ -8,23 +8,23 @@ use similar::{Algorithm, ChangeTag, DiffOp, DiffTag, TextDiff, group_diff_ops};
 
 /// Unchanged lines shown around a change.
 const CONTEXT: usize = 3;
-/// After this long the search settles for a longer diff, which is still a true one.
+/// After this time the search accepts a longer, but still correct diff.
 const SEARCH_TIME: Duration = Duration::from_millis(250);
-/// Most bytes of diff text, the note about the cut not counted.
+/// Most bytes of diff text, without the note about a cut.
 const MAX_BYTES: usize = 256 * 1024;
-/// Most lines from the first change to the last; each one costs memory while comparing.
+/// Most lines from the first change to the last. Each one uses memory during the comparison.
 const MAX_LINES: usize = 100_000;
 
-/// A change of text: the diff, and how many lines it adds and removes.
+/// A diff, and how many lines it adds and removes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnifiedDiff {
-    /// Empty when nothing changed.
+    /// Empty if nothing changed.
     pub text: String,
-    /// `None` when the diff was cut or left out, which its last line says.
+    /// `None` if the diff was cut or left out, which its last line says.
     pub lines: Option<DiffLineCounts>,
 }
 
-/// Lines that a change adds and removes.
+/// How many lines a change adds and removes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiffLineCounts {
     pub added: u64,
@@ -38,16 +38,16 @@ impl AddAssign for DiffLineCounts {
     }
 }
 
-/// The change from `before` to `after` as a unified diff with three lines of context, or nothing
-/// when there is no change.
+/// The change from `before` to `after` as a unified diff with three lines of context. Empty if
+/// there is no change.
 ///
-/// Lines end at `\n`; a `\r` before it is shown as part of the line. A diff that grows too long is
-/// cut at a line, and one that spans too many lines is left out; either way the last line says so.
+/// Lines end at `\n`; a `\r` before it is part of the line. A diff that is too long is cut at a
+/// line, and one that spans too many lines is left out. In both cases the last line says so.
 pub fn unified_diff(path: &str, before: &str, after: &str) -> UnifiedDiff {
     unified_diff_with_names(path, path, before, after)
 }
 
-/// The same with a name for each side.
+/// Like [`unified_diff`], with a name for each side.
 pub fn unified_diff_with_names(from: &str, to: &str, before: &str, after: &str) -> UnifiedDiff {
     if before == after {
         return UnifiedDiff { text: String::new(), lines: Some(DiffLineCounts::default()) };
@@ -76,18 +76,18 @@ pub fn unified_diff_with_names(from: &str, to: &str, before: &str, after: &str) 
     UnifiedDiff { text: out, lines: Some(changed) }
 }
 
-/// A path that could pass for more than one line is quoted.
+/// Quotes a path with control characters, so that it stays on one line.
 fn header_name(path: &str) -> String {
     if path.contains(char::is_control) { format!("{path:?}") } else { path.to_owned() }
 }
 
-/// The lines with their ends, unless there are too many.
+/// The lines with their ends; `None` if there are too many.
 fn lines(text: &str) -> Option<Vec<&str>> {
     let lines: Vec<&str> = text.split_inclusive('\n').take(MAX_LINES + 1).collect();
     (lines.len() <= MAX_LINES).then_some(lines)
 }
 
-/// Writes one hunk; false when it did not fit.
+/// Writes one hunk. Returns false if it did not fit.
 fn write_hunk(
     out: &mut String,
     ops: &[DiffOp],
@@ -114,7 +114,7 @@ fn write_hunk(
     })
 }
 
-/// Adds a line, unless the diff would grow too long.
+/// Adds a line. Returns false if the diff would become too long.
 fn push(out: &mut String, sign: &str, line: &str) -> bool {
     let rest = if line.ends_with('\n') { "" } else { "\n\\ No newline at end of file\n" };
     let fits = out.len() + sign.len() + line.len() + rest.len() <= MAX_BYTES;
@@ -124,7 +124,8 @@ fn push(out: &mut String, sign: &str, line: &str) -> bool {
     fits
 }
 
-/// Lines as a hunk header names them: counted from 1, and an empty range by the line before it.
+/// A line range as a hunk header writes it: counted from 1; an empty range names the line before
+/// it.
 fn place(range: Range<usize>, skipped: usize) -> String {
     let start = range.start + skipped;
     match range.len() {
@@ -134,8 +135,8 @@ fn place(range: Range<usize>, skipped: usize) -> String {
     }
 }
 
-/// The part of two texts that holds all changes and their context, in whole lines. Most edits touch
-/// little of a file, and the rest should cost no more than a comparison of bytes.
+/// The part of two texts that contains all changes and their context, in whole lines. Most edits
+/// change little of a file, and the rest only needs a comparison of bytes.
 struct Window<'t> {
     old: &'t str,
     new: &'t str,
@@ -148,7 +149,7 @@ impl<'t> Window<'t> {
         let (old, new) = (before.as_bytes(), after.as_bytes());
         let changed = line_start(old, common_prefix(old, new));
         let start = (0..CONTEXT).fold(changed, |at, _| line_start(old, at.saturating_sub(1)));
-        // The first line of what is the same at the end may be the rest of a changed one.
+        // The first line of the common suffix may be the end of a changed line.
         let same = common_suffix(&old[changed..], &new[changed..]);
         let tail = &old[old.len() - same..];
         let kept: usize =
@@ -162,7 +163,7 @@ impl<'t> Window<'t> {
     }
 }
 
-/// Where the line around `at` begins.
+/// The start of the line that contains `at`.
 fn line_start(text: &[u8], at: usize) -> usize {
     text[..at].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1)
 }
@@ -259,7 +260,7 @@ mod tests {
         assert_eq!(diff, expect);
     }
 
-    /// What `patch` would make of it.
+    /// Applies the diff, as `patch` would.
     fn patched(before: &str, diff: &str) -> String {
         let mut old = before.split_inclusive('\n');
         let mut taken = 0;
@@ -276,8 +277,8 @@ mod tests {
             }
             let (sign, text) = line.split_at(1);
             if sign == "\\" {
-                // The line above has no end. Only the last of each side can be meant, so what was
-                // added wins.
+                // The line above has no newline. Only the last line of each side can be meant, so
+                // the added one counts.
                 continue;
             }
             if sign != "+" {

@@ -1,16 +1,16 @@
-//! Finding text in text, with `\n` and `\r\n` taken as one and the same line break.
+//! Finds text in text and treats `\n` and `\r\n` as the same line break.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Looks for one text in another.
+/// Searches for one text in another.
 ///
-/// A match spans whole line breaks: `\nb` in `a\r\nb` begins at the `\r`. A `\r` that stands alone
-/// in the needle is a character like any other.
+/// A match spans whole line breaks: `\nb` in `a\r\nb` begins at the `\r`. A `\r` in the needle
+/// without a `\n` after it is an ordinary character.
 pub(super) struct Finder<'t> {
     text: &'t str,
     needle: Cow<'t, str>,
-    /// Whether line ends make a difference here; if not, a plain search does.
+    /// Whether line breaks must be folded. If not, a plain search is enough.
     folds: bool,
 }
 
@@ -22,7 +22,7 @@ impl<'t> Finder<'t> {
         Self { text, needle, folds }
     }
 
-    /// The matches from left to right, none overlapping the one before.
+    /// The non-overlapping matches from left to right.
     pub(super) fn spans(&self) -> Box<dyn Iterator<Item = Range<usize>> + '_> {
         if self.folds {
             return Box::new(self.scan(Overlap::Skip));
@@ -31,12 +31,12 @@ impl<'t> Finder<'t> {
         Box::new(plain.map(|(start, found)| start..start + found.len()))
     }
 
-    /// All matches; each byte of the text is looked at once, however much they overlap.
+    /// All matches, also overlapping ones. Reads each byte of the text once.
     pub(super) fn overlapping(&self) -> impl Iterator<Item = Range<usize>> {
         self.scan(Overlap::Count)
     }
 
-    /// Whether there is a match after the first one, overlapping it or not.
+    /// Whether there is another match after the first one, overlapping or not.
     pub(super) fn again_after(&self, first: &Range<usize>) -> bool {
         if self.folds {
             return self.overlapping().nth(1).is_some();
@@ -48,7 +48,7 @@ impl<'t> Finder<'t> {
 
     fn scan(&self, overlap: Overlap) -> Scan<'_> {
         let needle = self.needle.as_bytes();
-        // A needle that cannot fit needs no table, which is larger than the needle itself.
+        // A needle longer than the text needs no table, which would be larger than the needle.
         let fits = !needle.is_empty() && needle.len() <= self.text.len();
         let text = if fits { self.text.as_bytes() } else { &[] };
         let units = Units { text, at: 0, folds: self.folds };
@@ -69,9 +69,9 @@ impl<'t> Finder<'t> {
 pub(super) enum LineEnds {
     /// No line ends in `\r\n`.
     Lf,
-    /// More lines end in `\r\n` than in a bare `\n`.
+    /// More lines end in `\r\n` than in `\n` alone.
     MostlyCrlf,
-    /// Mixed without such a majority, or no line break at all.
+    /// Mixed without a majority of `\r\n`, or no line breaks at all.
     Unclear,
 }
 
@@ -87,7 +87,7 @@ impl LineEnds {
     }
 }
 
-/// `text` with `\r\n` as `\n`; borrowed when there is none.
+/// `text` with `\r\n` replaced by `\n`; borrowed if there is none.
 pub(super) fn unix(text: &str) -> Cow<'_, str> {
     if text.contains("\r\n") {
         return Cow::Owned(text.replace("\r\n", "\n"));
@@ -105,7 +105,7 @@ enum Overlap {
     Skip,
 }
 
-/// Bytes of a text and where they stand, a `\r\n` counting as one `\n` when folding.
+/// Bytes of a text with their positions. When folding, `\r\n` counts as one `\n`.
 #[derive(Clone)]
 struct Units<'t> {
     text: &'t [u8],
@@ -125,13 +125,13 @@ impl Iterator for Units<'_> {
     }
 }
 
-/// The search of Knuth, Morris and Pratt: linear on any input, and it needs no copy of the text.
+/// Knuth-Morris-Pratt search: linear on any input, without a copy of the text.
 struct Scan<'a> {
     needle: &'a [u8],
     borders: Vec<usize>,
     overlap: Overlap,
     head: Units<'a>,
-    /// Follows the head at the distance of a needle, so that it knows where a match began.
+    /// Follows the head at the distance of a needle, so that the start of a match is known.
     tail: Units<'a>,
     seen: usize,
     matched: usize,
@@ -158,8 +158,8 @@ impl Iterator for Scan<'_> {
     }
 }
 
-/// For each beginning of the needle, the length of its longest border: a shorter beginning that is
-/// also its end.
+/// For each prefix of the needle, the length of its longest border: a shorter prefix that is also
+/// its suffix.
 fn borders(needle: &[u8]) -> Vec<usize> {
     let mut borders = vec![0; needle.len()];
     let mut length = 0;
@@ -170,7 +170,7 @@ fn borders(needle: &[u8]) -> Vec<usize> {
     borders
 }
 
-/// How much of the needle has matched after one more byte.
+/// How much of the needle matches after one more byte.
 fn advance(needle: &[u8], borders: &[usize], mut matched: usize, byte: u8) -> usize {
     while matched > 0 && needle[matched] != byte {
         matched = borders[matched - 1];

@@ -1,7 +1,7 @@
-//! What to do about text that is not there: looks for what comes close, with bounded work.
+//! Hints for text that was not found: searches for similar text, with bounded work.
 //!
 //! Every search here is linear in the text, which is cut at [`MAX_TEXT`]. A hint states facts about
-//! the file, so that it helps even when the guess behind it is wrong.
+//! the file, so that it helps even if the guess behind it is wrong.
 
 use super::find::{Finder, line_breaks};
 use super::{Edit, quote};
@@ -10,11 +10,11 @@ use super::{Edit, quote};
 const MAX_TEXT: usize = 4 * 1024 * 1024;
 /// Most lines of the missing text that are compared with the file.
 const MAX_LINES: usize = 2000;
-/// Most places where the first line fits that are looked at.
+/// Most positions of a matching first line that are examined.
 const MAX_PLACES: usize = 64;
-/// New text this long is hardly in the file by accident.
+/// New text of this many characters is unlikely to be in the file by accident.
 const TELLING: usize = 24;
-/// Shorter text than this says nothing when it is found.
+/// Finding text shorter than this proves nothing.
 const TRIVIAL: usize = 4;
 
 const READ_AGAIN: &str = "read the file again and copy the text as it stands there";
@@ -29,7 +29,8 @@ pub(super) fn near_miss(text: &str, edit: &Edit) -> String {
     if old.len() > MAX_TEXT || old.trim().is_empty() {
         return READ_AGAIN.to_owned();
     }
-    // An edit of the look only is told apart from a near miss by the new text alone.
+    // If the edit only changes case or white space, any match of the new text shows that it was
+    // made.
     let telling = if same_letters(old, &edit.new) { TRIVIAL } else { TELLING };
     already_made(text, edit, telling)
         .or_else(|| other_end(text, old))
@@ -41,7 +42,7 @@ pub(super) fn near_miss(text: &str, edit: &Edit) -> String {
         .unwrap_or_else(|| READ_AGAIN.to_owned())
 }
 
-/// The new text is there and the old one is not: somebody was faster.
+/// The new text is there and the old one is not: the edit was probably made before.
 fn already_made(text: &str, edit: &Edit, least: usize) -> Option<String> {
     let new = edit.new.trim_end();
     if new.chars().count() < least || edit.old.contains(new) {
@@ -56,11 +57,11 @@ fn other_end(text: &str, old: &str) -> Option<String> {
     Some(format!("without the white space at its end it is at line {line}: leave that out"))
 }
 
-/// Texts are equal when each line is, after a change that forgets one kind of difference.
+/// Removes one kind of difference from a line. Texts match if all their folded lines do.
 type Fold = fn(&str, &mut String);
 
-/// From the least that is forgotten to the most; the first that fits is the best explanation. The
-/// number is how many characters it takes for a find to mean something.
+/// From the smallest difference to the largest; the first match is the best explanation. The number
+/// is how many characters a match needs to mean something.
 const FOLDS: [(Fold, usize, &str); 5] = [
     (without_end, 1, "white space at the end of the line"),
     (without_indent, 1, "indentation"),
@@ -93,7 +94,7 @@ fn escapes(text: &str, old: &str) -> Option<String> {
     ))
 }
 
-/// The beginning fits and what follows does not.
+/// The first lines match, but a later one does not.
 fn other_lines(text: &str, old: &str) -> Option<String> {
     let wanted: Vec<&str> = old.trim().lines().take(MAX_LINES).map(str::trim).collect();
     let (first, following) = wanted.split_first()?;
@@ -116,13 +117,13 @@ fn other_lines(text: &str, old: &str) -> Option<String> {
             quote(actual.trim()),
             quote(expected)
         ),
-        // Perhaps only the part that is searched ends there.
+        // Perhaps only the searched part of the file ends there.
         None if text.len() + char::MAX.len_utf8() > MAX_TEXT => return None,
         None => format!("{fits}, but the file ends there; give only the lines that it has"),
     })
 }
 
-/// The line where `first` fits and the most lines after it do too, and how many those are.
+/// The line where `first` matches with the most matching lines after it, and how many those are.
 fn best_start(text: &str, first: &str, following: &[&str]) -> Option<(usize, usize)> {
     let mut best: Option<(usize, usize)> = None;
     let mut offset = 0;
@@ -145,7 +146,7 @@ fn best_start(text: &str, first: &str, following: &[&str]) -> Option<(usize, usi
     best
 }
 
-/// The line where `needle` is found as it is, line ends aside.
+/// The line where `needle` is found exactly, except for line ends.
 fn line_of(text: &str, needle: &str) -> Option<usize> {
     if needle.is_empty() {
         return None;
@@ -154,7 +155,7 @@ fn line_of(text: &str, needle: &str) -> Option<usize> {
     Some(line_breaks(&text[..span.start]) + 1)
 }
 
-/// The line where `needle` is found after both were folded.
+/// The line where `needle` is found after folding both texts.
 fn line_folded(text: &str, needle: &str, fold: Fold, least: usize) -> Option<usize> {
     let needle = folded(needle.trim(), fold);
     let needle = needle.trim();
@@ -166,7 +167,7 @@ fn line_folded(text: &str, needle: &str, fold: Fold, least: usize) -> Option<usi
     Some(line_breaks(&text[..start]) + 1)
 }
 
-/// Line by line, so that a place in the folded text is on the same line in the text itself.
+/// Folds line by line, so that line numbers stay the same.
 fn folded(text: &str, fold: Fold) -> String {
     let mut out = String::with_capacity(text.len() + 1);
     for line in text.lines() {
@@ -202,7 +203,7 @@ fn without_case(line: &str, out: &mut String) {
     out.extend(line.chars().flat_map(char::to_lowercase));
 }
 
-/// Everything at once, and white space within the line forgotten too.
+/// Applies all folds and also removes white space within the line.
 fn bare(line: &str, out: &mut String) {
     let mut plain = String::with_capacity(line.len());
     with_plain_marks(line, &mut plain);
@@ -225,7 +226,7 @@ fn from_first_line(old: &str) -> &str {
     old[start..].trim_end()
 }
 
-/// The first line of the file, from line `start`, that is not as `needle` has it; the needle may
+/// The first line of the file, from line `start` on, that differs from `needle`. The needle may
 /// begin and end within a line.
 fn first_difference<'t>(text: &'t str, start: usize, needle: &str) -> (usize, &'t str) {
     let lines = || text.lines().skip(start - 1);
@@ -245,7 +246,7 @@ fn first_difference<'t>(text: &'t str, start: usize, needle: &str) -> (usize, &'
     (start, lines().next().unwrap_or_default())
 }
 
-/// A line without the number that a listing puts before it; nothing when it has none.
+/// A line without the line number of a listing; `None` if it has none.
 fn without_number(line: &str) -> Option<&str> {
     let numbered = line.trim_start();
     let rest = numbered.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -254,7 +255,7 @@ fn without_number(line: &str) -> Option<&str> {
         .then(|| rest.trim_start_matches(['\t', '|', ':', '→']))
 }
 
-/// The text with `\n`, `\t`, `\"`, `\'` and `\\` resolved; nothing when it has none of them.
+/// The text with `\n`, `\t`, `\"`, `\'` and `\\` unescaped; `None` if it has none of them.
 fn unescaped(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();

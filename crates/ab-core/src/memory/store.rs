@@ -1,4 +1,4 @@
-//! The keys of a memory workspace and what may be done to them. No locking of keys, no async.
+//! The keys of a memory workspace and the operations on them. No async, no locking of keys.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -32,12 +32,12 @@ pub(super) struct Store {
     room: Arc<Room>,
 }
 
-/// A path in a form whose order as text is that of paths: what a directory holds comes before names
-/// that only begin like its own.
+/// A path in a form that sorts as text in path order: the entries of a directory come before names
+/// that only share its prefix.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key(String);
 
-/// Stands for the slash: no name holds it, and nothing is smaller.
+/// Replaces the slash. No name contains it, and no character is smaller.
 const SEPARATOR: char = '\0';
 
 impl Key {
@@ -45,12 +45,12 @@ impl Key {
         Self(path.as_str().replace('/', "\0"))
     }
 
-    /// What the keys of everything below `path` begin with.
+    /// The common prefix of all keys below `path`.
     fn above_children(path: &WsPath) -> String {
         if path.is_root() { String::new() } else { Self::of(path).0 + "\0" }
     }
 
-    /// The first text after all that is below `names`.
+    /// The first text after all keys below `names`.
     fn after_children(prefix: &str, names: &[&str]) -> String {
         format!("{prefix}{}\u{1}", names.join("\0"))
     }
@@ -68,7 +68,7 @@ struct Room {
     used: AtomicU64,
 }
 
-/// One file. Open handles keep it when its key is gone or holds another.
+/// One file. Open handles keep it when its key is removed or replaced.
 struct Node {
     room: Arc<Room>,
     state: Mutex<State>,
@@ -77,7 +77,7 @@ struct Node {
 struct State {
     bytes: Bytes,
     stat: Stat,
-    /// Whether a key leads here; only then do the bytes count against the room.
+    /// Whether a key refers to it. Only then do its bytes count.
     linked: bool,
 }
 
@@ -164,7 +164,7 @@ impl Store {
                     break 'keys;
                 }
             }
-            // What is too deep to list is stepped over, however much it is.
+            // Skip everything that is too deep in one step.
             from = if names.len() > options.depth {
                 Bound::Included(Key::after_children(&prefix, &names[..options.depth]))
             } else {
@@ -187,7 +187,7 @@ impl Store {
             WriteMode::CreateOrReplace | WriteMode::CreateNew | WriteMode::Replace => Verb::Write,
         };
         let existing = self.target(verb, path)?;
-        // Held from the check to the replacement: a handle must not write in between.
+        // Locked from the check to the replacement, so that no handle writes in between.
         let mut held = existing.as_ref().map(|node| node.lock());
         if let Some(expected) = options.expected_version
             && held.as_ref().is_none_or(|state| state.stat.version != expected)
@@ -384,7 +384,7 @@ impl Store {
         Ok(RenameOutcome { atomic: true })
     }
 
-    /// What is at `path`.
+    /// The file or directory at `path`.
     fn find(&self, verb: Verb, path: &WsPath) -> Result<Place> {
         if let Some(node) = self.files.get(&Key::of(path)) {
             return Ok(Place::File(node.clone()));
@@ -406,7 +406,7 @@ impl Store {
         }
     }
 
-    /// What a write to `path` would replace.
+    /// The file that a write to `path` would replace.
     fn target(&self, verb: Verb, path: &WsPath) -> Result<Option<Arc<Node>>> {
         match self.file(verb, path) {
             Ok(node) => Ok(Some(node)),
@@ -502,7 +502,7 @@ impl Node {
     }
 }
 
-/// Every change of every store gets its own, so a version can never come back.
+/// A new version number. It is unique over all stores, so a version never repeats.
 fn next_version() -> FileVersion {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     FileVersion::new(NEXT.fetch_add(1, Ordering::Relaxed).into())
@@ -558,8 +558,8 @@ pub(super) struct MemoryFile {
 }
 
 impl MemoryFile {
-    /// Changes the bytes; `length` makes the new length of the old. Nothing happens when there is no
-    /// room.
+    /// Changes the bytes. `length` computes the new length from the old one. Changes nothing if
+    /// there is no room.
     fn change(
         &self,
         length: impl FnOnce(usize) -> usize,
@@ -628,7 +628,7 @@ impl File for MemoryFile {
 
     async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()> {
         if bytes.is_empty() && self.access.can_write() {
-            // As on a disk: where nothing is written, no gap before it is filled.
+            // As on a disk, an empty write does not extend the file.
             return Ok(());
         }
         if self.placement == WritePosition::End {

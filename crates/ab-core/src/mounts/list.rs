@@ -1,4 +1,4 @@
-//! A listing of a directory with mounts below it: every part lists its own, in one order.
+//! Lists a directory with mounts below it: merges the listings of all parts.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) async fn merged(
         Err(error) if !nothing_there(&error) => return Err(part.shown_error(error)),
         Ok(()) | Err(_) => {}
     }
-    // A mount comes after the one that it lies in, whose entries it may cover.
+    // Inner mounts come after outer ones, whose entries they may cover.
     for mount in mounts.below(path) {
         merge.mount(path, mount).await;
     }
@@ -35,7 +35,7 @@ struct Merge<'a> {
     entries: BTreeMap<WsPath, DirEntry>,
     problems: Vec<WalkProblem>,
     truncated: Option<TruncationCause>,
-    /// Beyond this path a part that was cut may have had more.
+    /// Beyond this path, a truncated part may have had more entries.
     horizon: Option<WsPath>,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Takes what a part has at `path` down to `depth`, except where another part covers it.
+    /// Adds the entries of a part at `path` down to `depth`, except those that another part covers.
     async fn take(&mut self, part: Part<'_>, path: WsPath, depth: usize) -> Result<()> {
         let wanted = self.options.limit;
         let most = wanted.saturating_add(DEFAULT_MAX_LIST_ENTRIES);
@@ -61,7 +61,7 @@ impl<'a> Merge<'a> {
             let listing = part.shown_listing(part.driver.list(&path, options).await?);
             let seen = listing.entries.iter().filter(|e| self.is_seen(part, &e.path)).count();
             let covered = listing.entries.len() - seen;
-            // What is covered must not use up the room of what is seen.
+            // Covered entries must not use up the limit, so list more.
             if listing.truncated.is_none() || seen >= wanted || covered == 0 || limit >= most {
                 break listing;
             }
@@ -83,7 +83,7 @@ impl<'a> Merge<'a> {
         self.mounts.owner(path).point == part.point
     }
 
-    /// Adds a mount below `top`: the directories on the way to it, its point, its entries.
+    /// Adds a mount below `top`: its parent directories, its mount point, its entries.
     async fn mount(&mut self, top: &WsPath, mount: &Mount) {
         let Some(below) = mount.point.strip_prefix(top) else { return };
         if top.join(&below).is_hidden() {
@@ -111,7 +111,7 @@ impl<'a> Merge<'a> {
             return;
         }
         let taken = match part.check(Verb::List) {
-            // With the rules of the listing, as the mounted driver knows its paths.
+            // Keep the access rules of the listing, translated for the mounted driver.
             Ok(()) => self.take(part, part.inward(&top.join(&below)), depth).await,
             Err(_) => return,
         };
@@ -120,7 +120,7 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// A directory on the way to a mount is there, also where its own part has none.
+    /// Adds a parent directory of a mount. It exists even if its own part has no such directory.
     fn way(&mut self, path: &WsPath) {
         let is_dir = self.entries.get(path).is_some_and(|entry| entry.kind.is_dir());
         if !is_dir {

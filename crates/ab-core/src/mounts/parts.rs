@@ -1,4 +1,4 @@
-//! One part of a mounted tree: how paths go into its driver, and how they come out again.
+//! One part of a mounted tree: translates paths to its driver and back.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -18,7 +18,7 @@ pub(super) struct Part<'a> {
     pub(super) driver: &'a dyn Driver,
     /// The root for the base.
     pub(super) point: &'a WsPath,
-    /// Absent for the base, whose life is that of the view.
+    /// `None` for the base, which lives as long as the view.
     pub(super) life: Option<&'a Life>,
 }
 
@@ -27,7 +27,7 @@ impl<'a> Part<'a> {
         Self { driver: &**mount.stack.driver(), point: &mount.point, life: Some(&mount.life) }
     }
 
-    /// Fails when the workspace's owner has ended it.
+    /// Fails if the owner of the workspace has destroyed it.
     pub(super) fn check(&self, verb: Verb) -> Result<()> {
         let Some(life) = self.life else { return Ok(()) };
         life.check(verb).map_err(|error| {
@@ -36,8 +36,8 @@ impl<'a> Part<'a> {
         })
     }
 
-    /// A path of the view as the driver knows it. Its fence moves along; one at the mount point or
-    /// above it holds by itself, since nothing inside leads out of the mount.
+    /// Translates a path of the view for the driver. Its fence is translated too. A fence at or
+    /// above the mount point needs no translation, since nothing inside leads out of the mount.
     pub(super) fn inward(&self, path: &WsPath) -> WsPath {
         path.strip_prefix(self.point).unwrap_or_else(|| path.clone())
     }
@@ -46,7 +46,7 @@ impl<'a> Part<'a> {
         self.point.join(path)
     }
 
-    /// An answer whose error names the path as the view has it.
+    /// Translates the path in the error back to the view.
     pub(super) fn shown<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| self.shown_error(error))
     }
@@ -77,7 +77,7 @@ fn shown_error(point: &WsPath, error: Error) -> Error {
     error.map_path(|path| outward_text(point, path))
 }
 
-/// The text of a path with the mount point before it; nothing when there is none to put there.
+/// The path with the mount point before it; `None` for the base.
 fn outward_text(point: &WsPath, text: &str) -> Option<String> {
     match (point.is_root(), text) {
         (true, _) => None,
@@ -86,7 +86,7 @@ fn outward_text(point: &WsPath, text: &str) -> Option<String> {
     }
 }
 
-/// An open file whose errors get the mount point back too.
+/// An open file whose errors are translated back too.
 #[derive(Debug)]
 pub(super) struct MountedFile {
     pub(super) inner: Box<dyn File>,

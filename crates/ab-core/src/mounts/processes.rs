@@ -1,7 +1,7 @@
 //! Commands in a mounted tree: each part runs its own, and one list shows them all.
 //!
-//! Two parts may give out the same id, so a mount's ids carry its point: `<point>:<id>`. The
-//! base's stay as they are, unless they could be mistaken for one of those.
+//! Two parts may use the same id, so ids of a mount carry its mount point: `<point>:<id>`. Ids of
+//! the base stay unchanged, unless they could be confused with those.
 
 use super::Mounts;
 use super::parts::Part;
@@ -13,9 +13,9 @@ use crate::process::{
     ExecRequest, MountedWorkspace, PathRestrictions, Process, ProcessId, ProcessInfo,
 };
 
-/// Between the point and the id.
+/// Separates the mount point from the id.
 const SEPARATOR: char = ':';
-/// Stands for the base where its own ids need a point.
+/// Stands for the base if its ids need a mount point.
 const BASE: &str = ".";
 
 pub(super) async fn exec(mounts: &Mounts, mut request: ExecRequest) -> Result<Process> {
@@ -29,8 +29,8 @@ pub(super) async fn exec(mounts: &Mounts, mut request: ExecRequest) -> Result<Pr
     Ok(named(part, process))
 }
 
-/// Says where the part lies in the tree, and what else of the tree a command in it may see: of
-/// the other parts those on the same machine, as far as the directory's fence allows.
+/// Sets where the part lies in the tree, and which other parts a command in it may see: those on
+/// the same machine, as far as the directory's fence allows.
 fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
     let fence = request.cwd.scope_root().without_access_rules();
     let above = request.layout.scope_path.take();
@@ -38,8 +38,8 @@ fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
         Some(above) => above.join(&path.strip_prefix(&fence).unwrap_or_else(|| path.clone())),
         None => path.clone(),
     };
-    // What of a part can be seen: all of it, or what the fence leaves. Where the fence is in a
-    // mount, of those that the mount covers nothing is left.
+    // The visible path of a part: its mount point, or the fence if that is inside the part. `None`
+    // for a part that the fence leaves out.
     let owner = mounts.owner(&fence).point;
     let seen = |point: &WsPath| {
         if point == owner {
@@ -74,7 +74,7 @@ fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
     request.restrictions = PathRestrictions { binds: all.binds.clone(), ..of_part(own.point) };
 }
 
-/// The paths that lie in a part, or hold it whole, as the part knows them.
+/// The paths that lie in a part, or contain it, translated for the part.
 fn within(mounts: &Mounts, paths: &[WsPath], point: &WsPath) -> Vec<WsPath> {
     let inward = |path: &WsPath| {
         if point.starts_with(path) {
@@ -98,7 +98,8 @@ pub(super) async fn all(mounts: &Mounts) -> Result<Vec<ProcessInfo>> {
         for mut process in part.shown(part.driver.processes().await)? {
             process.cwd = part.outward(&process.cwd);
             process.id = outward(part.point, &process.id);
-            // One that was started where a mount is now runs in a directory that has no name here.
+            // A process whose directory is now covered by a mount has no path here, and is left
+            // out.
             if mounts.owner(&process.cwd).point == part.point {
                 all.push(process);
             }
@@ -140,7 +141,7 @@ fn outward(point: &WsPath, id: &ProcessId) -> ProcessId {
     ProcessId::new(format!("{}{SEPARATOR}{id}", label(point)))
 }
 
-/// The id as the part at `point` knows it, when it is one of that part's.
+/// The id as the part at `point` knows it, if it belongs to that part.
 fn inward(point: &WsPath, id: &ProcessId) -> Option<ProcessId> {
     match id.as_str().split_once(SEPARATOR) {
         None => point.is_root().then(|| id.clone()),
@@ -148,7 +149,7 @@ fn inward(point: &WsPath, id: &ProcessId) -> Option<ProcessId> {
     }
 }
 
-/// The point as text without a separator, and no two points with the same.
+/// The mount point as text without a separator. Unique for each mount point.
 fn label(point: &WsPath) -> String {
     if point.is_root() {
         return BASE.to_owned();

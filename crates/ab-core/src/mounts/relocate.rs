@@ -1,9 +1,8 @@
 //! A rename from one part of a mounted tree to another: a copy, then the removal of the source.
 //!
-//! Until the copy is complete and the source was seen unchanged, every failure takes the copy away
-//! again and leaves the source whole. That also saves the source where two mounts are, under
-//! different names, the same files. Nobody cleans up after a caller who goes away in the middle,
-//! but the source is whole then too.
+//! Until the copy is complete and the source was found unchanged, every failure removes the copy
+//! and leaves the source as it is. That also protects the source if two mounts show the same files.
+//! If the caller drops the future, the incomplete copy stays, and so does the source.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +20,7 @@ use crate::transfer::{self, Onto, TransferEnd, TransferFailure};
 
 const VERB: Verb = Verb::Rename;
 
-/// Moves what is at `from` to `to`, which another part owns.
+/// Moves the file or directory at `from` to `to`, which another part owns.
 pub(super) async fn run(
     from: (Part<'_>, &WsPath),
     to: (Part<'_>, &WsPath),
@@ -79,7 +78,7 @@ impl<'a> Place<'a> {
         Error::for_path(VERB, &self.part.outward(self.path), kind, message)
     }
 
-    /// What is there, if anything.
+    /// The file at this path, if it exists.
     async fn stat(&self) -> Result<Option<Stat>> {
         match self.part.driver.stat(self.path, KEEP).await {
             Ok(stat) => Ok(Some(stat)),
@@ -93,13 +92,13 @@ impl<'a> Place<'a> {
         self.shown(self.part.driver.remove(self.path, options).await.map(drop))
     }
 
-    /// Takes a copy away again. The failure that led here is the one to tell.
+    /// Removes a copy. Its own error is ignored, since an earlier one is reported.
     async fn clear(&self) {
         let options = RemoveOptions::recursive().missing_ok();
         let _ = self.part.driver.remove(self.path, options).await;
     }
 
-    /// Everything below, with details; too much or not readable is an error.
+    /// Everything below, with details. Too many entries, or unreadable ones, are an error.
     async fn tree(&self) -> Result<Vec<DirEntry>> {
         let options = ListOptions {
             depth: usize::MAX,
@@ -118,15 +117,15 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Whether two mounts show the same file here, which then already is where it should be. Where
-/// directories have no versions of their own, none is empty, so none is replaced.
+/// Whether two mounts show the same file here, so that nothing has to be moved. Drivers without
+/// directory versions have no empty directories, so none of theirs is replaced.
 fn is_same(source: &Stat, target: &Stat) -> bool {
     source.kind == target.kind
         && source.version == target.version
         && (source.kind != FileKind::Dir || source.version != FileVersion::new(0))
 }
 
-/// Whether the source may replace the target: a file a file, a directory an empty one.
+/// Whether the source may replace the target: a file may replace a file, a directory an empty one.
 async fn check_kinds(to: &Place<'_>, source: FileKind, target: FileKind) -> Result<()> {
     match (source.is_dir(), target.is_dir()) {
         (false, false) => Ok(()),
@@ -161,7 +160,8 @@ async fn move_file(
         Err(error) => Err(error),
     };
     if moved.is_err() && onto == Onto::Nothing {
-        // The removal may have happened and only its answer been lost: then the copy is all there is.
+        // The removal may have succeeded although its answer was lost. Then the copy is the only
+        // one left.
         let now = from.stat().await;
         if now.is_ok_and(|now| now.is_some_and(|now| now.version == copied)) {
             to.clear().await;
@@ -203,14 +203,14 @@ async fn move_dir(
         }
         return Err(error);
     }
-    // What a removal that failed in the middle has left of the source is less than the copy.
+    // If the removal fails halfway, the copy still has everything.
     from.remove().await.map_err(|error| {
         let target = to.part.outward(to.path);
         error.with_hint(format!("the copy at '{target}' is complete"))
     })
 }
 
-/// Refuses what cannot go to another driver, before anything is copied.
+/// Refuses entries that the other driver cannot hold, before anything is copied.
 fn check_entries(from: &Place<'_>, to: &Place<'_>, entries: &[DirEntry]) -> Result<()> {
     let links =
         from.part.driver.info().capabilities.links && to.part.driver.info().capabilities.links;
@@ -268,15 +268,15 @@ async fn copy_tree(
     if !driver.info().capabilities.empty_dirs {
         return Ok(());
     }
-    // From the bottom up, since a directory that may not be written to takes no more files.
+    // From the bottom up, since a directory without write permission accepts no more files.
     for (path, stat) in dirs.iter().rev() {
         to.shown(transfer::dress(to.below(path), stat).await)?;
     }
     Ok(())
 }
 
-/// Whether a link at `link`, from the top of what is moved, leads to something that is moved too,
-/// as far as text can say.
+/// Whether a link at `link`, relative to the moved directory, leads to something that is moved too,
+/// judged by its text.
 fn stays_below(link: &WsPath, text: &str) -> bool {
     let mut depth = link.segments().count().saturating_sub(1);
     for segment in text.split('/') {
@@ -290,7 +290,7 @@ fn stays_below(link: &WsPath, text: &str) -> bool {
     !text.starts_with('/')
 }
 
-/// Fails unless the source is what was copied: nothing more, nothing less, nothing newer.
+/// Fails unless the source still has the same entries and versions that were copied.
 async fn is_unchanged(from: &Place<'_>, before: &[DirEntry]) -> Result<()> {
     let versions = |entries: &[DirEntry]| -> BTreeMap<WsPath, (FileKind, Option<FileVersion>)> {
         let version = |entry: &DirEntry| match entry.kind {

@@ -1,5 +1,5 @@
-//! Changes through an overlay: each ends in the upper layer, which first gets from the lower one
-//! what the change needs.
+//! Changes through an overlay. Each change goes to the upper layer, after the files that it needs
+//! were copied there from the lower one.
 
 use std::sync::atomic::Ordering;
 
@@ -19,7 +19,7 @@ use crate::options::{
 use crate::path::WsPath;
 use crate::transfer::{self, Onto, TransferEnd, TransferFailure};
 
-/// The mode of directories that have no other.
+/// The default mode of directories.
 const DIR_MODE: u32 = 0o755;
 const PERMISSIONS: u32 = 0o777;
 
@@ -35,7 +35,7 @@ impl Overlay {
         let (_turn, spot) = self.file_turn(verb, path, LinkHandling::Follow).await?;
         must_be_file(verb, path, spot.kind())?;
         let below = match (&spot.upper, &spot.lower) {
-            // The upper layer has the file, so it can judge for itself.
+            // The upper layer has the file and can check the options itself.
             (Some(_), _) => {
                 return named(verb, path, self.upper.write(&spot.path, content, options).await);
             }
@@ -233,19 +233,19 @@ impl Overlay {
         Ok(RemoveOutcome { count })
     }
 
-    /// Lets what is at a spot go. The lower layer's is hidden first, so that it never comes back
-    /// in between.
+    /// Removes the file or directory at a spot. That of the lower layer is hidden first, so that it
+    /// does not reappear in between.
     pub(super) async fn take_from_layers(&self, spot: &Spot) -> Result<()> {
         self.hide_or_keep(spot).await?;
         if spot.upper.is_some() {
-            // A directory may hold marks, also when it is empty for callers.
+            // A directory that is empty for callers may still hold marks.
             self.upper.remove(&spot.path, RemoveOptions::recursive().missing_ok()).await?;
         }
         Ok(())
     }
 
-    /// Makes ready for what the upper layer has at a spot to go: what the lower layer has there is
-    /// hidden, and the directory that it is in stays.
+    /// Prepares the removal of a spot from the upper layer: hides the one of the lower layer, and
+    /// keeps the parent directory.
     pub(super) async fn hide_or_keep(&self, spot: &Spot) -> Result<()> {
         if spot.lower.is_some() {
             return self.hide(spot).await;
@@ -258,15 +258,15 @@ impl Overlay {
         }
     }
 
-    /// Hides what the lower layer has at a spot. What the upper layer has there still shows.
+    /// Hides a path of the lower layer. The upper layer's file at the same path stays visible.
     pub(super) async fn hide(&self, spot: &Spot) -> Result<()> {
         let Some((path, whiteout)) = marks::whiteout_of(&spot.path) else { return Ok(()) };
         self.prepare(spot).await?;
         self.upper.write(&path, whiteout.content.into(), WriteOptions::default()).await.map(drop)
     }
 
-    /// Gives the upper layer the directories above a spot that only the lower layer has, with the
-    /// modes they have there.
+    /// Creates the parent directories of a spot that only the lower layer has in the upper one,
+    /// with the same modes.
     pub(super) async fn prepare(&self, spot: &Spot) -> Result<()> {
         if !self.has_real_dirs {
             return Ok(());
@@ -277,7 +277,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Makes a directory in the upper layer, like the one that the lower layer has, if any.
+    /// Creates a directory in the upper layer, with the mode of the lower layer's one, if any.
     pub(super) async fn make_upper_dir(&self, path: &WsPath, like: Option<&Stat>) -> Result<()> {
         if !self.has_real_dirs {
             return self.keep(path, like).await;
@@ -293,7 +293,7 @@ impl Overlay {
             .map(drop)
     }
 
-    /// Keeps a directory in an upper layer that has no empty ones.
+    /// Marks a directory in an upper layer that does not support empty ones.
     async fn keep(&self, path: &WsPath, like: Option<&Stat>) -> Result<()> {
         let options = WriteOptions {
             mode: WriteMode::CreateIfMissing,
@@ -303,14 +303,14 @@ impl Overlay {
         self.upper.write(&marks::keeper_in(path), Bytes::new(), options).await.map(drop)
     }
 
-    /// Copies what only the lower layer has to the upper one, where it looks the same to callers.
+    /// Copies a spot that only the lower layer has to the upper one. Callers see no difference.
     pub(super) async fn copy_up(&self, spot: &Spot) -> Result<()> {
         self.prepare(spot).await?;
         let Some(stat) = &spot.lower else { return Ok(()) };
         self.copy_one_up(&spot.path, stat).await
     }
 
-    /// The same where the directories above are known to be there.
+    /// The same if the parent directories are known to exist.
     pub(super) async fn copy_one_up(&self, path: &WsPath, stat: &Stat) -> Result<()> {
         match stat.kind {
             FileKind::Dir => self.make_upper_dir(path, Some(stat)).await,
@@ -333,7 +333,7 @@ impl Overlay {
         }
     }
 
-    /// The same without the bytes, which are about to go.
+    /// The same without the bytes, which are about to be replaced.
     async fn copy_up_empty(&self, spot: &Spot) -> Result<()> {
         self.prepare(spot).await?;
         let options = WriteOptions {
@@ -344,8 +344,7 @@ impl Overlay {
         self.upper.write(&spot.path, Bytes::new(), options).await.map(drop)
     }
 
-    /// The turn of a change to what `path` leads to, whatever other names that has, and what is
-    /// there.
+    /// Locks the file that `path` leads to, under whichever name, and returns its spot.
     async fn file_turn(
         &self,
         verb: Verb,
@@ -362,12 +361,12 @@ impl Overlay {
         if begun_or_ended == before {
             Ok((turn, spot))
         } else {
-            // Whoever had a turn meanwhile may have changed what is there.
+            // The file may have changed while this waited for the lock.
             Ok((turn, self.look_to_change(verb, path, last).await?))
         }
     }
 
-    /// Finds `path`, which must lead to something that the caller's handle may change.
+    /// Looks up `path`, which must lead to something that the caller may change.
     async fn look_to_change(&self, verb: Verb, path: &WsPath, last: LinkHandling) -> Result<Spot> {
         let spot = self.look(verb, path, last).await?;
         if spot.path.is_write_protected() {
@@ -377,7 +376,7 @@ impl Overlay {
         }
     }
 
-    /// The same for what is to be moved or removed: nothing below it may be restricted either.
+    /// The same for a rename or removal: nothing below the path may be restricted either.
     pub(super) async fn look_to_displace(&self, verb: Verb, path: &WsPath) -> Result<Spot> {
         let spot = self.look_to_change(verb, path, LinkHandling::NoFollow).await?;
         if spot.path.contains_restricted_path() {
@@ -398,7 +397,7 @@ fn must_be_file(verb: Verb, path: &WsPath, kind: Option<FileKind>) -> Result<()>
     }
 }
 
-/// An open file whose errors name the path that it was opened by, not where its links lead.
+/// An open file whose errors name the path that it was opened by, not the target of its links.
 #[derive(Debug)]
 struct NamedFile {
     inner: Box<dyn File>,

@@ -1,11 +1,11 @@
-//! The end of an overlay's changes: into the lower layer, or away.
+//! Ends the changes of an overlay: writes them to the lower layer, or discards them.
 //!
-//! A commit takes one path after the other: first the lower layer gets what the overlay shows
-//! there, then the upper layer lets go of it. Callers see no difference at any moment, and after a
-//! failure the rest is still in the upper layer, so the same commit can be tried again.
+//! A commit handles one path after the other. It first writes what the overlay shows to the lower
+//! layer, then removes it from the upper one. Callers see no difference at any moment. After a
+//! failure the rest is still in the upper layer, so the commit can be repeated.
 //!
-//! Nothing of the lower layer is removed before what comes in its place is there: that is made
-//! beside it first, whole, under a name that nobody lists.
+//! A file of the lower layer is removed only when its replacement is complete. The replacement is
+//! first written beside it, under a hidden name.
 
 use std::collections::BTreeSet;
 
@@ -24,21 +24,21 @@ use crate::transfer::{self, Onto, TransferEnd, TransferFailure};
 
 enum Step {
     Enter(WsPath, Release),
-    /// Everything in it is done; what the lower layer's directory should look like.
+    /// All entries are done. Holds the attributes that the lower layer's directory should get.
     Leave(WsPath, Stat, Release),
 }
 
-/// When the upper layer lets go of what was committed.
+/// When a committed path is removed from the upper layer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Release {
     AtOnce,
-    /// Later, with a directory above that lets nothing out as it is. It keeps its mode until then:
-    /// a commit that is tried again must still know it.
+    /// Later, together with a parent directory whose mode forbids removals. The parent keeps its
+    /// mode until then, because a repeated commit still needs it.
     WithDirectory,
 }
 
 impl Overlay {
-    /// Makes the lower layer what the overlay shows, and empties the upper one.
+    /// Makes the lower layer equal to what the overlay shows, and empties the upper one.
     pub(crate) async fn commit(&self) -> Result<()> {
         self.alive(Verb::Write)?;
         let _tree = self.locks.tree.write().await;
@@ -54,7 +54,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Empties the upper layer, so that the lower one shows again as it is.
+    /// Empties the upper layer, so that the lower one is visible again.
     pub(crate) async fn discard(&self) -> Result<()> {
         self.alive(Verb::Delete)?;
         let _tree = self.locks.tree.write().await;
@@ -92,7 +92,7 @@ impl Overlay {
         Ok(steps)
     }
 
-    /// Commits one entry of the upper layer; a directory's content is left to the steps.
+    /// Commits one entry of the upper layer. The contents of a directory become further steps.
     async fn commit_entry(
         &self,
         entry: &DirEntry,
@@ -102,8 +102,8 @@ impl Overlay {
         let DirEntry { path, stat: Some(stat), .. } = entry else { return Ok(Vec::new()) };
         let is_hidden = path.name().is_some_and(|name| hidden.contains(name));
         let lower = found(self.lower.stat(path, KEEP).await)?;
-        // A file takes the place of a file in one step. Anything else must give way, and so must
-        // a directory that was removed before this one was made.
+        // A file replaces a file in one step. Anything else must be removed first, and so must a
+        // directory that was removed in the overlay before this one was created.
         let gives_way = match (&lower, stat.kind) {
             (None, _) => false,
             (Some(below), FileKind::Dir) => is_hidden || !below.kind.is_dir(),
@@ -137,8 +137,7 @@ impl Overlay {
         Ok(Vec::new())
     }
 
-    /// Commits what the upper layer has at `path` where the lower one has something that must give
-    /// way to it.
+    /// Commits the entry at `path` where the lower layer has something that must be removed first.
     async fn commit_instead(&self, path: &WsPath, stat: &Stat, below: &Stat) -> Result<()> {
         let staged = transfer::beside(path);
         let placed = match self.stage(path, &staged, stat).await {
@@ -146,7 +145,7 @@ impl Overlay {
             Err(error) => Err(error),
         };
         if placed.is_err() {
-            // The failure that led here is the one to tell.
+            // Report the first error.
             let _ = self.drop_lower(&staged).await;
         }
         let in_place = |text: &str| {
@@ -156,8 +155,7 @@ impl Overlay {
         placed.map_err(|error| error.map_path(in_place))
     }
 
-    /// Gives the lower layer a copy of what the upper one has at `path`, with everything below, at
-    /// `staged`.
+    /// Copies the upper layer's `path`, with everything below, to `staged` in the lower layer.
     async fn stage(&self, path: &WsPath, staged: &WsPath, stat: &Stat) -> Result<()> {
         let mut todo = vec![(path.clone(), stat.clone())];
         let mut dirs: Vec<(WsPath, Stat)> = Vec::new();
@@ -179,7 +177,7 @@ impl Overlay {
             todo.extend(inside.entries.into_iter().filter_map(known));
         }
         if self.lower.info().capabilities.empty_dirs {
-            // From the bottom up: a directory may get a mode that lets nothing more in.
+            // From the bottom up: a directory may get a mode that forbids new entries.
             for (dir, like) in dirs.iter().rev() {
                 self.give_mode(dir, like).await?;
             }
@@ -187,7 +185,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Copies a file or a link of the upper layer at `from` to the lower one at `to`.
+    /// Copies a file or a link from `from` in the upper layer to `to` in the lower one.
     async fn put(&self, from: &WsPath, to: &WsPath, stat: &Stat) -> Result<()> {
         match stat.kind {
             FileKind::File => {
@@ -207,7 +205,7 @@ impl Overlay {
         }
     }
 
-    /// Moves what is at `staged` in the lower layer to `path`, in the place of what is there.
+    /// Moves `staged` to `path` in the lower layer, and replaces what is there.
     async fn put_in_place(
         &self,
         staged: &WsPath,
@@ -219,10 +217,10 @@ impl Overlay {
         if !stat.kind.is_dir() && !below.kind.is_dir() {
             return self.lower.rename(staged, path, replace).await.map(drop);
         }
-        // A directory neither gives way nor takes a place in one step. What is there is moved
-        // aside, and back again if its place cannot be taken.
+        // Directories cannot be replaced in one step. The old entry is moved aside, and moved back
+        // if the new one cannot take its place.
         let aside = transfer::beside(path);
-        // Where there are no empty directories, one that is empty leaves nothing to move.
+        // In a layer without empty directories, an empty one has nothing to move.
         let has_staged = found(self.lower.stat(staged, KEEP).await)?.is_some();
         self.lower.rename(path, &aside, RenameOptions::default()).await?;
         if has_staged || self.lower.info().capabilities.empty_dirs {
@@ -237,7 +235,7 @@ impl Overlay {
         }
         match self.drop_lower(&aside).await {
             Ok(()) => Ok(()),
-            // Once more: no later commit knows of it.
+            // Try once more, because no later commit would remove it.
             Err(_) => self.drop_lower(&aside).await,
         }
     }
@@ -256,13 +254,13 @@ impl Overlay {
         copied.map(drop).map_err(TransferFailure::into_error)
     }
 
-    /// Ends a directory: only now may it get a mode that lets nothing more in.
+    /// Finishes a directory. Only now may it get a mode that forbids new entries.
     async fn leave(&self, path: &WsPath, like: &Stat, release: Release) -> Result<()> {
         self.give_mode(path, like).await?;
         self.release(path, release).await
     }
 
-    /// Gives a directory of the lower layer the mode that the view shows, where it has modes.
+    /// Sets the mode of a lower directory to the one that the view shows, if it has modes.
     async fn give_mode(&self, path: &WsPath, like: &Stat) -> Result<()> {
         let lower = found(self.lower.stat(path, KEEP).await)?;
         if !lower.is_some_and(|lower| is_other_mode(like, &lower)) {
@@ -293,7 +291,7 @@ impl Overlay {
         self.lower.remove(path, RemoveOptions::recursive().missing_ok()).await.map(drop)
     }
 
-    /// Takes something from the upper layer, also a directory whose mode lets nothing out.
+    /// Removes a path from the upper layer, even a directory whose mode forbids it.
     async fn drop_upper(&self, path: &WsPath) -> Result<()> {
         let options = RemoveOptions::recursive().missing_ok();
         match self.upper.remove(path, options).await {
@@ -305,7 +303,7 @@ impl Overlay {
         }
     }
 
-    /// Opens a directory of the upper layer and those in it.
+    /// Gives the owner access to a directory of the upper layer and to those in it.
     async fn open_up(&self, top: &WsPath) -> Result<()> {
         let mut dirs = vec![top.clone()];
         while let Some(path) = dirs.pop() {
@@ -323,7 +321,7 @@ impl Overlay {
     }
 }
 
-/// Whether not even the owner of a directory can change what is in it.
+/// Whether not even the owner of a directory can change its entries.
 fn is_shut(dir: &Stat) -> bool {
     dir.mode.is_some_and(|mode| mode & OPEN != OPEN)
 }

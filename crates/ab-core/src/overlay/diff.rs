@@ -1,8 +1,7 @@
-//! What an overlay has changed: a walk of the upper layer, with a look into the lower one for each
-//! thing found.
+//! The changes of an overlay: walks the upper layer and compares each entry with the lower one.
 //!
-//! Content that is the same again is no change, nor is a directory that the upper layer has only
-//! for what is in it. The root is not compared: each layer has its own.
+//! A file with equal content is not a change, nor is a directory that the upper layer has only
+//! because of its entries. The root is not compared.
 
 use std::collections::BTreeMap;
 
@@ -19,32 +18,32 @@ use crate::options::{DEFAULT_MAX_LIST_ENTRIES, EntryDetailLevel, ListOptions, Re
 use crate::path::WsPath;
 use crate::transfer::{self, TransferEnd};
 
-/// Most bytes of a file that is compared as text.
+/// Largest file that is compared as text.
 pub const MAX_OVERLAY_DIFF_FILE_BYTES: u64 = 1024 * 1024;
-/// Most bytes of text that all the diffs of one answer have together.
+/// Most bytes of all diffs in one result together.
 pub const MAX_OVERLAY_DIFF_TOTAL_BYTES: usize = 16 * 1024 * 1024;
 
-/// One thing that is not as it is in the lower layer.
+/// One path that differs from the lower layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverlayChange {
     pub path: WsPath,
     pub kind: OverlayChangeKind,
-    /// What the lower layer has there.
+    /// The lower layer's file.
     pub before: Option<Stat>,
-    /// What the overlay shows there.
+    /// The file that the overlay shows.
     pub after: Option<Stat>,
-    /// The change as a unified diff, of text files up to [`MAX_OVERLAY_DIFF_FILE_BYTES`]; one that is left out
-    /// because the others are long already says so.
+    /// The change as a unified diff, for text files up to [`MAX_OVERLAY_DIFF_FILE_BYTES`]. If the
+    /// total limit is reached, a note replaces it.
     pub diff: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OverlayChangeKind {
-    /// A directory that was added is listed, and so is everything in it.
+    /// For an added directory all its entries are listed too.
     Added,
-    /// Other bytes, another mode, or another kind of thing.
+    /// Other bytes, another mode, or another file kind.
     Changed,
-    /// A directory that was removed is listed, and nothing of what was in it.
+    /// For a removed directory its entries are not listed.
     Removed,
 }
 
@@ -58,18 +57,18 @@ impl OverlayChangeKind {
     }
 }
 
-/// What the lower layer has in the place of a directory of the upper one.
+/// What the lower layer has at the path of an upper directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Below {
-    /// A directory that shows, except where marks hide it.
+    /// A directory that is visible, except where marks hide its entries.
     Shows,
-    /// A directory that was removed before the upper one was made.
+    /// A directory that was removed before the upper one was created.
     WasRemoved,
     Nothing,
 }
 
 impl Overlay {
-    /// Every change, in path order.
+    /// All changes, in path order.
     pub(crate) async fn diff(&self) -> Result<Vec<OverlayChange>> {
         self.alive(Verb::List)?;
         let _tree = self.locks.tree.write().await;
@@ -81,7 +80,7 @@ impl Overlay {
         differ.finish().await
     }
 
-    /// Whether a file of the upper layer is the lower layer's: the same bytes, the same mode.
+    /// Whether the files of both layers are equal: the same bytes and the same mode.
     pub(super) async fn is_same_file(
         &self,
         path: &WsPath,
@@ -99,7 +98,7 @@ impl Overlay {
     }
 }
 
-/// Whether both have a mode, and not the same.
+/// Whether both have a mode and the modes differ.
 pub(super) fn is_other_mode(one: &Stat, other: &Stat) -> bool {
     matches!((one.mode, other.mode), (Some(one), Some(other)) if one != other)
 }
@@ -112,7 +111,7 @@ struct Differ<'a> {
 }
 
 impl Differ<'_> {
-    /// Compares one directory of the upper layer, and gives those in it that are to be compared.
+    /// Compares one directory of the upper layer, and returns its subdirectories to compare.
     async fn directory(&mut self, path: &WsPath, below: Below) -> Result<Vec<(WsPath, Below)>> {
         let upper = self.overlay.upper_dir(path, EntryDetailLevel::Stat).await?;
         if let Some(problem) = upper.problems.first() {
@@ -148,7 +147,7 @@ impl Differ<'_> {
             }
             self.entry(entry, before).await?;
         }
-        // What is left is what the lower layer has and the overlay does not show.
+        // The rest is in the lower layer and not visible in the overlay.
         for (name, before) in lower {
             let path = path.with_name(&name);
             self.note(path, OverlayChangeKind::Removed, Some(before), None);
@@ -214,7 +213,7 @@ impl Differ<'_> {
         self.changes.push(OverlayChange { path, kind, before, after, diff: None });
     }
 
-    /// Sorts the changes and adds their diffs, the first ones first.
+    /// Sorts the changes and adds their diffs in that order.
     async fn finish(mut self) -> Result<Vec<OverlayChange>> {
         let mut changes = std::mem::take(&mut self.changes);
         changes.sort_by(|a, b| a.path.cmp(&b.path));
@@ -244,7 +243,7 @@ impl Differ<'_> {
         Ok(Some(diff))
     }
 
-    /// The text of a file, empty where there is none; nothing when it is no text, or too long.
+    /// The text of a file; empty if it is missing, `None` if it is not text or too long.
     async fn text(
         &self,
         layer: Layer,

@@ -1,5 +1,5 @@
-//! Where a path leads in the merged tree: one directory at a time from the root down, asking both
-//! layers, and resolving links on the way.
+//! Resolves a path in the merged tree: one directory at a time from the root down, in both layers,
+//! with links followed on the way.
 
 use std::collections::VecDeque;
 
@@ -13,21 +13,21 @@ use crate::metadata::{FileKind, FileVersion, Stat};
 use crate::options::{LinkHandling, StatOptions};
 use crate::path::{PathResolutionParts, WsPath, is_mark};
 
-/// Links on the way to one file before it must be a circle, as Linux has it.
+/// Most links on one path, the same as in the Linux kernel.
 const MAX_LINKS: usize = 40;
 pub(super) const KEEP: StatOptions = StatOptions { links: LinkHandling::NoFollow };
 
-/// A place in the merged tree, and what is there.
+/// A place in the merged tree, and what each layer has there.
 #[derive(Debug)]
 pub(super) struct Spot {
-    /// Leads through no link, and has the fences and rules of the path that was asked for.
+    /// Contains no link, and has the fences and rules of the requested path.
     pub(super) path: WsPath,
     pub(super) upper: Option<Stat>,
-    /// Absent also where a mark hides it.
+    /// Also `None` if a mark hides it.
     pub(super) lower: Option<Stat>,
-    /// The directories above that only the lower layer has, from the top down.
+    /// The parent directories that only the lower layer has, from the top down.
     pub(super) above: Vec<(WsPath, Stat)>,
-    /// Whether the lower layer has the directory that this is in, and shows it.
+    /// Whether the lower layer has the parent directory, and it is visible.
     pub(super) is_in_lower_dir: bool,
 }
 
@@ -36,7 +36,7 @@ impl Spot {
         self.upper.as_ref().or(self.lower.as_ref()).map(|stat| stat.kind)
     }
 
-    /// The layer that answers for what is here.
+    /// The layer that provides this path.
     pub(super) fn layer(&self) -> Option<Layer> {
         match (&self.upper, &self.lower) {
             (Some(_), _) => Some(Layer::Upper),
@@ -49,7 +49,7 @@ impl Spot {
         is_dir(self.upper.as_ref())
     }
 
-    /// Whether what the lower layer has in this directory shows.
+    /// Whether the lower layer's entries of this directory are visible.
     pub(super) fn shows_lower(&self) -> bool {
         shows_lower(self.upper.as_ref(), self.lower.as_ref())
     }
@@ -64,14 +64,14 @@ fn shows_lower(upper: Option<&Stat>, lower: Option<&Stat>) -> bool {
 }
 
 impl Overlay {
-    /// Finds `path`. Nothing there is an answer, so that it can be made; a file on the way is an
-    /// error, and so is a link that leads nowhere, since nothing is made through a link.
+    /// Looks up `path`. A missing file is a result, so that it can be created. A file as a parent
+    /// is an error, and so is a dangling link, since nothing is created through a link.
     pub(super) async fn look(&self, verb: Verb, path: &WsPath, last: LinkHandling) -> Result<Spot> {
         self.alive(verb)?;
         Walk::new(self, verb, path, last).run().await
     }
 
-    /// What is at a spot, as callers see it.
+    /// The attributes of a spot, as callers see them.
     pub(super) async fn describe(&self, spot: &Spot) -> Result<Option<Stat>> {
         match (&spot.upper, &spot.lower) {
             (Some(upper), lower) if upper.kind.is_dir() => {
@@ -82,8 +82,8 @@ impl Overlay {
         }
     }
 
-    /// A directory that the upper layer has. Where that has no directories of their own, a keeper
-    /// speaks for it, or else the lower layer.
+    /// The attributes of a directory in the upper layer. In a layer without real directories they
+    /// come from its keeper, or else from the lower layer.
     pub(super) async fn describe_dir(
         &self,
         path: &WsPath,
@@ -107,7 +107,7 @@ pub(super) fn as_dir(keeper: Stat) -> Stat {
     Stat { kind: FileKind::Dir, size: 0, version: FileVersion::new(0), ..keeper }
 }
 
-/// What a layer has, if anything.
+/// The stat of a layer, or `None` if the path does not exist there.
 pub(super) fn found(result: Result<Stat>) -> Result<Option<Stat>> {
     match result {
         Ok(stat) => Ok(Some(stat)),
@@ -125,7 +125,7 @@ async fn ask(layer: &dyn Driver, path: &WsPath) -> Result<Option<Stat>> {
 enum Step {
     Name(String, Origin),
     Up,
-    /// Nothing after this may climb above the place where it is.
+    /// Later steps must not climb above this place.
     Fence,
 }
 
@@ -153,11 +153,11 @@ struct Walk<'a> {
     path: &'a WsPath,
     last: LinkHandling,
     steps: VecDeque<Step>,
-    /// From the root down to where the walk is.
+    /// From the root down to the current directory.
     levels: Vec<Level>,
-    /// How many levels cannot be left by climbing.
+    /// How many levels `..` must not leave.
     floor: usize,
-    /// How many fences are behind.
+    /// How many fences were passed.
     fences: usize,
     links: usize,
 }
@@ -171,7 +171,7 @@ impl<'a> Walk<'a> {
             steps.push_back(Step::Fence);
         }
         steps.extend(names(rest));
-        // Its own fence does not bind the path itself, only what is found below it.
+        // The path's own fence applies only to what is below it.
         let is_own_fence = path.is_scoped() && path.relative_to_scope_root().is_empty();
         steps.extend(is_own_fence.then_some(Step::Fence));
         let dir = Some(root());
@@ -246,7 +246,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Nothing is below or beside what is no directory; where there is nothing, one can be made.
+    /// Checks that the current level is a directory, or that one can be created there.
     fn must_be_dir(&self) -> Result<()> {
         match self.levels.last().and_then(Level::kind) {
             None | Some(FileKind::Dir) => Ok(()),
@@ -257,7 +257,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A link is kept only as the very last thing, by a caller who asked for that.
+    /// Whether a link must be followed. It is kept only at the end of the path, if the caller asked
+    /// for that.
     fn must_follow(&self) -> bool {
         let goes_on = |step: &Step| match step {
             Step::Name(..) | Step::Up => true,
@@ -283,7 +284,8 @@ impl<'a> Walk<'a> {
             (true, true) => {
                 let whiteout = here.path.with_name(&marks::whiteout(name).name);
                 let (upper, hidden) = join(ask(u, &path), ask(u, &whiteout)).await;
-                // Asked last: a commit makes it there what it then lets go here.
+                // Ask the lower layer last: a commit writes there first and then removes the upper
+                // file.
                 let lower = match self.told(hidden)? {
                     Some(_) => None,
                     None => self.told(ask(l, &path).await)?,
@@ -325,7 +327,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// An absolute target as segments below the fence, when it points there.
+    /// The segments of an absolute target below the fence, if it points there.
     fn inside(&self, target: &str) -> Option<Vec<String>> {
         let segments: Vec<&str> =
             target.split('/').filter(|s| !s.is_empty() && *s != ".").collect();
@@ -357,7 +359,7 @@ fn names(part: &str) -> impl Iterator<Item = Step> {
     part.split('/').filter(|name| !name.is_empty()).map(name)
 }
 
-/// Stands for the root until someone asks what it looks like.
+/// A placeholder for the root until its attributes are needed.
 fn root() -> Stat {
     Stat {
         kind: FileKind::Dir,

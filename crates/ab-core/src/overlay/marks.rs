@@ -1,17 +1,17 @@
 //! The marks that an overlay keeps in its upper layer, and their names.
 //!
-//! A *whiteout* `.ab-wh-<name>` hides what the lower layer has under that name in the same
-//! directory; what the upper layer has there itself is seen. So a directory that was removed and
-//! made again shows nothing of the old one as long as its whiteout stays, and the whiteout does.
+//! A *whiteout* `.ab-wh-<name>` hides that name of the lower layer in the same directory. An entry
+//! of the upper layer with that name stays visible. So after a directory was removed and created
+//! again, its whiteout stays and hides the old contents.
 //!
-//! A *keeper* `.ab-keep` stands in a directory of an upper layer that has no empty directories. It
-//! keeps the directory there, and its own mode and time of change are the directory's.
+//! A *keeper* `.ab-keep` is a file in a directory of an upper layer that does not support empty
+//! directories. It makes the directory exist, and provides its mode and modification time.
 
 use crate::path::{
     EMPTY_DIR_MARKER, MAX_PATH_SEGMENT_BYTES, TEMP_FILE_PREFIX, WHITEOUT_PREFIX, WsPath, is_mark,
 };
 
-/// Between the beginning of a long name and its digest.
+/// Separates the beginning of a long name from its digest.
 const CUT: char = '~';
 const DIGEST_DIGITS: usize = 32;
 
@@ -19,7 +19,7 @@ const DIGEST_DIGITS: usize = 32;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Whiteout {
     pub(super) name: String,
-    /// The name that is hidden, where the whiteout's own does not say it; else nothing.
+    /// The hidden name, if it does not fit into the whiteout's own name; otherwise empty.
     pub(super) content: String,
 }
 
@@ -43,16 +43,16 @@ pub(super) fn whiteout_of(path: &WsPath) -> Option<(WsPath, Whiteout)> {
     Some((parent.with_name(&whiteout.name), whiteout))
 }
 
-/// What a name in the upper layer is.
+/// What a name in the upper layer means.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Name<'a> {
-    /// Something that callers see.
+    /// An entry that callers see.
     Plain,
     /// Hides this name of the lower layer.
     Whiteout(&'a str),
-    /// Hides a name that only the mark's content tells.
+    /// Hides a name that only the content of the mark gives.
     CutWhiteout,
-    /// Keeps its directory, or belongs to a write in flight.
+    /// A keeper, or the temporary file of a running write.
     Silent,
 }
 
@@ -67,7 +67,7 @@ pub(super) fn read(name: &str) -> Name<'_> {
     }
 }
 
-/// Whether callers never see or give this name.
+/// Whether callers never see or use this name.
 pub(super) fn is_reserved(name: &str) -> bool {
     is_mark(name) || name.starts_with(TEMP_FILE_PREFIX)
 }
@@ -76,8 +76,8 @@ pub(super) fn keeper_in(directory: &WsPath) -> WsPath {
     directory.with_name(EMPTY_DIR_MARKER)
 }
 
-/// Whether a name could be the end of a long name's whiteout. Short names that do get a long
-/// name's treatment too, so that no two names share a whiteout.
+/// Whether a name looks like a cut whiteout name. Short names that do are also stored with a
+/// digest, so that no two names share a whiteout.
 fn looks_cut(name: &str) -> bool {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     name.len() > DIGEST_DIGITS
@@ -86,7 +86,7 @@ fn looks_cut(name: &str) -> bool {
         && name[name.len() - DIGEST_DIGITS..].bytes().all(is_digit)
 }
 
-/// FNV-1a: marks outlive the process, so it must be the same in every build.
+/// FNV-1a. Marks outlive the process, so the digest must be the same in every build.
 fn digest(bytes: &[u8]) -> u128 {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;

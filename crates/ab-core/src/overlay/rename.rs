@@ -1,7 +1,7 @@
 //! Renames inside an overlay.
 //!
-//! The source is first brought to the upper layer whole, then hidden in the lower one: neither
-//! shows. What does is the upper layer's own rename, so that is as atomic as that layer makes it.
+//! The source is first copied to the upper layer completely, then hidden in the lower one. Callers
+//! notice neither. Then the upper layer renames it, so the rename is as atomic as that layer's.
 
 use super::look::Spot;
 use super::{OPEN, Overlay, exists, missing, named};
@@ -79,21 +79,22 @@ impl Overlay {
         }
     }
 
-    /// Copies up whatever of the source only the lower layer has.
+    /// Copies all parts of the source that only the lower layer has to the upper one.
     async fn bring_up(&self, source: &Spot) -> Result<()> {
         if source.upper.is_none() {
             self.prepare(source).await?;
         }
         let mut shut = Vec::new();
         let copied = self.copy_tree_up(source, &mut shut).await;
-        // Also when it failed: what was copied is to look as it did.
+        // Also after a failure, so that the copied directories look the same as before.
         for (path, attributes) in shut.into_iter().rev() {
             self.upper.set_attributes(&path, attributes).await?;
         }
         copied
     }
 
-    /// Notes in `shut` the directories that must get their mode when everything is in them.
+    /// Copies a tree up. Collects in `shut` the directories that get their mode when they are
+    /// complete.
     async fn copy_tree_up(
         &self,
         source: &Spot,
@@ -127,7 +128,8 @@ impl Overlay {
         Ok(())
     }
 
-    /// Copies one thing up; a directory that lets nothing in is made open for what it holds.
+    /// Copies one entry up. A directory whose mode forbids new entries is created with write
+    /// permission first.
     async fn copy_open(
         &self,
         path: &WsPath,
@@ -145,8 +147,8 @@ impl Overlay {
         self.copy_one_up(path, &stat).await
     }
 
-    /// Takes an empty directory away, with the marks that may be in it, and hides the lower
-    /// layer's: what comes in its place is not to be merged with that.
+    /// Removes an empty directory with its marks and hides the lower layer's one, so that the new
+    /// directory is not merged with it.
     async fn clear_for_dir(&self, target: &Spot) -> Result<()> {
         if target.lower.is_some() {
             self.hide(target).await?;

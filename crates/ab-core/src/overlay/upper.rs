@@ -1,4 +1,4 @@
-//! A directory of the upper layer, with its marks told from what callers see.
+//! A directory of the upper layer, with marks separated from visible entries.
 
 use std::collections::BTreeSet;
 
@@ -9,20 +9,20 @@ use crate::metadata::{DirEntry, WalkProblem};
 use crate::options::{EntryDetailLevel, ListOptions, ReadOptions};
 use crate::path::{MAX_PATH_SEGMENT_BYTES, WsPath};
 
-/// What the upper layer has in one directory.
+/// The upper layer's entries of one directory.
 #[derive(Debug, Default)]
 pub(super) struct UpperDir {
-    /// What callers see, in order.
+    /// The visible entries, in order.
     pub(super) entries: Vec<DirEntry>,
     /// The names of whiteouts.
     pub(super) whiteouts: BTreeSet<String>,
-    /// Names that are neither: keepers, and what a write in flight left behind.
+    /// Other names: keepers, and leftovers of interrupted writes.
     pub(super) silent: Vec<WsPath>,
     pub(super) problems: Vec<WalkProblem>,
 }
 
 impl UpperDir {
-    /// Whether what the lower layer has under this name is hidden.
+    /// Whether the lower layer's entry of this name is hidden.
     pub(super) fn hides(&self, name: &str) -> bool {
         !self.whiteouts.is_empty() && self.whiteouts.contains(&marks::whiteout(name).name)
     }
@@ -34,7 +34,8 @@ impl Overlay {
         path: &WsPath,
         detail: EntryDetailLevel,
     ) -> Result<UpperDir> {
-        // All of it, since a whiteout may stand anywhere. It is what this view has written.
+        // List all entries, since a whiteout may be anywhere. Only this overlay writes to the upper
+        // layer, so it is not large.
         let options = ListOptions { depth: 1, limit: usize::MAX, detail };
         let listing = self.upper.list(path, options).await?;
         if listing.truncated.is_some() {
@@ -70,7 +71,7 @@ impl Overlay {
                     let options = ReadOptions { range: None, limit: MAX_PATH_SEGMENT_BYTES as u64 };
                     let bytes = self.upper.read(&mark, options).await?.bytes;
                     let name = String::from_utf8_lossy(&bytes).into_owned();
-                    // Anything else was not written by a view.
+                    // Anything else was not written by an overlay.
                     if marks::whiteout(&name).name == *whiteout {
                         names.insert(name);
                     }

@@ -1,7 +1,7 @@
-//! The merged tree below a directory, in path order.
+//! Walks the merged tree below a directory in path order.
 //!
-//! A directory that only the lower layer has is listed by it in one call, with all it holds; only
-//! where the upper layer has something too are the two merged, level by level.
+//! A directory that only the lower layer has is listed by one call. Where both layers have a
+//! directory, they are merged level by level.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::metadata::{DirEntry, FileKind, Listing, Stat, TruncationCause, WalkPr
 use crate::options::{EntryDetailLevel, ListOptions};
 use crate::path::WsPath;
 
-/// An entry of either layer, or of both.
+/// An entry of one layer or of both.
 #[derive(Debug)]
 pub(super) struct LayeredEntry {
     pub(super) path: WsPath,
     pub(super) upper: Option<DirEntry>,
-    /// Absent also where a mark hides it.
+    /// Also `None` if a mark hides it.
     pub(super) lower: Option<DirEntry>,
 }
 
@@ -38,7 +38,7 @@ impl LayeredEntry {
     }
 }
 
-/// Nodes in path order.
+/// Entries in path order.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     pub(super) nodes: Vec<LayeredEntry>,
@@ -47,7 +47,7 @@ pub(super) struct Nodes {
 }
 
 impl Overlay {
-    /// Lists the directory at `spot` under the name that the caller has for it.
+    /// Lists the directory at `spot` under the path that the caller used.
     pub(super) async fn list_dir(
         &self,
         spot: &Spot,
@@ -75,7 +75,7 @@ impl Overlay {
         Ok(listing)
     }
 
-    /// Everything below the directory at `spot`, as far as `options` go.
+    /// Everything below the directory at `spot`, within the limits of `options`.
     pub(super) async fn tree_below(&self, spot: &Spot, options: ListOptions) -> Result<Nodes> {
         let mut walk = Walk { overlay: self, options, found: Nodes::default() };
         if options.depth > 0 {
@@ -89,7 +89,7 @@ impl Overlay {
         Ok(walk.found)
     }
 
-    /// Whether the directory at `spot` holds nothing that callers see.
+    /// Whether the directory at `spot` has no visible entries.
     pub(super) async fn is_empty(&self, spot: &Spot) -> Result<bool> {
         let one = ListOptions { depth: 1, limit: 1, detail: EntryDetailLevel::Kind };
         Ok(self.tree_below(spot, one).await?.nodes.is_empty())
@@ -108,7 +108,7 @@ impl Overlay {
     }
 }
 
-/// A directory to list, and which layers have it.
+/// A directory to list, and the layers that have it.
 struct Place {
     path: WsPath,
     upper: bool,
@@ -121,11 +121,11 @@ struct Walk<'a> {
     found: Nodes,
 }
 
-/// A directory whose children are being listed.
+/// A directory whose entries are being listed.
 struct Level {
-    /// Backwards, so that the next one is at the end.
+    /// In reverse order, so that the next entry is the last.
     children: Vec<LayeredEntry>,
-    /// Why there may be more.
+    /// Why there may be more entries.
     cut: Option<TruncationCause>,
 }
 
@@ -182,21 +182,21 @@ impl Walk<'_> {
         self.options.limit.saturating_sub(self.found.nodes.len())
     }
 
-    /// Someone who removed a directory meanwhile only hurried; anything else is told.
+    /// Ignores that a directory was removed meanwhile. Any other error is a problem of the walk.
     fn passed_by(&mut self, path: &WsPath, error: Error) {
         if error.kind() != ErrorKind::NotFound {
             self.found.problems.push(WalkProblem { path: path.to_string(), error });
         }
     }
 
-    /// Takes a directory that only the lower layer has.
+    /// Lists a directory that only the lower layer has.
     async fn lower_tree(&mut self, path: &WsPath, depth: usize) -> Result<Next> {
         let options = ListOptions { depth, limit: self.left(), ..self.options };
         let listing = self.overlay.lower.list(path, options).await?;
         let node = |entry: DirEntry| {
             let below = entry.path.strip_prefix(path)?.without_access_rules();
             let is_plain = !below.segments().any(marks::is_reserved);
-            // Below the path that was asked for, whose rules hold for what is done with it next.
+            // Below the requested path, whose rules apply to later operations.
             let path = path.join(&below);
             let shows = is_plain && !path.is_hidden();
             shows.then_some(LayeredEntry { path, upper: None, lower: Some(entry) })
@@ -207,13 +207,13 @@ impl Walk<'_> {
         Ok(if listing.truncated.is_some() { Next::Stop } else { Next::GoOn })
     }
 
-    /// The children of a directory that the upper layer has.
+    /// The entries of a directory that the upper layer has.
     async fn children(&mut self, place: &Place) -> Result<Level> {
         let upper = self.overlay.upper_dir(&place.path, self.options.detail).await?;
         let mut nodes: BTreeMap<String, LayeredEntry> = BTreeMap::new();
         let cut =
             if place.lower { self.lower_children(place, &upper, &mut nodes).await? } else { None };
-        // Beyond the last name of a listing that was cut, a name may be missing.
+        // Beyond the last name of a truncated listing, names may be missing.
         let horizon = cut.and_then(|_| nodes.last_key_value().map(|(name, _)| name.clone()));
         for entry in upper.entries {
             let Some(name) = entry.path.name().map(str::to_owned) else { continue };
@@ -228,14 +228,14 @@ impl Walk<'_> {
         Ok(Level { children: nodes.into_values().rev().collect(), cut })
     }
 
-    /// What shows of the lower layer in a directory of both.
+    /// The visible entries of the lower layer in a directory of both.
     async fn lower_children(
         &mut self,
         place: &Place,
         upper: &UpperDir,
         nodes: &mut BTreeMap<String, LayeredEntry>,
     ) -> Result<Option<TruncationCause>> {
-        // Names that are hidden must not use up the room of those that show.
+        // Hidden names must not use up the limit.
         let limit = self.left().saturating_add(upper.whiteouts.len());
         let options = ListOptions { depth: 1, limit, ..self.options };
         let listing = self.overlay.lower.list(&place.path, options).await?;

@@ -1,29 +1,29 @@
-//! The restrictions that a path carries to the driver that resolves it.
+//! The access rules that a path carries to the driver that resolves it.
 //!
-//! A restricted handle gives each path of a call its rules. Views move the rules along with the
-//! path, as they do with fences. A driver that resolves links judges the place that it has really
-//! opened: it builds that place as a path of its own, with the rules at their true anchors
-//! ([`WsPath::with_access_rules_at_end`]), and asks that.
+//! A restricted handle adds its rules to each path of a call. Views translate the rules together
+//! with the path, as they do with fences. A driver that resolves links checks the place that it has
+//! really opened: it builds a path of that place with the rules at their true anchors
+//! ([`WsPath::with_access_rules_at_end`]), and asks that path.
 
 use std::sync::Arc;
 
 use super::WsPath;
 
-/// Everything that the restricted handles above a call do not let it see or change.
+/// The access rules of all restricted handles above a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessRules {
     pub(super) sets: Vec<AnchoredAccessRules>,
 }
 
-/// The restrictions of one handle. Each path is relative to the handle's root; the empty path is
-/// that root.
+/// The restrictions of one handle. Paths are relative to the handle's root; the empty path is that
+/// root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnchoredAccessRules {
-    /// The bytes of the carrying path that name the handle's root.
+    /// The length in bytes of the prefix of the carrying path that names the handle's root.
     pub anchor_bytes: usize,
-    /// Not there, with everything below.
+    /// These paths, and everything below, do not exist for the caller.
     pub hidden: Vec<String>,
-    /// Not changed, nor anything below.
+    /// These paths, and everything below, cannot be changed.
     pub read_only: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ impl AnchoredAccessRules {
         self.hidden.is_empty() && self.read_only.is_empty()
     }
 
-    /// The same set as a directory sees it whose path from the anchor is `above`.
+    /// The same rules relative to a directory whose path from the anchor is `above`.
     fn inside(&self, above: &str) -> Self {
         let inside = |paths: &[String]| {
             let rest = |path: &String| match below(above, path) {
@@ -62,7 +62,7 @@ impl AnchoredAccessRules {
         Self { anchor_bytes: 0, hidden: inside(&self.hidden), read_only: inside(&self.read_only) }
     }
 
-    /// The same set with `prefix` in front of each path, anchored at `anchor`.
+    /// The same rules with `prefix` before each path, anchored at `anchor`.
     pub fn with_prefix(&self, prefix: &str, anchor: usize) -> Self {
         let under = |paths: &[String]| {
             let joined = |path: &String| match (prefix.is_empty(), path.is_empty()) {
@@ -80,14 +80,14 @@ impl AnchoredAccessRules {
     }
 }
 
-/// What is left of `path` below `base`, by whole segments; empty when they are the same.
+/// The rest of `path` below `base`, by whole segments; empty if they are equal.
 fn below<'p>(path: &'p str, base: &str) -> Option<&'p str> {
     let rest = path.strip_prefix(base)?;
     if base.is_empty() || rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
 }
 
 impl WsPath {
-    /// The same path with more rules, which count from its root.
+    /// Adds rules that are relative to the root.
     pub fn with_access_rules(mut self, rules: &Arc<AccessRules>) -> WsPath {
         if rules.sets.is_empty() {
             return self;
@@ -114,8 +114,8 @@ impl WsPath {
         self.rules.as_ref().map_or(&[], |rules| &rules.sets)
     }
 
-    /// The rules of the directory that a part of the fenced path is resolved
-    /// beneath: 0 is the root, 1 what the first fence leads to, and so on.
+    /// The rules of the directory that a part of the fenced path is resolved beneath: 0 is the
+    /// root, 1 the result of the first fence, and so on.
     pub fn access_rules_in_scope(&self, index: usize) -> Vec<AnchoredAccessRules> {
         let start = index.checked_sub(1).and_then(|at| self.fences.get(at)).copied().unwrap_or(0);
         let end = match self.fences.get(index) {
@@ -125,7 +125,7 @@ impl WsPath {
         self.rules_between(start, end)
     }
 
-    /// The rules of what the whole path leads to, where the path ends at its own fence.
+    /// The rules at the end of the path, if the path ends at its own fence.
     pub fn access_rules_at_scope_root(&self) -> Vec<AnchoredAccessRules> {
         if self.is_scoped() && self.relative_to_scope_root().is_empty() {
             self.rules_between(self.text.len(), usize::MAX)
@@ -142,7 +142,7 @@ impl WsPath {
         }
     }
 
-    /// The rules whose anchors lie from `start` up to `end`, counted from `start`.
+    /// The rules with an anchor in `start..end`, relative to `start`.
     fn rules_between(&self, start: usize, end: usize) -> Vec<AnchoredAccessRules> {
         let within = |set: &&AnchoredAccessRules| (start..end).contains(&set.anchor_bytes);
         let moved = |set: &AnchoredAccessRules| {
@@ -152,8 +152,8 @@ impl WsPath {
         self.access_rules().iter().filter(within).map(moved).collect()
     }
 
-    /// The same path with rules that came with it from elsewhere; nothing when an anchor is not at
-    /// the end of one of its segments.
+    /// Sets rules that were received with the path. Returns `None` if an anchor is not at the end
+    /// of a segment.
     pub fn try_replace_access_rules(mut self, sets: Vec<AnchoredAccessRules>) -> Option<WsPath> {
         let ends_segment = |at: usize| {
             at == 0 || at == self.text.len() || self.text.as_bytes().get(at) == Some(&b'/')
@@ -165,7 +165,7 @@ impl WsPath {
         Some(self)
     }
 
-    /// The same path with `sets` anchored at its end.
+    /// Adds `sets`, anchored at the end of the path.
     pub fn with_access_rules_at_end(mut self, sets: Vec<AnchoredAccessRules>) -> WsPath {
         if sets.iter().all(AnchoredAccessRules::is_empty) {
             return self;
@@ -181,7 +181,7 @@ impl WsPath {
         self
     }
 
-    /// The rules of this path as those of a directory above it or at it, whose text is `base`.
+    /// The rules of this path relative to `base`, a directory above it or the path itself.
     pub(super) fn rules_inside(&self, base: &str) -> Option<Arc<AccessRules>> {
         let inside = |set: &AnchoredAccessRules| match set.anchor_bytes.checked_sub(base.len()) {
             Some(0) => set.with_prefix("", 0),
@@ -210,7 +210,7 @@ impl WsPath {
         AccessRules::wrapped(self.access_rules().iter().cloned().chain(moved).collect())
     }
 
-    /// The rules that still count for the first `end` bytes of this path.
+    /// The rules that still apply to the first `end` bytes of this path.
     pub(super) fn rules_above(&self, end: usize) -> Option<Arc<AccessRules>> {
         let rules = self.rules.as_ref()?;
         if rules.sets.iter().all(|set| set.anchor_bytes <= end) {
@@ -220,12 +220,13 @@ impl WsPath {
         AccessRules::wrapped(kept)
     }
 
-    /// Whether this place, by its own text, is hidden.
+    /// Whether the rules hide this path, judged by its text.
     pub fn is_hidden(&self) -> bool {
         self.is_ruled_by(|set, here| set.hidden.iter().any(|path| below(here, path).is_some()))
     }
 
-    /// Whether this place, by its own text, may not be changed: it is hidden or read-only.
+    /// Whether the rules forbid changes of this path, judged by its text: it is hidden or
+    /// read-only.
     pub fn is_write_protected(&self) -> bool {
         let kept = |set: &AnchoredAccessRules, here: &str| {
             set.hidden.iter().chain(&set.read_only).any(|path| below(here, path).is_some())
@@ -233,8 +234,8 @@ impl WsPath {
         self.is_ruled_by(kept)
     }
 
-    /// Whether something restricted is at or below this place, so that moving or removing it would
-    /// change what is restricted.
+    /// Whether a restricted path is at or below this one, so that moving or removing this one would
+    /// change it.
     pub fn contains_restricted_path(&self) -> bool {
         let holds = |set: &AnchoredAccessRules, here: &str| {
             set.hidden.iter().chain(&set.read_only).any(|path| below(path, here).is_some())
@@ -242,7 +243,7 @@ impl WsPath {
         self.is_ruled_by(holds)
     }
 
-    /// Whether the entry `name` of this directory is hidden, where the directory itself is not.
+    /// Whether the rules hide the entry `name` of this directory.
     pub fn hides_child(&self, name: &str) -> bool {
         let hides = |set: &AnchoredAccessRules, here: &str| {
             set.hidden.iter().any(|path| below(path, here).is_some_and(|rest| rest == name))
@@ -309,7 +310,7 @@ mod tests {
         assert!(!scope.join(&below("x")).is_hidden());
         let root = scope.join(&below("."));
         assert!(root.with_name("x").hides_child("secret"));
-        // Out of a mount at the directory, above it, and below it.
+        // Through a mount at the directory, above it, and below it.
         for (point, text, hidden) in [
             ("x", "x/secret/key", true),
             ("x", "x/other", false),
@@ -323,7 +324,7 @@ mod tests {
         let inward = scope.join(&below("x/secret")).strip_prefix(&path("tenants")).unwrap();
         assert!(inward.is_hidden());
         assert_eq!(inward.access_rules()[0].anchor_bytes, 1);
-        // From a path to the directory that it is in.
+        // From a path to its parent directory.
         assert!(scope.join(&below("x/y")).parent().unwrap().hides_child("secret"));
         assert!(!scope.join(&below(".")).parent().unwrap().has_access_rules());
     }

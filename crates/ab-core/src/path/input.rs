@@ -1,14 +1,13 @@
-//! A path as a caller has it.
+//! A path as a caller passes it.
 
 use std::borrow::Cow;
 
 use super::{PathParser, PathStrictness, WsPath};
 use crate::error::Result;
 
-/// Text, which the handle that gets it parses by its own rules, or a path that was parsed before.
+/// Text, which the receiving handle parses by its own rules, or a parsed path.
 ///
-/// A path that came through another handle brings only its name along: what may be reached by it is
-/// decided by the handle that gets it.
+/// Only the text of a parsed path is used. The receiving handle decides what it may reach.
 #[derive(Clone, Copy, Debug)]
 pub enum PathInput<'a> {
     Text(&'a str),

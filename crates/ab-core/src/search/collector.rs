@@ -1,4 +1,4 @@
-//! Putting together a bounded answer, in path order.
+//! Collects the results of a search within its limits, in path order.
 
 use std::time::Instant;
 
@@ -10,23 +10,23 @@ use crate::error::Error;
 use crate::metadata::{DirEntry, TruncationCause, WalkProblem};
 use crate::path::WsPath;
 
-/// Problems that one answer names.
+/// Most problems that one result lists.
 pub const MAX_REPORTED_SEARCH_PROBLEMS: usize = 1000;
 
-/// Collects matches until a limit is met.
+/// Collects matches until a limit is reached.
 #[derive(Debug)]
 pub struct MatchCollector {
     found: SearchResults,
     limits: SearchLimits,
     deadline: Instant,
-    /// Bytes that every path begins with, which do not count.
+    /// Length of the common prefix of all paths in bytes, which does not count.
     above: usize,
-    /// Matches so far; context lines do not count.
+    /// Matches so far. Context lines do not count.
     matches: usize,
     bytes: usize,
 }
 
-/// Whether a search should go on.
+/// Whether a search should continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchFlow {
     Continue,
@@ -45,7 +45,7 @@ impl MatchCollector {
         self.deadline
     }
 
-    /// Stops when time is up.
+    /// Stops the search when its time is up.
     pub fn check_deadline(&mut self) -> SearchFlow {
         if Instant::now() < self.deadline {
             return SearchFlow::Continue;
@@ -103,7 +103,8 @@ impl MatchCollector {
         }
     }
 
-    /// What a path costs: its part below the root of the search, the same in every scope.
+    /// The size of a path for the limit: only the part below the search root, so it is the same in
+    /// every scope.
     fn size(&self, path: &WsPath) -> usize {
         path.as_str().len().saturating_sub(self.above)
     }

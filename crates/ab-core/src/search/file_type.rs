@@ -1,8 +1,8 @@
-//! Kinds of files by name, such as `rust` or `py`, as ripgrep knows them.
+//! Named file types, such as `rust` or `py`, as ripgrep defines them.
 
 use ignore::types::TypesBuilder;
 
-/// The globs of the files of a type; nothing for a type that nobody knows.
+/// The globs of a file type; `None` if the type is unknown.
 pub fn file_type_globs(name: &str) -> Option<Vec<String>> {
     let known = TypesBuilder::new().add_defaults().definitions();
     let found = known.into_iter().find(|definition| definition.name() == name)?;

@@ -1,14 +1,14 @@
-//! Globs over path segments, matched while a walk goes down.
+//! Globs over path segments, matched step by step during a walk.
 //!
-//! A pattern is a list of segments, so a [`GlobMatchState`] (how much of it a directory has used up) can
-//! be carried along: a directory that no continuation can match is not entered, and a file costs
-//! one step. The work for one name is linear in the pattern, whatever the pattern is.
+//! A pattern is a list of segments. A [`GlobMatchState`] records how many of them a directory has
+//! matched. So a directory below which nothing can match is not entered, and a file costs one step.
+//! The work for one name is linear in the length of the pattern.
 
 use super::wildcard::Wildcard;
 
 /// Longest pattern.
 pub const MAX_GLOB_BYTES: usize = 64 * 1024;
-/// Most alternatives that the braces of one pattern may stand for.
+/// Most alternatives that the braces of one pattern may expand to.
 pub const MAX_GLOB_ALTERNATIVES: usize = 1000;
 /// Most segments of one alternative.
 const MAX_SEGMENTS: usize = 63;
@@ -16,28 +16,28 @@ const MAX_SEGMENTS: usize = 63;
 /// Whether a wildcard matches names that begin with a dot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DotfileMatching {
-    /// Only a segment that begins with a dot itself does.
+    /// Only if the segment itself begins with a dot.
     Explicit,
     Any,
 }
 
 /// A compiled pattern.
 ///
-/// - without a slash it matches the last name at any depth; with one, the path from where the
-///   search begins; a leading slash only says that explicitly
-/// - `*` and `?` stay within a segment, `**` is any number of segments, `[…]` and `{a,b}` as usual
+/// - Without a slash it matches the last name at any depth. With a slash it matches the path from
+///   the root of the search; a leading slash only makes that explicit.
+/// - `*` and `?` stay within a segment, `**` is any number of segments, `[…]` and `{a,b}` as usual.
 #[derive(Clone, Debug)]
 pub struct Glob {
     alternatives: Vec<Vec<Segment>>,
     dots: DotfileMatching,
 }
 
-/// How much of each alternative is used up: one bit for each number of segments.
+/// How much of each alternative has matched: one bit for each number of segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GlobMatchState(Vec<u64>);
 
 impl GlobMatchState {
-    /// Whether anything below could still match.
+    /// Whether something below could still match.
     pub fn can_match_below(&self) -> bool {
         self.0.iter().any(|bits| *bits != 0)
     }
@@ -57,7 +57,7 @@ enum Segment {
 enum NameTest {
     Anything,
     Literal(String),
-    /// A star between two literals, either of which may be empty.
+    /// A star between two literals, which may be empty.
     Around {
         prefix: String,
         suffix: String,
@@ -66,7 +66,7 @@ enum NameTest {
 }
 
 impl Glob {
-    /// Compiles a pattern; the error says what is wrong with it.
+    /// Compiles a pattern. The error says what is wrong with it.
     pub fn new(pattern: &str, dots: DotfileMatching) -> Result<Self, String> {
         if pattern.is_empty() {
             return Err("the pattern is empty".to_owned());
@@ -81,18 +81,18 @@ impl Glob {
         Ok(Self { alternatives, dots })
     }
 
-    /// Where a search begins.
+    /// The state at the root of the search.
     pub fn start_position(&self) -> GlobMatchState {
         GlobMatchState(self.alternatives.iter().map(|segments| closure(segments, 1)).collect())
     }
 
-    /// One segment further down.
+    /// The state inside the directory `name`.
     pub fn descend(&self, at: &GlobMatchState, name: &str) -> GlobMatchState {
         let steps = self.alternatives.iter().zip(&at.0);
         GlobMatchState(steps.map(|(segments, bits)| self.advance(segments, *bits, name)).collect())
     }
 
-    /// Whether `name` at this position is a match.
+    /// Whether `name` in this directory matches.
     pub fn matches(&self, at: &GlobMatchState, name: &str) -> bool {
         self.alternatives.iter().zip(&at.0).any(|(segments, bits)| {
             *bits != 0 && self.advance(segments, *bits, name) & (1 << segments.len()) != 0
@@ -123,7 +123,7 @@ impl Glob {
     }
 }
 
-/// Adds the positions that are reached without a name, because `**` may stand for none.
+/// Adds the states that are reached without a name, because `**` may match no segment.
 fn closure(segments: &[Segment], mut bits: u64) -> u64 {
     for (index, segment) in segments.iter().enumerate() {
         if matches!(segment, Segment::Deep) && bits & (1 << index) != 0 {
@@ -159,7 +159,7 @@ fn segments(pattern: &str) -> Result<Vec<Segment>, String> {
         return Err("the pattern climbs out with '..'".to_owned());
     }
     let mut out: Vec<Segment> = Vec::new();
-    // A trailing slash asks for a directory by name; it does not anchor.
+    // A trailing slash asks for a directory by name. It does not anchor the pattern.
     if !anchored || pattern.trim_end_matches('/').find('/').is_none() {
         out.push(Segment::Deep);
     }
@@ -170,7 +170,7 @@ fn segments(pattern: &str) -> Result<Vec<Segment>, String> {
             name => out.push(Segment::Name { test: name_test(name)?, dotted: is_dotted(name) }),
         }
     }
-    // What ends in `**` matches what is below, not the directory itself.
+    // A pattern that ends in `**` matches the entries below, not the directory itself.
     if matches!(out.last(), Some(Segment::Deep)) {
         out.push(Segment::Name { test: NameTest::Anything, dotted: false });
     }
@@ -201,7 +201,7 @@ fn name_test(segment: &str) -> Result<NameTest, String> {
     Ok(NameTest::Pattern(Wildcard::new(segment)?))
 }
 
-/// The patterns that braces stand for, in order.
+/// Expands braces, in order.
 fn expand(pattern: &str) -> Result<Vec<String>, String> {
     let mut done = Vec::new();
     let mut pending = vec![pattern.to_owned()];
@@ -225,7 +225,8 @@ fn expand(pattern: &str) -> Result<Vec<String>, String> {
     Ok(done)
 }
 
-/// The first braces at the outermost level: where they open, close, and have their commas.
+/// The first outermost braces: the positions of the opening brace, the closing brace and the
+/// commas.
 fn first_braces(text: &str) -> Result<Option<(usize, usize, Vec<usize>)>, String> {
     let (mut depth, mut start, mut commas) = (0usize, 0, Vec::new());
     let (mut escaped, mut in_class) = (false, false);

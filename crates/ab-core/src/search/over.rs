@@ -1,4 +1,4 @@
-//! Searching any driver by its other methods: what memory and merged views do.
+//! Searches any driver with its other methods. Memory workspaces and merged views use it.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -29,7 +29,7 @@ pub async fn search_by_walk(driver: &dyn Driver, query: &SearchQuery) -> Result<
     let ground = walk.ground_at(&query.root).await;
     match walk.list(&query.root).await {
         Ok(first) => walk.run(first, ground, query.limits.matches).await,
-        // A text search whose root is a file looks into that file, whatever its name.
+        // If the root of a text search is a file, that file is searched, whatever its name.
         Err(error) if error.kind() == ErrorKind::NotADirectory && walk.text.is_some() => {
             let stat = driver.stat(&query.root, StatOptions::default()).await;
             let stat = stat.map_err(|error| error.with_verb(Verb::Search))?;
@@ -51,10 +51,10 @@ struct Walk<'a> {
     left_out: IgnoredCounts,
 }
 
-/// A directory whose entries are being looked at.
+/// A directory whose entries are being searched.
 struct Level {
     ground: WalkPosition,
-    /// Backwards, so that the next one is at the end.
+    /// In reverse order, so that the next entry is the last.
     entries: Vec<DirEntry>,
 }
 
@@ -108,7 +108,7 @@ impl Walk<'_> {
                 return SearchFlow::Continue;
             }
         };
-        // Bytes from memory come without waiting, so nobody else would get a turn.
+        // Reading from memory never waits, so yield to other tasks.
         pause().await;
         match text.search_file(looker, &content.bytes[..], most.saturating_add(1)) {
             Ok(hits) => self.answering.add_file_matches(&entry.path, hits, text.output_mode()),
@@ -123,7 +123,7 @@ impl Walk<'_> {
     async fn list(&mut self, path: &WsPath) -> Result<Vec<DirEntry>> {
         let mut entries = self.driver.list(path, ListOptions::default()).await?.entries;
         entries.reverse();
-        // Below a path with rules, so that they hold for what is read next.
+        // Keep the access rules of the directory for the reads that follow.
         let below = |entry: DirEntry| match entry.path.name() {
             Some(name) if path.has_access_rules() => {
                 DirEntry { path: path.with_name(name), ..entry }
@@ -133,7 +133,7 @@ impl Walk<'_> {
         Ok(entries.into_iter().map(below).collect())
     }
 
-    /// The ground at the search's root, with the ignore files from the workspace's root down.
+    /// The position at the search root, with the ignore files from the workspace root down.
     async fn ground_at(&mut self, root: &WsPath) -> WalkPosition {
         let mut ground = self.selection.start_position();
         if !self.selection.honours_ignore_files() {
@@ -164,7 +164,7 @@ impl Walk<'_> {
     }
 }
 
-/// What stands in the way of searching a file that could be opened.
+/// The error for a file that was opened but could not be searched.
 pub fn search_error_from_io(path: &WsPath, error: &std::io::Error) -> Error {
     let message = match error.kind() {
         std::io::ErrorKind::Other => "a line is too long to search".to_owned(),
@@ -173,7 +173,7 @@ pub fn search_error_from_io(path: &WsPath, error: &std::io::Error) -> Error {
     Error::for_path(Verb::Search, path, ErrorKind::TooLarge, message)
 }
 
-/// Lets others run once.
+/// Yields to other tasks once.
 async fn pause() {
     let mut paused = false;
     poll_fn(|context| {

@@ -1,6 +1,6 @@
-//! Which entries a search looks at: globs, hidden names, ignore files.
+//! Decides which entries a search visits: globs, hidden names, ignore files.
 //!
-//! A driver walks as it likes and asks here. What it carries down the tree is a [`WalkPosition`].
+//! Drivers walk in their own way and ask here. They carry a [`WalkPosition`] down the tree.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::call::Verb;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metadata::FileKind;
 
-/// The name of the files that say what to leave out.
+/// The name of ignore files.
 pub const IGNORE_FILE_NAME: &str = ".gitignore";
 /// Most bytes of one ignore file that are read.
 pub const MAX_IGNORE_FILE_BYTES: u64 = 1024 * 1024;
-/// Never searched where ignore files are honoured: what git itself keeps.
+/// Git's own directory. It is never searched if ignore files are honoured.
 const GIT_DIRECTORY: &str = ".git";
 
-/// A query's filters, compiled.
+/// The compiled filters of a query.
 #[derive(Debug)]
 pub struct SearchFilter {
     wanted: Option<Glob>,
@@ -32,7 +32,7 @@ pub struct SearchFilter {
     ignore_files: IgnoreFileHandling,
 }
 
-/// Where a walk is, in terms of the filters.
+/// The state of the filters at a directory of the walk.
 #[derive(Clone, Debug)]
 pub struct WalkPosition {
     wanted: Option<GlobMatchState>,
@@ -40,15 +40,15 @@ pub struct WalkPosition {
     exclude: Vec<GlobMatchState>,
     ignore: Vec<GlobMatchState>,
     ignores: Option<Arc<Ignores>>,
-    /// Names between the topmost ignore file and here.
+    /// Names between the topmost ignore file and this directory.
     below: Vec<Arc<str>>,
 }
 
-/// The ignore files from here upwards.
+/// The ignore files from this directory upwards.
 #[derive(Debug)]
 struct Ignores {
     rules: Gitignore,
-    /// How many names of the ground's `below` lie above the file.
+    /// How many names of `WalkPosition::below` are above the file.
     depth: usize,
     above: Option<Arc<Ignores>>,
 }
@@ -85,7 +85,7 @@ impl SearchFilter {
         })
     }
 
-    /// The ground at the root of the search.
+    /// The position at the root of the search.
     pub fn start_position(&self) -> WalkPosition {
         WalkPosition {
             wanted: self.wanted.as_ref().map(Glob::start_position),
@@ -97,16 +97,16 @@ impl SearchFilter {
         }
     }
 
-    /// Whether ignore files must be read, from the workspace's root down.
+    /// Whether ignore files must be read, from the workspace root down.
     pub fn honours_ignore_files(&self) -> bool {
         self.ignore_files == IgnoreFileHandling::Honour
     }
 
-    /// The ground with the rules of an ignore file that lies there.
+    /// Adds the rules of an ignore file in this directory.
     pub fn add_ignore_rules(&self, mut ground: WalkPosition, text: &str) -> WalkPosition {
         let mut builder = GitignoreBuilder::new(".");
         for line in text.lines() {
-            // A line that makes no sense is skipped, as git does.
+            // Invalid lines are skipped, as git does.
             let _ = builder.add_line(None, line);
         }
         if let Ok(rules) = builder.build()
@@ -118,13 +118,13 @@ impl SearchFilter {
         ground
     }
 
-    /// A ground above the search's root, for the ignore files on the way to it.
+    /// The position one directory closer to the search root, for ignore files above it.
     pub fn descend_toward_search_root(&self, mut ground: WalkPosition, name: &str) -> WalkPosition {
         ground.below.push(Arc::from(name));
         ground
     }
 
-    /// The ground inside a directory, or nothing when it need not be entered.
+    /// The position inside a directory; `None` if it need not be entered.
     pub fn enter_directory(&self, ground: &WalkPosition, name: &str) -> Option<WalkPosition> {
         if self.excluded(ground, name) || self.ignored(ground, name, FileKind::Dir) {
             return None;
@@ -132,7 +132,7 @@ impl SearchFilter {
         self.step(ground, name)
     }
 
-    /// The same, whatever is left out.
+    /// The same without exclusions and ignore files.
     fn step(&self, ground: &WalkPosition, name: &str) -> Option<WalkPosition> {
         let step = |globs: &[Glob], positions: &[GlobMatchState]| -> Vec<GlobMatchState> {
             globs.iter().zip(positions).map(|(glob, at)| glob.descend(at, name)).collect()
@@ -164,14 +164,14 @@ impl SearchFilter {
         })
     }
 
-    /// Whether the search is about this entry.
+    /// Whether the search includes this entry.
     pub fn accepts(&self, ground: &WalkPosition, name: &str, kind: FileKind) -> bool {
         self.wants(ground, name, kind)
             && !self.excluded(ground, name)
             && !self.ignored(ground, name, kind)
     }
 
-    /// Whether an entry that was neither entered nor picked would have been, but for what is ignored.
+    /// Whether an entry was left out only because it is ignored.
     pub fn skips_as_ignored(&self, ground: &WalkPosition, name: &str, kind: FileKind) -> bool {
         if self.ignore.is_empty() && !self.honours_ignore_files() {
             return false;
@@ -186,7 +186,7 @@ impl SearchFilter {
             && (kind != FileKind::Dir || self.step(ground, name).is_some())
     }
 
-    /// Whether it is picked, unless it is left out.
+    /// Whether the query selects the entry, before exclusions.
     fn wants(&self, ground: &WalkPosition, name: &str, kind: FileKind) -> bool {
         let right_kind = match (&self.wanted, kind) {
             (Some(_), FileKind::Dir) => self.kinds == EntryKindFilter::All,

@@ -1,4 +1,4 @@
-//! Looking for text inside one file.
+//! Searches for text inside one file.
 
 use std::io::Read;
 
@@ -18,17 +18,17 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Longest pattern.
 pub const MAX_TEXT_PATTERN_BYTES: usize = 64 * 1024;
-/// Most bytes of one line that an answer holds.
+/// Most bytes of one line in a result.
 pub const MAX_SEARCH_LINE_BYTES: usize = 8 * 1024;
-/// Most context lines on either side of a match.
+/// Most context lines on each side of a match.
 pub const MAX_CONTEXT_LINES: usize = 1000;
-/// Memory that a compiled pattern may take.
+/// Most memory of a compiled pattern.
 const MAX_COMPILED_BYTES: usize = 16 * 1024 * 1024;
-/// Memory for the line that is looked at; a longer one is a problem of its file.
+/// Most memory for one line. A longer line is reported as a problem of its file.
 const MAX_BUFFER_BYTES: usize = 32 * 1024 * 1024;
 
-/// A file shorter than this is read once and looked at as a whole. Below the searcher's own 64 KiB,
-/// within which it looks for zero bytes before it looks for matches, however the text comes.
+/// A shorter file is read at once and searched as a whole. Less than the 64 KiB in which the
+/// searcher looks for zero bytes first, so binary files are detected in the same way.
 const START_BYTES: usize = 32 * 1024;
 
 /// A compiled text query.
@@ -38,22 +38,22 @@ pub struct TextSearch {
     query: TextQuery,
 }
 
-/// Does the looking; keeps its buffers from file to file.
+/// Searches files and reuses its buffers.
 #[derive(Debug)]
 pub struct FileSearchBuffers {
     searcher: Searcher,
-    /// Where the beginning of a file is read; many end here. The searcher by itself would ask three
-    /// times even for a few bytes.
+    /// Holds the beginning of a file, which is often all of it. The searcher itself would read
+    /// three times even for a few bytes.
     start: Box<[u8]>,
 }
 
-/// What one file holds.
+/// The matches in one file.
 #[derive(Clone, Debug, Default)]
 pub struct FileMatches {
     pub lines: Vec<SearchLine>,
-    /// Lines that match, kept or not.
+    /// The number of matching lines, including those that are not kept.
     pub count: u64,
-    /// It looked binary, so nothing of it counts.
+    /// The file seems to be binary, so its matches do not count.
     pub binary: bool,
 }
 
@@ -61,7 +61,7 @@ pub struct FileMatches {
 pub struct SearchLine {
     pub line_number: u64,
     pub text: String,
-    /// Bytes of the whole line, when `text` is only its beginning.
+    /// Length of the whole line in bytes, if `text` is only its beginning.
     pub full_line_bytes: Option<u64>,
     pub role: SearchLineRole,
 }
@@ -93,7 +93,7 @@ impl TextSearch {
             .case_insensitive(text.case == CaseSensitivity::Insensitive)
             .multi_line(true)
             .dot_matches_new_line(text.span == MatchLineMode::MultiLine)
-            // With it, nothing matches a line end.
+            // In CRLF mode no pattern can match a line end.
             .crlf(text.span == MatchLineMode::SingleLine)
             .size_limit(MAX_COMPILED_BYTES)
             .dfa_size_limit(MAX_COMPILED_BYTES)
@@ -122,7 +122,7 @@ impl TextSearch {
         FileSearchBuffers { searcher, start: vec![0; START_BYTES].into() }
     }
 
-    /// Looks through one file. `most` bounds the matching lines that are kept.
+    /// Searches one file. Keeps at most `most` matching lines.
     pub fn search_file(
         &self,
         looker: &mut FileSearchBuffers,
@@ -146,7 +146,7 @@ impl TextSearch {
     }
 }
 
-/// Reads until the buffer is full or the file has ended.
+/// Reads until the buffer is full or the file ends.
 fn fill(file: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -160,7 +160,7 @@ fn fill(file: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
     Ok(filled)
 }
 
-/// The regex engine draws pictures of what it made of the pattern; an error here is one line.
+/// Shortens the multi-line errors of the regex engine to one line.
 fn one_line(text: &str) -> String {
     let reason = text.lines().rev().find_map(|line| line.strip_prefix("error: "));
     reason.unwrap_or(text).split_whitespace().collect::<Vec<_>>().join(" ")

@@ -1,7 +1,7 @@
-//! Wildcards within one name: `*`, `?`, `[a-z]`, `[!a]`, and `\\` before what is meant literally.
+//! Wildcards within one name: `*`, `?`, `[a-z]`, `[!a]`, and `\\` to escape.
 //!
-//! Characters, not bytes: `?` is one letter in any script. A star is only ever tried again from the
-//! last one, so the work for a name is at most its length times that of the pattern.
+//! Works on characters, not bytes. Backtracking goes only to the last star, so the work for a name
+//! is at most its length times that of the pattern.
 
 /// A compiled pattern without braces or slashes.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ impl Wildcard {
     pub(super) fn matches(&self, name: &str) -> bool {
         let tokens = &self.0;
         let (mut token, mut rest) = (0, name);
-        // Where to go on when what follows the last star does not fit: one character later.
+        // Where to continue after a mismatch: at the last star, one character later.
         let mut retry: Option<(usize, &str)> = None;
         loop {
             match (tokens.get(token), rest.chars().next()) {
@@ -76,7 +76,7 @@ impl Token {
     }
 }
 
-/// The rest of a class; the opening bracket is behind us. A `]` that comes first is a member.
+/// Parses the rest of a class after its opening bracket. A `]` directly after it is a member.
 fn class(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<Token, String> {
     const OPEN: &str = "a bracket is not closed";
     let negated = chars.next_if(|c| matches!(c, '!' | '^')).is_some();
