@@ -1,4 +1,4 @@
-//! What a tool answers: text for a model, the same as a value for a program.
+//! The answer of a tool: text for a model, and the same as a structured value for a program.
 
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject, RequestId};
 use serde::Serialize;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::media::Media;
 use crate::outgoing::Held;
 
-/// Where the result of a failed call says which failure it was, for programs.
+/// The metadata key under which a failed call's result has its error code and kind, for programs.
 const ERROR_META: &str = "agent-backend/error";
 
 /// A successful call.
@@ -21,7 +21,7 @@ enum Said {
     Media(Media),
 }
 
-/// Text that is also the value, as it is.
+/// Text, which the structured value contains unchanged.
 #[derive(Debug)]
 struct Text {
     text: String,
@@ -30,33 +30,33 @@ struct Text {
     fields: Map<String, Value>,
 }
 
-/// Where a note stands.
+/// Where a note is placed.
 #[derive(Clone, Copy, Debug)]
 enum NotePlace {
     Below,
-    /// In a block of its own, since a program may parse the text.
+    /// In a separate block, since a program may parse the text.
     Beside,
 }
 
 impl ToolAnswer {
-    /// Text, which is all there is to say.
+    /// An answer that is only text.
     pub(crate) fn text(text: impl Into<String>) -> ToolAnswer {
         ToolAnswer::noted(text.into(), None)
     }
 
-    /// Text that is only a part, with a note on how to get the rest.
+    /// Text that is incomplete, with a note that tells how to get the rest.
     pub(crate) fn noted(text: String, note: Option<String>) -> ToolAnswer {
         let place = NotePlace::Below;
         ToolAnswer(Said::Text(Text { text, note, place, fields: Map::new() }))
     }
 
-    /// Text that a program may parse, so that a note has to stand beside it.
+    /// Text that a program may parse, so the note is in a separate block.
     pub(crate) fn beside(text: String, note: Option<String>) -> ToolAnswer {
         let place = NotePlace::Beside;
         ToolAnswer(Said::Text(Text { text, note, place, fields: Map::new() }))
     }
 
-    /// One more note.
+    /// Adds a note.
     pub(crate) fn and_note(mut self, note: String) -> ToolAnswer {
         match &mut self.0 {
             Said::Text(text) => {
@@ -76,12 +76,12 @@ impl ToolAnswer {
         ToolAnswer(Said::Media(media))
     }
 
-    /// Text for a model and another value for programs.
+    /// Text for a model, and another value for programs.
     pub(crate) fn with_value(text: String, structured: Value) -> ToolAnswer {
         ToolAnswer(Said::Blocks { content: vec![ContentBlock::text(text)], structured })
     }
 
-    /// One more field of the value.
+    /// Adds a field to the structured value.
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> ToolAnswer {
         let fields = match &mut self.0 {
             Said::Text(text) => Some(&mut text.fields),
@@ -94,7 +94,7 @@ impl ToolAnswer {
         self
     }
 
-    /// One more field, where there is something to say in it.
+    /// Adds a field if there is a value for it.
     pub(crate) fn with_some(self, name: &str, value: Option<impl Into<Value>>) -> ToolAnswer {
         match value {
             Some(value) => self.with(name, value),
@@ -102,17 +102,17 @@ impl ToolAnswer {
         }
     }
 
-    /// About how many bytes it has as a message.
+    /// The approximate size of the answer as a message, in bytes.
     pub(crate) fn weight(&self) -> usize {
         match &self.0 {
             Said::Text(text) => 2 * text.text.len(),
-            // Commands say no more than is kept of them.
+            // The output of commands is bounded before.
             Said::Blocks { .. } => 0,
             Said::Media(media) => media.weight(),
         }
     }
 
-    /// The room it has already.
+    /// The room that was already reserved for the answer.
     pub(crate) fn take_room(&mut self) -> Option<Held> {
         match &mut self.0 {
             Said::Media(media) => media.room.take(),
@@ -135,18 +135,18 @@ impl ToolAnswer {
         result
     }
 
-    /// The same as the result of a call that did not work.
+    /// The answer as the result of a failed call.
     pub(crate) fn into_error(self) -> CallToolResult {
         let mut result = self.into_result();
         result.is_error = Some(true);
         result
     }
 
-    /// The whole response to a call, as JSON. What is said twice is written once and copied.
+    /// The whole response to a call, as JSON. Text that occurs twice is encoded once and copied.
     pub(crate) fn into_response(self, id: &RequestId) -> serde_json::Result<Vec<u8>> {
         let mut out = Vec::with_capacity(match &self.0 {
             Said::Text(text) => 2 * (text.text.len() + text.text.len() / 8) + 512,
-            // It reserves exactly what it needs.
+            // `write` reserves exactly what it needs.
             Said::Media(_) | Said::Blocks { .. } => 128,
         });
         out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
@@ -164,7 +164,7 @@ impl ToolAnswer {
     }
 }
 
-/// Only the new era has a type of result.
+/// Removes the type of the result, which only revisions without a handshake have.
 pub(crate) fn plain(mut result: CallToolResult) -> CallToolResult {
     result.result_type = None;
     result
@@ -184,7 +184,7 @@ impl Text {
         (content, structured)
     }
 
-    /// What follows the text.
+    /// The text that follows in the same block.
     fn below(&self) -> String {
         match (&self.note, self.place) {
             (Some(note), NotePlace::Below) => {
@@ -195,7 +195,7 @@ impl Text {
         }
     }
 
-    /// What stands in a block of its own.
+    /// The text of the separate block.
     fn beside(&self) -> Option<String> {
         match self.place {
             NotePlace::Below => None,
@@ -203,14 +203,14 @@ impl Text {
         }
     }
 
-    /// As [`into_blocks`](Text::into_blocks) says it.
+    /// Writes the same as [`into_blocks`](Text::into_blocks), as JSON.
     fn write(self, out: &mut Vec<u8>) -> serde_json::Result<()> {
         let (below, beside) = (self.below(), self.beside());
         let Text { text, note, place: _, fields } = self;
         out.extend_from_slice(br#"{"content":[{"type":"text","text":"#);
         let begin = out.len();
         serde_json::to_writer(&mut *out, &text)?;
-        // Without the quotes around it.
+        // Without the surrounding quotes.
         let written = begin + 1..out.len() - 1;
         out.truncate(written.end);
         let below = serde_json::to_string(&below)?;
@@ -246,7 +246,7 @@ fn write_field(
     serde_json::to_writer(&mut *out, value)
 }
 
-/// The result of a call that failed: a text for a model, code and kind for programs.
+/// The result of a failed call: text for a model, code and kind for programs.
 pub(crate) fn refusal(text: String, code: &str, kind: &str) -> CallToolResult {
     let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
     let mut meta = Map::new();
@@ -255,7 +255,7 @@ pub(crate) fn refusal(text: String, code: &str, kind: &str) -> CallToolResult {
     result
 }
 
-/// A refusal that names the approval to wait for before the call is repeated.
+/// Adds the approval that the caller has to wait for before it repeats the call.
 pub(crate) fn waiting_for(mut result: CallToolResult, approval: &str) -> CallToolResult {
     if let Some(meta) = &mut result.meta
         && let Some(error) = meta.0.get_mut(ERROR_META)
@@ -265,7 +265,8 @@ pub(crate) fn waiting_for(mut result: CallToolResult, approval: &str) -> CallToo
     result
 }
 
-/// Rows up to a bound, and whether all of them were there.
+/// Joins rows up to `bound` bytes. Returns the text, the number of rows in it, and whether these
+/// are all rows.
 pub(crate) fn joined(
     rows: impl IntoIterator<Item = String>,
     bound: usize,

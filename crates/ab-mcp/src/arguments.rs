@@ -1,4 +1,4 @@
-//! The arguments of one call, taken one by one, with errors that name them.
+//! The arguments of one call, taken one by one, with errors that name the argument.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::quantity::grouped;
 
-/// What a caller gave; what a tool does not know was refused at once.
+/// The arguments that a caller gave. Unknown arguments are refused when it is made.
 #[derive(Debug)]
 pub(crate) struct Arguments {
     tool: &'static str,
@@ -53,7 +53,7 @@ impl Arguments {
         }
     }
 
-    /// The strings of an argument, whether it is one or an array of them.
+    /// The strings of an argument, which may be a string or an array of strings.
     pub(crate) fn texts_mut(&mut self, name: &str) -> Vec<&mut String> {
         fn text(value: &mut Value) -> Option<&mut String> {
             match value {
@@ -68,7 +68,7 @@ impl Arguments {
         }
     }
 
-    /// Strings, up to a number of them; none when absent.
+    /// An array of at most `bound` strings; empty if the argument is missing.
     pub(crate) fn texts(&mut self, name: &str, bound: usize) -> Result<Vec<String>, Failure> {
         let Some(items) = self.items(name, "an array of strings", bound)? else {
             return Ok(Vec::new());
@@ -137,7 +137,7 @@ impl Arguments {
         }
     }
 
-    /// A time that passes, up to a bound.
+    /// A positive duration of at most `bound`.
     pub(crate) fn time(
         &mut self,
         name: &str,
@@ -155,7 +155,7 @@ impl Arguments {
         }
     }
 
-    /// One of some words; the first is the default.
+    /// One of several words. The first is the default.
     pub(crate) fn choice<T: Copy>(
         &mut self,
         name: &str,
@@ -194,7 +194,7 @@ impl Arguments {
         pairs.into_iter().map(pair).collect()
     }
 
-    /// An argument that is needed and was not given.
+    /// The error for a required argument that is missing.
     pub(crate) fn missing(&self, name: &str, expected: &str) -> Failure {
         Failure::misuse(format!("{} needs '{name}': {expected}", self.tool))
     }
@@ -203,7 +203,7 @@ impl Arguments {
         Failure::misuse(format!("'{name}' must be {expected}, not {}", described(given)))
     }
 
-    /// Null is the same as nothing.
+    /// Null counts as missing.
     fn take(&mut self, name: &str) -> Option<Value> {
         self.values.remove(name).filter(|value| !value.is_null())
     }

@@ -1,5 +1,5 @@
-//! What a model is told about the place where its commands run, from what is in force there: before it
-//! runs one, and when one failed for want of something that the sandbox does not have.
+//! Describes the isolation of commands to a model, from the effective policy: in the description of
+//! `exec`, and after a command failed because the sandbox lacks something.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 
 use crate::bounds::{DEFAULT_EXEC_TIMEOUT, MAX_EXEC_TIMEOUT};
 
-/// What is in force for commands, found out once: walls have to be tried. Cheap to clone.
+/// The effective policy for commands, queried once because it has to be tested. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InForce(Arc<OnceCell<EffectivePolicy>>);
 
@@ -63,7 +63,7 @@ fn described(root: &str, policy: &EffectivePolicy) -> String {
     format!("{} {files}{network}", common(root, shell))
 }
 
-/// What holds wherever commands run.
+/// The part of the description that does not depend on the isolation.
 fn common(root: &str, shell: Option<&str>) -> String {
     let shell = match shell {
         Some(shell) => format!("{shell} reads the line. "),
@@ -81,13 +81,13 @@ fn common(root: &str, shell: Option<&str>) -> String {
     )
 }
 
-/// What a command printed.
+/// The output of a command.
 pub(crate) struct Printed<'a> {
     pub(crate) stdout: &'a str,
     pub(crate) stderr: &'a str,
 }
 
-/// What a command lacked that its sandbox does not have.
+/// What a command needed and its sandbox does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lack {
     Program,
@@ -95,7 +95,7 @@ pub(crate) enum Lack {
     System,
 }
 
-/// What package managers of the system name when they fail.
+/// Texts in the error messages of system package managers.
 const PACKAGES: [&str; 10] = [
     "/var/lib/dpkg",
     "/var/lib/apt",
@@ -135,7 +135,7 @@ impl Lack {
         (exit.code == Some(127) || missing).then_some(Lack::Program)
     }
 
-    /// What can be done about it, behind what is in force.
+    /// What the model can do about it, given the isolation.
     pub(crate) fn advice(self, isolation: Option<Isolation>) -> Option<String> {
         let sandbox = match isolation? {
             Isolation::Bwrap => "the sandbox (bwrap)",

@@ -1,9 +1,9 @@
-//! A conversation of JSON lines, carried message by message in HTTP requests that somebody else
-//! sends.
+//! Carries a conversation of JSON lines over HTTP: one request per message, sent by the caller's
+//! function.
 //!
-//! Every message is sent once. When a request fails, its caller gets an error that says why; whether
-//! to ask again is for the caller to decide. A call that is cancelled is let go of, and the server
-//! sees its connection end.
+//! Every message is sent once. If a request fails, the caller gets an error with the reason and
+//! decides whether to try again. When a call is cancelled, its request is dropped, and the server
+//! sees the connection end.
 
 mod events;
 
@@ -33,27 +33,27 @@ const EVENTS: &str = "text/event-stream";
 const BOTH: &str = "application/json, text/event-stream";
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-/// Answers that may wait for a slow reader.
+/// Maximum number of answers that wait for a slow reader.
 const ANSWERS: usize = 16;
-/// How much of a refusal is looked at.
+/// Maximum number of bytes of an error response that are read.
 const REFUSAL: usize = 64 * 1024;
-/// How long an answer may take: as long as the longest call, and a minute on the way.
+/// Timeout of an answer: the longest possible call, and one more minute.
 const PATIENCE: Duration = MAX_EXEC_TIMEOUT.saturating_add(Duration::from_secs(60));
-/// The code of JSON-RPC for what a server says of itself.
+/// The JSON-RPC error code for errors that the server defines.
 const FAILED: i32 = -32000;
 
-/// Where messages go.
+/// The server that messages are sent to.
 #[derive(Clone, Debug)]
 pub struct HttpTarget {
     pub uri: Uri,
-    /// Sent with every message.
+    /// Added to every request.
     pub headers: HeaderMap,
-    /// What it is called in errors.
+    /// Its name in errors.
     pub name: String,
 }
 
-/// Sends every line of `stream` to the target and writes what it answers, until the stream ends.
-/// Nothing is left behind when this is dropped.
+/// Sends every line of `stream` to the target and writes the answers back, until the stream ends.
+/// Dropping the future ends everything.
 pub async fn forward_lines_over_http<S, P, F, B>(stream: S, target: HttpTarget, post: P)
 where
     S: AsyncRead + AsyncWrite,
@@ -65,7 +65,7 @@ where
     let (input, output) = tokio::io::split(stream);
     let (answers, told) = mpsc::channel(ANSWERS);
     let carrier = Carrier { target, post, known: Mutex::default(), answers };
-    // How a stream ends is its reader's to know.
+    // The owner of the stream learns about its end by itself.
     let _ = tokio::join!(read(input, Arc::new(carrier)), write(output, told));
 }
 
@@ -127,7 +127,7 @@ struct Carrier<P> {
     answers: mpsc::Sender<Value>,
 }
 
-/// What the server said when it was first spoken to.
+/// The session and revision from the server's first answers.
 #[derive(Clone, Debug, Default)]
 struct Known {
     session: Option<HeaderValue>,
@@ -141,7 +141,7 @@ where
     B: Body<Data = Bytes> + Send + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
-    /// Sends one message. One with an id is answered, whatever happens.
+    /// Sends one message. A message with an id always gets an answer.
     async fn send(&self, message: Bytes, id: Option<Value>) {
         let name = &self.target.name;
         let asked = match timeout(PATIENCE, self.ask(message, id.as_ref())).await {
@@ -156,7 +156,7 @@ where
             Ok(false) => lost(name, "it answered something else"),
             Err(error) => error,
         };
-        // Nobody waits for what has no id.
+        // A message without an id gets no answer.
         if let Some(id) = id {
             let mut data = json!({ "code": error.code().as_str(), "kind": error.kind().as_str() });
             if let Some(hint) = error.hint() {
@@ -167,7 +167,7 @@ where
         }
     }
 
-    /// Whether the answer to `id` was among what came back.
+    /// Returns whether the response contained the answer to `id`.
     async fn ask(&self, message: Bytes, id: Option<&Value>) -> Result<bool> {
         let response = (self.post)(self.request(message)).await?;
         let (head, body) = response.into_parts();
@@ -225,7 +225,7 @@ where
         request
     }
 
-    /// Passes on what the server said; whether the answer to `id` is in it.
+    /// Passes on a message from the server. Returns whether it is the answer to `id`.
     async fn hear(&self, value: Value, id: Option<&Value>) -> bool {
         if let Value::Array(messages) = value {
             let mut answered = false;
@@ -244,11 +244,11 @@ where
     }
 
     async fn tell(&self, value: Value) {
-        // A reader that is gone wants no answer.
+        // Fails only if the reader is gone.
         let _ = self.answers.send(value).await;
     }
 
-    /// An answer that is a refusal: the protocol's own is passed on, any other is an error.
+    /// An HTTP error response. A JSON-RPC error in it is passed on; any other response is an error.
     async fn refusal(&self, status: StatusCode, body: &[u8], id: Option<&Value>) -> Result<bool> {
         let value: Value = serde_json::from_slice(body).unwrap_or_default();
         if value.get("jsonrpc").is_some() && value.get("error").is_some() {
@@ -284,7 +284,7 @@ fn lost(name: &str, why: impl fmt::Display) -> Error {
     Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message)
 }
 
-/// What an error of ours was before it was carried as one of the protocol.
+/// The error code and kind that were sent inside a JSON-RPC error.
 pub(crate) fn carried_error(code: &str, kind: &str) -> Option<(ErrorCode, ErrorKind)> {
     let code = ErrorCode::ALL.into_iter().find(|known| known.as_str() == code)?;
     let kind = ErrorKind::ALL.into_iter().find(|known| known.as_str() == kind)?;

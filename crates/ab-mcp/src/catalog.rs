@@ -1,4 +1,4 @@
-//! The list of tools: names, schemas, hints, and which function is which.
+//! The list of tools: names, schemas, hints, and the function of each.
 
 mod commands;
 
@@ -68,12 +68,12 @@ const ALL: [Name; 21] = [
     Name::ProcessList,
 ];
 
-/// The one whose description depends on what is in force.
+/// The tool whose description depends on the effective policy.
 pub(crate) const EXEC: &str = "exec";
-/// The one whose answers may be far larger than all others.
+/// The tool whose answers may be much larger than those of the others.
 pub(crate) const MEDIA: &str = "read_media_file";
 
-/// The tools that a workspace has.
+/// The tools that a workspace supports.
 pub(crate) fn offered(info: &BackendInfo) -> Arc<[(Name, Tool)]> {
     let has = |name: &Name| match name.needs() {
         Needs::Files => true,
@@ -83,42 +83,42 @@ pub(crate) fn offered(info: &BackendInfo) -> Arc<[(Name, Tool)]> {
     ALL.into_iter().filter(has).map(|name| (name, name.tool())).collect()
 }
 
-/// What a workspace must be able to do.
+/// What a tool requires of the workspace.
 enum Needs {
     Files,
     Search,
     Commands,
 }
 
-/// What a call may do to the world.
+/// What a call may change.
 enum Effect {
     Reads,
-    /// Doing it again changes nothing more; nothing is lost.
+    /// Repeating it changes nothing more. Nothing is lost.
     Adds,
-    /// Doing it again changes nothing more; what was there may be lost.
+    /// Repeating it changes nothing more. Previous content may be lost.
     Replaces,
     Changes,
-    /// Anything, outside the workspace too.
+    /// Anything, also outside the workspace.
     Runs,
 }
 
-/// What a call has beside its arguments.
+/// What a call gets in addition to its arguments.
 pub(crate) struct With<'a> {
-    /// Where it may tell that it goes on.
+    /// Where it can report progress.
     pub(crate) progress: Option<Progress>,
     pub(crate) outgoing: &'a Outgoing,
-    /// What is in force for commands.
+    /// The effective policy for commands.
     pub(crate) in_force: &'a InForce,
 }
 
-/// How a tool presents itself.
+/// The description of a tool for clients.
 struct Face {
     title: &'static str,
     description: &'static str,
     properties: Value,
     required: &'static [&'static str],
     effect: Effect,
-    /// Of the value beside the text, where there is one.
+    /// The schema of the structured value, if there is one.
     output: Option<Value>,
 }
 
@@ -149,7 +149,7 @@ impl Name {
         }
     }
 
-    /// Whether a call may wait for something that another call brings about.
+    /// Whether a call may wait for an effect of another call.
     pub(crate) fn waits(self) -> bool {
         matches!(self, Name::Exec | Name::ProcessOutput | Name::ProcessInput | Name::ProcessKill)
     }
@@ -213,7 +213,7 @@ impl Name {
         }
     }
 
-    /// What a failure says was tried, where the workspace has another word for it.
+    /// The action that an error names, if it is not the backend's verb.
     fn act(self) -> Option<&'static str> {
         match self {
             Name::EditFile => Some("edit"),
@@ -251,7 +251,7 @@ impl Name {
         }
     }
 
-    /// The arguments that it takes.
+    /// The names of its arguments.
     pub(crate) fn properties(self) -> &'static [&'static str] {
         match self {
             Name::ReadFile | Name::ReadTextFile => {
@@ -622,7 +622,7 @@ fn patterns(description: &str) -> Value {
     })
 }
 
-/// The value beside a text: the text, and a note when it is not all.
+/// The structured value of a text: the text, and a note if it is incomplete.
 fn text() -> Option<Value> {
     text_with(json!({}))
 }

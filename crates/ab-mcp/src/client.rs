@@ -1,4 +1,4 @@
-//! The calling side: a client over any stream that leads to a server.
+//! The client side: an MCP client over any stream to a server.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use tokio::time::timeout;
 
 use crate::carried::carried_error;
 
-/// A client that has shaken hands. Calls are made once: whether to make one again is for its caller
-/// to decide.
+/// A client that has completed the handshake. Each call is sent once; the caller decides whether to
+/// repeat it.
 pub struct Client {
     peer: Peer<RoleClient>,
     running: Mutex<Option<RunningService<RoleClient, ()>>>,
 }
 
 impl Client {
-    /// Shakes hands with the server at the other end of `stream`.
+    /// Performs the handshake with the server at the other end of `stream`.
     pub async fn connect<S>(stream: S, patience: Duration) -> Result<Client>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -48,8 +48,7 @@ impl Client {
         self.peer.list_all_tools().await.map_err(failed)
     }
 
-    /// Calls a tool. A call that the server could make but that did not work is a result, whose
-    /// `is_error` says so.
+    /// Calls a tool. If the tool fails, the call still returns a result, with `is_error` set.
     pub async fn call(&self, tool: &str, arguments: Value) -> Result<CallToolResult> {
         let arguments: JsonObject = match arguments {
             Value::Object(arguments) => arguments,
@@ -67,16 +66,16 @@ impl Client {
         self.peer.call_tool(request).await.map_err(failed)
     }
 
-    /// Everything else that the protocol has.
+    /// Gives access to the rest of the protocol.
     pub fn peer(&self) -> &Peer<RoleClient> {
         &self.peer
     }
 
-    /// Ends the conversation. Calls that wait for an answer fail.
+    /// Ends the conversation. Calls without an answer fail.
     pub async fn close(&self) {
         let running = self.running.lock().await.take();
         if let Some(running) = running {
-            // It ends, in one way or another.
+            // The conversation has ended in any case.
             let _ = running.cancel().await;
         }
     }
@@ -93,7 +92,7 @@ fn unshaken(error: &dyn fmt::Display) -> Error {
     Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message)
 }
 
-/// An error of the way to the server, which came as one of the server.
+/// An error on the way to the server that was sent as an error of the protocol.
 fn told(error: &ErrorData) -> Option<Error> {
     let data = error.data.as_ref()?;
     let (code, kind) = carried_error(data["code"].as_str()?, data["kind"].as_str()?)?;

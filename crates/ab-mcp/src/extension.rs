@@ -1,4 +1,4 @@
-//! What a server has beside the tools of its workspace.
+//! Features of a server in addition to the tools of its workspace.
 
 use std::fmt::Debug;
 
@@ -10,11 +10,11 @@ use rmcp::model::{
 };
 use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 
-/// More tools, and prompts, resources and logging, from the same server. The tools of the
-/// conformance suite are one; they are no part of the product.
+/// Further tools, prompts, resources and logging of a server. The conformance suite uses one for
+/// its tests; the product has none.
 #[async_trait]
 pub trait ServerExtension: Debug + Send + Sync + 'static {
-    /// The capabilities of a server with this extension, those for the workspace's tools included.
+    /// The capabilities of a server with this extension, including those for the workspace's tools.
     fn capabilities(&self) -> ServerCapabilities;
 
     fn tools(&self) -> &[Tool];
@@ -42,10 +42,10 @@ pub trait ServerExtension: Debug + Send + Sync + 'static {
 
     fn read_resource(&self, uri: &str) -> Result<ReadResourceResult, ErrorData>;
 
-    /// A subscriber comes in this task, and is not told so yet.
+    /// Called in the subscriber's task before the subscription is confirmed.
     fn before_listen(&self);
 
-    /// Tells the subscriber of changes until it is gone.
+    /// Notifies the subscriber of changes until it is gone.
     async fn listen(&self, subscription: SubscriptionContext);
 
     #[expect(deprecated, reason = "the revisions that have it are still served")]

@@ -1,4 +1,4 @@
-//! Why a call did not work, in words that help a model to do better.
+//! Why a call failed, in words that help a model to correct it.
 
 use std::fmt;
 
@@ -14,15 +14,15 @@ pub(crate) const CROWDED: &str =
 
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The arguments make no sense.
+    /// The arguments are invalid.
     Misuse(String),
-    /// The workspace said no, to what this tool calls an act of its own or to the verb in the error.
+    /// The workspace returned an error. The text replaces the error's verb if it is set.
     Call(Error, Option<&'static str>),
     /// There is no room for the answer.
     Crowded,
-    /// The same, with what else the caller has to know.
+    /// A failure with an additional note for the caller.
     Noted(Box<Failure>, String),
-    /// A command ran and failed: its output is the answer.
+    /// A command ran and failed. Its output is the answer.
     Ran(Box<ToolAnswer>),
 }
 
@@ -31,7 +31,7 @@ impl Failure {
         Failure::Misuse(message.into())
     }
 
-    /// The same, of this act.
+    /// The same failure with this action.
     pub(crate) fn of(self, act: Option<&'static str>) -> Failure {
         match self {
             Failure::Call(error, None) => Failure::Call(error, act),
@@ -46,7 +46,7 @@ impl Failure {
         }
     }
 
-    /// The result that says so. A missing file is answered with those that are there.
+    /// The result that reports the failure. For a missing file it suggests existing ones.
     pub(crate) async fn into_result(self, backend: &Backend) -> CallToolResult {
         match self {
             Failure::Misuse(message) => {
@@ -75,7 +75,7 @@ impl Failure {
     }
 }
 
-/// An error with all that helps, on as many lines as that takes.
+/// The error message with all hints, on several lines.
 pub(crate) async fn explained(
     error: &Error,
     act: Option<&'static str>,
@@ -94,11 +94,11 @@ pub(crate) async fn explained(
     text
 }
 
-/// One line: the act, the object, the reason.
+/// One line: the action, the object, the reason.
 fn said(error: &Error, act: Option<&'static str>) -> String {
     match (act, error.path(), error.verb()) {
         (None, _, _) => error.to_string(),
-        // Only where it runs is a path.
+        // For exec, only the working directory is a path.
         (Some(_), None, Some(Verb::Exec)) => error.to_string(),
         (Some(act), None, _) => format!("{act}: {}", error.message()),
         (Some(act), Some(path), _) => {
@@ -107,7 +107,7 @@ fn said(error: &Error, act: Option<&'static str>) -> String {
     }
 }
 
-/// What a tool has an argument for, or lacks one for, which the workspace cannot know.
+/// A hint about the tool's arguments, which the workspace does not know.
 fn by_argument(error: &Error) -> Option<&'static str> {
     match error.kind() {
         ErrorKind::TooLarge if error.verb() == Some(Verb::Read) => {
@@ -126,7 +126,7 @@ fn by_argument(error: &Error) -> Option<&'static str> {
     }
 }
 
-/// What to do next, by the names of our tools.
+/// The next step, by the names of our tools.
 fn advice(kind: ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::AlreadyExists => {

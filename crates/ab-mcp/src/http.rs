@@ -1,12 +1,13 @@
-//! MCP over HTTP, for whoever owns the port: one request in, one answer out, nothing kept.
+//! MCP over HTTP, without a listener of its own. Without a session, no state is kept.
 //!
-//! Every request stands alone: a call needs no handshake before it, in the old revisions and in the
-//! new one. Who wants a session asks for it with `?session=true` when it initializes; then there is
-//! a stream to listen on and answers survive a dropped connection. A plain call is answered
-//! [directly](direct); everything else goes through rmcp, which knows both eras.
+//! Every request stands alone: a call needs no handshake before it, in any revision. A client that
+//! wants a session asks for it with `?session=true` when it initializes. It then has a stream to
+//! listen on, and answers survive a dropped connection. A plain call is answered
+//! [directly](direct). Everything else goes through rmcp, which supports revisions with and without
+//! a handshake.
 //!
-//! The port's owner has looked at Host, Origin and token before a request comes here, and says which
-//! workspace the request is about. A request without one is refused, never served from another.
+//! The HTTP server checks Host, Origin and token before it passes a request on, and says which
+//! workspace the request is about. A request without a workspace is refused.
 
 mod attendance;
 mod batch;
@@ -57,17 +58,17 @@ const EVENTS: &str = "text/event-stream";
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-/// What the header of a request that has none means.
+/// The revision of a request that does not name one.
 const REVISION_UNSAID: &str = "2025-03-26";
-/// The one that some clients still name.
+/// The first revision, which some clients still name.
 pub(crate) const FIRST_REVISION: &str = "2024-10-07";
 
-/// What may be set.
+/// Settings of an endpoint.
 #[derive(Clone, Debug)]
 pub struct HttpSettings {
-    /// Bytes of one body.
+    /// Maximum size of one body.
     pub max_body_bytes: usize,
-    /// What is served beside the tools of the workspace.
+    /// Features in addition to the tools of the workspace.
     pub extension: Option<Arc<dyn ServerExtension>>,
 }
 
@@ -77,7 +78,7 @@ impl Default for HttpSettings {
     }
 }
 
-/// The tools of a workspace at one address. Cheap to clone.
+/// The tools of a workspace at one URL. Cheap to clone.
 #[derive(Clone)]
 pub struct HttpEndpoint {
     server: Server,
@@ -91,7 +92,7 @@ pub struct HttpEndpoint {
 }
 
 impl HttpEndpoint {
-    /// `backend` says which tools there are; each request brings a view of it.
+    /// `backend` decides which tools there are. Each request brings its own view of it.
     pub fn new(backend: &Backend, settings: &HttpSettings) -> HttpEndpoint {
         let server = Server::of_requests(backend).with_extension(settings.extension.clone());
         let closing = CancellationToken::new();
@@ -124,7 +125,7 @@ impl HttpEndpoint {
         }
     }
 
-    /// Ends sessions and streams; what is asked from now on is refused.
+    /// Ends sessions and streams. Later requests are refused.
     pub fn close(&self) {
         self.closing.cancel();
     }
@@ -136,7 +137,7 @@ impl HttpEndpoint {
         B::Error: fmt::Display,
     {
         if request.headers().get(REVISION).is_some_and(|named| named == FIRST_REVISION) {
-            // rmcp does not know its name, and there is nothing in it that is not in the next.
+            // rmcp does not know this revision, and the next one contains everything in it.
             request.headers_mut().remove(REVISION);
         }
         let caller = Caller::of(&mut request, &backend);
@@ -148,14 +149,14 @@ impl HttpEndpoint {
         answered.unwrap_or_else(|refusal| refusal)
     }
 
-    /// Listens to a session, or ends it.
+    /// Opens the stream of a session, or ends the session.
     async fn of_session<B>(
         &self,
         backend: Backend,
         caller: Caller,
         request: Request<B>,
     ) -> Result<HttpResponse, HttpResponse> {
-        // Without one there is no stream to listen on, and nothing to end.
+        // Without a session there is no stream to open, and nothing to end.
         let named = request.headers().get(SESSION).ok_or_else(not_allowed)?;
         let admitted = self.sessions.admit(named, &backend, &caller, None).await?;
         let ends = request.method() == Method::DELETE;
@@ -173,7 +174,7 @@ impl HttpEndpoint {
         })
     }
 
-    /// What rmcp answers, bounded like what is answered here.
+    /// Applies the bound on large answers to a response of rmcp.
     fn metered(&self, answer: HttpResponse) -> HttpResponse {
         answer.map(|body| Metered::new(body, self.server.own_tools().outgoing().clone()).boxed())
     }
@@ -214,7 +215,7 @@ impl HttpEndpoint {
         self.by_protocol(backend, &caller, parts, body.into_bytes()).await
     }
 
-    /// Through rmcp, with or without a session.
+    /// Handles a message through rmcp, with or without a session.
     async fn by_protocol(
         &self,
         backend: Backend,
@@ -243,7 +244,7 @@ impl HttpEndpoint {
         }
         let named = parts.headers.get(SESSION);
         if named.is_none() && answers_us(&message) {
-            // Nobody asked, and nobody waits for it.
+            // No request of ours waits for this answer.
             return Ok(answer(StatusCode::ACCEPTED, "text/plain", Bytes::new()));
         }
         let in_session = begins || named.is_some();
@@ -268,7 +269,8 @@ impl HttpEndpoint {
             request.extensions_mut().insert(flight);
         }
         if !in_session {
-            // Where it is written is where it waits: rmcp knows no other way.
+            // rmcp encodes the answer on the thread that waits for it, so both happen on a blocking
+            // thread.
             let (alone, runtime) = (self.alone.clone(), Handle::current());
             let answering = async move { alone.handle(request).await };
             let mut answer = self.metered(if media {
@@ -307,17 +309,17 @@ impl fmt::Debug for HttpEndpoint {
     }
 }
 
-/// Whether the revision has sessions; in one that has none, the name of one says nothing.
+/// Whether the revision has sessions. In others, the session header has no meaning.
 fn may_have_sessions(headers: &HeaderMap) -> bool {
     headers.get(REVISION).is_none_or(direct::has_handshake)
 }
 
-/// Whether it is the answer to a request of ours.
+/// Whether it is an answer to a request of ours.
 fn answers_us(message: &ClientJsonRpcMessage) -> bool {
     matches!(message, ClientJsonRpcMessage::Response(_) | ClientJsonRpcMessage::Error(_))
 }
 
-/// The call that it cancels.
+/// The id of the call that it cancels.
 fn cancelled_call(message: &ClientJsonRpcMessage) -> Option<RequestId> {
     let ClientJsonRpcMessage::Notification(note) = message else { return None };
     match &note.notification {
@@ -326,7 +328,7 @@ fn cancelled_call(message: &ClientJsonRpcMessage) -> Option<RequestId> {
     }
 }
 
-/// Whether it asks for the bytes of a file, which may be many.
+/// Whether it asks for the bytes of a file, which may be large.
 fn is_media(message: &ClientJsonRpcMessage) -> bool {
     matches!(
         message,
@@ -337,7 +339,8 @@ fn is_media(message: &ClientJsonRpcMessage) -> bool {
     )
 }
 
-/// Both kinds of answer have to be welcome, since it may become a stream.
+/// Refuses a request unless it accepts both kinds of response, since the answer may become a
+/// stream.
 fn unacceptable(headers: &mut HeaderMap) -> Option<HttpResponse> {
     let said = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let accept = said(ACCEPT).unwrap_or_default();
@@ -352,14 +355,14 @@ fn unacceptable(headers: &mut HeaderMap) -> Option<HttpResponse> {
         let why = "Unsupported Media Type: Content-Type must be application/json";
         return Some(plainly(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
     }
-    // rmcp looks for the words themselves.
+    // rmcp looks for exactly these values.
     headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
     None
 }
 
-/// A revision that nobody speaks. Requests of the new era name theirs themselves, and get that
-/// era's own error.
+/// Refuses an unknown revision. Requests of revisions without a handshake name theirs in the
+/// message, and get the error that those revisions define.
 fn unknown_revision(headers: &HeaderMap, message: &ClientJsonRpcMessage) -> Option<HttpResponse> {
     let named = headers.get(REVISION)?;
     let known = |known: &ProtocolVersion| named == known.as_str();

@@ -1,12 +1,11 @@
-//! MCP: the tools of a workspace, over streams that others open.
+//! MCP: the tools of a workspace, over streams that the caller opens.
 //!
-//! [`WorkspaceTools`] are those of one [`Backend`](ab_core::Backend), whatever its kind, callable without a
-//! transport. A [`Server`] shows them to MCP clients.
-//! [`serve_stdio`] speaks JSON lines over any pair of streams until the caller is gone; an
-//! [`HttpEndpoint`] answers the requests that an HTTP server passes to it. A [`Client`] calls such
-//! servers over any stream, and [`forward_lines_over_http`] makes one of HTTP. Whatever
-//! goes wrong with a call is a result that a model can read; what goes wrong with the protocol is
-//! the protocol's own error.
+//! [`WorkspaceTools`] are the tools of one [`Backend`](ab_core::Backend) of any kind, callable
+//! without a transport. A [`Server`] offers them to MCP clients. [`serve_stdio`] serves JSON lines
+//! over any pair of streams until the client is gone; an [`HttpEndpoint`] answers the requests that
+//! an HTTP server passes to it. A [`Client`] calls such servers over any stream, and
+//! [`forward_lines_over_http`] makes such a stream from HTTP. A tool that fails returns a result
+//! that a model can read. Violations of the protocol are reported as JSON-RPC errors.
 
 mod answer;
 mod arguments;

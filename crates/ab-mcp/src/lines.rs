@@ -1,11 +1,11 @@
-//! JSON-RPC over lines, as a transport: what is no message gets the protocol's own error, and what
-//! is on its way is bounded.
+//! JSON-RPC over lines, as a transport for rmcp: invalid lines get an error of the protocol, and
+//! pending calls are bounded.
 //!
-//! A line that is too long, no JSON or no message is answered and forgotten; the lines after it are
-//! read as ever. While too many calls wait for their answers, nothing more is read. When the caller
-//! closes its end, its last calls have a moment to end; then whoever listens to [`Gone`] is told.
+//! A line that is too long, or that is not a valid message, is answered with an error, and reading
+//! continues with the next line. While too many calls wait for their answers, nothing more is read.
+//! When the client closes its end, its last calls get a moment to end. Then [`Gone`] is signalled.
 //!
-//! Once hands were shaken, a plain call is answered [directly](Call) and never seen by rmcp.
+//! After the handshake, a plain call is answered [directly](Call), without rmcp.
 
 use std::collections::HashMap;
 use std::io;
@@ -30,17 +30,17 @@ use crate::outgoing::Held;
 use crate::server::Line;
 use crate::tools::WorkspaceTools;
 
-/// Bytes that the buffer of a line keeps from one to the next.
+/// The buffer of a line keeps this capacity from one line to the next.
 const LINE_KEPT: usize = 64 * 1024;
 
-/// Tells when the caller is gone.
+/// Signals that the client is gone.
 #[derive(Clone, Debug)]
 pub(crate) struct Gone(watch::Receiver<bool>);
 
 impl Gone {
     pub(crate) async fn wait(&self) {
         let mut gone = self.0.clone();
-        // The transport that would tell is gone itself.
+        // Fails if the transport itself is gone, which means the same.
         let _ = gone.wait_for(|gone| *gone).await;
     }
 }
@@ -48,27 +48,27 @@ impl Gone {
 pub(crate) struct Lines<R, W> {
     input: BufReader<R>,
     line: Vec<u8>,
-    /// Inside a line that was too long, until it ends.
+    /// True until the end of a line that was too long.
     skipping: bool,
-    /// Whether a request came, which has to be the first thing that comes.
+    /// Whether a request has arrived. The first message has to be one.
     begun: bool,
     output: Arc<tokio::sync::Mutex<Option<W>>>,
     calls: Arc<Calls>,
     gone: Arc<watch::Sender<bool>>,
     max_line: usize,
-    /// Who answers plain calls.
+    /// The tools that answer plain calls.
     direct: Option<WorkspaceTools>,
-    /// Whether hands were shaken, in a revision that does so.
+    /// Whether the handshake is complete, in a revision that has one.
     shaken: bool,
-    /// Plain calls, each until its answer was written.
+    /// Tasks of plain calls. Each ends when its answer was written.
     answering: JoinSet<()>,
-    /// The answer to a line that was no message, while it is written.
+    /// The task that writes the answer to an invalid line.
     refusing: Option<JoinHandle<()>>,
-    /// When the last calls must have ended, once no more can come.
+    /// When the last calls must have ended, once the input has ended.
     deadline: Option<Instant>,
 }
 
-/// The calls that wait for an answer.
+/// The calls without an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     waiting: Mutex<HashMap<RequestId, Waiting>>,
@@ -77,11 +77,11 @@ pub(crate) struct Calls {
 
 #[derive(Debug)]
 struct Waiting {
-    /// The bytes that it came in.
+    /// The size of the request.
     bytes: usize,
-    /// Told when nobody wants its answer any more.
+    /// Signalled when the call is cancelled.
     cancelled: CancellationToken,
-    /// What its answer takes.
+    /// The room that its answer holds.
     room: Option<Held>,
 }
 
@@ -90,7 +90,8 @@ impl Calls {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a call, unless one with this id is waiting already. Tells when it is cancelled.
+    /// Registers a call and returns its cancellation token; `None` if a call with this id is
+    /// pending.
     fn begin(&self, id: &RequestId, bytes: usize) -> Option<CancellationToken> {
         let mut waiting = self.lock();
         if waiting.contains_key(id) {
@@ -102,7 +103,7 @@ impl Calls {
         Some(cancelled)
     }
 
-    /// Keeps room until the call was answered.
+    /// Holds room until the call is answered.
     pub(crate) fn keep(&self, id: &RequestId, room: Option<Held>) {
         if let Some(call) = self.lock().get_mut(id) {
             call.room = room;
@@ -121,7 +122,7 @@ impl Calls {
         self.answered.notify_waiters();
     }
 
-    /// Waits until `enough` says so.
+    /// Waits until `enough` returns true.
     async fn until(&self, enough: impl Fn(&HashMap<RequestId, Waiting>) -> bool) {
         loop {
             let mut answered = std::pin::pin!(self.answered.notified());
@@ -142,10 +143,10 @@ impl Calls {
     }
 }
 
-/// What the next line was.
+/// The result of reading a line.
 enum Read {
     Whole,
-    /// With its id, where that stands at its beginning.
+    /// With its id, if that is near the start.
     TooLong(Option<RequestId>),
     End,
 }
@@ -176,18 +177,18 @@ where
         (lines, line)
     }
 
-    /// Plain calls are answered by `tools`.
+    /// Lets `tools` answer plain calls.
     pub(crate) fn answer_by(&mut self, tools: WorkspaceTools) {
         self.direct = Some(tools);
     }
 
-    /// Reads on to the end of the line. Nothing that was read is lost when this is dropped.
+    /// Reads to the end of the line. Cancel safe: no input is lost if the future is dropped.
     async fn read(&mut self) -> Read {
         loop {
-            // A stream that fails has ended as far as we are concerned.
+            // An error counts as the end of the stream.
             let Ok(available) = self.input.fill_buf().await else { return Read::End };
             if available.is_empty() {
-                // The last line may lack its end.
+                // The last line may have no newline.
                 let rest = !self.line.is_empty() && !self.skipping;
                 return if rest { Read::Whole } else { Read::End };
             }
@@ -198,7 +199,7 @@ where
                 self.line.extend_from_slice(&available[..taken]);
             }
             if too_long {
-                // Its id may be at its beginning.
+                // Its id may be near the start.
                 self.line.truncate(ID_WITHIN);
                 let room = ID_WITHIN - self.line.len();
                 self.line.extend_from_slice(&available[..taken.min(room)]);
@@ -219,7 +220,7 @@ where
         }
     }
 
-    /// The message on a line, or the error that it deserves.
+    /// Parses the line. Invalid lines become an error.
     fn parse(&mut self) -> Next {
         let line = self.line.trim_ascii();
         if line.is_empty() {
@@ -239,15 +240,16 @@ where
         Next::Refused(refused(line, &error))
     }
 
-    /// Makes a plain call, in a task of its own.
+    /// Runs a plain call in its own task.
     fn answer(&mut self, call: Call, tools: WorkspaceTools) -> Next {
         let id = call.id().clone();
         let Some(cancelled) = self.calls.begin(&id, self.line.len()) else { return in_use(id) };
         let (output, calls, gone) = (self.output.clone(), self.calls.clone(), self.gone.clone());
-        // Those that were answered are let go of as we pass by.
+        // Remove tasks that have ended.
         while self.answering.try_join_next().is_some() {}
         self.answering.spawn(async move {
-            // What was begun is written whole: only the call itself can be taken back.
+            // Once writing has begun, the line is written completely. Only the call can be
+            // cancelled.
             let written = tokio::select! {
                 written = call.written(&tools) => written,
                 () = cancelled.cancelled() => return,
@@ -275,7 +277,7 @@ where
                     &notification.notification
                     && let Some(id) = &cancelled.params.request_id
                 {
-                    // Nobody answers it any more.
+                    // The client no longer expects an answer.
                     self.calls.cancel(id);
                 }
             }
@@ -284,13 +286,13 @@ where
         if self.begun {
             Next::Message(Box::new(message))
         } else {
-            // Before there is a conversation there is nothing to answer or to notify.
+            // Before the first request there is nothing to answer or to notify.
             Next::Nothing
         }
     }
 
-    /// Answers in a task, since whoever waits for the next message may stop waiting at any time,
-    /// and half a line must never be written.
+    /// Sends an error in its own task, since the future that waits for the next message may be
+    /// dropped at any time, and a line must never be written in part.
     fn refuse(&mut self, refusal: Refusal) {
         let Refusal { id, error } = refusal;
         let (output, gone) = (self.output.clone(), self.gone.clone());
@@ -299,7 +301,8 @@ where
         }));
     }
 
-    /// One such answer at a time: a caller that does not read them is not read either.
+    /// Waits for the previous error to be written: a client that does not read them is not read
+    /// either.
     async fn refused(&mut self) {
         if let Some(refusing) = &mut self.refusing {
             let _ = refusing.await;
@@ -308,7 +311,7 @@ where
     }
 }
 
-/// What a line came to.
+/// The result of parsing a line.
 enum Next {
     Message(Box<ClientJsonRpcMessage>),
     Nothing,
@@ -368,7 +371,7 @@ where
                 Read::Whole => {
                     let next = self.parse();
                     self.line.clear();
-                    // One large message does not hold its memory for ever.
+                    // Do not keep the memory of one large message.
                     self.line.shrink_to(LINE_KEPT);
                     next
                 }
@@ -379,7 +382,7 @@ where
                 Read::End => {
                     let now = Instant::now();
                     let deadline = *self.deadline.get_or_insert(now + LAST_CALLS);
-                    // Those that go on for longer have lost their caller.
+                    // Longer calls are cancelled.
                     let last = self.calls.until(HashMap::is_empty);
                     let _ = tokio::time::timeout_at(deadline, last).await;
                     self.gone.send_replace(true);
@@ -396,7 +399,7 @@ where
 
     async fn close(&mut self) -> io::Result<()> {
         self.gone.send_replace(true);
-        // An answer that nobody takes may hold it for ever.
+        // A task that writes to a client that does not read may hold the lock forever.
         let output = self.output.try_lock().ok().and_then(|mut output| output.take());
         match output {
             Some(mut output) => output.shutdown().await,
@@ -409,13 +412,13 @@ async fn told(gone: &watch::Sender<bool>) {
     let _ = gone.subscribe().wait_for(|gone| *gone).await;
 }
 
-/// The error for a second call with one id.
+/// The error for a second call with the same id.
 fn in_use(id: RequestId) -> Next {
     let why = "a call with this id is not answered yet".to_owned();
     Next::Refused(Refusal::new(Some(id), ErrorCode::INVALID_REQUEST, why))
 }
 
-/// About how many bytes a message has.
+/// The approximate size of a message in bytes.
 fn weight(message: &ServerJsonRpcMessage) -> usize {
     let JsonRpcMessage::Response(response) = message else { return 0 };
     let ServerResult::CallToolResult(result) = &response.result else { return 0 };
@@ -423,7 +426,7 @@ fn weight(message: &ServerJsonRpcMessage) -> usize {
         ContentBlock::Text(text) => text.text.len(),
         ContentBlock::Image(image) => image.data.len(),
         ContentBlock::Audio(audio) => audio.data.len(),
-        // Nothing that is small is embedded.
+        // Embedded resources may be large.
         _ => LARGE_ANSWER,
     });
     2 * content.sum::<usize>()
@@ -437,7 +440,7 @@ async fn send<W: AsyncWrite + Unpin>(
     write(output, &serde_json::to_vec(message)?, gone).await
 }
 
-/// Writes one line, whole. A caller that does not take it is gone.
+/// Writes one complete line. If that fails, the client is gone.
 async fn write<W: AsyncWrite + Unpin>(
     output: &tokio::sync::Mutex<Option<W>>,
     line: &[u8],
@@ -448,7 +451,7 @@ async fn write<W: AsyncWrite + Unpin>(
         return Err(io::ErrorKind::NotConnected.into());
     };
     let written = async {
-        // One write for most lines.
+        // Most lines need only one write.
         if line.len() < LINE_KEPT {
             output.write_all(&[line, b"\n"].concat()).await?;
         } else {

@@ -1,7 +1,7 @@
-//! The bytes of a file as they are answered: in base64, in one block, and in no value beside it. Clients
-//! that show a model the value alone would otherwise show it no picture.
+//! The bytes of a file as an answer: base64 in one block, without a structured value. Some clients
+//! show a model only the structured value, and would hide the picture.
 //!
-//! They may be many. Written by hand, they are encoded into the answer itself.
+//! The bytes may be many, so they are encoded directly into the answer.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,9 +15,9 @@ pub(crate) struct Media {
     pub(crate) kind: Kind,
     pub(crate) mime: &'static str,
     pub(crate) bytes: Bytes,
-    /// Taken before the bytes were read.
+    /// Reserved before the bytes were read.
     pub(crate) room: Option<Held>,
-    /// Said in a block of its own.
+    /// Shown in a separate block.
     pub(crate) note: Option<String>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Media {
 pub(crate) enum Kind {
     Image,
     Audio,
-    /// Neither: an embedded resource, with its URI.
+    /// Anything else: an embedded resource with its URI.
     Resource(String),
 }
 
@@ -44,7 +44,7 @@ impl Media {
         std::iter::once(block).chain(note).collect()
     }
 
-    /// Bytes that a file of this size has as an answer, with the file itself.
+    /// The size of a file of this size as an answer, plus the file itself.
     pub(crate) fn weight_of(size: u64) -> usize {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         (size.div_ceil(3).saturating_mul(4)).saturating_add(size)
@@ -54,7 +54,7 @@ impl Media {
         Media::weight_of(self.bytes.len() as u64)
     }
 
-    /// As [`into_blocks`](Media::into_blocks) says it, in JSON.
+    /// Writes the same as [`into_blocks`](Media::into_blocks), as JSON.
     pub(crate) fn write(self, out: &mut Vec<u8>) -> serde_json::Result<()> {
         let (before, after) = match &self.kind {
             Kind::Image => flat("image", self.mime),
@@ -83,7 +83,7 @@ impl Media {
         out.extend_from_slice(before.as_bytes());
         let data = out.len();
         out.resize(data + length, 0);
-        // The room is exactly what it needs, so this cannot fail.
+        // Cannot fail: the buffer has exactly the needed length.
         let _ = STANDARD.encode_slice(&self.bytes, &mut out[data..]);
         out.extend_from_slice(after.as_bytes());
         out.extend_from_slice(note.as_bytes());
@@ -92,7 +92,7 @@ impl Media {
     }
 }
 
-/// What stands before and after the bytes of a picture or sound.
+/// The JSON before and after the bytes of a picture or sound.
 fn flat(kind: &str, mime: &str) -> (String, String) {
     (format!(r#"{{"type":"{kind}","data":""#), format!(r#"","mimeType":"{mime}"}}"#))
 }

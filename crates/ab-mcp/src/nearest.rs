@@ -1,4 +1,4 @@
-//! Paths that are there, for one that is not.
+//! Suggests existing paths for a missing one.
 
 use ab_core::backend::GlobOptions;
 use ab_core::error::escape_unprintable;
@@ -8,8 +8,8 @@ use ab_core::{Backend, WsPath};
 
 use crate::bounds::{NEAREST_NAMES, NEAREST_SHOWN, NEAREST_TIME};
 
-/// A line that names what is nearest to a missing path: names like it where it should be, files of
-/// its name elsewhere, or the directory up to which it exists.
+/// A line with the paths nearest to a missing one: similar names in its directory, files of the
+/// same name elsewhere, or else the contents of the deepest directory that exists.
 pub(crate) async fn nearest(backend: &Backend, path: &str) -> Option<String> {
     let missing = backend.parse_path(path).ok()?;
     let (parent, name) = (existing_parent(backend, &missing).await?, missing.name()?);
@@ -24,7 +24,7 @@ pub(crate) async fn nearest(backend: &Backend, path: &str) -> Option<String> {
             offers.push(elsewhere);
         }
     }
-    // A link that leads nowhere is there by its name.
+    // A dangling link exists by its name.
     offers.retain(|offer| offer != missing.as_str());
     if !offers.is_empty() {
         return Some(format!("nearest: {}", quoted(&offers)));
@@ -42,7 +42,7 @@ pub(crate) async fn nearest(backend: &Backend, path: &str) -> Option<String> {
     Some(format!("{place} has: {}{more}", quoted(&shown)))
 }
 
-/// The deepest directory above `missing` that is there.
+/// The deepest directory above `missing` that exists.
 async fn existing_parent(backend: &Backend, missing: &WsPath) -> Option<WsPath> {
     let mut parent = missing.parent()?;
     loop {
@@ -64,7 +64,7 @@ async fn names_in(backend: &Backend, directory: &WsPath) -> Vec<String> {
     }
 }
 
-/// Files of exactly this name, wherever they are.
+/// Files of exactly this name, anywhere in the workspace.
 async fn of_that_name(backend: &Backend, name: &str) -> Vec<String> {
     let plain = |c: char| c.is_alphanumeric() || "._-".contains(c);
     if !backend.info().capabilities.search || !name.chars().all(plain) {
@@ -85,7 +85,7 @@ async fn of_that_name(backend: &Backend, name: &str) -> Vec<String> {
     }
 }
 
-/// The names most like a missing one, the nearest first.
+/// The names most similar to a missing one, the nearest first.
 fn alike<'a>(names: &'a [String], missing: &str) -> Vec<&'a str> {
     let wanted: Vec<char> = missing.to_lowercase().chars().take(64).collect();
     let allowed = (wanted.len() / 3).max(1);
@@ -105,7 +105,7 @@ fn alike<'a>(names: &'a [String], missing: &str) -> Vec<&'a str> {
     near.into_iter().take(NEAREST_SHOWN).map(|(_, name)| name).collect()
 }
 
-/// How many letters one has to change, add or drop.
+/// The edit distance: how many letters must be changed, added or removed.
 fn distance(one: &[char], other: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (i, a) in one.iter().enumerate() {
@@ -130,7 +130,7 @@ fn quoted(paths: &[String]) -> String {
     quoted.join(", ")
 }
 
-/// The text that names a path to a handle.
+/// The text that names a path to a backend.
 trait Naming {
     fn naming(&self) -> &str;
 }

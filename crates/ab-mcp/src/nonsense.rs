@@ -1,4 +1,4 @@
-//! What is no message of the protocol, and the error that it deserves.
+//! Errors for input that is not a valid message of the protocol.
 
 use rmcp::model::{ErrorCode, ErrorData, RequestId};
 use serde::de::IgnoredAny;
@@ -17,7 +17,7 @@ impl Refusal {
     }
 }
 
-/// Why `text` could not be read as a message; `error` says where reading stopped.
+/// The error for `text`, which is not a valid message. `error` tells where parsing stopped.
 pub(crate) fn refused(text: &[u8], error: &serde_json::Error) -> Refusal {
     match serde_json::from_slice::<Value>(text) {
         Err(_) => {
@@ -27,7 +27,7 @@ pub(crate) fn refused(text: &[u8], error: &serde_json::Error) -> Refusal {
     }
 }
 
-/// The id of what cannot be read as a whole, where it stands at the beginning.
+/// The id of a message that cannot be parsed as a whole, if it is near the start.
 pub(crate) fn id_within(text: &[u8]) -> Option<RequestId> {
     let mut rest = &text[..text.len().min(ID_WITHIN)];
     let mut mark = b'{';
@@ -43,16 +43,16 @@ pub(crate) fn id_within(text: &[u8]) -> Option<RequestId> {
     }
 }
 
-/// A value that is whole, and what follows it.
+/// A complete value, and the text after it.
 fn first_value(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut values = serde_json::Deserializer::from_slice(text).into_iter::<IgnoredAny>();
     values.next()?.ok()?;
     let end = values.byte_offset();
-    // A number goes on until something else comes.
+    // A number is only complete if something follows it.
     (end < text.len()).then(|| text.split_at(end))
 }
 
-/// JSON that is no message.
+/// The error for JSON that is not a message.
 fn no_message(value: &Value) -> Refusal {
     let id = match value.get("id") {
         Some(Value::Number(number)) => number.as_i64().map(RequestId::Number),

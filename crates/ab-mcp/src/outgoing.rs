@@ -1,5 +1,5 @@
-//! What large answers cost: room for their bytes until the caller has taken them, and hands that
-//! write them beside the runtime, so that nobody else waits for either.
+//! Limits for large answers: memory until the client has received them, and blocking threads that
+//! encode them, so that other calls do not wait.
 
 use std::panic::resume_unwind;
 use std::pin::Pin;
@@ -16,18 +16,18 @@ use crate::bounds::{HANDS, LARGE_ANSWER, MAX_QUEUED_ANSWER_BYTES, ROOM_PATIENCE}
 
 const KIB: usize = 1024;
 
-/// Shared by all callers of a server.
+/// Shared by all clients of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Outgoing {
     room: Arc<Semaphore>,
     hands: Arc<Semaphore>,
 }
 
-/// The room that one answer takes, until this is dropped.
+/// The memory reserved for one answer, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Held(#[allow(dead_code, reason = "it is held")] OwnedSemaphorePermit);
 
-/// Answers that nobody has taken yet take all the room.
+/// Answers that their clients have not received yet use all the memory.
 #[derive(Debug)]
 pub(crate) struct Crowded;
 
@@ -41,8 +41,8 @@ impl Outgoing {
         Outgoing { room, hands: Arc::new(Semaphore::new(HANDS)) }
     }
 
-    /// Waits for room, for a while. Small answers need none: there can only be as many as there are
-    /// calls.
+    /// Reserves memory for an answer, with a timeout. Small answers need none: there are at most as
+    /// many as calls.
     pub(crate) async fn hold(&self, bytes: usize) -> Result<Option<Held>, Crowded> {
         if bytes <= LARGE_ANSWER {
             return Ok(None);
@@ -53,7 +53,7 @@ impl Outgoing {
         }
     }
 
-    /// Does what takes long for this many bytes where it holds up nobody.
+    /// Runs work on a blocking thread if it handles many bytes.
     pub(crate) async fn aside<T: Send + 'static>(
         &self,
         bytes: usize,
@@ -62,7 +62,7 @@ impl Outgoing {
         if bytes <= LARGE_ANSWER {
             return work();
         }
-        // It is never closed, so that there is always a hand, sooner or later.
+        // The semaphore is never closed, so this always succeeds at some time.
         let hand = self.hands.clone().acquire_owned().await;
         let working = spawn_blocking(move || {
             let done = work();
@@ -73,7 +73,7 @@ impl Outgoing {
             Ok(done) => done,
             Err(failed) => match failed.try_into_panic() {
                 Ok(panic) => resume_unwind(panic),
-                // The runtime ends, and this task with it.
+                // The runtime is shutting down, and this task with it.
                 Err(_) => std::future::pending().await,
             },
         }
@@ -84,7 +84,7 @@ fn kibs(bytes: usize) -> u32 {
     u32::try_from(bytes.min(MAX_QUEUED_ANSWER_BYTES).div_ceil(KIB)).unwrap_or(u32::MAX)
 }
 
-/// Bytes that give their room back when the last of them was taken.
+/// Bytes that release their reservation when the last reference is dropped.
 pub(crate) fn held(bytes: impl AsRef<[u8]> + Send + 'static, room: Option<Held>) -> Bytes {
     struct Owner<T>(T, #[allow(dead_code, reason = "it is held")] Held);
     impl<T: AsRef<[u8]>> AsRef<[u8]> for Owner<T> {
@@ -98,7 +98,7 @@ pub(crate) fn held(bytes: impl AsRef<[u8]> + Send + 'static, room: Option<Held>)
     }
 }
 
-/// A stream whose large pieces wait for room, each before it is sent.
+/// A body that reserves memory for each large piece before it is sent.
 pub(crate) struct Metered<B> {
     body: B,
     outgoing: Outgoing,
@@ -139,7 +139,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Metered<B> {
             };
             let room = this.outgoing.room.clone();
             this.waiting = Some(Box::pin(async move {
-                // Whoever takes nothing loses its connection, so that this comes to an end.
+                // A client that reads nothing loses its connection, so this ends.
                 let permit = room.acquire_many_owned(kibs(bytes.len())).await.ok();
                 held(bytes, permit.map(Held))
             }));
@@ -164,7 +164,7 @@ mod tests {
 
     const LARGE: usize = 1024 * 1024;
 
-    /// Time is virtual: whoever waits for it waits no longer than anything else takes.
+    /// Time is paused, so timeouts elapse at once.
     #[tokio::test(start_paused = true)]
     async fn room_is_given_back_when_the_bytes_were_taken() {
         let outgoing = Outgoing::with(2 * LARGE);
@@ -179,7 +179,7 @@ mod tests {
         drop(rest);
         let three = hold().await.unwrap();
         drop((two, three));
-        // One that is larger than all there is takes all there is.
+        // An answer larger than the limit reserves the whole limit.
         assert!(outgoing.hold(usize::MAX).await.is_err());
         assert!(Outgoing::new().hold(usize::MAX).await.is_ok());
     }

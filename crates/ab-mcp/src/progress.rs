@@ -1,9 +1,9 @@
-//! Telling a caller who asked for it that work goes on.
+//! Sends progress notifications to a client that asked for them.
 
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::{Peer, RoleServer};
 
-/// Where the notes of one call go.
+/// The target of the notifications of one call.
 #[derive(Debug)]
 pub(crate) struct Progress {
     peer: Peer<RoleServer>,
@@ -16,9 +16,9 @@ impl Progress {
         Progress { peer, token, said: 0.0 }
     }
 
-    /// Tells it. A caller that is gone finds out by other means, so a lost note is no failure.
+    /// Sends a notification. Failures are ignored: a lost client is noticed elsewhere.
     pub(crate) async fn tell(&mut self, done: f64, message: String) {
-        // It has to grow from note to note.
+        // The value has to increase with each notification.
         if done <= self.said {
             return;
         }

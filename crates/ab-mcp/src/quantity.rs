@@ -1,4 +1,4 @@
-//! Numbers as people write them.
+//! Formats numbers for people.
 
 /// `1234567` as `1,234,567`.
 pub(crate) fn grouped(number: u64) -> String {
@@ -13,7 +13,7 @@ pub(crate) fn grouped(number: u64) -> String {
     out
 }
 
-/// Bytes in the unit that fits, two decimals beyond bytes.
+/// A size in a suitable unit, with two decimals for units above bytes.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KB", "MB", "GB", "TB"];
     if bytes < 1024 {
@@ -28,7 +28,7 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{value:.2} {}", UNITS[unit])
 }
 
-/// `one thing`, `two things`.
+/// `1 thing`, `2 things`.
 pub(crate) fn counted(number: usize, one: &str, more: &str) -> String {
     match number {
         1 => format!("1 {one}"),

@@ -1,4 +1,4 @@
-//! One workspace as an MCP server: what it says of itself, and its calls.
+//! One workspace as an MCP server: its description and its calls.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -27,12 +27,12 @@ use crate::lines::{Calls, Gone};
 use crate::progress::Progress;
 use crate::tools::WorkspaceTools;
 
-/// Says what paths mean, since every tool takes one.
+/// Explains paths, since every tool takes one.
 const INSTRUCTIONS: &str = "The tools work on one workspace. Paths are taken from its root: \
     'src/main.rs', or '.' for the root itself; nothing outside it can be named. Long results end \
     with a note in brackets that says how to get the rest.";
 
-/// The tools of a workspace as an MCP server. Cheap to clone; clones share their bounds.
+/// The tools of a workspace as an MCP server. Cheap to clone; clones share their limits.
 #[derive(Clone)]
 pub struct Server {
     tools: WorkspaceTools,
@@ -40,7 +40,7 @@ pub struct Server {
     extension: Option<Arc<dyn ServerExtension>>,
 }
 
-/// The one connection that a server serves, where that is so.
+/// The connection, if the server serves only one.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) gone: Gone,
@@ -52,18 +52,18 @@ impl Server {
         Server { tools: WorkspaceTools::new(backend), line: None, extension: None }
     }
 
-    /// With the tools of `backend`, for requests that each bring a view of it.
+    /// A server with the tools of `backend`, for requests that each bring a view of it.
     pub(crate) fn of_requests(backend: &Backend) -> Server {
         Server { tools: WorkspaceTools::of_requests(backend), line: None, extension: None }
     }
 
-    /// With what `extension` has, beside the tools.
+    /// Adds the features of `extension`.
     pub(crate) fn with_extension(mut self, extension: Option<Arc<dyn ServerExtension>>) -> Server {
         self.extension = extension;
         self
     }
 
-    /// The tools, with descriptions that hold wherever commands run.
+    /// The tools, with descriptions that do not depend on the isolation of commands.
     pub fn tools(&self) -> impl Iterator<Item = &Tool> {
         let extension = self.extension.iter().flat_map(|extension| extension.tools());
         self.tools.offered().chain(extension)
@@ -74,24 +74,24 @@ impl Server {
         &self.tools
     }
 
-    /// Whether a tool of this name is the extension's.
+    /// Whether the extension has a tool of this name.
     pub(crate) fn is_of_extension(&self, name: &str) -> bool {
         let named = |tool: &Tool| tool.name == name;
         self.extension.as_ref().is_some_and(|extension| extension.tools().iter().any(named))
     }
 
-    /// The extension, or the answer to a request that only an extension could answer.
+    /// The extension, or the error for a request that needs one.
     fn extension<M: ConstString>(&self) -> Result<&dyn ServerExtension, ErrorData> {
         self.extension.as_deref().ok_or_else(ErrorData::method_not_found::<M>)
     }
 
-    /// For one connection, whose end is the end of its calls.
+    /// Binds the server to one connection. Its calls end with the connection.
     pub(crate) fn on(mut self, line: Line) -> Server {
         self.line = Some(line);
         self
     }
 
-    /// The result of a call that nobody can take back.
+    /// The result of a call, without cancellation.
     async fn called(
         &self,
         tools: &WorkspaceTools,
@@ -118,13 +118,13 @@ impl Server {
         Ok(tools.outgoing().aside(weight, || answer.into_result()).await)
     }
 
-    /// The tools over the workspace that came with a request.
+    /// The tools for the workspace that came with a request.
     fn tools_of(&self, context: &RequestContext<RoleServer>) -> WorkspaceTools {
         let parts = context.extensions.get::<http::request::Parts>();
         self.tools.over_request(parts.and_then(|parts| parts.extensions.get::<Backend>()))
     }
 
-    /// Whether a method is one of ours, in revisions with or without a handshake.
+    /// Whether the server has a method, in revisions with or without a handshake.
     fn answers(&self, method: &str, handshake: bool) -> bool {
         let extended = self.extension.is_some();
         match method {
@@ -139,7 +139,7 @@ impl Server {
         }
     }
 
-    /// Waits until nobody wants the answer any more.
+    /// Waits until the call is cancelled or the client is gone.
     async fn abandoned(&self, context: &RequestContext<RoleServer>) {
         let gone = async {
             match &self.line {
@@ -212,7 +212,7 @@ impl ServerHandler for Server {
                 _ => Ok(self.called(&tools, request, progress, &context.id).await?.into()),
             }
         };
-        // Work that is let go of ends, and so does its process.
+        // Dropping the call ends its work and its process.
         tokio::select! {
             result = call => result,
             () = self.abandoned(&context) => Err(cancelled()),
@@ -273,7 +273,7 @@ impl ServerHandler for Server {
         Ok(self.extension::<ReadResourceRequestMethod>()?.read_resource(&request.uri)?.into())
     }
 
-    /// No resource ever changes, so nobody has to be remembered.
+    /// Resources never change, so subscribers are not stored.
     async fn subscribe(
         &self,
         request: SubscribeRequestParams,
@@ -315,7 +315,7 @@ impl ServerHandler for Server {
         self.extension::<SetLevelRequestMethod>()?.set_level(request.level, &context)
     }
 
-    /// What rmcp could not read as a request of the method it names ends here as well.
+    /// Also handles requests of known methods whose parameters rmcp could not parse.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
@@ -333,12 +333,12 @@ impl ServerHandler for Server {
     }
 }
 
-/// What a cancelled call is answered, where it has to be answered at all.
+/// The error for a cancelled call, if it must be answered.
 pub(crate) fn cancelled() -> ErrorData {
     ErrorData::internal_error("the call was cancelled", None)
 }
 
-/// What is wrong with the params of a method of ours.
+/// Describes what is wrong with the parameters of a known method.
 fn misfit(method: &str, params: Option<&Value>) -> String {
     let wrong = |field: &str, expected: &str, value: &Value| {
         format!("'{field}' must be {expected}, not {}", described(value))

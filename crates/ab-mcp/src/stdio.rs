@@ -1,4 +1,4 @@
-//! Serving one caller over a pair of streams, until it is gone.
+//! Serves one client over a pair of streams until it is gone.
 
 use std::io;
 
@@ -9,8 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::lines::Lines;
 use crate::server::Server;
 
-/// Serves `backend` as JSON lines. Returns when the caller has closed its end, after its last calls
-/// had a moment to end; what it left running ends then.
+/// Serves `backend` as JSON lines. Returns after the client has closed its end and its last calls
+/// had a moment to end. Calls that still run are then cancelled.
 pub async fn serve_stdio<R, W>(backend: Backend, input: R, output: W) -> io::Result<()>
 where
     R: AsyncRead + Send + Unpin + 'static,
@@ -21,7 +21,7 @@ where
     lines.answer_by(server.own_tools().clone());
     match serve_server(server, lines).await {
         Ok(running) => running.waiting().await.map(drop).map_err(io::Error::other),
-        // Callers may leave before they have begun.
+        // A client may disconnect before the handshake.
         Err(
             ServerInitializeError::ConnectionClosed(_)
             | ServerInitializeError::TransportError { .. },

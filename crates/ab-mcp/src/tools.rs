@@ -1,5 +1,5 @@
-//! The tools of a workspace, callable without a transport. One file for each family: what a caller
-//! may say, what is done, what is answered.
+//! The tools of a workspace, callable without a transport. Each file has one family of tools: their
+//! arguments, their work and their answers.
 
 pub(crate) mod boundary;
 pub(crate) mod delete;
@@ -37,8 +37,8 @@ use crate::progress::Progress;
 
 pub(crate) type Outcome = Result<ToolAnswer, Failure>;
 
-/// The tools of a workspace: what they are, and their calls. Cheap to clone; clones share their
-/// bounds. [`Server`](crate::Server) and [`HttpEndpoint`](crate::HttpEndpoint) are built on it.
+/// The tools of a workspace and their calls. Cheap to clone; clones share their limits.
+/// [`Server`](crate::Server) and [`HttpEndpoint`](crate::HttpEndpoint) are built on it.
 #[derive(Clone)]
 pub struct WorkspaceTools {
     workspace: Workspace,
@@ -48,7 +48,7 @@ pub struct WorkspaceTools {
     in_force: InForce,
 }
 
-/// Which workspace a call is about.
+/// The workspace of a call.
 #[derive(Clone, Debug)]
 enum Workspace {
     This(Backend),
@@ -74,12 +74,12 @@ impl WorkspaceTools {
         WorkspaceTools { workspace, offered, slots, outgoing, in_force }
     }
 
-    /// The same tools and bounds over `backend`.
+    /// The same tools and limits for `backend`.
     pub(crate) fn over(&self, backend: Backend) -> WorkspaceTools {
         WorkspaceTools { workspace: Workspace::This(backend), ..self.clone() }
     }
 
-    /// The same, over the workspace that came with a request where that is needed.
+    /// The same tools for the workspace of a request, unless these tools have their own.
     pub(crate) fn over_request(&self, backend: Option<&Backend>) -> WorkspaceTools {
         match (&self.workspace, backend) {
             (Workspace::OfRequest, Some(backend)) => self.over(backend.clone()),
@@ -87,7 +87,7 @@ impl WorkspaceTools {
         }
     }
 
-    /// The tools as they are listed: `exec` says what is in force for commands.
+    /// The tools as clients see them. The description of `exec` tells the effective policy.
     pub async fn list(&self) -> Vec<Tool> {
         let mut tools: Vec<Tool> = self.offered().cloned().collect();
         let exec = tools.iter_mut().find(|tool| tool.name == catalog::EXEC);
@@ -124,17 +124,17 @@ impl WorkspaceTools {
         Ok(self.outgoing.aside(weight, || answer.into_result()).await)
     }
 
-    /// The tools, with descriptions that hold wherever commands run.
+    /// The tools, with descriptions that do not depend on the isolation of commands.
     pub(crate) fn offered(&self) -> impl Iterator<Item = &Tool> {
         self.offered.iter().map(|(_, tool)| tool)
     }
 
-    /// What large answers cost.
+    /// The limits for large answers.
     pub(crate) fn outgoing(&self) -> &Outgoing {
         &self.outgoing
     }
 
-    /// What came of a call.
+    /// Runs a call and returns its outcome.
     pub(crate) async fn outcome(
         &self,
         request: CallToolRequestParams,
@@ -149,7 +149,7 @@ impl WorkspaceTools {
         Ok(self.attempt(self.backend()?, *name, request, progress).await)
     }
 
-    /// The result of a call that did not work.
+    /// The result of a failed call.
     pub(crate) async fn failed(&self, failure: Failure) -> Result<CallToolResult, ErrorData> {
         Ok(failure.into_result(self.backend()?).await)
     }
@@ -173,7 +173,7 @@ impl WorkspaceTools {
         let arguments = request.arguments.unwrap_or_default();
         let arguments = Arguments::new(name.as_str(), name.properties(), arguments)?;
         let _slot = if name.waits() {
-            // These wait for others, who may need a slot to go on.
+            // These wait for other calls, which may need a slot to continue.
             None
         } else {
             match self.slots.acquire().await {

@@ -1,8 +1,8 @@
-//! The paths that a call really used, where they are not what its caller meant.
+//! Reports the paths that a call really used, if they differ from what the caller probably meant.
 //!
-//! Models write `/tmp/x.py` and `~/notes` as they would in a shell. Absolute paths outside the workspace
-//! are taken from its root, and `~` is the root, since that is the home directory of commands. The
-//! answer says so, and says where commands find the file.
+//! Models write `/tmp/x.py` and `~/notes` as they would in a shell. Absolute paths outside the
+//! workspace are taken relative to its root, and `~` is the root, since that is the home directory
+//! of commands. The answer says so, and tells where commands find the file.
 
 use ab_core::error::escape_unprintable;
 use ab_core::path::PathParser;
@@ -13,10 +13,10 @@ use crate::arguments::Arguments;
 use crate::failure::Failure;
 use crate::tools::Outcome;
 
-/// What a shell expands to the home directory.
+/// Words that a shell expands to the home directory.
 const HOMES: [&str; 3] = ["~", "$HOME", "${HOME}"];
 
-/// What became of the path arguments of a call.
+/// How the path arguments of a call were used.
 #[derive(Debug, Default)]
 pub(crate) struct UsedPaths {
     notes: Vec<String>,
@@ -24,7 +24,7 @@ pub(crate) struct UsedPaths {
 }
 
 impl UsedPaths {
-    /// Looks at the arguments of these names, and puts the root in the place of `~`.
+    /// Examines the arguments with these names, and replaces `~` by the root.
     pub(crate) fn of(backend: &Backend, names: &[&str], arguments: &mut Arguments) -> UsedPaths {
         let mut used = UsedPaths::default();
         let root = CommandRoot::of(backend);
@@ -51,7 +51,7 @@ impl UsedPaths {
         used
     }
 
-    /// What a call came to, and which paths it used.
+    /// Adds the used paths to the outcome of a call.
     pub(crate) fn told(self, outcome: Outcome) -> Outcome {
         let note = (!self.notes.is_empty()).then(|| self.notes.join("; "));
         match outcome {
@@ -75,7 +75,7 @@ fn with(answer: ToolAnswer, note: Option<String>) -> ToolAnswer {
     }
 }
 
-/// A path as answers name it.
+/// A path as answers show it.
 pub(crate) fn shown(backend: &Backend, path: &str) -> String {
     match backend.parse_path(path) {
         Ok(path) => escape_unprintable(&path.to_string()),
@@ -83,7 +83,7 @@ pub(crate) fn shown(backend: &Backend, path: &str) -> String {
     }
 }
 
-/// The absolute path of the workspace root in commands, where there are any.
+/// The absolute path of the workspace root in commands; `None` if there are no commands.
 struct CommandRoot(Option<String>);
 
 impl CommandRoot {
@@ -94,11 +94,11 @@ impl CommandRoot {
     }
 }
 
-/// How a path is something else than its caller may think.
+/// How a path may differ from what its caller means.
 #[derive(Debug, PartialEq, Eq)]
 enum Slip {
     None,
-    /// It begins with the home directory; with what is below it.
+    /// It begins with the home directory. With the rest of the path.
     Home(String),
     /// It is absolute and not below the root.
     Outside,
@@ -117,7 +117,7 @@ impl Slip {
         if !given.starts_with('/') || backend.info().root_aliases.iter().any(is_root) {
             return Slip::None;
         }
-        // By the rules of the workspace it would have lost the name of the root.
+        // If the path were below the root, the workspace would have removed the root's path.
         match (PathParser::lenient().parse(given), backend.parse_path(given)) {
             (Ok(whole), Ok(used)) if whole == used => Slip::Outside,
             _ => Slip::None,

@@ -1,4 +1,4 @@
-//! Some lines of a text, within bounds, and what to say about the others. Pure.
+//! Selects lines of a text within limits, and describes the remaining lines. Pure.
 
 use std::ops::ControlFlow;
 
@@ -7,14 +7,14 @@ use ab_core::lines::{LineRange, LineRangePicker, PickedLine};
 use crate::bounds::{DEFAULT_READ_LINES, MAX_SHOWN_LINE_BYTES};
 use crate::quantity::{grouped, size};
 
-/// Which lines.
+/// The lines that a caller wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     From(LineRange),
     Last(u64),
 }
 
-/// What is shown of a file unless the caller says more.
+/// The lines of a file that are shown by default.
 pub(crate) const FIRST_LINES: LineRange = LineRange { offset: 0, limit: DEFAULT_READ_LINES };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,27 +27,27 @@ pub(crate) enum Numbers {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) text: String,
-    /// Number of the first and last line, from 1; zero when there is none.
+    /// Numbers of the first and last line, from 1; zero if there is no line.
     pub(crate) first: u64,
     pub(crate) last: u64,
-    /// Lines of the whole text, where they were counted.
+    /// Number of lines of the whole text, if they were counted.
     pub(crate) total: Option<u64>,
-    /// Whether lines that were wanted did not fit.
+    /// Whether some of the wanted lines did not fit.
     pub(crate) full: bool,
-    /// Lines that are shown in part.
+    /// Number of lines that are shown only in part.
     pub(crate) cut: usize,
-    /// Whether some bytes were no text.
+    /// Whether some bytes were not valid UTF-8.
     pub(crate) lossy: bool,
 }
 
 impl Window {
-    /// Whether this is all there is.
+    /// Whether the window has all lines of the text.
     pub(crate) fn whole(&self) -> bool {
         self.total.is_some_and(|total| self.first <= 1 && self.last == total)
     }
 }
 
-/// Picks lines out of a whole text.
+/// Selects lines of a complete text.
 pub(crate) fn select(bytes: &[u8], wanted: Wanted, bound: usize, numbers: Numbers) -> Window {
     let range = match wanted {
         Wanted::From(range) => range,
@@ -62,7 +62,7 @@ pub(crate) fn select(bytes: &[u8], wanted: Wanted, bound: usize, numbers: Number
     window.finish_counted()
 }
 
-/// Lines of a text that comes in pieces.
+/// Selects lines of a text that arrives in pieces.
 #[derive(Debug)]
 pub(crate) struct WindowBuilder {
     picker: LineRangePicker,
@@ -73,7 +73,7 @@ pub(crate) struct WindowBuilder {
 
 impl WindowBuilder {
     pub(crate) fn new(range: LineRange, bound: usize, numbers: Numbers) -> Self {
-        // One byte more than is shown says that a line was cut.
+        // One byte more than is shown tells that a line was cut.
         let picker = LineRangePicker::new(range, MAX_SHOWN_LINE_BYTES + 1);
         Self { picker, bound, numbers, window: Window::default() }
     }
@@ -83,12 +83,12 @@ impl WindowBuilder {
         self.picker.feed(piece, |line| window.take(line, self.bound, self.numbers));
     }
 
-    /// Whether nothing that follows would be shown.
+    /// Whether no following line would be shown.
     pub(crate) fn is_done(&self) -> bool {
         self.picker.is_past_range() || self.window.full
     }
 
-    /// The window, when the whole text was fed.
+    /// The window, after the whole text was fed.
     pub(crate) fn finish_counted(mut self) -> Window {
         let window = &mut self.window;
         let total =
@@ -97,12 +97,12 @@ impl WindowBuilder {
         self.window
     }
 
-    /// The window, when all was fed or [`is_done`](Self::is_done).
+    /// The window, after the whole text was fed or [`is_done`](Self::is_done) is true.
     pub(crate) fn finish(self) -> Window {
         if self.is_done() {
             return self.window;
         }
-        // A last line without an end may be the one that does not fit.
+        // A last line without a newline may be the one that does not fit.
         let mut window = self.finish_counted();
         if window.full {
             window.total = None;
@@ -112,7 +112,7 @@ impl WindowBuilder {
 }
 
 impl Window {
-    /// Adds a line, or breaks off where it does not fit.
+    /// Adds a line, or stops if it does not fit.
     fn take(&mut self, line: PickedLine<'_>, bound: usize, numbers: Numbers) -> ControlFlow<()> {
         let shown = shown(line, numbers, self);
         if !self.text.is_empty() && self.text.len() + shown.len() > bound {
@@ -128,7 +128,7 @@ impl Window {
     }
 }
 
-/// A line as it is shown; of one that is long only the beginning has to be there.
+/// The text of a line. Only the start of a long line is needed.
 fn shown(line: PickedLine<'_>, numbers: Numbers, window: &mut Window) -> String {
     let PickedLine { number, bytes, length, has_newline } = line;
     let kept = &bytes[..bytes.len().min(MAX_SHOWN_LINE_BYTES)];
@@ -143,7 +143,7 @@ fn shown(line: PickedLine<'_>, numbers: Numbers, window: &mut Window) -> String 
         return out;
     }
     window.cut += 1;
-    // A character that the cut split is not the file's fault.
+    // A character that our cut has split is not an error in the file.
     out.push_str(text.trim_end_matches('\u{fffd}'));
     out.push_str(&format!(" [line cut: {} in all]", size(length)));
     if has_newline {
@@ -152,11 +152,11 @@ fn shown(line: PickedLine<'_>, numbers: Numbers, window: &mut Window) -> String 
     out
 }
 
-/// What a file and its window are, for the note below the window.
+/// What the note below a window depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) size: u64,
-    /// Whether more lines would have been shown, had there been room.
+    /// How the caller chose the lines.
     pub(crate) chosen: Chosen,
 }
 
@@ -165,13 +165,13 @@ pub(crate) struct Shape {
 pub(crate) enum Chosen {
     /// Not at all.
     Nothing,
-    /// By their number from the start or the end: it knows that there are others.
+    /// By their number from the start or the end: the caller knows that there are others.
     Ends,
-    /// By offset or limit: it goes through the file.
+    /// By offset or limit: the caller pages through the file.
     Range { skip: u64 },
 }
 
-/// How to get the rest, when there is a rest worth telling of.
+/// How to get the rest, if there is a rest worth mentioning.
 pub(crate) fn note(window: &Window, shape: Shape) -> Option<String> {
     let mut notes = Vec::new();
     if let Chosen::Range { skip } = shape.chosen
@@ -186,7 +186,7 @@ pub(crate) fn note(window: &Window, shape: Shape) -> Option<String> {
     } else if window.last == 0 && window.full {
         notes.push(format!("only the last lines that fit, of a file of {}", size(shape.size)));
     } else if window.last == 0 {
-        // An empty file is what it is.
+        // An empty file needs no note.
     } else if !(window.whole() || shape.chosen == Chosen::Ends && !window.full) {
         let of = match window.total {
             Some(total) => format!("of {} ({})", grouped(total), size(shape.size)),
@@ -272,7 +272,7 @@ mod tests {
                 let mut window = builder.finish();
                 let expect = select(text.as_bytes(), Wanted::From(range), bound, Numbers::With);
                 if window.total.is_none() {
-                    // It did not look at the rest.
+                    // The rest was not read.
                     window.total = expect.total;
                 }
                 assert_eq!(window, expect, "{piece} {range:?} {bound}");

@@ -1,6 +1,6 @@
-//! Server-sent events, as far as messages need them: the data of each, in order.
+//! A parser for server-sent events. It returns the data of each event, in order.
 
-/// What has come and is no whole event yet.
+/// The incomplete event.
 #[derive(Debug)]
 pub(super) struct Events {
     line: Vec<u8>,
@@ -9,7 +9,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Of at most `bound` bytes each.
+    /// An event may have at most `bound` bytes.
     pub(super) fn new(bound: usize) -> Events {
         Events { line: Vec::new(), data: Vec::new(), bound }
     }

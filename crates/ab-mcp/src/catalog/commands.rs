@@ -1,5 +1,5 @@
-//! How the tools that run commands present themselves. What `exec` says of the place where commands run
-//! is added when tools are listed, see [`briefing`](crate::briefing).
+//! Descriptions of the tools that run commands. The isolation of commands is added to the
+//! description of `exec` when tools are listed, see [`briefing`](crate::briefing).
 
 use serde_json::json;
 

@@ -1,7 +1,7 @@
-//! Whether somebody still waits for the answer of a call in a session.
+//! Tracks whether a client still waits for the answer to a call in a session.
 //!
-//! An answer in a session survives its connection: the client comes back and names the last event that
-//! it got. One that does not come back in time has gone, and its call ends.
+//! An answer in a session survives its connection: the client returns and names the last event that
+//! it received. If it does not return in time, its call is cancelled.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -17,10 +17,10 @@ use tokio_util::task::TaskTracker;
 use super::flights::Departed;
 use crate::bounds::RETURN_PATIENCE;
 
-/// Counts the streams by which clients came back to a session.
+/// The number of streams through which clients have returned to a session.
 pub(crate) type Returned = watch::Sender<usize>;
 
-/// Sees to calls whose connections closed, until the server does.
+/// Watches calls whose connections closed, until the server closes.
 #[derive(Clone, Debug)]
 pub(crate) struct Attendance {
     tasks: TaskTracker,
@@ -32,8 +32,8 @@ impl Attendance {
         Attendance { tasks: TaskTracker::new(), closing }
     }
 
-    /// The answer to a call. When it is dropped before it was sent, the call ends, unless its client
-    /// comes back.
+    /// The body of the answer to a call. If it is dropped before it was sent, the call is
+    /// cancelled, unless its client returns.
     pub(crate) fn of_call<B>(&self, body: B, call: Departed, returned: &Returned) -> Attended<B> {
         let (attendance, returned) = (self.clone(), returned.subscribe());
         let runtime = Handle::current();
@@ -53,7 +53,7 @@ impl Attendance {
         Attended { body, left: Some(Box::new(left)) }
     }
 
-    /// A stream by which a client came back.
+    /// The body of a stream through which a client has returned.
     pub(crate) fn of_return<B>(body: B, returned: &Returned) -> Attended<B> {
         returned.send_modify(|count| *count += 1);
         let returned = returned.clone();
@@ -62,7 +62,7 @@ impl Attendance {
     }
 }
 
-/// Waits until nobody came back for long enough, or the session has ended.
+/// Waits until no client has returned for long enough, or the session has ended.
 async fn forsaken(mut returned: watch::Receiver<usize>) {
     while returned.wait_for(|count| *count == 0).await.is_ok() {
         tokio::select! {
@@ -72,7 +72,7 @@ async fn forsaken(mut returned: watch::Receiver<usize>) {
     }
 }
 
-/// A body that tells when it is dropped.
+/// A body that calls a function when it is dropped.
 pub(crate) struct Attended<B> {
     body: B,
     left: Option<Box<dyn FnOnce() + Send + Sync>>,

@@ -1,4 +1,4 @@
-//! Several messages in one body, where the revision has them: each is answered, in their order.
+//! Batches: several messages in one body, in revisions that have them. They are answered in order.
 
 use ab_core::Backend;
 use bytes::Bytes;
@@ -51,7 +51,7 @@ impl HttpEndpoint {
             let why = format!("a batch has between 1 and {BATCH_MESSAGES} messages");
             return Err(refuse(ErrorCode::INVALID_REQUEST, why));
         }
-        // From the start, so that one that waits for its turn can be cancelled too.
+        // Registered at the start, so that a call that waits for its turn can be cancelled too.
         let flights: Vec<Option<Flight>> =
             messages.iter().map(|message| self.flight(caller, message)).collect();
         let mut answers = b"[".to_vec();
@@ -86,7 +86,7 @@ impl HttpEndpoint {
         Some(self.flights.begin(caller, &id))
     }
 
-    /// The answer to one of them, unless it wants none. Notes of progress have no place here.
+    /// The answer to one message, or `None` if it needs none. Progress notifications are not sent.
     async fn one_of_batch(
         &self,
         backend: &Backend,
@@ -127,7 +127,7 @@ impl HttpEndpoint {
                 written.map_or_else(|unwritten| value(&unwritten.told()), Some)
             }
             _ => {
-                // It is noted again below, by itself.
+                // `by_protocol` registers the call again.
                 drop(flight);
                 let mut alone = Request::new(());
                 *alone.method_mut() = Method::POST;
@@ -144,7 +144,7 @@ impl HttpEndpoint {
     }
 }
 
-/// What is left of a batch whose answers are too much already.
+/// The error for a message of a batch whose answers are already too large.
 fn too_much(message: &Value) -> Option<Bytes> {
     let id: RequestId = serde_json::from_value(message.get("id")?.clone()).ok()?;
     let why =

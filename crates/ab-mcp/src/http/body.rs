@@ -1,4 +1,4 @@
-//! Bodies, within bounds: of one, of all that are read at a time, and of patience.
+//! Reads bodies within limits: the size of one, the total size of all, and time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::bounds::{BODIES_AT_ONCE, BODY_PATIENCE, ROOM_PATIENCE, SLOWEST_BODY, 
 
 const KIB: usize = 1024;
 
-/// Room for the bodies of all requests.
+/// The memory for the bodies of all requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Bodies {
     bound: usize,
     room: Arc<Semaphore>,
 }
 
-/// A body, and the room it takes.
+/// A body and the memory reserved for it.
 pub(crate) struct Whole {
     bytes: Bytes,
     room: Option<OwnedSemaphorePermit>,
@@ -33,7 +33,7 @@ impl Whole {
         &self.bytes
     }
 
-    /// The bytes alone, for one that goes on to hold them in a shape of its own.
+    /// The bytes without the reservation, for a caller that parses them into its own structure.
     pub(crate) fn into_bytes(self) -> Bytes {
         drop(self.room);
         self.bytes
@@ -41,10 +41,10 @@ impl Whole {
 }
 
 pub(crate) enum Unread {
-    /// With what it may have.
+    /// With the maximum size.
     TooLarge(usize),
     TooSlow,
-    /// Others take all the room there is.
+    /// Other bodies use all the memory.
     Crowded,
     Broken(String),
 }
@@ -66,7 +66,7 @@ impl Bodies {
         if announced.is_some_and(|length| length > self.bound as u64) {
             return Err(Unread::TooLarge(self.bound));
         }
-        // Small ones need no leave: there can only be as many as there are connections.
+        // Small bodies need no reservation: there are at most as many as connections.
         let mut room = None;
         if announced.is_some_and(|length| length > SMALL_BODY as u64) {
             room = Some(self.room(announced).await?);
@@ -91,7 +91,7 @@ impl Bodies {
                 return Err(Unread::TooSlow);
             }
             match first.take() {
-                // Most bodies come in one piece.
+                // Most bodies arrive in one piece.
                 None if whole.is_empty() => first = Some(piece),
                 None => whole.extend_from_slice(&piece),
                 Some(start) => {
@@ -105,7 +105,7 @@ impl Bodies {
         Ok(Whole { bytes: first.unwrap_or_else(|| whole.freeze()), room })
     }
 
-    /// For as much as was announced, or for as much as there may be.
+    /// Reserves memory for the announced length, or else for the maximum.
     async fn room(&self, announced: Option<u64>) -> Result<OwnedSemaphorePermit, Unread> {
         let bytes = announced.and_then(|length| usize::try_from(length).ok()).unwrap_or(self.bound);
         let wanted = u32::try_from(bytes.div_ceil(KIB)).unwrap_or(u32::MAX >> 4);

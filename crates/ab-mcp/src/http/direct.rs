@@ -1,8 +1,8 @@
-//! The short way: a plain call of a tool, in a revision with a handshake, answered with JSON. Lines
-//! take it too.
+//! A shortcut for plain tool calls in revisions with a handshake, answered with JSON. JSON lines
+//! use it too.
 //!
-//! Most requests are such calls, and most of what rmcp does for a request is of no use to them. What
-//! is answered here is what rmcp would answer; a test compares the two.
+//! Most requests are such calls, and they do not need most of what rmcp does. The answers are the
+//! same as those of rmcp; a test compares them.
 
 use std::borrow::Cow;
 
@@ -24,7 +24,7 @@ use crate::outgoing::held;
 use crate::server::cancelled;
 use crate::tools::WorkspaceTools;
 
-/// A call whose caller wants nothing but the result.
+/// A call whose caller wants only the result.
 pub(crate) struct Call {
     id: RequestId,
     request: CallToolRequestParams,
@@ -100,7 +100,7 @@ impl Call {
         Some(Call { id, request })
     }
 
-    /// The answer, or what a call is told that was cancelled.
+    /// The answer, or the error for a call that was cancelled.
     pub(crate) async fn written_unless(
         self,
         tools: &WorkspaceTools,
@@ -115,7 +115,7 @@ impl Call {
         }
     }
 
-    /// The answer as JSON, with the room it takes until it was taken.
+    /// The answer as JSON. It holds its room until the client has received it.
     pub(crate) async fn written(self, tools: &WorkspaceTools) -> Result<Bytes, Unwritten> {
         let Call { id, request } = self;
         let result = match tools.outcome(request, None).await {
@@ -147,11 +147,11 @@ impl Call {
 /// Why there is no answer.
 #[derive(Debug)]
 pub(crate) enum Unwritten {
-    /// No room for it; the call had this id.
+    /// There is no room for it. The call had this id.
     Crowded(RequestId),
     /// Its caller cancelled it.
     Cancelled(RequestId),
-    /// It cannot be said in JSON.
+    /// It cannot be encoded as JSON.
     Odd,
 }
 
@@ -164,7 +164,7 @@ impl Unwritten {
         }
     }
 
-    /// What the caller is told instead.
+    /// The error for the caller.
     pub(crate) fn told(self) -> ServerJsonRpcMessage {
         match self {
             Unwritten::Crowded(id) => {

@@ -1,10 +1,11 @@
-//! The calls in flight, so that a cancellation finds them: over HTTP it comes as a request of its own,
-//! mostly on another connection.
+//! Keeps track of running calls, so that a cancellation finds them: over HTTP it is a separate
+//! request, mostly on another connection.
 //!
-//! Ids of requests are small numbers, so two clients use the same ones at the same time. A client that
-//! initializes outside of a session is therefore given a name, in the header that sessions use, and
-//! repeats it with every request. Nothing is kept for such a name: it only says which calls belong
-//! together. A client that never initialized is known by its address, its credential and its scope.
+//! Request ids are small numbers, so two clients may use the same ones at the same time. A client
+//! that initializes outside of a session therefore gets a name, in the header that sessions use,
+//! and repeats it in every request. The server keeps nothing for such a name: it only tells which
+//! calls belong together. A client that never initialized is identified by its address, its
+//! credential and its scope.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -19,33 +20,33 @@ use tokio_util::sync::CancellationToken;
 
 use super::SESSION;
 
-/// How the name of a client outside of a session begins. Ids of sessions are UUIDs.
+/// Prefix of the names of clients outside of a session. Session ids are UUIDs.
 const CLIENT: &str = "client-";
 
-/// Where a request comes from; whoever owns the port puts it into the extensions of the request.
+/// The address of a client. The HTTP server puts it into the extensions of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallerAddress(pub IpAddr);
 
-/// Whose calls are whose.
+/// Identifies a caller, so that it can only cancel its own calls.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Caller {
     name: Name,
     credential: Option<HeaderValue>,
-    /// The names of the root of its scope, which no other scope has.
+    /// The absolute paths of its scope's root. No other scope has the same.
     roots: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Name {
     Session(HeaderValue),
-    /// The one that [`Caller::new_name`] made.
+    /// A name that [`Caller::new_name`] made.
     Client(HeaderValue),
     Address(Option<CallerAddress>),
 }
 
 impl Caller {
-    /// The caller of a request. The name of a client outside of a session is taken out of the headers:
-    /// to everything else it means nothing.
+    /// The caller of a request. The name of a client outside of a session is removed from the
+    /// headers, because no other code knows it.
     pub(crate) fn of<B>(request: &mut Request<B>, backend: &Backend) -> Caller {
         let credential = request.headers().get(AUTHORIZATION).cloned();
         let name = match request.headers().get(SESSION).cloned() {
@@ -59,14 +60,14 @@ impl Caller {
         Caller { name, credential, roots: backend.info().root_aliases }
     }
 
-    /// A name for a client, which no other client can guess.
+    /// A name for a client. Other clients cannot guess it.
     pub(crate) fn new_name() -> HeaderValue {
         let random = || RandomState::new().hash_one(CLIENT);
         let name = format!("{CLIENT}{:016x}{:016x}", random(), random());
         HeaderValue::try_from(name).unwrap_or(HeaderValue::from_static(CLIENT))
     }
 
-    /// Whether every call under this name is of one client.
+    /// Whether all calls under this name belong to one client.
     fn is_certain(&self) -> bool {
         match self.name {
             Name::Session(_) | Name::Client(_) => true,
@@ -75,7 +76,7 @@ impl Caller {
     }
 }
 
-/// All calls in flight. Cheap to clone; clones share them.
+/// All running calls. Cheap to clone; clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flights(Arc<Mutex<Table>>);
 
@@ -97,11 +98,11 @@ struct Entry {
     cancelled: CancellationToken,
 }
 
-/// A call in flight. It travels with the request and is dropped with it.
+/// A running call. It is stored with the request and dropped with it.
 #[derive(Clone, Debug)]
 pub(crate) struct Flight(Arc<Landing>);
 
-/// A call that may have landed.
+/// A weak reference to a call, which may have ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Departed(Weak<Landing>);
 
@@ -119,15 +120,15 @@ impl Flights {
         self.add(&mut self.lock(), key)
     }
 
-    /// The same, unless a call of this caller has the id already.
+    /// Like [`begin`](Self::begin), unless the caller already has a call with this id.
     pub(crate) fn begin_alone(&self, caller: &Caller, id: &RequestId) -> Option<Flight> {
         let key = Key { caller: caller.clone(), id: id.clone() };
         let mut table = self.lock();
         if table.calls.contains_key(&key) { None } else { Some(self.add(&mut table, key)) }
     }
 
-    /// Cancels the caller's own call. Where a caller is only known by its address, several calls with
-    /// one id may be of several clients: then all of them go on.
+    /// Cancels a call of the caller. If the caller is identified only by its address, several calls
+    /// with one id may belong to different clients; then none is cancelled.
     pub(crate) fn cancel(&self, caller: &Caller, id: &RequestId) {
         let key = Key { caller: caller.clone(), id: id.clone() };
         let table = self.lock();
@@ -137,7 +138,7 @@ impl Flights {
         }
     }
 
-    /// Cancels everything that a caller has in flight.
+    /// Cancels all calls of a caller.
     pub(crate) fn cancel_all(&self, caller: &Caller) {
         let table = self.lock();
         let own = table.calls.iter().filter(|(key, _)| key.caller == *caller);

@@ -1,5 +1,5 @@
-//! Sessions of the revisions that have them: each keeps to the part of the workspace that it was
-//! begun in, and no two of its calls share an id.
+//! Sessions, in revisions that have them. Each is bound to the part of the workspace in which it
+//! began, and no two of its running calls have the same id.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,23 +24,24 @@ pub(crate) struct Sessions {
 /// What a session is bound to.
 #[derive(Clone, Debug)]
 struct Bond {
-    /// The names of the root that it was begun with, which no other part of the workspace has.
+    /// The absolute paths of the root with which it began. No other part of the workspace has the
+    /// same.
     roots: Vec<String>,
-    /// Who began it. Session ids are no credentials.
+    /// The actor that began it. Session ids are not credentials.
     actor: Actor,
     returned: Returned,
 }
 
-/// A request that may speak in a session.
+/// A request that may use its session.
 #[derive(Debug)]
 pub(crate) struct Admitted {
-    /// Where it is a call.
+    /// `Some` if it is a call.
     pub(crate) flight: Option<Flight>,
     pub(crate) returned: Returned,
 }
 
 impl Sessions {
-    /// Their calls are among `flights`.
+    /// The calls of these sessions are registered in `flights`.
     pub(crate) fn new(flights: Flights) -> Sessions {
         let mut kept = LocalSessionManager::default();
         kept.session_config.keep_alive = Some(SESSION_PATIENCE);
@@ -55,7 +56,7 @@ impl Sessions {
         self.kept.sessions.read().await.len() >= MAX_SESSIONS
     }
 
-    /// Notes which part of the workspace a session that has just begun is about.
+    /// Records the part of the workspace that a new session belongs to.
     pub(crate) async fn begin(&self, headers: &HeaderMap, backend: &Backend) {
         let Some(id) = headers.get(SESSION).and_then(|id| id.to_str().ok()) else { return };
         let alive = self.kept.sessions.read().await;
@@ -69,7 +70,7 @@ impl Sessions {
         bonds.insert(id.to_owned(), bond);
     }
 
-    /// Whether a request may speak in the session it names.
+    /// Checks that a request may use the session it names.
     pub(crate) async fn admit(
         &self,
         named: &HeaderValue,

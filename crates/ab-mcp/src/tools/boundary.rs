@@ -1,4 +1,4 @@
-//! `list_allowed_directories`: where the workspace ends.
+//! `list_allowed_directories`: the root of the workspace.
 
 use ab_core::Backend;
 

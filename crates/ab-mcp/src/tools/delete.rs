@@ -1,4 +1,4 @@
-//! `delete`: a file, a link, or a directory with all it holds.
+//! `delete`: removes a file, a link, or a directory with its contents.
 
 use ab_core::Backend;
 use ab_core::options::RemoveOptions;

@@ -1,4 +1,4 @@
-//! `edit_file`: text for other text, all edits or none, answered with a diff.
+//! `edit_file`: replaces text, all edits or none, and returns a diff.
 
 use ab_core::{Backend, Edit, EditOptions};
 use serde_json::{Map, Value};
@@ -62,7 +62,7 @@ fn edit(arguments: &Arguments, index: usize, item: Value) -> Result<Edit, Failur
     }
 }
 
-/// The beginning of a diff that is too long, at a line's end.
+/// The start of a long diff, cut at the end of a line.
 fn bounded(diff: &str) -> (&str, Option<String>) {
     if diff.len() <= DEFAULT_MAX_RESULT_BYTES {
         return (diff, None);
@@ -76,7 +76,7 @@ fn bounded(diff: &str) -> (&str, Option<String>) {
     (shown, Some(note))
 }
 
-/// More backticks than the diff has in a row.
+/// A fence with more backticks than the diff has in a row.
 fn fence(diff: &str) -> String {
     let longest = diff.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     "`".repeat((longest + 1).max(3))

@@ -1,4 +1,4 @@
-//! `exec`: a command that is waited for, or one that stays.
+//! `exec`: runs a command and waits for it, or starts a background process.
 
 use std::time::{Duration, Instant};
 
@@ -62,7 +62,7 @@ pub(crate) async fn call(
     answered(&Said { stdout, stderr, cut, advice }, &exit, timeout)
 }
 
-/// The terminal that a process in the background is given, where that was asked for.
+/// The terminal for a background process, if the caller asked for one.
 fn terminal(arguments: &mut Arguments, background: bool) -> Result<Option<TerminalSize>, Failure> {
     let pty = arguments.flag("pty", false)?;
     let (columns, rows) = (arguments.count("columns")?, arguments.count("rows")?);
@@ -93,7 +93,7 @@ async fn started(backend: &Backend, request: ExecRequest) -> Outcome {
     Ok(ToolAnswer::with_value(text, json!({ "processId": process.id.as_str() })))
 }
 
-/// Whoever stops waiting lets go of the process, and that ends it.
+/// Runs a command to its end. Dropping the future ends the process.
 async fn waited_for(
     backend: &Backend,
     request: ExecRequest,
@@ -129,7 +129,7 @@ async fn waited_for(
     Ok(Ran { stdout, stderr, ended })
 }
 
-/// A command that was waited for.
+/// A command that has ended.
 struct Ran {
     stdout: Kept,
     stderr: Kept,
@@ -137,7 +137,7 @@ struct Ran {
     ended: Result<ProcessExit, String>,
 }
 
-/// What there is to say of it beside how it ended.
+/// Its output and what to add to it.
 struct Said {
     stdout: String,
     stderr: String,
@@ -191,7 +191,7 @@ fn answered(said: &Said, exit: &ProcessExit, timeout: Duration) -> Outcome {
     }
 }
 
-/// How it ended, unless all is well.
+/// How it ended; `None` if it succeeded.
 fn ending(exit: &ProcessExit, timeout: Duration) -> Option<String> {
     let status = status(exit);
     match exit.cause {

@@ -1,4 +1,4 @@
-//! `grep`: text in files.
+//! `grep`: searches text in files.
 
 use ab_core::backend::GrepOptions;
 use ab_core::error::escape_unprintable;
@@ -80,7 +80,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     Ok(answered(found, numbered, limit))
 }
 
-/// The globs that a file must match one of.
+/// Globs. A file must match one of them.
 fn included(arguments: &mut Arguments) -> Result<Vec<String>, Failure> {
     let glob = arguments.optional_text("glob")?;
     let Some(kind) = arguments.optional_text("type")? else {

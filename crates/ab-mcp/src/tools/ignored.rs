@@ -1,4 +1,4 @@
-//! What searches leave out unless asked for: what `.gitignore` names, build output and caches.
+//! What searches skip by default: paths in `.gitignore`, build output and caches.
 
 use ab_core::search::{COMMON_IGNORE_GLOBS, IgnoreFileHandling, IgnoredCounts};
 
@@ -6,7 +6,7 @@ use crate::arguments::Arguments;
 use crate::failure::Failure;
 use crate::quantity::counted;
 
-/// Globs and files that say what to leave out.
+/// The globs and ignore files that a search uses.
 pub(crate) struct Ignoring {
     pub(crate) globs: Vec<String>,
     pub(crate) files: IgnoreFileHandling,
@@ -25,7 +25,7 @@ impl Ignoring {
     }
 }
 
-/// How much was left out, unless nothing was.
+/// How much was skipped; `None` if nothing was.
 pub(crate) fn note(left_out: IgnoredCounts) -> Option<String> {
     let count = |count: u64, one, many| {
         let count = usize::try_from(count).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! `get_file_info`: what is known of a path.
+//! `get_file_info`: the metadata of a path.
 
 use std::time::SystemTime;
 

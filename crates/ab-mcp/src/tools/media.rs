@@ -1,4 +1,4 @@
-//! `read_media_file`: a file's bytes in base64.
+//! `read_media_file`: the bytes of a file in base64.
 
 use ab_core::options::ReadOptions;
 use ab_core::{Backend, Verb};
@@ -16,9 +16,10 @@ pub(crate) async fn call(
     outgoing: &Outgoing,
 ) -> Outcome {
     let path = arguments.text("path")?;
-    // Accepted from those who had to ask: what is neither picture nor sound is a resource.
+    // Accepted from older callers and ignored: a file that is neither picture nor sound is a
+    // resource.
     arguments.flag("force", false)?;
-    // Before it is read, so that no more is held than there is room for.
+    // Reserve memory before the file is read.
     let size = backend.stat(&path).await.map_err(|error| error.with_verb(Verb::Read))?.size;
     let room = outgoing.hold(Media::weight_of(size.min(MEDIA_BYTES))).await?;
     let options = ReadOptions { limit: MEDIA_BYTES, ..ReadOptions::default() };
@@ -32,7 +33,7 @@ pub(crate) async fn call(
     Ok(ToolAnswer::media(Media { kind, mime, bytes: content.bytes, room, note: None }))
 }
 
-/// What a file is, by its extension.
+/// The MIME type of a file, by its extension.
 pub(crate) fn mime_type(path: &str) -> &'static str {
     let name = path.rsplit('/').next().unwrap_or_default();
     let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
@@ -63,7 +64,7 @@ pub(crate) fn mime_type(path: &str) -> &'static str {
     }
 }
 
-/// A path of the workspace as a URI that says nothing about the host.
+/// A path of the workspace as a URI that reveals nothing about the host.
 fn uri(path: &str) -> String {
     let mut out = "workspace:///".to_owned();
     for byte in path.bytes() {

@@ -1,16 +1,16 @@
-//! What a command said, within bounds: the beginning and the end, and how much lies between.
+//! The output of a command within limits: its start, its end, and how much is between.
 
 use std::collections::VecDeque;
 
 use crate::quantity::grouped;
 
-/// One channel of a command that is waited for.
+/// One output channel of a command.
 #[derive(Debug)]
 pub(crate) struct Kept {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     total: u64,
-    /// Bytes that are kept of the beginning, and as many of the end.
+    /// Maximum number of bytes of the start that are kept, and of the end.
     half: usize,
 }
 
@@ -24,7 +24,7 @@ impl Kept {
         let room = self.half - self.head.len();
         let (first, rest) = bytes.split_at(bytes.len().min(room));
         self.head.extend_from_slice(first);
-        // Only the end of a large piece can be the end of it all.
+        // Only the end of a large piece can be part of the kept end.
         let rest = &rest[rest.len().saturating_sub(self.half)..];
         let over = (self.tail.len() + rest.len()).saturating_sub(self.half);
         self.tail.drain(..over);
@@ -39,7 +39,7 @@ impl Kept {
         self.total > (self.head.len() + self.tail.len()) as u64
     }
 
-    /// As text, with a mark where something was left out.
+    /// The output as text, with a mark where bytes are left out.
     pub(crate) fn text(self) -> String {
         let left_out = self.total - (self.head.len() + self.tail.len()) as u64;
         let tail: Vec<u8> = self.tail.into();

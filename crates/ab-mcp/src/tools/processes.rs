@@ -1,4 +1,4 @@
-//! The processes that stay: what they say, what they are told, their end, and the list of them.
+//! Background processes: their output, input, end, and the list of them.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::bounds::{COMMAND_CHARS, DEFAULT_MAX_RESULT_BYTES, KILL_WAIT, MAX_WAIT
 use crate::failure::Failure;
 use crate::quantity::grouped;
 
-/// Beyond anything that was ever said: a reader from here on hears nothing old.
+/// A cursor after all output, for a reader that wants no old output.
 const NOW: u64 = u64::MAX;
 
 pub(crate) async fn output(backend: &Backend, mut arguments: Arguments) -> Outcome {
@@ -94,7 +94,7 @@ pub(crate) async fn kill(backend: &Backend, mut arguments: Arguments) -> Outcome
         ],
     )?;
     let mut process = attached(backend, &id, NOW).await?;
-    // One that has ended takes no signals, and needs none.
+    // Fails if the process has ended, which is fine.
     let _ = process.control.send(ProcessControlMessage::Signal(signal)).await;
     let ended = timeout(KILL_WAIT, process.wait()).await.ok().flatten();
     let text = match &ended {
@@ -117,7 +117,7 @@ pub(crate) async fn list(backend: &Backend) -> Outcome {
     Ok(ToolAnswer::noted(text, note).with("processes", values))
 }
 
-/// What a process said from a cursor on.
+/// The output of a process from a cursor on.
 #[derive(Default)]
 struct Heard {
     text: String,
@@ -130,7 +130,7 @@ struct Heard {
 }
 
 impl Heard {
-    /// Waits for something new for a while, then takes what comes without a pause.
+    /// Waits for new output, then takes all that arrives without a pause.
     async fn from(process: &mut Process, cursor: u64, wait: Duration) -> Heard {
         let mut heard = Heard { next: cursor, ..Heard::default() };
         let mut bytes: Vec<u8> = Vec::new();
@@ -179,7 +179,7 @@ async fn attached(backend: &Backend, id: &ProcessId, from: u64) -> Result<Proces
     }
 }
 
-/// No such process; those that are there may help.
+/// The error for an unknown process id, with the ids that exist.
 async fn unknown(backend: &Backend, error: Error) -> Failure {
     let processes = backend.detached_processes().await.unwrap_or_default();
     let ids: Vec<&str> = processes.iter().take(10).map(|process| process.id.as_str()).collect();

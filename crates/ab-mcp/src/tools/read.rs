@@ -1,4 +1,4 @@
-//! `read_text_file`: lines of a text file.
+//! `read_text_file`: reads lines of a text file.
 
 use std::ops::ControlFlow;
 
@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::quantity::size;
 use crate::window::{self, Chosen, FIRST_LINES, Numbers, Shape, Wanted, Window, WindowBuilder};
 
-/// Bytes at the start of a file in which a NUL makes it binary.
+/// A NUL within this many bytes at the start makes a file binary.
 const PROBE: usize = 8192;
 
 pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
@@ -116,7 +116,7 @@ pub(crate) async fn read(
     Ok((window, stat.size))
 }
 
-/// Lines of a file of any size, read up to the last of them.
+/// Lines of a file of any size. The file is read up to the last of them.
 async fn stream(
     backend: &Backend,
     path: &str,
@@ -135,7 +135,7 @@ async fn stream(
     Ok(window.finish())
 }
 
-/// The end of a file that is too large to count its lines.
+/// The end of a file that is too large for counting its lines.
 async fn last_of_large(
     backend: &Backend,
     path: &str,
@@ -145,10 +145,10 @@ async fn last_of_large(
 ) -> Result<Window, Failure> {
     let start = stat.size.saturating_sub(bound as u64);
     let (bytes, _) = range(backend, path, start, bound as u64).await?;
-    // The first line there is most likely cut.
+    // The first line there is probably incomplete.
     let from = bytes.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let mut window = window::select(&bytes[from..], Wanted::Last(count), bound, Numbers::Without);
-    // Counted from where we began, which is not where the file begins.
+    // The numbers are relative to `start`, not to the start of the file.
     window.full = window.last < count;
     (window.first, window.last, window.total) = (0, 0, None);
     Ok(window)
@@ -165,7 +165,7 @@ async fn range(
     Ok((content.bytes, content.stat))
 }
 
-/// What is no text is named, not shown.
+/// Refuses a file that is not text.
 fn refuse_binary(backend: &Backend, path: &str, bytes: &[u8], stat: &Stat) -> Result<(), Failure> {
     if !bytes[..bytes.len().min(PROBE)].contains(&0) {
         return Ok(());

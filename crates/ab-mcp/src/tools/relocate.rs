@@ -1,4 +1,4 @@
-//! `move_file`: another path for a file or a directory.
+//! `move_file`: moves a file or a directory.
 
 use ab_core::Backend;
 

@@ -1,4 +1,4 @@
-//! `search_files`: names by glob.
+//! `search_files`: finds names by glob.
 
 use ab_core::backend::GlobOptions;
 use ab_core::metadata::TruncationCause;
@@ -26,7 +26,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     let order = arguments.choice("sortBy", &[("path", Order::Path), ("mtime", Order::Changed)])?;
     let limits = match order {
         Order::Path => SearchLimits { matches: page.reach(), ..SearchLimits::default() },
-        // The newest may be anywhere.
+        // The newest file may be anywhere, so all matches are needed.
         Order::Changed => SearchLimits::default(),
     };
     let options = GlobOptions {
@@ -60,7 +60,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     Ok(ToolAnswer::noted(text, (!notes.is_empty()).then(|| notes.join("; "))))
 }
 
-/// Sorts by time of change; what cannot be looked at comes last.
+/// Sorts by modification time. Files without a known time come last.
 async fn newest_first(backend: &Backend, entries: &mut Vec<DirEntry>) {
     let mut dated = Vec::with_capacity(entries.len());
     for entry in entries.drain(..) {

@@ -1,4 +1,4 @@
-//! `read_multiple_files`: several files, each on its own.
+//! `read_multiple_files`: reads several files independently.
 
 use ab_core::Backend;
 
@@ -9,7 +9,7 @@ use crate::bounds::{DEFAULT_MAX_RESULT_BYTES, FILES_AT_ONCE};
 use crate::failure::{Failure, explained};
 use crate::window::{self, Chosen, FIRST_LINES, Numbers, Shape, Wanted};
 
-/// Bytes below which a file that no longer fits is not begun.
+/// With fewer bytes left in the result, no further file is read.
 const LEAST: usize = 1024;
 
 pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
