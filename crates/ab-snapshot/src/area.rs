@@ -18,11 +18,11 @@ use tokio::time::{Instant, sleep};
 use crate::error::{Result, SnapshotError};
 use crate::token::WorkspaceToken;
 
-/// How often a lock that another task or process holds is asked for again.
+/// The pause between two attempts to get a lock that another task or process holds.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
-/// Bytes of a small file of ours.
+/// Maximum size of the small files that this module reads.
 const MAX_SMALL: u64 = 64 * 1024;
-/// Repositories of any owner may be read: the operator named them.
+/// Git may read repositories of any owner: the operator named them.
 const GIT_CONFIG: &str = "[safe]\n\tdirectory = *\n";
 
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ impl Area {
     pub(crate) fn open(root: &Path) -> Result<Area> {
         make_dir_all(root)?;
         let root = root.canonicalize().map_err(|error| failure("open", root, error))?;
-        // Git's lists of directories have no way to write these characters.
+        // These characters cannot be written in git's lists of directories.
         let plain = |text: &str| !text.contains(|c: char| c.is_control() || "\":".contains(c));
         if !root.to_str().is_some_and(plain) {
             let message = format!("unusable data directory {}", root.display());
@@ -75,7 +75,7 @@ impl Area {
         self.root.join("workspaces").join(token.as_str())
     }
 
-    /// Every workspace that exists, whole or not.
+    /// Every workspace that exists, complete or not.
     pub(crate) fn tokens(&self) -> Result<Vec<WorkspaceToken>> {
         let directory = self.root.join("workspaces");
         let entries =
@@ -104,7 +104,7 @@ impl Area {
     }
 }
 
-/// Makes a directory that only we can enter; its parent must exist.
+/// Makes a directory that only our user can enter. Its parent must exist.
 pub(crate) fn make_dir(path: &Path) -> Result<()> {
     DirBuilder::new().mode(0o700).create(path).map_err(|error| failure("create", path, error))
 }
@@ -114,7 +114,7 @@ fn make_dir_all(path: &Path) -> Result<()> {
     made.map_err(|error| failure("create", path, error))
 }
 
-/// Writes a small file; it is whole or not there.
+/// Writes a small file atomically.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
@@ -128,13 +128,13 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     written().map_err(|error| failure("write", path, error))
 }
 
-/// Appends to a file that exists.
+/// Appends to an existing file.
 pub(crate) fn append(path: &Path, text: &str) -> Result<()> {
     let appended = || File::options().append(true).open(path)?.write_all(text.as_bytes());
     appended().map_err(|error| failure("write", path, error))
 }
 
-/// The text of a small file; nothing where it does not exist.
+/// The text of a small file; `None` if it does not exist.
 pub(crate) fn read(path: &Path) -> Result<Option<String>> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -147,14 +147,15 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// Removes files that begin or end with `part` in a directory of ours, which need not exist.
+/// Removes files whose names begin or end with `part` from a directory of ours. The directory need
+/// not exist.
 pub(crate) fn sweep(directory: &Path, part: &str) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if name.starts_with(part) || name.ends_with(part) {
-            // A file that stays is only a file too many.
+            // A file that cannot be removed does no harm.
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -168,7 +169,7 @@ pub(crate) fn is_dir(path: &Path) -> bool {
     path.is_dir()
 }
 
-/// The path without links; an error where it does not exist.
+/// The path without links. Fails if it does not exist.
 pub(crate) fn canonical(path: &Path) -> io::Result<PathBuf> {
     path.canonicalize()
 }

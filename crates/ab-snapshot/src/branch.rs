@@ -1,4 +1,4 @@
-//! Names of branches, checked by git's rules before git sees them.
+//! Names of branches, checked by git's rules before they are passed to git.
 
 use std::fmt;
 
@@ -6,16 +6,19 @@ use ab_core::ErrorKind;
 
 use crate::error::{Result, SnapshotError, TaskField};
 
-/// Longest name in bytes: with a suffix of git's own it must fit into a file name.
+/// Maximum length in bytes: together with a suffix that git adds, it must fit into a file name.
 const LONGEST: usize = 200;
-/// What git does not allow in a name, beside control characters.
+/// Characters that git does not allow in a name, in addition to control characters.
 const FORBIDDEN: &[char] = &[' ', '~', '^', ':', '?', '*', '[', '\\'];
 
-/// The name of a branch without `refs/heads/`. It is never read as an option or as another revision.
+/// The name of a branch without `refs/heads/`. Git cannot mistake it for an option or another
+/// revision.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BranchName(String);
 
 impl BranchName {
+    /// Parses a branch name.
+    ///
     /// # Errors
     /// The name is not one that `git check-ref-format --branch` accepts as it is, begins with
     /// `refs/`, or is longer than 200 bytes. The error names `field`.
@@ -34,7 +37,7 @@ impl BranchName {
         &self.0
     }
 
-    /// The names that cannot be branches beside this one, because it lies below them.
+    /// The names of branches that cannot exist together with this one, because it lies below them.
     pub(crate) fn around(&self) -> impl Iterator<Item = &str> {
         self.0.match_indices('/').map(|(at, _)| &self.0[..at])
     }

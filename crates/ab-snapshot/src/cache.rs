@@ -1,4 +1,5 @@
-//! The bare repository that we keep for each source, and which commit of the source a task wants.
+//! The bare repository that caches each source, and the choice of the commit that a task starts
+//! from.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,11 +15,11 @@ use crate::error::{Result, SnapshotError, TaskField};
 use crate::git::{Authority, Git, LOCAL_TIME, TRANSFER_TIME, complaint, failure};
 use crate::source::RepoSource;
 
-/// Where a fetched branch is put before its commit is known.
+/// The reference of a fetched branch until its commit is known.
 const INCOMING: &str = "refs/agent-backend/incoming";
-/// One reference keeps each fetched commit.
+/// Below this, one reference for each fetched commit keeps it from being removed.
 const COMMITS: &str = "refs/agent-backend/commits";
-/// Time to ask a source for its references.
+/// Time limit for listing the references of a source.
 const REFS_TIME: Duration = Duration::from_secs(120);
 /// How long a task waits while another one fetches the same source.
 const LOCK_TIME: Duration = TRANSFER_TIME;
@@ -27,16 +28,16 @@ const LOCK_TIME: Duration = TRANSFER_TIME;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Base {
     pub(crate) commit: CommitId,
-    /// The branch that the commit was taken from; absent for a detached HEAD.
+    /// The branch that the commit was taken from; `None` for a detached HEAD.
     pub(crate) branch: Option<BranchName>,
-    /// The branch to make. The source does not have it.
+    /// The branch to create. The source does not have it.
     pub(crate) work: BranchName,
     pub(crate) cache: PathBuf,
-    /// Something was transferred.
+    /// Whether anything was transferred.
     pub(crate) fetched: bool,
 }
 
-/// What a source says about the references that a task may mean.
+/// The references of a source that a task may need.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct SourceRefs {
     head: Option<CommitId>,
@@ -45,7 +46,7 @@ struct SourceRefs {
     branches: BTreeMap<String, CommitId>,
 }
 
-/// Which reference to start from.
+/// The reference to start from.
 #[derive(Debug, PartialEq, Eq)]
 struct Plan {
     commit: CommitId,
@@ -54,7 +55,7 @@ struct Plan {
     work: BranchName,
 }
 
-/// Finds the commit that `request` wants and brings it into the cache unless it is there.
+/// Finds the commit that `request` wants, and fetches it into the cache if it is missing there.
 pub(crate) async fn provide(area: &Area, git: &Git, request: &GitWorkspaceRequest) -> Result<Base> {
     let source = Source::open(git, &request.source).await?;
     let refs = source.refs(request).await?;
@@ -90,14 +91,14 @@ pub(crate) async fn provide(area: &Area, git: &Git, request: &GitWorkspaceReques
     Ok(base)
 }
 
-/// Looks whether the source can be used and has what `request` wants.
+/// Checks that the source can be used and has what `request` wants.
 pub(crate) async fn check(git: &Git, request: &GitWorkspaceRequest) -> Result<()> {
     let source = Source::open(git, &request.source).await?;
     let refs = source.refs(request).await?;
     plan(&refs, request).map(|_| ())
 }
 
-/// Whether git finds a repository at a directory or around it. One that git cannot tell counts as a repository.
+/// Whether git finds a repository at a directory or above it. True if git cannot tell.
 pub(crate) async fn is_in_repository(git: &Git, path: &Path) -> bool {
     let run = git.at(path, Authority::Clean).timeout(LOCAL_TIME);
     match run.args(["rev-parse", "--git-dir"]).run().await {
@@ -106,7 +107,7 @@ pub(crate) async fn is_in_repository(git: &Git, path: &Path) -> bool {
     }
 }
 
-/// Makes the bare repository, and clears away what a killed git left in it.
+/// Makes the bare repository, and removes temporary files that a killed git left in it.
 async fn prepare(git: &Git, cache: &Path, commit: &CommitId) -> Result<()> {
     if !area::exists(&cache.join("HEAD")) {
         let format = format!("--object-format={}", commit.object_format());
@@ -121,14 +122,14 @@ async fn prepare(git: &Git, cache: &Path, commit: &CommitId) -> Result<()> {
     Ok(())
 }
 
-/// Whether the cache has a commit. Fetches are transactions, so its history is there as well.
+/// Whether the cache has a commit. Fetches are atomic, so its history is there as well.
 async fn has(git: &Git, cache: &Path, commit: &CommitId) -> Result<bool> {
     let run = git.on(cache, Authority::Clean);
     let found = run.args(["cat-file", "-e", &format!("{commit}^{{commit}}")]).run().await?;
     Ok(found.code == Some(0))
 }
 
-/// A source that was found to be a repository that we can use.
+/// A source that is a usable repository.
 struct Source<'a> {
     git: &'a Git,
     source: &'a RepoSource,
@@ -185,7 +186,7 @@ impl<'a> Source<'a> {
         Err(SnapshotError::field(TaskField::RepoUrl, ErrorKind::Unavailable, message))
     }
 
-    /// Why none of the wanted references exist.
+    /// The error if none of the wanted references exist.
     async fn nothing(&self) -> SnapshotError {
         match self.list(&[]).await {
             Ok(refs) if refs.is_empty() => {
@@ -206,12 +207,13 @@ impl<'a> Source<'a> {
     async fn fetch(&self, cache: &Path, wanted: &str) -> Result<CommitId> {
         let run = self.git.on(cache, self.authority).timeout(TRANSFER_TIME);
         let run = with_ssh(run, self.ssh.as_ref());
-        // One pack for each fetch: it is not compressed again, and what a failed fetch leaves is in one place.
+        // One pack for each fetch: it is not compressed again, and a failed fetch leaves files in
+        // one place only.
         let run = run.args(["-c", "fetch.unpackLimit=1"]).args(FETCH).args(["--"]);
         let run = run.args([self.source.argument()]);
         let output = run.args([format!("+{wanted}:{INCOMING}")]).run().await?;
         if output.code != Some(0) {
-            // A half of a pack may have filled the disk.
+            // An incomplete pack may have filled the disk.
             area::sweep(&cache.join("objects/pack"), "tmp_");
             let message = format!("cannot fetch {}: {}", self.source, complaint(&output.stderr));
             return Err(SnapshotError::field(TaskField::RepoUrl, ErrorKind::Failed, message));
@@ -225,7 +227,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// How every fetch is made: one reference, nothing else of the repository changes.
+/// The arguments of every fetch: one reference, no other change to the repository.
 pub(crate) const FETCH: &[&str] = &[
     "fetch",
     "--quiet",
@@ -248,7 +250,7 @@ pub(crate) fn with_ssh<'a>(
     }
 }
 
-/// Refuses directories that are not the top of a complete repository.
+/// Refuses a directory that is not the top of a complete repository.
 async fn check_local(git: &Git, path: &Path) -> Result<()> {
     let refused = |kind, message: String| SnapshotError::field(TaskField::RepoUrl, kind, message);
     let shown = path.display();
@@ -316,8 +318,8 @@ fn parse_refs(text: &str) -> SourceRefs {
     refs
 }
 
-/// A branch that exists is the base; one that does not is the branch to make from the target branch
-/// or the default.
+/// Chooses the base. An existing branch of the request is the base. A missing one is created from
+/// the target branch or the default branch.
 fn plan(refs: &SourceRefs, request: &GitWorkspaceRequest) -> Result<Plan> {
     let existing = |branch: &BranchName| refs.branches.get(branch.as_str()).cloned();
     let on = |branch: &BranchName, commit, work: &BranchName| Plan {
@@ -361,13 +363,13 @@ fn plan(refs: &SourceRefs, request: &GitWorkspaceRequest) -> Result<Plan> {
     free(refs, Plan { commit, reference, branch: None, work: work.clone() })
 }
 
-/// Refuses a branch to make that the source has already.
+/// Refuses a new branch that the source already has.
 fn free(refs: &SourceRefs, plan: Plan) -> Result<Plan> {
     if refs.branches.contains_key(plan.work.as_str()) {
         let message = format!("the source already has the branch {}", plan.work);
         return Err(SnapshotError::field(TaskField::RepoBranch, ErrorKind::AlreadyExists, message));
     }
-    // Git keeps branches as files: `a` and `a/b` cannot both exist.
+    // Git stores branches as files: `a` and `a/b` cannot both exist.
     let below = format!("{}/", plan.work);
     let in_the_way = |name: &&String| {
         name.starts_with(&below) || plan.work.around().any(|around| around == name.as_str())

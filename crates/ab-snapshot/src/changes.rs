@@ -1,4 +1,4 @@
-//! What a session changed, as git in our own repository tells it.
+//! The changes of a session, as git reports them in our own repository.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::error::{Result, SnapshotError, TaskField};
 pub struct CommitId(String);
 
 impl CommitId {
-    /// Reads `repo.commit`.
+    /// Parses `repo.commit`.
     pub fn parse(text: &str) -> Result<CommitId> {
         Self::read(text).ok_or_else(|| {
             let shown: String = text.chars().take(80).collect();
@@ -38,7 +38,7 @@ impl CommitId {
         }
     }
 
-    /// The id that means that a reference must not exist.
+    /// The id that requires that a reference does not exist.
     pub(crate) fn zero(&self) -> String {
         "0".repeat(self.0.len())
     }
@@ -54,9 +54,9 @@ impl fmt::Display for CommitId {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileChange {
     pub path: String,
-    /// Absent for a binary file.
+    /// `None` for a binary file.
     pub lines: Option<ChangedLineCounts>,
-    /// The path is a repository of its own, whose files are not part of the change.
+    /// The path is a separate repository, whose files are not part of the change.
     pub nested_repository: bool,
 }
 
@@ -73,32 +73,33 @@ pub struct SessionChanges {
     pub head: CommitId,
     /// Changed files in the order of their paths, at most 10,000.
     pub files: Vec<FileChange>,
-    /// All changed files, listed above or not.
+    /// Number of all changed files, listed above or not.
     pub files_changed: u64,
     /// There are more changes than could be counted.
     pub files_cut: bool,
     pub lines_added: u64,
     pub lines_removed: u64,
-    /// The change for people: unified diff, at most 2 MiB.
+    /// The change as a unified diff for people, at most 2 MiB.
     pub diff: String,
-    /// The diff is longer than shown.
+    /// The diff is longer than `diff` shows.
     pub diff_cut: bool,
-    /// The change for `git apply`, with binary files; a file whose lines are no UTF-8 is in it as
-    /// binary. Absent where it is longer than 32 MiB.
+    /// The change for `git apply`, with binary files. A file whose lines are not UTF-8 is included
+    /// as binary. `None` if it is longer than 32 MiB.
     pub patch: Option<String>,
-    /// Why the session's repository could not be used: then its files became one commit on the base.
+    /// Why the session's repository could not be used. In that case its files became one commit on
+    /// the base.
     pub history_lost: Option<String>,
-    /// Untracked files and directories that are not part of the result although the repository does not ignore
-    /// them, such as `node_modules/`; the first of them.
+    /// Untracked files and directories that are left out of the result although the repository does
+    /// not ignore them, such as `node_modules/`. Only the first ones are listed.
     pub left_out: Vec<String>,
     /// Our repository that holds the commits.
     pub(crate) repository: PathBuf,
 }
 
-/// Files that are listed one by one.
+/// Maximum number of files that are listed.
 pub(crate) const MAX_FILES: usize = 10_000;
 
-/// Files and sums of `git diff-tree -z --raw --numstat`.
+/// Files and totals of `git diff-tree -z --raw --numstat`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct DiffStat {
     pub(crate) files: Vec<FileChange>,

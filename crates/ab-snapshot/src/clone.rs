@@ -1,7 +1,8 @@
-//! A session's repository: a working tree of its own with objects that are borrowed from the cache.
+//! A session's repository: its own working tree, with objects that are borrowed from the cache.
 //!
-//! The objects are borrowed by `objects/info/alternates`; the sandbox shows the cache read-only. They are
-//! never hard-linked: an agent that rewrites a linked file would rewrite the cache.
+//! The objects are borrowed through `objects/info/alternates`; the sandbox shows the cache
+//! read-only. They are never hard-linked: an agent that rewrites a linked file would rewrite the
+//! cache.
 
 use std::path::Path;
 
@@ -15,28 +16,28 @@ use crate::error::Result;
 use crate::git::{Authority, Git};
 use crate::source::RepoSource;
 
-/// Files that programs leave behind and that nobody wants to have delivered.
+/// Files that programs leave behind and that do not belong into a delivery.
 const LITTER: &str = "# Written by agent-backend: files that are not part of a delivery.\n\
                       .ab-tmp-*\n.DS_Store\n__pycache__/\nnode_modules/\n/.cache/\n/.npm/\n";
 
-/// What a session's repository is made from.
+/// The source and the branches of a session's repository.
 #[derive(Clone, Debug)]
 pub struct GitWorkspaceRequest {
     pub source: RepoSource,
-    /// `repo.branch`: the base where it exists, else the branch to make.
+    /// `repo.branch`: the base if it exists, else the branch to create.
     pub branch: Option<BranchName>,
-    /// `delivery.targetBranch`: the base where `branch` does not exist.
+    /// `delivery.targetBranch`: the base if `branch` does not exist.
     pub target: Option<BranchName>,
-    /// `repo.commit`: starts there instead of at the tip of the base.
+    /// `repo.commit`: start there instead of at the tip of the base.
     pub commit: Option<CommitId>,
-    /// The branch to make where `branch` does not name it. It must be new in the source.
+    /// The branch to create if `branch` does not name it. The source must not have it.
     pub work_branch: BranchName,
-    /// Who commits in the session's repository.
+    /// The author of commits in the session's repository.
     pub author: GitAuthor,
 }
 
 impl GitWorkspaceRequest {
-    /// The default branch of a source.
+    /// A request that starts from the default branch of a source.
     pub fn new(source: RepoSource, work: BranchName) -> GitWorkspaceRequest {
         let author = GitAuthor::default();
         GitWorkspaceRequest {
@@ -50,7 +51,7 @@ impl GitWorkspaceRequest {
     }
 }
 
-/// The name and the address in commits.
+/// The name and the email address in commits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GitAuthor {
     name: String,
@@ -58,6 +59,8 @@ pub struct GitAuthor {
 }
 
 impl GitAuthor {
+    /// Checks the name and the email address.
+    ///
     /// # Errors
     /// A part is empty, or contains `<`, `>` or a control character.
     pub fn new(name: &str, email: &str) -> Result<GitAuthor> {
@@ -88,7 +91,7 @@ impl Default for GitAuthor {
     }
 }
 
-/// Makes the repository and its working tree at `tree`, and the configuration of git in `home`.
+/// Makes the repository and its working tree at `tree`, and git's configuration in `home`.
 pub(crate) async fn make(
     git: &Git,
     base: &Base,
@@ -116,7 +119,7 @@ pub(crate) async fn make(
         quoted(author.email())
     );
     area::append(&dir.join("config"), &format!("[gc]\n\tauto = 0\n{user}"))?;
-    // The owner of the files may look like another user inside a sandbox.
+    // Inside a sandbox, the owner of the files may look like another user.
     let safe = format!("[safe]\n\tdirectory = {}\n", quoted(&tree.display().to_string()));
     area::write(&home.join(".gitconfig"), &format!("{safe}{user}"))?;
     let run = || git.at(tree, Authority::Clean).env("GIT_DIR", &dir).env("GIT_WORK_TREE", tree);
@@ -129,7 +132,7 @@ pub(crate) async fn make(
     Ok(())
 }
 
-/// A value of a git configuration file.
+/// Quotes a value for a git configuration file.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -1,8 +1,9 @@
-//! From a session's tree to commits in a repository of ours.
+//! Turns a session's tree into commits in a repository of ours.
 //!
-//! Inside the sandbox git commits what is uncommitted and writes a bundle. Outside, our process takes
-//! the bundle as data: it imports one reference into a new bare repository, checks every object, and
-//! compares commits there. Nothing that the agent configured is read outside.
+//! Inside the sandbox, git commits the uncommitted files and writes a bundle. Outside, our process
+//! treats the bundle as data: it imports one reference into a new bare repository, checks every
+//! object, and compares commits there. Outside of the sandbox, nothing that the agent configured is
+//! read.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,21 +25,21 @@ use crate::workspaces::{Workspace, Workspaces};
 
 /// The reference in the bundle.
 const DELIVERY: &str = "refs/agent-backend/delivery";
-/// The same in our repository.
+/// The same reference in our repository.
 pub(crate) const IMPORTED: &str = "refs/heads/delivery";
 const BUNDLE: &str = "work.bundle";
-/// Bytes of a bundle.
+/// Maximum size of a bundle.
 const MAX_BUNDLE: u64 = 1024 * 1024 * 1024;
 const MAX_DIFF: usize = 2 * 1024 * 1024;
 const MAX_PATCH: usize = 32 * 1024 * 1024;
 const MAX_STAT: usize = 64 * 1024 * 1024;
-/// Time for one command inside.
+/// Time limit of one command in the sandbox.
 const INSIDE_TIME: Duration = Duration::from_secs(10 * 60);
-/// Bytes of its output: git warns about each file whose line ends it would change.
+/// Maximum size of its output: git warns about each file whose line ends it would change.
 const INSIDE_OUTPUT: usize = 4 * 1024 * 1024;
-/// Paths that are listed as left out.
+/// Maximum number of paths that are listed as left out.
 const MAX_LEFT_OUT: usize = 100;
-/// Bytes of a commit message.
+/// Maximum size of a commit message.
 const MAX_MESSAGE: usize = 16 * 1024;
 
 /// Runs commands inside a session's sandbox, with `tree`, `home`, `outbox` and the read-only
@@ -49,30 +50,31 @@ pub trait SandboxRunner: Send + Sync {
     async fn run(&self, command: SandboxCommand) -> ab_core::Result<SandboxOutput>;
 }
 
-/// A command for the sandbox: words, never a shell line.
+/// A command for the sandbox: an argument list, never a shell line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxCommand {
-    /// The first word is found on the sandbox's path.
+    /// The program is searched on the sandbox's path.
     pub argv: Vec<String>,
-    /// Variables beside those that every command of the session has.
+    /// Variables in addition to those that every command of the session has.
     pub environment: BTreeMap<String, String>,
     /// The working directory: the workspace's `tree`.
     pub directory: PathBuf,
     /// The command is killed after this time.
     pub timeout: Duration,
-    /// Bytes of standard output and standard error together; a command that prints more fails.
+    /// Maximum bytes of standard output and standard error together. A command that prints more
+    /// fails.
     pub max_output: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxOutput {
-    /// Absent when a signal ended the command.
+    /// `None` if a signal ended the command.
     pub code: Option<i32>,
     pub stdout: Vec<u8>,
     pub stderr: String,
 }
 
-/// A launcher of a workspace whose root is `tree`.
+/// The launcher of a workspace whose root is `tree`.
 #[async_trait]
 impl SandboxRunner for ab_local::Launcher {
     async fn run(&self, command: SandboxCommand) -> ab_core::Result<SandboxOutput> {
@@ -88,10 +90,10 @@ impl SandboxRunner for ab_local::Launcher {
     }
 }
 
-/// What came out of a session's tree.
+/// The result of collecting a session's changes.
 #[derive(Clone, Debug)]
 pub enum CollectChangesOutcome {
-    /// The files are those of the base.
+    /// The files are the same as in the base.
     Unchanged {
         /// As in [`SessionChanges::left_out`].
         left_out: Vec<String>,
@@ -100,13 +102,15 @@ pub enum CollectChangesOutcome {
 }
 
 impl Workspaces {
-    /// Commits what is uncommitted in the session's tree and brings its commits out. May be called
+    /// Commits the uncommitted files in the session's tree and imports its commits. May be called
     /// again after more work.
     ///
-    /// Where the agent left a repository that git cannot use, and in a copy, the files become one commit on the base.
+    /// If git cannot use the repository that the agent left, or if the workspace is a copy, the
+    /// files become one commit on the base.
     ///
     /// # Errors
-    /// Git fails inside for the files themselves, or the bundle is too large or damaged.
+    /// Git fails in the sandbox because of the files themselves, or the bundle is too large or
+    /// damaged.
     pub async fn collect_changes(
         &self,
         workspace: &Workspace,
@@ -118,7 +122,7 @@ impl Workspaces {
             let message = "the workspace has no commit to compare with";
             return Err(SnapshotError::failed(ErrorKind::Unsupported, message));
         };
-        // A left-over of an earlier call must not be taken for the new one.
+        // The bundle of an earlier call must not be mistaken for the new one.
         remove_directory(&workspace.bundle_dir.join(BUNDLE)).await?;
         let session = Inside { workspace, base, inside, author, message };
         let (head, history_lost) = match workspace.token.provider() {
@@ -128,7 +132,7 @@ impl Workspaces {
                 Err(error) => (session.bundle(Repository::Rescue).await?, Some(error.to_string())),
             },
         };
-        // A repository that git cannot use has no list of what is left out either.
+        // A repository that git cannot use has no list of left-out files either.
         let left_out = match (workspace.token.provider(), &history_lost) {
             (WorkspaceProvider::Git, None) => session.left_out().await?,
             (WorkspaceProvider::Git | WorkspaceProvider::Copy, _) => Vec::new(),
@@ -140,7 +144,7 @@ impl Workspaces {
         self.changes(base, repository, history_lost, left_out).await
     }
 
-    /// Takes the bundle and fetches its one reference into a new repository of ours.
+    /// Copies the bundle out and fetches its reference into a new repository of ours.
     async fn import(&self, workspace: &Workspace, base: &CommitId) -> Result<PathBuf> {
         let root = self.area.workspace(&workspace.token);
         let (repository, bundle) = (root.join("import.git"), root.join("import.bundle"));
@@ -158,7 +162,7 @@ impl Workspaces {
         let lent = workspace.read_only.iter().map(|path| format!("{}\n", path.display()));
         area::write(&info.join("alternates"), &lent.collect::<String>())?;
         let ours = || self.git.on(&repository, Authority::Clean);
-        // Objects that the base has need not be checked again.
+        // With this reference, objects of the base are not checked again.
         ours().args(["update-ref", "refs/heads/base", base.as_str()]).stdout().await?;
         let strict = ["-c", "fetch.fsckObjects=true", "-c", "fetch.unpackLimit=1"];
         let bounded = ["-c", "core.bigFileThreshold=16m", "-c", "pack.windowMemory=64m"];
@@ -189,7 +193,7 @@ impl Workspaces {
                 "git did not print the imported commit",
             ));
         };
-        // The agent's attributes must not decide what people see of a change.
+        // The agent's attributes must not affect the diff that people see.
         let nothing = ours().args(["hash-object", "-t", "tree", "--stdin", "-w"]);
         let nothing = nothing.stdout().await?.trim().to_owned();
         let diff_with = |attributes: &str, quote: &str, options: &[&str], most: usize| {
@@ -240,16 +244,16 @@ impl Workspaces {
     }
 }
 
-/// Which repository git uses inside.
+/// The repository that git uses in the sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Repository {
-    /// The session's own, with the agent's commits.
+    /// The session's own repository, with the agent's commits.
     Session,
-    /// A new one in the outbox, when the session's own is unusable, or the workspace is a copy.
+    /// A new repository in the outbox, if the session's own is unusable or the workspace is a copy.
     Rescue,
 }
 
-/// Git inside a sandbox.
+/// Runs git in a sandbox.
 struct Inside<'a> {
     workspace: &'a Workspace,
     base: &'a CommitId,
@@ -259,14 +263,15 @@ struct Inside<'a> {
 }
 
 impl Inside<'_> {
-    /// Writes the bundle, unless the last commit is the base, and returns that commit.
+    /// Returns the last commit. Writes the bundle unless this is the base.
     async fn bundle(&self, repository: Repository) -> Result<CommitId> {
         let base = self.base.as_str();
         if repository == Repository::Rescue {
             let rescue = self.rescue();
             self.git(Repository::Session, &["init", "--quiet", "--bare", "--template=", &rescue])
                 .await?;
-            // A repeated rescue goes on from the first one: a commit that was delivered is made once.
+            // A repeated rescue continues from the first one, so that a delivered commit is not
+            // made twice.
             let before = ["rev-parse", "--verify", "--quiet", &format!("{DELIVERY}^{{commit}}")];
             let last = self.git(repository, &before).await.unwrap_or_else(|_| base.to_owned());
             self.git(repository, &["update-ref", "--no-deref", "HEAD", &last]).await?;
@@ -296,8 +301,8 @@ impl Inside<'_> {
         Ok(commit)
     }
 
-    /// Files and directories that are neither committed nor ignored by the repository itself: those that our
-    /// own list of litter keeps out.
+    /// Files and directories that are neither committed nor ignored by the repository itself: those
+    /// that our own exclude list leaves out.
     async fn left_out(&self) -> Result<Vec<String>> {
         let words = [
             "ls-files",
@@ -309,7 +314,7 @@ impl Inside<'_> {
         ];
         let listed = self.git(Repository::Session, &words).await?;
         let paths = listed.split('\0').filter(|path| !path.is_empty());
-        // Writes in flight are files of ours.
+        // These are our own temporary files.
         let paths = paths.filter(|path| !path.contains(".ab-tmp-"));
         Ok(paths.take(MAX_LEFT_OUT).map(str::to_owned).collect())
     }
@@ -318,7 +323,7 @@ impl Inside<'_> {
         self.workspace.bundle_dir.join("rescue.git").display().to_string()
     }
 
-    /// Runs git inside and returns what it printed, without the end of line.
+    /// Runs git in the sandbox and returns its output without the final newline.
     async fn git(&self, repository: Repository, words: &[&str]) -> Result<String> {
         let command = self.command(repository, words);
         let output = self.inside.run(command).await?;
@@ -333,7 +338,8 @@ impl Inside<'_> {
     }
 
     fn command(&self, repository: Repository, words: &[&str]) -> SandboxCommand {
-        // Settings that only save time or noise: inside, the agent's own settings may run.
+        // These settings only save time or output. In the sandbox, the agent's own settings may
+        // take effect.
         let settings = [
             "safe.directory=*",
             "core.hooksPath=/dev/null",

@@ -1,7 +1,7 @@
 //! The commit that the copy of a directory is compared with.
 //!
-//! It is made right after the copy, before an agent can write it, in a bare repository of ours beside the tree. The
-//! tree itself gets no repository.
+//! It is made right after the copy, before the agent can write to it, in a bare repository of ours
+//! beside the tree. The tree itself gets no repository.
 
 use std::path::Path;
 
@@ -11,15 +11,17 @@ use crate::changes::CommitId;
 use crate::error::{Result, SnapshotError, TaskField};
 use crate::git::{Authority, Git, TRANSFER_TIME, failure};
 
-/// Bytes of the list of all files.
+/// Maximum size of the list of all files.
 const MAX_LISTED: usize = 256 * 1024 * 1024;
-/// The mode of an entry of the index that is a repository of its own.
+/// The mode of an index entry that is a separate repository.
 const GITLINK: &str = "160000";
 
-/// Commits every file of `tree` that no `.gitignore` in it names to the new bare repository `repository`.
+/// Commits every file of `tree` that no `.gitignore` in it excludes, to the new bare repository
+/// `repository`.
 ///
 /// # Errors
-/// The tree contains a repository below its top: git does not look into it, so its changes would be lost.
+/// The tree contains a repository below its top. Git does not look into it, so its changes would be
+/// lost.
 pub(crate) async fn commit(git: &Git, tree: &Path, repository: &Path) -> Result<CommitId> {
     let init = git.at(&git.home, Authority::Clean);
     let init = init.args(["init", "--quiet", "--bare", "--template=", "--object-format=sha1"]);
@@ -55,7 +57,7 @@ pub(crate) async fn commit(git: &Git, tree: &Path, repository: &Path) -> Result<
     let commit = CommitId::read(made.trim()).ok_or_else(|| {
         SnapshotError::failed(ErrorKind::Io, "git did not print the commit of the directory")
     })?;
-    // Keeps the objects, whatever runs in the repository.
+    // Keeps the objects from being removed.
     on_tree().args(["update-ref", "refs/heads/base", commit.as_str()]).stdout().await?;
     Ok(commit)
 }

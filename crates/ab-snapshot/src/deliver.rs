@@ -1,4 +1,4 @@
-//! A new branch with a session's commits, in a repository of the operator or on another host.
+//! Delivers a session's commits as a new branch, in a local repository or on another host.
 
 use std::path::Path;
 
@@ -14,21 +14,22 @@ use crate::source::RepoSource;
 use crate::token::WorkspaceToken;
 use crate::workspaces::Workspaces;
 
-/// A branch that a delivery made.
+/// A branch that a delivery created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveredBranch {
     pub branch: BranchName,
     pub commit: CommitId,
-    /// The branch was there already with this commit: an earlier delivery was interrupted after it.
+    /// The branch already had this commit: an earlier delivery was interrupted after it.
     pub already_there: bool,
 }
 
 impl Workspaces {
-    /// Makes the branch in the repository `to`. A branch that exists with another commit is never
+    /// Creates the branch in the repository `to`. An existing branch with another commit is never
     /// changed.
     ///
-    /// In a local repository only objects and the reference are written, with its hooks off; its working
-    /// tree and index stay as they are. Another host gets a push with the operator's credentials.
+    /// In a local repository only objects and the reference are written, with its hooks disabled;
+    /// its working tree and index stay as they are. Another host gets a push with the operator's
+    /// credentials.
     ///
     /// # Errors
     /// The branch exists (`AlreadyExists`), or the repository cannot be written.
@@ -59,7 +60,7 @@ impl Workspaces {
         let show = ["rev-parse", "--verify", "--quiet"];
         let existing = theirs().args(show).args([reference.as_str()]).run().await?;
         if existing.code == Some(0) {
-            // Of a delivery that was interrupted.
+            // Left by a delivery that was interrupted.
             theirs().args(["update-ref", "-d", temporary.as_str()]).stdout().await?;
             let commit = String::from_utf8_lossy(&existing.stdout).trim().to_owned();
             return already_there(branch, &changes.head, &commit);
@@ -70,7 +71,7 @@ impl Workspaces {
         if output.code != Some(0) {
             return Err(refused(branch, &output.stderr));
         }
-        // Fails where the branch was made meanwhile.
+        // Fails if the branch was created in the meantime.
         let create = ["update-ref", &reference, head, &changes.head.zero()];
         let created = theirs().args(create).run().await?;
         theirs().args(["update-ref", "-d", temporary.as_str()]).stdout().await?;

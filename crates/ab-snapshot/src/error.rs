@@ -35,7 +35,7 @@ impl fmt::Display for TaskField {
 /// A failed step of a workspace or a delivery.
 #[derive(Clone, Debug)]
 pub struct SnapshotError {
-    /// Absent when no field of the task is the cause.
+    /// `None` if no field of the task is the cause.
     pub field: Option<TaskField>,
     pub error: Error,
 }

@@ -1,5 +1,5 @@
-//! How this process runs git: never with the configuration of a repository that others can write, never
-//! with hooks, and never with a prompt.
+//! Runs git in this process: never with the configuration of a repository that others can write,
+//! never with hooks, and never with a prompt.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use ab_host::tool::{HostProgram, HostProgramOutput, HostProgramRequest};
 
 use crate::error::{Result, SnapshotError};
 
-/// Variables of the operator that git uses to reach other hosts: the caller passes those that are set.
+/// Variables that git uses to reach other hosts. The caller passes those that the operator has set.
 pub const GIT_NETWORK_ENV_VARIABLES: &[&str] = &[
     "HOME",
     "USER",
@@ -32,16 +32,16 @@ pub const GIT_NETWORK_ENV_VARIABLES: &[&str] = &[
     "NO_PROXY",
 ];
 
-/// Time for commands on local files.
+/// Time limit of commands on local files.
 pub(crate) const LOCAL_TIME: Duration = Duration::from_secs(10 * 60);
-/// Time for commands that transfer a repository.
+/// Time limit of commands that transfer a repository.
 pub(crate) const TRANSFER_TIME: Duration = Duration::from_secs(60 * 60);
-/// Bytes of output of ordinary commands.
+/// Maximum size of the output of ordinary commands.
 const MAX_OUTPUT: usize = 8 * 1024 * 1024;
-/// Characters of git's complaint that an error repeats.
+/// Maximum number of characters of git's error output that an error repeats.
 const QUOTED: usize = 500;
 
-/// Settings of every run. Those of a repository cannot override them.
+/// Settings for every run. A repository's own settings cannot override them.
 const OVERRIDES: &[&str] = &[
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -60,10 +60,10 @@ const OVERRIDES: &[&str] = &[
     "init.templateDir=",
     "protocol.ext.allow=never",
 ];
-/// Further settings of runs that need nothing of the operator.
+/// Further settings for runs that use nothing of the operator.
 const CLEAN_OVERRIDES: &[&str] = &["core.sshCommand=false", "credential.helper=", "http.proxy="];
 
-/// Git, and the environments it runs in.
+/// The git program, and the environments it runs in.
 #[derive(Clone, Debug)]
 pub(crate) struct Git {
     pub(crate) tool: HostProgram,
@@ -75,7 +75,7 @@ pub(crate) struct Git {
     pub(crate) operator: Vec<(OsString, OsString)>,
 }
 
-/// What a run may use.
+/// What a run may access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Authority {
     /// Local files, with our configuration only.
@@ -93,7 +93,7 @@ pub(crate) struct GitRun<'a> {
 }
 
 impl Git {
-    /// A run in `directory`; the repository there is the one that git finds.
+    /// A run in `directory`, on the repository that git finds there.
     pub(crate) fn at(&self, directory: &Path, authority: Authority) -> GitRun<'_> {
         let (mut arguments, mut environment) = (Vec::new(), Vec::new());
         let overrides = match authority {
@@ -147,7 +147,7 @@ impl Git {
         self.at(repository, authority).env("GIT_DIR", repository)
     }
 
-    /// The operator's own ssh command, or ours, which never asks.
+    /// The ssh command to set: `None` if the operator has one, else ours, which never prompts.
     pub(crate) async fn ssh_command(&self) -> Result<Option<OsString>> {
         let own = |name: &OsString| name == "GIT_SSH_COMMAND" || name == "GIT_SSH";
         if self.operator.iter().any(|(name, _)| own(name)) {
@@ -197,7 +197,7 @@ impl GitRun<'_> {
         Ok(self.git.tool.run(self.run).await?)
     }
 
-    /// Runs git and returns what it printed; a status other than 0 is an error.
+    /// Runs git and returns its output. A status other than 0 is an error.
     pub(crate) async fn stdout(self) -> Result<String> {
         let what = self.what.clone();
         let output = self.run().await?;
@@ -214,13 +214,13 @@ impl GitRun<'_> {
     }
 }
 
-/// A run that ended with another status than 0.
+/// The error for a run that ended with a status other than 0.
 pub(crate) fn failure(what: &str, output: &HostProgramOutput) -> SnapshotError {
     let message = format!("git {what} failed: {}", complaint(&output.stderr));
     SnapshotError::failed(ErrorKind::Failed, message)
 }
 
-/// What git printed on standard error as one line, without passwords in URLs.
+/// Git's error output as one line, without passwords in URLs.
 pub(crate) fn complaint(stderr: &str) -> String {
     let lines = stderr.lines().map(str::trim).filter(|line| !line.is_empty());
     let words = lines.flat_map(str::split_whitespace).map(|word| {

@@ -1,18 +1,19 @@
-//! Workspaces of sessions: isolated copies of a repository or a directory, and the way back of what
-//! was changed in them.
+//! Workspaces of sessions: isolated copies of a repository or a directory, and the delivery of the
+//! changes made in them.
 //!
 //! ```text
-//! token = CleanupToken::new(Provider::Git)   the caller stores it first
-//! Workspaces::prepare(token, source)         → Workspace { tree, home, outbox, read_only, base }
+//! token = WorkspaceToken::new(provider)             the caller stores it first
+//! Workspaces::prepare(token, request)               → Workspace { tree, home, bundle_dir, read_only, base }
 //! ... the agent works in a sandbox ...
-//! Workspaces::collect(workspace, inside)     → Changes { stat, diff, patch }; git runs inside
-//! Workspaces::deliver(changes, to, branch)   → a new branch in a local or remote repository
-//! Workspaces::cleanup(token)                 idempotent, in any state, from any process
+//! Workspaces::collect_changes(workspace, inside)    → SessionChanges { files, diff, patch }; git runs inside
+//! Workspaces::deliver_branch(changes, to, branch)   → a new branch in a local or remote repository
+//! Workspaces::cleanup(token)                        idempotent, in any state, from any process
 //! ```
 //!
-//! Git on a tree that an agent can write is the agent's code. Such git runs inside the session's
-//! sandbox, by a [`SandboxRunner`]; only a bundle comes out. Git in our own process works on
-//! repositories of ours and on the operator's, with a clean configuration and without hooks.
+//! In a tree that an agent can write, git may run code of the agent. Such git runs inside the
+//! session's sandbox, through a [`SandboxRunner`], and only a bundle comes out. Git in our own
+//! process works on repositories of ours and of the operator, with a clean configuration and
+//! without hooks.
 
 mod area;
 mod branch;

@@ -1,6 +1,7 @@
-//! Patches as text: files whose lines are no UTF-8 are in them as binary.
+//! Patches as text: a file whose lines are not UTF-8 is included as binary.
 
-/// Attributes that make git write the files as binary whose part of this patch is no UTF-8. None if all of it is.
+/// Attributes that make git treat files as binary if their part of this patch is not UTF-8. `None`
+/// if the whole patch is UTF-8.
 ///
 /// The patch must have quoted paths (`core.quotePath`).
 pub(crate) fn binary_attributes(patch: &[u8]) -> Option<String> {
@@ -9,7 +10,7 @@ pub(crate) fn binary_attributes(patch: &[u8]) -> Option<String> {
     }
     let mut attributes = String::new();
     for part in parts(patch).filter(|part| std::str::from_utf8(part).is_err()) {
-        // Without a path there are no lines that could be anything but text.
+        // A part without a path has no lines, so it is plain text.
         if let Some(path) = path(part) {
             attributes.push_str(&format!("{} -diff\n", pattern(&path)));
         }
@@ -31,7 +32,7 @@ fn parts(patch: &[u8]) -> impl Iterator<Item = &[u8]> {
     starts.zip(ends).map(|(start, end)| &patch[start..end])
 }
 
-/// The path of a part: of the new file, or of the old one where there is no new one.
+/// The path of a part: of the new file, or of the old one if there is no new one.
 fn path(part: &[u8]) -> Option<Vec<u8>> {
     let line = |mark: &[u8]| {
         let mut lines = part.split(|byte| *byte == b'\n');
@@ -42,7 +43,7 @@ fn path(part: &[u8]) -> Option<Vec<u8>> {
     path.get(2..).map(<[u8]>::to_vec)
 }
 
-/// A path as it is, from how git prints it.
+/// Decodes a path that git printed.
 fn unquoted(printed: &[u8]) -> Vec<u8> {
     // A tab follows a path with spaces.
     let printed = printed.strip_suffix(b"\t").unwrap_or(printed);
@@ -78,7 +79,7 @@ fn unquoted(printed: &[u8]) -> Vec<u8> {
     path
 }
 
-/// The pattern of a file of attributes that this path alone matches.
+/// A pattern for an attributes file that matches only this path.
 fn pattern(path: &[u8]) -> String {
     let mut pattern = String::from("\"/");
     for byte in path {

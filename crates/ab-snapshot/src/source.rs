@@ -1,4 +1,4 @@
-//! Where a repository is: a directory of this host, or a URL.
+//! The location of a repository: a directory of this host, or a URL.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{Result, SnapshotError, TaskField};
 
 const LONGEST: usize = 4096;
-/// Schemes of URLs that git fetches without running a program that the URL names.
+/// URL schemes that do not make git run a program that the URL names.
 const SCHEMES: &[&str] = &["https", "http", "ssh", "git"];
 
 /// A repository that a task names. `Display` leaves out passwords.
@@ -22,7 +22,7 @@ pub enum RepoSource {
 }
 
 impl RepoSource {
-    /// Reads `repo.url`: an absolute path, a `file://` URL, another URL, or `user@host:path`.
+    /// Parses `repo.url`: an absolute path, a `file://` URL, another URL, or `user@host:path`.
     pub fn parse(text: &str) -> Result<RepoSource> {
         let refused = |problem: &str| {
             let message = format!("invalid repository {:?}: {problem}", redacted(text));
@@ -45,7 +45,7 @@ impl RepoSource {
             }
             Some(_) => return Err(refused("the scheme must be https, http, ssh, git or file")),
             None => match text.split_once(':') {
-                // `ext::command` and the like run programs.
+                // `ext::command` and similar URLs run programs.
                 Some((before, after)) if !after.starts_with(':') && !before.contains('/') => {
                     before.rsplit('@').next().unwrap_or_default()
                 }
@@ -58,7 +58,7 @@ impl RepoSource {
         Ok(RepoSource::Remote(text.to_owned()))
     }
 
-    /// What git is given.
+    /// The argument for git.
     pub(crate) fn argument(&self) -> std::ffi::OsString {
         match self {
             RepoSource::Local(path) => path.clone().into_os_string(),

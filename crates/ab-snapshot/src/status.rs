@@ -1,8 +1,8 @@
-//! How many changes of a local source are not committed, found without running anything of the
-//! source and without touching it.
+//! Counts the uncommitted changes of a local source, without running anything of the source and
+//! without changing it.
 //!
-//! `git status` in the source would run its filters and its fsmonitor, and write its index. A
-//! repository of ours with a copy of the index looks at the same files instead.
+//! `git status` in the source would run its filters and its fsmonitor, and write its index.
+//! Instead, a repository of ours with a copy of the index examines the same files.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,23 +11,23 @@ use crate::area;
 use crate::error::Result;
 use crate::git::{Authority, Git};
 
-/// Bytes of the list of changes; a longer list is counted as far as it was read.
+/// Maximum size of the list of changes. A longer list is counted only in part.
 const MAX_LIST: usize = 4 * 1024 * 1024;
-/// Bytes of the source's index.
+/// Maximum size of the source's index.
 const MAX_INDEX: u64 = 1024 * 1024 * 1024;
 const TIME: Duration = Duration::from_secs(60);
 /// Settings of the source that decide whether a file counts as changed.
 const KEPT: &[&str] = &["core.autocrlf", "core.eol", "core.filemode", "core.symlinks"];
 
-/// Changes of a source that a clone does not have.
+/// Changes in a source that a clone does not contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Uncommitted {
     pub(crate) changed: u64,
     pub(crate) untracked: u64,
 }
 
-/// Counts the changes in the working tree of `source`; nothing for a bare repository. `probe` is a new
-/// directory for a while.
+/// Counts the changes in the working tree of `source`; zero for a bare repository. `probe` is the
+/// path of a temporary directory.
 pub(crate) async fn count(git: &Git, source: &Path, probe: &Path) -> Result<Uncommitted> {
     let ask = || git.at(source, Authority::Clean);
     let bare = ask().args(["rev-parse", "--is-bare-repository"]).stdout().await?;
@@ -51,7 +51,7 @@ pub(crate) async fn count(git: &Git, source: &Path, probe: &Path) -> Result<Unco
             .await?;
     }
     area::make_dir(&probe.join("info"))?;
-    // Most repositories have one; without it nothing more is ignored.
+    // The file may be missing.
     let exclude = probe.join("info/exclude");
     let _ = ab_host::directory::copy_file(&info, "exclude", &exclude, MAX_LIST as u64).await;
     let alternates = probe.join("objects/info");

@@ -1,4 +1,4 @@
-//! Cleanup tokens: one string that names everything made for a workspace, before it is made.
+//! Cleanup tokens: a string that names everything made for a workspace, before it is made.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::error::Result;
 pub enum WorkspaceProvider {
     /// A clone that borrows objects from a cached bare repository.
     Git,
-    /// A copy of a directory, with shared blocks where the file system can do that.
+    /// A copy of a directory, with shared blocks if the file system supports that.
     Copy,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for WorkspaceProvider {
     }
 }
 
-/// Random bytes of a token.
+/// Number of random bytes in a token.
 const BYTES: usize = 16;
 
 /// Names the workspace that [`cleanup`](crate::Workspaces::cleanup) removes. The caller stores it
@@ -56,7 +56,7 @@ impl WorkspaceToken {
         Ok(WorkspaceToken { provider, text: format!("{provider}-{hex}") })
     }
 
-    /// Reads a stored token.
+    /// Parses a stored token.
     pub fn parse(text: &str) -> Result<WorkspaceToken> {
         let provider =
             [WorkspaceProvider::Git, WorkspaceProvider::Copy].into_iter().find(|provider| {

@@ -19,15 +19,15 @@ use crate::source::RepoSource;
 use crate::status;
 use crate::token::{WorkspaceProvider, WorkspaceToken};
 
-/// Where workspaces are made, and with what.
+/// Settings of [`Workspaces`].
 #[derive(Clone, Debug)]
 pub struct SnapshotSettings {
     /// A directory for this crate alone.
     pub directory: PathBuf,
-    /// The directories in which git is looked for.
+    /// The directories in which git is searched.
     pub path: Vec<PathBuf>,
-    /// The operator's values of [`GIT_NETWORK_ENV_VARIABLES`](crate::GIT_NETWORK_ENV_VARIABLES). Only git that reaches
-    /// other hosts gets them.
+    /// The operator's values of [`GIT_NETWORK_ENV_VARIABLES`](crate::GIT_NETWORK_ENV_VARIABLES).
+    /// Only runs of git that reach other hosts get them.
     pub git_environment: Vec<(OsString, OsString)>,
 }
 
@@ -38,7 +38,7 @@ pub struct Workspaces {
     pub(crate) git: Git,
 }
 
-/// What a workspace is made from.
+/// The source of a workspace.
 #[derive(Clone, Debug)]
 pub enum WorkspaceRequest {
     Git(GitWorkspaceRequest),
@@ -50,7 +50,7 @@ pub enum WorkspaceRequest {
 }
 
 impl WorkspaceRequest {
-    /// The provider of the token to make for this request.
+    /// The provider for the token of this request.
     pub fn provider(&self) -> WorkspaceProvider {
         match self {
             WorkspaceRequest::Git(_) => WorkspaceProvider::Git,
@@ -59,25 +59,27 @@ impl WorkspaceRequest {
     }
 }
 
-/// Files for one session.
+/// The files of one session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workspace {
     pub token: WorkspaceToken,
-    /// The files that the agent works on: the root of the session's sandbox, at this path.
+    /// The files that the agent works on. In the sandbox this is the workspace root, at the same
+    /// path.
     pub tree: PathBuf,
     /// The session's private home, read-write in the sandbox. It lies outside of `tree`.
     pub home: PathBuf,
-    /// Where [`collect`](Workspaces::collect_changes) has git put its bundle, read-write in the sandbox.
+    /// The directory for the bundle of [`collect_changes`](Workspaces::collect_changes), read-write
+    /// in the sandbox.
     pub bundle_dir: PathBuf,
     /// Directories that must be visible in the sandbox, read-only, at their own paths.
     pub read_only: Vec<PathBuf>,
-    /// The commit that the tree started from. That of a copy is in a repository of ours.
+    /// The commit that the tree started from. For a copy, it is in a repository of ours.
     pub base: Option<CommitId>,
     /// The branch that `base` was taken from.
     pub base_branch: Option<BranchName>,
-    /// The branch that is checked out, and that a delivery makes; absent for a copy.
+    /// The branch that is checked out, and that a delivery creates; `None` for a copy.
     pub branch: Option<BranchName>,
-    /// What a person should know, also when the workspace is found again.
+    /// What a person should know. Also set when an existing workspace is found.
     pub notes: Vec<WorkspaceNote>,
 }
 
@@ -95,7 +97,7 @@ pub enum WorkspaceNote {
 }
 
 impl WorkspaceNote {
-    /// The note on one line of the record.
+    /// The note as one line of the record.
     fn written(&self) -> String {
         match self {
             Self::Fetched => "fetched".to_owned(),
@@ -109,7 +111,7 @@ impl WorkspaceNote {
         }
     }
 
-    /// The note of a line; nothing for a line of another version.
+    /// Parses a line; `None` for a line that another version wrote.
     fn read(line: &str) -> Option<WorkspaceNote> {
         let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
         let mut numbers = rest.split(' ').map_while(|number| number.parse().ok());
@@ -126,7 +128,7 @@ impl WorkspaceNote {
 }
 
 impl Workspaces {
-    /// Makes the directories below `settings.directory` and looks for git.
+    /// Makes the directories below `settings.directory` and searches git.
     pub fn open(settings: SnapshotSettings) -> Result<Workspaces> {
         let tool = HostProgram::find("git", &settings.path)?;
         let area = Area::open(&settings.directory)?;
@@ -135,12 +137,12 @@ impl Workspaces {
         Ok(Workspaces { area, git })
     }
 
-    /// Makes the workspace of `token`, which the caller has stored. A workspace that was made
-    /// completely before is returned as it is; the rest of one that was not is removed first.
+    /// Makes the workspace of `token`, which the caller has stored. A workspace that is already
+    /// complete is returned unchanged. The remains of an incomplete one are removed first.
     ///
     /// # Errors
-    /// The source cannot be used; the error names the task's field. What was made is removed: it may have filled the
-    /// disk.
+    /// The source cannot be used; the error names the task's field. The incomplete workspace is
+    /// removed, because it may have filled the disk.
     pub async fn prepare(
         &self,
         token: &WorkspaceToken,
@@ -157,7 +159,7 @@ impl Workspaces {
         match self.make(token, request).await {
             Ok(workspace) => Ok(workspace),
             Err(error) => {
-                // The caller has the token and removes what is left.
+                // If this fails, the caller can remove the rest by the token.
                 let _ = self.cleanup(token).await;
                 Err(error)
             }
@@ -180,7 +182,7 @@ impl Workspaces {
         Ok(workspace)
     }
 
-    /// The workspace of `token`, if it was made completely and not removed.
+    /// The workspace of `token`, if it is complete and was not removed.
     pub fn find(&self, token: &WorkspaceToken) -> Result<Option<Workspace>> {
         let Some(text) = area::read(&self.area.workspace(token).join(RECORD))? else {
             return Ok(None);
@@ -201,15 +203,15 @@ impl Workspaces {
         Ok(Some(workspace))
     }
 
-    /// Removes everything that was made for `token`, also by another process and when it was only
-    /// half made. The session's processes must have ended.
+    /// Removes everything that was made for `token`, also by another process, and also an
+    /// incomplete workspace. The session's processes must have ended.
     pub async fn cleanup(&self, token: &WorkspaceToken) -> Result<()> {
         let root = self.area.workspace(token);
-        // Without its record a workspace that is half removed is not found again.
+        // The record goes first, so that a partly removed workspace is not found again.
         Ok(remove_directory(&root.join(RECORD)).await.and(remove_directory(&root).await)?)
     }
 
-    /// The tokens of all workspaces that exist, whole or not.
+    /// The tokens of all workspaces that exist, complete or not.
     pub fn tokens(&self) -> Result<Vec<WorkspaceToken>> {
         self.area.tokens()
     }
@@ -278,14 +280,15 @@ impl Workspaces {
         Ok(())
     }
 
-    /// Whether the source is a directory of this host that is not in a git repository: then only a copy can be made.
+    /// Whether the source is a directory of this host outside of any git repository. Such a source
+    /// can only be copied.
     pub async fn is_plain_directory(&self, source: &RepoSource) -> bool {
         let Some(path) = source.local_path() else { return false };
         area::is_dir(path) && !cache::is_in_repository(&self.git, path).await
     }
 
-    /// Finds out whether [`prepare`](Workspaces::prepare) has what it needs, as far as this host can tell: a source
-    /// elsewhere is not asked.
+    /// Checks whether [`prepare`](Workspaces::prepare) has what it needs, as far as this host can
+    /// tell. A remote source is not contacted.
     ///
     /// # Errors
     /// As [`prepare`](Workspaces::prepare). The error names the field.
@@ -307,7 +310,8 @@ impl Workspaces {
         }
     }
 
-    /// A source must neither contain our directory nor lie in it: other sessions are there.
+    /// Refuses a source that contains our directory or lies in it, because other sessions are
+    /// there.
     fn refuse_own(&self, path: &Path, field: TaskField) -> Result<()> {
         let real = area::canonical(path).map_err(|error| {
             let message = format!("cannot open {}: {error}", path.display());
@@ -321,7 +325,7 @@ impl Workspaces {
     }
 }
 
-/// The file that says that a workspace is complete.
+/// The file that marks a workspace as complete.
 const RECORD: &str = "record";
 
 fn record(workspace: &Workspace) -> String {
