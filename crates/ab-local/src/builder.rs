@@ -1,5 +1,5 @@
-//! A workspace for an agent's session: private home, what it sees of the host, and a floor below which
-//! it does not open.
+//! Builds a workspace for an agent's session: its private home, the parts of the host that it sees,
+//! and the weakest isolation that it accepts.
 
 use std::path::{Path, PathBuf};
 
@@ -33,7 +33,7 @@ pub struct WorkspaceBuilder {
 }
 
 impl LocalWorkspace {
-    /// Starts a workspace in a directory that exists.
+    /// Starts a builder for a workspace in an existing directory.
     pub fn builder(root: impl Into<PathBuf>) -> WorkspaceBuilder {
         let mut config = LocalWorkspaceConfig::new(root);
         config.options.exec.isolation_floor = Isolation::Landlock;
@@ -59,7 +59,7 @@ impl WorkspaceBuilder {
         self.mount(SandboxMount::read_only(directory))
     }
 
-    /// A file of the host that commands can read at the path `inside`. Where that differs from `host`,
+    /// A file of the host that commands can read at the path `inside`. If that differs from `host`,
     /// only bwrap can show it.
     pub fn mount_read_only_file(
         self,
@@ -110,7 +110,7 @@ impl WorkspaceBuilder {
         self
     }
 
-    /// Rules for commands beside the built-in ones.
+    /// Rules for commands in addition to the built-in ones.
     pub fn extra_rules(mut self, rules: RuleFile) -> Self {
         self.config.policy.rules = rules;
         self
@@ -134,10 +134,10 @@ impl WorkspaceBuilder {
         self
     }
 
-    /// Opens the workspace, and proves its sandbox before anything runs in it.
+    /// Opens the workspace, and tests its sandbox before any command runs in it.
     ///
     /// # Errors
-    /// `Invalid` when a directory or file cannot be shown to commands, `Unavailable` when the sandbox
+    /// `Invalid` if a directory or file cannot be shown to commands, `Unavailable` if the sandbox
     /// would be weaker than the floor.
     pub async fn open(mut self) -> Result<LocalWorkspace> {
         if self.own_executable {

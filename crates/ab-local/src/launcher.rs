@@ -1,8 +1,8 @@
 //! Starts the operator's own programs in the sandbox of a workspace.
 //!
-//! A coding agent, or git on a tree that an agent could write, is named by the operator's
-//! configuration and not by a caller of the workspace. The command policy does not judge it; the
-//! sandbox holds it like any command.
+//! Such a program, for example a coding agent, or git on a tree that an agent can write, is named
+//! by the operator's configuration and not by a caller of the workspace. The command policy does
+//! not judge it, but it runs in the same sandbox as any command.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,9 +20,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Bytes of each stream that may wait for a slow reader, beside the pipe and the driver's queue.
+/// Bytes of each stream that may wait for a slow reader, in addition to the pipe and the driver's
+/// queue.
 const STREAM_BUFFER: usize = 64 * 1024;
-/// Most bytes of input that are passed on in one piece.
+/// Maximum number of bytes of input that are passed on in one piece.
 const INPUT_PIECE: usize = 64 * 1024;
 
 /// Standard output or standard error of a launched program.
@@ -30,26 +31,26 @@ pub type OutputReader = Box<dyn AsyncRead + Send + Sync + Unpin>;
 /// Standard input of a launched program. Dropping it, or `shutdown`, ends the input.
 pub type InputWriter = Box<dyn AsyncWrite + Send + Sync + Unpin>;
 
-/// Starts programs in a workspace's sandbox, without the command policy. It can do nothing else.
+/// Starts programs in a workspace's sandbox, without the command policy.
 ///
 /// Its clones share the driver of the workspace's [`Backend`](ab_core::Backend). After that backend
-/// was destroyed, nothing can be started.
+/// is destroyed, no program can be started.
 #[derive(Clone, Debug)]
 pub struct Launcher {
     driver: Arc<LocalDriver>,
 }
 
-/// A program to start. Its arguments are not read by a shell.
+/// A program to start. No shell interprets its arguments.
 #[derive(Clone)]
 pub struct LaunchRequest {
-    /// The program and its arguments. A name without a slash is looked up on the path of the
+    /// The program and its arguments. A name without a slash is searched on the path of the
     /// workspace's commands: toolchains, then the system.
     pub argv: Vec<String>,
-    /// Variables beside those that every command of the workspace has (`PATH`, `HOME`, …), or in
-    /// their place. Nothing of this process's own environment is passed on. `Debug` prints the names
-    /// only: values may be credentials.
+    /// Variables that are added to those of every command of the workspace (`PATH`, `HOME`, …), or
+    /// replace them. Nothing of this process's own environment is passed on. `Debug` prints only
+    /// the names, since values may be credentials.
     pub env: BTreeMap<String, String>,
-    /// Where the program starts. The root by default.
+    /// The directory that the program starts in. The root by default.
     pub cwd: WsPath,
     /// Closed by default.
     pub stdin: StdinMode,
@@ -64,18 +65,18 @@ pub struct LaunchRequest {
 /// A reader that is kept must be read: when its buffer is full, the program waits. A reader that is
 /// dropped discards its stream.
 pub struct LaunchedProcess {
-    /// Present when the launch asked for [`StdinMode::Piped`].
+    /// `Some` if the launch asked for [`StdinMode::Piped`].
     pub stdin: Option<InputWriter>,
     pub stdout: Option<OutputReader>,
     pub stderr: Option<OutputReader>,
     id: ProcessId,
     control: mpsc::Sender<ProcessControlMessage>,
     ending: ProcessExitReceiver,
-    /// Owns the driver's process, which ends when it is dropped.
+    /// Owns the driver's process, which is killed when this is dropped.
     streams: AbortOnDropHandle<()>,
 }
 
-/// Everything that a program wrote, and how it ended.
+/// The output of a program, and how it ended.
 #[derive(Clone, Debug)]
 pub struct LaunchOutput {
     pub exit: ProcessExit,
@@ -91,8 +92,8 @@ impl Launcher {
     /// Starts a program in the sandbox of the workspace.
     ///
     /// # Errors
-    /// `NotFound` when the program or its directory does not exist, `Unavailable` when the sandbox
-    /// or a limit cannot be had, `Destroyed` after the workspace's end.
+    /// `NotFound` if the program or its directory does not exist, `Unavailable` if the sandbox or a
+    /// limit is not available, `Destroyed` after the workspace was destroyed.
     pub async fn start(&self, launch: LaunchRequest) -> Result<LaunchedProcess> {
         let LaunchRequest { argv, env, cwd, stdin, limits, restrictions } = launch;
         let command = Command::Argv(argv);
@@ -161,7 +162,7 @@ impl LaunchedProcess {
                 }
             };
             tokio::join!(feeding, distribute(&mut process, out, err));
-            // The program may have closed its output and still run.
+            // The program may have closed its output while it still runs.
             process.wait().await;
         });
         Self {
@@ -180,19 +181,19 @@ impl LaunchedProcess {
         &self.id
     }
 
-    /// The end of the program, for observers that do not hold it.
+    /// The exit of the program, for observers that do not own it.
     pub fn exit_receiver(&self) -> &ProcessExitReceiver {
         &self.ending
     }
 
-    /// Sends a signal to the program. Does nothing when it has ended.
+    /// Sends a signal to the program. Does nothing if it has ended.
     pub async fn signal(&self, number: i32) {
         // A closed channel means that the program has ended.
         let _ = self.control.send(ProcessControlMessage::Signal(number)).await;
     }
 
-    /// Waits for the end. Its output must be read or dropped meanwhile. `None` when the driver lost
-    /// the process.
+    /// Waits for the end. The caller must read or drop the output meanwhile. `None` if the driver
+    /// lost the process.
     pub async fn wait(&mut self) -> Option<ProcessExit> {
         self.ending.wait().await
     }
@@ -204,12 +205,12 @@ impl LaunchedProcess {
         ending.wait().await
     }
 
-    /// Reads both streams to their end and waits for the program's end. Input that was not taken is
-    /// closed first.
+    /// Reads both streams to their end and waits for the end of the program. If the caller has not
+    /// taken the input, it is closed first.
     ///
     /// # Errors
-    /// `TooLarge` when both streams together exceed `most` bytes: the program is killed. `Io` when
-    /// the driver lost the process.
+    /// `TooLarge` if both streams together exceed `most` bytes; the program is killed. `Io` if the
+    /// driver lost the process.
     pub async fn wait_with_output(mut self, most: usize) -> Result<LaunchOutput> {
         drop(self.stdin.take());
         let (mut stdout, mut stderr) = (BytesMut::new(), BytesMut::new());
@@ -252,7 +253,7 @@ impl fmt::Debug for LaunchedProcess {
     }
 }
 
-/// Passes input on until its end, or until the program takes no more.
+/// Passes input on until it ends, or until the program accepts no more.
 async fn feed(mut reader: DuplexStream, sender: mpsc::Sender<Bytes>) {
     loop {
         let mut piece = BytesMut::with_capacity(INPUT_PIECE);
@@ -269,7 +270,8 @@ async fn feed(mut reader: DuplexStream, sender: mpsc::Sender<Bytes>) {
     }
 }
 
-/// Writes each piece of output to its stream until both have ended. A program may close one and go on.
+/// Writes each piece of output to its stream until both have ended. A program may close one of them
+/// early.
 async fn distribute(process: &mut Process, out: DuplexStream, err: DuplexStream) {
     let (mut out, mut err) = (Some(out), Some(err));
     while let Some(piece) = process.output.recv().await {
@@ -280,13 +282,13 @@ async fn distribute(process: &mut Process, out: DuplexStream, err: DuplexStream)
         if piece.ends_channel() {
             *stream = None;
         } else if let Some(stream) = stream {
-            // Fails when the reader was dropped: the rest of this stream is discarded.
+            // Fails if the reader was dropped. The rest of this stream is discarded.
             let _ = stream.write_all(&piece.bytes).await;
         }
     }
 }
 
-/// How many bytes were read; zero at the end of the stream.
+/// The number of bytes read; zero at the end of the stream.
 async fn read_some(reader: &mut Option<OutputReader>, into: &mut BytesMut) -> usize {
     match reader {
         Some(reader) => reader.read_buf(into).await.unwrap_or(0),

@@ -1,8 +1,9 @@
-//! The one place that assembles a local workspace.
+//! The only place that assembles a local workspace.
 //!
-//! [`open_workspace`] gives a [`LocalWorkspace`]: a guarded [`Backend`](ab_core::Backend) for everyone, and a
-//! [`Launcher`] for the operator's own programs, such as a coding agent. Both use the same driver,
-//! and therefore the same sandbox. No other crate opens a directory of the host as a workspace.
+//! [`open_workspace`] returns a [`LocalWorkspace`]: a guarded [`Backend`](ab_core::Backend) for
+//! callers, and a [`Launcher`] for the operator's own programs, such as a coding agent. Both use
+//! the same driver, and therefore the same sandbox. No other crate opens a directory of the host as
+//! a workspace.
 
 mod builder;
 mod launcher;

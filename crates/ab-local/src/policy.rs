@@ -5,13 +5,13 @@ use std::sync::Arc;
 use ab_core::{Approver, Driver, Guard, NoApprover, Result};
 use ab_policy::{CommandGuard, HomeLocation, Policy, PolicyProfile, RuleFile};
 
-/// What judges commands. By default: profile `guarded`, the built-in rules, and no approver.
+/// The policy for commands. By default: profile `guarded`, the built-in rules, and no approver.
 #[derive(Clone, Debug)]
 pub struct CommandPolicySettings {
     pub profile: PolicyProfile,
-    /// Rules beside the built-in ones.
+    /// Rules in addition to the built-in ones.
     pub rules: RuleFile,
-    /// Answers where a rule asks for approval.
+    /// Decides if a rule asks for approval.
     pub approver: Arc<dyn Approver>,
 }
 
@@ -26,7 +26,8 @@ impl Default for CommandPolicySettings {
 }
 
 impl CommandPolicySettings {
-    /// The guard for the commands of `driver`, whose `HOME` is `home`; `None` when the profile is off.
+    /// The guard for the commands of `driver`, whose `HOME` is `home`; `None` if the profile is
+    /// off.
     pub(crate) fn guard(
         &self,
         driver: &Arc<dyn Driver>,

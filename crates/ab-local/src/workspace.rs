@@ -1,4 +1,4 @@
-//! A directory of the host as a workspace: driver, screen, command guard, limits.
+//! A directory of the host as a workspace: driver, check of command lines, command guard, limits.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use ab_policy::{HomeLocation, PolicyProfile};
 use crate::launcher::Launcher;
 use crate::policy::CommandPolicySettings;
 
-/// How a local workspace is made.
+/// The configuration of a local workspace.
 #[derive(Clone, Debug)]
 pub struct LocalWorkspaceConfig {
     pub root: PathBuf,
@@ -38,10 +38,10 @@ impl LocalWorkspaceConfig {
     }
 }
 
-/// A local workspace: the handle for its callers, and the launcher for its operator.
+/// A local workspace: the backend for its callers, and the launcher for its operator.
 #[derive(Debug)]
 pub struct LocalWorkspace {
-    /// Every call on it passes the guards. Destroying it also ends what the launcher started.
+    /// Every call on it passes the guards. Destroying it also ends the programs of the launcher.
     pub backend: Backend,
     pub launcher: Launcher,
 }
