@@ -140,7 +140,7 @@ async fn run(
     let place = runner.table.enter().map_err(Unproven::Failed)?;
     // Not the limits of the settings: too little memory or time says nothing about the isolation.
     let (limits, accepted, origin) = (request.limits, BTreeSet::new(), Origin::Caller);
-    // Without mounts: one that cannot be made is an error in the settings, not a lack of the host.
+    // Without mounts: a mount that fails is an error in the settings, not a limit of the host.
     let (mounts, total) = (Arc::new([]), None);
     let terms = Terms { isolation, limits, accepted, origin, mounts, total };
     // A directory that cannot be opened fails with every isolation.

@@ -89,7 +89,7 @@ pub(super) struct Dressed {
     pub(super) channels: Channels,
 }
 
-/// What the check of a command line examines.
+/// The input of a check of a command line.
 struct Screened {
     line: String,
     roots: Vec<String>,

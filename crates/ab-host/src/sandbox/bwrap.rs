@@ -441,7 +441,7 @@ fn parts(path: &Path, left: &mut usize) -> Parts {
     let Ok(entries) = std::fs::read_dir(path) else { return none };
     let (mut all, mut some) = (true, Vec::new());
     for entry in entries.flatten() {
-        // A link is only a name. Its target is visible or not independently of it.
+        // Skip links: whether a target is visible depends on the target itself.
         if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
             continue;
         }

@@ -315,7 +315,7 @@ impl Freezer<'_> {
 
     fn turn(&self, motion: Motion) -> io::Result<()> {
         for _ in 0..FREEZE_TRIES {
-            // v1 has to be told again while processes are being started.
+            // In v1, repeat the request while processes are being started.
             self.set(motion)?;
             if self.is(motion)? {
                 return Ok(());
