@@ -1,4 +1,4 @@
-//! One HTTP request on a connection of its own, through a server's proxy and TLS.
+//! One HTTP request on its own connection, through the proxy and TLS of the endpoint.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -14,7 +14,8 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
-/// Sends `request` once to the host of `socket`, which error messages call `name`. Connecting may take `timeout`.
+/// Sends `request` once to the host of `socket`, which error messages call `name`. Connecting may
+/// take `timeout`.
 pub(crate) async fn send(
     socket: &WebSocketEndpoint,
     name: &str,
@@ -25,7 +26,7 @@ pub(crate) async fn send(
     let fails = |error| lost(name, error);
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(fails)?;
     let mut connection: Connection = Box::pin(async move {
-        // The request and its answer carry the error.
+        // The request or its answer reports the error.
         let _ = connection.await;
     });
     let sending = sender.send_request(request);
@@ -37,7 +38,7 @@ pub(crate) async fn send(
     Ok(answered.map_err(fails)?.map(|body| Answer { body, connection }))
 }
 
-/// A connection that ended before its answer did.
+/// The error for a connection that ended before the answer was complete.
 pub(crate) fn lost(name: &str, error: hyper::Error) -> Error {
     let message = format!("{name} was lost: {error}");
     Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message).with_source(error)
@@ -45,7 +46,7 @@ pub(crate) fn lost(name: &str, error: hyper::Error) -> Error {
 
 type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The body of an answer, which drives its connection while it is read.
+/// The body of an answer. Reading it also drives the connection.
 pub(crate) struct Answer {
     body: Incoming,
     connection: Option<Connection>,

@@ -1,4 +1,4 @@
-//! Where journals go: a console for people, lines of JSON for machines.
+//! Journal writers: a console for people, JSON lines for machines.
 //!
 //! ```
 //! use std::sync::Arc;

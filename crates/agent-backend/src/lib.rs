@@ -26,12 +26,12 @@
 //! # }
 //! ```
 //!
-//! Everything is async and needs a tokio runtime. Paths are text, relative to the workspace; an
-//! absolute path under the root means the same file, any other absolute path is taken from the root.
-//! Errors have an [`ErrorKind`] to branch on and an [`ErrorCode`] to publish.
+//! Everything is async and needs a tokio runtime. Paths are text, relative to the workspace. An
+//! absolute path under the root means the same file; any other absolute path is relative to the
+//! root. Errors have an [`ErrorKind`] to branch on and an [`ErrorCode`] to publish.
 //!
-//! What every call does is written once, on [`ab_core::Driver`], and the same suite of behaviour
-//! tests runs on every kind of backend.
+//! The behaviour of every call is documented on [`ab_core::Driver`], and the same test suite runs
+//! on every kind of backend.
 
 mod exchange;
 pub mod journal;
@@ -69,18 +69,19 @@ pub use pool::{BackendLease, BackendPool, PoolOptions};
 pub use remote::{RemoteConfig, RemoteDriver, remote, remote_with};
 pub use serve_client::{SessionClient, SessionClientSettings};
 
-/// A workspace in a directory that exists.
+/// Opens a workspace in an existing directory.
 pub fn local(root: impl AsRef<Path>) -> Result<Backend> {
     local_with(LocalWorkspaceConfig::new(root.as_ref()))
 }
 
-/// A workspace in a directory, with everything that can be set.
+/// Opens a workspace in a directory, with all settings.
 pub fn local_with(mut config: LocalWorkspaceConfig) -> Result<Backend> {
     config.backend_options.locator = recipe(&config.root, &config.options);
     Ok(ab_local::open_workspace(config)?.backend)
 }
 
-/// How the agent-backend program opens the same, where its flags can say it.
+/// How the agent-backend program opens the same workspace; `None` if its flags cannot express the
+/// options.
 fn recipe(root: &Path, options: &LocalDriverOptions) -> Option<WorkspaceLocator> {
     let exec = &options.exec;
     let plain = exec.isolation_floor == Isolation::None
@@ -110,12 +111,12 @@ fn recipe(root: &Path, options: &LocalDriverOptions) -> Option<WorkspaceLocator>
     Some(WorkspaceLocator::via_program(arguments.concat().into_iter().map(str::to_owned).collect()))
 }
 
-/// An empty workspace in memory.
+/// Creates an empty workspace in memory.
 pub fn memory() -> Backend {
     Backend::new(MemoryDriver::new())
 }
 
-/// A workspace in memory, with everything that can be set.
+/// Creates a workspace in memory, with all settings.
 pub fn memory_with(options: MemoryDriverOptions, assembly: BackendOptions) -> Result<Backend> {
     Ok(Backend::with_options(Arc::new(MemoryDriver::with_options(options)?), assembly))
 }

@@ -1,10 +1,10 @@
-//! The tools of a workspace for an MCP client: a connected client, or the bare stream to a server.
+//! The MCP tools of a workspace: a connected client, or the bare stream to a server.
 //!
-//! A plain local workspace is opened a second time, by the agent-backend program. A plain remote one
-//! has its own MCP server: the setting `mcp` says where, and every message is one HTTP request, made
-//! once. What neither can say, such as a workspace in memory, rules, mounts or restrictions, stays
-//! where it is: then the program only passes messages on to the live handle, so that data and rules
-//! hold.
+//! A plain local workspace is opened a second time, by the agent-backend program. A plain remote
+//! workspace has its own MCP server: the setting `mcp` has its address, and every message is one
+//! HTTP request that is sent once. Other workspaces, such as those in memory or with rules, mounts
+//! or restrictions, cannot be opened a second time. For them the program only passes messages on to
+//! the live handle, so that their data and rules apply.
 //!
 //! ```no_run
 //! use agent_backend::mcp::{BackendMcpExt, McpOptions};
@@ -44,18 +44,18 @@ use tokio::task::JoinHandle;
 
 pub use ab_mcp::Client;
 
-/// The program that serves, by the name that it is installed under.
+/// The name under which the server program is installed.
 const PROGRAM: &str = "agent-backend";
 
 #[derive(Clone, Debug)]
 pub struct McpOptions {
-    /// The agent-backend program: a path, or a name that the system finds.
+    /// The agent-backend program: a path, or a name that is looked up in `PATH`.
     pub program: PathBuf,
-    /// Only this directory of the workspace.
+    /// Serve only this directory of the workspace.
     pub scope: Option<String>,
     /// How long the program may take to be ready.
     pub start_timeout: Duration,
-    /// Where a socket may be made for a moment.
+    /// The directory for a short-lived socket.
     pub temporary_dir: PathBuf,
 }
 
@@ -70,7 +70,7 @@ impl Default for McpOptions {
     }
 }
 
-/// MCP for a [`Backend`]. What is made here ends with the backend.
+/// MCP for a [`Backend`]. Everything that is created here ends with the backend.
 pub trait BackendMcpExt {
     /// A stream to an MCP server that works on this workspace.
     fn mcp_transport(
@@ -126,13 +126,14 @@ fn joined(pipes: ChildPipes) -> Box<dyn ByteStream> {
     Box::new(tokio::io::join(pipes.output, pipes.input))
 }
 
-/// The program, if there is one, and what serves the live handle to it or carries messages away.
+/// The program, if there is one, and the task that serves the live handle to it or forwards
+/// messages.
 struct Server {
     companion: Option<ChildProcess>,
     serving: Option<JoinHandle<()>>,
 }
 
-/// What ends with the backend.
+/// The server, which ends with the backend.
 struct Tracked(Mutex<Option<Server>>);
 
 #[async_trait]
@@ -142,7 +143,7 @@ impl Closeable for Tracked {
         if let Some(mut server) = server {
             if let Some(serving) = server.serving.take() {
                 serving.abort();
-                // It ends as it was told to.
+                // The task was aborted; its result does not matter.
                 let _ = serving.await;
             }
             if let Some(mut companion) = server.companion.take() {
@@ -163,7 +164,7 @@ impl Closeable for TrackedClient {
     }
 }
 
-/// Keeps the server alive, and ends it when it is let go of.
+/// Keeps the server alive, and ends it on drop.
 struct Held {
     backend: Backend,
     id: TrackedResourceId,
@@ -182,7 +183,7 @@ impl Drop for Held {
     }
 }
 
-/// A stream of JSON lines to an MCP server. It ends with the backend, or when it is let go of.
+/// A stream of JSON lines to an MCP server. It ends with the backend, or when it is dropped.
 pub struct McpTransport {
     stream: Box<dyn ByteStream>,
     held: Held,
@@ -197,7 +198,7 @@ impl McpTransport {
     }
 }
 
-/// A connected client. It ends with the backend, or when it is let go of.
+/// A connected client. It ends with the backend, or when it is dropped.
 pub struct McpClient {
     client: Arc<Client>,
     id: TrackedResourceId,
@@ -205,7 +206,7 @@ pub struct McpClient {
 }
 
 impl McpClient {
-    /// Ends the conversation, and the server.
+    /// Ends the session and the server.
     pub async fn close(&self) -> Result<()> {
         self.client.close().await;
         self.held.server.close().await

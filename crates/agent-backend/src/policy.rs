@@ -1,4 +1,4 @@
-//! How commands of a local workspace are judged: the types of ab-policy.
+//! The command policy of local workspaces: re-exports from ab-policy.
 
 pub use ab_local::CommandPolicySettings;
 pub use ab_policy::{

@@ -1,4 +1,4 @@
-//! Backends that are used again: at most one for each key, shared by all who ask for it.
+//! A pool of backends: at most one for each key, shared by all callers that ask for it.
 //!
 //! ```
 //! use agent_backend::pool::{LeaseRequest, BackendPool, PoolOptions};
@@ -30,14 +30,13 @@
 //! # }
 //! ```
 //!
-//! A backend is dead when it was destroyed, or when it was connected once and is now disconnected.
-//! One that connects, reconnects or was never connected is not: replacing it would leave two for
-//! one key. So a driver that means to connect again says `Reconnecting`. A dead one is replaced for
-//! the next who asks, and destroyed when its last user lets go.
+//! A backend is dead if it was destroyed, or if it was connected once and is now disconnected. One
+//! that is connecting, reconnecting, or was never connected is not dead: replacing it would leave
+//! two for one key. So a driver that will connect again reports `Reconnecting`. A dead backend is
+//! replaced for the next caller, and destroyed when its last user releases it.
 //!
-//! A backend that is being destroyed keeps its key and its place in the pool until that is done, so
-//! neither "one for each key" nor the maximum is ever exceeded by what is on its way out. Only the
-//! dead no longer count.
+//! A backend that is being destroyed keeps its key and its slot until that is done, so there are
+//! never two backends for one key or more than the maximum. Only dead backends do not count.
 
 mod effects;
 mod failure;
@@ -71,9 +70,9 @@ type Factory<C> = dyn Fn(C) -> Making + Send + Sync;
 
 /// A pool. Share it behind an [`Arc`].
 ///
-/// End it with [`destroy_all`](Self::destroy_all). A pool that is merely dropped cannot wait: it
-/// lets go of its backends without destroying them, and gives up what it was making or destroying.
-/// Leases that are still held go on working.
+/// End it with [`destroy_all`](Self::destroy_all). A pool that is only dropped cannot wait: it
+/// drops its backends without destroying them, and aborts creations and destructions in progress.
+/// Existing leases keep working.
 pub struct BackendPool<C> {
     factory: Arc<Factory<C>>,
     config: Arc<C>,
@@ -81,10 +80,10 @@ pub struct BackendPool<C> {
 }
 
 impl<C: Clone + Send + Sync + 'static> BackendPool<C> {
-    /// A pool of what `factory` makes: a new backend each time, which the pool then owns.
+    /// Creates a pool. `factory` must return a new backend on each call; the pool then owns it.
     ///
-    /// Needs a tokio runtime with time, which the pool's tasks run on; without one, or with options
-    /// that make no sense, it is `INVALID_CONFIGURATION`.
+    /// Fails with `INVALID_CONFIGURATION` if the options are invalid or there is no tokio runtime
+    /// with time. The pool's tasks run on that runtime.
     pub fn new<F, Made>(factory: F, options: PoolOptions<C>) -> Result<Self>
     where
         F: Fn(C) -> Made + Send + Sync + 'static,
@@ -102,19 +101,20 @@ impl<C: Clone + Send + Sync + 'static> BackendPool<C> {
 
     /// A backend to use until the lease is dropped.
     ///
-    /// With a key, it is the key's one backend, which is made when there is none that lives; those
-    /// who ask while it is being made share it, or the error. What the request changes counts only
-    /// when the backend is made for it. Without a key, it is a fresh one that goes with its lease.
+    /// With a key, the lease is on the one backend of that key. It is created if none is alive;
+    /// callers that ask meanwhile share it, or the error. The changes of the request apply only if
+    /// the backend is created for it. Without a key, the lease is on a new backend that is
+    /// destroyed with the lease.
     ///
-    /// A full pool destroys the backend that has been idle longest; when none is idle, callers
-    /// wait, first come first served, at most [`acquire_timeout`](PoolOptions::acquire_timeout).
-    /// Making it may take [`create_timeout`](PoolOptions::create_timeout) more, and goes on when
-    /// the caller goes away: a backend with a key is then idle, a fresh one is destroyed.
+    /// A full pool destroys the backend that was idle longest. If none is idle, callers wait in
+    /// order, at most [`acquire_timeout`](PoolOptions::acquire_timeout). The creation may take
+    /// [`create_timeout`](PoolOptions::create_timeout) more. It continues if the caller drops the
+    /// future: a backend with a key then becomes idle, and one without is destroyed.
     ///
     /// # Errors
-    /// What the factory said; `TIMEOUT` when it took too long, when there was no room in time or
-    /// when too many wait already; `CONNECTION_CLOSED` when it panicked, when what it made was
-    /// already destroyed, or when the pool was.
+    /// The error of the factory. `TIMEOUT` if the creation took too long, if no slot became free in
+    /// time, or if too many callers wait already. `CONNECTION_CLOSED` if the factory panicked, if
+    /// its backend was already destroyed, or if the pool was destroyed.
     pub async fn acquire(&self, request: LeaseRequest<C>) -> Result<BackendLease> {
         let LeaseRequest { key, changes } = request;
         if let Some(lease) = key.as_deref().and_then(|key| self.keeper.reuse(key)) {
@@ -129,7 +129,7 @@ impl<C: Clone + Send + Sync + 'static> BackendPool<C> {
         self.keeper.enter(key, make).wait().await
     }
 
-    /// Runs `work` on a backend and lets go of it afterwards, also when `work` fails or panics.
+    /// Runs `work` on a backend and releases it afterwards, also if `work` fails or panics.
     pub async fn with_backend<T, E: From<Error>>(
         &self,
         request: LeaseRequest<C>,
@@ -139,8 +139,8 @@ impl<C: Clone + Send + Sync + 'static> BackendPool<C> {
         work(&lease).await
     }
 
-    /// Destroys the backends that have been idle for [`idle_timeout`](PoolOptions::idle_timeout),
-    /// and dead ones that nobody uses. Says how many, once they are gone.
+    /// Destroys the backends that were idle for [`idle_timeout`](PoolOptions::idle_timeout), and
+    /// unused dead ones. Returns their number when they are destroyed.
     pub async fn destroy_idle(&self) -> usize {
         self.keeper.cleanup().await
     }
@@ -149,12 +149,12 @@ impl<C: Clone + Send + Sync + 'static> BackendPool<C> {
         self.keeper.stats()
     }
 
-    /// Ends the pool: refuses who asks from now on, and who waits; destroys every backend, also
-    /// those in use; returns when all are gone. What is being made is destroyed as soon as the
-    /// factory hands it over. Calling it again waits for the same end and says the same.
+    /// Ends the pool: refuses waiting and later callers, and destroys every backend, also those in
+    /// use. Returns when all are destroyed. Backends that are being created are destroyed as soon
+    /// as the factory returns them. Further calls wait for the same end and return the same result.
     ///
     /// # Errors
-    /// The first failure to destroy a backend; the others are destroyed nevertheless.
+    /// The first failure to destroy a backend. The others are destroyed nevertheless.
     pub async fn destroy_all(&self) -> Result<()> {
         self.keeper.destroy_all().await
     }

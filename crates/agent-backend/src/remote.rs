@@ -1,4 +1,4 @@
-//! Workspaces elsewhere: a daemon of ours by its WebSocket, or a host by SSH.
+//! Remote workspaces: an agent-backend daemon by its WebSocket, or a host by SSH.
 //!
 //! ```no_run
 //! use agent_backend::RemoteConfig;
@@ -12,9 +12,9 @@
 //! # }
 //! ```
 //!
-//! Such a backend starts disconnected. When its connection is lost, every call that was on its way
-//! fails at once, says what is known of its [effect](ab_core::Error::lost_call_effect), and the connection is
-//! made again. Rules and walls are those of the server: they stand where the files are.
+//! A remote backend starts disconnected. When its connection is lost, every call in flight fails at
+//! once with its known [effect](ab_core::Error::lost_call_effect), and the backend reconnects. The
+//! server applies its own rules and isolation, where the files are.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,23 +31,23 @@ pub use ab_remote::client::{
     RemoteDriver, RemoteEndpoint, Secret, SshEndpoint, TrustRoots, WebSocketEndpoint, WebSocketUrl,
 };
 
-/// The workspace at a URL, see [`ClientSettings::parse`]. Nothing is connected yet.
+/// The workspace at a URL, see [`ClientSettings::parse`]. Does not connect yet.
 pub fn remote(url: &str) -> Result<Backend> {
     remote_with(RemoteConfig::parse(url)?)
 }
 
-/// A workspace elsewhere, with everything that can be set. Nothing is connected yet.
+/// A remote workspace, with all settings. Does not connect yet.
 pub fn remote_with(config: RemoteConfig) -> Result<Backend> {
     let RemoteConfig { settings, backend_options: mut assembly } = config;
     assembly.locator = Some(WorkspaceLocator::via_server(Arc::new(Place::of(&settings)?)));
     Ok(Backend::with_options(Arc::new(RemoteDriver::new(settings)?), assembly))
 }
 
-/// How a remote workspace is made. The defaults are in the table of [`ClientSettings`].
+/// The configuration of a remote workspace. The defaults are in the table of [`ClientSettings`].
 #[derive(Clone, Debug)]
 pub struct RemoteConfig {
     pub settings: ClientSettings,
-    /// Actor, journal and other guards on this side. Those of the server hold whatever these say.
+    /// Actor, journal and other guards on this side. The server's own apply in any case.
     pub backend_options: BackendOptions,
 }
 
@@ -56,7 +56,7 @@ impl RemoteConfig {
         Self { settings: ClientSettings::new(endpoint), backend_options: BackendOptions::default() }
     }
 
-    /// What a URL says: `ws`, `wss`, `http` and `https` for a daemon, `ssh` for an SSH server.
+    /// Parses a URL: `ws`, `wss`, `http` and `https` for a daemon, `ssh` for an SSH server.
     pub fn parse(url: &str) -> Result<Self> {
         Ok(Self {
             settings: ClientSettings::parse(url)?,
@@ -64,50 +64,49 @@ impl RemoteConfig {
         })
     }
 
-    /// The directory over there.
+    /// Sets the directory on the server.
     pub fn root(mut self, root: impl Into<String>) -> Self {
         self.settings.root = Some(root.into());
         self
     }
 
-    /// The token of a daemon, for its WebSocket and, on the same host, its MCP.
+    /// Sets the token of a daemon, for its WebSocket and, on the same host, its MCP server.
     pub fn token(mut self, token: impl Into<Secret>) -> Result<Self> {
         self.web_socket("a token")?.token = Some(token.into());
         Ok(self)
     }
 
-    /// What is done about a token that would go to another host without TLS: it is refused, unless
-    /// this accepts it.
+    /// Sets whether the token may be sent to another host without TLS. By default it is refused.
     pub fn cleartext_token_policy(mut self, choice: CleartextTokenPolicy) -> Result<Self> {
         self.web_socket("a token")?.token_in_clear = choice;
         Ok(self)
     }
 
-    /// A header of the request that opens the WebSocket.
+    /// Adds a header to the request that opens the WebSocket.
     pub fn websocket_header(mut self, name: &str, value: &str) -> Result<Self> {
         self.web_socket("a header")?.headers.insert(name, value)?;
         Ok(self)
     }
 
-    /// The way out, like `http://user:password@host:3128`.
+    /// Sets a proxy, such as `http://user:password@host:3128`.
     pub fn proxy(mut self, url: &str) -> Result<Self> {
         self.web_socket("a proxy")?.proxy = Some(Proxy::parse(url)?);
         Ok(self)
     }
 
-    /// Who may vouch for a `wss` server.
+    /// Sets the certificate authorities that are trusted for a `wss` server.
     pub fn trust_roots(mut self, roots: TrustRoots) -> Result<Self> {
         self.web_socket("roots of trust")?.roots = roots;
         Ok(self)
     }
 
-    /// The password of the user of an SSH server. Credentials are tried in the order in which they
-    /// are given.
+    /// Adds the password of the SSH user. Credentials are tried in the order in which they are
+    /// added.
     pub fn ssh_password(self, password: impl Into<Secret>) -> Result<Self> {
         self.ssh_credential(Credential::Password(password.into()))
     }
 
-    /// A private key in a file, which is read now.
+    /// Adds a private key from a file, which is read now.
     pub fn ssh_key_file(self, path: impl AsRef<Path>, passphrase: Option<Secret>) -> Result<Self> {
         let path = path.as_ref();
         let text = std::fs::read_to_string(path).map_err(|error| {
@@ -118,12 +117,12 @@ impl RemoteConfig {
         self.ssh_credential(Credential::Key { text: text.into(), passphrase })
     }
 
-    /// The keys of the SSH agent at a socket.
+    /// Adds the keys of the SSH agent at a socket.
     pub fn ssh_agent(self, socket: impl Into<PathBuf>) -> Result<Self> {
         self.ssh_credential(Credential::SshAgent { socket: socket.into() })
     }
 
-    /// Another way to be known to an SSH server.
+    /// Adds another credential for an SSH server.
     pub fn ssh_credential(mut self, credential: Credential) -> Result<Self> {
         let RemoteEndpoint::Ssh(ssh) = &mut self.settings.endpoint else {
             return Err(misplaced("a credential", "an ssh URL"));
@@ -132,7 +131,7 @@ impl RemoteConfig {
         Ok(self)
     }
 
-    /// How the host is recognised.
+    /// Sets how the host key is checked.
     pub fn host_key_check(mut self, check: HostKeyCheck) -> Result<Self> {
         match &mut self.settings.endpoint {
             RemoteEndpoint::WebSocket(socket) => socket.host_key = check,
@@ -142,38 +141,38 @@ impl RemoteConfig {
         Ok(self)
     }
 
-    /// What is done about a connection that was lost.
+    /// Sets how a lost connection is re-established.
     pub fn reconnection(mut self, reconnection: ReconnectPolicy) -> Self {
         self.settings.reconnection = reconnection;
         self
     }
 
-    /// How a peer that is silent is told from one that is gone.
+    /// Sets how a dead peer is detected.
     pub fn keepalive(mut self, keepalive: Keepalive) -> Self {
         self.settings.keepalive = keepalive;
         self
     }
 
-    /// How long a call may take.
+    /// Sets how long a call may take.
     pub fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.settings.operation_timeout = timeout;
         self
     }
 
-    /// How long it may take to be connected and logged in.
+    /// Sets how long connecting and logging in may take.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.settings.connect_timeout = timeout;
         self
     }
 
-    /// Where the workspace's MCP server is, like `http://127.0.0.1:3001/mcp`. It gets the token of
-    /// the WebSocket where both are on one host.
+    /// Sets the URL of the workspace's MCP server, such as `http://127.0.0.1:3001/mcp`. If both are
+    /// on one host, it gets the token of the WebSocket.
     pub fn mcp_url(mut self, url: impl Into<String>) -> Self {
         self.settings.mcp = Some(McpEndpoint { url: url.into(), token: None });
         self
     }
 
-    /// The same, with a token of its own.
+    /// The same, with its own token.
     pub fn mcp_url_with_token(mut self, url: impl Into<String>, token: impl Into<Secret>) -> Self {
         self.settings.mcp = Some(McpEndpoint { url: url.into(), token: Some(token.into()) });
         self

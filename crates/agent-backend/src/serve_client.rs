@@ -55,13 +55,13 @@ pub use ab_api::{
 };
 pub use events::{EventStream, StreamedEvent};
 
-/// The largest answer that is read, event streams excepted.
+/// The largest answer that is read, except event streams.
 const MAX_ANSWER: usize = 64 * 1024 * 1024;
-/// How long a server may take to answer, event streams excepted.
+/// How long a server may take to answer, except event streams.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// How a server is reached.
+/// How to reach a server.
 #[derive(Clone, Debug)]
 pub struct SessionClientSettings {
     /// The address of the server, such as `http://127.0.0.1:3001`.
@@ -69,10 +69,10 @@ pub struct SessionClientSettings {
     pub token: Option<Secret>,
     /// Whether the token may be sent without TLS to another machine.
     pub token_in_clear: CleartextTokenPolicy,
-    /// The certificates that an `https` server may have.
+    /// The certificate authorities that are trusted for an `https` server.
     pub trust_roots: TrustRoots,
     pub connect_timeout: Duration,
-    /// How long an event stream tries to reach a server that is gone.
+    /// How long an event stream tries to reach a lost server.
     pub reconnect_timeout: Duration,
 }
 
@@ -89,7 +89,7 @@ impl SessionClientSettings {
         }
     }
 
-    /// The same with a token.
+    /// Sets the token.
     pub fn token(mut self, token: impl Into<Secret>) -> Self {
         self.token = Some(token.into());
         self
@@ -105,11 +105,11 @@ pub struct SessionQuery {
     pub per_page: Option<u32>,
 }
 
-/// A server that runs sessions. Cheap to clone in comparison with a request.
+/// A client of a server that runs sessions. Cloning it is cheap compared with a request.
 #[derive(Clone, Debug)]
 pub struct SessionClient {
     socket: WebSocketEndpoint,
-    /// What error messages call the server.
+    /// The name of the server in error messages.
     name: String,
     /// The path before `/api`, without a slash at its end.
     prefix: String,
@@ -119,7 +119,7 @@ pub struct SessionClient {
 }
 
 impl SessionClient {
-    /// A client with these settings. Nothing is connected yet.
+    /// Creates a client. It does not connect yet.
     ///
     /// # Errors
     ///
@@ -161,7 +161,7 @@ impl SessionClient {
         })
     }
 
-    /// Makes a session for a task.
+    /// Creates a session for a task.
     ///
     /// # Errors
     ///
@@ -261,7 +261,7 @@ impl SessionClient {
         self.json(Method::POST, &session_path(id, "/continue"), body(continuation)?).await
     }
 
-    /// Makes a one-time link that logs a browser in.
+    /// Creates a one-time link that logs a browser in.
     ///
     /// # Errors
     ///
@@ -270,7 +270,7 @@ impl SessionClient {
         self.json(Method::POST, "/api/v1/login-links", Bytes::new()).await
     }
 
-    /// Gives the agent of a session a further prompt, after those that were given before.
+    /// Sends a further prompt to the agent of a session, after the earlier ones.
     ///
     /// # Errors
     ///
@@ -298,7 +298,7 @@ impl SessionClient {
         self.answer(Method::POST, &session_path(id, "/pause"), Bytes::new()).await.map(drop)
     }
 
-    /// Lets a paused session go on.
+    /// Resumes a paused session.
     ///
     /// # Errors
     ///
@@ -316,7 +316,7 @@ impl SessionClient {
         self.answer(Method::DELETE, &session_path(id, ""), Bytes::new()).await.map(drop)
     }
 
-    /// What a session has changed so far, as a unified diff.
+    /// The changes of a session so far, as a unified diff.
     ///
     /// # Errors
     ///
@@ -363,7 +363,7 @@ impl SessionClient {
 
     /// The whole answer to one request.
     async fn answer(&self, method: Method, path: &str, body: Bytes) -> Result<WholeAnswer> {
-        // A boxed future keeps the types of the connection out of those of the callers' futures.
+        // A boxed future keeps the connection's types out of the callers' futures.
         let whole: BoxedAnswer<'_> = Box::pin(self.whole(method, path, body));
         tokio::time::timeout(ANSWER_TIMEOUT, whole).await.unwrap_or_else(|_| {
             let message = format!("{} did not answer in time", self.name);
@@ -421,7 +421,7 @@ impl SessionClient {
 
 type BoxedAnswer<'a> = Pin<Box<dyn Future<Output = Result<WholeAnswer>> + Send + 'a>>;
 
-/// An answer of a server, complete.
+/// A complete answer of a server.
 struct WholeAnswer {
     body: Bytes,
 }
@@ -475,7 +475,7 @@ fn with_query(path: &str, parameters: &[(&str, Option<String>)]) -> String {
     uri
 }
 
-/// Whether the server refuses this request however often it is sent.
+/// Whether the server would refuse this request again if it were repeated.
 fn is_final(status: StatusCode) -> bool {
     status.is_client_error()
         && status != StatusCode::REQUEST_TIMEOUT

@@ -22,7 +22,7 @@ impl ConsoleJournalWriter {
         Self(Sink::new(writer))
     }
 
-    /// Lines that could not be written.
+    /// How many lines could not be written.
     pub fn lost_lines(&self) -> u64 {
         self.0.lost()
     }

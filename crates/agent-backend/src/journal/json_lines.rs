@@ -1,4 +1,4 @@
-//! A journal for machines: one JSON object for each call, one line for each object.
+//! A journal for machines: one JSON object on one line for each call.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -16,7 +16,7 @@ use super::sink::Sink;
 pub struct JsonLinesJournalWriter(Sink);
 
 impl JsonLinesJournalWriter {
-    /// Appends to a file, which is made when it is missing. Lines are whole even when several
+    /// Appends to a file, and creates it if it is missing. Lines stay whole even if several
     /// processes append to one file.
     pub fn open_append(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
@@ -32,7 +32,7 @@ impl JsonLinesJournalWriter {
         Self(Sink::new(writer))
     }
 
-    /// Lines that could not be written.
+    /// How many lines could not be written.
     pub fn lost_lines(&self) -> u64 {
         self.0.lost()
     }

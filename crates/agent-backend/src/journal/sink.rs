@@ -1,4 +1,4 @@
-//! The end of a journal: whole lines to a writer, failures counted.
+//! Writes whole lines of a journal to a writer and counts failures.
 
 use std::fmt;
 use std::io::Write;
@@ -15,8 +15,8 @@ impl Sink {
         Self { writer: Mutex::new(Box::new(writer)), lost: AtomicU64::new(0) }
     }
 
-    /// Writes one line in one piece. A journal must not fail the call that it records, so a line
-    /// that cannot be written is counted instead.
+    /// Writes one line at once. A journal must not fail the call that it records, so a line that
+    /// cannot be written is only counted.
     pub(super) fn line(&self, mut line: String) {
         line.push('\n');
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,4 @@
-//! The MCP server of a remote workspace: every message is one HTTP request, on a connection of its
-//! own.
+//! The MCP server of a remote workspace. Every message is one HTTP request on its own connection.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -21,27 +20,27 @@ use crate::exchange::{self, Answer};
 
 const ROOT_DIR: HeaderName = HeaderName::from_static("x-root-dir");
 const SCOPE_PATH: HeaderName = HeaderName::from_static("x-scope-path");
-/// Where a daemon has its MCP unless the URL says.
+/// The default path of a daemon's MCP server.
 const PATH: &str = "/mcp";
-/// Bytes that may be on their way to and from the caller.
+/// Most bytes in flight to and from the caller.
 const PIPE: usize = 64 * 1024;
 
-/// What a recipe holds for a remote workspace.
+/// The MCP server of a remote workspace, for its locator.
 pub(crate) struct Place {
-    /// None where the setting is missing.
+    /// `None` if the setting is missing.
     found: Option<Found>,
 }
 
 #[derive(Clone)]
 struct Found {
-    /// The same machine, or another: only its address, its proxy and its TLS matter.
+    /// Its address, proxy and TLS settings. It may be another machine than the workspace's.
     socket: WebSocketEndpoint,
     target: HttpTarget,
     patience: Duration,
 }
 
 impl Place {
-    /// What settings say of the MCP server, or what is wrong with them.
+    /// Reads the settings of the MCP server. Fails if they are invalid.
     pub(crate) fn of(settings: &ClientSettings) -> Result<Place> {
         let found = settings.mcp.as_ref().map(|mcp| found(settings, mcp)).transpose()?;
         Ok(Place { found })
@@ -61,7 +60,7 @@ fn found(settings: &ClientSettings, mcp: &McpEndpoint) -> Result<Found> {
     let mut socket = WebSocketEndpoint::from_url(WebSocketUrl::parse(&mcp.url)?);
     let mut headers = HeaderMap::new();
     let mut token = mcp.token.as_ref();
-    // What the way to that host needs, it needs for this too. Another host gets none of it.
+    // The same host needs the same proxy, TLS settings and headers. Another host gets none of them.
     if let RemoteEndpoint::WebSocket(daemon) = &settings.endpoint
         && daemon.address.host().host() == socket.address.host().host()
     {
@@ -97,7 +96,7 @@ fn found(settings: &ClientSettings, mcp: &McpEndpoint) -> Result<Found> {
     Ok(Found { socket, target, patience: settings.connect_timeout })
 }
 
-/// A stream to the MCP server, for the part of the workspace that is at `scope`.
+/// A stream to the MCP server, for the directory `scope` of the workspace.
 pub(super) fn start(
     place: &(dyn Any + Send + Sync),
     scope: &WsPath,

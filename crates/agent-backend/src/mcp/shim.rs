@@ -1,7 +1,8 @@
-//! The program as a shim: it passes messages between its client and a live handle here.
+//! Runs the program as a shim: it passes messages between its client and a live handle of this
+//! process.
 //!
-//! It finds us by a socket in a directory that only we can enter. The first to connect must be the
-//! very process that we started; then the socket is gone.
+//! It connects through a socket in a private directory. The first connection must come from the
+//! process that was started here; then the socket is removed.
 
 use std::ffi::OsString;
 
@@ -12,7 +13,7 @@ use tokio::time::timeout;
 
 use super::{McpOptions, Server};
 
-/// `options` are those of the transport; its scope is in `backend` already.
+/// `options` are those of the transport. `backend` is already narrowed to its scope.
 pub(super) async fn start(options: &McpOptions, backend: Backend) -> Result<(Server, ChildPipes)> {
     let McpOptions { program, start_timeout: patience, temporary_dir: temporary, .. } = options;
     let fails = |act: &str, error: std::io::Error| {
@@ -43,13 +44,13 @@ pub(super) async fn start(options: &McpOptions, backend: Backend) -> Result<(Ser
     };
     let (input, output) = stream.into_split();
     let serving = tokio::spawn(async move {
-        // The program sees how it ends: its stream is closed.
+        // The program sees the end, because its stream is closed.
         let _ = ab_mcp::serve_stdio(backend, input, output).await;
     });
     Ok((Server { companion: Some(companion), serving: Some(serving) }, pipes))
 }
 
-/// The connection of the program itself; others are turned away.
+/// Waits for the connection of the program itself and rejects others.
 async fn connection(listener: &UnixListener, id: Option<u32>) -> std::io::Result<UnixStream> {
     loop {
         let (stream, _) = listener.accept().await?;

@@ -1,4 +1,4 @@
-//! What follows from a change of the ledger, to be done once its lock is free.
+//! The consequences of a change of the ledger, carried out after its lock is released.
 
 use ab_core::{Backend, Error, Result};
 use tokio::sync::oneshot;
@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use super::lease::BackendLease;
 use super::member::{Held, Make, MemberId};
 
-/// Where someone who waits is told what they get.
+/// The channel for the answer to a waiting caller.
 pub(super) type Answer = oneshot::Sender<Result<BackendLease>>;
 
 #[derive(Default)]
@@ -15,8 +15,8 @@ pub(super) struct Effects {
     pub(super) create: Vec<(MemberId, Make)>,
     pub(super) grant: Vec<(Answer, MemberId, Backend)>,
     pub(super) refuse: Vec<(Answer, Error)>,
-    /// Has no use any more.
+    /// To be dropped.
     pub(super) discard: Vec<Box<dyn Send>>,
-    /// Somebody may wait for there to be fewer members.
+    /// The number of members has decreased, which a caller may wait for.
     pub(super) fewer: bool,
 }

@@ -1,4 +1,4 @@
-//! What a pool refuses with.
+//! The errors of a pool.
 
 use ab_core::{Error, ErrorCode, ErrorKind, Verb};
 

@@ -1,7 +1,7 @@
-//! Does what the ledger decides: makes backends, destroys them, answers those who wait.
+//! Carries out what the ledger decides: creates and destroys backends and answers waiting callers.
 //!
-//! The ledger's lock is never held while anything of the caller's runs or is dropped: a driver, a
-//! factory or a status listener may call back.
+//! The ledger's lock is never held while code of the caller runs or its values are dropped: a
+//! driver, a factory or a status listener may call back.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +26,7 @@ pub(super) struct Keeper {
     limits: Limits,
     ledger: Mutex<Ledger>,
     tasks: Tasks,
-    /// Rings when there are fewer members.
+    /// Notified when there are fewer members.
     fewer: Notify,
 }
 
@@ -64,7 +64,7 @@ impl Keeper {
         self.act(|ledger, effects| ledger.release(member, effects));
     }
 
-    /// Looks again who can be served, as something outside the pool has changed.
+    /// Checks again which callers can be served, because something outside the pool has changed.
     pub(super) fn settle(self: &Arc<Self>) {
         self.act(|_, _| ());
     }
@@ -98,7 +98,7 @@ impl Keeper {
         self.lock().verdict()
     }
 
-    /// Ends the pool without waiting for anything, and without destroying.
+    /// Ends the pool without waiting and without destroying its backends.
     pub(super) fn abandon(&self) {
         let mut effects = Effects::default();
         self.lock().abandon(&mut effects);
@@ -106,7 +106,7 @@ impl Keeper {
         self.fewer.notify_waiters();
     }
 
-    /// Changes the ledger, then does what follows from the change.
+    /// Changes the ledger, then carries out the consequences.
     fn act<T>(self: &Arc<Self>, change: impl FnOnce(&mut Ledger, &mut Effects) -> T) -> T {
         let mut effects = Effects::default();
         let answer = {
@@ -130,7 +130,7 @@ impl Keeper {
             self.tasks.spawn(birth.attend(make));
         }
         for (answer, id, backend) in grant {
-            // If nobody is there to take it, the lease comes back and is dropped, which releases.
+            // If the caller is gone, the lease comes back and is dropped, which releases it.
             let _ = answer.send(Ok(BackendLease::new(backend, id, self.clone())));
         }
         for (answer, error) in refuse {
@@ -145,7 +145,7 @@ impl Keeper {
     async fn until(&self, done: impl Fn(&Ledger) -> bool) {
         loop {
             let mut fewer = pin!(self.fewer.notified());
-            // Before looking, so that no bell is missed in between.
+            // Register before checking, so that no notification is missed in between.
             fewer.as_mut().enable();
             if done(&self.lock()) {
                 return;
@@ -159,7 +159,7 @@ impl Keeper {
     }
 }
 
-/// Tells the ledger how the making of a backend ended, also when the factory panics.
+/// Reports the end of a creation to the ledger, also if the factory panics.
 struct Birth {
     keeper: Arc<Keeper>,
     id: MemberId,
@@ -183,14 +183,14 @@ impl Drop for Birth {
             Some(Ok(backend)) => Ok(Held::new(backend, Arc::downgrade(&self.keeper))),
             Some(Err(error)) => Err(error),
             None if thread::panicking() => Err(failure::factory_panicked()),
-            // The runtime has ended: nobody will ever be served again.
+            // The runtime has ended, so no caller can be served any more.
             None => return self.keeper.abandon(),
         };
         self.keeper.act(|ledger, effects| ledger.made(self.id, made, effects));
     }
 }
 
-/// Tells the ledger how the end of a backend went, also when its driver panics.
+/// Reports the end of a destruction to the ledger, also if the driver panics.
 struct End {
     keeper: Arc<Keeper>,
     id: MemberId,

@@ -1,4 +1,4 @@
-//! The right to use a backend of a pool, which ends when it is dropped and so ends once.
+//! A lease on a backend of a pool. Dropping it releases the backend.
 
 use std::fmt;
 use std::ops::Deref;
@@ -11,8 +11,8 @@ use super::member::MemberId;
 
 /// A backend of a pool, counted as in use until this is dropped.
 ///
-/// A clone of the [`Backend`] that is taken out of it is not counted: the pool may destroy the
-/// backend under it.
+/// A clone of the [`Backend`] inside is not counted: the pool may destroy the backend while the
+/// clone is in use.
 #[must_use = "dropping the lease gives the backend back"]
 pub struct BackendLease {
     backend: Backend,

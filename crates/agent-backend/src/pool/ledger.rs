@@ -1,10 +1,11 @@
-//! Who has what in a pool, and who is next: plain data, changed under one lock.
+//! The state of a pool: its members and its waiting callers. Plain data, changed under one lock.
 //!
-//! - A key leads to at most one member, which is being made, live, or being destroyed.
-//! - The seated are at most as many as the pool may hold. The retired are dead, have no key and do
-//!   not count; they are here until their last user lets go and they are destroyed.
-//! - Nobody stands in line whose key has a member that is being made or live.
-//! - Nothing of the caller's runs or is dropped in here: what is to be done leaves as [`Effects`].
+//! - A key has at most one member, which is being created, live, or being destroyed.
+//! - The number of seated members is limited. Retired members are dead, have no key and do not
+//!   count. They stay until their last user releases them and they are destroyed.
+//! - No caller is in the queue whose key has a member that is being created or live.
+//! - No code of the caller runs here, and none of its values is dropped here: the consequences are
+//!   returned as [`Effects`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use super::member::{Held, Make, Member, MemberId, Phase, TicketId};
 use super::options::Limits;
 use super::stats::PoolStats;
 
-/// Someone who waits for a place to make a backend in.
+/// A caller that waits for a slot to create a backend in.
 struct Ticket {
     id: TicketId,
     key: Option<Arc<str>>,
@@ -32,12 +33,12 @@ pub(super) struct Ledger {
     seated: BTreeMap<MemberId, Member>,
     retired: BTreeMap<MemberId, Member>,
     keys: HashMap<Arc<str>, MemberId>,
-    /// In the order of arrival, and so of the identifiers.
+    /// In order of arrival, which is also the order of ids.
     line: VecDeque<Ticket>,
-    /// All who wait, whether in line or for something that is being made.
+    /// All waiting callers, in the queue or for a creation.
     asking: HashMap<TicketId, Answer>,
     failed_destroys: u64,
-    /// Failures since the pool was closed, and the first of them.
+    /// The number of failures since the pool was closed, and the first of them.
     failures: Option<(usize, Error)>,
 }
 
@@ -57,7 +58,7 @@ impl Ledger {
         }
     }
 
-    /// Counts one more user of the key's backend, if that lives. A dead one goes.
+    /// Counts one more user of the key's backend, if it is alive. A dead one is retired.
     pub(super) fn reuse(
         &mut self,
         key: &str,
@@ -75,7 +76,7 @@ impl Ledger {
         Some((id, held.backend.clone()))
     }
 
-    /// Takes someone in who will be answered later.
+    /// Adds a caller that will be answered later.
     pub(super) fn enter(
         &mut self,
         key: Option<Arc<str>>,
@@ -84,7 +85,7 @@ impl Ledger {
         effects: &mut Effects,
     ) -> TicketId {
         let id = TicketId(self.next_id());
-        // It may have come to life since the caller last looked.
+        // It may have been created since the caller last checked.
         if let Some((member, backend)) = key.as_deref().and_then(|key| self.reuse(key, effects)) {
             effects.grant.push((answer, member, backend));
             effects.discard.push(Box::new(make));
@@ -106,7 +107,7 @@ impl Ledger {
         id
     }
 
-    /// Takes someone out of the line; says no when their backend is being made already.
+    /// Removes a caller from the queue. Returns false if its backend is being created already.
     pub(super) fn give_up(&mut self, id: TicketId, effects: &mut Effects) -> bool {
         let Ok(at) = self.line.binary_search_by_key(&id, |ticket| ticket.id) else { return false };
         if let Some(ticket) = self.line.remove(at) {
@@ -115,7 +116,7 @@ impl Ledger {
         true
     }
 
-    /// Forgets someone who is not there any more to be answered.
+    /// Removes a caller that dropped its future.
     pub(super) fn leave(&mut self, id: TicketId, key: Option<&str>, effects: &mut Effects) {
         if self.asking.remove(&id).is_none() || self.give_up(id, effects) {
             return;
@@ -125,7 +126,7 @@ impl Ledger {
         }
     }
 
-    /// The factory is done.
+    /// Handles the result of the factory.
     pub(super) fn made(&mut self, id: MemberId, made: Result<Held>, effects: &mut Effects) {
         let Some(asked) = self.seated.get_mut(&id).and_then(Member::take_asked) else {
             effects.discard.push(Box::new(made));
@@ -154,19 +155,19 @@ impl Ledger {
         }
     }
 
-    /// One user fewer.
+    /// Releases one use of a backend.
     pub(super) fn release(&mut self, id: MemberId, effects: &mut Effects) {
         let Some(member) = self.member(id) else { return };
         let Phase::Live { held, users, idle_since } = &mut member.phase else { return };
         *users = users.saturating_sub(1);
         *idle_since = Instant::now();
-        // What has no key, fresh or retired, was for its users only.
+        // A backend without a key, new or retired, was only for its users.
         if *users == 0 && (member.key.is_none() || held.is_dead()) {
             self.dismiss(id, effects);
         }
     }
 
-    /// A backend is gone.
+    /// Handles the end of a destruction.
     pub(super) fn ended(&mut self, id: MemberId, ended: Result<()>, effects: &mut Effects) {
         if let Err(error) = ended {
             self.failed_destroys += 1;
@@ -182,7 +183,7 @@ impl Ledger {
         self.remove(id, effects);
     }
 
-    /// Starts to destroy what nobody has used for long enough, and the dead that nobody uses.
+    /// Starts to destroy backends that were idle long enough, and unused dead ones.
     pub(super) fn expire(&mut self, now: Instant, effects: &mut Effects) -> Vec<MemberId> {
         let expired = |member: &Member| {
             let idle = member.idle_since().map(|since| now.saturating_duration_since(since));
@@ -196,7 +197,7 @@ impl Ledger {
         ids
     }
 
-    /// Refuses everyone, and starts to destroy everything.
+    /// Refuses all callers and starts to destroy all backends.
     pub(super) fn close(&mut self, effects: &mut Effects) {
         self.closed = true;
         let answers = self.asking.drain().map(|(_, answer)| (answer, failure::closed()));
@@ -210,7 +211,7 @@ impl Ledger {
         }
     }
 
-    /// Forgets everything, and destroys nothing.
+    /// Forgets everything and destroys nothing.
     pub(super) fn abandon(&mut self, effects: &mut Effects) {
         self.closed = true;
         self.keys.clear();
@@ -223,7 +224,7 @@ impl Ledger {
         effects.fewer = true;
     }
 
-    /// Gives places to those in line, as far as there are any. To be called after every change.
+    /// Gives free slots to the callers in the queue. Must be called after every change.
     pub(super) fn settle(&mut self, effects: &mut Effects) {
         if self.line.is_empty() {
             return;
@@ -233,7 +234,7 @@ impl Ledger {
         }
         let mut at = 0;
         while let Some(ticket) = self.line.get(at).filter(|_| !self.is_full()) {
-            // The key's last backend is on its way out: two would be one too many.
+            // The key's last backend is still being destroyed. Two for one key are not allowed.
             if ticket.key.as_deref().is_some_and(|key| self.keys.contains_key(key)) {
                 at += 1;
             } else if let Some(ticket) = self.line.remove(at) {
@@ -251,7 +252,7 @@ impl Ledger {
         ids.iter().any(|id| self.seated.contains_key(id) || self.retired.contains_key(id))
     }
 
-    /// How a closed pool ended.
+    /// The result of a closed pool.
     pub(super) fn verdict(&self) -> Result<()> {
         match &self.failures {
             None => Ok(()),
@@ -287,7 +288,7 @@ impl Ledger {
         stats
     }
 
-    /// Makes a backend for a ticket, and for all others in line who want the same one.
+    /// Starts to create a backend for a ticket, and for all others in the queue with the same key.
     fn begin(&mut self, ticket: Ticket, effects: &mut Effects) {
         let id = MemberId(self.next_id());
         let mut asked = BTreeSet::from([ticket.id]);
@@ -306,7 +307,7 @@ impl Ledger {
         effects.create.push((id, ticket.make));
     }
 
-    /// Starts to destroy as many idle ones as are wanted, those that were idle longest first.
+    /// Starts to destroy as many idle backends as needed, those that were idle longest first.
     fn make_room(&mut self, effects: &mut Effects) {
         if !self.is_full() || self.line.is_empty() {
             return;
@@ -333,7 +334,7 @@ impl Ledger {
         }
     }
 
-    /// Takes key and place from a dead one, which goes when its last user does.
+    /// Takes key and slot from a dead member, which is destroyed when its last user releases it.
     fn retire(&mut self, id: MemberId, effects: &mut Effects) {
         let Some(mut member) = self.seated.remove(&id) else { return };
         if let Some(key) = member.key.take() {
@@ -346,7 +347,7 @@ impl Ledger {
         }
     }
 
-    /// Starts to destroy one that nobody uses. The dead do not keep their place meanwhile.
+    /// Starts to destroy an unused member. Dead ones do not keep their slot meanwhile.
     fn dismiss(&mut self, id: MemberId, effects: &mut Effects) {
         if self.seated.get(&id).is_some_and(Member::is_dead) {
             self.retire(id, effects);
@@ -355,7 +356,7 @@ impl Ledger {
         }
     }
 
-    /// Starts to destroy a live one.
+    /// Starts to destroy a live member.
     fn end(&mut self, id: MemberId, effects: &mut Effects) {
         if let Some(held) = self.member(id).and_then(Member::take_held) {
             effects.destroy.push((id, held));
@@ -370,7 +371,7 @@ impl Ledger {
         effects.fewer = true;
     }
 
-    /// Why nobody can be taken in, when that is so.
+    /// Why no further caller can be added, if so.
     fn refusal(&self) -> Option<Error> {
         if self.closed {
             return Some(failure::closed());

@@ -1,4 +1,4 @@
-//! A backend of a pool, from the moment a place is taken for it until it is gone.
+//! A backend of a pool, from the moment a slot is taken for it until it is destroyed.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 use super::keeper::Keeper;
 
-/// The factory at work.
+/// The future of the factory.
 pub(super) type Making = Pin<Box<dyn Future<Output = Result<Backend>> + Send>>;
 
-/// Sets the factory to work, with the configuration of whoever asked first.
+/// Starts the factory, with the configuration of the first caller.
 pub(super) type Make = Box<dyn FnOnce() -> Making + Send>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,12 +29,12 @@ pub(super) struct Member {
 }
 
 pub(super) enum Phase {
-    /// The factory works for these.
+    /// The factory is running for these callers.
     Creating { asked: BTreeSet<TicketId> },
     Live {
         held: Held,
         users: usize,
-        /// When the last user let go.
+        /// When the last user released it.
         idle_since: Instant,
     },
     /// Being destroyed by a task that has the backend.
@@ -56,14 +56,14 @@ impl Held {
         let listening = backend.on_status_change(move |change| match change.to {
             ConnectionStatus::Connected => seen.store(true, Ordering::Release),
             ConnectionStatus::Connecting | ConnectionStatus::Reconnecting => {}
-            // Its place may be what somebody waits for.
+            // A caller may wait for its slot.
             ConnectionStatus::Disconnected | ConnectionStatus::Destroyed => {
                 if let Some(keeper) = keeper.upgrade() {
                     keeper.settle();
                 }
             }
         });
-        // After subscribing, so that no connection falls in between.
+        // Check after subscribing, so that no transition is missed in between.
         if backend.status() == ConnectionStatus::Connected {
             connected.store(true, Ordering::Release);
         }
@@ -90,7 +90,7 @@ impl Member {
         matches!(&self.phase, Phase::Live { held, .. } if held.is_dead())
     }
 
-    /// Ends the making of it, and says who it was made for.
+    /// Ends the creation and returns the callers that wait for it.
     pub(super) fn take_asked(&mut self) -> Option<BTreeSet<TicketId>> {
         match std::mem::replace(&mut self.phase, Phase::Ending) {
             Phase::Creating { asked } => Some(asked),
@@ -101,7 +101,7 @@ impl Member {
         }
     }
 
-    /// Ends its life, and gives the backend to whoever will destroy it.
+    /// Ends the member's life and returns the backend, to be destroyed.
     pub(super) fn take_held(&mut self) -> Option<Held> {
         match std::mem::replace(&mut self.phase, Phase::Ending) {
             Phase::Live { held, .. } => Some(held),
@@ -112,7 +112,7 @@ impl Member {
         }
     }
 
-    /// Since when nobody uses it; nothing while somebody does.
+    /// When it became idle; `None` while it is in use.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         match &self.phase {
             Phase::Live { users: 0, idle_since, .. } => Some(*idle_since),

@@ -1,4 +1,4 @@
-//! What a pool is told: its options, and what a request asks for.
+//! The options of a pool, and the requests for a lease.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,30 +6,30 @@ use std::time::Duration;
 
 use ab_core::{Error, ErrorCode, ErrorKind, Result};
 
-/// Backends that a pool holds unless told otherwise.
+/// Default limit of the backends in a pool.
 pub const DEFAULT_MAX_BACKENDS: usize = 1024;
-/// Callers that wait for an answer at a time unless told otherwise.
+/// Default limit of the callers that wait at a time.
 pub const DEFAULT_MAX_WAITING_CALLERS: usize = 16_384;
-/// How long a backend is kept that nobody uses.
+/// Default time that an idle backend is kept.
 pub const DEFAULT_BACKEND_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
-/// How often [`IdleCleanup::at_default_interval`] looks.
+/// The interval of [`IdleCleanup::at_default_interval`].
 pub const DEFAULT_IDLE_CLEANUP_INTERVAL: Duration = Duration::from_secs(60);
-/// How long a caller waits for room in a full pool.
+/// Default time that a caller waits for a slot in a full pool.
 pub const DEFAULT_BACKEND_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long the factory may take.
+/// Default time limit of the factory.
 pub const DEFAULT_BACKEND_CREATE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a backend may take to be destroyed before the pool lets go of it.
+/// Default time limit of a destruction, after which the pool drops the backend.
 pub const DEFAULT_BACKEND_DESTROY_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]
 pub struct PoolOptions<C> {
-    /// What the factory is given, before a request's changes.
+    /// The configuration for the factory, before the changes of a request.
     pub config: C,
-    /// Backends at a time: live, being made, or on their way out.
+    /// Most backends at a time: live, being created, or being destroyed.
     pub max_backends: usize,
-    /// Callers that have asked and have no answer yet; one more is refused at once.
+    /// Most callers that wait for an answer. One more is refused at once.
     pub max_waiting_callers: usize,
-    /// How long nobody must have used a backend for a cleanup to take it.
+    /// How long a backend must be idle before a cleanup destroys it.
     pub idle_timeout: Duration,
     pub cleanup: IdleCleanup,
     pub acquire_timeout: Duration,
@@ -37,13 +37,13 @@ pub struct PoolOptions<C> {
     pub destroy_timeout: Duration,
 }
 
-/// Who looks for backends that have been idle too long.
+/// Who destroys backends that are idle too long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdleCleanup {
-    /// Only callers of [`BackendPool::destroy_idle`](super::BackendPool::destroy_idle).
+    /// Only calls of [`BackendPool::destroy_idle`](super::BackendPool::destroy_idle).
     #[default]
     Manual,
-    /// The pool itself as well, this often.
+    /// The pool itself as well, at this interval.
     Every(Duration),
 }
 
@@ -98,7 +98,7 @@ impl<C: Default> Default for PoolOptions<C> {
     }
 }
 
-/// The bounds of a pool, all of which make sense.
+/// The validated limits of a pool.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) backends: usize,
@@ -128,8 +128,8 @@ impl<C> LeaseRequest<C> {
         Self { key: None, changes: Vec::new() }
     }
 
-    /// Changes a copy of the pool's configuration, if a backend has to be made for this request.
-    /// What is not changed stays as the pool has it; a later change wins over an earlier one.
+    /// Changes a copy of the pool's configuration, if a backend is created for this request. Other
+    /// values stay as in the pool. A later change overrides an earlier one.
     pub fn configure_if_created(mut self, change: impl FnOnce(&mut C) + Send + 'static) -> Self {
         self.changes.push(Box::new(change));
         self

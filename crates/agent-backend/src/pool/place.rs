@@ -1,4 +1,4 @@
-//! A caller's place in the line: given up when the caller goes away.
+//! A caller's place in the queue. It is given up when the caller drops its future.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(super) struct Place {
     pub(super) keeper: Arc<Keeper>,
     pub(super) ticket: TicketId,
     pub(super) key: Option<Arc<str>>,
-    /// Whoever drops this drops a lease that is in it, so none is lost on the way.
+    /// Dropping this drops a lease inside it, so none is lost.
     pub(super) answer: oneshot::Receiver<Result<BackendLease>>,
 }
 
@@ -27,7 +27,7 @@ impl Place {
             Err(_) if self.keeper.give_up(self.ticket) => {
                 return Err(failure::no_room(&limits));
             }
-            // It is being made already, which has a bound of its own.
+            // The creation has started, and has its own time limit.
             Err(_) => (&mut self.answer).await,
         };
         answer.unwrap_or_else(|_| Err(failure::closed()))

@@ -1,24 +1,24 @@
-//! What a pool tells about itself.
+//! Statistics of a pool.
 
 use std::collections::BTreeMap;
 
-/// A pool at one moment.
+/// The state of a pool at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
-    /// Backends that can be used: the active and the idle.
+    /// Usable backends: active and idle ones.
     pub total: usize,
-    /// Backends that somebody uses, also dead ones that were replaced.
+    /// Backends in use, including dead ones that were replaced.
     pub active: usize,
-    /// Backends that nobody uses.
+    /// Backends that are not in use.
     pub idle: usize,
-    /// Backends that the factory is making.
+    /// Backends that are being created.
     pub creating: usize,
     /// Backends that are being destroyed.
     pub destroying: usize,
-    /// Callers that have asked and have no answer yet.
+    /// Callers that wait for an answer.
     pub waiting: usize,
-    /// How many use the backend of each key.
+    /// How many users the backend of each key has.
     pub by_key: BTreeMap<String, usize>,
-    /// Backends that failed to be destroyed so far; the pool has let go of them.
+    /// Backends that could not be destroyed. The pool has dropped them.
     pub failed_destroys: u64,
 }

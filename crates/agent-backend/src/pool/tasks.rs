@@ -1,4 +1,4 @@
-//! The tasks of a pool: every one is joined when the pool ends, or aborted when it is dropped.
+//! The tasks of a pool. They are joined when the pool ends, or aborted when it is dropped.
 
 use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use ab_core::{Error, ErrorCode, ErrorKind, Result};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// Tasks that are kept before the finished ones are first sorted out.
+/// Number of tasks at which finished ones are first removed.
 const SORT_AT_LEAST: usize = 64;
 
 pub(super) struct Tasks {
@@ -17,7 +17,7 @@ pub(super) struct Tasks {
 
 struct State {
     running: Vec<JoinHandle<()>>,
-    /// How many there must be before finished ones are sorted out again.
+    /// Number of tasks at which finished ones are removed next.
     sort_at: usize,
     ended: bool,
 }
@@ -34,8 +34,8 @@ impl Tasks {
     }
 
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        // Before the lock: a runtime that has ended drops the work here and now, and that may lead
-        // back to the pool.
+        // Spawn before locking: a runtime that has ended drops the work at once, which may call
+        // back into the pool.
         let task = self.runtime.spawn(work);
         let mut finished = Vec::new();
         let mut state = self.lock();
@@ -49,11 +49,11 @@ impl Tasks {
         }
         state.running.push(task);
         drop(state);
-        // After the lock, as a panicked task's payload is the caller's.
+        // Drop after unlocking, because the payload of a panicked task is a value of the caller.
         drop(finished);
     }
 
-    /// Aborts what still runs. Nothing can be started any more.
+    /// Aborts running tasks. No more can be started.
     pub(super) fn abort(&self) -> Vec<JoinHandle<()>> {
         let mut state = self.lock();
         state.ended = true;
@@ -63,10 +63,10 @@ impl Tasks {
         running
     }
 
-    /// Aborts what still runs, and returns when it has stopped.
+    /// Aborts running tasks and waits until they have stopped.
     pub(super) async fn join(&self) {
         for task in self.abort() {
-            // How it ended has been told already, by whatever the task kept to tell it.
+            // The task itself has already reported its result.
             let _ = task.await;
         }
     }

@@ -27,12 +27,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 /// An event and its place in the stream of its session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamedEvent {
-    /// The cursor: [`SessionClient::events_after`] continues behind it.
+    /// The cursor: [`SessionClient::events_after`] continues after it.
     pub id: u64,
     pub event: Event,
 }
 
-/// The events of one session. After a lost connection it continues behind the last event that it returned.
+/// The events of one session. After a lost connection it continues after the last event that it
+/// returned.
 pub struct EventStream {
     client: SessionClient,
     session: SessionId,
@@ -40,7 +41,7 @@ pub struct EventStream {
     connection: Option<Connection>,
     ready: VecDeque<StreamedEvent>,
     has_ended: bool,
-    /// When the server was first found gone, and how long to wait before the next attempt.
+    /// When the server was first unreachable, and the delay before the next attempt.
     outage: Option<Outage>,
 }
 
@@ -61,13 +62,13 @@ impl EventStream {
         Self { client, session, after, connection, ready, has_ended: false, outage }
     }
 
-    /// The next event; `None` after the one that says how the session ended. Events of types that this version
-    /// does not know are skipped. The future may be dropped: no event is lost.
+    /// The next event; `None` after the event that ends the session. Events of unknown types are
+    /// skipped. The future may be dropped without losing an event.
     ///
     /// # Errors
     ///
-    /// What the server answers instead of events, and [`ErrorKind::Disconnected`] once the server has been out of reach
-    /// for [`reconnect_for`](super::SessionClientSettings::reconnect_timeout).
+    /// The server's error instead of events, or [`ErrorKind::Disconnected`] after the server was
+    /// unreachable for [`reconnect_timeout`](super::SessionClientSettings::reconnect_timeout).
     pub async fn next(&mut self) -> Result<Option<StreamedEvent>> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -163,7 +164,7 @@ impl fmt::Debug for EventStream {
     }
 }
 
-/// A boxed future keeps the types of the connection out of those of the callers' futures.
+/// A boxed future keeps the connection's types out of the callers' futures.
 type Received<'a> = Pin<Box<dyn Future<Output = Result<(), StreamError>> + Send + 'a>>;
 
 enum StreamError {

@@ -1,4 +1,4 @@
-//! Answers that say why a request failed, as errors.
+//! Converts error answers of a server to errors.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What is shown of a body that is not JSON.
+/// Longest body that is quoted if it is not JSON.
 const MAX_TEXT: usize = 300;
 
-/// The members of the three forms in which a server answers errors.
+/// The fields of the three forms of error answers.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ErrorBody {
@@ -18,12 +18,12 @@ struct ErrorBody {
     title: Option<String>,
     detail: Option<String>,
     errors: BTreeMap<String, Vec<String>>,
-    /// The envelope of `/v1`: an object. The form of the daemon's routes: a title.
+    /// The envelope of `/v1`: an object. The daemon's routes: a title.
     error: Option<Value>,
     message: Option<String>,
 }
 
-/// The error that an answer of `server` with this status describes.
+/// The error for an answer of `server` with this status.
 pub(super) fn error(server: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
     let (code, kind) = classify(status);
     let mut message = match serde_json::from_slice::<ErrorBody>(body) {

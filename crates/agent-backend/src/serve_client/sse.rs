@@ -2,7 +2,7 @@
 
 use ab_core::{Error, ErrorCode, ErrorKind, Result};
 
-/// The longest event.
+/// Longest event.
 const MAX_EVENT: usize = 16 * 1024 * 1024;
 
 /// One event with data.
@@ -12,12 +12,13 @@ pub(super) struct SseMessage {
     pub(super) data: String,
 }
 
-/// Turns bytes into events. Comments, and events without data, are dropped.
+/// Parses bytes into events. Comments, and events without data, are dropped.
 #[derive(Debug, Default)]
 pub(super) struct SseParser {
-    /// The start of a line whose end has not arrived.
+    /// The start of an incomplete line.
     line: Vec<u8>,
-    /// Whether the last byte was a carriage return, which alone ends a line and may be followed by a newline.
+    /// Whether the last byte was a carriage return. It ends a line by itself and may be followed by
+    /// a newline.
     after_return: bool,
     id: Option<String>,
     data: Option<String>,
