@@ -1,8 +1,8 @@
-//! The behaviour suite: what holds of every driver, view and transport.
+//! The behaviour suite: what holds for every driver, view and transport.
 //!
-//! A case is a plain function of a [`Backend`](ab_core::Backend) with an empty workspace of its
-//! own; it panics when the backend behaves otherwise. [`behaviour_suite!`](crate::behaviour_suite)
-//! turns all of them into tests:
+//! A case is a function of a [`Backend`](ab_core::Backend) with its own empty workspace. It panics
+//! if the backend behaves differently. [`behaviour_suite!`](crate::behaviour_suite) turns all cases
+//! into tests:
 //!
 //! ```
 //! use ab_core::{Backend, MemoryDriver};
@@ -17,9 +17,8 @@
 //! # fn main() {}
 //! ```
 //!
-//! A case about a capability that the backend lacks does not vanish: it checks that the backend
-//! says so. The list of cases stands in the macro and nowhere else; a tidy test compares it with
-//! the functions.
+//! If the backend lacks a capability, its cases check that calls fail with `Unsupported`. The list
+//! of cases is in the macro and nowhere else; a tidy test compares it with the functions.
 
 pub mod attributes;
 pub mod destroy;
@@ -43,9 +42,9 @@ pub mod status;
 pub mod touch;
 pub mod write;
 
-/// Makes a test of every case, in a module `name`, each on a world of its own from `fixture`: the
-/// path, from where the suite is invoked, of an `async fn() -> TestBackend`. With `, commands` after the
-/// fixture only the cases about commands are run: for one more way to run them.
+/// Creates a test for every case in a module `name`. Each test gets its own backend from `fixture`:
+/// the path of an `async fn() -> TestBackend`, seen from where the macro is used. With `, commands`
+/// after the fixture, only the cases about commands are run, for a further way to run commands.
 #[macro_export]
 macro_rules! behaviour_suite {
     ($name:ident => $($fixture:ident)::+) => {

@@ -1,4 +1,4 @@
-//! Commands as cases run them: held to their end, told apart, and waited for without a clock.
+//! Helpers for cases about commands: read them to their end, and wait for them without a clock.
 
 use std::time::Duration;
 
@@ -12,13 +12,14 @@ use bytes::Bytes;
 
 use crate::expect::expect_error;
 
-/// Longer than anything here takes; what waits for it has failed.
+/// Longer than any step takes; a wait that reaches it has failed.
 pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A file whose lock a command holds as long as anything of it lives; see [`lock_holding_script`].
+/// A file that a command keeps locked while any of its processes lives; see
+/// [`lock_holding_script`].
 const LOCK: &str = "lock";
 
-/// Whether the backend runs commands; if not, it must say so to whoever tries.
+/// Whether the backend runs commands. If not, checks that calls fail with `Unsupported`.
 pub async fn supports_commands(backend: &Backend) -> bool {
     if backend.info().capabilities.exec {
         return true;
@@ -31,7 +32,7 @@ pub async fn supports_commands(backend: &Backend) -> bool {
     false
 }
 
-/// Whether commands can be started to stay; if not, the backend must say so to whoever tries.
+/// Whether commands can be started detached. If not, checks that calls fail with `Unsupported`.
 pub async fn supports_detached(backend: &Backend) -> bool {
     if !supports_commands(backend).await {
         return false;
@@ -49,7 +50,7 @@ pub async fn supports_detached(backend: &Backend) -> bool {
     false
 }
 
-/// What a command that must succeed says.
+/// The standard output of a command that must succeed.
 pub async fn exec_stdout_text(backend: &Backend, line: &str) -> String {
     exec_stdout_text_with(backend, line, ExecOptions::default()).await
 }
@@ -84,7 +85,7 @@ pub fn argv_command(words: &[&str]) -> Command {
     Command::Argv(words.iter().map(|&word| word.to_owned()).collect())
 }
 
-/// Everything that is still to come, and the end.
+/// All remaining output, and the exit.
 pub async fn read_to_exit(process: &mut Process) -> (Vec<OutputChunk>, ProcessExit) {
     let mut pieces = Vec::new();
     while let Some(piece) = process.output.recv().await {
@@ -100,7 +101,7 @@ pub fn channel_bytes(pieces: &[OutputChunk], channel: OutputChannel) -> Vec<u8> 
     own.flat_map(|piece| piece.bytes.to_vec()).collect()
 }
 
-/// Reads until `word` was said, and gives what came until then.
+/// Reads until the output contains `word`, and returns the output until then.
 pub async fn read_until(process: &mut Process, word: &str) -> Vec<OutputChunk> {
     let mut pieces = Vec::new();
     while let Some(piece) = process.output.recv().await {
@@ -113,7 +114,7 @@ pub async fn read_until(process: &mut Process, word: &str) -> Vec<OutputChunk> {
     panic!("never said {word:?}, but {:?}", output_text(&pieces));
 }
 
-/// All that was said, both channels, in its order.
+/// The output of both channels in its order, as text.
 pub fn output_text(pieces: &[OutputChunk]) -> String {
     let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.bytes.to_vec()).collect();
     String::from_utf8_lossy(&bytes).into_owned()
@@ -128,19 +129,18 @@ pub async fn send_control(process: &Process, control: ProcessControlMessage) {
     process.control.send(control).await.unwrap();
 }
 
-/// A line that takes a lock, says `ready` and goes on with `rest`. Whatever it starts holds the
-/// lock too.
+/// A line that takes a lock and then runs `rest`. All processes that it starts hold the lock too.
 pub fn lock_holding_script(rest: &str) -> String {
     format!("exec 9>{LOCK}; flock 9; {rest}")
 }
 
-/// Waits until nothing of a [`lock_holding_script`] command is left: the kernel lets go of the lock with the
-/// last process that has it.
+/// Waits until all processes of a [`lock_holding_script`] command have ended: the kernel releases
+/// the lock with the last process that holds it.
 pub async fn wait_until_lock_is_free(backend: &Backend) {
     assert_eq!(exec_stdout_text(backend, "exec 9>lock; flock 9; echo free").await, "free\n");
 }
 
-/// Whether something of a [`lock_holding_script`] command still lives.
+/// Whether a process of a [`lock_holding_script`] command still lives.
 pub async fn is_lock_held(backend: &Backend) -> bool {
     exec_stdout_text(backend, "exec 9>lock; if flock -n 9; then echo free; else echo held; fi")
         .await

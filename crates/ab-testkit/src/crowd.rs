@@ -1,14 +1,14 @@
-//! Many callers at once, each on a thread of its own, whatever runtime the test has.
+//! Concurrent callers, each on its own thread, with any runtime of the test.
 
 use std::future::Future;
 use std::sync::{Arc, Barrier};
 
 use tokio::runtime::Handle;
 
-/// Runs one task for each of `0..count`, all set off together, and gives their answers in order.
+/// Runs one task for each of `0..count`, all started together, and returns their results in order.
 ///
-/// Tasks of a runtime with one thread would take turns at await points only; callers that meet
-/// inside a driver need threads.
+/// On a single-threaded runtime tasks only switch at await points. Callers that should meet inside
+/// a driver need threads.
 pub async fn run_on_threads<T, F>(count: usize, task: impl Fn(usize) -> F) -> Vec<T>
 where
     T: Send + 'static,

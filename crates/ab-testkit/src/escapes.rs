@@ -1,11 +1,11 @@
-//! Attempts to get out of a sandbox, as a table that every surface which runs commands can be put
-//! to.
+//! A table of attempts to escape from a sandbox. Every surface that runs commands can be tested
+//! with it.
 //!
-//! - Whether an attempt got out is told by something outside: a secret in a file, a server that is
-//!   or is not called, a process that lives or does not.
-//! - Each attempt names the control that must stop it. Where that control is said to be enforced,
-//!   it has to; where it is not, the attempt may go either way.
-//! - An attempt that did not take place proves nothing, and fails.
+//! - Something outside shows whether an attempt succeeded: a secret in a file, a server that is or
+//!   is not contacted, a process that lives or does not.
+//! - Each attempt names the control that must stop it. If the control is reported as enforced, it
+//!   must stop the attempt. If not, the attempt may succeed or fail.
+//! - An attempt that did not run proves nothing, and the test fails.
 
 mod files;
 mod ground;
@@ -17,77 +17,77 @@ use ab_core::effective::{PolicyControlKind, PolicyControlStrength};
 
 pub use ground::EscapeTestbed;
 
-/// What a script prints once it has tried.
+/// Printed by a script once it has made its attempt.
 pub const ESCAPE_ATTEMPTED_MARKER: &str = "tried";
-/// What a script prints when a call that must fail did not.
+/// Printed by a script if a call succeeded that must fail.
 pub const FORBIDDEN_CALL_SUCCEEDED_MARKER: &str = "DID";
 
-/// One way out.
+/// One escape attempt.
 #[derive(Clone, Copy, Debug)]
 pub struct EscapeAttempt {
     pub name: &'static str,
     pub stopped_by: PolicyControlKind,
-    /// What the command is to be run with.
+    /// The options to run the command with.
     pub sandbox_options: &'static [SandboxOption],
-    /// Made by whoever sets the scene, outside, before the command.
+    /// Runs outside of the sandbox, before the command.
     pub prepare: fn(&EscapeTestbed),
-    /// A line for the shell; [`EscapeTestbed::expand_placeholders`] says what stands for what in it.
+    /// A line for the shell; see [`EscapeTestbed::expand_placeholders`].
     pub script: &'static str,
     pub evidence: EscapeEvidence,
-    /// Whether it gets out wherever nothing stops it: then it is seen to, so that a broken attempt
-    /// is not taken for a wall.
+    /// Whether it always succeeds without isolation. This is checked, so that a broken attempt is
+    /// not mistaken for a working isolation.
     pub succeeds_unconfined: bool,
 }
 
-/// What a command is run with.
+/// An option for running a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SandboxOption {
     NoNetwork,
     ReadOnly(&'static str),
     Hidden(&'static str),
-    /// The directory outside, to be read.
+    /// Binds the directory outside, read-only.
     BindOutside,
     Scope(&'static str),
     Terminal,
 }
 
-/// How it is known that an attempt got out.
+/// How a successful attempt is detected.
 #[derive(Clone, Copy, Debug)]
 pub enum EscapeEvidence {
     /// The secret is in the output.
     SecretInOutput,
-    /// Something outside was made or changed.
+    /// A file outside was created or changed.
     OutsideChanged,
-    /// Somebody called a server outside.
+    /// A server outside was contacted.
     ServerReached,
-    /// A process outside is gone.
+    /// A process outside was killed.
     OutsideProcessKilled,
-    /// The script says that a call went through that nothing outside can notice.
+    /// The script reports that a forbidden call succeeded, which cannot be seen from outside.
     ScriptReportedSuccess,
-    /// This is there in the workspace.
+    /// This file exists in the workspace.
     WorkspaceFileCreated(&'static str),
 }
 
-/// What a surface says of one run.
+/// What a surface reports about one run.
 #[derive(Clone, Debug, Default)]
 pub struct CommandReport {
     pub stdout: String,
     pub stderr: String,
-    /// The command was not started at all, on purpose.
+    /// The command was deliberately not started.
     pub refused: bool,
 }
 
-/// Whatever runs commands.
+/// A surface that runs commands.
 pub trait CommandRunner {
     fn run(&self, ground: &EscapeTestbed, wishes: &[SandboxOption], line: &str) -> CommandReport;
-    /// What is said to be in force.
+    /// The strength of a control that the surface reports.
     fn claimed_control_strength(
         &self,
         ground: &EscapeTestbed,
         wishes: &[SandboxOption],
         subject: PolicyControlKind,
     ) -> PolicyControlStrength;
-    /// Whether nothing at all is meant to hold a command.
+    /// Whether commands are deliberately run without isolation.
     fn is_unconfined(&self) -> bool;
 }
 
@@ -98,16 +98,16 @@ pub enum EscapeOutcome {
     Inconclusive,
 }
 
-/// Every attempt of the table.
+/// All attempts of the table.
 pub fn all_attempts() -> impl Iterator<Item = &'static EscapeAttempt> {
     let ways = files::ATTEMPTS.iter().chain(kernel::ATTEMPTS).chain(reach::ATTEMPTS);
     ways.chain(rights::ATTEMPTS)
 }
 
-/// Makes one attempt on fresh ground, and judges it.
+/// Makes one attempt in a new testbed and evaluates it.
 ///
 /// # Errors
-/// What is not as the surface says.
+/// What differs from the surface's report.
 pub fn run_attempt(
     attempt: &EscapeAttempt,
     surface: &dyn CommandRunner,
@@ -152,13 +152,13 @@ fn judge(attempt: &EscapeAttempt, ground: &EscapeTestbed, said: &CommandReport) 
 }
 
 impl EscapeAttempt {
-    /// It depends on the host whether it gets out without walls.
+    /// Whether it succeeds without isolation depends on the host.
     const fn where_it_may_fail(self) -> EscapeAttempt {
         EscapeAttempt { succeeds_unconfined: false, ..self }
     }
 }
 
-/// Nothing to make.
+/// No preparation.
 const fn bare() -> fn(&EscapeTestbed) {
     |_| {}
 }

@@ -1,4 +1,4 @@
-//! Everything that a handle offers, tried once: for what must hold of all calls alike.
+//! Tries every call of a handle once, to check what must hold for all calls.
 
 use ab_core::LineRange;
 use ab_core::options::{
@@ -12,10 +12,10 @@ use ab_core::search::{
 };
 use ab_core::{Backend, Edit, EditOptions, Result, ScopeOptions};
 
-/// The name of a call and how it went.
+/// The name of a call and its result.
 pub type NamedCallResult = (&'static str, Result<()>);
 
-/// Every call that takes a path, on `path`. A rename comes twice, from and to it.
+/// Every call that takes a path, on `path`. Rename is tried twice, from it and to it.
 pub async fn try_every_call_on(backend: &Backend, path: &str) -> Vec<NamedCallResult> {
     let create = OpenOptions {
         access: FileAccess::ReadWrite,
@@ -56,7 +56,7 @@ pub async fn try_every_call_on(backend: &Backend, path: &str) -> Vec<NamedCallRe
     ]
 }
 
-/// Every call that takes no path.
+/// Every call without a path.
 pub async fn try_every_pathless_call(backend: &Backend) -> Vec<NamedCallResult> {
     vec![
         ("search", backend.search(&all_names_query()).await.map(drop)),
@@ -69,7 +69,7 @@ pub async fn try_every_pathless_call(backend: &Backend) -> Vec<NamedCallResult> 
     ]
 }
 
-/// A search for every name.
+/// A search for all names.
 pub fn all_names_query() -> SearchQuery {
     SearchQuery {
         root: WsPath::root(),

@@ -1,11 +1,11 @@
-//! What a case expects, said once: failures by kind and path, contents, names, whole trees.
+//! Assertions for cases: errors by kind and path, contents, names, whole trees.
 
 use std::fmt::Debug;
 
 use ab_core::options::{EntryDetailLevel, ListOptions};
 use ab_core::{Backend, Error, ErrorKind, FileKind, Listing, Result, Stat};
 
-/// The error of a call that had to fail for `kind`.
+/// The error of a call that must fail with `kind`.
 #[track_caller]
 pub fn expect_error<T>(result: Result<T>, kind: ErrorKind) -> Error {
     match result {
@@ -17,7 +17,7 @@ pub fn expect_error<T>(result: Result<T>, kind: ErrorKind) -> Error {
     }
 }
 
-/// The same, and the error must name `path` as its caller wrote it.
+/// The same, and the error must name `path` as the caller wrote it.
 #[track_caller]
 pub fn expect_error_on_path<T>(result: Result<T>, kind: ErrorKind, path: &str) -> Error {
     let error = expect_error(result, kind);
@@ -30,7 +30,7 @@ pub fn listing_paths(listing: &Listing) -> Vec<&str> {
     listing.entries.iter().map(|entry| entry.path.as_str()).collect()
 }
 
-/// Everything in the workspace: paths with their kinds, in path order.
+/// All paths of the workspace with their kinds, in path order.
 pub async fn list_tree(backend: &Backend) -> Vec<(String, FileKind)> {
     let whole =
         ListOptions { depth: usize::MAX, detail: EntryDetailLevel::Kind, ..ListOptions::default() };
@@ -39,19 +39,19 @@ pub async fn list_tree(backend: &Backend) -> Vec<(String, FileKind)> {
     listing.entries.iter().map(|entry| (entry.path.to_string(), entry.kind)).collect()
 }
 
-/// Checks that `path` holds exactly `text`.
+/// Checks that the content of `path` is exactly `text`.
 pub async fn assert_content(backend: &Backend, path: &str, text: &str) {
     let found = backend.read(path).await.unwrap();
     let found = String::from_utf8_lossy(&found);
     assert_eq!(found, text, "{path:?} holds something else");
 }
 
-/// Checks that nothing is at `path`.
+/// Checks that nothing exists at `path`.
 pub async fn assert_missing(backend: &Backend, path: &str) {
     assert!(!backend.exists(path).await.unwrap(), "something is at {path:?}");
 }
 
-/// A stat without the time of access, which reading changes.
+/// A stat without the access time, which reads change.
 pub fn without_access_time(stat: Stat) -> Stat {
     Stat { accessed: None, ..stat }
 }

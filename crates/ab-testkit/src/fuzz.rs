@@ -1,8 +1,7 @@
-//! Properties, checked on as many inputs as there is time for.
+//! Checks properties on random inputs.
 //!
-//! Without a setting a property runs the default number of cases from a fixed seed, so that a test
-//! run says the same thing twice. With [`FUZZ_SECONDS_VARIABLE`] it goes on from fresh seeds until the
-//! deadline.
+//! By default a property runs a fixed number of cases from a fixed seed, so that every test run has
+//! the same result. With [`FUZZ_SECONDS_VARIABLE`] it continues with new seeds until the deadline.
 
 use std::env;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -10,13 +9,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseResult, TestError, TestRng, TestRunner};
 
-/// How long to look for a counterexample.
+/// How long to search for a counterexample.
 pub const FUZZ_SECONDS_VARIABLE: &str = "AB_FUZZ_SECONDS";
 
-/// Cases between two looks at the clock.
+/// Cases between two checks of the clock.
 const ROUND: u32 = 1000;
 
-/// Checks `property` on inputs from `strategy`; panics with the smallest input that breaks it.
+/// Checks `property` on inputs from `strategy`. Panics with the smallest input that breaks it.
 pub fn check_property<S: Strategy>(
     name: &str,
     strategy: S,

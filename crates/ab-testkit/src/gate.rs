@@ -1,5 +1,4 @@
-//! A guard that does what a test told it: passes, waits, refuses or never answers, and writes down
-//! what it saw.
+//! A scripted guard: passes, delays, refuses or never answers, and records the calls.
 
 use std::fmt;
 use std::future::{Future, pending};
@@ -12,28 +11,28 @@ use ab_core::effective::EffectivePolicyControl;
 use ab_core::guard::{GuardDecision, RefusedPath};
 use ab_core::{Call, CallOutcome, Error, ErrorCode, ErrorKind, Guard, Result, Verb};
 
-/// What a gate says to every call.
+/// What a guard does with every call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptedGuardBehavior {
     Pass,
-    /// Passes after the caller was made to wait once.
+    /// Passes after one pending poll.
     PassLater,
     Refuse,
-    /// Refuses after the caller was made to wait once.
+    /// Refuses after one pending poll.
     RefuseLater,
-    /// Never answers; the caller can only go away.
+    /// Never answers; the caller can only drop its future.
     Hang,
 }
 
-/// What happened at a gate, in the order in which it happened at all of them.
+/// An event at a guard. The log has the events of all guards in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GuardEvent {
-    /// The call came to the gate.
+    /// A call arrived.
     Entered {
         gate: usize,
         call: CallId,
     },
-    /// The gate let it pass.
+    /// The guard let the call pass.
     Passed {
         gate: usize,
         call: CallId,
@@ -42,7 +41,7 @@ pub enum GuardEvent {
         gate: usize,
         call: CallId,
     },
-    /// The gate was told that an open file grows.
+    /// The guard was told that an open file grows.
     FileGrew {
         gate: usize,
         call: CallId,
@@ -57,7 +56,7 @@ pub enum GuardEvent {
     },
 }
 
-/// How a call ended, as a value that can be kept and compared.
+/// How a call ended, as a value that can be stored and compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordedCallOutcome {
     Done,
@@ -65,7 +64,7 @@ pub enum RecordedCallOutcome {
     Cancelled,
 }
 
-/// The book that several gates write in.
+/// A log that several guards share.
 #[derive(Clone, Debug, Default)]
 pub struct GuardLog(Arc<Mutex<Vec<GuardEvent>>>);
 
@@ -74,7 +73,7 @@ impl GuardLog {
         self.lock().clone()
     }
 
-    /// The gates that let a call pass, in order.
+    /// The guards that let a call pass, in order.
     pub fn admitting_guard_numbers(&self) -> Vec<usize> {
         let passed = |step: &GuardEvent| match step {
             GuardEvent::Passed { gate, .. } => Some(*gate),
@@ -83,7 +82,7 @@ impl GuardLog {
         self.lock().iter().filter_map(passed).collect()
     }
 
-    /// The gates that were told of an end, in order, with that end.
+    /// The guards whose `after_call` was called, in order, with the outcome.
     pub fn call_outcomes(&self) -> Vec<(usize, RecordedCallOutcome)> {
         let exited = |step: &GuardEvent| match step {
             GuardEvent::Exited { gate, end, .. } => Some((*gate, *end)),
@@ -105,7 +104,7 @@ impl GuardLog {
 pub struct ScriptedGuard {
     number: usize,
     answer: ScriptedGuardBehavior,
-    /// The verbs it answers so; others pass. All of them when empty.
+    /// The verbs that it treats so; other calls pass. Empty means all verbs.
     only: Vec<Verb>,
     largest: u64,
     log: GuardLog,
@@ -116,18 +115,18 @@ impl ScriptedGuard {
         Self { number, answer, only: Vec::new(), largest: u64::MAX, log: log.clone() }
     }
 
-    /// A gate that lets everything pass.
+    /// A guard that lets everything pass.
     pub fn allow_all(number: usize, log: &GuardLog) -> Self {
         Self::new(number, ScriptedGuardBehavior::Pass, log)
     }
 
-    /// Keeps the answer for these verbs; any other call passes.
+    /// Applies the behavior only to these verbs; other calls pass.
     pub fn only_for_verbs(mut self, verbs: &[Verb]) -> Self {
         self.only = verbs.to_vec();
         self
     }
 
-    /// Open files may not grow beyond `largest` bytes.
+    /// Refuses that open files grow beyond `largest` bytes.
     pub fn with_max_file_bytes(mut self, largest: u64) -> Self {
         self.largest = largest;
         self
@@ -220,7 +219,7 @@ impl fmt::Debug for ScriptedGuard {
     }
 }
 
-/// Is ready the second time it is asked, whoever asks.
+/// A future that is ready on its second poll.
 #[derive(Debug, Default)]
 struct OneTurn {
     asked: bool,

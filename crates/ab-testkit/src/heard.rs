@@ -1,4 +1,4 @@
-//! What a subscriber to a backend's status heard.
+//! Records the status transitions of a backend.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,12 +21,12 @@ impl ConnectionStatusRecorder {
         Self { transitions, listening: Some(listening) }
     }
 
-    /// Where from and where to, for each transition so far.
+    /// The old and the new status of each transition so far.
     pub fn transitions(&self) -> Vec<(ConnectionStatus, ConnectionStatus)> {
         self.transitions.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends the subscription and keeps what was heard.
+    /// Ends the subscription and keeps what was recorded.
     pub fn unsubscribe(&mut self) {
         self.listening = None;
     }

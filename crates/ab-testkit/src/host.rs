@@ -1,17 +1,17 @@
-//! Tests that a host cannot run say so; one setting makes that a failure.
+//! Skips tests that a host cannot run. A variable turns skips into failures.
 
 use std::env;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Set where the host is meant to offer everything, as in CI.
+/// Set on hosts that must support all tests, as in CI.
 pub const REQUIRE_HOST_SUPPORT_VARIABLE: &str = "AB_REQUIRE_HOST";
 
-/// Tells that `what` cannot be tested here and `why`; the caller then returns.
+/// Reports that `what` cannot be tested here and `why`. The caller then returns.
 ///
 /// # Panics
-/// When [`REQUIRE_HOST_SUPPORT_VARIABLE`] is set: a test that silently never runs proves nothing.
+/// If [`REQUIRE_HOST_SUPPORT_VARIABLE`] is set: a test that silently never runs proves nothing.
 #[expect(clippy::print_stderr, reason = "the reader of the test's output is the one to tell")]
 #[track_caller]
 pub fn report_skip(what: &str, why: &str) {
@@ -22,16 +22,16 @@ pub fn report_skip(what: &str, why: &str) {
     eprintln!("skipped: {message}");
 }
 
-/// The directory that OpenSSH's server changes its root to before a client has logged in.
+/// The directory that OpenSSH's server uses as its root before a client has logged in.
 const PRIVILEGE_SEPARATION: &str = "/run/sshd";
 
-/// OpenSSH's server, ready to start; `None` where it is not installed.
+/// The path of OpenSSH's server, ready to start; `None` if it is not installed.
 ///
-/// Its package leaves one directory to the init system, which a fresh machine may not have run.
-/// A root user's server does not start without it, so it is made here.
+/// Its package leaves the creation of one directory to the init system, which may not have run. As
+/// root the server does not start without it, so it is created here.
 ///
 /// # Panics
-/// When that directory cannot be made.
+/// If that directory cannot be created.
 #[must_use]
 pub fn prepare_sshd() -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Shared proofs: the behaviour suite that every driver, view and transport runs, with the doubles
-//! and the small machinery that tests need.
+//! Test support: the behaviour suite that every driver, view and transport runs, test doubles and
+//! small tools.
 //!
-//! Test support only; no crate depends on it except for its tests. What it checks it checks by
-//! panicking, so that a failed case reads like a failed assertion.
+//! Other crates use it only in their tests. Checks panic, so that a failed case looks like a failed
+//! assertion.
 
 #![allow(
     clippy::unwrap_used,

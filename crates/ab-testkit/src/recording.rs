@@ -1,6 +1,7 @@
-//! A driver that writes down every call and plays commands from a script.
+//! A driver that records every call and plays commands from a script.
 //!
-//! Files are those of the driver it wraps. A test keeps one clone and gives the other to a backend.
+//! Its files are those of the driver that it wraps. A test keeps one clone and gives the other to a
+//! backend.
 
 mod script;
 
@@ -31,14 +32,14 @@ pub use script::ScriptedCommand;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedCall {
     pub verb: Verb,
-    /// What it was about; the working directory of a command.
+    /// The path of the call; the working directory of a command.
     pub path: Option<String>,
-    /// The part of the path that links may not lead out of, when there is one.
+    /// The innermost fence of the path, if there is one.
     pub fence: Option<String>,
     pub to: Option<String>,
     pub command: Option<String>,
     pub env: BTreeMap<String, String>,
-    /// What a command may not see or change.
+    /// The path restrictions of a command.
     pub restrictions: PathRestrictions,
 }
 
@@ -61,7 +62,7 @@ impl RecordedCall {
     }
 }
 
-/// The driver. Clones share what was seen.
+/// The driver. Clones share the recorded calls.
 #[derive(Clone)]
 pub struct RecordingDriver(Arc<Shared>);
 
@@ -105,13 +106,13 @@ impl RecordingDriver {
         self.lock().seen.iter().map(line).collect()
     }
 
-    /// How often `verb` came for `path`.
+    /// How often `verb` was called for `path`.
     pub fn call_count(&self, verb: Verb, path: &str) -> usize {
         let same = |seen: &&RecordedCall| seen.verb == verb && seen.path.as_deref() == Some(path);
         self.lock().seen.iter().filter(same).count()
     }
 
-    /// The last command that came.
+    /// The last command.
     #[track_caller]
     pub fn last_exec(&self) -> RecordedCall {
         let seen = self.lock().seen.iter().rev().find(|seen| seen.verb == Verb::Exec).cloned();
@@ -123,7 +124,7 @@ impl RecordingDriver {
         self.lock().closes
     }
 
-    /// The next command is played from `script`; one without a script just ends well.
+    /// Plays the next command from `script`. A command without a script just succeeds.
     pub fn script_next_command(&self, script: ScriptedCommand) {
         self.lock().scripts.push_back(script);
     }
@@ -135,27 +136,27 @@ impl RecordingDriver {
         feed.expect("no process is held")
     }
 
-    /// What the process table says.
+    /// Sets the process table.
     pub fn set_processes(&self, processes: Vec<ProcessInfo>) {
         self.lock().processes = processes;
     }
 
-    /// The next call of `verb` fails with `error`.
+    /// Makes the next call of `verb` fail with `error`.
     pub fn fail_next(&self, verb: Verb, error: Error) {
         self.lock().failures.push((verb, error));
     }
 
-    /// What the next question about what is in force gets for an answer.
+    /// Sets the result of the next call of `effective_policy`.
     pub fn set_next_effective_policy(&self, policy: Result<EffectivePolicy>) {
         self.lock().in_force.push_back(policy);
     }
 
-    /// From now on, calls of `verb` never come back.
+    /// From now on, calls of `verb` never return.
     pub fn stall_calls(&self, verb: Verb) {
         self.lock().stalled.push(verb);
     }
 
-    /// From now on, every call lets others go first once.
+    /// From now on, every call yields once.
     pub fn yield_on_each_call(&self) {
         self.lock().yields = true;
     }

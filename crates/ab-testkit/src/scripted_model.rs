@@ -30,17 +30,17 @@ const SHELLS: [&str; 7] = [
 ];
 /// Names of the argument of such a tool that holds the command.
 const COMMANDS: [&str; 2] = ["command", "cmd"];
-/// Bytes of a request.
+/// Most bytes of a request.
 const LARGEST: usize = 64 * 1024 * 1024;
-/// Requests that are remembered.
+/// Most requests that are remembered.
 const MAX_REQUESTS: usize = 1000;
 
-/// What the model does next.
+/// The next step of the model.
 #[derive(Clone, Debug)]
 pub enum LanguageModelStep {
     /// Runs a command with the agent's shell tool.
     Run(String),
-    /// Says something and ends the turn.
+    /// Sends text and ends the turn.
     Say(String),
 }
 
@@ -53,7 +53,7 @@ pub struct ScriptedLanguageModel {
 }
 
 impl ScriptedLanguageModel {
-    /// Starts a model that takes these steps in every conversation.
+    /// Starts a model that follows these steps in every conversation.
     pub async fn start(steps: Vec<LanguageModelStep>) -> ScriptedLanguageModel {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -75,13 +75,13 @@ impl ScriptedLanguageModel {
         format!("http://{}", self.address)
     }
 
-    /// The paths of the first requests.
+    /// The paths of the recorded requests.
     pub fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Answers one request. An agent that goes away meanwhile is no failure of the model.
+/// Answers one request. An agent that disconnects meanwhile is not an error.
 async fn serve(
     mut stream: TcpStream,
     steps: Vec<LanguageModelStep>,
@@ -101,7 +101,7 @@ async fn serve(
         reply.parts.iter().map(String::len).sum::<usize>()
     );
     let _ = stream.write_all(head.as_bytes()).await;
-    // Every event is a packet of its own, so that an agent reads a stream in pieces.
+    // Send every event as its own packet, so that an agent reads the stream in pieces.
     let _ = stream.set_nodelay(true);
     for part in reply.parts {
         let _ = stream.write_all(part.as_bytes()).await;
@@ -137,7 +137,7 @@ async fn read_request(stream: &mut TcpStream) -> Option<(String, Value)> {
     Some((path, serde_json::from_slice(&body).unwrap_or_default()))
 }
 
-/// What is sent back.
+/// An HTTP answer.
 struct Reply {
     kind: &'static str,
     /// One for each event of a stream.
@@ -184,7 +184,7 @@ enum Step<'a> {
     Say(&'a str),
 }
 
-/// The step of a conversation with so many tool results.
+/// The step of a conversation with this many tool results.
 fn step<'a>(tools: &[Tool<'a>], results: usize, steps: &'a [LanguageModelStep]) -> Step<'a> {
     let Some(shell) = tools.iter().find(|tool| SHELLS.contains(&tool.name)) else {
         return Step::Say("Scripted");

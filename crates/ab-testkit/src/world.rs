@@ -1,4 +1,4 @@
-//! A backend for one test, with what must live as long as it does.
+//! A backend for one test, with the values that must live as long as it does.
 
 use std::any::Any;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::ops::Deref;
 
 use ab_core::Backend;
 
-/// What a fixture gives to a case: its own workspace, shared with nobody.
+/// A fixture's result: a backend with its own workspace.
 pub struct TestBackend {
     pub backend: Backend,
     _keep: Box<dyn Any + Send>,
@@ -17,7 +17,7 @@ impl TestBackend {
         Self::keeping_alive(backend, ())
     }
 
-    /// Keeps `kept`, a temporary directory say, until the test is over.
+    /// Keeps `kept`, such as a temporary directory, until the test is over.
     pub fn keeping_alive(backend: Backend, kept: impl Any + Send) -> Self {
         Self { backend, _keep: Box::new(kept) }
     }

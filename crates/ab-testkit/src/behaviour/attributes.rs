@@ -15,7 +15,7 @@ fn mode(bits: u32) -> AttributeChanges {
     AttributeChanges { mode: Some(bits), ..AttributeChanges::default() }
 }
 
-/// What was set is what `stat` says. Without permission bits, setting them is `Unsupported`.
+/// `stat` reports what was set. Without permission bits, setting them is `Unsupported`.
 pub async fn mode_and_times_are_kept(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
     let times =
@@ -37,7 +37,7 @@ pub async fn mode_and_times_are_kept(backend: &Backend) {
     assert_content(backend, "file", "kept").await;
 }
 
-/// What is not named stays.
+/// Attributes that are not set stay unchanged.
 pub async fn absent_ones_stay(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
     let before = backend.stat("file").await.unwrap();
@@ -49,7 +49,7 @@ pub async fn absent_ones_stay(backend: &Backend) {
     assert_eq!(after.size, before.size);
 }
 
-/// Nothing there is `NotFound`.
+/// A missing path is `NotFound`.
 pub async fn missing_is_not_found(backend: &Backend) {
     let times = AttributeChanges { modified: Some(long_ago(0)), ..AttributeChanges::default() };
     expect_error_on_path(
@@ -59,7 +59,7 @@ pub async fn missing_is_not_found(backend: &Backend) {
     );
 }
 
-/// No set-uid, no sticky bits.
+/// Set-uid, set-gid and sticky bits are refused.
 pub async fn bits_beyond_permissions_are_refused(backend: &Backend) {
     let before = backend.write("file", "x").await.unwrap();
     let refused =
@@ -70,7 +70,7 @@ pub async fn bits_beyond_permissions_are_refused(backend: &Backend) {
     assert_eq!(backend.stat("file").await.unwrap().mode, before.mode);
 }
 
-/// A new file gets the bits it was written or opened with; an existing one keeps its own.
+/// A new file gets the bits it was written or opened with. An existing one keeps its own.
 pub async fn writes_keep_the_mode(backend: &Backend) {
     let with = |bits| WriteOptions { permissions: Some(bits), ..WriteOptions::default() };
     let expect = backend.info().capabilities.modes.then_some(0o700);
@@ -82,7 +82,7 @@ pub async fn writes_keep_the_mode(backend: &Backend) {
     assert_eq!(backend.stat("tool").await.unwrap().mode, expect);
     assert_content(backend, "tool", "three").await;
 
-    // More than the umask of most processes lets through.
+    // More bits than the umask of most processes allows.
     let shared = OpenOptions {
         access: FileAccess::Write,
         create: FileCreationMode::MustBeNew,

@@ -1,4 +1,4 @@
-//! The end of a backend: once, final, and clear to everyone who comes later.
+//! Destruction of a backend: it happens once, is final, and later calls get a clear error.
 
 use ab_core::options::{FileAccess, OpenOptions};
 use ab_core::{Backend, ConnectionStatus, ErrorCode, ErrorKind};
@@ -9,7 +9,7 @@ use crate::crowd;
 use crate::every_call;
 use crate::expect::expect_error;
 
-/// A second time is fine.
+/// A second call is not an error.
 pub async fn is_idempotent(backend: &Backend) {
     for _ in 0..3 {
         backend.destroy().await.unwrap();
@@ -17,7 +17,7 @@ pub async fn is_idempotent(backend: &Backend) {
     }
 }
 
-/// Every call fails at once with `Destroyed`, also on clones.
+/// Every call fails at once with `Destroyed`.
 pub async fn refuses_everything_after(backend: &Backend) {
     backend.write("kept", "x").await.unwrap();
     let clone = backend.clone();
@@ -25,7 +25,7 @@ pub async fn refuses_everything_after(backend: &Backend) {
     for handle in [backend, &clone] {
         let mut answers = every_call::try_every_call_on(handle, "kept").await;
         answers.extend(every_call::try_every_pathless_call(handle).await);
-        // Even a path that would be refused: who is gone does not judge paths.
+        // Even a path that would be refused: a destroyed backend does not check paths.
         answers.extend(every_call::try_every_call_on(handle, "../out").await);
         for (call, result) in answers {
             let error = match result {
@@ -41,7 +41,7 @@ pub async fn refuses_everything_after(backend: &Backend) {
     }
 }
 
-/// Subscribers hear of it once.
+/// Subscribers see one transition.
 pub async fn is_one_transition(backend: &Backend) {
     let heard = ConnectionStatusRecorder::subscribe(backend);
     backend.destroy().await.unwrap();
@@ -49,7 +49,7 @@ pub async fn is_one_transition(backend: &Backend) {
     assert_eq!(heard.transitions(), [(ConnectionStatus::Connected, ConnectionStatus::Destroyed)]);
 }
 
-/// Those who destroy at the same time all succeed, and there is one transition.
+/// Concurrent calls of `destroy` all succeed, with one transition.
 pub async fn many_at_once_are_one(backend: &Backend) {
     let heard = ConnectionStatusRecorder::subscribe(backend);
     let destroyed = crowd::run_on_threads(8, |_| {
@@ -63,14 +63,14 @@ pub async fn many_at_once_are_one(backend: &Backend) {
     assert_eq!(heard.transitions(), [(ConnectionStatus::Connected, ConnectionStatus::Destroyed)]);
 }
 
-/// What comes after the end leaves the end alone.
+/// No call brings a destroyed backend back.
 pub async fn nothing_leads_back(backend: &Backend) {
     backend.destroy().await.unwrap();
     assert_eq!(backend.connect().await.unwrap_err().kind(), ErrorKind::Destroyed);
     assert_eq!(backend.status(), ConnectionStatus::Destroyed);
 }
 
-/// An open file ends with its backend.
+/// Files that were opened before stop working.
 pub async fn ends_open_files(backend: &Backend) {
     backend.write("file", "content").await.unwrap();
     let options = OpenOptions { access: FileAccess::ReadWrite, ..OpenOptions::default() };

@@ -1,6 +1,6 @@
-//! Processes that stay: listed, followed from any byte, fed and ended by whoever comes.
+//! Detached processes: listed, attached to from any byte on, fed and ended by any holder.
 //!
-//! Where none can stay, each case checks that the backend says so.
+//! If the backend does not support them, each case checks that calls fail with `Unsupported`.
 
 use ab_core::process::{ExecRequest, ExitCause, OutputChunk, ProcessControlMessage, ProcessId};
 use ab_core::{Backend, BackendKind, ErrorKind, ScopeOptions};
@@ -12,13 +12,13 @@ use crate::commands::{
 };
 use crate::expect::expect_error;
 
-/// All that `attach` gives of an ended process, from a byte on.
+/// All output that `attach` returns of an ended process, from a byte on.
 async fn kept(backend: &Backend, id: &ProcessId, from: u64) -> Vec<OutputChunk> {
     let mut process = backend.attach(id, from).await.unwrap();
     read_to_exit(&mut process).await.0
 }
 
-/// One that runs is in the table, and so is one that ended.
+/// Running and ended processes are in the table.
 pub async fn are_listed(backend: &Backend) {
     if !supports_detached(backend).await {
         return;
@@ -28,7 +28,7 @@ pub async fn are_listed(backend: &Backend) {
     let line = "echo ready; read -r x; exit 5";
     let mut process =
         backend.spawn_detached(piped_stdin_request_in(backend, "dir", line)).await.unwrap();
-    // Those that somebody holds are not in it.
+    // Owned processes are not in the table.
     let held = backend.spawn(piped_stdin_request("cat")).await.unwrap();
     let listed = backend.detached_processes().await.unwrap();
     assert_eq!(listed.len(), 1, "{listed:?}");
@@ -46,7 +46,7 @@ pub async fn are_listed(backend: &Backend) {
     assert_eq!(listed[0].exit, Some(exit));
 }
 
-/// The output is there after the end, from any byte on.
+/// The output is available after the end, from any byte on.
 pub async fn output_is_kept(backend: &Backend) {
     if !supports_detached(backend).await {
         return;
@@ -64,7 +64,7 @@ pub async fn output_is_kept(backend: &Backend) {
     assert_eq!(again.wait().await, Some(exit));
 }
 
-/// A reader that leaves and returns has everything, and another one too.
+/// A reader that leaves and returns gets everything, and so does a second reader.
 pub async fn leaving_loses_nothing(backend: &Backend) {
     if !supports_detached(backend).await {
         return;
@@ -97,7 +97,7 @@ pub async fn leaving_loses_nothing(backend: &Backend) {
     }
 }
 
-/// What no bound lets be kept is counted.
+/// Bytes beyond the limit are dropped and counted.
 pub async fn loss_is_told(backend: &Backend) {
     if !supports_detached(backend).await {
         return;
@@ -120,7 +120,7 @@ pub async fn loss_is_told(backend: &Backend) {
     assert!(lost < TOTAL, "nothing was kept");
 }
 
-/// Nobody needs to hold one for it to live, and anybody can end it.
+/// A process runs without a holder, and every holder can end it.
 pub async fn they_stay_until_ended(backend: &Backend) {
     if !supports_detached(backend).await {
         return;
@@ -139,7 +139,7 @@ pub async fn they_stay_until_ended(backend: &Backend) {
     wait_until_lock_is_free(backend).await;
 }
 
-/// Input from several holders arrives, and only `EndInput` ends it.
+/// Input of several holders arrives; only `CloseStdin` ends it.
 pub async fn input_is_shared(backend: &Backend) {
     if !supports_detached(backend).await {
         return;
@@ -157,7 +157,7 @@ pub async fn input_is_shared(backend: &Backend) {
     assert!(process.wait().await.unwrap().success());
 }
 
-/// Nobody's process is `NotFound`.
+/// An unknown id is `NotFound`.
 pub async fn unknown_is_not_found(backend: &Backend) {
     if !supports_detached(backend).await {
         return;
@@ -169,7 +169,7 @@ pub async fn unknown_is_not_found(backend: &Backend) {
     expect_error(backend.attach(&held.id, 0).await, ErrorKind::NotFound);
 }
 
-/// A scope knows its own processes and no others; whoever holds more sees more.
+/// A scope sees only its own processes; a wider handle sees more.
 pub async fn scopes_see_their_own(backend: &Backend) {
     if !supports_detached(backend).await {
         return;
@@ -201,7 +201,7 @@ pub async fn scopes_see_their_own(backend: &Backend) {
     assert!(joined.wait().await.unwrap().success());
 }
 
-/// The end of a backend is that of its processes, unless it is a scope of one that lives on.
+/// Destroying a backend ends its processes; destroying a scope does not.
 pub async fn destroy_ends_them(backend: &Backend) {
     if !supports_detached(backend).await {
         return;
@@ -221,7 +221,7 @@ pub async fn destroy_ends_them(backend: &Backend) {
     expect_error(backend.spawn_detached(ExecRequest::shell("true")).await, ErrorKind::Destroyed);
 }
 
-/// A process that stays has no reader to wait for.
+/// A detached process does not wait for a reader.
 pub async fn nobody_has_to_read(backend: &Backend) {
     if !supports_detached(backend).await {
         return;

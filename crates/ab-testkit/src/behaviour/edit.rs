@@ -1,4 +1,4 @@
-//! Edits: all or nothing, unique by default, line ends kept, nothing lost.
+//! Edits: all or nothing, unique by default, line ends kept, no lost updates.
 
 use ab_core::{Backend, Edit, EditOptions, ErrorKind};
 
@@ -9,7 +9,7 @@ fn plain() -> EditOptions {
     EditOptions::default()
 }
 
-/// Several edits are made one after the other, each on the result of the one before.
+/// Several edits are applied one after the other, each to the result of the one before.
 pub async fn several_build_on_each_other(backend: &Backend) {
     backend.write("file", "one two three\n").await.unwrap();
     let edits = [Edit::new("two", "2"), Edit::new("one 2", "1 and 2"), Edit::new("three", "3")];
@@ -20,7 +20,7 @@ pub async fn several_build_on_each_other(backend: &Backend) {
     assert_eq!(edited.stat.map(without_access_time), Some(without_access_time(stat)));
 }
 
-/// One edit that cannot be made stops them all.
+/// If one edit fails, none is applied.
 pub async fn all_or_nothing(backend: &Backend) {
     let before = backend.write("file", "one two three\n").await.unwrap();
     let edits = [Edit::new("one", "1"), Edit::new("four", "4"), Edit::new("two", "2")];
@@ -29,7 +29,7 @@ pub async fn all_or_nothing(backend: &Backend) {
     assert_eq!(backend.stat("file").await.unwrap().version, before.version);
 }
 
-/// Text that is there twice is `Ambiguous`, and the error counts.
+/// Text that occurs more than once is `Ambiguous`, and the error counts the occurrences.
 pub async fn must_be_unique(backend: &Backend) {
     backend.write("file", "same\nother\nsame\nsame\n").await.unwrap();
     let result = backend.edit("file", &[Edit::new("same", "new")], plain()).await;
@@ -38,7 +38,7 @@ pub async fn must_be_unique(backend: &Backend) {
     assert_content(backend, "file", "same\nother\nsame\nsame\n").await;
 }
 
-/// Replace-all takes every occurrence and counts them.
+/// `replace_all` replaces every occurrence and counts them.
 pub async fn all_occurrences(backend: &Backend) {
     backend.write("file", "aa b aa b aa").await.unwrap();
     let edits = [Edit::new("aa", "c").replace_all()];
@@ -46,7 +46,7 @@ pub async fn all_occurrences(backend: &Backend) {
     assert_content(backend, "file", "c b c b c").await;
 }
 
-/// The first of several can be asked for.
+/// `replace_first` replaces the first occurrence.
 pub async fn first_occurrence(backend: &Backend) {
     backend.write("file", "aa b aa").await.unwrap();
     let edits = [Edit::new("aa", "c").replace_first()];
@@ -54,7 +54,7 @@ pub async fn first_occurrence(backend: &Backend) {
     assert_content(backend, "file", "c b aa").await;
 }
 
-/// Text that is not there is `NoMatch`, quoted, and the file stays as it is.
+/// Text that does not occur is `NoMatch`; the error quotes it, and the file does not change.
 pub async fn missing_text_is_no_match(backend: &Backend) {
     let before = backend.write("file", "something else").await.unwrap();
     let edits = [Edit::new("not in here", "x")];
@@ -67,7 +67,7 @@ pub async fn missing_text_is_no_match(backend: &Backend) {
     assert_eq!(backend.stat("file").await.unwrap().version, before.version);
 }
 
-/// Line ends of the file are kept, whatever line ends the edit has.
+/// The file keeps its line ends, whatever line ends the edit has.
 pub async fn keeps_crlf(backend: &Backend) {
     backend.write("file", "one\r\ntwo\r\nthree\r\n").await.unwrap();
     let edits = [Edit::new("one\ntwo\n", "1\n1.5\n2\n")];
@@ -78,7 +78,7 @@ pub async fn keeps_crlf(backend: &Backend) {
     assert_content(backend, "unix", "1\ntwo\n").await;
 }
 
-/// `$&`, `$1` and backslashes are just text.
+/// `$&`, `$1` and backslashes are ordinary text.
 pub async fn dollars_are_text(backend: &Backend) {
     backend.write("file", "price: $& (.*) \\1").await.unwrap();
     let edits = [Edit::new("$& (.*) \\1", "$1 ${2} $0 \\0 $&$`$'")];
@@ -86,7 +86,7 @@ pub async fn dollars_are_text(backend: &Backend) {
     assert_content(backend, "file", "price: $1 ${2} $0 \\0 $&$`$'").await;
 }
 
-/// The answer shows the change as a diff that names the file.
+/// The result shows the change as a diff that names the file.
 pub async fn gives_a_diff(backend: &Backend) {
     backend.write("dir/file", "one\ntwo\nthree\n").await.unwrap();
     let edits = [Edit::new("two", "2")];
@@ -95,7 +95,7 @@ pub async fn gives_a_diff(backend: &Backend) {
     assert_eq!(edited.diff, expect);
 }
 
-/// A dry run gives the same diff and changes nothing.
+/// A dry run returns the same diff and changes nothing.
 pub async fn dry_run_changes_nothing(backend: &Backend) {
     let before = backend.write("file", "one\ntwo\n").await.unwrap();
     let edits = [Edit::new("two", "2")];
@@ -109,7 +109,7 @@ pub async fn dry_run_changes_nothing(backend: &Backend) {
     expect_error_on_path(backend.edit("file", &edits, dry).await, ErrorKind::NoMatch, "file");
 }
 
-/// A version that is no longer there is `Conflict`.
+/// An outdated version is `Conflict`.
 pub async fn stale_version_is_a_conflict(backend: &Backend) {
     let stale = backend.write("file", "one").await.unwrap().version;
     let current = backend.write("file", "one").await.unwrap().version;
@@ -122,7 +122,7 @@ pub async fn stale_version_is_a_conflict(backend: &Backend) {
     assert_content(backend, "file", "1").await;
 }
 
-/// What is no text is refused and stays as it is.
+/// A file that is not UTF-8 is refused and does not change.
 pub async fn binary_is_refused(backend: &Backend) {
     backend.write("file", b"text \xff text").await.unwrap();
     let result = backend.edit("file", &[Edit::new("text", "x").replace_all()], plain()).await;
@@ -130,7 +130,7 @@ pub async fn binary_is_refused(backend: &Backend) {
     assert_eq!(backend.read("file").await.unwrap(), b"text \xff text".as_slice());
 }
 
-/// Edits that mean nothing are refused: none at all, empty text, no change.
+/// Invalid edits are refused: no edits, empty text, no change.
 pub async fn senseless_edits_are_refused(backend: &Backend) {
     backend.write("file", "text").await.unwrap();
     let senseless = [vec![], vec![Edit::new("", "x")], vec![Edit::new("text", "text")]];
@@ -144,7 +144,7 @@ pub async fn senseless_edits_are_refused(backend: &Backend) {
     assert_content(backend, "file", "text").await;
 }
 
-/// A missing file is `NotFound`, a directory `IsADirectory`.
+/// A missing file is `NotFound`, a directory is `IsADirectory`.
 pub async fn needs_a_file(backend: &Backend) {
     backend.write("dir/file", "text").await.unwrap();
     let edits = [Edit::new("text", "x")];
@@ -160,7 +160,7 @@ pub async fn needs_a_file(backend: &Backend) {
     );
 }
 
-/// Edits of different lines at the same time are all in the file afterwards.
+/// Concurrent edits of different lines are all in the file afterwards.
 pub async fn concurrent_edits_lose_nothing(backend: &Backend) {
     const EDITORS: usize = 8;
     const ROUNDS: usize = 5;

@@ -1,4 +1,5 @@
-//! The environment of commands: small, the caller's, and never a way around the command line.
+//! The environment of commands: small, with the caller's variables, and no way around the command
+//! line policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use ab_core::{
 use crate::commands::{exec_stdout_text, exec_stdout_text_with, supports_commands};
 use crate::expect::expect_error;
 
-/// All that a command may have without being given anything. The last three are the shell's own.
+/// All variables that a command may have by default. The shell sets the last three itself.
 const KNOWN: &[&str] = &[
     "AGENT_BACKEND_PROCESS",
     "HOME",
@@ -33,7 +34,7 @@ fn with(pairs: &[(&str, &str)]) -> ExecOptions {
     ExecOptions { env: env(pairs), ..ExecOptions::default() }
 }
 
-/// Nothing of the environment that this process has reaches a command.
+/// Commands inherit no variables of this process.
 pub async fn starts_small(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -41,7 +42,7 @@ pub async fn starts_small(backend: &Backend) {
     let said = exec_stdout_text(backend, "env").await;
     let names: BTreeSet<&str> =
         said.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
-    // Caches and histories go to one private directory; these variables say where it is.
+    // Caches and histories go to one private directory; these variables name it.
     let caches = said.lines().find_map(|line| line.strip_prefix("XDG_CACHE_HOME="));
     let caches = caches.and_then(|path| Some(path.rsplit_once('/')?.0));
     let leads_there = |name: &&str| {
@@ -57,7 +58,7 @@ pub async fn starts_small(backend: &Backend) {
     }
 }
 
-/// What the caller gives is there, whatever it is.
+/// Variables of the caller are set, with any value.
 pub async fn given_ones_are_there(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -72,7 +73,8 @@ pub async fn given_ones_are_there(backend: &Backend) {
     assert_eq!(exec_stdout_text(backend, "echo ${GIVEN-none}").await, "none\n");
 }
 
-/// A scope's variables are in all its commands; a deeper scope's win, and the call's win over all.
+/// A scope's variables apply to all its commands; inner scopes override outer ones, and the call
+/// overrides all.
 pub async fn scopes_add_theirs(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -93,8 +95,8 @@ pub async fn scopes_add_theirs(backend: &Backend) {
     assert_eq!(exec_stdout_text(backend, line).await, "\n");
 }
 
-/// Variables that make programs load or run something are refused where no wall stands, and those
-/// that are no caller's to set everywhere. Errors name the variable and not its value.
+/// Without isolation, variables that make programs load or run code are refused. Reserved variables
+/// are refused everywhere. Errors have the name of the variable, not its value.
 pub async fn loaders_are_refused(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -141,7 +143,7 @@ pub async fn loaders_are_refused(backend: &Backend) {
     }
 }
 
-/// What is no name, or no text for the kernel, is `Invalid`.
+/// An invalid name, or a value that the kernel cannot pass, is `Invalid`.
 pub async fn senseless_ones_are_refused(backend: &Backend) {
     if !supports_commands(backend).await {
         return;

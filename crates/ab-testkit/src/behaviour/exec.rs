@@ -1,6 +1,6 @@
-//! Commands run to their end: where they run, what they say, how they fail.
+//! Commands that run to their end: where they run, their output, and how they fail.
 //!
-//! Where none can run, each case checks that the backend says so.
+//! If the backend does not run commands, each case checks that calls fail with `Unsupported`.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ fn in_directory(cwd: &str) -> ExecOptions {
     ExecOptions { cwd: Some(cwd.to_owned()), ..ExecOptions::default() }
 }
 
-/// A backend that cannot run commands names itself and the verb; one that can runs one.
+/// A backend that cannot run commands names itself and the verb in the error; one that can, runs
+/// one.
 pub async fn needs_the_capability(backend: &Backend) {
     let info = backend.info();
     if info.capabilities.exec {
@@ -35,7 +36,7 @@ pub async fn needs_the_capability(backend: &Backend) {
     let error = expect_error(backend.exec("echo hello").await, ErrorKind::Unsupported);
     assert_eq!((error.code(), error.verb()), (ErrorCode::NotImplemented, Some(Verb::Exec)));
     let named = error.backend().expect("the error names no backend");
-    // A scope speaks for the backend below it.
+    // The error of a scope names the backend below it.
     assert!(info.kind == BackendKind::Scoped || info.kind == named, "{error:?}");
     assert!(error.message().contains(named.as_str()), "{error}");
 
@@ -44,7 +45,7 @@ pub async fn needs_the_capability(backend: &Backend) {
     expect_error(backend.attach(&ProcessId::new("1"), 0).await, ErrorKind::Unsupported);
 }
 
-/// A command of nothing is refused before anybody asks whether commands can run.
+/// An empty command is refused before the capability is checked.
 pub async fn empty_is_refused(backend: &Backend) {
     for nothing in ["", "   ", "\t\n"] {
         let error = expect_error(backend.exec(nothing).await, ErrorKind::Invalid);
@@ -56,7 +57,8 @@ pub async fn empty_is_refused(backend: &Backend) {
     }
 }
 
-/// Every control says what was asked and what sees to it; without commands there is none.
+/// Every control says what was requested and what enforces it. Without commands there are no
+/// controls.
 pub async fn says_what_is_in_force(backend: &Backend) {
     let policy = backend.effective_policy().await.unwrap();
     if !backend.info().capabilities.exec {
@@ -75,7 +77,7 @@ pub async fn says_what_is_in_force(backend: &Backend) {
     assert_eq!(backend.effective_policy().await.unwrap(), policy);
 }
 
-/// Loops, pipes and variables mean what they mean to a shell.
+/// Loops, pipes and variables work as in a shell.
 pub async fn runs_in_a_shell(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -84,7 +86,7 @@ pub async fn runs_in_a_shell(backend: &Backend) {
     assert_eq!(exec_stdout_text(backend, line).await, "AB!\n");
 }
 
-/// Files that were written are there, and files that commands write can be read.
+/// Commands see written files, and files that they write can be read.
 pub async fn starts_at_the_root(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -111,7 +113,7 @@ pub async fn home_is_the_directory(backend: &Backend) {
     assert_eq!(exec_stdout_text_with(backend, line, in_directory("a/b")).await, "b\n");
 }
 
-/// Any directory of the workspace can be the one that a command starts in.
+/// A command can start in any directory of the workspace.
 pub async fn directory_can_be_chosen(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -129,7 +131,7 @@ pub async fn directory_can_be_chosen(backend: &Backend) {
     assert_eq!(exec_stdout_text_with(backend, "cat file", odd).await, "odd");
 }
 
-/// A directory outside is `Escape`; a file is `NotADirectory`; nothing there is `NotFound`.
+/// A directory outside is `Escape`, a file is `NotADirectory`, a missing path is `NotFound`.
 pub async fn directory_must_be_inside(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -150,7 +152,7 @@ pub async fn directory_must_be_inside(backend: &Backend) {
     expect_error(nul, ErrorKind::InvalidPath);
 }
 
-/// A link to a directory inside works; one that leads out, or nowhere, does not.
+/// A link to a directory inside works; one that leads outside, or is dangling, does not.
 pub async fn directory_may_be_a_link(backend: &Backend) {
     if !supports_commands(backend).await || !backend.info().capabilities.links {
         return;
@@ -158,13 +160,13 @@ pub async fn directory_may_be_a_link(backend: &Backend) {
     backend.write("dir/file", "content").await.unwrap();
     backend.symlink("link", "dir").await.unwrap();
     assert_eq!(exec_stdout_text_with(backend, "cat file", in_directory("link")).await, "content");
-    // Commands can make links that files cannot.
+    // Commands can create links that file calls refuse.
     exec_stdout_text(backend, "ln -s \"$(printf '\\57')\" out; ln -s nowhere dangling").await;
     expect_error(backend.exec_with("true", in_directory("out")).await, ErrorKind::Escape);
     expect_error(backend.exec_with("true", in_directory("dangling")).await, ErrorKind::NotFound);
 }
 
-/// Every byte arrives, in whatever pieces.
+/// Every byte arrives, in pieces of any size.
 pub async fn output_is_exact(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -175,14 +177,14 @@ pub async fn output_is_exact(backend: &Backend) {
     assert_eq!(output.stdout.bytes, [&all[..], &all, &[255]].concat());
     assert!(output.stdout_text().ends_with("\u{fffd}"));
     assert_eq!(output.stdout.total_bytes, 513);
-    // Characters of three bytes lie across every border between pieces.
+    // Characters of three bytes cross every border between pieces.
     let long = exec_stdout_text(backend, "yes 'a€' | head -c 4000000").await;
     assert_eq!(long.len(), 4_000_000);
     assert!(long.lines().all(|line| line == "a€"), "a character was torn");
     assert_eq!(exec_stdout_text(backend, "true").await, "");
 }
 
-/// What goes to standard error is not in the output.
+/// Standard error is separate from standard output.
 pub async fn channels_are_told_apart(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -193,7 +195,7 @@ pub async fn channels_are_told_apart(backend: &Backend) {
     assert_eq!((&*output.exit.stdout_tail, &*output.exit.stderr_tail), ("out\nout\n", "err\n"));
 }
 
-/// A status other than zero is `EXEC_FAILED`, with the code and what was said.
+/// A non-zero exit status is `EXEC_FAILED`, with the code and the output.
 pub async fn failure_has_code_and_words(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -215,7 +217,7 @@ pub async fn failure_has_code_and_words(backend: &Backend) {
     assert!(error.message().contains("only this"), "{error}");
 }
 
-/// However a command ends, `run` gives it as a value.
+/// `run_allowing_failure` returns every exit status as a value.
 pub async fn codes_are_passed_on(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -227,7 +229,7 @@ pub async fn codes_are_passed_on(backend: &Backend) {
     }
 }
 
-/// A command that reads finds the end at once, unless it was given input.
+/// Standard input is empty unless input was given.
 pub async fn input_is_empty_or_as_given(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -237,11 +239,11 @@ pub async fn input_is_empty_or_as_given(backend: &Backend) {
     let bytes: Vec<u8> = (0..1_000_000_u32).map(|n| (n % 251) as u8).collect();
     let options = given(Bytes::from(bytes.clone()));
     assert_eq!(backend.exec_with("cat", options.clone()).await.unwrap().stdout.bytes, bytes);
-    // Nobody has to read it.
+    // The command need not read its input.
     assert_eq!(exec_stdout_text_with(backend, "echo done", options).await, "done\n");
 }
 
-/// No more than the bound is kept, and the note says how much there was.
+/// Output beyond the limit is cut, and a note says how much there was.
 pub async fn output_is_cut_with_a_note(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -262,7 +264,7 @@ pub async fn output_is_cut_with_a_note(backend: &Backend) {
     assert_eq!((none.stdout.bytes.len(), none.stdout.total_bytes), (0, 10));
 }
 
-/// A command that takes too long is ended, and what it said until then is kept.
+/// A command is killed at its timeout, and its output until then is kept.
 pub async fn timeout_keeps_what_was_said(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -274,11 +276,11 @@ pub async fn timeout_keeps_what_was_said(backend: &Backend) {
     assert_eq!(error.code(), ErrorCode::Timeout);
     let output = error.output().expect("what it said was lost");
     assert_eq!(output.stdout.display_text(), "before\n");
-    // The workspace is as good as before.
+    // The workspace still works.
     assert_eq!(exec_stdout_text(backend, "echo next").await, "next\n");
 }
 
-/// Words of a command without a shell mean nothing but themselves.
+/// The arguments of a command without a shell are passed unchanged.
 pub async fn words_are_passed_as_they_are(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -295,15 +297,15 @@ pub async fn words_are_passed_as_they_are(backend: &Backend) {
     assert_eq!(expect_error(missing, ErrorKind::NotFound).code(), ErrorCode::ExecError);
 }
 
-/// A line as long as a file runs; one with a NUL does not.
+/// A very long line runs; one with a NUL is refused.
 pub async fn lines_may_be_long(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
     }
-    // Longer than any argument of a program, and within what is analysed where lines are looked at.
+    // Longer than any program argument, and within the limit of the command line check.
     let long = format!("printf %s '{}' | wc -c | tr -d ' '", "a".repeat(1_000_000));
     assert_eq!(exec_stdout_text(backend, &long).await, "1000000\n");
-    // Its text is not its input.
+    // The text of the line is not its standard input.
     assert_eq!(
         exec_stdout_text(backend, &format!("cat; echo '{}' | wc -l", "\n".repeat(200_000)))
             .await
@@ -316,7 +318,7 @@ pub async fn lines_may_be_long(backend: &Backend) {
     assert_eq!(expect_error(nul, ErrorKind::Invalid).code(), ErrorCode::ExecError);
 }
 
-/// Commands that run together do not get in each other's way.
+/// Concurrent commands do not disturb each other.
 pub async fn many_at_once(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -330,7 +332,7 @@ pub async fn many_at_once(backend: &Backend) {
     assert_eq!(exec_stdout_text(backend, "cat file* | wc -l").await.trim(), "64");
 }
 
-/// The directory may be removed while its command runs; the next one there is `NotFound`.
+/// The directory may be removed while its command runs; the next command there is `NotFound`.
 pub async fn directory_may_go_away(backend: &Backend) {
     if !supports_commands(backend).await {
         return;

@@ -1,4 +1,4 @@
-//! Processes that somebody holds: fed, read, signalled, and ended with whoever held them.
+//! Owned processes: fed, read, signalled, and ended when they are dropped.
 
 use ab_core::Backend;
 use ab_core::process::{ExecRequest, ExitCause, OutputChannel, ProcessControlMessage, ProcessExit};
@@ -13,12 +13,12 @@ use crate::expect::assert_content;
 const TERM: i32 = 15;
 const KILL: i32 = 9;
 
-/// A sandbox may tell of a signal as a shell does.
+/// A sandbox may report a signal as an exit status, as a shell does.
 fn ended_by(exit: &ProcessExit, signal: i32) -> bool {
     exit.signal == Some(signal) || exit.code == Some(128 + signal)
 }
 
-/// A status other than zero is a value.
+/// A non-zero exit status is a value.
 pub async fn exit_is_a_value(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -33,7 +33,7 @@ pub async fn exit_is_a_value(backend: &Backend) {
     assert_eq!(process.wait().await, Some(exit), "the end is another one the second time");
 }
 
-/// The numbers of pieces count bytes of both channels, without a gap.
+/// Sequence numbers count the bytes of both channels, without gaps.
 pub async fn pieces_are_numbered(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -53,7 +53,7 @@ pub async fn pieces_are_numbered(backend: &Backend) {
     assert_eq!(channel_bytes(&pieces, OutputChannel::Stderr), expect("err").as_bytes());
 }
 
-/// A reader that takes its time loses nothing, and a process without one goes on.
+/// A slow reader loses nothing, and a process without a reader continues.
 pub async fn readers_may_be_slow_or_gone(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -74,7 +74,7 @@ pub async fn readers_may_be_slow_or_gone(backend: &Backend) {
     assert_eq!(total, 20_000_000);
 }
 
-/// Standard input is fed piece by piece, and ends when it is dropped or told to.
+/// Standard input takes pieces, and ends when its sender is dropped or it is closed.
 pub async fn input_is_fed(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -96,7 +96,7 @@ pub async fn input_is_fed(backend: &Backend) {
     }
 }
 
-/// A signal reaches the command, which may have its own mind about it.
+/// Signals reach the command, which may handle them.
 pub async fn signals_arrive(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -117,13 +117,13 @@ pub async fn signals_arrive(backend: &Backend) {
         let (_, exit) = read_to_exit(&mut process).await;
         assert!(ended_by(&exit, signal), "{exit:?}");
         assert_eq!(exit.cause, ExitCause::Itself);
-        // To one that has ended it is nothing.
+        // A signal to a process that has ended does nothing.
         let _ = process.control.send(ProcessControlMessage::Signal(signal)).await;
         assert_eq!(process.wait().await, Some(exit));
     }
 }
 
-/// Letting go of a process ends it with all that it started.
+/// Dropping a process ends it and everything that it started.
 pub async fn drop_ends_everything(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -139,7 +139,7 @@ pub async fn drop_ends_everything(backend: &Backend) {
     }
 }
 
-/// What a command leaves behind ends with it.
+/// Processes that a command leaves behind end with it.
 pub async fn the_end_takes_everything_along(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -149,7 +149,7 @@ pub async fn the_end_takes_everything_along(backend: &Backend) {
     wait_until_lock_is_free(backend).await;
 }
 
-/// A future that is dropped ends its command.
+/// Dropping the future ends its command.
 pub async fn cancelling_ends_everything(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -168,7 +168,7 @@ pub async fn cancelling_ends_everything(backend: &Backend) {
     wait_until_lock_is_free(backend).await;
 }
 
-/// On a terminal a command knows it, and how large it is.
+/// A command on a terminal sees the terminal and its size.
 pub async fn terminals_have_a_size(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -188,7 +188,7 @@ pub async fn terminals_have_a_size(backend: &Backend) {
     assert_eq!(read_to_exit(&mut process).await.1.code, Some(0));
 }
 
-/// Keys that mean signals are signals, and the end of input is one too.
+/// Control keys send signals or end the input.
 pub async fn terminals_know_keys(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
@@ -196,7 +196,7 @@ pub async fn terminals_know_keys(backend: &Backend) {
     let line = "stty -echo; trap 'echo caught' INT; echo ready; cat; echo after";
     let mut process = backend.spawn(terminal_request(line)).await.unwrap();
     read_until(&mut process, "ready").await;
-    // A shell between two programs would keep the key for itself.
+    // While a shell is between two programs, it handles the key itself.
     write_stdin(&process, "there\n").await;
     read_until(&mut process, "there").await;
     write_stdin(&process, "\u{3}").await;

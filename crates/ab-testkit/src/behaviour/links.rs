@@ -1,6 +1,7 @@
-//! Symbolic links: made, read, followed, never entered by a walk, never leading out.
+//! Symbolic links: created, read, followed, never entered by a walk, never leading outside.
 //!
-//! Where there are none, making and reading one is `Unsupported`, and each case checks that.
+//! If the backend has no links, creating and reading one is `Unsupported`, and each case checks
+//! that.
 
 use ab_core::options::{LinkHandling, ListOptions, RemoveOptions, StatOptions};
 use ab_core::{Backend, ErrorCode, ErrorKind, FileKind};
@@ -12,7 +13,7 @@ use crate::expect::{
 const KEEP: StatOptions = StatOptions { links: LinkHandling::NoFollow };
 const FOLLOW: StatOptions = StatOptions { links: LinkHandling::Follow };
 
-/// Whether the backend has links; if not, it must say so to whoever tries.
+/// Whether the backend has links. If not, checks that calls fail with `Unsupported`.
 async fn are_there(backend: &Backend) -> bool {
     if backend.info().capabilities.links {
         return true;
@@ -25,7 +26,7 @@ async fn are_there(backend: &Backend) -> bool {
     false
 }
 
-/// The target reads back as written, and the link leads there.
+/// The target is returned unchanged, and the link leads there.
 pub async fn text_is_kept(backend: &Backend) {
     if !are_there(backend).await {
         return;
@@ -40,7 +41,7 @@ pub async fn text_is_kept(backend: &Backend) {
     }
 }
 
-/// What is no link is `Invalid`; what is not there is `NotFound`.
+/// Anything but a link is `Invalid`, and a missing path is `NotFound`.
 pub async fn reading_a_file_as_a_link_is_invalid(backend: &Backend) {
     if !are_there(backend).await {
         return;
@@ -69,7 +70,7 @@ pub async fn leaving_the_workspace_is_refused(backend: &Backend) {
     }
 }
 
-/// Something at the path is `AlreadyExists`.
+/// An existing `path` is `AlreadyExists`.
 pub async fn existing_name_is_refused(backend: &Backend) {
     if !are_there(backend).await {
         return;
@@ -83,7 +84,7 @@ pub async fn existing_name_is_refused(backend: &Backend) {
     assert_content(backend, "dir/file", "kept").await;
 }
 
-/// A link is followed unless the caller keeps it.
+/// A link is followed unless the caller asks for the link itself.
 pub async fn stat_follows_or_keeps(backend: &Backend) {
     if !are_there(backend).await {
         return;
@@ -100,7 +101,7 @@ pub async fn stat_follows_or_keeps(backend: &Backend) {
     assert_eq!(backend.stat_with("to-dir/file", KEEP).await.unwrap().kind, FileKind::File);
 }
 
-/// Links are named, not entered.
+/// Links are listed, not entered.
 pub async fn list_does_not_follow(backend: &Backend) {
     if !are_there(backend).await {
         return;
@@ -117,7 +118,7 @@ pub async fn list_does_not_follow(backend: &Backend) {
     assert_eq!(list_tree(backend).await, expect);
 }
 
-/// A link inside keeps being a link.
+/// A link inside the workspace stays a link.
 pub async fn write_goes_to_the_target(backend: &Backend) {
     if !are_there(backend).await {
         return;
@@ -133,7 +134,7 @@ pub async fn write_goes_to_the_target(backend: &Backend) {
     assert_eq!(backend.read_link("to-dir").await.unwrap(), "dir");
 }
 
-/// Never what it leads to, also when recursive.
+/// A link's target stays, also with recursion.
 pub async fn removal_takes_the_link_only(backend: &Backend) {
     if !are_there(backend).await {
         return;
@@ -164,7 +165,7 @@ pub async fn rename_moves_the_link(backend: &Backend) {
     assert_eq!(backend.readdir(".").await.unwrap(), ["after", "file"]);
 }
 
-/// A link that leads nowhere is there, and what it leads to is not.
+/// A dangling link exists, but its target does not.
 pub async fn dangling_leads_nowhere(backend: &Backend) {
     if !are_there(backend).await {
         return;
@@ -177,7 +178,7 @@ pub async fn dangling_leads_nowhere(backend: &Backend) {
     assert_eq!(backend.readdir(".").await.unwrap(), ["link"]);
 }
 
-/// Links in a circle are `LinkLoop`, and a walk does not care.
+/// Links in a loop are `LinkLoop`. A listing is not affected.
 pub async fn circles_are_refused(backend: &Backend) {
     if !are_there(backend).await {
         return;

@@ -1,4 +1,4 @@
-//! Listing: order, depth, limits, details.
+//! Listings: order, depth, limits, details.
 
 use ab_core::metadata::TruncationCause;
 use ab_core::options::{EntryDetailLevel, LinkHandling, ListOptions, StatOptions};
@@ -16,7 +16,7 @@ fn to_depth(depth: usize) -> ListOptions {
     ListOptions { depth, ..ListOptions::default() }
 }
 
-/// The immediate children, sorted, each once.
+/// The direct children, sorted, each once.
 pub async fn children_in_order(backend: &Backend) {
     plant(backend).await;
     assert_eq!(backend.readdir(".").await.unwrap(), ["a.txt", "b", "b.txt", "c"]);
@@ -28,14 +28,14 @@ pub async fn children_in_order(backend: &Backend) {
     assert_eq!((listing.truncated, listing.problems.len()), (None, 0));
 }
 
-/// A new workspace lists nothing.
+/// A new workspace has no entries.
 pub async fn fresh_workspace_is_empty(backend: &Backend) {
     assert_eq!(backend.readdir(".").await.unwrap(), Vec::<String>::new());
     let whole = backend.list("/", to_depth(usize::MAX)).await.unwrap();
     assert_eq!((listing_paths(&whole), whole.truncated, whole.problems.len()), (vec![], None, 0));
 }
 
-/// No such directory is `NotFound`.
+/// A missing directory is `NotFound`.
 pub async fn missing_is_not_found(backend: &Backend) {
     plant(backend).await;
     expect_error_on_path(backend.readdir("missing").await, ErrorKind::NotFound, "missing");
@@ -53,7 +53,7 @@ pub async fn a_file_is_not_a_directory(backend: &Backend) {
     expect_error_on_path(backend.readdir("a.txt/x").await, ErrorKind::NotADirectory, "a.txt/x");
 }
 
-/// No entry is deeper than asked for.
+/// No entry is deeper than requested.
 pub async fn depth_bounds_the_walk(backend: &Backend) {
     plant(backend).await;
     let none = backend.list("b", to_depth(0)).await.unwrap();
@@ -67,7 +67,7 @@ pub async fn depth_bounds_the_walk(backend: &Backend) {
     assert_eq!(listing_paths(&three), expect);
 }
 
-/// A directory comes before what it holds, and before the names that sort after it.
+/// A directory comes before its entries, and these come before the names that sort after it.
 pub async fn whole_tree_in_path_order(backend: &Backend) {
     plant(backend).await;
     let expect = [
@@ -86,7 +86,7 @@ pub async fn whole_tree_in_path_order(backend: &Backend) {
     assert_eq!(list_tree(backend).await, expect);
 }
 
-/// A cut listing has its first entries and says it was cut.
+/// A truncated listing has the first entries and says that it is truncated.
 pub async fn limit_cuts_and_says_so(backend: &Backend) {
     plant(backend).await;
     for (depth, whole) in [
@@ -106,7 +106,7 @@ pub async fn limit_cuts_and_says_so(backend: &Backend) {
     }
 }
 
-/// Details are those that `stat` gives.
+/// Details equal those of `stat`.
 pub async fn details_match_stat(backend: &Backend) {
     plant(backend).await;
     let options = ListOptions { detail: EntryDetailLevel::Stat, ..ListOptions::default() };
@@ -120,14 +120,14 @@ pub async fn details_match_stat(backend: &Backend) {
     }
 }
 
-/// A listing shows names only, never those of its own ancestors.
+/// A listing has names only, without parent directories.
 pub async fn names_not_paths(backend: &Backend) {
     plant(backend).await;
     assert_eq!(backend.readdir("b/inner").await.unwrap(), ["deep", "near"]);
     assert_eq!(backend.readdir("b/inner/deep").await.unwrap(), ["leaf"]);
 }
 
-/// Many children come all, in order.
+/// A directory with many children lists all of them, in order.
 pub async fn many_children(backend: &Backend) {
     let names: Vec<String> = (0..500).map(|number| format!("{number:03}")).collect();
     let files = names.iter().rev().map(|name| (name.as_str(), "x".into())).collect();

@@ -1,10 +1,10 @@
-//! Making directories. Where directories are where keys are, making one changes nothing.
+//! Creating directories. Where directories are implied by files, it changes nothing.
 
 use ab_core::{Backend, ErrorKind, FileKind};
 
 use crate::expect::{assert_content, expect_error_on_path, list_tree};
 
-/// Every missing directory on the way is made.
+/// Every missing parent is created.
 pub async fn makes_intermediates(backend: &Backend) {
     backend.mkdir("a/b/c").await.unwrap();
     let made = if backend.info().capabilities.empty_dirs {
@@ -17,7 +17,7 @@ pub async fn makes_intermediates(backend: &Backend) {
     assert_eq!(backend.readdir("a/b/c").await.unwrap(), ["file"]);
 }
 
-/// A directory that is there is no error and keeps what it holds.
+/// An existing directory is not an error and keeps its contents.
 pub async fn existing_is_fine(backend: &Backend) {
     backend.write("dir/file", "kept").await.unwrap();
     for path in ["dir", "dir", ".", "/"] {
@@ -26,14 +26,14 @@ pub async fn existing_is_fine(backend: &Backend) {
     assert_content(backend, "dir/file", "kept").await;
 }
 
-/// A file there is `AlreadyExists`.
+/// An existing file is `AlreadyExists`.
 pub async fn onto_a_file_is_refused(backend: &Backend) {
     backend.write("dir/file", "kept").await.unwrap();
     expect_error_on_path(backend.mkdir("dir/file").await, ErrorKind::AlreadyExists, "dir/file");
     assert_content(backend, "dir/file", "kept").await;
 }
 
-/// A file on the way is `NotADirectory`.
+/// A parent that is a file is `NotADirectory`.
 pub async fn through_a_file_is_refused(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
     for path in ["file/below", "file/far/below"] {

@@ -1,4 +1,4 @@
-//! Open files: access at offsets, and a handle that outlives its name.
+//! Open files: access at offsets, and handles that outlive their path.
 
 use std::time::{Duration, SystemTime};
 
@@ -27,7 +27,7 @@ async fn read_all(file: &dyn File) -> Bytes {
     file.read_at(0, 1 << 20).await.unwrap()
 }
 
-/// Without creation, nothing there is `NotFound`.
+/// Without creation, a missing file is `NotFound`.
 pub async fn missing_is_not_found(backend: &Backend) {
     for access in [FileAccess::Read, FileAccess::Write, FileAccess::ReadWrite] {
         let options = OpenOptions { access, ..OpenOptions::default() };
@@ -41,7 +41,7 @@ pub async fn missing_is_not_found(backend: &Backend) {
     assert_eq!(list_tree(backend).await, []);
 }
 
-/// With creation, file and directories are made.
+/// With creation, the file and its directories are created.
 pub async fn creates_with_parents(backend: &Backend) {
     for (path, create) in
         [("a/b/if-missing", FileCreationMode::IfMissing), ("c/always", FileCreationMode::MustBeNew)]
@@ -53,14 +53,14 @@ pub async fn creates_with_parents(backend: &Backend) {
     }
 }
 
-/// `FileCreationMode::IfMissing` keeps what is there.
+/// `FileCreationMode::IfMissing` keeps existing content.
 pub async fn keeps_content_unless_told(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
     let file = backend.open("file", READ_WRITE).await.unwrap();
     assert_eq!(read_all(&*file).await, "kept");
 }
 
-/// `FileCreationMode::MustBeNew` on something is `AlreadyExists`.
+/// `FileCreationMode::MustBeNew` on an existing path is `AlreadyExists`.
 pub async fn create_always_refuses_existing(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
     let always = OpenOptions {
@@ -112,7 +112,7 @@ pub async fn through_a_file_is_refused(backend: &Backend) {
     assert_content(backend, "file", "kept").await;
 }
 
-/// Any order, cut at the end.
+/// Reads work in any order and are cut at the end.
 pub async fn reads_at_offsets(backend: &Backend) {
     backend.write("digits", "0123456789").await.unwrap();
     let file = backend.open("digits", OpenOptions::default()).await.unwrap();
@@ -131,7 +131,7 @@ pub async fn reads_at_offsets(backend: &Backend) {
     }
 }
 
-/// Any order, growing the file; a gap reads as zeros.
+/// Writes work in any order and extend the file; gaps are filled with zeros.
 pub async fn writes_at_offsets(backend: &Backend) {
     let file = backend.open("file", READ_WRITE).await.unwrap();
     for (offset, text, expect) in [
@@ -148,7 +148,7 @@ pub async fn writes_at_offsets(backend: &Backend) {
     }
 }
 
-/// A handle that writes at the end does so whatever the offset, and wherever the end went.
+/// An append handle writes at the current end and ignores the offset.
 pub async fn appends_when_told(backend: &Backend) {
     backend.write("log", "one ").await.unwrap();
     let append = OpenOptions { position: WritePosition::End, ..READ_WRITE };
@@ -170,8 +170,8 @@ pub async fn appends_when_told(backend: &Backend) {
     assert_content(backend, "log", "new").await;
 }
 
-/// Attributes are of the file that was opened, whatever its name is now; a handle without write
-/// access changes none.
+/// The change applies to the opened file, even if its path has changed. A handle without write
+/// access cannot change attributes.
 pub async fn attributes_are_of_the_file(backend: &Backend) {
     let file = backend.open("before", READ_WRITE).await.unwrap();
     backend.rename("before", "after").await.unwrap();
@@ -210,7 +210,7 @@ pub async fn read_only_refuses_writes(backend: &Backend) {
     assert_content(backend, "file", "kept").await;
 }
 
-/// Shorter drops, longer adds zeros.
+/// Truncation drops bytes, extension adds zeros.
 pub async fn sets_the_length(backend: &Backend) {
     backend.write("file", "0123456789").await.unwrap();
     let file = backend.open("file", READ_WRITE).await.unwrap();
@@ -221,7 +221,7 @@ pub async fn sets_the_length(backend: &Backend) {
     }
 }
 
-/// Size and version follow what was written.
+/// Size and version reflect the writes.
 pub async fn describes_itself(backend: &Backend) {
     let file = backend.open("file", READ_WRITE).await.unwrap();
     let mut versions = Vec::new();
@@ -238,7 +238,7 @@ pub async fn describes_itself(backend: &Backend) {
     assert_all_different(&versions);
 }
 
-/// Returns once it is done.
+/// Returns when the data is synced.
 pub async fn syncs(backend: &Backend) {
     let file = backend.open("file", READ_WRITE).await.unwrap();
     file.write_at(0, Bytes::from("safe")).await.unwrap();
@@ -246,7 +246,8 @@ pub async fn syncs(backend: &Backend) {
     assert_content(backend, "file", "safe").await;
 }
 
-/// A file that was replaced or removed is still readable, and is not the new one.
+/// A file that was replaced or removed can still be read through its handle, and differs from the
+/// new one.
 pub async fn handle_outlives_its_name(backend: &Backend) {
     backend.write("file", "old").await.unwrap();
     let file = backend.open("file", READ_WRITE).await.unwrap();
@@ -264,7 +265,7 @@ pub async fn handle_outlives_its_name(backend: &Backend) {
     assert_missing(backend, "file").await;
 }
 
-/// A renamed file is still the same file.
+/// A renamed file stays the same file.
 pub async fn handle_follows_a_rename(backend: &Backend) {
     let file = backend.open("before", READ_WRITE).await.unwrap();
     backend.rename("before", "after").await.unwrap();
@@ -273,7 +274,7 @@ pub async fn handle_follows_a_rename(backend: &Backend) {
     assert_missing(backend, "before").await;
 }
 
-/// Writers at different offsets keep out of each other's bytes, also while the file grows.
+/// Concurrent writers at different offsets do not overwrite each other, even while the file grows.
 pub async fn concurrent_writers_keep_apart(backend: &Backend) {
     const WRITERS: usize = 8;
     const ROUNDS: usize = 300;

@@ -1,4 +1,4 @@
-//! What a path means, and which are refused: the same for every call and at every level of scoping.
+//! What paths mean and which are refused: the same for every call and in every scope.
 
 use ab_core::options::{ListOptions, RemoveOptions};
 use ab_core::path::{MAX_PATH_BYTES, MAX_PATH_SEGMENT_BYTES, TEMP_FILE_PREFIX, WsPath};
@@ -7,7 +7,7 @@ use ab_core::{Backend, ErrorCode, ErrorKind, FileKind, ScopeOptions};
 use crate::every_call;
 use crate::expect::{assert_content, assert_missing, expect_error_on_path, list_tree};
 
-/// Checks that every call refuses `path`, names it as it was given, and leaves nothing behind.
+/// Checks that every call refuses `path`, names it as it was given, and creates nothing.
 async fn refused(backend: &Backend, path: &str, kind: ErrorKind, code: ErrorCode) {
     backend.write("kept", "kept").await.unwrap();
     for (call, result) in every_call::try_every_call_on(backend, path).await {
@@ -25,7 +25,7 @@ async fn refused(backend: &Backend, path: &str, kind: ErrorKind, code: ErrorCode
     assert_content(backend, "kept", "kept").await;
 }
 
-/// A path that climbs out is `Escape`, however it is dressed.
+/// A path that leaves the workspace is `Escape`, in every spelling.
 pub async fn escapes_are_refused(backend: &Backend) {
     for path in [
         "..",
@@ -43,7 +43,7 @@ pub async fn escapes_are_refused(backend: &Backend) {
     }
 }
 
-/// An absolute path that enters the workspace and climbs out again is an escape too.
+/// An absolute path that enters the workspace and leaves it again is an escape too.
 pub async fn climbing_out_of_an_alias_is_refused(backend: &Backend) {
     for alias in backend.info().root_aliases {
         let path = format!("{}/../outside", alias.trim_end_matches('/'));
@@ -58,7 +58,7 @@ pub async fn nul_is_refused(backend: &Backend) {
     }
 }
 
-/// The empty path is `InvalidPath`; the root has a name.
+/// The empty path is `InvalidPath`. The root is `.`.
 pub async fn empty_is_refused(backend: &Backend) {
     refused(backend, "", ErrorKind::InvalidPath, ErrorCode::InvalidPath).await;
     assert_eq!(backend.stat(".").await.unwrap().kind, FileKind::Dir);
@@ -74,7 +74,7 @@ pub async fn over_long_is_refused(backend: &Backend) {
     }
 }
 
-/// Names that belong to writes in flight are `InvalidPath`.
+/// The reserved names of temporary files are `InvalidPath`.
 pub async fn reserved_names_are_refused(backend: &Backend) {
     let own = format!("{TEMP_FILE_PREFIX}1");
     for path in [own.clone(), format!("a/{own}"), format!("{own}/a"), TEMP_FILE_PREFIX.to_owned()] {
@@ -93,7 +93,7 @@ pub async fn relative_is_below_the_root(backend: &Backend) {
     }
 }
 
-/// Inner `..` is resolved as text: what it passes over need not be there.
+/// Inner `..` is resolved as text: the directory before it need not exist.
 pub async fn inner_dotdot_is_resolved(backend: &Backend) {
     backend.write("not-there/../dir/./a//../file", "x").await.unwrap();
     assert_content(backend, "dir/file", "x").await;
@@ -102,7 +102,7 @@ pub async fn inner_dotdot_is_resolved(backend: &Backend) {
     assert_eq!(backend.list(".", whole).await.unwrap().entries.len(), 2);
 }
 
-/// An absolute path under an alias of the root is used as it is.
+/// An absolute path under an alias of the root is relative to that alias.
 pub async fn absolute_under_an_alias_is_kept(backend: &Backend) {
     backend.write("dir/file", "x").await.unwrap();
     let aliases = backend.info().root_aliases;
@@ -115,7 +115,7 @@ pub async fn absolute_under_an_alias_is_kept(backend: &Backend) {
     }
 }
 
-/// Any other absolute path is taken from the root.
+/// Any other absolute path is relative to the root.
 pub async fn absolute_elsewhere_is_from_the_root(backend: &Backend) {
     backend.write("/etc/passwd", "ours").await.unwrap();
     assert_content(backend, "etc/passwd", "ours").await;
@@ -133,7 +133,7 @@ pub async fn absolute_elsewhere_is_from_the_root(backend: &Backend) {
     }
 }
 
-/// The longest names work everywhere that any name works.
+/// Names of maximum length work in every call.
 pub async fn names_at_the_limit_work(backend: &Backend) {
     let longest = "n".repeat(MAX_PATH_SEGMENT_BYTES);
     let other = format!("{}x", "ü".repeat(MAX_PATH_SEGMENT_BYTES / 2));
@@ -149,7 +149,7 @@ pub async fn names_at_the_limit_work(backend: &Backend) {
     assert_missing(backend, &"m".repeat(MAX_PATH_SEGMENT_BYTES)).await;
 }
 
-/// Deep trees are trees.
+/// Deep directory trees work.
 pub async fn deep_paths_work(backend: &Backend) {
     let deep = vec!["level"; 100].join("/");
     backend.write(&format!("{deep}/file"), "x").await.unwrap();
@@ -159,7 +159,7 @@ pub async fn deep_paths_work(backend: &Backend) {
     assert_eq!(removed.count, 101);
 }
 
-/// An error names the path from the caller's root, as a listing would, and the root too.
+/// An error names the path relative to the caller's root, as a listing would, and `.` for the root.
 pub async fn errors_name_the_path(backend: &Backend) {
     for (given, named) in [("a/b", "a/b"), ("./a//b/", "a/b"), ("/a/b", "a/b"), ("x/../a/b", "a/b")]
     {
@@ -169,7 +169,7 @@ pub async fn errors_name_the_path(backend: &Backend) {
     expect_error_on_path(backend.read("/").await, ErrorKind::IsADirectory, ".");
 }
 
-/// A scope confines every call, and what is beside it cannot be named.
+/// A scope confines every call: paths beside it cannot be named.
 pub async fn scope_confines(backend: &Backend) {
     backend.write("secret", "kept").await.unwrap();
     backend.write("room/own", "mine").await.unwrap();

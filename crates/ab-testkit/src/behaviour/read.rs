@@ -1,4 +1,4 @@
-//! Reading: whole files, ranges, text, lines, pieces, batches.
+//! Reads: whole files, ranges, text, lines, pieces, batches.
 
 use ab_core::LineRange;
 use ab_core::backend::LineWindow;
@@ -7,7 +7,7 @@ use ab_core::{Backend, ErrorKind};
 
 use crate::expect::{expect_error, expect_error_on_path, without_access_time};
 
-/// Bytes come back as they went in, whatever they are.
+/// Any bytes come back unchanged.
 pub async fn returns_what_was_written(backend: &Backend) {
     let every_byte: Vec<u8> = (0..=u8::MAX).cycle().take(70_000).collect();
     let files: [(&str, &[u8]); 4] = [
@@ -22,7 +22,7 @@ pub async fn returns_what_was_written(backend: &Backend) {
     }
 }
 
-/// An empty file is empty, not missing.
+/// An empty file has no bytes and is not missing.
 pub async fn empty_file(backend: &Backend) {
     backend.write("empty", "").await.unwrap();
     let content = backend.read_with("empty", ReadOptions::default()).await.unwrap();
@@ -30,7 +30,7 @@ pub async fn empty_file(backend: &Backend) {
     assert!(backend.exists("empty").await.unwrap());
 }
 
-/// A range is exactly those bytes.
+/// A range returns exactly its bytes.
 pub async fn range(backend: &Backend) {
     backend.write("digits", "0123456789").await.unwrap();
     for (start, length, expect) in [(0, 10, "0123456789"), (0, 1, "0"), (3, 4, "3456"), (4, 0, "")]
@@ -40,7 +40,7 @@ pub async fn range(backend: &Backend) {
     }
 }
 
-/// Beyond the end there is nothing, and that is no error.
+/// A range is cut at the end of the file, without an error.
 pub async fn range_past_the_end_is_cut(backend: &Backend) {
     backend.write("digits", "0123456789").await.unwrap();
     for (start, length, expect) in
@@ -59,7 +59,7 @@ async fn part(backend: &Backend, path: &str, start: u64, length: u64) -> String 
     String::from_utf8(content.bytes.into()).unwrap()
 }
 
-/// No such file is `NotFound`.
+/// A missing file is `NotFound`.
 pub async fn missing_is_not_found(backend: &Backend) {
     backend.write("dir/there", "x").await.unwrap();
     expect_error_on_path(backend.read("missing").await, ErrorKind::NotFound, "missing");
@@ -81,7 +81,7 @@ pub async fn a_directory_is_refused(backend: &Backend) {
     expect_error_on_path(backend.read(".").await, ErrorKind::IsADirectory, ".");
 }
 
-/// More than the limit is `TooLarge`, never cut in silence.
+/// More than the limit is `TooLarge`, never silently cut.
 pub async fn over_the_limit_is_refused(backend: &Backend) {
     backend.write("digits", "0123456789").await.unwrap();
     let at_most = |limit| ReadOptions { range: None, limit };
@@ -98,7 +98,7 @@ pub async fn over_the_limit_is_refused(backend: &Backend) {
     assert_eq!(backend.read_with("digits", part(4)).await.unwrap().bytes, "2345");
 }
 
-/// The stat that comes along belongs to the bytes.
+/// The returned stat belongs to the bytes.
 pub async fn carries_the_version(backend: &Backend) {
     for text in ["first", "the second"] {
         let written = backend.write("file", text).await.unwrap();
@@ -108,7 +108,7 @@ pub async fn carries_the_version(backend: &Backend) {
     }
 }
 
-/// Text is what was written; what is no text is refused and named.
+/// Text is returned as written. A file that is not UTF-8 is refused, and the error names it.
 pub async fn text_must_be_utf8(backend: &Backend) {
     backend.write("text", "schön\n").await.unwrap();
     assert_eq!(backend.read_text("text").await.unwrap(), "schön\n");
@@ -117,7 +117,7 @@ pub async fn text_must_be_utf8(backend: &Backend) {
     assert_eq!(backend.read("noise").await.unwrap(), b"ab\xff".as_slice());
 }
 
-/// A batch answers in the order it was asked, each file on its own.
+/// A batch has its results in the order of the request, one for each file.
 pub async fn many_keep_their_order(backend: &Backend) {
     let names: Vec<String> = (0..50).map(|number| format!("batch/{number:02}")).collect();
     for name in names.iter().filter(|name| !name.ends_with('7')) {
@@ -138,7 +138,7 @@ pub async fn many_keep_their_order(backend: &Backend) {
     assert!(backend.read_many::<&str>(&[]).await.is_empty());
 }
 
-/// A window of lines says where it lies and where to go on.
+/// A line window says which lines it has and where to continue.
 pub async fn lines_come_in_windows(backend: &Backend) {
     backend.write("log", "one\ntwo\r\nthree\nfour").await.unwrap();
     let window = |offset, limit| backend.read_lines("log", LineRange { offset, limit });
@@ -174,7 +174,7 @@ pub async fn lines_come_in_windows(backend: &Backend) {
     );
 }
 
-/// Lines of a missing file or of what is no text are refused like the whole.
+/// Reading lines fails like reading the whole file.
 pub async fn lines_fail_like_the_whole(backend: &Backend) {
     let some = LineRange::default();
     expect_error_on_path(backend.read_lines("missing", some).await, ErrorKind::NotFound, "missing");
@@ -185,7 +185,7 @@ pub async fn lines_fail_like_the_whole(backend: &Backend) {
     assert_eq!(first.text, "fine\n");
 }
 
-/// A large file can be read in pieces that add up.
+/// The pieces of a large file add up to its content.
 pub async fn pieces_add_up(backend: &Backend) {
     let large: Vec<u8> = (0..=u8::MAX).cycle().take(1_000_001).collect();
     backend.write("large", large.as_slice()).await.unwrap();

@@ -10,7 +10,7 @@ fn one() -> RemoveOptions {
     RemoveOptions::default()
 }
 
-/// It is gone, and counted.
+/// A file is removed and counted.
 pub async fn a_file(backend: &Backend) {
     backend.write("dir/file", "x").await.unwrap();
     backend.write("dir/other", "kept").await.unwrap();
@@ -23,7 +23,7 @@ pub async fn a_file(backend: &Backend) {
     assert_missing(backend, "alone").await;
 }
 
-/// Nothing there is `NotFound`.
+/// A missing path is `NotFound`.
 pub async fn missing_is_not_found(backend: &Backend) {
     for options in [one(), RemoveOptions::recursive()] {
         expect_error_on_path(backend.rm("missing", options).await, ErrorKind::NotFound, "missing");
@@ -31,7 +31,7 @@ pub async fn missing_is_not_found(backend: &Backend) {
     }
 }
 
-/// Unless the caller does not mind.
+/// With `missing_ok` a missing path is not an error.
 pub async fn missing_can_be_ignored(backend: &Backend) {
     for options in [one().missing_ok(), RemoveOptions::recursive().missing_ok()] {
         assert_eq!(backend.rm("missing", options).await.unwrap(), RemoveOutcome { count: 0 });
@@ -41,7 +41,7 @@ pub async fn missing_can_be_ignored(backend: &Backend) {
     }
 }
 
-/// `NotEmpty` without it.
+/// Without recursion a non-empty directory is `NotEmpty`.
 pub async fn full_directory_needs_recursion(backend: &Backend) {
     backend.write("dir/inner/file", "kept").await.unwrap();
     for path in ["dir", "dir/inner"] {
@@ -50,7 +50,7 @@ pub async fn full_directory_needs_recursion(backend: &Backend) {
     assert_content(backend, "dir/inner/file", "kept").await;
 }
 
-/// An empty directory needs no recursion; where none can be, there is none to remove.
+/// An empty directory needs no recursion. Without empty directories it does not exist.
 pub async fn an_empty_directory(backend: &Backend) {
     backend.mkdir("dir").await.unwrap();
     if backend.info().capabilities.empty_dirs {
@@ -61,7 +61,7 @@ pub async fn an_empty_directory(backend: &Backend) {
     assert_missing(backend, "dir").await;
 }
 
-/// The directory and all below it.
+/// Recursion removes the directory and everything below it.
 pub async fn recursion_takes_everything(backend: &Backend) {
     for path in ["dir/one", "dir/inner/two", "dir/inner/deep/three", "other/kept"] {
         backend.write(path, "kept").await.unwrap();
@@ -73,7 +73,7 @@ pub async fn recursion_takes_everything(backend: &Backend) {
     expect_error_on_path(backend.readdir("dir").await, ErrorKind::NotFound, "dir");
 }
 
-/// `a` is not `ab`.
+/// Removing `a` does not remove `ab`.
 pub async fn names_with_the_same_beginning_stay(backend: &Backend) {
     for path in ["a/x", "ab/x", "a.txt", "a b", "aa", "a-/x"] {
         backend.write(path, "kept").await.unwrap();
@@ -82,7 +82,7 @@ pub async fn names_with_the_same_beginning_stay(backend: &Backend) {
     assert_eq!(backend.readdir(".").await.unwrap(), ["a b", "a-", "a.txt", "aa", "ab"]);
 }
 
-/// The workspace itself stays.
+/// The root cannot be removed.
 pub async fn the_root_is_refused(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
     for root in [".", "/", "dir/.."] {

@@ -1,4 +1,4 @@
-//! Moving files and directories.
+//! Renaming files and directories.
 
 use ab_core::options::{OverwriteMode, RenameOptions};
 use ab_core::{Backend, ErrorKind};
@@ -11,7 +11,7 @@ use crate::expect::{
 const REFUSE: RenameOptions = RenameOptions { overwrite: OverwriteMode::Refuse };
 const REPLACE: RenameOptions = RenameOptions { overwrite: OverwriteMode::Replace };
 
-/// The bytes are there and not here.
+/// The bytes are at the new path and not at the old one.
 pub async fn a_file(backend: &Backend) {
     let before = backend.write("old", "moved").await.unwrap();
     backend.rename("old", "new").await.unwrap();
@@ -21,7 +21,7 @@ pub async fn a_file(backend: &Backend) {
     assert_eq!((after.size, after.modified), (before.size, before.modified));
 }
 
-/// Everything below goes along.
+/// A directory moves with everything below it.
 pub async fn a_directory_with_its_content(backend: &Backend) {
     for path in ["from/one", "from/inner/two", "fromage/kept"] {
         backend.write(path, path).await.unwrap();
@@ -33,7 +33,7 @@ pub async fn a_directory_with_its_content(backend: &Backend) {
     assert_eq!(backend.readdir(".").await.unwrap(), ["fromage", "to"]);
 }
 
-/// Missing directories of the target are made.
+/// Missing parents of the target are created.
 pub async fn makes_parents(backend: &Backend) {
     backend.write("file", "moved").await.unwrap();
     backend.rename("file", "a/b/c").await.unwrap();
@@ -42,7 +42,7 @@ pub async fn makes_parents(backend: &Backend) {
     assert_content(backend, "d/e/f/c", "moved").await;
 }
 
-/// Nothing there is `NotFound`, and nothing is made for it.
+/// A missing source is `NotFound`, and nothing is created.
 pub async fn missing_is_not_found(backend: &Backend) {
     for options in [REFUSE, REPLACE] {
         let result = backend.rename_with("missing", "dir/new", options).await;
@@ -51,7 +51,7 @@ pub async fn missing_is_not_found(backend: &Backend) {
     assert_eq!(list_tree(backend).await, []);
 }
 
-/// `AlreadyExists` unless overwriting.
+/// An existing target is `AlreadyExists` unless it is overwritten.
 pub async fn existing_target_is_refused(backend: &Backend) {
     backend.write("file", "one").await.unwrap();
     backend.write("other", "two").await.unwrap();
@@ -64,7 +64,7 @@ pub async fn existing_target_is_refused(backend: &Backend) {
     assert_content(backend, "dir/inner", "three").await;
 }
 
-/// With `Replace` the target's bytes are the source's.
+/// With `Replace` the target has the bytes of the source.
 pub async fn overwrite_replaces_a_file(backend: &Backend) {
     backend.write("file", "wins").await.unwrap();
     backend.write("other", "loses and is longer").await.unwrap();
@@ -73,7 +73,7 @@ pub async fn overwrite_replaces_a_file(backend: &Backend) {
     assert_eq!(backend.readdir(".").await.unwrap(), ["other"]);
 }
 
-/// `IsADirectory`, also when overwriting.
+/// A file onto a directory is `IsADirectory`, also when overwriting.
 pub async fn file_onto_directory_is_refused(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
     backend.write("dir/inner", "kept").await.unwrap();
@@ -85,7 +85,7 @@ pub async fn file_onto_directory_is_refused(backend: &Backend) {
     assert_content(backend, "dir/inner", "kept").await;
 }
 
-/// `NotADirectory`, also when overwriting.
+/// A directory onto a file is `NotADirectory`, also when overwriting.
 pub async fn directory_onto_file_is_refused(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
     backend.write("dir/inner", "kept").await.unwrap();
@@ -95,7 +95,7 @@ pub async fn directory_onto_file_is_refused(backend: &Backend) {
     assert_content(backend, "dir/inner", "kept").await;
 }
 
-/// A full directory is not replaced by another.
+/// A non-empty directory is not replaced by another.
 pub async fn full_directory_is_not_replaced(backend: &Backend) {
     backend.write("from/one", "one").await.unwrap();
     backend.write("to/two", "two").await.unwrap();
@@ -120,7 +120,7 @@ pub async fn into_itself_is_refused(backend: &Backend) {
     assert_content(backend, "dir/file", "kept").await;
 }
 
-/// The same path twice is fine.
+/// The same path twice is not an error.
 pub async fn onto_itself_changes_nothing(backend: &Backend) {
     let before = backend.write("dir/file", "kept").await.unwrap();
     for options in [REFUSE, REPLACE] {
@@ -139,7 +139,7 @@ pub async fn onto_itself_changes_nothing(backend: &Backend) {
     );
 }
 
-/// The workspace itself stays.
+/// The root cannot be renamed.
 pub async fn the_root_is_refused(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
     for options in [REFUSE, REPLACE] {

@@ -1,7 +1,7 @@
-//! Handles through which some paths are hidden and others read-only, whichever way leads to them.
+//! Restricted handles: hidden and read-only paths, by every name that leads to them.
 //!
-//! Each case goes through several handles that are restricted alike: restricted in a scope, a scope
-//! of a restricted one, restricted twice, and scopes that are reached by a link.
+//! Each case uses several handles with the same restrictions: restricted inside a scope, a scope of
+//! a restricted handle, restricted twice, and scopes that are reached by a link.
 
 use ab_core::backend::{GlobOptions, GrepOptions, TreeOptions};
 use ab_core::options::{
@@ -18,14 +18,14 @@ const SECRET: &str = "hidden words";
 const KEPT: &str = "kept words";
 const FREE: &str = "free words";
 
-/// What is hidden and what is read-only in the directory `top`, which everything is in.
+/// The hidden and the read-only paths in the directory `top`, which contains everything.
 const HIDDEN: [&str; 3] = ["secret", "free/.env", "absent"];
 const READ_ONLY: [&str; 2] = ["kept", "free/locked"];
 
 struct Ground {
-    /// Without restrictions, at `top`.
+    /// A handle on `top` without restrictions.
     whole: Backend,
-    /// Each with a name for messages.
+    /// Restricted handles, each with a name for messages.
     handles: Vec<(&'static str, Backend)>,
     links: bool,
 }
@@ -87,13 +87,13 @@ impl Ground {
         Self { whole, handles, links }
     }
 
-    /// `plain`, and `linked` where there are links.
+    /// `plain`, and `linked` if the backend has links.
     fn ways(&self, plain: &[&'static str], linked: &[&'static str]) -> Vec<&'static str> {
         let linked = if self.links { linked } else { &[] };
         plain.iter().chain(linked).copied().collect()
     }
 
-    /// Directories that can be listed, by every name they have.
+    /// Directories that can be listed, by all their names.
     fn directories(&self) -> Vec<&'static str> {
         self.ways(&[".", "free"], &["here", "here/here", "free/up", "here/free", "free/up/here"])
     }
@@ -111,7 +111,7 @@ impl Ground {
     }
 }
 
-/// What is hidden can be neither read nor described, by any way that leads to it.
+/// Hidden files can be neither read nor described, by any name that leads to them.
 pub async fn hidden_files_are_not_there(backend: &Backend) {
     let ground = Ground::new(backend).await;
     let ways = ground.ways(
@@ -142,7 +142,7 @@ pub async fn hidden_files_are_not_there(backend: &Backend) {
             gone(handle.grep("words", grep).await.map(drop), "grep");
         }
         if ground.links {
-            // The link itself is there, with its text.
+            // The link itself exists, with its text.
             assert_eq!(handle.read_link("to-secret").await.unwrap(), "secret", "{name}");
         }
         assert_content(handle, "free/file", FREE).await;
@@ -150,7 +150,7 @@ pub async fn hidden_files_are_not_there(backend: &Backend) {
     }
 }
 
-/// Listings, trees, globs and searches name nothing that is hidden, wherever they begin.
+/// Listings, trees, globs and searches contain nothing that is hidden, wherever they start.
 pub async fn listings_leave_hidden_files_out(backend: &Backend) {
     let ground = Ground::new(backend).await;
     let told = |name: &str, root: &str, path: &str| {
@@ -189,14 +189,15 @@ pub async fn listings_leave_hidden_files_out(backend: &Backend) {
                 assert!(!format!("{item:?}").contains(SECRET), "{name}: {root}");
             }
         }
-        // What is hidden does not use up the room of what is shown.
+        // Hidden entries do not count for the limit.
         let one = ListOptions { limit: 1, ..ListOptions::default() };
         let first = handle.list("free", one).await.unwrap();
         assert_eq!(listing_paths(&first), ["free/file"], "{name}");
     }
 }
 
-/// What is hidden or read-only is not changed, made, moved or removed, by any way that leads there.
+/// Hidden and read-only paths are not changed, created, moved or removed, by any name that leads to
+/// them.
 pub async fn kept_files_do_not_change(backend: &Backend) {
     let ground = Ground::new(backend).await;
     // The files themselves, by names that do not end in a link.
@@ -215,7 +216,7 @@ pub async fn kept_files_do_not_change(backend: &Backend) {
         &["to-kept/new", "to-secret/new", "here/absent", "here/kept/new/er", "free/up/absent/new"],
     );
     let linked = ground.ways(&[], &["to-key", "to-env", "to-kept-file", "to-absent"]);
-    // Moved or removed, they would take along what is restricted.
+    // Moving or removing these would affect restricted paths.
     let around =
         ground.ways(&["free", "kept", "secret"], &["here/free", "here/kept", "free/up/free"]);
     let create = OpenOptions {
@@ -264,7 +265,7 @@ pub async fn kept_files_do_not_change(backend: &Backend) {
     }
 }
 
-/// The root of a workspace cannot be hidden; all of it may be read-only.
+/// The root of a workspace cannot be hidden, but the whole workspace may be read-only.
 pub async fn a_whole_workspace_may_be_read_only(backend: &Backend) {
     backend.write("file", "as it was").await.unwrap();
     let root = vec![WsPath::root()];

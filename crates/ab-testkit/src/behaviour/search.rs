@@ -1,4 +1,4 @@
-//! Searching: the same query has the same answer on every backend.
+//! Searches: the same query has the same result on every backend.
 
 use ab_core::backend::{GlobOptions, GrepOptions};
 use ab_core::metadata::TruncationCause;
@@ -11,7 +11,7 @@ use ab_core::{Backend, ErrorCode, ErrorKind, Verb};
 use crate::every_call;
 use crate::expect::expect_error;
 
-/// A backend that cannot search says so; one that can finds names.
+/// A backend that cannot search fails with `Unsupported`; one that can, finds names.
 pub async fn needs_the_capability(backend: &Backend) {
     backend.write("dir/needle", "x").await.unwrap();
     let query = every_call::all_names_query();
@@ -46,7 +46,7 @@ async fn plant(backend: &Backend, files: &[(&str, &str)]) {
     }
 }
 
-/// Names by pattern, at any depth or from the root.
+/// Patterns match names at any depth, or from the root.
 pub async fn globs_match_as_said(backend: &Backend) {
     if !backend.info().capabilities.search {
         return needs_the_capability(backend).await;
@@ -110,7 +110,7 @@ pub async fn globs_match_as_said(backend: &Backend) {
     );
 }
 
-/// A directory comes before what it holds, whatever else its name is a beginning of.
+/// A directory comes before its entries, even if other names start with its name.
 pub async fn names_come_in_path_order(backend: &Backend) {
     if !backend.info().capabilities.search {
         return needs_the_capability(backend).await;
@@ -122,7 +122,7 @@ pub async fn names_come_in_path_order(backend: &Backend) {
     assert_eq!(glob(backend, "**", all).await, ["a", "a/z", "a-b", "a.b", "a0", "b"]);
 }
 
-/// Directories only when asked for.
+/// Directories are found only if requested.
 pub async fn kinds_are_chosen(backend: &Backend) {
     if !backend.info().capabilities.search {
         return needs_the_capability(backend).await;
@@ -133,7 +133,7 @@ pub async fn kinds_are_chosen(backend: &Backend) {
     assert_eq!(glob(backend, "test", all).await, ["test", "x/test", "y/test"]);
 }
 
-/// What matches is left out, directories with all they hold.
+/// Excluded directories are skipped with their contents.
 pub async fn excluded_directories_are_left_whole(backend: &Backend) {
     if !backend.info().capabilities.search {
         return needs_the_capability(backend).await;
@@ -149,7 +149,7 @@ pub async fn excluded_directories_are_left_whole(backend: &Backend) {
     assert_eq!(glob(backend, "*.js", without("src/**")).await, ["node_modules/a/b.js"]);
 }
 
-/// Case and syntax as the query says.
+/// The query chooses case sensitivity and syntax.
 pub async fn text_is_literal_unless_asked(backend: &Backend) {
     if !backend.info().capabilities.search {
         return needs_the_capability(backend).await;
@@ -199,7 +199,7 @@ pub async fn text_is_literal_unless_asked(backend: &Backend) {
     }
 }
 
-/// Counted from 1, context told from matches, line ends taken off.
+/// Lines count from 1, context lines are marked, line ends are removed.
 pub async fn lines_have_numbers_and_context(backend: &Backend) {
     if !backend.info().capabilities.search {
         return needs_the_capability(backend).await;
@@ -227,7 +227,7 @@ pub async fn lines_have_numbers_and_context(backend: &Backend) {
     );
 }
 
-/// The same search, a shorter answer.
+/// The same search can return only files, or counts.
 pub async fn files_and_counts(backend: &Backend) {
     if !backend.info().capabilities.search {
         return needs_the_capability(backend).await;
@@ -248,7 +248,7 @@ pub async fn files_and_counts(backend: &Backend) {
     assert_eq!(counts, [("a", 2), ("c/d", 1)], "lines, not occurrences");
 }
 
-/// Include and exclude choose the files that text is looked for in.
+/// Include and exclude select the files of a text search.
 pub async fn files_are_chosen_by_globs(backend: &Backend) {
     if !backend.info().capabilities.search {
         return needs_the_capability(backend).await;
@@ -290,7 +290,7 @@ pub async fn files_are_chosen_by_globs(backend: &Backend) {
     }
 }
 
-/// Not searched, not hidden.
+/// Binary files are not searched, but counted.
 pub async fn binary_files_are_counted(backend: &Backend) {
     if !backend.info().capabilities.search {
         return needs_the_capability(backend).await;
@@ -304,7 +304,7 @@ pub async fn binary_files_are_counted(backend: &Backend) {
     );
 }
 
-/// From the workspace's root down, the deeper file first.
+/// Ignore files apply from the root of the workspace down; the deeper file takes precedence.
 pub async fn ignore_files_are_honoured_when_asked(backend: &Backend) {
     if !backend.info().capabilities.search {
         return needs_the_capability(backend).await;
@@ -340,7 +340,8 @@ pub async fn ignore_files_are_honoured_when_asked(backend: &Backend) {
     assert_eq!(glob(backend, "*.log", GlobOptions::default()).await.len(), 3, "otherwise not");
 }
 
-/// Directories once each, files that the search is about, and nothing that was excluded.
+/// Counts each ignored directory once, and ignored files that the search would include, but nothing
+/// excluded.
 pub async fn what_is_ignored_is_counted(backend: &Backend) {
     if !backend.info().capabilities.search {
         return needs_the_capability(backend).await;
@@ -386,7 +387,7 @@ pub async fn what_is_ignored_is_counted(backend: &Backend) {
     assert_eq!((found.matches.len(), found.ignored), (8, left(0, 0)), "nothing unless asked");
 }
 
-/// The first matches in order, and which limit it was.
+/// The result has the first matches and names the limit.
 pub async fn limits_cut_and_say_so(backend: &Backend) {
     if !backend.info().capabilities.search {
         return needs_the_capability(backend).await;
@@ -410,7 +411,7 @@ pub async fn limits_cut_and_say_so(backend: &Backend) {
     assert_eq!(backend.glob("*", three).await.unwrap().truncated, None);
 }
 
-/// A text search may begin at a file, whatever its name.
+/// A file may be the root of a text search, also if it is hidden.
 pub async fn a_file_may_be_the_root_of_a_text_search(backend: &Backend) {
     if !backend.info().capabilities.search {
         return needs_the_capability(backend).await;
@@ -421,7 +422,7 @@ pub async fn a_file_may_be_the_root_of_a_text_search(backend: &Backend) {
     assert_eq!(paths(&grep(backend, "absent", at("dir/other")).await), [""; 0]);
 }
 
-/// A root that is not there is `NotFound`; a file searched for names is `NotADirectory`.
+/// A missing root is `NotFound`; a file searched for names is `NotADirectory`.
 pub async fn missing_root_is_not_found(backend: &Backend) {
     if !backend.info().capabilities.search {
         return needs_the_capability(backend).await;
@@ -437,7 +438,7 @@ pub async fn missing_root_is_not_found(backend: &Backend) {
     expect_error(backend.grep("x", at("../outside")).await, ErrorKind::Escape);
 }
 
-/// A pattern that makes no sense, or too much of it, is `Invalid` and named.
+/// An invalid or too long pattern is `Invalid`, and the error names it.
 pub async fn senseless_patterns_are_refused(backend: &Backend) {
     if !backend.info().capabilities.search {
         return needs_the_capability(backend).await;

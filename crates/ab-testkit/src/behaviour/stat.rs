@@ -1,4 +1,4 @@
-//! Describing files, directories, the root and the room that is left.
+//! Descriptions of files, directories and the root, and disk space.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,7 +7,7 @@ use ab_core::{Backend, ErrorKind, FileKind};
 
 use crate::expect::{assert_all_different, expect_error_on_path};
 
-/// A file has its kind, its size and a time of change.
+/// A file has its kind, its size and a modification time.
 pub async fn file(backend: &Backend) {
     let before = SystemTime::now();
     let written = backend.write("dir/file", "12345").await.unwrap();
@@ -15,13 +15,13 @@ pub async fn file(backend: &Backend) {
     let stat = backend.stat("dir/file").await.unwrap();
     assert_eq!((stat.kind, stat.size), (FileKind::File, 5));
     assert_eq!(stat, written);
-    // Clocks of file systems are coarser than ours, and tick behind it.
+    // The clocks of file systems are coarser and may lag behind.
     let slack = Duration::from_secs(2);
     assert!(stat.modified >= before - slack && stat.modified <= after + slack, "{stat:?}");
     assert_eq!(stat.mode.is_some(), backend.info().capabilities.modes);
 }
 
-/// A directory is told from a file.
+/// Directories and files are distinguished.
 pub async fn directory(backend: &Backend) {
     backend.write("dir/inner/file", "x").await.unwrap();
     for path in ["dir", "dir/inner", "dir/", "/dir/inner/"] {
@@ -30,7 +30,7 @@ pub async fn directory(backend: &Backend) {
     }
 }
 
-/// The root is always there, as a directory.
+/// The root always exists and is a directory.
 pub async fn root(backend: &Backend) {
     for root in [".", "/", "./.", "dir/.."] {
         assert_eq!(backend.stat(root).await.unwrap().kind, FileKind::Dir, "{root:?}");
@@ -42,7 +42,7 @@ pub async fn root(backend: &Backend) {
     assert!(backend.exists(".").await.unwrap());
 }
 
-/// Nothing there is `NotFound`.
+/// A missing path is `NotFound`.
 pub async fn missing_is_not_found(backend: &Backend) {
     backend.write("dir/file", "x").await.unwrap();
     for path in ["missing", "dir/missing", "no/such/dir"] {
@@ -58,8 +58,8 @@ pub async fn below_a_file_is_not_a_directory(backend: &Backend) {
     }
 }
 
-/// Every write makes a new version, also of the same bytes and in quick succession, and no version
-/// ever comes back.
+/// Every write creates a new version, also with the same bytes and in quick succession, and no
+/// version repeats.
 pub async fn version_changes_with_each_write(backend: &Backend) {
     let mut versions = Vec::new();
     for _ in 0..32 {
@@ -72,7 +72,7 @@ pub async fn version_changes_with_each_write(backend: &Backend) {
     assert_all_different(&versions);
 }
 
-/// Reading leaves the version alone.
+/// Reading does not change the version.
 pub async fn version_stays_without_a_write(backend: &Backend) {
     let version = backend.write("file", "x").await.unwrap().version;
     backend.write("other", "x").await.unwrap();
@@ -81,7 +81,8 @@ pub async fn version_stays_without_a_write(backend: &Backend) {
     assert_eq!(backend.stat("file").await.unwrap().version, version);
 }
 
-/// Both files and directories exist; what is missing, or below a file, does not, without an error.
+/// Files and directories exist. A missing path, or one below a file, does not, and that is not an
+/// error.
 pub async fn exists_answers_yes_or_no(backend: &Backend) {
     backend.write("dir/file", "x").await.unwrap();
     for (path, expect) in [
@@ -97,7 +98,7 @@ pub async fn exists_answers_yes_or_no(backend: &Backend) {
     expect_error_on_path(backend.exists("../out").await, ErrorKind::Escape, "../out");
 }
 
-/// No more is available than there is.
+/// The available space is at most the total.
 pub async fn space_adds_up(backend: &Backend) {
     backend.write("file", vec![7; 10_000]).await.unwrap();
     let space = backend.disk_space().await.unwrap();

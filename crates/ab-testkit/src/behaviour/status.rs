@@ -1,4 +1,4 @@
-//! Status and description: one API for every kind of backend, so that callers need not ask which.
+//! Status and description: the same API for every kind of backend.
 
 use ab_core::options::AttributeChanges;
 use ab_core::{Backend, ConnectionStatus, ErrorKind, LostCallEffect, LostCallId};
@@ -7,14 +7,14 @@ use crate::ConnectionStatusRecorder;
 use crate::every_call;
 use crate::expect::expect_error;
 
-/// A workspace that needs no connection is connected at once, and serves.
+/// A workspace without a connection is connected from the start, and works.
 pub async fn starts_connected(backend: &Backend) {
     assert_eq!(backend.status(), ConnectionStatus::Connected);
     backend.write("file", "x").await.unwrap();
     assert_eq!(backend.status(), ConnectionStatus::Connected);
 }
 
-/// Nobody knows of a call that was made elsewhere.
+/// The effect of a call on another backend is unknown.
 pub async fn tickets_of_others_are_unknown(backend: &Backend) {
     for text in ["", "nobody's", "00000000000000000000000000000000-7"] {
         let outcome = backend.query_lost_call(&LostCallId::new(text)).await.unwrap();
@@ -22,7 +22,7 @@ pub async fn tickets_of_others_are_unknown(backend: &Backend) {
     }
 }
 
-/// Connected stays connected, without a transition.
+/// A connected workspace stays connected, without a transition.
 pub async fn connect_is_idempotent(backend: &Backend) {
     let heard = ConnectionStatusRecorder::subscribe(backend);
     for _ in 0..3 {
@@ -32,7 +32,7 @@ pub async fn connect_is_idempotent(backend: &Backend) {
     assert_eq!(heard.transitions(), []);
 }
 
-/// From making to destruction there is one transition, whatever is done in between.
+/// Between creation and destruction there is one transition, whatever calls are made.
 pub async fn connected_until_destroyed(backend: &Backend) {
     let heard = ConnectionStatusRecorder::subscribe(backend);
     backend.write("file", "x").await.unwrap();
@@ -43,7 +43,7 @@ pub async fn connected_until_destroyed(backend: &Backend) {
     assert_eq!(heard.transitions(), [(ConnectionStatus::Connected, ConnectionStatus::Destroyed)]);
 }
 
-/// Whoever unsubscribes hears nothing more; the others do.
+/// After unsubscribing, a listener gets no more transitions; the others do.
 pub async fn subscriptions_are_independent(backend: &Backend) {
     let mut gone = ConnectionStatusRecorder::subscribe(backend);
     let (first, second) = (
@@ -58,7 +58,7 @@ pub async fn subscriptions_are_independent(backend: &Backend) {
     assert_eq!(second.transitions(), expect);
 }
 
-/// Kind and capabilities agree with what calls do.
+/// Kind and capabilities agree with the results of calls.
 pub async fn info_is_honest(backend: &Backend) {
     let info = backend.info();
     let can = info.capabilities;

@@ -1,10 +1,10 @@
-//! Touching: an empty file where there was none.
+//! Touch: creates an empty file unless one exists.
 
 use ab_core::{Backend, ErrorKind, FileKind};
 
 use crate::expect::{assert_content, expect_error_on_path, without_access_time};
 
-/// Where nothing was, there is an empty file, in directories that are made.
+/// Creates an empty file and its parent directories.
 pub async fn creates_an_empty_file(backend: &Backend) {
     for path in ["file", "a/b/file"] {
         let stat = backend.touch(path).await.unwrap();
@@ -18,7 +18,7 @@ pub async fn creates_an_empty_file(backend: &Backend) {
     }
 }
 
-/// A file that is there keeps its content and its version.
+/// An existing file keeps its content and its version.
 pub async fn keeps_existing_content(backend: &Backend) {
     let written = backend.write("file", "kept").await.unwrap();
     let touched = backend.touch("file").await.unwrap();
@@ -26,7 +26,7 @@ pub async fn keeps_existing_content(backend: &Backend) {
     assert_content(backend, "file", "kept").await;
 }
 
-/// A directory is no file and cannot become one.
+/// A directory is refused.
 pub async fn a_directory_is_refused(backend: &Backend) {
     backend.write("dir/file", "kept").await.unwrap();
     expect_error_on_path(backend.touch("dir").await, ErrorKind::IsADirectory, "dir");
@@ -41,7 +41,7 @@ pub async fn through_a_file_is_refused(backend: &Backend) {
     assert_content(backend, "file", "kept").await;
 }
 
-/// Touching at the same time makes one file, and nobody fails.
+/// Concurrent calls create one file, and all succeed.
 pub async fn many_at_once_make_one_file(backend: &Backend) {
     let touched = crate::crowd::run_on_threads(8, |_| {
         let backend = backend.clone();

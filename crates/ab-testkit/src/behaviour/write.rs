@@ -1,4 +1,4 @@
-//! Writing: modes, expected versions, odd names, many writers.
+//! Writes: modes, expected versions, odd names, concurrent writers.
 
 use ab_core::backend::WriteContent;
 use ab_core::options::{RemoveOptions, WriteMode, WriteOptions};
@@ -18,7 +18,7 @@ fn expecting(version: FileVersion) -> WriteOptions {
     WriteOptions { expected_version: Some(version), ..WriteOptions::default() }
 }
 
-/// Missing directories are made.
+/// Missing directories are created.
 pub async fn creates_parents(backend: &Backend) {
     backend.write("a/b/c/file", "deep").await.unwrap();
     assert_content(backend, "a/b/c/file", "deep").await;
@@ -31,7 +31,7 @@ pub async fn creates_parents(backend: &Backend) {
     assert_eq!(list_tree(backend).await, expect);
 }
 
-/// What was there is gone.
+/// The old content is gone.
 pub async fn replaces_content(backend: &Backend) {
     for text in ["a long first text", "short", ""] {
         let written = backend.write("file", text).await.unwrap();
@@ -44,7 +44,7 @@ pub async fn replaces_content(backend: &Backend) {
     }
 }
 
-/// `CreateNew` on something is `AlreadyExists`.
+/// `CreateNew` on an existing path is `AlreadyExists`.
 pub async fn create_new_refuses_existing(backend: &Backend) {
     backend.write_with("file", "first", in_mode(WriteMode::CreateNew)).await.unwrap();
     let again = backend.write_with("file", "second", in_mode(WriteMode::CreateNew)).await;
@@ -52,7 +52,7 @@ pub async fn create_new_refuses_existing(backend: &Backend) {
     assert_content(backend, "file", "first").await;
 }
 
-/// `Replace` on nothing is `NotFound`.
+/// `Replace` on a missing path is `NotFound`.
 pub async fn replace_needs_existing(backend: &Backend) {
     let replace = in_mode(WriteMode::Replace);
     expect_error_on_path(
@@ -71,7 +71,7 @@ pub async fn replace_needs_existing(backend: &Backend) {
     assert_content(backend, "file", "new").await;
 }
 
-/// `CreateIfMissing` leaves a file alone and says what is there.
+/// `CreateIfMissing` leaves an existing file unchanged and returns its stat.
 pub async fn create_if_missing_keeps_existing(backend: &Backend) {
     let mode = in_mode(WriteMode::CreateIfMissing);
     let made = backend.write_with("file", "first", mode).await.unwrap();
@@ -80,7 +80,7 @@ pub async fn create_if_missing_keeps_existing(backend: &Backend) {
     assert_content(backend, "file", "first").await;
 }
 
-/// Another version, or none, is `Conflict`.
+/// Another version, or a missing file, is `Conflict`.
 pub async fn expected_version_is_checked(backend: &Backend) {
     let first = backend.write("file", "first").await.unwrap().version;
     let second = backend.write_with("file", "second", expecting(first)).await.unwrap().version;
@@ -96,7 +96,7 @@ pub async fn expected_version_is_checked(backend: &Backend) {
     assert_content(backend, "file", "third").await;
 }
 
-/// A directory is `IsADirectory`, in every mode that could mean an existing file.
+/// A directory is `IsADirectory` in every mode that accepts an existing file.
 pub async fn onto_a_directory_is_refused(backend: &Backend) {
     backend.write("dir/file", "kept").await.unwrap();
     for mode in [WriteMode::CreateOrReplace, WriteMode::Replace, WriteMode::CreateIfMissing] {
@@ -117,7 +117,7 @@ pub async fn through_a_file_is_refused(backend: &Backend) {
     assert_content(backend, "file", "kept").await;
 }
 
-/// The root is a directory like any other.
+/// The root is a directory, so writing to it is `IsADirectory`.
 pub async fn the_root_is_refused(backend: &Backend) {
     for root in [".", "/", "./", "a/.."] {
         expect_error_on_path(backend.write(root, "x").await, ErrorKind::IsADirectory, ".");
@@ -125,7 +125,7 @@ pub async fn the_root_is_refused(backend: &Backend) {
     assert_eq!(list_tree(backend).await, []);
 }
 
-/// Quotes, spaces, `$(…)` and newlines mean nothing.
+/// Quotes, spaces, `$(…)` and newlines have no special meaning.
 pub async fn odd_names_are_only_names(backend: &Backend) {
     let mut names = vec![
         " leading and trailing ",
@@ -160,12 +160,12 @@ pub async fn odd_names_are_only_names(backend: &Backend) {
     assert_eq!(backend.readdir(".").await.unwrap(), names);
 }
 
-/// A directory that held one key may be gone with it, where directories are where keys are.
+/// Where directories are implied by files, removing the last file also removes its directory.
 fn recursive_and_missing() -> RemoveOptions {
     RemoveOptions::recursive().missing_ok()
 }
 
-/// The last one wins, whole.
+/// The last writer wins, with its whole content.
 pub async fn concurrent_writers_leave_one_whole_content(backend: &Backend) {
     let content = |number: usize| vec![b'a' + number as u8; 100_000 + number];
     let writers = crowd::run_on_threads(8, |number| {
@@ -217,7 +217,7 @@ pub async fn concurrent_conditional_writers_lose_nothing(backend: &Backend) {
     assert_all_different(&versions);
 }
 
-/// A batch answers in the order it was asked, each file on its own.
+/// A batch has its results in the order of the request, one for each file.
 pub async fn many_keep_their_order(backend: &Backend) {
     backend.write("file", "in the way").await.unwrap();
     let names: Vec<String> = (0..50).map(|number| format!("batch/{number:02}")).collect();

@@ -1,4 +1,4 @@
-//! Ways to files outside, and to what is restricted inside.
+//! Attempts on files outside, and on restricted paths inside.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -23,7 +23,7 @@ const fn writes(name: &'static str, script: &'static str) -> EscapeAttempt {
     EscapeAttempt { evidence: EscapeEvidence::OutsideChanged, ..reads(name, script) }
 }
 
-/// Something made at a path that is restricted. Nothing holds commands back from it but mounts.
+/// Creates something at a restricted path. Only mounts prevent commands from doing that.
 const fn remakes(
     name: &'static str,
     wishes: &'static [SandboxOption],

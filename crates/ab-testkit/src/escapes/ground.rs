@@ -1,4 +1,4 @@
-//! Where attempts are made: a workspace, and around it what must not be reached.
+//! The testbed of attempts: a workspace, and things around it that must not be reached.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use std::process::{Child, Command};
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// The workspace and its surroundings. Whoever gives the directory removes it.
+/// The workspace and its surroundings. The caller provides the directory and removes it.
 #[derive(Debug)]
 pub struct EscapeTestbed {
     base: PathBuf,
@@ -26,7 +26,7 @@ pub struct EscapeTestbed {
 }
 
 impl EscapeTestbed {
-    /// In an empty directory.
+    /// Creates a testbed in an empty directory.
     pub fn new(base: &Path) -> EscapeTestbed {
         use std::hash::{BuildHasher, Hasher};
         let random = || std::hash::RandomState::new().build_hasher().finish();
@@ -69,9 +69,10 @@ impl EscapeTestbed {
         &self.secret
     }
 
-    /// Puts what is here into a script: `@ws@`, `@out@`, `@base@`, `@pid@` of a process outside,
-    /// `@tcp@` and `@udp@` ports, `@name@` of a socket without a path, `@ipc@` our namespace of queues, `@call@` for the start of a
-    /// Python program that makes system calls.
+    /// Replaces placeholders in a script: the directories `@ws@`, `@out@` and `@base@`, `@pid@` of
+    /// a process outside, the ports `@tcp@` and `@udp@`, `@name@` of a socket without a path,
+    /// `@ipc@` of our IPC namespace, and `@call@` for the start of a Python program that makes
+    /// system calls.
     pub fn expand_placeholders(&self, script: &str) -> String {
         let port = |address: std::io::Result<std::net::SocketAddr>| address.unwrap().port();
         script
@@ -100,7 +101,7 @@ impl EscapeTestbed {
         !kept || counts != [4, 1, 1, 4]
     }
 
-    /// Whether any of the servers was reached. A call that was made is in its queue by now.
+    /// Whether any of the servers was contacted. A contact is already in the server's queue.
     pub(super) fn was_called(&self) -> bool {
         let mut byte = [0; 16];
         self.stream.accept().is_ok()
@@ -110,7 +111,7 @@ impl EscapeTestbed {
             || self.local_datagram.recv(&mut byte).is_ok()
     }
 
-    /// Whether somebody killed, stopped or traced it: it no longer says what it hears.
+    /// Whether the process was killed, stopped or traced. Then it no longer echoes.
     pub(super) fn was_killed(&self) -> bool {
         let victim = self.victim.lock().unwrap();
         let stopped = fs::read_to_string(format!("/proc/{}/status", victim.child.id()))
@@ -124,23 +125,23 @@ impl EscapeTestbed {
 impl Drop for EscapeTestbed {
     fn drop(&mut self) {
         let mut victim = self.victim.lock().unwrap();
-        // It may have been killed, which is what some attempts are about.
+        // It may have been killed already by an attempt.
         let _ = victim.child.kill();
         let _ = victim.child.wait();
     }
 }
 
-/// A process that must survive, and the line on which it says what it hears.
+/// A process that must survive, and the socket on which it echoes.
 #[derive(Debug)]
 struct Victim {
     child: Child,
     line: UnixStream,
 }
 
-/// How long it may stay silent before it counts as stopped.
+/// How long it may be silent before it counts as stopped.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// With a secret in its environment. It ends with its input.
+/// Starts it with a secret in its environment. It ends with its input.
 fn victim(secret: &str) -> Victim {
     let (line, theirs) = UnixStream::pair().unwrap();
     line.set_read_timeout(Some(SILENCE)).unwrap();
@@ -150,15 +151,15 @@ fn victim(secret: &str) -> Victim {
     Victim { child, line }
 }
 
-/// The start of a program that says whether a call went through. Calls go by their names: their
-/// numbers differ between architectures, and not every architecture has each of them.
+/// The start of a program that reports whether a system call succeeded. Calls are given by name,
+/// because their numbers differ between architectures, and not every architecture has all of them.
 fn calling() -> String {
     let number = |(name, number): &(&str, libc::c_long)| format!("\"{name}\": {number}");
     let numbers: Vec<String> = CALLS.iter().map(number).collect();
     format!("N = {{{}}}\n{CALL}", numbers.join(", "))
 }
 
-/// The calls that attempts make.
+/// The system calls that attempts make.
 const CALLS: &[(&str, libc::c_long)] = &[
     ("add_key", libc::SYS_add_key),
     ("bpf", libc::SYS_bpf),

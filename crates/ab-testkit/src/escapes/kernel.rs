@@ -1,5 +1,5 @@
-//! Calls of the kernel that lead around walls. Nothing outside notices most of them: the program
-//! that makes the call says whether it went through.
+//! System calls that could break the isolation. Most of them have no effect outside, so the program
+//! that makes the call reports whether it succeeded.
 
 use ab_core::effective::PolicyControlKind;
 
@@ -18,12 +18,12 @@ const fn calls(name: &'static str, script: &'static str) -> EscapeAttempt {
     }
 }
 
-/// Those that any user may make on any kernel of today.
+/// Calls that any user may make on any current kernel.
 const fn works(name: &'static str, script: &'static str) -> EscapeAttempt {
     EscapeAttempt { succeeds_unconfined: true, ..calls(name, script) }
 }
 
-/// Gives files the right to run as their user or their group, by every call that changes modes.
+/// Sets the set-uid or set-gid bit of files, with every call that changes modes.
 const BY_CHANGED_MODES: &str = "cp /bin/true t; chmod 4755 t && [ -u t ] && echo DID
 cp /bin/true g; chmod 2755 g && [ -g g ] && echo DID
 chmod u+s,g+s t g; { [ -u t ] || [ -g g ]; } && echo DID
@@ -37,7 +37,7 @@ for mode in (0o4755, 0o2755):
     call(\"fchmodat2\", -100, b\"u\", mode, 0)
 tried()'";
 
-/// Makes files with these rights, by every call that makes files.
+/// Creates files with these bits, with every call that creates files.
 const BY_FIRST_MODES: &str = "mkdir made; cd made; python3 -c '@call@
 os.umask(0)
 create = os.O_CREAT | os.O_WRONLY

@@ -1,4 +1,4 @@
-//! Ways to other programs: sockets, the network, signals, tracing, memory, and what is theirs.
+//! Attempts on other programs: sockets, the network, signals, tracing, memory and files of theirs.
 
 use ab_core::effective::PolicyControlKind;
 
@@ -32,7 +32,7 @@ const fn connects(name: &'static str, script: &'static str) -> EscapeAttempt {
     }
 }
 
-/// Sends to a path from every kind of local socket, made alone and as one of a pair.
+/// Sends to a path from every kind of local socket, created alone and as one of a pair.
 const BY_PAIRS: &str = "python3 -c '@call@
 def tries(make):
     for path in (\"@out@/datagram\", \"@out@/socket\"):

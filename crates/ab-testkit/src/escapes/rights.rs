@@ -1,6 +1,7 @@
-//! Ways to more rights: programs that change their user, and the sandbox's own programs.
+//! Attempts to gain rights: programs that change their user, and the sandbox's own programs.
 //!
-//! Many of them get out only where the tests run as root: nobody else may touch these files anyway.
+//! Many of them can succeed only if the tests run as root; other users may not change these files
+//! anyway.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -25,14 +26,15 @@ const fn gains(
     }
 }
 
-/// A shell that keeps the user of whoever owns its file, which is whoever runs the tests.
+/// A set-uid shell, owned by the user that runs the tests.
 fn another_users_shell(ground: &EscapeTestbed) {
     let shell = ground.workspace_dir().join("shell");
     fs::copy("/bin/bash", &shell).unwrap();
     fs::set_permissions(&shell, fs::Permissions::from_mode(0o4755)).unwrap();
 }
 
-/// Says whether it has any capability. Without one of these programs, the others are tried.
+/// Reports whether it has any capability. If one of these programs is missing, the others are
+/// tried.
 const BY_OTHER_USERS: &str = "cat > p.py <<'END'
 @call@
 h = struct.pack(\"Ii\", 0x20080522, 0)
@@ -102,7 +104,7 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
         PolicyControlKind::Kernel,
         "s=$(cat /proc/1/status); case $s in '') ;; *NoNewPrivs:?1*Seccomp:?2*) echo both ;; *) echo DID ;; esac; echo tried",
     ),
-    // A copy that nobody else runs may be changed: what counts is a file that has a name.
+    // A private copy may be changed. Only a file that has a path counts.
     gains(
         "the mode of the sandbox's programs",
         PolicyControlKind::Attributes,

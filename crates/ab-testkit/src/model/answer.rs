@@ -1,13 +1,13 @@
-//! What an operation answers, in words that are the same for the model and for every backend.
+//! The result of an operation, in a form that is the same for the model and for every backend.
 //!
-//! Times and versions are not in them: those are each backend's own. The [state](State) that a
-//! version stands for is checked beside the answer.
+//! Times and versions are left out, because they differ between backends. The [state](State) behind
+//! a version is checked separately.
 
 use std::fmt;
 
 use ab_core::{ErrorKind, FileKind};
 
-/// An answer with the state of the file that it is about, if it is about one.
+/// A result with the state of its file, if it has one.
 #[derive(Clone, Debug)]
 pub(super) struct Reply<S> {
     pub(super) answer: Answer,
@@ -24,7 +24,7 @@ impl<S> Reply<S> {
     }
 }
 
-/// What the model has for a version: one more with every change of every file.
+/// The model's version: increases with every change of every file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State(pub(super) u64);
 
@@ -44,7 +44,7 @@ pub(super) enum Answer {
         cut: bool,
         problems: usize,
     },
-    /// Files with the number of their lines that match, in order.
+    /// Files with the number of their matching lines, in order.
     Lines {
         counts: Vec<(String, u64)>,
         searched: u64,
@@ -52,7 +52,7 @@ pub(super) enum Answer {
         problems: usize,
     },
     Many(Vec<Answer>),
-    /// The slot held no open file.
+    /// The slot had no open file.
     NoFile,
     Failed(Refusal),
 }
@@ -67,7 +67,7 @@ impl Answer {
 pub(super) struct Facts {
     pub(super) kind: FileKind,
     pub(super) size: u64,
-    /// Of files only: what a directory may is nobody's promise.
+    /// For files only, since modes of directories are not specified.
     pub(super) mode: Option<u32>,
 }
 
@@ -75,11 +75,11 @@ pub(super) struct Facts {
 pub(super) struct Listed {
     pub(super) path: String,
     pub(super) kind: FileKind,
-    /// Present when the listing was asked for details.
+    /// Present if the listing was requested with details.
     pub(super) facts: Option<Facts>,
 }
 
-/// Why something was not done, and the path that the error names.
+/// Why an operation was refused, and the path in the error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) kind: ErrorKind,

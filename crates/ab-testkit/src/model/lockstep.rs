@@ -1,4 +1,4 @@
-//! One sequence on the model and on a backend, step by step, until they disagree.
+//! Runs one sequence on the model and on a backend, step by step, until they differ.
 
 use std::fmt;
 
@@ -11,25 +11,25 @@ use super::perform::{FOREIGN, Subject};
 use super::predict::ModelOracle;
 use super::traits::ReferenceWorkspaceOptions;
 
-/// What a sequence came to.
+/// Statistics of a sequence.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub(super) operations: u64,
-    /// How many of them were not refused.
+    /// How many of them succeeded.
     pub(super) done: u64,
 }
 
-/// Where the two part.
+/// The first difference between the two.
 #[derive(Debug)]
 pub(super) struct Difference {
-    /// What was answered alike before.
+    /// The equal results before it.
     agreed: Vec<(WorkspaceOperation, Answer)>,
     operation: WorkspaceOperation,
     model: String,
     backend: String,
 }
 
-/// Runs all of `operations`, then compares everything that is left.
+/// Runs all of `operations`, then compares the final states.
 pub(super) async fn run(
     backend: &Backend,
     traits: ReferenceWorkspaceOptions,
@@ -55,7 +55,7 @@ pub(super) async fn run(
     Ok(tally)
 }
 
-/// Shows the model what the fixture put there: the part of a view that lies below it, say.
+/// Copies the initial files of the fixture to the model, such as the lower layer of a view.
 async fn given(backend: &Backend, oracle: &mut ModelOracle) {
     let start = backend.list(".", EVERYTHING).await.unwrap();
     for entry in start.entries {
@@ -75,7 +75,7 @@ const EVERYTHING: ListOptions =
 struct Pair {
     oracle: ModelOracle,
     subject: Subject,
-    /// Every version that was seen, and the state that it stands for.
+    /// Every version seen so far, and its state.
     versions: Vec<(FileVersion, State)>,
     agreed: Vec<(WorkspaceOperation, Answer)>,
 }
@@ -95,7 +95,7 @@ impl Pair {
         Ok(model.answer)
     }
 
-    /// The latest version that is not the one of the file in question.
+    /// The latest version that is not the current one of the operation's file.
     fn former(&self, operation: &WorkspaceOperation) -> FileVersion {
         let now = operation.expecting().and_then(|path| self.oracle.state_at(path));
         let other = |(_, state): &&(FileVersion, State)| Some(*state) != now;
@@ -106,8 +106,8 @@ impl Pair {
             .map_or(FileVersion::new(FOREIGN), |(version, _)| *version)
     }
 
-    /// Notes the version; a complaint when it stood for other bytes before. The other way round is
-    /// allowed: a file that nobody wrote may get another version, when it was moved say.
+    /// Records the version. Returns an error message if it was seen with other bytes before. The
+    /// opposite is allowed: an unchanged file may get a new version, for example when it is moved.
     fn mistaken(&mut self, model: &Reply<State>, backend: &Reply<FileVersion>) -> Option<String> {
         let (state, version) = (model.state?, backend.state?);
         match self.versions.iter().find(|(seen, _)| *seen == version) {
@@ -120,7 +120,7 @@ impl Pair {
         }
     }
 
-    /// Everything that can be seen: the tree with details, every file, every open file.
+    /// Operations that read everything: the tree with details, every file, every open file.
     fn whole(&self) -> Vec<WorkspaceOperation> {
         let mut all = vec![WorkspaceOperation::List(".".to_owned(), EVERYTHING)];
         let files = self.oracle.tree().file_paths().into_iter();

@@ -1,4 +1,4 @@
-//! What a sequence is made of: one call each, written so that a person can repeat it.
+//! The operations of a sequence. Each is one call, printed so that a person can repeat it.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use ab_core::options::{
 
 use super::answer::Shown;
 
-/// One call on a workspace, or on one of the files that it holds open.
+/// One call on a workspace, or on one of its open files.
 #[derive(Clone, Debug)]
 pub enum WorkspaceOperation {
     Stat(String),
@@ -24,7 +24,7 @@ pub enum WorkspaceOperation {
         pattern: &'static str,
         limit: usize,
     },
-    /// How many lines of each file hold a text.
+    /// How many lines of each file contain a text.
     Grep {
         root: String,
         text: &'static str,
@@ -51,7 +51,7 @@ pub enum WorkspaceOperation {
         to: String,
         overwrite: OverwriteMode,
     },
-    /// Opens a file into a slot; the file that was open there is closed, unless this fails.
+    /// Opens a file in a slot. The file that was open there is closed, unless this fails.
     Open {
         slot: OpenFileSlot,
         path: String,
@@ -75,25 +75,25 @@ pub enum WorkspaceOperation {
     Describe(OpenFileSlot),
 }
 
-/// Every name, one name at any depth, the end of a name, and a name in one directory.
+/// All names, one name at any depth, the end of a name, and the names in one directory.
 pub const SAMPLE_GLOBS: &[&str] = &["**", "a", "*b", "a/*"];
 
-/// Which of the [`MAX_OPEN_FILES`] open files.
+/// The index of one of the [`MAX_OPEN_FILES`] open files.
 pub type OpenFileSlot = usize;
 
-/// Files that a sequence holds open at a time.
+/// Most files that a sequence holds open at a time.
 pub const MAX_OPEN_FILES: usize = 2;
 
 /// The version that a change expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpectedVersion {
-    /// Any, or none.
+    /// No expectation.
     Any,
-    /// The one that is there; where there is no file, one that never was.
+    /// The current one; if there is no file, one that never existed.
     Current,
-    /// The latest that was seen and is not the one that is there.
+    /// The latest seen version that is not the current one.
     Stale,
-    /// One that never was.
+    /// One that never existed.
     NeverExisted,
 }
 

@@ -1,4 +1,4 @@
-//! What a backend answers to an operation.
+//! Runs an operation on a backend.
 
 use ab_core::backend::{GlobOptions, GlobResults, GrepOptions};
 use ab_core::edit::EditOptions;
@@ -27,7 +27,7 @@ impl Subject {
         Self { backend, slots: [const { None }; MAX_OPEN_FILES] }
     }
 
-    /// Does it. `former` is the version to take for [`ExpectedVersion::Stale`].
+    /// Runs the operation. `former` is the version for [`ExpectedVersion::Stale`].
     pub(super) async fn answer(
         &mut self,
         operation: &WorkspaceOperation,
@@ -114,7 +114,7 @@ impl Subject {
                 Reply::new(Answer::Removed(backend.rm(path, *options).await?.count))
             }
             WorkspaceOperation::Rename { from, to, overwrite } => {
-                // Whether it was atomic is the backend's own affair.
+                // Whether the rename was atomic is not compared.
                 let options = RenameOptions { overwrite: *overwrite };
                 backend.rename_with(from, to, options).await?;
                 Reply::new(Answer::Done)

@@ -1,4 +1,4 @@
-//! Where a caller's text leads, by the rules of the contract and none of its code.
+//! Resolves a caller's path by the rules of the contract, without using its code.
 
 use std::fmt;
 
@@ -6,12 +6,13 @@ use ab_core::ErrorKind;
 
 use super::answer::Refusal;
 
-/// Names from the root down; none is the root itself.
+/// Names from the root down; empty for the root itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place(pub(super) Vec<String>);
 
 impl Place {
-    /// Relative or absolute from the root, `..` resolved by text, an escape refused.
+    /// Parses a path that is relative, or absolute from the root. Resolves `..` as text and refuses
+    /// escapes.
     pub(super) fn parse(raw: &str) -> Result<Self, Refusal> {
         let refused = |kind| Refusal { kind, path: Some(raw.to_owned()) };
         if raw.is_empty() || raw.contains('\0') {
@@ -37,17 +38,17 @@ impl Place {
         self.0.is_empty()
     }
 
-    /// The directories above, the root left out, from the top down.
+    /// The parent directories without the root, from the top down.
     pub(super) fn above(&self) -> impl Iterator<Item = Place> {
         (1..self.0.len()).map(|length| Place(self.0[..length].to_vec()))
     }
 
-    /// How far below `top` this is; nothing when it is elsewhere.
+    /// How far below `top` this is; `None` if it is elsewhere.
     pub(super) fn depth_below(&self, top: &Place) -> Option<usize> {
         self.0.strip_prefix(&top.0[..]).map(<[String]>::len)
     }
 
-    /// The same place after `from` has become `to`; it must be there or below.
+    /// The same place after `from` was renamed to `to`. It must be at or below `from`.
     pub(super) fn moved(&self, from: &Place, to: &Place) -> Place {
         let below = &self.0[from.0.len()..];
         Place(to.0.iter().chain(below).cloned().collect())

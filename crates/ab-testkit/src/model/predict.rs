@@ -1,4 +1,4 @@
-//! What the contract says that an operation answers.
+//! Computes the result of an operation according to the contract.
 
 use ab_core::ErrorKind;
 use ab_core::edit::{Edit, EditOccurrences};
@@ -24,12 +24,12 @@ impl ModelOracle {
         Self { tree: ReferenceWorkspace::new(traits), slots: [const { None }; MAX_OPEN_FILES] }
     }
 
-    /// Takes a directory as given.
+    /// Adds an initial directory.
     pub(super) fn give_dir(&mut self, path: &str) {
         self.tree.create_dir(&Place::parse(path).unwrap()).unwrap();
     }
 
-    /// Takes a file as given.
+    /// Adds an initial file.
     pub(super) fn give_file(&mut self, path: &str, bytes: &[u8], mode: Option<u32>) {
         self.tree.give_file(&Place::parse(path).unwrap(), bytes, mode);
     }
@@ -38,7 +38,7 @@ impl ModelOracle {
         &self.tree
     }
 
-    /// The state of the file at a path, if there is one.
+    /// The state of the file at a path, if it exists.
     pub(super) fn state_at(&self, path: &str) -> Option<State> {
         let file = self.tree.find_file(&Place::parse(path).ok()?).ok()?;
         Some(self.tree.state(file))
@@ -241,7 +241,8 @@ fn condition(expect: ExpectedVersion) -> Condition {
 const EVERYTHING: ListOptions =
     ListOptions { depth: usize::MAX, limit: usize::MAX, detail: EntryDetailLevel::Kind };
 
-/// Whether one of the [`SAMPLE_GLOBS`](super::operation::SAMPLE_GLOBS) matches what is below the search's root.
+/// Whether one of the [`SAMPLE_GLOBS`](super::operation::SAMPLE_GLOBS) matches a path below the
+/// search root.
 fn matches(pattern: &str, below: &[String]) -> bool {
     let last = below.last().map_or("", String::as_str);
     match pattern {
@@ -253,7 +254,7 @@ fn matches(pattern: &str, below: &[String]) -> bool {
     }
 }
 
-/// The text after all edits; line ends are always `\n` here.
+/// The text after all edits. Line ends are always `\n` here.
 fn edited(mut text: String, edits: &[Edit]) -> Result<(String, usize), ErrorKind> {
     let senseless = |edit: &Edit| edit.old.is_empty() || edit.old == edit.new;
     if edits.is_empty() || edits.iter().any(senseless) {

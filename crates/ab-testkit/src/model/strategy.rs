@@ -1,6 +1,6 @@
-//! Random sequences from a small alphabet, so that operations meet at the same few places.
+//! Random sequences over a few names, so that operations often meet at the same paths.
 //!
-//! Every alternative has its plainest form first: that is what a failing sequence shrinks to.
+//! Every choice has its simplest form first, because failing sequences shrink to that.
 
 use std::fmt;
 
@@ -144,12 +144,12 @@ fn expect() -> impl Strategy<Value = ExpectedVersion> {
     mostly(ExpectedVersion::Any, 7, &others)
 }
 
-/// Bits that let the owner of a file or directory go on working with it.
+/// Modes that let the owner continue to use the file or directory.
 fn mode() -> impl Strategy<Value = u32> {
     select(&[0o700, 0o755, 0o777][..])
 }
 
-/// More than most hosts let a new file have by itself, and less.
+/// Both more and fewer bits than most hosts give a new file by default.
 fn permissions() -> impl Strategy<Value = Option<u32>> {
     mostly(None, 4, &[Some(0o600), Some(0o666), Some(0o755)])
 }
@@ -158,7 +158,7 @@ fn slot() -> impl Strategy<Value = OpenFileSlot> {
     mostly(0, 2, &[1])
 }
 
-/// Text that repeats itself, and now and then bytes that are no text.
+/// Repetitive text, and sometimes bytes that are not text.
 fn content() -> impl Strategy<Value = Vec<u8>> {
     vec(select(&b"aaaaaabbbb\n\n\xff"[..]), 0..6)
 }
@@ -180,12 +180,13 @@ fn path() -> impl Strategy<Value = String> {
     )
 }
 
-/// Where a walk begins: often at the top, where there is something to walk over.
+/// Where a walk starts: often at the root, where most files are.
 fn root() -> impl Strategy<Value = String> {
     prop_oneof![Just(".".to_owned()), path()]
 }
 
-/// Where a search begins. Not at the root: a scope that nobody wrote to yet has none to search.
+/// Where a search starts. Not at the root: a scope that was never written to has no directory to
+/// search.
 fn searched() -> impl Strategy<Value = String> {
     plain()
 }
@@ -196,7 +197,7 @@ fn plain() -> impl Strategy<Value = String> {
         .prop_map(|(length, first, second, third)| [first, second, third][..length].join("/"))
 }
 
-/// Names that begin alike, and one that sorts between a directory and what the directory holds.
+/// Names with a common prefix, and one that sorts between a directory and its entries.
 fn name() -> impl Strategy<Value = &'static str> {
     select(&["a", "a", "a", "a", "a", "a", "b", "b", "b", "a.b", "ab"][..])
 }
@@ -234,8 +235,8 @@ const ODD_SPELLINGS: &[Spelling] = &[
     Spelling::Exactly("a\0b"),
 ];
 
-/// One that is `weight` times as likely as each of the others. One draw, which is much cheaper than
-/// a choice between strategies.
+/// A value that is `weight` times as likely as each of the others. It takes one draw, which is much
+/// cheaper than a choice between strategies.
 fn mostly<T: Clone + fmt::Debug + 'static>(
     usual: T,
     weight: usize,

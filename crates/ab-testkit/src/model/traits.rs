@@ -1,19 +1,19 @@
-//! What of the contract is a backend's own choice, and what of a fixture a backend does not say.
+//! What the contract leaves to a backend, and what a backend does not report about a fixture.
 
 use ab_core::Backend;
 
-/// What the model follows a backend in.
+/// The options in which the model follows a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReferenceWorkspaceOptions {
     pub empty_dirs: EmptyDirSupport,
     pub search: SearchSupport,
-    /// The permission bits of a file that is made without any, where there are such bits.
+    /// The permission bits of a file that is created without any, if there are such bits.
     pub file_mode: Option<u32>,
     pub layout: WorkspaceLayout,
 }
 
 impl ReferenceWorkspaceOptions {
-    /// What a backend says of itself. A file is written to it.
+    /// Reads the options from a backend. Writes a file to it.
     pub(super) async fn of(backend: &Backend, layout: WorkspaceLayout) -> Self {
         let capabilities = backend.info().capabilities;
         let empty_dirs =
@@ -29,7 +29,7 @@ impl ReferenceWorkspaceOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmptyDirSupport {
     Kept,
-    /// A directory is there as long as there is a file below it.
+    /// A directory exists as long as there is a file below it.
     Vanish,
 }
 
@@ -39,22 +39,21 @@ pub enum SearchSupport {
     Unsupported,
 }
 
-/// How a workspace is put together, where that shows.
+/// How a workspace is composed, if that is visible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkspaceLayout {
-    /// Where other workspaces are mounted: directories that stay, and borders that a rename crosses
-    /// by copying.
+    /// Mount points. They are permanent directories, and a rename across them copies.
     pub mounts: &'static [&'static str],
     pub initial_file_layer: InitialFileLayer,
 }
 
-/// Where the files are that a fixture starts with.
+/// Where the initial files of a fixture are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InitialFileLayer {
-    /// With all the others.
+    /// In the same layer as all others.
     #[default]
     SameLayer,
-    /// In the lower layer of an overlay, until they change. Whoever reads one goes on reading what
-    /// the lower layer has.
+    /// In the lower layer of an overlay, until they change. A reader continues to read the lower
+    /// layer's file.
     LowerLayer,
 }

@@ -1,5 +1,5 @@
-//! The model: a workspace as the contract describes it, with nothing for speed and no code shared
-//! with any driver. Here is where things are; what files hold is in [`content`].
+//! The model: a workspace as the contract describes it, without optimisations and without code from
+//! any driver. This module has the tree; file contents are in [`content`].
 
 mod content;
 
@@ -19,9 +19,9 @@ pub(super) use content::{Condition, Handle, Writing};
 #[derive(Clone, Debug)]
 pub struct ReferenceWorkspace {
     traits: ReferenceWorkspaceOptions,
-    /// In path order, since a place is a list of names. The root is not in it.
+    /// In path order, since a place is a list of names. Without the root.
     nodes: BTreeMap<Place, Node>,
-    /// Every file that ever was: an open one may outlive its name.
+    /// Every file that ever existed, because open files may outlive their path.
     files: Vec<FileState>,
     states: u64,
     mounts: Vec<Place>,
@@ -55,7 +55,7 @@ impl ReferenceWorkspace {
         self.traits
     }
 
-    /// Every file there is, in path order.
+    /// All files, in path order.
     pub fn file_paths(&self) -> Vec<String> {
         let is_file = |(place, node): (&Place, &Node)| match node {
             Node::File(_) => Some(place.to_string()),
@@ -74,7 +74,7 @@ impl ReferenceWorkspace {
         }
     }
 
-    /// What is at a place; a file on the way there is an error, nothing there is none.
+    /// The node at a place, or `None`. A file as a parent is an error.
     pub(super) fn look(&self, place: &Place) -> Outcome<Option<Node>> {
         if place.is_root() {
             return Ok(Some(Node::Dir));
@@ -97,7 +97,7 @@ impl ReferenceWorkspace {
         }
     }
 
-    /// What is below a directory, and whether there is more.
+    /// The entries below a directory, and whether there are more.
     pub(super) fn list(
         &self,
         top: &Place,
@@ -195,8 +195,8 @@ impl ReferenceWorkspace {
         Ok(())
     }
 
-    /// A file is the same wherever it moves, except into another mount: what arrives there is a
-    /// copy, and whoever has the file open has the old one.
+    /// The node after a rename. A file stays the same, except in another mount: there it is a copy,
+    /// and open handles keep the old file.
     fn node_after_move(&mut self, node: Node, from: &Place, to: &Place) -> Node {
         match node {
             Node::Dir => Node::Dir,
@@ -221,7 +221,7 @@ impl ReferenceWorkspace {
         !self.nodes.keys().any(|place| place.depth_below(dir).is_some_and(|depth| depth > 0))
     }
 
-    /// Whether a place is a mount point or on the way to one.
+    /// Whether a place is a mount point or a parent of one.
     fn holds_a_mount(&self, place: &Place) -> bool {
         self.mounts.iter().any(|point| point.depth_below(place).is_some())
     }
@@ -238,7 +238,7 @@ impl ReferenceWorkspace {
         }
     }
 
-    /// Lets directories go that have no file below them, where they do.
+    /// Removes directories without files below them, if the backend does not keep empty ones.
     fn settle(&mut self) {
         if self.traits.empty_dirs == EmptyDirSupport::Kept {
             return;

@@ -1,4 +1,4 @@
-//! What a command of a [`RecordingDriver`](super::RecordingDriver) says and how it ends.
+//! The output and the end of a command of a [`RecordingDriver`](super::RecordingDriver).
 
 use ab_core::process::{
     OUTPUT_QUEUE_CHUNKS, OutputChannel, OutputChunk, ProcessDriverSide, ProcessExit,
@@ -56,7 +56,7 @@ impl ScriptedCommand {
         self
     }
 
-    /// Says everything and ends, unless the process is to be held.
+    /// Sends all output and ends, unless the test drives the process.
     pub(super) fn perform(self, feed: ProcessDriverSide) -> Option<ProcessDriverSide> {
         let mut sequence = 0;
         let (mut words, mut complaints) = (Vec::new(), Vec::new());

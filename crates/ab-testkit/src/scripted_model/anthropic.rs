@@ -17,7 +17,7 @@ pub(super) fn messages(body: &Value, steps: &[LanguageModelStep]) -> Reply {
         Step::Run { .. } => "tool_use",
     };
     let id = format!("toolu_{results}");
-    // The block as it begins, its end, and the pieces in between.
+    // The block at its start, at its end, and the deltas in between.
     let (empty, full, deltas) = match step {
         Step::Say(text) => {
             let delta = |text| json!({ "type": "text_delta", "text": text });

@@ -52,7 +52,7 @@ pub(super) fn responses(body: &Value, steps: &[LanguageModelStep]) -> Reply {
     let results = members(body, "input").iter();
     let results = results.filter(|item| item["type"] == "function_call_output").count();
     let item_id = format!("item_{results}");
-    // The item as it begins, its end, and the events in between.
+    // The item at its start, at its end, and the events in between.
     let (added, done, between) = match step(&tools, results, steps) {
         Step::Say(text) => {
             let item = |status: &str, content: Value| {

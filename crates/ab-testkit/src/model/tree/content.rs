@@ -1,4 +1,4 @@
-//! What files hold: whole writes make a new file, open files are changed in place.
+//! File contents: whole writes create a new file, open files are changed in place.
 
 use ab_core::ErrorKind;
 use ab_core::options::{
@@ -16,7 +16,7 @@ pub(super) struct FileState {
     pub(super) bytes: Vec<u8>,
     pub(super) mode: Option<u32>,
     state: State,
-    /// Whether the file is still the one that an overlay's lower layer has.
+    /// Whether the file is still the one in an overlay's lower layer.
     is_below: bool,
 }
 
@@ -28,7 +28,7 @@ pub(in super::super) struct Handle {
     access: FileAccess,
 }
 
-/// How a write is to be done.
+/// The options of a write.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Writing {
     pub(in super::super) mode: WriteMode,
@@ -36,7 +36,7 @@ pub(in super::super) struct Writing {
     pub(in super::super) permissions: Option<u32>,
 }
 
-/// Whether the version that a write expects is the one of the file, if there is one.
+/// Whether the expected version of a write matches the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Condition {
     None,
@@ -93,7 +93,7 @@ impl ReferenceWorkspace {
         Ok(self.place_file(place, bytes, mode))
     }
 
-    /// Puts a file there that nobody wrote.
+    /// Adds an initial file.
     pub(in super::super) fn give_file(&mut self, place: &Place, bytes: &[u8], mode: Option<u32>) {
         let mode = self.mode_of_new(mode);
         let file = self.place_file(place, bytes, mode);
@@ -174,7 +174,7 @@ impl ReferenceWorkspace {
                 self.files[file.0].mode = self.traits.file_mode.map(|_| mode);
             }
             (Node::Dir, EmptyDirSupport::Kept) => {}
-            // What is only implied has nothing of its own that could be set.
+            // An implied directory has no attributes of its own.
             (Node::Dir, EmptyDirSupport::Vanish) => {
                 return Err(place.refuse(ErrorKind::Unsupported));
             }
@@ -182,7 +182,7 @@ impl ReferenceWorkspace {
         Ok(node)
     }
 
-    /// A file that changes belongs to the upper layer of an overlay from then on.
+    /// A file that changes moves to the upper layer of an overlay.
     pub(super) fn bring_up(&mut self, file: FileId) {
         self.files[file.0].is_below = false;
     }
@@ -197,7 +197,7 @@ impl ReferenceWorkspace {
         self.traits.file_mode.map(|usual| permissions.unwrap_or(usual))
     }
 
-    /// A new file, also where another was: whoever has that one open keeps it.
+    /// A new file, which may replace another. Open handles keep the old one.
     fn place_file(&mut self, place: &Place, bytes: &[u8], mode: Option<u32>) -> FileId {
         let state = self.next_state();
         let file = FileId(self.files.len());
@@ -207,7 +207,7 @@ impl ReferenceWorkspace {
         file
     }
 
-    /// Changes a file in place. Bytes that stay the same need no new version.
+    /// Changes a file in place. Unchanged bytes need no new version.
     fn change(&mut self, file: FileId, change: impl FnOnce(&mut Vec<u8>)) {
         let state = self.next_state();
         let content = &mut self.files[file.0];
@@ -234,7 +234,7 @@ impl Handle {
     }
 }
 
-/// The part of a file that is there.
+/// The part of the range that exists.
 fn cut(bytes: &[u8], offset: u64, length: usize) -> Vec<u8> {
     bytes.iter().copied().skip(offset as usize).take(length).collect()
 }
