@@ -79,7 +79,8 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     ///   workspace down
     /// - `search::what_is_ignored_is_counted`: an ignored directory counts once, with its contents
     /// - `search::limits_cut_and_say_so`: the result has the first matches and names the limit
-    /// - `search::a_file_may_be_the_root_of_a_text_search`: also if it is hidden
+    /// - `search::a_file_may_be_the_root_of_a_text_search`: a file can be searched, also if
+    ///   it is hidden
     /// - `search::missing_root_is_not_found`: a missing root is `NotFound`; a file searched for
     ///   names is `NotADirectory`
     /// - `search::senseless_patterns_are_refused`: an invalid pattern is `Invalid`, and the error
@@ -179,7 +180,8 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// # Behaviour
     /// - `remove::a_file`: a file is removed and counted
     /// - `remove::missing_is_not_found`: a missing path is `NotFound`
-    /// - `remove::missing_can_be_ignored`: with `OnMissingTarget::Ignore` that is not an error
+    /// - `remove::missing_can_be_ignored`: with `OnMissingTarget::Ignore` a missing path is not an
+    ///   error
     /// - `remove::full_directory_needs_recursion`: without recursion a non-empty directory is
     ///   `NotEmpty`
     /// - `remove::recursion_takes_everything`: recursion removes the directory and everything below
@@ -201,8 +203,10 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `rename::existing_target_is_refused`: an existing target is `AlreadyExists` unless it is
     ///   overwritten
     /// - `rename::overwrite_replaces_a_file`: with `Replace` the target has the bytes of the source
-    /// - `rename::file_onto_directory_is_refused`: `IsADirectory`, also when overwriting
-    /// - `rename::directory_onto_file_is_refused`: `NotADirectory`, also when overwriting
+    /// - `rename::file_onto_directory_is_refused`: a file onto a directory is `IsADirectory`, also
+    ///   when overwriting
+    /// - `rename::directory_onto_file_is_refused`: a directory onto a file is `NotADirectory`, also
+    ///   when overwriting
     /// - `rename::into_itself_is_refused`: a directory cannot move below itself
     /// - `rename::onto_itself_changes_nothing`: the same path twice is not an error
     /// - `rename::the_root_is_refused`: the root cannot be renamed

@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::frame::{Broken, Head, Kind, LONGEST_CONTROL, LONGEST_HEAD, Mask};
 
-/// Longest message that is sent. Some clients accept at most a mebibyte. Within that, fewer and longer
-/// messages are cheaper.
+/// Longest message that is sent. Some clients accept at most a mebibyte. Within that, fewer and
+/// longer messages are cheaper.
 pub const MAX_SENT_WEBSOCKET_MESSAGE_BYTES: usize = 128 * 1024;
 
 /// Bytes that are read from the stream at once to find heads. Larger payloads are read directly
