@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::fields::{self, Fields};
-use crate::id::{ApprovalId, SessionId};
+use crate::id::{ApprovalId, RunId, SessionId, SpaceId};
 use crate::time::Time;
 use crate::violation::FieldViolations;
 
@@ -20,7 +20,14 @@ const CHOICES: &[(&str, ApproveOrDeny)] =
 pub struct Approval {
     pub id: ApprovalId,
     /// The session that waits.
-    pub session_id: SessionId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
+    /// The space in which something waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space_id: Option<SpaceId>,
+    /// The run that waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
     pub status: ApprovalStatus,
     #[serde(flatten)]
     pub subject: ApprovalSubject,
@@ -35,6 +42,29 @@ pub struct Approval {
     /// Why it was decided so, in the words of the person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// When the yes was used. It counts once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_at: Option<Time>,
+}
+
+impl Approval {
+    /// A pending question that nothing waits for yet: the caller sets the session, space or run.
+    pub fn pending(subject: ApprovalSubject, created_at: Time) -> Self {
+        Self {
+            id: ApprovalId::generate(),
+            session_id: None,
+            space_id: None,
+            run_id: None,
+            status: ApprovalStatus::Pending,
+            subject,
+            created_at,
+            expires_at: None,
+            decided_at: None,
+            decided_by: None,
+            reason: None,
+            used_at: None,
+        }
+    }
 }
 
 /// What an approval is about.

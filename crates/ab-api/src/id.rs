@@ -18,6 +18,8 @@ pub struct Id<K>(Ulid, PhantomData<fn() -> K>);
 pub trait IdKind: 'static {
     /// The name of the kind in error messages.
     const NAME: &'static str;
+    /// The text before the ULID, such as `run_`.
+    const PREFIX: &'static str = "";
 }
 
 /// The kind of [`SessionId`].
@@ -27,6 +29,24 @@ pub enum SessionIdKind {}
 /// The kind of [`ApprovalId`].
 #[derive(Debug)]
 pub enum ApprovalIdKind {}
+
+/// The kind of [`SpaceId`].
+#[derive(Debug)]
+pub enum SpaceIdKind {}
+
+/// The kind of [`RunId`].
+#[derive(Debug)]
+pub enum RunIdKind {}
+
+impl IdKind for SpaceIdKind {
+    const NAME: &'static str = "space";
+    const PREFIX: &'static str = "spc_";
+}
+
+impl IdKind for RunIdKind {
+    const NAME: &'static str = "run";
+    const PREFIX: &'static str = "run_";
+}
 
 impl IdKind for SessionIdKind {
     const NAME: &'static str = "session";
@@ -42,16 +62,27 @@ pub type SessionId = Id<SessionIdKind>;
 /// Names an approval.
 pub type ApprovalId = Id<ApprovalIdKind>;
 
+/// Names a space: `spc_` and a ULID.
+pub type SpaceId = Id<SpaceIdKind>;
+
+/// Names a run: `run_` and a ULID.
+pub type RunId = Id<RunIdKind>;
+
 /// A text that is not an identifier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdError {
     text: String,
     kind: &'static str,
+    prefix: &'static str,
 }
 
 impl fmt::Display for IdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "invalid {} id {:?}: must be a ULID of 26 characters", self.kind, self.text)
+        let Self { text, kind, prefix } = self;
+        match *prefix {
+            "" => write!(f, "invalid {kind} id {text:?}: must be a ULID of 26 characters"),
+            prefix => write!(f, "invalid {kind} id {text:?}: must be {prefix} and a ULID"),
+        }
     }
 }
 
@@ -98,8 +129,9 @@ impl<K> Hash for Id<K> {
     }
 }
 
-impl<K> fmt::Display for Id<K> {
+impl<K: IdKind> fmt::Display for Id<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(K::PREFIX)?;
         self.0.fmt(f)
     }
 }
@@ -114,15 +146,17 @@ impl<K: IdKind> FromStr for Id<K> {
     type Err = IdError;
 
     fn from_str(text: &str) -> Result<Self, IdError> {
-        match Ulid::from_string(text) {
-            Ok(ulid) => Ok(Self(ulid, PhantomData)),
+        let ulid = text.strip_prefix(K::PREFIX).and_then(|ulid| Ulid::from_string(ulid).ok());
+        ulid.map(|ulid| Self(ulid, PhantomData)).ok_or_else(|| IdError {
             // Long garbage must not fill a log.
-            Err(_) => Err(IdError { text: text.chars().take(64).collect(), kind: K::NAME }),
-        }
+            text: text.chars().take(64).collect(),
+            kind: K::NAME,
+            prefix: K::PREFIX,
+        })
     }
 }
 
-impl<K> Serialize for Id<K> {
+impl<K: IdKind> Serialize for Id<K> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -134,17 +168,17 @@ impl<'de, K: IdKind> Deserialize<'de> for Id<K> {
     }
 }
 
-impl<K> PartialSchema for Id<K> {
+impl<K: IdKind> PartialSchema for Id<K> {
     fn schema() -> RefOr<Schema> {
         ObjectBuilder::new()
             .schema_type(Type::String)
-            .format(Some(SchemaFormat::Custom("ulid".to_owned())))
+            .format(K::PREFIX.is_empty().then(|| SchemaFormat::Custom("ulid".to_owned())))
             .into()
     }
 }
 
-impl<K> ToSchema for Id<K> {
+impl<K: IdKind> ToSchema for Id<K> {
     fn name() -> std::borrow::Cow<'static, str> {
-        "Ulid".into()
+        if K::PREFIX.is_empty() { "Ulid".into() } else { "PrefixedUlid".into() }
     }
 }

@@ -33,7 +33,7 @@ pub use event::{
     DeliveryResult, Event, EventKind, FenceHostResult, FenceState, FollowerHost, LogLevel,
     LogSource, OutputStream, PlanEntry, PlanEntryStatus, ToolExecutionStatus,
 };
-pub use id::{ApprovalId, Id, IdError, IdKind, SessionId};
+pub use id::{ApprovalId, Id, IdError, IdKind, RunId, SessionId, SpaceId};
 pub use page::{Page, PageRequest};
 pub use session::{
     ChangeCounts, EnforcedLimits, Fleet, FleetMember, Session, SessionActivity, SessionAgent,

@@ -333,7 +333,7 @@ pub(crate) fn end(
 
 #[cfg(test)]
 mod tests {
-    use ab_api::{ApprovalStatus, ApprovalSubject, Time};
+    use ab_api::{ApprovalSubject, Time};
 
     use super::*;
 
@@ -344,17 +344,7 @@ mod tests {
             detail: Some("rm -rf build\n\u{7}echo".to_owned()),
             ..ApprovalSubject::default()
         };
-        let approval = Approval {
-            id: ApprovalId::generate(),
-            session_id: SessionId::generate(),
-            status: ApprovalStatus::Pending,
-            subject,
-            created_at: Time::now(),
-            expires_at: None,
-            decided_at: None,
-            decided_by: None,
-            reason: None,
-        };
+        let approval = Approval::pending(subject, Time::now());
         let rest = "  rm -rf build\n  \\u{7}echo\nallow it? [y/n] ";
         let whole = format!("? Run \\u{{1b}}[2Kls\\r\n{rest}");
         assert_eq!(question(&approval, Title::Repeated), whole);

@@ -131,7 +131,7 @@ impl Server {
             if let Some(picked) = pick(&record.event().unwrap().kind) {
                 return picked;
             }
-            assert!(!record.ends_session(), "the session ended: {:?}", self.story(id).await);
+            assert!(!record.ends_stream(), "the session ended: {:?}", self.story(id).await);
         }
     }
 
@@ -160,7 +160,7 @@ impl Server {
 
     pub(crate) async fn ended(&self, id: SessionId) -> Session {
         let mut follow = self.control.subscribe(EventLogScope::Session(id), 0);
-        while !follow.next().await.unwrap().ends_session() {}
+        while !follow.next().await.unwrap().ends_stream() {}
         self.control.store().session(id).await.unwrap()
     }
 

@@ -5,10 +5,7 @@ mod effect;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_api::{
-    Approval, ApprovalId, ApprovalStatus, Event, EventKind, LogLevel, LogSource, Session,
-    SessionStatus, Time,
-};
+use ab_api::{Approval, Event, EventKind, LogLevel, LogSource, Session, SessionStatus, Time};
 use ab_executor::{AgentQuestion, AgentQuestionId, AgentReport, SessionAttempt, TurnOutcome};
 use ab_store::{SessionRecord, StoreError};
 use futures_util::StreamExt;
@@ -62,7 +59,7 @@ enum Wake {
     Shutdown,
     Report(Option<AgentReport>),
     Done(Done),
-    Answer(AgentQuestionId, Result<Approval, StoreError>),
+    Answer(AgentQuestionId, Result<Box<Approval>, StoreError>),
     Command(Option<Command>),
     IdleTimeout,
 }
@@ -195,7 +192,9 @@ impl Driver {
             command = self.commands.recv() => Wake::Command(command),
             Some(report) = reports => Wake::Report(report),
             Some(done) = OptionFuture::from(doing.as_mut().map(Doing::done)) => Wake::Done(done),
-            Some((question, approval)) = self.answers.next() => Wake::Answer(question, approval),
+            Some((question, approval)) = self.answers.next() => {
+                Wake::Answer(question, approval.map(Box::new))
+            }
             Some(()) = OptionFuture::from(deadline.map(tokio::time::sleep_until)) => {
                 Wake::IdleTimeout
             }
@@ -355,18 +354,12 @@ impl Driver {
 
     async fn ask(&mut self, question: AgentQuestion) -> Result<(), StoreError> {
         let now = Time::now();
-        let id = ApprovalId::generate();
         let approval = Approval {
-            id,
-            session_id: self.session.id,
-            status: ApprovalStatus::Pending,
-            subject: question.subject,
-            created_at: now,
+            session_id: Some(self.session.id),
             expires_at: Some(now.saturating_add(self.plane.settings.approval_timeout)),
-            decided_at: None,
-            decided_by: None,
-            reason: None,
+            ..Approval::pending(question.subject, now)
         };
+        let id = approval.id;
         self.plane.store.add_approval(approval).await?;
         self.plane.reach(CrashPoint::ApprovalStored);
         let store = self.plane.store.clone();

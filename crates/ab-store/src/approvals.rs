@@ -2,14 +2,14 @@
 
 use ab_api::{
     Approval, ApprovalDecider, ApprovalDecision, ApprovalId, ApprovalStatus, Event, EventKind,
-    PageRequest, SessionId, Time,
+    PageRequest, SessionId, SpaceId, Time,
 };
 use sqlx::Row;
 
 use crate::error::StoreError;
-use crate::record::{parse_id, signed, unsigned};
+use crate::record::{EventStreamId, parse_id, signed, unsigned};
 use crate::store::Store;
-use crate::writer::{Writing, from_json, to_json};
+use crate::writer::{NewRecord, Writing, from_json, to_json};
 
 /// Which approvals a list has. The default has all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,7 +18,62 @@ pub struct ApprovalFilter {
     pub session: Option<SessionId>,
 }
 
+/// Whose yes may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GrantScope {
+    Session(SessionId),
+    Space(SpaceId),
+}
+
 impl Store {
+    /// Uses a yes for exactly this digest, if the session or space has an unused one. Of several callers at the same
+    /// time one gets it.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn use_grant(
+        &self,
+        scope: GrantScope,
+        digest: String,
+    ) -> Result<Option<Approval>, StoreError> {
+        self.write(move |writing| {
+            Box::pin(async move {
+                let (session, space) = match scope {
+                    GrantScope::Session(id) => (Some(id.to_string()), None),
+                    GrantScope::Space(id) => (None, Some(id.to_string())),
+                };
+                let sql = "SELECT id FROM approvals \
+                     WHERE digest = $1 AND status = 'approved' AND used IS NULL AND run IS NULL \
+                     AND (session = $2 OR space = $3) ORDER BY id LIMIT 1";
+                let query = sqlx::query_scalar(sql).bind(digest).bind(session).bind(space);
+                let id: Option<String> = query.fetch_optional(&mut writing.connection).await?;
+                match id {
+                    Some(id) => mark_used(writing, parse_id(&id)?).await.map(Some),
+                    None => Ok(None),
+                }
+            })
+        })
+        .await
+    }
+
+    /// The pending approval of a space about exactly this digest that belongs to no run.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn pending_approval_of_space(
+        &self,
+        space: SpaceId,
+        digest: &str,
+    ) -> Result<Option<Approval>, StoreError> {
+        let sql = "SELECT body FROM approvals WHERE digest = $1 AND status = 'pending' \
+             AND space = $2 AND run IS NULL ORDER BY id LIMIT 1";
+        let query = sqlx::query_scalar(sql).bind(digest).bind(space.to_string());
+        let body: Option<String> = query.fetch_optional(self.pool()).await?;
+        body.map(|body| from_json("approval", &body)).transpose()
+    }
+
     /// Stores a question and tells the session's stream about it.
     ///
     /// # Errors
@@ -154,22 +209,73 @@ impl Store {
     }
 }
 
-async fn insert(writing: &mut Writing, approval: Approval) -> Result<(), StoreError> {
+/// Marks a yes as used.
+///
+/// # Errors
+///
+/// [`StoreError::Decided`] if it is no unused yes.
+pub(crate) async fn mark_used(
+    writing: &mut Writing,
+    id: ApprovalId,
+) -> Result<Approval, StoreError> {
+    let sql = "SELECT body FROM approvals WHERE id = $1";
+    let query = sqlx::query_scalar(sql).bind(id.to_string());
+    let body: String = query.fetch_one(&mut writing.connection).await?;
+    let mut approval: Approval = from_json("approval", &body)?;
+    let now = Time::now();
+    approval.used_at = Some(now);
+    let sql = "UPDATE approvals SET used = $2, body = $3 \
+         WHERE id = $1 AND status = 'approved' AND used IS NULL";
+    let done = sqlx::query(sql)
+        .bind(id.to_string())
+        .bind(now.as_millis())
+        .bind(to_json("approval", &approval)?)
+        .execute(&mut writing.connection)
+        .await?;
+    if done.rows_affected() == 0 {
+        return Err(StoreError::Decided(Box::new(approval)));
+    }
+    Ok(approval)
+}
+
+/// The stream that tells about an approval.
+fn stream(approval: &Approval) -> Option<EventStreamId> {
+    let session = approval.session_id.map(EventStreamId::Session);
+    session.or_else(|| approval.space_id.map(EventStreamId::Space))
+}
+
+/// Tells the stream of an approval about it.
+async fn tell(
+    writing: &mut Writing,
+    approval: &Approval,
+    kind: EventKind,
+    at: Time,
+) -> Result<(), StoreError> {
+    let Some(stream) = stream(approval) else { return Ok(()) };
+    let event = Event { kind, ts: at };
+    let json = to_json("event", &event)?;
+    writing.append_to(stream, vec![NewRecord { at, kind: event.kind.name(), json }]).await
+}
+
+pub(crate) async fn insert(writing: &mut Writing, approval: Approval) -> Result<(), StoreError> {
     sqlx::query(
-        "INSERT INTO approvals (id, session, status, created, expires, body) \
-         VALUES ($1, $2, $3, $4, $5, $6)",
+        "INSERT INTO approvals (id, session, space, run, status, created, expires, digest, body) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
     )
     .bind(approval.id.to_string())
-    .bind(approval.session_id.to_string())
+    .bind(approval.session_id.map(|id| id.to_string()))
+    .bind(approval.space_id.map(|id| id.to_string()))
+    .bind(approval.run_id.map(|id| id.to_string()))
     .bind(approval.status.as_str())
     .bind(approval.created_at.as_millis())
     .bind(approval.expires_at.map(Time::as_millis))
+    .bind(&approval.subject.digest)
     .bind(to_json("approval", &approval)?)
     .execute(&mut writing.connection)
     .await?;
-    let kind =
-        EventKind::ApprovalRequested { approval_id: approval.id, title: approval.subject.title };
-    writing.append(approval.session_id, &[Event { kind, ts: approval.created_at }]).await
+    let title = approval.subject.title.clone();
+    let kind = EventKind::ApprovalRequested { approval_id: approval.id, title };
+    tell(writing, &approval, kind, approval.created_at).await
 }
 
 /// Ends a pending approval and tells its session's stream.
@@ -209,7 +315,7 @@ async fn end(
         decided_by: approval.decided_by.clone(),
         reason: approval.reason.clone(),
     };
-    writing.append(approval.session_id, &[Event { kind, ts: now }]).await?;
+    tell(writing, &approval, kind, now).await?;
     writing.decided(id);
     Ok(approval)
 }

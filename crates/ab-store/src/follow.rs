@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ab_api::SessionId;
+use ab_api::{RunId, SessionId};
 use futures_util::Stream;
 use futures_util::stream;
 use tokio::sync::watch;
 
 use crate::error::StoreError;
-use crate::record::EventRecord;
+use crate::record::{EventRecord, EventStreamId};
 use crate::store::Store;
 use crate::tail::{Known, Tail};
 
@@ -21,8 +21,21 @@ const BATCH: usize = 64;
 pub enum EventLogScope {
     /// One session. The cursor is the sequence number in its stream.
     Session(SessionId),
+    /// One run. The cursor is the sequence number in its stream.
+    Run(RunId),
     /// Everything. The cursor is the position in the log.
     All,
+}
+
+impl EventLogScope {
+    /// The one stream that is followed; `None` for all of them.
+    pub(crate) fn stream(self) -> Option<EventStreamId> {
+        match self {
+            Self::Session(id) => Some(EventStreamId::Session(id)),
+            Self::Run(id) => Some(EventStreamId::Run(id)),
+            Self::All => None,
+        }
+    }
 }
 
 /// A reader of the log. It gives every record after its cursor once and in order, and then waits for more.
@@ -39,9 +52,9 @@ pub struct EventLogReader {
 
 impl EventLogReader {
     pub(crate) fn new(store: Store, scope: EventLogScope, after: u64) -> Self {
-        let tail = match scope {
-            EventLogScope::Session(id) => store.tails().session(id),
-            EventLogScope::All => store.tails().all(),
+        let tail = match scope.stream() {
+            Some(stream) => store.tails().stream(stream),
+            None => store.tails().all(),
         };
         // Subscribed before the first read: a record that is committed after that read signals.
         let wake_up = tail.wake_up();
@@ -81,15 +94,14 @@ impl EventLogReader {
         }
     }
 
-    /// The records as a stream. It ends when the store is closed, and after the last event of a session that has
-    /// ended.
+    /// The records as a stream. It ends when the store is closed, and after the last event of a session or run that
+    /// has ended.
     pub fn into_stream(self) -> impl Stream<Item = Result<Arc<EventRecord>, StoreError>> + Send {
         stream::unfold(Some(self), |follow| async move {
             let mut follow = follow?;
             match follow.next().await {
                 Ok(record) => {
-                    let is_end =
-                        matches!(follow.scope, EventLogScope::Session(_)) && record.ends_session();
+                    let is_end = follow.scope.stream().is_some() && record.ends_stream();
                     Some((Ok(record), (!is_end).then_some(follow)))
                 }
                 Err(StoreError::Closed) => None,

@@ -21,13 +21,13 @@ mod tail;
 mod tokens;
 mod writer;
 
-pub use approvals::ApprovalFilter;
+pub use approvals::{ApprovalFilter, GrantScope};
 pub use cleanups::PendingCleanup;
 pub use data_dir::DataDir;
 pub use error::StoreError;
 pub use follow::{EventLogReader, EventLogScope};
 pub use progress::{SessionEnding, SessionProgress, SessionStage};
-pub use record::{EventRecord, MAX_EVENT_BYTES};
+pub use record::{EventRecord, EventStreamId, MAX_EVENT_BYTES, MAX_RUN_EVENT_BYTES, RUN_END};
 pub use sessions::{
     CreateSessionOutcome, IdempotencyRecord, NewSession, SessionFilter, SessionRecord,
 };

@@ -39,19 +39,19 @@ impl Store {
         limit: usize,
     ) -> Result<Vec<Arc<EventRecord>>, StoreError> {
         let limit = signed(limit.min(MAX_READ) as u64);
-        let records: Vec<EventRecord> = match scope {
-            EventLogScope::Session(id) => {
+        let records: Vec<EventRecord> = match scope.stream() {
+            Some(stream) => {
                 sqlx::query_as(
                     "SELECT position, stream, seq, at, kind, body FROM events \
                      WHERE stream = $1 AND seq > $2 ORDER BY seq LIMIT $3",
                 )
-                .bind(id.to_string())
+                .bind(stream.to_string())
                 .bind(signed(after))
                 .bind(limit)
                 .fetch_all(self.pool())
                 .await?
             }
-            EventLogScope::All => {
+            None => {
                 sqlx::query_as(
                     "SELECT position, stream, seq, at, kind, body FROM events \
                      WHERE position > $1 ORDER BY position LIMIT $2",

@@ -1,8 +1,9 @@
 //! One entry of the event log.
 
+use std::fmt;
 use std::sync::Arc;
 
-use ab_api::{Event, EventKind, SessionId, Time};
+use ab_api::{Event, EventKind, RunId, SessionId, SpaceId, Time};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{FromRow, Row};
 
@@ -11,13 +12,63 @@ use crate::error::StoreError;
 /// The largest JSON of one event. Executors cut long outputs before they report them.
 pub const MAX_EVENT_BYTES: usize = 64 * 1024;
 
+/// The kind of the last record of a run's stream.
+pub const RUN_END: &str = "complete";
+/// The largest JSON of one event of a run: a file of 10 MiB in base64 fits.
+pub const MAX_RUN_EVENT_BYTES: usize = 16 * 1024 * 1024;
+
+/// What an event belongs to. Every session, run and space has a stream of its own in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EventStreamId {
+    Session(SessionId),
+    Run(RunId),
+    /// Approvals of a space.
+    Space(SpaceId),
+}
+
+impl EventStreamId {
+    /// The session whose stream this is.
+    pub fn session(self) -> Option<SessionId> {
+        match self {
+            Self::Session(id) => Some(id),
+            Self::Run(_) | Self::Space(_) => None,
+        }
+    }
+
+    /// The largest JSON of one event in the stream.
+    pub(crate) fn max_event_bytes(self) -> usize {
+        match self {
+            Self::Run(_) => MAX_RUN_EVENT_BYTES,
+            Self::Session(_) | Self::Space(_) => MAX_EVENT_BYTES,
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, StoreError> {
+        match text.split_once('_') {
+            Some(("run", _)) => parse_id(text).map(Self::Run),
+            Some(("spc", _)) => parse_id(text).map(Self::Space),
+            Some(_) | None => parse_id(text).map(Self::Session),
+        }
+    }
+}
+
+impl fmt::Display for EventStreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Session(id) => id.fmt(f),
+            Self::Run(id) => id.fmt(f),
+            Self::Space(id) => id.fmt(f),
+        }
+    }
+}
+
 /// An event with its places in the log. The JSON is kept as text: it is written to many readers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventRecord {
     /// The place in the whole log, counted from 1.
     pub position: u64,
-    pub session: SessionId,
-    /// The place in the session's stream, counted from 1.
+    pub stream: EventStreamId,
+    /// The place in its stream, counted from 1.
     pub seq: u64,
     pub at: Time,
     /// The event's `type`.
@@ -40,11 +91,19 @@ impl EventRecord {
     /// The event as JSON with `sessionId` and `seq`, for streams of several sessions.
     pub fn json_with_session_id(&self) -> String {
         let rest = self.json.strip_prefix('{').unwrap_or_default();
-        format!("{{\"sessionId\":\"{}\",\"seq\":{},{rest}", self.session, self.seq)
+        format!("{{\"sessionId\":\"{}\",\"seq\":{},{rest}", self.stream, self.seq)
     }
 
-    /// Whether this is the last event of its session: a status from which no session returns.
-    pub fn ends_session(&self) -> bool {
+    /// Whether this is the last event of its stream: a status from which no session returns, or the end of a run.
+    pub fn ends_stream(&self) -> bool {
+        match self.stream {
+            EventStreamId::Session(_) => self.ends_session(),
+            EventStreamId::Run(_) => self.kind == RUN_END,
+            EventStreamId::Space(_) => false,
+        }
+    }
+
+    fn ends_session(&self) -> bool {
         self.kind == "status"
             && self.event().is_ok_and(|event| {
                 matches!(event.kind, EventKind::Status { status, .. } if status.is_terminal())
@@ -77,11 +136,11 @@ pub(crate) fn parse_id<K: ab_api::IdKind>(text: &str) -> Result<ab_api::Id<K>, S
 
 impl FromRow<'_, SqliteRow> for EventRecord {
     fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
-        let stream: &str = row.try_get("stream")?;
-        let session = parse_id(stream).map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
+        let stream = EventStreamId::parse(row.try_get("stream")?)
+            .map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
         Ok(Self {
             position: unsigned(row.try_get("position")?),
-            session,
+            stream,
             seq: unsigned(row.try_get("seq")?),
             at: Time::from_millis(row.try_get("at")?),
             kind: row.try_get("kind")?,

@@ -15,8 +15,10 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a reader waits for a connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
 
-const MIGRATIONS: &[(i64, &str, &str)] =
-    &[(1, "sessions", include_str!("../migrations/0001_sessions.sql"))];
+const MIGRATIONS: &[(i64, &str, &str)] = &[
+    (1, "sessions", include_str!("../migrations/0001_sessions.sql")),
+    (2, "spaces", include_str!("../migrations/0002_spaces.sql")),
+];
 
 /// Opens the database for writing and brings its schema up to date.
 pub(crate) async fn open_writer(path: PathBuf) -> Result<SqliteConnection, StoreError> {

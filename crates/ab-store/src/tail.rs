@@ -3,22 +3,21 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use ab_api::SessionId;
 use tokio::sync::watch;
 
-use crate::record::{EventRecord, Records};
+use crate::record::{EventRecord, EventStreamId, Records};
 
 /// How many records one tail keeps.
 const MAX_RECORDS: usize = 256;
 /// How many bytes the records of one tail take.
 const MAX_BYTES: usize = 1024 * 1024;
 
-/// The tails of the whole log and of every session that has readers.
+/// The tails of the whole log and of every stream that has readers.
 #[derive(Debug)]
 pub(crate) struct Tails {
     all: Arc<Tail>,
-    /// Sessions without readers have no tail: the entry is dropped with its last reader.
-    sessions: Mutex<HashMap<SessionId, Weak<Tail>>>,
+    /// Streams without readers have no tail: the entry is dropped with its last reader.
+    streams: Mutex<HashMap<EventStreamId, Weak<Tail>>>,
 }
 
 /// The last records of one stream, in order and without a gap.
@@ -48,7 +47,7 @@ pub(crate) enum Known {
 impl Tails {
     pub(crate) fn new() -> Self {
         let all = Arc::new(Tail::new(|record| record.position));
-        Self { all, sessions: Mutex::default() }
+        Self { all, streams: Mutex::default() }
     }
 
     /// The tail of the whole log.
@@ -56,15 +55,15 @@ impl Tails {
         Arc::clone(&self.all)
     }
 
-    /// The tail of one session.
-    pub(crate) fn session(&self, id: SessionId) -> Arc<Tail> {
-        let mut sessions = lock(&self.sessions);
-        if let Some(tail) = sessions.get(&id).and_then(Weak::upgrade) {
+    /// The tail of one stream.
+    pub(crate) fn stream(&self, id: EventStreamId) -> Arc<Tail> {
+        let mut streams = lock(&self.streams);
+        if let Some(tail) = streams.get(&id).and_then(Weak::upgrade) {
             return tail;
         }
-        sessions.retain(|_, tail| tail.strong_count() > 0);
+        streams.retain(|_, tail| tail.strong_count() > 0);
         let tail = Arc::new(Tail::new(|record| record.seq));
-        sessions.insert(id, Arc::downgrade(&tail));
+        streams.insert(id, Arc::downgrade(&tail));
         tail
     }
 
@@ -72,7 +71,7 @@ impl Tails {
     pub(crate) fn publish(&self, records: &[Arc<EventRecord>]) {
         for record in records {
             self.all.push(record);
-            let tail = lock(&self.sessions).get(&record.session).and_then(Weak::upgrade);
+            let tail = lock(&self.streams).get(&record.stream).and_then(Weak::upgrade);
             if let Some(tail) = tail {
                 tail.push(record);
             }

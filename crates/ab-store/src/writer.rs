@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use ab_api::{ApprovalId, Event, SessionId};
+use ab_api::{ApprovalId, Event, SessionId, Time};
 use futures_util::future::BoxFuture;
 use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::StoreError;
-use crate::record::{EventRecord, MAX_EVENT_BYTES, Records, signed, unsigned};
+use crate::record::{EventRecord, EventStreamId, Records, signed, unsigned};
 use crate::store::Readers;
 
 /// How many changes wait for the writer before callers wait to hand theirs over.
@@ -73,6 +73,13 @@ where
     }
 }
 
+/// An entry for the log.
+pub(crate) struct NewRecord {
+    pub(crate) at: Time,
+    pub(crate) kind: &'static str,
+    pub(crate) json: String,
+}
+
 /// The open transaction, as a change sees it.
 pub(crate) struct Writing {
     pub(crate) connection: SqliteConnection,
@@ -89,38 +96,50 @@ impl Writing {
         session: SessionId,
         events: &[Event],
     ) -> Result<(), StoreError> {
-        if events.is_empty() {
+        let mut entries = Vec::with_capacity(events.len());
+        for event in events {
+            let json = to_json("event", event)?;
+            entries.push(NewRecord { at: event.ts, kind: event.kind.name(), json });
+        }
+        self.append_to(EventStreamId::Session(session), entries).await
+    }
+
+    /// Appends entries to any stream.
+    pub(crate) async fn append_to(
+        &mut self,
+        stream: EventStreamId,
+        entries: Vec<NewRecord>,
+    ) -> Result<(), StoreError> {
+        if entries.is_empty() {
             return Ok(());
         }
-        let stream = session.to_string();
+        let (name, limit) = (stream.to_string(), stream.max_event_bytes());
         let last: Option<i64> = sqlx::query_scalar("SELECT MAX(seq) FROM events WHERE stream = $1")
-            .bind(&stream)
+            .bind(&name)
             .fetch_one(&mut self.connection)
             .await?;
         let mut seq = unsigned(last.unwrap_or_default());
-        for event in events {
-            let json = to_json("event", event)?;
-            if json.len() > MAX_EVENT_BYTES {
-                let (bytes, limit) = (json.len(), MAX_EVENT_BYTES);
+        for NewRecord { at, kind, json } in entries {
+            if json.len() > limit {
+                let bytes = json.len();
                 return Err(StoreError::TooLarge { what: "an event", bytes, limit });
             }
             seq += 1;
             self.position += 1;
-            let kind = event.kind.name();
             sqlx::query(
                 "INSERT INTO events (position, stream, seq, at, kind, body) \
                  VALUES ($1, $2, $3, $4, $5, $6)",
             )
             .bind(signed(self.position))
-            .bind(&stream)
+            .bind(&name)
             .bind(signed(seq))
-            .bind(event.ts.as_millis())
+            .bind(at.as_millis())
             .bind(kind)
             .bind(&json)
             .execute(&mut self.connection)
             .await?;
             let (position, kind) = (self.position, kind.to_owned());
-            let record = EventRecord { position, session, seq, at: event.ts, kind, json };
+            let record = EventRecord { position, stream, seq, at, kind, json };
             self.appended.push(Arc::new(record));
         }
         Ok(())

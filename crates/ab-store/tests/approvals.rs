@@ -2,26 +2,20 @@
 
 use ab_api::{
     Approval, ApprovalDecider, ApprovalDecision, ApprovalId, ApprovalStatus, ApprovalSubject,
-    ApproveOrDeny, PageRequest, SessionId, Time,
+    ApproveOrDeny, PageRequest, SessionId, SpaceId, Time,
 };
-use ab_store::{ApprovalFilter, EventLogScope, Store, StoreError};
+use ab_store::{ApprovalFilter, EventLogScope, GrantScope, Store, StoreError};
 
 use crate::fixture::{scratch, stored};
 
 async fn ask(store: &Store, session: SessionId) -> ApprovalId {
-    let id = ApprovalId::generate();
     let subject = ApprovalSubject { title: "Run ls".to_owned(), ..ApprovalSubject::default() };
     let approval = Approval {
-        id,
-        session_id: session,
-        status: ApprovalStatus::Pending,
-        subject,
-        created_at: Time::from_millis(1000),
+        session_id: Some(session),
         expires_at: Some(Time::from_millis(2000)),
-        decided_at: None,
-        decided_by: None,
-        reason: None,
+        ..Approval::pending(subject, Time::from_millis(1000))
     };
+    let id = approval.id;
     store.add_approval(approval).await.expect("ask");
     id
 }
@@ -133,4 +127,29 @@ async fn unknown_approvals_are_not_found() {
     assert!(matches!(error, StoreError::NotFound), "{error}");
     let error = scratch.store.wait_for_decision(id).await.expect_err("unknown");
     assert!(matches!(error, StoreError::NotFound), "{error}");
+}
+
+#[tokio::test]
+async fn a_yes_is_used_once_for_its_own_digest_and_space() {
+    let scratch = scratch().await;
+    let space = SpaceId::generate();
+    let subject = ApprovalSubject { digest: Some("d1".to_owned()), ..ApprovalSubject::default() };
+    let approval =
+        Approval { space_id: Some(space), ..Approval::pending(subject, Time::from_millis(1000)) };
+    let id = approval.id;
+    scratch.store.add_approval(approval).await.expect("ask");
+    let take = |space, digest: &str| {
+        let (store, digest) = (scratch.store.clone(), digest.to_owned());
+        async move { store.use_grant(GrantScope::Space(space), digest).await.expect("use") }
+    };
+    let waiting = scratch.store.pending_approval_of_space(space, "d1").await.expect("find");
+    assert_eq!(waiting.map(|it| it.id), Some(id));
+    assert_eq!(take(space, "d1").await, None, "nobody has decided");
+    scratch.store.decide_approval(id, yes(), by("ada")).await.expect("decide");
+    assert_eq!(take(space, "d2").await, None, "another digest");
+    assert_eq!(take(SpaceId::generate(), "d1").await, None, "another space");
+    let (one, other) = tokio::join!(take(space, "d1"), take(space, "d1"));
+    let used: Vec<Approval> = one.into_iter().chain(other).collect();
+    assert_eq!(used.len(), 1, "{used:?}");
+    assert!(used[0].used_at.is_some());
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use ab_api::{SessionId, SessionStatus};
-use ab_store::{EventLogReader, EventLogScope, EventRecord, MAX_EVENT_BYTES, Store, StoreError};
+use ab_store::{
+    EventLogReader, EventLogScope, EventRecord, EventStreamId, MAX_EVENT_BYTES, Store, StoreError,
+};
 use futures_util::StreamExt;
 
 use crate::fixture::{line, scratch, status, stored};
@@ -33,7 +35,10 @@ async fn sequences_count_per_stream_and_positions_over_all() {
     scratch.store.append_events(a, vec![line("1"), line("2")]).await.expect("append");
     scratch.store.append_events(b, vec![line("1")]).await.expect("append");
     let all = scratch.store.event_records(EventLogScope::All, 0, 100).await.expect("read");
-    let places: Vec<_> = all.iter().map(|it| (it.position, it.session == a, it.seq)).collect();
+    let places: Vec<_> = all
+        .iter()
+        .map(|it| (it.position, it.stream == EventStreamId::Session(a), it.seq))
+        .collect();
     assert_eq!(places, [(1, true, 1), (2, false, 1), (3, true, 2), (4, true, 3), (5, false, 2)]);
     assert_eq!(scratch.store.last_event_position().await.expect("read"), 5);
 }

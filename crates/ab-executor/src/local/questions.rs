@@ -175,7 +175,7 @@ fn principal(by: Option<&ApprovalDecider>) -> Principal {
 
 #[cfg(test)]
 mod tests {
-    use ab_api::{ApprovalId, SessionId, Time};
+    use ab_api::Time;
     use ab_core::process::ExecRequest;
     use ab_core::{Actor, Call, TriggeringRule, Verb};
 
@@ -189,17 +189,7 @@ mod tests {
     }
 
     fn decided(status: ApprovalStatus) -> Approval {
-        Approval {
-            id: ApprovalId::generate(),
-            session_id: SessionId::generate(),
-            status,
-            subject: ApprovalSubject::default(),
-            created_at: Time::now(),
-            expires_at: None,
-            decided_at: None,
-            decided_by: None,
-            reason: None,
-        }
+        Approval { status, ..Approval::pending(ApprovalSubject::default(), Time::now()) }
     }
 
     async fn reported(reports: &mut mpsc::Receiver<AgentReport>) -> AgentQuestion {

@@ -57,7 +57,7 @@ pub(super) fn ask(approval: &Approval, session: Option<&Session>) -> Markup {
                 div.actions {
                     button.primary id={ "approve-" (approval.id) } type="submit" name="decision" value="approve" data-busy="Approving…" { "Approve" }
                     button.danger id={ "deny-" (approval.id) } type="submit" name="decision" value="deny" data-busy="Denying…" { "Deny" }
-                    @if session.is_some() { a href={ "/ui/sessions/" (approval.session_id) } { "See the session" } }
+                    @if let Some(session) = session { a href={ "/ui/sessions/" (session.id) } { "See the session" } }
                     span.said role="status" {}
                 }
             }

@@ -222,7 +222,7 @@ async fn last(
 /// Stop a session
 #[utoipa::path(
     post, path = "/ui/sessions/{id}/stop", tag = "page", params(("id" = SessionId, Path)),
-    responses((status = SEE_OTHER, description = "At the page of the session"), PageProblems)
+    responses((status = SEE_OTHER, description = "At the page of the session, or at the inbox"),PageProblems)
 )]
 async fn stop(
     State(app): State<HttpApp>,
@@ -302,13 +302,15 @@ async fn inbox(State(app): State<HttpApp>) -> Result<Response, Problem> {
     let (approvals, _) = pending(surface, None).await?;
     let mut sessions = BTreeMap::new();
     for approval in &approvals {
-        if let Entry::Vacant(place) = sessions.entry(approval.session_id) {
-            let session = surface.control.store().session(approval.session_id).await;
+        if let Some(id) = approval.session_id
+            && let Entry::Vacant(place) = sessions.entry(id)
+        {
+            let session = surface.control.store().session(id).await;
             place.insert(session.map_err(store_failed)?);
         }
     }
     let asked = approvals.into_iter().rev().map(|approval| {
-        let session = sessions.get(&approval.session_id).cloned();
+        let session = approval.session_id.and_then(|id| sessions.get(&id).cloned());
         Asked { approval, session }
     });
     let asked: Vec<Asked> = asked.collect();
@@ -342,7 +344,10 @@ async fn decide(
     let decided =
         app.control()?.control.decide_approval(id, decision, decided_by(&principal, "web")).await;
     let approval = decided.map_err(|error| of_approval(id, error))?;
-    Ok(Redirect::to(&format!("/ui/sessions/{}", approval.session_id)))
+    Ok(match approval.session_id {
+        Some(session) => Redirect::to(&format!("/ui/sessions/{session}")),
+        None => Redirect::to("/ui/inbox"),
+    })
 }
 
 /// The form for a new task

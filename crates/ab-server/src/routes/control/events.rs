@@ -132,8 +132,16 @@ pub(crate) async fn follow_all(
         }
     };
     let records = control.subscribe(EventLogScope::All, after).into_stream();
-    let events = records.map(|record| {
-        record.map(|record| SseEvent { id: record.position, json: record.json_with_session_id() })
+    // The log also has the events of runs and spaces.
+    let events = records.filter_map(|record| {
+        let event = match record {
+            Ok(record) if record.stream.session().is_none() => None,
+            Ok(record) => {
+                Some(Ok(SseEvent { id: record.position, json: record.json_with_session_id() }))
+            }
+            Err(error) => Some(Err(error)),
+        };
+        std::future::ready(event)
     });
     Ok(sse::answer(events, app.shutdown(), SseOptions::default()))
 }
