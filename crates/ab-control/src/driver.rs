@@ -170,7 +170,7 @@ impl Driver {
                     doing = None;
                     self.finish(done).await?;
                 }
-                Wake::Answer(question, approval) => self.answer(&question, &approval?).await,
+                Wake::Answer(question, approval) => self.answer(&question, &*approval?).await,
                 Wake::Command(Some(command)) => self.obey(command).await?,
                 Wake::Command(None) => return Ok(()),
                 Wake::IdleTimeout => self.commit(SessionInput::Finish, Vec::new()).await?,
