@@ -282,7 +282,7 @@ impl Scene {
     /// Waits for the end of a session.
     pub(crate) async fn end(&self, id: SessionId) -> Session {
         let mut follow = self.control.subscribe(EventLogScope::Session(id), 0);
-        while !follow.next().await.expect("an event").ends_session() {}
+        while !follow.next().await.expect("an event").ends_stream() {}
         self.control.store().session(id).await.expect("read")
     }
 
