@@ -1,6 +1,7 @@
 //! The list of tools: names, schemas, hints, and the function of each.
 
 mod commands;
+mod family;
 
 use std::sync::Arc;
 
@@ -13,11 +14,15 @@ use crate::arguments::Arguments;
 use crate::briefing::InForce;
 use crate::outgoing::Outgoing;
 use crate::progress::Progress;
+use crate::read_ledger::LedgerView;
+use crate::saved_output::SavedOutput;
 use crate::tools::{
     Outcome, boundary, delete, directories, edit, exec, grep, info, media, processes, read,
     relocate, search, several, tree, write,
 };
 use crate::used::UsedPaths;
+
+pub use family::ToolFamily;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
@@ -109,6 +114,10 @@ pub(crate) struct With<'a> {
     pub(crate) outgoing: &'a Outgoing,
     /// The effective policy for commands.
     pub(crate) in_force: &'a InForce,
+    /// What the caller has read, where it must read before it changes a file.
+    pub(crate) ledger: Option<&'a LedgerView>,
+    /// Where long output of commands is kept.
+    pub(crate) saved_output: Option<&'a SavedOutput>,
 }
 
 /// The description of a tool for clients.
@@ -162,22 +171,26 @@ impl Name {
     ) -> Outcome {
         let used = UsedPaths::of(backend, self.paths(), &mut arguments);
         let done = match self {
-            Name::ReadFile | Name::ReadTextFile => read::call(backend, arguments).await,
-            Name::ReadMediaFile => media::call(backend, arguments, with.outgoing).await,
-            Name::ReadMultipleFiles => several::call(backend, arguments).await,
-            Name::WriteFile => write::file(backend, arguments).await,
-            Name::EditFile => edit::call(backend, arguments).await,
+            Name::ReadFile | Name::ReadTextFile => {
+                read::call(backend, arguments, with.ledger).await
+            }
+            Name::ReadMediaFile => {
+                media::call(backend, arguments, with.outgoing, with.ledger).await
+            }
+            Name::ReadMultipleFiles => several::call(backend, arguments, with.ledger).await,
+            Name::WriteFile => write::file(backend, arguments, with.ledger).await,
+            Name::EditFile => edit::call(backend, arguments, with.ledger).await,
             Name::CreateDirectory => write::directory(backend, arguments).await,
             Name::ListDirectory => directories::names(backend, arguments).await,
             Name::ListDirectoryWithSizes => directories::sizes(backend, arguments).await,
             Name::DirectoryTree => tree::call(backend, arguments).await,
-            Name::MoveFile => relocate::call(backend, arguments).await,
+            Name::MoveFile => relocate::call(backend, arguments, with.ledger).await,
             Name::SearchFiles => search::call(backend, arguments).await,
             Name::GetFileInfo => info::call(backend, arguments).await,
             Name::ListAllowedDirectories => boundary::call(backend),
             Name::Grep => grep::call(backend, arguments).await,
-            Name::Delete => delete::call(backend, arguments).await,
-            Name::Exec => exec::call(backend, arguments, with.progress, with.in_force).await,
+            Name::Delete => delete::call(backend, arguments, with.ledger).await,
+            Name::Exec => exec::call(backend, arguments, with).await,
             Name::ProcessOutput => processes::output(backend, arguments).await,
             Name::ProcessInput => processes::input(backend, arguments).await,
             Name::ProcessKill => processes::kill(backend, arguments).await,

@@ -24,6 +24,8 @@ mod nonsense;
 mod outgoing;
 mod progress;
 mod quantity;
+mod read_ledger;
+mod saved_output;
 mod server;
 mod stdio;
 mod tools;
@@ -36,9 +38,12 @@ pub use bounds::{
     MAX_REQUESTED_RESULT_BYTES, MAX_SHOWN_LINE_BYTES, MAX_UNANSWERED_CALLS,
 };
 pub use carried::{HttpTarget, forward_lines_over_http};
+pub use catalog::ToolFamily;
 pub use client::Client;
 pub use extension::ServerExtension;
 pub use http::{CallerAddress, HttpEndpoint, HttpResponse, HttpSettings};
+pub use read_ledger::{MAX_REMEMBERED_FILES, ReadLedger};
+pub use saved_output::MAX_SAVED_OUTPUT_BYTES;
 pub use server::{Server, uses_initialize_handshake};
 pub use stdio::serve_stdio;
 pub use tools::WorkspaceTools;

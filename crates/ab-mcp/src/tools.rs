@@ -22,7 +22,7 @@ pub(crate) mod write;
 use std::fmt;
 use std::sync::Arc;
 
-use ab_core::Backend;
+use ab_core::{Backend, WsPath};
 use rmcp::model::{CallToolRequestParams, CallToolResult, ErrorData, JsonObject, Tool};
 use tokio::sync::Semaphore;
 
@@ -30,10 +30,12 @@ use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::bounds::MAX_CONCURRENT_CALLS;
 use crate::briefing::InForce;
-use crate::catalog::{self, Name, With};
+use crate::catalog::{self, Name, ToolFamily, With};
 use crate::failure::Failure;
 use crate::outgoing::Outgoing;
 use crate::progress::Progress;
+use crate::read_ledger::{LedgerView, ReadLedger};
+use crate::saved_output::SavedOutput;
 
 pub(crate) type Outcome = Result<ToolAnswer, Failure>;
 
@@ -46,6 +48,8 @@ pub struct WorkspaceTools {
     slots: Arc<Semaphore>,
     outgoing: Outgoing,
     in_force: InForce,
+    ledger: Option<LedgerView>,
+    saved_output: Option<SavedOutput>,
 }
 
 /// The workspace of a call.
@@ -71,7 +75,34 @@ impl WorkspaceTools {
     fn assembled(workspace: Workspace, offered: Arc<[(Name, Tool)]>) -> WorkspaceTools {
         let slots = Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS));
         let (outgoing, in_force) = (Outgoing::new(), InForce::default());
-        WorkspaceTools { workspace, offered, slots, outgoing, in_force }
+        let (ledger, saved_output) = (None, None);
+        WorkspaceTools { workspace, offered, slots, outgoing, in_force, ledger, saved_output }
+    }
+
+    /// Only the tools of these families.
+    pub fn only(mut self, families: &[ToolFamily]) -> WorkspaceTools {
+        let kept = self.offered.iter().filter(|(name, _)| families.contains(&name.family()));
+        self.offered = kept.cloned().collect();
+        self
+    }
+
+    /// What a tool may do; nothing for a name that is not offered.
+    pub fn family(&self, name: &str) -> Option<ToolFamily> {
+        let found = self.offered.iter().find(|(offered, _)| offered.as_str() == name);
+        found.map(|(name, _)| name.family())
+    }
+
+    /// The same tools for a caller that must have read a file before it overwrites or edits it. `root` is where these
+    /// tools work in the workspace that the ledger is about.
+    pub fn require_reads(mut self, ledger: Arc<ReadLedger>, root: WsPath) -> WorkspaceTools {
+        self.ledger = Some(LedgerView::new(ledger, root));
+        self
+    }
+
+    /// The same tools, which keep output of commands that is too long for an answer in files of `directory`.
+    pub fn save_output_in(mut self, directory: WsPath) -> WorkspaceTools {
+        self.saved_output = Some(SavedOutput::new(directory));
+        self
     }
 
     /// The same tools and limits for `backend`.
@@ -181,7 +212,13 @@ impl WorkspaceTools {
                 Err(_) => return Err(Failure::misuse("the server is closing")),
             }
         };
-        let with = With { progress, outgoing: &self.outgoing, in_force: &self.in_force };
+        let with = With {
+            progress,
+            outgoing: &self.outgoing,
+            in_force: &self.in_force,
+            ledger: self.ledger.as_ref(),
+            saved_output: self.saved_output.as_ref(),
+        };
         name.call(backend, arguments, with).await
     }
 }

@@ -33,6 +33,7 @@
 //! The behaviour of every call is documented on [`ab_core::Driver`], and the same test suite runs
 //! on every kind of backend.
 
+pub mod agent;
 mod exchange;
 pub mod journal;
 pub mod mcp;

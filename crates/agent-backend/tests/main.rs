@@ -7,6 +7,7 @@
     reason = "a test ends at the first thing that is not as it must be"
 )]
 
+mod agent;
 mod journal;
 mod policy;
 mod pool;

@@ -109,6 +109,7 @@ fn exec() -> Face {
                 "timedOut": { "type": "boolean" },
                 "truncated": { "type": "boolean" },
                 "endedLeftovers": { "type": "boolean" },
+                "outputPath": { "type": "string" },
                 "processId": { "type": "string" },
             },
         })),

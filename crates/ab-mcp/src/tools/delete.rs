@@ -7,9 +7,14 @@ use super::Outcome;
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::quantity::counted;
+use crate::read_ledger::LedgerView;
 use crate::used::shown;
 
-pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
+pub(crate) async fn call(
+    backend: &Backend,
+    mut arguments: Arguments,
+    ledger: Option<&LedgerView>,
+) -> Outcome {
     let path = arguments.text("path")?;
     let options = if arguments.flag("recursive", false)? {
         RemoveOptions::recursive()
@@ -17,6 +22,9 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         RemoveOptions::default()
     };
     let removed = backend.rm(&path, options).await?;
+    if let Some(ledger) = ledger {
+        ledger.forget(backend, &path);
+    }
     let many = match removed.count {
         0 | 1 => String::new(),
         count => format!(" ({} in all)", counted(count as usize, "entry", "entries")),

@@ -1,6 +1,6 @@
 //! `edit_file`: replaces text, all edits or none, and returns a diff.
 
-use ab_core::{Backend, Edit, EditOptions};
+use ab_core::{Backend, Edit, EditOptions, EditReport, Error};
 use serde_json::{Map, Value};
 
 use super::Outcome;
@@ -9,10 +9,15 @@ use crate::arguments::Arguments;
 use crate::bounds::{DEFAULT_MAX_RESULT_BYTES, EDITS_AT_ONCE};
 use crate::failure::Failure;
 use crate::quantity::{counted, grouped};
+use crate::read_ledger::LedgerView;
 
 const EDITS: &str = "an array of { oldText, newText }";
 
-pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
+pub(crate) async fn call(
+    backend: &Backend,
+    mut arguments: Arguments,
+    ledger: Option<&LedgerView>,
+) -> Outcome {
     let path = arguments.text("path")?;
     let dry_run = arguments.flag("dryRun", false)?;
     let Some(items) = arguments.items("edits", EDITS, EDITS_AT_ONCE)? else {
@@ -23,8 +28,13 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     }
     let edits: Result<Vec<Edit>, Failure> =
         items.into_iter().enumerate().map(|(index, item)| edit(&arguments, index, item)).collect();
-    let options = EditOptions { dry_run, ..EditOptions::default() };
-    let edited = backend.edit(&path, &edits?, options).await?;
+    let edited = match ledger {
+        Some(ledger) if !dry_run => after_read(backend, &path, &edits?, ledger).await?,
+        Some(_) | None => {
+            let options = EditOptions { dry_run, ..EditOptions::default() };
+            backend.edit(&path, &edits?, options).await?
+        }
+    };
     let (diff, note) = bounded(&edited.diff);
     let fence = fence(diff);
     let done = if dry_run { "nothing was written: this was a dry run" } else { "written" };
@@ -33,6 +43,23 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     let line_end = if diff.is_empty() || diff.ends_with('\n') { "" } else { "\n" };
     let text = format!("{fence}diff\n{diff}{line_end}{fence}\n\n{summary}");
     Ok(ToolAnswer::noted(text, note).with("replaced", edited.replaced as u64))
+}
+
+/// Edits a file that is as the caller has read it.
+async fn after_read(
+    backend: &Backend,
+    path: &str,
+    edits: &[Edit],
+    ledger: &LedgerView,
+) -> Result<EditReport, Error> {
+    let path = backend.parse_path(path)?;
+    let (options, _turn) = ledger.begin_edit(backend, &path).await?;
+    let edited = backend.edit(&path, edits, options).await;
+    let edited = edited.map_err(|error| ledger.stale(&path, error))?;
+    if let Some(stat) = &edited.stat {
+        ledger.remember(&path, stat.version);
+    }
+    Ok(edited)
 }
 
 fn edit(arguments: &Arguments, index: usize, item: Value) -> Result<Edit, Failure> {

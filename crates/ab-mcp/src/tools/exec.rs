@@ -6,7 +6,7 @@ use ab_core::process::{
     Command, ExecRequest, ExitCause, OrphanOutcome, OutputChannel, ProcessExit, StdinMode,
     TerminalSize,
 };
-use ab_core::{Backend, Error, ErrorCode, ErrorKind, ExecOptions, Verb};
+use ab_core::{Backend, Error, ErrorCode, ErrorKind, ExecOptions, Verb, WsPath};
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -18,17 +18,15 @@ use crate::bounds::{
     DEFAULT_EXEC_TIMEOUT, DEFAULT_MAX_RESULT_BYTES, DEFAULT_TERMINAL, MAX_EXEC_TIMEOUT, MAX_STAY,
     PROGRESS_EVERY,
 };
-use crate::briefing::{InForce, Lack, Printed};
+use crate::briefing::{Lack, Printed};
+use crate::catalog::With;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::quantity::grouped;
+use crate::saved_output::WholeOutput;
 
-pub(crate) async fn call(
-    backend: &Backend,
-    mut arguments: Arguments,
-    progress: Option<Progress>,
-    in_force: &InForce,
-) -> Outcome {
+pub(crate) async fn call(backend: &Backend, mut arguments: Arguments, with: With<'_>) -> Outcome {
+    let With { progress, in_force, saved_output, .. } = with;
     let command = arguments.text("command")?;
     let background = arguments.flag("background", false)?;
     let timeout = if background {
@@ -48,7 +46,9 @@ pub(crate) async fn call(
         return started(backend, ExecRequest { terminal, ..request }).await;
     }
     let (timeout, line) = (timeout.unwrap_or(MAX_EXEC_TIMEOUT), request.command.to_shell_line());
-    let Ran { stdout, stderr, ended } = waited_for(backend, request, progress).await?;
+    let whole = saved_output.map(|_| WholeOutput::default());
+    let Ran { stdout, stderr, whole, ended } =
+        waited_for(backend, request, progress, whole).await?;
     let exit = ended.map_err(|loss| {
         let error = Error::new(ErrorCode::ExecError, ErrorKind::Io, loss);
         error.with_verb(Verb::Exec).with_command(line)
@@ -59,7 +59,11 @@ pub(crate) async fn call(
         Some(lack) => lack.advice(in_force.of(backend).await.ok().and_then(|it| it.isolation)),
         None => None,
     };
-    answered(&Said { stdout, stderr, cut, advice }, &exit, timeout)
+    let saved = match (cut, whole, saved_output) {
+        (true, Some(whole), Some(place)) => Some(whole.save(backend, place).await),
+        _ => None,
+    };
+    answered(&Said { stdout, stderr, cut, advice, saved }, &exit, timeout)
 }
 
 /// The terminal for a background process, if the caller asked for one.
@@ -98,6 +102,7 @@ async fn waited_for(
     backend: &Backend,
     request: ExecRequest,
     mut progress: Option<Progress>,
+    mut whole: Option<WholeOutput>,
 ) -> Result<Ran, Failure> {
     let begun = Instant::now();
     let mut process = backend.spawn(request).await?;
@@ -109,10 +114,15 @@ async fn waited_for(
     loop {
         tokio::select! {
             piece = process.output.recv() => match piece {
-                Some(piece) => match piece.channel {
-                    OutputChannel::Stdout => stdout.add(&piece.bytes),
-                    OutputChannel::Stderr => stderr.add(&piece.bytes),
-                },
+                Some(piece) => {
+                    if let Some(whole) = &mut whole {
+                        whole.add(&piece.bytes);
+                    }
+                    match piece.channel {
+                        OutputChannel::Stdout => stdout.add(&piece.bytes),
+                        OutputChannel::Stderr => stderr.add(&piece.bytes),
+                    }
+                }
                 None => break,
             },
             _ = ticks.tick(), if progress.is_some() => {
@@ -126,13 +136,15 @@ async fn waited_for(
     }
     let exit = process.wait().await;
     let ended = exit.ok_or_else(|| process.exit_receiver().loss_message());
-    Ok(Ran { stdout, stderr, ended })
+    Ok(Ran { stdout, stderr, whole, ended })
 }
 
 /// A command that has ended.
 struct Ran {
     stdout: Kept,
     stderr: Kept,
+    /// Both, where long output is kept.
+    whole: Option<WholeOutput>,
     /// How it ended, or why that is not known.
     ended: Result<ProcessExit, String>,
 }
@@ -143,10 +155,12 @@ struct Said {
     stderr: String,
     cut: bool,
     advice: Option<String>,
+    /// The file that holds the output, where one does, and what is said of it.
+    saved: Option<(Option<WsPath>, String)>,
 }
 
 fn answered(said: &Said, exit: &ProcessExit, timeout: Duration) -> Outcome {
-    let Said { stdout, stderr, cut, advice } = said;
+    let Said { stdout, stderr, cut, advice, saved } = said;
     let mut parts = Vec::new();
     if !stdout.is_empty() {
         parts.push(stdout.trim_end_matches('\n').to_owned());
@@ -165,7 +179,9 @@ fn answered(said: &Said, exit: &ProcessExit, timeout: Duration) -> Outcome {
                 .to_owned(),
         );
     }
-    if *cut {
+    if let Some((_, told)) = saved {
+        parts.push(format!("[{told}]"));
+    } else if *cut {
         parts.push(
             "[the output was cut: write it to a file and read that with read_text_file, or narrow \
              it with tail or grep]"
@@ -175,6 +191,7 @@ fn answered(said: &Said, exit: &ProcessExit, timeout: Duration) -> Outcome {
     if parts.is_empty() {
         parts.push("[no output]".to_owned());
     }
+    let saved_path = saved.as_ref().and_then(|(path, _)| path.as_ref());
     let value = json!({
         "stdout": stdout,
         "stderr": stderr,
@@ -184,7 +201,8 @@ fn answered(said: &Said, exit: &ProcessExit, timeout: Duration) -> Outcome {
     let answer = ToolAnswer::with_value(parts.join("\n"), value)
         .with_some("exitCode", exit.code)
         .with_some("signal", exit.signal)
-        .with_some("endedLeftovers", left.then_some(true));
+        .with_some("endedLeftovers", left.then_some(true))
+        .with_some("outputPath", saved_path.map(WsPath::to_string));
     match ending {
         None => Ok(answer),
         Some(_) => Err(Failure::Ran(Box::new(answer))),

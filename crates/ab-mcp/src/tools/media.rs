@@ -9,11 +9,13 @@ use crate::arguments::Arguments;
 use crate::bounds::MEDIA_BYTES;
 use crate::media::{Kind, Media};
 use crate::outgoing::Outgoing;
+use crate::read_ledger::LedgerView;
 
 pub(crate) async fn call(
     backend: &Backend,
     mut arguments: Arguments,
     outgoing: &Outgoing,
+    ledger: Option<&LedgerView>,
 ) -> Outcome {
     let path = arguments.text("path")?;
     // Accepted from older callers and ignored: a file that is neither picture nor sound is a
@@ -24,6 +26,9 @@ pub(crate) async fn call(
     let room = outgoing.hold(Media::weight_of(size.min(MEDIA_BYTES))).await?;
     let options = ReadOptions { limit: MEDIA_BYTES, ..ReadOptions::default() };
     let content = backend.read_with(&path, options).await?;
+    if let Some(ledger) = ledger {
+        ledger.remember_text(backend, &path, content.stat.version);
+    }
     let mime = mime_type(&path);
     let kind = match mime.split('/').next() {
         Some("image") => Kind::Image,

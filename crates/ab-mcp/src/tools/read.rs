@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use ab_core::lines::{LineRange, LineRangePicker};
 use ab_core::options::{ByteRange, ReadOptions};
-use ab_core::{Backend, Error, ErrorCode, ErrorKind, Stat, Verb};
+use ab_core::{Backend, Error, ErrorCode, ErrorKind, FileVersion, Stat, Verb};
 use bytes::Bytes;
 
 use super::Outcome;
@@ -17,12 +17,17 @@ use crate::bounds::{
 };
 use crate::failure::Failure;
 use crate::quantity::size;
+use crate::read_ledger::LedgerView;
 use crate::window::{self, Chosen, FIRST_LINES, Numbers, Shape, Wanted, Window, WindowBuilder};
 
 /// A NUL within this many bytes at the start makes a file binary.
 const PROBE: usize = 8192;
 
-pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
+pub(crate) async fn call(
+    backend: &Backend,
+    mut arguments: Arguments,
+    ledger: Option<&LedgerView>,
+) -> Outcome {
     let path = arguments.text("path")?;
     let (head, tail) = (arguments.count("head")?, arguments.count("tail")?);
     let (offset, limit) = (arguments.count("offset")?, arguments.count("limit")?);
@@ -47,7 +52,10 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     let explicit = head.or(tail).or(limit).is_some();
     let bound = if explicit { MAX_REQUESTED_RESULT_BYTES } else { DEFAULT_MAX_RESULT_BYTES };
     let wanted = wanted.unwrap_or(Wanted::From(FIRST_LINES));
-    let (window, size) = read(backend, &path, wanted, bound, numbers).await?;
+    let ReadLines { window, size, version } = read(backend, &path, wanted, bound, numbers).await?;
+    if let Some(ledger) = ledger {
+        ledger.remember_text(backend, &path, version);
+    }
     let note = window::note(&window, Shape { size, chosen });
     let whole = window.whole() || window.last == 0;
     let (first, last, total) = (window.first, window.last, window.total);
@@ -67,18 +75,26 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     })
 }
 
-/// Lines of a file within bounds, and the size of the file.
+/// Lines of a file, and the file as it was when it was opened.
+pub(crate) struct ReadLines {
+    pub(crate) window: Window,
+    pub(crate) size: u64,
+    pub(crate) version: FileVersion,
+}
+
+/// Lines of a file within bounds.
 pub(crate) async fn read(
     backend: &Backend,
     path: &str,
     wanted: Wanted,
     bound: usize,
     numbers: Numbers,
-) -> Result<(Window, u64), Failure> {
+) -> Result<ReadLines, Failure> {
     let (bytes, stat) = range(backend, path, 0, COUNTED_BYTES).await?;
     refuse_binary(backend, path, &bytes, &stat)?;
     if (bytes.len() as u64) < COUNTED_BYTES {
-        return Ok((window::select(&bytes, wanted, bound, numbers), bytes.len() as u64));
+        let (window, size) = (window::select(&bytes, wanted, bound, numbers), bytes.len() as u64);
+        return Ok(ReadLines { window, size, version: stat.version });
     }
     let window = match (wanted, numbers) {
         (Wanted::From(lines), _) => {
@@ -113,7 +129,7 @@ pub(crate) async fn read(
             stream(backend, path, lines, bound, numbers).await?
         }
     };
-    Ok((window, stat.size))
+    Ok(ReadLines { window, size: stat.size, version: stat.version })
 }
 
 /// Lines of a file of any size. The file is read up to the last of them.

@@ -5,11 +5,20 @@ use ab_core::Backend;
 use super::Outcome;
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
+use crate::read_ledger::LedgerView;
 use crate::used::shown;
 
-pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
+pub(crate) async fn call(
+    backend: &Backend,
+    mut arguments: Arguments,
+    ledger: Option<&LedgerView>,
+) -> Outcome {
     let (source, destination) = (arguments.text("source")?, arguments.text("destination")?);
     let renamed = backend.rename(&source, &destination).await?;
+    if let Some(ledger) = ledger {
+        ledger.forget(backend, &source);
+        ledger.forget(backend, &destination);
+    }
     let note = (!renamed.atomic).then(|| "it was copied, then removed".to_owned());
     let (source, destination) = (shown(backend, &source), shown(backend, &destination));
     Ok(ToolAnswer::noted(format!("Successfully moved {source} to {destination}"), note))

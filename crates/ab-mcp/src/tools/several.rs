@@ -2,17 +2,23 @@
 
 use ab_core::Backend;
 
+use super::read::ReadLines;
 use super::{Outcome, read};
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::bounds::{DEFAULT_MAX_RESULT_BYTES, FILES_AT_ONCE};
 use crate::failure::{Failure, explained};
+use crate::read_ledger::LedgerView;
 use crate::window::{self, Chosen, FIRST_LINES, Numbers, Shape, Wanted};
 
 /// With fewer bytes left in the result, no further file is read.
 const LEAST: usize = 1024;
 
-pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
+pub(crate) async fn call(
+    backend: &Backend,
+    mut arguments: Arguments,
+    ledger: Option<&LedgerView>,
+) -> Outcome {
     let paths = arguments.texts("paths", FILES_AT_ONCE)?;
     if paths.is_empty() {
         return Err(arguments.missing("paths", "an array of at least one path"));
@@ -25,7 +31,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
             unread.push(path);
             continue;
         }
-        let part = one(backend, &path, left).await;
+        let part = one(backend, &path, left, ledger).await;
         left = left.saturating_sub(part.len());
         parts.push(part);
     }
@@ -34,10 +40,13 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     Ok(ToolAnswer::noted(parts.join("\n---\n"), note))
 }
 
-async fn one(backend: &Backend, path: &str, bound: usize) -> String {
+async fn one(backend: &Backend, path: &str, bound: usize, ledger: Option<&LedgerView>) -> String {
     let wanted = Wanted::From(FIRST_LINES);
     match read::read(backend, path, wanted, bound, Numbers::Without).await {
-        Ok((mut window, size)) => {
+        Ok(ReadLines { mut window, size, version }) => {
+            if let Some(ledger) = ledger {
+                ledger.remember_text(backend, path, version);
+            }
             let note = window::note(&window, Shape { size, chosen: Chosen::Nothing });
             if let Some(note) = note {
                 if !window.text.ends_with('\n') {

@@ -5,11 +5,21 @@ use ab_core::Backend;
 use super::Outcome;
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
+use crate::read_ledger::LedgerView;
 use crate::used::shown;
 
-pub(crate) async fn file(backend: &Backend, mut arguments: Arguments) -> Outcome {
+pub(crate) async fn file(
+    backend: &Backend,
+    mut arguments: Arguments,
+    ledger: Option<&LedgerView>,
+) -> Outcome {
     let (path, content) = (arguments.text("path")?, arguments.text("content")?);
-    backend.write(&path, content).await?;
+    match ledger {
+        Some(ledger) => ledger.write(backend, &backend.parse_path(&path)?, content).await?,
+        None => {
+            backend.write(&path, content).await?;
+        }
+    }
     Ok(ToolAnswer::text(format!("Successfully wrote to {}", shown(backend, &path))))
 }
 

@@ -1,0 +1,41 @@
+//! Tools by what they may do, for callers that offer only some of them.
+
+use super::Name;
+
+/// What a tool may do to a workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolFamily {
+    /// Looks at files and changes nothing.
+    ReadFiles,
+    ChangeFiles,
+    /// Runs commands, or deals with those that run.
+    RunCommands,
+}
+
+impl Name {
+    pub(crate) fn family(self) -> ToolFamily {
+        match self {
+            Name::ReadFile
+            | Name::ReadTextFile
+            | Name::ReadMediaFile
+            | Name::ReadMultipleFiles
+            | Name::ListDirectory
+            | Name::ListDirectoryWithSizes
+            | Name::DirectoryTree
+            | Name::SearchFiles
+            | Name::GetFileInfo
+            | Name::ListAllowedDirectories
+            | Name::Grep => ToolFamily::ReadFiles,
+            Name::WriteFile
+            | Name::EditFile
+            | Name::CreateDirectory
+            | Name::MoveFile
+            | Name::Delete => ToolFamily::ChangeFiles,
+            Name::Exec
+            | Name::ProcessOutput
+            | Name::ProcessInput
+            | Name::ProcessKill
+            | Name::ProcessList => ToolFamily::RunCommands,
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Output of commands that is too long for an answer, kept in a file of the workspace.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ab_core::options::{WriteMode, WriteOptions};
+use ab_core::{Backend, Result, WsPath};
+use jiff::Timestamp;
+
+use crate::quantity::grouped;
+
+/// Bytes of the output of one command that are kept in a file.
+pub const MAX_SAVED_OUTPUT_BYTES: usize = 10 * 1024 * 1024;
+
+/// Where output is kept. Clones share the numbering.
+#[derive(Clone, Debug)]
+pub(crate) struct SavedOutput {
+    directory: WsPath,
+    files: Arc<AtomicU64>,
+}
+
+impl SavedOutput {
+    pub(crate) fn new(directory: WsPath) -> SavedOutput {
+        SavedOutput { directory, files: Arc::default() }
+    }
+
+    /// Writes `bytes` to a new file and returns its path.
+    async fn keep(&self, backend: &Backend, bytes: Vec<u8>) -> Result<WsPath> {
+        if self.files.load(Ordering::Relaxed) == 0 {
+            // Version control must not take the output for work. A directory without the file works too.
+            let ignore = self.directory.child(".gitignore")?;
+            let options =
+                WriteOptions { mode: WriteMode::CreateIfMissing, ..WriteOptions::default() };
+            let _ = backend.write_with(&ignore, "*\n", options).await;
+        }
+        let number = self.files.fetch_add(1, Ordering::Relaxed);
+        let name = format!("exec-{}-{number}.txt", Timestamp::now().as_millisecond());
+        let path = self.directory.child(&name)?;
+        let options = WriteOptions { mode: WriteMode::CreateNew, ..WriteOptions::default() };
+        backend.write_with(&path, bytes, options).await?;
+        Ok(path)
+    }
+}
+
+/// All output of one command, in the order in which it came.
+#[derive(Debug, Default)]
+pub(crate) struct WholeOutput {
+    bytes: Vec<u8>,
+    total: u64,
+}
+
+impl WholeOutput {
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        self.total += bytes.len() as u64;
+        let room = MAX_SAVED_OUTPUT_BYTES - self.bytes.len();
+        self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+
+    /// Keeps the output in a file. Returns its path, where it could be written, and what to tell the caller.
+    pub(crate) async fn save(
+        self,
+        backend: &Backend,
+        place: &SavedOutput,
+    ) -> (Option<WsPath>, String) {
+        let (kept, total) = (self.bytes.len() as u64, self.total);
+        match place.keep(backend, self.bytes).await {
+            Ok(path) => {
+                let what = if kept == total {
+                    format!("all {} bytes are", grouped(total))
+                } else {
+                    format!("the first {} of {} bytes are", grouped(kept), grouped(total))
+                };
+                let told = format!(
+                    "the output was cut: {what} in '{path}'; read_text_file and grep show more of it"
+                );
+                (Some(path), told)
+            }
+            Err(error) => (None, format!("the output was cut, and saving it failed: {error}")),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Your own agent on a workspace: a session owns a backend, and every tool works in it.
+//!
+//! An [`AgentDefinition`] says once where an agent works and which tools it has. Each [`AgentSession`] started from it
+//! gets a backend of its own from the factory. The tools are values: an agent loop lists them to a model and calls what
+//! the model asks for. `examples/agent.rs` is such a loop.
+//!
+//! ```
+//! use agent_backend::agent::{
+//!     AgentDefinition, FilesystemToolset, MemoryPerSession, SessionOptions, ShellToolset,
+//! };
+//! use serde_json::json;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> agent_backend::Result<()> {
+//! let definition = AgentDefinition::builder()
+//!     .backend(MemoryPerSession) // or DirectoryPerSession::below("sandboxes"), or any async closure
+//!     .toolset(FilesystemToolset::new().allow_writes())
+//!     .toolset(ShellToolset::new()) // nothing here: memory runs no commands
+//!     .build();
+//! let session = definition.start(SessionOptions::default()).await?;
+//! let tools = session.tools().await?;
+//! let arguments = json!({ "path": "notes.md", "content": "look around\n" });
+//! assert!(!tools.call("write_file", arguments).await.is_error);
+//! assert_eq!(session.require_backend()?.read_text("notes.md").await?, "look around\n");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Nothing is attached unless it is configured: a session without a factory has no backend until
+//! [`AgentSession::attach_backend`] gives it one. A session never destroys its backend; whoever made it does.
+
+mod context;
+mod factory;
+mod filesystem;
+mod session;
+mod shell;
+mod tool;
+mod tools;
+mod toolset;
+
+pub use context::{AgentSessionId, MAX_AGENT_SESSION_ID_BYTES, SessionContext};
+pub use factory::{
+    AttachedBackend, BackendFactory, DirectoryPerSession, MemoryPerSession, OverlayPerSession,
+    PooledPerSession, RemotePerSession, ScopePerSession, ServeSessionWorkspace,
+};
+pub use filesystem::FilesystemToolset;
+pub use session::{
+    AgentDefinition, AgentDefinitionBuilder, AgentSession, DEFAULT_FACTORY_TIMEOUT, SessionOptions,
+    SubAgentBackend,
+};
+pub use shell::{OUTPUT_DIRECTORY, ShellToolset};
+pub use tool::{AgentTool, ToolContent, ToolResult};
+pub use tools::AgentTools;
+pub use toolset::{OpenedToolset, Toolset};

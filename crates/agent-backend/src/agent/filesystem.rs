@@ -1,0 +1,80 @@
+//! The tools for files.
+
+use ab_core::{Result, ScopeOptions};
+use ab_mcp::{ToolFamily, WorkspaceTools};
+use async_trait::async_trait;
+
+use super::session::AgentSession;
+use super::toolset::{OpenedToolset, Toolset, workspace_tools};
+
+/// An older name of `read_text_file`, for MCP clients that still use it.
+const OLD_NAME: &str = "read_file";
+
+/// Tools that read files, and change them where that is allowed.
+///
+/// A file that exists must have been read in the session before it is overwritten or edited, and must not have changed
+/// since. Calls may run in parallel.
+#[derive(Clone, Debug, Default)]
+pub struct FilesystemToolset {
+    root: Option<String>,
+    writes: FileWrites,
+    prefix: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum FileWrites {
+    #[default]
+    Refused,
+    Allowed,
+}
+
+impl FilesystemToolset {
+    /// Tools that read everything in the session's backend.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Only what is in this directory of the backend. An absolute path counts from the root of the backend: `/tmp` in a
+    /// backend at `/foo` is `/foo/tmp`.
+    pub fn rooted_at(mut self, directory: impl Into<String>) -> Self {
+        self.root = Some(directory.into());
+        self
+    }
+
+    /// With the tools that change files.
+    pub fn allow_writes(mut self) -> Self {
+        self.writes = FileWrites::Allowed;
+        self
+    }
+
+    /// Names of tools begin with this, so that a session can have two of these.
+    pub fn name_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+}
+
+#[async_trait]
+impl Toolset for FilesystemToolset {
+    async fn open(&self, session: &AgentSession) -> Result<OpenedToolset> {
+        let backend = session.require_backend()?;
+        let root = backend.parse_path(self.root.as_deref().unwrap_or("."))?;
+        let files =
+            if root.is_root() { backend } else { backend.scope(&root, ScopeOptions::default())? };
+        let families: &[ToolFamily] = match self.writes {
+            FileWrites::Refused => &[ToolFamily::ReadFiles],
+            FileWrites::Allowed => &[ToolFamily::ReadFiles, ToolFamily::ChangeFiles],
+        };
+        let instructions = (!root.is_root()).then(|| {
+            let tools = match self.prefix.as_str() {
+                "" => "The file tools".to_owned(),
+                prefix => format!("The tools named {prefix}…"),
+            };
+            format!("{tools} work in the directory '{root}' of the workspace: their paths count from there.")
+        });
+        let tools = WorkspaceTools::new(files).only(families).require_reads(session.ledger(), root);
+        let mut tools = workspace_tools(&tools, &self.prefix).await;
+        tools.retain(|tool| tool.name() != format!("{}{OLD_NAME}", self.prefix));
+        Ok(OpenedToolset { tools, instructions })
+    }
+}

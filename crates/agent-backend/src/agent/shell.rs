@@ -1,0 +1,51 @@
+//! The tools for commands.
+
+use ab_core::{Result, ScopeOptions};
+use ab_mcp::{ToolFamily, WorkspaceTools};
+use async_trait::async_trait;
+
+use super::session::AgentSession;
+use super::toolset::{OpenedToolset, Toolset, workspace_tools};
+
+/// The directory of the workspace that keeps output of commands which is too long for an answer.
+pub const OUTPUT_DIRECTORY: &str = ".agent-output";
+
+/// Tools that run commands where the session's backend can, and none elsewhere.
+///
+/// Of output that is too long, a model gets the beginning, the end, and the path of a file in [`OUTPUT_DIRECTORY`] that
+/// holds all of it.
+#[derive(Clone, Debug, Default)]
+pub struct ShellToolset {
+    root: Option<String>,
+}
+
+impl ShellToolset {
+    /// Commands start in the root of the session's backend and see all of it.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Commands see only this directory of the backend.
+    pub fn rooted_at(mut self, directory: impl Into<String>) -> Self {
+        self.root = Some(directory.into());
+        self
+    }
+}
+
+#[async_trait]
+impl Toolset for ShellToolset {
+    async fn open(&self, session: &AgentSession) -> Result<OpenedToolset> {
+        let backend = session.require_backend()?;
+        if !backend.info().capabilities.exec {
+            return Ok(OpenedToolset::default());
+        }
+        let place = match &self.root {
+            Some(root) => backend.scope(root, ScopeOptions::default())?,
+            None => backend,
+        };
+        let output = place.parse_path(OUTPUT_DIRECTORY)?;
+        let tools =
+            WorkspaceTools::new(place).only(&[ToolFamily::RunCommands]).save_output_in(output);
+        Ok(OpenedToolset { tools: workspace_tools(&tools, "").await, instructions: None })
+    }
+}

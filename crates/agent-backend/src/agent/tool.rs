@@ -1,0 +1,171 @@
+//! A tool as a value: what a model is told of it, and the call.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use ab_core::Error;
+use rmcp::model::{CallToolResult, ContentBlock, ErrorData, ResourceContents};
+use serde_json::{Map, Value};
+
+type Running = Pin<Box<dyn Future<Output = ToolResult> + Send>>;
+type Run = dyn Fn(Map<String, Value>) -> Running + Send + Sync;
+
+/// A tool that a model can call. Cheap to clone.
+#[derive(Clone)]
+pub struct AgentTool {
+    name: Arc<str>,
+    description: Arc<str>,
+    schema: Arc<Value>,
+    run: Arc<Run>,
+}
+
+impl AgentTool {
+    /// A tool of your own. `schema` is the JSON schema of its arguments, an object. Dropping the future ends the call.
+    pub fn new<F, Running>(
+        name: impl Into<String>,
+        description: impl Into<String>,
+        schema: Value,
+        run: F,
+    ) -> Self
+    where
+        F: Fn(Map<String, Value>) -> Running + Send + Sync + 'static,
+        Running: Future<Output = ToolResult> + Send + 'static,
+    {
+        Self {
+            name: Arc::from(name.into()),
+            description: Arc::from(description.into()),
+            schema: Arc::new(schema),
+            run: Arc::new(move |arguments| Box::pin(run(arguments))),
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// The JSON schema of the arguments.
+    pub fn schema(&self) -> &Value {
+        &self.schema
+    }
+
+    /// Calls the tool. A call that fails is a result that a model can read.
+    pub async fn call(&self, arguments: Map<String, Value>) -> ToolResult {
+        (self.run)(arguments).await
+    }
+
+    /// The same tool under another name.
+    pub fn renamed(mut self, name: impl Into<String>) -> Self {
+        self.name = Arc::from(name.into());
+        self
+    }
+}
+
+impl fmt::Debug for AgentTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AgentTool").field(&self.name).finish()
+    }
+}
+
+/// What a call came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ToolResult {
+    /// For a model.
+    pub content: Vec<ToolContent>,
+    /// The same for a program, where there is such a value.
+    pub data: Option<Value>,
+    /// The call did not work; the content says why and what to do instead.
+    pub is_error: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum ToolContent {
+    Text(String),
+    /// The bytes of a picture, of sound or of any other file, in base64.
+    Media {
+        mime_type: String,
+        base64: String,
+    },
+}
+
+impl ToolResult {
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { content: vec![ToolContent::Text(text.into())], ..Self::default() }
+    }
+
+    /// A value, which a model reads as JSON.
+    pub fn data(value: Value) -> Self {
+        Self { data: Some(value.clone()), ..Self::text(value.to_string()) }
+    }
+
+    /// Why the call did not work, in words that help a model to do better.
+    pub fn error(message: impl Into<String>) -> Self {
+        Self { is_error: true, ..Self::text(message) }
+    }
+
+    /// All text of the result, in order.
+    pub fn all_text(&self) -> String {
+        let texts = self.content.iter().filter_map(|content| match content {
+            ToolContent::Text(text) => Some(text.as_str()),
+            ToolContent::Media { .. } => None,
+        });
+        texts.collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl From<Error> for ToolResult {
+    fn from(error: Error) -> Self {
+        let text = match error.hint() {
+            Some(hint) => format!("{error}\n{hint}"),
+            None => error.to_string(),
+        };
+        Self::error(text)
+    }
+}
+
+impl From<CallToolResult> for ToolResult {
+    fn from(result: CallToolResult) -> Self {
+        Self {
+            content: result.content.into_iter().map(ToolContent::from).collect(),
+            data: result.structured_content,
+            is_error: result.is_error == Some(true),
+        }
+    }
+}
+
+impl From<ErrorData> for ToolResult {
+    fn from(error: ErrorData) -> Self {
+        Self::error(error.message)
+    }
+}
+
+impl From<ContentBlock> for ToolContent {
+    fn from(block: ContentBlock) -> Self {
+        const ANY: &str = "application/octet-stream";
+        const UNKNOWN: &str = "[content of a kind that this version does not know]";
+        match block {
+            ContentBlock::Text(text) => ToolContent::Text(text.text),
+            ContentBlock::Image(image) => {
+                ToolContent::Media { mime_type: image.mime_type, base64: image.data }
+            }
+            ContentBlock::Audio(audio) => {
+                ToolContent::Media { mime_type: audio.mime_type, base64: audio.data }
+            }
+            ContentBlock::Resource(embedded) => match embedded.resource {
+                ResourceContents::TextResourceContents { text, .. } => ToolContent::Text(text),
+                ResourceContents::BlobResourceContents { blob, mime_type, .. } => {
+                    let mime_type = mime_type.unwrap_or_else(|| ANY.to_owned());
+                    ToolContent::Media { mime_type, base64: blob }
+                }
+                _ => ToolContent::Text(UNKNOWN.to_owned()),
+            },
+            ContentBlock::ResourceLink(link) => ToolContent::Text(link.uri.clone()),
+            _ => ToolContent::Text(UNKNOWN.to_owned()),
+        }
+    }
+}

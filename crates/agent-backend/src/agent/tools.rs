@@ -1,0 +1,83 @@
+//! All tools of a session, by name.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ab_core::error::escape_unprintable;
+use ab_core::{Error, ErrorCode, ErrorKind, Result};
+use serde_json::{Map, Value};
+
+use super::tool::{AgentTool, ToolResult};
+use super::toolset::OpenedToolset;
+
+/// Bytes of the longest name of a tool that models accept.
+const MAX_NAME_BYTES: usize = 64;
+
+/// The tools of a session. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct AgentTools {
+    tools: Arc<[AgentTool]>,
+    instructions: Arc<str>,
+}
+
+impl AgentTools {
+    pub(super) fn assemble(opened: Vec<OpenedToolset>) -> Result<AgentTools> {
+        let instructions: Vec<&str> =
+            opened.iter().filter_map(|set| set.instructions.as_deref()).collect();
+        let instructions = Arc::from(instructions.join("\n\n"));
+        let tools: Arc<[AgentTool]> = opened.into_iter().flat_map(|set| set.tools).collect();
+        let mut names = BTreeSet::new();
+        for tool in tools.iter() {
+            check_name(tool.name())?;
+            if !names.insert(tool.name()) {
+                let message = format!("two tools of the session are called {}", tool.name());
+                return Err(Error::new(ErrorCode::Conflict, ErrorKind::Conflict, message)
+                    .with_hint("give one of the toolsets a prefix for its names"));
+            }
+        }
+        Ok(AgentTools { tools, instructions })
+    }
+
+    pub fn list(&self) -> &[AgentTool] {
+        &self.tools
+    }
+
+    pub fn get(&self, name: &str) -> Option<&AgentTool> {
+        self.tools.iter().find(|tool| tool.name() == name)
+    }
+
+    /// What a model must know before it uses the tools, for its system prompt. Empty if there is nothing.
+    pub fn instructions(&self) -> &str {
+        &self.instructions
+    }
+
+    /// Calls a tool with its arguments, an object. Whatever is wrong with the call is a result that a model can read.
+    pub async fn call(&self, name: &str, arguments: Value) -> ToolResult {
+        let Some(tool) = self.get(name) else {
+            let called: String = name.chars().take(100).collect();
+            let names: Vec<&str> = self.tools.iter().map(AgentTool::name).collect();
+            return ToolResult::error(format!(
+                "there is no tool '{}'; the tools are {}",
+                escape_unprintable(&called),
+                names.join(", ")
+            ));
+        };
+        match arguments {
+            Value::Object(arguments) => tool.call(arguments).await,
+            Value::Null => tool.call(Map::new()).await,
+            _ => ToolResult::error(format!("the arguments of {name} must be a JSON object")),
+        }
+    }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(plain) {
+        let message = format!(
+            "invalid tool name \"{}\": must be 1 to {MAX_NAME_BYTES} ASCII letters, digits, '_' or '-'",
+            escape_unprintable(name)
+        );
+        return Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message));
+    }
+    Ok(())
+}

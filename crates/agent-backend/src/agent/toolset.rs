@@ -1,0 +1,45 @@
+//! Toolsets: what turns the backend of a session into tools.
+
+use std::fmt;
+
+use ab_core::Result;
+use ab_mcp::WorkspaceTools;
+use async_trait::async_trait;
+
+use super::session::AgentSession;
+use super::tool::{AgentTool, ToolResult};
+
+/// Makes the tools of a session. A toolset holds no backend: the same one serves every session of a definition.
+#[async_trait]
+pub trait Toolset: fmt::Debug + Send + Sync {
+    /// The tools of this set that `session` has now.
+    async fn open(&self, session: &AgentSession) -> Result<OpenedToolset>;
+}
+
+/// The tools of a toolset in one session.
+#[derive(Clone, Debug, Default)]
+pub struct OpenedToolset {
+    pub tools: Vec<AgentTool>,
+    /// What a model must know to use them.
+    pub instructions: Option<String>,
+}
+
+/// The tools of a workspace as values, each name behind `prefix`.
+pub(super) async fn workspace_tools(tools: &WorkspaceTools, prefix: &str) -> Vec<AgentTool> {
+    let listed = tools.list().await.into_iter();
+    let listed = listed.map(|tool| {
+        let (calling, name) = (tools.clone(), tool.name.to_string());
+        let description = tool.description.as_deref().unwrap_or_default().to_owned();
+        let schema = serde_json::Value::Object((*tool.input_schema).clone());
+        AgentTool::new(format!("{prefix}{}", tool.name), description, schema, move |arguments| {
+            let (calling, name) = (calling.clone(), name.clone());
+            async move {
+                match calling.call(&name, arguments).await {
+                    Ok(result) => ToolResult::from(result),
+                    Err(error) => ToolResult::from(error),
+                }
+            }
+        })
+    });
+    listed.collect()
+}

@@ -1,0 +1,215 @@
+//! A session has at most one backend, which it never destroys.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ab_testkit::expect::expect_error;
+use agent_backend::agent::{
+    AgentDefinition, AgentTool, FilesystemToolset, MemoryPerSession, SessionContext,
+    SessionOptions, SubAgentBackend, ToolResult,
+};
+use agent_backend::{
+    Backend, Error, ErrorCode, ErrorKind, Principal, PrincipalKind, Result, memory,
+};
+use serde_json::json;
+
+use super::{call, failed, named, worked};
+
+#[tokio::test]
+async fn nothing_is_attached_unless_it_is_configured() {
+    let definition = AgentDefinition::builder().toolset(FilesystemToolset::new()).build();
+    let session = definition.start(SessionOptions::default()).await.unwrap();
+    assert!(session.backend().is_none());
+    let error = expect_error(session.require_backend(), ErrorKind::Unavailable);
+    assert!(error.message().contains("has no backend"), "{error}");
+    // A toolset never falls back to the current directory.
+    expect_error(session.tools().await, ErrorKind::Unavailable);
+    session.attach_backend(memory()).unwrap();
+    session.tools().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_second_backend_is_a_conflict_and_replaces_nothing() {
+    let definition = AgentDefinition::builder().backend(MemoryPerSession).build();
+    let session = definition.start(SessionOptions::default()).await.unwrap();
+    session.require_backend().unwrap().write("a", "first").await.unwrap();
+    let error = expect_error(session.attach_backend(memory()), ErrorKind::Conflict);
+    assert!(error.message().contains("has a backend already"), "{error}");
+    assert_eq!(session.require_backend().unwrap().read_text("a").await.unwrap(), "first");
+}
+
+#[tokio::test]
+async fn a_backend_given_to_the_definition_is_shared_by_its_sessions() {
+    let shared = memory();
+    let definition = AgentDefinition::builder().backend(shared.clone()).build();
+    let first = definition.start(SessionOptions::default()).await.unwrap();
+    let second = definition.start(SessionOptions::default()).await.unwrap();
+    assert_ne!(first.id(), second.id());
+    first.require_backend().unwrap().write("a", "seen").await.unwrap();
+    assert_eq!(second.require_backend().unwrap().read_text("a").await.unwrap(), "seen");
+}
+
+#[tokio::test]
+async fn the_factory_is_called_once_with_what_is_known_of_the_session() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
+    let factory = move |context: SessionContext| {
+        let counted = counted.clone();
+        async move {
+            counted.fetch_add(1, Ordering::SeqCst);
+            tokio::task::yield_now().await;
+            let backend = memory();
+            let SessionContext { session_id, snapshot_id, principal, parent, context } = context;
+            assert_eq!(parent, None);
+            let told = json!([session_id.as_str(), snapshot_id, principal.to_string(), context]);
+            backend.write("told.json", told.to_string()).await?;
+            Ok(backend)
+        }
+    };
+    let definition =
+        AgentDefinition::builder().backend(factory).toolset(FilesystemToolset::new()).build();
+    let options = SessionOptions {
+        snapshot_id: Some("turn-3".to_owned()),
+        principal: Some(Principal::new(PrincipalKind::Person, "ada")),
+        context: json!({ "plan": "pro" }),
+        ..named("chat-1")
+    };
+    let session = definition.start(options).await.unwrap();
+    let tools = session.tools().await.unwrap();
+    let text = worked(call(&tools, "read_text_file", json!({ "path": "told.json" })).await);
+    assert_eq!(text, r#"["chat-1","turn-3","person:ada",{"plan":"pro"}]"#);
+    session.tools().await.unwrap();
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    // Who acts on the backend is the principal of the session.
+    let actor = session.require_backend().unwrap().actor().principal().to_string();
+    assert_eq!(actor, "person:ada");
+}
+
+#[tokio::test]
+async fn a_factory_that_fails_says_why_and_there_is_no_session() {
+    let factory = |_: SessionContext| async {
+        let message = "no sandbox is free";
+        Err::<Backend, _>(Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message))
+    };
+    let definition = AgentDefinition::builder().backend(factory).build();
+    let error =
+        expect_error(definition.start(SessionOptions::default()).await, ErrorKind::Unavailable);
+    assert_eq!(error.message(), "no sandbox is free");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_factory_that_takes_too_long_is_a_timeout() {
+    let factory = |_: SessionContext| std::future::pending::<Result<Backend>>();
+    let definition =
+        AgentDefinition::builder().backend(factory).factory_timeout(Duration::from_secs(7)).build();
+    let error = expect_error(definition.start(named("slow")).await, ErrorKind::Timeout);
+    assert_eq!(error.code(), ErrorCode::Timeout);
+    assert!(error.message().contains("session slow") && error.message().contains("7s"), "{error}");
+}
+
+#[tokio::test]
+async fn a_start_that_nobody_waits_for_ends_the_factory() {
+    struct Ended(Arc<AtomicUsize>);
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let ended = Arc::new(AtomicUsize::new(0));
+    let (begun, mut has_begun) = tokio::sync::mpsc::channel(1);
+    let counter = ended.clone();
+    let factory = move |_: SessionContext| {
+        let (guard, begun) = (Ended(counter.clone()), begun.clone());
+        async move {
+            let _guard = guard;
+            begun.send(()).await.unwrap();
+            std::future::pending::<Result<Backend>>().await
+        }
+    };
+    let definition = AgentDefinition::builder().backend(factory).build();
+    let starting = tokio::spawn(async move { definition.start(SessionOptions::default()).await });
+    has_begun.recv().await.unwrap();
+    starting.abort();
+    assert!(starting.await.unwrap_err().is_cancelled());
+    assert_eq!(ended.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_session_never_destroys_its_backend() {
+    let backend = memory();
+    let definition = AgentDefinition::builder().backend(backend.clone()).build();
+    let session = definition.start(SessionOptions::default()).await.unwrap();
+    // Not even by its own handle.
+    session.require_backend().unwrap().destroy().await.unwrap();
+    drop(session);
+    backend.write("a", "alive").await.unwrap();
+    backend.destroy().await.unwrap();
+    let error = definition.start(SessionOptions::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Destroyed, "what was destroyed cannot be attached");
+}
+
+#[tokio::test]
+async fn sub_agents_inherit_narrow_or_bring_their_own() {
+    let definition = AgentDefinition::builder()
+        .backend(MemoryPerSession)
+        .toolset(FilesystemToolset::new().allow_writes())
+        .build();
+    let parent = definition.start(named("parent")).await.unwrap();
+    let place = parent.require_backend().unwrap();
+    place.write("top.txt", "top").await.unwrap();
+    place.write("docs/a.txt", "a").await.unwrap();
+    let start = |place| parent.start_sub_agent(&definition, place, SessionOptions::default());
+
+    let inherits = start(SubAgentBackend::Inherit).await.unwrap();
+    assert_eq!(inherits.require_backend().unwrap().read_text("top.txt").await.unwrap(), "top");
+    assert_eq!(inherits.context().parent.as_ref(), Some(parent.id()));
+
+    let narrowed = start(SubAgentBackend::Scope("docs".to_owned())).await.unwrap();
+    let tools = narrowed.tools().await.unwrap();
+    assert_eq!(worked(call(&tools, "read_text_file", json!({ "path": "a.txt" })).await), "a");
+    failed(call(&tools, "read_text_file", json!({ "path": "../top.txt" })).await, "workspace");
+
+    let own = start(SubAgentBackend::Own).await.unwrap();
+    assert!(!own.require_backend().unwrap().exists("top.txt").await.unwrap());
+    assert_eq!(own.context().parent.as_ref(), Some(parent.id()));
+
+    let outside = start(SubAgentBackend::Scope("../..".to_owned())).await;
+    expect_error(outside, ErrorKind::Escape);
+}
+
+#[tokio::test]
+async fn tools_of_your_own_stand_beside_the_others_and_names_are_checked() {
+    let tool = |name: &str| {
+        let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
+        AgentTool::new(name, "Doubles n", schema, |arguments| async move {
+            match arguments.get("n").and_then(serde_json::Value::as_i64) {
+                Some(n) => ToolResult::data(json!({ "doubled": 2 * n })),
+                None => ToolResult::error("'n' must be a whole number"),
+            }
+        })
+    };
+    let definition = |tool: AgentTool| {
+        let builder = AgentDefinition::builder().backend(MemoryPerSession);
+        builder.toolset(FilesystemToolset::new()).tool(tool).instructions("Be brief.").build()
+    };
+    let session = definition(tool("double")).start(SessionOptions::default()).await.unwrap();
+    let tools = session.tools().await.unwrap();
+    let doubled = call(&tools, "double", json!({ "n": 21 })).await;
+    assert_eq!(doubled.data, Some(json!({ "doubled": 42 })));
+    failed(call(&tools, "double", json!({})).await, "'n' must be");
+    failed(call(&tools, "double", json!([21])).await, "must be a JSON object");
+    failed(
+        call(&tools, "dobule", json!({})).await,
+        "there is no tool 'dobule'; the tools are double",
+    );
+    assert_eq!(tools.instructions(), "Be brief.");
+    for (name, kind) in [
+        ("read_text_file", ErrorKind::Conflict),
+        ("no spaces", ErrorKind::Invalid),
+        ("", ErrorKind::Invalid),
+    ] {
+        let session = definition(tool(name)).start(SessionOptions::default()).await.unwrap();
+        expect_error(session.tools().await, kind);
+    }
+}
