@@ -40,3 +40,6 @@ pub const CANCEL_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Tool calls of a session that are remembered, so that updates can be merged into them.
 pub const MAX_TRACKED_TOOL_CALLS: usize = 1000;
+
+/// Terminal output of one tool call that is kept. An event shows less of it.
+pub const MAX_TERMINAL_OUTPUT_BYTES: usize = 64 * 1024;

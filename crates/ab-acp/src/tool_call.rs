@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 
-use crate::bounds::MAX_TRACKED_TOOL_CALLS;
+use crate::bounds::{MAX_TERMINAL_OUTPUT_BYTES, MAX_TRACKED_TOOL_CALLS};
 use crate::update::ContentBlock;
 
 /// How long the lines of one diff may be compared; after that the counts are approximate.
@@ -38,6 +38,8 @@ pub struct ToolCallUpdate {
     pub locations: Option<Vec<ToolCallLocation>>,
     pub raw_input: Option<Value>,
     pub raw_output: Option<Value>,
+    /// Text that is added to the terminal output.
+    pub terminal_output: Option<String>,
 }
 
 /// What kind of thing a tool does.
@@ -192,8 +194,16 @@ impl ToolCallUpdate {
                 .map(|list| list.iter().filter_map(ToolCallLocation::parse).collect()),
             raw_input: value("rawInput"),
             raw_output: value("rawOutput"),
+            terminal_output: terminal_output(&body["_meta"]),
         })
     }
+}
+
+/// What a command printed since the last update. Codex and the agents of other editors report it as
+/// metadata, not as content.
+fn terminal_output(meta: &Value) -> Option<String> {
+    let keys = ["terminal_output_delta", "terminal_output"];
+    keys.iter().find_map(|key| meta[*key]["data"].as_str()).map(str::to_owned)
 }
 
 impl ToolCallContent {
@@ -238,6 +248,9 @@ pub struct ToolCall {
     pub locations: Vec<ToolCallLocation>,
     pub raw_input: Option<Value>,
     pub raw_output: Option<Value>,
+    /// What a command printed, where the agent reports it apart from the content. Only the first
+    /// [`MAX_TERMINAL_OUTPUT_BYTES`] are kept.
+    pub terminal_output: String,
 }
 
 impl ToolCall {
@@ -252,6 +265,7 @@ impl ToolCall {
             locations: Vec::new(),
             raw_input: None,
             raw_output: None,
+            terminal_output: String::new(),
         }
     }
 
@@ -265,13 +279,20 @@ impl ToolCall {
         self.name = name.or(self.name.take());
         self.raw_input = change.raw_input.or(self.raw_input.take());
         self.raw_output = change.raw_output.or(self.raw_output.take());
+        if let Some(output) = change.terminal_output {
+            let room = MAX_TERMINAL_OUTPUT_BYTES.saturating_sub(self.terminal_output.len());
+            self.terminal_output.push_str(&output[..output.floor_char_boundary(room)]);
+        }
     }
 
-    /// The text of the output: the text content, or the raw output where there is none.
+    /// The text of the output: the text content, else the terminal output, else the raw output.
     pub fn output_text(&self) -> String {
         let texts: Vec<&str> = self.content.iter().filter_map(ToolCallContent::text).collect();
         if !texts.is_empty() {
             return texts.join("\n");
+        }
+        if !self.terminal_output.is_empty() {
+            return self.terminal_output.clone();
         }
         match &self.raw_output {
             None => String::new(),
@@ -403,6 +424,22 @@ mod tests {
             .merge(change(json!({ "toolCallId": "x", "status": "failed", "rawOutput": "no" })));
         assert!(merged.is_new && merged.ended);
         assert_eq!(merged.call.output_text(), "no");
+    }
+
+    #[test]
+    fn terminal_output_is_collected_within_its_bound() {
+        let chunk = |key: &str, data: &str| {
+            change(json!({ "toolCallId": "x", "_meta": { key: { "data": data } } }))
+        };
+        let mut calls = ToolCalls::default();
+        calls.merge(chunk("terminal_output_delta", "one\n"));
+        calls.merge(chunk("terminal_output", "two\n"));
+        let end =
+            json!({ "toolCallId": "x", "status": "completed", "rawOutput": { "exit_code": 0 } });
+        assert_eq!(calls.merge(change(end)).call.output_text(), "one\ntwo\n");
+        let flood = "ü".repeat(MAX_TERMINAL_OUTPUT_BYTES);
+        let merged = calls.merge(chunk("terminal_output_delta", &flood));
+        assert_eq!(merged.call.output_text().len(), MAX_TERMINAL_OUTPUT_BYTES);
     }
 
     #[test]

@@ -9,8 +9,7 @@ pub(super) struct Vendor {
     pub(super) agent: &'static str,
     /// The variable with its key.
     pub(super) key: &'static str,
-    /// Whether events show what a command of it prints of its key. Codex sends the output in a form of its own, and commands
-    /// of copilot do not get the key.
+    /// Whether events show what a command of it prints of its key. Commands of copilot do not get the key.
     pub(super) shows_key: bool,
     /// The end of the path that it asks the model at.
     pub(super) api: &'static str,
@@ -48,7 +47,7 @@ pub(super) const VENDORS: [Vendor; 7] = [
     Vendor {
         agent: "codex",
         key: "OPENAI_API_KEY",
-        shows_key: false,
+        shows_key: true,
         api: "/responses",
         variables: |url| {
             let provider = json!({

@@ -93,6 +93,7 @@ mod tests {
             locations: vec![ToolCallLocation { path: path.to_owned(), line: None }],
             raw_input: None,
             raw_output: None,
+            terminal_output: String::new(),
         };
         let first = of_call(&call("1", "Edit", "a"));
         assert_eq!(first.len(), 64);

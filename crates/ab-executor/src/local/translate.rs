@@ -276,6 +276,7 @@ fn ended(id: ToolCallId) -> ToolCallUpdate {
         locations: None,
         raw_input: None,
         raw_output: None,
+        terminal_output: None,
     }
 }
 
