@@ -157,6 +157,30 @@ impl fmt::Display for ReadinessProblem {
     }
 }
 
+impl ReadinessProblem {
+    /// What to do about it, in one line without the agent's name: for tables that have the name beside it.
+    pub fn short_remedy(&self) -> String {
+        match self {
+            ReadinessProblem::UnknownAgent { .. } => "unknown agent".to_owned(),
+            ReadinessProblem::UnsupportedPlatform { platform, .. } => {
+                format!("not published for {platform}")
+            }
+            ReadinessProblem::NotInstalled { id, .. } => {
+                format!("not installed: agent-backend agent install {id}")
+            }
+            ReadinessProblem::NodeMissing { id, .. } => {
+                format!("its Node.js is gone: agent-backend agent install {id} --again")
+            }
+            ReadinessProblem::NoProgram { get, .. } => format!("not found: {get}"),
+            ReadinessProblem::NoCredential { id, variables, .. } => match variables.as_slice() {
+                [only] => format!("no key: set {only}"),
+                [first, ..] => format!("no key: set {first}, or see agent-backend agent show {id}"),
+                [] => format!("no login: see agent-backend agent show {id}"),
+            },
+        }
+    }
+}
+
 impl std::error::Error for ReadinessProblem {}
 
 /// The name of this platform in npm packages.

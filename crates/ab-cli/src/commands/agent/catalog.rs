@@ -153,7 +153,7 @@ pub(crate) fn list(command: &List, terminal: &mut Terminal) -> Result<(), Failur
         let missing = agents.missing(entry);
         let (word, style) = if missing.is_empty() { ("yes", READY) } else { ("no", LACKING) };
         let word = terminal.painted(style, &format!("{word:<5}"));
-        let first = missing.first().map(ToString::to_string);
+        let first = missing.first().map(ReadinessProblem::short_remedy);
         let detail = first.unwrap_or_else(|| entry.title().to_owned());
         let detail = terminal.shown(&detail).into_owned();
         terminal.line(&format!("{word}  {:<width$}  {detail}", entry.id))?;
