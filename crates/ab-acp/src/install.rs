@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -223,7 +224,11 @@ impl AgentInstallDir {
         if !package.platforms.is_empty() && !package.platforms.contains(&platform) {
             return Err(InstallError::UnsupportedPlatform { id, platform });
         }
-        fs::create_dir_all(&self.path).map_err(failing(&self.path, "make"))?;
+        // The installation may be the first to use the data directory, and `serve` refuses one that
+        // other users can enter.
+        let mut private = fs::DirBuilder::new();
+        private.recursive(true).mode(0o700);
+        private.create(&self.path).map_err(failing(&self.path, "make"))?;
         let _held = self.lock(progress).await?;
         self.clear()?;
         let is_whole =

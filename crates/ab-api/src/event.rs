@@ -1,8 +1,10 @@
 //! Events of a session: what its stream carries.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::approval::{ApprovalDecider, ApprovalStatus};
@@ -287,5 +289,42 @@ impl EventKind {
             Self::Summary { .. } => "summary",
             Self::Note { .. } => "note",
         }
+    }
+}
+
+/// Members of a tool's input that say what a call is about, the most telling first.
+const TELLING_MEMBERS: [&str; 6] = ["command", "path", "file_path", "pattern", "query", "url"];
+
+/// What a tool call is about, for a line beside the tool's name: the command, path or the like of its
+/// input, its only text member, or the whole input. `None` where that adds nothing to the name.
+pub fn tool_subject<'a>(tool_name: &str, tool_input: &'a str) -> Option<Cow<'a, str>> {
+    let members: Map<String, Value> = serde_json::from_str(tool_input).unwrap_or_default();
+    let telling = TELLING_MEMBERS.iter().find_map(|name| members.get(*name)?.as_str());
+    let only = members.values().next().filter(|_| members.len() == 1).and_then(Value::as_str);
+    let subject = match telling.or(only) {
+        Some(text) => Cow::Owned(text.to_owned()),
+        None => Cow::Borrowed(tool_input),
+    };
+    let adds_nothing = matches!(&*subject, "" | "{}") || tool_name.ends_with(&*subject);
+    (!adds_nothing).then_some(subject)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tool_calls_are_told_by_what_they_are_about() {
+        let check = |name: &str, input: &str, expected: Option<&str>| {
+            assert_eq!(tool_subject(name, input).as_deref(), expected, "{name} {input}");
+        };
+        check("exec", r#"{"cwd":"x","command":"ls"}"#, Some("ls"));
+        check("read", r#"{"path":"a/b"}"#, Some("a/b"));
+        check("fetch", r#"{"target":"a"}"#, Some("a"));
+        check("wait", r#"{"count":1}"#, Some(r#"{"count":1}"#));
+        check("shell", "ls -l", Some("ls -l"));
+        check("shell · ls -l", r#"{"command":"ls -l"}"#, None);
+        check("status", "{}", None);
+        check("status", "", None);
     }
 }

@@ -31,7 +31,7 @@ pub use catalog::{
 };
 pub use event::{
     DeliveryResult, Event, EventKind, FenceHostResult, FenceState, FollowerHost, LogLevel,
-    LogSource, OutputStream, PlanEntry, PlanEntryStatus, ToolExecutionStatus,
+    LogSource, OutputStream, PlanEntry, PlanEntryStatus, ToolExecutionStatus, tool_subject,
 };
 pub use id::{ApprovalId, Id, IdError, IdKind, RunId, SessionId, SpaceId};
 pub use page::{Page, PageRequest};

@@ -189,6 +189,19 @@ async fn agent_that_is_not_installed_fails_its_session_and_says_how_to_install_i
 }
 
 #[test]
+fn serve_starts_on_a_data_directory_that_an_installation_made() {
+    let stage = serve::repository();
+    let data = stage.outside("data");
+    let data = data.to_str().unwrap();
+    // Without npm the installation fails after it made the directory.
+    let mut install = stage.command(BINARY);
+    install.args(["agent", "install", "goose", "--data-dir", data]).env("PATH", "");
+    assert_eq!(install.output().unwrap().status.code(), Some(4));
+    let server = serve::Server::start_by(stage.command(BINARY), &["--data-dir", data]);
+    assert_eq!(server.end().0, 0);
+}
+
+#[test]
 fn list_and_show_say_what_agents_need() {
     let stage = Stage::new();
     let data = stage.outside("data");

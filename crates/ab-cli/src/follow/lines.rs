@@ -1,10 +1,9 @@
 //! Events as lines for people: a mark, then one sentence.
 
-use std::borrow::Cow;
-
 use ab_api::{
     ApprovalStatus, ChangeCounts, DeliveryMode, DeliveryResult, EventKind, LogLevel, LogSource,
     PlanEntryStatus, SessionActivity, SessionEndReason, SessionStatus, ToolExecutionStatus,
+    tool_subject,
 };
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
@@ -59,8 +58,11 @@ pub(crate) fn of(kind: &EventKind) -> Vec<Line> {
             entries.iter().map(entry).collect()
         }
         EventKind::Tool { tool_name, tool_input, tool_output, tool_status, .. } => {
-            let input = tool_input.as_deref().map(|input| format!(" {}", input_text(input)));
-            let what = format!("{tool_name}{}", input.unwrap_or_default());
+            let subject = tool_input.as_deref().and_then(|input| tool_subject(tool_name, input));
+            let what = match subject {
+                Some(subject) => format!("{tool_name} {subject}"),
+                None => tool_name.clone(),
+            };
             match tool_status {
                 ToolExecutionStatus::Pending => Vec::new(),
                 ToolExecutionStatus::Running => vec![line("→", WORKS, &what)],
@@ -129,17 +131,6 @@ fn last_lines(output: &str) -> impl Iterator<Item = &str> {
     let lines: Vec<&str> = output.lines().filter(|line| !line.trim().is_empty()).collect();
     let first = lines.len().saturating_sub(MAX_FAILURE_LINES);
     lines.into_iter().skip(first)
-}
-
-/// The input of a tool. The only text of an object stands for it: `{"command":"ls"}` is `ls`.
-fn input_text(input: &str) -> Cow<'_, str> {
-    let parsed = serde_json::from_str::<serde_json::Map<String, Value>>(input);
-    let members = parsed.unwrap_or_default();
-    let mut values = members.into_iter().map(|(_, value)| value);
-    match (values.next(), values.next()) {
-        (Some(Value::String(only)), None) => Cow::Owned(only),
-        _ => Cow::Borrowed(input),
-    }
 }
 
 /// The size of a change, such as `2 files changed, +10 -3`.
@@ -312,19 +303,6 @@ mod tests {
 ✓ completed
 ";
         assert_eq!(shown(events), expect);
-    }
-
-    #[test]
-    fn only_text_of_an_input_stands_for_it() {
-        for (input, expect) in [
-            (r#"{"command":"ls -a"}"#, "ls -a"),
-            (r#"{"path":"a","depth":1}"#, r#"{"path":"a","depth":1}"#),
-            (r#"{"depth":1}"#, r#"{"depth":1}"#),
-            ("src", "src"),
-            ("{", "{"),
-        ] {
-            assert_eq!(input_text(input), expect);
-        }
     }
 
     #[test]

@@ -5,17 +5,13 @@ use std::collections::HashMap;
 
 use ab_api::{
     ApprovalDecider, Event, EventKind, LogLevel, LogSource, SessionStatus, Time,
-    ToolExecutionStatus,
+    ToolExecutionStatus, tool_subject,
 };
 use maud::{Markup, html};
-use serde_json::Value;
 
 use super::icon::{Icon, icon};
 use super::text::{clean, first_line};
 use super::time::clock;
-
-/// Members of a tool's input that say what it is about.
-const TELLING: [&str; 6] = ["command", "path", "file_path", "pattern", "query", "url"];
 
 /// The rows of `events`. Of a tool call only the newest event has a row, at the place where the call began: below the
 /// question that it had to wait for.
@@ -152,7 +148,7 @@ fn tool(kind: &EventKind) -> Markup {
     };
     let input = tool_input.as_deref().filter(|text| !matches!(*text, "" | "{}"));
     let output = tool_output.as_deref().filter(|text| !text.is_empty());
-    let about = input.map(about);
+    let about = input.and_then(|input| tool_subject(tool_name, input));
     let head = html! {
         code.name { (clean(tool_name)) }
         @if let Some(about) = &about { " " code.about { (first_line(about)) } }
@@ -171,15 +167,6 @@ fn tool(kind: &EventKind) -> Markup {
     }
 }
 
-/// The command or the path of a tool's input, or the input itself.
-fn about(input: &str) -> Cow<'_, str> {
-    let parsed: Option<Value> = serde_json::from_str(input).ok();
-    let telling = parsed.and_then(|input| {
-        TELLING.iter().find_map(|name| Some(input.get(name)?.as_str()?.to_owned()))
-    });
-    telling.map_or(Cow::Borrowed(input), Cow::Owned)
-}
-
 /// An event on one line.
 fn in_short(kind: &EventKind) -> Cow<'_, str> {
     match kind {
@@ -188,8 +175,8 @@ fn in_short(kind: &EventKind) -> Cow<'_, str> {
         | EventKind::Log { message: text, .. }
         | EventKind::Note { message: text } => first_line(text),
         EventKind::Tool { tool_name, tool_input, .. } => {
-            let input = tool_input.as_deref().filter(|text| *text != "{}");
-            let about = input.map(about).unwrap_or_default();
+            let about = tool_input.as_deref().and_then(|input| tool_subject(tool_name, input));
+            let about = about.unwrap_or_default();
             format!("{} {}", clean(tool_name), first_line(&about)).into()
         }
         EventKind::FileEdit { file_path, lines_added, lines_removed, .. } => {
@@ -291,18 +278,6 @@ mod tests {
         let shown = rows(&events, events[0].ts).into_string();
         assert!(shown.find("asked") < shown.find("call-1"), "{shown}");
         assert_eq!(shown.matches("id=\"call-1\"").count(), 1, "{shown}");
-    }
-
-    #[test]
-    fn inputs_are_told_by_what_they_are_about() {
-        for (input, told) in [
-            (r#"{"command":"ls","cwd":"x"}"#, "ls"),
-            (r#"{"path":"a/b"}"#, "a/b"),
-            (r#"{"count":1}"#, r#"{"count":1}"#),
-            ("ls -l", "ls -l"),
-        ] {
-            assert_eq!(about(input), told);
-        }
     }
 
     #[test]
