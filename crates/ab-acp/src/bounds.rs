@@ -2,34 +2,36 @@
 
 use std::time::Duration;
 
-/// The longest line that a peer may send. A longer line ends the connection: it may have been the
-/// answer to a request, which would otherwise never come.
+/// Maximum length of a line that a peer sends. A longer line ends the connection, because it may
+/// have been the response to a pending request.
 pub const MAX_MESSAGE_LINE_BYTES: usize = 8 * 1024 * 1024;
 
-/// Messages that wait for their reader. A full queue stops the connection from reading, and the peer
-/// blocks on its output.
+/// Maximum number of messages in the queue for the reader. When the queue is full, the connection
+/// stops reading and the peer blocks on its output.
 pub const MAX_QUEUED_MESSAGES: usize = 256;
 
-/// Bytes of messages that wait for their reader. One message of [`MAX_MESSAGE_LINE_BYTES`] always fits.
+/// Maximum number of bytes in the queue for the reader. One message of [`MAX_MESSAGE_LINE_BYTES`]
+/// always fits.
 pub const MAX_QUEUED_BYTES: usize = MAX_MESSAGE_LINE_BYTES;
 
-/// Lines that wait for a peer that does not read its input.
+/// Maximum number of queued lines for a peer that does not read its input.
 pub(crate) const OUTGOING_LINES: usize = 256;
 
-/// Requests of the peer that may wait for an answer at one time. Further ones get an error.
+/// Maximum number of the peer's requests without a response. Further requests get an error.
 pub const MAX_PENDING_INCOMING_REQUESTS: usize = 64;
 
-/// Requests of ours that may wait for an answer at one time.
+/// Maximum number of our requests without a response.
 pub const MAX_PENDING_OUTGOING_REQUESTS: usize = 256;
 
-/// Lines in a row that are no messages before the peer counts as a program that does not speak ACP.
+/// After this many consecutive lines that are not messages, the peer is treated as a program that
+/// does not speak ACP.
 pub const MAX_CONSECUTIVE_INVALID_LINES: usize = 1000;
 
-/// How much of a line that is no message is reported.
+/// Maximum number of bytes of an invalid line that are reported.
 pub const MAX_REPORTED_INVALID_LINE_BYTES: usize = 1024;
 
-/// How long an agent may take to start and to answer `initialize`. Agents in JavaScript that are
-/// started for the first time take many seconds.
+/// How long an agent may take to start and to answer `initialize`. The first start of an agent
+/// written in JavaScript takes many seconds.
 pub const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long an agent may take to answer any other request, except a prompt, which has no deadline.
@@ -38,8 +40,10 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long an agent may take to end a turn that was cancelled.
 pub const CANCEL_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Tool calls of a session that are remembered, so that updates can be merged into them.
+/// Maximum number of tool calls of a session that are remembered, so that updates can be merged
+/// into them.
 pub const MAX_TRACKED_TOOL_CALLS: usize = 1000;
 
-/// Terminal output of one tool call that is kept. An event shows less of it.
+/// Maximum number of bytes of terminal output that are kept for one tool call. An event shows less
+/// of it.
 pub const MAX_TERMINAL_OUTPUT_BYTES: usize = 64 * 1024;

@@ -13,7 +13,7 @@ pub struct AgentCatalogEntry {
     /// Other names that users may type.
     #[serde(default)]
     pub aliases: Vec<String>,
-    /// A name for people; the id by default.
+    /// The display name; the id by default.
     #[serde(default)]
     pub title: Option<String>,
     /// Program and arguments. A program of `{self}` is the running `agent-backend` binary. `{agent}`, `{node}` and
@@ -23,41 +23,43 @@ pub struct AgentCatalogEntry {
     /// Variables for the agent.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Variables of the server that the agent gets where they are set. They hold no secrets.
+    /// Variables of the server that are passed to the agent if they are set. They hold no secrets.
     #[serde(default)]
     pub inherit: Vec<String>,
-    /// Variables of the server that hold credentials of this agent. No other agent gets them.
+    /// Variables of the server that hold credentials of this agent. They are not passed to other
+    /// agents.
     #[serde(default)]
     pub credentials: Vec<String>,
-    /// Files below the operator's home that hold a login. Copies are put into the session's home.
+    /// Files below the operator's home that hold a login. They are copied into the session's home.
     #[serde(default)]
     pub login_files: Vec<String>,
     /// Where the agent looks for skills, below its home, beside `.agents/skills`.
     #[serde(default)]
     pub skills_dir: Option<String>,
-    /// Whether the agent is of no use without one of its credentials or login files.
+    /// Whether the agent cannot work without one of its credentials or login files.
     #[serde(default)]
     pub needs_credential: Option<bool>,
     /// The login method to use if the agent asks for a login.
     #[serde(default)]
     pub auth_method: Option<String>,
-    /// Directories of the host that hold the program and what it needs. The sandbox shows them read-only, and their
-    /// programs come first on the path.
+    /// Directories of the host with the program and its dependencies. The sandbox shows them
+    /// read-only, and their programs come first in `PATH`.
     #[serde(default)]
     pub toolchains: Vec<PathBuf>,
     /// The lowest major version of Node.js that runs the agent.
     #[serde(default)]
     pub node: Option<u32>,
-    /// The npm package with the agent. Of built-in agents only, which bring their lock files.
+    /// The npm package with the agent. Only built-in agents have one, because they come with a lock
+    /// file.
     #[serde(default)]
     pub package: Option<AgentPackage>,
-    /// How the operator gets an agent that has no `package`.
+    /// Instructions to install an agent that has no `package`.
     #[serde(default)]
     pub get: Option<String>,
     /// How the vendor's own sandbox is switched off inside ours.
     #[serde(default)]
     pub own_sandbox: Option<String>,
-    /// Whether tests of ours have driven this version through a whole turn.
+    /// Whether our tests have run this version through a whole turn.
     #[serde(default)]
     pub tested: bool,
 }
@@ -68,14 +70,14 @@ pub struct AgentCatalogEntry {
 pub struct AgentPackage {
     pub name: String,
     pub version: String,
-    /// What is downloaded, about.
+    /// The approximate download size.
     pub megabytes: u32,
-    /// Names of platforms; every one if empty.
+    /// The supported platforms; all if empty.
     #[serde(default)]
     pub platforms: Vec<String>,
 }
 
-/// A program that stands for the running binary.
+/// The program name that is replaced by the path of the running binary.
 pub const OWN_BINARY_PLACEHOLDER: &str = "{self}";
 
 /// The agents of a server, by id and alias.
@@ -130,7 +132,7 @@ struct CatalogFile {
 /// The built-in agents.
 impl Default for AgentCatalog {
     fn default() -> Self {
-        // A test reads the same text, so this is never empty in a build that passed its tests.
+        // A test parses the same text, so this is never empty in a build that passed its tests.
         let parsed = AgentCatalog::parse(BUILT_IN);
         debug_assert!(parsed.is_ok(), "{parsed:?}");
         parsed.unwrap_or(AgentCatalog { entries: Vec::new() })
@@ -149,8 +151,9 @@ impl AgentCatalog {
         Ok(catalog)
     }
 
-    /// Adds an entry. An entry with the id of an earlier one replaces it, or changes it if it names no command: its
-    /// variables and toolchains are added, its other fields replace those that it names.
+    /// Adds an entry. If an entry with this id exists, an entry with a command replaces it. An
+    /// entry without a command changes it: variables and toolchains are added, other fields that
+    /// are set are replaced.
     pub fn add(&mut self, entry: AgentCatalogEntry) -> Result<(), AgentCatalogError> {
         let names = || std::iter::once(&entry.id).chain(&entry.aliases);
         if names().any(|name| name.trim().is_empty()) {
@@ -197,7 +200,7 @@ impl AgentCatalogEntry {
         self.title.as_deref().unwrap_or(&self.id)
     }
 
-    /// Takes over what `change` names.
+    /// Applies the fields that `change` sets.
     fn change(&mut self, change: AgentCatalogEntry) {
         let replace = |mine: &mut Vec<String>, theirs: Vec<String>| {
             if !theirs.is_empty() {

@@ -49,12 +49,12 @@ impl fmt::Display for AcpSessionId {
     }
 }
 
-/// How a client behaves.
+/// Settings of a client.
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
     pub initialize_timeout: Duration,
     pub request_timeout: Duration,
-    /// After this time a cancelled turn ends with an error, whatever the agent does.
+    /// After this time a cancelled turn ends with an error, even if the agent does not answer.
     pub cancel_timeout: Duration,
     /// The login method to use if the agent asks for a login.
     pub auth_method: Option<String>,
@@ -100,7 +100,7 @@ pub enum SessionReopenMethod {
     },
 }
 
-/// What happened on the agent's side, in the order of arrival.
+/// Events from the agent, in the order of arrival.
 #[derive(Debug)]
 pub enum AgentEvent {
     Update {
@@ -108,7 +108,7 @@ pub enum AgentEvent {
         update: SessionUpdate,
     },
     Permission(PermissionQuestion),
-    /// The end of a turn. Each prompt that was accepted has exactly one, behind all its updates.
+    /// The end of a turn. Each accepted prompt gets exactly one, after all updates of the turn.
     TurnEnded {
         session: AcpSessionId,
         result: Result<TurnEnd, AcpError>,
@@ -118,15 +118,15 @@ pub enum AgentEvent {
         method: String,
         params: Value,
     },
-    /// The beginning of a line on the agent's standard output that is no message.
+    /// The beginning of a line on the agent's standard output that is not a message.
     InvalidLine(String),
 }
 
-/// The agent's own account of the end of a turn.
+/// How a turn ended, as the agent reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TurnEnd {
     pub stop_reason: StopReason,
-    /// Tokens of this turn, where the agent says.
+    /// Tokens used in this turn, if the agent reports them.
     pub tokens: Option<TokenCounts>,
 }
 
@@ -137,7 +137,7 @@ pub enum StopReason {
     MaxTurnRequests,
     Refusal,
     Cancelled,
-    /// A word that this client does not know.
+    /// A stop reason that this client does not know.
     Other(String),
 }
 
@@ -148,10 +148,10 @@ pub struct TokenCounts {
     pub output: u64,
 }
 
-/// A connection to an agent. Clones are handles of the same connection.
+/// A connection to an agent. Clones are handles to the same connection.
 ///
-/// Events must be read while a request waits: a full queue of events stops the connection from
-/// reading. `initialize` and the opening of a session bring few events, which fit into the queue.
+/// Read events while a request is pending: a full event queue stops the connection from reading.
+/// `initialize` and opening a session produce few events, which fit into the queue.
 #[derive(Clone, Debug)]
 pub struct AcpClient {
     rpc: Rpc,
@@ -170,9 +170,9 @@ pub struct AgentEvents {
 #[derive(Debug, Default)]
 struct State {
     turns: Mutex<HashMap<AcpSessionId, Turn>>,
-    /// Told when a turn gets a deadline.
+    /// Notified when a turn gets a deadline.
     cancelled: Notify,
-    /// Sessions whose history is being sent again.
+    /// Sessions whose history the agent is sending again.
     replaying: Mutex<HashSet<AcpSessionId>>,
     replayed: AtomicU64,
     questions: Mutex<Vec<(AcpSessionId, Weak<ReplySlot>)>>,
@@ -181,7 +181,7 @@ struct State {
 
 #[derive(Debug)]
 struct Turn {
-    /// Of the prompt.
+    /// The id of the prompt request.
     request: u64,
     /// Set when the turn is cancelled.
     deadline: Option<CancelDeadline>,
@@ -209,7 +209,8 @@ impl AcpClient {
         (AcpClient { rpc, state, settings: Arc::new(settings) }, events)
     }
 
-    /// The handshake; it comes first. File system and terminal methods are not advertised.
+    /// Performs the handshake. Must be called first. File system and terminal methods are not
+    /// advertised.
     pub async fn initialize(&self) -> Result<&AgentProfile, AcpError> {
         let params = json!({
             "protocolVersion": PROTOCOL_VERSION,
@@ -228,7 +229,7 @@ impl AcpClient {
         Ok(self.state.profile.get_or_init(|| profile))
     }
 
-    /// What the agent said in [`AcpClient::initialize`].
+    /// The agent's answer to [`AcpClient::initialize`].
     pub fn profile(&self) -> Option<&AgentProfile> {
         self.state.profile.get()
     }
@@ -246,8 +247,8 @@ impl AcpClient {
         }
     }
 
-    /// Reopens a session of an agent that was started again, by `session/resume` where the agent
-    /// offers it, else by `session/load`. The history that the agent sends again is dropped.
+    /// Reopens a session after the agent was started again: by `session/resume` if the agent
+    /// supports it, else by `session/load`. The history that the agent sends again is dropped.
     pub async fn reopen_session(
         &self,
         session: &AcpSessionId,
@@ -271,11 +272,12 @@ impl AcpClient {
         Ok(SessionReopenMethod::Loaded { replayed })
     }
 
-    /// Starts a turn. When this returns `Ok`, the end comes as [`AgentEvent::TurnEnded`]; a turn has
-    /// no deadline of its own.
+    /// Starts a turn. If this returns `Ok`, the end of the turn arrives as
+    /// [`AgentEvent::TurnEnded`]. A turn has no deadline.
     ///
     /// # Errors
-    /// [`AcpError::TurnUnderWay`] while the turn before has not ended.
+    ///
+    /// [`AcpError::TurnUnderWay`] if the previous turn has not ended.
     pub async fn start_turn(
         &self,
         session: &AcpSessionId,
@@ -295,13 +297,13 @@ impl AcpClient {
         let mut unsent = Unsent { client: self, session, request, sent: false };
         let sent = self.rpc.send_request(request, SESSION_PROMPT, params).await;
         unsent.sent = sent.is_ok();
-        // Where the turn is gone already, the events tell about its end.
+        // If the turn has already ended, the events report it.
         if unsent.withdraw() { sent } else { Ok(()) }
     }
 
-    /// Cancels the turn of a session. Its open questions are answered "cancelled". The turn ends with
-    /// [`AgentEvent::TurnEnded`], at the latest after the cancel timeout. Without a turn nothing
-    /// happens.
+    /// Cancels the turn of a session. Its open questions are answered with "cancelled". The turn
+    /// ends with [`AgentEvent::TurnEnded`], at the latest after the cancel timeout. Does nothing if
+    /// no turn is running.
     pub async fn cancel_turn(&self, session: &AcpSessionId) -> Result<(), AcpError> {
         let after = self.settings.cancel_timeout;
         {
@@ -319,12 +321,12 @@ impl AcpClient {
         }
     }
 
-    /// Ends the connection and waits until its tasks have ended. The events end.
+    /// Closes the connection and waits until its tasks have ended. The event stream ends.
     pub async fn close(&self) {
         self.rpc.close().await;
     }
 
-    /// Waits until the connection has ended; the reason.
+    /// Waits until the connection has ended and returns the reason.
     pub async fn wait_closed(&self) -> AcpError {
         self.rpc.ended().await
     }
@@ -339,7 +341,7 @@ impl AcpClient {
         Ok(json!({ "cwd": setup.cwd, "mcpServers": servers }))
     }
 
-    /// Sends a request, and once more after a login if the agent asks for one.
+    /// Sends a request. If the agent asks for a login, logs in and sends the request once more.
     async fn logged_in(&self, method: &'static str, params: Value) -> Result<Value, AcpError> {
         let deadline = self.settings.request_timeout;
         let error = match self.rpc.request(method, params.clone(), deadline).await {
@@ -350,7 +352,7 @@ impl AcpClient {
         let chosen = self.settings.auth_method.as_deref();
         let chosen = chosen.filter(|id| methods.iter().any(|method| method.id == *id));
         let Some(id) = chosen else {
-            // The code is also used for failures that have nothing to do with a login.
+            // Some agents use this code for failures that are unrelated to a login.
             return Err(if methods.is_empty() {
                 AcpError::Refused { method: method.into(), error }
             } else {
@@ -363,7 +365,7 @@ impl AcpClient {
 }
 
 impl AgentEvents {
-    /// The next event; `None` once the connection has ended. Dropping the future loses nothing.
+    /// The next event, or `None` once the connection has ended. Cancel safe.
     pub async fn next(&mut self) -> Option<AgentEvent> {
         loop {
             let deadline = self.state.earliest_deadline();
@@ -427,7 +429,7 @@ impl AgentEvents {
         AcpError::Refused { method: SESSION_PROMPT.into(), error: Box::new(error) }
     }
 
-    /// A turn that the end of the connection interrupted, if there is one left.
+    /// The end of a turn that the end of the connection interrupted, if one is left.
     fn interrupted_turn(&self) -> Option<AgentEvent> {
         let mut turns = lock(&self.state.turns);
         let session = turns.keys().next().cloned()?;
@@ -437,7 +439,7 @@ impl AgentEvents {
         Some(AgentEvent::TurnEnded { session, result: Err(error) })
     }
 
-    /// A turn that was cancelled and did not end in time.
+    /// The end of a turn that was cancelled and did not end in time.
     fn expired_turn(&self) -> Option<AgentEvent> {
         let now = Instant::now();
         let mut turns = lock(&self.state.turns);
@@ -515,7 +517,7 @@ struct Unsent<'a> {
 }
 
 impl Unsent<'_> {
-    /// Takes the turn of an unsent prompt back. `false` if the turn has ended already.
+    /// Removes the turn of an unsent prompt. Returns `false` if the turn has already ended.
     fn withdraw(&self) -> bool {
         if self.sent {
             return true;
@@ -537,7 +539,7 @@ impl fmt::Debug for Unsent<'_> {
     }
 }
 
-/// A session whose history is being sent again.
+/// A session whose history the agent is sending again.
 struct Replay<'a> {
     state: &'a State,
     session: &'a AcpSessionId,

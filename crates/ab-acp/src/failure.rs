@@ -15,21 +15,21 @@ pub enum AcpError {
     Closed { reason: Arc<str> },
     /// The agent sent a line that is longer than the limit; the connection ended.
     LineTooLong { limit: usize },
-    /// The agent printed this many lines in a row that are no messages; the connection ended.
+    /// The agent printed this many consecutive lines that are not messages; the connection ended.
     NotAcp { lines: usize },
     /// The agent did not answer in time.
     Timeout { method: Cow<'static, str>, after: Duration },
     /// The agent answered a request with an error.
     Refused { method: Cow<'static, str>, error: Box<RpcError> },
-    /// The agent wants a login first, and none of its methods was chosen by configuration.
+    /// The agent requires a login, and the configuration chooses none of its methods.
     LoginRequired { methods: Vec<AuthMethod> },
-    /// The agent answered something that this client cannot use.
+    /// The agent's response cannot be used by this client.
     BadAnswer { method: Cow<'static, str>, reason: String },
-    /// The agent does not offer what was asked for.
+    /// The agent does not support the request.
     Unsupported { what: &'static str },
-    /// A turn of this session is under way.
+    /// A turn of this session is already running.
     TurnUnderWay,
-    /// Too many requests wait for an answer.
+    /// Too many requests are pending.
     Busy { requests: usize },
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for AcpError {
             }
             AcpError::Refused { method, error } => {
                 write!(f, "the agent refused {method}: {} (code {})", error.message, error.code)?;
-                // Some agents say "Internal error" and give the reason as data.
+                // Some agents report "Internal error" and put the reason into the data.
                 match &error.data {
                     Some(data) => write!(f, ": {}", cut(&data.to_string())),
                     None => Ok(()),
@@ -91,7 +91,7 @@ impl fmt::Display for AcpError {
 
 impl std::error::Error for AcpError {}
 
-/// The longest data of an error that is shown.
+/// Maximum number of bytes of an error's data that are shown.
 const SHOWN_DATA: usize = 1000;
 
 fn cut(text: &str) -> String {

@@ -1,8 +1,9 @@
-//! Agents behind HTTP: one process for each id that a client chooses, its messages in and out.
+//! Agents behind HTTP: one process for each id that a client chooses, with its messages in both
+//! directions.
 //!
-//! [`Gateway`] is what the HTTP layer calls. It starts a process with the first message to an id, forwards
-//! messages byte for byte, and keeps the last messages of the agent for readers that come back. Buffer,
-//! pending requests and the scanner of messages are plain values without input or output.
+//! The HTTP layer calls [`Gateway`]. It starts a process at the first message to an id, forwards
+//! messages byte for byte, and keeps the agent's latest messages for readers that reconnect. The
+//! replay buffer, the pending requests and the message scanner perform no input or output.
 
 mod envelope;
 mod failure;
@@ -33,26 +34,26 @@ use tokio_util::task::TaskTracker;
 
 use server::{AgentServer, Phase};
 
-/// The longest id of a server, in bytes.
+/// Maximum length of a server id in bytes.
 pub const MAX_AGENT_SERVER_ID_BYTES: usize = 256;
-/// How long a request waits by default while the agent sends nothing.
+/// Default time that a request waits without output from the agent.
 pub const AGENT_SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What a gateway runs, and its bounds.
+/// The agents of a gateway and its limits.
 #[derive(Clone, Debug)]
 pub struct GatewaySettings {
     pub agents: AgentResolver,
     pub sandbox: AgentSandboxSettings,
     pub replay: ReplayBounds,
-    /// How long a request waits while the agent sends nothing. It does not run while the agent waits for the
-    /// client.
+    /// How long a request waits without output from the agent. The timer is suspended while the
+    /// agent waits for the client.
     pub request_timeout: Duration,
-    /// How long a request waits in all, if that is bounded.
+    /// Limit on the total time of a request, if there is one.
     pub total_timeout: Option<Duration>,
     pub max_servers: usize,
-    /// Requests of one server without a response.
+    /// Maximum number of pending requests of one server.
     pub max_requests: usize,
-    /// The longest line of an agent. A longer one ends the agent.
+    /// Maximum length of a line from an agent. A longer line ends the agent.
     pub max_line_bytes: usize,
 }
 
@@ -71,20 +72,20 @@ impl GatewaySettings {
     }
 }
 
-/// What became of a message.
+/// The outcome of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PostOutcome {
-    /// The agent's response, as it was sent.
+    /// The agent's response, unchanged.
     Response(Bytes),
-    /// It was a notification or a response, and was forwarded.
+    /// The message was a notification or a response and was forwarded.
     Accepted,
 }
 
-/// What is known of one server.
+/// The status of one server.
 #[derive(Clone, Debug)]
 pub struct AgentServerStatus {
     pub id: String,
-    /// The agent as the first request named it.
+    /// The agent's name in the first request.
     pub agent: String,
     pub created: SystemTime,
     pub state: AgentServerState,
@@ -127,11 +128,12 @@ impl Gateway {
         &self.inner.settings
     }
 
-    /// Forwards one JSON-RPC message to the server `id`, and waits for the response to a request. The first
-    /// message names the agent, which is started.
+    /// Forwards one JSON-RPC message to the server `id`. For a request, waits for the response. The
+    /// first message names the agent, which is then started.
     ///
     /// # Errors
-    /// See [`GatewayError`]. A body that is no message starts nothing.
+    ///
+    /// See [`GatewayError`]. A body that is not a message starts no agent.
     pub async fn post(
         &self,
         id: &str,
@@ -149,7 +151,7 @@ impl Gateway {
         server.post(envelope, body).await
     }
 
-    /// The server, started if it has to be.
+    /// Returns the server and starts it if necessary.
     fn server(&self, id: &str, agent: Option<&str>) -> Result<Arc<AgentServer>, GatewayError> {
         let settings = &self.inner.settings;
         let agent_id = match agent {
@@ -203,7 +205,7 @@ impl Gateway {
         });
     }
 
-    /// Takes a server off the list, unless another one has its id by now.
+    /// Removes a server from the list, unless another server has taken its id.
     fn forget(&self, server: &Arc<AgentServer>) {
         server.closing.cancel();
         let mut servers = self.servers();
@@ -212,9 +214,10 @@ impl Gateway {
         }
     }
 
-    /// Reads the events of a server: after the id, or from the oldest on.
+    /// Reads the events of a server: after the given id, or from the oldest event.
     ///
     /// # Errors
+    ///
     /// There is no such server.
     pub fn subscribe(
         &self,
@@ -225,7 +228,7 @@ impl Gateway {
         Ok(server.subscribe(last_event_id))
     }
 
-    /// Ends the server's process and everything that it started. An unknown id is fine.
+    /// Ends the server's process and everything that it started. An unknown id is ignored.
     pub async fn delete_server(&self, id: &str) {
         let Some(server) = self.servers().remove(id) else { return };
         self.close_server(&server).await;
@@ -234,7 +237,7 @@ impl Gateway {
     async fn close_server(&self, server: &Arc<AgentServer>) {
         server.closing.cancel();
         let mut phases = server.phase.subscribe();
-        // A process that has ended leaves no task behind that would remove its directories.
+        // A process that has ended has no task left that would remove its directories.
         let has_ended = server.phase.send_if_modified(|phase| {
             let has_ended = matches!(phase, Phase::Ended(_));
             if has_ended {
@@ -270,7 +273,7 @@ impl Gateway {
         servers.values().filter_map(status).collect()
     }
 
-    /// Ends every server, and waits until nothing of them is left. No more are started.
+    /// Ends every server and waits until all of them have been removed. No new servers are started.
     pub async fn close(&self) {
         self.inner.closing.cancel();
         let servers = std::mem::take(&mut *self.servers());

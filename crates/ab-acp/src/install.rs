@@ -1,8 +1,8 @@
 //! Installs agents from npm into the data directory.
 //!
-//! The machine's npm does the download: it knows the registry, its credentials, proxies and certificates from its own
-//! settings. What it installs is decided by a lock file of ours, which pins every package with its integrity and names
-//! no host. No script of a package runs.
+//! The machine's npm downloads the packages: its settings contain the registry, credentials,
+//! proxies and certificates. Our own lock file decides what is installed. It pins every package
+//! with its integrity and names no host. No script of a package runs.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,17 +18,17 @@ use tokio::process::Command;
 use crate::catalog::AgentCatalogEntry;
 use crate::resolve::{HostEnvironment, filled, npm_platform};
 
-/// Written last. A directory without it is no installation.
+/// Written last. A directory without this file is not an installation.
 const STAMP: &str = "installed.json";
 /// Held during an installation.
 const LOCK: &str = "lock";
-/// The beginning of the names of directories that are being filled.
+/// Prefix of the names of directories that are being filled.
 const NEW: &str = ".new-";
 /// The time between two attempts to take the lock.
 const PACE: Duration = Duration::from_millis(200);
-/// Bytes of npm's words that an error repeats.
+/// Maximum number of bytes of npm's output in an error.
 const QUOTED: usize = 2000;
-/// The Node.js that is installed where the machine's is too old.
+/// The Node.js that is installed if the machine's version is too old.
 const NODE: &str = "node";
 const NODE_VERSION: &str = "22.23.3";
 
@@ -44,7 +44,7 @@ const LOCKS: &[(&str, &str)] = &[
     ("qwen", include_str!("catalog/locks/qwen.json")),
 ];
 
-/// The directory with the installed agents: `<id>/<version>`.
+/// The directory with the installed agents, as `<id>/<version>`.
 #[derive(Clone, Debug)]
 pub struct AgentInstallDir {
     path: PathBuf,
@@ -55,7 +55,7 @@ pub struct AgentInstallDir {
 pub struct InstalledAgent {
     pub path: PathBuf,
     pub version: String,
-    /// The Node.js that runs it.
+    /// The Node.js with which the agent runs.
     pub node: Option<PathBuf>,
 }
 
@@ -63,7 +63,7 @@ pub struct InstalledAgent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installation {
     pub agent: InstalledAgent,
-    /// Whether it was installed before, and nothing was done.
+    /// Whether it was already installed, so that nothing was done.
     pub was_there: bool,
 }
 
@@ -73,17 +73,17 @@ struct Stamp {
     node: Option<PathBuf>,
 }
 
-/// Whether an agent that is installed is installed once more.
+/// Whether to install an agent again that is already installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reinstall {
     Yes,
     No,
 }
 
-/// How far an installation has come.
+/// The progress of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InstallStep {
-    /// Another process installs something.
+    /// Waits for another process that installs something.
     Waiting,
     Fetching {
         package: String,
@@ -92,10 +92,10 @@ pub enum InstallStep {
     },
 }
 
-/// Why an agent was not installed. Nothing is left of the attempt.
+/// Why an agent was not installed. A failed installation leaves no files.
 #[derive(Debug)]
 pub enum InstallError {
-    /// The catalog has no package for it.
+    /// The catalog has no package for this agent.
     NoPackage {
         id: String,
         get: Option<String>,
@@ -120,7 +120,7 @@ pub enum InstallError {
     NpmFailed {
         said: String,
     },
-    /// The packages do not hold what the catalog starts.
+    /// The packages do not contain the program that the catalog starts.
     Incomplete {
         missing: PathBuf,
     },
@@ -165,7 +165,7 @@ impl std::fmt::Display for InstallError {
 impl std::error::Error for InstallError {}
 
 impl InstallError {
-    /// What npm said.
+    /// The output of npm.
     pub fn said(&self) -> Option<&str> {
         match self {
             InstallError::RegistryUnreachable { said }
@@ -187,7 +187,7 @@ impl AgentInstallDir {
         Self { path: path.into() }
     }
 
-    /// The agent in its pinned version, if it is installed whole.
+    /// The agent in its pinned version, if the installation is complete.
     pub fn find_installed(&self, entry: &AgentCatalogEntry) -> Option<InstalledAgent> {
         let version = &entry.package.as_ref()?.version;
         self.stamped(&entry.id, version)
@@ -204,11 +204,12 @@ impl AgentInstallDir {
         })
     }
 
-    /// Installs an agent. Other installations, of this and other processes, wait. Dropping the future ends npm.
+    /// Installs an agent. Other installations wait, also those of other processes. Dropping the
+    /// future ends npm.
     ///
     /// # Errors
     ///
-    /// Nothing is left of a failed attempt, and an earlier installation stays.
+    /// A failed attempt leaves no files, and an earlier installation is kept.
     pub async fn install(
         &self,
         entry: &AgentCatalogEntry,
@@ -256,7 +257,7 @@ impl AgentInstallDir {
         Ok(Installation { agent: filling.await?, was_there: false })
     }
 
-    /// The machine's Node.js if it is new enough, else one of ours.
+    /// The machine's Node.js if it is new enough, else one that we install.
     async fn node(
         &self,
         lowest: u32,
@@ -285,7 +286,7 @@ impl AgentInstallDir {
         Ok(program(&made.path))
     }
 
-    /// Lets npm fill a new directory and puts it into its place.
+    /// Lets npm fill a new directory and renames it to its final name.
     async fn fill(
         &self,
         wanted: &Wanted<'_>,
@@ -339,7 +340,7 @@ impl AgentInstallDir {
         }
     }
 
-    /// Removes what processes left that were killed. The caller holds the lock.
+    /// Removes directories left by processes that were killed. The caller holds the lock.
     fn clear(&self) -> Result<(), InstallError> {
         let entries = self.path.read_dir().map_err(failing(&self.path, "read"))?;
         for entry in entries.flatten() {
@@ -374,7 +375,7 @@ impl NewDirectory {
 
 impl Drop for NewDirectory {
     fn drop(&mut self) {
-        // What cannot be removed now is removed by the next installation.
+        // If this fails, the next installation removes it.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -416,7 +417,7 @@ async fn run_npm(npm: &Path, directory: &Path, host: &HostEnvironment) -> Result
     Err(npm_error(&said, &output.status.to_string()))
 }
 
-/// What a failure of npm means.
+/// Classifies a failure of npm.
 fn npm_error(said: &str, status: &str) -> InstallError {
     let line = |line: &str| line.trim_start_matches("npm error").trim().to_owned();
     let lines: Vec<String> = { said.lines() }

@@ -12,13 +12,13 @@ use ab_local::{LaunchRequest, LaunchedProcess, Launcher};
 use crate::catalog::{AgentCatalogEntry, OWN_BINARY_PLACEHOLDER};
 use crate::client::{AcpClient, AgentEvents, ClientSettings};
 
-/// What a launch needs beside the catalog entry.
+/// The parameters of a launch beside the catalog entry.
 #[derive(Clone, Default)]
 pub struct LaunchSetup {
     /// The running `agent-backend` binary, for entries whose program is `{self}`. The sandbox must
     /// show it.
     pub own_binary: Option<PathBuf>,
-    /// Credentials by variable. Only those that the entry lists are passed on.
+    /// Credentials by variable name. Only those that the entry lists are passed on.
     pub credentials: BTreeMap<String, String>,
     /// Variables of the session, such as `HOME`. They take precedence over the entry's.
     pub env: BTreeMap<String, String>,
@@ -46,7 +46,8 @@ pub struct LaunchedAgent {
     pub launched: LaunchedProcess,
 }
 
-/// A directory of an agent's entry. Its `bin` is on the path if there is one, else the directory itself.
+/// A directory of an agent's entry as a toolchain. Its `bin` is added to `PATH` if it exists, else
+/// the directory itself.
 pub fn toolchain_with_bin_fallback(directory: &Path) -> Toolchain {
     let mut toolchain = Toolchain::from_directory(directory);
     if toolchain.bin.is_empty() {
@@ -76,7 +77,7 @@ pub async fn launch_agent(
     Ok(LaunchedAgent { client, events, launched })
 }
 
-/// The launch of an entry.
+/// The launch request for an entry.
 pub(crate) fn request(entry: &AgentCatalogEntry, setup: &LaunchSetup) -> Result<LaunchRequest> {
     let mut argv = entry.argv.clone();
     if let Some(program) = argv.first_mut().filter(|program| *program == OWN_BINARY_PLACEHOLDER) {

@@ -1,12 +1,12 @@
 //! Coding agents that speak the Agent Client Protocol (ACP).
 //!
-//! [`AcpClient`] drives an agent over any pair of byte streams and reports what the agent does as
-//! [`AgentEvent`]s. [`catalog`] holds how agents are started. [`gateway`] puts agents behind an interface that an
-//! HTTP server can offer. [`script`] is an agent of ours that follows
-//! a scenario, so that everything above runs without a model.
+//! [`AcpClient`] drives an agent over any pair of byte streams and reports its actions as
+//! [`AgentEvent`]s. [`catalog`] describes how agents are started. [`gateway`] makes agents
+//! available to an HTTP server. [`script`] is our own agent, which follows a scenario, so that
+//! everything can be tested without a model.
 //!
-//! The types of the wire are our own: agents in the field deviate from the published schema, and a
-//! strict parser would refuse them. Unknown updates and notifications are passed on as JSON.
+//! The wire types are our own: real agents deviate from the published schema, and a strict parser
+//! would reject them. Unknown updates and notifications are passed on as JSON.
 
 pub mod bounds;
 pub mod catalog;

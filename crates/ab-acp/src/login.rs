@@ -8,15 +8,16 @@ use ab_local::LocalWorkspace;
 
 use crate::resolve::LoginFile;
 
-/// Bytes of a login file that is read back.
+/// Maximum size in bytes of a login file that is read back.
 const MAX_LOGIN: u64 = 1024 * 1024;
 
-/// Copies login files into `home`, where the agent finds them, and returns their contents. A file that is there stays:
-/// the agent may have renewed its login. The home is opened as a workspace, because an earlier agent may have left links
-/// in it.
+/// Copies login files into `home`, where the agent finds them, and returns their contents. Existing
+/// files are kept, because the agent may have renewed its login. The home is opened as a workspace,
+/// because an earlier agent may have left links in it.
 ///
 /// # Errors
-/// A file that cannot be read or written. The message names it.
+///
+/// A file cannot be read or written. The message names it.
 pub async fn copy_login_files(home: &Path, files: &[LoginFile]) -> Result<Vec<String>> {
     if files.is_empty() {
         return Ok(Vec::new());
@@ -34,11 +35,13 @@ pub async fn copy_login_files(home: &Path, files: &[LoginFile]) -> Result<Vec<St
     Ok(contents)
 }
 
-/// Reads login files as the operator has them, and those in `home` at `paths` as the agent left them: it may have renewed
-/// its login. Files in `home` that are gone, too large or no text are left out.
+/// Reads the operator's login files, and the copies in `home` at `paths`, because the agent may
+/// have renewed its login there. Files in `home` that are missing, too large or not text are
+/// skipped.
 ///
 /// # Errors
-/// A file of the operator that cannot be read, or a home that cannot be opened.
+///
+/// A file of the operator cannot be read, or the home cannot be opened.
 pub async fn read_login_files(
     home: &Path,
     paths: &[String],

@@ -1,4 +1,4 @@
-//! MCP servers that an agent is offered when a session opens.
+//! MCP servers that are offered to an agent when a session opens.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ impl McpServer {
         }
     }
 
-    /// Reads what a client offers; `None` for a kind that is not supported.
+    /// Parses a server that a client offers. `None` for an unsupported kind.
     pub(crate) fn parse(value: &Value) -> Option<McpServer> {
         let text = |key: &str| value[key].as_str().map(str::to_owned);
         let pairs = |key: &str| -> Vec<(String, String)> {

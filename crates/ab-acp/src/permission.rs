@@ -1,4 +1,4 @@
-//! Questions of an agent whether it may do something.
+//! Permission requests of an agent.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -9,12 +9,12 @@ use crate::client::AcpSessionId;
 use crate::rpc::{INVALID_PARAMS, Reply, RpcError};
 use crate::tool_call::ToolCallUpdate;
 
-/// A question with one answer. A question that is dropped is answered "cancelled".
+/// A question with one answer. Dropping it answers "cancelled".
 pub struct PermissionQuestion {
     pub session: AcpSessionId,
     /// The tool call that waits for the answer.
     pub call: ToolCallUpdate,
-    /// What the agent lets the user choose from.
+    /// The options that the agent offers to the user.
     pub options: Vec<PermissionOption>,
     slot: Arc<ReplySlot>,
 }
@@ -40,9 +40,10 @@ pub enum PermissionOptionKind {
 /// An answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PermissionAnswer {
-    /// The agent may do this once. Where the agent offers no `allow_once`, its `allow_always`.
+    /// Allows the action once. If the agent does not offer `allow_once`, its `allow_always` is
+    /// used.
     Allow,
-    /// The agent may not do this. Where the agent offers no way to say so, the question is cancelled.
+    /// Rejects the action. If the agent offers no option for that, the question is cancelled.
     Reject,
     /// The option with this id.
     Choose(String),
@@ -50,13 +51,13 @@ pub enum PermissionAnswer {
     Cancel,
 }
 
-/// The reply of one question, shared between the question and the client, which takes it back when
-/// the turn is cancelled.
+/// The reply to one question. The question and the client share it, because the client takes it
+/// when the turn is cancelled.
 #[derive(Debug)]
 pub(crate) struct ReplySlot(Mutex<Option<Reply>>);
 
 impl ReplySlot {
-    /// Whether this was the answer: there is only one.
+    /// Sends the answer. Returns `false` if the question was already answered.
     fn send(&self, outcome: Value) -> bool {
         let reply = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(reply) = reply else { return false };
@@ -74,7 +75,7 @@ impl ReplySlot {
 }
 
 impl PermissionQuestion {
-    /// Reads a request. One that makes no sense is answered with an error, and is no question.
+    /// Parses a request. An invalid request is answered with an error, and `None` is returned.
     pub(crate) fn parse(params: &Value, reply: Reply) -> Option<PermissionQuestion> {
         let session = params["sessionId"].as_str();
         let call = ToolCallUpdate::parse(&params["toolCall"]);
@@ -92,7 +93,8 @@ impl PermissionQuestion {
         })
     }
 
-    /// Answers. `false` if the question had its answer before: its turn was cancelled.
+    /// Answers the question. Returns `false` if it was already answered because its turn was
+    /// cancelled.
     pub fn answer(self, answer: &PermissionAnswer) -> bool {
         use PermissionOptionKind::{AllowAlways, AllowOnce, RejectAlways, RejectOnce};
         let chosen = match answer {

@@ -1,10 +1,10 @@
-//! What an agent said about itself in `initialize`.
+//! The agent's answer to `initialize`.
 
 use serde_json::Value;
 
 use crate::failure::AcpError;
 
-/// The version that this client asks for.
+/// The protocol version that this client requests.
 pub(crate) const PROTOCOL_VERSION: u64 = 1;
 
 /// An agent's name and what it offers.
@@ -19,7 +19,7 @@ pub struct AgentProfile {
     pub resumes_sessions: bool,
     /// `session/close`.
     pub closes_sessions: bool,
-    /// Whether MCP servers may be offered over HTTP. Every agent takes them over stdio.
+    /// Whether MCP servers may be offered over HTTP. Every agent supports stdio.
     pub mcp_http: bool,
     /// Whether MCP servers may be offered over server-sent events.
     pub mcp_sse: bool,
@@ -39,8 +39,8 @@ pub struct AuthMethod {
 }
 
 impl AgentProfile {
-    /// Reads an answer to `initialize`. The shape of the answer decides, not its version number: some
-    /// agents echo any number that they are asked for, and answer in the shape of version 1.
+    /// Parses an answer to `initialize`. The shape of the answer decides, not its version number:
+    /// some agents echo any number that the client sends, and answer in the shape of version 1.
     pub(crate) fn parse(answer: &Value) -> Result<AgentProfile, AcpError> {
         let bad = |reason: String| AcpError::BadAnswer { method: "initialize".into(), reason };
         let Some(object) = answer.as_object() else {
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn shape_decides_about_the_version() {
-        // goose echoes the number that it is asked for.
+        // goose echoes the version number of the request.
         let goose = json!({ "protocolVersion": 2, "agentCapabilities": { "loadSession": true } });
         assert!(AgentProfile::parse(&goose).unwrap().loads_sessions);
         let second = json!({ "protocolVersion": 2, "info": {}, "capabilities": {} });

@@ -1,4 +1,5 @@
-//! From the name of an agent to what starts it on this machine, or to what is missing.
+//! Resolves the name of an agent to a command on this machine, or to the reason why it cannot be
+//! started.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,26 +10,26 @@ use std::path::{Path, PathBuf};
 use crate::catalog::{AgentCatalog, AgentCatalogEntry};
 use crate::install::AgentInstallDir;
 
-/// Where the system's programs are, which every sandbox shows.
+/// The directories of the system's programs, which every sandbox shows.
 const SYSTEM: [&str; 3] = ["/usr", "/bin", "/sbin"];
 
-/// How the names of the server's own variables begin.
+/// Prefix of the server's own variables.
 pub const OWN_VARIABLES: &str = "AGENT_BACKEND_";
 
-/// What agents may be given of this machine.
+/// The parts of this machine that agents may use.
 #[derive(Clone, Default)]
 pub struct HostEnvironment {
     /// Variables of the server.
     pub variables: BTreeMap<String, String>,
-    /// Where programs are looked for.
+    /// The directories in which programs are searched.
     pub search_path: Vec<PathBuf>,
-    /// The operator's home, which has the login files.
+    /// The operator's home directory, which contains the login files.
     pub home: Option<PathBuf>,
 }
 
 impl HostEnvironment {
-    /// The machine as an environment shows it. Variables that are not UTF-8 are left out, and those of the server
-    /// itself: its token is among them.
+    /// Reads the environment. Variables that are not UTF-8 are left out, and so are the server's
+    /// own variables, because one of them is its token.
     pub fn new(environment: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let text = |(name, value): (OsString, OsString)| {
             let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
@@ -42,7 +43,7 @@ impl HostEnvironment {
         Self { variables, search_path: path, home }
     }
 
-    /// A program on the path.
+    /// Finds a program in the search path.
     pub(crate) fn program(&self, name: &str) -> Option<PathBuf> {
         self.search_path.iter().map(|directory| directory.join(name)).find(|path| path.is_file())
     }
@@ -66,9 +67,10 @@ impl fmt::Debug for HostEnvironment {
 /// An agent that can be started: its entry without placeholders, and its credentials.
 #[derive(Clone)]
 pub struct ReadyAgent {
-    /// `argv` is complete, `env` holds the inherited variables, and `toolchains` what the sandbox has to show.
+    /// `argv` is complete, `env` contains the inherited variables, and `toolchains` the directories
+    /// that the sandbox has to show.
     pub entry: AgentCatalogEntry,
-    /// By variable.
+    /// By variable name.
     pub credentials: BTreeMap<String, String>,
     pub login_files: Vec<LoginFile>,
 }
@@ -89,7 +91,7 @@ impl fmt::Debug for ReadyAgent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginFile {
     pub source: PathBuf,
-    /// Where it belongs below the session's home.
+    /// Its path below the session's home.
     pub path: String,
 }
 
@@ -108,7 +110,7 @@ pub enum ReadinessProblem {
         id: String,
         version: String,
     },
-    /// The Node.js with which it was installed is gone.
+    /// The Node.js with which the agent was installed no longer exists.
     NodeMissing {
         id: String,
         node: PathBuf,
@@ -158,7 +160,8 @@ impl fmt::Display for ReadinessProblem {
 }
 
 impl ReadinessProblem {
-    /// What to do about it, in one line without the agent's name: for tables that have the name beside it.
+    /// What to do about it, in one line without the agent's name, for tables with the name in
+    /// another column.
     pub fn short_remedy(&self) -> String {
         match self {
             ReadinessProblem::UnknownAgent { .. } => "unknown agent".to_owned(),
@@ -193,7 +196,7 @@ pub fn npm_platform() -> String {
     format!("{}-{arch}", std::env::consts::OS)
 }
 
-/// The agent with this id or alias, ready to start.
+/// Resolves the agent with this id or alias.
 ///
 /// # Errors
 ///
@@ -214,7 +217,8 @@ pub fn resolve_agent(
     Ok(given(resolve_installed_entry(entry, directory).unwrap_or_else(|| entry.clone()), host))
 }
 
-/// An agent with what its entry names of this machine: inherited variables, credentials and login files.
+/// Adds the parts of this machine that the entry names: inherited variables, credentials and login
+/// files.
 pub(crate) fn given(mut entry: AgentCatalogEntry, host: &HostEnvironment) -> ReadyAgent {
     for name in &entry.inherit {
         if let Some(value) = host.variable(name) {
@@ -226,7 +230,8 @@ pub(crate) fn given(mut entry: AgentCatalogEntry, host: &HostEnvironment) -> Rea
     ReadyAgent { login_files: login_files(&entry, host), entry, credentials }
 }
 
-/// The entry of an installed agent: its command without placeholders, and what the sandbox has to show.
+/// The entry of an installed agent, with a command without placeholders and the directories that
+/// the sandbox has to show.
 pub fn resolve_installed_entry(
     entry: &AgentCatalogEntry,
     directory: &AgentInstallDir,
@@ -243,7 +248,7 @@ pub fn resolve_installed_entry(
     Some(placed)
 }
 
-/// Everything that keeps an agent from starting.
+/// All reasons why an agent cannot be started.
 pub fn readiness_problems(
     entry: &AgentCatalogEntry,
     directory: &AgentInstallDir,
@@ -273,7 +278,7 @@ pub(crate) fn missing_package(
     Some(ReadinessProblem::NodeMissing { id, node: gone })
 }
 
-/// A program that the operator installs and that is not on the path.
+/// The problem that a program which the operator has to install is not in the search path.
 pub(crate) fn missing_program(
     entry: &AgentCatalogEntry,
     host: &HostEnvironment,
@@ -289,7 +294,7 @@ pub(crate) fn missing_program(
     Some(ReadinessProblem::NoProgram { id: entry.id.clone(), program, get: get.clone() })
 }
 
-/// The credentials of which an agent needs one and has none.
+/// The problem that an agent has none of the credentials of which it needs one.
 pub(crate) fn missing_credential(
     entry: &AgentCatalogEntry,
     host: &HostEnvironment,

@@ -1,8 +1,8 @@
-//! JSON-RPC over a pair of byte streams, one message a line, for both ends of a connection.
+//! JSON-RPC over a pair of byte streams, one message per line, for both ends of a connection.
 //!
-//! A task reads and a task writes. What the peer sends on its own goes to one bounded queue, in the
-//! order of arrival; while the queue is full the connection does not read, and the peer blocks on its
-//! output. Answers go to the callers that wait for them.
+//! One task reads and one task writes. Requests and notifications of the peer go to one bounded
+//! queue, in the order of arrival. While the queue is full the connection does not read, and the
+//! peer blocks on its output. Responses go to the callers that wait for them.
 
 mod line;
 mod message;
@@ -34,23 +34,23 @@ pub(crate) use message::{
     AUTH_REQUIRED, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND,
 };
 
-/// What a peer sends on its own.
+/// What the peer sent without being asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     Request,
     Notification,
 }
 
-/// What happens to a request or notification of the peer.
+/// How a request or notification of the peer is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// It goes to the queue.
+    /// It is added to the queue.
     Queue,
     /// It is dropped. A request is answered "method not found".
     Refuse,
 }
 
-/// What the peer sent, in the order of arrival.
+/// A message of the peer, in the order of arrival.
 #[derive(Debug)]
 pub(crate) enum Incoming {
     Request {
@@ -62,38 +62,38 @@ pub(crate) enum Incoming {
         method: String,
         params: Value,
     },
-    /// The answer to a request that was announced by [`Rpc::expect_in_order`].
+    /// The response to a request that was announced by [`Rpc::expect_in_order`].
     Answer {
         id: u64,
         result: Result<Value, RpcError>,
     },
-    /// The beginning of a line that is no message.
+    /// The beginning of a line that is not a message.
     Noise(String),
 }
 
-/// A message that waits for its reader, with its share of the queue's bytes.
+/// A queued message with its share of the queue's byte budget.
 #[derive(Debug)]
 struct Queued {
     incoming: Incoming,
     _bytes: OwnedSemaphorePermit,
 }
 
-/// The queue of what the peer sent.
+/// The queue of messages from the peer.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     queue: mpsc::Receiver<Queued>,
 }
 
 impl Inbox {
-    /// The next message; `None` once the connection has ended and the queue is empty. Dropping the
-    /// future loses nothing.
+    /// The next message, or `None` once the connection has ended and the queue is empty. Cancel
+    /// safe.
     pub(crate) async fn next(&mut self) -> Option<Incoming> {
         self.queue.recv().await.map(|queued| queued.incoming)
     }
 }
 
-/// The one answer to a request of the peer. It never waits: its place among the outgoing lines was
-/// reserved when the request came.
+/// The one reply to a request of the peer. Sending never waits: a slot among the outgoing lines was
+/// reserved when the request arrived.
 #[derive(Debug)]
 pub(crate) struct Reply {
     id: Value,
@@ -107,8 +107,8 @@ impl Reply {
     }
 }
 
-/// One end of a connection. Clones are handles of the same connection; when the last one is dropped
-/// the connection ends.
+/// One end of a connection. Clones are handles to the same connection. Dropping the last one ends
+/// the connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Rpc {
     shared: Arc<Shared>,
@@ -129,15 +129,15 @@ struct Waiting {
     callers: HashMap<u64, Waiter>,
     /// Why the connection ended, once it has.
     end: Option<AcpError>,
-    /// Why nothing can be written any more, once that is so.
+    /// Why nothing more can be written, once writing has failed.
     write_end: Option<AcpError>,
 }
 
-/// What the writing task is given.
+/// A message for the writing task.
 #[derive(Debug)]
 enum Outgoing {
     Line(Vec<u8>),
-    /// Told when everything before it has been written.
+    /// Completed when everything before it has been written.
     Mark(oneshot::Sender<()>),
 }
 
@@ -157,8 +157,8 @@ impl Drop for StopOnDrop {
 }
 
 impl Rpc {
-    /// Starts the two tasks. `route` decides about each request and notification by method and
-    /// parameters; it is called by the reading task and must not block.
+    /// Starts the two tasks. The reading task calls `route` for each request and notification to
+    /// decide how it is handled. `route` must not block.
     pub(crate) fn start<R, W, F>(input: R, output: W, route: F) -> (Rpc, Inbox)
     where
         R: AsyncRead + Send + Unpin + 'static,
@@ -188,7 +188,7 @@ impl Rpc {
         let (ended, stopped) = (shared.clone(), stop.clone());
         shared.tasks.spawn(async move {
             tokio::select! {
-                // The peer may have sent more before it closed its input: reading goes on.
+                // The peer may have sent more before it closed its input, so reading continues.
                 end = writing(output, lines) => ended.waiting().write_end = Some(end),
                 () = stopped.cancelled() => {}
             }
@@ -197,7 +197,7 @@ impl Rpc {
         (Rpc { shared, _last: Arc::new(StopOnDrop(stop)) }, Inbox { queue: receiver })
     }
 
-    /// Sends a request and waits for its answer until `deadline` has passed.
+    /// Sends a request and waits for its response until `deadline`.
     pub(crate) async fn request(
         &self,
         method: impl Into<Cow<'static, str>>,
@@ -220,8 +220,8 @@ impl Rpc {
         }
     }
 
-    /// Prepares for an answer that comes as [`Incoming::Answer`], behind everything that the peer sent
-    /// before it. The id for [`Rpc::send_request`].
+    /// Registers a request whose response arrives as [`Incoming::Answer`], after everything that
+    /// the peer sent before it. Returns the id for [`Rpc::send_request`].
     pub(crate) fn expect_in_order(&self) -> Result<u64, AcpError> {
         self.expect(Waiter::InOrder)
     }
@@ -235,7 +235,7 @@ impl Rpc {
         self.send(message::request(id, method, params)).await
     }
 
-    /// Stops waiting for an answer; it is dropped when it comes.
+    /// Stops waiting for a response. It is dropped when it arrives.
     pub(crate) fn forget(&self, id: u64) {
         self.shared.waiting().callers.remove(&id);
     }
@@ -244,12 +244,12 @@ impl Rpc {
         self.send(message::notification(method, params)).await
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     pub(crate) async fn send(&self, line: Vec<u8>) -> Result<(), AcpError> {
         self.shared.outgoing.send(Outgoing::Line(line)).await.map_err(|_| self.shared.why())
     }
 
-    /// Ends the connection without waiting. Requests that wait for an answer fail.
+    /// Ends the connection without waiting. Pending requests fail.
     pub(crate) fn stop(&self) {
         self.shared.stop.cancel();
     }
@@ -260,7 +260,7 @@ impl Rpc {
         self.shared.tasks.wait().await;
     }
 
-    /// Waits until the connection has ended; says why.
+    /// Waits until the connection has ended and returns the reason.
     pub(crate) async fn ended(&self) -> AcpError {
         self.shared.tasks.wait().await;
         self.shared.why()
@@ -271,7 +271,7 @@ impl Rpc {
         self.shared.waiting().end.clone()
     }
 
-    /// Waits until all lines that were sent have been written, or cannot be.
+    /// Waits until all sent lines have been written, or writing has failed.
     pub(crate) async fn flushed(&self) {
         let (mark, written) = oneshot::channel();
         if self.shared.outgoing.send(Outgoing::Mark(mark)).await.is_ok() {
@@ -293,7 +293,7 @@ impl Rpc {
     }
 }
 
-/// Forgets a request whose caller has gone.
+/// Removes a pending request when its caller stops waiting.
 struct Forget<'a> {
     shared: &'a Shared,
     id: u64,
@@ -310,7 +310,7 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes why the connection ended; the first reason counts. Callers that wait find out.
+    /// Records why the connection ended; the first reason is kept. Wakes the callers that wait.
     fn end(&self, end: AcpError) {
         let callers = {
             let mut waiting = self.waiting();
@@ -328,7 +328,7 @@ impl Shared {
     }
 }
 
-/// Reads until the connection ends; the reason.
+/// Reads until the connection ends and returns the reason.
 async fn reading<R: AsyncRead + Unpin>(
     shared: Arc<Shared>,
     mut lines: Lines<R>,
@@ -363,12 +363,12 @@ async fn reading<R: AsyncRead + Unpin>(
                 let waiter = shared.waiting().callers.remove(&id);
                 match waiter {
                     Some(Waiter::Caller(caller)) => {
-                        // The caller may have given up in the meantime.
+                        // The caller may have stopped waiting.
                         let _ = caller.send(result);
                         continue;
                     }
                     Some(Waiter::InOrder) => Incoming::Answer { id, result },
-                    // The answer to a request that was given up, or to none.
+                    // A response to a request that was given up, or to no request.
                     None => continue,
                 }
             }
@@ -379,7 +379,7 @@ async fn reading<R: AsyncRead + Unpin>(
                 }
             }
             Some(Message::Request { id, method, params }) => {
-                // A peer that closed its input cannot be answered.
+                // A peer that closed its input cannot receive a response.
                 let Ok(place) = shared.outgoing.clone().reserve_owned().await else { continue };
                 if route(Arrival::Request, &method, &params) == Route::Refuse {
                     let error =
@@ -409,7 +409,7 @@ async fn reading<R: AsyncRead + Unpin>(
     }
 }
 
-/// Writes until the connection ends; the reason.
+/// Writes until the connection ends and returns the reason.
 async fn writing<W: AsyncWrite + Unpin>(
     mut output: W,
     mut lines: mpsc::Receiver<Outgoing>,

@@ -1,7 +1,7 @@
 //! The scripted agent: a real ACP agent that follows a scenario instead of a model.
 //!
-//! [`run_scripted_agent`] is the body of the process `agent-backend agent script`. It runs inside the sandbox of a
-//! session, like any other agent, and is no part of the server.
+//! [`run_scripted_agent`] implements the process `agent-backend agent script`. It runs inside the
+//! sandbox of a session, like any other agent, and is not part of the server.
 
 mod http;
 mod memory;
@@ -31,7 +31,7 @@ use workspace::Workspace;
 
 pub use scenario::{Scenario, ScenarioError};
 
-/// The methods that the agent knows.
+/// The methods that the agent supports.
 const METHODS: [&str; 6] = [
     "initialize",
     "authenticate",
@@ -41,11 +41,11 @@ const METHODS: [&str; 6] = [
     "session/prompt",
 ];
 
-/// What the agent is started with.
+/// The parameters with which the agent is started.
 #[derive(Clone, Debug)]
 pub struct ScriptedAgentSettings {
     pub scenario: Scenario,
-    /// Where the agent keeps what it remembers of its sessions.
+    /// The directory in which the agent stores its memory of sessions.
     pub home: PathBuf,
 }
 
@@ -59,7 +59,7 @@ pub enum ScriptedAgentExit {
 }
 
 /// Serves a client over a pair of streams until the client closes `input` or the scenario ends the
-/// process. Nothing is left running.
+/// process. All tasks have ended when this returns.
 pub async fn run_scripted_agent<R, W>(
     input: R,
     output: W,
@@ -109,7 +109,7 @@ struct ScriptedAgent {
 struct Conversation {
     cwd: String,
     workspace: Arc<Workspace>,
-    /// Of the turn that was started last.
+    /// Cancels the turn that was started last.
     cancel: CancellationToken,
 }
 
@@ -118,7 +118,7 @@ type Answer = Result<Value, RpcError>;
 impl ScriptedAgent {
     async fn serve(mut self, mut inbox: Inbox) -> ScriptedAgentExit {
         for line in &self.scenario.faults.noise {
-            // A client that has gone closes the input too.
+            // A failed send is ignored: if the client is gone, the input ends too.
             let _ = self.rpc.send(format!("{line}\n").into_bytes()).await;
         }
         loop {
@@ -131,7 +131,7 @@ impl ScriptedAgent {
                     Some(Incoming::Notification { method, params }) => {
                         self.notification(&method, &params);
                     }
-                    // Lines that are no messages, and answers that nothing waits for.
+                    // Lines that are not messages, and responses without a request.
                     Some(Incoming::Noise(_) | Incoming::Answer { .. }) => {}
                 },
                 Some(ended) = self.turns.join_next() => {
@@ -244,7 +244,7 @@ impl ScriptedAgent {
     async fn replay(&self, session: &str, kind: &str, text: &str) {
         let content = json!({ "type": "text", "text": text });
         let update = json!({ "sessionUpdate": kind, "content": content });
-        // A client that has gone closes the input too.
+        // A failed send is ignored: if the client is gone, the input ends too.
         let params = json!({ "sessionId": session, "update": update });
         let _ = self.rpc.notify("session/update", params).await;
     }
@@ -323,7 +323,7 @@ impl ScriptedAgent {
     }
 }
 
-/// Whether the client gets the history of a session that is reopened.
+/// Whether to send the history of a reopened session to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum History {
     Sent,

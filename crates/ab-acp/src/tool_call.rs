@@ -1,4 +1,4 @@
-//! Tool calls: their changes, and the merge of changes into whole calls.
+//! Tool calls, and merging updates into them.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -10,7 +10,7 @@ use similar::{ChangeTag, TextDiff};
 use crate::bounds::{MAX_TERMINAL_OUTPUT_BYTES, MAX_TRACKED_TOOL_CALLS};
 use crate::update::ContentBlock;
 
-/// How long the lines of one diff may be compared; after that the counts are approximate.
+/// Time limit for comparing the lines of one diff. After that the counts are approximate.
 const DIFF_TIME: Duration = Duration::from_millis(200);
 
 /// The id that an agent gave a tool call.
@@ -23,7 +23,7 @@ impl fmt::Display for ToolCallId {
     }
 }
 
-/// A new tool call or a change of one. A member that is `None` keeps its value.
+/// A new tool call or a change of one. Fields that are `None` are unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolCallUpdate {
     pub id: ToolCallId,
@@ -42,7 +42,7 @@ pub struct ToolCallUpdate {
     pub terminal_output: Option<String>,
 }
 
-/// What kind of thing a tool does.
+/// The kind of a tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ToolKind {
     Read,
@@ -87,7 +87,7 @@ impl ToolKind {
         }
     }
 
-    /// Words that are not known are [`ToolKind::Other`].
+    /// Unknown kinds become [`ToolKind::Other`].
     fn parse(text: &str) -> ToolKind {
         ToolKind::ALL.into_iter().find(|kind| kind.as_str() == text).unwrap_or_default()
     }
@@ -152,7 +152,7 @@ pub struct ChangedLineCounts {
     pub removed: u64,
 }
 
-/// A place in a file that a tool call works on.
+/// A location in a file that a tool call works on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolCallLocation {
     pub path: String,
@@ -199,8 +199,8 @@ impl ToolCallUpdate {
     }
 }
 
-/// What a command printed since the last update. Codex and the agents of other editors report it as
-/// metadata, not as content.
+/// The output of a command since the last update. Codex, and agents made for some editors, report
+/// it as metadata and not as content.
 fn terminal_output(meta: &Value) -> Option<String> {
     let keys = ["terminal_output_delta", "terminal_output"];
     keys.iter().find_map(|key| meta[*key]["data"].as_str()).map(str::to_owned)
@@ -248,7 +248,7 @@ pub struct ToolCall {
     pub locations: Vec<ToolCallLocation>,
     pub raw_input: Option<Value>,
     pub raw_output: Option<Value>,
-    /// What a command printed, where the agent reports it apart from the content. Only the first
+    /// The output of a command, if the agent reports it separately from the content. Only the first
     /// [`MAX_TERMINAL_OUTPUT_BYTES`] are kept.
     pub terminal_output: String,
 }
@@ -327,21 +327,21 @@ fn replace<T>(value: &mut T, new: Option<T>) {
     }
 }
 
-/// The tool calls of a session, by id. It remembers [`MAX_TRACKED_TOOL_CALLS`] and forgets the oldest
-/// first; a change of a forgotten call starts a new one.
+/// The tool calls of a session, by id. The newest [`MAX_TRACKED_TOOL_CALLS`] are kept. An update of
+/// an older call starts a new one.
 #[derive(Debug, Default)]
 pub struct ToolCalls {
     calls: HashMap<ToolCallId, ToolCall>,
     order: VecDeque<ToolCallId>,
 }
 
-/// What a change did to a call.
+/// The result of merging an update.
 #[derive(Debug, PartialEq)]
 pub struct MergedToolCall<'a> {
     pub call: &'a ToolCall,
-    /// Whether this is the first that was heard of the call.
+    /// Whether this is the first update of the call.
     pub is_new: bool,
-    /// Whether the change ended the call: it completed or failed, and had not before.
+    /// Whether this update ended the call: it completed or failed, and had not ended before.
     pub ended: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What an agent reports while it works.
+//! Updates that an agent sends while it works.
 
 use serde_json::Value;
 
@@ -9,20 +9,20 @@ use crate::tool_call::ToolCallUpdate;
 pub enum SessionUpdate {
     /// A part of the answer.
     Message(ContentChunk),
-    /// A part of what the agent thinks aloud.
+    /// A part of the agent's reasoning.
     Thought(ContentChunk),
     /// A part of a prompt that the agent repeats.
     UserMessage(ContentChunk),
     /// A new tool call, or a change of one. Merge them by id with
     /// [`ToolCalls`](crate::tool_call::ToolCalls).
     ToolCall(ToolCallUpdate),
-    /// The whole plan; it replaces the one before.
+    /// The whole plan. It replaces the previous one.
     Plan(Vec<PlanEntry>),
     /// How much of the context is used, and what the session has cost so far.
     Usage(SessionUsage),
-    /// A message for the user beside the conversation.
+    /// A message for the user outside of the conversation.
     Notice(AgentNotice),
-    /// Any other update, as the agent sent it.
+    /// Any other update, unchanged.
     Other { kind: String, body: Value },
 }
 
@@ -33,7 +33,7 @@ pub struct ContentChunk {
     pub message_id: Option<String>,
 }
 
-/// What a message or a tool call holds.
+/// The content of a message or a tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ContentBlock {
     Text(String),
@@ -68,14 +68,14 @@ pub enum PlanEntryStatus {
 /// The state of the context window and the cost.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionUsage {
-    /// Tokens in the context.
+    /// Tokens used in the context window.
     pub context_tokens_used: Option<u64>,
-    /// Tokens that fit into the context.
+    /// Size of the context window in tokens.
     pub context_window_tokens: Option<u64>,
     pub cost: Option<SessionCost>,
 }
 
-/// What a session has cost so far.
+/// The cost of a session so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionCost {
     pub amount: f64,
@@ -91,7 +91,7 @@ pub struct AgentNotice {
 }
 
 impl SessionUpdate {
-    /// Reads the `update` member of a notification. An update that lacks what its kind needs becomes
+    /// Parses the `update` member of a notification. An update without a required member becomes
     /// [`SessionUpdate::Other`].
     pub(crate) fn parse(body: Value) -> SessionUpdate {
         let kind = body["sessionUpdate"].as_str().unwrap_or_default().to_owned();
@@ -128,7 +128,7 @@ impl ContentChunk {
 
 impl ContentBlock {
     pub(crate) fn parse(value: &Value) -> Option<ContentBlock> {
-        // Some agents send a bare string.
+        // Some agents send a plain string.
         if let Some(text) = value.as_str() {
             return Some(ContentBlock::Text(text.to_owned()));
         }

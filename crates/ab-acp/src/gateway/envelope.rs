@@ -1,14 +1,14 @@
-//! What a JSON-RPC message is, found without changing it.
+//! Classifies JSON-RPC messages without changing them.
 //!
-//! Only the members `id` and `method` are looked at. The rest must be JSON and is skipped, so that the
-//! bytes can be forwarded as they are.
+//! Only the members `id` and `method` are parsed. The rest must be valid JSON and is skipped, so
+//! that the bytes can be forwarded unchanged.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-/// Integers up to this are the same number for programs that have only floating-point numbers.
+/// Integers up to this value are exact in programs that have only floating-point numbers.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// The id of a request. Two texts of the same JSON value are the same id; `1` and `"1"` are not.
@@ -61,10 +61,12 @@ impl fmt::Display for InvalidRpcMessage {
 }
 
 impl RpcMessageKind {
-    /// Finds out what a message is.
+    /// Classifies a message.
     ///
     /// # Errors
-    /// The bytes are not one JSON object in UTF-8, `id` or `method` is there twice or has the wrong type.
+    ///
+    /// The bytes are not one JSON object in UTF-8, or `id` or `method` occurs twice or has the
+    /// wrong type.
     pub fn parse(bytes: &[u8]) -> Result<RpcMessageKind, InvalidRpcMessage> {
         let text = std::str::from_utf8(bytes)
             .map_err(|error| InvalidRpcMessage(format!("not valid UTF-8: {error}")))?;
@@ -72,7 +74,7 @@ impl RpcMessageKind {
     }
 }
 
-/// The message on one line. Line breaks in JSON are space between its tokens.
+/// The message on one line. In JSON, line breaks occur only as whitespace between tokens.
 pub fn replace_line_breaks(bytes: &[u8]) -> Cow<'_, [u8]> {
     let breaks = |byte: &u8| matches!(byte, b'\n' | b'\r');
     if !bytes.iter().any(breaks) {
@@ -199,7 +201,7 @@ impl<'de> Deserialize<'de> for RpcId {
             }
 
             fn visit_f64<E>(self, number: f64) -> Result<RpcId, E> {
-                // An agent that knows only one kind of number answers 1 to 1.0.
+                // An agent that has only floating-point numbers answers 1 with 1.0.
                 let whole = number.fract() == 0.0 && number.abs() <= MAX_EXACT;
                 let text = if whole { format!("{number:.0}") } else { number.to_string() };
                 Ok(RpcId::Number(if text == "-0" { "0".to_owned() } else { text }))

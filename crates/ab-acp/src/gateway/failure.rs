@@ -1,4 +1,4 @@
-//! Why the gateway refuses a request or fails at it.
+//! Errors of the gateway.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::envelope::RpcId;
 
-/// A request that was not done.
+/// Why a request failed.
 #[derive(Clone, Debug)]
 pub enum GatewayError {
     /// The id of the server is empty or too long.
@@ -26,19 +26,19 @@ pub enum GatewayError {
         agent: String,
         why: String,
     },
-    /// The agent could not be installed. Nothing is left of the attempt.
+    /// The agent could not be installed. A failed installation leaves no files.
     InstallFailed {
         agent: String,
         why: String,
-        /// What npm said.
+        /// The output of npm.
         said: Option<String>,
     },
-    /// The server runs another agent than the request names.
+    /// The server runs a different agent than the request names.
     AgentMismatch {
         bound: String,
         asked: String,
     },
-    /// A request with this id waits for its response.
+    /// A request with this id is still pending.
     DuplicateRequestId {
         id: RpcId,
     },
@@ -54,12 +54,12 @@ pub enum GatewayError {
         agent: String,
         why: String,
     },
-    /// The process takes no input.
+    /// The process does not accept input.
     WriteFailed {
         why: Arc<str>,
     },
     AgentExited(Arc<AgentExit>),
-    /// The agent sent nothing for so long.
+    /// The agent sent nothing for this long.
     Timeout {
         after: Duration,
     },
@@ -72,7 +72,7 @@ pub enum GatewayError {
 pub struct AgentExit {
     pub exit_code: Option<i32>,
     pub signal: Option<i32>,
-    /// What we know beside the exit, such as a line that was too long.
+    /// The cause, if it is known, such as a line that was too long.
     pub reason: Option<String>,
     /// The end of its standard error.
     pub stderr: String,

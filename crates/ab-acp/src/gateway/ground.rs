@@ -1,4 +1,4 @@
-//! Where agents of a gateway work: a sandbox for each server, on the served root or on a directory of its own.
+//! The sandbox in which an agent of a gateway works, on the served root or on its own directory.
 
 use std::path::{Path, PathBuf};
 
@@ -11,27 +11,28 @@ use super::source::AgentLaunchPlan;
 use crate::launch;
 use crate::login::copy_login_files;
 
-/// What every agent of a gateway gets.
+/// Settings that apply to every agent of a gateway.
 #[derive(Clone, Debug)]
 pub struct AgentSandboxSettings {
-    /// The directory that agents work in. Without one, each server has an empty directory in the area.
+    /// The directory in which agents work. Without one, each server gets an empty directory in
+    /// `servers_dir`.
     pub root: Option<PathBuf>,
-    /// A directory of ours: homes and directories of servers are made there, and removed with them. Without
-    /// one, agents use the home that is in their environment, and a root is required.
+    /// The homes and directories of servers are created here and removed with their server. Without
+    /// it, agents use the `HOME` of their environment, and a root is required.
     pub servers_dir: Option<PathBuf>,
-    /// Paths of the root that agents do not see.
+    /// Paths in the root that are hidden from agents.
     pub hidden_paths: Vec<String>,
     pub isolation: Isolation,
     /// The weakest isolation that is accepted.
     pub isolation_floor: Isolation,
     pub network: NetworkAccess,
     pub toolchains: Vec<Toolchain>,
-    /// Why no agent can be started here, if none can.
+    /// If set, no agent can be started, for this reason.
     pub refusal: Option<String>,
 }
 
-/// The directories of one server. They outlive its process, so that an agent that is started again finds
-/// its state.
+/// The directories of one server. They outlive its process, so that a restarted agent finds its
+/// state.
 #[derive(Debug, Default)]
 pub(super) struct ServerPlace(Option<PathBuf>);
 
@@ -43,17 +44,18 @@ pub(super) struct Grounded {
 }
 
 impl AgentSandboxSettings {
-    /// Removes what an earlier process of ours left in the area.
+    /// Removes the directories that an earlier process of ours left behind.
     ///
     /// # Errors
-    /// The directory cannot be removed or made.
+    ///
+    /// The directory cannot be removed or created.
     pub async fn clear_servers_dir(&self) -> Result<()> {
         let Some(area) = &self.servers_dir else { return Ok(()) };
         remove_directory(area).await?;
         make(area).await
     }
 
-    /// A place for a new server.
+    /// The directories for a new server.
     pub(super) fn place(&self) -> Result<ServerPlace> {
         if let Some(why) = &self.refusal {
             return Err(Error::new(
@@ -103,7 +105,7 @@ impl AgentSandboxSettings {
         match self.launch(&workspace, agent).await {
             Ok(launched) => Ok(Grounded { launched, workspace }),
             Err(error) => {
-                // The error of the start says more.
+                // The error of the start is more useful.
                 let _ = workspace.backend.destroy().await;
                 Err(error)
             }
@@ -127,7 +129,7 @@ impl ServerPlace {
     /// Removes the directories.
     pub(super) async fn remove(&self) {
         if let Some(place) = &self.0 {
-            // What is left is removed when the server starts again.
+            // Directories that remain are removed at the next start of the server.
             let _ = remove_directory(place).await;
         }
     }

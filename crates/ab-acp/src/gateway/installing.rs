@@ -8,35 +8,37 @@ use super::{AgentLaunchPlan, AgentResolution, Gateway};
 use crate::catalog::{AgentCatalogEntry, OWN_BINARY_PLACEHOLDER};
 use crate::install::{InstallStep, Reinstall};
 
-/// What starts an agent, after it was asked to be installed.
+/// The program of an agent, as the result of a request to install it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentArtifact {
     pub path: PathBuf,
     pub origin: ArtifactOrigin,
-    /// The version, where it is known.
+    /// The version, if it is known.
     pub version: Option<String>,
-    /// Whether it was there before, and nothing was done.
+    /// Whether it was already installed, so that nothing was done.
     pub was_there: bool,
 }
 
-/// Where a program comes from.
+/// The source of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArtifactOrigin {
     /// npm.
     Registry,
-    /// The operator put it there.
+    /// Installed by the operator.
     Host,
-    /// It is this program.
+    /// Part of this program.
     BuiltIn,
 }
 
 impl Gateway {
-    /// Installs the agent with this name, unless its program is there. Installations take turns, so that of two
-    /// requests one installs and both get the result. Dropping the future ends the installation.
+    /// Installs the agent with this name, unless its program exists. Installations run one at a
+    /// time: of two concurrent requests one installs and both get the result. Dropping the future
+    /// ends the installation.
     ///
     /// # Errors
-    /// [`GatewayError::UnknownAgent`], [`GatewayError::NotInstalled`] if there is no package of the agent, and
-    /// [`GatewayError::InstallFailed`].
+    ///
+    /// [`GatewayError::UnknownAgent`], [`GatewayError::NotInstalled`] if the agent has no package,
+    /// and [`GatewayError::InstallFailed`].
     pub async fn install(
         &self,
         name: &str,
@@ -92,7 +94,7 @@ impl AgentResolver {
         Ok(artifact)
     }
 
-    /// The agent, installed before if it has to be and may be.
+    /// Returns how to launch the agent. Installs it first if that is necessary and allowed.
     pub(super) async fn ready(&self, name: &str) -> Result<Box<AgentLaunchPlan>, GatewayError> {
         let agent = || name.to_owned();
         let entry = match self.resolve(name).await {
@@ -107,7 +109,7 @@ impl AgentResolver {
         ready(self.resolve(name).await, name)
     }
 
-    /// Installs the package of an entry. Returns whether it was there.
+    /// Installs the package of an entry. Returns whether it was already installed.
     async fn install(
         &self,
         entry: &AgentCatalogEntry,

@@ -1,14 +1,15 @@
-//! Requests that wait for the agent's response, in both directions, without input or output.
+//! Pending requests in both directions. No input or output.
 
 use std::collections::{HashMap, HashSet};
 
 use super::envelope::RpcId;
 
-/// Requests of clients and of the agent that have no response yet. `W` is who waits.
+/// Requests of clients and of the agent that have no response yet. `W` is the type of a waiter.
 #[derive(Debug)]
 pub struct PendingRequests<W> {
     bound: usize,
-    /// A request whose caller has gone stays until its response arrives: its id is still in use.
+    /// If the caller of a request disconnects, the request stays here until its response arrives:
+    /// its id is still in use.
     of_clients: HashMap<RpcId, W>,
     of_agent: HashSet<RpcId>,
 }
@@ -16,22 +17,23 @@ pub struct PendingRequests<W> {
 /// Why a request cannot be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddRequestError {
-    /// A request with this id has no response yet.
+    /// A request with this id is still pending.
     DuplicateId,
-    /// As many requests as the bound have no response yet.
+    /// The number of pending requests has reached the bound.
     Full,
 }
 
 impl<W> PendingRequests<W> {
-    /// A table of at most `bound` requests in each direction.
+    /// Creates a table with at most `bound` requests in each direction.
     pub fn new(bound: usize) -> PendingRequests<W> {
         PendingRequests { bound, of_clients: HashMap::new(), of_agent: HashSet::new() }
     }
 
-    /// Notes a client's request.
+    /// Adds a client's request.
     ///
     /// # Errors
-    /// Its id is in use, or the table is full. Nothing was noted.
+    ///
+    /// Its id is in use, or the table is full. The table is unchanged.
     pub fn add_client_request(&mut self, id: RpcId, waiter: W) -> Result<(), AddRequestError> {
         if self.of_clients.contains_key(&id) {
             return Err(AddRequestError::DuplicateId);
@@ -43,19 +45,19 @@ impl<W> PendingRequests<W> {
         Ok(())
     }
 
-    /// Takes out the request that a response of the agent is for.
+    /// Removes the request that a response of the agent belongs to, and returns its waiter.
     pub fn take_client_request(&mut self, id: &RpcId) -> Option<W> {
         self.of_clients.remove(id)
     }
 
-    /// Notes a request of the agent. Beyond the bound they are not noted.
+    /// Adds a request of the agent. Ignored if the table is full.
     pub fn add_agent_request(&mut self, id: RpcId) {
         if self.of_agent.len() < self.bound {
             self.of_agent.insert(id);
         }
     }
 
-    /// A client answered a request of the agent.
+    /// Removes a request of the agent that a client has answered.
     pub fn remove_agent_request(&mut self, id: &RpcId) {
         self.of_agent.remove(id);
     }
@@ -65,7 +67,7 @@ impl<W> PendingRequests<W> {
         !self.of_agent.is_empty()
     }
 
-    /// Takes out everyone who waits, with the ids of their requests: the agent has ended.
+    /// Removes all waiters with the ids of their requests, after the agent has ended.
     pub fn drain_client_requests(&mut self) -> Vec<(RpcId, W)> {
         self.of_agent.clear();
         self.of_clients.drain().collect()
@@ -122,7 +124,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every request that was taken is answered exactly once: by its response or by the end.
+        /// Every accepted request is answered exactly once: by its response or by the end of the
+        /// agent.
         #[test]
         fn every_waiter_is_told_once(steps in vec((any::<bool>(), 0_u8..6), 0..60), bound in 1_usize..5) {
             let mut table = PendingRequests::new(bound);

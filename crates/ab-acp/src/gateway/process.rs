@@ -1,4 +1,4 @@
-//! The process of an agent server, from its start to its end: one task.
+//! The task that runs the process of an agent server from its start to its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +19,20 @@ use crate::rpc::{Line, Lines};
 
 /// SIGTERM.
 const TERMINATE: i32 = 15;
-/// How long a process may take to end by itself before it is killed. A DELETE is answered within 2 s.
+/// How long a process may take to exit after SIGTERM before it is killed. A DELETE is answered
+/// within 2 s.
 const STOP_GRACE: Duration = Duration::from_millis(500);
-/// How long output may still arrive after the process has ended, from processes that it left behind.
+/// How long to wait for further output after the process has exited. Its child processes may still
+/// write.
 const LAST_OUTPUT: Duration = Duration::from_millis(200);
-/// How long a process may take to end after it has closed its output: its exit code says more.
+/// How long a process may take to exit after it has closed its output. The exit code is a more
+/// useful error.
 const END_GRACE: Duration = Duration::from_millis(500);
-/// Lines that wait for an agent that does not read its input.
+/// Maximum number of queued lines for an agent that does not read its input.
 const QUEUED_INPUT: usize = 64;
 
-/// Starts the agent, carries its messages, and ends it. Returns when nothing of it is left.
+/// Starts the agent, forwards its messages, and ends it. Returns after all of its processes have
+/// ended.
 pub(super) async fn run(server: &AgentServer, settings: &GatewaySettings) {
     let started = tokio::select! {
         started = start(server, settings) => started,
@@ -49,7 +53,7 @@ async fn start(server: &AgentServer, settings: &GatewaySettings) -> Result<Groun
     let agent = &server.agent;
     let resolved = settings.agents.ready(agent).await?;
     let AgentLaunchPlan { entry, missing_credential, .. } = &*resolved;
-    // In the operator's own home an agent may find a login that the catalog does not know of.
+    // In the operator's own home an agent may find a login that the catalog does not list.
     if let Some(missing) =
         missing_credential.as_ref().filter(|_| settings.sandbox.servers_dir.is_some())
     {
@@ -68,7 +72,7 @@ async fn start(server: &AgentServer, settings: &GatewaySettings) -> Result<Groun
     })
 }
 
-/// Why the conversation with a process stops.
+/// Why the exchange of messages stops.
 enum Stop {
     Deleted,
     Exited(Option<ProcessExit>),
@@ -82,7 +86,7 @@ async fn carry(
     mut launched: LaunchedProcess,
     mut inputs: mpsc::Receiver<Input>,
 ) {
-    // What the agent writes to its standard error is kept by the driver, as far as it is shown.
+    // The driver keeps the end of the agent's standard error, as much of it as is shown.
     drop(launched.stderr.take());
     let (Some(output), Some(input)) = (launched.stdout.take(), launched.stdin.take()) else {
         let reason = Some("the launcher gave no streams".to_owned());
@@ -99,7 +103,7 @@ async fn carry(
             never = write(input, &mut inputs) => match never {},
         };
         if matches!(stop, Stop::Exited(_)) {
-            // What it wrote last is still under way. Whether more comes does not matter.
+            // Read the output that the process wrote last. Ignore output that arrives after that.
             let _ = timeout(LAST_OUTPUT, &mut reading).await;
         }
         stop
@@ -123,7 +127,7 @@ async fn carry(
         Stop::Broken(reason) => (end(launched).await, Some(reason)),
     };
     server.end(Phase::Ended(Arc::new(ended(exit, reason)))).await;
-    // Lines that were queued meanwhile are dropped after the end is known: their callers are told of it.
+    // Drop the queued lines only after the end is recorded, so that their callers get that reason.
     drop(inputs);
 }
 
@@ -139,14 +143,14 @@ fn ended(exit: Option<ProcessExit>, reason: Option<String>) -> AgentExit {
     }
 }
 
-/// Asks the process to end, then kills it and everything that it started.
+/// Asks the process to exit, then kills it and everything that it started.
 async fn end(launched: LaunchedProcess) -> Option<ProcessExit> {
     let mut ending = launched.exit_receiver().clone();
     let asked = async {
         launched.signal(TERMINATE).await;
         ending.wait().await
     };
-    // A process that does not end in time is killed with the others.
+    // A process that does not exit in time is killed with the others.
     let _ = timeout(STOP_GRACE, asked).await;
     launched.kill().await
 }
@@ -171,8 +175,8 @@ async fn read(server: &AgentServer, output: OutputReader, max_line: usize) -> St
     }
 }
 
-/// Writes lines until the process has gone. After an error every line fails; what the agent still answers is
-/// read all the same.
+/// Writes lines until the process has exited. After an error all further lines fail; responses of
+/// the agent are still read.
 async fn write(
     mut input: InputWriter,
     inputs: &mut mpsc::Receiver<Input>,

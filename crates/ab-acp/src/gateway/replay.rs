@@ -1,10 +1,10 @@
-//! The last events of an agent server, in memory, for readers that come back.
+//! The latest events of an agent server, in memory, for readers that reconnect.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-/// How much a replay buffer keeps. The newest event is kept whatever its size.
+/// How much a replay buffer keeps. The newest event is always kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayBounds {
     pub events: usize,
@@ -29,18 +29,18 @@ pub struct ReplayEvent {
 /// What a reader gets next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayBatch {
-    /// The id of the oldest event that is left, where events after the reader's cursor were evicted.
+    /// If events after the reader's cursor were evicted: the id of the oldest event that remains.
     pub first_id_after_gap: Option<u64>,
     pub events: Vec<ReplayEvent>,
 }
 
-/// Ordered events with ids that only grow. The oldest are evicted when a bound is exceeded.
+/// Events with increasing ids. The oldest are evicted when a bound is exceeded.
 #[derive(Debug)]
 pub struct ReplayBuffer {
     bounds: ReplayBounds,
     events: VecDeque<Bytes>,
     bytes: usize,
-    /// The id of the last event; zero before the first.
+    /// The id of the last event, or zero if there is none.
     last: u64,
 }
 
@@ -64,18 +64,18 @@ impl ReplayBuffer {
         self.last
     }
 
-    /// The id of the last event; zero before the first.
+    /// The id of the last event, or zero if there is none.
     pub fn last_id(&self) -> u64 {
         self.last
     }
 
-    /// The id of the oldest event that is kept; one more than the last where none is.
+    /// The id of the oldest event in the buffer, or the last id plus one if the buffer is empty.
     pub fn oldest_id(&self) -> u64 {
         self.last + 1 - self.events.len() as u64
     }
 
-    /// Where a reader begins. Without a cursor, with the oldest event; with one beyond the last event,
-    /// with the next one.
+    /// The cursor at which a reader starts. Without `last_event_id` the reader starts at the oldest
+    /// event. If the id is greater than the last id, it starts at the next new event.
     pub fn start_cursor(&self, last_event_id: Option<u64>) -> u64 {
         match last_event_id {
             Some(id) => id.min(self.last),
@@ -83,7 +83,8 @@ impl ReplayBuffer {
         }
     }
 
-    /// Events after the cursor, at most `events` of them and, beyond the first, at most `bytes` bytes.
+    /// Events after the cursor: at most `events` events and, after the first one, at most `bytes`
+    /// bytes.
     pub fn events_after(&self, cursor: u64, most: ReplayBounds) -> ReplayBatch {
         let oldest = self.oldest_id();
         let gap = (cursor + 1 < oldest).then_some(oldest);
@@ -130,7 +131,7 @@ mod tests {
         assert_eq!(ids(&buffer.events_after(buffer.start_cursor(None), ALL)), [3, 4, 5]);
         assert_eq!(ids(&buffer.events_after(buffer.start_cursor(Some(4)), ALL)), [5]);
         assert_eq!(buffer.events_after(buffer.start_cursor(None), ALL).first_id_after_gap, None);
-        // A cursor of another life of the server waits for what comes next.
+        // A cursor from an earlier run of the server starts at the next event.
         assert_eq!(buffer.start_cursor(Some(500)), 5);
     }
 
@@ -157,8 +158,8 @@ mod tests {
     }
 
     proptest! {
-        /// A reader in batches of any size sees every event that is kept, in order and once, and is
-        /// told of the others.
+        /// A reader with batches of any size gets every event that is kept, in order and once, and
+        /// learns about the evicted ones.
         #[test]
         fn nothing_is_lost_silently(
             sizes in vec(0_usize..40, 0..60),

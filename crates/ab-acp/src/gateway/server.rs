@@ -1,4 +1,4 @@
-//! One agent server: its state, and what callers do with it.
+//! One agent server: its state and the calls on it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -17,18 +17,19 @@ use super::replay::{ReplayBatch, ReplayBounds, ReplayBuffer};
 use super::{GatewaySettings, PostOutcome};
 use crate::rpc::INTERNAL_ERROR;
 
-/// The most that a reader of events takes at a time.
+/// The maximum size of one batch of events.
 const BATCH: ReplayBounds = ReplayBounds { events: 256, bytes: 256 * 1024 };
-/// How much of a line that is no message is reported.
+/// Maximum number of bytes of an invalid line that are reported.
 const SHOWN_NOISE: usize = 4 * 1024;
-/// How long after the events of an agent's end the requests that wait are told, where events are read.
+/// When an agent ends and its events are being read: the delay between the events about the end and
+/// the errors of pending requests.
 const TOLD_AFTER: Duration = Duration::from_millis(100);
 
 /// The state that callers and the task of the process share.
 #[derive(Debug)]
 pub(super) struct AgentServer {
     pub(super) id: String,
-    /// The agent as the first request named it.
+    /// The agent's name in the first request.
     pub(super) agent: String,
     /// The id of that agent in the catalog.
     pub(super) agent_id: String,
@@ -38,18 +39,18 @@ pub(super) struct AgentServer {
     /// Cancelled when the server is deleted.
     pub(super) closing: CancellationToken,
     state: Mutex<State>,
-    /// The id of the last event; wakes readers.
+    /// The id of the last event. Wakes readers.
     last_event: watch::Sender<u64>,
     settings: Arc<GatewaySettings>,
 }
 
-/// Where the process is in its life.
+/// The state of the process.
 #[derive(Clone, Debug)]
 pub(super) enum Phase {
     Starting,
     Running(mpsc::Sender<Input>),
     Ended(Arc<AgentExit>),
-    /// It could not be started, or the server was deleted. The server is not listed any more.
+    /// The process could not be started, or the server was deleted. The server is no longer listed.
     Gone(GatewayError),
 }
 
@@ -72,7 +73,7 @@ struct Noted {
 struct State {
     pending: PendingRequests<Waiter>,
     replay: ReplayBuffer,
-    /// When a message last went in either direction.
+    /// When the last message went in either direction.
     activity: Instant,
 }
 
@@ -102,7 +103,7 @@ impl AgentServer {
         }
     }
 
-    /// Forwards a message, once the process has started. A request waits for its response.
+    /// Forwards a message once the process has started. For a request, waits for the response.
     pub(super) async fn post(
         &self,
         envelope: RpcMessageKind,
@@ -119,7 +120,7 @@ impl AgentServer {
         match written {
             Ok(()) => self.response(answer).await.map(PostOutcome::Response),
             Err(error) => {
-                // A line that may still be written keeps its id in use.
+                // If the line may still be written, its id stays in use.
                 if !matches!(error, GatewayError::Timeout { .. }) {
                     self.state().pending.take_client_request(&id);
                 }
@@ -128,7 +129,7 @@ impl AgentServer {
         }
     }
 
-    /// Waits until the process has started. The clock of requests does not run meanwhile.
+    /// Waits until the process has started. Request timeouts start afterwards.
     async fn started(&self) -> Result<mpsc::Sender<Input>, GatewayError> {
         let mut phases = self.phase.subscribe();
         let phase = phases.wait_for(|phase| !matches!(phase, Phase::Starting)).await;
@@ -140,7 +141,7 @@ impl AgentServer {
         }
     }
 
-    /// Notes what a client sends, before it is written.
+    /// Records a client's message before it is written.
     fn note(&self, envelope: RpcMessageKind) -> Result<Option<Noted>, GatewayError> {
         let mut state = self.state();
         state.activity = Instant::now();
@@ -165,8 +166,8 @@ impl AgentServer {
         }
     }
 
-    /// Hands a line to the task that writes, and waits until it is written. A caller that gives up takes
-    /// nothing back: no line is written in part.
+    /// Passes a line to the writing task and waits until it is written. If the caller stops
+    /// waiting, the line is still written as a whole.
     async fn write(&self, input: mpsc::Sender<Input>, line: Bytes) -> Result<(), GatewayError> {
         let (written, done) = oneshot::channel();
         let writing = async {
@@ -195,8 +196,8 @@ impl AgentServer {
         }
     }
 
-    /// Waits until the agent has been quiet for too long. While it waits for a client, the clock does not
-    /// run.
+    /// Waits until the agent has sent nothing for too long. The timer is suspended while the agent
+    /// waits for a client.
     async fn quiet(&self) -> GatewayError {
         let after = self.settings.request_timeout;
         let total = self.settings.total_timeout;
@@ -221,7 +222,7 @@ impl AgentServer {
         }
     }
 
-    /// Why the process takes no more, once it has gone.
+    /// Why the process accepts no more input, once it has ended.
     fn ended(&self) -> GatewayError {
         match &*self.phase.borrow() {
             Phase::Ended(end) => GatewayError::AgentExited(Arc::clone(end)),
@@ -230,7 +231,7 @@ impl AgentServer {
         }
     }
 
-    /// Takes a line of the agent: everyone who reads gets it, and who waits for it.
+    /// Handles a line of the agent: adds it to the events and passes a response to its waiter.
     pub(super) fn line(&self, line: Vec<u8>) {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
@@ -270,7 +271,7 @@ impl AgentServer {
         }
     }
 
-    /// A notification of ours among the agent's messages.
+    /// Adds a notification of our own to the agent's messages.
     fn synthetic(&self, method: &str, params: serde_json::Value) {
         let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
         self.publish(message.to_string().into());
@@ -285,9 +286,9 @@ impl AgentServer {
         self.last_event.send_replace(last);
     }
 
-    /// Tells everyone that the process has ended. Requests without a response get an error among the events
-    /// first: clients that read events know of no other way in which a request fails, and some stop to read
-    /// as soon as the POST has failed.
+    /// Reports the end of the process. Pending requests first get an error response among the
+    /// events: clients that read events expect failures there, and some stop reading when the POST
+    /// fails.
     pub(super) async fn end(&self, phase: Phase) {
         let mut waiters = self.state().pending.drain_client_requests();
         if let Phase::Ended(end) = &phase {
@@ -310,7 +311,8 @@ impl AgentServer {
         }
     }
 
-    /// Begins another start. Returns whether this call did: the process must have ended.
+    /// Prepares another start. Returns `true` if this call did so, which requires that the process
+    /// has ended.
     pub(super) fn restart(&self) -> bool {
         self.phase.send_if_modified(|phase| {
             let has_ended = matches!(phase, Phase::Ended(_));
@@ -331,14 +333,15 @@ impl AgentServer {
     }
 }
 
-/// The response to a request that the agent will not answer any more.
+/// The error response to a request that the agent can no longer answer.
 fn error_response(id: &RpcId, end: &AgentExit) -> String {
     let data = json!({ "exitCode": end.exit_code, "stderr": end.stderr });
     let error = json!({ "code": INTERNAL_ERROR, "message": end.to_string(), "data": data });
     format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.to_json())
 }
 
-/// A reader of a server's events. It reads from the buffer at its own pace and slows no other reader.
+/// A reader of a server's events. It reads from the buffer at its own pace and does not delay other
+/// readers.
 #[derive(Debug)]
 pub struct ReplayReader {
     server: Arc<AgentServer>,

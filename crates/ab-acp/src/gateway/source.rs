@@ -1,7 +1,8 @@
-//! Which agents a gateway can start: a name becomes a catalog entry with everything its launch needs.
+//! Which agents a gateway can start: resolves a name to a catalog entry with everything that its
+//! launch needs.
 //!
-//! This is the seam to catalog and installation: the bridge asks [`AgentResolver::resolve`] before it starts a
-//! process and knows nothing else about agents.
+//! The gateway calls [`AgentResolver::resolve`] before it starts a process. It knows nothing else
+//! about catalog and installation.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,13 +16,14 @@ use crate::resolve::{self, HostEnvironment, LoginFile, ReadinessProblem};
 #[derive(Clone, Debug, Default)]
 pub struct AgentResolver {
     pub catalog: AgentCatalog,
-    /// The running binary, for entries that start it.
+    /// The running binary, for entries that use it as their program.
     pub own_binary: Option<PathBuf>,
-    /// What agents may be given of this machine: the variables and login files that their entries name.
+    /// The variables and login files of this machine that entries may name.
     pub host: HostEnvironment,
-    /// Variables for every agent. Those of an entry take precedence over them, except `HOME` of a server.
+    /// Variables for every agent. Variables of an entry take precedence, except for the `HOME` of a
+    /// server.
     pub env: BTreeMap<String, String>,
-    /// A directory of programs `<agent>-acp`. They win over entries of the same name.
+    /// A directory of programs `<agent>-acp`. They take precedence over entries of the same name.
     pub launchers_dir: Option<PathBuf>,
     /// Where agents are installed.
     pub install_dir: Option<AgentInstallDir>,
@@ -29,7 +31,7 @@ pub struct AgentResolver {
     pub install_policy: InstallPolicy,
 }
 
-/// What happens with a message to an agent that is not installed.
+/// How a message to an agent that is not installed is handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InstallPolicy {
     /// The agent is installed first.
@@ -39,13 +41,13 @@ pub enum InstallPolicy {
     Preinstalled,
 }
 
-/// What a name stands for.
+/// The result of resolving a name.
 #[derive(Clone, Debug)]
 pub enum AgentResolution {
     Ready(Box<AgentLaunchPlan>),
     /// The agent has a package that is not installed.
     Installable(Box<AgentCatalogEntry>),
-    /// The agent is known and its program is missing.
+    /// The agent is known, but its program is missing.
     NotInstalled {
         why: String,
     },
@@ -57,9 +59,9 @@ pub enum AgentResolution {
 pub struct AgentLaunchPlan {
     pub entry: AgentCatalogEntry,
     pub setup: LaunchSetup,
-    /// Logins of the operator, for an agent that has a home of its own.
+    /// The operator's logins, for an agent with a private home.
     pub login_files: Vec<LoginFile>,
-    /// The credentials of which the agent needs one, if it has none.
+    /// The credentials of which the agent needs one, if all are missing.
     pub missing_credential: Option<ReadinessProblem>,
 }
 
@@ -72,7 +74,7 @@ impl AgentResolver {
         self.catalog.find(name).map(|entry| entry.id.clone())
     }
 
-    /// Finds out how to start an agent.
+    /// Resolves an agent by name.
     pub async fn resolve(&self, name: &str) -> AgentResolution {
         let launcher = self.launcher(name);
         let entry = match (&launcher, self.catalog.find(name)) {
@@ -108,7 +110,7 @@ impl AgentResolver {
         }))
     }
 
-    /// Whether the program of an agent is there.
+    /// Whether the agent's program exists.
     pub fn is_installed(&self, entry: &AgentCatalogEntry) -> bool {
         if self.launcher(&entry.id).is_some() {
             return true;
@@ -134,7 +136,7 @@ impl AgentResolver {
         self.install_dir.as_ref()?.find_installed(entry)
     }
 
-    /// The program that starts the agent, as far as it is known.
+    /// The program that starts the agent, if it is known.
     pub fn program(&self, entry: &AgentCatalogEntry) -> Option<PathBuf> {
         if let Some(launcher) = self.launcher(&entry.id) {
             return Some(launcher);
@@ -149,7 +151,7 @@ impl AgentResolver {
         Some(PathBuf::from(program))
     }
 
-    /// The entry of an installed package.
+    /// The resolved entry of an installed package.
     fn placed(&self, entry: &AgentCatalogEntry) -> Result<AgentCatalogEntry, ReadinessProblem> {
         let not_installed = || ReadinessProblem::NotInstalled {
             id: entry.id.clone(),
@@ -162,7 +164,7 @@ impl AgentResolver {
         resolve::resolve_installed_entry(entry, directory).ok_or_else(not_installed)
     }
 
-    /// Names of agents that have a program in the directory of launchers.
+    /// Names of agents that have a program in the launcher directory.
     pub fn launcher_names(&self) -> Vec<String> {
         let Some(directory) = &self.launchers_dir else { return Vec::new() };
         let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
@@ -185,21 +187,21 @@ impl AgentResolver {
 
 const SUFFIX: &str = "-acp";
 
-/// The entry of a launcher: as the catalog has it, except for the program.
+/// The entry of a launcher: the catalog entry with another program.
 fn launched_by(
     launcher: &Path,
     name: &str,
     known: Option<&AgentCatalogEntry>,
 ) -> AgentCatalogEntry {
     let argv = vec![launcher.to_string_lossy().into_owned()];
-    // An alias stands for another program here.
+    // An alias names a different program here.
     match known.filter(|entry| entry.id == name) {
         Some(entry) => AgentCatalogEntry { argv, ..entry.clone() },
         None => AgentCatalogEntry { id: name.to_owned(), argv, ..AgentCatalogEntry::default() },
     }
 }
 
-/// Why the entry's program cannot be started, as far as that can be told without its sandbox.
+/// Why the entry's program cannot be started, as far as this can be checked outside of its sandbox.
 fn missing_program(entry: &AgentCatalogEntry) -> Option<String> {
     let program = Path::new(entry.argv.first()?);
     if !program.is_absolute() || program.is_file() {

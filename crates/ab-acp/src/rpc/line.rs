@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, BufReader};
 
-/// Reads lines and keeps what it has of an unfinished line when a read is dropped.
+/// Reads lines. Keeps the bytes of an unfinished line when a read is cancelled.
 #[derive(Debug)]
 pub(crate) struct Lines<R> {
     input: BufReader<R>,
@@ -15,11 +15,11 @@ pub(crate) struct Lines<R> {
 /// What [`Lines::next`] found.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// A line without its end.
+    /// A line without its line ending.
     Whole(Vec<u8>),
     /// A line that is longer than the limit. The rest of it was not read.
     TooLong,
-    /// The stream ended. Bytes after the last newline are no line.
+    /// The stream ended. Bytes after the last newline are ignored.
     End,
 }
 

@@ -1,4 +1,4 @@
-//! JSON-RPC 2.0 messages: what a line is, and the lines that are sent.
+//! JSON-RPC 2.0 messages: parsing and writing lines.
 
 use serde_json::{Value, json};
 
@@ -8,10 +8,10 @@ pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 pub(crate) const INTERNAL_ERROR: i64 = -32603;
 pub(crate) const AUTH_REQUIRED: i64 = -32000;
 pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;
-/// Of ours: too many requests wait for an answer.
+/// Our own code: too many requests are pending.
 pub(crate) const TOO_MANY_REQUESTS: i64 = -32001;
 
-/// An error object that a peer answered or is answered.
+/// An error object in a response, in either direction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RpcError {
     pub code: i64,
@@ -25,7 +25,7 @@ impl RpcError {
     }
 }
 
-/// What a line of the peer is.
+/// A parsed line of the peer.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Message {
     Request { id: Value, method: String, params: Value },
@@ -34,8 +34,8 @@ pub(crate) enum Message {
 }
 
 impl Message {
-    /// `None` for a line that is no message. Members that this crate does not know are ignored, and
-    /// so is a missing `jsonrpc`, which some agents leave out.
+    /// Parses a line. `None` if it is not a message. Unknown members are ignored, and so is a
+    /// missing `jsonrpc`, which some agents leave out.
     pub(crate) fn parse(line: &[u8]) -> Option<Message> {
         let Ok(Value::Object(mut object)) = serde_json::from_slice::<Value>(line) else {
             return None;

@@ -1,4 +1,5 @@
-//! A simple HTTP client for the MCP server that the agent is offered: one connection per request.
+//! A simple HTTP client for the MCP server that is offered to the agent: one connection per
+//! request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +19,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// How long connecting and the handshake may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
-/// Bytes that may be on their way to and from the server.
+/// Size of the buffer in each direction.
 const PIPE: usize = 64 * 1024;
 
-/// A connected client, and the task that carries its messages.
+/// A connected client, and the task that forwards its messages.
 #[derive(Debug)]
 pub(super) struct HttpMcp {
     pub(super) client: Client,
@@ -41,7 +42,7 @@ impl HttpMcp {
     }
 }
 
-/// Where to connect to, and what every request says.
+/// The address to connect to, and the headers of every request.
 fn target(url: &str, headers: &[(String, String)]) -> Result<(Arc<str>, HttpTarget)> {
     let wrong = |what: &str| {
         let message = format!("invalid URL of the MCP server {url:?}: {what}");
@@ -78,7 +79,8 @@ async fn post(address: Arc<str>, request: Request<Full<Bytes>>) -> Result<Respon
     let stream = stream.map_err(|error| lost(error.to_string()))?;
     let handshake = http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|error| lost(error.to_string()))?;
-    // It ends with its only response: the sender is dropped with this function.
+    // The task ends after its only response, because the sender is dropped at the end of this
+    // function.
     tokio::spawn(connection);
     sender.send_request(request).await.map_err(|error| lost(error.to_string()))
 }

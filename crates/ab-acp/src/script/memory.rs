@@ -1,4 +1,4 @@
-//! What the scripted agent remembers of its sessions, in files below its home.
+//! The scripted agent's memory of its sessions, in files below its home.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 /// The directory below the home.
 const DIRECTORY: &str = ".agent-backend-script";
-/// Turns of a session that are remembered.
+/// Maximum number of turns of a session that are stored.
 const REMEMBERED_TURNS: usize = 200;
-/// Most bytes of a text that are remembered.
+/// Maximum number of bytes of a text that are stored.
 const REMEMBERED_BYTES: usize = 16 * 1024;
 
 /// The files of all sessions.
@@ -18,10 +18,10 @@ pub(super) struct Memory {
     directory: PathBuf,
 }
 
-/// A session as it is remembered.
+/// The stored state of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Remembered {
-    /// Turns that were started.
+    /// Number of turns that were started.
     pub(super) turns: usize,
     pub(super) history: Vec<PastTurn>,
 }
@@ -33,7 +33,7 @@ pub(super) struct PastTurn {
 }
 
 impl Remembered {
-    /// Notes the start of a turn.
+    /// Records the start of a turn.
     pub(super) fn begin(&mut self, prompt: &str) {
         self.turns += 1;
         if self.history.len() >= REMEMBERED_TURNS {
@@ -42,7 +42,7 @@ impl Remembered {
         self.history.push(PastTurn { prompt: cut(prompt), answer: String::new() });
     }
 
-    /// Notes what was answered in the turn that began last.
+    /// Records the answer of the latest turn.
     pub(super) fn answered(&mut self, answer: &str) {
         if let Some(turn) = self.history.last_mut() {
             turn.answer = cut(answer);
@@ -63,7 +63,7 @@ impl Memory {
         Memory { directory: home.join(DIRECTORY) }
     }
 
-    /// What is remembered of a session; `None` if there is nothing.
+    /// The stored state of a session, or `None` if there is none.
     pub(super) async fn load(&self, session: &str) -> io::Result<Option<Remembered>> {
         let Some(path) = self.path(session) else { return Ok(None) };
         match tokio::fs::read(path).await {
@@ -73,7 +73,7 @@ impl Memory {
         }
     }
 
-    /// Replaces what is remembered. A crash leaves the old file or the new one.
+    /// Replaces the stored state. A crash leaves the old file or the new one.
     pub(super) async fn save(&self, session: &str, remembered: &Remembered) -> io::Result<()> {
         let Some(path) = self.path(session) else { return Err(io::ErrorKind::InvalidInput.into()) };
         tokio::fs::create_dir_all(&self.directory).await?;
@@ -82,7 +82,8 @@ impl Memory {
         tokio::fs::rename(temporary, path).await
     }
 
-    /// The file of a session; `None` for an id that is not one of ours, which are hexadecimal.
+    /// The file of a session. `None` for an id that the agent did not make: its ids are
+    /// hexadecimal.
     fn path(&self, session: &str) -> Option<PathBuf> {
         let ours = !session.is_empty() && session.bytes().all(|byte| byte.is_ascii_hexdigit());
         ours.then(|| self.directory.join(format!("{session}.json")))

@@ -1,4 +1,4 @@
-//! An output that fails after a number of lines, as a program that crashes at that point.
+//! An output that fails after a number of lines, like a program that crashes at that point.
 
 use std::io;
 use std::pin::Pin;
@@ -7,13 +7,13 @@ use std::task::{Context, Poll};
 use tokio::io::AsyncWrite;
 use tokio_util::sync::CancellationToken;
 
-/// Passes bytes on until the last line that is allowed has been written.
+/// Forwards bytes until the last allowed line has been written.
 #[derive(Debug)]
 pub(super) struct CountedOutput<W> {
     inner: W,
-    /// Lines that may still be written; `None` for any number.
+    /// Number of lines that may still be written; `None` for no limit.
     left: Option<u64>,
-    /// Cancelled with the last line.
+    /// Cancelled after the last allowed line.
     spent: CancellationToken,
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Deserialize;
 use toml::{Table, Value};
 
-/// The scenario that is played when none is given.
+/// The scenario that is played by default.
 const DEFAULT: &str = include_str!("default.toml");
 
 /// What the scripted agent does.
@@ -17,7 +17,7 @@ pub struct Scenario {
     pub(crate) turns: Vec<Vec<Step>>,
 }
 
-/// What the agent says of itself.
+/// How the agent describes itself.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Manner {
@@ -26,9 +26,9 @@ pub(crate) struct Manner {
     pub(crate) load: bool,
     /// Offers `session/resume`.
     pub(crate) resume: bool,
-    /// Takes MCP servers over HTTP.
+    /// Supports MCP servers over HTTP.
     pub(crate) mcp_http: bool,
-    /// Works through the MCP servers that it is offered; else in its own working directory.
+    /// Works through the MCP servers that the client offers, else in its own working directory.
     pub(crate) uses_mcp: bool,
     /// Requires a login by this method.
     pub(crate) login: Option<String>,
@@ -50,11 +50,11 @@ impl Default for Manner {
     }
 }
 
-/// What goes wrong outside the turns.
+/// Faults outside of the turns.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Faults {
-    /// Lines that are printed first and are no messages.
+    /// Lines that are printed first and are not messages.
     pub(crate) noise: Vec<String>,
     /// The agent exits as soon as it has written this many lines.
     pub(crate) exit_after_lines: Option<u64>,
@@ -66,7 +66,7 @@ pub(crate) struct Faults {
     pub(crate) fail_at: Option<String>,
 }
 
-/// One thing that the agent does. The variants are the keys of the format.
+/// One action of the agent. The variants are the keys of the format.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Step {
@@ -93,13 +93,13 @@ pub(crate) enum Step {
     /// Reports a tool call that does nothing.
     Tool(ReportTool),
     Usage(ReportUsage),
-    /// Sends an update as it is.
+    /// Sends an update unchanged.
     Update(Table),
     /// Sends any notification.
     Notify(Notification),
-    /// Sends a request that the client does not know and reports its answer.
+    /// Sends a request that the client does not know and uses its response as output.
     Request(Notification),
-    /// Prints a line that is no message.
+    /// Prints a line that is not a message.
     Garbage(String),
     /// Prints a line of this many bytes.
     LongLine(usize),
@@ -123,7 +123,7 @@ pub(crate) struct Ask {
     #[serde(default = "edit_kind")]
     pub(crate) kind: String,
     pub(crate) path: Option<String>,
-    /// The command that is asked about.
+    /// The command that needs permission.
     pub(crate) command: Option<String>,
     #[serde(default, deserialize_with = "steps_of")]
     pub(crate) denied: Vec<Step>,
@@ -152,7 +152,7 @@ pub(crate) struct EditFile {
 #[serde(deny_unknown_fields)]
 pub(crate) struct CallTool {
     pub(crate) tool: String,
-    /// The MCP server with the tool; that of the workspace by default.
+    /// The MCP server with the tool; the workspace's server by default.
     #[serde(default)]
     pub(crate) server: Option<String>,
     #[serde(default)]
@@ -201,7 +201,7 @@ pub(crate) struct Notification {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Flood {
-    /// How many pieces.
+    /// The number of pieces.
     pub(crate) pieces: u64,
     /// Bytes of each piece.
     #[serde(default = "flood_bytes")]
@@ -233,7 +233,7 @@ fn internal_error() -> i64 {
     crate::rpc::INTERNAL_ERROR
 }
 
-/// Why a text is no scenario.
+/// Why a text is not a valid scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioError(String);
 
@@ -266,7 +266,7 @@ impl Scenario {
     /// Reads a scenario. Unknown keys are errors that name the key and where it is.
     pub fn parse(text: &str) -> Result<Scenario, ScenarioError> {
         let document: Document = toml::from_str(text).map_err(|error| {
-            // With the line and a caret below the key.
+            // The text contains the line and a caret below the key.
             ScenarioError(error.to_string().trim_end().to_owned())
         })?;
         let mut turns = Vec::new();
@@ -280,8 +280,8 @@ impl Scenario {
         Ok(Scenario { agent: document.agent, faults: document.faults, turns })
     }
 
-    /// What the agent does without a scenario: it thinks aloud, asks for permission, writes
-    /// `NOTES.md`, runs `ls` and reports.
+    /// The default scenario: the agent sends thoughts, asks for permission, writes `NOTES.md`, runs
+    /// `ls` and reports.
     pub fn built_in() -> Result<Scenario, ScenarioError> {
         Scenario::parse(DEFAULT)
     }

@@ -1,4 +1,4 @@
-//! One turn of the scripted agent: the steps, one after the other.
+//! Plays the steps of one turn of the scripted agent.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::scenario::{Ask, Flood, Hang, Step};
 use super::workspace::{Outcome, Workspace};
 use crate::rpc::{Rpc, RpcError};
 
-/// How long the agent waits for an answer of its client: people may take their time.
+/// How long the agent waits for a response of its client. A person may have to decide.
 const CLIENT_TIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// A long line is sent in pieces of this size.
 const PIECE: usize = 64 * 1024;
@@ -37,17 +37,17 @@ pub(super) struct Turn {
     pub(super) cwd: String,
     pub(super) workspace: Arc<Workspace>,
     pub(super) prompt: String,
-    /// Counted from 1, over restarts.
+    /// Counted from 1, also across restarts.
     pub(super) number: usize,
     pub(super) plan: Vec<String>,
-    /// Of the last tool.
+    /// The output of the last tool.
     pub(super) output: String,
-    /// What was said so far.
+    /// The answer so far.
     pub(super) answer: String,
-    /// The tool call that permission was asked for; the next tool is that call.
+    /// The id of the tool call that permission was requested for. The next tool step uses it.
     pub(super) asked: Option<String>,
     pub(super) calls: u64,
-    /// Set when cancelling has no effect any more.
+    /// Set when the turn ignores cancellation.
     pub(super) deaf: Arc<AtomicBool>,
 }
 
@@ -147,7 +147,7 @@ impl Turn {
             }
             Step::Update(body) => self.update(to_json(body)).await,
             Step::Notify(message) => {
-                // A client that has gone ends the process anyway.
+                // If the client is gone, the process ends anyway.
                 let _ = self.rpc.notify(&message.method, to_json(&message.params)).await;
             }
             Step::Request(message) => {
@@ -243,7 +243,7 @@ impl Turn {
         self.end(&call, outcome, vec![diff]).await;
     }
 
-    /// A tool call that was not reported yet: the one that permission was asked for, or a new one.
+    /// A tool call that was not reported yet: the one that needed permission, or a new one.
     fn tool_call(&mut self, name: &str, kind: &str, title: &str, path: Option<&str>) -> Value {
         let id = self.asked.take().unwrap_or_else(|| {
             self.calls += 1;
@@ -260,7 +260,7 @@ impl Turn {
         call
     }
 
-    /// Reports that a call has begun; its id.
+    /// Reports that a call has started and returns its id.
     async fn begin(&mut self, mut call: Value, input: Value) -> String {
         let id = call["toolCallId"].as_str().unwrap_or_default().to_owned();
         call["sessionUpdate"] = "tool_call".into();
@@ -331,7 +331,7 @@ impl Turn {
 
     async fn update(&mut self, body: Value) {
         let params = json!({ "sessionId": self.session, "update": body });
-        // A client that has gone ends the process anyway.
+        // If the client is gone, the process ends anyway.
         let _ = self.rpc.notify("session/update", params).await;
     }
 
@@ -339,10 +339,10 @@ impl Turn {
         let _ = self.rpc.send(bytes).await;
     }
 
-    /// Replaces `{prompt}`, `{turn}`, `{output}` and `{now}`. What is put in is not looked at again.
+    /// Replaces `{prompt}`, `{turn}`, `{output}` and `{now}`. Replacements are not expanded again.
     fn filled(&self, text: &str) -> String {
         let turn = self.number.to_string();
-        // A clock before 1970 shows as 0.
+        // A clock before 1970 counts as 0.
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let now = now.as_micros().to_string();
         let names = [

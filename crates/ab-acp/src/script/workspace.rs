@@ -1,8 +1,8 @@
-//! The files and commands of the scripted agent: through the MCP server that it was offered, else in
-//! its own current directory.
+//! Files and commands of the scripted agent: through the MCP server that the client offers, else in
+//! its own working directory.
 //!
-//! The scripted agent is the program inside the sandbox, not the server. This is the one file of the
-//! crate that opens workspace files and starts processes, and only the agent's process runs it.
+//! The scripted agent is the program inside the sandbox, not the server. This is the only file of
+//! the crate that opens workspace files and starts processes, and only the agent's process runs it.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -18,19 +18,19 @@ use tokio::time::timeout;
 use super::http::HttpMcp;
 use crate::mcp_server::McpServer;
 
-/// Most bytes of a command's output that are kept.
+/// Maximum number of bytes of a command's output that are kept.
 const OUTPUT_BYTES: u64 = 64 * 1024;
 /// How long a command may take.
 const COMMAND_TIME: Duration = Duration::from_secs(600);
 /// How long an MCP server that the agent starts may take for the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Where a session of the agent works, and the MCP servers that it was offered beside.
+/// Where a session of the agent works, and the other MCP servers that the client offers.
 #[derive(Debug)]
 pub(super) struct Workspace {
     place: Place,
     cwd: PathBuf,
-    /// Connected to when they are called.
+    /// Connected when they are first called.
     others: Vec<McpServer>,
 }
 
@@ -46,7 +46,7 @@ enum Place {
     Directory,
 }
 
-/// What an action printed, or why it failed.
+/// The output of an action, or why it failed.
 pub(super) type Outcome = Result<String, String>;
 
 impl Place {
@@ -95,7 +95,7 @@ impl Place {
 }
 
 impl Workspace {
-    /// Connects to the first of the servers, or takes the directory.
+    /// Connects to the first of the servers, or uses the directory if there is none.
     pub(super) async fn open(cwd: &str, servers: &[McpServer]) -> Result<Workspace, String> {
         let cwd = PathBuf::from(cwd);
         let place = match servers.first() {
@@ -106,7 +106,7 @@ impl Workspace {
         Ok(Workspace { place, cwd, others })
     }
 
-    /// The directory, where there is no MCP server.
+    /// The directory, if there is no MCP server.
     fn directory(&self) -> Option<&Path> {
         matches!(self.place, Place::Directory).then_some(self.cwd.as_path())
     }
@@ -157,7 +157,7 @@ impl Workspace {
         }
     }
 
-    /// Runs a shell command. A command that ends with another status than 0 failed.
+    /// Runs a shell command. An exit status other than 0 is a failure.
     pub(super) async fn run(&self, command: &str) -> Outcome {
         match self.directory() {
             Some(cwd) => run_in(cwd, command).await,
@@ -218,11 +218,11 @@ async fn run_in(cwd: &Path, command: &str) -> Outcome {
     if status.success() { Ok(text) } else { Err(format!("{text}\n{status}").trim().to_owned()) }
 }
 
-/// The beginning of a stream; the rest is read and dropped, so that its writer does not wait.
+/// The beginning of a stream. The rest is read and dropped, so that the writer does not block.
 async fn kept(stream: Option<impl AsyncRead + Unpin>) -> String {
     let Some(mut stream) = stream else { return String::new() };
     let mut bytes = Vec::new();
-    // What was read before a failure is the output.
+    // After an error, the bytes that were read are the output.
     let _ = (&mut stream).take(OUTPUT_BYTES).read_to_end(&mut bytes).await;
     let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
     String::from_utf8_lossy(&bytes).into_owned()
