@@ -1,4 +1,5 @@
-//! The Debian packages that the product and its tests need, installed where that is ours to do.
+//! The Debian packages that the product and its tests need, and their installation where we are
+//! root.
 
 use std::env;
 use std::path::Path;
@@ -7,21 +8,22 @@ use std::process::Command;
 use crate::failure::Failure;
 use crate::step::Step;
 
-/// What is lost without a package.
+/// What a missing package means.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Need {
-    /// Nothing can be said about the tests without it.
+    /// The tests cannot run without it.
     Required,
-    /// A weaker sandbox, or only the tests that use it; both are reported where it is missed.
+    /// Only a weaker sandbox is available, or the tests that use it cannot run; both are reported
+    /// there.
     Optional,
 }
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct Package {
     name: &'static str,
-    /// Present when this program is.
+    /// The package counts as installed if this program exists.
     program: &'static str,
-    /// Arguments with which the program has to succeed as well; empty where its presence is enough.
+    /// Arguments with which the program must also succeed; empty if its existence is enough.
     proof: &'static [&'static str],
     why: &'static str,
     need: Need,
@@ -36,7 +38,7 @@ impl Package {
         Self { need: Need::Required, ..self }
     }
 
-    /// A program that tests or benchmarks run beside ours.
+    /// A program that tests or benchmarks use for comparison.
     pub(crate) const fn peer(name: &'static str, program: &'static str) -> Self {
         Self::new(name, program, "it is run beside ours")
     }
@@ -53,7 +55,7 @@ impl Package {
     }
 }
 
-/// What the product itself uses.
+/// The packages that the product uses.
 const PRODUCT: &[Package] = &[
     Package::new(
         "bubblewrap",
@@ -63,7 +65,7 @@ const PRODUCT: &[Package] = &[
     Package::new("git", "git", "sessions get their repositories and deliver their changes by it"),
 ];
 
-/// What the tests use beside that.
+/// The further packages that the tests use.
 const TESTS: &[Package] = &[
     Package::new(
         "sudo",
@@ -96,12 +98,13 @@ const TESTS: &[Package] = &[
         .proven_by(&["-c", "import ensurepip, venv"]),
 ];
 
-/// Installs what the product needs, or says what is missing. A weaker sandbox is no reason to stop.
+/// Installs the packages of the product, or prints what is missing. Continues with a weaker
+/// sandbox.
 pub(crate) fn install_for_product() -> Result<(), Failure> {
     install_missing(&[PRODUCT])
 }
 
-/// Installs what the product and its tests need.
+/// Installs the packages of the product and its tests.
 pub(crate) fn install_for_tests() -> Result<(), Failure> {
     install_missing(&[PRODUCT, TESTS])
 }
@@ -123,7 +126,7 @@ fn install_missing(lists: &[&'static [Package]]) -> Result<(), Failure> {
     settle(&self::missing(lists, Package::is_there))
 }
 
-/// Installs one package unless it is there.
+/// Installs one package unless it is already installed.
 pub(crate) fn install_one(package: &Package) -> Result<(), String> {
     if package.is_there() {
         Ok(())
@@ -154,7 +157,7 @@ fn install(packages: &[&Package]) -> Result<(), String> {
     Ok(())
 }
 
-/// Decides what the packages that are still missing mean for the run.
+/// Decides whether the run can continue without the missing packages.
 fn settle(missing: &[&Package]) -> Result<(), Failure> {
     for package in missing {
         match package.need {
@@ -177,7 +180,8 @@ fn missing(
     lists.iter().copied().flatten().filter(|package| !is_there(package)).collect()
 }
 
-/// Whether `program` is to be found; the system directories count even where `PATH` lacks them.
+/// Whether `program` exists. The system directories are searched even if `PATH` does not contain
+/// them.
 fn has_program(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)

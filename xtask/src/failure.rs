@@ -1,4 +1,4 @@
-//! Why a task stopped: what went wrong, in words, and the exit code that says so to a script.
+//! Why a task failed: a message and an exit code for scripts.
 
 use std::fmt;
 use std::process::ExitStatus;
@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 const CODE_FAILED: u8 = 1;
 const CODE_USAGE: u8 = 2;
 
-/// The end of a task that did not succeed.
+/// A failed task.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
@@ -14,17 +14,17 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// The task itself could not go on.
+    /// The task itself failed.
     pub(crate) fn new(message: impl Into<String>) -> Failure {
         Failure { code: CODE_FAILED, message: message.into() }
     }
 
-    /// The command line makes no sense; `message` ends with what would.
+    /// The command line is invalid; `message` ends with the usage.
     pub(crate) fn usage(message: impl Into<String>) -> Failure {
         Failure { code: CODE_USAGE, message: message.into() }
     }
 
-    /// A child ended badly; its exit code becomes ours.
+    /// A child process failed; its exit code becomes ours.
     pub(crate) fn step(name: &str, command: &str, status: ExitStatus) -> Failure {
         let code = exit_code(status);
         Failure { code, message: format!("step `{name}` failed with exit code {code}: {command}") }
@@ -47,7 +47,7 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
-/// The code a shell would show for `status`: a signal counts as 128 plus its number.
+/// The exit code that a shell shows for `status`: 128 plus the number for a signal.
 pub(crate) fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| signal(status).map(|number| 128 + number));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(CODE_FAILED)

@@ -1,8 +1,8 @@
-//! What a run of the tests may have left on the host: processes, mounts and control groups.
+//! Finds what a test run left on the host: processes, mounts and control groups.
 //!
-//! What was there before the run is somebody else's. Of the rest, a process is known by what its
-//! environment says: the cookie that this run gave to its tests, or the mark of a command that the
-//! product started.
+//! Everything that existed before the run is ignored. A process belongs to the run if its
+//! environment contains the cookie that this run gave to its tests, or the mark of a command that
+//! the product started.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,13 +15,14 @@ use crate::failure::Failure;
 
 /// The variable that carries this run's cookie.
 pub(crate) const COOKIE: &str = "AB_TEST_COOKIE";
-/// The variable that the product gives to every command.
+/// The variable that the product sets for every command.
 const MARK: &[u8] = b"AGENT_BACKEND_PROCESS=";
-/// What mounts of the product have in their name.
+/// Text in the names of the product's mounts.
 const MOUNTED: &str = "agentbe-workspace";
 const GROUPS: &str = "/sys/fs/cgroup";
 const GROUP_PREFIX: &str = "agent-backend-";
-/// Looks before something counts as left: what was killed takes a moment to go.
+/// How often to look before something counts as left over: killed processes take a moment to
+/// disappear.
 const LOOKS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -32,7 +33,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Notes what is there before the run.
+    /// Records what exists before the run.
     pub(crate) fn begin() -> Watch {
         let random = std::hash::RandomState::new().build_hasher().finish();
         let cookie = format!("{random:016x}");
@@ -40,7 +41,7 @@ impl Watch {
         Watch { cookie, before }
     }
 
-    /// Fails when the run has left something.
+    /// Fails if the run has left something behind.
     pub(crate) fn end(&self) -> Result<(), Failure> {
         let mut left = BTreeSet::new();
         for _ in 0..LOOKS {
@@ -66,7 +67,7 @@ fn found(cookie: &str) -> BTreeSet<String> {
     found
 }
 
-/// Processes of this run, and commands of the product. This one has no cookie itself.
+/// Processes of this run, and commands of the product. This process itself has no cookie.
 fn processes(cookie: &[u8]) -> BTreeSet<String> {
     let Ok(entries) = fs::read_dir("/proc") else { return BTreeSet::new() };
     let ours = |entry: fs::DirEntry| {
@@ -109,7 +110,7 @@ mod tests {
         let watch = Watch::begin();
         let mut child =
             Command::new("cat").env(COOKIE, &watch.cookie).stdin(Stdio::piped()).spawn().unwrap();
-        // Until it has executed, it has this process's environment.
+        // Until the child has called execve, it has the environment of this process.
         while !found(&watch.cookie).iter().any(|it| it.contains(&child.id().to_string())) {
             thread::yield_now();
         }

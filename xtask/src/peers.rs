@@ -1,5 +1,5 @@
-//! Programs of others, from their registries: installed once below the target directory, and again
-//! only when the pins in `xtask/peers` or the interpreters change.
+//! Third-party programs from their registries. They are installed once below the target directory,
+//! and again only if the pins in `xtask/peers` or the interpreters change.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::workspace;
 /// The variable that tells tests and benchmarks where the peers are.
 pub(crate) const PEERS: &str = "AB_PEERS";
 
-/// What has to be there before a registry can be asked.
+/// Packages that are needed to use the registries.
 const RUNTIMES: &[Package] = &[
     Package::peer("nodejs", "node"),
     Package::peer("npm", "npm"),
@@ -22,10 +22,11 @@ const RUNTIMES: &[Package] = &[
     Package::peer("python3-venv", "python3").proven_by(&["-c", "import ensurepip"]),
 ];
 
-/// What was installed is written here, last, so that half an installation is none.
+/// Written last, with a description of what is installed, so that an unfinished installation is not
+/// used.
 const STAMP: &str = "installed";
 
-/// Makes sure that all peers are there; the directory that they are in.
+/// Installs all peers that are missing and returns their directory.
 pub(crate) fn install() -> Result<PathBuf> {
     for runtime in RUNTIMES {
         debian::install_one(runtime).map_err(anyhow::Error::msg)?;
@@ -38,14 +39,14 @@ pub(crate) fn install() -> Result<PathBuf> {
 
 fn npm(folder: &Path) -> Result<()> {
     let pins = [pinned("package.json")?, pinned("package-lock.json")?];
-    // Native code is built for one node.
+    // Native modules are built for one version of node.
     let wanted = format!("{}\n{}\n{}", version("node")?, pins[0], pins[1]);
     once(folder, &wanted, || {
         fs::write(folder.join("package.json"), &pins[0])?;
         fs::write(folder.join("package-lock.json"), &pins[1])?;
         let folder = folder.to_string_lossy();
-        // Some peers want a newer node than this machine has; they come with one, see package.json.
-        // `ci` would refuse a lock file that leaves out what other platforms need.
+        // Some peers need a newer node than this machine has; package.json includes one for them.
+        // `npm ci` would reject a lock file without the packages of other platforms.
         let quiet = ["--no-fund", "--no-audit", "--loglevel", "error"];
         obtain("npm", &[&["install", "--prefix", &folder], &quiet[..]].concat())
     })
@@ -63,7 +64,7 @@ fn python(folder: &Path) -> Result<()> {
     })
 }
 
-/// Does `fill` in an empty folder unless `wanted` is what is there.
+/// Runs `fill` in an empty folder unless the folder already contains `wanted`.
 fn once(folder: &Path, wanted: &str, fill: impl FnOnce() -> Result<()>) -> Result<()> {
     let stamp = folder.join(STAMP);
     if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
@@ -78,7 +79,7 @@ fn once(folder: &Path, wanted: &str, fill: impl FnOnce() -> Result<()>) -> Resul
     fs::write(&stamp, wanted).with_context(|| format!("write {}", stamp.display()))
 }
 
-/// Runs a program that asks a registry.
+/// Runs a program that downloads from a registry.
 fn obtain(program: &str, arguments: &[&str]) -> Result<()> {
     run(program, arguments).context(
         "install the peers that xtask/peers pins; they come from the registries that npm and pip \

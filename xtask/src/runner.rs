@@ -1,4 +1,4 @@
-//! The test runner: nextest, or plain `cargo test` on a machine that lacks it.
+//! The test runner: nextest, or plain `cargo test` if nextest is not installed.
 
 use std::env;
 use std::io::{self, IsTerminal};
@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 use crate::step::{Listen, Step};
 use crate::workspace;
 
-/// Makes a test that cannot run on this host fail instead of saying so.
+/// With this variable, a test that cannot run on this host fails instead of being skipped.
 const REQUIRE_HOST: &str = "AB_REQUIRE_HOST";
 
-/// All that fails is wanted, not only the first.
+/// Run all tests even after a failure.
 const ALL: &[&str] = &["--workspace", "--locked", "--no-fail-fast"];
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,7 +20,7 @@ pub(crate) enum Runner {
 }
 
 impl Runner {
-    /// Looks for nextest; says so when there is none.
+    /// Looks for nextest and prints a note if it is missing.
     pub(crate) fn detect() -> Runner {
         let found = Command::new(workspace::cargo())
             .args(["nextest", "--version"])
@@ -35,14 +35,14 @@ impl Runner {
         Runner::CargoTest
     }
 
-    /// Every test of the workspace, tidy included, doc tests not.
+    /// Every test of the workspace including tidy, without doc tests.
     pub(crate) fn all_tests(self) -> Step {
         let step = match self {
             Runner::Nextest if env::var_os("CI").is_some_and(|value| !value.is_empty()) => {
                 self.step("tests", &[ALL, &["--profile", "ci"]].concat())
             }
             Runner::Nextest => self.step("tests", ALL),
-            // Named kinds of targets keep the doc tests out: they are a step of their own.
+            // Naming the kinds of targets excludes doc tests, which are a separate step.
             Runner::CargoTest => {
                 self.step("tests", &[ALL, &["--lib", "--bins", "--tests", "--examples"]].concat())
             }
@@ -50,12 +50,12 @@ impl Runner {
         step.env(REQUIRE_HOST, "1")
     }
 
-    /// The tests that keep the tree tidy.
+    /// The tidy tests.
     pub(crate) fn tidy(self) -> Step {
         self.step("tidy", &["--package", "xtask"])
     }
 
-    /// All other tests but the slow ones.
+    /// All other tests except the slow ones.
     pub(crate) fn fast_tests(self) -> Step {
         let others = ["--workspace", "--exclude", "xtask"];
         match self {
@@ -69,7 +69,7 @@ impl Runner {
         }
     }
 
-    /// Doc tests; nextest does not know them.
+    /// Doc tests, which nextest does not support.
     pub(crate) fn doc_tests() -> Step {
         Step::cargo("doc tests", &["test", "--workspace", "--doc", "--locked"])
             .listen(Listen::Libtest)
@@ -78,7 +78,7 @@ impl Runner {
 
     fn step(self, name: &str, arguments: &[&str]) -> Step {
         let (verb, listen): (&[&str], Listen) = match self {
-            // Its output goes through our pipe, where it would see no terminal.
+            // Its output goes through our pipe, so it cannot detect the terminal itself.
             Runner::Nextest if io::stderr().is_terminal() => {
                 (&["nextest", "run", "--color", "always"], Listen::Nextest)
             }

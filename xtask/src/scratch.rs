@@ -1,4 +1,4 @@
-//! A directory that is gone when its owner is.
+//! A temporary directory that is removed with its owner.
 
 use std::env;
 use std::fs;
@@ -14,7 +14,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// A new empty directory among the temporary ones; never one that was already there.
+    /// Creates a new empty directory among the temporary ones.
     pub(crate) fn new(name: &str) -> Result<Scratch> {
         let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
         let path = env::temp_dir().join(format!("{name}-{}-{nanos}", process::id()));

@@ -1,5 +1,5 @@
-//! Steps one after the other: the first failure stops them, and the report at the end says where
-//! the time went and how many tests ran.
+//! Runs steps one after the other and stops at the first failure. The final report contains the
+//! time of each step and the number of tests.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ struct Time {
 }
 
 impl Sequence {
-    /// Runs `step`; whatever it counted is kept even when it fails.
+    /// Runs `step`. Its test counts are kept even if it fails.
     pub(crate) fn run(&mut self, step: &Step) -> Result<(), Failure> {
         let mut ending = None;
         let outcome = self.time(step.name(), || {
@@ -38,7 +38,7 @@ impl Sequence {
         outcome
     }
 
-    /// Does `act` as a part of the sequence called `name`.
+    /// Runs `act` as a step called `name`.
     pub(crate) fn time(
         &mut self,
         name: &str,
@@ -60,12 +60,12 @@ impl Sequence {
         }
     }
 
-    /// Everything counted so far; `None` when no test runner has reported yet.
+    /// The test counts so far; `None` if no test runner has reported yet.
     pub(crate) fn tally(&self) -> Option<Tally> {
         self.tally
     }
 
-    /// What to print when the sequence is over; the counts come last.
+    /// The text to print at the end, with the test counts last.
     pub(crate) fn report(&self) -> String {
         let width = self.times.iter().map(|time| time.name.len()).max().unwrap_or(0).max(5);
         let mut report = String::from("\nwhere the time went\n");

@@ -1,5 +1,5 @@
-//! One child process of a task: shown before it runs, streamed while it runs, listened to for the
-//! lines that count tests.
+//! One child process of a task: its command is printed, its output is streamed, and the lines with
+//! test counts are collected.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
@@ -13,14 +13,14 @@ use anyhow::{Context, Result};
 use crate::tally;
 use crate::workspace;
 
-/// How long output may still arrive after the child is gone: a grandchild can hold the pipe open
-/// for ever.
+/// How long to wait for output after the child has exited: a grandchild can hold the pipe open
+/// forever.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// A longer line is no summary; it is passed on and otherwise forgotten.
+/// Longer lines cannot be summaries; they are passed on and not examined.
 const LONGEST_LINE: usize = 16 * 1024;
 
-/// Whose counts to listen for: nextest reports on stderr, libtest on stdout.
+/// Which runner's counts to look for: nextest reports on stderr, libtest on stdout.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Listen {
     Nobody,
@@ -42,7 +42,7 @@ pub(crate) struct Step {
 #[derive(Debug)]
 pub(crate) struct Ending {
     pub(crate) status: ExitStatus,
-    /// The lines that count tests, without colour.
+    /// The lines with test counts, without colours.
     pub(crate) summaries: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ impl Step {
         &self.name
     }
 
-    /// The command line as one would type it.
+    /// The command line as a user would type it.
     pub(crate) fn command_line(&self) -> String {
         let mut line = String::new();
         for (key, value) in &self.environment {
@@ -92,7 +92,7 @@ impl Step {
         line
     }
 
-    /// Shows the command, runs it in the workspace root and waits for it.
+    /// Prints the command, runs it in the workspace root and waits for it.
     pub(crate) fn run(&self) -> Result<Ending> {
         eprintln!("\n$ {}", self.command_line());
         let mut command = Command::new(&self.program);
@@ -109,7 +109,7 @@ impl Step {
         let libtest = child.stdout.take().map(|it| tee(it, io::stdout(), tally::is_libtest));
         let status = child.wait().with_context(|| format!("wait for `{}`", self.command_line()))?;
         let summaries = match (nextest, libtest) {
-            // A failing test may print what looks like a summary; the real one comes last.
+            // A failing test may print text that looks like a summary; the real one comes last.
             (Some(lines), _) => drain(&lines).into_iter().next_back().into_iter().collect(),
             (None, Some(lines)) => drain(&lines),
             (None, None) => Vec::new(),
@@ -127,7 +127,7 @@ pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Copies `from` to `to` as it arrives and sends on each line that is `wanted`.
+/// Copies `from` to `to` as it arrives, and sends each line that is `wanted`.
 fn tee(
     mut from: impl Read + Send + 'static,
     mut to: impl Write + Send + 'static,
@@ -139,7 +139,8 @@ fn tee(
         let mut line = Vec::new();
         while let Ok(count @ 1..) = from.read(&mut chunk) {
             let bytes = &chunk[..count];
-            // A reader that left must not stop the child, so a failed copy is let go.
+            // If the reader of our output is gone, the child continues, so a failed copy is
+            // ignored.
             let _ = to.write_all(bytes).and_then(|()| to.flush());
             for &byte in bytes {
                 if byte != b'\n' {

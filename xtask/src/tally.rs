@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::AddAssign;
 
-/// How many tests ended well, and how many did not.
+/// The number of tests that passed, and that failed.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Tally {
     pub(crate) passed: u64,
@@ -41,12 +41,12 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Whether `line` is the one with which libtest sums up a run.
+/// Whether `line` is the summary line of libtest.
 pub(crate) fn is_libtest(line: &str) -> bool {
     libtest_counts(line).is_some()
 }
 
-/// Whether `line` is the one with which nextest sums up a run.
+/// Whether `line` is the summary line of nextest.
 pub(crate) fn is_nextest(line: &str) -> bool {
     nextest_counts(line).is_some()
 }
@@ -60,7 +60,7 @@ pub(crate) fn plain(text: &str) -> String {
             plain.push(c);
             continue;
         }
-        // `ESC [ ... letter`; any other escape is a single character long.
+        // `ESC [ ... letter`; any other escape sequence has one character.
         if rest.next() == Some('[') {
             rest.by_ref().find(|c| ('\u{40}'..='\u{7e}').contains(c));
         }
@@ -83,7 +83,7 @@ fn libtest_counts(line: &str) -> Option<String> {
     Some(counts.to_owned())
 }
 
-/// Nextest explains counts in parentheses, with numbers of their own.
+/// Nextest adds explanations with numbers in parentheses.
 fn without_parentheses(counts: &str) -> String {
     let mut kept = String::new();
     let mut depth = 0_usize;

@@ -28,7 +28,7 @@ usage: cargo xtask <command>
   peers                     install the programs of others that tests run, and say where
   help                      print this list";
 
-/// One thing to do.
+/// A parsed command.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Task {
     Help,
@@ -108,7 +108,7 @@ fn parse_bench(rest: &[String]) -> Result<Task, Failure> {
 }
 
 fn parse_fuzz(rest: &[String]) -> Result<Task, Failure> {
-    // A lone number is a time for all targets; no target is named by one.
+    // A number alone is the time for all targets; no target has a number as its name.
     let (name, seconds) = match rest {
         [] => (None, None),
         [only] if only.parse::<u64>().is_ok() => (None, Some(only)),

@@ -1,4 +1,4 @@
-//! Tidy: the rules of the house as ordinary tests, so that `cargo test -p xtask` is the judge.
+//! Tidy: the rules of this repository as ordinary tests, run by `cargo test -p xtask`.
 //!
 //! A rule is a pure function from text or data to problems. Each rule has a module, a good and a
 //! bad example, and one test that runs it on the files of this repository.

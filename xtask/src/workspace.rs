@@ -1,4 +1,4 @@
-//! Where this workspace lives on disk, as cargo sees it.
+//! The location of this workspace on disk, according to cargo.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,8 +10,8 @@ use serde_json::Value;
 
 /// The directory of the root manifest.
 pub(crate) fn root() -> PathBuf {
-    // Cargo sets the variable for programs and tests that it runs; the built-in value serves a
-    // binary that was started by hand.
+    // Cargo sets the variable for programs and tests that it runs; the value from compile time is
+    // for a binary that is started by hand.
     let manifest = env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     manifest.parent().map_or_else(|| PathBuf::from("."), Path::to_owned)
@@ -22,7 +22,7 @@ pub(crate) fn cargo() -> OsString {
     env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"))
 }
 
-/// What cargo knows of the workspace members; needs neither network nor lock file.
+/// Cargo's metadata of the workspace members. Needs neither network nor lock file.
 pub(crate) fn metadata() -> Result<Value> {
     let output = Command::new(cargo())
         .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
@@ -37,7 +37,7 @@ pub(crate) fn metadata() -> Result<Value> {
     serde_json::from_slice(&output.stdout).context("parse the output of cargo metadata")
 }
 
-/// Where cargo puts what it builds.
+/// The target directory of cargo.
 pub(crate) fn target_directory() -> Result<PathBuf> {
     metadata()?["target_directory"]
         .as_str()
@@ -45,7 +45,7 @@ pub(crate) fn target_directory() -> Result<PathBuf> {
         .context("find target_directory in the output of cargo metadata")
 }
 
-/// The program `name` as `cargo build` makes it.
+/// The path of the program `name` built by `cargo build`.
 pub(crate) fn development_binary(name: &str) -> Result<PathBuf> {
     let file = format!("{name}{}", env::consts::EXE_SUFFIX);
     Ok(target_directory()?.join("debug").join(file))

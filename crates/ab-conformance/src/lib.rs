@@ -1,8 +1,8 @@
-//! What the official conformance suite calls by name, beside the tools of the workspace.
+//! Fixtures that the official conformance suite calls by name, beside the tools of the workspace.
 //!
-//! The suite knows the tools, resources and prompts of a reference server, not ours. With these in
-//! place its scenarios meet the code that everybody meets: the same server, endpoint and protocol.
-//! None of them touches a workspace. Only tests use this crate: the product has nothing of it.
+//! The suite uses the tools, resources and prompts of a reference server. With these fixtures its
+//! scenarios run through the same server, endpoint and protocol code as real clients. The fixtures
+//! do not touch a workspace. Only tests use this crate; the product does not contain it.
 
 mod content;
 mod listeners;
@@ -28,7 +28,7 @@ use listeners::Listeners;
 /// One red pixel, as PNG.
 const IMAGE: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8/5+hHgAHggJ/PchI7wAAAABJRU5ErkJggg==";
 
-/// The fixtures, and what they remember for as long as the server lives.
+/// The fixtures, and their state, which lives as long as the server.
 #[derive(Debug)]
 pub struct ConformanceExtension {
     tools: Vec<Tool>,
@@ -45,8 +45,8 @@ impl Default for ConformanceExtension {
 
 impl ConformanceExtension {
     pub fn new() -> ConformanceExtension {
-        // States are good for as long as this process is. They guard nothing but themselves, so the
-        // randomness that guards hash tables will do.
+        // The signed states are valid only in this process and protect nothing else, so the
+        // randomness of hash tables is good enough.
         let seed = RandomState::new();
         let key = (0..4u8).flat_map(|part| seed.hash_one(part).to_le_bytes());
         ConformanceExtension {
@@ -163,7 +163,7 @@ fn failed(text: impl Into<String>) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(text)])
 }
 
-/// The text at `pointer`, or nothing.
+/// The text at `pointer`, or an empty string.
 fn text_at<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }

@@ -1,8 +1,8 @@
-//! `bare`: the README's commands in a Debian root that holds only cargo and a C compiler.
+//! `bare`: runs the README's commands in a Debian root that has only cargo and a C compiler.
 //!
-//! The root is made by debootstrap, without recommended packages and without anything of this
-//! machine but the Rust toolchain, the resolver's settings and the trusted certificates. The
-//! sources are a clone of the last commit. Everything else has to be installed by the command.
+//! debootstrap makes the root, without recommended packages. From this machine it gets only the
+//! Rust toolchain, the resolver's settings and the trusted certificates. The sources are a clone of
+//! the last commit. The command has to install everything else.
 
 use std::env;
 use std::fs;
@@ -17,14 +17,14 @@ use crate::sequence::Sequence;
 use crate::step::Step;
 use crate::workspace;
 
-/// Makes the root private to a mount and a process namespace, changes into it and runs a command.
+/// Enters the root in its own mount and process namespaces and runs a command.
 const ENTER: &str = include_str!("bare/enter.sh");
 
-/// What the root begins with. `libc6-dev` and the certificates come with every C compiler and every
-/// way to reach a registry.
+/// The initial packages. Every C compiler comes with `libc6-dev`, and every registry needs the
+/// certificates.
 const CONTENT: &str = "--include=ca-certificates,gcc,libc6-dev";
 
-/// The present machine's way to its registries, as variables that their clients know.
+/// Variables with this machine's registry and proxy settings, which the package clients use.
 const PASSED_ON: &[&str] = &[
     "CI",
     "CURL_CA_BUNDLE",
@@ -43,13 +43,13 @@ const PASSED_ON: &[&str] = &[
 
 const FILES: &[&str] = &["/etc/resolv.conf", "/etc/ssl/certs/ca-certificates.crt"];
 
-/// Where the sources are inside.
+/// Where the sources are inside the root.
 const SOURCES: &str = "src/agent-backend";
 
-/// What `up` means here: everything that it shows and that ends by itself.
+/// The commands for `up`: the variants that end by themselves.
 const UP: &str = "cargo xtask up --once; cargo xtask up --tour";
 
-/// Runs `cargo xtask COMMAND` for each of `commands` in a root that none of them has seen.
+/// Runs `cargo xtask COMMAND` for each of `commands` in a fresh root.
 pub(crate) fn run(commands: &[String]) -> Result<(), Failure> {
     let mut sequence = Sequence::default();
     let bare = workspace::target_directory()?.join("bare");
@@ -80,7 +80,7 @@ fn bootstrap(base: &Path) -> Result<()> {
     fs::write(base.join("installed"), suite).context("write the stamp of the root")
 }
 
-/// A copy of the base with this machine's way to its registries and the sources.
+/// Makes a copy of the base with this machine's registry settings and the sources.
 fn populate(base: &Path, root: &Path) -> Result<()> {
     remove(root)?;
     succeed("cp", &["-a", &base.to_string_lossy(), &root.to_string_lossy()])?;
@@ -110,7 +110,7 @@ fn enter(root: &Path, command: &str) -> Result<Step> {
     Ok(Step::new(&format!("bare {command}"), "unshare", &arguments))
 }
 
-/// The directory of the toolchain that runs this, without rustup's proxies.
+/// The directory of the running toolchain itself, not of rustup's proxies.
 fn toolchain() -> Result<PathBuf> {
     let output = Command::new("rustc").args(["--print", "sysroot"]).output();
     let output = output.context("ask rustc for its directory")?;

@@ -1,4 +1,4 @@
-//! `bench`: the benchmarks whose figures the documentation may state.
+//! `bench`: the benchmarks whose numbers the documentation may quote.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::peers::{self, PEERS};
 use crate::sequence::Sequence;
 use crate::step::Step;
 
-/// A part of the system that is measured by one benchmark program.
+/// A part of the system with its own benchmark program.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Area {
     pub(crate) name: &'static str,
@@ -17,12 +17,12 @@ pub(crate) struct Area {
     peers: &'static [Peer],
 }
 
-/// A program that we are measured beside. One that cannot be had is left out, and the benchmark
-/// says so.
+/// A program that ours is compared with. If it is not available, the benchmark skips it and says
+/// so.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Peer {
     Debian(debian::Package),
-    /// Those that `xtask/peers` pins.
+    /// The peers that `xtask/peers` pins.
     Pinned,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn run(areas: &[&Area]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Installs the peers that are missing, as far as that is possible here; where the pinned ones are.
+/// Installs missing peers if possible, and returns where the pinned ones are.
 fn install(area: &Area) -> Option<PathBuf> {
     let mut pinned = None;
     for peer in area.peers {

@@ -1,4 +1,4 @@
-//! `check`: the short loop of somebody who is writing code.
+//! `check`: the short check to run while writing code.
 
 use crate::failure::Failure;
 use crate::runner::Runner;
@@ -23,7 +23,7 @@ fn steps(sequence: &mut Sequence) -> Result<(), Failure> {
     sequence.run(&runner.fast_tests())
 }
 
-/// The sources as rustfmt would write them; shared with `test`.
+/// Checks the formatting; shared with `test`.
 pub(crate) fn format() -> Step {
     Step::cargo("fmt", &["fmt", "--all", "--check"])
 }

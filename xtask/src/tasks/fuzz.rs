@@ -1,4 +1,4 @@
-//! `fuzz`: property tests that go on until a deadline.
+//! `fuzz`: property tests that run until a deadline.
 
 use crate::failure::Failure;
 use crate::sequence::Sequence;
@@ -52,7 +52,7 @@ pub(crate) fn long_test(name: &str, package: &str, test: &str) -> Step {
     Step::cargo(name, &arguments).listen(Listen::Libtest)
 }
 
-/// Runs a [`long_test`]; a test that no longer exists must not look like one that passed.
+/// Runs a [`long_test`]. Fails if the test does not exist any more.
 pub(crate) fn run_one_test(sequence: &mut Sequence, step: &Step) -> Result<(), Failure> {
     let before = sequence.tally().unwrap_or_default();
     sequence.run(step)?;

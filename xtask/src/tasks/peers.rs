@@ -1,4 +1,4 @@
-//! `peers`: the programs of others, for a test that is run by hand.
+//! `peers`: installs the third-party programs, for a test that is run by hand.
 
 use crate::failure::Failure;
 use crate::peers;

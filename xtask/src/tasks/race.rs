@@ -1,4 +1,4 @@
-//! `race`: the tests that swap directories for links under a reader, run for very long.
+//! `race`: long runs of the tests that swap directories for links while they are read.
 
 use super::fuzz::{long_test, run_one_test};
 use crate::failure::Failure;

@@ -1,5 +1,6 @@
-//! `soak`: faults again and again, for a given time: the storm between a client and a server, and
-//! kills of a server with sessions. And, once, the coding agents that are too large for every run.
+//! `soak`: repeats faults for a given time: lost connections between a client and a server, and
+//! kills of a server with sessions. Also runs, once, the coding agents that are too large for every
+//! test run.
 
 use super::fuzz::{long_test, run_one_test};
 use crate::failure::Failure;
@@ -7,7 +8,7 @@ use crate::peers::{self, PEERS};
 use crate::sequence::Sequence;
 use crate::step::{Listen, Step};
 
-/// What can be soaked: its name, and the test that does it.
+/// A soak test and its name.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Subject {
     pub(crate) name: &'static str,
@@ -16,7 +17,7 @@ pub(crate) struct Subject {
     pub(crate) extent: Extent,
 }
 
-/// How long a test goes on.
+/// How long a test runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Extent {
     Minutes,
@@ -51,8 +52,8 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     },
 ];
 
-/// The test prints its seed; `AB_SOAK_SEED` gives it the same again. `AB_SOAK_DROPS` makes the storm go on until so
-/// many connections were lost. `AB_SOAK_AGENTS` names other agents.
+/// The test prints its seed; `AB_SOAK_SEED` repeats a run with it. `AB_SOAK_DROPS` sets how many
+/// connections must be lost before the run ends. `AB_SOAK_AGENTS` names other agents.
 pub(crate) fn run(subject: &Subject, minutes: u64) -> Result<(), Failure> {
     let mut sequence = Sequence::default();
     let step = match subject.extent {
@@ -69,7 +70,8 @@ pub(crate) fn run(subject: &Subject, minutes: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Without optimisation: the agents and npm take the time. A host without a sandbox fails it.
+/// A debug build, because the agents and npm take most of the time. Fails on a host without a
+/// sandbox.
 fn agents_test(subject: &Subject) -> Step {
     let filter = ["--", "--exact", "--nocapture", subject.test];
     let arguments = [&["test", "-p", subject.package, "--test", "main"], &filter[..]].concat();

@@ -17,16 +17,16 @@ use crate::step::Step;
 use crate::workspace;
 use server::Place;
 
-/// The profile of tests: compiled in less than half the time of a release build, and `cargo xtask test`
-/// does not compile the dependencies again.
+/// The test profile: it compiles in less than half the time of a release build, and `cargo xtask
+/// test` does not compile the dependencies again.
 const BUILD: &[&str] = &["build", "--locked", "-p", "ab-cli", "--bin", "agent-backend"];
 
-/// What `up` shows once the program is built.
+/// What `up` runs after the build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Show {
     /// The server, until it is interrupted.
     Server,
-    /// The server and its first commands, to their end.
+    /// The server and its first commands, then it stops.
     Once,
     /// The commands on files, one after the other.
     Tour,
@@ -56,7 +56,7 @@ pub(crate) fn run(show: Show) -> Result<(), Failure> {
 }
 
 fn tour(binary: &Path) -> Result<(), Failure> {
-    // A host that lacks something still gets the tour.
+    // On a host that lacks something, the tour still runs.
     let ending = Step::new("doctor", binary, &["doctor"]).run()?;
     if !ending.status.success() {
         eprintln!("doctor ended with exit code {}; see above", exit_code(ending.status));

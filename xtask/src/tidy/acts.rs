@@ -1,15 +1,15 @@
-//! Acts that only listed places may perform: open files, spawn processes, read the environment,
-//! hold SQL or JSON, make channels without a bound or tasks without an owner (DESIGN 8).
+//! Acts that only listed places may perform: open files, spawn processes, read the environment, use
+//! SQL or JSON, make unbounded channels or tasks without an owner (DESIGN 8).
 //!
-//! `allowed` is the list. A place that is not in it fails here; so does an entry that no place
-//! needs any more.
+//! `allowed` is the list. An act in a file that is not listed fails the test, and so does an entry
+//! that no file needs any more.
 
 use super::allowed::{ALLOWED, Allowed};
 use super::code;
 use super::paths;
 use super::problem::Problem;
 
-/// What code does that most code must not do.
+/// An act that most code must not perform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
     OpenFiles,
@@ -38,7 +38,7 @@ impl Act {
         Act::StartTask,
     ];
 
-    /// Paths whose use is the act.
+    /// Paths whose use counts as the act.
     fn paths(self) -> &'static [&'static str] {
         match self {
             Act::OpenFiles => &["std::fs", "tokio::fs", "rustix::fs", "tempfile"],
@@ -91,7 +91,7 @@ impl Act {
         }
     }
 
-    /// Methods whose call is the act, whatever they are called on.
+    /// Methods whose call counts as the act, on any type.
     fn methods(self) -> &'static [&'static str] {
         match self {
             Act::OpenFiles => &["canonicalize", "symlink_metadata", "read_dir", "try_exists"],
@@ -100,9 +100,9 @@ impl Act {
         }
     }
 
-    /// Whether the file at `path` belongs to a crate that the act concerns.
+    /// Whether the rule applies to the crate of the file at `path`.
     fn concerns(self, path: &str) -> bool {
-        // Which crates must not know JSON is a short list; the others are surfaces.
+        // Only these crates must not use JSON; the others are surfaces.
         const NO_JSON: &[&str] =
             &["ab-core", "ab-host", "ab-local", "ab-remote", "ab-snapshot", "ab-control"];
         const NO_DRIVER: &[&str] =
@@ -114,7 +114,7 @@ impl Act {
         match self {
             Act::KnowJson => of(NO_JSON),
             Act::HoldDriver => of(NO_DRIVER),
-            // Every other crate that opens sockets is there to do so.
+            // All other crates that open sockets are allowed to.
             Act::OpenSockets => of(&["ab-core", "ab-policy", "ab-api", "ab-store", "ab-control"]),
             Act::Wait => of(&["ab-core", "ab-api"]),
             _ => true,
@@ -190,7 +190,7 @@ fn problems(allowed: &[Allowed], path: &str, text: &str) -> Vec<Problem> {
         .collect()
 }
 
-/// Entries that no file needs.
+/// Entries that no file needs any more.
 fn stale<'a>(allowed: &[Allowed], files: impl Iterator<Item = (&'a str, String)>) -> Vec<Problem> {
     let mut needed = vec![false; allowed.len()];
     for (path, text) in files {

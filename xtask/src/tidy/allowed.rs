@@ -1,8 +1,8 @@
-//! Who may do what: the places that perform an act of `acts`, each with its reason.
+//! The list of files that may perform an act of `acts`, each with its reason.
 
 use super::acts::Act;
 
-/// A place that may perform an act.
+/// A file or folder that may perform an act.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allowed {
     /// A file, or a folder that ends with a slash, from the root of the repository.

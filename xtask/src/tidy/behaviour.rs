@@ -1,5 +1,5 @@
-//! The contract of drivers and its proof: each method of `Driver` and `File` lists its behaviour,
-//! and each line of such a list names the case that checks it.
+//! The contract of drivers and its tests: each method of `Driver` and `File` lists its behaviour,
+//! and each line of such a list names the case that tests it.
 
 use super::code;
 use super::problem::Problem;
@@ -55,7 +55,7 @@ fn methods(text: &str, name: &str) -> Option<Vec<Method>> {
     Some(methods)
 }
 
-/// The length of the block that `code` opens with.
+/// The length of the block at the start of `code`.
 fn body_length(code: &str) -> usize {
     let mut depth = 0_usize;
     for (at, byte) in code.bytes().enumerate() {

@@ -1,7 +1,6 @@
-//! Rust text with comments and literals blanked out, so that a rule sees code and nothing else.
+//! Rust code with comments and literals replaced by spaces, so that a rule sees only code.
 //!
-//! Blanking keeps every newline and every byte offset: a place in the code is the same place in
-//! the file.
+//! Newlines and byte offsets are kept: an offset in the code is the same offset in the file.
 
 /// `text` with spaces in place of comments, strings and characters.
 pub(crate) fn blanked(text: &str) -> String {

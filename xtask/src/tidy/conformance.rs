@@ -1,5 +1,5 @@
-//! The conformance pages, one per seed: every clause has an id of its own and a proof that exists,
-//! or a step that is not finished yet.
+//! The conformance pages, one per seed: every clause has a unique id and either an existing test or
+//! a planned step that is not finished.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,16 +9,16 @@ use super::problem::Problem;
 use super::suite::{Case, Suite};
 use super::tree::Tree;
 
-/// The steps of the plan that are done: a clause that they promised must have its test by now.
+/// The finished steps of the plan: the clauses that they promised must have a test.
 const FINISHED_STEPS: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8];
 
 /// How many seed documents there are; each has a page.
 const SEEDS: usize = 5;
 
-/// `plain` is a demand that a seed states without one of the words.
+/// `plain` is a demand that a seed states without one of these keywords.
 const LEVELS: &[&str] = &["MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY", "plain"];
 
-/// What can serve as a proof.
+/// The tests that can serve as proof.
 #[derive(Debug, Default)]
 struct Evidence {
     /// The test functions of each crate.
@@ -44,7 +44,7 @@ impl Evidence {
         };
         let code = code::blanked(text);
         let is_test = |line| code::lines_above(text, line).any(|(_, above)| is_test_mark(above));
-        // In `src` most functions are no tests; in `tests` a macro of the suite may mark them.
+        // In `src` most functions are not tests; in `tests` a macro of the suite may declare them.
         let names = code::items(&code, &["fn"])
             .into_iter()
             .filter(|item| area == "tests" || is_test(item.line))
@@ -52,7 +52,7 @@ impl Evidence {
         self.tests.entry(name.to_owned()).or_default().extend(names);
     }
 
-    /// What is wrong with the test called `name`; `None` when it exists.
+    /// The problem with the test called `name`; `None` if it exists.
     fn objection(&self, name: &str) -> Option<String> {
         if let Some(case) = name.strip_prefix("behaviour ") {
             let found = Case::parse(case).is_some_and(|case| self.suite.has(&case));
@@ -123,7 +123,7 @@ fn page_problems(seed: usize, text: Option<&str>, evidence: &Evidence) -> Vec<Pr
     problems
 }
 
-/// A proof is a step to come, a reason why there is none, or the names of tests.
+/// A proof is a future step, a reason why there is no test, or a list of test names.
 fn proof_objections(proof: &str, evidence: &Evidence) -> Vec<String> {
     if proof == "not yet" {
         return Vec::new();
@@ -156,8 +156,8 @@ fn proof_objections(proof: &str, evidence: &Evidence) -> Vec<String> {
     names.into_iter().filter_map(|(_, name)| evidence.objection(name)).collect()
 }
 
-/// The rows of the tables whose first column is `id`, with their lines; and, wherever it stands,
-/// any row that begins with what looks like an id.
+/// The rows of the tables whose first column is `id`, with their line numbers; also any other row
+/// whose first cell looks like an id.
 fn rows(text: &str) -> Vec<(usize, Vec<String>)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut rows = Vec::new();
@@ -184,7 +184,7 @@ fn cells(line: &str) -> Option<Vec<String>> {
     Some(kept.split('|').map(|cell| cell.trim().replace('\u{0}', "|")).collect())
 }
 
-/// The line between the head of a table and its rows.
+/// Whether this is the separator line between the head of a table and its rows.
 fn is_rule(line: &str) -> bool {
     let line = line.trim();
     line.starts_with('|') && line.contains('-') && line.chars().all(|c| "|-: ".contains(c))

@@ -1,5 +1,5 @@
-//! The crate table: which crates there are, which of ours each may use, and what every manifest
-//! has in common. An edge that is not in the table is a decision to make, not a line to add.
+//! The crate table: which crates exist, which of our crates each may use, and the settings that all
+//! manifests share. A new edge in the table is a design decision.
 
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ const CONFORMANCE: &str = "ab-conformance";
 const TESTKIT: &str = "ab-testkit";
 const XTASK: &str = "xtask";
 
-/// One row: a crate that may exist, and which of ours it may use.
+/// One row: a crate and which of our crates it may use.
 struct Row {
     name: &'static str,
     may_use: &'static [&'static str],
@@ -63,9 +63,10 @@ const TABLE: &[Row] = &[
     Row { name: XTASK, may_use: &[] },
 ];
 
-/// Edges that only tests have. MCP's tools, the SSH server and the HTTP port are tried on a real
-/// directory with real commands, while the crates themselves know no kind of workspace. Commands under
-/// isolation `software` are checked by the analysis that users have, while the driver knows no shell.
+/// Edges that only tests have. The MCP tools, the SSH server and the HTTP port are tested on a real
+/// directory with real commands, but the crates themselves depend on no kind of workspace. Commands
+/// under isolation `software` are tested with the analysis that the product uses, but the driver
+/// depends on no shell parser.
 const TESTS_MAY_ALSO_USE: &[Row] = &[
     Row { name: MCP, may_use: &[HOST, CONFORMANCE] },
     Row { name: REMOTE, may_use: &[LIBRARY] },
@@ -78,11 +79,11 @@ const TESTS_MAY_ALSO_USE: &[Row] = &[
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Member {
     pub(crate) name: String,
-    /// From the workspace root.
+    /// Relative to the workspace root.
     pub(crate) folder: String,
-    /// The members that it is built from.
+    /// The members that it depends on.
     pub(crate) uses: Vec<String>,
-    /// The members that only its tests use.
+    /// The members that only its tests depend on.
     pub(crate) tests_use: Vec<String>,
     /// Its integration test binaries.
     pub(crate) test_binaries: Vec<String>,
@@ -96,7 +97,7 @@ pub(crate) fn members() -> Vec<Member> {
     packages.iter().map(|package| member(package, root)).collect()
 }
 
-/// Whether the table knows a crate called `name`.
+/// Whether the table has a crate called `name`.
 pub(crate) fn is_known(name: &str) -> bool {
     row(name).is_some()
 }
@@ -110,7 +111,7 @@ fn member(package: &Value, root: &str) -> Member {
         folder: folder.trim_end_matches('/').to_owned(),
         ..Member::default()
     };
-    // A dependency with a path is one of ours: nothing else is vendored.
+    // A dependency with a path is one of our crates: nothing else is vendored.
     for dependency in list(&package["dependencies"]).iter().filter(|it| it["path"].is_string()) {
         let name = string(&dependency["name"]).to_owned();
         match dependency["kind"].as_str() {
@@ -151,7 +152,7 @@ fn table_problems(member: &Member) -> Vec<Problem> {
     problems
 }
 
-/// What every manifest takes from the workspace.
+/// Checks the settings that every manifest inherits from the workspace.
 fn manifest_problems(path: &str, text: &str) -> Vec<Problem> {
     let mut problems = Vec::new();
     let inherits = |table: &str, key: &str| {

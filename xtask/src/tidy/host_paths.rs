@@ -1,12 +1,11 @@
-//! No file tells of one machine: neither where its developers keep their files, nor from which
-//! host it downloads.
+//! No file may contain paths of a developer's machine or the hosts of package registries.
 
 use super::problem::Problem;
 
-/// Beginnings of paths that exist on some developer's machine only.
+/// Prefixes of paths that exist only on a developer's machine.
 const HOMES: &[&str] = &["/home/", "/root/", "/work/", "/Users/", "C:\\Users"];
 
-/// Hosts of package registries: which one to ask is the business of the machine.
+/// Hosts of package registries: the machine's configuration decides which one is used.
 const REGISTRIES: &[&str] = &[
     "index.crates.io",
     "static.crates.io",
@@ -17,10 +16,10 @@ const REGISTRIES: &[&str] = &[
     "security.debian.org",
 ];
 
-/// A file that may name what others may not.
+/// A file that is exempt.
 struct Exception {
     path: &'static str,
-    /// Read by people who wonder whether it still holds.
+    /// Explains the exception to readers.
     #[expect(dead_code, reason = "documentation")]
     reason: &'static str,
 }

@@ -1,10 +1,10 @@
-//! Documentation that leads somewhere: the README starts newcomers, and no relative link is dead.
+//! The README contains the first commands, and no relative link is dead.
 
 use std::collections::BTreeSet;
 
 use super::problem::Problem;
 
-/// What a newcomer must find in the README.
+/// The commands that the README must contain.
 const FIRST_COMMANDS: &[&str] = &["cargo xtask up", "cargo xtask test"];
 
 fn readme_problems(readme: Option<&str>) -> Vec<Problem> {
@@ -18,7 +18,7 @@ fn readme_problems(readme: Option<&str>) -> Vec<Problem> {
         .collect()
 }
 
-/// Links of the markdown file `path` that lead to none of `paths`.
+/// Links in the markdown file `path` whose target is not in `paths`.
 fn link_problems(path: &str, text: &str, paths: &BTreeSet<String>) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (line, target) in targets(text) {
@@ -35,7 +35,7 @@ fn link_problems(path: &str, text: &str, paths: &BTreeSet<String>) -> Vec<Proble
     problems
 }
 
-/// The targets of all links with their lines; code is no prose, so its brackets are no links.
+/// The targets of all links with their lines. Brackets in code are not links.
 fn targets(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut fence: Option<&str> = None;
@@ -100,7 +100,8 @@ fn is_remote(target: &str) -> bool {
     })
 }
 
-/// The path in the repository that `target` means in the file `from`; `None` when it leaves it.
+/// The path in the repository of `target`, relative to the file `from`; `None` if it leaves the
+/// repository.
 fn resolve(from: &str, target: &str) -> Option<String> {
     if target.starts_with('/') {
         return None;
@@ -117,7 +118,7 @@ fn resolve(from: &str, target: &str) -> Option<String> {
     Some(segments.join("/"))
 }
 
-/// Whether a file or a directory with files is there; the root is.
+/// Whether a file, or a directory with files, exists. The root always exists.
 fn exists(paths: &BTreeSet<String>, path: &str) -> bool {
     let folder = format!("{path}/");
     path.is_empty()

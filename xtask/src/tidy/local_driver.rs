@@ -1,11 +1,12 @@
-//! Only ab-local makes a workspace of a host directory: outside it no code names `ab_host::LocalDriver`.
+//! Only ab-local opens a host directory as a workspace: no other code names `ab_host::LocalDriver`.
 //!
-//! A second place that opened the driver would open it without the screen and the command guard.
+//! Code that opened the driver elsewhere would do so without the command screen and the command
+//! guard.
 
 use super::code;
 use super::problem::Problem;
 
-/// Crates that may name the driver: the one that defines it and the one that guards it.
+/// Crates that may name the driver: the one that defines it and the one that wraps it.
 const ALLOWED: &[&str] = &["crates/ab-host/", "crates/ab-local/"];
 
 fn problems(path: &str, text: &str) -> Vec<Problem> {
@@ -17,7 +18,7 @@ fn problems(path: &str, text: &str) -> Vec<Problem> {
     for word in code::words(&code).filter(|word| word.text == "ab_host") {
         let named = tree_after(&code[word.end()..]);
         let forbidden = match named.trim_start_matches("::").trim() {
-            // A glob or another name for the whole crate would hide what is named.
+            // A glob import or a renamed crate could hide the name.
             "" | "*" => true,
             named => names_driver(named),
         };
@@ -34,7 +35,7 @@ fn is_test(path: &str) -> bool {
     path.split('/').any(|part| part == "tests" || part == "tests.rs")
 }
 
-/// The path, or the tree of paths in braces, that follows a crate's name.
+/// The path, or the tree of paths in braces, after a crate's name.
 fn tree_after(code: &str) -> &str {
     let mut depth = 0_usize;
     let end = code.find(|c: char| {

@@ -1,15 +1,15 @@
-//! Names that say nothing: no file, module or type may bear one.
+//! Forbids names without meaning for files, modules and types.
 
 use super::code;
 use super::problem::Problem;
 
-/// Words that name a drawer instead of its content.
+/// Words that say nothing about the content.
 const EMPTY_WORDS: &[&str] = &["utils", "util", "common", "helpers", "helper", "manager", "misc"];
 
-/// Words that are empty as the name of a file only.
+/// Words that are forbidden for files only.
 const EMPTY_FILE_WORDS: &[&str] = &["types"];
 
-/// Endings of type names that add nothing to the noun before them.
+/// Suffixes of type names that add no meaning.
 const EMPTY_ENDINGS: &[&str] = &["Impl", "Manager", "Helper", "Helpers", "Util", "Utils"];
 
 fn problems(path: &str, text: &str) -> Vec<Problem> {

@@ -1,13 +1,13 @@
-//! The paths that Rust code names: `std::fs::File`, wherever it says so.
+//! Finds the paths that Rust code names, such as `std::fs::File`.
 //!
-//! Imports are followed: after `use std::process as p;`, `p::Command` is `std::process::Command`.
-//! Code of tests is left out.
+//! Imports are resolved: after `use std::process as p;`, `p::Command` is `std::process::Command`.
+//! Test code is left out.
 
 use std::collections::BTreeMap;
 
 use super::code;
 
-/// A path that code names, from the crate that it starts at, and where it is named.
+/// A full path that code names, starting with the crate, and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) path: String,
@@ -20,7 +20,7 @@ pub(crate) fn is_test_file(path: &str) -> bool {
     path.split('/').any(|part| parts.contains(&part))
 }
 
-/// Code of a file without comments, literals and items that only tests have. Offsets are kept.
+/// The code of a file without comments, literals and test-only items. Offsets are kept.
 pub(crate) fn product_code(text: &str) -> String {
     let mut code = code::blanked(text);
     let mut from = 0;
@@ -28,7 +28,8 @@ pub(crate) fn product_code(text: &str) -> String {
         let end = item_end(&code, start);
         let blank: String =
             code[start..end].chars().map(|c| if c == '\n' { '\n' } else { ' ' }).collect();
-        // Literals and comments are blank already, but a name may have more bytes than one.
+        // Literals and comments are already blank, but a name may contain characters of several
+        // bytes.
         let blank = format!("{blank}{}", " ".repeat((end - start) - blank.len()));
         code.replace_range(start..end, &blank);
         from = end;
@@ -36,7 +37,7 @@ pub(crate) fn product_code(text: &str) -> String {
     code
 }
 
-/// Every path in `code`, which has no literals, in order.
+/// Every path in `code`, in order. `code` has no literals.
 pub(crate) fn named(code: &str) -> Vec<Named> {
     let imports = imports(code);
     let mut names: BTreeMap<&str, &str> = BTreeMap::new();
@@ -71,7 +72,7 @@ pub(crate) fn named(code: &str) -> Vec<Named> {
     found
 }
 
-/// Whether `path` is `prefix` or lies in it, or is a glob that brings it.
+/// Whether `path` is `prefix`, is inside it, or is a glob that imports it.
 pub(crate) fn reaches(path: &str, prefix: &str) -> bool {
     let below = |whole: &str, part: &str| {
         whole.strip_prefix(part).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
@@ -80,7 +81,7 @@ pub(crate) fn reaches(path: &str, prefix: &str) -> bool {
 }
 
 struct Import {
-    /// What the code calls it.
+    /// The name in the code.
     name: String,
     path: String,
     offset: usize,
@@ -126,7 +127,7 @@ fn flatten(code: &str, start: usize, end: usize, prefix: &str, imports: &mut Vec
     }
 }
 
-/// The parts between the commas that are in no braces.
+/// The parts between the commas at the top level, outside of braces.
 fn branches(code: &str, start: usize, end: usize) -> Vec<(usize, usize)> {
     let mut parts = Vec::new();
     let (mut from, mut depth) = (start, 0_usize);
@@ -175,7 +176,7 @@ fn test_gate(code: &str, from: usize) -> Option<usize> {
     gates.iter().filter_map(|gate| code[from..].find(gate)).min().map(|at| from + at)
 }
 
-/// Where the item ends whose attributes start at `start`.
+/// The end of the item whose attributes start at `start`.
 fn item_end(code: &str, start: usize) -> usize {
     let mut depth = 0_usize;
     for (at, c) in code[start..].char_indices() {

@@ -1,4 +1,4 @@
-//! One finding of tidy: where it is, and what to do about it.
+//! One finding of tidy: its place, and what to do about it.
 
 use std::fmt;
 
@@ -30,14 +30,14 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Fails the running test with the list, unless it is empty.
+/// Fails the running test with the list if it is not empty.
 #[track_caller]
 pub(crate) fn expect_none(problems: &[Problem]) {
     let lines: Vec<String> = problems.iter().map(|problem| format!("  {problem}")).collect();
     assert!(lines.is_empty(), "{} to tidy up:\n{}", lines.len(), lines.join("\n"));
 }
 
-/// Fails the running test unless there is exactly one problem, and it says `message`.
+/// Fails the running test unless there is exactly one problem and it contains `message`.
 #[track_caller]
 pub(crate) fn expect_one(problems: &[Problem], message: &str) {
     let [problem] = problems else {

@@ -1,20 +1,19 @@
-//! How every Rust file must look: it opens with its job, has a readable length, and leaves nothing
-//! half done.
+//! Rules for every Rust file: a `//!` header, a maximum length, and no unfinished code.
 
 use super::code;
 use super::problem::Problem;
 
-/// Longer files have more than one job; their tests do not count.
+/// Longer files have more than one job. Tests are not counted.
 const LONGEST: usize = 800;
 
-/// Code that stands for code, or hides a test.
+/// Placeholders for code, and ignored tests.
 const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "#[ignore", "dbg!("];
 
-/// Marks for later; work that is left is tracked where people look for it. They are put together
-/// here because they count in strings too.
+/// Marks for later work, which must be tracked elsewhere. They are assembled here because the rule
+/// also looks at strings.
 const MARKS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
 
-/// The first line is the beginning of the file's own documentation.
+/// Checks that the first line is the file's documentation.
 fn opening(path: &str, text: &str) -> Vec<Problem> {
     let first = text.lines().next().unwrap_or_default();
     match first.strip_prefix("//!") {
@@ -32,7 +31,7 @@ fn length(path: &str, text: &str) -> Vec<Problem> {
     vec![Problem::of_file(path, message)]
 }
 
-/// The number of lines before a test module that closes the file.
+/// The number of lines before the test module at the end of the file.
 fn lines_without_tests(text: &str) -> usize {
     let code = code::blanked(text);
     let lines: Vec<&str> = code.lines().map(str::trim_end).collect();
@@ -63,7 +62,7 @@ fn half_done(path: &str, text: &str) -> Vec<Problem> {
     problems
 }
 
-/// Whether `needle` occurs other than as the tail of a longer word.
+/// Whether `needle` occurs, but not as the end of a longer word.
 fn holds(line: &str, needle: &str) -> bool {
     line.match_indices(needle).any(|(at, _)| !line[..at].ends_with(is_word))
 }

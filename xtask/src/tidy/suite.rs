@@ -1,5 +1,4 @@
-//! The behaviour suite as written: the cases that exist in its group files, and the list that makes
-//! them run.
+//! The behaviour suite: the cases in its group files, and the list that runs them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,19 +21,19 @@ impl Case {
         Case { group: group.to_owned(), name: name.to_owned() }
     }
 
-    /// `group::case`, both plain words.
+    /// Parses `group::case`.
     pub(crate) fn parse(text: &str) -> Option<Case> {
         let (group, name) = text.split_once("::")?;
         (is_identifier(group) && is_identifier(name)).then(|| Case::new(group, name))
     }
 
-    /// The file where the case should be.
+    /// The file that should contain the case.
     pub(crate) fn path(&self) -> String {
         format!("{GROUPS}{}.rs", self.group)
     }
 }
 
-/// Every case with the line where it is defined.
+/// Every case with the line of its definition.
 #[derive(Debug, Default)]
 pub(crate) struct Suite {
     cases: BTreeMap<Case, usize>,
@@ -52,7 +51,7 @@ impl Suite {
         suite
     }
 
-    /// Adds the cases of one group: its public async functions.
+    /// Adds the cases of one group, which are its public async functions.
     pub(crate) fn add(&mut self, group: &str, text: &str) {
         let code = code::blanked(text);
         let lines: Vec<&str> = code.lines().collect();
@@ -68,7 +67,7 @@ impl Suite {
         self.cases.contains_key(case)
     }
 
-    /// Differences between the cases that exist and the cases of the list.
+    /// Differences between the existing cases and the list.
     fn list_problems(&self, list: Option<&str>) -> Vec<Problem> {
         let Some(list) = list else {
             return vec![Problem::of_file(LIST, "the list of behaviour cases is missing")];
@@ -108,7 +107,7 @@ fn listed_cases(text: &str) -> Vec<(Case, usize)> {
         };
         let names: Vec<&str> =
             inside.0.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
-        // The pattern of the macro looks alike but holds `$`.
+        // The pattern of the macro looks similar but contains `$`.
         let is_pattern = code[..group.start].ends_with('$') || inside.0.contains('$');
         if is_pattern || !names.iter().all(|name| is_identifier(name)) {
             continue;

@@ -1,4 +1,4 @@
-//! The files of this repository: those that are committed and those that would be.
+//! The files of this repository, committed or not yet committed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ impl Tree {
     /// Lists the repository that this crate belongs to.
     pub(crate) fn load() -> Tree {
         let root = workspace::root();
-        // A checkout in a container often belongs to somebody else, and git would refuse to look.
+        // A checkout in a container often belongs to another user, and git would refuse to read it.
         let output = Command::new("git")
             .args(["-c", "safe.directory=*", "ls-files", "-z"])
             .args(["--cached", "--others", "--exclude-standard"])
@@ -27,7 +27,7 @@ impl Tree {
         let complaint = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "run git ls-files: {complaint}");
         let list = String::from_utf8(output.stdout).expect("paths of the repository are UTF-8");
-        // The index still lists what was deleted but not committed.
+        // The index still lists files that were deleted but not committed.
         let is_file =
             |path: &&str| fs::symlink_metadata(root.join(path)).is_ok_and(|found| found.is_file());
         let paths = list.split_terminator('\0').filter(is_file).map(str::to_owned).collect();
@@ -38,7 +38,7 @@ impl Tree {
         &self.paths
     }
 
-    /// The text of a listed file; `None` when it is not listed or not text.
+    /// The text of a listed file; `None` if it is not listed or not text.
     pub(crate) fn text(&self, path: &str) -> Option<String> {
         if !self.paths.contains(path) {
             return None;

@@ -1,6 +1,6 @@
 //! A public type name occurs once in its crate, and a name of ab-core once in the workspace.
 //!
-//! A reader who meets `Access` must not have to look up which of several it is.
+//! A reader who sees `Access` must not have to look up which of several types it is.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use super::code;
 use super::paths;
 use super::problem::Problem;
 
-/// Names that may occur again, each with its reason.
+/// Names that may occur more than once, each with its reason.
 const ALLOWED: &[(&str, &str)] = &[
     ("Result", "every crate has a `Result` with its own error, as in the standard library"),
     ("ApprovalId", "ab-api has the wire form and uses no crate of ours"),
 ];
 
-/// Tests have names of their own.
+/// Names in the test crate are not checked.
 const TEST_CRATE: &str = "ab-testkit";
 const CORE: &str = "ab-core";
 
-/// A type that another file can name.
+/// A type that is visible outside of its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Type {
     name: String,

@@ -17,12 +17,12 @@ const FILES: &[(&str, u32, &str)] = &[
     ("test.sh", 0o755, include_str!("sample/test.sh")),
 ];
 
-/// Makes the repository unless it is there. One that a task has changed stays as it is.
+/// Makes the repository unless it exists. A repository that a task has changed is kept.
 pub(super) fn make(directory: &Path) -> Result<()> {
     if directory.exists() {
         return Ok(());
     }
-    // Renamed at the end, so that an interrupt leaves no half repository behind.
+    // Renamed at the end, so that an interrupt leaves no incomplete repository.
     let unfinished = directory.with_extension("unfinished");
     if unfinished.exists() {
         fs::remove_dir_all(&unfinished)
@@ -47,7 +47,7 @@ pub(super) fn branches(directory: &Path) -> Result<Vec<String>> {
     Ok(listed.lines().map(str::to_owned).collect())
 }
 
-/// Runs git without the settings of this machine's user: they may sign commits or run hooks.
+/// Runs git without the user's settings, which may sign commits or run hooks.
 pub(super) fn git(directory: &Path, arguments: &[&str]) -> Result<String> {
     let output = Command::new("git")
         .current_dir(directory)

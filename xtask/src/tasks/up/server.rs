@@ -1,4 +1,4 @@
-//! `serve` on a sample repository: in the foreground for a person, or for one round of its commands.
+//! Runs `serve` on a sample repository: in the foreground, or once with its first commands.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -18,10 +18,10 @@ use crate::step::quoted;
 /// The default port of `serve`.
 const PORT: u16 = 3001;
 
-/// A server that takes longer to answer counts as broken.
+/// If the server takes longer to answer, it counts as broken.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The line of the notice that has the link.
+/// The label of the line with the link.
 const LINK: &str = "browser";
 
 /// The sample repository, the data directory beside it, and the program.
@@ -33,7 +33,7 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Makes the sample repository in `directory` unless it is there.
+    /// Makes the sample repository in `directory` unless it exists.
     pub(super) fn make<'a>(binary: &'a Path, directory: &Path) -> Result<Place<'a>> {
         let place =
             Place { binary, sample: directory.join("sample"), data: directory.join("data") };
@@ -41,7 +41,7 @@ impl Place<'_> {
         Ok(place)
     }
 
-    /// Becomes the server: this returns only if it cannot start.
+    /// Replaces this process by the server. Returns only if that fails.
     pub(super) fn serve(&self) -> Result<(), Failure> {
         let port = match TcpListener::bind((Ipv4Addr::LOCALHOST, PORT)) {
             Ok(_) => PORT,
@@ -56,13 +56,13 @@ impl Place<'_> {
             println!("  {}", self.line(&command));
         }
         println!("\nThe server runs here until you press Ctrl-C. Its link opens the page once:\n");
-        // The server takes the place of this process, and so the signals of the terminal.
+        // The server replaces this process and so gets the terminal's signals.
         let error = self.server(port).exec();
         Err(Failure::new(format!("start {}: {error}", self.binary.display())))
     }
 
-    /// Starts the server, runs the commands with every question approved, looks for the branch that
-    /// they make, and ends the server.
+    /// Starts the server, runs the commands with every question approved, checks the branch that
+    /// they deliver, and stops the server.
     pub(super) fn once(&self) -> Result<(), Failure> {
         let (server, link) = Running::start(self.server(0))?;
         opens(&link)?;
@@ -114,7 +114,8 @@ impl Place<'_> {
     }
 }
 
-/// What to try: give a task and watch it, list the sessions, see what the last one changed.
+/// The suggested commands: give a task and watch it, list the sessions, see what the last one
+/// changed.
 fn commands() -> [Vec<&'static str>; 3] {
     [
         vec!["task", "Describe this project", "--follow"],
@@ -123,14 +124,14 @@ fn commands() -> [Vec<&'static str>; 3] {
     ]
 }
 
-/// A server that has printed its notice. Dropping it kills the process.
+/// A server that has printed its start message. Dropping it kills the process.
 #[derive(Debug)]
 struct Running {
     child: Child,
 }
 
 impl Running {
-    /// Starts the server; its link for the browser.
+    /// Starts the server and returns its link for the browser.
     fn start(mut command: Command) -> Result<(Running, String)> {
         command.stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().context("start the server")?;
@@ -187,7 +188,7 @@ fn opens(link: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes what an earlier round left.
+/// Removes the files of an earlier run.
 pub(super) fn clear(directory: &Path) -> Result<()> {
     if directory.exists() {
         fs::remove_dir_all(directory).with_context(|| format!("remove {}", directory.display()))?;
@@ -225,7 +226,8 @@ mod tests {
 
     #[test]
     fn a_server_is_ended_by_an_interrupt() {
-        // A shell cannot trap a signal that it was started to ignore, as in the background of another.
+        // A shell cannot trap a signal that was ignored when it started, as in a background job of
+        // another shell.
         let mut command = Command::new("env");
         let script = "trap 'exit 7' INT; echo '  browser    http://x.localhost:1/ui' >&2; \
                       while :; do read -r line < /dev/null || :; done";

@@ -1,4 +1,4 @@
-//! A first tour of the command line: real commands on a workspace that is thrown away afterwards.
+//! A tour of the command line: real commands on a temporary workspace.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::failure::{Failure, exit_code};
 use crate::scratch::Scratch;
 use crate::step::quoted;
 
-/// What a stop of the tour should show.
+/// The expected result of a stop of the tour.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Expect {
     Success,
@@ -118,7 +118,7 @@ const STOPS: &[Stop] = &[
     },
 ];
 
-/// Walks through all stops with `binary`; the workspace goes away whatever happens.
+/// Runs all stops with `binary`. The workspace is always removed.
 pub(crate) fn walk(binary: &Path) -> Result<(), Failure> {
     let workspace = Scratch::new("agent-backend-tour")?;
     println!("\nA first tour, in the temporary workspace {}", workspace.path().display());
@@ -146,7 +146,7 @@ fn visit(binary: &Path, workspace: &Path, stop: &Stop) -> Result<(), Failure> {
 }
 
 impl Stop {
-    /// As one would type it inside the workspace.
+    /// The command as a user would type it inside the workspace.
     fn command_line(&self) -> String {
         let words: Vec<String> = self.arguments.iter().map(|argument| quoted(argument)).collect();
         let command = format!("agent-backend {}", words.join(" "));
@@ -165,7 +165,7 @@ impl Stop {
             .spawn()
             .with_context(|| format!("start {}", binary.display()))?;
         if let (Some(mut pipe), Some(text)) = (child.stdin.take(), self.stdin) {
-            // A child that ends without reading tells the story by its exit code.
+            // If the child exits without reading, its exit code is reported.
             let _ = pipe.write_all(text.as_bytes());
         }
         child.wait().with_context(|| format!("wait for {}", binary.display()))
