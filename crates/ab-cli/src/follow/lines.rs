@@ -6,7 +6,6 @@ use ab_api::{
     tool_subject,
 };
 use anstyle::{AnsiColor, Style};
-use serde_json::Value;
 
 /// The longest line of a text that an agent wrote. The rest is in `session events --json`.
 const MAX_TEXT: usize = 200;
@@ -228,7 +227,7 @@ fn flat(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
