@@ -1,15 +1,15 @@
-//! What a directory configures for agents that work on it: MCP servers and skills, by name, in JSON files below it.
+//! The agent configuration of a directory: MCP servers and skills, by name, in JSON files below it.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
-/// The MCP servers of a directory, from the directory.
+/// The file with the MCP servers, relative to the directory.
 pub const MCP_CONFIG_FILE: &str = ".sandbox-agent/config/mcp.json";
-/// The skills of a directory, from the directory.
+/// The file with the skills, relative to the directory.
 pub const SKILLS_CONFIG_FILE: &str = ".sandbox-agent/config/skills.json";
-/// The most bytes that one of these files has.
+/// Maximum size of these files in bytes.
 pub const MAX_CONFIG_FILE: u64 = 1024 * 1024;
 
 /// An MCP server
@@ -31,7 +31,7 @@ pub enum McpServerConfig {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cwd: Option<String>,
     },
-    /// A server that is reached by HTTP
+    /// A server that is used over HTTP
     #[serde(rename = "remote", alias = "http", rename_all = "camelCase")]
     Remote {
         url: String,
@@ -65,7 +65,7 @@ pub enum CommandWords {
     Many(Vec<String>),
 }
 
-/// How a remote server is logged in to; `false` for not at all
+/// How to log in to a remote server; `false` for no login
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum OAuth {
@@ -74,7 +74,7 @@ pub enum OAuth {
     Off(#[serde(deserialize_with = "only_false")] bool),
 }
 
-/// A client of OAuth
+/// An OAuth client
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OAuthClient {
@@ -86,7 +86,7 @@ pub struct OAuthClient {
     pub scope: Option<String>,
 }
 
-/// How a remote server is spoken to
+/// The transport to a remote server
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RemoteTransport {
@@ -113,10 +113,11 @@ impl CommandWords {
 }
 
 impl McpServerConfig {
-    /// Checks what types cannot say.
+    /// Checks rules that the types cannot express.
     ///
     /// # Errors
-    /// The field that is wrong, in words.
+    ///
+    /// A message that names the invalid field.
     pub fn check(&self) -> Result<(), String> {
         let (field, text) = match self {
             McpServerConfig::Local { command, .. } => ("command", command.words().first()),
@@ -128,7 +129,7 @@ impl McpServerConfig {
         }
     }
 
-    /// Whether agents are to use it.
+    /// Whether agents should use it.
     pub fn is_enabled(&self) -> bool {
         let (McpServerConfig::Local { enabled, .. } | McpServerConfig::Remote { enabled, .. }) =
             self;
@@ -150,13 +151,13 @@ pub struct SkillSource {
     pub kind: String,
     /// `owner/repo`, a path, or the URL of a repository
     pub source: String,
-    /// Only these skills of it
+    /// Only these skills of the source
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skills: Option<Vec<String>>,
     /// A branch, tag or commit
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
-    /// A directory of the repository
+    /// A directory in the repository
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subpath: Option<String>,
 }
@@ -167,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// An entry as it is stored; the error for one that is refused.
+    /// An entry in its stored form, or the error for an invalid one.
     fn stored(entry: Value) -> Result<Value, String> {
         let parsed: McpServerConfig =
             serde_json::from_value(entry).map_err(|error| error.to_string())?;

@@ -8,7 +8,7 @@ use crate::id::{ApprovalId, RunId, SessionId, SpaceId};
 use crate::time::Time;
 use crate::violation::FieldViolations;
 
-/// The longest reason of a decision.
+/// Maximum length of the reason of a decision.
 const MAX_REASON_BYTES: usize = 4 * 1024;
 
 const CHOICES: &[(&str, ApproveOrDeny)] =
@@ -19,13 +19,13 @@ const CHOICES: &[(&str, ApproveOrDeny)] =
 #[serde(rename_all = "camelCase")]
 pub struct Approval {
     pub id: ApprovalId,
-    /// The session that waits.
+    /// The session that waits for the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
-    /// The space in which something waits.
+    /// The space that waits for the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space_id: Option<SpaceId>,
-    /// The run that waits.
+    /// The run that waits for the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
     pub status: ApprovalStatus,
@@ -39,16 +39,16 @@ pub struct Approval {
     pub decided_at: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<ApprovalDecider>,
-    /// Why it was decided so, in the words of the person.
+    /// The reason that the person gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// When the yes was used. It counts once.
+    /// When the approval was used. It can be used once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_at: Option<Time>,
 }
 
 impl Approval {
-    /// A pending question that nothing waits for yet: the caller sets the session, space or run.
+    /// A pending approval without an owner: the caller sets the session, space or run.
     pub fn pending(subject: ApprovalSubject, created_at: Time) -> Self {
         Self {
             id: ApprovalId::generate(),
@@ -76,25 +76,25 @@ pub struct ApprovalSubject {
     /// The kind of act, such as `execute` or `edit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,
-    /// The whole command, path or content that is asked about.
+    /// The whole command, path or content to decide about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// The tool call that waits.
+    /// The tool call that waits for the decision.
     #[serde(default, rename = "tool_execution_id", skip_serializing_if = "Option::is_none")]
     pub tool_execution_id: Option<String>,
-    /// The digest of what is asked, in hexadecimal. A yes counts for this and nothing else.
+    /// The digest of the request, in hexadecimal. The approval is valid for this request only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
 }
 
-/// Where an approval is.
+/// The status of an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ApprovalStatus {
     Pending,
     Approved,
     Denied,
-    /// Nobody decided in time, or the session ended.
+    /// It was not decided in time, or the session ended.
     Expired,
 }
 
@@ -118,7 +118,7 @@ impl ApprovalStatus {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApprovalDecision {
     pub decision: ApproveOrDeny,
-    /// Why, for the record and for the agent.
+    /// The reason, for the record and for the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -136,7 +136,7 @@ impl ApprovalDecision {
     ///
     /// # Errors
     ///
-    /// The body is not such an object, or a field does not fit.
+    /// The body is not such an object, or a field is invalid.
     pub fn parse(body: &[u8]) -> Result<ApprovalDecision, FieldViolations> {
         let mut found = FieldViolations::default();
         let members = fields::parsed(body)?;
@@ -164,7 +164,7 @@ impl ApproveOrDeny {
     }
 }
 
-/// Who decided. A rule and a person must be told apart in the record.
+/// Who decided. The record must distinguish a rule from a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApprovalDecider {
     /// The kind of principal: `person`, `key`, `rule`.

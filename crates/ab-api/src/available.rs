@@ -1,10 +1,10 @@
-//! What a server can do for a task, and what no server of this version can.
+//! What a server offers for tasks, and what this version does not support.
 
 use std::collections::BTreeMap;
 
 use crate::task::{NetworkMode, RuntimeType, SnapshotProvider};
 
-/// A field, or a value of a field, of the task request that a later version will act on.
+/// A field, or a value of a field, of the task request that only a later version supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnavailableTaskField {
     /// The path of the field.
@@ -13,8 +13,9 @@ pub struct UnavailableTaskField {
     pub value: Option<&'static str>,
 }
 
-/// Everything in a task request that the specification has and this version does not act on. A request that uses
-/// one of these is refused: ignoring it would give the caller something else than was asked for.
+/// Everything in a task request that the specification has and this version does not support. A
+/// request that uses one of these is refused: ignoring it would give the caller a different result
+/// than requested.
 pub const UNAVAILABLE_TASK_FIELDS: &[UnavailableTaskField] = &[
     UnavailableTaskField { field: "agent.settings", value: None },
     UnavailableTaskField { field: "agents", value: None },
@@ -27,7 +28,7 @@ pub const UNAVAILABLE_TASK_FIELDS: &[UnavailableTaskField] = &[
     UnavailableTaskField { field: "webhooks", value: None },
 ];
 
-/// What a server offers to the caller of one request. The defaults offer nothing beyond the `local` runtime.
+/// What a server offers to the caller of one request. By default only the `local` runtime.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskCapabilities {
     /// Agent types and the versions of each.
@@ -46,10 +47,10 @@ pub struct TaskCapabilities {
     pub local_repositories: bool,
     /// The network of a session whose task names none.
     pub network: NetworkMode,
-    /// Whether sessions on the shared network are refused. An agent there reaches the server's port, and a server
-    /// that asks no caller for a token would take the agent for a person.
+    /// Whether sessions on the shared network are refused. An agent there can connect to the
+    /// server's port, and a server without a token would take the agent for a person.
     pub refuses_shared_network: bool,
-    /// Whether a session whose task does not say so is kept open.
+    /// The default of `keepOpen`.
     pub keep_open: bool,
 }
 

@@ -17,9 +17,9 @@ pub struct AgentDescription {
     /// Other names that tasks may use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<String>,
-    /// What `agent.version` may be.
+    /// The valid values of `agent.version`.
     pub versions: Vec<String>,
-    /// Where the JSON Schema of the agent's settings is.
+    /// The URL of the JSON Schema of the agent's settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings_schema_ref: Option<String>,
 }
@@ -47,7 +47,8 @@ pub struct ExecutorDescription {
     pub arch: String,
     pub snapshot_capabilities: Vec<SnapshotProvider>,
     pub health: ExecutorHealth,
-    /// The network that reaches the executor. An executor in the server's process has none.
+    /// The network through which the executor is reached. An executor in the server's process has
+    /// none.
     pub overlay: OverlayNetwork,
     /// Who controls the executor: `server`.
     pub controller: String,

@@ -1,4 +1,4 @@
-//! Events of a session: what its stream carries.
+//! The events of a session's stream.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ pub enum EventKind {
     },
     /// A prompt was given to the agent.
     Prompt { number: u32, prompt: String },
-    /// A line for people: from the agent, its tools, or the machinery around them.
+    /// A line for people: from the agent, its tools, the server or the executor.
     Log {
         level: LogLevel,
         message: String,
@@ -51,9 +51,10 @@ pub enum EventKind {
     },
     /// The agent's reasoning.
     Thought { thought: String },
-    /// The agent's plan, replacing the plan before.
+    /// The agent's plan. It replaces the previous one.
     Plan { entries: Vec<PlanEntry> },
-    /// A tool call. Several events with one `tool_execution_id` describe one call; the last one holds.
+    /// A tool call. Several events with one `tool_execution_id` describe one call; the latest one
+    /// counts.
     #[serde(rename_all = "snake_case")]
     Tool {
         tool_execution_id: String,
@@ -76,13 +77,13 @@ pub enum EventKind {
     /// The whole change so far.
     #[serde(rename_all = "snake_case")]
     DiffStat { files_changed: u64, lines_added: u64, lines_removed: u64 },
-    /// What the agent's model used so far.
+    /// The resources that the agent's model has used so far.
     Usage {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         input_tokens: Option<u64>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output_tokens: Option<u64>,
-        /// How full the context window is.
+        /// The number of tokens in the context window.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         context_tokens: Option<u64>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,7 +92,7 @@ pub enum EventKind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cost_micros: Option<u64>,
     },
-    /// The agent asks a person.
+    /// The agent asks for a person's decision.
     ApprovalRequested { approval_id: ApprovalId, title: String },
     /// An approval was decided, or expired.
     ApprovalDecided {
@@ -138,11 +139,11 @@ pub enum EventKind {
     Note { message: String },
 }
 
-/// What a delivery made.
+/// The result of a delivery.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeliveryResult {
-    /// Where the result can be seen.
+    /// A URL that shows the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -151,7 +152,7 @@ pub struct DeliveryResult {
     pub commit: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_commit: Option<String>,
-    /// Whether the work changed anything. Without a change nothing is pushed.
+    /// Whether the work changed anything. If not, nothing is pushed.
     #[serde(default)]
     pub changed: bool,
 }
@@ -180,7 +181,7 @@ pub enum LogLevel {
     Error,
 }
 
-/// Where a log line is from.
+/// The source of a log line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogSource {
@@ -195,7 +196,7 @@ pub enum LogSource {
     Tool,
 }
 
-/// Where a tool call is.
+/// The status of a tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ToolExecutionStatus {
@@ -213,7 +214,7 @@ pub struct PlanEntry {
     pub status: PlanEntryStatus,
 }
 
-/// Where a step of a plan is.
+/// The status of a step of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanEntryStatus {
@@ -257,7 +258,7 @@ pub enum OutputStream {
 }
 
 impl Event {
-    /// An event that happens now.
+    /// An event with the current time.
     pub fn now(kind: EventKind) -> Self {
         Self { kind, ts: Time::now() }
     }
@@ -292,11 +293,12 @@ impl EventKind {
     }
 }
 
-/// Members of a tool's input that say what a call is about, the most telling first.
+/// Members of a tool's input that describe the call, the most useful first.
 const TELLING_MEMBERS: [&str; 6] = ["command", "path", "file_path", "pattern", "query", "url"];
 
-/// What a tool call is about, for a line beside the tool's name: the command, path or the like of its
-/// input, its only text member, or the whole input. `None` where that adds nothing to the name.
+/// A short description of a tool call, to show beside the tool's name: the command, path or similar
+/// member of its input, its only text member, or the whole input. `None` if that adds nothing to
+/// the name.
 pub fn tool_subject<'a>(tool_name: &str, tool_input: &'a str) -> Option<Cow<'a, str>> {
     let members: Map<String, Value> = serde_json::from_str(tool_input).unwrap_or_default();
     let telling = TELLING_MEMBERS.iter().find_map(|name| members.get(*name)?.as_str());

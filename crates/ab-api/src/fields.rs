@@ -1,4 +1,4 @@
-//! Reads the members of a JSON object and records every problem on the way.
+//! Reads the members of a JSON object and records every problem.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::violation::FieldViolations;
 ///
 /// # Errors
 ///
-/// One violation, of the body as a whole.
+/// One violation, of the whole body.
 pub(crate) fn parsed(body: &[u8]) -> Result<Map<String, Value>, FieldViolations> {
     let mut found = FieldViolations::default();
     match serde_json::from_slice(body) {
@@ -26,9 +26,9 @@ pub(crate) fn parsed(body: &[u8]) -> Result<Map<String, Value>, FieldViolations>
     Err(found)
 }
 
-/// Reads one JSON object. Members that were not read are unknown at the end.
+/// Reads one JSON object. Members that were never read are reported as unknown at the end.
 pub(crate) struct Fields<'a> {
-    /// The path of the object with a final dot; empty for the body.
+    /// The path of the object with a final dot; empty for the body itself.
     prefix: String,
     members: Option<&'a Map<String, Value>>,
     read: BTreeSet<&'static str>,
@@ -126,7 +126,7 @@ impl<'a> Fields<'a> {
         self.choice(name, choices, found)
     }
 
-    /// Reads a member that this version does not act on. Empty lists and objects ask for nothing.
+    /// Reads a member that this version does not support. Empty lists and objects are accepted.
     pub(crate) fn refuse_unavailable(&mut self, name: &'static str, found: &mut FieldViolations) {
         let asks = match self.get(name) {
             None => false,
@@ -139,7 +139,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Records every member that nothing has read: a misspelt name must not pass unnoticed.
+    /// Reports every member that was never read: a misspelt name must not pass unnoticed.
     pub(crate) fn end(self, found: &mut FieldViolations) {
         for name in self.members.into_iter().flat_map(Map::keys) {
             if !self.read.contains(name.as_str()) {

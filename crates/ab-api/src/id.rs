@@ -148,7 +148,7 @@ impl<K: IdKind> FromStr for Id<K> {
     fn from_str(text: &str) -> Result<Self, IdError> {
         let ulid = text.strip_prefix(K::PREFIX).and_then(|ulid| Ulid::from_string(ulid).ok());
         ulid.map(|ulid| Self(ulid, PhantomData)).ok_or_else(|| IdError {
-            // Long garbage must not fill a log.
+            // Long invalid texts must not fill a log.
             text: text.chars().take(64).collect(),
             kind: K::NAME,
             prefix: K::PREFIX,

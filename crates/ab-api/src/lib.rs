@@ -1,8 +1,9 @@
-//! Wire types of the control plane: tasks, sessions, events, approvals, and what an executor offers.
+//! Wire types of the control plane: tasks, sessions, events, approvals, and the catalog of a
+//! server.
 //!
-//! The types say what travels as JSON, and [`TaskRequest::parse`] says which requests are acceptable. Field names
-//! follow the REST specification: camelCase, except the snake_case names that it gives itself
-//! (`recent_events`, `tool_name`, `file_path`, …).
+//! The types define the JSON, and [`TaskRequest::parse`] defines which requests are valid. Field
+//! names follow the REST specification: camelCase, except the snake_case names that the
+//! specification itself uses (`recent_events`, `tool_name`, `file_path`, …).
 
 mod agent_config;
 mod approval;

@@ -13,11 +13,11 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// The number of this page. The first page is 1.
     pub page: u32,
-    /// How many entries a full page has.
+    /// The number of entries on a full page.
     pub per_page: u32,
     /// The number of the next page; null on the last page.
     pub next_page: Option<u32>,
-    /// How many entries all pages have together.
+    /// The number of entries on all pages together.
     pub total: u64,
 }
 
@@ -30,14 +30,14 @@ pub struct Page<T> {
 pub struct PageRequest {
     /// The page to get. The first page is 1.
     pub page: Option<u32>,
-    /// How many entries a page has: 1 to 200, 20 by default.
+    /// The number of entries on a page: 1 to 200, 20 by default.
     pub per_page: Option<u32>,
 }
 
 impl PageRequest {
     /// The default of `perPage`.
     pub const DEFAULT_PER_PAGE: u32 = 20;
-    /// The greatest `perPage`.
+    /// The maximum `perPage`.
     pub const MAX_PER_PAGE: u32 = 200;
 
     /// The page to read.
@@ -45,12 +45,12 @@ impl PageRequest {
         self.page.unwrap_or(1)
     }
 
-    /// How many entries to read.
+    /// The number of entries to read.
     pub fn per_page(&self) -> u32 {
         self.per_page.unwrap_or(Self::DEFAULT_PER_PAGE)
     }
 
-    /// How many entries are on the pages before this one.
+    /// The number of entries on the pages before this one.
     pub fn offset(&self) -> u64 {
         u64::from(self.page().saturating_sub(1)) * u64::from(self.per_page())
     }

@@ -15,7 +15,7 @@ use crate::task::{
 };
 use crate::time::Time;
 
-/// Where a session is in its life.
+/// The status of a session.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
 )]
@@ -25,7 +25,7 @@ pub enum SessionStatus {
     Queued,
     /// The workspace is made and the agent is started.
     Provisioning,
-    /// The agent works, waits for a person, or its result is delivered.
+    /// The agent works, waits for a person, or the result is being delivered.
     Running,
     /// The agent is being frozen.
     Pausing,
@@ -37,16 +37,16 @@ pub enum SessionStatus {
     Stopping,
     /// Ended by a stop.
     Stopped,
-    /// Ended by itself, with its result delivered.
+    /// Finished, with its result delivered.
     Completed,
     /// Ended by an error.
     Failed,
-    /// Ended by force, or before it started.
+    /// Ended by a cancel, or before it started.
     Cancelled,
 }
 
 impl SessionStatus {
-    /// Every status in the order of a session's life.
+    /// Every status in the order in which a session reaches them.
     pub const ALL: [Self; 11] = [
         Self::Queued,
         Self::Provisioning,
@@ -133,13 +133,14 @@ pub enum SessionEndReason {
     Agent,
     /// The result could not be delivered. The work is kept.
     Delivery,
-    /// The server stopped while the agent worked, and the agent could not be loaded again.
+    /// The server stopped while the agent was working, and the agent could not load its
+    /// conversation again.
     Interrupted,
-    /// The executor is gone.
+    /// The executor is no longer available.
     ExecutorLost,
 }
 
-/// A session: a task and what became of it.
+/// A session: a task and its progress.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Session {
@@ -168,13 +169,13 @@ pub struct Session {
     pub vcs: SessionVcs,
     pub labels: BTreeMap<String, String>,
     pub keep_open: bool,
-    /// How many approvals wait for a decision.
+    /// The number of approvals that wait for a decision.
     #[serde(default)]
     pub open_approvals: u32,
-    /// How much the work changed so far.
+    /// The size of the changes so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<ChangeCounts>,
-    /// What all processes of the session together are limited to. Present once the agent was started.
+    /// The limits on all processes of the session together. Present once the agent was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<EnforcedLimits>,
     /// The session whose workspace this one continues.
@@ -220,7 +221,7 @@ pub struct SessionWorkspace {
     /// The session that made the workspace, if this one took it over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_by: Option<SessionId>,
-    /// What the task asked for.
+    /// What the task requested.
     #[serde(flatten)]
     pub choice: RequestedWorkspace,
 }
@@ -249,7 +250,7 @@ pub struct ChangeCounts {
     pub lines_removed: u64,
 }
 
-/// Limits that the executor's kernel enforces on a session. An absent one is not in force.
+/// Limits that the executor's kernel enforces on a session. An absent limit is not in force.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EnforcedLimits {
@@ -264,7 +265,7 @@ pub struct EnforcedLimits {
     pub processes: Option<u64>,
 }
 
-/// Where the parts of a session are. Paths of this server.
+/// The URLs of a session's resources, as paths on this server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionLinks {
     #[serde(rename = "self")]
@@ -304,7 +305,7 @@ pub struct FleetMember {
     pub health: String,
 }
 
-/// Where a session can be reached.
+/// The URLs of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionUrls {
     pub events: String,
@@ -317,7 +318,7 @@ impl SessionLinks {
         Self {
             events: format!("{this}/events"),
             logs: format!("{this}/logs"),
-            // No server of this version opens one.
+            // No server of this version supports this.
             ide: None,
             tui: Some(format!("ah session events {id} --follow")),
             this,
@@ -326,7 +327,8 @@ impl SessionLinks {
 }
 
 impl Session {
-    /// A queued session on the workspace of this one, which has ended. Without a prompt it repeats the task.
+    /// A queued session on the workspace of this one, which has ended. Without a prompt it repeats
+    /// the task's prompt.
     pub fn new_continuation(&self, id: SessionId, prompt: Option<String>, now: Time) -> Self {
         let before = self.clone();
         let prompt = prompt.unwrap_or(before.prompt);

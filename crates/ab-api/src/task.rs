@@ -23,7 +23,7 @@ pub struct TaskRequest {
     /// The project that the session belongs to. A filter of the session list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project_id: Option<String>,
-    /// What the agent shall do.
+    /// What the agent should do.
     pub prompt: String,
     /// The repository to work on.
     pub repo: RequestedRepo,
@@ -35,7 +35,7 @@ pub struct TaskRequest {
     pub workspace: Option<RequestedWorkspace>,
     /// The agent that works on the task.
     pub agent: RequestedAgent,
-    /// How the result is handed over. A branch by default.
+    /// How the result is delivered. A branch by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<RequestedDelivery>,
     /// Free labels of the session.
@@ -118,7 +118,7 @@ pub struct RequestedRuntime {
     /// The devcontainer file in the repository. Not available yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devcontainer_path: Option<String>,
-    /// What the agent reaches over the network. The server's configuration decides by default.
+    /// The network of the agent. The server's configuration decides by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkMode>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -143,7 +143,8 @@ pub enum RuntimeType {
     /// A sandbox on the executor's machine.
     #[default]
     Local,
-    /// No sandbox: the agent acts as the user who runs the server. Needs the operator's configuration.
+    /// No sandbox: the agent acts as the user who runs the server. The operator must allow it in
+    /// the configuration.
     Disabled,
     /// A container. Not available yet.
     Devcontainer,
@@ -164,7 +165,7 @@ pub struct RequestedLimits {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestedWorkspace {
-    /// Providers in order of preference. The executor takes the first one that it has.
+    /// Providers in order of preference. The executor uses the first one that it supports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub snapshot_preference: Vec<SnapshotProvider>,
     /// The executor to use.
@@ -201,7 +202,7 @@ pub struct RequestedAgent {
     pub settings: serde_json::Map<String, serde_json::Value>,
 }
 
-/// How the result is handed over.
+/// How the result is delivered.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestedDelivery {
@@ -228,7 +229,7 @@ pub enum DeliveryMode {
 /// A URL that is called on an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Webhook {
-    /// Such as `session.completed`.
+    /// For example `session.completed`.
     pub event: String,
     pub url: String,
 }
@@ -237,13 +238,13 @@ pub struct Webhook {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContinueRequest {
-    /// What the agent shall do now. The prompt of the earlier session by default.
+    /// What the agent should do now. The prompt of the earlier session by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
 }
 
 impl ContinueRequest {
-    /// Parses and checks the body. An empty body asks for nothing in particular.
+    /// Parses and checks the body. An empty body uses the defaults.
     ///
     /// # Errors
     ///
@@ -278,7 +279,7 @@ impl ContinueRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PromptRequest {
-    /// What the agent shall do next.
+    /// What the agent should do next.
     pub prompt: String,
 }
 
@@ -301,7 +302,7 @@ impl PromptRequest {
 /// A one-time link that logs a browser in: `POST /api/v1/login-links`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LoginLink {
-    /// The only host name under which the link works. It leads to the machine of the browser.
+    /// The only host name under which the link works. It resolves to the browser's own machine.
     pub host: String,
     /// The path with the ticket.
     pub path: String,
@@ -323,8 +324,9 @@ impl TaskRequest {
     ///
     /// # Errors
     ///
-    /// Every problem that the body has: values of the wrong type, unknown and missing fields, values out of range,
-    /// and what this server does not offer. Only a body that is not a JSON object has a single problem.
+    /// Every problem of the body: values of the wrong type, unknown and missing fields, values out
+    /// of range, and features that this server does not offer. A body that is not a JSON object has
+    /// only that problem.
     pub fn parse(body: &[u8], offers: &TaskCapabilities) -> Result<Task, FieldViolations> {
         check::task(body, offers)
     }

@@ -1,4 +1,4 @@
-//! What is wrong with a request, field by field.
+//! The problems of a request, field by field.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ pub struct Violation {
     pub field: String,
     /// What is wrong, such as `is required`.
     pub message: String,
-    /// Whether the request is malformed or merely asks for too much.
+    /// Whether the request is malformed or asks for something unavailable.
     pub kind: ViolationKind,
 }
 
@@ -28,12 +28,12 @@ pub enum ViolationKind {
 pub struct FieldViolations(Vec<Violation>);
 
 impl FieldViolations {
-    /// Adds a value that is not acceptable.
+    /// Adds a value that is not valid.
     pub fn add_invalid(&mut self, field: impl Into<String>, message: impl Into<String>) {
         self.add(field.into(), message.into(), ViolationKind::Invalid);
     }
 
-    /// Adds a value that this server cannot act on.
+    /// Adds a value that this server does not support.
     pub fn add_unavailable(&mut self, field: impl Into<String>, message: impl Into<String>) {
         self.add(field.into(), message.into(), ViolationKind::Unavailable);
     }
@@ -43,7 +43,7 @@ impl FieldViolations {
         self.0.iter()
     }
 
-    /// Whether nothing is wrong.
+    /// Whether there are no violations.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -63,7 +63,7 @@ impl FieldViolations {
         errors
     }
 
-    /// `value` if nothing is wrong.
+    /// Returns `value` if there are no violations.
     ///
     /// # Errors
     ///

@@ -126,7 +126,7 @@ fn check_url(url: &str, field: String, offers: &TaskCapabilities, found: &mut Fi
     } else if url.chars().any(char::is_control) || url.starts_with('-') {
         found.add_invalid(field, "must not start with a hyphen or have control characters");
     } else if has_password(url) {
-        // The URL is stored and shown with the session.
+        // The URL is stored and shown with the session, so it must not contain a password.
         found.add_invalid(
             field,
             "must not hold a password: git on the server asks its own credential helper",
@@ -158,7 +158,8 @@ enum Place {
     Remote,
 }
 
-/// Where the repository `url` is; `None` for an address that git must not be given.
+/// Whether the repository `url` is local or remote; `None` for an address that must not be passed
+/// to git.
 fn repository_place(url: &str) -> Option<Place> {
     if url.starts_with('/') {
         return Some(Place::Local);
