@@ -1,4 +1,4 @@
-//! The handle of the control plane: what the HTTP layer calls.
+//! The handle of the control plane, for the HTTP layer.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,9 +23,9 @@ use crate::driver::{Command, Driver};
 use crate::machine::{self, IllegalInput, SessionInput, SessionState};
 use crate::settings::ControlPlaneSettings;
 
-/// How many commands wait for one driver.
+/// Maximum number of queued commands for one driver.
 const COMMANDS: usize = 16;
-/// Pauses before further attempts to remove what was made for a session.
+/// Delays before further attempts to remove the resources of a session.
 const CLEANUP_RETRIES: [Duration; 4] = [
     Duration::from_millis(50),
     Duration::from_millis(200),
@@ -39,45 +39,45 @@ pub struct ControlPlane {
     plane: Arc<Plane>,
 }
 
-/// What the handle and the drivers share.
+/// State that the handle and the drivers share.
 #[derive(Debug)]
 pub(crate) struct Plane {
     pub(crate) store: Store,
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) settings: ControlPlaneSettings,
-    /// Room for running sessions.
+    /// Limits the number of running sessions.
     pub(crate) room: Arc<Semaphore>,
     pub(crate) shutdown: CancellationToken,
     drivers: Mutex<HashMap<SessionId, mpsc::Sender<Command>>>,
     tasks: TaskTracker,
 }
 
-/// A key that a client sends, so that a repeated request makes no second session.
+/// A key from the client: a repeated request with the same key creates no second session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionIdempotencyKey {
-    /// Whose key it is.
+    /// The caller that the key belongs to.
     pub scope: String,
     pub key: String,
     /// The body of the request.
     pub request: Vec<u8>,
 }
 
-/// Why the control plane did not do what it was asked to.
+/// Why the control plane did not perform a request.
 #[derive(Debug, Clone)]
 pub enum ControlPlaneError {
     /// There is no such session or approval.
     NotFound,
-    /// The executor cannot do what the task asks for.
+    /// The executor does not support what the task requests.
     Refused(FieldViolations),
     /// The session has ended and takes no more commands.
     Ended(SessionStatus),
-    /// The command does not fit the session's status.
+    /// The command is not valid in the session's status.
     Illegal(IllegalInput),
-    /// The session has not ended, so that nothing can take it over.
+    /// The session has not ended, so no other session can continue it.
     NotEnded(SessionStatus),
-    /// The session has ended, and its workspace is not there to be taken over.
+    /// The session has ended, and its workspace is no longer available.
     WorkspaceGone(SessionStatus),
-    /// The server is about to end.
+    /// The server is shutting down.
     ShuttingDown,
     /// The store failed, or refused: a reused key, an approval that was decided before.
     Store(StoreError),
@@ -122,7 +122,8 @@ impl From<StoreError> for ControlPlaneError {
 }
 
 impl ControlPlane {
-    /// Takes up every session that has not ended, removes what ended sessions left behind, and is ready for new ones.
+    /// Resumes every session that has not ended, removes the leftovers of ended sessions, and
+    /// accepts new sessions.
     ///
     /// # Errors
     ///
@@ -150,12 +151,14 @@ impl ControlPlane {
         Ok(control)
     }
 
-    /// Makes a session for a task. A repeated request with the same key gives the session of the first.
+    /// Creates a session for a task. A repeated request with the same key returns the first
+    /// session.
     ///
     /// # Errors
     ///
-    /// [`StoreError::KeyReused`] in [`ControlPlaneError::Store`] if the key came with another request;
-    /// [`ControlPlaneError::Refused`] if the executor cannot do what the task asks for.
+    /// [`StoreError::KeyReused`] in [`ControlPlaneError::Store`] if the key was used with another
+    /// request; [`ControlPlaneError::Refused`] if the executor does not support what the task
+    /// requests.
     pub async fn create_session(
         &self,
         task: Task,
@@ -201,12 +204,13 @@ impl ControlPlane {
         }
     }
 
-    /// Makes a session on the workspace of one that was stopped or failed.
+    /// Creates a session on the workspace of one that was stopped or failed.
     ///
     /// # Errors
     ///
-    /// [`ControlPlaneError::NotFound`]; [`ControlPlaneError::NotEnded`] while the session runs; [`ControlPlaneError::WorkspaceGone`]
-    /// if its work was delivered or removed, or another session continues it.
+    /// [`ControlPlaneError::NotFound`]; [`ControlPlaneError::NotEnded`] while the session runs;
+    /// [`ControlPlaneError::WorkspaceGone`] if its work was delivered or removed, or another
+    /// session continues it.
     pub async fn continue_session(
         &self,
         id: SessionId,
@@ -252,7 +256,8 @@ impl ControlPlane {
         Ok(id)
     }
 
-    /// Asks the session to end; its agent gets time to wrap up. Harmless if it has ended.
+    /// Asks the session to end; its agent gets time to finish. Has no effect if the session has
+    /// ended.
     ///
     /// # Errors
     ///
@@ -261,7 +266,7 @@ impl ControlPlane {
         self.command(id, SessionInput::Stop, None).await
     }
 
-    /// Ends the session at once and removes its workspace. Harmless if it has ended.
+    /// Ends the session at once and removes its workspace. Has no effect if the session has ended.
     ///
     /// # Errors
     ///
@@ -283,11 +288,12 @@ impl ControlPlane {
         self.command(id, SessionInput::Pause, None).await
     }
 
-    /// Lets a paused session go on.
+    /// Resumes a paused session.
     ///
     /// # Errors
     ///
-    /// [`ControlPlaneError::Illegal`] if its status does not allow it; [`ControlPlaneError::Ended`].
+    /// [`ControlPlaneError::Illegal`] if its status does not allow it;
+    /// [`ControlPlaneError::Ended`].
     pub async fn resume(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
         self.command(id, SessionInput::Resume, None).await
     }
@@ -343,7 +349,8 @@ impl ControlPlane {
         &self.plane.executor
     }
 
-    /// Ends all drivers and the processes of their sessions. The sessions go on when the server starts again.
+    /// Stops all drivers and the processes of their sessions. The sessions are resumed when the
+    /// server starts again.
     pub async fn shutdown(&self) {
         self.plane.shutdown.cancel();
         self.plane.tasks.close();
@@ -366,7 +373,7 @@ impl ControlPlane {
                 return Ok(self.plane.store.session(id).await?);
             }
         }
-        // No driver: the session has ended, is unknown, or the server is shutting down.
+        // There is no driver: the session has ended or is unknown, or the server is shutting down.
         let session = self.plane.store.session(id).await?;
         match input {
             _ if !session.status.is_terminal() => Err(ControlPlaneError::ShuttingDown),
@@ -375,7 +382,7 @@ impl ControlPlane {
         }
     }
 
-    /// Continues a session that an earlier process of the server left.
+    /// Resumes a session of an earlier server process.
     async fn take_up(&self, record: SessionRecord) -> Result<(), StoreError> {
         let Some((session, state)) =
             self.plane.begin_again(record, "The server restarted.").await?
@@ -413,8 +420,8 @@ impl Plane {
         self.settings.crash_hook.reach(point);
     }
 
-    /// Records that nothing of a session runs any more and that it begins again where its record says. `cause` is told
-    /// in its stream. Gives nothing for a session that has ended.
+    /// Records that no process of the session is running and that the session restarts from its
+    /// stored state. Writes `cause` to its stream. Returns `None` if the session has ended.
     pub(crate) async fn begin_again(
         &self,
         record: SessionRecord,
@@ -424,7 +431,7 @@ impl Plane {
         let restored = SessionState::restore(session.status, &progress, session.keep_open);
         let (state, input) = match restored {
             Some(state) => (state, SessionInput::Restarted),
-            // The row contradicts itself: end the session rather than guess.
+            // The stored state is inconsistent: end the session instead of guessing.
             None => {
                 let reason = ab_api::SessionEndReason::Interrupted;
                 (SessionState::new(session.keep_open), SessionInput::Failed(reason))
@@ -453,7 +460,7 @@ impl Plane {
         Ok(Some((session, next)))
     }
 
-    /// Removes what was made for a session.
+    /// Removes the resources of a session.
     pub(crate) async fn cleanup(&self, id: SessionId) -> Result<(), StoreError> {
         for cleanup in self.store.cleanups(Some(id)).await? {
             let token = CleanupToken(cleanup.token.clone());
@@ -462,14 +469,15 @@ impl Plane {
                     self.reach(CrashPoint::CleanedUp);
                     self.store.remove_cleanup(cleanup.token).await?;
                 }
-                // The token stays, and the next start tries again.
+                // The token is kept, and the next start tries again.
                 Err(error) => tracing::warn!(session = %id, %error, "cannot clean up"),
             }
         }
         Ok(())
     }
 
-    /// Two that remove the same directory are in each other's way, so a failed attempt is repeated.
+    /// Removes the resources that the token names. Two removals of the same directory can disturb
+    /// each other, so a failed attempt is repeated.
     async fn remove_made(&self, token: &CleanupToken) -> Result<(), ExecutorError> {
         let mut outcome = self.executor.cleanup(token).await;
         for pause in CLEANUP_RETRIES {
@@ -482,13 +490,13 @@ impl Plane {
         outcome
     }
 
-    /// Whether the workspace of a session with this final status is removed at its end. Work that was not delivered
-    /// is kept until the session is deleted.
+    /// Whether the workspace of a session with this final status is removed. Work that was not
+    /// delivered is kept until the session is deleted.
     pub(crate) fn removes_workspace(status: SessionStatus) -> bool {
         matches!(status, SessionStatus::Completed | SessionStatus::Cancelled)
     }
 
-    /// Removes what a crash left between the end of a session and its cleanup.
+    /// Removes leftovers of a crash between the end of a session and its cleanup.
     async fn collect_leftovers(&self) {
         if let Err(error) = self.try_collect_leftovers().await {
             tracing::warn!(%error, "cannot collect leftovers");

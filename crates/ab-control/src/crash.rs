@@ -1,52 +1,52 @@
-//! Crash points: places between two effects at which a test lets the server die.
+//! Crash points: places between two effects at which tests kill the server.
 //!
-//! [`CrashPoint::ALL`] is the list that tests iterate. The control plane only says which point it reaches; the
-//! composition root decides what happens there, and does nothing by default.
+//! Tests iterate over [`CrashPoint::ALL`]. The control plane only reports which point it reaches;
+//! the composition root decides what happens there. By default nothing happens.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// A place where something has happened and is not recorded, or is recorded and has not happened.
+/// A place where an effect has happened and is not recorded, or is recorded and has not happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CrashPoint {
-    /// The session is stored, and no driver runs.
+    /// The session is stored; no driver runs yet.
     Created,
-    /// The cleanup token is stored, and nothing is made.
+    /// The cleanup token is stored; nothing is made yet.
     CleanupStored,
-    /// The workspace is made, which is not recorded.
+    /// The workspace is made; this is not recorded yet.
     WorkspaceMade,
-    /// The token of the agent is stored, and the agent is not started.
+    /// The agent's token is stored; the agent is not started yet.
     TokenStored,
-    /// The agent takes prompts, which is not recorded.
+    /// The agent accepts prompts; this is not recorded yet.
     Launched,
-    /// The prompt is recorded as given, and the agent does not have it.
+    /// The prompt is recorded as given; the agent does not have it yet.
     PromptRecorded,
     /// The agent has the prompt.
     PromptGiven,
-    /// The question of the agent is stored, and nothing waits for the decision.
+    /// The agent's question is stored; nothing waits for the decision yet.
     ApprovalStored,
-    /// The decision is stored, and the agent does not know it.
+    /// The decision is stored; the agent does not have it yet.
     DecisionStored,
-    /// The agent knows the decision.
+    /// The agent has the decision.
     AnswerGiven,
-    /// The end of the turn is recorded, and nothing is delivered.
+    /// The end of the turn is recorded; nothing is delivered yet.
     DeliveryBegun,
-    /// The branch is written, which is not recorded.
+    /// The branch is written; this is not recorded yet.
     Delivered,
-    /// The end is recorded, and the agent's processes run.
+    /// The end is recorded; the agent's processes still run.
     ClosingBegun,
-    /// The processes have ended, and the diff is not stored.
+    /// The processes have ended; the diff is not stored yet.
     ProcessesEnded,
-    /// The diff is stored, and the session has not ended.
+    /// The diff is stored; the session has not ended yet.
     DiffStored,
-    /// The final status is stored, and the workspace is there.
+    /// The final status is stored; the workspace still exists.
     Ended,
-    /// The workspace is removed, and the cleanup token is stored.
+    /// The workspace is removed; the cleanup token is still stored.
     CleanedUp,
-    /// A restarted server recorded that it takes the session up, and no driver runs.
+    /// A restarted server recorded that it resumes the session; no driver runs yet.
     TakenUp,
-    /// A restarted server started the agent with its old conversation, which is not recorded.
+    /// A restarted server started the agent with its old conversation; this is not recorded yet.
     Reloaded,
 }
 
@@ -73,7 +73,7 @@ impl CrashPoint {
         Self::Reloaded,
     ];
 
-    /// The name that the command line takes.
+    /// The name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
@@ -114,7 +114,7 @@ impl FromStr for CrashPoint {
     }
 }
 
-/// A text that names no crash point.
+/// A text that is not the name of a crash point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownCrashPoint {
     text: String,
@@ -129,7 +129,7 @@ impl fmt::Display for UnknownCrashPoint {
 
 impl std::error::Error for UnknownCrashPoint {}
 
-/// What happens at crash points: nothing by default.
+/// Called at crash points. Does nothing by default.
 #[derive(Clone, Default)]
 pub struct CrashHook {
     reached: Option<Arc<dyn Fn(CrashPoint) + Send + Sync>>,

@@ -1,4 +1,5 @@
-//! One task per session: it owns the state, stores every change with its events, and performs what the machine wants.
+//! One task per session: it owns the state, stores every change with its events, and performs the
+//! actions of the state machine.
 
 mod effect;
 
@@ -19,19 +20,19 @@ use crate::control::{ControlPlaneError, Plane};
 use crate::crash::CrashPoint;
 use crate::machine::{self, RunningPhase, SessionAction, SessionInput, SessionPhase, SessionState};
 
-/// How many reports wait for the driver. A full queue slows the agent down.
+/// Maximum number of queued reports. A full queue slows the agent down.
 const REPORTS: usize = 256;
-/// How many reported events are stored together.
+/// Maximum number of reported events that are stored together.
 const BATCH: usize = 64;
 /// How long the processes of a session may take to end when the server shuts down.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
-/// How long a driver waits before it tries again what the store could not do.
+/// How long a driver waits before it retries after an error of the store.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
 const AGENT_GONE: &str = "the agent ended without a word";
 
-/// Something that a person asks for.
+/// A command from a person.
 #[derive(Debug)]
 pub(crate) struct Command {
     pub(crate) input: SessionInput,
@@ -47,9 +48,9 @@ pub(crate) struct Driver {
     commands: mpsc::Receiver<Command>,
     /// Reports of the launched agent.
     reports: Option<mpsc::Receiver<AgentReport>>,
-    /// Questions whose approvals are not decided.
+    /// Questions whose approvals are still pending.
     answers: FuturesUnordered<BoxFuture<'static, (AgentQuestionId, Result<Approval, StoreError>)>>,
-    /// The session's place among those that run.
+    /// The session's permit to run.
     permit: Option<OwnedSemaphorePermit>,
     idle_since: Option<Instant>,
 }
@@ -83,7 +84,7 @@ impl Driver {
             // Processes of the previous server must not work beside the new ones.
             self.end_processes(Duration::ZERO).await;
             if self.state.phase != SessionPhase::Queued {
-                // A session that was running goes on even where there is no room left.
+                // A session that was running continues even if the limit is reached.
                 self.permit = Arc::clone(&self.plane.room).try_acquire_owned().ok();
             }
         }
@@ -103,8 +104,9 @@ impl Driver {
         }
     }
 
-    /// Waits until the store works again, and then begins again as after a restart: a full disk must not leave a session
-    /// without an end. Gives `false` when the server shuts down first; the session is then taken up by the next one.
+    /// Waits until the store works again, and then restarts the session as after a restart of the
+    /// server: a full disk must not leave a session without an end. Returns `false` if the server
+    /// shuts down first; the next server then resumes the session.
     async fn recover(&mut self, mut error: StoreError) -> bool {
         self.reports = None;
         self.answers.clear();
@@ -161,7 +163,7 @@ impl Driver {
                 Wake::Report(Some(report)) => self.take_reports(report).await?,
                 Wake::Report(None) => {
                     self.reports = None;
-                    // While the agent is launched, the launch itself says what went wrong.
+                    // During a launch, the launch itself reports the error.
                     if self.state.attached {
                         self.fail(ab_api::SessionEndReason::Agent, AGENT_GONE).await?;
                     }
@@ -179,7 +181,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Commands come before reports: an agent that never stops talking must not delay its end.
+    /// Waits for the next thing to do. Commands come before reports, so that an agent that never
+    /// stops reporting cannot delay its end.
     async fn wait(&mut self, doing: &mut Option<Doing>) -> Wake {
         let is_idle = self.state.phase == SessionPhase::Running(RunningPhase::Idle)
             && machine::next_action(&self.state).is_none();
@@ -283,7 +286,7 @@ impl Driver {
         }
     }
 
-    /// Stores reports. Events that wait together are stored together.
+    /// Stores reports. Events that are queued together are stored together.
     async fn take_reports(&mut self, first: AgentReport) -> Result<(), StoreError> {
         let mut events = Vec::new();
         let mut next = Some(first);
@@ -322,7 +325,7 @@ impl Driver {
         }
     }
 
-    /// An event that is too large for the store is replaced by a line that says so.
+    /// Appends events. An event that is too large for the store is replaced by a line that says so.
     async fn append(&mut self, events: Vec<Event>) -> Result<(), StoreError> {
         if events.is_empty() {
             return Ok(());
@@ -397,7 +400,7 @@ impl Driver {
                     None => self.store(next, kinds, Vec::new()).await,
                 };
                 if input == SessionInput::Cancel {
-                    // What a cancelled agent still reports is dropped.
+                    // Further reports of a cancelled agent are dropped.
                     self.reports = None;
                 }
                 match stored {
@@ -414,7 +417,8 @@ impl Driver {
         Ok(())
     }
 
-    /// An agent may end right after its launch, before the launch is known to have succeeded.
+    /// Checks whether the agent has already ended: it may end right after its launch, before the
+    /// launch is known to have succeeded.
     async fn check_agent(&mut self) -> Result<(), StoreError> {
         if self.reports.is_some() {
             return Ok(());
@@ -433,7 +437,7 @@ impl Driver {
         self.commit(SessionInput::Failed(reason), Vec::new()).await
     }
 
-    /// Applies an input of the session's own. One that came too late to fit is ignored.
+    /// Applies an input that does not come from a person. It is ignored if it is no longer valid.
     async fn commit(
         &mut self,
         input: SessionInput,
@@ -477,7 +481,8 @@ impl Driver {
         Ok(())
     }
 
-    /// The session in the state `next`, and the events of the change. The status comes last: it may end the stream.
+    /// The session in the state `next`, and the events of the change. The status event comes last,
+    /// because it may end the stream.
     fn changed(
         &self,
         next: SessionState,

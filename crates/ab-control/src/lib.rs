@@ -1,9 +1,10 @@
-//! What should run: the session state machine, and one driver task per session that makes it so.
+//! The session state machine, and one driver task per session that performs its actions.
 //!
-//! [`machine`] is pure: [`machine::apply_input`] says what is legal, [`machine::next_action`] what should be done next. A driver
-//! task owns each session that has not ended. It stores every new state together with the events that describe it,
-//! and performs what the machine wants through an [`Executor`](ab_executor::Executor). After a restart it asks the
-//! machine again.
+//! [`machine`] is pure: [`machine::apply_input`] decides which inputs are valid,
+//! [`machine::next_action`] what should be done next. A driver task owns each session that has not
+//! ended. It stores every new state together with the events that describe it, and performs the
+//! actions of the machine through an [`Executor`](ab_executor::Executor). After a restart it
+//! continues from the stored state.
 
 mod control;
 mod crash;

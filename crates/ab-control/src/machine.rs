@@ -1,8 +1,9 @@
 //! The session state machine: no I/O, no clock, no async.
 //!
-//! [`apply_input`] takes an input and gives the next state with the events that describe the change, or says that the input
-//! is illegal. [`next_action`] gives the one thing that should be done now. Both depend on nothing but their arguments, so a
-//! driver that lost everything but the stored state goes on by asking [`next_action`] again.
+//! [`apply_input`] takes an input and returns the next state with the events that describe the
+//! change, or an error if the input is not valid. [`next_action`] returns the one action to perform
+//! now. Both depend only on their arguments, so a driver that has only the stored state can
+//! continue by calling [`next_action`] again.
 
 mod state;
 mod table;
@@ -13,14 +14,14 @@ use ab_store::SessionEnding;
 pub use state::{RunningPhase, SessionPhase, SessionState, SetupStep};
 pub use table::{representative_states, transition_table_markdown};
 
-/// Something that happened to a session, or that a person asks for.
+/// An event in a session, or a request of a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SessionInput {
     /// An executor took the session.
     ExecutorAssigned,
     /// The workspace is ready.
     Provisioned,
-    /// The agent takes prompts.
+    /// The agent accepts prompts.
     Launched,
     /// The next prompt is about to be given to the agent.
     TurnStarted,
@@ -30,13 +31,13 @@ pub enum SessionInput {
     Delivered,
     /// The processes are frozen.
     Paused,
-    /// The processes go on, or the agent was loaded again.
+    /// The processes are running again, or the agent has loaded its conversation.
     Resumed,
     /// Every process of the session has ended.
     Closed,
-    /// The session cannot go on.
+    /// The session cannot continue.
     Failed(SessionEndReason),
-    /// The server started again. Processes of the agent did not survive.
+    /// The server started again. The agent's processes did not survive.
     Restarted,
     /// A person gives another prompt.
     Prompt,
@@ -49,7 +50,7 @@ pub enum SessionInput {
 }
 
 impl SessionInput {
-    /// One input of each kind.
+    /// One example of each kind of input.
     pub const ALL: [Self; 17] = [
         Self::ExecutorAssigned,
         Self::Provisioned,
@@ -94,10 +95,10 @@ impl SessionInput {
     }
 }
 
-/// What should be done for a session.
+/// An action to perform for a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SessionAction {
-    /// Find room on an executor.
+    /// Wait for a free place on an executor.
     AssignExecutor,
     /// Make the workspace.
     Provision,
@@ -111,15 +112,15 @@ pub enum SessionAction {
     Deliver,
     /// Freeze the processes.
     Pause,
-    /// Let the processes go on.
+    /// Unfreeze the processes.
     Resume,
-    /// Give the agent time to wrap up, then end every process.
+    /// Give the agent time to finish, then end every process.
     Stop,
     /// End every process now.
     Kill,
 }
 
-/// An input that does not fit the state.
+/// An input that is not valid in the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IllegalInput {
     pub status: SessionStatus,
@@ -138,7 +139,7 @@ impl std::error::Error for IllegalInput {}
 ///
 /// # Errors
 ///
-/// [`IllegalInput`] if the input does not fit the state. The state is then as before.
+/// [`IllegalInput`] if the input is not valid in the state. The state is then unchanged.
 pub fn apply_input(
     state: &SessionState,
     input: SessionInput,
@@ -149,7 +150,7 @@ pub fn apply_input(
     Ok((next, events))
 }
 
-/// The one thing that should be done now; nothing if the session waits for a report or a person.
+/// The action to perform now; `None` if the session waits for a report or a person.
 pub fn next_action(state: &SessionState) -> Option<SessionAction> {
     match state.phase {
         SessionPhase::Queued => Some(SessionAction::AssignExecutor),
@@ -194,7 +195,7 @@ fn next(state: &SessionState, input: SessionInput) -> Option<SessionState> {
     }
 }
 
-/// The inputs that belong to one phase each.
+/// Handles the inputs that are valid in one phase only.
 fn advance(state: &SessionState, input: SessionInput) -> Option<SessionState> {
     let at = |phase| Some(SessionState { phase, ..*state });
     match (state.phase, input) {
@@ -245,7 +246,7 @@ fn advance(state: &SessionState, input: SessionInput) -> Option<SessionState> {
         ) => at(SessionPhase::Pausing(work)),
         (SessionPhase::Pausing(_) | SessionPhase::Paused(_), SessionInput::Pause) => Some(*state),
         (SessionPhase::Pausing(work), SessionInput::Paused) => at(SessionPhase::Paused(work)),
-        // They could not be frozen.
+        // The processes could not be frozen.
         (SessionPhase::Pausing(work), SessionInput::Resumed) => at(SessionPhase::Running(work)),
         (SessionPhase::Paused(work), SessionInput::Resume) => at(SessionPhase::Resuming(work)),
         (SessionPhase::Resuming(_), SessionInput::Resume) => Some(*state),
@@ -259,7 +260,7 @@ fn advance(state: &SessionState, input: SessionInput) -> Option<SessionState> {
     }
 }
 
-/// What a session does after a turn: the next prompt, waiting, or delivering.
+/// The phase after a turn: the next prompt, waiting, or delivering.
 fn after_turn(state: &SessionState) -> RunningPhase {
     if state.turn < state.prompts || state.keep_open {
         RunningPhase::Idle
@@ -268,7 +269,8 @@ fn after_turn(state: &SessionState) -> RunningPhase {
     }
 }
 
-/// Ends a live session because a person wants it. Repeating it is harmless, and a cancel overtakes a stop.
+/// Ends a live session on request of a person. Repeating it has no effect, and a cancel overrides a
+/// stop.
 fn end_by_person(state: &SessionState, status: SessionStatus) -> SessionState {
     let reason = match status {
         SessionStatus::Stopped => SessionEndReason::Stopped,
@@ -278,7 +280,7 @@ fn end_by_person(state: &SessionState, status: SessionStatus) -> SessionState {
     let closing = SessionPhase::Closing { shown: SessionStatus::Stopping, ending };
     match state.phase {
         SessionPhase::Ended(_) => *state,
-        // Nothing was started: nothing has to be ended.
+        // Nothing was started, so nothing has to be ended.
         SessionPhase::Queued => state.at(SessionPhase::Ended(SessionEnding {
             status: SessionStatus::Cancelled,
             reason: SessionEndReason::Cancelled,
@@ -295,22 +297,22 @@ fn end_by_person(state: &SessionState, status: SessionStatus) -> SessionState {
 fn fail(state: &SessionState, reason: SessionEndReason) -> Option<SessionState> {
     match state.phase {
         SessionPhase::Ended(_) => None,
-        // Nothing was started: nothing has to be ended.
+        // Nothing was started, so nothing has to be ended.
         SessionPhase::Queued => Some(
             state.at(SessionPhase::Ended(SessionEnding { status: SessionStatus::Failed, reason })),
         ),
-        // The session already ends, and for an earlier reason.
+        // The session is already ending for an earlier reason.
         SessionPhase::Closing { .. } => Some(*state),
         _ => Some(close(state, SessionEnding { status: SessionStatus::Failed, reason })),
     }
 }
 
-/// Ends what is left of the processes while the session still shows its old status.
+/// Starts to end the remaining processes. The session still shows its old status.
 fn close(state: &SessionState, ending: SessionEnding) -> SessionState {
     state.at(SessionPhase::Closing { shown: state.status(), ending })
 }
 
-/// Queues a prompt. Sessions that deliver or end take none.
+/// Queues a prompt. Sessions that are delivering or ending accept none.
 fn accept_prompt(state: &SessionState) -> Option<SessionState> {
     match state.phase {
         SessionPhase::Running(RunningPhase::Deliver)
@@ -320,8 +322,8 @@ fn accept_prompt(state: &SessionState) -> Option<SessionState> {
     }
 }
 
-/// The agent's processes are gone. A prompt that may have been given to the agent is not given again: the
-/// conversation is loaded, and the session waits for the next prompt.
+/// The state after the agent's processes were lost. A prompt that the agent may have received is
+/// not given again: the conversation is loaded, and the session waits for the next prompt.
 fn restart(state: &SessionState) -> SessionState {
     let lost =
         SessionState { attached: false, generation: state.generation.saturating_add(1), ..*state };
@@ -331,7 +333,7 @@ fn restart(state: &SessionState) -> SessionState {
     };
     match state.phase {
         SessionPhase::Queued | SessionPhase::Ended(_) => *state,
-        // Nothing was said to the agent yet.
+        // The agent has not received a prompt yet.
         SessionPhase::Running(RunningPhase::Idle) if state.turn == 0 => {
             lost.at(SessionPhase::Provisioning(SetupStep::Agent))
         }

@@ -7,15 +7,15 @@ use crate::crash::CrashHook;
 /// Settings with their defaults.
 #[derive(Debug, Clone)]
 pub struct ControlPlaneSettings {
-    /// How many sessions run at the same time. Others stay queued.
+    /// Maximum number of sessions that run at the same time. Others stay queued.
     pub max_running: usize,
-    /// How long a stopped agent may take to wrap up.
+    /// How long a stopped agent may take to finish.
     pub stop_grace: Duration,
     /// How long a session that is kept open waits for a prompt before its result is delivered.
     pub idle_timeout: Duration,
     /// How long a question waits for a decision before it expires.
     pub approval_timeout: Duration,
-    /// What happens at crash points; nothing outside of tests.
+    /// Called at crash points. Does nothing outside of tests.
     pub crash_hook: CrashHook,
 }
 

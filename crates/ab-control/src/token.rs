@@ -1,4 +1,4 @@
-//! New secrets.
+//! Generates secrets.
 
 use std::fmt::Write;
 

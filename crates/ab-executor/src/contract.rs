@@ -13,34 +13,35 @@ use crate::report::{AgentQuestionId, AgentReportSender};
 
 /// Runs sessions on one machine.
 ///
-/// Every method can be called again with the same job after a crash or a lost connection: a repeated effect of one
-/// `(session, generation)` gives the same result and makes nothing twice. Futures may be dropped at any time;
-/// [`terminate`](Executor::terminate) and [`cleanup`](Executor::cleanup) then remove what was begun.
+/// Every method can be called again with the same job after a crash or a lost connection: repeating
+/// an effect of one `(session, generation)` gives the same result and makes nothing twice. Futures
+/// may be dropped at any time; [`terminate`](Executor::terminate) and
+/// [`cleanup`](Executor::cleanup) then remove what they had started.
 #[async_trait]
 pub trait Executor: fmt::Debug + Send + Sync {
-    /// What clients see of the executor.
+    /// The description of the executor for clients.
     fn describe(&self) -> ExecutorDescription;
 
-    /// Looks at what a new session names on the executor's machine, and chooses how its workspace is made. A source
-    /// on another machine is not asked.
+    /// Checks what a new session names on the executor's machine, and chooses how its workspace is
+    /// made. Sources on other machines are not contacted.
     ///
     /// # Errors
     ///
-    /// What is wrong with the task, field by field. No session is made for it.
+    /// The problems of the task, field by field. No session is created for it.
     async fn choose_snapshot_provider(
         &self,
         session: &Session,
     ) -> Result<SnapshotProvider, FieldViolations>;
 
-    /// Names everything that [`provision`](Executor::provision) of this job may make. The same session always has
-    /// the same token. The caller stores it first.
+    /// Names everything that [`provision`](Executor::provision) of this job may create. It is the
+    /// same for all attempts of a session. The caller stores it first.
     fn cleanup_token(&self, job: &SessionAttempt) -> CleanupToken;
 
     /// Makes the workspace, or finds the one that this session already has.
     async fn provision(&self, job: &SessionAttempt) -> Result<ProvisionedWorkspace, ExecutorError>;
 
-    /// Starts the agent in the session's workspace and opens its conversation. From then on the agent's reports go
-    /// to `reports`, until the agent has ended.
+    /// Starts the agent in the session's workspace and opens its conversation. The agent's reports
+    /// then go to `reports` until the agent has ended.
     async fn launch(
         &self,
         job: &SessionAttempt,
@@ -48,7 +49,8 @@ pub trait Executor: fmt::Debug + Send + Sync {
         reports: AgentReportSender,
     ) -> Result<LaunchedAgentInfo, ExecutorError>;
 
-    /// Gives the agent a prompt. Returns when the agent has it; the turn's end is reported.
+    /// Gives the agent a prompt. Returns when the agent has received it; the end of the turn is
+    /// reported.
     async fn prompt(
         &self,
         job: &SessionAttempt,
@@ -64,13 +66,13 @@ pub trait Executor: fmt::Debug + Send + Sync {
         approval: &Approval,
     ) -> Result<(), ExecutorError>;
 
-    /// Freezes every process of the session. After an error they go on.
+    /// Freezes every process of the session. If this fails they continue to run.
     async fn pause(&self, job: &SessionAttempt) -> Result<(), ExecutorError>;
 
-    /// Lets the frozen processes go on.
+    /// Unfreezes the processes.
     async fn resume(&self, job: &SessionAttempt) -> Result<(), ExecutorError>;
 
-    /// Hands the result over as the task asks, also when it was handed over before.
+    /// Delivers the result as the task requests. A delivery can be repeated.
     async fn deliver(&self, job: &SessionAttempt) -> Result<DeliveryOutcome, ExecutorError>;
 
     /// The change so far as a unified diff.
@@ -80,20 +82,21 @@ pub trait Executor: fmt::Debug + Send + Sync {
     /// generation. Succeeds if there is none.
     async fn terminate(&self, session: SessionId, grace: Duration) -> Result<(), ExecutorError>;
 
-    /// Removes everything that the token names. Succeeds if there is nothing. Works in another process than the one
-    /// that made it.
+    /// Removes everything that the token names. Succeeds if there is nothing. Also works for
+    /// resources that another process created.
     async fn cleanup(&self, token: &CleanupToken) -> Result<(), ExecutorError>;
 }
 
-/// A session to run, and which attempt this is.
+/// A session to run, and the number of the attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionAttempt {
     pub session: Session,
-    /// Grows with every attempt to run the session. Effects of an older attempt are refused or ignored.
+    /// Increases with every attempt to run the session. Effects of an older attempt are refused or
+    /// ignored.
     pub generation: u32,
 }
 
-/// What names the resources of a session. Opaque to everyone but its executor.
+/// Names the resources of a session. Only its executor can interpret it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CleanupToken(pub String);
 
@@ -109,16 +112,16 @@ pub struct ProvisionedWorkspace {
     pub notes: Vec<String>,
 }
 
-/// Whether the agent starts afresh.
+/// Whether the agent starts a new conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LaunchMode {
     /// A new conversation.
     New { token: SessionToken },
-    /// The conversation that the agent stored before. Fails if the agent cannot load it.
+    /// The stored conversation of the agent. Fails if the agent cannot load it.
     Reload { token: SessionToken },
 }
 
-/// The secret by which a session's agent reaches its own endpoint.
+/// The secret with which a session's agent authenticates at its own endpoint.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionToken(String);
 
@@ -140,27 +143,27 @@ impl fmt::Debug for SessionToken {
     }
 }
 
-/// An agent that takes prompts.
+/// An agent that accepts prompts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LaunchedAgentInfo {
     /// The name and version that the agent gave itself.
     pub agent: Option<String>,
-    /// What is enforced on all processes of the session together.
+    /// The limits that are enforced on all processes of the session together.
     pub limits: EnforcedLimits,
     /// Things that the user should know, such as limits that cannot be enforced.
     pub notes: Vec<String>,
 }
 
-/// A result that was handed over.
+/// A delivered result.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeliveryOutcome {
     pub result: DeliveryResult,
     pub changes: ChangeCounts,
-    /// What the session's user should know about the result, a sentence each.
+    /// Notes about the result for the session's user, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// Why an executor did not do what it was asked to.
+/// Why an executor did not perform a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecutorError {
     /// Why the session ends, if this error ends it.

@@ -1,4 +1,4 @@
-//! The workspaces of running sessions, as MCP endpoints that the server reaches by the session's id.
+//! The workspaces of running sessions as MCP endpoints, found by session id.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,7 +29,7 @@ impl SessionEndpoints {
         self.lock().get(&session).cloned()
     }
 
-    /// Opens the endpoint of a session. One that an earlier attempt left is closed.
+    /// Opens the endpoint of a session. An endpoint of an earlier attempt is closed.
     pub(crate) fn open(&self, session: SessionId, backend: Backend) {
         let mcp = HttpEndpoint::new(&backend, &HttpSettings::default());
         if let Some(old) = self.lock().insert(session, SessionEndpoint { backend, mcp }) {
@@ -37,7 +37,7 @@ impl SessionEndpoints {
         }
     }
 
-    /// Ends the streams of a session's endpoint. Later requests do not find it.
+    /// Closes a session's endpoint and ends its streams. Later requests do not find it.
     pub(crate) fn close(&self, session: SessionId) {
         let closed = self.lock().remove(&session);
         if let Some(endpoint) = closed {

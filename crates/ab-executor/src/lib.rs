@@ -1,5 +1,5 @@
-//! The contract between the control plane, which decides what should run, and an executor, which runs it; and
-//! [`LocalExecutor`], which runs sessions in sandboxes on this machine.
+//! The contract between the control plane, which decides what should run, and an executor, which
+//! runs it. [`LocalExecutor`] runs sessions in sandboxes on this machine.
 
 mod contract;
 mod endpoints;

@@ -58,7 +58,7 @@ use crate::report::{AgentQuestionId, AgentReportSender};
 
 /// The executor's id in listings and sessions.
 const ID: &str = "local";
-/// Bytes of a diff that the control plane stores.
+/// Maximum number of bytes of a diff that the control plane stores.
 const MAX_DIFF: usize = 8 * 1024 * 1024;
 const SHARED_NOTE: &str = "The agent runs in a sandbox. It shares the network of this machine.";
 const NO_NETWORK_NOTE: &str = "The agent runs in a sandbox without a network.";
@@ -66,7 +66,7 @@ const COPY_NOTE: &str =
     "The workspace is a copy of the directory with all of its files. The result is a patch for it.";
 const DISABLED_NOTE: &str = "The agent runs without a sandbox: it can act as you.";
 
-/// What a [`LocalExecutor`] is made with.
+/// Settings of a [`LocalExecutor`].
 #[derive(Clone, Debug)]
 pub struct ExecutorSettings {
     /// The server's data directory. The executor keeps everything in `sessions` below it.
@@ -89,14 +89,15 @@ pub struct ExecutorSettings {
     pub toolchains: Vec<Toolchain>,
     /// Whether a task may ask for an agent without a sandbox.
     pub allow_disabled_runtime: bool,
-    /// Whether no agent may share the network of this machine, because the server's port asks no caller for a token.
+    /// Whether agents may not share the network of this machine, because the server's port requires
+    /// no token.
     pub refuses_shared_network: bool,
-    /// The address at which agents reach the server, such as `http://127.0.0.1:3001`. Without one, agents are
-    /// offered no MCP endpoint.
+    /// The address at which agents reach the server, such as `http://127.0.0.1:3001`. Without one,
+    /// agents are not offered an MCP endpoint.
     pub server_url: Option<String>,
     /// Rules for the commands that agents run through their endpoints, beside the built-in ones.
     pub rules: RuleFile,
-    /// Limits of all processes of a session together, where its task names none.
+    /// Default limits on all processes of a session together.
     pub limits: ControlGroupLimits,
 }
 
@@ -128,7 +129,8 @@ impl ExecutorSettings {
     }
 }
 
-/// Runs sessions on this machine: workspaces by git or as copies, agents in sandboxes, delivery as branches and patches.
+/// Runs sessions on this machine: workspaces as git clones or copies, agents in sandboxes, delivery
+/// as branches or patches.
 pub struct LocalExecutor {
     settings: ExecutorSettings,
     workspaces: Workspaces,
@@ -137,20 +139,20 @@ pub struct LocalExecutor {
     turns: Turns,
 }
 
-/// A session with a sandbox. Registered before anything starts in it, so that
-/// [`terminate`](Executor::terminate) finds what an interrupted launch began.
+/// A session with a sandbox. It is registered before anything starts in it, so that
+/// [`terminate`](Executor::terminate) finds the processes of an interrupted launch.
 struct Running {
     generation: u32,
     backend: Backend,
     launcher: Launcher,
-    /// Where the agent, its commands and git run. Absent where the host has none.
+    /// The control group of the agent, its commands and git. `None` if the host supports none.
     group: Option<ControlGroup>,
     questions: Arc<PolicyQuestions>,
     /// Hides the credentials of the agent in its reports.
     mask: Mask,
-    /// Present once the agent takes prompts.
+    /// Set once the agent accepts prompts.
     agent: Mutex<Option<Arc<Agent>>>,
-    /// Answers the agent where it does not use HTTP.
+    /// Serves the workspace to an agent that does not use HTTP.
     socket: Option<ServedSocket>,
 }
 
@@ -184,7 +186,7 @@ impl LocalExecutor {
         &self.settings.catalog
     }
 
-    /// What agents may be given of this machine.
+    /// The parts of this machine that agents may use.
     fn agent_host(&self) -> HostEnvironment {
         HostEnvironment::new(self.settings.environment.iter().cloned())
     }
@@ -194,7 +196,7 @@ impl LocalExecutor {
         AgentInstallDir::new(&self.settings.agents_dir)
     }
 
-    /// Whether the host lets sessions be limited as tasks may ask.
+    /// Whether the host can enforce the limits that tasks may request.
     pub async fn can_enforce_limits(&self) -> bool {
         groups::enforces().await
     }
@@ -243,8 +245,8 @@ impl LocalExecutor {
         found.ok_or_else(|| failed(reason, "the session has no workspace"))
     }
 
-    /// Opens the sandbox of a session on its workspace, with the programs of its agent.
-    /// The guards of `handle` are those of its backend.
+    /// Opens the sandbox of a session on its workspace, with the programs of its agent and the
+    /// guards of `handle`.
     async fn sandbox(
         &self,
         workspace: &Workspace,
@@ -291,7 +293,7 @@ impl LocalExecutor {
         builder.open().await
     }
 
-    /// What an agent's sandbox shows of the host's programs: the agent's own first.
+    /// The host's programs that an agent's sandbox shows, the agent's own first.
     fn toolchains(&self, agent: Option<&AgentCatalogEntry>) -> Vec<Toolchain> {
         let own = agent.into_iter().flat_map(|entry| &entry.toolchains);
         own.map(|directory| program::toolchain_with_bin_fallback(directory))
@@ -299,7 +301,8 @@ impl LocalExecutor {
             .collect()
     }
 
-    /// Brings the work out. Git on the agent's tree runs in the agent's sandbox, or in one like it.
+    /// Copies the work out of the workspace. Git on the agent's tree runs in the agent's sandbox,
+    /// or in an equal one.
     async fn collect(
         &self,
         job: &SessionAttempt,
@@ -311,7 +314,7 @@ impl LocalExecutor {
         let running = self.running().get(&job.session.id).cloned();
         let is_frozen =
             |running: &Running| running.group.as_ref().is_some_and(ControlGroup::is_frozen);
-        // Beside a paused agent git runs in a sandbox of its own.
+        // While the agent is paused, git runs in a separate sandbox.
         let running = running.filter(|running| !is_frozen(running));
         let collected = match &running {
             Some(running) => {
@@ -319,7 +322,7 @@ impl LocalExecutor {
                 self.workspaces.collect_changes(&workspace, inside, &author, &message).await
             }
             None => {
-                // Without a group git has no limits, but ends with us.
+                // Without a group git has no limits, but still ends with this process.
                 let group = groups::make(&self.settings, &job.session).await.ok();
                 let group = group.and_then(|made| made.group);
                 let (runtime, handle) = (&job.session.runtime, HandleSetup::default());
@@ -338,12 +341,12 @@ impl LocalExecutor {
     }
 }
 
-/// The patch, where it is short enough to be stored.
+/// The patch, if it is small enough to be stored.
 fn stored_patch(changes: &SessionChanges) -> Option<&str> {
     changes.patch.as_deref().filter(|patch| patch.len() <= MAX_DIFF)
 }
 
-/// Says which files are not part of the result.
+/// A note that lists the files that are not part of the result.
 fn left_out_note(left_out: &[String]) -> Option<String> {
     const NAMED: usize = 5;
     let named = left_out.get(..left_out.len().min(NAMED)).filter(|named| !named.is_empty())?;
@@ -355,7 +358,8 @@ fn left_out_note(left_out: &[String]) -> Option<String> {
     ))
 }
 
-/// What a session's backend is made with. By default questions of the policy are refused, and nothing is recorded.
+/// How the backend of a session is made. By default the policy's questions are refused and nothing
+/// is recorded.
 #[derive(Default)]
 struct HandleSetup {
     policy: CommandPolicySettings,
@@ -365,7 +369,7 @@ struct HandleSetup {
 }
 
 impl HandleSetup {
-    /// The policy asks people, and every change goes to the audit.
+    /// The policy asks people, and the audit log records every change.
     fn of_session(session: SessionId, rules: &RuleFile, questions: &Arc<PolicyQuestions>) -> Self {
         let (approver, rules) = (Arc::clone(questions), rules.clone());
         let policy = CommandPolicySettings { approver, rules, ..CommandPolicySettings::default() };
@@ -377,7 +381,7 @@ impl HandleSetup {
     }
 }
 
-/// The work of a session, outside of its sandbox.
+/// The work of a session, copied out of its sandbox.
 struct Brought {
     workspace: Workspace,
     collected: CollectChangesOutcome,
@@ -468,7 +472,7 @@ impl Executor for LocalExecutor {
         question: &AgentQuestionId,
         approval: &Approval,
     ) -> Result<(), ExecutorError> {
-        // The agent of a question that is no longer open may be gone.
+        // The agent may have ended, so that the question is no longer open.
         if let Some(running) = self.running_job(job) {
             running.questions.answer(question, approval);
             let agent = lock(&running.agent).clone();
@@ -579,7 +583,7 @@ impl Executor for LocalExecutor {
         let Some(running) = self.running().get(&session).cloned() else { return Ok(()) };
         match &running.group {
             Some(_) if grace.is_zero() => clear(running.group.as_ref()).await,
-            // A paused agent goes on, to wrap up.
+            // Unfreeze a paused agent so that it can finish.
             Some(group) => thaw(group).await,
             None => {}
         }
@@ -615,7 +619,7 @@ impl fmt::Debug for LocalExecutor {
     }
 }
 
-/// A commit as people can find it. Those of a copy are in a repository of ours.
+/// A commit that users can find. The commits of a copy exist only in our repository.
 fn published(workspace: &Workspace, commit: Option<&CommitId>) -> Option<String> {
     match workspace.token.provider() {
         ab_snapshot::WorkspaceProvider::Git => commit.map(ToString::to_string),
@@ -634,7 +638,7 @@ async fn destroy(backend: &Backend) {
     }
 }
 
-/// Ends what is left in a session's control group.
+/// Ends the remaining processes of a session's control group.
 async fn clear(group: Option<&ControlGroup>) {
     if let Some(group) = group
         && let Err(error) = group.kill_all().await
@@ -645,7 +649,7 @@ async fn clear(group: Option<&ControlGroup>) {
 
 async fn thaw(group: &ControlGroup) {
     if let Err(error) = group.thaw().await {
-        // Where it cannot be frozen, nothing is.
+        // If the host cannot freeze processes, none are frozen.
         tracing::debug!(%error, "cannot thaw the processes of a session");
     }
 }

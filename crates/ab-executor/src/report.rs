@@ -1,18 +1,19 @@
-//! What an executor tells the control plane while an agent works.
+//! Reports from an executor to the control plane while an agent works.
 
 use ab_api::{ApprovalSubject, EventKind};
 use tokio::sync::mpsc;
 
-/// Something that happened to a launched agent, in order.
+/// Something that happened to a launched agent. Reports arrive in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AgentReport {
-    /// Something to show: text, a tool call, an edit. Chunks of text are joined before they are reported.
+    /// Something to show: text, a tool call, an edit. Pieces of text are joined before they are
+    /// reported.
     Event(EventKind),
     /// The agent, or a command that it started, waits for a person's decision.
     Question(AgentQuestion),
     /// The agent finished its turn.
     TurnEnded(TurnOutcome),
-    /// The agent's process ended by itself. Nothing is reported after this.
+    /// The agent's process ended by itself. This is the last report.
     Exited { detail: String },
 }
 
@@ -31,11 +32,12 @@ pub struct AgentQuestionId(pub String);
 /// How a turn ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TurnOutcome {
-    /// The agent says that it is done.
+    /// The agent finished its work.
     Done,
     /// The agent refused, ran out of tokens, or failed.
     Failed { detail: String },
 }
 
-/// Takes the reports of one launched agent. Bounded: a slow control plane slows the agent down.
+/// Sends the reports of one launched agent. The queue is bounded: a slow control plane slows the
+/// agent down.
 pub type AgentReportSender = mpsc::Sender<AgentReport>;

@@ -1,4 +1,4 @@
-//! Effects under way: what the executor is doing for one session.
+//! Effects in progress: what the executor is doing for one session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(super) struct Doing {
     work: BoxFuture<'static, Done>,
 }
 
-/// What became of an effect.
+/// The result of an effect.
 pub(super) enum Done {
     Placed(OwnedSemaphorePermit),
     Provisioned(ProvisionedWorkspace),
@@ -49,8 +49,8 @@ impl From<ExecutorError> for Done {
 }
 
 impl Doing {
-    /// Whether `effect` of this attempt replaces it. A prompt that is on its way to the agent arrives before the
-    /// agent is frozen: it is not sent again.
+    /// Whether `effect` of this attempt replaces the running one. A prompt that is being sent
+    /// completes before the agent is frozen: it is not sent again.
     pub(super) fn yields_to(&self, effect: SessionAction, generation: u32) -> bool {
         let is_same = self.effect == effect && self.generation == generation;
         let arrives =
@@ -58,7 +58,7 @@ impl Doing {
         !is_same && !arrives
     }
 
-    /// Waits for the end. Can be dropped and called again.
+    /// Waits for the result. Cancel safe; can be called again.
     pub(super) async fn done(&mut self) -> Done {
         (&mut self.work).await
     }
@@ -146,7 +146,7 @@ async fn perform(plane: &Plane, job: &SessionAttempt, effect: SessionAction) -> 
         SessionAction::Resume => plane.executor.resume(job).await.map(|()| Done::Resumed),
         SessionAction::Stop => Ok(close(plane, job, plane.settings.stop_grace).await),
         SessionAction::Kill => Ok(close(plane, job, Duration::ZERO).await),
-        // These have constructors of their own.
+        // These have their own constructors.
         SessionAction::Launch | SessionAction::Reload | SessionAction::Prompt(_) => {
             Ok(Done::Prompted)
         }
@@ -154,7 +154,7 @@ async fn perform(plane: &Plane, job: &SessionAttempt, effect: SessionAction) -> 
     outcome.unwrap_or_else(Done::from)
 }
 
-/// The cleanup token is stored before the executor makes anything.
+/// Makes the workspace. The cleanup token is stored before the executor makes anything.
 async fn provision(plane: &Plane, job: &SessionAttempt) -> Result<Done, ExecutorError> {
     let cleanup = PendingCleanup {
         token: plane.executor.cleanup_token(job).0,
@@ -177,7 +177,7 @@ async fn deliver(plane: &Plane, job: &SessionAttempt) -> Result<Done, ExecutorEr
     Ok(Done::Delivered(delivered))
 }
 
-/// Ends the processes and keeps the diff. The session ends in any case: what went wrong is noted.
+/// Ends the processes and stores the diff. The session ends in any case; errors become notes.
 async fn close(plane: &Plane, job: &SessionAttempt, grace: Duration) -> Done {
     let mut notes = Vec::new();
     plane.reach(CrashPoint::ClosingBegun);
@@ -185,7 +185,8 @@ async fn close(plane: &Plane, job: &SessionAttempt, grace: Duration) -> Done {
         notes.push(log(LogLevel::Error, format!("Processes may be left: {error}")));
     }
     plane.reach(CrashPoint::ProcessesEnded);
-    // An agent that wraps up may still use its endpoint, so the token lives as long as the agent.
+    // An agent that is finishing may still use its endpoint, so its token stays valid until the
+    // agent has ended.
     if let Err(error) = plane.store.remove_session_tokens(job.session.id).await {
         notes.push(log(LogLevel::Warn, format!("The agent's token is not removed: {error}")));
     }

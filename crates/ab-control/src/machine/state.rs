@@ -3,23 +3,23 @@
 use ab_api::{EventKind, SessionActivity, SessionStatus};
 use ab_store::{SessionEnding, SessionProgress, SessionStage};
 
-/// Everything that decides what a session may do next.
+/// Everything that decides what a session can do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionState {
     pub phase: SessionPhase,
-    /// Counts the attempts to run the session.
+    /// Number of attempts to run the session.
     pub generation: u32,
-    /// How many prompts were accepted.
+    /// Number of accepted prompts.
     pub prompts: u32,
     /// The number of the last prompt that was given to the agent.
     pub turn: u32,
-    /// Whether an agent of this server's process runs.
+    /// Whether an agent that this server process started is running.
     pub attached: bool,
     /// Whether the session waits for prompts after a turn instead of ending.
     pub keep_open: bool,
 }
 
-/// Where a session is.
+/// The phase of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SessionPhase {
     Queued,
@@ -28,8 +28,8 @@ pub enum SessionPhase {
     Pausing(RunningPhase),
     Paused(RunningPhase),
     Resuming(RunningPhase),
-    /// The last processes are being ended. `shown` is `stopping` if a person ended the session, and else the
-    /// status that it had.
+    /// The last processes are being ended. `shown` is `stopping` if a person ended the session,
+    /// otherwise the status that it had before.
     Closing {
         shown: SessionStatus,
         ending: SessionEnding,
@@ -44,12 +44,12 @@ pub enum SetupStep {
     Agent,
 }
 
-/// What a running session does.
+/// The activity of a running session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RunningPhase {
     /// The agent waits for a prompt.
     Idle,
-    /// The agent has a prompt, or may have it.
+    /// The agent has a prompt, or may have received it.
     Turn,
     /// The result is being delivered.
     Deliver,
@@ -82,7 +82,7 @@ impl SessionState {
         }
     }
 
-    /// What a running session does, as clients see it.
+    /// The activity of a running session, as clients see it.
     pub fn activity(&self) -> Option<SessionActivity> {
         match self.phase {
             SessionPhase::Running(RunningPhase::Idle) if self.turn < self.prompts => {
@@ -159,7 +159,7 @@ impl SessionState {
         Self { phase, ..*self }
     }
 
-    /// The event that tells clients the status.
+    /// The event that reports the status to clients.
     pub(super) fn status_event(&self) -> EventKind {
         EventKind::Status {
             status: self.status(),

@@ -1,4 +1,4 @@
-//! The transition table of `docs/sessions.md`, made from the machine itself.
+//! The transition table of `docs/sessions.md`, generated from the state machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use ab_store::SessionEnding;
 
 use super::{RunningPhase, SessionInput, SessionPhase, SessionState, SetupStep, apply_input};
 
-/// The statuses that a session can fail from after something was started for it.
+/// The statuses from which a session can fail after something was started for it.
 const FAILS_FROM: [SessionStatus; 5] = [
     SessionStatus::Provisioning,
     SessionStatus::Running,
@@ -17,7 +17,7 @@ const FAILS_FROM: [SessionStatus; 5] = [
     SessionStatus::Resuming,
 ];
 
-/// States that together show every transition between statuses.
+/// States that together cover every transition between statuses.
 pub fn representative_states() -> Vec<SessionState> {
     let works = [RunningPhase::Idle, RunningPhase::Turn, RunningPhase::Deliver];
     let endings = [
@@ -60,8 +60,8 @@ pub fn representative_states() -> Vec<SessionState> {
     states
 }
 
-/// The table in Markdown: each status, the inputs that it accepts, and where they lead. Inputs that keep the status
-/// are left out.
+/// The table in Markdown: each status, the inputs that it accepts, and the resulting status. Inputs
+/// that keep the status are left out.
 pub fn transition_table_markdown() -> String {
     let mut moves = BTreeMap::<(SessionStatus, SessionStatus), BTreeSet<usize>>::new();
     for state in representative_states() {

@@ -1,4 +1,4 @@
-//! A launched agent: one task reads what it says and reports it, and a handle talks to it.
+//! A launched agent: one task reads its messages and reports them, and a handle sends to it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -27,10 +27,10 @@ use crate::report::{AgentQuestion, AgentQuestionId, AgentReport, AgentReportSend
 
 /// How long an agent that closed its output may take to end before it is killed.
 const EXIT_TIME: Duration = Duration::from_secs(2);
-/// Bytes of standard error that are read at once.
+/// Number of bytes read from standard error at a time.
 const STDERR_PIECE: usize = 8 * 1024;
 
-/// An agent that takes prompts.
+/// An agent that accepts prompts.
 pub(super) struct Agent {
     pub(super) client: AcpClient,
     pub(super) session: AcpSessionId,
@@ -41,7 +41,7 @@ pub(super) struct Agent {
     pub(super) _pump: AbortOnDropHandle<String>,
 }
 
-/// What the handle and the task share.
+/// State that the handle and the task share.
 pub(super) struct Shared {
     questions: Mutex<HashMap<AgentQuestionId, PermissionQuestion>>,
     stage: Mutex<Stage>,
@@ -49,18 +49,18 @@ pub(super) struct Shared {
     kill: CancellationToken,
     /// Cancelled when the agent's processes have ended.
     ended: CancellationToken,
-    /// Whether a turn is under way.
+    /// Whether a turn is running.
     busy: watch::Sender<bool>,
     /// Hides the agent's credentials in reports.
     mask: Mask,
 }
 
-/// Who tells of the agent's end.
+/// How the end of the agent is reported.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// The result of the launch does.
+    /// By the result of the launch.
     Launching,
-    /// A report does.
+    /// By a report.
     Attached,
     Ended,
 }
@@ -77,7 +77,7 @@ impl Shared {
         })
     }
 
-    /// From now on the agent's end is reported; `false` if it has ended already.
+    /// Makes the end of the agent a report from now on. Returns `false` if it has already ended.
     pub(super) fn attach(&self) -> bool {
         let mut stage = lock(&self.stage);
         let is_launching = *stage == Stage::Launching;
@@ -87,7 +87,7 @@ impl Shared {
         is_launching
     }
 
-    /// The agent has ended: the stage until then.
+    /// Records that the agent has ended, and returns the previous stage.
     fn end(&self) -> Stage {
         std::mem::replace(&mut *lock(&self.stage), Stage::Ended)
     }
@@ -112,7 +112,7 @@ impl Agent {
         }
     }
 
-    /// Answers a question, unless it has its answer.
+    /// Answers a question, unless it is already answered.
     pub(super) fn answer(&self, question: &AgentQuestionId, approval: &Approval) {
         let asked = lock(&self.shared.questions).remove(question);
         let answer = match approval.status {
@@ -122,7 +122,7 @@ impl Agent {
             }
         };
         if let Some(asked) = asked {
-            // `false` when the turn was cancelled meanwhile.
+            // `false` means that the turn was cancelled meanwhile.
             asked.answer(&answer);
         }
     }
@@ -146,7 +146,7 @@ impl Agent {
     }
 }
 
-/// Reads what an agent says until it ends.
+/// Reads the agent's messages until it ends.
 pub(super) struct Pump {
     pub(super) client: AcpClient,
     pub(super) events: AgentEvents,
@@ -156,15 +156,15 @@ pub(super) struct Pump {
     pub(super) shared: Arc<Shared>,
     /// Makes the ids of questions unique among the attempts to run the session.
     pub(super) generation: u32,
-    /// The session's control group, which knows whether memory ran out.
+    /// The session's control group, which tells whether memory ran out.
     pub(super) group: Option<ControlGroup>,
     pub(super) asked: u64,
 }
 
 impl Pump {
-    /// Returns how the agent ended, in words.
+    /// Reads until the agent has ended, and returns a description of its end.
     pub(super) async fn run(mut self) -> String {
-        // Also when this task is aborted: dropping `launched` kills the process.
+        // Also runs when this task is aborted: dropping `launched` kills the process.
         let _ended = self.shared.ended.clone().drop_guard();
         let kill = self.shared.kill.clone();
         let mut stderr = self.launched.stderr.take();
@@ -302,12 +302,13 @@ async fn report(reports: &AgentReportSender, shared: &Shared, report: AgentRepor
     tokio::select! {
         biased;
         () = shared.kill.cancelled() => {}
-        // Fails when the control plane no longer listens.
+        // Fails if the control plane has dropped the receiver.
         _ = reports.send(report) => {}
     }
 }
 
-/// How many bytes were read; zero at the end. Waits for ever without a stream.
+/// Returns the number of bytes read, zero at the end of the stream. Without a stream it never
+/// returns.
 async fn read_stderr(stderr: &mut Option<OutputReader>, piece: &mut [u8]) -> usize {
     match stderr {
         Some(reader) => reader.read(piece).await.unwrap_or(0),
@@ -322,7 +323,7 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// How a process ended, in words. `exit` is absent when it had to be killed.
+/// Describes how a process ended. `exit` is `None` if it had to be killed.
 fn ending(
     exit: Option<&ProcessExit>,
     killed: Option<&ProcessExit>,

@@ -1,7 +1,7 @@
-//! The audit of a session: what was done through its MCP endpoint, as lines of the server's log.
+//! The audit log of a session: the calls on its MCP endpoint, as lines of the server's log.
 //!
-//! The session's events come from the agent's own updates, so that an edit is one event. The audit has the calls as
-//! the workspace saw them, with the caller and the outcome.
+//! The session's events come from the agent's own updates, so that an edit is one event. The audit
+//! log records the calls on the workspace, with caller and outcome.
 
 use ab_core::journal::{JournalRecord, JournalWriter};
 

@@ -1,8 +1,9 @@
-//! What the source directory of a session configures for its agent: MCP servers, which the agent starts inside the
-//! sandbox, and skills, which are copied into the session's home.
+//! Applies the configuration of a session's source directory: MCP servers, which the agent starts
+//! inside the sandbox, and skills, which are copied into the session's home.
 //!
-//! The configuration may have come with a repository, so it is no more trusted than the files of the workspace: it
-//! names no file outside of its directory, and no variable that the agent does not have.
+//! The configuration may come from a repository, so it is trusted as little as the files of the
+//! workspace: it cannot name files outside of its directory or variables that the agent does not
+//! have.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,7 +34,8 @@ pub(super) struct Configured {
 }
 
 impl Configured {
-    /// Reads the configuration and copies the skills. Problems become notes: the agent can work without.
+    /// Reads the configuration and copies the skills. Problems become notes, because the agent can
+    /// work without them.
     pub(super) async fn apply(session: &Session, agent: &ReadyAgent, to: &Workspace) -> Configured {
         let mut configured = Configured::default();
         let Some(directory) = directory(session) else { return configured };
@@ -58,7 +60,7 @@ impl Configured {
         configured
     }
 
-    /// The MCP servers for an agent, which starts those that are programs.
+    /// The MCP servers for an agent. The agent starts those that are programs.
     pub(super) fn servers(
         &mut self,
         agent: &ReadyAgent,
@@ -85,12 +87,12 @@ impl Configured {
     }
 }
 
-/// The source directory, where it is one of this machine.
+/// The source directory, if it is on this machine.
 fn directory(session: &Session) -> Option<std::path::PathBuf> {
     request::source(session).ok()?.local_path().map(Path::to_owned)
 }
 
-/// The entries of a file, without those that are not valid.
+/// The valid entries of a file.
 async fn entries<T: DeserializeOwned>(
     source: &Backend,
     file: &str,
@@ -130,7 +132,7 @@ pub(super) fn is_absent(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// An entry as the agent is told of it, or why it is not.
+/// An entry in the form that is sent to the agent, or why it cannot be used.
 fn server(
     name: &str,
     config: &McpServerConfig,
@@ -195,7 +197,7 @@ fn server(
     }
 }
 
-/// The value of a variable that the agent has.
+/// The value of a variable of the agent.
 fn variable_of<'a>(agent: &'a ReadyAgent, name: &str) -> Result<&'a str, String> {
     let value = agent.credentials.get(name).or_else(|| agent.entry.env.get(name));
     value.map(String::as_str).ok_or_else(|| {

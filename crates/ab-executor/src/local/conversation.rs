@@ -1,5 +1,6 @@
-//! The id that an agent gave its conversation, kept in a file beside the session's workspace, where the agent cannot
-//! write. This file alone touches it; [`Workspaces::cleanup`](ab_snapshot::Workspaces::cleanup) removes it.
+//! The id that an agent gave its conversation, stored in a file beside the session's workspace,
+//! where the agent cannot write. Only this module uses the file;
+//! [`Workspaces::cleanup`](ab_snapshot::Workspaces::cleanup) removes it.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use std::path::PathBuf;
 use ab_acp::AcpSessionId;
 use ab_snapshot::Workspace;
 
-/// Bytes of an id that are kept.
+/// Maximum length of a stored id in bytes.
 const LONGEST: u64 = 4096;
 
 /// Replaces the id. A crash leaves the old one or the new one.
@@ -18,7 +19,7 @@ pub(super) async fn store(workspace: &Workspace, id: &AcpSessionId) -> io::Resul
     tokio::fs::rename(new, path).await
 }
 
-/// The id that was stored last; `None` if there is none.
+/// The stored id; `None` if there is none.
 pub(super) async fn load(workspace: &Workspace) -> io::Result<Option<AcpSessionId>> {
     use tokio::io::AsyncReadExt;
     let file = match tokio::fs::File::open(path(workspace)).await {

@@ -1,15 +1,17 @@
-//! The digest of an agent's question: SHA-256 over everything that it says about the tool call.
+//! The digest of an agent's question: SHA-256 over all information about the tool call.
 //!
-//! Every field is written with its length in front, so two different questions never write the same bytes.
+//! Every field is preceded by its length, so that two different questions never produce the same
+//! bytes.
 
 use ab_acp::tool_call::{ToolCall, ToolCallContent};
 use ab_acp::update::ContentBlock;
 use sha2::{Digest, Sha256};
 
-/// Changes when the encoding does, so that digests of two versions never meet.
+/// Must change with the encoding, so that digests of two versions are never equal.
 const VERSION: &str = "agent-backend permission 1";
 
-/// In hexadecimal. The id of the call is left out: a repeated question has the same digest.
+/// The digest in hexadecimal. It does not cover the id of the call: a repeated question has the
+/// same digest.
 pub(super) fn of_call(call: &ToolCall) -> String {
     let ToolCall { id: _, title, name, kind, status: _, content, locations, raw_input, .. } = call;
     let mut out = Encoder(Sha256::new());

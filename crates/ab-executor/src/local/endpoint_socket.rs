@@ -1,8 +1,9 @@
-//! The session's workspace as tools over a local socket, for agents that cannot reach its endpoint by HTTP.
+//! The session's workspace as tools over a local socket, for agents that cannot use its HTTP
+//! endpoint.
 //!
-//! The socket lies in a directory beside the workspace that only this session's sandbox shows, so every connection
-//! comes from the session. The agent starts `agent-backend mcp --connect`, which passes messages between its standard
-//! streams and the socket.
+//! The socket is in a directory beside the workspace that only this session's sandbox shows, so
+//! every connection comes from the session. The agent starts `agent-backend mcp --connect`, which
+//! forwards messages between its standard streams and the socket.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -16,11 +17,11 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Connections of one session at a time.
+/// Maximum number of connections of one session.
 const MOST_CONNECTIONS: usize = 16;
 const SOCKET: &str = "mcp";
 
-/// A socket before it is served. Its directory is made before the sandbox, which shows it.
+/// A socket that is not served yet. Its directory is created before the sandbox, which shows it.
 #[derive(Debug)]
 pub(super) struct EndpointSocket {
     directory: PathBuf,
@@ -34,10 +35,11 @@ pub(super) struct ServedSocket {
 }
 
 impl EndpointSocket {
-    /// Makes the directory. A socket of an earlier attempt is removed.
+    /// Creates the directory. A socket of an earlier attempt is removed.
     ///
     /// # Errors
-    /// The directory cannot be made.
+    ///
+    /// The directory cannot be created.
     pub(super) fn make(workspace: &Workspace) -> io::Result<EndpointSocket> {
         use std::os::unix::fs::DirBuilderExt;
         let directory = workspace.tree.with_file_name("socket");
@@ -50,17 +52,18 @@ impl EndpointSocket {
         Ok(EndpointSocket { directory })
     }
 
-    /// What the sandbox shows, read-only: the agent must not put another socket in its place.
+    /// The directory to show in the sandbox, read-only: the agent must not replace the socket.
     pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Begins to answer. Calls are those of the session's agent.
+    /// Starts to serve. Calls are made as the session's agent.
     ///
     /// # Errors
-    /// The socket cannot be made.
+    ///
+    /// The socket cannot be created.
     pub(super) fn serve(&self, session: SessionId, backend: &Backend) -> io::Result<ServedSocket> {
-        // The path itself may be too long for the address of a socket.
+        // The path itself may be too long for a socket address.
         let directory = std::fs::File::open(&self.directory)?;
         let address = format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd());
         let listener = UnixListener::bind(address)?;

@@ -1,4 +1,4 @@
-//! The control group of a session: which limits it has, and what is said where the host has none.
+//! The control group of a session and its limits, and the note if the host supports none.
 
 use ab_api::{EnforcedLimits, RequestedLimits, Session, SessionEndReason};
 use ab_host::{ControlGroup, ControlGroupLimits};
@@ -8,14 +8,15 @@ use crate::contract::ExecutorError;
 
 const MIB: u64 = 1024 * 1024;
 
-/// A session's control group, as far as the host has one.
+/// A session's control group, if the host supports one.
 pub(super) struct MadeGroup {
     pub(super) group: Option<ControlGroup>,
-    /// What is missing, for the session's user.
+    /// What cannot be enforced, for the session's user.
     pub(super) note: Option<String>,
 }
 
-/// Makes the group of a session. Default limits may be missing, with a note; limits that the task asks for may not.
+/// Creates the group of a session. Default limits that cannot be enforced become a note; limits
+/// that the task requests are an error.
 pub(super) async fn make(
     settings: &ExecutorSettings,
     session: &Session,
@@ -30,12 +31,12 @@ pub(super) async fn make(
         return Err(failed(SessionEndReason::Launch, detail));
     }
     let note = Some(format!("Memory and processes of this session are not limited: {error}"));
-    // Without limits it still ends and freezes everything at once.
+    // A group without limits can still end and freeze all processes at once.
     let group = ControlGroup::create(ControlGroupLimits::default()).await.ok();
     Ok(MadeGroup { group, note })
 }
 
-/// Whether the host takes every limit that a task can name.
+/// Whether the host supports every limit that a task can name.
 pub(super) async fn enforces() -> bool {
     let all = ControlGroupLimits { cpu_millis: Some(1000), ..ControlGroupLimits::for_this_host() };
     ControlGroup::create(all).await.is_ok()
@@ -55,7 +56,7 @@ fn limits(defaults: ControlGroupLimits, asked: Option<RequestedLimits>) -> Contr
     let RequestedLimits { cpu, memory_mib } = asked.unwrap_or_default();
     ControlGroupLimits {
         memory: memory_mib.map(|mib| mib.saturating_mul(MIB)).or(defaults.memory),
-        // Checked when the task was taken: a positive number.
+        // The task check guarantees a positive number.
         cpu_millis: cpu.map(|cpu| (cpu * 1000.0).round() as u64).or(defaults.cpu_millis),
         processes: defaults.processes,
     }

@@ -1,4 +1,4 @@
-//! From a workspace to an agent that takes prompts.
+//! Launches an agent in a workspace, up to an agent that accepts prompts.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -28,7 +28,7 @@ use crate::report::AgentReportSender;
 const MCP_NAME: &str = "workspace";
 const NO_ENDPOINT_NOTE: &str = "The agent cannot reach the MCP endpoint of its session: that takes bwrap, or an agent \
      that uses MCP over HTTP and a shared network.";
-/// How long an agent whose launch failed may take to end by itself.
+/// How long an agent may take to exit after a failed launch.
 const END_TIME: Duration = Duration::from_secs(5);
 
 /// Starts the agent and opens its conversation.
@@ -52,7 +52,7 @@ pub(super) async fn launch(
             return Err(unlaunched("runtime.type: devcontainer is not available yet"));
         }
     }
-    // A session of an earlier start of the server may have been accepted under other settings.
+    // The session may have been accepted by an earlier server process with other settings.
     let is_shared = runtime.network.unwrap_or_default() == NetworkMode::Shared;
     if is_shared && executor.settings.refuses_shared_network {
         return Err(unlaunched(
@@ -67,7 +67,7 @@ pub(super) async fn launch(
     let toolchains = executor.toolchains(Some(entry));
     program::check(entry, &toolchains, runtime.kind).map_err(unlaunched)?;
     let workspace = executor.workspace(job, SessionEndReason::Launch)?;
-    // Of an earlier attempt.
+    // End the processes of an earlier attempt.
     executor.terminate(id, Duration::ZERO).await?;
     let logins = copy_login_files(&workspace.home, &resolved.login_files).await;
     let logins = logins.map_err(|error| {
@@ -84,7 +84,7 @@ pub(super) async fn launch(
     let sandbox = sandbox.map_err(|error| unlaunched(error.to_string()))?;
     let isolation = sandbox.backend.effective_policy().await.ok().and_then(|it| it.isolation);
     let socket = match isolation {
-        // Behind Landlock no program can use local sockets.
+        // Under Landlock no program can use local sockets.
         Some(Isolation::Landlock) => None,
         Some(Isolation::Auto | Isolation::Bwrap | Isolation::Software | Isolation::None) | None => {
             let served = socket.serve(id, &sandbox.backend);
@@ -119,7 +119,7 @@ pub(super) async fn launch(
 
 /// An agent whose conversation is open.
 struct Started {
-    /// What the agent calls itself.
+    /// The agent's own name.
     agent: Option<String>,
     notes: Vec<String>,
 }
@@ -167,7 +167,7 @@ async fn start(
     let Opened { profile, session } = match opened {
         Ok(opened) => opened,
         Err(Unopened::Acp(error)) if error.ends_connection() => {
-            // The process knows better why it ended.
+            // The exit of the process is a more useful error.
             let ended = timeout(END_TIME, &mut pump).await.ok().and_then(Result::ok);
             return Err(unlaunched(ended.unwrap_or_else(|| error.to_string())));
         }
@@ -196,7 +196,7 @@ impl From<AcpError> for Unopened {
     }
 }
 
-/// The ways to the session's MCP endpoint, as the agent is told of them.
+/// The ways to reach the session's MCP endpoint, in the form that is sent to the agent.
 struct Offers {
     http: Option<McpServer>,
     socket: Option<McpServer>,
@@ -208,7 +208,7 @@ struct Opened {
     session: AcpSessionId,
 }
 
-/// The session's MCP endpoint over HTTP. An agent without a network cannot reach it.
+/// The session's MCP endpoint over HTTP. An agent without a network cannot use it.
 fn http_offer(
     executor: &LocalExecutor,
     job: &SessionAttempt,
@@ -226,7 +226,7 @@ fn http_offer(
     })
 }
 
-/// The handshake, and a new conversation or the stored one.
+/// Performs the handshake and opens a new conversation or the stored one.
 async fn open(
     client: &AcpClient,
     agent: &ReadyAgent,

@@ -1,9 +1,10 @@
-//! Text for events: cut to a size that fits, and bytes split into lines.
+//! Text for events: truncates text to fit, and splits bytes into lines.
 
-/// Most bytes of one text in an event. An event has at most 64 KiB, and a byte may become six in JSON.
+/// Maximum number of bytes of one text in an event. An event has at most 64 KiB, and one byte can
+/// take six in JSON.
 pub(super) const MAX_TEXT: usize = 8 * 1024;
 
-/// The beginning of a text, with a note of how much is left out.
+/// The beginning of a text, with a note about how much was left out.
 pub(super) fn cut(text: &str) -> String {
     if text.len() <= MAX_TEXT {
         return text.to_owned();
@@ -12,7 +13,7 @@ pub(super) fn cut(text: &str) -> String {
     format!("{}\n… ({} more bytes)", &text[..end], text.len() - end)
 }
 
-/// The last position at which the text can be cut and that is not after `most`.
+/// The last character boundary that is not after `most`.
 pub(super) fn boundary(text: &str, most: usize) -> usize {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
@@ -21,14 +22,14 @@ pub(super) fn boundary(text: &str, most: usize) -> usize {
     end
 }
 
-/// Splits bytes into lines. A line that is too long for an event becomes several.
+/// Splits bytes into lines. A line that is too long for an event is split.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     rest: Vec<u8>,
 }
 
 impl Lines {
-    /// The lines that these bytes complete, without empty ones.
+    /// The lines that these bytes complete. Empty lines are skipped.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut lines = Vec::new();
         for byte in bytes {
@@ -42,7 +43,7 @@ impl Lines {
         lines
     }
 
-    /// The last line, if it did not end.
+    /// The last line, if it has no line ending.
     pub(super) fn finish(&mut self) -> Option<String> {
         let line = String::from_utf8_lossy(&std::mem::take(&mut self.rest)).trim_end().to_owned();
         (!line.is_empty()).then_some(line)

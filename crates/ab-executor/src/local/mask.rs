@@ -1,4 +1,4 @@
-//! Credentials of an agent, hidden in what is stored of its session.
+//! Hides an agent's credentials in the stored data of its session.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::translate::log;
 use crate::report::{AgentQuestion, AgentReport, TurnOutcome};
 
-/// What stands for a credential.
+/// The text that replaces a credential.
 const HIDDEN: &str = "[credential]";
 /// Shorter values are not hidden: they occur in ordinary text.
 const SHORTEST: usize = 8;
@@ -24,7 +24,7 @@ const SHORTEST_IN_FILE: usize = 20;
 /// The secrets of one agent.
 #[derive(Clone, Default)]
 pub(super) struct Mask {
-    /// Long ones first: one may contain another.
+    /// Long ones first, because one may contain another.
     secrets: Vec<String>,
 }
 
@@ -44,8 +44,8 @@ impl Mask {
         Mask { secrets }
     }
 
-    /// Hides what an agent of this entry can know of the server: the credentials and the login files that its entry
-    /// lists, and logins that it renewed in its home.
+    /// Hides everything that an agent of this entry knows about the server's credentials: the
+    /// variables and login files that its entry lists, and logins that it renewed in its home.
     ///
     /// # Errors
     ///

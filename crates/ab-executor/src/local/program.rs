@@ -1,5 +1,5 @@
-//! Whether an agent's program can be started in its sandbox, found out before the attempt: the error of the attempt
-//! would name neither the agent nor what is missing.
+//! Checks before the launch whether an agent's program can be started in its sandbox: the error of
+//! the launch itself would name neither the agent nor what is missing.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use ab_host::{READABLE_SYSTEM_DIRS, SYSTEM_PROGRAM_DIRS, Toolchain};
 
 pub(super) use ab_acp::launch::toolchain_with_bin_fallback;
 
-/// Looks for the program where the sandbox will.
+/// Looks for the program in the places that the sandbox will show.
 ///
 /// # Errors
 ///
@@ -25,7 +25,7 @@ pub(super) fn check(
     };
     let agent = &entry.id;
     let found = if program.contains('/') {
-        // A relative path is taken from the workspace, which is the agent's matter.
+        // A relative path is resolved in the workspace, by the agent.
         if !program.starts_with('/') {
             return Ok(());
         }
@@ -45,7 +45,7 @@ pub(super) fn check(
     if runtime == RuntimeType::Disabled {
         return Ok(());
     }
-    // The sandbox shows the place of the name and, for a link, must show what it leads to.
+    // The sandbox must show the path itself and, for a link, also its target.
     let real = found.canonicalize().unwrap_or_else(|_| found.clone());
     match [&found, &real].into_iter().find(|path| !is_visible(path, toolchains)) {
         None => Ok(()),

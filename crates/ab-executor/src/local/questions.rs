@@ -15,20 +15,21 @@ use super::lock;
 use super::mask::Mask;
 use crate::report::{AgentQuestion, AgentQuestionId, AgentReport};
 
-/// Questions of one session that are open at the same time.
+/// Maximum number of open questions of one session.
 const MAX_OPEN: usize = 64;
-/// Characters of a command in a title.
+/// Maximum number of characters of a command in a title.
 const MAX_TITLE: usize = 100;
 
 /// The open questions of one attempt to run a session.
 ///
-/// Every waiting command has a question of its own: one yes counts for one command. A command whose caller stopped
-/// waiting leaves its question open, and the next command with the same digest takes it over, decided or not.
+/// Every waiting command has its own question: one approval is valid for one command. If the caller
+/// of a command stops waiting, its question stays open, and the next command with the same digest
+/// takes it over, decided or not.
 pub(super) struct PolicyQuestions {
     generation: u32,
-    /// Weak: the end of the agent's reports must be seen.
+    /// A weak sender, so that the receiver can see the end of the agent's reports.
     reports: mpsc::WeakSender<AgentReport>,
-    /// Hides the agent's credentials in what people are shown and the store keeps.
+    /// Hides the agent's credentials in the texts that people see and the store keeps.
     mask: Mask,
     open: Mutex<Open>,
 }
@@ -41,7 +42,7 @@ struct Open {
 
 struct Waiting {
     digest: CallDigest,
-    /// Whether a command waits for it.
+    /// Whether a command is waiting for it.
     taken: bool,
     decision: watch::Sender<Option<ApprovalAnswer>>,
 }
@@ -63,10 +64,10 @@ impl PolicyQuestions {
         }
     }
 
-    /// Takes over a question that no command waits for, or opens one. `None` when no more may be open, or when the
-    /// control plane no longer listens.
+    /// Takes over a question that no command waits for, or opens a new one. `None` if too many are
+    /// open, or if the control plane no longer receives reports.
     async fn take(&self, asked: &ApprovalRequest) -> Option<Taken<'_>> {
-        // Room for the report first: a question that is open was reported.
+        // Reserve room for the report first: every open question must have been reported.
         let permit = self.reports.upgrade()?.reserve_owned().await.ok()?;
         let mut open = lock(&self.open);
         let abandoned = open
@@ -115,7 +116,8 @@ impl fmt::Debug for PolicyQuestions {
     }
 }
 
-/// A question that a command waits for. Dropping it leaves the question to the next command like it.
+/// A question that a command waits for. When it is dropped, the next command with the same digest
+/// can take it over.
 struct Taken<'a> {
     questions: &'a PolicyQuestions,
     id: AgentQuestionId,
@@ -130,7 +132,8 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// What a person sees of a command. Credentials are hidden before texts are cut: half of one would stay.
+/// The description of a command for people. Credentials are hidden before texts are truncated, so
+/// that no part of one remains.
 fn subject(asked: &ApprovalRequest, mask: &Mask) -> ApprovalSubject {
     let command = mask.text(asked.call.command().unwrap_or_default());
     let line = escape_unprintable(&command);
@@ -162,7 +165,7 @@ fn answer(approval: &Approval) -> ApprovalAnswer {
     }
 }
 
-/// An approval that expired was decided by the server.
+/// The principal of a decision. If an approval expired, the server decided.
 fn principal(by: Option<&ApprovalDecider>) -> Principal {
     let Some(by) = by else { return Principal::new(PrincipalKind::Process, "server") };
     let kind = match by.kind.as_str() {
@@ -234,7 +237,7 @@ mod tests {
         };
         assert_ne!(strange.subject.digest, question.subject.digest);
         assert!(matches!(questions.ask(&call).await, ApprovalAnswer::Yes(_)));
-        // The yes is used up: the same command is asked about again.
+        // The approval is used up: the same command opens a new question.
         tokio::select! {
             again = reported(&mut reports) => assert_ne!(again.id, question.id),
             answer = questions.ask(&call) => panic!("the yes counted twice: {answer:?}"),

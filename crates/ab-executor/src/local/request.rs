@@ -1,4 +1,4 @@
-//! From a session to what ab-snapshot is asked for: token, workspace, names.
+//! Converts a session to a request to ab-snapshot: token, workspace, names.
 
 use ab_api::{DeliveryMode, FieldViolations, Session, SessionId, SnapshotProvider};
 use ab_host::directory::CopyBounds;
@@ -8,21 +8,21 @@ use ab_snapshot::{
 };
 use sha2::{Digest, Sha256};
 
-/// Bytes of a session's digest in its token.
+/// Number of bytes of the session's digest in its token.
 const TOKEN_BYTES: usize = 16;
-/// Characters of the prompt in the name of a branch.
+/// Maximum number of characters of the prompt in a branch name.
 const SLUG: usize = 40;
 /// Characters of the first line of a commit message.
 const SUBJECT: usize = 72;
 
-/// The providers that the executor has. The first is taken where a task asks for none.
+/// The supported providers. The first is the default.
 pub(super) const PROVIDERS: [SnapshotProvider; 2] = [SnapshotProvider::Git, SnapshotProvider::Copy];
 
-/// Chooses how the workspace of a new session is made, and looks whether it can be.
+/// Chooses how the workspace of a new session is made, and checks whether that is possible.
 ///
 /// # Errors
 ///
-/// What is wrong with the task.
+/// The problems of the task.
 pub(super) async fn accept(
     session: &Session,
     workspaces: &Workspaces,
@@ -57,7 +57,7 @@ pub(super) async fn accept(
     found.into_result(provider)
 }
 
-/// A copy has no commits and no branches.
+/// Checks the task for a copy, which has no commits and no branches.
 fn check_copy(session: &Session, source: &RepoSource, found: &mut FieldViolations) {
     if source.local_path().is_none() {
         let why = "\"copy\" needs a directory of the server's machine in repo.url";
@@ -81,7 +81,8 @@ fn check_copy(session: &Session, source: &RepoSource, found: &mut FieldViolation
     }
 }
 
-/// Adds an error that is about a field of the task. Others are left to the provisioning, which tries again.
+/// Adds an error that concerns a field of the task. Provisioning reports the other errors when it
+/// tries again.
 fn refuse(error: &SnapshotError, found: &mut FieldViolations) {
     if let Some(field) = error.field {
         let hint = error.error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
@@ -92,12 +93,12 @@ fn refuse(error: &SnapshotError, found: &mut FieldViolations) {
     }
 }
 
-/// How the session's workspace is made. Sessions of earlier versions have a clone.
+/// How the session's workspace is made. Sessions of earlier versions use a clone.
 pub(super) fn provider(session: &Session) -> SnapshotProvider {
     session.workspace.snapshot_provider.unwrap_or(SnapshotProvider::Git)
 }
 
-/// The text of the session's cleanup token: always the same.
+/// The text of the session's cleanup token. It never changes.
 pub(super) fn token_text(session: SessionId, provider: SnapshotProvider) -> String {
     let provider = match provider {
         SnapshotProvider::Copy => ab_snapshot::WorkspaceProvider::Copy,
@@ -144,7 +145,7 @@ pub(super) fn workspace(session: &Session, provider: SnapshotProvider) -> Result
     Ok(WorkspaceRequest::Git(request))
 }
 
-/// What a person should know about a new workspace.
+/// A note about a new workspace for the user.
 pub(super) fn note(note: &WorkspaceNote) -> Option<String> {
     match note {
         WorkspaceNote::Fetched => None,
@@ -160,7 +161,7 @@ pub(super) fn note(note: &WorkspaceNote) -> Option<String> {
     }
 }
 
-/// The message of the commit with what the agent left uncommitted.
+/// The message of the commit that contains the agent's uncommitted changes.
 pub(super) fn commit_message(prompt: &str) -> String {
     let prompt = prompt.trim();
     let first = prompt.lines().next().unwrap_or("Agent work").trim_end();
@@ -175,7 +176,7 @@ pub(super) fn commit_message(prompt: &str) -> String {
     format!("{subject}\n\n{prompt}")
 }
 
-/// `ah/` with words of the prompt, and an end that no other session has.
+/// The branch name: `ah/`, words of the prompt, and a suffix that is unique for the session.
 fn work_branch(session: &Session) -> String {
     let id = session.id.to_string().to_ascii_lowercase();
     let unique = &id[id.len().saturating_sub(6)..];

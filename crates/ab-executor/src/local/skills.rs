@@ -13,14 +13,14 @@ use super::configured::is_absent;
 
 /// Where agents of several vendors look for skills, below their home.
 const SHARED_DIRECTORY: &str = ".agents/skills";
-/// What makes a directory a skill.
+/// A directory with this file is a skill.
 const SKILL_FILE: &str = "SKILL.md";
-/// Files of all skills of a session.
+/// Maximum number of files of all skills of a session.
 const MOST_FILES: usize = 2000;
-/// Bytes of one file.
+/// Maximum size of one file in bytes.
 const MOST_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Copies every skill. What cannot be copied becomes a note.
+/// Copies every skill. Skills that cannot be copied become notes.
 pub(super) async fn copy(
     source: &Backend,
     directory: &Path,
@@ -52,7 +52,7 @@ struct Copying<'a> {
     source: &'a Backend,
     home: &'a Backend,
     targets: BTreeSet<&'a str>,
-    /// How many more files are copied.
+    /// How many more files may be copied.
     left: usize,
 }
 
@@ -104,7 +104,7 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// The skills at a path, by name: itself, or the directories in it.
+    /// The skills at a path, by name: the directory itself, or its subdirectories.
     async fn skills_in(&self, path: &str) -> Result<Vec<(String, String)>, String> {
         let has_file = async |directory: &str| {
             let found = self.source.exists(&format!("{directory}/{SKILL_FILE}")).await;

@@ -1,4 +1,4 @@
-//! From an agent's updates to the events of a session. Pure: the caller brings the time.
+//! Translates an agent's updates to the events of a session. Pure: the caller passes the time.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,18 +15,18 @@ use super::lines::{MAX_TEXT, boundary, cut};
 
 /// How long a piece of text waits for its continuation.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Bytes of a title or a name.
+/// Maximum number of bytes of a title or a name.
 const MAX_NAME: usize = 1024;
-/// Files of one tool call that have an event each.
+/// Maximum number of files of one tool call that get their own event.
 const MAX_EDITS: usize = 200;
-/// Entries of a plan, and bytes of each: together they fit into an event.
+/// Maximum number of entries of a plan, and of bytes in each, so that a plan fits into an event.
 const MAX_PLAN: usize = 50;
 const MAX_ENTRY: usize = 150;
 
-/// What one agent said so far.
+/// The state of one agent's updates.
 #[derive(Debug)]
 pub(super) struct Translator {
-    /// Paths in it are shown relative to it.
+    /// Paths below it are shown relative to it.
     tree: PathBuf,
     calls: ToolCalls,
     pending: Option<Pending>,
@@ -55,7 +55,7 @@ impl Voice {
     }
 }
 
-/// What is shown of a tool call before its end.
+/// The displayed parts of a tool call before its end.
 type Shown = (String, Option<String>, ToolCallStatus);
 
 impl Translator {
@@ -84,12 +84,12 @@ impl Translator {
                 let text = format!("{}{}", notice.title, description.unwrap_or_default());
                 self.after_text(log(level, LogSource::Agent, cut(&text)))
             }
-            // The prompt is in the stream already, and other updates say nothing to people.
+            // The prompt is already in the stream, and other updates are not useful to people.
             SessionUpdate::UserMessage(_) | SessionUpdate::Other { .. } => Vec::new(),
         }
     }
 
-    /// When waiting text must be shown.
+    /// When the waiting text must be shown.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.pending.as_ref().map(|pending| pending.until)
     }
@@ -101,7 +101,7 @@ impl Translator {
         if text.is_empty() { Vec::new() } else { vec![voice.event(text.to_owned())] }
     }
 
-    /// What is left at the end of a turn: waiting text, and tool calls that did not end.
+    /// The events at the end of a turn: waiting text, and tool calls that did not end.
     pub(super) fn end_turn(&mut self, tokens: Option<TokenCounts>) -> Vec<EventKind> {
         let mut events = self.flush();
         let open: Vec<ToolCallId> = self.calls.unfinished().map(|call| call.id.clone()).collect();
@@ -126,7 +126,7 @@ impl Translator {
         events
     }
 
-    /// The events of a question's tool call, and what a person decides on.
+    /// The events of a question's tool call, and the subject that a person decides about.
     pub(super) fn question(
         &mut self,
         question: &PermissionQuestion,
@@ -172,7 +172,7 @@ impl Translator {
         events
     }
 
-    /// Joins text of one kind. Whole lines are shown at once, the rest waits.
+    /// Joins text of one kind. Complete lines are shown at once, the rest waits.
     fn text(&mut self, voice: Voice, chunk: &ContentChunk, now: Instant) -> Vec<EventKind> {
         let Some(text) = chunk.text() else { return Vec::new() };
         let mut events = Vec::new();
@@ -248,7 +248,7 @@ impl Translator {
     }
 }
 
-/// A path as people know it: from the root of the workspace, where it lies in there.
+/// A path relative to the root of the workspace, if it is inside.
 fn relative(tree: &Path, path: &str) -> String {
     let shown = Path::new(path).strip_prefix(tree).ok().and_then(Path::to_str);
     short(shown.unwrap_or(path))
@@ -264,7 +264,7 @@ fn shown(call: &ToolCall) -> Shown {
     (short(name.unwrap_or_else(|| call.kind.as_str())), input, call.status)
 }
 
-/// A change that ends a call which its agent left open.
+/// An update that ends a call that the agent left open.
 fn ended(id: ToolCallId) -> ToolCallUpdate {
     ToolCallUpdate {
         id,

@@ -1,4 +1,4 @@
-//! One at a time for each session.
+//! A lock for each session.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -6,15 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use ab_api::SessionId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Who may use the files through which the work of a session is brought out. A diff and a delivery use the same ones.
+/// Guards the files that are used to copy the work of a session out of its sandbox. A diff and a
+/// delivery use the same files.
 #[derive(Debug, Default)]
 pub(super) struct Turns(Mutex<HashMap<SessionId, Weak<Semaphore>>>);
 
 impl Turns {
-    /// Waits for the turn of this session. The turn ends when the value is dropped.
+    /// Waits for the lock of this session. Dropping the permit releases it.
     pub(super) async fn take(&self, session: SessionId) -> Option<OwnedSemaphorePermit> {
         let semaphore = self.of(session);
-        // The semaphore is never closed, so there always is a permit.
+        // The semaphore is never closed, so this always returns a permit.
         semaphore.acquire_owned().await.ok()
     }
 
