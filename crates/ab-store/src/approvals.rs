@@ -11,14 +11,14 @@ use crate::record::{EventStreamId, parse_id, signed, unsigned};
 use crate::store::Store;
 use crate::writer::{NewRecord, Writing, from_json, to_json};
 
-/// Which approvals a list has. The default has all.
+/// Filters a list of approvals. The default matches all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ApprovalFilter {
     pub status: Option<ApprovalStatus>,
     pub session: Option<SessionId>,
 }
 
-/// Whose yes may be used.
+/// Whose approval may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GrantScope {
     Session(SessionId),
@@ -26,8 +26,8 @@ pub enum GrantScope {
 }
 
 impl Store {
-    /// Uses a yes for exactly this digest, if the session or space has an unused one. Of several callers at the same
-    /// time one gets it.
+    /// Uses an approval for exactly this digest, if the session or space has an unused one. Of
+    /// several concurrent callers one gets it.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl Store {
         body.map(|body| from_json("approval", &body)).transpose()
     }
 
-    /// Stores a question and tells the session's stream about it.
+    /// Stores a question and adds an event to its stream.
     ///
     /// # Errors
     ///
@@ -83,11 +83,12 @@ impl Store {
         self.write(move |writing| Box::pin(insert(writing, approval))).await
     }
 
-    /// Decides a pending approval. Of several decisions at the same time exactly one counts.
+    /// Decides a pending approval. Of several concurrent decisions exactly one counts.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Decided`] with the approval as it is, if it is not pending; [`StoreError::NotFound`].
+    /// [`StoreError::Decided`] with the stored approval if it is not pending;
+    /// [`StoreError::NotFound`].
     pub async fn decide_approval(
         &self,
         id: ApprovalId,
@@ -119,7 +120,7 @@ impl Store {
         .await
     }
 
-    /// Expires every pending approval whose time is over, and gives their ids.
+    /// Expires every pending approval whose deadline has passed, and returns their ids.
     ///
     /// # Errors
     ///
@@ -148,15 +149,15 @@ impl Store {
         from_json("approval", &body)
     }
 
-    /// Waits until the approval is no longer pending. Dropping the future loses nothing.
+    /// Waits until the approval is no longer pending. Cancel safe.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] if there is none; [`StoreError::Closed`] when the store closes first.
+    /// [`StoreError::NotFound`] if there is none; [`StoreError::Closed`] if the store closes first.
     pub async fn wait_for_decision(&self, id: ApprovalId) -> Result<Approval, StoreError> {
         let mut closed = self.closed();
         loop {
-            // Subscribed before the read: a decision after the read signals.
+            // Subscribe before the read, so that a decision after the read wakes this task.
             let mut signal = self.decision_signal(id);
             let approval = self.approval(id).await?;
             if approval.status != ApprovalStatus::Pending {
@@ -170,7 +171,8 @@ impl Store {
         }
     }
 
-    /// A page of the approvals that pass the filter, newest first, and how many pass it in all.
+    /// A page of the approvals that match the filter, newest first, and the total number of
+    /// matches.
     ///
     /// # Errors
     ///
@@ -209,11 +211,11 @@ impl Store {
     }
 }
 
-/// Marks a yes as used.
+/// Marks an approval as used.
 ///
 /// # Errors
 ///
-/// [`StoreError::Decided`] if it is no unused yes.
+/// [`StoreError::Decided`] if it is not approved, or already used.
 pub(crate) async fn mark_used(
     writing: &mut Writing,
     id: ApprovalId,
@@ -238,13 +240,13 @@ pub(crate) async fn mark_used(
     Ok(approval)
 }
 
-/// The stream that tells about an approval.
+/// The stream that gets the events of an approval.
 fn stream(approval: &Approval) -> Option<EventStreamId> {
     let session = approval.session_id.map(EventStreamId::Session);
     session.or_else(|| approval.space_id.map(EventStreamId::Space))
 }
 
-/// Tells the stream of an approval about it.
+/// Adds an event to the stream of an approval.
 async fn tell(
     writing: &mut Writing,
     approval: &Approval,
@@ -278,7 +280,7 @@ pub(crate) async fn insert(writing: &mut Writing, approval: Approval) -> Result<
     tell(writing, &approval, kind, approval.created_at).await
 }
 
-/// Ends a pending approval and tells its session's stream.
+/// Ends a pending approval and adds an event to its stream.
 async fn end(
     writing: &mut Writing,
     id: ApprovalId,
@@ -298,7 +300,7 @@ async fn end(
     approval.decided_at = Some(now);
     approval.decided_by = by;
     approval.reason = reason;
-    // The condition keeps the rule where several servers share the database.
+    // The condition also holds if several servers share the database.
     let sql = "UPDATE approvals SET status = $2, body = $3 WHERE id = $1 AND status = 'pending'";
     let done = sqlx::query(sql)
         .bind(id.to_string())

@@ -5,11 +5,11 @@ use ab_api::{SessionId, Time};
 use crate::error::StoreError;
 use crate::store::Store;
 
-/// The largest artifact.
+/// Maximum size of an artifact.
 const MAX_ARTIFACT_BYTES: usize = 8 * 1024 * 1024;
 
 impl Store {
-    /// Stores a text under a name, replacing the one before.
+    /// Stores a text under a name. Replaces an earlier text.
     ///
     /// # Errors
     ///
@@ -43,7 +43,7 @@ impl Store {
         .await
     }
 
-    /// The text that a session has under a name.
+    /// The text that a session stored under a name.
     ///
     /// # Errors
     ///

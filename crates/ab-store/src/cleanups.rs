@@ -1,4 +1,4 @@
-//! Cleanup tokens: what must be undone, stored before it is made.
+//! Cleanup tokens: they name resources to remove, and are stored before the resources are made.
 
 use ab_api::{SessionId, Time};
 use sqlx::Row;
@@ -7,17 +7,17 @@ use crate::error::StoreError;
 use crate::record::parse_id;
 use crate::store::Store;
 
-/// Something that an executor made for a session and has to remove.
+/// Resources of a session that an executor has to remove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingCleanup {
-    /// The text by which the executor finds what to remove.
+    /// The text from which the executor knows what to remove.
     pub token: String,
     pub session: SessionId,
     pub executor: String,
 }
 
 impl Store {
-    /// Stores a token before the executor makes what it names. Storing it twice is harmless.
+    /// Stores a token before the executor makes what it names. Storing it twice has no effect.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl Store {
         .await
     }
 
-    /// Removes a token after the executor removed what it names. Removing it twice is harmless.
+    /// Removes a token after the executor removed what it names. Removing it twice has no effect.
     ///
     /// # Errors
     ///

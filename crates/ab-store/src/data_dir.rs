@@ -1,5 +1,5 @@
-//! The data directory: private to its user, and used by one process at a time. This file is the only one of the
-//! crate that touches the file system itself.
+//! The data directory: private to its user, and used by one process at a time. This is the only
+//! module of the crate that accesses the file system directly.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -12,11 +12,11 @@ const LOCK: &str = "lock";
 const DATABASE: &str = "state.db";
 const PRIVATE_DIRECTORY: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
-/// Permission bits of everyone but the owner.
+/// Permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
-/// A locked data directory. The lock is held until the value is dropped, and the kernel drops it when the process
-/// ends in any way.
+/// A locked data directory. Dropping the value releases the lock, and so does the kernel when the
+/// process ends.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
@@ -24,14 +24,15 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Makes the directory where it is missing, with mode 0700, and locks it.
+    /// Locks the directory. Creates it with mode 0700 if it is missing.
     ///
-    /// An existing directory that others can enter is made private if it is empty or was a data directory before.
+    /// An existing directory that others can enter is made private if it is empty or already a data
+    /// directory.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Locked`] if another process uses it; [`StoreError::DataDir`] if it cannot be made, or if it
-    /// holds other files and is open to other users.
+    /// [`StoreError::Locked`] if another process uses it; [`StoreError::DataDir`] if it cannot be
+    /// made, or if it contains other files and is open to other users.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let path = path.into();
         let refuse = |problem: String| StoreError::DataDir { path: path.clone(), problem };
@@ -53,8 +54,8 @@ impl DataDir {
         &self.path
     }
 
-    /// The path of the database. The file is made here so that it is private from the start; SQLite gives its other
-    /// files the same mode.
+    /// The path of the database. The file is created here so that it is private from the start;
+    /// SQLite gives its other files the same mode.
     pub(crate) fn database(&self) -> Result<PathBuf, StoreError> {
         let path = self.path.join(DATABASE);
         let mut options = OpenOptions::new();

@@ -1,4 +1,4 @@
-//! What can go wrong in the store.
+//! Errors of the store.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,18 +6,19 @@ use std::sync::Arc;
 
 use ab_api::Approval;
 
-/// Why the store did not do what it was asked to.
+/// Why a call on the store failed.
 #[derive(Debug, Clone)]
 pub enum StoreError {
     /// There is no such object.
     NotFound,
     /// An object with this id exists.
     Exists,
-    /// The approval was decided before, or has expired.
+    /// The approval was already decided, or has expired.
     Decided(Box<Approval>),
     /// The idempotency key was used for a different request.
     KeyReused,
-    /// The session has no workspace that another one could take over: it was removed, or another session has it.
+    /// The session has no workspace that another session could continue: it was removed, or another
+    /// session already has it.
     NoWorkspace,
     /// A text is larger than its bound.
     TooLarge { what: &'static str, bytes: usize, limit: usize },
@@ -90,7 +91,7 @@ impl From<sqlx::Error> for StoreError {
 }
 
 impl StoreError {
-    /// Whether the database itself failed, so that the transaction cannot go on.
+    /// Whether the database itself failed, so that the transaction cannot continue.
     pub(crate) fn is_fatal(&self) -> bool {
         matches!(self, Self::Database(_))
     }

@@ -1,4 +1,4 @@
-//! Reading the log by a cursor: first what is stored, then what comes.
+//! Reads the log from a cursor: first the stored records, then new ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::record::{EventRecord, EventStreamId};
 use crate::store::Store;
 use crate::tail::{Known, Tail};
 
-/// How many records a reader holds at most.
+/// Maximum number of records that a reader holds.
 const BATCH: usize = 64;
 
 /// Which part of the log a reader follows.
@@ -38,7 +38,8 @@ impl EventLogScope {
     }
 }
 
-/// A reader of the log. It gives every record after its cursor once and in order, and then waits for more.
+/// A reader of the log. It returns every record after its cursor once and in order, and then waits
+/// for more.
 #[derive(Debug)]
 pub struct EventLogReader {
     store: Store,
@@ -56,18 +57,19 @@ impl EventLogReader {
             Some(stream) => store.tails().stream(stream),
             None => store.tails().all(),
         };
-        // Subscribed before the first read: a record that is committed after that read signals.
+        // Subscribe before the first read, so that a record committed after that read wakes the
+        // reader.
         let wake_up = tail.wake_up();
         let closed = store.closed();
         Self { store, scope, cursor: after, tail, wake_up, batch: VecDeque::new(), closed }
     }
 
-    /// The cursor of the last record that was given.
+    /// The cursor of the last returned record.
     pub fn cursor(&self) -> u64 {
         self.cursor
     }
 
-    /// The next record. Waits until there is one; dropping the future loses nothing.
+    /// The next record. Waits until there is one. Cancel safe.
     ///
     /// # Errors
     ///

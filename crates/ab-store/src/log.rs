@@ -9,7 +9,7 @@ use crate::follow::EventLogScope;
 use crate::record::{EventRecord, Records, signed, unsigned};
 use crate::store::Store;
 
-/// How many records one read gives at most.
+/// Maximum number of records that one read returns.
 const MAX_READ: usize = 1000;
 
 impl Store {
@@ -17,7 +17,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::TooLarge`] for an event above the bound; then none is appended.
+    /// [`StoreError::TooLarge`] if an event is above the bound; then no event is appended.
     pub async fn append_events(
         &self,
         session: SessionId,
@@ -27,7 +27,7 @@ impl Store {
             .await
     }
 
-    /// At most `limit` (and 1,000) records after a cursor.
+    /// At most `limit` records after a cursor, and at most 1,000.
     ///
     /// # Errors
     ///
@@ -90,7 +90,7 @@ impl Store {
         Ok(records)
     }
 
-    /// The position of the last record in the log: where a reader starts who wants no history.
+    /// The position of the last record in the log. A reader that wants no history starts here.
     ///
     /// # Errors
     ///

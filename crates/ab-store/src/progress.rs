@@ -1,4 +1,4 @@
-//! How far a session is, beyond its status: what its driver needs after a restart.
+//! The state of a session beyond its status, which its driver needs after a restart.
 
 use ab_api::{SessionEndReason, SessionStatus};
 use serde::{Deserialize, Serialize};
@@ -6,16 +6,17 @@ use serde::{Deserialize, Serialize};
 /// The part of a session's state that clients do not see. Stored in the same row as the session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SessionProgress {
-    /// Counts the attempts to run the session. Effects carry it, so that an executor can tell a repetition from a
-    /// new attempt.
+    /// Number of attempts to run the session. Effects carry it, so that an executor can distinguish
+    /// a repetition from a new attempt.
     pub generation: u32,
-    /// How many prompts were accepted.
+    /// Number of accepted prompts.
     pub prompts: u32,
     /// The number of the last prompt that was given to the agent; 0 before the first.
     pub turn: u32,
     /// What the session does while it runs or is paused.
     pub stage: SessionStage,
-    /// Whether the agent's process is the one that this server started. A restart of the server ends agents.
+    /// Whether the agent's process was started by this server process. A restart of the server ends
+    /// agents.
     pub attached: bool,
     /// How the session is about to end.
     pub ending: Option<SessionEnding>,
@@ -32,7 +33,7 @@ pub enum SessionStage {
     Launch,
     /// The agent waits for a prompt.
     Idle,
-    /// The agent has a prompt, or may have it.
+    /// The agent has a prompt, or may have received it.
     Turn,
     /// The result is being delivered.
     Deliver,

@@ -9,15 +9,15 @@ use sqlx::{FromRow, Row};
 
 use crate::error::StoreError;
 
-/// The largest JSON of one event. Executors cut long outputs before they report them.
+/// Maximum size of one event as JSON. Executors truncate long outputs before they report them.
 pub const MAX_EVENT_BYTES: usize = 64 * 1024;
 
-/// The kind of the last record of a run's stream.
+/// The kind of the last record in a run's stream.
 pub const RUN_END: &str = "complete";
-/// The largest JSON of one event of a run: a file of 10 MiB in base64 fits.
+/// Maximum size of one event of a run as JSON: a file of 10 MiB in base64 fits.
 pub const MAX_RUN_EVENT_BYTES: usize = 16 * 1024 * 1024;
 
-/// What an event belongs to. Every session, run and space has a stream of its own in the log.
+/// What an event belongs to. Every session, run and space has its own stream in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventStreamId {
     Session(SessionId),
@@ -35,7 +35,7 @@ impl EventStreamId {
         }
     }
 
-    /// The largest JSON of one event in the stream.
+    /// Maximum size of one event in the stream as JSON.
     pub(crate) fn max_event_bytes(self) -> usize {
         match self {
             Self::Run(_) => MAX_RUN_EVENT_BYTES,
@@ -62,13 +62,14 @@ impl fmt::Display for EventStreamId {
     }
 }
 
-/// An event with its places in the log. The JSON is kept as text: it is written to many readers.
+/// An event with its positions in the log. The JSON is kept as text, because it is sent to many
+/// readers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventRecord {
-    /// The place in the whole log, counted from 1.
+    /// The position in the whole log, counted from 1.
     pub position: u64,
     pub stream: EventStreamId,
-    /// The place in its stream, counted from 1.
+    /// The position in its stream, counted from 1.
     pub seq: u64,
     pub at: Time,
     /// The event's `type`.
@@ -78,11 +79,11 @@ pub struct EventRecord {
 }
 
 impl EventRecord {
-    /// The event.
+    /// Parses the event.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Corrupt`] if another version wrote an event that this one does not know.
+    /// [`StoreError::Corrupt`] if another version wrote an event that this version does not know.
     pub fn event(&self) -> Result<Event, StoreError> {
         serde_json::from_str(&self.json)
             .map_err(|error| StoreError::Corrupt { what: "event", problem: error.to_string() })
@@ -94,7 +95,8 @@ impl EventRecord {
         format!("{{\"sessionId\":\"{}\",\"seq\":{},{rest}", self.stream, self.seq)
     }
 
-    /// Whether this is the last event of its stream: a status from which no session returns, or the end of a run.
+    /// Whether this is the last event of its stream: a final status of a session, or the end of a
+    /// run.
     pub fn ends_stream(&self) -> bool {
         match self.stream {
             EventStreamId::Session(_) => self.ends_session(),
@@ -110,7 +112,7 @@ impl EventRecord {
             })
     }
 
-    /// How much memory the record takes, roughly.
+    /// The approximate memory of the record.
     pub(crate) fn bytes(&self) -> usize {
         self.json.len() + size_of::<Self>()
     }

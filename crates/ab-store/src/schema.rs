@@ -1,4 +1,4 @@
-//! The schema: migrations that are part of the program.
+//! The schema, with migrations that are compiled into the program.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use sqlx::{ConnectOptions, SqlSafeStr, SqliteConnection, SqlitePool};
 
 use crate::error::StoreError;
 
-/// How many connections read at the same time.
+/// Maximum number of connections for readers.
 const READERS: u32 = 4;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a reader waits for a connection.
@@ -20,14 +20,15 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (2, "spaces", include_str!("../migrations/0002_spaces.sql")),
 ];
 
-/// Opens the database for writing and brings its schema up to date.
+/// Opens the database for writing and migrates its schema.
 pub(crate) async fn open_writer(path: PathBuf) -> Result<SqliteConnection, StoreError> {
     let mut connection = options(&path).connect().await?;
     let migrations = MIGRATIONS.iter().map(|&(version, name, sql)| {
         Migration::new(version, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
     });
     let migrator = Migrator::with_migrations(migrations.collect());
-    // Not `run`: its bound on the connection hides from callers that their futures are `Send`.
+    // Not `run`: with its bound on the connection, the compiler cannot see that the callers'
+    // futures are `Send`.
     let migrated = migrator.run_direct(None, &mut connection, false).await;
     migrated.map_err(|error| StoreError::Schema(error.to_string()))?;
     Ok(connection)
@@ -43,7 +44,8 @@ pub(crate) async fn open_readers(path: PathBuf) -> Result<SqlitePool, StoreError
     Ok(pool)
 }
 
-/// WAL with `synchronous = NORMAL`: a commit survives the end of the process, not always a power loss.
+/// WAL with `synchronous = NORMAL`: a commit survives the end of the process, but not always a
+/// power loss.
 fn options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)

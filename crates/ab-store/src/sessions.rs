@@ -1,4 +1,4 @@
-//! Sessions: their rows, their list, and how they are made and changed.
+//! Sessions: creating, changing, reading and listing them.
 
 use ab_api::{Event, PageRequest, Session, SessionId, SessionStatus, Time};
 use sqlx::Row;
@@ -11,9 +11,9 @@ use crate::record::{signed, unsigned};
 use crate::store::Store;
 use crate::writer::{Writing, from_json, to_json};
 
-/// How many of its last events a session shows.
+/// Number of recent events that a session contains.
 const RECENT_EVENTS: usize = 3;
-/// How long an idempotency key holds.
+/// How long an idempotency key is valid.
 const KEY_LIFETIME_MILLIS: i64 = 24 * 60 * 60 * 1000;
 
 /// A session with the state of its driver.
@@ -23,40 +23,40 @@ pub struct SessionRecord {
     pub progress: SessionProgress,
 }
 
-/// A session to make.
+/// A session to create.
 #[derive(Debug, Clone)]
 pub struct NewSession {
     pub record: SessionRecord,
     /// The first events of its stream.
     pub events: Vec<Event>,
-    /// What makes a repeated request harmless.
+    /// The key that makes a repeated request harmless.
     pub idempotency: Option<IdempotencyRecord>,
-    /// The session whose workspace this one takes over, with everything that has to be removed with it.
+    /// The session whose workspace and cleanup tokens this one takes over.
     pub takes_over: Option<SessionId>,
 }
 
-/// A key that a client sends with a request, so that sending it again makes nothing new.
+/// A key that a client sends with a request, so that a repeated request creates nothing new.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotencyRecord {
-    /// Whose key it is. Keys of different callers do not meet.
+    /// The caller that the key belongs to. Keys of different callers are independent.
     pub scope: String,
     pub key: String,
     /// The request. Only its digest is stored.
     pub request: Vec<u8>,
-    /// The answer to store and to give again.
+    /// The answer to store and to return again.
     pub answer: String,
 }
 
-/// What became of a [`NewSession`].
+/// The outcome of creating a [`NewSession`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CreateSessionOutcome {
-    /// The session was made.
+    /// The session was created.
     New,
-    /// A request with the same key made a session before. This was its answer.
+    /// An earlier request with the same key created a session. This was its answer.
     Existing { answer: String },
 }
 
-/// Which sessions a list has. The default has all.
+/// Filters a list of sessions. The default matches all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionFilter {
     /// Sessions with one of these statuses; all if empty.
@@ -70,13 +70,13 @@ pub struct SessionFilter {
 }
 
 impl Store {
-    /// Stores a new session, its first prompt, its first events, and the answer of its idempotency key, in one
-    /// transaction.
+    /// Stores a new session, its first prompt, its first events, and the answer of its idempotency
+    /// key, in one transaction.
     ///
     /// # Errors
     ///
-    /// [`StoreError::KeyReused`] if the key came before with another request; [`StoreError::Exists`] if the id did;
-    /// [`StoreError::NoWorkspace`] if there is no workspace to take over.
+    /// [`StoreError::KeyReused`] if the key was used with another request; [`StoreError::Exists`]
+    /// if the id exists; [`StoreError::NoWorkspace`] if there is no workspace to take over.
     pub async fn create_session(
         &self,
         new: NewSession,
@@ -88,7 +88,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::KeyReused`] if the key came before with another request.
+    /// [`StoreError::KeyReused`] if the key was used with another request.
     pub async fn find_idempotent_answer(
         &self,
         scope: &str,
@@ -177,7 +177,7 @@ impl Store {
         self.complete(session).await
     }
 
-    /// A page of the sessions that pass the filter, newest first, and how many pass it in all.
+    /// A page of the sessions that match the filter, newest first, and the total number of matches.
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ impl Store {
         Ok((sessions, unsigned(total)))
     }
 
-    /// Every session that has not ended, oldest first: what a server takes up again when it starts.
+    /// Every session that has not ended, oldest first. The server resumes them when it starts.
     ///
     /// # Errors
     ///

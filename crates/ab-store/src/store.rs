@@ -1,4 +1,5 @@
-//! The handle: opens the database, hands changes to the writer, and gives readers a connection.
+//! The handle: opens the database, passes changes to the writer, and provides connections for
+//! readers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -34,7 +35,7 @@ struct Shared {
     data_dir: DataDir,
 }
 
-/// Those who wait for what the writer commits.
+/// Tasks that wait for commits of the writer.
 #[derive(Debug)]
 pub(crate) struct Readers {
     pub(crate) tails: Tails,
@@ -53,7 +54,8 @@ impl Readers {
 }
 
 impl Store {
-    /// Opens the database of the data directory, makes it where it is missing, and starts the writer.
+    /// Opens the database of the data directory, creates it if it is missing, and starts the
+    /// writer.
     ///
     /// # Errors
     ///
@@ -75,11 +77,11 @@ impl Store {
         &self.shared.data_dir
     }
 
-    /// Commits what was handed over, ends all followers and closes the database. Further calls fail with
-    /// [`StoreError::Closed`].
+    /// Commits all queued changes, ends all followers and closes the database. Further calls fail
+    /// with [`StoreError::Closed`].
     pub async fn close(&self) {
         self.shared.closed.send_replace(true);
-        // The queue is closed if another caller was first.
+        // The send fails if another caller has already closed the queue.
         let _ = self.shared.orders.send(Order::Close).await;
         let writer = lock(&self.shared.writer).take();
         if let Some(writer) = writer
@@ -90,12 +92,13 @@ impl Store {
         self.shared.pool.close().await;
     }
 
-    /// Follows the log after a cursor: first the stored records, then new ones, without a gap or a repetition.
+    /// Follows the log after a cursor: first the stored records, then new ones, without gaps or
+    /// repetitions.
     pub fn follow_events(&self, scope: EventLogScope, after: u64) -> EventLogReader {
         EventLogReader::new(self.clone(), scope, after)
     }
 
-    /// Performs `work` in a transaction and gives its value after the commit.
+    /// Runs `work` in a transaction and returns its value after the commit.
     pub(crate) async fn write<T, F>(&self, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
@@ -119,7 +122,7 @@ impl Store {
         self.shared.closed.subscribe()
     }
 
-    /// Is closed when the approval is decided.
+    /// A receiver that is woken when the approval is decided.
     pub(crate) fn decision_signal(&self, id: ApprovalId) -> watch::Receiver<()> {
         let mut decisions = lock(&self.shared.readers.decisions);
         decisions.retain(|_, sender| sender.receiver_count() > 0);

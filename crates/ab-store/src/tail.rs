@@ -1,4 +1,5 @@
-//! The end of the log in memory, shared by all readers, and the wake-up of those that wait.
+//! The latest records of the log in memory, shared by all readers, and the signal that wakes
+//! waiting readers.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -7,9 +8,9 @@ use tokio::sync::watch;
 
 use crate::record::{EventRecord, EventStreamId, Records};
 
-/// How many records one tail keeps.
+/// Maximum number of records in one tail.
 const MAX_RECORDS: usize = 256;
-/// How many bytes the records of one tail take.
+/// Maximum number of bytes of the records in one tail.
 const MAX_BYTES: usize = 1024 * 1024;
 
 /// The tails of the whole log and of every stream that has readers.
@@ -26,7 +27,7 @@ pub(crate) struct Tail {
     ring: Mutex<Ring>,
     /// The cursor of the newest record.
     newest: watch::Sender<u64>,
-    /// Which number of a record is its cursor in this stream.
+    /// Returns the number of a record that is its cursor in this stream.
     cursor: fn(&EventRecord) -> u64,
 }
 
@@ -40,7 +41,7 @@ struct Ring {
 pub(crate) enum Known {
     /// The next records; none if the cursor is at the end.
     Next(Records),
-    /// The tail starts later: ask the database.
+    /// The tail starts later: the records are only in the database.
     Older,
 }
 
@@ -84,7 +85,7 @@ impl Tail {
         Self { ring: Mutex::default(), newest: watch::Sender::new(0), cursor }
     }
 
-    /// Signals every new record.
+    /// A receiver that is woken by every new record.
     pub(crate) fn wake_up(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
     }
@@ -121,7 +122,7 @@ impl Tail {
     }
 }
 
-/// The lock's value. Every section leaves it whole, so a panic elsewhere does not matter.
+/// Locks the mutex. A poisoned lock is fine: every critical section leaves the value consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

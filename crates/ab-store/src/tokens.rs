@@ -1,4 +1,4 @@
-//! Tokens of sessions: what a session's agent shows to reach its own endpoint.
+//! Tokens of sessions, with which a session's agent authenticates at its own endpoint.
 
 use ab_api::{SessionId, Time};
 
@@ -8,7 +8,7 @@ use crate::record::parse_id;
 use crate::store::Store;
 
 impl Store {
-    /// Makes `token` open the endpoint of `session`. Only its digest is stored.
+    /// Makes `token` valid for the endpoint of `session`. Only its digest is stored.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl Store {
         session.as_deref().map(parse_id).transpose()
     }
 
-    /// Makes every token of `session` useless.
+    /// Revokes every token of `session`.
     ///
     /// # Errors
     ///

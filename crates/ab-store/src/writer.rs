@@ -1,4 +1,4 @@
-//! The one task that writes. Changes that wait at the same time are committed together.
+//! The one task that writes. Changes that are queued at the same time are committed together.
 
 use std::sync::Arc;
 
@@ -11,31 +11,31 @@ use crate::error::StoreError;
 use crate::record::{EventRecord, EventStreamId, Records, signed, unsigned};
 use crate::store::Readers;
 
-/// How many changes wait for the writer before callers wait to hand theirs over.
+/// Maximum number of queued changes. Further callers wait.
 pub(crate) const QUEUE: usize = 1024;
-/// How many changes one commit has at most.
+/// Maximum number of changes in one commit.
 const GROUP: usize = 128;
 
-/// A change that waits for its commit.
+/// A change that waits to be committed.
 pub(crate) trait Change: Send {
     /// Performs the change within the open transaction.
     fn perform<'a>(&'a mut self, writing: &'a mut Writing)
     -> BoxFuture<'a, Result<(), StoreError>>;
-    /// Tells the caller how it ended. Called after the commit.
+    /// Sends the outcome to the caller. Called after the commit.
     fn finish(self: Box<Self>, outcome: Result<(), StoreError>);
 }
 
-/// A change and what became of it.
+/// A change and its outcome.
 type Performed = (Box<dyn Change>, Result<(), StoreError>);
 
-/// What the writer can be told.
+/// A message for the writer.
 pub(crate) enum Order {
     Change(Box<dyn Change>),
-    /// End after everything that was handed over before.
+    /// Stop after all changes that were queued before.
     Close,
 }
 
-/// A [`Change`] that gives its caller a value.
+/// A [`Change`] that returns a value to its caller.
 pub(crate) struct Typed<F, T> {
     work: Option<F>,
     value: Option<T>,
@@ -68,12 +68,12 @@ where
     fn finish(self: Box<Self>, outcome: Result<(), StoreError>) {
         let Self { value, reply, .. } = *self;
         let answer = outcome.and_then(|()| value.ok_or(StoreError::Closed));
-        // A caller that no longer waits needs no answer; the change is committed all the same.
+        // A caller that no longer waits needs no answer; the change is still committed.
         let _ = reply.send(answer);
     }
 }
 
-/// An entry for the log.
+/// A new entry for the log.
 pub(crate) struct NewRecord {
     pub(crate) at: Time,
     pub(crate) kind: &'static str,
@@ -145,12 +145,12 @@ impl Writing {
         Ok(())
     }
 
-    /// Wakes those who wait for the decision on `approval`, after the commit.
+    /// After the commit, wakes the tasks that wait for the decision on `approval`.
     pub(crate) fn decided(&mut self, approval: ApprovalId) {
         self.decided.push(approval);
     }
 
-    /// Runs one change. A change that fails leaves no trace in the transaction.
+    /// Runs one change. A failed change leaves the transaction unchanged.
     async fn run(&mut self, change: &mut dyn Change) -> Result<(), StoreError> {
         let (position, appended, decided) =
             (self.position, self.appended.len(), self.decided.len());
@@ -246,7 +246,7 @@ impl Writer {
         group: Vec<Box<dyn Change>>,
         outcomes: &mut Vec<Performed>,
     ) -> Result<(), StoreError> {
-        // Every change gets an outcome, also where the transaction cannot begin.
+        // Every change gets an outcome, even if the transaction cannot begin.
         outcomes.extend(group.into_iter().map(|change| (change, Ok(()))));
         self.writing.execute("BEGIN IMMEDIATE").await?;
         for (change, outcome) in outcomes.iter_mut() {
