@@ -1,7 +1,7 @@
 //! Who may call a route, declared where the route is added and enforced by the gate.
 //!
-//! The declaration travels in the route's description, so that the published description and the
-//! check cannot disagree.
+//! The declaration is stored in the route's description, so the published description and the check
+//! cannot differ.
 
 use std::collections::HashMap;
 
@@ -14,21 +14,21 @@ use utoipa_axum::router::UtoipaMethodRouter;
 use crate::app::HttpApp;
 use crate::problem::Rendering;
 
-/// Who may call a route. A lesser value admits more callers.
+/// Who may call a route. A smaller value admits more callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Access {
-    /// Every caller that passes the checks of Host and Origin.
+    /// Every caller that passes the Host and Origin checks.
     Public,
-    /// The admin, and the agent of the session that the parameter `id` of the path names.
+    /// The admin, and the agent of the session in the path parameter `id`.
     SessionAgent,
-    /// Callers with the admin's token, and browsers that the admin logged in.
+    /// Callers with the admin's token, and browsers that are logged in as the admin.
     Admin,
 }
 
 impl Access {
     const ALL: [Access; 3] = [Access::Public, Access::SessionAgent, Access::Admin];
 
-    /// Declares the access of routes and describes how the gate refuses callers.
+    /// Declares the access of routes and describes the gate's refusals.
     pub(crate) fn to(self, routes: UtoipaMethodRouter<HttpApp>) -> UtoipaMethodRouter<HttpApp> {
         let (schemas, mut paths, router) = routes;
         for (path, item) in &mut paths.paths {
@@ -81,7 +81,7 @@ impl Access {
 pub(crate) struct AccessTable(HashMap<String, Vec<(Method, Access)>>);
 
 impl AccessTable {
-    /// Reads what [`Access::to`] declared. A route without a declaration is the admin's.
+    /// Reads the declarations of [`Access::to`]. A route without a declaration requires the admin.
     pub(crate) fn new(description: &mut utoipa::openapi::OpenApi) -> AccessTable {
         let of_item = |item: &mut PathItem| {
             let declared = |operation: &Operation| {
@@ -98,8 +98,8 @@ impl AccessTable {
         AccessTable(paths.map(|(path, item)| (path.clone(), of_item(item))).collect())
     }
 
-    /// The access of a route. Where the path has no such method, that of its most open method; where
-    /// no route matched, the admin's.
+    /// The access of a route. If the path does not have the method, the access of its most open
+    /// method; if no route matches, the admin's.
     pub(crate) fn of(&self, template: Option<&str>, method: &Method) -> Access {
         let Some(methods) = template.and_then(|template| self.0.get(template)) else {
             return Access::Admin;

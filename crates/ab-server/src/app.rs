@@ -1,4 +1,5 @@
-//! The state of the router: one optional field for each surface, who may call, and the end.
+//! The state of the router: one optional field for each surface, the access policy, and the
+//! shutdown token.
 
 use std::fmt;
 use std::io;
@@ -10,7 +11,7 @@ use crate::gate::{Guesses, HttpAccessPolicy, Identity, TokenGuessLimits};
 use crate::problem::{Problem, ProblemKind};
 use crate::routes::{ControlRoutes, DaemonRoutes, GatewayRoutes, ServedFiles};
 
-/// What a port serves. A surface that is absent answers 404.
+/// What a port serves. The routes of an absent surface answer 404.
 #[derive(Clone)]
 pub struct HttpApp {
     control: Option<Arc<ControlRoutes>>,
@@ -52,29 +53,29 @@ impl HttpApp {
         self
     }
 
-    /// The control plane's surface, or the 404 that its routes answer without one.
+    /// The control plane's surface, or the 404 of its routes if it is absent.
     pub(crate) fn control(&self) -> Result<&Arc<ControlRoutes>, Problem> {
         self.control.as_ref().ok_or_else(|| not_served("no sessions are served here"))
     }
 
-    /// The daemon's surface, or the 404 that its routes answer without one.
+    /// The daemon's surface, or the 404 of its routes if it is absent.
     pub(crate) fn daemon(&self) -> Result<&Arc<DaemonRoutes>, Problem> {
         self.daemon.as_ref().ok_or_else(|| not_served("no workspace is served here"))
     }
 
-    /// The gateway's surface, or the 404 that its routes answer without one.
+    /// The gateway's surface, or the 404 of its routes if it is absent.
     pub(crate) fn gateway(&self) -> Result<&Arc<GatewayRoutes>, Problem> {
         self.gateway.as_ref().ok_or_else(|| not_served("no agents are served here"))
     }
 
-    /// The gateway's files, or the 404 that their routes answer without a served root.
+    /// The gateway's files, or the 404 of their routes if there is no served root.
     pub(crate) fn files(&self) -> Result<&ServedFiles, Problem> {
         let files = self.gateway()?.files.as_ref();
         files.ok_or_else(|| not_served("no files are served here: the server has no root"))
     }
 
-    /// Makes a one-time link to the page. It works once and for a few minutes, and its host name is
-    /// the only one under which the cookie that it sets counts.
+    /// Makes a one-time link to the page. It works once and for a few minutes. The cookie that it
+    /// sets is valid only under the host name of the link.
     pub fn create_login_link(&self, scheme: &str, port: u16) -> io::Result<String> {
         let (host, path) = self.identity.login_link()?;
         Ok(format!("{scheme}://{host}:{port}{path}"))
@@ -93,12 +94,12 @@ impl HttpApp {
         &self.guesses
     }
 
-    /// Cancelled when the port begins to close. Streams end at once then.
+    /// Cancelled when the port begins to close. Streams then end at once.
     pub(crate) fn shutdown(&self) -> &CancellationToken {
         &self.shutdown
     }
 
-    /// Ends what outlives its request.
+    /// Ends everything that outlives its request.
     pub(crate) async fn close(&self) {
         self.shutdown.cancel();
         let daemon = async {

@@ -1,4 +1,4 @@
-//! A connection that has left HTTP, to be served by any runtime.
+//! A connection after an HTTP upgrade, which any runtime can serve.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,10 +12,10 @@ use tokio_rustls::server::TlsStream;
 
 use crate::watched::Watched;
 
-/// What an upgrade leaves.
+/// A connection after an upgrade.
 #[derive(Debug)]
 pub(crate) struct Beyond {
-    /// What the peer said with its request and behind it.
+    /// Bytes that the peer sent together with its request or right after it.
     early: Bytes,
     stream: Stream,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Beyond {
 enum Stream {
     Plain(Watched),
     Encrypted(Box<TlsStream<Watched>>),
-    /// One that this server did not make.
+    /// A stream that this server did not make.
     Foreign(TokioIo<Upgraded>),
 }
 
@@ -48,12 +48,12 @@ impl Beyond {
         }
     }
 
-    /// From here on the runtime that calls waits for the socket.
+    /// Registers the socket with the calling runtime.
     pub(crate) fn settle(&mut self) -> io::Result<()> {
         match &mut self.stream {
             Stream::Plain(socket) => socket.settle(),
             Stream::Encrypted(stream) => stream.get_mut().0.settle(),
-            // It works from any runtime, only slower.
+            // Works from any runtime, but slower.
             Stream::Foreign(_) => Ok(()),
         }
     }

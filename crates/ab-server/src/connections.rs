@@ -1,4 +1,4 @@
-//! Connections, each in a task of its own, all of them joined at the end.
+//! Connections, each in its own task. All tasks are joined at shutdown.
 
 use std::time::Duration;
 
@@ -21,9 +21,9 @@ use crate::routes::Peer;
 use crate::tls::TlsConfig;
 use crate::watched::{Watch, Watched};
 
-/// After a failed accept, which most likely means that we are out of descriptors.
+/// Delay after a failed accept, which usually means that we are out of file descriptors.
 const BREATH: Duration = Duration::from_millis(50);
-/// Bytes of the head of a request.
+/// Maximum size of the head of a request in bytes.
 const LARGEST_HEAD: usize = 64 * 1024;
 
 pub(crate) struct Connections {
@@ -38,7 +38,7 @@ pub(crate) async fn serve(connections: Connections, listener: TcpListener) {
     let places = Places::new(&bounds);
     let mut tasks = JoinSet::new();
     loop {
-        // Those that have ended are let go of as we pass by.
+        // Remove the tasks that have ended.
         while tasks.try_join_next().is_some() {}
         let accepted = async {
             let free = places.free().await?;
@@ -73,24 +73,24 @@ pub(crate) async fn serve(connections: Connections, listener: TcpListener) {
     }
 }
 
-/// The answer to a connection that is one too many of its address.
+/// The response to a connection from an address that already has too many.
 const TOO_MANY: &str = "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 30\r\n\
     content-type: application/json\r\ncontent-length: 83\r\n\r\n\
     {\"error\":\"Too many connections\",\"message\":\"your address has too many connections\"}\n";
 
-/// Says why, where that takes no handshake, and closes the connection.
+/// Refuses a connection. Without TLS it sends the reason first.
 fn turn_away(stream: &TcpStream, encrypted: bool) {
     if !encrypted {
-        // Nothing was sent yet, so that there is room for it.
+        // Nothing was sent yet, so the send buffer has room.
         let _ = stream.try_write(TOO_MANY.as_bytes());
     }
 }
 
-/// What answers the requests of a connection.
+/// What is needed to answer the requests of a connection.
 struct Answering {
     router: Router,
     peer: Peer,
-    /// Held until the connection has ended, by its WebSocket if it becomes one.
+    /// Held until the connection has ended; an upgraded WebSocket keeps it.
     place: Place,
 }
 
@@ -101,7 +101,7 @@ async fn connection(
     bounds: HttpServerLimits,
     closing: CancellationToken,
 ) {
-    // Answers are whole when they are written.
+    // Responses are written as a whole, so delaying small segments has no use.
     let _ = stream.set_nodelay(true);
     let (stream, watch) = Watched::new(stream, bounds.write_timeout);
     match tls {
@@ -127,14 +127,15 @@ async fn requests<S>(
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
         request.extensions_mut().insert(place.clone());
-        // It is ready at any time.
+        // The router is always ready, so `poll_ready` is not needed.
         router.clone().call(request)
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.handshake_timeout)
         .max_buf_size(LARGEST_HEAD)
-        // Who has nothing more to ask may still wait for its answer; the watch sees who does not.
+        // A client that closed its sending side may still wait for the response. The watch detects
+        // clients that do not.
         .half_close(true)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
@@ -150,7 +151,7 @@ async fn requests<S>(
     };
     tokio::select! {
         ended = served => match ended {
-            // What goes on after an upgrade is no longer HTTP.
+            // After an upgrade the connection is no longer HTTP.
             Ok(()) => watch.let_go(),
             Err(error) => tracing::debug!(%error, "a connection broke off"),
         },

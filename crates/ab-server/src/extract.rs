@@ -1,4 +1,4 @@
-//! What handlers take from a request. A request that does not fit is a [`Problem`].
+//! Extractors for handlers. An invalid request becomes a [`Problem`].
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use serde::de::DeserializeOwned;
 
 use crate::problem::{Problem, ProblemKind};
 
-/// The bytes of a body that is declared as JSON: at most axum's 2 MiB, unless the route has another limit. `ab-api`
-/// parses them, so that its errors name the field.
+/// The bytes of a body with a JSON content type: at most axum's 2 MiB, unless the route has another
+/// limit. `ab-api` parses them, so that its errors name the field.
 #[derive(Clone, Debug)]
 pub(crate) struct JsonBytes(pub(crate) Bytes);
 
-/// A JSON body, parsed. The error names the field that does not fit.
+/// A parsed JSON body. The error names the invalid field.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JsonBody<T>(pub(crate) T);
 
@@ -125,7 +125,7 @@ mod tests {
         depth: u32,
     }
 
-    /// The answer of a handler that takes JSON, one that takes bytes, and two parameters.
+    /// The response of a test router with a JSON handler, a bytes handler and two parameters.
     async fn ask(path: &str, content_type: &str, body: impl Into<Body>) -> (u16, String, Value) {
         let router: Router = Router::new()
             .route("/api/v1/orders", post(async |JsonBytes(_)| "taken"))

@@ -1,12 +1,11 @@
-//! The one check before every route: is this host ours, may this page ask, does the caller know the
-//! token.
+//! The one check before every route: Host, Origin and token.
 //!
-//! A name that anybody can point at us proves nothing (DNS rebinding), so the Host header has to be
-//! an address, `localhost`, or a name that was allowed; only who shows the token may use any name,
-//! since no foreign page knows it. A page may ask us only from our own origin or from one that was
-//! allowed, token or not; that holds for WebSocket upgrades too. A route declares its access where it
-//! is added, and what matches no route is the admin's. Callers that show wrong tokens are slowed
-//! down.
+//! A host name that anybody can point at this server proves nothing (DNS rebinding). So the Host
+//! header must be an address, `localhost`, or an allowed name. Only a caller with the token may use
+//! any name, because no foreign page knows the token. A web page must come from our own origin or
+//! from an allowed one, with or without the token; this also applies to WebSocket upgrades. A route
+//! declares its access where it is added, and a path without a route requires the admin. Callers
+//! with wrong tokens are slowed down.
 
 mod browser;
 mod guesses;
@@ -27,25 +26,25 @@ use axum::http::{HeaderMap, Uri};
 
 use crate::problem::{Problem, ProblemKind};
 
-/// Who may ask.
+/// Who may use the port.
 #[derive(Clone, Debug, Default)]
 pub struct HttpAccessPolicy {
-    /// Without one, whoever passes the other checks is trusted.
+    /// If there is none, every caller that passes the other checks is trusted.
     pub token: Option<AccessToken>,
-    /// Names under which we are reached, beside `localhost` and addresses.
+    /// Host names of this server, beside `localhost` and addresses.
     pub hosts: Vec<String>,
-    /// Origins of pages that may ask.
+    /// Origins of web pages that may use the port.
     pub origins: Vec<Origin>,
-    /// Signs the cookies of browsers. Without one, they end with the process.
+    /// Signs the cookies of browsers. Without it, cookies are valid only until the process ends.
     pub browser_key: Option<CookieSigningKey>,
 }
 
-/// Whom the answer may be shown to.
+/// Which page the response may be shown to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Page {
-    /// No page asks, or one of ours.
+    /// The request does not come from a page, or comes from one of ours.
     Own,
-    /// A page of another origin, which was allowed.
+    /// A page of another, allowed origin.
     Foreign,
 }
 
@@ -80,7 +79,7 @@ impl HttpAccessPolicy {
     }
 }
 
-/// The name under which the caller reached us.
+/// The host name in the request.
 #[derive(Debug)]
 pub(crate) struct Host {
     name: String,
@@ -88,7 +87,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// An address cannot be pointed elsewhere.
+    /// An address cannot be redirected by DNS.
     fn is_address(&self) -> bool {
         let bare = self.name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
         match bare {
@@ -127,7 +126,7 @@ pub(crate) fn host(uri: &Uri, headers: &HeaderMap) -> Result<Host, Problem> {
     if value.as_str().contains('@') || value.host().is_empty() {
         return Err(malformed("makes no sense"));
     }
-    // What follows the name has to be a port.
+    // Only a port may follow the name.
     let rest = &value.as_str()[value.host().len()..];
     if !rest.is_empty() && value.port_u16().is_none() {
         return Err(malformed("makes no sense"));
@@ -166,7 +165,7 @@ mod tests {
         })
     }
 
-    /// The status that a request gets, 200 for one that is let in.
+    /// The status of a request, 200 if it is admitted.
     fn status(gate: &Identity, uri: &str, pairs: &[(&str, &str)]) -> u16 {
         let (uri, headers) = (uri.parse().unwrap(), headers(pairs));
         let host = host(&uri, &headers);
@@ -212,7 +211,7 @@ mod tests {
         assert_eq!(status(&gate(None), "/mcp", &[]), 400);
         let twice = [("host", "localhost"), ("host", "evil.example")];
         assert_eq!(status(&gate(None), "/mcp", &twice), 400);
-        // A request line with an address counts, whatever Host says.
+        // An address in the request line takes precedence over the Host header.
         let absolute = "http://evil.example/mcp";
         assert_eq!(status(&gate(None), absolute, &[("host", "localhost")]), 403);
     }
@@ -296,7 +295,7 @@ mod tests {
         ] {
             let pairs = [("host", host), ("origin", origin)];
             assert_eq!(status(&gate(None), "/mcp", &pairs), expect, "{host} {origin}");
-            // An upgrade is no way around it.
+            // The same check applies to upgrades.
             let pairs = [("host", host), ("origin", origin), ("upgrade", "websocket")];
             assert_eq!(status(&gate(None), "/ssh", &pairs), expect, "{host} {origin}");
         }

@@ -1,8 +1,9 @@
-//! Speaks HTTP: one port, one check before every route, every route described.
+//! The HTTP server: one port, one check before every route, every route described.
 //!
-//! [`HttpServer`] owns a listener and the [`HttpApp`] that is served on it. A request first meets the [`HttpAccessPolicy`], which
-//! knows who may ask at all; then its route, which is registered together with its description.
-//! Nothing here opens files or runs commands: the surfaces hold a [`Backend`](ab_core::Backend).
+//! [`HttpServer`] owns a listener and serves an [`HttpApp`] on it. The [`HttpAccessPolicy`] decides
+//! first whether a caller may use the port at all. Then the route handles the request; each route
+//! is registered together with its description. Nothing here opens files or runs commands: the
+//! surfaces use a [`Backend`](ab_core::Backend).
 
 mod access;
 mod app;

@@ -1,4 +1,4 @@
-//! One line for each request, under an id that the answer carries too.
+//! Logs one line for each request, with an id that the response also carries.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -21,7 +21,7 @@ const LONGEST_ID: usize = 128;
 pub(crate) struct RequestId(HeaderValue);
 
 impl RequestId {
-    /// The id that [`logged`] gave.
+    /// The id that [`logged`] assigned.
     pub(crate) fn of(extensions: &Extensions) -> RequestId {
         let missing = || RequestId(HeaderValue::from_static("-"));
         extensions.get::<RequestId>().cloned().unwrap_or_else(missing)
@@ -34,11 +34,11 @@ impl fmt::Display for RequestId {
     }
 }
 
-/// A WebSocket that is closed with this code as soon as it is there.
+/// Set if the WebSocket is closed with this code right after the upgrade.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SentAway(pub(crate) u16);
 
-/// The id is the caller's, if it brought a sane one. The query is never written: it may hold a
+/// Uses the caller's request id if it is valid. The query is never logged, because it may contain a
 /// token.
 pub(crate) async fn logged(mut request: Request, next: Next) -> Response {
     let begun = Instant::now();
@@ -51,7 +51,7 @@ pub(crate) async fn logged(mut request: Request, next: Next) -> Response {
     let shown = id.to_str().unwrap_or_default();
     let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
     let closed = response.extensions().get::<SentAway>().map(|sent_away| sent_away.0);
-    // One set of words, whatever the level.
+    // The same text at every level.
     macro_rules! line {
         ($level:ident) => {
             tracing::$level!(
@@ -76,8 +76,8 @@ fn brought(headers: &HeaderMap) -> Option<HeaderValue> {
     fits.then(|| value.clone())
 }
 
-/// Other than those of this process and, most likely, of others. Nobody has to be unable to guess
-/// it, and real randomness would cost the first request the time in which it is gathered.
+/// A request id that is unique in this process and very likely across processes. It does not have
+/// to be unpredictable, so it avoids the delay of gathering real randomness.
 fn made() -> HeaderValue {
     static PROCESS: LazyLock<u32> =
         LazyLock::new(|| (RandomState::new().build_hasher().finish() >> 32) as u32);

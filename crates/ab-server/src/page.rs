@@ -1,9 +1,10 @@
-//! The web page of `serve`, rendered on the server: sessions, one session, the inbox, a form for a new task.
+//! The web page of `serve`, rendered on the server: sessions, one session, the inbox, a form for a
+//! new task.
 //!
-//! Every page works without JavaScript. `assets/page.js` keeps an open page current: it fetches the page again when the
-//! event stream says that something happened, and puts the parts marked with `data-live` in place. So rows are made here
-//! only. Text of agents and repositories is always text: maud escapes it, and the content security policy forbids inline
-//! scripts and styles.
+//! Every page works without JavaScript. `assets/page.js` keeps an open page current: when the event
+//! stream reports something, it fetches the page again and replaces the parts marked with
+//! `data-live`. So only the server makes rows. Text of agents and repositories is never markup:
+//! maud escapes it, and the content security policy forbids inline scripts and styles.
 
 mod diff;
 mod feed;
@@ -33,6 +34,7 @@ pub(crate) const SCRIPT: &str = include_str!("../assets/page.js");
 /// The icon of every page.
 pub(crate) const ICON: &str = include_str!("../assets/icon.svg");
 
-/// Sent with every page: nothing is loaded from elsewhere, nothing inline runs, no other site may frame it.
+/// Sent with every page: nothing is loaded from other sites, no inline script runs, and no other
+/// site may frame the page.
 pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
      connect-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";

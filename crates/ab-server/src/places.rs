@@ -1,6 +1,6 @@
-//! Places for connections: so many in all, and so many of one address.
+//! Limits the number of connections, in all and for each address.
 //!
-//! A place is held until the connection has ended, also after it has left HTTP for a WebSocket.
+//! A connection holds its place until it has ended, also after an upgrade to a WebSocket.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -21,18 +21,18 @@ struct Shared {
     all: Arc<Semaphore>,
     per_address: usize,
     exempt: fn(IpAddr) -> bool,
-    /// Connections of each address that has any and is not exempt.
+    /// The number of connections of each address that has any and is not exempt.
     held: Mutex<HashMap<IpAddr, usize>>,
     refused: AtomicU64,
 }
 
-/// A place among all, before it is known who takes it.
+/// A place that is not yet assigned to an address.
 #[derive(Debug)]
 pub(crate) struct FreePlace {
     _permit: OwnedSemaphorePermit,
 }
 
-/// The place of one connection. It is free again when the last clone is dropped.
+/// The place of one connection. It becomes free when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     _taken: Arc<Taken>,
@@ -44,7 +44,7 @@ struct Taken {
     _of_address: Option<OfAddress>,
 }
 
-/// One connection more of an address, until it is dropped.
+/// Counts one connection of an address until it is dropped.
 #[derive(Debug)]
 struct OfAddress {
     places: Places,
@@ -67,7 +67,7 @@ impl Places {
         self.0.all.clone().acquire_owned().await.ok().map(|_permit| FreePlace { _permit })
     }
 
-    /// Gives a free place to a connection from `peer`; nothing if its address has too many.
+    /// Assigns a free place to a connection from `peer`; `None` if its address has too many.
     pub(crate) fn take(&self, free: FreePlace, peer: IpAddr) -> Option<Place> {
         let peer = peer.to_canonical();
         if (self.0.exempt)(peer) {
@@ -86,7 +86,7 @@ impl Places {
         Some(Place::new(free, Some(OfAddress { places: self.clone(), address })))
     }
 
-    /// The first refusal is logged, and then whenever their number has doubled.
+    /// Logs a refused connection: the first one, and then each time their number has doubled.
     fn log_refused(&self, address: IpAddr) {
         let refused = self.0.refused.fetch_add(1, Ordering::Relaxed) + 1;
         if refused.is_power_of_two() {
@@ -133,7 +133,8 @@ mod tests {
         };
         let mut held = vec![take("10.0.0.1").await.unwrap(), take("10.0.0.1").await.unwrap()];
         assert!(take("10.0.0.1").await.is_none());
-        // An IPv4 address is the same behind IPv6, and of IPv6 a /64 is one address.
+        // An IPv4-mapped IPv6 address counts as the IPv4 address, and an IPv6 /64 counts as one
+        // address.
         assert!(take("::ffff:10.0.0.1").await.is_none());
         held.push(take("2001:db8::1").await.unwrap());
         held.push(take("2001:db8::2").await.unwrap());

@@ -1,4 +1,4 @@
-//! A listener with everything on it, from the first connection to an end in good order.
+//! A listener with all routes, from its start to an orderly shutdown.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,25 +16,25 @@ use crate::gate::TokenGuessLimits;
 use crate::routes;
 use crate::tls::TlsConfig;
 
-/// How much the port takes on.
+/// Limits of the port.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpServerLimits {
-    /// Connections at a time, WebSockets included; more wait until one ends.
+    /// Maximum number of connections, including WebSockets. Further ones wait until one ends.
     pub connections: usize,
-    /// Connections of one address (of IPv6: one /64) at a time; more are refused.
+    /// Maximum number of connections of one address (for IPv6: one /64). Further ones are refused.
     pub per_address: usize,
-    /// Addresses without that bound.
+    /// Addresses without this limit.
     pub exempt: fn(IpAddr) -> bool,
     /// How long a TLS handshake, or the head of a request, may take.
     pub handshake_timeout: Duration,
-    /// How long a peer may take nothing of an answer.
+    /// How long a peer may read nothing of a response.
     pub write_timeout: Duration,
-    /// How long a caller that has closed its end may wait for an answer to begin or to go on; then
-    /// it counts as gone, and what it asked for ends.
+    /// A caller that has closed its sending side is treated as gone, and its request is cancelled,
+    /// after this time without progress of the response.
     pub half_closed_timeout: Duration,
-    /// How long requests that are being answered may go on when the port closes.
+    /// How long requests in progress may continue when the port closes.
     pub shutdown_grace: Duration,
-    /// How callers are met that show wrong tokens.
+    /// Limits on wrong tokens.
     pub token_guesses: TokenGuessLimits,
 }
 
@@ -53,7 +53,7 @@ impl Default for HttpServerLimits {
     }
 }
 
-/// What is served, and to whom.
+/// The app to serve and its settings.
 #[derive(Debug)]
 pub struct HttpServer {
     app: HttpApp,
@@ -76,7 +76,7 @@ impl HttpServer {
         self
     }
 
-    /// Serves whoever connects, until it is closed.
+    /// Serves connections until it is closed.
     pub fn start(self, listener: TcpListener) -> io::Result<RunningHttpServer> {
         let address = listener.local_addr()?;
         let grace = self.bounds.shutdown_grace;
@@ -85,7 +85,7 @@ impl HttpServer {
         let connections = Connections { router, tls: self.tls, bounds: self.bounds, closing };
         let serving = tokio::spawn(connections::serve(connections, listener));
         let finding_out = self.app.daemon().ok().cloned().map(|daemon| {
-            // On a thread that may block: the port answers meanwhile.
+            // On a blocking thread, so that the port answers meanwhile.
             let runtime = Handle::current();
             tokio::task::spawn_blocking(move || {
                 let found = runtime.block_on(daemon.find_out()).cloned();
@@ -114,8 +114,8 @@ impl RunningHttpServer {
         self.address
     }
 
-    /// What is in force for commands of the daemon's workspace, if there is one. The port answers
-    /// while this is found out.
+    /// The controls in force for commands of the daemon's workspace, if there is one. The port
+    /// answers while this is determined.
     pub async fn workspace_effective_policy(&mut self) -> Result<Option<EffectivePolicy>> {
         if let Some(finding_out) = self.finding_out.take()
             && let Ok(found) = finding_out.await
@@ -128,16 +128,16 @@ impl RunningHttpServer {
         }
     }
 
-    /// Takes no more connections, lets what is being answered come to its end within the grace,
-    /// and cuts the rest off.
+    /// Stops accepting connections, gives requests in progress the grace period, and closes the
+    /// remaining connections.
     pub async fn shutdown(self) {
         // Peers that do not close within the grace period are dropped.
         let _ = timeout(self.grace, self.app.close()).await;
         if let Some(finding_out) = self.finding_out {
-            // It ends by itself, and touches nothing that ends here.
+            // The blocking thread ends by itself and uses nothing that is closed here.
             finding_out.abort();
         }
-        // It ends by itself within the grace; a panic in it was told already.
+        // The task ends by itself within the grace period; a panic in it has already been reported.
         let _ = self.serving.await;
     }
 }

@@ -1,7 +1,7 @@
-//! What a request that fails is answered: one value, rendered by the path of the request.
+//! The error of a failed request: one value, whose format depends on the path of the request.
 //!
-//! A handler returns a [`Problem`]. It travels in the response's extensions to the outermost layer,
-//! which knows the path and writes the body.
+//! A handler returns a [`Problem`]. It is stored in the response's extensions; the outermost layer,
+//! which knows the path, writes the body.
 
 mod rendering;
 
@@ -33,7 +33,7 @@ pub(crate) enum ProblemKind {
     TooLarge,
     UnsupportedMediaType,
     RangeNotSatisfiable,
-    /// The request is well formed, but this server cannot do it.
+    /// The request is well formed, but this server does not support it.
     Unprocessable,
     UpgradeRequired,
     TooManyRequests,
@@ -169,7 +169,7 @@ impl From<ErrorKind> for ProblemKind {
     }
 }
 
-/// A request that failed: why, in words that the caller can act on.
+/// A failed request: the reason, in words that the caller can act on.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem(Box<Parts>);
 
@@ -198,25 +198,25 @@ impl Problem {
         }))
     }
 
-    /// With another title than that of its kind.
+    /// Replaces the title of the kind.
     pub(crate) fn titled(mut self, title: impl Into<Cow<'static, str>>) -> Problem {
         self.0.title = title.into();
         self
     }
 
-    /// With another code than that of its kind, in snake case.
+    /// Replaces the code of the kind, in snake case.
     pub(crate) fn coded(mut self, code: impl Into<Cow<'static, str>>) -> Problem {
         self.0.code = code.into();
         self
     }
 
-    /// With what is wrong with each field.
+    /// Adds the errors of each field.
     pub(crate) fn with_errors(mut self, errors: BTreeMap<String, Vec<String>>) -> Problem {
         self.0.errors = errors;
         self
     }
 
-    /// With one more member of the problem document.
+    /// Adds a member to the problem document.
     pub(crate) fn with_member(mut self, name: &str, value: impl Into<Value>) -> Problem {
         self.0.members.insert(name.to_owned(), value.into());
         self

@@ -1,7 +1,8 @@
 //! Every route of the port with its description and its access, behind the one check.
 //!
 //! A surface is a module with a function `routes`, merged here with one line. Routes are added with
-//! `routes!`, which takes path and description from the handler; a test fails for any other way.
+//! `routes!`, which takes path and description from the handler. A test fails if a route is added
+//! in another way.
 
 mod control;
 mod daemon;
@@ -37,7 +38,7 @@ use crate::gate::{Caller, Page, host, shown};
 use crate::log;
 use crate::problem::{ErrorEnvelope, Problem, ProblemDocument, ProblemKind, Refusal, rendered};
 
-/// How long a browser may remember the answer to a preflight.
+/// How long a browser may cache the response to a preflight request.
 const PREFLIGHT_AGE: Duration = Duration::from_secs(600);
 
 #[derive(OpenApi)]
@@ -62,7 +63,7 @@ const PREFLIGHT_AGE: Duration = Duration::from_secs(600);
 )]
 struct Api;
 
-/// The ways to show a token.
+/// The ways to pass a token.
 struct Schemes;
 
 impl Modify for Schemes {
@@ -79,7 +80,7 @@ impl Modify for Schemes {
     }
 }
 
-/// What can be asked of the port.
+/// The OpenAPI description of the port.
 pub fn openapi() -> Description {
     described().split_for_parts().1
 }
@@ -95,7 +96,7 @@ fn described() -> OpenApiRouter<HttpApp> {
         .merge(ui::routes())
 }
 
-/// Everything, ready to be served.
+/// The complete router.
 pub(crate) fn all(app: HttpApp) -> Router {
     let (router, mut description) = described().split_for_parts();
     let access = AccessTable::new(&mut description);
@@ -119,27 +120,27 @@ async fn not_allowed() -> Problem {
     Problem::new(ProblemKind::MethodNotAllowed, detail)
 }
 
-/// Where a request is from.
+/// The address that a request comes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
 impl Peer {
     pub(crate) fn of(request: &Request) -> IpAddr {
-        // Every connection says where it is from.
+        // Every connection adds its address.
         let peer = request.extensions().get::<Peer>();
         peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.to_canonical())
     }
 }
 
-/// What the check needs to know.
+/// The state of the check.
 #[derive(Debug)]
 struct Door {
     app: HttpApp,
     access: AccessTable,
 }
 
-/// The check of Host, Origin and credentials. Allowed pages also get the headers that their browser
-/// asks for, with refusals too, so that they can read them.
+/// Checks Host, Origin and credentials. Allowed pages of other origins also get CORS headers, with
+/// refusals too, so that they can read them.
 async fn checked(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
     let identity = door.app.identity();
     let preflight = request.method() == Method::OPTIONS
@@ -154,7 +155,8 @@ async fn checked(State(door): State<Arc<Door>>, mut request: Request, next: Next
             None => identity.caller(request.method(), uri, headers, host.as_ref().ok()),
         }
     };
-    // Counted before the other checks: an answer that differed would tell whether a guess was right.
+    // Counted before the other checks: otherwise a different response would reveal whether a guess
+    // was right.
     if caller == Caller::Wrong
         && let Some(retry_after) = door.app.guesses().wrong(Peer::of(&request)).await
         && request.uri().path() != daemon::SSH_PATH
@@ -193,7 +195,7 @@ async fn checked(State(door): State<Arc<Door>>, mut request: Request, next: Next
     }
 }
 
-/// The agent whose token was shown.
+/// The agent that the token belongs to.
 async fn agent(app: &HttpApp, shown: Option<Vec<u8>>) -> Option<Caller> {
     let session = app.control().ok()?.session_of_token(&shown?).await?;
     Some(Caller::agent(&session.to_string()))
@@ -208,7 +210,7 @@ async fn session_in_path(request: &mut Request) -> Option<String> {
     params.iter().find(|(name, _)| *name == "id").map(|(_, value)| value.to_owned())
 }
 
-/// Answers a page of another origin, which the gate has allowed.
+/// Answers a page of another origin that the gate has allowed.
 async fn shared(request: Request, next: Next, refusal: Option<Problem>) -> Response {
     let answering = service_fn(move |request: Request| {
         let (next, refusal) = (next.clone(), refusal.clone());

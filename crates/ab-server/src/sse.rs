@@ -1,8 +1,9 @@
-//! Event streams: every event has an id, and a reader that comes back continues after the last one.
+//! Event streams: every event has an id, and a reader that reconnects continues after its last
+//! event.
 //!
-//! The source is a stream of events after a cursor; the event log and tests each bring their own. A
-//! stream ends at once when the server shuts down. A reader that accepts no bytes for the stall time
-//! of the port is disconnected by the connection itself.
+//! The source is a stream of events after a cursor, from the event log or from a test. A stream
+//! ends at once when the server shuts down. The connection disconnects a reader that reads nothing
+//! for the port's write timeout.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -24,7 +25,7 @@ use utoipa::IntoParams;
 use crate::extract::QueryParams;
 use crate::problem::{Problem, ProblemKind};
 
-/// How often a comment is sent where there is no event, so that proxies keep the connection.
+/// How often a comment is sent when there are no events, so that proxies keep the connection open.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(15);
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -38,10 +39,10 @@ pub(crate) struct SseEvent {
     pub(crate) json: String,
 }
 
-/// The id of the last event that a reader has, if it has one.
+/// The id of the last event that a reader has, if any.
 ///
-/// The header `Last-Event-ID` decides. A browser sends it when it reconnects, together with the query
-/// of its first request; `?after=ID` is for that first request.
+/// The header `Last-Event-ID` takes precedence. A browser sends it when it reconnects, together
+/// with the query of its first request. `?after=ID` is for that first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cursor(pub(crate) Option<u64>);
 
@@ -81,7 +82,7 @@ impl Default for SseOptions {
     }
 }
 
-/// Answers with frames that are already in the form of the wire, and a heartbeat where none comes. The answer
+/// Responds with frames that are already encoded, and a heartbeat when there are none. The response
 /// ends with the source, or when `shutdown` is cancelled.
 pub(crate) fn frames<S>(source: S, shutdown: &CancellationToken, options: SseOptions) -> Response
 where
@@ -102,8 +103,8 @@ where
     response
 }
 
-/// Answers with the events of `source`. The answer ends with the source, with its first error, or
-/// when `shutdown` is cancelled; the reader then comes back with its cursor.
+/// Responds with the events of `source`. The response ends with the source, with its first error,
+/// or when `shutdown` is cancelled. The reader then reconnects with its cursor.
 pub(crate) fn answer<S, E>(source: S, shutdown: &CancellationToken, options: SseOptions) -> Response
 where
     S: Stream<Item = Result<SseEvent, E>> + Send + 'static,
@@ -125,7 +126,7 @@ where
         .take_until(shutdown.clone().cancelled_owned());
     let heartbeat = KeepAlive::new().interval(options.heartbeat).text("");
     let mut response = Sse::new(events).keep_alive(heartbeat).into_response();
-    // nginx buffers answers unless it is told not to.
+    // nginx buffers responses unless this header is set.
     response.headers_mut().insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
     response
 }

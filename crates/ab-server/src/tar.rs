@@ -1,8 +1,8 @@
-//! Reads tar archives piece by piece, without input or output.
+//! Decodes tar archives piece by piece, without input or output.
 //!
-//! Bytes go in by [`TarDecoder::feed`], entries and their content come out by [`TarDecoder::next`]. Formats are
-//! ustar, pax and GNU, with long names. Sparse files, devices and FIFOs are errors. Names are checked here:
-//! none is absolute or has a `..`, and no link leads out of the archive.
+//! [`TarDecoder::feed`] takes bytes, [`TarDecoder::next`] returns entries and their content.
+//! Formats are ustar, pax and GNU, with long names. Sparse files, devices and FIFOs are errors.
+//! Names are checked here: none is absolute or contains `..`, and no link leads out of the archive.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,10 +10,10 @@ use std::fmt;
 use bytes::{Buf, Bytes, BytesMut};
 
 const BLOCK: usize = 512;
-/// The most bytes of a long name or of pax records.
+/// Maximum size of a long name or of pax records in bytes.
 const MAX_EXTENSION: u64 = 64 * 1024;
 
-/// Something in an archive.
+/// An entry of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TarEntry {
     /// Relative, without `.`, `..` or empty segments; empty for the top directory.
@@ -29,17 +29,17 @@ pub enum TarEntryKind {
         size: u64,
     },
     Directory,
-    /// A link with this text, which leads to somewhere in the archive.
+    /// A symbolic link with this text, whose target is inside the archive.
     Symlink {
         target: String,
     },
-    /// Another name of an earlier file, by its path.
+    /// Another name of an earlier file, given by its path.
     HardLink {
         path: String,
     },
 }
 
-/// What an archive goes on with.
+/// The next part of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TarEvent {
     Entry(TarEntry),
@@ -47,7 +47,7 @@ pub enum TarEvent {
     Data(Bytes),
 }
 
-/// Why an archive cannot be read on.
+/// Why an archive cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TarError(String);
 
@@ -63,14 +63,14 @@ fn fails<T>(why: impl Into<String>) -> Result<T, TarError> {
     Err(TarError(why.into()))
 }
 
-/// An archive, as far as its bytes are known.
+/// The state of decoding an archive.
 #[derive(Debug, Default)]
 pub struct TarDecoder {
     input: BytesMut,
     state: TarState,
-    /// Of the extension headers before the next entry.
+    /// The extension headers of the next entry.
     next_entry: Extensions,
-    /// The links of the archive so far.
+    /// The links in the archive so far.
     links: HashSet<String>,
 }
 
@@ -104,7 +104,7 @@ struct Extensions {
 impl TarDecoder {
     /// Adds bytes of the archive.
     pub fn feed(&mut self, bytes: &[u8]) {
-        // What follows the end is ignored.
+        // Bytes after the end marker are ignored.
         if !matches!(self.state, TarState::End) {
             self.input.extend_from_slice(bytes);
         }
@@ -161,15 +161,16 @@ impl TarDecoder {
         }
     }
 
-    /// Whether the last file has all of its content.
+    /// Whether the last file is complete.
     pub fn is_between_entries(&self) -> bool {
         !matches!(self.state, TarState::Data { left: 1.., .. })
     }
 
-    /// Says that there are no more bytes.
+    /// Checks that the archive is complete. To be called after the last bytes.
     ///
     /// # Errors
-    /// The archive ends in the middle of something.
+    ///
+    /// The archive is truncated.
     pub fn finish(&self) -> Result<(), TarError> {
         match self.state {
             TarState::End => Ok(()),
@@ -182,13 +183,13 @@ impl TarDecoder {
         }
     }
 
-    /// How many of so many bytes are there; `None` for none.
+    /// How many of the `left` bytes are available; `None` if there are none.
     fn available(&self, left: u64) -> Option<usize> {
         let left = usize::try_from(left).unwrap_or(usize::MAX);
         Some(self.input.len().min(left)).filter(|count| *count > 0)
     }
 
-    /// Reads a header. `None` for one that only says something about the next entry, and at the end.
+    /// Reads a header. `None` for a header that describes the next entry, and for the end.
     fn header(&mut self, block: &[u8]) -> Result<Option<TarEntry>, TarError> {
         if block.iter().all(|byte| *byte == 0) {
             self.state = TarState::End;
@@ -231,7 +232,7 @@ impl TarDecoder {
         let path = clean(&name)?;
         let mode = u32::try_from(number(&block[100..108])? & 0o777).unwrap_or_default();
         let kind = match kind {
-            // Old archives mark directories by a slash only.
+            // Old archives mark directories only by a trailing slash.
             b'0' | 0 | b'7' if name.ends_with('/') => TarEntryKind::Directory,
             b'0' | 0 | b'7' => TarEntryKind::File { size },
             b'5' => TarEntryKind::Directory,
@@ -267,7 +268,7 @@ impl TarDecoder {
         Ok(Some(TarEntry { path, kind, mode }))
     }
 
-    /// Notes what an extended header says about the next entry.
+    /// Stores what an extended header says about the next entry.
     fn extend(&mut self, kind: u8, data: &[u8]) -> Result<(), TarError> {
         match kind {
             b'L' => self.next_entry.path = Some(text(data)?),
@@ -303,13 +304,13 @@ fn padded(size: u64) -> Result<u64, TarError> {
     size.checked_add(padding(size)).ok_or_else(|| TarError("an entry is too large".to_owned()))
 }
 
-/// The sum of a header's bytes, with spaces in the place of the sum.
+/// The sum of a header's bytes, with the checksum field counted as spaces.
 fn checksum(block: &[u8]) -> u64 {
     let sum = |bytes: &[u8]| bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>();
     sum(&block[..148]) + 8 * u64::from(b' ') + sum(&block[156..])
 }
 
-/// A number: octal text, or binary where the first bit is set.
+/// A number: octal text, or binary if the first bit is set.
 fn number(field: &[u8]) -> Result<u64, TarError> {
     let invalid = || TarError("a header has an invalid number".to_owned());
     if field[0] & 0x80 != 0 {
@@ -377,7 +378,7 @@ fn clean(name: &str) -> Result<String, TarError> {
     Ok(segments.collect::<Vec<_>>().join("/"))
 }
 
-/// The text of a link that leads to somewhere in the archive, judged by names.
+/// Checks by names that a link leads to a place inside the archive, and returns its text.
 fn checked_target(path: &str, target: String) -> Result<String, TarError> {
     let out = || TarError(format!("the link {path:?} leads out of the archive: {target:?}"));
     if target.is_empty() || target.starts_with('/') || target.contains('\0') {

@@ -10,11 +10,11 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
-/// What connections are encrypted with.
+/// The TLS settings of a port.
 #[derive(Clone)]
 pub struct TlsConfig(pub(crate) TlsAcceptor);
 
-/// Which file cannot be used, and why.
+/// The file that cannot be used, and why.
 #[derive(Debug)]
 pub struct TlsError {
     pub path: PathBuf,
@@ -22,7 +22,7 @@ pub struct TlsError {
 }
 
 impl TlsConfig {
-    /// From PEM files: the chain of certificates, ours first, and the key of the first.
+    /// Loads PEM files: the certificate chain, starting with ours, and our private key.
     pub fn load(certificates: &Path, key: &Path) -> Result<TlsConfig, TlsError> {
         let fails = |path: &Path, why: String| TlsError { path: path.to_owned(), why };
         let chain = CertificateDer::pem_file_iter(certificates)

@@ -1,9 +1,9 @@
-//! A socket that is watched from beside whoever speaks through it.
+//! A socket, and a watch that detects when its peer is gone.
 //!
-//! A peer that takes nothing of what it is sent ends the connection, and so does one that has closed
-//! its end and waits for nothing. That a peer has closed is seen at once, whatever of it is still
-//! unread: the kernel tells, not the bytes. Only a peer that sent more than the kernel keeps, so that
-//! its end is not here yet, is found out when its call ends.
+//! The connection ends if the peer reads nothing of its response, and if the peer has closed its
+//! sending side and the response makes no progress. The kernel reports that a peer has closed, even
+//! if data of the peer is still unread. The exception is a peer that sent more than the kernel
+//! buffers: its close has not arrived yet, and is detected when the current call ends.
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
@@ -19,26 +19,26 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// The socket, for the one that speaks through it.
+/// The socket, for reading and writing.
 #[derive(Debug)]
 pub(crate) struct Watched {
     shared: Arc<Shared>,
-    /// How long a peer may take nothing.
+    /// How long a peer may read nothing.
     patience: Duration,
-    /// Runs while it takes nothing.
+    /// Runs while the peer reads nothing.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-/// The same socket, for the one that watches.
+/// The same socket, for the watch.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     socket: TcpStream,
-    /// Bytes that the peer's side took so far.
+    /// Number of bytes written to the socket so far.
     taken: AtomicU64,
-    /// Whether a peer that takes nothing may go on doing so.
+    /// Whether a peer that reads nothing is tolerated.
     patient: AtomicBool,
 }
 
@@ -49,8 +49,8 @@ impl Watched {
         (Watched { shared: shared.clone(), patience, stalled: None }, Watch(shared))
     }
 
-    /// From here on it is waited for by the runtime that calls, nobody watches it, and the peer may
-    /// take its time.
+    /// Registers the socket with the calling runtime, separates it from its watch, and removes the
+    /// write timeout.
     pub(crate) fn settle(&mut self) -> io::Result<()> {
         let socket = self.shared.socket.as_fd().try_clone_to_owned()?;
         let socket = TcpStream::from_std(socket.into())?;
@@ -60,7 +60,7 @@ impl Watched {
         Ok(())
     }
 
-    /// Counts what was taken, or the time in which nothing was.
+    /// Counts written bytes, or checks the timeout while nothing can be written.
     fn judged(
         &mut self,
         context: &mut Context<'_>,
@@ -105,12 +105,12 @@ impl Watched {
 }
 
 impl Watch {
-    /// Waits until there is nobody to answer: the connection was reset, or the peer has closed its
-    /// end and then took nothing for a while, although what it had asked might have been answered.
+    /// Waits until the peer is gone: the connection was reset, or the peer has closed its sending
+    /// side and the response then made no progress for `patience`.
     pub(crate) async fn deserted(&self, patience: Duration) {
         let socket = &self.0.socket;
         let closed = async {
-            // It carries no urgent data, so that only its end can wake this one.
+            // The peer sends no urgent data, so only its close wakes this.
             let _ = socket.ready(Interest::PRIORITY).await;
             loop {
                 let taken = self.0.taken.load(Ordering::Relaxed);
@@ -126,7 +126,7 @@ impl Watch {
         }
     }
 
-    /// From here on the peer may take its time: what it speaks has rules of its own.
+    /// Removes the write timeout: after an upgrade the protocol has its own rules.
     pub(crate) fn let_go(&self) {
         self.0.patient.store(true, Ordering::Relaxed);
     }

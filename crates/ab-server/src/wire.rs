@@ -1,32 +1,32 @@
-//! Shapes on the wire that several surfaces share.
+//! Wire types that several surfaces share.
 
 use ab_core::effective;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What is in force for commands
+/// The controls in force for commands
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = EffectivePolicy)]
 pub struct EffectivePolicyBody {
-    /// bwrap, landlock, software or none; null where no commands can run
+    /// bwrap, landlock, software or none; null if no commands can run
     isolation: Option<&'static str>,
     controls: Vec<EffectivePolicyEntryBody>,
 }
 
-/// One thing that is controlled, and how
+/// One control, and how it is enforced
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct EffectivePolicyEntryBody {
     /// What is controlled, such as files or network
     control: &'static str,
-    /// How far it holds
+    /// How strongly it is enforced
     holds: &'static str,
-    /// What was asked for
+    /// What was requested
     asked: String,
     /// What is in force
     in_force: String,
-    /// By which means
+    /// The mechanism
     mechanism: String,
-    /// How that was proven here; null when nothing was tried
+    /// How this was proven on this host; null if nothing was tested
     proof: Option<String>,
 }
 

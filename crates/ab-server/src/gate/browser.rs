@@ -1,10 +1,11 @@
-//! Sessions of the web page: a one-time link sets a cookie that counts under one host name only.
+//! Sessions of the web page: a one-time link sets a cookie that is valid under one host name only.
 //!
-//! Browsers share cookies between all ports of a host, and a session's own server may listen on one
+//! Browsers send cookies to all ports of a host, and a server started by an agent may listen on one
 //! of them. The host name of the link is random, so such a server does not receive the cookie.
 //!
-//! A cookie is its expiry and a random number, signed with a key and the server's token. The server keeps no list, so
-//! a browser stays logged in when the server is started again with the same key and token.
+//! A cookie contains its expiry and a random number, signed with a key and the server's token. The
+//! server keeps no list, so a browser stays logged in when the server restarts with the same key
+//! and token.
 
 use std::fmt;
 use std::io;
@@ -18,16 +19,16 @@ use axum::http::header::COOKIE;
 use super::token::{AccessToken, random_text};
 
 const COOKIE_NAME: &str = "agent-backend";
-/// How long a link can be opened.
+/// How long a link is valid.
 const TICKET_LIFE: Duration = Duration::from_secs(5 * 60);
-/// How long a cookie counts.
+/// How long a cookie is valid.
 pub(crate) const COOKIE_LIFE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// Links that wait to be opened. The oldest makes room.
+/// Maximum number of unused links. The oldest is dropped.
 const MOST_TICKETS: usize = 64;
-/// Characters of the random part of the host name.
+/// Number of characters of the random part of the host name.
 const HOST_LENGTH: usize = 16;
 
-/// Signs the cookies of browsers. Who knows it and the token's digest can make cookies.
+/// Signs the cookies of browsers. With this key and the token's digest, anyone can make cookies.
 #[derive(Clone)]
 pub struct CookieSigningKey(String);
 
@@ -58,7 +59,7 @@ struct Ticket {
     expires: Moment,
 }
 
-/// Seconds since 1970. Cookies outlive the process, so its own clock cannot count for them.
+/// Seconds since 1970. Cookies outlive the process, so a monotonic clock cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(u64);
 
@@ -73,11 +74,11 @@ impl Moment {
 }
 
 impl BrowserSessions {
-    /// Signs with `key`, or with one that ends with this process.
+    /// Signs with `key`, or with a random key that is lost when this process ends.
     ///
     /// # Errors
     ///
-    /// The system gives no random numbers.
+    /// The system provides no random numbers.
     pub(crate) fn new(
         key: Option<&CookieSigningKey>,
         token: Option<&AccessToken>,
@@ -87,7 +88,7 @@ impl BrowserSessions {
             None => random_text()?,
         };
         let root = hmac::Key::new(hmac::HMAC_SHA256, text.as_bytes());
-        // Another token logs every browser out.
+        // Changing the token logs every browser out.
         let digest = token.map(AccessToken::digest).unwrap_or_default();
         let signed = |what: &str| hmac::sign(&root, &[what.as_bytes(), digest].concat());
         let mut name = hexadecimal(signed("host ").as_ref());
@@ -96,7 +97,7 @@ impl BrowserSessions {
         Ok(Self { host: format!("{name}.localhost"), key, tickets: Mutex::default() })
     }
 
-    /// Makes a ticket: the host name of the link, and its path.
+    /// Makes a ticket. Returns the host name and the path of the link.
     pub(crate) fn issue(&self, now: Moment) -> io::Result<(&str, String)> {
         let ticket = random_text()?;
         let mut tickets = self.tickets();
@@ -107,12 +108,12 @@ impl BrowserSessions {
         Ok((&self.host, format!("/ui/login?ticket={ticket}")))
     }
 
-    /// Whether a host name is that of the links.
+    /// Whether this is the host name of the links.
     pub(crate) fn is_host(&self, name: &str) -> bool {
         self.host == name
     }
 
-    /// Spends a ticket. Returns the `Set-Cookie` header of the session that it opens.
+    /// Redeems a ticket. Returns the `Set-Cookie` header of the new session.
     pub(crate) fn redeem(
         &self,
         host: &str,
@@ -123,7 +124,7 @@ impl BrowserSessions {
             return Ok(None);
         }
         let mut tickets = self.tickets();
-        // Compares with every ticket, each in constant time.
+        // Compares with every ticket, each comparison in constant time.
         let fits = |known: &Ticket| known.token.is(ticket.as_bytes()) && now < known.expires;
         let Some(found) = tickets.iter().position(fits) else { return Ok(None) };
         tickets.remove(found);
@@ -151,7 +152,7 @@ impl BrowserSessions {
     }
 }
 
-/// The page's cookie among those of a request.
+/// The page's cookie in a request.
 pub(crate) fn cookie(headers: &HeaderMap) -> Option<&str> {
     let values = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = values.flat_map(|value| value.split(';')).map(str::trim);
@@ -209,7 +210,7 @@ mod tests {
         assert!(sessions.knows(value(&cookie), now));
         assert!(!sessions.knows(value(&cookie), now.after(COOKIE_LIFE)));
         assert!(!sessions.knows(ticket(&path), now));
-        // Later links have the same host, so that a browser stays logged in.
+        // Later links have the same host name, so that a browser stays logged in.
         assert_eq!(sessions.issue(now).unwrap().0, host);
         let other = BrowserSessions::new(None, None).unwrap();
         assert!(!other.knows(value(&cookie), now) && !other.is_host(host));
@@ -225,7 +226,7 @@ mod tests {
         assert!(again.knows(cookie, now) && again.is_host(host));
         assert!(!sessions("key", "other").knows(cookie, now));
         assert!(!sessions("other", "token").knows(cookie, now));
-        // A ticket does not survive.
+        // Tickets do not survive a restart.
         assert_eq!(again.redeem(host, ticket(&path), now).unwrap(), None);
         let later = cookie.replacen(|c: char| c.is_ascii_digit(), "9", 1);
         let cut = &cookie[..cookie.len() - 2];

@@ -1,33 +1,34 @@
-//! Who shows wrong tokens, and how often: guessing is slowed down, and it is seen.
+//! Counts wrong tokens, logs them, and slows down guessing.
 //!
-//! Failures are counted by address. After a few of them every further wrong token waits for its
-//! answer, longer each time, and beyond a limit it is told to come back later. Whoever shows the
-//! right one is never kept waiting, from whatever address: others there must not lock it out. A
-//! request that shows no token guesses nothing and is not counted.
+//! Wrong tokens are counted by address. After a few of them every further response is delayed,
+//! longer each time. Above a limit the response is 429. A request with the right token is never
+//! delayed, from any address, so that other callers at that address cannot lock it out. Requests
+//! without a token are not counted.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Addresses that are remembered. One more, and the one that was quiet the longest is forgotten.
+/// Maximum number of addresses in the table. For a new one, the address with the oldest failure is
+/// removed.
 const REMEMBERED: usize = 1024;
 
-/// How wrong tokens are met. An address is one of IPv4, or the first half of one of IPv6.
+/// Limits on wrong tokens. An address is an IPv4 address or an IPv6 /64 network.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenGuessLimits {
-    /// Wrong tokens of an address that are answered at once.
+    /// Number of wrong tokens of an address that are answered without delay.
     pub undelayed: u32,
-    /// Those beyond this many are told to come back later.
+    /// Above this number the response is 429.
     pub max_attempts: u32,
-    /// How long the first that waits does so; each further one waits twice as long as the last.
+    /// The delay of the first delayed response. It doubles with each further one.
     pub first_wait: Duration,
     pub longest_wait: Duration,
-    /// How many of an address wait at a time; more are told to come back later at once.
+    /// Maximum number of delayed requests of one address. Further ones get 429 at once.
     pub waiting: u32,
-    /// How many of all addresses wait at a time.
+    /// Maximum number of delayed requests of all addresses.
     pub all_waiting: u32,
-    /// After this much time without another its failures are forgotten.
+    /// After this time without a wrong token the count of an address starts at zero.
     pub forget_after: Duration,
 }
 
@@ -45,7 +46,7 @@ impl Default for TokenGuessLimits {
     }
 }
 
-/// The failures of a port.
+/// The wrong tokens of a port.
 #[derive(Debug)]
 pub(crate) struct Guesses {
     settings: TokenGuessLimits,
@@ -65,10 +66,10 @@ struct Failures {
     waiting: u32,
 }
 
-/// What is done about a wrong token.
+/// How to respond to a wrong token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Verdict {
-    /// How many there were, with this one.
+    /// The number of wrong tokens, including this one.
     count: u32,
     wait: Duration,
     too_many: bool,
@@ -79,12 +80,12 @@ impl Guesses {
         Guesses { settings, table: Mutex::default() }
     }
 
-    /// Counts a wrong token, tells of it in the log, and waits as long as it has to. When it is to
-    /// come back later: after how many seconds.
+    /// Counts and logs a wrong token, and waits if it has to be delayed. Returns the seconds for
+    /// `Retry-After` if the response is 429.
     pub(crate) async fn wrong(&self, peer: IpAddr) -> Option<u64> {
         let peer = peer.to_canonical();
         let verdict = self.note(peer, Instant::now());
-        // The first, and then whenever they have doubled.
+        // Log the first one, and then each time the number has doubled.
         if verdict.count.is_power_of_two() {
             tracing::warn!(%peer, failures = verdict.count, "a wrong token");
         }
@@ -95,7 +96,7 @@ impl Guesses {
         verdict.too_many.then(|| self.settings.forget_after.as_secs().max(1))
     }
 
-    /// Counts one, and takes a place for it if it has to wait.
+    /// Counts a wrong token and, if it has to be delayed, also counts the delayed request.
     fn note(&self, peer: IpAddr, now: Instant) -> Verdict {
         let settings = &self.settings;
         let mut table = self.lock();
@@ -136,7 +137,7 @@ impl Guesses {
     }
 }
 
-/// The place of one that waits, until its time is over or its caller has left.
+/// Counts one delayed request until its delay is over or its caller has left.
 struct Place<'a> {
     guesses: &'a Guesses,
     address: IpAddr,
@@ -146,14 +147,14 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut table = self.guesses.lock();
         table.waiting = table.waiting.saturating_sub(1);
-        // It may have been forgotten meanwhile, and even be known anew.
+        // The address may have been removed meanwhile, or removed and added again.
         if let Some(failures) = table.addresses.get_mut(&self.address) {
             failures.waiting = failures.waiting.saturating_sub(1);
         }
     }
 }
 
-/// The address that a peer counts as. Who has one address of an IPv6 /64 has them all.
+/// The address under which a peer is counted. One host can use all addresses of an IPv6 /64.
 pub(crate) fn block(peer: IpAddr) -> IpAddr {
     match peer {
         IpAddr::V4(_) => peer,
@@ -196,7 +197,7 @@ mod tests {
             (1000, true),
         ];
         assert_eq!((0..9).map(met).collect::<Vec<_>>(), expect);
-        // Nobody else has to pay for it.
+        // Other addresses are not delayed.
         assert_eq!(guesses.note(peer("10.0.0.2"), now).wait, Duration::ZERO);
     }
 
@@ -234,7 +235,7 @@ mod tests {
         let (waits, sent_away) = ((false, false), (true, true));
         assert_eq!([met("10.0.0.1"), met("10.0.0.1"), met("10.0.0.1")], [waits, waits, sent_away]);
         assert_eq!([met("10.0.0.2"), met("10.0.0.2")], [waits, sent_away]);
-        // One that leaves makes room.
+        // A caller that leaves makes room for another.
         drop(Place { guesses: &guesses, address: peer("10.0.0.1") });
         assert_eq!([met("10.0.0.1"), met("10.0.0.1")], [waits, sent_away]);
         for number in 0..3 * u32::try_from(REMEMBERED).unwrap() {
@@ -262,7 +263,7 @@ mod tests {
             assert_eq!(guesses.lock().waiting, 1);
         }
         let table = guesses.lock();
-        // It is known by its own address, not by that of the socket.
+        // The request was counted under the canonical address.
         assert_eq!((table.waiting, table.addresses[&peer("10.0.0.1")].waiting), (0, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! Who is calling: credentials become a [`Principal`].
+//! Authentication: turns credentials into a [`Principal`].
 
 use std::io;
 
@@ -11,8 +11,8 @@ use super::{Host, HttpAccessPolicy, Page, token};
 use crate::access::Access;
 use crate::problem::{Problem, ProblemKind};
 
-/// The token that a caller shows. Where a page cannot send headers of its own, an upgrade may name the
-/// token in its query.
+/// The token in a request. An upgrade may pass it in the query, because a page cannot set headers
+/// for a WebSocket.
 pub(crate) fn shown(uri: &Uri, headers: &HeaderMap) -> Option<Vec<u8>> {
     let by_query = if headers.contains_key(UPGRADE) {
         token::in_query(uri.query().unwrap_or_default())
@@ -23,30 +23,30 @@ pub(crate) fn shown(uri: &Uri, headers: &HeaderMap) -> Option<Vec<u8>> {
     by_query.or_else(|| header.and_then(token::in_header).map(<[u8]>::to_vec))
 }
 
-/// Everything that callers can prove themselves with.
+/// All credentials that callers can use.
 #[derive(Debug)]
 pub(crate) struct Identity {
     gate: HttpAccessPolicy,
-    /// An error where the system gave no random numbers: then no browser can log in.
+    /// An error if the system provided no random numbers: then no browser can log in.
     browsers: io::Result<BrowserSessions>,
 }
 
-/// What is known of a caller.
+/// The result of checking a caller's credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     Known(Principal, Proof),
-    /// It shows a credential, and it is not one of ours.
+    /// The credential is invalid.
     Wrong,
-    /// It shows none.
+    /// The request has no credential.
     Unknown,
 }
 
-/// How a caller is known.
+/// How a caller was authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proof {
     Token,
     Cookie,
-    /// The server has no token: it trusts every caller that passes the other checks.
+    /// The server has no token and trusts every caller that passes the other checks.
     NotRequired,
 }
 
@@ -58,12 +58,12 @@ impl Caller {
         }
     }
 
-    /// The agent of a session, which showed the session's token.
+    /// The agent of a session, authenticated by the session's token.
     pub(crate) fn agent(session: &str) -> Caller {
         Caller::Known(Principal::new(PrincipalKind::Agent, session), Proof::Token)
     }
 
-    /// Whether it may use what is the admin's.
+    /// Whether the caller may use the admin's routes.
     pub(crate) fn is_admin(&self) -> bool {
         self.principal().is_some_and(|principal| principal.has_role(Role::Admin))
     }
@@ -84,12 +84,12 @@ impl Identity {
         self.browsers()?.issue(Moment::now())
     }
 
-    /// Spends the ticket of a link that was opened under `host`. Returns a `Set-Cookie` header.
+    /// Redeems the ticket of a link that was opened under `host`. Returns a `Set-Cookie` header.
     pub(crate) fn redeem(&self, host: &Host, ticket: &str) -> io::Result<Option<String>> {
         self.browsers()?.redeem(&host.name, ticket, Moment::now())
     }
 
-    /// Looks at the credentials of people and programs. Those of agents are in the store.
+    /// Checks the credentials of people and programs. The tokens of agents are in the store.
     pub(crate) fn caller(
         &self,
         method: &Method,
@@ -115,8 +115,8 @@ impl Identity {
         }
     }
 
-    /// Whether the page's cookie is right. Nothing where it does not count: under another host name,
-    /// from another origin, or with a method that changes something and no origin.
+    /// Whether the page's cookie is valid. `None` if it must be ignored: under another host name,
+    /// from another origin, or for a method that changes something without an Origin header.
     fn cookie(&self, method: &Method, headers: &HeaderMap, host: &Host) -> Option<bool> {
         let browsers = self.browsers.as_ref().ok().filter(|known| known.is_host(&host.name))?;
         match headers.get(ORIGIN) {
@@ -127,8 +127,8 @@ impl Identity {
         Some(browsers.knows(browser::cookie(headers)?, Moment::now()))
     }
 
-    /// Checks Host and Origin. A preflight has no caller yet and may use any name; so may a caller
-    /// that shows a token, which no foreign page knows.
+    /// Checks Host and Origin. A preflight request carries no credentials and may use any name. So
+    /// may a caller with a token, which no foreign page knows.
     pub(crate) fn page_of(
         &self,
         caller: Option<&Caller>,
@@ -144,7 +144,7 @@ impl Identity {
         self.gate.page(host, headers)
     }
 
-    /// Whether the caller may use a route of this access. `session` is the session in its path.
+    /// Whether the caller may use a route with this access. `session` is the session in the path.
     pub(crate) fn admit(
         &self,
         caller: &Caller,

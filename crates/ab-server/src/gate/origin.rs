@@ -1,10 +1,10 @@
-//! Origins of pages: scheme, name and port, where a port that is not said is that of the scheme.
+//! Origins of pages: scheme, name and port. The port defaults to that of the scheme.
 
 use std::str::FromStr;
 
 use axum::http::uri::Authority;
 
-/// Where pages come from, such as `https://app.example.com`.
+/// The origin of web pages, such as `https://app.example.com`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     scheme: String,
@@ -33,7 +33,7 @@ fn parse(text: &str) -> Option<Origin> {
 }
 
 impl Origin {
-    /// Whether a page says that it is from here.
+    /// Whether the Origin header names this origin.
     pub(crate) fn is(&self, shown: &str) -> bool {
         parse(shown).as_ref() == Some(self)
     }
@@ -48,8 +48,8 @@ impl FromStr for Origin {
     }
 }
 
-/// Whether a page of this origin came from the host it asks. The scheme does not count: behind a
-/// proxy we do not know our own.
+/// Whether the origin of a page is the host of the request. The scheme is ignored: behind a proxy
+/// we do not know our own.
 pub(crate) fn is_of_host(shown: &str, name: &str, port: Option<u16>) -> bool {
     let Some(origin) = parse(shown) else { return false };
     let standard = if origin.scheme == "https" { 443 } else { 80 };

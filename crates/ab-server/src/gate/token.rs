@@ -7,7 +7,7 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{Digest, SHA256, digest};
 use aws_lc_rs::rand::fill;
 
-/// What a caller has to know. Only its digest is kept.
+/// The token of the server. Only its digest is kept.
 #[derive(Clone)]
 pub struct AccessToken(Digest);
 
@@ -21,7 +21,7 @@ impl AccessToken {
         self.0.as_ref()
     }
 
-    /// Takes the same time for every guess of a length.
+    /// Compares in constant time for guesses of the same length.
     pub(crate) fn is(&self, shown: &[u8]) -> bool {
         let shown = digest(&SHA256, shown);
         verify_slices_are_equal(self.0.as_ref(), shown.as_ref()).is_ok()
@@ -36,7 +36,7 @@ impl fmt::Debug for AccessToken {
 
 /// The token in an Authorization header.
 pub(crate) fn in_header(value: &[u8]) -> Option<&[u8]> {
-    // Both have the same length.
+    // Both prefixes have the same length.
     const SCHEMES: [&[u8]; 2] = [b"bearer ", b"apikey "];
     let (scheme, token) = value.split_at_checked(SCHEMES[0].len())?;
     let known = SCHEMES.iter().any(|known| scheme.eq_ignore_ascii_case(known));

@@ -1,31 +1,31 @@
-//! A unified diff as coloured lines, a part for each file.
+//! Renders a unified diff as coloured lines, one part for each file.
 
 use maud::{Markup, html};
 
 use super::rows::counts;
 use super::text::{clean, cut};
 
-/// Larger diffs are cut on the page; the patch itself is whole.
+/// Maximum number of lines on the page; the patch itself is complete.
 const SHOWN_LINES: usize = 4_000;
-/// Bytes of one line.
+/// Maximum number of bytes of one line.
 const SHOWN_BYTES: usize = 2_000;
-/// Files with more lines are closed at first.
+/// Files with more lines are collapsed at first.
 const OPEN_LINES: usize = 400;
 
 /// The files of a unified diff.
 #[derive(Debug)]
 pub(super) struct Diff<'a> {
     files: Vec<DiffFile<'a>>,
-    /// All lines, those that are not shown included.
+    /// The number of all lines, including those that are not shown.
     lines: usize,
 }
 
 #[derive(Debug)]
 struct DiffFile<'a> {
     name: &'a str,
-    /// What happened to the file beside its lines.
+    /// A change of the file other than its lines.
     note: Option<&'static str>,
-    /// Hunks, without the header of the file.
+    /// The hunks, without the file header.
     body: Vec<&'a str>,
     added: u64,
     removed: u64,
@@ -121,7 +121,7 @@ impl<'a> DiffFile<'a> {
 
 fn one(line: &str) -> Markup {
     let (kept, left_out) = cut(line, SHOWN_BYTES);
-    // A carriage return is a part of the line here, and must not hide the rest of it.
+    // A carriage return must not hide the rest of the line.
     let kept = kept.replace('\r', "␍");
     let class = match line.as_bytes().first() {
         Some(b'+') => "a",
@@ -134,7 +134,7 @@ fn one(line: &str) -> Markup {
     }
 }
 
-/// The name of the file after the change, or before it where it was deleted.
+/// The name of the file after the change, or before it if the file was deleted.
 fn name<'a>(header: &[&'a str]) -> &'a str {
     let marked = |mark: &str| {
         header.iter().find_map(|line| line.strip_prefix(mark)).filter(|name| *name != "/dev/null")

@@ -17,7 +17,7 @@ pub(crate) struct FeedView<'a> {
     pub(crate) has_older: bool,
 }
 
-/// Sessions as cards: those that wait for a person first, then those at work.
+/// Sessions as cards: first those that wait for a person, then those that are working.
 pub(crate) fn feed(chrome: Chrome, view: &FeedView<'_>) -> Markup {
     let now = Time::now();
     let waiting = |session: &&Session| waits(session);

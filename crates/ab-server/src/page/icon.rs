@@ -1,4 +1,4 @@
-//! Icons, as drawings in the page: the content security policy allows no images from elsewhere.
+//! Inline icons: the content security policy allows no images from other sites.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -18,7 +18,7 @@ pub(super) enum Icon {
     Plus,
 }
 
-/// Draws an icon in the colour of the text around it. Its meaning is in that text as well.
+/// Draws an icon in the colour of the surrounding text, which also states its meaning.
 pub(super) fn icon(icon: Icon) -> Markup {
     let path = match icon {
         Icon::Message => "M3 4h10M3 8h10M3 12h6",

@@ -30,7 +30,7 @@ pub(crate) fn inbox(chrome: Chrome, asked: &[Asked]) -> Markup {
     frame(chrome, "Inbox", Section::Inbox, &live, body)
 }
 
-/// A question with its two buttons, and the task of its session where the page does not show it.
+/// A question with its two buttons, and the task of its session if the page does not show it.
 pub(super) fn ask(approval: &Approval, session: Option<&Session>) -> Markup {
     let subject = &approval.subject;
     let wants = match subject.action.as_deref() {

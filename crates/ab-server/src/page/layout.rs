@@ -7,7 +7,7 @@ use super::icon::{Icon, icon};
 /// What the frame shows around a page.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Chrome {
-    /// How many approvals wait for a decision.
+    /// The number of approvals that wait for a decision.
     pub(crate) pending_approvals: u64,
 }
 
@@ -19,14 +19,14 @@ pub(super) enum Section {
     NewTask,
 }
 
-/// What `page.js` needs to know to keep a page current.
+/// The data that `page.js` needs to keep a page current.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Live {
-    /// The event stream that says when something happened. Pages without one stay as they are.
+    /// The event stream that triggers updates. Pages without one are not updated.
     pub(super) stream: Option<String>,
     /// The last event that the page shows; set where rows are appended.
     pub(super) cursor: Option<u64>,
-    /// Whether there are more events than this answer shows.
+    /// Whether there are more events than this response contains.
     pub(super) has_more: bool,
 }
 

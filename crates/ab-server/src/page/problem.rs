@@ -8,8 +8,8 @@ use super::CONTENT_SECURITY_POLICY;
 use super::layout::{Live, document};
 use super::text::clean;
 
-/// The page of a problem, with the status and the headers of `response`. A person without a login is told how to get
-/// one: the page cannot ask for the token, because nothing on it may hold one.
+/// The page of a problem, with the status and the headers of `response`. A person who is not logged
+/// in learns how to log in. The page does not ask for the token, because no page may contain it.
 pub(crate) fn problem(response: &Response, title: &str, detail: &str) -> Response {
     let is_signed_out = response.status() == StatusCode::UNAUTHORIZED;
     let title = if is_signed_out { "You are not logged in" } else { title };

@@ -1,4 +1,4 @@
-//! Events as rows of the activity list. Only the server makes rows; `assets/page.js` puts them in place.
+//! Events as rows of the activity list. Only the server makes rows; `assets/page.js` inserts them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,8 +13,8 @@ use super::icon::{Icon, icon};
 use super::text::{clean, first_line};
 use super::time::clock;
 
-/// The rows of `events`. Of a tool call only the newest event has a row, at the place where the call began: below the
-/// question that it had to wait for.
+/// The rows of `events`. A tool call has one row with its newest event, at the position where the
+/// call began: below the question that it had to wait for.
 pub(super) fn rows(events: &[Event], start: Time) -> Markup {
     let events = || events.iter().filter(|event| !is_pending(event));
     let mut newest: HashMap<&str, &Event> = HashMap::new();
@@ -44,7 +44,7 @@ fn call(event: &Event) -> Option<&str> {
     }
 }
 
-/// What a row looks like and says.
+/// The style and text of a row.
 struct Row {
     kind: &'static str,
     state: Option<&'static str>,
@@ -136,12 +136,12 @@ fn of(kind: &EventKind) -> Option<Row> {
             let words = html! { (in_short(kind)) };
             Some(Row { kind: "delivery", state: Some(state), icon: Icon::Branch, words })
         }
-        // The plan has a place of its own; the rest says nothing to people yet.
+        // The plan has its own place; other events are not useful to people yet.
         _ => None,
     }
 }
 
-/// A tool call: its name and what it is about, and behind that its input and output.
+/// A tool call: its name and subject, with its input and output in a collapsed part.
 fn tool(kind: &EventKind) -> Markup {
     let EventKind::Tool { tool_execution_id, tool_name, tool_input, tool_output, .. } = kind else {
         return html! {};
@@ -153,7 +153,7 @@ fn tool(kind: &EventKind) -> Markup {
         code.name { (clean(tool_name)) }
         @if let Some(about) = &about { " " code.about { (first_line(about)) } }
     };
-    // A summary alone needs no second copy of itself.
+    // If the summary already shows the whole input, it is not repeated.
     let whole = input.filter(|input| about.as_deref() != Some(*input) || input.lines().count() > 1);
     if whole.is_none() && output.is_none() {
         return head;

@@ -20,26 +20,26 @@ pub(crate) struct SessionView<'a> {
     pub(crate) session: &'a Session,
     /// The events after the reader's cursor, oldest first.
     pub(crate) events: &'a [Event],
-    /// How many older events are left out.
+    /// The number of older events that are left out.
     pub(crate) omitted: u64,
-    /// The sequence of the last of them.
+    /// The sequence number of the last event.
     pub(crate) cursor: u64,
     pub(crate) has_more: bool,
     /// The newest plan of the agent.
     pub(crate) plan: &'a [PlanEntry],
-    /// What was delivered.
+    /// The delivered result.
     pub(crate) delivered: Option<&'a DeliveryResult>,
     /// The pending approvals of the session.
     pub(crate) approvals: &'a [Approval],
     pub(crate) changes: Changes<'a>,
 }
 
-/// The changes of a session, as an answer has them.
+/// The changes of a session in a response.
 #[derive(Debug)]
 pub(crate) enum Changes<'a> {
-    /// The reader did not ask; the page that is open keeps what it shows.
+    /// The request did not ask for them; an open page keeps what it shows.
     NotAsked,
-    /// A unified diff; empty where nothing changed or there is no workspace.
+    /// A unified diff; empty if nothing changed or there is no workspace.
     Diff(&'a str),
 }
 
@@ -123,14 +123,14 @@ fn head(session: &Session) -> Markup {
     }
 }
 
-/// Whether the session takes a further prompt now.
+/// Whether the session accepts a further prompt now.
 fn takes_prompts(session: &Session) -> bool {
     let is_delivering = session.activity == Some(SessionActivity::Delivering);
     !(session.status.is_terminal() || session.status == SessionStatus::Stopping || is_delivering)
 }
 
-/// The form for a further prompt. It is the same whatever the session does, so that an update of the page does not
-/// replace what the reader types.
+/// The form for a further prompt. It is the same in every status, so that an update of the page
+/// does not replace what the user is typing.
 fn follow_up(session: &Session) -> Markup {
     html! {
         form.act.card.follow-up #follow-up-form method="post" action={ "/ui/sessions/" (session.id) "/prompt" } {
@@ -168,7 +168,7 @@ fn tone(status: SessionStatus) -> &'static str {
 struct Act {
     path: &'static str,
     name: &'static str,
-    /// The name while the server works on it.
+    /// The label while the server is working on it.
     busy: &'static str,
     confirm: Option<&'static str>,
 }

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::layout::{Chrome, Live, Section, frame};
 
-/// What the form holds, as the person wrote it.
+/// The values of the form, as the user entered them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TaskForm {
     pub(crate) prompt: String,
@@ -16,7 +16,7 @@ pub(crate) struct TaskForm {
     pub(crate) keep_open: bool,
 }
 
-/// What the form offers.
+/// The choices of the form.
 #[derive(Debug)]
 pub(crate) struct FormOffers {
     pub(crate) agents: Vec<String>,
@@ -24,7 +24,7 @@ pub(crate) struct FormOffers {
     pub(crate) repositories: Vec<String>,
 }
 
-/// The form, with what was wrong with the last try beside each field.
+/// The form, with the errors of the last attempt beside each field.
 pub(crate) fn task_form(
     chrome: Chrome,
     form: &TaskForm,

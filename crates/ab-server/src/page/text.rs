@@ -6,10 +6,10 @@ use std::fmt::Write;
 
 use ab_core::error::is_bidi_control;
 
-/// Bytes of one text that the page shows. The API has the whole of it.
+/// Maximum number of bytes of one text on the page. The API returns all of it.
 const SHOWN_BYTES: usize = 16 * 1024;
 
-/// A text on any number of lines, without terminal escapes and within the bound.
+/// A text of any number of lines, without terminal escapes and at most as long as the bound.
 pub(super) fn clean(text: &str) -> Cow<'_, str> {
     let (kept, left_out) = cut(text, SHOWN_BYTES);
     let shown = if kept.chars().all(is_plain) { Cow::Borrowed(kept) } else { replaced(kept) };
@@ -19,13 +19,13 @@ pub(super) fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{shown}… ({left_out} more bytes)"))
 }
 
-/// The first line that has words.
+/// The first line that is not blank.
 pub(super) fn first_line(text: &str) -> Cow<'_, str> {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     clean(line)
 }
 
-/// The beginning of a text of at most `most` bytes, and how many bytes follow.
+/// The first `most` bytes of a text at most, and the number of bytes that follow.
 pub(super) fn cut(text: &str, most: usize) -> (&str, usize) {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
@@ -45,7 +45,7 @@ fn replaced(text: &str) -> Cow<'static, str> {
         match c {
             '\u{1b}' => skip_escape(&mut rest),
             '\r' if rest.peek() == Some(&'\n') => {}
-            // What a terminal shows after a carriage return replaces the line.
+            // As on a terminal, text after a carriage return replaces the line.
             '\r' => shown.truncate(shown.rfind('\n').map_or(0, |at| at + 1)),
             c if is_plain(c) => shown.push(c),
             // Writing to a string cannot fail.

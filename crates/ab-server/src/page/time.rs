@@ -1,5 +1,5 @@
-//! Times for people. Without a script they are relative to the moment of the answer; `assets/page.js` keeps those of the
-//! class `ago` current.
+//! Times for people. Without a script they are relative to the time of the response;
+//! `assets/page.js` updates those of the class `ago`.
 
 use ab_api::Time;
 use maud::{Markup, html};
@@ -35,7 +35,7 @@ pub(super) fn clock(start: Time, time: Time) -> String {
     }
 }
 
-/// Whole seconds between two times; none if the clock went back.
+/// Whole seconds between two times; zero if the clock went back.
 fn since(from: Time, to: Time) -> u64 {
     u64::try_from(to.as_millis() - from.as_millis()).unwrap_or(0) / 1000
 }

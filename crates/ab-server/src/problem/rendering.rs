@@ -1,4 +1,4 @@
-//! The body of a problem, in the form that clients of a path expect.
+//! The body of a problem, in the format that clients of a path expect.
 
 use std::collections::BTreeMap;
 
@@ -16,23 +16,23 @@ use super::{Parts, Problem, ProblemKind};
 use crate::log::RequestId;
 use crate::page;
 
-/// Bytes of the text of a foreign error that become the detail of a problem.
+/// Maximum number of bytes of a library's error text that become the detail of a problem.
 const LONGEST_FOREIGN_TEXT: usize = 4 * 1024;
 
-/// How problems of a path are written.
+/// The format of the problems of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rendering {
-    /// `error` and `message`: the daemon's, and that of every path without another one.
+    /// `error` and `message`: the format of the daemon, and of every path without another one.
     Refusal,
     /// RFC 9457, with types of this product.
     Document,
     /// RFC 9457, with the types that clients of the agent gateway know.
     GatewayDocument,
-    /// `error` with a code, and `meta` with the id of the request: spaces and runs.
+    /// `error` with a code, and `meta` with the id of the request: for spaces and runs.
     Envelope,
 }
 
-/// Prefixes of paths. The longest that fits decides.
+/// Prefixes of paths. The longest match decides.
 const PREFIXES: [(&str, Rendering); 6] = [
     ("/api/v1", Rendering::Document),
     ("/v1", Rendering::GatewayDocument),
@@ -89,7 +89,7 @@ impl Rendering {
     }
 }
 
-/// Code and title of a problem that names none of its own, as clients of the agent gateway know them.
+/// Gives a problem without its own code and title those that clients of the agent gateway expect.
 fn as_gateway(mut problem: Parts) -> Parts {
     let (_, code, title) = problem.kind.row();
     let (gateway_code, gateway_title) = match problem.kind {
@@ -137,10 +137,10 @@ fn document(types: &str, problem: Parts) -> Response {
     Json(document).into_response()
 }
 
-/// Why a request was not let through
+/// Why a request was refused
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Refusal {
-    /// Which refusal this is, always in the same words
+    /// The kind of refusal, always the same text
     #[schema(example = "Unauthorized")]
     error: String,
     /// What to do about it
@@ -162,7 +162,7 @@ pub(crate) struct ProblemDocument {
     status: u16,
     #[schema(example = "repo.url must be provided when repo.mode=git")]
     detail: String,
-    /// What is wrong, by the path of the field
+    /// The errors by the path of the field
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     errors: BTreeMap<String, Vec<String>>,
     #[serde(flatten)]
@@ -177,7 +177,7 @@ pub(crate) struct ErrorEnvelope {
     meta: EnvelopeMeta,
 }
 
-/// The error itself
+/// The error
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct EnvelopeError {
     #[schema(example = "SPACE_NOT_FOUND")]
@@ -188,14 +188,15 @@ pub(crate) struct EnvelopeError {
     details: Map<String, Value>,
 }
 
-/// About the answer
+/// Information about the response
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct EnvelopeMeta {
     #[serde(rename = "requestId")]
     request_id: String,
 }
 
-/// Writes the bodies of problems, and names the character set of JSON. MCP and the gateway write their own headers.
+/// Writes the bodies of problems, and adds the character set to JSON responses. MCP and the gateway
+/// write their own headers.
 pub(crate) async fn rendered(request: Request, next: Next) -> Response {
     let rendering = Rendering::of(request.uri().path());
     let names_charset = matches!(rendering, Rendering::Document | Rendering::Envelope)
@@ -225,15 +226,15 @@ pub(crate) async fn rendered(request: Request, next: Next) -> Response {
     response
 }
 
-/// Whether a browser asks for a page that a person reads.
+/// Whether a browser requests a page for a person.
 fn is_page(path: &str, headers: &HeaderMap) -> bool {
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     (path == "/ui" || path.starts_with("/ui/"))
         && accepts.is_some_and(|accepts| accepts.contains("text/html"))
 }
 
-/// Makes a problem of an error that a library answered in plain text, such as axum's own body limit.
-/// The daemon's clients know the answers of its libraries; those stay.
+/// Turns a plain-text error of a library, such as axum's body limit, into a problem. Errors on the
+/// daemon's paths are kept, because its clients know them.
 async fn foreign(rendering: Rendering, response: &mut Response) -> Option<Problem> {
     let plain = !response.headers().contains_key(header::CONTENT_TYPE)
         || has_type(response.headers(), "text/plain; charset=utf-8");

@@ -1,4 +1,4 @@
-//! The control plane over HTTP: tasks, sessions, their events, approvals, and what the server offers.
+//! The control plane over HTTP: tasks, sessions, their events, approvals, and the catalog.
 
 mod approvals;
 mod catalog;
@@ -26,7 +26,7 @@ use utoipa_axum::routes;
 use crate::access::Access;
 use crate::app::HttpApp;
 
-/// Headers by which a proxy names the caller behind it.
+/// Headers in which a proxy names the original caller.
 const FORWARDED: [&str; 3] = ["forwarded", "x-forwarded-for", "x-real-ip"];
 
 /// Serves sessions at `/api/v1` and their approvals at `/v1/approvals`.
@@ -48,7 +48,7 @@ impl ControlRoutes {
         self
     }
 
-    /// What a task of this caller may ask for.
+    /// What tasks of this caller may request.
     pub(crate) fn offers(&self, locality: Locality) -> TaskCapabilities {
         let executor = self.control.executor().describe();
         let TaskCatalog { agents, aliases, runtimes, resource_limits, defaults } = &self.catalog;
@@ -70,7 +70,7 @@ impl ControlRoutes {
         }
     }
 
-    /// The session whose agent shows this token.
+    /// The session that this token belongs to.
     pub(crate) async fn session_of_token(&self, shown: &[u8]) -> Option<SessionId> {
         let shown = std::str::from_utf8(shown).ok()?;
         match self.control.store().session_of_token(shown).await {
@@ -89,7 +89,7 @@ impl fmt::Debug for ControlRoutes {
     }
 }
 
-/// Where a caller is. Only callers on this machine may name directories of it.
+/// Whether a caller is on this machine. Only local callers may name its directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Locality {
     ThisMachine,
@@ -97,7 +97,8 @@ pub(crate) enum Locality {
 }
 
 impl Locality {
-    /// A connection from a loopback address is local, unless a proxy made it for another machine.
+    /// A connection from a loopback address is local, unless a proxy forwarded it from another
+    /// machine.
     pub(crate) fn of(peer: IpAddr, headers: &HeaderMap) -> Locality {
         let is_forwarded = FORWARDED.iter().any(|name| headers.contains_key(*name));
         if peer.to_canonical().is_loopback() && !is_forwarded {
@@ -114,7 +115,7 @@ pub(crate) struct Items<T> {
     items: Vec<T>,
 }
 
-/// The caller, as the record of a decision names it.
+/// The caller in the form that is stored with a decision.
 pub(crate) fn decided_by(principal: &Principal, via: &str) -> ApprovalDecider {
     let kind = match principal.kind() {
         PrincipalKind::ApiKey => "key",
@@ -127,7 +128,7 @@ pub(crate) fn decided_by(principal: &Principal, via: &str) -> ApprovalDecider {
     }
 }
 
-/// The stored session, or the problem that it is unknown.
+/// The stored session, or a 404 problem.
 pub(crate) async fn found(
     control: &ControlPlane,
     id: SessionId,

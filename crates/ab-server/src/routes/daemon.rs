@@ -17,7 +17,8 @@ use crate::app::HttpApp;
 pub(super) fn routes() -> OpenApiRouter<HttpApp> {
     OpenApiRouter::default()
         .routes(Access::Public.to(routes!(health::show)))
-        // Its clients learn of a wrong token after the upgrade, so it checks the token itself.
+        // Its clients expect the error for a wrong token after the upgrade, so the handler checks
+        // the token itself.
         .routes(Access::Public.to(routes!(ssh::connect)))
         .routes(Access::Admin.to(routes!(mcp::call, mcp::listen, mcp::end)))
 }

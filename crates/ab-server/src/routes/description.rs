@@ -12,7 +12,7 @@ pub(super) fn routes() -> OpenApiRouter<HttpApp> {
     OpenApiRouter::default().routes(Access::Admin.to(routes!(describe)))
 }
 
-/// What can be asked of this port
+/// Show the OpenAPI description of this port
 #[utoipa::path(
     get,
     path = "/api/v1/openapi.json",

@@ -20,7 +20,7 @@ use utoipa_axum::routes;
 use crate::access::Access;
 use crate::app::HttpApp;
 
-/// The largest message that a client may send, unless that is set.
+/// Default maximum size of a client's message.
 const MAX_MESSAGE: usize = 32 * 1024 * 1024;
 
 /// Agents behind HTTP, ready to be served.
@@ -29,14 +29,14 @@ pub struct GatewayRoutes {
     pub(crate) gateway: Gateway,
     pub(crate) max_message: usize,
     pub(crate) files: Option<ServedFiles>,
-    /// Writes under way. They end with the request's body, not with its caller.
+    /// Writes in progress. A write ends with the request's body, even if the caller is gone.
     pub(crate) tasks: TaskTracker,
-    /// Changes of configuration take turns.
+    /// A lock for changes of the configuration.
     pub(crate) config_turn: Semaphore,
 }
 
 impl GatewayRoutes {
-    /// The caller hands over the gateway: its agents end when the port closes.
+    /// Takes over the gateway: its agents end when the port closes.
     pub fn new(gateway: Gateway) -> GatewayRoutes {
         GatewayRoutes {
             gateway,
@@ -47,19 +47,19 @@ impl GatewayRoutes {
         }
     }
 
-    /// With the files of a directory. Without them their routes answer 404.
+    /// Adds the files of a directory. Without them their routes answer 404.
     pub fn with_files(mut self, files: ServedFiles) -> GatewayRoutes {
         self.files = Some(files);
         self
     }
 
-    /// With another bound for the body of a message, in bytes.
+    /// Sets the maximum size of a message in bytes.
     pub fn with_max_message_bytes(mut self, max_message: usize) -> GatewayRoutes {
         self.max_message = max_message;
         self
     }
 
-    /// Ends every agent, and waits for writes under way.
+    /// Ends every agent, and waits for writes in progress.
     pub(crate) async fn close(&self) {
         self.tasks.close();
         tokio::join!(self.gateway.close(), self.tasks.wait());

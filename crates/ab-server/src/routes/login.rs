@@ -1,4 +1,4 @@
-//! `GET /ui/login`: a one-time link becomes the cookie of a browser.
+//! `GET /ui/login`: exchanges a one-time link for a cookie.
 
 use ab_api::LoginLink;
 use axum::Json;
@@ -17,7 +17,7 @@ use crate::extract::QueryParams;
 use crate::gate::host;
 use crate::problem::{Problem, ProblemDocument, ProblemKind};
 
-/// Goes on to the page by itself: browsers do not send a strict cookie along a redirect that began
+/// Loads the page after this one: browsers do not send a strict cookie with a redirect that began
 /// on another site.
 const GO_ON: &str = "<!doctype html><meta charset=\"utf-8\"><title>agent-backend</title>\
     <link rel=\"icon\" href=\"/ui/icon.svg\"><meta http-equiv=\"refresh\" content=\"0; url=/ui/\"><a href=\"/ui/\">Open agent-backend</a>";
@@ -30,7 +30,7 @@ pub(super) fn routes() -> OpenApiRouter<HttpApp> {
 
 #[derive(Debug, Deserialize, IntoParams)]
 struct LoginParams {
-    /// The ticket of the link, which opens the page once
+    /// The ticket of the link, which can be used once
     ticket: String,
 }
 
@@ -56,7 +56,7 @@ async fn make_link(State(app): State<HttpApp>) -> Result<Response, Problem> {
 
 /// Log a browser in
 ///
-/// The server prints the link. It can be opened once and for a few minutes.
+/// The server prints the link. It works once and for a few minutes.
 #[utoipa::path(
     get,
     path = "/ui/login",
@@ -81,7 +81,7 @@ async fn login(
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    // A question about the headers must not spend the ticket.
+    // A HEAD request must not use up the ticket.
     if request.method() == Method::HEAD {
         return Ok(response);
     }

@@ -1,4 +1,4 @@
-//! The web page at `/ui`: pages and the acts that their forms send.
+//! The web page at `/ui`: pages, and the actions of their forms.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -35,13 +35,13 @@ use crate::page::{
 };
 use crate::problem::{Problem, ProblemKind};
 
-/// How many sessions the list shows.
+/// Number of sessions on one page of the list.
 const SHOWN_SESSIONS: u32 = 50;
-/// How many approvals the inbox shows.
+/// Maximum number of approvals in the inbox.
 const SHOWN_APPROVALS: u32 = 100;
-/// How many events the page of a session shows, and how many an answer adds to an open page.
+/// Maximum number of events on the page of a session, and in an update of an open page.
 const SHOWN_EVENTS: usize = 500;
-/// How many repositories the form suggests.
+/// Maximum number of repositories that the form suggests.
 const SUGGESTED_REPOSITORIES: usize = 20;
 
 pub(super) fn routes() -> OpenApiRouter<HttpApp> {
@@ -65,22 +65,22 @@ pub(super) fn routes() -> OpenApiRouter<HttpApp> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct FeedQuery {
-    /// The page of the list, from 1
+    /// The number of the page, from 1
     page: Option<u32>,
 }
 
-/// What is served here
+/// The name of the server
 #[derive(Debug, Serialize, ToSchema)]
 struct Greeting {
     #[schema(example = "agent-backend")]
     name: &'static str,
-    /// Where the description of the port is
+    /// The path of the OpenAPI description
     docs: &'static str,
 }
 
-/// The way to the page
+/// The start page
 ///
-/// A browser is sent to `/ui`. Clients of agents get a name.
+/// Redirects a browser to `/ui`. Other clients get the name of the server.
 #[utoipa::path(get, path = "/", tag = "page", responses((status = OK, body = Greeting), (status = SEE_OTHER, description = "At /ui"), PageProblems))]
 async fn home(State(app): State<HttpApp>, headers: HeaderMap) -> Result<Response, Problem> {
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
@@ -109,7 +109,7 @@ async fn feed(
     Ok(shown(StatusCode::OK, page::feed(chrome(surface).await?, &view)))
 }
 
-/// The list of sessions, under the address that the login link leads to
+/// The list of sessions, at the address of the login link
 #[utoipa::path(get, path = "/ui/", tag = "page", responses((status = SEE_OTHER, description = "At /ui")))]
 async fn feed_with_slash() -> Redirect {
     Redirect::to("/ui")
@@ -118,9 +118,10 @@ async fn feed_with_slash() -> Redirect {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct SessionQuery {
-    /// The last event that the reader has: then the page has only the rows of later ones, and no changes
+    /// The last event that the reader has. The page then contains only the rows of later events,
+    /// and no changes
     after: Option<u64>,
-    /// Whether the page has the changes although `after` is given
+    /// Whether to include the changes although `after` is given
     changes: Option<bool>,
 }
 
@@ -135,7 +136,8 @@ async fn session(
     QueryParams(query): QueryParams<SessionQuery>,
 ) -> Result<Response, Problem> {
     let surface = app.control()?;
-    // The session is read after its events: then a reader that has the last event sees how it ended.
+    // Read the session after its events, so that a reader who has the last event also sees how the
+    // session ended.
     let Activity { events, omitted, cursor, has_more } = activity(surface, id, query.after).await?;
     let session = found(&surface.control, id).await?;
     let (approvals, _) = pending(surface, Some(id)).await?;
@@ -149,7 +151,7 @@ async fn session(
     };
     let diff = if query.after.is_none() || query.changes == Some(true) {
         let diff = unified_diff(&surface.control, id).await;
-        // A session that has no workspace yet, or just lost it, has no diff; an open page keeps what it shows.
+        // A session without a workspace has no diff; an open page keeps what it shows.
         diff.ok().or_else(|| query.after.is_none().then(String::new))
     } else {
         None
@@ -168,12 +170,12 @@ async fn session(
     Ok(shown(StatusCode::OK, page::session(chrome(surface).await?, &view)))
 }
 
-/// The events that an answer shows.
+/// The events of a response.
 struct Activity {
     events: Vec<Event>,
-    /// How many older ones it leaves out.
+    /// The number of older events that are left out.
     omitted: u64,
-    /// The last of them.
+    /// The sequence number of the last event.
     cursor: u64,
     has_more: bool,
 }
@@ -269,7 +271,7 @@ async fn prompt(
     PathParams(id): PathParams<SessionId>,
     Form(PromptForm { prompt }): Form<PromptForm>,
 ) -> Result<Redirect, Problem> {
-    // Checked as the body of the API is.
+    // Checked like the body of the API request.
     let body = json!({ "prompt": prompt }).to_string();
     let PromptRequest { prompt } =
         PromptRequest::parse(body.as_bytes()).map_err(|violations| violated(&violations))?;
@@ -417,7 +419,7 @@ async fn create_task(
     }
 }
 
-/// The form as the body of `POST /api/v1/tasks`, so that both are checked alike.
+/// The form as the body of `POST /api/v1/tasks`, so that both are checked in the same way.
 fn body(form: &TaskForm) -> Vec<u8> {
     let mut repo = json!({ "mode": "git", "url": form.repo });
     if !form.branch.is_empty() {
@@ -474,7 +476,7 @@ async fn form_page(
     Ok(page::task_form(chrome(surface).await?, form, &offers, problems))
 }
 
-/// A page of the list of sessions, and how many there are.
+/// A page of the list of sessions, and the total number.
 async fn newest(surface: &ControlRoutes, page: u32) -> Result<(Vec<Session>, u64), Problem> {
     let page = PageRequest { page: Some(page), per_page: Some(SHOWN_SESSIONS) };
     let sessions = surface.control.store().sessions(&SessionFilter::default(), page).await;
@@ -486,7 +488,7 @@ async fn chrome(surface: &ControlRoutes) -> Result<Chrome, Problem> {
     Ok(Chrome { pending_approvals })
 }
 
-/// The newest pending approvals, and how many there are.
+/// The newest pending approvals, and the total number.
 async fn pending(
     surface: &ControlRoutes,
     session: Option<SessionId>,

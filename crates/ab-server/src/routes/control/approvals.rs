@@ -17,7 +17,7 @@ use crate::app::HttpApp;
 use crate::extract::{JsonBytes, PathParams, QueryParams};
 use crate::problem::{ErrorEnvelope, Problem};
 
-/// Which approvals a list has
+/// Filters of the list of approvals
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase")]
 #[into_params(parameter_in = Query)]

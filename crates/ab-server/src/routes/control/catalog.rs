@@ -11,19 +11,19 @@ use super::problems::SessionProblems;
 use crate::app::HttpApp;
 use crate::problem::Problem;
 
-/// What tasks can ask for, beside what the executor says of itself.
+/// What tasks can request, beside the executor's own description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskCatalog {
     pub agents: Vec<AgentDescription>,
     /// Other names of agent types.
     pub aliases: BTreeMap<String, String>,
     pub runtimes: Vec<RuntimeDescription>,
-    /// Whether the executor enforces limits of processors and memory.
+    /// Whether the executor enforces CPU and memory limits.
     pub resource_limits: bool,
     pub defaults: TaskDefaults,
 }
 
-/// What holds for tasks that do not say otherwise.
+/// Defaults of tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskDefaults {
     pub network: NetworkMode,

@@ -18,32 +18,33 @@ use crate::extract::{PathParams, QueryParams};
 use crate::problem::Problem;
 use crate::sse::{self, Cursor, CursorParams, SseEvent, SseOptions};
 
-/// The most events that one answer in JSON has.
+/// Maximum number of events in one JSON response.
 const MAX_HISTORY: usize = 1000;
 
-/// Events that happened
+/// A list of events
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EventHistory {
     /// Oldest first
     items: Vec<Event>,
-    /// The id of the last of them: the `after` of the next request
+    /// The id of the last event: use it as `after` in the next request
     last_event_id: u64,
-    /// Whether there are more events now
+    /// Whether there are more events
     has_more: bool,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct HistoryQuery {
-    /// How many events an answer in JSON has: 1 to 1,000, the default.
+    /// Maximum number of events in a JSON response: 1 to 1,000, which is the default.
     limit: Option<usize>,
 }
 
 /// Follow the events of a session
 ///
-/// A stream of every event after the cursor. It ends with the session; a reader that has every event
-/// of an ended session gets 204. With `Accept: application/json`, the events so far.
+/// A stream of every event after the cursor. It ends with the session. A reader that already has
+/// every event of an ended session gets 204. With `Accept: application/json` the response is the
+/// list of events so far.
 #[utoipa::path(
     get,
     path = "/api/v1/sessions/{id}/events",
@@ -91,7 +92,7 @@ pub(crate) async fn follow(
             Json(EventHistory { items, last_event_id, has_more: !rest.is_empty() }).into_response()
         );
     }
-    // A browser reconnects after every end of a stream, unless it is told that nothing follows.
+    // A browser reconnects after every end of a stream, unless it gets a 204.
     if session.status.is_terminal()
         && control.store().event_records(scope, after, 1).await.map_err(failed)?.is_empty()
     {
@@ -146,7 +147,7 @@ pub(crate) async fn follow_all(
     Ok(sse::answer(events, app.shutdown(), SseOptions::default()))
 }
 
-/// Whether a client names JSON and no event stream among the types that it accepts.
+/// Whether a client accepts JSON and does not accept an event stream.
 fn wants_json(headers: &HeaderMap) -> bool {
     let accepts = |kind: &str| {
         let values = headers.get_all(header::ACCEPT).iter();

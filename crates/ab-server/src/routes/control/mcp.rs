@@ -16,10 +16,10 @@ use crate::extract::PathParams;
 use crate::problem::{Problem, ProblemKind};
 use crate::routes::Peer;
 
-/// Send a message of the protocol to a session's workspace
+/// Send an MCP message to a session's workspace
 ///
-/// One JSON-RPC message, or an array of them where the revision has batches. Commands are judged by the command
-/// policy; where it asks, the call waits until an approval of the session is decided.
+/// One JSON-RPC message, or an array of them if the revision supports batches. The command policy
+/// judges commands. If it asks, the call waits until an approval of the session is decided.
 #[utoipa::path(
     post,
     path = "/api/v1/sessions/{id}/mcp",
@@ -115,7 +115,7 @@ async fn answer(app: &HttpApp, id: SessionId, mut request: Request) -> Result<Re
     request.extensions_mut().insert(address);
     tokio::select! {
         biased;
-        // A call may wait for a person: the end of the server does not wait for it.
+        // A call may wait for a person. The shutdown of the server does not wait for it.
         () = app.shutdown().cancelled() => {
             Err(Problem::new(ProblemKind::Unavailable, "the server is shutting down"))
         }
@@ -123,7 +123,8 @@ async fn answer(app: &HttpApp, id: SessionId, mut request: Request) -> Result<Re
     }
 }
 
-/// The handle of a caller, so that policy, approvals and audit name it.
+/// The backend with the caller as its actor, so that policy, approvals and audit log name the
+/// caller.
 fn acting(backend: &Backend, caller: Option<Principal>) -> Result<Backend, Error> {
     match caller {
         Some(principal) => backend.narrow(NarrowOptions::for_actor(principal)),

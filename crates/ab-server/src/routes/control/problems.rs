@@ -11,7 +11,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 
 use crate::problem::{Problem, ProblemKind, Rendering};
 
-/// A request with fields that are not acceptable.
+/// The problem of a request with invalid fields.
 pub(crate) fn violated(violations: &FieldViolations) -> Problem {
     let kind = match violations.http_status() {
         422 => ProblemKind::Unprocessable,
@@ -83,7 +83,7 @@ fn general(error: ControlPlaneError) -> Problem {
     }
 }
 
-/// Describes what every route of sessions may answer instead.
+/// Describes the errors of every session route.
 pub(crate) struct SessionProblems;
 
 impl IntoResponses for SessionProblems {
@@ -92,7 +92,7 @@ impl IntoResponses for SessionProblems {
     }
 }
 
-/// Describes what every method of a session's MCP endpoint may answer instead.
+/// Describes the errors of every method of a session's MCP endpoint.
 pub(crate) struct EndpointProblems;
 
 impl IntoResponses for EndpointProblems {
@@ -113,7 +113,7 @@ impl IntoResponses for EndpointProblems {
     }
 }
 
-/// Describes what every route of approvals may answer instead.
+/// Describes the errors of every approval route.
 pub(crate) struct ApprovalProblems;
 
 impl IntoResponses for ApprovalProblems {
@@ -122,7 +122,7 @@ impl IntoResponses for ApprovalProblems {
     }
 }
 
-/// Describes what every route of the page may answer instead.
+/// Describes the errors of every route of the page.
 pub(crate) struct PageProblems;
 
 impl IntoResponses for PageProblems {

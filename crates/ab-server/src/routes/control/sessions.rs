@@ -1,4 +1,4 @@
-//! `/api/v1/sessions`: lists, details, logs, the diff, and the end of a session.
+//! `/api/v1/sessions`: lists, details, logs, the diff, and commands for a session.
 
 use ab_api::{
     ContinueRequest, Event, FieldViolations, Fleet, Page, PageRequest, PromptRequest, Session,
@@ -21,15 +21,15 @@ use crate::app::HttpApp;
 use crate::extract::{PathParams, QueryParams};
 use crate::problem::{Problem, ProblemDocument, ProblemKind};
 
-/// The most lines of a log that one answer has.
+/// Maximum number of log lines in one response.
 const MAX_TAIL: usize = 1000;
 
-/// Which sessions a list has
+/// Filters of the list of sessions
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase")]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SessionQuery {
-    /// One status, or several with commas between them.
+    /// One status, or several separated by commas.
     status: Option<String>,
     tenant_id: Option<String>,
     project_id: Option<String>,
@@ -102,7 +102,7 @@ pub(crate) async fn show(
 
 /// End a session at once and remove its workspace
 ///
-/// Harmless for a session that has ended; then only its workspace is removed.
+/// For a session that has ended, only its workspace is removed.
 #[utoipa::path(
     delete,
     path = "/api/v1/sessions/{id}",
@@ -118,7 +118,7 @@ pub(crate) async fn cancel(
     session.map(accepted).map_err(|error| of_session(id, error))
 }
 
-/// Ask the agent of a session to wrap up
+/// Ask the agent of a session to finish
 #[utoipa::path(
     post,
     path = "/api/v1/sessions/{id}/stop",
@@ -169,7 +169,7 @@ pub(crate) async fn resume_work(
 
 /// Give the agent of a session a further prompt
 ///
-/// The agent gets it after the prompts that were given before. A session that is kept open waits for it.
+/// The agent gets it after all earlier prompts. A session that is kept open waits for it.
 #[utoipa::path(
     post,
     path = "/api/v1/sessions/{id}/prompt",
@@ -218,7 +218,8 @@ pub(crate) async fn finish(
 
 /// Freeze the processes of a running session
 ///
-/// The session is `pausing` until all of them stand. Where they cannot be frozen it goes on, and its log says why.
+/// The session is `pausing` until all of them are frozen. If they cannot be frozen it keeps
+/// running, and its log says why.
 #[utoipa::path(
     post,
     path = "/api/v1/sessions/{id}/pause",
@@ -239,7 +240,7 @@ pub(crate) async fn pause(
     session.map(accepted).map_err(|error| of_session(id, error))
 }
 
-/// Let a paused session go on
+/// Resume a paused session
 #[utoipa::path(
     post,
     path = "/api/v1/sessions/{id}/resume",
@@ -285,7 +286,7 @@ pub(crate) async fn info(
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct LogQuery {
-    /// How many of the last lines: 1 to 1,000, the default.
+    /// The number of last lines: 1 to 1,000, which is the default.
     tail: Option<usize>,
 }
 
@@ -334,7 +335,7 @@ pub(crate) async fn diff(
     PathParams(id): PathParams<SessionId>,
 ) -> Result<Response, Problem> {
     let diff = unified_diff(&app.control()?.control, id).await?;
-    // The text is the agent's: a browser must not guess another type.
+    // The agent controls the text: a browser must not guess another content type.
     let headers = [
         (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
         (HeaderName::from_static("x-content-type-options"), "nosniff"),
@@ -342,7 +343,8 @@ pub(crate) async fn diff(
     Ok((headers, diff).into_response())
 }
 
-/// The changes of a session: as stored at its end, or of its workspace now.
+/// The changes of a session: the stored diff if it has ended, else the current diff of its
+/// workspace.
 pub(crate) async fn unified_diff(control: &ControlPlane, id: SessionId) -> Result<String, Problem> {
     let record = control.store().session_record(id).await;
     let record = record.map_err(|error| of_session(id, error.into()))?;
@@ -364,7 +366,7 @@ pub(crate) async fn unified_diff(control: &ControlPlane, id: SessionId) -> Resul
     diff.map_err(|error| Problem::new(ProblemKind::BadGateway, error.detail))
 }
 
-/// A failure of the store that is about no particular session.
+/// An error of the store that does not concern one session.
 fn store_failed(error: StoreError) -> Problem {
     super::of_task(ControlPlaneError::from(error))
 }

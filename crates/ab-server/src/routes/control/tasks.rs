@@ -48,7 +48,7 @@ pub(crate) async fn create(
     let id = surface.control.create_session(task, key).await.map_err(of_task)?;
     let links = SessionLinks::for_session(id);
     let location = links.this.clone();
-    // A repeated request gets the answer of the first one, whatever became of the session since.
+    // A repeated request gets the first response, even if the status of the session has changed.
     let status = SessionStatus::Queued;
     let created = TaskCreatedResponse { id, session_ids: vec![id], status, links };
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(created)).into_response())

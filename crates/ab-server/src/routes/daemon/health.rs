@@ -1,4 +1,5 @@
-//! `GET /health`: alive, and which workspace is served, if any; who is trusted also learns what is in force.
+//! `GET /health`: a health check. Trusted callers also get the served workspace and the controls in
+//! force.
 
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -9,7 +10,7 @@ use crate::app::HttpApp;
 use crate::gate::Caller;
 use crate::wire::EffectivePolicyBody;
 
-/// That the daemon is alive, and what it serves
+/// The status of the daemon, and what it serves
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Health {
     #[schema(example = "ok")]
@@ -19,8 +20,8 @@ pub(crate) struct Health {
     #[serde(rename = "rootDir", skip_serializing_if = "Option::is_none")]
     root_dir: Option<String>,
     transports: Transports,
-    /// What is in force for commands, null while that is being found out; only for callers that
-    /// may use them
+    /// The controls in force for commands, null until they are known; only for callers that may use
+    /// them
     #[serde(rename = "effectivePolicy", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<EffectivePolicyBody>)]
     effective_policy: Option<Option<EffectivePolicyBody>>,
@@ -35,7 +36,7 @@ struct Transports {
     ssh: bool,
 }
 
-/// That the daemon is alive, and what it serves
+/// Check the health of the daemon
 #[utoipa::path(
     get,
     path = "/health",
@@ -57,7 +58,7 @@ pub(crate) async fn show(
             ssh_ws: daemon.is_some_and(|daemon| daemon.ssh.is_some()),
             ssh: daemon.is_some_and(|daemon| daemon.conventional_ssh),
         },
-        // A daemon that has just been started says that it is alive before it knows.
+        // A daemon that has just started answers before the controls are known.
         effective_policy: of_trusted.map(|daemon| daemon.in_force().map(EffectivePolicyBody::from)),
     })
 }

@@ -1,4 +1,4 @@
-//! `/mcp`: the tools of the workspace. What is in a request is the business of `ab-mcp`.
+//! `/mcp`: the tools of the workspace. `ab-mcp` handles the content of requests.
 
 use ab_mcp::CallerAddress;
 use axum::body::Body;
@@ -9,11 +9,11 @@ use crate::app::HttpApp;
 use crate::problem::Refusal;
 use crate::routes::Peer;
 
-/// Send a message of the protocol
+/// Send an MCP message
 ///
-/// One JSON-RPC message, or an array of them where the revision has batches. A call needs no
-/// handshake before it. The answer is JSON, unless a notification comes before it: then it is a
-/// stream of events. With `?session=true`, `initialize` begins a session.
+/// One JSON-RPC message, or an array of them if the revision supports batches. A call needs no
+/// handshake. The response is JSON, or an event stream if notifications come before the result.
+/// With `?session=true`, `initialize` begins a session.
 #[utoipa::path(
     post,
     path = "/mcp",
@@ -47,7 +47,7 @@ pub(crate) async fn call(State(app): State<HttpApp>, request: Request) -> Respon
 
 /// Listen to a session
 ///
-/// Without a session there is nothing to listen to.
+/// Without a session there is no stream to listen to.
 #[utoipa::path(
     get,
     path = "/mcp",

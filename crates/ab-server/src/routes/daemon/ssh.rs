@@ -1,7 +1,7 @@
 //! `/ssh`: SSH in the binary messages of a WebSocket.
 //!
-//! Who does not know the token is upgraded all the same and then sent away with 4001, since that is
-//! how clients tell a wrong token from a network that is down.
+//! A caller with a wrong token is also upgraded, and the WebSocket is then closed with 4001. This
+//! is how clients distinguish a wrong token from a network failure.
 
 use std::future::poll_fn;
 use std::io;
@@ -35,19 +35,19 @@ use crate::problem::{Problem, ProblemKind, Refusal};
 
 pub(in crate::routes) const PATH: &str = "/ssh";
 
-/// What the close frame of a caller without the token says.
+/// Code and reason of the close frame for a caller with a wrong token.
 const UNAUTHORIZED: (u16, &str) = (4001, "Unauthorized");
 const CLOSING: (u16, &str) = (1000, "Server shutting down");
 const ENDED: (u16, &str) = (1000, "");
 
-/// How long a goodbye may take to be heard.
+/// How long the close handshake may take.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Speak SSH in binary messages
 ///
-/// A WebSocket whose binary messages carry the bytes of an SSH connection, cut anywhere: commands and
-/// SFTP. The token is named in the Authorization header or in the query. A wrong one gets the
-/// upgrade, then the close code 4001.
+/// A WebSocket whose binary messages carry the bytes of an SSH connection, split at any point:
+/// commands and SFTP. The token is in the Authorization header or in the query. With a wrong token
+/// the WebSocket is closed with code 4001 after the upgrade.
 #[utoipa::path(
     get,
     path = "/ssh",
@@ -78,7 +78,7 @@ pub(crate) async fn connect(
         let detail = "SSH over WebSockets is not served here";
         return Problem::new(ProblemKind::NotFound, detail).into_response();
     };
-    // Who does not know the token learns nothing about the workspace.
+    // A caller without the right token must learn nothing about the workspace.
     let view = match caller.is_admin().then(|| daemon.view(request.headers())).transpose() {
         Ok(view) => view,
         Err(problem) => return problem.into_response(),
@@ -97,7 +97,7 @@ pub(crate) async fn connect(
     let place = request.extensions_mut().remove::<Place>();
     tokio::spawn(daemon.sockets.track_future(async move {
         let _place = place;
-        // A caller that left meanwhile is not missed.
+        // An error means that the caller has left.
         let Ok(stream) = upgrade.await else { return };
         let stream = Beyond::new(stream);
         match view {
@@ -122,11 +122,11 @@ fn another_version() -> Response {
     ([(SEC_WEBSOCKET_VERSION, "13")], problem).into_response()
 }
 
-/// Serves SSH on a lane, where there are any.
+/// Serves SSH on a connection thread (lane) if there are any.
 async fn carried(ssh: SshServer, view: Backend, mut stream: Beyond) {
     let lanes = ssh.connection_threads().cloned();
     let Some(lanes) = lanes else {
-        // Boxed, so that whoever waits for a lane does not keep room for it.
+        // Boxed, so that the future of a connection on a lane does not reserve space for it.
         return Box::pin(carry(&ssh, view, Shared::new(stream))).await;
     };
     let serving = lanes.spawn(async move {
@@ -135,11 +135,11 @@ async fn carried(ssh: SshServer, view: Backend, mut stream: Beyond) {
             Err(error) => tracing::warn!(%error, "cannot serve an SSH connection"),
         }
     });
-    // A panic in it was told already.
+    // A panic in it has already been reported.
     let _ = AbortOnDropHandle::new(serving).await;
 }
 
-/// Serves SSH over the socket, then says why it is over.
+/// Serves SSH over the socket, then closes it with a reason.
 async fn carry(ssh: &SshServer, view: Backend, socket: Shared) {
     let ended = ssh.serve_with_backend(view, socket.clone()).await;
     tracing::debug!(%ended, "an SSH connection ended");
@@ -147,7 +147,7 @@ async fn carry(ssh: &SshServer, view: Backend, socket: Shared) {
     part(socket, reason).await;
 }
 
-/// Says goodbye, and waits a moment for the answer.
+/// Sends a close frame and waits briefly for the peer's.
 async fn part(mut socket: Shared, (code, reason): (u16, &'static str)) {
     let parting = async {
         socket.lock().start_close(code, reason);
@@ -157,11 +157,12 @@ async fn part(mut socket: Shared, (code, reason): (u16, &'static str)) {
             poll_fn(|context| socket.lock().poll_discard_input(context)).await;
         }
     };
-    // A peer that does not answer is gone.
+    // A peer that does not answer is dropped.
     let _ = timeout(GOODBYE, parting).await;
 }
 
-/// The socket, held by the stream and by whoever says goodbye after it. Closing it is the latter's.
+/// The socket, shared by the SSH stream and the close handshake after it. Only the close handshake
+/// closes it.
 #[derive(Clone)]
 struct Shared(Arc<Mutex<WebSocketByteStream<Beyond>>>);
 

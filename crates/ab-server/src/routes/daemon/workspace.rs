@@ -1,4 +1,4 @@
-//! The workspace that the port serves, and the part of it that a request is about.
+//! The workspace that the port serves, and the scope that a request selects.
 
 use std::fmt;
 
@@ -17,17 +17,17 @@ const SCOPE_PATH: HeaderName = HeaderName::from_static("x-scope-path");
 /// One workspace, ready to be served.
 pub struct DaemonRoutes {
     pub(crate) backend: Backend,
-    /// As it was named when the daemon was started.
+    /// The path with which the daemon was started.
     pub(crate) root_dir: String,
     /// Whether the daemon was started inside a scope, so that requests cannot choose one.
     pub(crate) scoped: bool,
     pub(crate) conventional_ssh: bool,
     pub(crate) mcp: HttpEndpoint,
-    /// By WebSocket, unless that is turned off.
+    /// SSH over WebSockets, unless it is turned off.
     pub(crate) ssh: Option<SshServer>,
-    /// Sockets that left HTTP, until each has ended.
+    /// Upgraded connections, until each has ended.
     pub(crate) sockets: TaskTracker,
-    /// What is in force for commands, once that was found out.
+    /// The controls in force for commands, once they are known.
     in_force: OnceCell<EffectivePolicy>,
 }
 
@@ -46,35 +46,35 @@ impl DaemonRoutes {
         }
     }
 
-    /// Finds out what is in force, which may need programs to be tried; once is enough.
+    /// Determines the controls in force, once. This may run test programs.
     pub(crate) async fn find_out(&self) -> Result<&EffectivePolicy, Error> {
         self.in_force.get_or_try_init(|| self.backend.effective_policy()).await
     }
 
-    /// What was found out so far.
+    /// The controls in force, if they are already known.
     pub(crate) fn in_force(&self) -> Option<&EffectivePolicy> {
         self.in_force.get()
     }
 
-    /// `backend` is a scope that was chosen for everybody.
+    /// Refuses requests that select a scope: `backend` is already a scope for all callers.
     pub fn reject_requested_scopes(mut self) -> DaemonRoutes {
         self.scoped = true;
         self
     }
 
-    /// With SSH over WebSockets.
+    /// Adds SSH over WebSockets.
     pub fn with_ssh(mut self, ssh: SshServer) -> DaemonRoutes {
         self.ssh = Some(ssh);
         self
     }
 
-    /// Whether the daemon also serves SSH on a port of its own, which is only told here.
+    /// Sets whether the daemon also serves SSH on a separate port. This is only reported.
     pub fn report_separate_ssh_port(mut self, beside: bool) -> DaemonRoutes {
         self.conventional_ssh = beside;
         self
     }
 
-    /// Ends what is not a request.
+    /// Ends everything that is not an HTTP request.
     pub(crate) async fn close(&self) {
         self.mcp.close();
         if let Some(ssh) = &self.ssh {
@@ -84,7 +84,7 @@ impl DaemonRoutes {
         self.sockets.wait().await;
     }
 
-    /// The part that the headers name.
+    /// The scope that the headers select.
     pub(crate) fn view(&self, headers: &HeaderMap) -> Result<Backend, Problem> {
         self.agrees_on_root(headers)?;
         let Some(scope) = text(headers, &SCOPE_PATH)? else { return Ok(self.backend.clone()) };
@@ -104,7 +104,8 @@ impl DaemonRoutes {
         self.backend.scope(scope, options).map_err(|error| invalid(error.to_string()))
     }
 
-    /// Clients say which root they believe in. Some say `undefined`, which means nothing.
+    /// Checks the root that a client names in a header. Some clients send `undefined`, which is
+    /// ignored.
     fn agrees_on_root(&self, headers: &HeaderMap) -> Result<(), Problem> {
         let Some(named) = text(headers, &ROOT_DIR)? else { return Ok(()) };
         let bare = |path: &str| match path.trim_end_matches('/') {
@@ -130,7 +131,7 @@ impl fmt::Debug for DaemonRoutes {
     }
 }
 
-/// The text of a header that may be there once.
+/// The text of a header that may occur once.
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Problem> {
     let malformed = |why| {
         let message = format!("{name} {why}");

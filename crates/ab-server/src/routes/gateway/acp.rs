@@ -1,4 +1,4 @@
-//! `/v1/acp`: messages to agents, and what agents send.
+//! `/v1/acp`: messages to and from agents.
 
 use std::time::UNIX_EPOCH;
 
@@ -81,7 +81,8 @@ pub(crate) struct MessageQuery {
 
 /// Send a message to an agent
 ///
-/// One JSON-RPC message. The first one starts the agent. A request is answered with the agent's response.
+/// One JSON-RPC message. The first one starts the agent. The response to a request is the agent's
+/// response.
 #[utoipa::path(
     post,
     path = "/v1/acp/{server_id}",
@@ -116,10 +117,10 @@ pub(crate) async fn post(
     })
 }
 
-/// Follow what an agent sends
+/// Follow the messages of an agent
 ///
-/// Every message after `Last-Event-ID`, or every message that is still in memory. An event `gap` says that
-/// messages after the cursor are not in memory any more; `oldest` is the id of the next one.
+/// Every message after `Last-Event-ID`, or every message that is still in memory. An event `gap`
+/// says that messages after the cursor are no longer in memory; `oldest` is the id of the next one.
 #[utoipa::path(
     get,
     path = "/v1/acp/{server_id}",
@@ -152,7 +153,7 @@ pub(crate) async fn follow(
 
 /// End an agent server
 ///
-/// Ends its process and everything that it started. A server that does not exist is fine.
+/// Ends its process and everything that it started. A server that does not exist is ignored.
 #[utoipa::path(
     delete,
     path = "/v1/acp/{server_id}",
@@ -168,7 +169,7 @@ pub(crate) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The whole body, within a bound.
+/// Reads the whole body, up to a maximum size.
 pub(crate) async fn whole(body: Body, most: usize) -> Result<Bytes, Problem> {
     to_bytes(body, most).await.map_err(|error| {
         let error = error.into_inner();
@@ -196,7 +197,7 @@ fn framed(batch: &ReplayBatch) -> Bytes {
     frames.into()
 }
 
-/// An absent or blank header means the whole buffer.
+/// A missing or blank header means that all messages in memory are sent.
 fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let Some(value) = headers.get(LAST_EVENT_ID) else { return Ok(None) };
     let text = value.to_str().unwrap_or("?").trim();
@@ -213,7 +214,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.trim().eq_ignore_ascii_case("application/json")
 }
 
-/// Whether the client takes an answer of the type. A missing header takes everything.
+/// Checks whether the client accepts this content type. Without the header every type is accepted.
 fn accepts(headers: &HeaderMap, kind: &str) -> Result<(), Problem> {
     let mut values = headers.get_all(header::ACCEPT).iter().peekable();
     let family = kind.split('/').next().unwrap_or_default();

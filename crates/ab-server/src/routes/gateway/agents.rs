@@ -1,4 +1,4 @@
-//! `/v1/agents`: which agents can be started.
+//! `/v1/agents`: the agents that can be started.
 
 use ab_acp::catalog::AgentCatalogEntry;
 use ab_acp::gateway::{AgentServerState, ArtifactOrigin, Gateway};
@@ -28,7 +28,7 @@ pub(crate) struct GatewayAgent {
     /// Other names of the agent
     #[serde(skip_serializing_if = "Vec::is_empty")]
     aliases: Vec<String>,
-    /// Whether its program is there
+    /// Whether its program exists
     installed: bool,
     /// Whether the server has a credential that the agent can use, or the agent needs none
     credentials_available: bool,
@@ -42,7 +42,7 @@ pub(crate) struct GatewayAgent {
     server_status: Option<GatewayServerStatus>,
 }
 
-/// What clients may expect of an agent: what ACP has messages for
+/// What clients may expect of an agent: the features that ACP has messages for
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_excessive_bools, reason = "the wire has one member for each")]
@@ -67,7 +67,7 @@ pub(crate) struct GatewayCapabilities {
     shared_process: bool,
 }
 
-/// Whether a process of the agent runs
+/// Whether a process of the agent is running
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct GatewayServerStatus {
@@ -77,17 +77,17 @@ pub(crate) struct GatewayServerStatus {
     uptime_ms: Option<u64>,
 }
 
-/// How an agent is installed
+/// A request to install an agent
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct InstallRequest {
-    /// Whether an agent that is installed is installed again
+    /// Whether to install an agent again that is already installed
     #[serde(default)]
     reinstall: bool,
-    /// The version of the agent: that of the catalog, or `latest`, which is the same
+    /// The version of the agent: the version of the catalog, or `latest`, which means the same
     #[serde(default)]
     agent_version: Option<String>,
-    /// The same, under the name of its ACP program
+    /// The same, under the name of the agent's ACP program
     #[serde(default)]
     agent_process_version: Option<String>,
 }
@@ -147,7 +147,7 @@ pub(crate) async fn show(
     found(gateway, &name).map(Json)
 }
 
-/// Describes why an agent cannot be installed.
+/// Describes the errors of an installation.
 struct InstallProblems;
 
 impl utoipa::IntoResponses for InstallProblems {
@@ -165,8 +165,8 @@ impl utoipa::IntoResponses for InstallProblems {
 
 /// Install an agent
 ///
-/// Fetches the package of the catalog with the machine's npm. An agent whose program is there needs no installation.
-/// Programs of agents without a package are installed by the operator.
+/// Installs the package of the catalog with the machine's npm. An agent whose program exists is not
+/// installed again. The operator installs agents without a package.
 #[utoipa::path(
     post,
     path = "/v1/agents/{agent}/install",
@@ -200,7 +200,7 @@ pub(crate) async fn install(
 }
 
 impl InstallRequest {
-    /// An agent has the version that the catalog pins.
+    /// Checks the requested version. An agent has only the version that the catalog pins.
     fn check(&self, gateway: &Gateway, name: &str) -> Result<(), Problem> {
         let entry = gateway.settings().agents.catalog.find(name);
         let pinned = entry.and_then(|entry| entry.package.as_ref()).map(|it| it.version.as_str());
@@ -285,7 +285,7 @@ fn capabilities() -> GatewayCapabilities {
     }
 }
 
-/// Whether a server runs the agent, and for how long the first one has.
+/// Whether a server runs the agent, and how long the first one has been running.
 fn server_status(gateway: &Gateway, id: &str) -> Option<GatewayServerStatus> {
     let agents = &gateway.settings().agents;
     let servers = gateway.list().into_iter();

@@ -1,4 +1,5 @@
-//! `/v1/config`: MCP servers and skills of a directory, stored in it. Nothing of it is put into messages.
+//! `/v1/config`: MCP servers and skills of a directory, stored in it. They are not added to
+//! messages.
 
 pub(super) mod mcp;
 pub(super) mod skills;
@@ -22,10 +23,10 @@ use crate::app::HttpApp;
 use crate::problem::{Problem, ProblemKind};
 
 const MAX_NAME: usize = 256;
-/// How often a change is tried again that another program got ahead of.
+/// How often a change is retried after a conflicting change by another program.
 const ATTEMPTS: usize = 20;
 
-/// Describes what every route of the configuration may answer instead.
+/// Describes the errors of every configuration route.
 pub(crate) struct ConfigProblems;
 
 impl IntoResponses for ConfigProblems {
@@ -45,7 +46,7 @@ impl IntoResponses for ConfigProblems {
     }
 }
 
-/// Which entries.
+/// The kind of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EntryKind {
     Mcp,
@@ -60,7 +61,7 @@ impl EntryKind {
         }
     }
 
-    /// The file of entries, from its directory.
+    /// The file with the entries, relative to the directory.
     fn file(self) -> &'static str {
         match self {
             EntryKind::Mcp => MCP_CONFIG_FILE,
@@ -81,7 +82,7 @@ struct ConfigFile<'a> {
     surface: &'a GatewayRoutes,
     files: &'a ServedFiles,
     kind: EntryKind,
-    /// From the served root.
+    /// Relative to the served root.
     path: String,
 }
 
@@ -123,8 +124,8 @@ impl<'a> ConfigFile<'a> {
         }
     }
 
-    /// Changes the entries. Changes of this server take turns; one of another program in between is
-    /// noticed, and the change is made again.
+    /// Changes the entries. Changes of this server run one at a time. A concurrent change by
+    /// another program is detected, and the change is retried.
     async fn change(&self, change: impl Fn(&mut Map<String, Value>)) -> Result<(), Problem> {
         let _turn = self.surface.config_turn.acquire().await;
         for _ in 0..ATTEMPTS {

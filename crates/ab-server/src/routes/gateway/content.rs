@@ -1,4 +1,4 @@
-//! `/v1/fs/file`: the content of a file, streamed both ways.
+//! `/v1/fs/file`: the content of a file, streamed in both directions.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use crate::app::HttpApp;
 use crate::extract::QueryParams;
 use crate::problem::{Problem, ProblemKind};
 
-/// Bytes that are read at a time.
+/// Number of bytes read at a time.
 const PIECE: usize = 256 * 1024;
 
-/// What was written
+/// The written file
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FsWritten {
@@ -33,7 +33,8 @@ pub(crate) struct FsWritten {
 
 /// Read a file
 ///
-/// The answer is streamed. `Range` names a part of the file, `If-None-Match` a version that the client has.
+/// The response is streamed. `Range` selects a part of the file, `If-None-Match` names the version
+/// that the client has.
 #[utoipa::path(
     get,
     path = "/v1/fs/file",
@@ -99,8 +100,8 @@ pub(crate) async fn read(
 
 /// Write a file
 ///
-/// The body is streamed to a new file that takes the old one's place when it is complete. `If-None-Match: *`
-/// refuses to replace a file, `If-Match` to replace another version.
+/// The body is streamed to a new file, which replaces the old one when it is complete. With
+/// `If-None-Match: *` an existing file is not replaced, with `If-Match` only the named version is.
 #[utoipa::path(
     put,
     path = "/v1/fs/file",
@@ -130,7 +131,8 @@ pub(crate) async fn write(
     let is_conditional = options != WriteOptions::default();
     let body = bounded(request.into_body(), files.max_upload);
     let backend = files.backend.clone();
-    // A write that was dropped would leave its unfinished file behind. A caller that is gone ends the body.
+    // A cancelled write would leave its temporary file behind, so it runs in its own task. If the
+    // caller is gone, the body ends.
     let writing = async move { backend.write_stream(&path, body, options).await };
     let written = surface.tasks.spawn(writing).await;
     let written =
@@ -145,7 +147,7 @@ pub(crate) async fn write(
     Ok(([(header::ETAG, etag(stat.version))], Json(answer)).into_response())
 }
 
-/// A body whose errors are those of a workspace, within a bound.
+/// A body of limited size, with errors of the workspace type.
 pub(crate) fn bounded(
     body: Body,
     most: Option<u64>,
@@ -201,15 +203,15 @@ fn etag(version: FileVersion) -> String {
     format!("\"{version}\"")
 }
 
-/// Whether a header lists the tag, or any.
+/// Whether a header lists the tag, or `*`.
 fn has_tag(headers: &HeaderMap, name: HeaderName, etag: &str) -> bool {
     let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     let mut tags = values.flat_map(|value| value.split(',')).map(str::trim);
     tags.any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag)
 }
 
-/// The bytes from `start` to `end`. A file that became shorter is an error, so that no client takes it for
-/// complete.
+/// The bytes from `start` to `end`. If the file became shorter this is an error, so that no client
+/// takes the content for complete.
 fn pieces(
     file: Arc<dyn File>,
     start: u64,
@@ -230,11 +232,11 @@ fn pieces(
     })
 }
 
-/// What a Range header asks for.
+/// The part of the file that a Range header selects.
 #[derive(Debug, PartialEq, Eq)]
 enum PartOfFile {
     Whole,
-    /// `end` is after the last byte.
+    /// `end` is exclusive.
     Range {
         start: u64,
         end: u64,

@@ -25,7 +25,7 @@ pub struct ServedFiles {
     pub(crate) backend: Backend,
     /// Its path on the host, without a slash at the end.
     root: String,
-    /// The largest file or archive that may be uploaded, if that is bounded.
+    /// Maximum size of an uploaded file or archive, if there is a limit.
     pub(crate) max_upload: Option<u64>,
 }
 
@@ -36,7 +36,7 @@ impl ServedFiles {
         ServedFiles { backend, root, max_upload: None }
     }
 
-    /// Bounds what is uploaded, in bytes.
+    /// Limits the size of uploads, in bytes.
     pub fn with_max_upload_bytes(mut self, bytes: Option<u64>) -> ServedFiles {
         self.max_upload = bytes;
         self
@@ -46,7 +46,8 @@ impl ServedFiles {
         &self.backend
     }
 
-    /// A path of a request, from the root. An absolute path must be in the root.
+    /// Converts a path of a request to a path relative to the root. An absolute path must be inside
+    /// the root.
     pub(crate) fn inside(&self, path: &str) -> Result<String, Problem> {
         if !path.starts_with('/') {
             return Ok(if path.is_empty() { ".".to_owned() } else { path.to_owned() });
@@ -65,7 +66,7 @@ impl ServedFiles {
         Err(Problem::new(ProblemKind::Forbidden, detail))
     }
 
-    /// A path on the host, as clients are told of it.
+    /// The absolute path on the host, for clients.
     pub(crate) fn shown(&self, inside: &str) -> Result<String, Problem> {
         let path = self.backend.parse_path(inside).map_err(failed)?;
         Ok(match path.as_str() {
@@ -76,7 +77,7 @@ impl ServedFiles {
     }
 }
 
-/// An error of the files as a problem. What is missing is the request's mistake, as clients know it.
+/// Converts an error of the files to a problem. Clients expect 400 for a missing file.
 pub(crate) fn failed(error: Error) -> Problem {
     let detail = error.to_string();
     let kind = match error.kind() {
@@ -99,7 +100,7 @@ pub(crate) fn failed(error: Error) -> Problem {
     Problem::new(kind, detail)
 }
 
-/// Describes what every route of files may answer instead.
+/// Describes the errors of every file route.
 pub(crate) struct FileProblems;
 
 impl IntoResponses for FileProblems {
@@ -122,14 +123,14 @@ impl IntoResponses for FileProblems {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PathQuery {
-    /// From the served root, or absolute inside it
+    /// Relative to the served root, or absolute inside it
     pub(crate) path: String,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct DirectoryQuery {
-    /// From the served root, or absolute inside it; the root by default
+    /// Relative to the served root, or absolute inside it; the root by default
     pub(crate) path: Option<String>,
 }
 
@@ -151,7 +152,7 @@ pub(crate) struct FsEntry {
     modified: Option<String>,
 }
 
-/// What is known of a file or directory
+/// The attributes of a file or directory
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FsStat {
@@ -162,23 +163,23 @@ pub(crate) struct FsStat {
     modified: Option<String>,
 }
 
-/// What was changed
+/// The changed path
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FsChanged {
     pub(crate) path: String,
 }
 
-/// What is moved where
+/// The source and target of a move
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct FsMove {
     from: String,
     to: String,
-    /// Whether something at `to` is replaced, a directory with everything in it
+    /// Whether to replace an existing `to`; a directory is replaced with everything in it
     #[serde(default)]
     overwrite: Option<bool>,
 }
 
-/// What was moved
+/// The moved path
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FsMoved {
     from: String,
@@ -243,9 +244,9 @@ pub(crate) async fn stat(
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct RemovalQuery {
-    /// From the served root, or absolute inside it
+    /// Relative to the served root, or absolute inside it
     path: String,
-    /// Whether a directory is removed with everything in it
+    /// Whether to remove a directory with everything in it
     recursive: Option<bool>,
 }
 
@@ -330,7 +331,7 @@ pub(crate) async fn rename(
     if let Some((parent, _)) = to.rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) {
         backend.mkdir(parent).await.map_err(failed)?;
     }
-    // One rename replaces a file by a file. Anything else is removed first.
+    // A rename can replace a file by a file. In all other cases the target is removed first.
     if target.is_some_and(|kind| kind.is_dir() || source.kind.is_dir()) {
         backend.rm(&to, RemoveOptions::recursive()).await.map_err(failed)?;
     }
@@ -339,7 +340,7 @@ pub(crate) async fn rename(
     Ok(Json(moved))
 }
 
-/// Clients know files and directories; a link is a file to them.
+/// Clients know only files and directories; a link counts as a file.
 fn entry_type(kind: FileKind) -> &'static str {
     match kind {
         FileKind::Dir => "directory",

@@ -1,4 +1,4 @@
-//! `GET /v1/health`: that the gateway is alive. Its clients wait for this before anything else.
+//! `GET /v1/health`: a health check. Clients call it before anything else.
 
 use axum::Json;
 use axum::extract::State;
@@ -9,14 +9,14 @@ use super::problems::GatewayProblems;
 use crate::app::HttpApp;
 use crate::problem::Problem;
 
-/// That the gateway is alive
+/// The status of the gateway
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct GatewayHealth {
     #[schema(example = "ok")]
     status: &'static str,
 }
 
-/// That the gateway is alive
+/// Check the health of the gateway
 #[utoipa::path(
     get,
     path = "/v1/health",

@@ -46,7 +46,7 @@ pub(crate) fn of_server(id: &str, error: GatewayError) -> Problem {
     }
 }
 
-/// The problem that there is no such agent.
+/// The problem of an unknown agent.
 pub(crate) fn unsupported(agent: &str, detail: String) -> Problem {
     Problem::new(ProblemKind::Invalid, detail)
         .coded("unsupported_agent")
@@ -54,7 +54,7 @@ pub(crate) fn unsupported(agent: &str, detail: String) -> Problem {
         .with_member("agent", agent)
 }
 
-/// The problem that an agent was not installed.
+/// The problem of a failed installation.
 pub(crate) fn install_failed(agent: &str, detail: String, said: Option<String>) -> Problem {
     let mut details = Map::new();
     details.insert("message".to_owned(), detail.clone().into());
@@ -66,7 +66,7 @@ pub(crate) fn install_failed(agent: &str, detail: String, said: Option<String>) 
         .with_member("details", details)
 }
 
-/// How a process ended, as clients read it.
+/// How a process ended, in the form that clients expect.
 pub(crate) fn details(end: &AgentExit) -> Map<String, Value> {
     let mut details = Map::new();
     details.insert("message".to_owned(), end.to_string().into());
@@ -78,7 +78,7 @@ pub(crate) fn details(end: &AgentExit) -> Map<String, Value> {
     details
 }
 
-/// Describes what every route of the gateway may answer instead.
+/// Describes the errors of every gateway route.
 pub(crate) struct GatewayProblems;
 
 impl IntoResponses for GatewayProblems {
@@ -90,7 +90,7 @@ impl IntoResponses for GatewayProblems {
     }
 }
 
-/// Describes what a message to an agent may be answered instead.
+/// Describes the errors of a message to an agent.
 pub(crate) struct MessageProblems;
 
 impl IntoResponses for MessageProblems {

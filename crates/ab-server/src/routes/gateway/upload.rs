@@ -1,4 +1,4 @@
-//! `/v1/fs/upload-batch`: many files in one tar archive.
+//! `/v1/fs/upload-batch`: uploads many files in one tar archive.
 
 use ab_core::backend::ReadStreamOptions;
 use ab_core::options::WriteOptions;
@@ -18,22 +18,23 @@ use crate::extract::QueryParams;
 use crate::problem::{Problem, ProblemKind};
 use crate::tar::{TarDecoder, TarEntry, TarEntryKind, TarError, TarEvent};
 
-/// The most paths that an answer lists.
+/// Maximum number of paths in a response.
 const MAX_PATHS: usize = 1024;
 
-/// What was uploaded
+/// The uploaded files
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FsUploaded {
     /// Files and directories, in the order of the archive
     paths: Vec<String>,
-    /// Whether there are more than the answer lists
+    /// Whether there are more than the response lists
     truncated: bool,
 }
 
 /// Upload many files
 ///
-/// The body is a tar archive without compression. It is streamed; each file takes its place when it is
-/// complete. Links must stay inside the archive, devices are refused. Entries before one that is refused stay.
+/// The body is an uncompressed tar archive. It is streamed; each file replaces an existing one when
+/// it is complete. Links must stay inside the archive, devices are refused. Entries before a
+/// refused one are kept.
 #[utoipa::path(
     post,
     path = "/v1/fs/upload-batch",
@@ -62,7 +63,7 @@ pub(crate) async fn upload(
         let archive = ArchiveReader { body: Box::pin(body), decoder: TarDecoder::default() };
         unpack(&files, &target, archive).await
     };
-    // As with a single file, the task goes on until the body has ended.
+    // As with a single file, the task continues until the body has ended.
     let done = surface.tasks.spawn(unpacking).await;
     done.map_err(|error| Problem::new(ProblemKind::Internal, error.to_string()))?.map(Json)
 }
@@ -100,7 +101,7 @@ async fn place(
     let placed = match &entry.kind {
         TarEntryKind::Directory => backend.mkdir(path).await,
         TarEntryKind::File { .. } => {
-            // The owner can always read and change what was uploaded.
+            // The owner can always read and change uploaded files.
             let permissions = Some(entry.mode | 0o600);
             let options = WriteOptions { permissions, ..WriteOptions::default() };
             backend.write_stream(path, archive.content(), options).await.map(drop)
@@ -119,14 +120,14 @@ async fn place(
     placed.map_err(failed)
 }
 
-/// An archive that arrives.
+/// An archive that is being received.
 struct ArchiveReader<S> {
     body: S,
     decoder: TarDecoder,
 }
 
 impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin> ArchiveReader<S> {
-    /// The next entry. What was not read of the last one is skipped.
+    /// The next entry. Unread content of the previous one is skipped.
     async fn entry(&mut self) -> Result<Option<TarEntry>, Problem> {
         loop {
             match self.decoder.next().map_err(refused)? {
@@ -152,7 +153,7 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin> ArchiveReader<S> {
                 }
                 match archive.decoder.next().map_err(invalid)? {
                     Some(TarEvent::Data(data)) => return Ok(Some((data, archive))),
-                    // Content comes before the next entry.
+                    // The content of this entry has ended.
                     Some(TarEvent::Entry(_)) => return Ok(None),
                     None => match archive.body.next().await {
                         Some(piece) => archive.decoder.feed(&piece?),
