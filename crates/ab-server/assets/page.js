@@ -1,18 +1,18 @@
-// Keeps an open page current. The event stream only says that something happened; the server renders the page, and the
-// parts marked with data-live are put in place. So text of agents never passes through this script as HTML of its own.
+// Keeps an open page current. The event stream only says that something happened; the server renders the page, and
+// this script replaces the parts marked with data-live. So the script itself never turns text of agents into HTML.
 "use strict";
 
 /// Milliseconds between two updates, and between two updates of the changes, which cost the server a git process.
 const PAUSE = 150, CHANGES_PAUSE = 2000;
-/// Rows of an activity list. Older ones are dropped from the open page.
+/// Maximum number of rows of an activity list. Older ones are removed from the open page.
 const MOST_ROWS = 2000;
-/// Events after which the changes may be others: a command may change any file.
+/// Events after which the changes may differ: a command may change any file.
 const CHANGING = new Set(["fileEdit", "diffStat", "tool", "status"]);
 
 const page = document.body.dataset;
 const wait = (time) => new Promise((done) => setTimeout(done, time));
 
-/// Times that are relative to now, and the reader's own format for all others.
+/// Updates relative times, and sets the tooltip of all times in the reader's own format.
 function tellTimes(root) {
   const now = Date.now();
   for (const moment of root.querySelectorAll("time[datetime]")) {
@@ -25,7 +25,7 @@ function tellTimes(root) {
   }
 }
 
-/// What the reader opened or closed stays so.
+/// Keeps parts open or closed as the reader left them.
 function keepOpen(old, fresh) {
   for (const closed of [fresh, ...fresh.querySelectorAll("details")]) {
     const known = closed.matches("details") && closed.id && (old.id === closed.id ? old : old.querySelector(`[id="${CSS.escape(closed.id)}"]`));
@@ -33,7 +33,7 @@ function keepOpen(old, fresh) {
   }
 }
 
-/// Puts `fresh` in the place of `old` unless they are alike. The focus stays on the element with the same id.
+/// Replaces `old` by `fresh` unless they are equal. The focus stays on the element with the same id.
 function swap(old, fresh) {
   keepOpen(old, fresh);
   if (old.isEqualNode(fresh)) return;
@@ -44,7 +44,7 @@ function swap(old, fresh) {
 
 const PLACING = {
   swap,
-  /// Children with the same id take each other's place; the order is that of the server.
+  /// Replaces children with the same id; uses the order of the server.
   keyed(old, fresh) {
     const children = [...fresh.children].map((child) => {
       const known = child.id && document.getElementById(child.id);
@@ -57,7 +57,7 @@ const PLACING = {
     old.replaceChildren(...children);
     if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   },
-  /// Rows come at the end. A row whose id is there already takes the place of that one.
+  /// Appends rows. A row whose id already exists replaces that row.
   append(old, fresh) {
     for (const row of [...fresh.children]) {
       const known = row.id && document.getElementById(row.id);
@@ -74,7 +74,7 @@ function tellConnection(state, words) {
   sign.textContent = words;
 }
 
-/// Fetches the page as it is now, from the cursor on where it has one.
+/// Fetches the current page, after the cursor if it has one.
 async function fetchPage(parameters) {
   const url = new URL(location.href);
   url.hash = "";
@@ -100,7 +100,7 @@ function place(parts) {
   }
 }
 
-/// Fetches what is new and puts it in place. True if there is more.
+/// Fetches new parts and inserts them. Returns true if there is more.
 async function load() {
   const fresh = await fetchPage({});
   if (!fresh) return false;
@@ -123,7 +123,7 @@ async function loadChanges() {
   return false;
 }
 
-/// Calls `act` until nothing has happened since it began, one call at a time and with a pause after each.
+/// Calls `act` until nothing has happened during the last call, one call at a time and with a pause after each.
 function updater(act, pause) {
   let [busy, again] = [false, false];
   return async () => {
@@ -135,7 +135,7 @@ function updater(act, pause) {
       try {
         if (await act()) again = true;
       } catch {
-        // The stream reconnects by itself, and asks again when it has.
+        // The stream reconnects by itself, and then requests an update.
         if (page.stream) tellConnection("lost", "reconnecting…");
         break;
       }
@@ -156,7 +156,7 @@ function open() {
   source.onopen = () => { tellConnection("live", "live"); update(); updateChanges(); };
   source.onerror = () => {
     if (source && source.readyState === EventSource.CLOSED) {
-      // The server answered with an error or that nothing follows: look which.
+      // The server answered with an error, or with 204 because the stream has ended: find out which.
       source = null;
       if (page.stream) setTimeout(() => update().then(open), 3000);
     }
@@ -169,10 +169,10 @@ function open() {
 }
 function close() { source?.close(); source = null; }
 
-/// The browser allows six connections to a server; a page that nobody sees needs none.
+/// The browser allows six connections to a server; a hidden page needs none.
 document.addEventListener("visibilitychange", () => { if (document.hidden) close(); else open(); });
 
-/// Buttons answer at once, and the page stays where it is.
+/// Buttons respond at once, and the page keeps its scroll position.
 document.addEventListener("submit", async (event) => {
   const form = event.target;
   if (!form.matches("form.act")) return;
@@ -199,7 +199,7 @@ document.addEventListener("submit", async (event) => {
   update();
 });
 
-/// The title of the tab says how many questions wait.
+/// Shows the number of open questions in the title of the tab.
 function tellCount() {
   const count = document.getElementById("inbox-count")?.dataset.count ?? "0";
   const title = document.title.replace(/^\(\d+\) /, "");

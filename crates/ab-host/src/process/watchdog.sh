@@ -1,7 +1,7 @@
-# Waits until nobody holds the other end of its input, then ends processes whose environment has the
-# mark $2, and what is in control groups whose names begin with $1, in the directories that follow,
-# which it removes. Lines of input name directories in which directories with such names are removed
-# as well.
+# Waits until the other end of its input is closed. Then it kills the processes whose environment has
+# the mark $2, and the processes in control groups whose names begin with $1, below the directories in
+# the further arguments, and removes these groups. Each line of input names a directory; its
+# subdirectories whose names begin with $1 are removed as well.
 name=$1
 mark=$2
 shift 2
@@ -12,23 +12,23 @@ while IFS= read -r line; do
 done
 
 end() {
-  # The first version kills nothing that is frozen.
+  # In version 1, frozen processes cannot be killed.
   [ -e "$1/freezer.state" ] && echo THAWED > "$1/freezer.state"
   for below in "$1"/*/ "$1"/.[!.]*/; do
     [ -d "$below" ] && end "${below%/}"
   done
   if ! { [ -e "$1/cgroup.kill" ] && echo 1 > "$1/cgroup.kill"; }; then
-    # Nobody is born while the others die.
+    # Prevent new processes while the others are killed.
     [ -e "$1/pids.max" ] && echo 0 > "$1/pids.max"
     while read -r pid; do
-      # A process of another namespace is listed as 0, which would mean ourselves.
+      # A process of another namespace is listed as 0, and kill would take 0 as our own group.
       [ "$pid" -gt 0 ] && kill -9 "$pid"
     done < "$1/cgroup.procs"
   fi
   rmdir "$1"
 }
 
-# More than once, since one that is being started may be missed.
+# Several rounds, because a process that is just starting may be missed.
 round=0
 while [ $round -lt 200 ]; do
   left=
@@ -58,9 +58,9 @@ done
 while [ $count -gt 0 ]; do
   eval "place=\$place$count"
   for lent in "$place/$name"*; do
-    # Others may make such names in a directory that all share.
+    # In a shared directory other users may create such names.
     [ -d "$lent" ] && [ ! -L "$lent" ] && [ -O "$lent" ] || continue
-    # A private /tmp is memory that is mounted there.
+    # A private /tmp is a tmpfs mounted there.
     umount -l "$lent/tmp" 2> /dev/null
     rm -rf -- "$lent" || { chmod -R u+rwx "$lent" && rm -rf -- "$lent"; }
   done
