@@ -28,6 +28,7 @@ mod real_agents;
 mod refusals;
 mod relay;
 mod remote;
+mod sandboxes;
 mod searching;
 mod secrets;
 mod secure_shell;

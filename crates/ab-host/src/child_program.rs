@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use ab_core::{Error, ErrorCode, ErrorKind, Result};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
 /// How long the program may take to exit after its standard input is closed.
@@ -28,7 +28,35 @@ pub struct ChildPipes {
     pub output: ChildStdout,
 }
 
+/// What a program that logs to standard error is spoken to by.
+#[derive(Debug)]
+pub struct ChildLog {
+    pub input: ChildStdin,
+    pub log: ChildStderr,
+}
+
 impl ChildProcess {
+    /// Starts `program`, whose standard error is read by the caller. Its standard output is dropped.
+    pub fn start_with_log(
+        program: &Path,
+        arguments: &[OsString],
+    ) -> Result<(ChildProcess, ChildLog)> {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        // An interrupt at a terminal is for this process.
+        command.process_group(0).kill_on_drop(true);
+        let mut child = command.spawn().map_err(|error| missing(program, error))?;
+        match (child.stdin.take(), child.stderr.take()) {
+            (Some(input), Some(log)) => Ok((ChildProcess { child }, ChildLog { input, log })),
+            _ => Err(Error::new(ErrorCode::ExecError, ErrorKind::Io, "the program has no pipes")),
+        }
+    }
+
+    /// Whether it has not ended yet.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// Starts `program`. It inherits our standard error.
     pub fn start(program: &Path, arguments: &[OsString]) -> Result<(ChildProcess, ChildPipes)> {
         let mut command = Command::new(program);

@@ -78,6 +78,10 @@ pub(crate) const EXEC: &str = "exec";
 /// The tool whose answers may be much larger than those of the others.
 pub(crate) const MEDIA: &str = "read_media_file";
 
+pub(crate) fn is_name(name: &str) -> bool {
+    ALL.iter().any(|known| known.as_str() == name)
+}
+
 /// The tools that a workspace supports.
 pub(crate) fn offered(info: &BackendInfo) -> Arc<[(Name, Tool)]> {
     let has = |name: &Name| match name.needs() {

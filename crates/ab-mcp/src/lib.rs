@@ -45,5 +45,5 @@ pub use http::{CallerAddress, HttpEndpoint, HttpResponse, HttpSettings};
 pub use read_ledger::{MAX_REMEMBERED_FILES, ReadLedger};
 pub use saved_output::MAX_SAVED_OUTPUT_BYTES;
 pub use server::{Server, uses_initialize_handshake};
-pub use stdio::serve_stdio;
+pub use stdio::{CallerGone, serve_handler, serve_stdio};
 pub use tools::WorkspaceTools;

@@ -3,10 +3,11 @@
 use std::io;
 
 use ab_core::Backend;
+use rmcp::ServerHandler;
 use rmcp::service::{ServerInitializeError, serve_server};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::lines::Lines;
+use crate::lines::{Gone, Lines};
 use crate::server::Server;
 
 /// Serves `backend` as JSON lines. Returns after the client has closed its end and its last calls
@@ -19,7 +20,41 @@ where
     let (mut lines, line) = Lines::new(input, output);
     let server = Server::new(backend).on(line);
     lines.answer_by(server.own_tools().clone());
-    match serve_server(server, lines).await {
+    served(server, lines).await
+}
+
+/// Tells a handler when its caller is gone, so that it can drop the caller's calls.
+#[derive(Clone, Debug)]
+pub struct CallerGone(Gone);
+
+impl CallerGone {
+    pub async fn wait(&self) {
+        self.0.wait().await;
+    }
+}
+
+/// Serves a handler of your own as JSON lines, with the bounds of [`serve_stdio`].
+pub async fn serve_handler<H, R, W>(
+    make: impl FnOnce(CallerGone) -> H,
+    input: R,
+    output: W,
+) -> io::Result<()>
+where
+    H: ServerHandler,
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let (lines, line) = Lines::new(input, output);
+    served(make(CallerGone(line.gone)), lines).await
+}
+
+async fn served<H, R, W>(handler: H, lines: Lines<R, W>) -> io::Result<()>
+where
+    H: ServerHandler,
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    match serve_server(handler, lines).await {
         Ok(running) => running.waiting().await.map(drop).map_err(io::Error::other),
         // A client may disconnect before the handshake.
         Err(

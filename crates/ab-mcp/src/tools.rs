@@ -86,6 +86,11 @@ impl WorkspaceTools {
         self
     }
 
+    /// Whether a workspace of some kind has a tool called `name`.
+    pub fn is_tool_name(name: &str) -> bool {
+        catalog::is_name(name)
+    }
+
     /// What a tool may do; nothing for a name that is not offered.
     pub fn family(&self, name: &str) -> Option<ToolFamily> {
         let found = self.offered.iter().find(|(offered, _)| offered.as_str() == name);

@@ -19,7 +19,8 @@ use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Names of the tools with which agents run shell commands.
-const SHELLS: [&str; 7] = [
+const SHELLS: [&str; 8] = [
+    "exec",
     "shell",
     "developer__shell",
     "run_shell_command",
@@ -40,15 +41,23 @@ const MAX_REQUESTS: usize = 1000;
 pub enum LanguageModelStep {
     /// Runs a command with the agent's shell tool.
     Run(String),
+    /// Calls the tool of this name with these arguments.
+    Call(String, Value),
     /// Sends text and ends the turn.
     Say(String),
+}
+
+#[derive(Debug, Default)]
+struct SeenRequests {
+    paths: Vec<String>,
+    last: Value,
 }
 
 /// A server on loopback. It ends when it is dropped.
 #[derive(Debug)]
 pub struct ScriptedLanguageModel {
     address: SocketAddr,
-    requests: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<SeenRequests>>,
     _serving: AbortOnDropHandle<()>,
 }
 
@@ -57,7 +66,7 @@ impl ScriptedLanguageModel {
     pub async fn start(steps: Vec<LanguageModelStep>) -> ScriptedLanguageModel {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let requests = Arc::<Mutex<Vec<String>>>::default();
+        let requests = Arc::<Mutex<SeenRequests>>::default();
         let seen = Arc::clone(&requests);
         let serving = async move {
             let mut connections = JoinSet::new();
@@ -77,7 +86,12 @@ impl ScriptedLanguageModel {
 
     /// The paths of the recorded requests.
     pub fn requests(&self) -> Vec<String> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).paths.clone()
+    }
+
+    /// The body of the last request, which holds the whole conversation so far.
+    pub fn last_request(&self) -> Value {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).last.clone()
     }
 }
 
@@ -85,14 +99,15 @@ impl ScriptedLanguageModel {
 async fn serve(
     mut stream: TcpStream,
     steps: Vec<LanguageModelStep>,
-    seen: Arc<Mutex<Vec<String>>>,
+    seen: Arc<Mutex<SeenRequests>>,
 ) {
     let Some((path, body)) = read_request(&mut stream).await else { return };
     {
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.len() < MAX_REQUESTS {
-            seen.push(path.clone());
+        if seen.paths.len() < MAX_REQUESTS {
+            seen.paths.push(path.clone());
         }
+        seen.last = body.clone();
     }
     let reply = reply(&path, &body, &steps);
     let head = format!(
@@ -180,21 +195,27 @@ struct Tool<'a> {
 }
 
 enum Step<'a> {
-    Run { shell: &'a str, arguments: Value },
+    Run { tool: &'a str, arguments: Value },
     Say(&'a str),
 }
 
 /// The step of a conversation with this many tool results.
 fn step<'a>(tools: &[Tool<'a>], results: usize, steps: &'a [LanguageModelStep]) -> Step<'a> {
+    if let Some(LanguageModelStep::Call(name, arguments)) = steps.get(results) {
+        return match tools.iter().find(|tool| tool.name == name) {
+            Some(tool) => Step::Run { tool: tool.name, arguments: arguments.clone() },
+            None => Step::Say("The agent does not offer the tool of the script."),
+        };
+    }
     let Some(shell) = tools.iter().find(|tool| SHELLS.contains(&tool.name)) else {
         return Step::Say("Scripted");
     };
     match steps.get(results) {
         Some(LanguageModelStep::Run(command)) => {
-            Step::Run { shell: shell.name, arguments: arguments(shell.schema, command) }
+            Step::Run { tool: shell.name, arguments: arguments(shell.schema, command) }
         }
         Some(LanguageModelStep::Say(text)) => Step::Say(text),
-        None => Step::Say("The script is over."),
+        Some(LanguageModelStep::Call(..)) | None => Step::Say("The script is over."),
     }
 }
 

@@ -29,26 +29,38 @@
 //! Nothing is attached unless it is configured: a session without a factory has no backend until
 //! [`AgentSession::attach_backend`] gives it one. A session never destroys its backend; whoever made it does.
 
+mod approval;
 mod context;
+mod dialect;
 mod factory;
 mod filesystem;
+mod mcp_server;
+mod model;
+mod sandbox;
 mod session;
 mod shell;
+mod skills;
 mod tool;
 mod tools;
 mod toolset;
 
+pub use approval::{ToolApproval, ToolDecision, ToolQuestion};
 pub use context::{AgentSessionId, MAX_AGENT_SESSION_ID_BYTES, SessionContext};
 pub use factory::{
     AttachedBackend, BackendFactory, DirectoryPerSession, MemoryPerSession, OverlayPerSession,
     PooledPerSession, RemotePerSession, ScopePerSession, ServeSessionWorkspace,
 };
 pub use filesystem::FilesystemToolset;
+pub use model::ModelEndpoint;
+pub use sandbox::{
+    DaemonSandboxes, ExternalSandbox, SandboxPerSession, SandboxProvider, SshSandboxes,
+};
 pub use session::{
     AgentDefinition, AgentDefinitionBuilder, AgentSession, DEFAULT_FACTORY_TIMEOUT, SessionOptions,
     SubAgentBackend,
 };
 pub use shell::{OUTPUT_DIRECTORY, ShellToolset};
+pub use skills::{MAX_SKILL_BYTES, Skill, SkillDiscovery, SkillProblem, SkillsToolset};
 pub use tool::{AgentTool, ToolContent, ToolResult};
 pub use tools::AgentTools;
 pub use toolset::{OpenedToolset, Toolset};

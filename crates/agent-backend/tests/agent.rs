@@ -1,10 +1,14 @@
 //! The agent library: sessions, factories and toolsets, on real directories and in memory.
 
+mod approvals;
 mod changing;
+mod ecosystem;
+mod example;
 mod factories;
 mod files;
 mod sessions;
 mod shell;
+mod skills;
 
 use std::path::Path;
 

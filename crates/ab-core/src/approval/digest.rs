@@ -33,6 +33,17 @@ impl CallDigest {
         Self(out.0.finalize().into())
     }
 
+    /// The digest of a call that also depends on `payload`, which the call does not hold, such as the arguments of a
+    /// tool.
+    pub fn with_payload(principal: &Principal, call: &OwnedCall, payload: &[u8]) -> Self {
+        let mut out = Encoder(Sha256::new());
+        out.bytes(VERSION);
+        out.principal(principal);
+        out.call(call);
+        out.bytes(payload);
+        Self(out.0.finalize().into())
+    }
+
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }

@@ -24,9 +24,9 @@ pub(super) fn messages(body: &Value, steps: &[LanguageModelStep]) -> Reply {
             let block = |text| json!({ "type": "text", "text": text });
             (block(""), block(text), halves(text).map(delta))
         }
-        Step::Run { shell, arguments } => {
+        Step::Run { tool, arguments } => {
             let delta = |text| json!({ "type": "input_json_delta", "partial_json": text });
-            let block = |input: &Value| json!({ "type": "tool_use", "id": id, "name": shell, "input": input });
+            let block = |input: &Value| json!({ "type": "tool_use", "id": id, "name": tool, "input": input });
             (block(&json!({})), block(&arguments), halves(&arguments.to_string()).map(delta))
         }
     };

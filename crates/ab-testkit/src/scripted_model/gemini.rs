@@ -16,8 +16,8 @@ pub(super) fn generate(path: &str, body: &Value, steps: &[LanguageModelStep]) ->
     let results = parts.filter(|part| part.get("functionResponse").is_some()).count();
     let part = match step(&tools, results, steps) {
         Step::Say(text) => json!({ "text": text }),
-        Step::Run { shell, arguments } => {
-            json!({ "functionCall": { "name": shell, "args": arguments } })
+        Step::Run { tool, arguments } => {
+            json!({ "functionCall": { "name": tool, "args": arguments } })
         }
     };
     let whole = json!({

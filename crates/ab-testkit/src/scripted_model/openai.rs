@@ -14,8 +14,8 @@ pub(super) fn chat(body: &Value, steps: &[LanguageModelStep]) -> Reply {
     let results = results.count();
     let (delta, finish) = match step(&tools, results, steps) {
         Step::Say(text) => (json!({ "role": "assistant", "content": text }), "stop"),
-        Step::Run { shell, arguments } => {
-            let function = json!({ "name": shell, "arguments": arguments.to_string() });
+        Step::Run { tool, arguments } => {
+            let function = json!({ "name": tool, "arguments": arguments.to_string() });
             let call = json!({
                 "index": 0, "id": format!("call_{results}"), "type": "function", "function": function,
             });
@@ -75,11 +75,11 @@ pub(super) fn responses(body: &Value, steps: &[LanguageModelStep]) -> Reply {
             let between: Vec<Value> = [begun].into_iter().chain(deltas).chain([ended]).collect();
             (item("in_progress", json!([])), item("completed", json!([part])), between)
         }
-        Step::Run { shell, arguments } => {
+        Step::Run { tool, arguments } => {
             let arguments = arguments.to_string();
             let item = |status: &str, arguments: &str| {
                 json!({
-                    "id": item_id, "type": "function_call", "status": status, "name": shell,
+                    "id": item_id, "type": "function_call", "status": status, "name": tool,
                     "call_id": format!("call_{results}"), "arguments": arguments,
                 })
             };

@@ -72,8 +72,9 @@ impl Toolset for FilesystemToolset {
             };
             format!("{tools} work in the directory '{root}' of the workspace: their paths count from there.")
         });
-        let tools = WorkspaceTools::new(files).only(families).require_reads(session.ledger(), root);
-        let mut tools = workspace_tools(&tools, &self.prefix).await;
+        let tools =
+            WorkspaceTools::new(files).only(families).require_reads(session.ledger(), root.clone());
+        let mut tools = workspace_tools(&tools, &self.prefix, &root).await;
         tools.retain(|tool| tool.name() != format!("{}{OLD_NAME}", self.prefix));
         Ok(OpenedToolset { tools, instructions })
     }

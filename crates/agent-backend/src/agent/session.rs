@@ -11,6 +11,7 @@ use ab_core::{
 use ab_mcp::ReadLedger;
 use serde_json::Value;
 
+use super::approval::ToolApproval;
 use super::context::{AgentSessionId, SessionContext};
 use super::factory::{AttachedBackend, BackendFactory};
 use super::tool::AgentTool;
@@ -30,6 +31,7 @@ struct Definition {
     toolsets: Vec<Arc<dyn Toolset>>,
     tools: Vec<AgentTool>,
     instructions: Option<String>,
+    approval: Option<ToolApproval>,
 }
 
 impl AgentDefinition {
@@ -41,6 +43,7 @@ impl AgentDefinition {
             toolsets: Vec::new(),
             tools: Vec::new(),
             instructions: None,
+            approval: None,
         })
     }
 
@@ -106,6 +109,12 @@ impl AgentDefinitionBuilder {
     /// A tool of your own, beside those of the toolsets.
     pub fn tool(mut self, tool: AgentTool) -> Self {
         self.0.tools.push(tool);
+        self
+    }
+
+    /// Tools that need a yes of a person before they run.
+    pub fn approval(mut self, approval: ToolApproval) -> Self {
+        self.0.approval = Some(approval);
         self
     }
 
@@ -244,8 +253,8 @@ impl AgentSession {
     /// The tools of the session as they are now: what the backend cannot do is not among them.
     ///
     /// # Errors
-    /// A toolset needs a backend and there is none, its directory lies outside the workspace, or two tools have one
-    /// name.
+    /// A toolset needs a backend and there is none, its directory lies outside the workspace, two tools have one name,
+    /// or an approval names a tool that does not exist.
     pub async fn tools(&self) -> Result<AgentTools> {
         let definition = &self.0.definition.0;
         let mut opened = vec![OpenedToolset {
@@ -255,7 +264,12 @@ impl AgentSession {
         for toolset in &definition.toolsets {
             opened.push(toolset.open(self).await?);
         }
-        AgentTools::assemble(opened)
+        let instructions = opened.iter_mut().filter_map(|set| set.instructions.take()).collect();
+        let mut tools: Vec<AgentTool> = opened.into_iter().flat_map(|set| set.tools).collect();
+        if let Some(approval) = &definition.approval {
+            tools = approval.applied(self, tools)?;
+        }
+        AgentTools::assemble(tools, instructions)
     }
 
     /// Starts a session of `definition` as a sub-agent of this one.

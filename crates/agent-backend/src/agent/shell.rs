@@ -39,13 +39,12 @@ impl Toolset for ShellToolset {
         if !backend.info().capabilities.exec {
             return Ok(OpenedToolset::default());
         }
-        let place = match &self.root {
-            Some(root) => backend.scope(root, ScopeOptions::default())?,
-            None => backend,
-        };
+        let root = backend.parse_path(self.root.as_deref().unwrap_or("."))?;
+        let place =
+            if root.is_root() { backend } else { backend.scope(&root, ScopeOptions::default())? };
         let output = place.parse_path(OUTPUT_DIRECTORY)?;
         let tools =
             WorkspaceTools::new(place).only(&[ToolFamily::RunCommands]).save_output_in(output);
-        Ok(OpenedToolset { tools: workspace_tools(&tools, "").await, instructions: None })
+        Ok(OpenedToolset { tools: workspace_tools(&tools, "", &root).await, instructions: None })
     }
 }

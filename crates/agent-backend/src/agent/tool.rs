@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use ab_core::Error;
+use ab_core::{Error, WsPath};
 use rmcp::model::{CallToolResult, ContentBlock, ErrorData, ResourceContents};
 use serde_json::{Map, Value};
 
@@ -19,6 +19,14 @@ pub struct AgentTool {
     description: Arc<str>,
     schema: Arc<Value>,
     run: Arc<Run>,
+    origin: Option<Arc<ToolOrigin>>,
+}
+
+/// Which tool of a workspace a tool is, and where it works there.
+#[derive(Debug)]
+struct ToolOrigin {
+    name: String,
+    root: WsPath,
 }
 
 impl AgentTool {
@@ -38,7 +46,24 @@ impl AgentTool {
             description: Arc::from(description.into()),
             schema: Arc::new(schema),
             run: Arc::new(move |arguments| Box::pin(run(arguments))),
+            origin: None,
         }
+    }
+
+    /// The same tool, known as the tool `name` of a workspace that works in its directory `root`.
+    pub(super) fn of_workspace(mut self, name: &str, root: &WsPath) -> Self {
+        self.origin = Some(Arc::new(ToolOrigin { name: name.to_owned(), root: root.clone() }));
+        self
+    }
+
+    /// The name that the workspace has for it, or its own.
+    pub(super) fn original_name(&self) -> &str {
+        self.origin.as_ref().map_or(&self.name, |origin| &origin.name)
+    }
+
+    /// Where its paths count from.
+    pub(super) fn root(&self) -> WsPath {
+        self.origin.as_ref().map(|origin| origin.root.clone()).unwrap_or_default()
     }
 
     pub fn name(&self) -> &str {
@@ -63,6 +88,17 @@ impl AgentTool {
     pub fn renamed(mut self, name: impl Into<String>) -> Self {
         self.name = Arc::from(name.into());
         self
+    }
+
+    /// The same tool with something around its calls.
+    pub(super) fn wrapped<F, Running>(&self, around: F) -> Self
+    where
+        F: Fn(AgentTool, Map<String, Value>) -> Running + Send + Sync + 'static,
+        Running: Future<Output = ToolResult> + Send + 'static,
+    {
+        let inner = self.clone();
+        let run = move |arguments| -> self::Running { Box::pin(around(inner.clone(), arguments)) };
+        Self { run: Arc::new(run), ..self.clone() }
     }
 }
 

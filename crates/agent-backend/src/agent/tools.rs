@@ -8,7 +8,6 @@ use ab_core::{Error, ErrorCode, ErrorKind, Result};
 use serde_json::{Map, Value};
 
 use super::tool::{AgentTool, ToolResult};
-use super::toolset::OpenedToolset;
 
 /// Bytes of the longest name of a tool that models accept.
 const MAX_NAME_BYTES: usize = 64;
@@ -21,11 +20,9 @@ pub struct AgentTools {
 }
 
 impl AgentTools {
-    pub(super) fn assemble(opened: Vec<OpenedToolset>) -> Result<AgentTools> {
-        let instructions: Vec<&str> =
-            opened.iter().filter_map(|set| set.instructions.as_deref()).collect();
+    pub(super) fn assemble(tools: Vec<AgentTool>, instructions: Vec<String>) -> Result<AgentTools> {
         let instructions = Arc::from(instructions.join("\n\n"));
-        let tools: Arc<[AgentTool]> = opened.into_iter().flat_map(|set| set.tools).collect();
+        let tools: Arc<[AgentTool]> = tools.into();
         let mut names = BTreeSet::new();
         for tool in tools.iter() {
             check_name(tool.name())?;

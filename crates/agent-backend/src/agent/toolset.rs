@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ab_core::Result;
+use ab_core::{Result, WsPath};
 use ab_mcp::WorkspaceTools;
 use async_trait::async_trait;
 
@@ -24,22 +24,30 @@ pub struct OpenedToolset {
     pub instructions: Option<String>,
 }
 
-/// The tools of a workspace as values, each name behind `prefix`.
-pub(super) async fn workspace_tools(tools: &WorkspaceTools, prefix: &str) -> Vec<AgentTool> {
+/// The tools of a workspace as values, each name behind `prefix`. They work in the directory `root` of the session's
+/// backend.
+pub(super) async fn workspace_tools(
+    tools: &WorkspaceTools,
+    prefix: &str,
+    root: &WsPath,
+) -> Vec<AgentTool> {
     let listed = tools.list().await.into_iter();
     let listed = listed.map(|tool| {
         let (calling, name) = (tools.clone(), tool.name.to_string());
         let description = tool.description.as_deref().unwrap_or_default().to_owned();
         let schema = serde_json::Value::Object((*tool.input_schema).clone());
-        AgentTool::new(format!("{prefix}{}", tool.name), description, schema, move |arguments| {
-            let (calling, name) = (calling.clone(), name.clone());
+        let called = name.clone();
+        let run = move |arguments| {
+            let (calling, name) = (calling.clone(), called.clone());
             async move {
                 match calling.call(&name, arguments).await {
                     Ok(result) => ToolResult::from(result),
                     Err(error) => ToolResult::from(error),
                 }
             }
-        })
+        };
+        AgentTool::new(format!("{prefix}{name}"), description, schema, run)
+            .of_workspace(&name, root)
     });
     listed.collect()
 }

@@ -1,0 +1,143 @@
+//! Sessions of the agent library in places that other processes serve: daemons, SSH hosts, sessions of `serve`.
+
+use std::path::Path;
+
+use ab_api::{ApproveOrDeny, SessionStatus};
+use agent_backend::agent::{
+    AgentDefinition, AgentSession, AgentSessionId, BackendFactory, DaemonSandboxes,
+    FilesystemToolset, RemotePerSession, SandboxPerSession, ServeSessionWorkspace, SessionOptions,
+    ShellToolset, SshSandboxes,
+};
+use agent_backend::remote::HostKeyCheck;
+use agent_backend::{ErrorKind, RemoteConfig, SessionClient, SessionClientSettings};
+use serde_json::json;
+
+use crate::daemon::Daemon;
+use crate::sessions::{ADMIN, Server};
+use crate::stage::{BINARY, Stage};
+
+async fn start(definition: &AgentDefinition, id: &str) -> AgentSession {
+    let id = AgentSessionId::parse(id).unwrap();
+    definition.start(SessionOptions::for_session(id)).await.unwrap()
+}
+
+fn definition(factory: impl BackendFactory + 'static) -> AgentDefinition {
+    AgentDefinition::builder()
+        .backend(factory)
+        .toolset(FilesystemToolset::new().allow_writes())
+        .toolset(ShellToolset::new())
+        .build()
+}
+
+/// The tools of a session work there, files and commands alike.
+async fn works(session: &AgentSession, content: &str) {
+    let tools = session.tools().await.unwrap();
+    let write = json!({ "path": "notes.txt", "content": content });
+    let written = tools.call("write_file", write).await;
+    assert!(!written.is_error, "{written:?}");
+    let ran = tools.call("exec", json!({ "command": "cat notes.txt" })).await;
+    assert_eq!(ran.all_text(), content);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_of_its_own_is_started_for_a_session_and_found_again() {
+    let base = tempfile::tempdir().unwrap();
+    let sandboxes =
+        DaemonSandboxes::new(BINARY, base.path().join("new")).arguments(["--isolation", "none"]);
+    let agents = definition(SandboxPerSession::new(sandboxes.clone()));
+    let ada = start(&agents, "ada").await;
+    let grace = start(&agents, "grace").await;
+    works(&ada, "ada's").await;
+    works(&grace, "grace's").await;
+    let home = |id: &str| base.path().join("new").join(id).join("home");
+    assert_eq!(std::fs::read(home("ada").join("notes.txt")).unwrap(), b"ada's");
+    let outside = ada.require_backend().unwrap().read("../../grace/home/notes.txt").await;
+    assert_eq!(outside.unwrap_err().kind(), ErrorKind::Escape);
+    // A session that is resumed uses the daemon that runs, and starts it where it was stopped.
+    let again = start(&agents, "ada").await;
+    let text = again.require_backend().unwrap().read_text("notes.txt").await.unwrap();
+    assert_eq!(text, "ada's");
+    sandboxes.stop(ada.id()).await;
+    let lost = again.require_backend().unwrap().exec("true").await;
+    assert!(lost.is_err(), "its daemon has ended");
+    let resumed = start(&agents, "ada").await;
+    let text = resumed.require_backend().unwrap().read_text("notes.txt").await.unwrap();
+    assert_eq!(text, "ada's");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_does_not_start_is_an_error_that_says_why() {
+    let base = tempfile::tempdir().unwrap();
+    for (sandboxes, says) in [
+        (DaemonSandboxes::new("/no/such/program", base.path()), "cannot start /no/such/program"),
+        (
+            DaemonSandboxes::new(BINARY, base.path()).arguments(["--no-such-flag"]),
+            "the daemon ended",
+        ),
+    ] {
+        let agents = definition(SandboxPerSession::new(sandboxes));
+        let error = agents.start(SessionOptions::default()).await.unwrap_err();
+        assert!(error.message().contains(says), "{error}");
+    }
+}
+
+fn ssh(stage: &Stage) -> (Daemon, RemoteConfig) {
+    let flags = ["--rootDir", ".", "--conventional-ssh", "--ssh-port", "0"];
+    let flags = [&flags[..], &["--ssh-users", "ada:pa55", "--isolation", "none"]].concat();
+    let daemon = Daemon::start(stage, &flags);
+    let after = |mark: &str| daemon.notice.split(mark).nth(1).unwrap().to_owned();
+    let fingerprint = format!("SHA256:{}", after("SHA256:").split(')').next().unwrap());
+    let url = format!("ssh://ada@{}", after(" and on ").split(' ').next().unwrap());
+    let config = RemoteConfig::parse(&url).unwrap().ssh_password("pa55").unwrap();
+    let pin = HostKeyCheck::Pin(fingerprint.parse().unwrap());
+    (daemon, config.host_key_check(pin).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_of_an_ssh_host_is_made_for_a_session_and_found_again() {
+    let stage = Stage::new();
+    let (daemon, config) = ssh(&stage);
+    let base = stage.root().to_str().unwrap().to_owned();
+    let agents = definition(SandboxPerSession::new(SshSandboxes::new(config, base)));
+    let ada = start(&agents, "ada").await;
+    works(&ada, "by ssh").await;
+    assert_eq!(std::fs::read(stage.root().join("ada/notes.txt")).unwrap(), b"by ssh");
+    let again = start(&agents, "ada").await;
+    let text = again.require_backend().unwrap().read_text("notes.txt").await.unwrap();
+    assert_eq!(text, "by ssh");
+    drop((ada, again));
+    assert_eq!(daemon.end().0, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_remote_daemon_has_a_directory_for_each_session() {
+    let stage = Stage::new();
+    let daemon =
+        Daemon::start(&stage, &["--rootDir", ".", "--auth-token", "t0ken", "--isolation", "none"]);
+    let config = RemoteConfig::parse(&format!("ws://{}/ssh", daemon.address)).unwrap();
+    let agents = definition(RemotePerSession::new(config.token("t0ken").unwrap()));
+    let (ada, grace) = (start(&agents, "ada").await, start(&agents, "grace").await);
+    works(&ada, "ada's").await;
+    works(&grace, "grace's").await;
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    assert_eq!(read(&stage.root().join("ada/notes.txt")), "ada's");
+    assert_eq!(read(&stage.root().join("grace/notes.txt")), "grace's");
+    let outside = ada.require_backend().unwrap().read("../grace/notes.txt").await.unwrap_err();
+    assert_eq!(outside.kind(), ErrorKind::Escape);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_workspace_of_a_session_of_serve_can_be_worked_in() {
+    let Some(server) = Server::start(None).await else { return };
+    let id = server.create("scripted").await;
+    let settings = SessionClientSettings::new(format!("http://{}", server.address)).token(ADMIN);
+    let client = SessionClient::new(settings).unwrap();
+    // It asks before it writes, and so waits while its workspace is there.
+    let asked = server.asked(id).await;
+    let agents = definition(ServeSessionWorkspace::new(client.clone(), id));
+    let session = agents.start(SessionOptions::default()).await.unwrap();
+    let readme = session.require_backend().unwrap().read_text("README.md").await.unwrap();
+    assert_eq!(readme, "first\n");
+    server.decide(asked, ApproveOrDeny::Approve).await;
+    assert_eq!(server.ended(id).await.status, SessionStatus::Completed);
+}

@@ -1,0 +1,240 @@
+//! Sandboxes of our own: a daemon for each session, started when the session needs it.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use ab_api::SessionId;
+use ab_core::{Backend, Error, ErrorCode, ErrorKind, Result};
+use ab_host::MissingRootPolicy;
+use ab_host::child_program::{ChildLog, ChildProcess};
+use ab_local::LocalWorkspaceConfig;
+use ab_remote::client::{HostKeyCheck, Secret};
+use async_trait::async_trait;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
+use super::{ExternalSandbox, SandboxProvider};
+use crate::RemoteConfig;
+use crate::agent::{AgentSessionId, SessionContext};
+
+/// How long a daemon may take to say where it listens.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// The directory of a sandbox that its daemon serves.
+const HOME: &str = "home";
+
+/// A process of `agent-backend daemon` for each session, with a directory and a token of its own, on a port of loopback.
+///
+/// A daemon goes on when its session ends; the next session with the same id finds it. Daemons end with
+/// [`stop`](Self::stop) and with the last clone of this value. The directories stay.
+#[derive(Clone, Debug)]
+pub struct DaemonSandboxes {
+    program: PathBuf,
+    base: PathBuf,
+    arguments: Vec<OsString>,
+    running: Running,
+}
+
+/// A place for each session that had a sandbox, with its daemon while one runs. Starts of one session take turns.
+type Running = Arc<std::sync::Mutex<HashMap<AgentSessionId, Slot>>>;
+type Slot = Arc<Mutex<Option<RunningDaemon>>>;
+
+impl DaemonSandboxes {
+    /// Sandboxes in directories below `base`, served by `program`: the path of agent-backend, or a name that the system
+    /// finds.
+    pub fn new(program: impl Into<PathBuf>, base: impl Into<PathBuf>) -> Self {
+        let (program, base) = (program.into(), base.into());
+        Self { program, base, arguments: Vec::new(), running: Arc::default() }
+    }
+
+    /// More flags for every daemon, such as `--isolation` and `--network`.
+    pub fn arguments<T: Into<OsString>>(mut self, more: impl IntoIterator<Item = T>) -> Self {
+        self.arguments.extend(more.into_iter().map(Into::into));
+        self
+    }
+
+    /// Ends the daemon of a session, if one runs.
+    pub async fn stop(&self, session: &AgentSessionId) {
+        let stopped = self.slot(session).lock().await.take();
+        if let Some(mut daemon) = stopped {
+            daemon.process.wait_or_kill().await;
+        }
+    }
+
+    fn slot(&self, session: &AgentSessionId) -> Slot {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.entry(session.clone()).or_default().clone()
+    }
+
+    /// The base as a workspace, which makes and finds the directories.
+    fn directories(&self) -> Result<Backend> {
+        let mut config = LocalWorkspaceConfig::new(&self.base);
+        config.options.missing_root = MissingRootPolicy::Create;
+        crate::local_with(config)
+    }
+
+    fn sandbox(&self, session: &SessionContext) -> Result<DaemonSandbox> {
+        let directory = self.base.join(session.session_id.as_str());
+        let home = directory.join(HOME);
+        let Some(shown) = home.to_str().map(str::to_owned) else {
+            let message = format!("the path {} is not UTF-8", home.display());
+            return Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message));
+        };
+        let (sandboxes, session) = (self.clone(), session.session_id.clone());
+        Ok(DaemonSandbox { sandboxes, session, directory, home: shown })
+    }
+}
+
+#[async_trait]
+impl SandboxProvider for DaemonSandboxes {
+    async fn get(&self, session: &SessionContext) -> Result<Option<Box<dyn ExternalSandbox>>> {
+        let home = format!("{}/{HOME}", session.session_id);
+        if !self.directories()?.exists(&home).await? {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(self.sandbox(session)?)))
+    }
+
+    async fn create(&self, session: &SessionContext) -> Result<Box<dyn ExternalSandbox>> {
+        self.directories()?.mkdir(&format!("{}/{HOME}", session.session_id)).await?;
+        Ok(Box::new(self.sandbox(session)?))
+    }
+}
+
+#[derive(Debug)]
+struct DaemonSandbox {
+    sandboxes: DaemonSandboxes,
+    session: AgentSessionId,
+    directory: PathBuf,
+    home: String,
+}
+
+#[async_trait]
+impl ExternalSandbox for DaemonSandbox {
+    async fn start(&self) -> Result<()> {
+        let slot = self.sandboxes.slot(&self.session);
+        let mut running = slot.lock().await;
+        if let Some(daemon) = running.as_mut()
+            && daemon.process.is_running()
+        {
+            return Ok(());
+        }
+        let daemon = RunningDaemon::start(&self.sandboxes, &self.directory, &self.home).await?;
+        *running = Some(daemon);
+        Ok(())
+    }
+
+    fn home(&self) -> &str {
+        &self.home
+    }
+
+    async fn backend(&self) -> Result<Backend> {
+        let slot = self.sandboxes.slot(&self.session);
+        let config = slot.lock().await.as_ref().map(|daemon| daemon.config.clone());
+        let Some(config) = config else {
+            let message = format!("the sandbox of session {} does not run", self.session);
+            return Err(Error::new(ErrorCode::ConnectionClosed, ErrorKind::Unavailable, message));
+        };
+        let backend = crate::remote_with(config)?;
+        backend.connect().await?;
+        Ok(backend)
+    }
+}
+
+/// A daemon that has said where it listens. It ends when this is dropped.
+#[derive(Debug)]
+struct RunningDaemon {
+    process: ChildProcess,
+    config: RemoteConfig,
+    /// Reads on what it logs, so that it is never kept from going on.
+    reading: JoinHandle<()>,
+}
+
+impl RunningDaemon {
+    async fn start(
+        sandboxes: &DaemonSandboxes,
+        directory: &Path,
+        home: &str,
+    ) -> Result<RunningDaemon> {
+        let mut arguments: Vec<OsString> = [
+            "daemon",
+            "--port",
+            "0",
+            "--log-format",
+            "json",
+            "--auth-token-file",
+            "-",
+            "--rootDir",
+        ]
+        .map(OsString::from)
+        .into();
+        arguments.push(home.into());
+        arguments.extend([OsString::from("--ssh-host-key"), directory.join("host_key").into()]);
+        arguments.extend(sandboxes.arguments.iter().cloned());
+        let (mut process, ChildLog { mut input, log }) =
+            ChildProcess::start_with_log(&sandboxes.program, &arguments)?;
+        // 80 random bits each.
+        let token = format!("{}{}", SessionId::generate(), SessionId::generate());
+        let fails = |error: std::io::Error| {
+            let message = format!("the daemon did not take its token: {error}");
+            Error::new(ErrorCode::ExecError, ErrorKind::Io, message).with_source(error)
+        };
+        input.write_all(format!("{token}\n").as_bytes()).await.map_err(fails)?;
+        drop(input);
+        let mut lines = BufReader::new(log).lines();
+        let notice = tokio::time::timeout(START_TIMEOUT, notice(&mut lines)).await;
+        let notice = match notice {
+            Ok(Ok(notice)) => notice,
+            Ok(Err(said)) => {
+                let ended = process.wait_and_describe_exit().await;
+                let message = format!("the daemon ended, {ended}: {said}");
+                return Err(Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message));
+            }
+            Err(_) => {
+                let message = format!("the daemon was not ready within {START_TIMEOUT:?}");
+                return Err(Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message));
+            }
+        };
+        let config = config(&notice, &token)?;
+        let reading =
+            tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        Ok(RunningDaemon { process, config, reading })
+    }
+}
+
+impl Drop for RunningDaemon {
+    fn drop(&mut self) {
+        self.reading.abort();
+    }
+}
+
+/// The line that says where the daemon listens, or what it said before it ended.
+async fn notice<R>(lines: &mut Lines<BufReader<R>>) -> Result<Value, String>
+where
+    R: tokio::io::AsyncRead + Unpin,
+{
+    let mut said = String::new();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let parsed: Value = serde_json::from_str(&line).unwrap_or_default();
+        let fields = if parsed["fields"].is_object() { &parsed["fields"] } else { &parsed };
+        if fields["url"].is_string() {
+            return Ok(fields.clone());
+        }
+        said = line;
+    }
+    Err(said)
+}
+
+fn config(notice: &Value, token: &str) -> Result<RemoteConfig> {
+    let url = notice["url"].as_str().unwrap_or_default();
+    let socket = format!("{}/ssh", url.replacen("http", "ws", 1));
+    let config = RemoteConfig::parse(&socket)?.token(Secret::from(token.to_owned()))?;
+    match notice["host_key"].as_str().and_then(|key| key.parse().ok()) {
+        Some(pin) => config.host_key_check(HostKeyCheck::Pin(pin)),
+        None => Ok(config),
+    }
+}

@@ -1,0 +1,82 @@
+//! Sandboxes on an SSH host: a directory for each session.
+
+use ab_core::{Backend, FileKind, Result};
+use async_trait::async_trait;
+
+use super::{ExternalSandbox, SandboxProvider};
+use crate::RemoteConfig;
+use crate::agent::SessionContext;
+
+/// Directories of any SSH host, named by sessions' ids. What a session may do there is up to the host and its user: a
+/// plain SSH server has no jail.
+#[derive(Clone, Debug)]
+pub struct SshSandboxes {
+    config: RemoteConfig,
+    base: String,
+}
+
+impl SshSandboxes {
+    /// Directories below `base`, an absolute path on the host that `config` leads to.
+    pub fn new(config: RemoteConfig, base: impl Into<String>) -> Self {
+        let base = base.into();
+        Self { config, base: base.trim_end_matches('/').to_owned() }
+    }
+
+    fn sandbox(&self, session: &SessionContext) -> SshSandbox {
+        let home = format!("{}/{}", self.base, session.session_id);
+        SshSandbox { config: self.config.clone(), home }
+    }
+
+    async fn base(&self) -> Result<Backend> {
+        let base = if self.base.is_empty() { "/" } else { self.base.as_str() };
+        let backend = crate::remote_with(self.config.clone().root(base))?;
+        backend.connect().await?;
+        Ok(backend)
+    }
+}
+
+#[async_trait]
+impl SandboxProvider for SshSandboxes {
+    async fn get(&self, session: &SessionContext) -> Result<Option<Box<dyn ExternalSandbox>>> {
+        let base = self.base().await?;
+        let home = base.stat(session.session_id.as_str()).await;
+        base.destroy().await?;
+        match home {
+            Ok(stat) if stat.kind == FileKind::Dir => Ok(Some(Box::new(self.sandbox(session)))),
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == ab_core::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn create(&self, session: &SessionContext) -> Result<Box<dyn ExternalSandbox>> {
+        let base = self.base().await?;
+        base.mkdir(session.session_id.as_str()).await?;
+        base.destroy().await?;
+        Ok(Box::new(self.sandbox(session)))
+    }
+}
+
+#[derive(Debug)]
+struct SshSandbox {
+    config: RemoteConfig,
+    home: String,
+}
+
+#[async_trait]
+impl ExternalSandbox for SshSandbox {
+    /// The host runs already.
+    async fn start(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn home(&self) -> &str {
+        &self.home
+    }
+
+    async fn backend(&self) -> Result<Backend> {
+        let backend = crate::remote_with(self.config.clone().root(&self.home))?;
+        backend.connect().await?;
+        Ok(backend)
+    }
+}

@@ -1,0 +1,192 @@
+//! Skills: instructions with files beside them, which a model reads when it needs them.
+//!
+//! A skill is a directory with a `SKILL.md`, as the Agent Skills format has it. The model is told names and
+//! descriptions; `use_skill` answers the body. Scripts of a skill run by the shell toolset, in the same backend.
+
+mod discovery;
+mod frontmatter;
+
+use std::fmt::Write;
+
+use ab_core::options::{ByteRange, ListOptions, ReadOptions};
+use ab_core::{Backend, Result};
+use ab_mcp::DEFAULT_MAX_RESULT_BYTES;
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+
+use super::session::AgentSession;
+use super::tool::{AgentTool, ToolResult};
+use super::toolset::{OpenedToolset, Toolset};
+use discovery::{Missing, SKILL_FILE};
+
+pub use discovery::{MAX_SKILL_BYTES, Skill, SkillDiscovery, SkillProblem};
+
+pub(super) const USE_SKILL: &str = "use_skill";
+/// Where skills are unless a toolset says otherwise.
+const DEFAULT_DIRECTORY: &str = "skills";
+/// Problems that a model is told.
+const MAX_TOLD_PROBLEMS: usize = 20;
+/// Files of a skill that are named.
+const MAX_NAMED_FILES: usize = 50;
+/// Levels of directories below a skill that are looked at for its files.
+const FILE_DEPTH: usize = 3;
+
+/// The skills in some directories of the session's backend. They are looked for when the tools of a session are listed.
+#[derive(Clone, Debug, Default)]
+pub struct SkillsToolset {
+    directories: Vec<String>,
+}
+
+impl SkillsToolset {
+    /// The skills in `skills`, if there is such a directory.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The skills in these directories, which must exist. Of two with one name, that of the later directory is used.
+    /// Paths count from the root of the backend: `./skills` in a backend at `/foo` is `/foo/skills`.
+    pub fn in_directories<T: Into<String>>(directories: impl IntoIterator<Item = T>) -> Self {
+        Self { directories: directories.into_iter().map(Into::into).collect() }
+    }
+
+    /// What a session's backend holds, and everything that is wrong with it.
+    pub async fn discover(&self, backend: &Backend) -> SkillDiscovery {
+        if self.directories.is_empty() {
+            return SkillDiscovery::find_in(backend, &[(DEFAULT_DIRECTORY, Missing::Fine)]).await;
+        }
+        SkillDiscovery::find(backend, &self.directories).await
+    }
+}
+
+#[async_trait]
+impl Toolset for SkillsToolset {
+    async fn open(&self, session: &AgentSession) -> Result<OpenedToolset> {
+        let backend = session.require_backend()?;
+        let discovery = self.discover(&backend).await;
+        let instructions = instructions(&discovery);
+        let tools = if discovery.skills.is_empty() {
+            Vec::new()
+        } else {
+            vec![use_skill(backend, discovery.skills)]
+        };
+        Ok(OpenedToolset { tools, instructions })
+    }
+}
+
+/// What a model is told of the skills, and of those that it cannot use.
+fn instructions(discovery: &SkillDiscovery) -> Option<String> {
+    let SkillDiscovery { skills, problems } = discovery;
+    let mut text = String::new();
+    if !skills.is_empty() {
+        text.push_str(
+            "Skills. Call use_skill with a name before you do what its description says:",
+        );
+        for skill in skills {
+            let _ = write!(text, "\n- {}: {}", skill.name, skill.description);
+        }
+    }
+    if !problems.is_empty() {
+        if !text.is_empty() {
+            text.push_str("\n\n");
+        }
+        text.push_str("Problems with skills:");
+        for problem in problems.iter().take(MAX_TOLD_PROBLEMS) {
+            let _ = write!(text, "\n- {problem}");
+        }
+        if let Some(more) = problems.len().checked_sub(MAX_TOLD_PROBLEMS).filter(|more| *more > 0) {
+            let _ = write!(text, "\n- and {more} more");
+        }
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+fn use_skill(backend: Backend, skills: Vec<Skill>) -> AgentTool {
+    let names: Vec<&str> = skills.iter().map(|skill| skill.name.as_str()).collect();
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "skillName": { "type": "string", "enum": names, "description": "The name of the skill" },
+        },
+        "required": ["skillName"],
+    });
+    let description = "Get the instructions of a skill and the paths of its files.";
+    AgentTool::new(USE_SKILL, description, schema, move |arguments| {
+        let (backend, skills) = (backend.clone(), skills.clone());
+        async move { used(&backend, &skills, &arguments).await }
+    })
+}
+
+async fn used(backend: &Backend, skills: &[Skill], arguments: &Map<String, Value>) -> ToolResult {
+    let names = || skills.iter().map(|skill| skill.name.as_str()).collect::<Vec<_>>().join(", ");
+    if let Some(name) = arguments.keys().find(|name| *name != "skillName") {
+        return ToolResult::error(format!(
+            "use_skill has no argument '{name}'; it takes skillName"
+        ));
+    }
+    let Some(name) = arguments.get("skillName").and_then(Value::as_str) else {
+        return ToolResult::error(format!("use_skill needs 'skillName', one of {}", names()));
+    };
+    let Some(skill) = skills.iter().find(|skill| skill.name == name) else {
+        return ToolResult::error(format!(
+            "there is no skill '{name}'; the skills are {}",
+            names()
+        ));
+    };
+    match body(backend, skill).await {
+        Ok(body) => answer(backend, skill, body).await,
+        Err(error) => error.into(),
+    }
+}
+
+/// The body of a skill as far as it fits, and what is said of the rest.
+async fn body(backend: &Backend, skill: &Skill) -> Result<String> {
+    let file = skill.directory.child(SKILL_FILE)?;
+    let range = Some(ByteRange { start: 0, length: DEFAULT_MAX_RESULT_BYTES as u64 });
+    let options = ReadOptions { range, ..ReadOptions::default() };
+    let content = backend.read_with(&file, options).await?;
+    let text = String::from_utf8_lossy(&content.bytes);
+    let body = frontmatter::split(&text).map_or(&*text, |parts| parts.body);
+    if content.stat.size <= content.bytes.len() as u64 {
+        return Ok(body.to_owned());
+    }
+    // Whole lines only, so that reading can go on where this ends.
+    let whole = &body[..body.rfind('\n').map_or(body.len(), |at| at + 1)];
+    let line = text[..text.len() - (body.len() - whole.len())].lines().count() + 1;
+    Ok(format!(
+        "{whole}[the skill has {} bytes; read_text_file with path '{file}' and offset {line} shows the rest]",
+        content.stat.size
+    ))
+}
+
+async fn answer(backend: &Backend, skill: &Skill, body: String) -> ToolResult {
+    let options =
+        ListOptions { depth: FILE_DEPTH, limit: MAX_NAMED_FILES + 1, ..ListOptions::default() };
+    // Without the list the instructions are as good.
+    let listed = backend.list(&skill.directory, options).await;
+    let files: Vec<String> = listed
+        .map(|listing| listing.entries)
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|entry| entry.kind.is_file() && entry.path.name() != Some(SKILL_FILE))
+        .map(|entry| entry.path.to_string())
+        .take(MAX_NAMED_FILES)
+        .collect();
+    let mut text = body;
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    let _ = write!(text, "[files of this skill are in '{}'", skill.directory);
+    let info = backend.info();
+    if let (true, Some(root)) = (info.capabilities.exec, info.root_aliases.first()) {
+        let root = root.trim_end_matches('/');
+        let _ = write!(text, ", which commands find at '{root}/{}'", skill.directory);
+    }
+    if !files.is_empty() {
+        let _ = write!(text, ": {}", files.join(", "));
+    }
+    text.push(']');
+    let data = json!({
+        "name": skill.name, "directory": skill.directory.to_string(), "files": files,
+    });
+    ToolResult { data: Some(data), ..ToolResult::text(text) }
+}

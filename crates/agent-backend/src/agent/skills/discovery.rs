@@ -1,0 +1,191 @@
+//! Finding skills: what is there, and everything that is wrong with what is there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ab_core::error::escape_unprintable;
+use ab_core::options::{ByteRange, EntryDetailLevel, ListOptions, ReadOptions};
+use ab_core::{Backend, ErrorKind, FileKind, WsPath};
+use serde_json::Value;
+
+use super::frontmatter::{self, Frontmatter};
+
+/// The file that makes a directory a skill.
+pub(super) const SKILL_FILE: &str = "SKILL.md";
+/// Bytes of the largest `SKILL.md`.
+pub const MAX_SKILL_BYTES: u64 = 10 * 1024 * 1024;
+/// Bytes at the start of a `SKILL.md` in which its frontmatter must end. Discovery reads no more.
+const HEAD_BYTES: u64 = 64 * 1024;
+/// Entries of one directory that are looked at.
+const MAX_ENTRIES: usize = 1000;
+/// Characters of a problem.
+const MAX_PROBLEM: usize = 1000;
+
+/// A skill that can be used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Skill {
+    pub name: String,
+    /// When to use it.
+    pub description: String,
+    /// Where its files are.
+    pub directory: WsPath,
+    pub license: Option<String>,
+    pub compatibility: Option<String>,
+    /// The tools that it says it needs.
+    pub allowed_tools: Vec<String>,
+    pub metadata: BTreeMap<String, Value>,
+}
+
+/// Why a skill is not there, or not as it was meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SkillProblem {
+    /// The directory or file that it is about.
+    pub path: String,
+    pub message: String,
+}
+
+impl fmt::Display for SkillProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.message)
+    }
+}
+
+/// What was found, and what was wrong.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SkillDiscovery {
+    /// By name.
+    pub skills: Vec<Skill>,
+    pub problems: Vec<SkillProblem>,
+}
+
+/// What a missing directory means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// It was named, so it must be there.
+    Problem,
+    Fine,
+}
+
+impl SkillDiscovery {
+    /// Looks for skills in these directories of a workspace. Of two with one name, that of the later directory is
+    /// taken, and a problem says so.
+    pub async fn find<P: AsRef<str>>(backend: &Backend, directories: &[P]) -> SkillDiscovery {
+        let places: Vec<(&str, Missing)> =
+            directories.iter().map(|directory| (directory.as_ref(), Missing::Problem)).collect();
+        SkillDiscovery::find_in(backend, &places).await
+    }
+
+    pub(super) async fn find_in(backend: &Backend, places: &[(&str, Missing)]) -> SkillDiscovery {
+        let mut search = Search { backend, found: BTreeMap::new(), problems: Vec::new() };
+        for (place, missing) in places {
+            search.place(place, *missing).await;
+        }
+        let skills = search.found.into_values().collect();
+        SkillDiscovery { skills, problems: search.problems }
+    }
+}
+
+struct Search<'a> {
+    backend: &'a Backend,
+    found: BTreeMap<String, Skill>,
+    problems: Vec<SkillProblem>,
+}
+
+impl Search<'_> {
+    fn problem(&mut self, path: impl fmt::Display, message: impl fmt::Display) {
+        let shorten =
+            |text: String| escape_unprintable(&text.chars().take(MAX_PROBLEM).collect::<String>());
+        let (path, message) = (shorten(path.to_string()), shorten(message.to_string()));
+        self.problems.push(SkillProblem { path, message });
+    }
+
+    async fn place(&mut self, place: &str, missing: Missing) {
+        let options = ListOptions {
+            detail: EntryDetailLevel::Kind,
+            limit: MAX_ENTRIES,
+            ..ListOptions::default()
+        };
+        let listing = match self.backend.list(place, options).await {
+            Ok(listing) => listing,
+            Err(error) if error.kind() == ErrorKind::NotFound && missing == Missing::Fine => return,
+            Err(error) => {
+                return self.problem(place, format!("cannot be listed: {}", error.message()));
+            }
+        };
+        if listing.truncated.is_some() {
+            self.problem(place, format!("only the first {MAX_ENTRIES} entries were looked at"));
+        }
+        for entry in listing.entries {
+            let hidden = entry.path.name().is_none_or(|name| name.starts_with('.'));
+            if !hidden && matches!(entry.kind, FileKind::Dir | FileKind::Symlink) {
+                self.directory(entry.path).await;
+            }
+        }
+    }
+
+    async fn directory(&mut self, directory: WsPath) {
+        let file = match directory.child(SKILL_FILE) {
+            Ok(file) => file,
+            Err(error) => return self.problem(&directory, error.message()),
+        };
+        let range = Some(ByteRange { start: 0, length: HEAD_BYTES });
+        let options = ReadOptions { range, ..ReadOptions::default() };
+        let content = match self.backend.read_with(&file, options).await {
+            Ok(content) => content,
+            // A directory of another kind, or a link to a file.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+            {
+                return;
+            }
+            Err(error) => {
+                return self.problem(&file, format!("cannot be read: {}", error.message()));
+            }
+        };
+        if content.stat.size > MAX_SKILL_BYTES {
+            let size = content.stat.size;
+            let message = format!("too large: {size} bytes; at most {MAX_SKILL_BYTES}");
+            return self.problem(&file, message);
+        }
+        match head(&content.bytes).and_then(|yaml| frontmatter::parse(&yaml)) {
+            Ok(frontmatter) => self.add(directory, frontmatter),
+            Err(message) => self.problem(&file, message),
+        }
+    }
+
+    fn add(&mut self, directory: WsPath, frontmatter: Frontmatter) {
+        let Frontmatter { name, description, license, compatibility, metadata, allowed_tools } =
+            frontmatter;
+        if directory.name() != Some(name.as_str()) {
+            let message = format!("the skill in it is called {name}; both names must be the same");
+            self.problem(&directory, message);
+        }
+        let skill = Skill {
+            name: name.clone(),
+            description: description.split_whitespace().collect::<Vec<_>>().join(" "),
+            directory,
+            license,
+            compatibility,
+            allowed_tools: allowed_tools.map(|tools| tools.names()).unwrap_or_default(),
+            metadata,
+        };
+        let later = skill.directory.clone();
+        if let Some(earlier) = self.found.insert(name.clone(), skill) {
+            let message = format!("the skill {name} of {later} is used instead of this one");
+            self.problem(&earlier.directory, message);
+        }
+    }
+}
+
+/// The frontmatter at the beginning of a file.
+fn head(bytes: &[u8]) -> Result<String, String> {
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        // The last character may be cut where reading ended.
+        Err(error) if error.error_len().is_none() => {
+            std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default()
+        }
+        Err(_) => return Err("not UTF-8 text".to_owned()),
+    };
+    Ok(frontmatter::split(text)?.frontmatter.to_owned())
+}

@@ -1,0 +1,155 @@
+//! Tools that need a yes: by a callback, and by an approver that may answer later.
+
+use std::sync::{Arc, Mutex};
+
+use ab_testkit::expect::expect_error;
+use agent_backend::agent::{
+    AgentDefinition, AgentTool, AgentTools, FilesystemToolset, SessionOptions, ToolApproval,
+    ToolDecision, ToolQuestion, ToolResult,
+};
+use agent_backend::{
+    ApprovalAnswer, ApprovalId, ApprovalRequest, Approver, Backend, ErrorKind, Principal,
+    PrincipalKind, Verb, memory,
+};
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+use super::{call, failed, named, worked};
+
+async fn tools(backend: &Backend, approval: ToolApproval) -> AgentTools {
+    let schema = json!({ "type": "object" });
+    let deploy =
+        AgentTool::new("deploy", "Deploys", schema, |_| async { ToolResult::text("deployed") });
+    let definition = AgentDefinition::builder()
+        .backend(backend.clone())
+        .toolset(FilesystemToolset::new().allow_writes())
+        .tool(deploy)
+        .approval(approval)
+        .build();
+    let session = definition.start(named("chat-1")).await.unwrap();
+    session.tools().await.unwrap()
+}
+
+fn write(content: &str) -> Value {
+    json!({ "path": "a.txt", "content": content })
+}
+
+#[tokio::test]
+async fn a_callback_decides_each_call_of_the_named_tools_and_no_other() {
+    let asked = Arc::new(Mutex::new(Vec::<ToolQuestion>::new()));
+    let heard = asked.clone();
+    let approval = ToolApproval::by_callback(move |question: ToolQuestion| {
+        let allowed = question.arguments.get("content") != Some(&json!("secret"));
+        heard.lock().unwrap().push(question);
+        async move {
+            match allowed {
+                true => ToolDecision::Approve,
+                false => ToolDecision::Refuse("not that".to_owned()),
+            }
+        }
+    });
+    let backend = memory();
+    let tools = tools(&backend, approval.require(["write_file", "deploy"])).await;
+    worked(call(&tools, "list_directory", json!({ "path": "." })).await);
+    assert_eq!(asked.lock().unwrap().len(), 0);
+    let refused = call(&tools, "write_file", write("secret")).await;
+    failed(refused, "a person refused this call of write_file: not that");
+    assert!(!backend.exists("a.txt").await.unwrap());
+    worked(call(&tools, "write_file", write("plain")).await);
+    assert_eq!(backend.read_text("a.txt").await.unwrap(), "plain");
+    assert_eq!(worked(call(&tools, "deploy", json!({})).await), "deployed");
+    let asked = asked.lock().unwrap();
+    let names: Vec<&str> = asked.iter().map(|question| question.tool.as_str()).collect();
+    assert_eq!(names, ["write_file", "write_file", "deploy"]);
+    assert_eq!(asked[0].session_id.as_str(), "chat-1");
+    assert_eq!(asked[0].principal.to_string(), "agent:chat-1");
+}
+
+/// Stores questions and says yes to what was decided, once, as an inbox does.
+#[derive(Debug, Default)]
+struct Inbox {
+    asked: Mutex<Vec<ApprovalRequest>>,
+    granted: Mutex<Vec<String>>,
+}
+
+#[async_trait]
+impl Approver for Inbox {
+    async fn ask(&self, asked: &ApprovalRequest) -> ApprovalAnswer {
+        self.asked.lock().unwrap().push(asked.clone());
+        let digest = asked.digest.to_string();
+        let mut granted = self.granted.lock().unwrap();
+        match granted.iter().position(|it| *it == digest) {
+            Some(at) => {
+                granted.remove(at);
+                ApprovalAnswer::Yes(Principal::new(PrincipalKind::Person, "ada"))
+            }
+            None => ApprovalAnswer::Later(ApprovalId::new("apr-1")),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_yes_that_comes_later_counts_for_the_same_call_once() {
+    let inbox = Arc::new(Inbox::default());
+    let backend = memory();
+    let approval = ToolApproval::by_approver(inbox.clone()).require(["write_file"]);
+    let tools = tools(&backend, approval).await;
+    let waits = call(&tools, "write_file", write("one")).await;
+    assert_eq!(waits.data, Some(json!({ "approvalId": "apr-1" })));
+    failed(waits, "waits for the approval apr-1");
+    let asked = inbox.asked.lock().unwrap()[0].clone();
+    assert_eq!((asked.call.verb, asked.call.size), (Verb::Write, Some(3)));
+    assert_eq!(asked.call.path.unwrap().as_str(), "a.txt");
+    assert!(asked.rule.reason.contains("write_file"), "{:?}", asked.rule);
+    inbox.granted.lock().unwrap().push(asked.digest.to_string());
+    // Another text of the same length is another question.
+    failed(call(&tools, "write_file", write("two")).await, "waits for");
+    // The same arguments in another order are the same call.
+    let reordered = json!({ "content": "one", "path": "a.txt" });
+    worked(call(&tools, "write_file", reordered).await);
+    assert_eq!(backend.read_text("a.txt").await.unwrap(), "one");
+    failed(call(&tools, "write_file", write("one")).await, "waits for");
+}
+
+#[tokio::test]
+async fn where_no_person_can_be_asked_the_answer_is_no() {
+    #[derive(Debug)]
+    struct Answers(ApprovalAnswer);
+    #[async_trait]
+    impl Approver for Answers {
+        async fn ask(&self, _: &ApprovalRequest) -> ApprovalAnswer {
+            self.0.clone()
+        }
+    }
+    let ada = Principal::new(PrincipalKind::Person, "ada");
+    for (answer, says) in [
+        (ApprovalAnswer::Nobody, "no person can be asked"),
+        (
+            ApprovalAnswer::No(ada, "too late".to_owned()),
+            "person:ada refused this call of deploy: too late",
+        ),
+    ] {
+        let approval = ToolApproval::by_approver(Arc::new(Answers(answer))).require(["deploy"]);
+        let tools = tools(&memory(), approval).await;
+        failed(call(&tools, "deploy", json!({})).await, says);
+    }
+}
+
+#[tokio::test]
+async fn a_mistyped_name_does_not_leave_a_tool_without_its_question() {
+    let start = |name: &'static str| async move {
+        let approval = ToolApproval::by_callback(|_| async { ToolDecision::Approve });
+        let definition = AgentDefinition::builder()
+            .backend(memory())
+            .toolset(FilesystemToolset::new())
+            .approval(approval.require([name]))
+            .build();
+        definition.start(SessionOptions::default()).await.unwrap().tools().await
+    };
+    let error = expect_error(start("exce").await, ErrorKind::Invalid);
+    assert!(error.message().contains("\"exce\""), "{error}");
+    // A tool that another backend would have is no mistake.
+    start("exec").await.unwrap();
+    start("write_file").await.unwrap();
+    start("use_skill").await.unwrap();
+}
