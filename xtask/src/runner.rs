@@ -64,7 +64,11 @@ impl Runner {
             }
             Runner::CargoTest => self.step(
                 "fast tests",
-                &[&others[..], &["--lib", "--bins", "--tests", "--", "--skip", "slow_"]].concat(),
+                &[
+                    &others[..],
+                    &["--lib", "--bins", "--tests", "--examples", "--", "--skip", "slow_"],
+                ]
+                .concat(),
             ),
         }
     }

@@ -43,7 +43,7 @@ pub use client::Client;
 pub use extension::ServerExtension;
 pub use http::{CallerAddress, HttpEndpoint, HttpResponse, HttpSettings};
 pub use read_ledger::{MAX_REMEMBERED_FILES, ReadLedger};
-pub use saved_output::MAX_SAVED_OUTPUT_BYTES;
+pub use saved_output::{MAX_SAVED_OUTPUT_BYTES, SavedOutput};
 pub use server::{Server, uses_initialize_handshake};
 pub use stdio::{CallerGone, serve_handler, serve_stdio};
 pub use tools::WorkspaceTools;

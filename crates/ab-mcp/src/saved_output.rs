@@ -7,25 +7,26 @@ use ab_core::options::{WriteMode, WriteOptions};
 use ab_core::{Backend, Result, WsPath};
 use jiff::Timestamp;
 
+use crate::catalog::EXEC;
 use crate::quantity::grouped;
 
 /// Bytes of the output of one command that are kept in a file.
 pub const MAX_SAVED_OUTPUT_BYTES: usize = 10 * 1024 * 1024;
 
-/// Where output is kept. Clones share the numbering.
+/// The directory of a workspace that keeps long output. Clones share the numbering of files.
 #[derive(Clone, Debug)]
-pub(crate) struct SavedOutput {
+pub struct SavedOutput {
     directory: WsPath,
     files: Arc<AtomicU64>,
 }
 
 impl SavedOutput {
-    pub(crate) fn new(directory: WsPath) -> SavedOutput {
+    pub fn new(directory: WsPath) -> SavedOutput {
         SavedOutput { directory, files: Arc::default() }
     }
 
-    /// Writes `bytes` to a new file and returns its path.
-    async fn keep(&self, backend: &Backend, bytes: Vec<u8>) -> Result<WsPath> {
+    /// Writes `bytes` to a new file, whose name begins with `tool`, and returns its path.
+    pub async fn keep(&self, backend: &Backend, tool: &str, bytes: Vec<u8>) -> Result<WsPath> {
         if self.files.load(Ordering::Relaxed) == 0 {
             // Version control must not take the output for work. A directory without the file works too.
             let ignore = self.directory.child(".gitignore")?;
@@ -34,7 +35,7 @@ impl SavedOutput {
             let _ = backend.write_with(&ignore, "*\n", options).await;
         }
         let number = self.files.fetch_add(1, Ordering::Relaxed);
-        let name = format!("exec-{}-{number}.txt", Timestamp::now().as_millisecond());
+        let name = format!("{tool}-{}-{number}.txt", Timestamp::now().as_millisecond());
         let path = self.directory.child(&name)?;
         let options = WriteOptions { mode: WriteMode::CreateNew, ..WriteOptions::default() };
         backend.write_with(&path, bytes, options).await?;
@@ -63,7 +64,7 @@ impl WholeOutput {
         place: &SavedOutput,
     ) -> (Option<WsPath>, String) {
         let (kept, total) = (self.bytes.len() as u64, self.total);
-        match place.keep(backend, self.bytes).await {
+        match place.keep(backend, EXEC, self.bytes).await {
             Ok(path) => {
                 let what = if kept == total {
                     format!("all {} bytes are", grouped(total))

@@ -36,6 +36,7 @@ mod factory;
 mod filesystem;
 mod mcp_server;
 mod model;
+mod overflow;
 mod sandbox;
 mod session;
 mod shell;

@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::approval::ToolApproval;
 use super::context::{AgentSessionId, SessionContext};
 use super::factory::{AttachedBackend, BackendFactory};
+use super::overflow;
 use super::tool::AgentTool;
 use super::tools::AgentTools;
 use super::toolset::{OpenedToolset, Toolset};
@@ -106,7 +107,8 @@ impl AgentDefinitionBuilder {
         self
     }
 
-    /// A tool of your own, beside those of the toolsets.
+    /// A tool of your own, beside those of the toolsets. A result that is too long for a model goes to a file of the
+    /// session's backend.
     pub fn tool(mut self, tool: AgentTool) -> Self {
         self.0.tools.push(tool);
         self
@@ -258,7 +260,11 @@ impl AgentSession {
     pub async fn tools(&self) -> Result<AgentTools> {
         let definition = &self.0.definition.0;
         let mut opened = vec![OpenedToolset {
-            tools: definition.tools.clone(),
+            tools: definition
+                .tools
+                .iter()
+                .map(|tool| overflow::bounded(tool, self.backend()))
+                .collect(),
             instructions: definition.instructions.clone(),
         }];
         for toolset in &definition.toolsets {

@@ -42,9 +42,10 @@ async fn a_callback_decides_each_call_of_the_named_tools_and_no_other() {
         let allowed = question.arguments.get("content") != Some(&json!("secret"));
         heard.lock().unwrap().push(question);
         async move {
-            match allowed {
-                true => ToolDecision::Approve,
-                false => ToolDecision::Refuse("not that".to_owned()),
+            if allowed {
+                ToolDecision::Approve
+            } else {
+                ToolDecision::Refuse("not that".to_owned())
             }
         }
     });

@@ -213,3 +213,30 @@ async fn tools_of_your_own_stand_beside_the_others_and_names_are_checked() {
         expect_error(session.tools().await, kind);
     }
 }
+
+#[tokio::test]
+async fn a_long_result_of_your_own_tool_goes_to_a_file_as_well() {
+    let schema = json!({ "type": "object" });
+    let talks = AgentTool::new("talks", "Says much", schema, |_| async {
+        ToolResult::text("ä line\n".repeat(50_000))
+    });
+    for has_backend in [true, false] {
+        let definition = AgentDefinition::builder().tool(talks.clone()).build();
+        let session = definition.start(SessionOptions::default()).await.unwrap();
+        if has_backend {
+            session.attach_backend(memory()).unwrap();
+        }
+        let tools = session.tools().await.unwrap();
+        let text = worked(call(&tools, "talks", json!({})).await);
+        assert!(text.len() < 110 * 1024 && text.starts_with("ä line\n"), "{}", text.len());
+        assert!(text.contains("bytes left out"), "the middle is left out");
+        let Some(backend) = session.backend() else {
+            assert!(text.ends_with("[the result was cut: it had 400000 bytes]"));
+            continue;
+        };
+        let (_, path) = text.rsplit_once("are in '").unwrap();
+        let path = path.strip_suffix("']").unwrap();
+        assert!(path.starts_with(".agent-output/talks-"), "{path}");
+        assert_eq!(backend.read(path).await.unwrap().len(), 400_000);
+    }
+}
