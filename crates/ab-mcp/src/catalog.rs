@@ -118,9 +118,9 @@ pub(crate) struct With<'a> {
     pub(crate) outgoing: &'a Outgoing,
     /// The effective policy for commands.
     pub(crate) in_force: &'a InForce,
-    /// What the caller has read, where it must read before it changes a file.
+    /// The files that the caller has read, if it must read a file before it changes it.
     pub(crate) ledger: Option<&'a LedgerView>,
-    /// Where long output of commands is kept.
+    /// Where long output of commands is stored.
     pub(crate) saved_output: Option<&'a SavedOutput>,
 }
 

@@ -1,7 +1,8 @@
-//! Which files a caller has read, and in which version: the condition under which it may overwrite or edit them.
+//! Records which version of which files a caller has read. The caller may only overwrite or edit
+//! these versions.
 //!
-//! A model that overwrites a file it never saw, or one that changed after it looked, destroys work. With a
-//! [`ReadLedger`] such a call is refused with what to do instead. New files need no read.
+//! A model that overwrites a file it never read, or one that changed after the read, destroys work.
+//! With a [`ReadLedger`] such a call is refused with a hint. New files need no read.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -12,12 +13,12 @@ use ab_core::options::{WriteMode, WriteOptions};
 use ab_core::{Backend, EditOptions, Error, ErrorKind, FileVersion, Verb, WsPath};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Files that a ledger remembers. The oldest are forgotten, and have to be read again.
+/// Maximum number of files in a ledger. The oldest are removed, and have to be read again.
 pub const MAX_REMEMBERED_FILES: usize = 10_000;
-/// Writers of one path take turns. This many paths at a time never wait for each other by chance.
+/// Number of locks for writers, shared by all paths.
 const TURNS: usize = 64;
 
-/// The files that one caller has read. Calls that run in parallel share it.
+/// The files that one caller has read. Parallel calls share it.
 pub struct ReadLedger {
     files: Mutex<Files>,
     turns: [Semaphore; TURNS],
@@ -26,7 +27,7 @@ pub struct ReadLedger {
 #[derive(Default)]
 struct Files {
     versions: HashMap<String, FileVersion>,
-    /// In the order in which they were first read; may name files that were forgotten since.
+    /// In the order of the first read; may contain files that were removed since.
     order: VecDeque<String>,
 }
 
@@ -53,7 +54,7 @@ impl fmt::Debug for ReadLedger {
     }
 }
 
-/// A ledger as the tools below one directory use it.
+/// A ledger for tools that work below one directory.
 #[derive(Clone, Debug)]
 pub(crate) struct LedgerView {
     ledger: Arc<ReadLedger>,
@@ -69,7 +70,7 @@ impl LedgerView {
         self.root.join(path).as_str().to_owned()
     }
 
-    /// The caller has seen this version of the file at `path`.
+    /// Records that the caller has read this version of the file at `path`.
     pub(crate) fn remember(&self, path: &WsPath, version: FileVersion) {
         let key = self.key(path);
         let mut files = self.ledger.lock();
@@ -83,7 +84,7 @@ impl LedgerView {
         }
     }
 
-    /// The same for a path that the workspace has accepted before.
+    /// The same for a path that the workspace has already accepted.
     pub(crate) fn remember_text(&self, backend: &Backend, path: &str, version: FileVersion) {
         if let Ok(path) = backend.parse_path(path) {
             self.remember(&path, version);
@@ -100,7 +101,7 @@ impl LedgerView {
         self.ledger.lock().versions.get(&self.key(path)).copied()
     }
 
-    /// Waits until no other call of this caller changes `path`.
+    /// Waits until no other call of this caller is changing `path`.
     async fn turn(&self, path: &WsPath) -> Option<SemaphorePermit<'_>> {
         let mut hasher = DefaultHasher::new();
         self.key(path).hash(&mut hasher);
@@ -109,7 +110,7 @@ impl LedgerView {
         self.ledger.turns[stripe].acquire().await.ok()
     }
 
-    /// Writes a whole file: a new one, or one that is as the caller has read it.
+    /// Writes a whole file: a new one, or one that is unchanged since the caller read it.
     pub(crate) async fn write(
         &self,
         backend: &Backend,
@@ -135,7 +136,7 @@ impl LedgerView {
         }
     }
 
-    /// The options of an edit, and the turn to make it. A file must be as the caller has read it.
+    /// The options and the lock for an edit. The file must be unchanged since the caller read it.
     pub(crate) async fn begin_edit(
         &self,
         backend: &Backend,
@@ -143,7 +144,7 @@ impl LedgerView {
     ) -> Result<(EditOptions, Option<SemaphorePermit<'_>>), Error> {
         let turn = self.turn(path).await;
         let Some(version) = self.seen(path) else {
-            // A file that is not there is told as such.
+            // A missing file gets its own error.
             backend.stat(path).await.map_err(|error| error.with_verb(Verb::Write))?;
             return Err(unread(path));
         };
@@ -151,7 +152,7 @@ impl LedgerView {
         Ok((options, turn))
     }
 
-    /// The error of a change; a file that changed meanwhile has to be read again.
+    /// Converts the error of a change. A file that changed meanwhile has to be read again.
     pub(crate) fn stale(&self, path: &WsPath, error: Error) -> Error {
         if error.kind() != ErrorKind::Conflict {
             return error;

@@ -1,4 +1,4 @@
-//! Output of commands that is too long for an answer, kept in a file of the workspace.
+//! Stores output of commands that is too long for an answer in a file of the workspace.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use jiff::Timestamp;
 use crate::catalog::EXEC;
 use crate::quantity::grouped;
 
-/// Bytes of the output of one command that are kept in a file.
+/// Maximum number of bytes of the output of one command that are stored in a file.
 pub const MAX_SAVED_OUTPUT_BYTES: usize = 10 * 1024 * 1024;
 
-/// The directory of a workspace that keeps long output. Clones share the numbering of files.
+/// The directory of a workspace for long output. Clones share the numbering of files.
 #[derive(Clone, Debug)]
 pub struct SavedOutput {
     directory: WsPath,
@@ -28,7 +28,8 @@ impl SavedOutput {
     /// Writes `bytes` to a new file, whose name begins with `tool`, and returns its path.
     pub async fn keep(&self, backend: &Backend, tool: &str, bytes: Vec<u8>) -> Result<WsPath> {
         if self.files.load(Ordering::Relaxed) == 0 {
-            // Version control must not take the output for work. A directory without the file works too.
+            // Version control must ignore the output. If this file cannot be written, the output is
+            // still stored.
             let ignore = self.directory.child(".gitignore")?;
             let options =
                 WriteOptions { mode: WriteMode::CreateIfMissing, ..WriteOptions::default() };
@@ -43,7 +44,7 @@ impl SavedOutput {
     }
 }
 
-/// All output of one command, in the order in which it came.
+/// All output of one command, in the order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct WholeOutput {
     bytes: Vec<u8>,
@@ -57,7 +58,8 @@ impl WholeOutput {
         self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
-    /// Keeps the output in a file. Returns its path, where it could be written, and what to tell the caller.
+    /// Stores the output in a file. Returns its path, if it could be written, and a note for the
+    /// caller.
     pub(crate) async fn save(
         self,
         backend: &Backend,

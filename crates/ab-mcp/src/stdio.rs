@@ -23,7 +23,7 @@ where
     served(server, lines).await
 }
 
-/// Tells a handler when its caller is gone, so that it can drop the caller's calls.
+/// Notifies a handler when its caller is gone, so that it can drop the caller's calls.
 #[derive(Clone, Debug)]
 pub struct CallerGone(Gone);
 
@@ -33,7 +33,7 @@ impl CallerGone {
     }
 }
 
-/// Serves a handler of your own as JSON lines, with the bounds of [`serve_stdio`].
+/// Serves your own handler as JSON lines, with the limits of [`serve_stdio`].
 pub async fn serve_handler<H, R, W>(
     make: impl FnOnce(CallerGone) -> H,
     input: R,

@@ -91,20 +91,20 @@ impl WorkspaceTools {
         catalog::is_name(name)
     }
 
-    /// What a tool may do; nothing for a name that is not offered.
+    /// The family of a tool; `None` for a name that is not offered.
     pub fn family(&self, name: &str) -> Option<ToolFamily> {
         let found = self.offered.iter().find(|(offered, _)| offered.as_str() == name);
         found.map(|(name, _)| name.family())
     }
 
-    /// The same tools for a caller that must have read a file before it overwrites or edits it. `root` is where these
-    /// tools work in the workspace that the ledger is about.
+    /// The same tools for a caller that must have read a file before it overwrites or edits it.
+    /// `root` is the directory of these tools in the workspace of the ledger.
     pub fn require_reads(mut self, ledger: Arc<ReadLedger>, root: WsPath) -> WorkspaceTools {
         self.ledger = Some(LedgerView::new(ledger, root));
         self
     }
 
-    /// The same tools, which keep output of commands that is too long for an answer in files of `directory`.
+    /// The same tools, which store long output of commands in files of `directory`.
     pub fn save_output_in(mut self, directory: WsPath) -> WorkspaceTools {
         self.saved_output = Some(SavedOutput::new(directory));
         self
@@ -123,7 +123,7 @@ impl WorkspaceTools {
         }
     }
 
-    /// The tools as clients see them. The description of `exec` tells the effective policy.
+    /// The tools as clients see them. The description of `exec` contains the effective policy.
     pub async fn list(&self) -> Vec<Tool> {
         let mut tools: Vec<Tool> = self.offered().cloned().collect();
         let exec = tools.iter_mut().find(|tool| tool.name == catalog::EXEC);

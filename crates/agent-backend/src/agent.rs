@@ -27,7 +27,8 @@
 //! ```
 //!
 //! Nothing is attached unless it is configured: a session without a factory has no backend until
-//! [`AgentSession::attach_backend`] gives it one. A session never destroys its backend; whoever made it does.
+//! [`AgentSession::attach_backend`] gives it one. A session never destroys its backend; the creator of
+//! the backend does.
 
 mod approval;
 mod context;

@@ -1,14 +1,14 @@
-//! Tools by what they may do, for callers that offer only some of them.
+//! Groups tools by what they may do, for callers that offer only some of them.
 
 use super::Name;
 
 /// What a tool may do to a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolFamily {
-    /// Looks at files and changes nothing.
+    /// Reads files and changes nothing.
     ReadFiles,
     ChangeFiles,
-    /// Runs commands, or deals with those that run.
+    /// Runs commands, or controls running ones.
     RunCommands,
 }
 

@@ -45,7 +45,7 @@ pub(crate) async fn call(
     Ok(ToolAnswer::noted(text, note).with("replaced", edited.replaced as u64))
 }
 
-/// Edits a file that is as the caller has read it.
+/// Edits a file that is unchanged since the caller read it.
 async fn after_read(
     backend: &Backend,
     path: &str,

@@ -143,7 +143,7 @@ async fn waited_for(
 struct Ran {
     stdout: Kept,
     stderr: Kept,
-    /// Both, where long output is kept.
+    /// Both streams together, if long output is stored.
     whole: Option<WholeOutput>,
     /// How it ended, or why that is not known.
     ended: Result<ProcessExit, String>,
@@ -155,7 +155,7 @@ struct Said {
     stderr: String,
     cut: bool,
     advice: Option<String>,
-    /// The file that holds the output, where one does, and what is said of it.
+    /// The file with the output, if there is one, and a note about it.
     saved: Option<(Option<WsPath>, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! Tools that run only after a person said yes.
+//! Tools that run only after a person has approved the call.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,12 +20,12 @@ use super::session::AgentSession;
 use super::skills::USE_SKILL;
 use super::tool::{AgentTool, ToolResult};
 
-/// Characters of arguments that a question shows.
+/// Maximum number of characters of the arguments that a question shows.
 const SHOWN_ARGUMENTS: usize = 500;
-/// The rule that a stored question names.
+/// The rule id of a stored question.
 const RULE: &str = "agent.approval";
 
-/// Which tools need a yes, and who is asked.
+/// Which tools need an approval, and who decides.
 #[derive(Clone)]
 pub struct ToolApproval {
     names: BTreeSet<String>,
@@ -54,18 +54,19 @@ pub struct ToolQuestion {
 pub enum ToolDecision {
     /// This one call may run.
     Approve,
-    /// It may not, for this reason, which the model is told.
+    /// The call may not run. The model gets the reason.
     Refuse(String),
 }
 
 impl ToolApproval {
-    /// Asks by an approver, such as the inbox of a server. An approver that answers later ends the call; the model is
-    /// told to repeat it. The stored question covers the tool and all its arguments.
+    /// Asks an approver, such as the inbox of a server. If the approver answers later, the call
+    /// ends and the model is told to repeat it. The stored question covers the tool and all its
+    /// arguments.
     pub fn by_approver(approver: Arc<dyn Approver>) -> Self {
         Self { names: BTreeSet::new(), route: Route::Approver(approver) }
     }
 
-    /// Asks a function of yours and waits for its decision.
+    /// Calls your function and waits for its decision.
     pub fn by_callback<F, Deciding>(decide: F) -> Self
     where
         F: Fn(ToolQuestion) -> Deciding + Send + Sync + 'static,
@@ -75,15 +76,16 @@ impl ToolApproval {
         Self { names: BTreeSet::new(), route: Route::Callback(callback) }
     }
 
-    /// The tools that need a yes, by their names.
+    /// The names of the tools that need an approval.
     pub fn require<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
         self.names.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// The same tools; those that need a yes ask for it.
+    /// Wraps the tools that need an approval.
     ///
     /// # Errors
+    ///
     /// A name that no tool can have: a mistyped name must not leave a tool without its question.
     pub(super) fn applied(
         &self,
@@ -170,7 +172,7 @@ fn refused(name: &str, by: Option<&Principal>, why: &str) -> Box<ToolResult> {
     Box::new(ToolResult::error(format!("{by} refused this call of {name}{why}")))
 }
 
-/// The question as an approver stores and shows it.
+/// The question in the form that an approver stores and shows.
 fn request(
     session: &AgentSession,
     tool: &AgentTool,
@@ -201,7 +203,7 @@ fn request(
     request
 }
 
-/// What a call of a tool does, in the words of the workspace.
+/// The effect of a tool call, in terms of workspace calls.
 struct Acts {
     verb: Verb,
     path: Option<WsPath>,
@@ -241,13 +243,14 @@ impl Acts {
             "move_file" => Acts { to: path("destination"), ..plain(Verb::Rename, "source") },
             "delete" => plain(Verb::Delete, "path"),
             name if WorkspaceTools::is_tool_name(name) => plain(Verb::Read, "path"),
-            // A tool of the caller's own may do anything.
+            // The caller's own tool may do anything.
             _ => plain(Verb::Exec, "path"),
         }
     }
 }
 
-/// The same value with the fields of its objects in one order: a model may write them in another when it repeats a call.
+/// The same value with the keys of its objects sorted: a model may change their order when it
+/// repeats a call.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! What a factory is told about the session that it makes a backend for.
+//! The information about a session that its backend factory gets.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use ab_core::error::escape_unprintable;
 use ab_core::{Error, ErrorCode, ErrorKind, Principal, Result};
 use serde_json::Value;
 
-/// Bytes of the longest [`AgentSessionId`].
+/// Maximum length of an [`AgentSessionId`] in bytes.
 pub const MAX_AGENT_SESSION_ID_BYTES: usize = 64;
 
-/// Names a session of an agent: 1 to [`MAX_AGENT_SESSION_ID_BYTES`] ASCII letters, digits, `.`, `_` or `-`, of which the
-/// first is a letter or a digit. So it is the name of one directory, wherever that is.
+/// Names a session of an agent: 1 to [`MAX_AGENT_SESSION_ID_BYTES`] ASCII letters, digits, `.`, `_`
+/// or `-`, starting with a letter or a digit. So it is always a valid name of one directory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AgentSessionId(Arc<str>);
 
@@ -32,7 +32,7 @@ impl AgentSessionId {
         Ok(Self(Arc::from(text)))
     }
 
-    /// An id that no other session has.
+    /// A new unique id.
     pub fn generate() -> Self {
         Self(Arc::from(ab_api::SessionId::generate().to_string()))
     }
@@ -48,17 +48,17 @@ impl fmt::Display for AgentSessionId {
     }
 }
 
-/// A session as factories and providers see it.
+/// The description of a session for factories and providers.
 #[derive(Clone, Debug)]
 pub struct SessionContext {
     pub session_id: AgentSessionId,
-    /// The state of the conversation that the session goes on from.
+    /// The stored state of the conversation that the session continues.
     pub snapshot_id: Option<String>,
-    /// Who acts in the session.
+    /// The principal of the session.
     pub principal: Principal,
     /// The session that started this one as its sub-agent.
     pub parent: Option<AgentSessionId>,
-    /// What the caller gave along. Null unless it gave something.
+    /// A value from the caller; null by default.
     pub context: Value,
 }
 

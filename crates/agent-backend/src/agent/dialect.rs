@@ -1,4 +1,4 @@
-//! The tools in the words of two model APIs: function calling as OpenAI has it, tool use as Anthropic has it.
+//! The tools in the formats of two model APIs: OpenAI's function calling and Anthropic's tool use.
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -34,9 +34,9 @@ impl AgentTools {
         tools.collect()
     }
 
-    /// Makes the calls of an OpenAI-style assistant message, in parallel, and returns the messages that answer it: one
-    /// for each call in the order of the calls, then one with the pictures, if there are any. None if the message calls
-    /// nothing.
+    /// Runs the calls of an OpenAI-style assistant message in parallel and returns the messages to
+    /// send back: one for each call, in the order of the calls, then one with the pictures, if
+    /// there are any. Empty if the message has no calls.
     pub async fn answer_openai(&self, message: &Value) -> Vec<Value> {
         let calls = message["tool_calls"].as_array().map(Vec::as_slice).unwrap_or_default();
         let results = join_all(calls.iter().map(|call| async {
@@ -68,8 +68,8 @@ impl AgentTools {
         messages
     }
 
-    /// Makes the calls in the content of an Anthropic-style assistant message, in parallel, and returns the user message
-    /// that answers it. Null if the content calls nothing.
+    /// Runs the calls in the content of an Anthropic-style assistant message in parallel and
+    /// returns the user message to send back. Null if the content has no calls.
     pub async fn answer_anthropic(&self, content: &Value) -> Value {
         let blocks = content.as_array().map(Vec::as_slice).unwrap_or_default();
         let calls: Vec<&Value> =
@@ -92,7 +92,7 @@ impl AgentTools {
     }
 }
 
-/// The text of a result. Messages of tools hold text only, so pictures go to a message of their own.
+/// The text of a result. Tool messages contain only text, so pictures go to a separate message.
 fn openai_text(result: ToolResult, pictures: &mut Vec<Value>) -> String {
     let parts = result.content.into_iter().map(|content| match content {
         ToolContent::Text(text) => text,
@@ -117,7 +117,7 @@ fn anthropic_block(content: ToolContent) -> Value {
     }
 }
 
-/// What stands for content that the API has no form for.
+/// The placeholder for content that the API does not support.
 fn unseen(content: &ToolContent) -> String {
     match content {
         ToolContent::Text(text) => text.clone(),

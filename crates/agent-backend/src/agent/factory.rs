@@ -1,4 +1,4 @@
-//! Who makes the backend of a session: any async function, or one of the ready factories.
+//! Backend factories: any async function, or one of the ready-made factories.
 
 use std::fmt;
 use std::future::Future;
@@ -18,8 +18,8 @@ use crate::{RemoteConfig, SessionClient};
 
 /// Makes the backend of a session. Called once, when the session starts.
 ///
-/// A closure that takes a [`SessionContext`] and returns a future is one. So is a [`Backend`], which all sessions of the
-/// definition then share.
+/// A closure that takes a [`SessionContext`] and returns a future is a factory. So is a
+/// [`Backend`], which all sessions of the definition then share.
 #[async_trait]
 pub trait BackendFactory: Send + Sync {
     async fn make_backend(&self, context: SessionContext) -> Result<AttachedBackend>;
@@ -44,7 +44,7 @@ impl BackendFactory for Backend {
     }
 }
 
-/// The backend of a session with what lives as long as the session.
+/// The backend of a session, with the values that must live as long as the session.
 #[derive(Debug)]
 pub struct AttachedBackend {
     pub(super) backend: Backend,
@@ -72,19 +72,20 @@ impl From<BackendLease> for AttachedBackend {
     }
 }
 
-/// A directory of this machine for each session, named by the session's id. It is made if it is missing.
+/// A directory on this machine for each session, named by the session's id. It is created if it is
+/// missing.
 #[derive(Clone, Debug)]
 pub struct DirectoryPerSession {
     config: LocalWorkspaceConfig,
 }
 
 impl DirectoryPerSession {
-    /// Directories below `base`, which is made if it is missing.
+    /// Directories below `base`, which is created if it is missing.
     pub fn below(base: impl Into<PathBuf>) -> Self {
         Self::with_config(LocalWorkspaceConfig::new(base))
     }
 
-    /// The same with everything that can be set. The root of `config` is the base.
+    /// The same with all settings. The root of `config` is the base.
     pub fn with_config(config: LocalWorkspaceConfig) -> Self {
         Self { config }
     }
@@ -119,7 +120,7 @@ impl BackendFactory for ScopePerSession {
     }
 }
 
-/// One workspace that every session sees, with the changes of each session kept apart.
+/// One workspace for all sessions, with the changes of each session in a separate layer.
 /// [`AgentSession::overlay`](super::AgentSession::overlay) shows, commits or discards them.
 #[derive(Clone)]
 pub struct OverlayPerSession {
@@ -128,12 +129,12 @@ pub struct OverlayPerSession {
 }
 
 impl OverlayPerSession {
-    /// Changes are kept in memory.
+    /// Changes are stored in memory.
     pub fn over(lower: Backend) -> Self {
         Self { lower, uppers: Arc::new(MemoryPerSession) }
     }
 
-    /// Changes are kept in what `uppers` makes.
+    /// Changes are stored in the backends that `uppers` makes.
     pub fn keep_changes_in(mut self, uppers: impl BackendFactory + 'static) -> Self {
         self.uppers = Arc::new(uppers);
         self
@@ -166,14 +167,15 @@ impl BackendFactory for MemoryPerSession {
     }
 }
 
-/// A directory of a remote workspace for each session, named by the session's id, on a connection of its own.
+/// A directory of a remote workspace for each session, named by the session's id. Each session has
+/// its own connection.
 #[derive(Clone, Debug)]
 pub struct RemotePerSession {
     config: RemoteConfig,
 }
 
 impl RemotePerSession {
-    /// Directories of the workspace that `config` leads to: a daemon, or any SSH server.
+    /// Directories in the workspace of `config`: a daemon, or any SSH server.
     pub fn new(config: RemoteConfig) -> Self {
         Self { config }
     }
@@ -188,8 +190,8 @@ impl BackendFactory for RemotePerSession {
     }
 }
 
-/// The backend of a pool that the session's id is the key of. The session holds a lease: the pool cleans up what no
-/// session uses.
+/// The backend of a pool with the session's id as the key. The session holds a lease: the pool
+/// cleans up backends that no session uses.
 #[derive(Debug)]
 pub struct PooledPerSession<C> {
     pool: Arc<BackendPool<C>>,
@@ -209,8 +211,9 @@ impl<C: Clone + Send + Sync + 'static> BackendFactory for PooledPerSession<C> {
     }
 }
 
-/// The workspace of a session of `agent-backend serve` on this machine, for example to look at or go on with what a
-/// coding agent did. Commands run in a sandbox of this process, not in that of the coding agent.
+/// The workspace of a session of `agent-backend serve` on this machine, for example to inspect or
+/// continue the work of a coding agent. Commands run in a sandbox of this process, not in that of
+/// the coding agent.
 #[derive(Clone, Debug)]
 pub struct ServeSessionWorkspace {
     client: SessionClient,

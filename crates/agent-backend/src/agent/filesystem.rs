@@ -10,10 +10,10 @@ use super::toolset::{OpenedToolset, Toolset, workspace_tools};
 /// An older name of `read_text_file`, for MCP clients that still use it.
 const OLD_NAME: &str = "read_file";
 
-/// Tools that read files, and change them where that is allowed.
+/// Tools that read files and, if allowed, change them.
 ///
-/// A file that exists must have been read in the session before it is overwritten or edited, and must not have changed
-/// since. Calls may run in parallel.
+/// An existing file must have been read in the session before it is overwritten or edited, and must
+/// not have changed since. Calls may run in parallel.
 #[derive(Clone, Debug, Default)]
 pub struct FilesystemToolset {
     root: Option<String>,
@@ -34,20 +34,20 @@ impl FilesystemToolset {
         Self::default()
     }
 
-    /// Only what is in this directory of the backend. An absolute path counts from the root of the backend: `/tmp` in a
-    /// backend at `/foo` is `/foo/tmp`.
+    /// Limits the tools to this directory of the backend. An absolute path is relative to the root
+    /// of the backend: `/tmp` in a backend at `/foo` is `/foo/tmp`.
     pub fn rooted_at(mut self, directory: impl Into<String>) -> Self {
         self.root = Some(directory.into());
         self
     }
 
-    /// With the tools that change files.
+    /// Adds the tools that change files.
     pub fn allow_writes(mut self) -> Self {
         self.writes = FileWrites::Allowed;
         self
     }
 
-    /// Names of tools begin with this, so that a session can have two of these.
+    /// Adds a prefix to the names of the tools, so that a session can have two of these toolsets.
     pub fn name_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self

@@ -60,7 +60,7 @@ impl ServerHandler for McpTools {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = request.arguments.map_or(Value::Null, Value::Object);
-        // A call that no client waits for is dropped, and its process with it.
+        // If the client stops waiting, the call is dropped and its process is ended.
         tokio::select! {
             result = self.tools.call(&request.name, arguments) => Ok(answer(result).into()),
             () = context.ct.cancelled() => Err(cancelled()),
@@ -83,7 +83,7 @@ fn answer(result: ToolResult) -> CallToolResult {
     let content: Vec<ContentBlock> = content.into_iter().map(block).collect();
     let mut answer =
         if is_error { CallToolResult::error(content) } else { CallToolResult::success(content) };
-    // The protocol has objects only.
+    // The protocol allows only objects here.
     answer.structured_content = data.filter(Value::is_object);
     answer
 }

@@ -16,12 +16,12 @@ use crate::exchange;
 /// How long a model may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes of the largest answer.
+/// Maximum size of an answer in bytes.
 const MAX_ANSWER: usize = 64 * 1024 * 1024;
-/// Characters of a failed answer that an error repeats.
+/// Maximum number of characters of a failed answer in an error.
 const SHOWN_FAILURE: usize = 500;
 
-/// Where a model answers, and as whom it is asked. Cheap to clone in comparison with a request.
+/// The address and credentials of a model. Cheap to clone in comparison with a request.
 #[derive(Clone, Debug)]
 pub struct ModelEndpoint {
     socket: WebSocketEndpoint,
@@ -32,11 +32,13 @@ pub struct ModelEndpoint {
 }
 
 impl ModelEndpoint {
-    /// The model called `model` at `base_url`, such as `https://api.openai.com/v1`. Nothing is connected yet.
+    /// The model called `model` at `base_url`, such as `https://api.openai.com/v1`. Does not
+    /// connect yet.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for a URL that is not `http` or `https`, and for a key that no header can carry or that
-    /// would leave this machine without TLS.
+    ///
+    /// [`ErrorKind::Invalid`] for a URL that is not `http` or `https`, and for a key that is not a
+    /// valid header value or would be sent to another machine without TLS.
     pub fn new(base_url: &str, model: &str, key: Option<&str>) -> Result<Self> {
         let refuse = |why: &str| {
             let message = format!("invalid model URL {base_url:?}: {why}");
@@ -73,13 +75,15 @@ impl ModelEndpoint {
         })
     }
 
-    /// The next message of the model after `messages`, which may call `tools`.
+    /// The next message of the model after `messages`. It may call `tools`.
     ///
     /// # Errors
-    /// The server cannot be reached, refuses the request or does not answer as the API says. Nothing is sent twice.
+    ///
+    /// The server cannot be reached, refuses the request, or its answer does not follow the API.
+    /// The request is sent once.
     pub async fn next_message(&self, messages: &[Value], tools: &AgentTools) -> Result<Value> {
         let mut request = json!({ "model": self.model, "messages": messages });
-        // An empty list is refused by some servers.
+        // Some servers refuse an empty list.
         if !tools.list().is_empty() {
             request["tools"] = tools.openai_tools();
         }

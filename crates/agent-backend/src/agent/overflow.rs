@@ -1,4 +1,5 @@
-//! Results of tools of your own that are too long for a model: both ends, and the rest in a file of the workspace.
+//! Limits long results of your own tools: a model gets both ends, and the whole result is stored in
+//! a file of the workspace.
 
 use ab_core::Backend;
 use ab_mcp::{DEFAULT_MAX_RESULT_BYTES, SavedOutput};
@@ -6,7 +7,7 @@ use ab_mcp::{DEFAULT_MAX_RESULT_BYTES, SavedOutput};
 use super::shell::OUTPUT_DIRECTORY;
 use super::tool::{AgentTool, ToolContent, ToolResult};
 
-/// The same tool with results that fit. Without a backend the rest is left out.
+/// The same tool with results of limited length. Without a backend the rest is dropped.
 pub(super) fn bounded(tool: &AgentTool, backend: Option<Backend>) -> AgentTool {
     let place = backend.and_then(|backend| {
         let directory = backend.parse_path(OUTPUT_DIRECTORY).ok()?;

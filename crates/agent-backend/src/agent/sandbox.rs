@@ -1,7 +1,7 @@
-//! Working places of other providers: found again by the session's id and started, or made.
+//! Sandboxes of other providers: found by the session's id and started, or created.
 //!
-//! Implement [`SandboxProvider`] and [`ExternalSandbox`] for a provider of your own; `examples/sandbox_provider.rs`
-//! shows how.
+//! Implement [`SandboxProvider`] and [`ExternalSandbox`] for your own provider;
+//! `examples/sandbox_provider.rs` shows how.
 
 mod daemon;
 mod ssh;
@@ -17,30 +17,30 @@ use super::factory::{AttachedBackend, BackendFactory};
 pub use daemon::DaemonSandboxes;
 pub use ssh::SshSandboxes;
 
-/// Gives sessions sandboxes that outlive them.
+/// Provides sandboxes that outlive their sessions.
 #[async_trait]
 pub trait SandboxProvider: fmt::Debug + Send + Sync {
-    /// The sandbox that this session has, running or not.
+    /// The sandbox of this session, if it exists, running or not.
     async fn get(&self, session: &SessionContext) -> Result<Option<Box<dyn ExternalSandbox>>>;
 
-    /// Makes a sandbox that [`get`](Self::get) finds from now on.
+    /// Creates a sandbox that [`get`](Self::get) finds from now on.
     async fn create(&self, session: &SessionContext) -> Result<Box<dyn ExternalSandbox>>;
 }
 
-/// A place to work at another provider.
+/// A sandbox of another provider.
 #[async_trait]
 pub trait ExternalSandbox: fmt::Debug + Send + Sync {
-    /// Starts the sandbox. One that runs is left as it is.
+    /// Starts the sandbox. Does nothing if it is running.
     async fn start(&self) -> Result<()>;
 
-    /// The directory that a session works in, as the sandbox names it.
+    /// The directory in which a session works, as a path inside the sandbox.
     fn home(&self) -> &str;
 
-    /// The files and commands of the home, once the sandbox runs.
+    /// A backend for the home directory. The sandbox must be running.
     async fn backend(&self) -> Result<Backend>;
 }
 
-/// The factory for a provider: the session's own sandbox, started, or a new one.
+/// The factory for a provider: it starts the session's sandbox, or creates one.
 #[derive(Debug)]
 pub struct SandboxPerSession<P> {
     provider: P,

@@ -19,7 +19,7 @@ use super::tool::AgentTool;
 use super::tools::AgentTools;
 use super::toolset::{OpenedToolset, Toolset};
 
-/// How long a factory may take unless the definition says otherwise.
+/// Default time limit of a factory.
 pub const DEFAULT_FACTORY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What all sessions of an agent have in common. Cheap to clone.
@@ -50,10 +50,11 @@ impl AgentDefinition {
 
     /// Starts a session. The factory, if there is one, is called once and its backend is attached.
     ///
-    /// A caller that stops waiting ends the factory's work; there is no session then.
+    /// Dropping the future ends the factory's work and starts no session.
     ///
     /// # Errors
-    /// What the factory said, or `TIMEOUT` when it took longer than the definition allows.
+    ///
+    /// The error of the factory, or `TIMEOUT` if it took longer than the definition allows.
     pub async fn start(&self, options: SessionOptions) -> Result<AgentSession> {
         self.start_below(options, None).await
     }
@@ -91,7 +92,8 @@ impl fmt::Debug for AgentDefinition {
 pub struct AgentDefinitionBuilder(Definition);
 
 impl AgentDefinitionBuilder {
-    /// Who makes the backend of each session. Without it sessions start without a backend.
+    /// Sets the factory that makes the backend of each session. Without it sessions start without a
+    /// backend.
     pub fn backend(mut self, factory: impl BackendFactory + 'static) -> Self {
         self.0.factory = Some(Arc::new(factory));
         self
@@ -107,20 +109,20 @@ impl AgentDefinitionBuilder {
         self
     }
 
-    /// A tool of your own, beside those of the toolsets. A result that is too long for a model goes to a file of the
-    /// session's backend.
+    /// Adds your own tool to those of the toolsets. If its result is too long for a model, it is
+    /// stored in a file of the session's backend.
     pub fn tool(mut self, tool: AgentTool) -> Self {
         self.0.tools.push(tool);
         self
     }
 
-    /// Tools that need a yes of a person before they run.
+    /// Sets the tools that need a person's approval before they run.
     pub fn approval(mut self, approval: ToolApproval) -> Self {
         self.0.approval = Some(approval);
         self
     }
 
-    /// What the agent is told before everything else.
+    /// Sets the system instructions of the agent.
     pub fn instructions(mut self, text: impl Into<String>) -> Self {
         self.0.instructions = Some(text.into());
         self
@@ -139,15 +141,15 @@ impl fmt::Debug for AgentDefinitionBuilder {
     }
 }
 
-/// Which session is started. The default is a new one.
+/// Which session to start. The default is a new one.
 #[derive(Clone, Debug, Default)]
 pub struct SessionOptions {
-    /// Absent: a generated one.
+    /// The id; generated if absent.
     pub session_id: Option<AgentSessionId>,
     pub snapshot_id: Option<String>,
-    /// Who acts. Absent: an agent that is named by the session's id.
+    /// The principal; if absent, an agent named by the session's id.
     pub principal: Option<Principal>,
-    /// Anything that the factory should know.
+    /// Any information for the factory.
     pub context: Value,
 }
 
@@ -158,18 +160,18 @@ impl SessionOptions {
     }
 }
 
-/// Where a sub-agent works.
+/// The workspace of a sub-agent.
 #[derive(Clone, Debug)]
 pub enum SubAgentBackend {
-    /// Where the session that starts it works.
+    /// The workspace of the parent session.
     Inherit,
-    /// In a directory of that workspace, and nowhere else.
+    /// A directory of the parent's workspace, and nothing else.
     Scope(String),
-    /// Where the factory of its own definition says.
+    /// The backend from the factory of its own definition.
     Own,
 }
 
-/// One conversation of an agent, and the place where it works. Cheap to clone; clones are the same session.
+/// One conversation of an agent, with its workspace. Cheap to clone; clones are the same session.
 #[derive(Clone)]
 pub struct AgentSession(Arc<Session>);
 
@@ -202,7 +204,7 @@ impl AgentSession {
         &self.0.context.session_id
     }
 
-    /// The session as its factory saw it.
+    /// The description that the factory got.
     pub fn context(&self) -> &SessionContext {
         &self.0.context
     }
@@ -211,11 +213,13 @@ impl AgentSession {
         self.0.attached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the session its backend. The session acts on it as its own principal, through a handle that cannot
-    /// destroy it.
+    /// Attaches a backend to the session. The session acts on it as its own principal, through a
+    /// handle that cannot destroy it.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if the session has one, and an error if `backend` was destroyed.
+    ///
+    /// [`ErrorKind::Conflict`] if the session already has one, and an error if `backend` was
+    /// destroyed.
     pub fn attach_backend(&self, backend: impl Into<AttachedBackend>) -> Result<()> {
         let mut attaching: AttachedBackend = backend.into();
         let actor = self.0.context.principal.clone();
@@ -247,16 +251,17 @@ impl AgentSession {
         })
     }
 
-    /// The changes of the session, where its factory keeps them apart.
+    /// The changes of the session, if its factory stores them in a separate layer.
     pub fn overlay(&self) -> Option<OverlayWorkspace> {
         self.attached().as_ref().and_then(|attached| attached.overlay.clone())
     }
 
-    /// The tools of the session as they are now: what the backend cannot do is not among them.
+    /// The current tools of the session. Tools that the backend does not support are left out.
     ///
     /// # Errors
-    /// A toolset needs a backend and there is none, its directory lies outside the workspace, two tools have one name,
-    /// or an approval names a tool that does not exist.
+    ///
+    /// A toolset needs a backend and there is none, its directory is outside the workspace, two
+    /// tools have the same name, or an approval names a tool that does not exist.
     pub async fn tools(&self) -> Result<AgentTools> {
         let definition = &self.0.definition.0;
         let mut opened = vec![OpenedToolset {
@@ -281,8 +286,9 @@ impl AgentSession {
     /// Starts a session of `definition` as a sub-agent of this one.
     ///
     /// # Errors
-    /// As for [`AgentDefinition::start`]; for a place of this session also that it has no backend, or that the
-    /// directory lies outside.
+    ///
+    /// Those of [`AgentDefinition::start`]. If the sub-agent uses the workspace of this session:
+    /// this session has no backend, or the directory is outside.
     pub async fn start_sub_agent(
         &self,
         definition: &AgentDefinition,
@@ -302,7 +308,7 @@ impl AgentSession {
         Ok(session)
     }
 
-    /// What the tools of this session have read.
+    /// The files that the tools of this session have read.
     pub(super) fn ledger(&self) -> Arc<ReadLedger> {
         self.0.ledger.clone()
     }

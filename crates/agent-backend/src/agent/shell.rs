@@ -7,13 +7,13 @@ use async_trait::async_trait;
 use super::session::AgentSession;
 use super::toolset::{OpenedToolset, Toolset, workspace_tools};
 
-/// The directory of the workspace that keeps output of commands which is too long for an answer.
+/// The directory of the workspace in which long output of commands is stored.
 pub const OUTPUT_DIRECTORY: &str = ".agent-output";
 
-/// Tools that run commands where the session's backend can, and none elsewhere.
+/// Tools that run commands. Empty if the session's backend cannot run commands.
 ///
-/// Of output that is too long, a model gets the beginning, the end, and the path of a file in [`OUTPUT_DIRECTORY`] that
-/// holds all of it.
+/// If output is too long, a model gets its beginning, its end, and the path of a file in
+/// [`OUTPUT_DIRECTORY`] with all of it.
 #[derive(Clone, Debug, Default)]
 pub struct ShellToolset {
     root: Option<String>,

@@ -1,7 +1,8 @@
-//! Skills: instructions with files beside them, which a model reads when it needs them.
+//! Skills: instructions with additional files, which a model reads when it needs them.
 //!
-//! A skill is a directory with a `SKILL.md`, as the Agent Skills format has it. The model is told names and
-//! descriptions; `use_skill` answers the body. Scripts of a skill run by the shell toolset, in the same backend.
+//! A skill is a directory with a `SKILL.md` in the Agent Skills format. The model gets the names
+//! and descriptions; `use_skill` returns the body. The shell toolset runs the scripts of a skill,
+//! in the same backend.
 
 mod discovery;
 mod frontmatter;
@@ -22,16 +23,17 @@ use discovery::{Missing, SKILL_FILE};
 pub use discovery::{MAX_SKILL_BYTES, Skill, SkillDiscovery, SkillProblem};
 
 pub(super) const USE_SKILL: &str = "use_skill";
-/// Where skills are unless a toolset says otherwise.
+/// The default directory of skills.
 const DEFAULT_DIRECTORY: &str = "skills";
-/// Problems that a model is told.
+/// Maximum number of problems that a model gets.
 const MAX_TOLD_PROBLEMS: usize = 20;
-/// Files of a skill that are named.
+/// Maximum number of files of a skill that are listed.
 const MAX_NAMED_FILES: usize = 50;
-/// Levels of directories below a skill that are looked at for its files.
+/// Depth of directories below a skill that are searched for its files.
 const FILE_DEPTH: usize = 3;
 
-/// The skills in some directories of the session's backend. They are looked for when the tools of a session are listed.
+/// The skills in some directories of the session's backend. They are searched when the tools of a
+/// session are listed.
 #[derive(Clone, Debug, Default)]
 pub struct SkillsToolset {
     directories: Vec<String>,
@@ -43,13 +45,14 @@ impl SkillsToolset {
         Self::default()
     }
 
-    /// The skills in these directories, which must exist. Of two with one name, that of the later directory is used.
-    /// Paths count from the root of the backend: `./skills` in a backend at `/foo` is `/foo/skills`.
+    /// The skills in these directories, which must exist. If two have the same name, the one of the
+    /// later directory is used. Paths are relative to the root of the backend: `./skills` in a
+    /// backend at `/foo` is `/foo/skills`.
     pub fn in_directories<T: Into<String>>(directories: impl IntoIterator<Item = T>) -> Self {
         Self { directories: directories.into_iter().map(Into::into).collect() }
     }
 
-    /// What a session's backend holds, and everything that is wrong with it.
+    /// The skills in a session's backend, and all problems with them.
     pub async fn discover(&self, backend: &Backend) -> SkillDiscovery {
         if self.directories.is_empty() {
             return SkillDiscovery::find_in(backend, &[(DEFAULT_DIRECTORY, Missing::Fine)]).await;
@@ -73,7 +76,7 @@ impl Toolset for SkillsToolset {
     }
 }
 
-/// What a model is told of the skills, and of those that it cannot use.
+/// The instructions for a model about the skills, and about those that it cannot use.
 fn instructions(discovery: &SkillDiscovery) -> Option<String> {
     let SkillDiscovery { skills, problems } = discovery;
     let mut text = String::new();
@@ -138,7 +141,7 @@ async fn used(backend: &Backend, skills: &[Skill], arguments: &Map<String, Value
     }
 }
 
-/// The body of a skill as far as it fits, and what is said of the rest.
+/// The body of a skill, truncated if it is too long, and a note about the rest.
 async fn body(backend: &Backend, skill: &Skill) -> Result<String> {
     let file = skill.directory.child(SKILL_FILE)?;
     let range = Some(ByteRange { start: 0, length: DEFAULT_MAX_RESULT_BYTES as u64 });
@@ -149,7 +152,7 @@ async fn body(backend: &Backend, skill: &Skill) -> Result<String> {
     if content.stat.size <= content.bytes.len() as u64 {
         return Ok(body.to_owned());
     }
-    // Whole lines only, so that reading can go on where this ends.
+    // Whole lines only, so that the model can continue to read at the next line.
     let whole = &body[..body.rfind('\n').map_or(body.len(), |at| at + 1)];
     let line = text[..text.len() - (body.len() - whole.len())].lines().count() + 1;
     Ok(format!(
@@ -161,7 +164,7 @@ async fn body(backend: &Backend, skill: &Skill) -> Result<String> {
 async fn answer(backend: &Backend, skill: &Skill, body: String) -> ToolResult {
     let options =
         ListOptions { depth: FILE_DEPTH, limit: MAX_NAMED_FILES + 1, ..ListOptions::default() };
-    // Without the list the instructions are as good.
+    // An error is ignored: the instructions are useful without the list.
     let listed = backend.list(&skill.directory, options).await;
     let files: Vec<String> = listed
         .map(|listing| listing.entries)

@@ -1,4 +1,4 @@
-//! A tool as a value: what a model is told of it, and the call.
+//! A tool as a value: its description for a model, and its call.
 
 use std::fmt;
 use std::future::Future;
@@ -22,7 +22,7 @@ pub struct AgentTool {
     origin: Option<Arc<ToolOrigin>>,
 }
 
-/// Which tool of a workspace a tool is, and where it works there.
+/// The name of a tool in its workspace, and the directory in which it works.
 #[derive(Debug)]
 struct ToolOrigin {
     name: String,
@@ -30,7 +30,8 @@ struct ToolOrigin {
 }
 
 impl AgentTool {
-    /// A tool of your own. `schema` is the JSON schema of its arguments, an object. Dropping the future ends the call.
+    /// Creates your own tool. `schema` is the JSON schema of its arguments, an object. Dropping the
+    /// future ends the call.
     pub fn new<F, Running>(
         name: impl Into<String>,
         description: impl Into<String>,
@@ -50,18 +51,18 @@ impl AgentTool {
         }
     }
 
-    /// The same tool, known as the tool `name` of a workspace that works in its directory `root`.
+    /// Marks this tool as the tool `name` of a workspace, in the directory `root`.
     pub(super) fn of_workspace(mut self, name: &str, root: &WsPath) -> Self {
         self.origin = Some(Arc::new(ToolOrigin { name: name.to_owned(), root: root.clone() }));
         self
     }
 
-    /// The name that the workspace has for it, or its own.
+    /// The name in the workspace, or its own name.
     pub(super) fn original_name(&self) -> &str {
         self.origin.as_ref().map_or(&self.name, |origin| &origin.name)
     }
 
-    /// Where its paths count from.
+    /// The directory that its paths are relative to.
     pub(super) fn root(&self) -> WsPath {
         self.origin.as_ref().map(|origin| origin.root.clone()).unwrap_or_default()
     }
@@ -90,7 +91,7 @@ impl AgentTool {
         self
     }
 
-    /// The same tool with something around its calls.
+    /// The same tool with a wrapper around its calls.
     pub(super) fn wrapped<F, Running>(&self, around: F) -> Self
     where
         F: Fn(AgentTool, Map<String, Value>) -> Running + Send + Sync + 'static,
@@ -108,14 +109,14 @@ impl fmt::Debug for AgentTool {
     }
 }
 
-/// What a call came to.
+/// The result of a call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ToolResult {
-    /// For a model.
+    /// The content for a model.
     pub content: Vec<ToolContent>,
-    /// The same for a program, where there is such a value.
+    /// The same as a value for programs, if there is one.
     pub data: Option<Value>,
-    /// The call did not work; the content says why and what to do instead.
+    /// Whether the call failed. The content says why and what to do instead.
     pub is_error: bool,
 }
 
@@ -139,7 +140,7 @@ impl ToolResult {
         Self { data: Some(value.clone()), ..Self::text(value.to_string()) }
     }
 
-    /// Why the call did not work, in words that help a model to do better.
+    /// A failed call, with a message that helps a model to correct it.
     pub fn error(message: impl Into<String>) -> Self {
         Self { is_error: true, ..Self::text(message) }
     }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::tool::{AgentTool, ToolResult};
 
-/// Bytes of the longest name of a tool that models accept.
+/// Maximum length of a tool name that models accept, in bytes.
 const MAX_NAME_BYTES: usize = 64;
 
 /// The tools of a session. Cheap to clone.
@@ -43,12 +43,13 @@ impl AgentTools {
         self.tools.iter().find(|tool| tool.name() == name)
     }
 
-    /// What a model must know before it uses the tools, for its system prompt. Empty if there is nothing.
+    /// What a model must know before it uses the tools, for its system prompt. May be empty.
     pub fn instructions(&self) -> &str {
         &self.instructions
     }
 
-    /// Calls a tool with its arguments, an object. Whatever is wrong with the call is a result that a model can read.
+    /// Calls a tool with its arguments, an object. Every problem with the call becomes a result
+    /// that a model can read.
     pub async fn call(&self, name: &str, arguments: Value) -> ToolResult {
         let Some(tool) = self.get(name) else {
             let called: String = name.chars().take(100).collect();

@@ -1,4 +1,4 @@
-//! Toolsets: what turns the backend of a session into tools.
+//! Toolsets turn the backend of a session into tools.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use async_trait::async_trait;
 use super::session::AgentSession;
 use super::tool::{AgentTool, ToolResult};
 
-/// Makes the tools of a session. A toolset holds no backend: the same one serves every session of a definition.
+/// Makes the tools of a session. A toolset holds no backend: all sessions of a definition share it.
 #[async_trait]
 pub trait Toolset: fmt::Debug + Send + Sync {
-    /// The tools of this set that `session` has now.
+    /// The current tools of this set for `session`.
     async fn open(&self, session: &AgentSession) -> Result<OpenedToolset>;
 }
 
@@ -24,8 +24,8 @@ pub struct OpenedToolset {
     pub instructions: Option<String>,
 }
 
-/// The tools of a workspace as values, each name behind `prefix`. They work in the directory `root` of the session's
-/// backend.
+/// The tools of a workspace as values, with `prefix` before each name. They work in the directory
+/// `root` of the session's backend.
 pub(super) async fn workspace_tools(
     tools: &WorkspaceTools,
     prefix: &str,

@@ -1,4 +1,4 @@
-//! Sandboxes of our own: a daemon for each session, started when the session needs it.
+//! Local sandboxes: a daemon for each session, started when the session needs it.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -22,15 +22,17 @@ use super::{ExternalSandbox, SandboxProvider};
 use crate::RemoteConfig;
 use crate::agent::{AgentSessionId, SessionContext};
 
-/// How long a daemon may take to say where it listens.
+/// How long a daemon may take to report its address.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// The directory of a sandbox that its daemon serves.
 const HOME: &str = "home";
 
-/// A process of `agent-backend daemon` for each session, with a directory and a token of its own, on a port of loopback.
+/// A process of `agent-backend daemon` for each session, with its own directory and token, on a
+/// loopback port.
 ///
-/// A daemon goes on when its session ends; the next session with the same id finds it. Daemons end with
-/// [`stop`](Self::stop) and with the last clone of this value. The directories stay.
+/// A daemon continues when its session ends; the next session with the same id uses it again.
+/// Daemons end with [`stop`](Self::stop) and when the last clone of this value is dropped. The
+/// directories are kept.
 #[derive(Clone, Debug)]
 pub struct DaemonSandboxes {
     program: PathBuf,
@@ -39,13 +41,14 @@ pub struct DaemonSandboxes {
     running: Running,
 }
 
-/// A place for each session that had a sandbox, with its daemon while one runs. Starts of one session take turns.
+/// One slot for each session that had a sandbox, with its daemon while it runs. Starts for one
+/// session run one at a time.
 type Running = Arc<std::sync::Mutex<HashMap<AgentSessionId, Slot>>>;
 type Slot = Arc<Mutex<Option<RunningDaemon>>>;
 
 impl DaemonSandboxes {
-    /// Sandboxes in directories below `base`, served by `program`: the path of agent-backend, or a name that the system
-    /// finds.
+    /// Sandboxes in directories below `base`, served by `program`: the path of agent-backend, or a
+    /// name that is looked up in `PATH`.
     pub fn new(program: impl Into<PathBuf>, base: impl Into<PathBuf>) -> Self {
         let (program, base) = (program.into(), base.into());
         Self { program, base, arguments: Vec::new(), running: Arc::default() }
@@ -70,7 +73,7 @@ impl DaemonSandboxes {
         running.entry(session.clone()).or_default().clone()
     }
 
-    /// The base as a workspace, which makes and finds the directories.
+    /// The base directory as a workspace, which creates and finds the directories.
     fn directories(&self) -> Result<Backend> {
         let mut config = LocalWorkspaceConfig::new(&self.base);
         config.options.missing_root = MissingRootPolicy::Create;
@@ -145,12 +148,12 @@ impl ExternalSandbox for DaemonSandbox {
     }
 }
 
-/// A daemon that has said where it listens. It ends when this is dropped.
+/// A daemon that has reported its address. Dropping this ends it.
 #[derive(Debug)]
 struct RunningDaemon {
     process: ChildProcess,
     config: RemoteConfig,
-    /// Reads on what it logs, so that it is never kept from going on.
+    /// Keeps reading the daemon's log, so that it never blocks on a full pipe.
     reading: JoinHandle<()>,
 }
 
@@ -212,7 +215,7 @@ impl Drop for RunningDaemon {
     }
 }
 
-/// The line that says where the daemon listens, or what it said before it ended.
+/// The log line with the daemon's address, or its output if it ended before.
 async fn notice<R>(lines: &mut Lines<BufReader<R>>) -> Result<Value, String>
 where
     R: tokio::io::AsyncRead + Unpin,

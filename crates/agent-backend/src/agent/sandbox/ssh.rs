@@ -7,8 +7,8 @@ use super::{ExternalSandbox, SandboxProvider};
 use crate::RemoteConfig;
 use crate::agent::SessionContext;
 
-/// Directories of any SSH host, named by sessions' ids. What a session may do there is up to the host and its user: a
-/// plain SSH server has no jail.
+/// Directories on any SSH host, named by the ids of the sessions. The host and its user decide what
+/// a session may do there: a plain SSH server has no jail.
 #[derive(Clone, Debug)]
 pub struct SshSandboxes {
     config: RemoteConfig,
@@ -16,7 +16,7 @@ pub struct SshSandboxes {
 }
 
 impl SshSandboxes {
-    /// Directories below `base`, an absolute path on the host that `config` leads to.
+    /// Directories below `base`, an absolute path on the host of `config`.
     pub fn new(config: RemoteConfig, base: impl Into<String>) -> Self {
         let base = base.into();
         Self { config, base: base.trim_end_matches('/').to_owned() }
@@ -65,7 +65,7 @@ struct SshSandbox {
 
 #[async_trait]
 impl ExternalSandbox for SshSandbox {
-    /// The host runs already.
+    /// The host is already running.
     async fn start(&self) -> Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Finding skills: what is there, and everything that is wrong with what is there.
+//! Finds skills, and all problems with them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,15 +10,15 @@ use serde_json::Value;
 
 use super::frontmatter::{self, Frontmatter};
 
-/// The file that makes a directory a skill.
+/// A directory with this file is a skill.
 pub(super) const SKILL_FILE: &str = "SKILL.md";
-/// Bytes of the largest `SKILL.md`.
+/// Maximum size of a `SKILL.md` in bytes.
 pub const MAX_SKILL_BYTES: u64 = 10 * 1024 * 1024;
-/// Bytes at the start of a `SKILL.md` in which its frontmatter must end. Discovery reads no more.
+/// The frontmatter of a `SKILL.md` must end within this many bytes. Discovery reads no more.
 const HEAD_BYTES: u64 = 64 * 1024;
-/// Entries of one directory that are looked at.
+/// Maximum number of entries of one directory that are examined.
 const MAX_ENTRIES: usize = 1000;
-/// Characters of a problem.
+/// Maximum number of characters of a problem.
 const MAX_PROBLEM: usize = 1000;
 
 /// A skill that can be used.
@@ -31,15 +31,15 @@ pub struct Skill {
     pub directory: WsPath,
     pub license: Option<String>,
     pub compatibility: Option<String>,
-    /// The tools that it says it needs.
+    /// The tools that it declares.
     pub allowed_tools: Vec<String>,
     pub metadata: BTreeMap<String, Value>,
 }
 
-/// Why a skill is not there, or not as it was meant.
+/// Why a skill cannot be used, or is not used as intended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkillProblem {
-    /// The directory or file that it is about.
+    /// The directory or file with the problem.
     pub path: String,
     pub message: String,
 }
@@ -50,25 +50,25 @@ impl fmt::Display for SkillProblem {
     }
 }
 
-/// What was found, and what was wrong.
+/// The skills that were found, and the problems.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SkillDiscovery {
-    /// By name.
+    /// Sorted by name.
     pub skills: Vec<Skill>,
     pub problems: Vec<SkillProblem>,
 }
 
-/// What a missing directory means.
+/// How a missing directory is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// It was named, so it must be there.
+    /// The caller named it, so it must exist.
     Problem,
     Fine,
 }
 
 impl SkillDiscovery {
-    /// Looks for skills in these directories of a workspace. Of two with one name, that of the later directory is
-    /// taken, and a problem says so.
+    /// Looks for skills in these directories of a workspace. If two have the same name, the one of
+    /// the later directory is used, and a problem reports it.
     pub async fn find<P: AsRef<str>>(backend: &Backend, directories: &[P]) -> SkillDiscovery {
         let places: Vec<(&str, Missing)> =
             directories.iter().map(|directory| (directory.as_ref(), Missing::Problem)).collect();
@@ -132,7 +132,7 @@ impl Search<'_> {
         let options = ReadOptions { range, ..ReadOptions::default() };
         let content = match self.backend.read_with(&file, options).await {
             Ok(content) => content,
-            // A directory of another kind, or a link to a file.
+            // A directory without the file, or a link to a file.
             Err(error)
                 if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
             {
@@ -181,7 +181,7 @@ impl Search<'_> {
 fn head(bytes: &[u8]) -> Result<String, String> {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
-        // The last character may be cut where reading ended.
+        // The last character may be incomplete at the end of the read.
         Err(error) if error.error_len().is_none() => {
             std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default()
         }

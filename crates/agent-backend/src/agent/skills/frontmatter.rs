@@ -1,15 +1,15 @@
-//! The head of a `SKILL.md`: YAML between two lines of three dashes, as the Agent Skills format has it.
+//! The head of a `SKILL.md`: YAML between two lines of three dashes, as in the Agent Skills format.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Characters of the longest name.
+/// Maximum number of characters of a name.
 const MAX_NAME: usize = 64;
-/// Characters of the longest description.
+/// Maximum number of characters of a description.
 const MAX_DESCRIPTION: usize = 1024;
-/// Characters of the longest note on compatibility.
+/// Maximum number of characters of the note about compatibility.
 const MAX_COMPATIBILITY: usize = 500;
 const FENCE: &str = "---";
 
@@ -44,14 +44,14 @@ impl AllowedTools {
     }
 }
 
-/// A `SKILL.md` in its two parts.
+/// The two parts of a `SKILL.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parts<'a> {
     pub(super) frontmatter: &'a str,
     pub(super) body: &'a str,
 }
 
-/// Takes a file apart. Line ends may be of either kind, and a byte order mark may come first.
+/// Splits a file. Both kinds of line endings are accepted, and a byte order mark at the start.
 pub(super) fn split(text: &str) -> Result<Parts<'_>, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = text.split_inclusive('\n');
