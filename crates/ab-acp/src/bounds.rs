@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Maximum length of a line that a peer sends. A longer line ends the connection, because it may
 /// have been the response to a pending request.
-pub const MAX_MESSAGE_LINE_BYTES: usize = 8 * 1024 * 1024;
+pub(crate) const MAX_MESSAGE_LINE_BYTES: usize = 8 * 1024 * 1024;
 
 /// Maximum number of messages in the queue for the reader. When the queue is full, the connection
 /// stops reading and the peer blocks on its output.
@@ -12,7 +12,7 @@ pub const MAX_QUEUED_MESSAGES: usize = 256;
 
 /// Maximum number of bytes in the queue for the reader. One message of [`MAX_MESSAGE_LINE_BYTES`]
 /// always fits.
-pub const MAX_QUEUED_BYTES: usize = MAX_MESSAGE_LINE_BYTES;
+pub(crate) const MAX_QUEUED_MESSAGE_BYTES: usize = MAX_MESSAGE_LINE_BYTES;
 
 /// Maximum number of queued lines for a peer that does not read its input.
 pub(crate) const OUTGOING_LINES: usize = 256;
@@ -21,24 +21,24 @@ pub(crate) const OUTGOING_LINES: usize = 256;
 pub const MAX_PENDING_INCOMING_REQUESTS: usize = 64;
 
 /// Maximum number of our requests without a response.
-pub const MAX_PENDING_OUTGOING_REQUESTS: usize = 256;
+pub(crate) const MAX_PENDING_OUTGOING_REQUESTS: usize = 256;
 
 /// After this many consecutive lines that are not messages, the peer is treated as a program that
 /// does not speak ACP.
 pub const MAX_CONSECUTIVE_INVALID_LINES: usize = 1000;
 
 /// Maximum number of bytes of an invalid line that are reported.
-pub const MAX_REPORTED_INVALID_LINE_BYTES: usize = 1024;
+pub(crate) const MAX_REPORTED_INVALID_LINE_BYTES: usize = 1024;
 
 /// How long an agent may take to start and to answer `initialize`. The first start of an agent
 /// written in JavaScript takes many seconds.
-pub const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long an agent may take to answer any other request, except a prompt, which has no deadline.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long an agent may take to end a turn that was cancelled.
-pub const CANCEL_TIMEOUT: Duration = Duration::from_secs(15);
+pub(crate) const CANCEL_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Maximum number of tool calls of a session that are remembered, so that updates can be merged
 /// into them.

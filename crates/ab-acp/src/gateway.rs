@@ -1,7 +1,7 @@
 //! Agents behind HTTP: one process for each id that a client chooses, with its messages in both
 //! directions.
 //!
-//! The HTTP layer calls [`Gateway`]. It starts a process at the first message to an id, forwards
+//! The HTTP layer calls [`AgentGateway`]. It starts a process at the first message to an id, forwards
 //! messages byte for byte, and keeps the agent's latest messages for readers that reconnect. The
 //! replay buffer, the pending requests and the message scanner perform no input or output.
 
@@ -16,11 +16,10 @@ mod server;
 mod source;
 
 pub use envelope::{InvalidRpcMessage, RpcId, RpcMessageKind, replace_line_breaks};
-pub use failure::{AgentExit, GatewayError};
+pub use failure::{AgentExit, AgentGatewayError};
 pub use ground::AgentSandboxSettings;
-pub use installing::{AgentArtifact, ArtifactOrigin};
-pub use pending::{AddRequestError, PendingRequests};
-pub use replay::{ReplayBatch, ReplayBounds, ReplayBuffer, ReplayEvent};
+pub use installing::{AgentProgram, AgentProgramOrigin};
+pub use replay::{ReplayBatch, ReplayEvent, ReplayLimits};
 pub use server::ReplayReader;
 pub use source::{AgentLaunchPlan, AgentResolution, AgentResolver, InstallPolicy};
 
@@ -35,16 +34,16 @@ use tokio_util::task::TaskTracker;
 use server::{AgentServer, Phase};
 
 /// Maximum length of a server id in bytes.
-pub const MAX_AGENT_SERVER_ID_BYTES: usize = 256;
+pub(crate) const MAX_AGENT_SERVER_ID_BYTES: usize = 256;
 /// Default time that a request waits without output from the agent.
-pub const AGENT_SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
+pub(crate) const AGENT_SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The agents of a gateway and its limits.
 #[derive(Clone, Debug)]
-pub struct GatewaySettings {
+pub struct AgentGatewaySettings {
     pub agents: AgentResolver,
     pub sandbox: AgentSandboxSettings,
-    pub replay: ReplayBounds,
+    pub replay: ReplayLimits,
     /// How long a request waits without output from the agent. The timer is suspended while the
     /// agent waits for the client.
     pub request_timeout: Duration,
@@ -57,12 +56,12 @@ pub struct GatewaySettings {
     pub max_line_bytes: usize,
 }
 
-impl GatewaySettings {
-    pub fn new(agents: AgentResolver, ground: AgentSandboxSettings) -> GatewaySettings {
-        GatewaySettings {
+impl AgentGatewaySettings {
+    pub fn new(agents: AgentResolver, sandbox: AgentSandboxSettings) -> AgentGatewaySettings {
+        AgentGatewaySettings {
             agents,
-            sandbox: ground,
-            replay: ReplayBounds::default(),
+            sandbox: sandbox,
+            replay: ReplayLimits::default(),
             request_timeout: AGENT_SILENCE_TIMEOUT,
             total_timeout: None,
             max_servers: 256,
@@ -74,7 +73,7 @@ impl GatewaySettings {
 
 /// The outcome of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PostOutcome {
+pub enum PostMessageOutcome {
     /// The agent's response, unchanged.
     Response(Bytes),
     /// The message was a notification or a response and was forwarded.
@@ -101,30 +100,30 @@ pub enum AgentServerState {
 
 /// All agent servers. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Gateway {
+pub struct AgentGateway {
     inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    settings: Arc<GatewaySettings>,
+    settings: Arc<AgentGatewaySettings>,
     servers: Mutex<BTreeMap<String, Arc<AgentServer>>>,
     tasks: TaskTracker,
     closing: CancellationToken,
 }
 
-impl Gateway {
-    pub fn new(settings: GatewaySettings) -> Gateway {
+impl AgentGateway {
+    pub fn new(settings: AgentGatewaySettings) -> AgentGateway {
         let inner = Inner {
             settings: Arc::new(settings),
             servers: Mutex::default(),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
         };
-        Gateway { inner: Arc::new(inner) }
+        AgentGateway { inner: Arc::new(inner) }
     }
 
-    pub fn settings(&self) -> &GatewaySettings {
+    pub fn settings(&self) -> &AgentGatewaySettings {
         &self.inner.settings
     }
 
@@ -133,43 +132,43 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// See [`GatewayError`]. A body that is not a message starts no agent.
+    /// See [`AgentGatewayError`]. A body that is not a message starts no agent.
     pub async fn post(
         &self,
         id: &str,
         agent: Option<&str>,
         body: &[u8],
-    ) -> Result<PostOutcome, GatewayError> {
+    ) -> Result<PostMessageOutcome, AgentGatewayError> {
         check_id(id)?;
         let envelope = RpcMessageKind::parse(body)
-            .map_err(|error| GatewayError::InvalidMessage { why: error.to_string() })?;
+            .map_err(|error| AgentGatewayError::InvalidMessage { why: error.to_string() })?;
         if envelope == RpcMessageKind::Other {
             let why = "it has neither a method nor an id".to_owned();
-            return Err(GatewayError::InvalidMessage { why });
+            return Err(AgentGatewayError::InvalidMessage { why });
         }
         let server = self.server(id, agent)?;
         server.post(envelope, body).await
     }
 
     /// Returns the server and starts it if necessary.
-    fn server(&self, id: &str, agent: Option<&str>) -> Result<Arc<AgentServer>, GatewayError> {
+    fn server(&self, id: &str, agent: Option<&str>) -> Result<Arc<AgentServer>, AgentGatewayError> {
         let settings = &self.inner.settings;
         let agent_id = match agent {
-            Some(agent) => match settings.agents.find_id(agent) {
+            Some(agent) => match settings.agents.find_agent_id(agent) {
                 Some(id) => Some((agent, id)),
-                None => return Err(GatewayError::UnknownAgent { agent: agent.to_owned() }),
+                None => return Err(AgentGatewayError::UnknownAgent { agent: agent.to_owned() }),
             },
             None => None,
         };
         if self.inner.closing.is_cancelled() {
-            return Err(GatewayError::Closed);
+            return Err(AgentGatewayError::Closed);
         }
         let mut servers = self.servers();
         if let Some(server) = servers.get(id) {
             if let Some((asked, agent_id)) = agent_id {
                 if agent_id != server.agent_id {
                     let (bound, asked) = (server.agent.clone(), asked.to_owned());
-                    return Err(GatewayError::AgentMismatch { bound, asked });
+                    return Err(AgentGatewayError::AgentMismatch { bound, asked });
                 }
                 if server.restart() {
                     self.start(server);
@@ -177,11 +176,11 @@ impl Gateway {
             }
             return Ok(Arc::clone(server));
         }
-        let Some((agent, agent_id)) = agent_id else { return Err(GatewayError::MissingAgent) };
+        let Some((agent, agent_id)) = agent_id else { return Err(AgentGatewayError::MissingAgent) };
         if servers.len() >= settings.max_servers {
-            return Err(GatewayError::TooManyServers { bound: settings.max_servers });
+            return Err(AgentGatewayError::TooManyServers { bound: settings.max_servers });
         }
-        let place = settings.sandbox.place().map_err(|error| GatewayError::NotStarted {
+        let place = settings.sandbox.place().map_err(|error| AgentGatewayError::NotStarted {
             agent: agent.to_owned(),
             why: error.to_string(),
         })?;
@@ -223,8 +222,8 @@ impl Gateway {
         &self,
         id: &str,
         last_event_id: Option<u64>,
-    ) -> Result<ReplayReader, GatewayError> {
-        let server = self.servers().get(id).cloned().ok_or(GatewayError::UnknownServer)?;
+    ) -> Result<ReplayReader, AgentGatewayError> {
+        let server = self.servers().get(id).cloned().ok_or(AgentGatewayError::UnknownServer)?;
         Ok(server.subscribe(last_event_id))
     }
 
@@ -241,7 +240,7 @@ impl Gateway {
         let has_ended = server.phase.send_if_modified(|phase| {
             let has_ended = matches!(phase, Phase::Ended(_));
             if has_ended {
-                *phase = Phase::Gone(GatewayError::Closed);
+                *phase = Phase::Gone(AgentGatewayError::Closed);
             }
             has_ended
         });
@@ -254,7 +253,7 @@ impl Gateway {
     }
 
     /// All servers, by id.
-    pub fn list(&self) -> Vec<AgentServerStatus> {
+    pub fn list_servers(&self) -> Vec<AgentServerStatus> {
         let servers = self.servers();
         let status = |server: &Arc<AgentServer>| {
             let state = match &*server.phase.borrow() {
@@ -288,9 +287,9 @@ impl Gateway {
     }
 }
 
-fn check_id(id: &str) -> Result<(), GatewayError> {
+fn check_id(id: &str) -> Result<(), AgentGatewayError> {
     if id.is_empty() || id.len() > MAX_AGENT_SERVER_ID_BYTES {
-        return Err(GatewayError::InvalidServerId { longest: MAX_AGENT_SERVER_ID_BYTES });
+        return Err(AgentGatewayError::InvalidServerId { longest: MAX_AGENT_SERVER_ID_BYTES });
     }
     Ok(())
 }

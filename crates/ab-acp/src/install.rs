@@ -166,7 +166,7 @@ impl std::error::Error for InstallError {}
 
 impl InstallError {
     /// The output of npm.
-    pub fn said(&self) -> Option<&str> {
+    pub fn npm_output(&self) -> Option<&str> {
         match self {
             InstallError::RegistryUnreachable { said }
             | InstallError::RegistryRefused { said }
@@ -214,7 +214,7 @@ impl AgentInstallDir {
         &self,
         entry: &AgentCatalogEntry,
         host: &HostEnvironment,
-        again: Reinstall,
+        reinstall: Reinstall,
         progress: &mut (dyn FnMut(InstallStep) + Send),
     ) -> Result<Installation, InstallError> {
         let id = entry.id.clone();
@@ -235,7 +235,7 @@ impl AgentInstallDir {
         let is_whole =
             |present: &InstalledAgent| present.node.as_ref().is_none_or(|it| it.is_file());
         let present = self.find_installed(entry).filter(is_whole);
-        if let Some(present) = present.filter(|_| again == Reinstall::No) {
+        if let Some(present) = present.filter(|_| reinstall == Reinstall::No) {
             return Ok(Installation { agent: present, was_there: true });
         }
         let npm = host.program("npm").ok_or(InstallError::NoNpm)?;

@@ -48,7 +48,7 @@ pub struct LaunchedAgent {
 
 /// A directory of an agent's entry as a toolchain. Its `bin` is added to `PATH` if it exists, else
 /// the directory itself.
-pub fn toolchain_with_bin_fallback(directory: &Path) -> Toolchain {
+pub fn agent_toolchain(directory: &Path) -> Toolchain {
     let mut toolchain = Toolchain::from_directory(directory);
     if toolchain.bin.is_empty() {
         toolchain.bin.push(directory.to_owned());

@@ -67,7 +67,7 @@ pub async fn read_login_files(
 
 async fn open(home: &Path) -> Result<Backend> {
     let builder =
-        LocalWorkspace::builder(home).isolation(Isolation::None).isolation_floor(Isolation::None);
+        LocalWorkspace::builder(home).isolation(Isolation::None).minimum_isolation(Isolation::None);
     Ok(builder.open().await?.backend)
 }
 

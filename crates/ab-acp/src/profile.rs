@@ -80,11 +80,6 @@ impl AgentProfile {
             auth_methods: methods.iter().filter_map(AuthMethod::parse).collect(),
         })
     }
-
-    /// Whether a session can be reopened after a restart of the agent.
-    pub fn reopens_sessions(&self) -> bool {
-        self.loads_sessions || self.resumes_sessions
-    }
 }
 
 impl AuthMethod {

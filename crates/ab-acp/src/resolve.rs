@@ -14,8 +14,6 @@ use crate::install::AgentInstallDir;
 const SYSTEM: [&str; 3] = ["/usr", "/bin", "/sbin"];
 
 /// Prefix of the server's own variables.
-pub const OWN_VARIABLES: &str = "AGENT_BACKEND_";
-
 /// The parts of this machine that agents may use.
 #[derive(Clone, Default)]
 pub struct HostEnvironment {
@@ -33,7 +31,7 @@ impl HostEnvironment {
     pub fn new(environment: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let text = |(name, value): (OsString, OsString)| {
             let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
-            (!name.starts_with(OWN_VARIABLES)).then_some((name, value))
+            (!name.starts_with(ab_core::environment::RESERVED_ENV_PREFIX)).then_some((name, value))
         };
         let variables: BTreeMap<String, String> =
             environment.into_iter().filter_map(text).collect();
@@ -187,7 +185,7 @@ impl ReadinessProblem {
 impl std::error::Error for ReadinessProblem {}
 
 /// The name of this platform in npm packages.
-pub fn npm_platform() -> String {
+pub(crate) fn npm_platform() -> String {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "x64",
         "aarch64" => "arm64",
@@ -232,7 +230,7 @@ pub(crate) fn given(mut entry: AgentCatalogEntry, host: &HostEnvironment) -> Rea
 
 /// The entry of an installed agent, with a command without placeholders and the directories that
 /// the sandbox has to show.
-pub fn resolve_installed_entry(
+pub(crate) fn resolve_installed_entry(
     entry: &AgentCatalogEntry,
     directory: &AgentInstallDir,
 ) -> Option<AgentCatalogEntry> {

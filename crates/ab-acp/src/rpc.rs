@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::bounds::{
     MAX_CONSECUTIVE_INVALID_LINES, MAX_MESSAGE_LINE_BYTES, MAX_PENDING_INCOMING_REQUESTS,
-    MAX_PENDING_OUTGOING_REQUESTS, MAX_QUEUED_BYTES, MAX_QUEUED_MESSAGES,
+    MAX_PENDING_OUTGOING_REQUESTS, MAX_QUEUED_MESSAGE_BYTES, MAX_QUEUED_MESSAGES,
     MAX_REPORTED_INVALID_LINE_BYTES, OUTGOING_LINES,
 };
 use crate::failure::AcpError;
@@ -335,7 +335,7 @@ async fn reading<R: AsyncRead + Unpin>(
     queue: mpsc::Sender<Queued>,
     route: impl Fn(Arrival, &str, &Value) -> Route,
 ) -> AcpError {
-    let bytes = Arc::new(Semaphore::new(MAX_QUEUED_BYTES));
+    let bytes = Arc::new(Semaphore::new(MAX_QUEUED_MESSAGE_BYTES));
     let unanswered = Arc::new(Semaphore::new(MAX_PENDING_INCOMING_REQUESTS));
     let mut noise = 0;
     loop {
@@ -350,7 +350,7 @@ async fn reading<R: AsyncRead + Unpin>(
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let size = u32::try_from(line.len().min(MAX_QUEUED_BYTES)).unwrap_or(u32::MAX);
+        let size = u32::try_from(line.len().min(MAX_QUEUED_MESSAGE_BYTES)).unwrap_or(u32::MAX);
         let message = Message::parse(&line);
         noise = if message.is_some() { 0 } else { noise + 1 };
         if noise > MAX_CONSECUTIVE_INVALID_LINES {

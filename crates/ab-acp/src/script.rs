@@ -29,7 +29,7 @@ use output::CountedOutput;
 use turn::{Ended, Turn};
 use workspace::Workspace;
 
-pub use scenario::{Scenario, ScenarioError};
+pub use scenario::{AgentScenario, AgentScenarioError};
 
 /// The methods that the agent supports.
 const METHODS: [&str; 6] = [
@@ -44,7 +44,7 @@ const METHODS: [&str; 6] = [
 /// The parameters with which the agent is started.
 #[derive(Clone, Debug)]
 pub struct ScriptedAgentSettings {
-    pub scenario: Scenario,
+    pub scenario: AgentScenario,
     /// The directory in which the agent stores its memory of sessions.
     pub home: PathBuf,
 }
@@ -97,7 +97,7 @@ where
 
 struct ScriptedAgent {
     rpc: Rpc,
-    scenario: Arc<Scenario>,
+    scenario: Arc<AgentScenario>,
     memory: Memory,
     logged_in: bool,
     conversations: HashMap<String, Conversation>,

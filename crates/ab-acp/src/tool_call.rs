@@ -347,8 +347,8 @@ pub struct MergedToolCall<'a> {
 
 impl ToolCalls {
     /// Merges a change into its call.
-    pub fn merge(&mut self, change: ToolCallUpdate) -> MergedToolCall<'_> {
-        let id = change.id.clone();
+    pub fn merge(&mut self, update: ToolCallUpdate) -> MergedToolCall<'_> {
+        let id = update.id.clone();
         let is_new = !self.calls.contains_key(&id);
         if is_new {
             if self.order.len() >= MAX_TRACKED_TOOL_CALLS
@@ -360,7 +360,7 @@ impl ToolCalls {
         }
         let call = self.calls.entry(id.clone()).or_insert_with(|| ToolCall::new(id));
         let had_ended = !is_new && call.status.has_ended();
-        call.merge(change);
+        call.merge(update);
         MergedToolCall { call, is_new, ended: call.status.has_ended() && !had_ended }
     }
 

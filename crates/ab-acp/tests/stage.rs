@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ab_acp::script::{Scenario, ScriptedAgentExit, ScriptedAgentSettings, run_scripted_agent};
+use ab_acp::script::{AgentScenario, ScriptedAgentExit, ScriptedAgentSettings, run_scripted_agent};
 use ab_acp::tool_call::ToolCalls;
 use ab_acp::update::SessionUpdate;
 use ab_acp::{
@@ -66,8 +66,8 @@ pub(crate) struct Watched {
 impl Stage {
     pub(crate) fn start(place: &Place, scenario: &str, settings: ClientSettings) -> Stage {
         let scenario = match scenario {
-            "" => Scenario::built_in(),
-            text => Scenario::parse(text),
+            "" => AgentScenario::built_in(),
+            text => AgentScenario::parse(text),
         };
         let script = ScriptedAgentSettings { scenario: scenario.unwrap(), home: place.home() };
         let (ours, theirs) = tokio::io::duplex(PIPE);

@@ -10,7 +10,7 @@ pub const MCP_CONFIG_FILE: &str = ".sandbox-agent/config/mcp.json";
 /// The file with the skills, relative to the directory.
 pub const SKILLS_CONFIG_FILE: &str = ".sandbox-agent/config/skills.json";
 /// Maximum size of these files in bytes.
-pub const MAX_CONFIG_FILE: u64 = 1024 * 1024;
+pub const MAX_CONFIG_FILE_BYTES: u64 = 1024 * 1024;
 
 /// An MCP server
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

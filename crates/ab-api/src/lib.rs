@@ -19,7 +19,7 @@ mod time;
 mod violation;
 
 pub use agent_config::{
-    CommandWords, MAX_CONFIG_FILE, MCP_CONFIG_FILE, McpServerConfig, OAuth, OAuthClient,
+    CommandWords, MAX_CONFIG_FILE_BYTES, MCP_CONFIG_FILE, McpServerConfig, OAuth, OAuthClient,
     RemoteTransport, SKILLS_CONFIG_FILE, SkillSource, SkillsConfig,
 };
 pub use approval::{

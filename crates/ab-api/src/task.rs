@@ -327,7 +327,7 @@ impl TaskRequest {
     /// Every problem of the body: values of the wrong type, unknown and missing fields, values out
     /// of range, and features that this server does not offer. A body that is not a JSON object has
     /// only that problem.
-    pub fn parse(body: &[u8], offers: &TaskCapabilities) -> Result<Task, FieldViolations> {
-        check::task(body, offers)
+    pub fn parse(body: &[u8], capabilities: &TaskCapabilities) -> Result<Task, FieldViolations> {
+        check::task(body, capabilities)
     }
 }

@@ -38,7 +38,7 @@ pub(crate) const COMMANDS: &[CommandEntry] = &[
     CommandEntry::of::<mcp::Mcp>("mcp"),
     CommandEntry::of::<daemon::Daemon>("daemon"),
     CommandEntry::of::<serve::Serve>("serve"),
-    CommandEntry::of::<server::AgentGateway>("server"),
+    CommandEntry::of::<server::ServerCommand>("server"),
     CommandEntry::of::<webui::Webui>("webui"),
     CommandEntry::of::<task::TaskCommand>("task"),
     CommandEntry::of::<session::SessionCommand>("session"),

@@ -148,7 +148,7 @@ pub(crate) struct Config {
 #[derive(Debug)]
 pub(crate) struct SessionConfig {
     pub(crate) isolation: Setting<Isolation>,
-    pub(crate) isolation_floor: Setting<Isolation>,
+    pub(crate) minimum_isolation: Setting<Isolation>,
     pub(crate) network: Setting<NetworkAccess>,
     pub(crate) toolchains: Setting<ToolchainChoice>,
     pub(crate) keep: Setting<bool>,
@@ -294,7 +294,7 @@ impl SessionConfig {
                 || Isolation::Auto,
                 |words| isolation(words, &[Isolation::Auto, Isolation::Bwrap, Isolation::Landlock]),
             )?,
-            isolation_floor: sources.pick(
+            minimum_isolation: sources.pick(
                 "sessions.isolation-floor",
                 None,
                 || Isolation::Landlock,

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use ab_core::effective::EffectivePolicy;
 use ab_core::metadata::WalkProblem;
-use ab_core::search::{IgnoredCounts, SearchLineRole, SearchMatch, SearchResults};
+use ab_core::search::{IgnoredEntryCounts, SearchLineRole, SearchMatch, SearchResults};
 use ab_core::{ApprovalId, DirEntry, Error, Listing, LostCallEffect, LostCallId, Stat};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -17,7 +17,7 @@ pub(crate) fn error(error: &Error) -> Value {
         "path": error.path(),
         "hint": error.hint(),
         "effect": error.lost_call_effect().map(LostCallEffect::as_str),
-        "ticket": error.lost_call().map(LostCallId::as_str),
+        "ticket": error.lost_call_id().map(LostCallId::as_str),
         "approval": error.approval().map(ApprovalId::as_str),
     })
 }
@@ -57,7 +57,7 @@ pub(crate) fn found(path: &str, found: &SearchResults) -> Value {
 }
 
 /// What a search left out because it is ignored.
-pub(crate) fn left_out(left_out: IgnoredCounts) -> Value {
+pub(crate) fn left_out(left_out: IgnoredEntryCounts) -> Value {
     json!({ "directories": left_out.directories, "files": left_out.files })
 }
 

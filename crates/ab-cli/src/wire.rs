@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ab_acp::catalog::{AgentCatalogEntry, OWN_BINARY_PLACEHOLDER};
 use ab_acp::gateway::{
-    AgentResolver, AgentSandboxSettings, Gateway, GatewaySettings, InstallPolicy,
+    AgentGateway, AgentGatewaySettings, AgentResolver, AgentSandboxSettings, InstallPolicy,
 };
 use ab_acp::install::AgentInstallDir;
 use ab_acp::resolve::HostEnvironment;
@@ -13,7 +13,7 @@ use ab_api::{AgentDescription, NetworkMode, RuntimeDescription, RuntimeType};
 use ab_control::{ControlPlane, ControlPlaneSettings, CrashHook, CrashPoint};
 use ab_core::{Error, ErrorCode, ErrorKind, NetworkAccess};
 use ab_executor::{ExecutorSettings, LocalExecutor};
-use ab_server::{ControlRoutes, HttpAccessPolicy, HttpApp, TaskCatalog, TaskDefaults};
+use ab_server::{ControlPlaneRoutes, HttpAccessPolicy, HttpApp, TaskCatalog, TaskDefaults};
 use ab_store::{DataDir, Store, StoreError};
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -64,7 +64,7 @@ pub(crate) async fn assemble(
     settings.environment = std::env::vars_os().collect();
     settings.catalog = config.catalog.clone();
     settings.isolation = sessions.isolation.value;
-    settings.isolation_floor = sessions.isolation_floor.value;
+    settings.minimum_isolation = sessions.minimum_isolation.value;
     settings.toolchains = sessions.toolchains.value.toolchains.clone();
     settings.allow_disabled_runtime = sessions.allow_disabled_runtime.value;
     settings.rules = sessions.rules.value.file.clone();
@@ -77,14 +77,15 @@ pub(crate) async fn assemble(
             error.to_string(),
         ))
     })?;
-    let endpoints = executor.endpoints();
+    let endpoints = executor.running_session_workspaces();
     let catalog = catalog(config, executor.can_enforce_limits().await);
     let crash_hook = config.crash_at.map(crash_hook).unwrap_or_default();
     let settings = ControlPlaneSettings { crash_hook, ..sessions.control() };
     let control = ControlPlane::start(store, Arc::new(executor), settings).await;
     let control = control.map_err(failed)?;
-    let surface = ControlRoutes::new(control.clone(), catalog).with_endpoints(endpoints);
-    Ok(Parts { app: HttpApp::new(gate).with_control(surface), control })
+    let surface =
+        ControlPlaneRoutes::new(control.clone(), catalog).with_session_workspaces(endpoints);
+    Ok(Parts { app: HttpApp::new(gate).with_control_plane_routes(surface), control })
 }
 
 /// The agents of the gateway. They work in the served root, or each in a directory of its own.
@@ -95,7 +96,7 @@ pub(crate) async fn assemble(
 pub(crate) async fn gateway(
     config: &Config,
     served: Option<&ServedRoot>,
-) -> Result<Gateway, Failure> {
+) -> Result<AgentGateway, Failure> {
     let own =
         std::env::current_exe().map_err(|error| Failure::input("find this program", error))?;
     let sessions = &config.sessions;
@@ -116,14 +117,14 @@ pub(crate) async fn gateway(
         servers_dir: Some(config.data_dir.value.join(AGENT_SERVERS)),
         hidden_paths: served.and_then(ServedRoot::hidden).map(str::to_owned).into_iter().collect(),
         isolation: sessions.isolation.value,
-        isolation_floor: sessions.isolation_floor.value,
+        minimum_isolation: sessions.minimum_isolation.value,
         // Without tokens an agent on the network could approve its own requests.
         network: if config.no_auth.value { NetworkAccess::None } else { sessions.network.value },
         toolchains: sessions.toolchains.value.toolchains.clone(),
         refusal: served.and_then(ServedRoot::hidden).map(|_| NO_AGENTS_IN_ROOT.to_owned()),
     };
     ground.clear_servers_dir().await?;
-    Ok(Gateway::new(GatewaySettings::new(agents, ground)))
+    Ok(AgentGateway::new(AgentGatewaySettings::new(agents, ground)))
 }
 
 /// Kills this process at `point`, as `kill -9` would: nothing is closed, flushed or told.

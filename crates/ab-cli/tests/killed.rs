@@ -99,7 +99,7 @@ impl Writer {
         self.seen.lost.fetch_add(1, Ordering::SeqCst);
         assert!(is_interrupted(&error), "{error}");
         let (Some(LostCallEffect::Unknown), Some(ticket)) =
-            (error.lost_call_effect(), error.lost_call())
+            (error.lost_call_effect(), error.lost_call_id())
         else {
             return error.lost_call_effect().unwrap_or(LostCallEffect::NotApplied);
         };

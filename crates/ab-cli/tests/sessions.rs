@@ -13,7 +13,9 @@ use ab_api::{
 };
 use ab_control::{ControlPlane, ControlPlaneError, ControlPlaneSettings};
 use ab_executor::{ExecutorSettings, LocalExecutor, SessionAttempt};
-use ab_server::{AccessToken, ControlRoutes, HttpAccessPolicy, HttpApp, HttpServer, TaskCatalog};
+use ab_server::{
+    AccessToken, ControlPlaneRoutes, HttpAccessPolicy, HttpApp, HttpServer, TaskCatalog,
+};
 use ab_store::{DataDir, EventLogScope, Store};
 use tempfile::TempDir;
 
@@ -81,13 +83,13 @@ impl Server {
         settings.server_url = Some(format!("http://{address}"));
         change(&mut settings);
         let executor = Arc::new(LocalExecutor::new(settings).unwrap());
-        let endpoints = executor.endpoints();
+        let endpoints = executor.running_session_workspaces();
         let control =
             ControlPlane::start(store, executor, ControlPlaneSettings::default()).await.unwrap();
-        let surface = ControlRoutes::new(control.clone(), TaskCatalog::default());
+        let surface = ControlPlaneRoutes::new(control.clone(), TaskCatalog::default());
         let token = Some(AccessToken::new(ADMIN));
         let app = HttpApp::new(HttpAccessPolicy { token, ..HttpAccessPolicy::default() })
-            .with_control(surface.with_endpoints(endpoints));
+            .with_control_plane_routes(surface.with_session_workspaces(endpoints));
         // Ends with the test's runtime.
         HttpServer::new(app).start(listener).unwrap();
         Some(Server { keep, control, address })

@@ -171,7 +171,7 @@ impl ControlPlane {
         let mut session = Session::new_queued(id, task, Time::now());
         if let Some(SessionIdempotencyKey { scope, key, request }) = &key
             && let Some(answer) =
-                self.plane.store.find_idempotent_answer(scope, key, request).await?
+                self.plane.store.find_idempotent_response(scope, key, request).await?
         {
             return first_answer(&answer);
         }
@@ -462,12 +462,12 @@ impl Plane {
 
     /// Removes the resources of a session.
     pub(crate) async fn cleanup(&self, id: SessionId) -> Result<(), StoreError> {
-        for cleanup in self.store.cleanups(Some(id)).await? {
+        for cleanup in self.store.pending_cleanups(Some(id)).await? {
             let token = CleanupToken(cleanup.token.clone());
             match self.remove_made(&token).await {
                 Ok(()) => {
                     self.reach(CrashPoint::CleanedUp);
-                    self.store.remove_cleanup(cleanup.token).await?;
+                    self.store.remove_pending_cleanup(cleanup.token).await?;
                 }
                 // The token is kept, and the next start tries again.
                 Err(error) => tracing::warn!(session = %id, %error, "cannot clean up"),
@@ -504,7 +504,7 @@ impl Plane {
     }
 
     async fn try_collect_leftovers(&self) -> Result<(), StoreError> {
-        for cleanup in self.store.cleanups(None).await? {
+        for cleanup in self.store.pending_cleanups(None).await? {
             let is_over = match self.store.session_record(cleanup.session).await {
                 Ok(record) => Self::removes_workspace(record.session.status),
                 Err(StoreError::NotFound) => true,

@@ -11,7 +11,7 @@ mod table;
 use ab_api::{EventKind, SessionEndReason, SessionStatus};
 use ab_store::SessionEnding;
 
-pub use state::{RunningPhase, SessionPhase, SessionState, SetupStep};
+pub use state::{ProvisioningStep, RunningPhase, SessionPhase, SessionState};
 pub use table::{representative_states, transition_table_markdown};
 
 /// An event in a session, or a request of a person.
@@ -154,8 +154,8 @@ pub fn apply_input(
 pub fn next_action(state: &SessionState) -> Option<SessionAction> {
     match state.phase {
         SessionPhase::Queued => Some(SessionAction::AssignExecutor),
-        SessionPhase::Provisioning(SetupStep::Workspace) => Some(SessionAction::Provision),
-        SessionPhase::Provisioning(SetupStep::Agent) => Some(SessionAction::Launch),
+        SessionPhase::Provisioning(ProvisioningStep::Workspace) => Some(SessionAction::Provision),
+        SessionPhase::Provisioning(ProvisioningStep::Agent) => Some(SessionAction::Launch),
         SessionPhase::Running(RunningPhase::Idle) => {
             (state.turn < state.prompts).then_some(SessionAction::Prompt(state.turn + 1))
         }
@@ -201,12 +201,12 @@ fn advance(state: &SessionState, input: SessionInput) -> Option<SessionState> {
     match (state.phase, input) {
         (SessionPhase::Queued, SessionInput::ExecutorAssigned) => Some(SessionState {
             generation: 1,
-            ..state.at(SessionPhase::Provisioning(SetupStep::Workspace))
+            ..state.at(SessionPhase::Provisioning(ProvisioningStep::Workspace))
         }),
-        (SessionPhase::Provisioning(SetupStep::Workspace), SessionInput::Provisioned) => {
-            at(SessionPhase::Provisioning(SetupStep::Agent))
+        (SessionPhase::Provisioning(ProvisioningStep::Workspace), SessionInput::Provisioned) => {
+            at(SessionPhase::Provisioning(ProvisioningStep::Agent))
         }
-        (SessionPhase::Provisioning(SetupStep::Agent), SessionInput::Launched) => {
+        (SessionPhase::Provisioning(ProvisioningStep::Agent), SessionInput::Launched) => {
             Some(SessionState {
                 attached: true,
                 ..state.at(SessionPhase::Running(RunningPhase::Idle))
@@ -335,7 +335,7 @@ fn restart(state: &SessionState) -> SessionState {
         SessionPhase::Queued | SessionPhase::Ended(_) => *state,
         // The agent has not received a prompt yet.
         SessionPhase::Running(RunningPhase::Idle) if state.turn == 0 => {
-            lost.at(SessionPhase::Provisioning(SetupStep::Agent))
+            lost.at(SessionPhase::Provisioning(ProvisioningStep::Agent))
         }
         SessionPhase::Provisioning(_)
         | SessionPhase::Running(RunningPhase::Deliver)

@@ -44,7 +44,7 @@ async fn a_task_becomes_a_delivered_session() {
     assert_eq!(story, expect);
     assert_eq!(scene.control.store().artifact(id, "diff").await.expect("kept"), "a diff");
     scene.control.shutdown().await;
-    assert_eq!(scene.control.store().cleanups(None).await.expect("list"), []);
+    assert_eq!(scene.control.store().pending_cleanups(None).await.expect("list"), []);
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn failures_end_the_session_with_their_reason() {
         assert_eq!(session.end_detail, Some(format!("{point:?} failed")));
         scene.control.shutdown().await;
         // The work is kept until the session is deleted.
-        assert_eq!(scene.control.store().cleanups(Some(id)).await.expect("list").len(), 1);
+        assert_eq!(scene.control.store().pending_cleanups(Some(id)).await.expect("list").len(), 1);
     }
 }
 
@@ -127,7 +127,7 @@ async fn stop_and_cancel_end_a_session_and_are_harmless_twice() {
         let end = [String::from("approvalDecided"), expect.to_string()];
         assert_eq!(story[story.len() - 2..], end);
         scene.control.cancel(id).await.expect("cancel an ended session");
-        let cleanups = scene.control.store().cleanups(Some(id)).await.expect("list");
+        let cleanups = scene.control.store().pending_cleanups(Some(id)).await.expect("list");
         assert_eq!(cleanups, [], "a cancel removes the workspace");
         let error = scene.control.queue_prompt(id, "more".to_owned()).await.expect_err("ended");
         assert!(matches!(error, ControlPlaneError::Ended(status) if status == expect), "{error}");
@@ -160,7 +160,7 @@ async fn every_point_can_be_cancelled() {
         assert_eq!(scene.end(id).await.status, SessionStatus::Cancelled, "{point:?}");
         scene.executor.called("cleanup").await;
         scene.control.shutdown().await;
-        assert_eq!(scene.control.store().cleanups(None).await.expect("list"), []);
+        assert_eq!(scene.control.store().pending_cleanups(None).await.expect("list"), []);
     }
 }
 

@@ -80,5 +80,5 @@ async fn leftovers_of_ended_sessions_are_collected() {
     let scene = scene.restart(Fake::new(Script::Work)).await;
     scene.executor.called("cleanup").await;
     scene.control.shutdown().await;
-    assert_eq!(scene.control.store().cleanups(None).await.expect("list"), []);
+    assert_eq!(scene.control.store().pending_cleanups(None).await.expect("list"), []);
 }

@@ -89,7 +89,7 @@ pub struct OwnedCall {
 }
 
 impl OwnedCall {
-    pub fn from_call(call: &Call<'_>) -> Self {
+    pub(crate) fn from_call(call: &Call<'_>) -> Self {
         Self {
             verb: call.verb,
             path: call.path.cloned(),
@@ -120,11 +120,11 @@ pub struct ApprovalRequest {
 }
 
 impl ApprovalRequest {
-    pub fn new(call: &Call<'_>, origin: TriggeringRule) -> Self {
+    pub fn new(call: &Call<'_>, rule: TriggeringRule) -> Self {
         let principal = call.actor.principal().clone();
         let asked = OwnedCall::from_call(call);
         let digest = CallDigest::compute(&principal, &asked);
-        Self { id: call.id, principal, rule: origin, call: asked, digest }
+        Self { id: call.id, principal, rule: rule, call: asked, digest }
     }
 }
 

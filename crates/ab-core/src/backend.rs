@@ -24,7 +24,9 @@ use crate::driver::{BackendInfo, Driver, File};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Guard, Guards, RefusedPath};
 use crate::journal::JournalGuard;
-use crate::life::{Closeable, Life, TrackedResourceId};
+use crate::life::{Closeable, CloseableId, Life};
+use crate::locator::WorkspaceLocator;
+use crate::lost_call::{LostCallEffect, LostCallId};
 use crate::metadata::{DiskSpace, FileContent, Listing, RemoveOutcome, RenameOutcome, Stat};
 use crate::mounts::Mounts;
 use crate::options::{
@@ -32,17 +34,15 @@ use crate::options::{
     StatOptions, WriteMode, WriteOptions,
 };
 use crate::path::{PathInput, PathParser, WsPath};
-use crate::recipe::WorkspaceLocator;
 use crate::search::{SearchQuery, SearchResults};
 use crate::stack::Stack;
 use crate::status::{ConnectionStatus, ConnectionStatusChange, StatusSubscription};
-use crate::ticket::{LostCallEffect, LostCallId};
 
 pub use exec::{CapturedOutput, DEFAULT_MAX_EXEC_OUTPUT_BYTES, ExecOptions, ExecOutput};
 pub use narrow::NarrowOptions;
 pub use search::{DirectoryTree, GlobOptions, GlobResults, GrepOptions, TreeNode, TreeOptions};
-pub use streams::{MAX_SINGLE_WRITE_BYTES, ReadStreamOptions};
-pub use text::{FILE_CHUNK_BYTES, FileChunks, LineWindow, MAX_LINE_WINDOW_BYTES};
+pub use streams::{ReadStreamOptions, SINGLE_CALL_WRITE_LIMIT_BYTES};
+pub use text::{FileChunks, LineWindow};
 pub use views::OverlayWorkspace;
 
 /// Files of a batch that are processed at a time.
@@ -87,14 +87,14 @@ impl Backend {
     }
 
     /// Creates a handle with options. This is the one place where layers are stacked.
-    pub fn with_options(driver: Arc<dyn Driver>, assembly: BackendOptions) -> Self {
+    pub fn with_options(driver: Arc<dyn Driver>, options: BackendOptions) -> Self {
         let rules = driver
             .info()
             .root_aliases
             .iter()
             .fold(PathParser::lenient(), |rules, alias| rules.with_root_alias(alias));
         let life = Life::root(driver.clone());
-        let BackendOptions { actor, guards, locator: recipe } = assembly;
+        let BackendOptions { actor, guards, locator: recipe } = options;
         let guards: Arc<[Arc<dyn Guard>]> = guards.in_order().into();
         let stack = Stack::base(driver).guarded(&actor, guards.clone());
         let recipe = recipe.filter(|_| guards.is_empty());
@@ -113,12 +113,12 @@ impl Backend {
     }
 
     /// How another process opens the same workspace, if that is possible.
-    pub fn locator(&self) -> Option<&WorkspaceLocator> {
+    pub fn workspace_locator(&self) -> Option<&WorkspaceLocator> {
         self.recipe.as_ref()
     }
 
     /// How many scopes derived from this handle are alive.
-    pub fn scope_count(&self) -> usize {
+    pub fn live_scope_count(&self) -> usize {
         self.life.scopes()
     }
 
@@ -132,7 +132,7 @@ impl Backend {
 
     /// Parses a path by this handle's rules, without access to the workspace.
     pub fn parse_path<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<WsPath> {
-        self.rules.accept(path.into())
+        self.rules.parse_input(path.into())
     }
 
     pub async fn read<'p>(&self, path: impl Into<PathInput<'p>>) -> Result<Bytes> {
@@ -160,19 +160,19 @@ impl Backend {
     pub async fn write<'p>(
         &self,
         path: impl Into<PathInput<'p>>,
-        body: impl Into<WriteContent>,
+        content: impl Into<WriteContent>,
     ) -> Result<Stat> {
-        self.write_with(path, body, WriteOptions::default()).await
+        self.write_with(path, content, WriteOptions::default()).await
     }
 
     pub async fn write_with<'p>(
         &self,
         path: impl Into<PathInput<'p>>,
-        body: impl Into<WriteContent>,
+        content: impl Into<WriteContent>,
         options: WriteOptions,
     ) -> Result<Stat> {
         let path = self.parse(Verb::Write, path)?;
-        self.driver().write(&path, body.into().0, options).await
+        self.driver().write(&path, content.into().0, options).await
     }
 
     /// Writes several files. Each has its own result, in the order of the files. Two bodies for one
@@ -337,24 +337,21 @@ impl Backend {
         self.driver().connect().await
     }
 
-    /// Whether a call that failed with a [ticket](Error::lost_call) took effect. Connects first if
+    /// Whether a call that failed with a [ticket](Error::lost_call_id) took effect. Connects first if
     /// necessary.
-    pub async fn query_lost_call(&self, ticket: &LostCallId) -> Result<LostCallEffect> {
+    pub async fn query_lost_call(&self, id: &LostCallId) -> Result<LostCallEffect> {
         self.life.check(Verb::Connect)?;
-        self.driver().query_lost_call(ticket).await
+        self.driver().query_lost_call(id).await
     }
 
     /// Registers a resource to be closed on [`destroy`](Self::destroy), last in first out. Scopes
     /// register it with the backend that they came from.
-    pub async fn register_closeable(
-        &self,
-        resource: Arc<dyn Closeable>,
-    ) -> Result<TrackedResourceId> {
+    pub async fn register_closeable(&self, resource: Arc<dyn Closeable>) -> Result<CloseableId> {
         self.life.track(resource).await
     }
 
     /// Removes a registered resource and returns it without closing it.
-    pub fn unregister_closeable(&self, id: TrackedResourceId) -> Option<Arc<dyn Closeable>> {
+    pub fn unregister_closeable(&self, id: CloseableId) -> Option<Arc<dyn Closeable>> {
         self.life.untrack(id)
     }
 
@@ -368,7 +365,7 @@ impl Backend {
     fn parse<'p>(&self, verb: Verb, path: impl Into<PathInput<'p>>) -> Result<WsPath> {
         self.life.check(verb)?;
         let path = path.into();
-        self.rules.accept(path).map_err(|error| {
+        self.rules.parse_input(path).map_err(|error| {
             let error = error.with_verb(verb);
             let path = path.as_str();
             for guard in self.guards.iter() {

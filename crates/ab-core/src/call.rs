@@ -80,7 +80,7 @@ impl Verb {
 
     /// Whether the verb changes the workspace or runs something in it. For `Open` it depends on the
     /// options, see [`Call::modifies`].
-    pub fn modifies(self) -> bool {
+    pub fn modifies_workspace(self) -> bool {
         match self {
             Verb::Write
             | Verb::Touch
@@ -223,7 +223,7 @@ impl<'a> Call<'a> {
             command: None,
             request: None,
             size: None,
-            modifies: verb.modifies(),
+            modifies: verb.modifies_workspace(),
             recursive: false,
         }
     }
@@ -236,7 +236,7 @@ impl<'a> Call<'a> {
 /// How a call ended.
 #[derive(Clone, Debug)]
 pub struct CallOutcome<'a> {
-    pub result: CallCompletion<'a>,
+    pub result: CallResult<'a>,
     /// Bytes read or written.
     pub bytes: u64,
     pub duration: Duration,
@@ -245,7 +245,7 @@ pub struct CallOutcome<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum CallCompletion<'a> {
+pub enum CallResult<'a> {
     Done,
     /// The driver failed, or a later guard refused.
     Failed(&'a Error),
@@ -255,6 +255,6 @@ pub enum CallCompletion<'a> {
 
 impl CallOutcome<'_> {
     pub fn succeeded(&self) -> bool {
-        matches!(self.result, CallCompletion::Done) && self.exit.is_none_or(ProcessExit::success)
+        matches!(self.result, CallResult::Done) && self.exit.is_none_or(ProcessExit::success)
     }
 }

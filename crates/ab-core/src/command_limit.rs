@@ -16,8 +16,8 @@ pub struct ConcurrentCommandLimit {
 
 impl ConcurrentCommandLimit {
     /// Allows `most` concurrent commands.
-    pub fn new(most: usize) -> Self {
-        Self { most, running: AtomicUsize::new(0) }
+    pub fn new(max: usize) -> Self {
+        Self { most: max, running: AtomicUsize::new(0) }
     }
 
     /// How many commands run now.
@@ -39,8 +39,8 @@ impl ConcurrentCommandLimit {
 }
 
 /// The error for a command that exceeds the limit.
-pub fn too_many_commands_error(most: usize, owner: &str, command: &str) -> Error {
-    let message = format!("{most} commands of this {owner} run already, and more are not allowed");
+pub fn too_many_commands_error(max: usize, owner: &str, command: &str) -> Error {
+    let message = format!("{max} commands of this {owner} run already, and more are not allowed");
     Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message)
         .with_verb(Verb::Exec)
         .with_command(command)
@@ -77,7 +77,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::call::{Actor, CallCompletion};
+    use crate::call::{Actor, CallResult};
 
     #[test]
     fn a_command_has_room_again_once_another_has_ended() {
@@ -95,7 +95,7 @@ mod tests {
         let read = Call::new(&actor, Verb::Read);
         assert!(enters(&read).is_ok());
         let outcome = CallOutcome {
-            result: CallCompletion::Done,
+            result: CallResult::Done,
             bytes: 0,
             duration: Duration::ZERO,
             exit: None,

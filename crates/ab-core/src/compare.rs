@@ -104,13 +104,13 @@ impl<'b> TreeComparison<'b> {
         backend: &'b Backend,
         from: &str,
         to: &str,
-        bounds: CompareOptions,
+        options: CompareOptions,
     ) -> Result<TreeComparison<'b>, Error> {
-        let mut comparison = TreeComparison::empty(backend, backend, Modes::Ignored, bounds);
+        let mut comparison = TreeComparison::empty(backend, backend, Modes::Ignored, options);
         let (from, to) = (entry(backend, from).await?, entry(backend, to).await?);
         let found = if from.kind.is_dir() && to.kind.is_dir() {
-            let from = comparison.tree(&from.path, bounds.max_entries).await?;
-            let to = comparison.tree(&to.path, bounds.max_entries).await?;
+            let from = comparison.tree(&from.path, options.max_entries).await?;
+            let to = comparison.tree(&to.path, options.max_entries).await?;
             pairs(from, to)
         } else {
             vec![Pair { path: WsPath::root(), from: Some(from), to: Some(to) }]
@@ -123,13 +123,13 @@ impl<'b> TreeComparison<'b> {
     pub async fn for_overlay(
         lower: &'b Backend,
         overlaid: &'b OverlayWorkspace,
-        bounds: CompareOptions,
+        options: CompareOptions,
     ) -> Result<TreeComparison<'b>, Error> {
         let view = overlaid.backend();
-        let mut comparison = TreeComparison::empty(lower, view, Modes::Compared, bounds);
+        let mut comparison = TreeComparison::empty(lower, view, Modes::Compared, options);
         let mut changes = overlaid.diff().await?;
-        if changes.len() > bounds.max_entries {
-            changes.truncate(bounds.max_entries);
+        if changes.len() > options.max_entries {
+            changes.truncate(options.max_entries);
             comparison.truncated = Some(TruncationCause::Count);
         }
         let pair = |change: OverlayChange| {

@@ -12,6 +12,7 @@ use bytes::Bytes;
 
 use crate::effective::EffectivePolicy;
 use crate::error::Result;
+use crate::lost_call::{LostCallEffect, LostCallId};
 use crate::metadata::{DiskSpace, FileContent, Listing, RemoveOutcome, RenameOutcome, Stat};
 use crate::options::{
     AttributeChanges, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
@@ -21,11 +22,10 @@ use crate::path::WsPath;
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{SearchQuery, SearchResults};
 use crate::status::StatusPublisher;
-use crate::ticket::{LostCallEffect, LostCallId};
 
 /// Stores a workspace. Drivers implement this; callers use a [`Backend`](crate::Backend).
 ///
-/// The driver enforces the path's [fence](WsPath::scope_root): links on the way must not leave it.
+/// The driver enforces the path's [scope root](WsPath::innermost_scope_root): links on the way must not leave it.
 /// It also enforces the path's [rules](WsPath::has_access_rules), which apply to the places that
 /// links lead to, not to names.
 #[async_trait]
@@ -243,7 +243,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `exec::channels_are_told_apart`: standard error is separate from standard output
     /// - `exec::failure_has_code_and_words`: a non-zero exit status is `EXEC_FAILED`, with the code
     ///   and the output
-    /// - `exec::codes_are_passed_on`: `run_allowing_failure` returns every exit status as a value
+    /// - `exec::codes_are_passed_on`: `exec_allowing_failure` returns every exit status as a value
     /// - `exec::input_is_empty_or_as_given`: standard input is empty unless input was given
     /// - `exec::output_is_cut_with_a_note`: output beyond the limit is cut, and a note says how
     ///   much there was
@@ -331,7 +331,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     async fn connect(&self) -> Result<()>;
 
     /// The effect of a call whose answer was lost; see
-    /// [`Error::lost_call`](crate::Error::lost_call).
+    /// [`Error::lost_call_id`](crate::Error::lost_call_id).
     ///
     /// # Behaviour
     /// - `status::tickets_of_others_are_unknown`: the effect of a call on another backend is

@@ -21,7 +21,8 @@ use crate::metadata::{FileVersion, Stat};
 use crate::options::DEFAULT_MAX_READ_BYTES;
 use crate::path::WsPath;
 
-pub use diff::{DiffLineCounts, UnifiedDiff, unified_diff, unified_diff_with_names};
+pub(crate) use diff::unified_diff_with_names;
+pub use diff::{DiffLineCounts, UnifiedDiff, unified_diff};
 use find::{Finder, LineEnds};
 
 /// Most characters of the caller's text that a message quotes.

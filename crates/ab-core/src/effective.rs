@@ -91,8 +91,8 @@ pub struct EffectivePolicy {
 }
 
 impl EffectivePolicy {
-    pub fn control(&self, subject: PolicyControlKind) -> Option<&EffectivePolicyControl> {
-        self.controls.iter().find(|control| control.kind == subject)
+    pub fn control(&self, kind: PolicyControlKind) -> Option<&EffectivePolicyControl> {
+        self.controls.iter().find(|control| control.kind == kind)
     }
 }
 
@@ -117,7 +117,7 @@ impl EnforcedControls {
     }
 
     /// What `isolation` enforces on a host where it works completely.
-    pub fn expected_for(isolation: Isolation) -> Self {
+    pub fn fully_enforced_by(isolation: Isolation) -> Self {
         let landlock = [
             PolicyControlKind::Files,
             PolicyControlKind::Kernel,
@@ -136,8 +136,8 @@ impl EnforcedControls {
         landlock.iter().chain(subjects).fold(Self::NONE, |all, subject| all.with(*subject))
     }
 
-    pub fn contains(self, subject: PolicyControlKind) -> bool {
-        self.0 & (1 << subject as u32) != 0
+    pub fn contains(self, kind: PolicyControlKind) -> bool {
+        self.0 & (1 << kind as u32) != 0
     }
 
     fn with(self, subject: PolicyControlKind) -> Self {
@@ -311,7 +311,7 @@ mod tests {
             (Isolation::None, false, false),
             (Isolation::Auto, false, false),
         ] {
-            let expected = EnforcedControls::expected_for(isolation);
+            let expected = EnforcedControls::fully_enforced_by(isolation);
             assert_eq!(expected.contains(PolicyControlKind::Files), files, "{isolation}");
             assert_eq!(expected.contains(PolicyControlKind::Attributes), attributes, "{isolation}");
             assert_eq!(

@@ -11,9 +11,9 @@ use crate::approval::ApprovalId;
 use crate::backend::ExecOutput;
 use crate::call::Verb;
 use crate::driver::BackendKind;
+use crate::lost_call::{LostCallEffect, LostCallId, RetryAdvice};
 use crate::path::WsPath;
 use crate::process::ProcessExit;
-use crate::ticket::{LostCallEffect, LostCallId, RetryAdvice};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -314,8 +314,8 @@ impl Error {
             .with_verb(verb)
     }
 
-    pub fn with_cause(mut self, detail: ErrorCause) -> Self {
-        self.0.detail = Some(detail);
+    pub fn with_cause(mut self, cause: ErrorCause) -> Self {
+        self.0.detail = Some(cause);
         self
     }
 
@@ -380,12 +380,8 @@ impl Error {
     }
 
     /// Sets the known effect of a call whose answer was lost, and the ticket to ask for more.
-    pub fn with_lost_call_effect(
-        mut self,
-        effect: LostCallEffect,
-        ticket: Option<LostCallId>,
-    ) -> Self {
-        self.0.fate = Some((effect, ticket));
+    pub fn with_lost_call_effect(mut self, effect: LostCallEffect, id: Option<LostCallId>) -> Self {
+        self.0.fate = Some((effect, id));
         self
     }
 
@@ -450,7 +446,7 @@ impl Error {
 
     /// The ticket for [`Backend::query_lost_call`](crate::Backend::query_lost_call), if the effect
     /// is unknown.
-    pub fn lost_call(&self) -> Option<&LostCallId> {
+    pub fn lost_call_id(&self) -> Option<&LostCallId> {
         self.0.fate.as_ref()?.1.as_ref()
     }
 
@@ -467,7 +463,9 @@ impl Error {
             }
             Some((LostCallEffect::NotApplied, _)) if interrupted => RetryAdvice::Safe,
             _ if self.0.transient || self.0.kind == ErrorKind::Conflict => RetryAdvice::Safe,
-            None if interrupted && !self.0.verb.is_some_and(Verb::modifies) => RetryAdvice::Safe,
+            None if interrupted && !self.0.verb.is_some_and(Verb::modifies_workspace) => {
+                RetryAdvice::Safe
+            }
             _ => RetryAdvice::Never,
         }
     }

@@ -12,11 +12,12 @@ use std::time::Instant;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::call::{Actor, Call, CallCompletion, CallOutcome, Verb};
+use crate::call::{Actor, Call, CallOutcome, CallResult, Verb};
 use crate::driver::{BackendInfo, Driver, File};
 use crate::effective::EffectivePolicy;
 use crate::error::Result;
 use crate::guard::{Guard, GuardDecision};
+use crate::lost_call::{LostCallEffect, LostCallId};
 use crate::metadata::{DiskSpace, FileContent, Listing, RemoveOutcome, RenameOutcome, Stat};
 use crate::options::{
     AttributeChanges, ListOptions, OpenOptions, ReadOptions, RemoveDepth, RemoveOptions,
@@ -26,7 +27,6 @@ use crate::path::WsPath;
 use crate::process::{ExecRequest, Process, ProcessExit, ProcessId, ProcessInfo};
 use crate::search::{SearchQuery, SearchResults};
 use crate::status::StatusPublisher;
-use crate::ticket::{LostCallEffect, LostCallId};
 
 #[derive(Debug)]
 pub(crate) struct Guarded {
@@ -52,7 +52,7 @@ impl Guarded {
                 GuardDecision::Pending(future) => future.await,
             };
             if let Err(error) = answer {
-                passage.finish(CallCompletion::Failed(&error), 0);
+                passage.finish(CallResult::Failed(&error), 0);
                 return Err(error);
             }
             passage.ledger.entered += 1;
@@ -77,7 +77,7 @@ impl Ledger {
         &mut self,
         guards: &[Arc<dyn Guard>],
         call: &Call<'_>,
-        end: CallCompletion<'_>,
+        end: CallResult<'_>,
         bytes: u64,
         exit: Option<&ProcessExit>,
     ) {
@@ -99,14 +99,14 @@ struct Passage<'a> {
 }
 
 impl Passage<'_> {
-    fn finish(&mut self, end: CallCompletion<'_>, bytes: u64) {
+    fn finish(&mut self, end: CallResult<'_>, bytes: u64) {
         self.ledger.settle(self.guards, self.call, end, bytes, None);
     }
 
     fn ends<T>(mut self, result: Result<T>, bytes: impl FnOnce(&T) -> u64) -> Result<T> {
         match &result {
-            Ok(value) => self.finish(CallCompletion::Done, bytes(value)),
-            Err(error) => self.finish(CallCompletion::Failed(error), 0),
+            Ok(value) => self.finish(CallResult::Done, bytes(value)),
+            Err(error) => self.finish(CallResult::Failed(error), 0),
         }
         result
     }
@@ -135,7 +135,7 @@ impl Passage<'_> {
 
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
-        self.finish(CallCompletion::Cancelled, 0);
+        self.finish(CallResult::Cancelled, 0);
     }
 }
 
@@ -173,7 +173,7 @@ impl LongPassage {
         self.guards.iter().try_for_each(|guard| guard.check_file_size(&call, size))
     }
 
-    fn finish(&mut self, end: CallCompletion<'_>, exit: Option<&ProcessExit>) {
+    fn finish(&mut self, end: CallResult<'_>, exit: Option<&ProcessExit>) {
         let mut ledger = std::mem::replace(&mut self.ledger, Ledger::new());
         let bytes = self.bytes.load(Ordering::Relaxed);
         ledger.settle(&self.guards, &self.call(), end, bytes, exit);
@@ -196,7 +196,7 @@ impl std::fmt::Debug for GuardedFile {
 
 impl Drop for GuardedFile {
     fn drop(&mut self) {
-        self.passage.finish(CallCompletion::Done, None);
+        self.passage.finish(CallResult::Done, None);
     }
 }
 
@@ -353,8 +353,8 @@ impl Driver for Guarded {
             Ok(process) => {
                 let mut passage = passage.detach();
                 process.exit_receiver().on_end(move |exit| match exit {
-                    Some(exit) => passage.finish(CallCompletion::Done, Some(exit)),
-                    None => passage.finish(CallCompletion::Cancelled, None),
+                    Some(exit) => passage.finish(CallResult::Done, Some(exit)),
+                    None => passage.finish(CallResult::Cancelled, None),
                 });
                 Ok(process)
             }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crate::call::{Call, CallCompletion, CallOutcome, Verb};
+use crate::call::{Call, CallOutcome, CallResult, Verb};
 use crate::effective::EffectivePolicyControl;
 use crate::error::{ErrorCode, ErrorKind, Result};
 use crate::guard::{Guard, GuardDecision, RefusedPath};
@@ -66,8 +66,8 @@ pub struct JournalGuard {
 }
 
 impl JournalGuard {
-    pub fn new(writer: Arc<dyn JournalWriter>, mode: JournalVerbosity) -> Self {
-        Self { writer, mode, workspace: None }
+    pub fn new(writer: Arc<dyn JournalWriter>, verbosity: JournalVerbosity) -> Self {
+        Self { writer, mode: verbosity, workspace: None }
     }
 
     /// Sets the name of the workspace in every record.
@@ -80,7 +80,7 @@ impl JournalGuard {
         match (self.mode, outcome.result) {
             (JournalVerbosity::Verbose, _) => true,
             // A link that leads outside is an attempt to leave the workspace, also for a read.
-            (JournalVerbosity::Standard, CallCompletion::Failed(error))
+            (JournalVerbosity::Standard, CallResult::Failed(error))
                 if error.kind() == ErrorKind::Escape =>
             {
                 true
@@ -132,11 +132,11 @@ impl Guard for JournalGuard {
             return;
         }
         let failure = match outcome.result {
-            CallCompletion::Done => None,
-            CallCompletion::Failed(error) => {
+            CallResult::Done => None,
+            CallResult::Failed(error) => {
                 Some(RecordedCallFailure { code: Some(error.code()), message: error.to_string() })
             }
-            CallCompletion::Cancelled => {
+            CallResult::Cancelled => {
                 Some(RecordedCallFailure { code: None, message: "cancelled".to_owned() })
             }
         };

@@ -4,12 +4,11 @@
 //! [`guard::Guard`]s see every call and may refuse it. Views such as a scope change the meaning of
 //! paths. This crate performs no I/O of its own.
 
-pub mod accepted_cache;
 pub mod approval;
 pub mod backend;
 pub mod call;
 pub mod command_limit;
-pub mod command_screen;
+pub mod command_line_check;
 pub mod compare;
 pub mod driver;
 pub mod edit;
@@ -21,22 +20,23 @@ mod guarded;
 pub mod journal;
 mod life;
 pub mod lines;
+mod locator;
+mod lost_call;
 pub mod memory;
 pub mod metadata;
 mod mounts;
 pub mod options;
 pub mod overlay;
+pub mod passed_check_cache;
 pub mod path;
 pub mod principal;
 pub mod process;
-mod recipe;
 mod restricted;
 mod scoped;
 pub mod search;
 mod stack;
 pub mod status;
 pub mod stream;
-mod ticket;
 mod transfer;
 
 pub use approval::{
@@ -49,7 +49,7 @@ pub use backend::{
 };
 pub use call::{Actor, Call, CallOutcome, Verb};
 pub use command_limit::ConcurrentCommandLimit;
-pub use command_screen::{CommandLineCheck, CommandLineCheckContext};
+pub use command_line_check::{CommandLineCheck, CommandLineCheckContext};
 pub use driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
 pub use edit::{Edit, EditOptions, EditReport};
 pub use effective::{
@@ -58,14 +58,14 @@ pub use effective::{
 };
 pub use error::{Error, ErrorCause, ErrorCode, ErrorKind, Result};
 pub use guard::{Guard, Guards};
-pub use life::{Closeable, TrackedResourceId};
+pub use life::{Closeable, CloseableId};
 pub use lines::LineRange;
+pub use locator::{WorkspaceLocator, WorkspaceOpener};
+pub use lost_call::{LostCallEffect, LostCallId, RetryAdvice};
 pub use memory::{MemoryDriver, MemoryDriverOptions};
 pub use metadata::{DirEntry, FileContent, FileKind, FileVersion, Listing, Stat};
 pub use overlay::{OverlayChange, OverlayChangeKind};
 pub use path::{PathInput, PathParser, WsPath};
 pub use principal::{Principal, PrincipalKind, Role, TenantId};
-pub use recipe::{WorkspaceLocator, WorkspaceOpener};
 pub use restricted::MAX_PATH_RESTRICTIONS;
 pub use status::{ConnectionStatus, ConnectionStatusChange, StatusSubscription};
-pub use ticket::{LostCallEffect, LostCallId, RetryAdvice};

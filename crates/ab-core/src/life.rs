@@ -27,7 +27,7 @@ pub trait Closeable: Send + Sync {
 
 /// Identifies a tracked resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct TrackedResourceId(u64);
+pub struct CloseableId(u64);
 
 pub(crate) struct Life {
     root: Arc<Root>,
@@ -48,7 +48,7 @@ struct Root {
     driver: Arc<dyn Driver>,
     /// Set before anything is closed, so that new calls fail at once.
     ending: AtomicBool,
-    tracked: Mutex<Vec<(TrackedResourceId, Arc<dyn Closeable>)>>,
+    tracked: Mutex<Vec<(CloseableId, Arc<dyn Closeable>)>>,
     /// Whether destruction is complete. Locked while it runs.
     finished: tokio::sync::Mutex<bool>,
 }
@@ -116,8 +116,8 @@ impl Life {
         self.children().len()
     }
 
-    pub(crate) async fn track(&self, resource: Arc<dyn Closeable>) -> Result<TrackedResourceId> {
-        let id = TrackedResourceId(next_id());
+    pub(crate) async fn track(&self, resource: Arc<dyn Closeable>) -> Result<CloseableId> {
+        let id = CloseableId(next_id());
         {
             let mut tracked = self.root.tracked();
             if self.check(Verb::Connect).is_ok() {
@@ -134,7 +134,7 @@ impl Life {
         ))
     }
 
-    pub(crate) fn untrack(&self, id: TrackedResourceId) -> Option<Arc<dyn Closeable>> {
+    pub(crate) fn untrack(&self, id: CloseableId) -> Option<Arc<dyn Closeable>> {
         let mut tracked = self.root.tracked();
         let at = tracked.iter().position(|(tracked, _)| *tracked == id)?;
         Some(tracked.remove(at).1)
@@ -173,7 +173,7 @@ impl Drop for Life {
 }
 
 impl Root {
-    fn tracked(&self) -> MutexGuard<'_, Vec<(TrackedResourceId, Arc<dyn Closeable>)>> {
+    fn tracked(&self) -> MutexGuard<'_, Vec<(CloseableId, Arc<dyn Closeable>)>> {
         self.tracked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -55,9 +55,9 @@ pub struct LineRangePicker {
 }
 
 impl LineRangePicker {
-    pub fn new(range: LineRange, line_bytes: usize) -> Self {
+    pub fn new(range: LineRange, max_line_bytes: usize) -> Self {
         let (line, past_range, stopped) = (Vec::new(), false, false);
-        Self { range, line_bytes, ended: 0, line, length: 0, past_range, stopped }
+        Self { range, line_bytes: max_line_bytes, ended: 0, line, length: 0, past_range, stopped }
     }
 
     /// Takes the next piece of the text and calls `each` for every line of the range that ends in
@@ -109,7 +109,7 @@ impl LineRangePicker {
     }
 
     /// Bytes that are kept of the incomplete line.
-    pub fn pending_bytes(&self) -> usize {
+    pub(crate) fn pending_bytes(&self) -> usize {
         self.line.len()
     }
 

@@ -16,6 +16,7 @@ use crate::call::Verb;
 use crate::driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
 use crate::effective::EffectivePolicy;
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
+use crate::lost_call::{LostCallEffect, LostCallId};
 use crate::metadata::{DiskSpace, FileContent, Listing, RemoveOutcome, RenameOutcome, Stat};
 use crate::options::{
     AttributeChanges, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
@@ -25,7 +26,6 @@ use crate::path::{PathParser, WsPath};
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{SearchQuery, SearchResults};
 use crate::status::{ConnectionStatus, StatusPublisher};
-use crate::ticket::{LostCallEffect, LostCallId};
 
 use store::Store;
 
@@ -148,7 +148,7 @@ impl Driver for MemoryDriver {
 
     async fn search(&self, query: &SearchQuery) -> Result<SearchResults> {
         self.alive(Verb::Search)?;
-        crate::search::search_by_walk(self, query).await
+        crate::search::search_by_listing(self, query).await
     }
 
     async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<FileContent> {

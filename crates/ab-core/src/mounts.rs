@@ -24,6 +24,7 @@ use crate::driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
 use crate::effective::EffectivePolicy;
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::life::Life;
+use crate::lost_call::{LostCallEffect, LostCallId};
 use crate::metadata::{
     DiskSpace, FileContent, FileKind, FileVersion, Listing, RemoveOutcome, RenameOutcome, Stat,
 };
@@ -36,7 +37,6 @@ use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{IgnoreFileHandling, SearchQuery, SearchResults};
 use crate::stack::Stack;
 use crate::status::StatusPublisher;
-use crate::ticket::{LostCallEffect, LostCallId};
 
 use parts::{MountedFile, Part};
 
@@ -221,7 +221,7 @@ impl Driver for Mounts {
         };
         let whole = ignores_begin_there && !self.leads_to_a_mount(&query.root);
         if !whole || !part.driver.info().capabilities.search {
-            return crate::search::search_by_walk(self, query).await;
+            return crate::search::search_by_listing(self, query).await;
         }
         let inward = SearchQuery { root: part.inward(&query.root), ..query.clone() };
         let mut found = part.shown(part.driver.search(&inward).await)?;

@@ -37,6 +37,7 @@ use crate::driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
 use crate::effective::EffectivePolicy;
 use crate::error::{Error, ErrorKind, Result};
 use crate::life::Life;
+use crate::lost_call::{LostCallEffect, LostCallId};
 use crate::metadata::{
     DiskSpace, FileContent, FileKind, Listing, RemoveOutcome, RenameOutcome, Stat,
 };
@@ -49,11 +50,8 @@ use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{SearchQuery, SearchResults};
 use crate::stack::Stack;
 use crate::status::StatusPublisher;
-use crate::ticket::{LostCallEffect, LostCallId};
 
-pub use diff::{
-    MAX_OVERLAY_DIFF_FILE_BYTES, MAX_OVERLAY_DIFF_TOTAL_BYTES, OverlayChange, OverlayChangeKind,
-};
+pub use diff::{MAX_OVERLAY_DIFF_FILE_BYTES, OverlayChange, OverlayChangeKind};
 
 /// Number of file locks. Files with different locks can be changed concurrently.
 const STRIPES: usize = 64;
@@ -250,7 +248,7 @@ impl Driver for Overlay {
     }
 
     async fn search(&self, query: &SearchQuery) -> Result<SearchResults> {
-        crate::search::search_by_walk(self, query).await
+        crate::search::search_by_listing(self, query).await
     }
 
     async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<FileContent> {

@@ -1,7 +1,7 @@
 //! Workspace paths: text is parsed once into a [`WsPath`], in the outermost layer.
 //!
 //! Parsing is lexical. Drivers resolve links: beneath the root of the workspace, or beneath the
-//! path's *fence* if the path came through a scope.
+//! path's *scope root* if the path came through a scope.
 
 mod access;
 mod input;
@@ -20,40 +20,40 @@ pub const MAX_PATH_BYTES: usize = 4095;
 /// Longest segment in bytes.
 pub const MAX_PATH_SEGMENT_BYTES: usize = 255;
 /// Longest path in characters under [`PathStrictness::Strict`].
-pub const MAX_STRICT_PATH_CHARS: usize = 255;
+pub(crate) const MAX_STRICT_MODE_PATH_CHARS: usize = 255;
 /// Prefix of temporary files. They are never listed and never accepted from a caller.
 pub const TEMP_FILE_PREFIX: &str = ".ab-tmp-";
 /// Prefix of an overlay's whiteouts in its upper layer. They are listed there, but never accepted
 /// from a caller.
-pub const WHITEOUT_PREFIX: &str = ".ab-wh-";
+pub(crate) const OVERLAY_WHITEOUT_PREFIX: &str = ".ab-wh-";
 /// The file that makes a directory exist in an upper layer that does not support empty ones.
-pub const EMPTY_DIR_MARKER: &str = ".ab-keep";
+pub(crate) const EMPTY_DIR_MARKER_NAME: &str = ".ab-keep";
 
 /// A parsed path: UTF-8, `/`-separated, relative to the workspace root.
 ///
 /// - no `.`, `..` or empty segment, no NUL, no segment over [`MAX_PATH_SEGMENT_BYTES`]
 /// - the root is the empty path and prints as `.`
 /// - only [`PathParser`] creates one from a caller's text
-/// - it may carry *fences*: prefixes that link resolution must stay beneath, one for each scope
+/// - it may carry *scope roots*: prefixes that link resolution must stay beneath, one for each scope
 ///   that it came through, the outer ones first. Paths are equal if they name the same place, even
-///   if their fences differ.
+///   if their scope roots differ.
 /// - it may carry *rules*: what the restricted handles that it came through hide or protect. They
 ///   do not affect equality either.
 #[derive(Clone, Default)]
 pub struct WsPath {
     text: String,
-    /// Where each fence ends, in bytes, ascending.
-    fences: Vec<usize>,
+    /// Where each scope root ends, in bytes, ascending.
+    scope_root_ends: Vec<usize>,
     rules: Option<Arc<AccessRules>>,
 }
 
-/// A path split at its fences.
+/// A path split at its scope roots.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PathResolutionParts<'a> {
+pub struct ScopedPathParts<'a> {
     /// Each must be resolved beneath the result of the one before, the first beneath the root.
     pub scopes: Vec<&'a str>,
-    /// Resolved beneath the last fence. Empty only for the root of the workspace: if a path ends at
-    /// its own fence, that fence is not split off.
+    /// Resolved beneath the last scope root. Empty only for the root of the workspace: if a path ends at
+    /// its own scope root, that scope root is not split off.
     pub rest: &'a str,
 }
 
@@ -89,11 +89,16 @@ impl WsPath {
             return None;
         }
         let end = self.text.rfind('/').unwrap_or(0);
-        let fences = self.fences.iter().copied().filter(|fence| *fence <= end).collect();
-        Some(WsPath { text: self.text[..end].to_owned(), fences, rules: self.rules_above(end) })
+        let scope_root_ends =
+            self.scope_root_ends.iter().copied().filter(|root_end| *root_end <= end).collect();
+        Some(WsPath {
+            text: self.text[..end].to_owned(),
+            scope_root_ends,
+            rules: self.rules_above(end),
+        })
     }
 
-    /// Appends `below`. The fences and rules of both apply.
+    /// Appends `below`. The scope roots and rules of both apply.
     pub fn join(&self, below: &WsPath) -> WsPath {
         let rules = self.rules_joined(below);
         if below.is_root() {
@@ -106,9 +111,9 @@ impl WsPath {
             text.push('/');
         }
         text.push_str(&below.text);
-        let mut fences = self.fences.clone();
-        fences.extend(below.fences.iter().map(|fence| offset + fence));
-        WsPath { text, fences, rules }
+        let mut scope_root_ends = self.scope_root_ends.clone();
+        scope_root_ends.extend(below.scope_root_ends.iter().map(|root_end| offset + root_end));
+        WsPath { text, scope_root_ends, rules }
     }
 
     /// Appends one segment. Fails if `name` is not a single plain segment.
@@ -128,7 +133,7 @@ impl WsPath {
             text.push('/');
         }
         text.push_str(name);
-        WsPath { text, fences: self.fences.clone(), rules: self.rules.clone() }
+        WsPath { text, scope_root_ends: self.scope_root_ends.clone(), rules: self.rules.clone() }
     }
 
     /// Appends segments that were taken from a path before, without a check.
@@ -160,9 +165,14 @@ impl WsPath {
         }
         let rest = rest.strip_prefix('/')?;
         let above = base.text.len() + 1;
-        let fences = self.fences.iter().filter_map(|fence| fence.checked_sub(above));
-        let fences = fences.filter(|fence| *fence > 0).collect();
-        Some(WsPath { text: rest.to_owned(), fences, rules: self.rules_inside(&base.text) })
+        let scope_root_ends =
+            self.scope_root_ends.iter().filter_map(|root_end| root_end.checked_sub(above));
+        let scope_root_ends = scope_root_ends.filter(|root_end| *root_end > 0).collect();
+        Some(WsPath {
+            text: rest.to_owned(),
+            scope_root_ends,
+            rules: self.rules_inside(&base.text),
+        })
     }
 
     /// Whether this path is `base` or below it, by whole segments.
@@ -173,62 +183,62 @@ impl WsPath {
         }
     }
 
-    /// Adds a fence at the end of the path: links below must not leave it.
-    pub fn with_scope_root_at_end(mut self) -> WsPath {
+    /// Adds a scope root at the end of the path: links below must not leave it.
+    pub fn into_scope_root(mut self) -> WsPath {
         let end = self.text.len();
-        if end > 0 && self.fences.last() != Some(&end) {
-            self.fences.push(end);
+        if end > 0 && self.scope_root_ends.last() != Some(&end) {
+            self.scope_root_ends.push(end);
         }
         self
     }
 
-    /// The innermost fence, as a path with its fences; the root if there is none.
-    pub fn scope_root(&self) -> WsPath {
-        let end = self.fence_end();
-        let (fences, rules) = (self.fences.clone(), self.rules_above(end));
-        WsPath { text: self.text[..end].to_owned(), fences, rules }
+    /// The innermost scope root, as a path with its scope roots; the root if there is none.
+    pub fn innermost_scope_root(&self) -> WsPath {
+        let end = self.innermost_scope_root_end();
+        let (scope_root_ends, rules) = (self.scope_root_ends.clone(), self.rules_above(end));
+        WsPath { text: self.text[..end].to_owned(), scope_root_ends, rules }
     }
 
-    pub fn is_scoped(&self) -> bool {
-        !self.fences.is_empty()
+    pub fn has_scope_root(&self) -> bool {
+        !self.scope_root_ends.is_empty()
     }
 
-    /// The part of the path below its innermost fence; empty if the path ends there.
-    pub fn relative_to_scope_root(&self) -> &str {
-        self.text[self.fence_end()..].trim_start_matches('/')
+    /// The part of the path below its innermost scope root; empty if the path ends there.
+    pub fn text_below_scope_root(&self) -> &str {
+        self.text[self.innermost_scope_root_end()..].trim_start_matches('/')
     }
 
-    /// The parts that end in a fence, each relative to the one before. The rest is
-    /// [`relative_to_scope_root`](Self::relative_to_scope_root).
-    pub fn relative_scope_roots(&self) -> Vec<&str> {
+    /// The parts that end in a scope root, each relative to the one before. The rest is
+    /// [`text_below_scope_root`](Self::text_below_scope_root).
+    pub fn nested_scope_root_texts(&self) -> Vec<&str> {
         let mut start = 0;
         let part = |end: &usize| {
             let part = self.text[start..*end].trim_start_matches('/');
             start = *end;
             part
         };
-        self.fences.iter().map(part).collect()
+        self.scope_root_ends.iter().map(part).collect()
     }
 
     /// The parts that must be resolved one beneath the other.
-    pub fn resolution_parts(&self) -> PathResolutionParts<'_> {
+    pub fn split_at_scope_roots(&self) -> ScopedPathParts<'_> {
         let mut start = 0;
-        let mut fences = Vec::with_capacity(self.fences.len());
-        for end in &self.fences {
-            fences.push(self.text[start..*end].trim_start_matches('/'));
+        let mut scope_roots = Vec::with_capacity(self.scope_root_ends.len());
+        for end in &self.scope_root_ends {
+            scope_roots.push(self.text[start..*end].trim_start_matches('/'));
             start = *end;
         }
-        match (self.text[start..].trim_start_matches('/'), fences.pop()) {
-            ("", Some(last)) => PathResolutionParts { scopes: fences, rest: last },
+        match (self.text[start..].trim_start_matches('/'), scope_roots.pop()) {
+            ("", Some(last)) => ScopedPathParts { scopes: scope_roots, rest: last },
             (rest, last) => {
-                fences.extend(last);
-                PathResolutionParts { scopes: fences, rest }
+                scope_roots.extend(last);
+                ScopedPathParts { scopes: scope_roots, rest }
             }
         }
     }
 
-    fn fence_end(&self) -> usize {
-        self.fences.last().copied().unwrap_or(0)
+    fn innermost_scope_root_end(&self) -> usize {
+        self.scope_root_ends.last().copied().unwrap_or(0)
     }
 
     /// A path from text that was taken from a path before, without a check.
@@ -333,7 +343,7 @@ impl PathParser {
     }
 
     /// The same rules in strict mode.
-    pub fn into_strict(mut self) -> Self {
+    pub(crate) fn into_strict(mut self) -> Self {
         self.style = PathStrictness::Strict;
         self
     }
@@ -365,7 +375,7 @@ impl PathParser {
     }
 
     /// The rules inside a scope: every alias is extended by the scope's path.
-    pub fn scoped(&self, scope: &WsPath) -> Self {
+    pub fn for_scope(&self, scope: &WsPath) -> Self {
         let mut rules = self.clone();
         for alias in &mut rules.aliases {
             alias.extend(scope.segments().map(str::to_owned));
@@ -459,8 +469,11 @@ impl PathParser {
         if raw.contains("..") {
             return Err(escape(raw));
         }
-        if raw.chars().count() > MAX_STRICT_PATH_CHARS {
-            return Err(invalid(raw, format!("longer than {MAX_STRICT_PATH_CHARS} characters")));
+        if raw.chars().count() > MAX_STRICT_MODE_PATH_CHARS {
+            return Err(invalid(
+                raw,
+                format!("longer than {MAX_STRICT_MODE_PATH_CHARS} characters"),
+            ));
         }
         let path = self.parse_lenient(raw, raw)?;
         // Check the result, since a leading `./` would hide a drive.
@@ -501,7 +514,7 @@ impl PathParser {
 
 /// Whether the name is a mark of an overlay. Drivers treat it like any other name.
 pub(crate) fn is_mark(name: &str) -> bool {
-    name.starts_with(WHITEOUT_PREFIX) || name == EMPTY_DIR_MARKER
+    name.starts_with(OVERLAY_WHITEOUT_PREFIX) || name == EMPTY_DIR_MARKER_NAME
 }
 
 fn check_name(name: &str, raw: &str) -> Result<()> {
@@ -670,7 +683,7 @@ mod tests {
     fn a_scope_moves_the_aliases_down() {
         let rules = PathParser::lenient().with_root_alias("/w");
         let scope = rules.parse("users/user1").unwrap();
-        let scoped = rules.scoped(&scope);
+        let scoped = rules.for_scope(&scope);
         for raw in ["file.txt", "/file.txt", "/w/users/user1/file.txt"] {
             assert_eq!(shown(&scoped, raw), "file.txt", "{raw:?}");
         }
@@ -689,29 +702,25 @@ mod tests {
             assert_eq!(path.clone().into_name(), name.unwrap_or_default(), "{raw}");
             let child = path.with_name("x");
             assert_eq!(child, path.join(&WsPath::from_key("x")), "{raw}");
-            assert_eq!(
-                path.with_scope_root_at_end().with_name("x").is_scoped(),
-                depth > 0,
-                "{raw}"
-            );
+            assert_eq!(path.into_scope_root().with_name("x").has_scope_root(), depth > 0, "{raw}");
         }
     }
 
     #[test]
-    fn fences_deepen_and_follow_the_path() {
+    fn scope_roots_deepen_and_follow_the_path() {
         let rules = PathParser::lenient();
-        let outer = rules.parse("tenants/a").unwrap().with_scope_root_at_end();
-        let inner = rules.parse("jobs").unwrap().with_scope_root_at_end();
+        let outer = rules.parse("tenants/a").unwrap().into_scope_root();
+        let inner = rules.parse("jobs").unwrap().into_scope_root();
         let file = rules.parse("x/y").unwrap();
         let path = outer.join(&inner.join(&file));
         assert_eq!(path.as_str(), "tenants/a/jobs/x/y");
-        assert_eq!(path.scope_root().as_str(), "tenants/a/jobs");
-        assert_eq!(path.relative_to_scope_root(), "x/y");
-        assert_eq!(outer.join(&file).scope_root().as_str(), "tenants/a");
-        assert_eq!(outer.join(&WsPath::root()).relative_to_scope_root(), "");
+        assert_eq!(path.innermost_scope_root().as_str(), "tenants/a/jobs");
+        assert_eq!(path.text_below_scope_root(), "x/y");
+        assert_eq!(outer.join(&file).innermost_scope_root().as_str(), "tenants/a");
+        assert_eq!(outer.join(&WsPath::root()).text_below_scope_root(), "");
         let parts = |path: &WsPath| -> (Vec<String>, String) {
-            let PathResolutionParts { scopes: fences, rest } = path.resolution_parts();
-            (fences.into_iter().map(str::to_owned).collect(), rest.to_owned())
+            let ScopedPathParts { scopes: scope_roots, rest } = path.split_at_scope_roots();
+            (scope_roots.into_iter().map(str::to_owned).collect(), rest.to_owned())
         };
         let owned = |parts: &[&str]| parts.iter().map(|part| (*part).to_owned()).collect();
         assert_eq!(parts(&path), (owned(&["tenants/a", "jobs"]), "x/y".into()));
@@ -720,7 +729,7 @@ mod tests {
         assert_eq!(parts(&file), (owned(&[]), "x/y".into()));
         assert_eq!(parts(&WsPath::root()), (owned(&[]), "".into()));
         let stripped = path.strip_prefix(&rules.parse("tenants").unwrap()).unwrap();
-        assert_eq!(stripped.scope_root().as_str(), "a/jobs");
+        assert_eq!(stripped.innermost_scope_root().as_str(), "a/jobs");
         assert_eq!(file.parent().unwrap().as_str(), "x");
         assert!(path.starts_with(&outer) && !path.starts_with(&rules.parse("tenants/ab").unwrap()));
     }

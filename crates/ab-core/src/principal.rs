@@ -122,7 +122,7 @@ impl Principal {
         Self { kind, id: Arc::from(id), tenant: None, roles: BTreeSet::new() }
     }
 
-    pub fn in_tenant(mut self, tenant: TenantId) -> Self {
+    pub fn with_tenant(mut self, tenant: TenantId) -> Self {
         self.tenant = Some(tenant);
         self
     }
@@ -185,7 +185,7 @@ mod tests {
         let tenant = TenantId::parse("acme").unwrap();
         let key = Principal::new(PrincipalKind::ApiKey, "ci");
         assert_eq!(key.to_string(), "api-key:ci");
-        assert_eq!(key.in_tenant(tenant).to_string(), "acme/api-key:ci");
+        assert_eq!(key.with_tenant(tenant).to_string(), "acme/api-key:ci");
         assert_eq!(Principal::new(PrincipalKind::Process, "local").to_string(), "local");
         let odd = Principal::new(PrincipalKind::Person, "a\nb");
         assert_eq!(odd.to_string(), "person:a\\nb");

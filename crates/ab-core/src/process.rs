@@ -1,6 +1,6 @@
 //! Commands: the request, and a process as a struct of channels.
 //!
-//! A driver creates both ends with [`Process::with_driver_side`], keeps the [`ProcessDriverSide`]
+//! A driver creates both ends with [`Process::new_with_driver_side`], keeps the [`ProcessDriverSide`]
 //! and returns the [`Process`]. Local and remote processes are the same struct, so callers cannot
 //! tell them apart.
 
@@ -16,11 +16,11 @@ use crate::error::Error;
 use crate::path::WsPath;
 
 /// Pieces of output that may wait for a slow reader. Beyond that an owned process blocks.
-pub const OUTPUT_QUEUE_CHUNKS: usize = 32;
+pub const MAX_QUEUED_OUTPUT_CHUNKS: usize = 32;
 /// Pieces of standard input that may wait for a slow process.
-pub const STDIN_QUEUE_CHUNKS: usize = 16;
+pub(crate) const MAX_QUEUED_STDIN_CHUNKS: usize = 16;
 /// Signals and resizes that may wait.
-pub const PROCESS_CONTROL_QUEUE_MESSAGES: usize = 16;
+pub(crate) const MAX_QUEUED_CONTROL_MESSAGES: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -139,7 +139,7 @@ impl PathRestrictions {
     }
 
     /// The restrictions of both.
-    pub fn merged_with(mut self, other: PathRestrictions) -> PathRestrictions {
+    pub(crate) fn merged_with(mut self, other: PathRestrictions) -> PathRestrictions {
         self.hidden.extend(other.hidden);
         self.read_only.extend(other.read_only);
         self.binds.extend(other.binds);
@@ -147,9 +147,9 @@ impl PathRestrictions {
     }
 
     /// The same restrictions with translated workspace paths.
-    pub fn map_paths(mut self, place: impl Fn(&WsPath) -> WsPath) -> PathRestrictions {
+    pub fn map_paths(mut self, map: impl Fn(&WsPath) -> WsPath) -> PathRestrictions {
         for path in self.hidden.iter_mut().chain(&mut self.read_only) {
-            *path = place(path);
+            *path = map(path);
         }
         self
     }
@@ -177,7 +177,7 @@ pub struct MountedWorkspace {
 /// Where the visible workspaces are in the caller's tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountLayout {
-    /// The path of the fence in the caller's tree, unless it is the same as in the driver.
+    /// The path of the scope root in the caller's tree, unless it is the same as in the driver.
     pub scope_path: Option<WsPath>,
     pub mounted: Vec<MountedWorkspace>,
 }
@@ -185,7 +185,7 @@ pub struct MountLayout {
 #[derive(Clone, Debug)]
 pub struct ExecRequest {
     pub command: Command,
-    /// The working directory. Its fence is the scope: the command sees nothing outside it.
+    /// The working directory. Its scope root is the scope: the command sees nothing outside it.
     pub cwd: WsPath,
     pub env: BTreeMap<String, String>,
     pub stdin: StdinMode,
@@ -252,7 +252,7 @@ pub struct ProcessInfo {
 }
 
 /// How many bytes from the end of each channel a [`ProcessExit`] keeps.
-pub const OUTPUT_TAIL_BYTES: usize = 4096;
+pub const MAX_EXIT_OUTPUT_TAIL_BYTES: usize = 4096;
 
 /// How a process ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -261,7 +261,7 @@ pub struct ProcessExit {
     pub code: Option<i32>,
     pub signal: Option<i32>,
     pub cause: ExitCause,
-    pub orphans: OrphanOutcome,
+    pub orphans: LeftoverProcessOutcome,
     /// The end of its output, for journals and error messages.
     pub stdout_tail: String,
     pub stderr_tail: String,
@@ -283,7 +283,7 @@ pub enum ExitCause {
 
 /// What happened to processes that a command left running when it exited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OrphanOutcome {
+pub enum LeftoverProcessOutcome {
     /// There were none that the driver knows of.
     #[default]
     None,
@@ -318,7 +318,7 @@ pub struct OutputChunk {
 
 impl OutputChunk {
     /// Reports that a channel has ended while the process may continue.
-    pub fn end_of(channel: OutputChannel, offset: u64) -> Self {
+    pub fn end_marker(channel: OutputChannel, offset: u64) -> Self {
         OutputChunk { offset, channel, bytes: Bytes::new(), lost_bytes: 0 }
     }
 
@@ -376,13 +376,13 @@ pub struct AttachedProcessDriverSide {
 }
 
 impl Process {
-    pub fn with_driver_side(id: ProcessId, stdin: StdinMode) -> (Process, ProcessDriverSide) {
-        let (output_in, output) = mpsc::channel(OUTPUT_QUEUE_CHUNKS);
-        let (control, control_out) = mpsc::channel(PROCESS_CONTROL_QUEUE_MESSAGES);
+    pub fn new_with_driver_side(id: ProcessId, stdin: StdinMode) -> (Process, ProcessDriverSide) {
+        let (output_in, output) = mpsc::channel(MAX_QUEUED_OUTPUT_CHUNKS);
+        let (control, control_out) = mpsc::channel(MAX_QUEUED_CONTROL_MESSAGES);
         let (stdin, stdin_out) = match stdin {
             StdinMode::Closed => (None, None),
             StdinMode::Piped => {
-                let (sender, receiver) = mpsc::channel(STDIN_QUEUE_CHUNKS);
+                let (sender, receiver) = mpsc::channel(MAX_QUEUED_STDIN_CHUNKS);
                 (Some(sender), Some(receiver))
             }
         };
@@ -399,13 +399,13 @@ impl Process {
     }
 
     /// A process that another handle owns. Dropping it ends nothing.
-    pub fn attached(
+    pub fn new_attached(
         id: ProcessId,
         stdin: Option<mpsc::Sender<Bytes>>,
         control: mpsc::Sender<ProcessControlMessage>,
         ending: ProcessExitReceiver,
     ) -> (Process, AttachedProcessDriverSide) {
-        let (output_in, output) = mpsc::channel(OUTPUT_QUEUE_CHUNKS);
+        let (output_in, output) = mpsc::channel(MAX_QUEUED_OUTPUT_CHUNKS);
         let (held, leash) = oneshot::channel();
         let process = Process { id, output, stdin, control, ending, _leash: held };
         (process, AttachedProcessDriverSide { output: output_in, dropped: leash })
@@ -449,20 +449,20 @@ impl ProcessExitReceiver {
     }
 
     /// Why the process was lost, if that is known.
-    pub fn loss_error(&self) -> Option<&Error> {
+    pub fn process_lost_error(&self) -> Option<&Error> {
         self.loss_error.get()
     }
 
     /// The message for a process that was lost.
-    pub fn loss_message(&self) -> String {
-        match self.loss_error() {
+    pub fn process_lost_message(&self) -> String {
+        match self.process_lost_error() {
             Some(why) => format!("the process was lost: {}", why.message()),
             None => "the process was lost".to_owned(),
         }
     }
 
     /// Runs `hook` once the process has ended or was lost; at once if it already has.
-    pub fn on_end(&self, hook: impl FnOnce(Option<&ProcessExit>) + Send + 'static) {
+    pub(crate) fn on_end(&self, hook: impl FnOnce(Option<&ProcessExit>) + Send + 'static) {
         let mut hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
         match hooks.as_mut() {
             Some(waiting) => waiting.push(Box::new(hook)),
@@ -495,9 +495,9 @@ impl ProcessExitSender {
     }
 
     /// Reports that the process was lost, and why.
-    pub fn send_lost(self, why: Error) {
+    pub fn send_process_lost(self, cause: Error) {
         // It is set only here.
-        let _ = self.why_lost.set(why);
+        let _ = self.why_lost.set(cause);
     }
 
     fn finish(&self, exit: Option<ProcessExit>) {

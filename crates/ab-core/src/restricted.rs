@@ -14,6 +14,7 @@ use crate::call::Verb;
 use crate::driver::{BackendInfo, Driver, File};
 use crate::effective::EffectivePolicy;
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
+use crate::lost_call::{LostCallEffect, LostCallId};
 use crate::metadata::{
     DiskSpace, FileContent, Listing, RemoveOutcome, RenameOutcome, Stat, WalkProblem,
 };
@@ -25,7 +26,6 @@ use crate::path::{AccessRules, WsPath};
 use crate::process::{ExecRequest, PathRestrictions, Process, ProcessId, ProcessInfo};
 use crate::search::{SearchQuery, SearchResults};
 use crate::status::StatusPublisher;
-use crate::ticket::{LostCallEffect, LostCallId};
 
 /// Most paths that one handle may restrict.
 pub const MAX_PATH_RESTRICTIONS: usize = 256;
@@ -86,7 +86,7 @@ impl Restricted {
     /// The same for a rename or removal: nothing below may be restricted either.
     fn displace(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
         let ruled = self.change(verb, path)?;
-        if ruled.contains_restricted_path() {
+        if ruled.is_or_contains_restricted_path() {
             Err(Error::write_protected(verb, path))
         } else {
             Ok(ruled)

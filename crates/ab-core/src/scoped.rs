@@ -1,6 +1,6 @@
 //! The view of a subdirectory as a whole workspace.
 //!
-//! Paths that go in get the prefix, with a fence at its end, so that not even a link can lead
+//! Paths that go in get the prefix, with a scope root at its end, so that not even a link can lead
 //! outside. Paths that come out lose it again, also in errors: a caller learns nothing about the
 //! directories above.
 
@@ -16,6 +16,7 @@ use crate::call::Verb;
 use crate::driver::{BackendInfo, BackendKind, Driver, File};
 use crate::effective::EffectivePolicy;
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
+use crate::lost_call::{LostCallEffect, LostCallId};
 use crate::metadata::{
     DiskSpace, FileContent, FileKind, FileVersion, Listing, RemoveOutcome, RenameOutcome, Stat,
     WalkProblem,
@@ -28,12 +29,11 @@ use crate::path::{MAX_PATH_BYTES, WsPath};
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{SearchQuery, SearchResults};
 use crate::status::StatusPublisher;
-use crate::ticket::{LostCallEffect, LostCallId};
 
 #[derive(Debug)]
 pub(crate) struct Scoped {
     inner: Arc<dyn Driver>,
-    /// Has a fence at its end.
+    /// Has a scope root at its end.
     prefix: WsPath,
     env: BTreeMap<String, String>,
     /// Shared with the views of the same scope for other actors.
@@ -46,12 +46,7 @@ impl Scoped {
         prefix: &WsPath,
         env: BTreeMap<String, String>,
     ) -> Self {
-        Self {
-            inner,
-            prefix: prefix.clone().with_scope_root_at_end(),
-            env,
-            root_made: Arc::default(),
-        }
+        Self { inner, prefix: prefix.clone().into_scope_root(), env, root_made: Arc::default() }
     }
 
     /// The same scope of the same workspace, through another driver.

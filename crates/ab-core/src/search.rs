@@ -1,6 +1,6 @@
 //! Search queries and results, and the parts that searching drivers share.
 //!
-//! Drivers search where the files are: with [`search_by_walk`], which uses their other methods, or
+//! Drivers search where the files are: with [`search_by_listing`], which uses their other methods, or
 //! with their own walk and [`selection`], [`text`] and [`collector`]. The same query has the same
 //! result on all of them.
 
@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::metadata::{DirEntry, FileKind, TruncationCause, WalkProblem};
 use crate::path::WsPath;
 
-pub use over::{search_by_walk, search_error_from_io};
+pub use over::{search_by_listing, search_error_from_io};
 
 /// Default limit of matches.
 pub const DEFAULT_MAX_SEARCH_MATCHES: usize = 10_000;
@@ -74,13 +74,13 @@ pub struct SearchQuery {
 
 impl SearchQuery {
     /// Finds names below `root` that match a glob.
-    pub fn names(root: WsPath, glob: &str) -> Self {
+    pub fn for_names(root: WsPath, glob: &str) -> Self {
         let wanted = SearchTarget::Names { glob: glob.to_owned(), kinds: EntryKindFilter::Files };
         Self::new(root, wanted)
     }
 
     /// Finds text in files below `root`.
-    pub fn text(root: WsPath, text: TextQuery) -> Self {
+    pub fn for_text(root: WsPath, text: TextQuery) -> Self {
         Self::new(root, SearchTarget::Text(text))
     }
 
@@ -257,18 +257,18 @@ pub enum SearchLineRole {
 
 /// How many entries were left out because of ignore files and [`SearchQuery::ignore`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct IgnoredCounts {
+pub struct IgnoredEntryCounts {
     /// Each counts once, whatever it contains.
     pub directories: u64,
     pub files: u64,
 }
 
-impl IgnoredCounts {
+impl IgnoredEntryCounts {
     pub fn is_empty(self) -> bool {
-        self == IgnoredCounts::default()
+        self == IgnoredEntryCounts::default()
     }
 
-    pub fn add(&mut self, kind: FileKind) {
+    pub fn count_entry(&mut self, kind: FileKind) {
         match kind {
             FileKind::Dir => self.directories += 1,
             FileKind::File | FileKind::Symlink | FileKind::Other => self.files += 1,
@@ -284,6 +284,6 @@ pub struct SearchResults {
     pub searched: u64,
     /// Files that seem to be binary and were not searched.
     pub skipped_binary: u64,
-    pub ignored: IgnoredCounts,
+    pub ignored: IgnoredEntryCounts,
     pub problems: Vec<WalkProblem>,
 }

@@ -98,7 +98,7 @@ pub enum StreamCopyError<E> {
 pub async fn write_stream_to_file<E>(
     file: &dyn File,
     stream: impl Stream<Item = Result<Bytes, E>>,
-    mut written: impl FnMut(u64),
+    mut on_progress: impl FnMut(u64),
 ) -> Result<u64, StreamCopyError<E>> {
     let mut stream = pin!(stream);
     let mut under_way: FuturesUnordered<BoxFuture<'_, Result<u64>>> = FuturesUnordered::new();
@@ -112,13 +112,13 @@ pub async fn write_stream_to_file<E>(
                     Some(next) => block = next.map_err(StreamCopyError::Source)?,
                     None => {
                         while let Some(done) = under_way.next().await {
-                            written(done.map_err(StreamCopyError::Target)?);
+                            on_progress(done.map_err(StreamCopyError::Target)?);
                         }
                         return Ok(offset);
                     }
                 },
                 Some(done) = under_way.next(), if !under_way.is_empty() => {
-                    written(done.map_err(StreamCopyError::Target)?);
+                    on_progress(done.map_err(StreamCopyError::Target)?);
                 }
             }
         }
@@ -129,7 +129,7 @@ pub async fn write_stream_to_file<E>(
         if under_way.len() >= MAX_STREAM_CHUNKS_IN_FLIGHT
             && let Some(done) = under_way.next().await
         {
-            written(done.map_err(StreamCopyError::Target)?);
+            on_progress(done.map_err(StreamCopyError::Target)?);
         }
     }
 }

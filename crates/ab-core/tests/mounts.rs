@@ -217,23 +217,23 @@ async fn errors_name_paths_as_the_view_has_them() {
 }
 
 #[tokio::test]
-async fn fences_move_along_or_become_the_mount() {
+async fn scope_roots_move_along_or_become_the_mount() {
     let (base_driver, base) = recorded();
     let (driver, other) = recorded();
     let view = base.mount("a/mnt", &other).unwrap();
     let seen = |driver: &RecordingDriver| {
         let seen =
             driver.recorded_calls().into_iter().rev().find(|seen| seen.verb == Verb::Read).unwrap();
-        (seen.path.unwrap(), seen.fence)
+        (seen.path.unwrap(), seen.scope_root)
     };
-    for (prefix, path, expect, fence) in [
+    for (prefix, path, expect, scope_root) in [
         ("a", "mnt/x", "x", None),
         ("a/mnt", "x", "x", None),
         ("a/mnt/t", "x", "t/x", Some("t")),
         ("a/mnt/t/u", "x/y", "t/u/x/y", Some("t/u")),
     ] {
         let _ = scope(&view, prefix).read(path).await;
-        assert_eq!(seen(&driver), (expect.to_owned(), fence.map(str::to_owned)), "{prefix}");
+        assert_eq!(seen(&driver), (expect.to_owned(), scope_root.map(str::to_owned)), "{prefix}");
     }
     let _ = scope(&view, "a").read("x").await;
     assert_eq!(seen(&base_driver), ("a/x".to_owned(), Some("a".to_owned())));
@@ -340,7 +340,7 @@ async fn a_view_ends_nothing_and_ends_with_its_base() {
     let (base_driver, base) = recorded();
     let (driver, other) = recorded();
     let view = base.mount("mnt", &other).unwrap();
-    assert_eq!((base.scope_count(), view.status()), (1, ConnectionStatus::Connected));
+    assert_eq!((base.live_scope_count(), view.status()), (1, ConnectionStatus::Connected));
     let second = view.mount("mnt2", &other).unwrap();
     view.destroy().await.unwrap();
     assert_eq!((base_driver.close_count(), driver.close_count()), (0, 0));

@@ -20,7 +20,7 @@ pub(crate) fn every_rules() -> Vec<(&'static str, PathParser)> {
         ("lenient", lenient()),
         ("lenient with an alias", lenient().with_root_alias(ALIAS)),
         ("lenient with the root as alias", lenient().with_root_alias("/")),
-        ("lenient in a scope", scope_rules().scoped(&scope_path())),
+        ("lenient in a scope", scope_rules().for_scope(&scope_path())),
         (
             "lenient on windows",
             lenient().for_platform(Platform::Windows).with_root_alias("C:\\w\\s"),
@@ -89,15 +89,15 @@ fn check_path(name: &str, rules: &PathParser, path: &WsPath) -> TestCaseResult {
         }
     }
     prop_assert_eq!(path.segments().collect::<Vec<_>>().join("/"), text);
-    prop_assert!(!path.is_scoped(), "{}: nobody asked for a fence", name);
+    prop_assert!(!path.has_scope_root(), "{}: nobody asked for a scope root", name);
     let shown = path.to_string();
     match rules.parse(&shown) {
         Ok(again) => prop_assert_eq!(&again, path, "{}: {:?} is read as another path", name, shown),
         Err(error) => prop_assert!(false, "{}: refuses its own {:?}: {}", name, shown, error),
     }
-    let inside = scope_path().with_scope_root_at_end().join(path);
+    let inside = scope_path().into_scope_root().join(path);
     prop_assert!(inside.starts_with(&scope_path()), "{}: {:?} left the scope", name, inside);
-    prop_assert_eq!(inside.scope_root(), scope_path());
+    prop_assert_eq!(inside.innermost_scope_root(), scope_path());
     prop_assert_eq!(inside.strip_prefix(&scope_path()), Some(path.clone()));
     Ok(())
 }
@@ -134,7 +134,7 @@ fn the_three_cases_decide() {
     fuzz::check_property("three cases", raw_path(), |raw| {
         for (rules, alias) in [
             (PathParser::lenient().with_root_alias(ALIAS), vec!["w", "s"]),
-            (scope_rules().scoped(&scope_path()), vec!["w", "s", "users", "a"]),
+            (scope_rules().for_scope(&scope_path()), vec!["w", "s", "users", "a"]),
         ] {
             let result = rules.parse(&raw);
             match result {

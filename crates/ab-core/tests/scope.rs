@@ -74,7 +74,7 @@ async fn exec_cwd_is_the_scope_root() {
     let expect = RecordedCall {
         verb: Verb::Exec,
         path: Some("outer/inner".to_owned()),
-        fence: Some("outer/inner".to_owned()),
+        scope_root: Some("outer/inner".to_owned()),
         to: None,
         command: Some("pwd".to_owned()),
         env: BTreeMap::new(),
@@ -100,7 +100,7 @@ async fn calls_reach_the_parent_translated() {
             Verb::Mkdir if path == "outer" || path == "outer/in/ner" => continue,
             _ => assert!(own.contains(&path.as_str()), "{} came for {path:?}", seen.verb),
         }
-        assert_eq!(seen.fence.as_deref(), Some("outer/in/ner"), "{}", seen.verb);
+        assert_eq!(seen.scope_root.as_deref(), Some("outer/in/ner"), "{}", seen.verb);
         if seen.verb == Verb::Rename {
             assert!(own.contains(&seen.to.as_deref().unwrap()), "{:?}", seen.to);
         }
@@ -155,7 +155,7 @@ async fn escaping_scope_path_is_refused() {
         let error = parent.scope(path, ScopeOptions::default()).unwrap_err();
         assert_eq!((error.code(), error.path()), (code, Some(path)));
     }
-    assert_eq!((root.scope_count(), outer.scope_count()), (1, 0));
+    assert_eq!((root.live_scope_count(), outer.live_scope_count()), (1, 0));
     assert_eq!(driver.recorded_calls(), []);
 }
 

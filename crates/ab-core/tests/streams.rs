@@ -1,6 +1,6 @@
 //! Files of any size as streams: what arrives, what a reader sees, and what a failure leaves.
 
-use ab_core::backend::{MAX_SINGLE_WRITE_BYTES, ReadStreamOptions};
+use ab_core::backend::{ReadStreamOptions, SINGLE_CALL_WRITE_LIMIT_BYTES};
 use ab_core::options::{ByteRange, WriteMode, WriteOptions};
 use ab_core::{Backend, Error, ErrorCode, ErrorKind, MemoryDriver, Result};
 use bytes::Bytes;
@@ -11,7 +11,7 @@ fn backend() -> Backend {
 }
 
 fn large() -> Vec<u8> {
-    (0..MAX_SINGLE_WRITE_BYTES * 21 / 8).map(|at| (at % 251) as u8).collect()
+    (0..SINGLE_CALL_WRITE_LIMIT_BYTES * 21 / 8).map(|at| (at % 251) as u8).collect()
 }
 
 /// The bytes in pieces of an odd size.

@@ -6,33 +6,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ab_api::SessionId;
 use ab_core::Backend;
-use ab_mcp::{HttpEndpoint, HttpSettings};
+use ab_mcp::{McpHttpEndpoint, McpHttpSettings};
 
 /// The endpoints of all running sessions. Cheap to clone; clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct SessionEndpoints {
-    open: Arc<Mutex<HashMap<SessionId, SessionEndpoint>>>,
+pub struct RunningSessionWorkspaces {
+    open: Arc<Mutex<HashMap<SessionId, RunningSessionWorkspace>>>,
 }
 
 /// The workspace of one running session.
 #[derive(Clone)]
-pub struct SessionEndpoint {
+pub struct RunningSessionWorkspace {
     /// The guarded handle: the command policy judges every command on it.
     pub backend: Backend,
     /// Answers MCP requests about `backend`, or about a handle derived from it.
-    pub mcp: HttpEndpoint,
+    pub mcp: McpHttpEndpoint,
 }
 
-impl SessionEndpoints {
+impl RunningSessionWorkspaces {
     /// The endpoint of a session; `None` unless the session runs.
-    pub fn find(&self, session: SessionId) -> Option<SessionEndpoint> {
+    pub fn find(&self, session: SessionId) -> Option<RunningSessionWorkspace> {
         self.lock().get(&session).cloned()
     }
 
     /// Opens the endpoint of a session. An endpoint of an earlier attempt is closed.
     pub(crate) fn open(&self, session: SessionId, backend: Backend) {
-        let mcp = HttpEndpoint::new(&backend, &HttpSettings::default());
-        if let Some(old) = self.lock().insert(session, SessionEndpoint { backend, mcp }) {
+        let mcp = McpHttpEndpoint::new(&backend, &McpHttpSettings::default());
+        if let Some(old) = self.lock().insert(session, RunningSessionWorkspace { backend, mcp }) {
             old.mcp.close();
         }
     }
@@ -45,13 +45,13 @@ impl SessionEndpoints {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, SessionEndpoint>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, RunningSessionWorkspace>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for SessionEndpoint {
+impl fmt::Debug for RunningSessionWorkspace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionEndpoint").finish_non_exhaustive()
+        f.debug_struct("RunningSessionWorkspace").finish_non_exhaustive()
     }
 }

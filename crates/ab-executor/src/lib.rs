@@ -10,6 +10,6 @@ pub use contract::{
     CleanupToken, DeliveryOutcome, Executor, ExecutorError, LaunchMode, LaunchedAgentInfo,
     ProvisionedWorkspace, SessionAttempt, SessionToken,
 };
-pub use endpoints::{SessionEndpoint, SessionEndpoints};
+pub use endpoints::{RunningSessionWorkspace, RunningSessionWorkspaces};
 pub use local::{ExecutorSettings, LocalExecutor};
 pub use report::{AgentQuestion, AgentQuestionId, AgentReport, AgentReportSender, TurnOutcome};

@@ -38,8 +38,8 @@ use ab_host::{ControlGroup, ControlGroupLimits, Toolchain};
 use ab_local::{CommandPolicySettings, Launcher, LocalWorkspace};
 use ab_policy::RuleFile;
 use ab_snapshot::{
-    CollectChangesOutcome, CommitId, GIT_NETWORK_ENV_VARIABLES, GitAuthor, SessionChanges,
-    SnapshotSettings, Workspace, Workspaces,
+    CollectChangesOutcome, CommitId, GIT_NETWORK_ENV_VARIABLES, GitAuthor, PreparedWorkspace,
+    SessionChanges, SnapshotSettings, WorkspaceStore,
 };
 use async_trait::async_trait;
 
@@ -53,7 +53,7 @@ use crate::contract::{
     CleanupToken, DeliveryOutcome, Executor, ExecutorError, LaunchMode, LaunchedAgentInfo,
     ProvisionedWorkspace, SessionAttempt,
 };
-use crate::endpoints::SessionEndpoints;
+use crate::endpoints::RunningSessionWorkspaces;
 use crate::report::{AgentQuestionId, AgentReportSender};
 
 /// The executor's id in listings and sessions.
@@ -84,7 +84,7 @@ pub struct ExecutorSettings {
     pub isolation: Isolation,
     /// The weakest isolation with which a session starts. Landlock at least: below it an agent can read the server's
     /// token.
-    pub isolation_floor: Isolation,
+    pub minimum_isolation: Isolation,
     /// Programs of this machine that every session may use, such as compilers.
     pub toolchains: Vec<Toolchain>,
     /// Whether a task may ask for an agent without a sandbox.
@@ -113,7 +113,7 @@ impl ExecutorSettings {
             environment: Vec::new(),
             catalog: AgentCatalog::default(),
             isolation: Isolation::Auto,
-            isolation_floor: Isolation::Landlock,
+            minimum_isolation: Isolation::Landlock,
             toolchains: Vec::new(),
             allow_disabled_runtime: false,
             refuses_shared_network: false,
@@ -133,9 +133,9 @@ impl ExecutorSettings {
 /// as branches or patches.
 pub struct LocalExecutor {
     settings: ExecutorSettings,
-    workspaces: Workspaces,
+    workspaces: WorkspaceStore,
     running: Mutex<HashMap<SessionId, Arc<Running>>>,
-    endpoints: SessionEndpoints,
+    endpoints: RunningSessionWorkspaces,
     turns: Turns,
 }
 
@@ -174,16 +174,11 @@ impl LocalExecutor {
             path: std::env::split_paths(&path).collect(),
             git_environment: operator.cloned().collect(),
         };
-        let workspaces = Workspaces::open(snapshots)
+        let workspaces = WorkspaceStore::open(snapshots)
             .map_err(|error| failed(SessionEndReason::ExecutorLost, error.to_string()))?;
-        let endpoints = SessionEndpoints::default();
+        let endpoints = RunningSessionWorkspaces::default();
         let turns = Turns::default();
         Ok(Self { settings, workspaces, running: Mutex::default(), endpoints, turns })
-    }
-
-    /// The agents that can be launched.
-    pub fn agent_catalog(&self) -> &AgentCatalog {
-        &self.settings.catalog
     }
 
     /// The parts of this machine that agents may use.
@@ -202,7 +197,7 @@ impl LocalExecutor {
     }
 
     /// The MCP endpoints of the sessions that run.
-    pub fn endpoints(&self) -> SessionEndpoints {
+    pub fn running_session_workspaces(&self) -> RunningSessionWorkspaces {
         self.endpoints.clone()
     }
 
@@ -238,7 +233,7 @@ impl LocalExecutor {
         &self,
         job: &SessionAttempt,
         reason: SessionEndReason,
-    ) -> Result<Workspace, ExecutorError> {
+    ) -> Result<PreparedWorkspace, ExecutorError> {
         let because = |error: ab_snapshot::SnapshotError| failed(reason, error.to_string());
         let token = request::token(&job.session).map_err(because)?;
         let found = self.workspaces.find(&token).map_err(because)?;
@@ -249,7 +244,7 @@ impl LocalExecutor {
     /// guards of `handle`.
     async fn sandbox(
         &self,
-        workspace: &Workspace,
+        workspace: &PreparedWorkspace,
         runtime: &RequestedRuntime,
         agent: Option<&AgentCatalogEntry>,
         handle: HandleSetup,
@@ -260,12 +255,12 @@ impl LocalExecutor {
                 (Isolation::None, Isolation::None)
             }
             RuntimeType::Local | RuntimeType::Disabled | RuntimeType::Devcontainer => {
-                (self.settings.isolation, self.settings.isolation_floor)
+                (self.settings.isolation, self.settings.minimum_isolation)
             }
         };
         let mut builder = LocalWorkspace::builder(&workspace.tree)
             .isolation(isolation)
-            .isolation_floor(floor)
+            .minimum_isolation(floor)
             .network(match runtime.network.unwrap_or_default() {
                 NetworkMode::Shared => NetworkAccess::Shared,
                 NetworkMode::None => NetworkAccess::None,
@@ -296,7 +291,7 @@ impl LocalExecutor {
     /// The host's programs that an agent's sandbox shows, the agent's own first.
     fn toolchains(&self, agent: Option<&AgentCatalogEntry>) -> Vec<Toolchain> {
         let own = agent.into_iter().flat_map(|entry| &entry.toolchains);
-        own.map(|directory| program::toolchain_with_bin_fallback(directory))
+        own.map(|directory| program::agent_toolchain(directory))
             .chain(self.settings.toolchains.iter().cloned())
             .collect()
     }
@@ -383,7 +378,7 @@ impl HandleSetup {
 
 /// The work of a session, copied out of its sandbox.
 struct Brought {
-    workspace: Workspace,
+    workspace: PreparedWorkspace,
     collected: CollectChangesOutcome,
 }
 
@@ -620,7 +615,7 @@ impl fmt::Debug for LocalExecutor {
 }
 
 /// A commit that users can find. The commits of a copy exist only in our repository.
-fn published(workspace: &Workspace, commit: Option<&CommitId>) -> Option<String> {
+fn published(workspace: &PreparedWorkspace, commit: Option<&CommitId>) -> Option<String> {
     match workspace.token.provider() {
         ab_snapshot::WorkspaceProvider::Git => commit.map(ToString::to_string),
         ab_snapshot::WorkspaceProvider::Copy => None,

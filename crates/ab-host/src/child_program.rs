@@ -88,7 +88,7 @@ impl ChildProcess {
     }
 
     /// Waits briefly for the program to exit, then kills it.
-    pub async fn wait_or_kill(&mut self) {
+    pub async fn wait_briefly_then_kill(&mut self) {
         if timeout(GRACE, self.child.wait()).await.is_err() {
             // If the kill fails, the process is reaped when it exits.
             let _ = self.child.kill().await;

@@ -15,9 +15,9 @@ use rustix::io::Errno;
 
 use crate::blocking;
 
-pub use copy::{CopyBounds, CopyReport};
+pub use copy::{CopyLimits, CopyReport};
 
-/// Copies the directory `from` to `to`, which must not exist. See [`CopyBounds`] for the limits.
+/// Copies the directory `from` to `to`, which must not exist. See [`CopyLimits`] for the limits.
 ///
 /// Regular files share their blocks with the original if the file system supports that. Symbolic
 /// links stay links with the same target. Devices, sockets and FIFOs are skipped and counted.
@@ -27,9 +27,9 @@ pub use copy::{CopyBounds, CopyReport};
 /// # Errors
 /// A file cannot be read, the copy exceeds its bounds, or `to` lies inside `from`. The part that
 /// was already copied stays.
-pub async fn copy_directory(from: &Path, to: &Path, bounds: CopyBounds) -> Result<CopyReport> {
+pub async fn copy_directory(from: &Path, to: &Path, limits: CopyLimits) -> Result<CopyReport> {
     let (from, to) = (from.to_owned(), to.to_owned());
-    blocking::run(move |cancel| copy::copy(&from, &to, bounds, cancel)).await
+    blocking::run(move |cancel| copy::copy(&from, &to, limits, cancel)).await
 }
 
 /// Removes a directory with everything in it. A missing directory is not an error.
@@ -48,9 +48,9 @@ pub async fn remove_directory(path: &Path) -> Result<()> {
 ///
 /// # Errors
 /// `name` is not a regular file (a link to one is refused), or it has more than `most` bytes.
-pub async fn copy_file(directory: &Path, name: &str, to: &Path, most: u64) -> Result<u64> {
+pub async fn copy_file(directory: &Path, name: &str, to: &Path, max_bytes: u64) -> Result<u64> {
     let (directory, name, to) = (directory.to_owned(), name.to_owned(), to.to_owned());
-    blocking::run(move |_| take(&directory, &name, &to, most)).await
+    blocking::run(move |_| take(&directory, &name, &to, max_bytes)).await
 }
 
 fn take(directory: &Path, name: &str, to: &Path, most: u64) -> Result<u64> {
@@ -183,7 +183,7 @@ mod tests {
         fs::set_permissions(from.join("sub"), fs::Permissions::from_mode(0o555)).unwrap();
         symlink("/no/such/target", from.join("dangling")).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(from.join("socket")).unwrap();
-        let bounds = CopyBounds { entries: 100, bytes: 1000 };
+        let bounds = CopyLimits { entries: 100, bytes: 1000 };
         let report = copy_directory(&from, &to, bounds).await.unwrap();
         assert_eq!((report.files, report.bytes, report.skipped), (1, 10, 1));
         assert_eq!(fs::read(to.join("sub/program")).unwrap(), b"#!/bin/sh\n");
@@ -207,13 +207,13 @@ mod tests {
             fs::write(from.join(name), "0123456789").unwrap();
         }
         for (name, bounds, kind) in [
-            ("entries", CopyBounds { entries: 2, bytes: 1000 }, ErrorKind::TooLarge),
-            ("bytes", CopyBounds { entries: 10, bytes: 25 }, ErrorKind::TooLarge),
+            ("entries", CopyLimits { entries: 2, bytes: 1000 }, ErrorKind::TooLarge),
+            ("bytes", CopyLimits { entries: 10, bytes: 25 }, ErrorKind::TooLarge),
         ] {
             let error = copy_directory(&from, &place.path().join(name), bounds).await.unwrap_err();
             assert_eq!(error.kind(), kind, "{error}");
         }
-        let bounds = CopyBounds::default();
+        let bounds = CopyLimits::default();
         let error = copy_directory(&from, &from.join("inside"), bounds).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidPath, "{error}");
         let (missing, other) = (place.path().join("missing"), place.path().join("other"));

@@ -229,7 +229,7 @@ impl Runner {
         request: &ExecRequest,
         placement: &dress::Placement,
     ) -> Result<Option<Arc<private::Private>>> {
-        let fence = request.cwd.scope_root().as_str().to_owned();
+        let scope_root = request.cwd.innermost_scope_root().as_str().to_owned();
         let tmp = match isolation {
             Isolation::Bwrap => private::TmpNeed::With(placement.mount_points.clone()),
             Isolation::Landlock => private::TmpNeed::With(BTreeSet::new()),
@@ -243,7 +243,7 @@ impl Runner {
             (None, _) => return Ok(None),
         };
         let root = shared.aliases.first().cloned().unwrap_or_default();
-        let key = private::PrivateKey { root, fence, tmp };
+        let key = private::PrivateKey { root, scope_root, tmp };
         let lent = self.privates.lend(&self.settings, &place, key).await;
         match isolation {
             Isolation::Bwrap | Isolation::Landlock => lent.map(Some),
@@ -254,7 +254,7 @@ impl Runner {
     /// A process that ends when its handle is dropped.
     fn held(&self, launched: Launched, request: &ExecRequest, place: Place) -> Process {
         let Launched { running, channels, remains, wall } = launched;
-        let (process, feed) = Process::with_driver_side(self.table.id(&place), request.stdin);
+        let (process, feed) = Process::new_with_driver_side(self.table.id(&place), request.stdin);
         let ProcessDriverSide { output, stdin, control, exit: ending, dropped: leash } = feed;
         let reins = Reins { stdin, control, leash: Some(leash), stop: self.table.stop(), wall };
         tokio::spawn(async move {
@@ -279,7 +279,7 @@ impl Runner {
     ) -> Result<Process> {
         let Launched { running, channels, remains, wall } = launched;
         let id = self.table.id(&place);
-        let (process, feed) = Process::with_driver_side(id.clone(), request.stdin);
+        let (process, feed) = Process::new_with_driver_side(id.clone(), request.stdin);
         let ProcessDriverSide { stdin, control, exit: ending, .. } = feed;
         let bounds = Bounds { memory: self.settings.spool.memory, disk: self.settings.spool.disk };
         let spool = Arc::new(Spool::new(bounds, self.settings.temporary_dir.clone()));

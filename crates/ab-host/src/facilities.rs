@@ -148,18 +148,18 @@ impl Lack {
 }
 
 /// Runs all probes. The reports are in the order of [`HostFeature::ALL`].
-pub fn probe_host_features(surroundings: &ProbeSettings) -> Vec<HostFeatureReport> {
+pub fn probe_host_features(settings: &ProbeSettings) -> Vec<HostFeatureReport> {
     let deadline = Instant::now() + PROBE_TIMEOUT;
     let waiting: Vec<_> = HostFeature::ALL
         .into_iter()
         .map(|name| {
             let (sender, receiver) = mpsc::sync_channel(1);
-            let surroundings = surroundings.clone();
+            let settings = settings.clone();
             // Each probe gets its own thread, since some probes restrict the thread they run on.
             let started =
                 thread::Builder::new().name(format!("probe {}", name.as_str())).spawn(move || {
                     // The receiver is gone if the time is up.
-                    let _ = sender.send(try_one(name, &surroundings, deadline));
+                    let _ = sender.send(try_one(name, &settings, deadline));
                 });
             (name, started.map(|_| receiver))
         })

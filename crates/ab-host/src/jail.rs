@@ -16,7 +16,7 @@ mod walk;
 use std::path::Path;
 
 use ab_core::WsPath;
-use ab_core::path::PathResolutionParts;
+use ab_core::path::ScopedPathParts;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
@@ -63,22 +63,22 @@ pub(crate) struct Jail {
     resolver: Resolver,
 }
 
-/// The directory that the last part of a path is resolved beneath: the root, or the innermost fence.
+/// The directory that the last part of a path is resolved beneath: the root, or the innermost scope root.
 enum Base<'a> {
     Root(BorrowedFd<'a>),
-    Fence(OwnedFd),
+    ScopeRoot(OwnedFd),
 }
 
 impl AsFd for Base<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Base::Root(root) => *root,
-            Base::Fence(fence) => fence.as_fd(),
+            Base::ScopeRoot(scope_root) => scope_root.as_fd(),
         }
     }
 }
 
-/// The part of a path that is left after its fences were opened.
+/// The part of a path that is left after its scope roots were opened.
 struct Way<'a, 'p> {
     base: Base<'a>,
     /// The real path of the base, with the rules that apply below it; the root if the path has no
@@ -142,7 +142,7 @@ impl Jail {
     ) -> Result<(OwnedFd, WsPath), Fault> {
         let way = self.way(path, Missing::Fail)?;
         let (handle, place) = self.open_on(&way, flags, last, Purpose::Look)?;
-        let rules = path.access_rules_at_scope_root();
+        let rules = path.access_rules_if_scope_root();
         if rules.is_empty() {
             return Ok((handle, place));
         }
@@ -203,13 +203,14 @@ impl Jail {
         let open = |base: BorrowedFd<'_>, part: &str, flags| {
             openat2(base, or_dot(part), flags | OFlags::CLOEXEC, Mode::empty(), resolve).ok()
         };
-        if !path.is_scoped() {
+        if !path.has_scope_root() {
             return open(self.root(), path.as_str(), flags);
         }
-        let PathResolutionParts { scopes: fences, rest } = path.resolution_parts();
+        let ScopedPathParts { scopes: scope_roots, rest } = path.split_at_scope_roots();
         let mut base = Base::Root(self.root());
-        for fence in fences {
-            base = Base::Fence(open(base.as_fd(), fence, OFlags::PATH | OFlags::DIRECTORY)?);
+        for scope_root in scope_roots {
+            base =
+                Base::ScopeRoot(open(base.as_fd(), scope_root, OFlags::PATH | OFlags::DIRECTORY)?);
         }
         open(base.as_fd(), rest, flags)
     }
@@ -267,25 +268,25 @@ impl Jail {
         self.walk(way, Final::Follow, Missing::MakeAll, Purpose::Change).map(|_| ())
     }
 
-    /// Whether an absolute link target points below `fence`.
-    pub(crate) fn points_inside(&self, target: &str, fence: &WsPath) -> bool {
-        let above: Vec<&str> = fence.segments().collect();
+    /// Whether an absolute link target points below `scope_root`.
+    pub(crate) fn points_inside(&self, target: &str, scope_root: &WsPath) -> bool {
+        let above: Vec<&str> = scope_root.segments().collect();
         let inside = self.inside(target, &above);
         inside.is_some_and(|segments| !segments.iter().any(|segment| segment == ".."))
     }
 
-    /// Opens the fences of `path`, each beneath the previous one, so that no link between them
-    /// leads out of a fence. Missing fences are created unless `missing` is [`Missing::Fail`].
+    /// Opens the scope roots of `path`, each beneath the previous one, so that no link between them
+    /// leads out of a scope root. Missing scope roots are created unless `missing` is [`Missing::Fail`].
     fn way<'p>(&self, path: &'p WsPath, missing: Missing) -> Result<Way<'_, 'p>, Fault> {
-        let PathResolutionParts { scopes: fences, rest } = path.resolution_parts();
+        let ScopedPathParts { scopes: scope_roots, rest } = path.split_at_scope_roots();
         let place = if path.has_access_rules() {
-            self.with_rules(WsPath::root(), self.root(), path.access_rules_in_scope(0), &[])
+            self.with_rules(WsPath::root(), self.root(), path.access_rules_of_scope_root(0), &[])
         } else {
             WsPath::root()
         };
         let mut way = Way { base: Base::Root(self.root()), place, above: Vec::new(), rest };
-        for (index, fence) in fences.into_iter().enumerate() {
-            way.rest = fence;
+        for (index, scope_root) in scope_roots.into_iter().enumerate() {
+            way.rest = scope_root;
             let flags = OFlags::PATH | OFlags::DIRECTORY;
             let opened = match self.open_on(&way, flags, Final::Follow, Purpose::Look) {
                 Err(Fault::Os(Errno::NOENT)) if missing != Missing::Fail => {
@@ -295,15 +296,15 @@ impl Jail {
                 result => result,
             };
             let (handle, mut place) = opened?;
-            way.above.extend(fence.split('/'));
+            way.above.extend(scope_root.split('/'));
             if path.has_access_rules() {
                 // If no rules applied so far, the real path is not known. The rules that start here
                 // do not need it.
-                let rules = path.access_rules_in_scope(index + 1);
+                let rules = path.access_rules_of_scope_root(index + 1);
                 place = self.with_rules(place, handle.as_fd(), rules, &way.above);
             }
             way.place = place;
-            way.base = Base::Fence(handle);
+            way.base = Base::ScopeRoot(handle);
             way.rest = rest;
         }
         Ok(way)

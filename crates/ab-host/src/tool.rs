@@ -85,14 +85,14 @@ impl HostProgram {
     /// # Errors
     /// The tool cannot be started, or it exceeds its time. A tool that ends with a non-zero status is
     /// not an error here.
-    pub async fn run(&self, run: HostProgramRequest) -> Result<HostProgramOutput> {
-        let started = self.start(&run).await;
+    pub async fn run(&self, request: HostProgramRequest) -> Result<HostProgramOutput> {
+        let started = self.start(&request).await;
         let mut started = started.map_err(|error| self.unstarted(&error))?;
         let mut output = HostProgramOutput::default();
         let mut stderr = BytesMut::new();
-        let feeding = feed(started.stdin.take(), run.input);
+        let feeding = feed(started.stdin.take(), request.input);
         tokio::pin!(feeding);
-        let deadline = sleep_until(Instant::now() + run.timeout);
+        let deadline = sleep_until(Instant::now() + request.timeout);
         tokio::pin!(deadline);
         let (mut feeds, mut ended) = (true, false);
         let Started { running, stdout, stderr: errors, .. } = &mut started;
@@ -105,10 +105,10 @@ impl HostProgram {
                     if ended {
                         break;
                     }
-                    return Err(self.too_slow(run.timeout));
+                    return Err(self.too_slow(request.timeout));
                 }
                 bytes = read(stdout), if stdout.is_some() => {
-                    let room = run.max_output.saturating_sub(output.stdout.len());
+                    let room = request.max_output.saturating_sub(output.stdout.len());
                     output.stdout.extend_from_slice(&bytes[..bytes.len().min(room)]);
                     if bytes.len() > room {
                         output.output_limit_exceeded = true;

@@ -282,7 +282,7 @@ async fn link_out_of_a_scope_in(yard: &Yard) {
     assert_eq!(scope.symlink("new", &target).await.unwrap_err().kind(), ErrorKind::Escape);
     assert_eq!(yard.backend.readdir("tenants/b").await.unwrap(), ["secret.txt"]);
     assert_eq!(yard.backend.read_text("tenants/b/secret.txt").await.unwrap(), SECRET);
-    // A scope of the scope is no way around: each fence holds for what is named beneath it.
+    // A scope of the scope is no way around: each scope root holds for what is named beneath it.
     for link in ["directory", "relative"] {
         let nested = scope.scope(link, ScopeOptions::default()).unwrap();
         every_operation_fails(&nested, "secret.txt", ErrorKind::Escape).await;
@@ -296,7 +296,7 @@ async fn link_out_of_a_scope_in(yard: &Yard) {
     symlink("../b", a.join("real")).unwrap();
     every_operation_fails(&nested, "secret.txt", ErrorKind::Escape).await;
     let query =
-        SearchQuery::names(scope.parse_path("directory").unwrap().with_scope_root_at_end(), "*");
+        SearchQuery::for_names(scope.parse_path("directory").unwrap().into_scope_root(), "*");
     assert_eq!(scope.search(&query).await.unwrap_err().kind(), ErrorKind::Escape);
     // The parent holds more and may follow the same link.
     assert_eq!(yard.backend.read_text("tenants/a/relative").await.unwrap(), SECRET);

@@ -36,7 +36,7 @@ impl LocalWorkspace {
     /// Starts a builder for a workspace in an existing directory.
     pub fn builder(root: impl Into<PathBuf>) -> WorkspaceBuilder {
         let mut config = LocalWorkspaceConfig::new(root);
-        config.options.exec.isolation_floor = Isolation::Landlock;
+        config.options.exec.minimum_isolation = Isolation::Landlock;
         WorkspaceBuilder { config, own_executable: false }
     }
 }
@@ -93,8 +93,8 @@ impl WorkspaceBuilder {
     }
 
     /// The weakest isolation with which the workspace opens.
-    pub fn isolation_floor(mut self, floor: Isolation) -> Self {
-        self.config.options.exec.isolation_floor = floor;
+    pub fn minimum_isolation(mut self, isolation: Isolation) -> Self {
+        self.config.options.exec.minimum_isolation = isolation;
         self
     }
 
@@ -111,20 +111,20 @@ impl WorkspaceBuilder {
     }
 
     /// Rules for commands in addition to the built-in ones.
-    pub fn extra_rules(mut self, rules: RuleFile) -> Self {
+    pub fn extra_policy_rules(mut self, rules: RuleFile) -> Self {
         self.config.policy.rules = rules;
         self
     }
 
-    /// How commands are judged: profile, rules and approver. Replaces [`extra_rules`](Self::extra_rules).
+    /// How commands are judged: profile, rules and approver. Replaces [`extra_policy_rules`](Self::extra_policy_rules).
     pub fn policy(mut self, policy: CommandPolicySettings) -> Self {
         self.config.policy = policy;
         self
     }
 
     /// Actor, journal and other guards of the backend.
-    pub fn backend_options(mut self, assembly: BackendOptions) -> Self {
-        self.config.backend_options = assembly;
+    pub fn backend_options(mut self, options: BackendOptions) -> Self {
+        self.config.backend_options = options;
         self
     }
 

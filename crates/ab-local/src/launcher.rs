@@ -94,8 +94,8 @@ impl Launcher {
     /// # Errors
     /// `NotFound` if the program or its directory does not exist, `Unavailable` if the sandbox or a
     /// limit is not available, `Destroyed` after the workspace was destroyed.
-    pub async fn start(&self, launch: LaunchRequest) -> Result<LaunchedProcess> {
-        let LaunchRequest { argv, env, cwd, stdin, limits, restrictions } = launch;
+    pub async fn start(&self, request: LaunchRequest) -> Result<LaunchedProcess> {
+        let LaunchRequest { argv, env, cwd, stdin, limits, restrictions } = request;
         let command = Command::Argv(argv);
         if command.is_empty() {
             let message = "cannot start a program: the argument list is empty";
@@ -211,7 +211,7 @@ impl LaunchedProcess {
     /// # Errors
     /// `TooLarge` if both streams together exceed `most` bytes; the program is killed. `Io` if the
     /// driver lost the process.
-    pub async fn wait_with_output(mut self, most: usize) -> Result<LaunchOutput> {
+    pub async fn wait_with_output(mut self, max_bytes: usize) -> Result<LaunchOutput> {
         drop(self.stdin.take());
         let (mut stdout, mut stderr) = (BytesMut::new(), BytesMut::new());
         let (mut out, mut err) = (self.stdout.take(), self.stderr.take());
@@ -225,9 +225,9 @@ impl LaunchedProcess {
                 (0, false) => err = None,
                 _ => {}
             }
-            if stdout.len() + stderr.len() > most {
+            if stdout.len() + stderr.len() > max_bytes {
                 self.kill().await;
-                let message = format!("the program wrote more than {most} bytes");
+                let message = format!("the program wrote more than {max_bytes} bytes");
                 return Err(Error::new(ErrorCode::TooLarge, ErrorKind::TooLarge, message)
                     .with_verb(Verb::Exec));
             }
@@ -236,10 +236,12 @@ impl LaunchedProcess {
             Some(exit) => {
                 Ok(LaunchOutput { exit, stdout: stdout.freeze(), stderr: stderr.freeze() })
             }
-            None => {
-                Err(Error::new(ErrorCode::ExecError, ErrorKind::Io, self.ending.loss_message())
-                    .with_verb(Verb::Exec))
-            }
+            None => Err(Error::new(
+                ErrorCode::ExecError,
+                ErrorKind::Io,
+                self.ending.process_lost_message(),
+            )
+            .with_verb(Verb::Exec)),
         }
     }
 }

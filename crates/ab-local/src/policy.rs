@@ -43,6 +43,6 @@ impl CommandPolicySettings {
             CommandGuard::new(Policy::with_user_rules(self.profile, &self.rules)?, &root_aliases)
         };
         let guard = guard.with_home(home).with_approver(self.approver.clone());
-        Ok(Some(Arc::new(guard.with_enforcing_driver(driver.clone()))))
+        Ok(Some(Arc::new(guard.with_effective_policy_from(driver.clone()))))
     }
 }

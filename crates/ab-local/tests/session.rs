@@ -147,7 +147,7 @@ async fn a_session_does_not_open_below_its_floor() {
     for isolation in [Isolation::Software, Isolation::None] {
         let error = directories.builder(isolation).open().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{isolation}");
-        directories.builder(isolation).isolation_floor(Isolation::None).open().await.unwrap();
+        directories.builder(isolation).minimum_isolation(Isolation::None).open().await.unwrap();
     }
 }
 

@@ -12,7 +12,7 @@ pub const MAX_REQUESTED_RESULT_BYTES: usize = 1024 * 1024;
 /// Number of lines of a file that are shown by default.
 pub const DEFAULT_READ_LINES: u64 = 2000;
 /// Maximum bytes of a line that are shown.
-pub const MAX_SHOWN_LINE_BYTES: usize = 20_000;
+pub(crate) const MAX_SHOWN_LINE_BYTES: usize = 20_000;
 /// A smaller file is read whole, so that its lines can be counted.
 pub(crate) const COUNTED_BYTES: u64 = 1024 * 1024;
 /// The largest file whose last lines are shown with their numbers: all lines before have to be
@@ -39,9 +39,9 @@ pub(crate) const MAX_PATTERNS: usize = 100;
 
 /// Default time limit of a command. Many clients give up after 60 seconds, so the answer about the
 /// timeout has to come earlier.
-pub const DEFAULT_EXEC_TIMEOUT: Duration = Duration::from_secs(50);
+pub(crate) const DEFAULT_EXEC_TIMEOUT: Duration = Duration::from_secs(50);
 /// The longest time limit that a caller may set for a command that it waits for.
-pub const MAX_EXEC_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+pub(crate) const MAX_EXEC_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 /// The longest time limit that a caller may set for a background process.
 pub(crate) const MAX_STAY: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// The longest time that a call may wait for output.
@@ -58,24 +58,24 @@ pub(crate) const DEFAULT_TERMINAL: TerminalSize = TerminalSize { columns: 80, ro
 pub(crate) const COMMAND_CHARS: usize = 200;
 
 /// Maximum size of one message.
-pub const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
+pub(crate) const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 /// Maximum number of calls without an answer. Reading continues when one is answered.
-pub const MAX_UNANSWERED_CALLS: usize = 1024;
+pub(crate) const MAX_UNANSWERED_CALLS: usize = 1024;
 /// Maximum number of calls that run at the same time.
-pub const MAX_CONCURRENT_CALLS: usize = 64;
+pub(crate) const MAX_CONCURRENT_CALLS: usize = 64;
 /// How long calls may continue after the client closed its end.
 pub(crate) const LAST_CALLS: Duration = Duration::from_secs(2);
 
 /// Maximum bytes of large answers that their clients have not received yet, for all clients
 /// together. Further large answers wait for room.
-pub const MAX_QUEUED_ANSWER_BYTES: usize = 512 * 1024 * 1024;
+pub(crate) const MAX_QUEUED_ANSWER_BYTES: usize = 512 * 1024 * 1024;
 /// A smaller answer needs no room, and is encoded on the task that made it.
 pub(crate) const LARGE_ANSWER: usize = 256 * 1024;
 /// Maximum number of large answers and requests that are encoded or decoded at the same time.
 pub(crate) const HANDS: usize = 4;
 
 /// Default maximum size of an HTTP body.
-pub const DEFAULT_MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
+pub(crate) const DEFAULT_MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 /// Number of bodies of the maximum size that may be held at the same time. Further ones wait for
 /// room.
 pub(crate) const BODIES_AT_ONCE: usize = 4;

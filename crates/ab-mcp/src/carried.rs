@@ -44,7 +44,7 @@ const FAILED: i32 = -32000;
 
 /// The server that messages are sent to.
 #[derive(Clone, Debug)]
-pub struct HttpTarget {
+pub struct McpHttpTarget {
     pub uri: Uri,
     /// Added to every request.
     pub headers: HeaderMap,
@@ -54,7 +54,7 @@ pub struct HttpTarget {
 
 /// Sends every line of `stream` to the target and writes the answers back, until the stream ends.
 /// Dropping the future ends everything.
-pub async fn forward_lines_over_http<S, P, F, B>(stream: S, target: HttpTarget, post: P)
+pub async fn forward_lines_over_http<S, P, F, B>(stream: S, target: McpHttpTarget, post: P)
 where
     S: AsyncRead + AsyncWrite,
     P: Fn(Request<Full<Bytes>>) -> F + Send + Sync + 'static,
@@ -121,7 +121,7 @@ where
 }
 
 struct Carrier<P> {
-    target: HttpTarget,
+    target: McpHttpTarget,
     post: P,
     known: Mutex<Known>,
     answers: mpsc::Sender<Value>,

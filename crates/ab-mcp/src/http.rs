@@ -65,14 +65,14 @@ pub(crate) const FIRST_REVISION: &str = "2024-10-07";
 
 /// Settings of an endpoint.
 #[derive(Clone, Debug)]
-pub struct HttpSettings {
+pub struct McpHttpSettings {
     /// Maximum size of one body.
     pub max_body_bytes: usize,
     /// Features in addition to the tools of the workspace.
     pub extension: Option<Arc<dyn ServerExtension>>,
 }
 
-impl Default for HttpSettings {
+impl Default for McpHttpSettings {
     fn default() -> Self {
         Self { max_body_bytes: DEFAULT_MAX_BODY_BYTES, extension: None }
     }
@@ -80,7 +80,7 @@ impl Default for HttpSettings {
 
 /// The tools of a workspace at one URL. Cheap to clone.
 #[derive(Clone)]
-pub struct HttpEndpoint {
+pub struct McpHttpEndpoint {
     server: Server,
     alone: StreamableHttpService<Server, NeverSessionManager>,
     within: StreamableHttpService<Server, LocalSessionManager>,
@@ -91,9 +91,9 @@ pub struct HttpEndpoint {
     closing: CancellationToken,
 }
 
-impl HttpEndpoint {
+impl McpHttpEndpoint {
     /// `backend` decides which tools there are. Each request brings its own view of it.
-    pub fn new(backend: &Backend, settings: &HttpSettings) -> HttpEndpoint {
+    pub fn new(backend: &Backend, settings: &McpHttpSettings) -> McpHttpEndpoint {
         let server = Server::of_requests(backend).with_extension(settings.extension.clone());
         let closing = CancellationToken::new();
         let config = || {
@@ -109,7 +109,7 @@ impl HttpEndpoint {
             let server = server.clone();
             move || Ok(server.clone())
         };
-        HttpEndpoint {
+        McpHttpEndpoint {
             alone: StreamableHttpService::new(
                 make(&server),
                 Arc::default(),
@@ -303,9 +303,9 @@ impl HttpEndpoint {
     }
 }
 
-impl fmt::Debug for HttpEndpoint {
+impl fmt::Debug for McpHttpEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HttpEndpoint").field("server", &self.server).finish_non_exhaustive()
+        f.debug_struct("McpHttpEndpoint").field("server", &self.server).finish_non_exhaustive()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! [`WorkspaceTools`] are the tools of one [`Backend`](ab_core::Backend) of any kind, callable
 //! without a transport. A [`Server`] offers them to MCP clients. [`serve_stdio`] serves JSON lines
-//! over any pair of streams until the client is gone; an [`HttpEndpoint`] answers the requests that
+//! over any pair of streams until the client is gone; an [`McpHttpEndpoint`] answers the requests that
 //! an HTTP server passes to it. A [`Client`] calls such servers over any stream, and
 //! [`forward_lines_over_http`] makes such a stream from HTTP. A tool that fails returns a result
 //! that a model can read. Violations of the protocol are reported as JSON-RPC errors.
@@ -32,16 +32,12 @@ mod tools;
 mod used;
 mod window;
 
-pub use bounds::{
-    DEFAULT_EXEC_TIMEOUT, DEFAULT_MAX_BODY_BYTES, DEFAULT_MAX_RESULT_BYTES, DEFAULT_READ_LINES,
-    MAX_CONCURRENT_CALLS, MAX_EXEC_TIMEOUT, MAX_MESSAGE_BYTES, MAX_QUEUED_ANSWER_BYTES,
-    MAX_REQUESTED_RESULT_BYTES, MAX_SHOWN_LINE_BYTES, MAX_UNANSWERED_CALLS,
-};
-pub use carried::{HttpTarget, forward_lines_over_http};
+pub use bounds::{DEFAULT_MAX_RESULT_BYTES, DEFAULT_READ_LINES, MAX_REQUESTED_RESULT_BYTES};
+pub use carried::{McpHttpTarget, forward_lines_over_http};
 pub use catalog::ToolFamily;
 pub use client::Client;
 pub use extension::ServerExtension;
-pub use http::{CallerAddress, HttpEndpoint, HttpResponse, HttpSettings};
+pub use http::{CallerAddress, HttpResponse, McpHttpEndpoint, McpHttpSettings};
 pub use read_ledger::{MAX_REMEMBERED_FILES, ReadLedger};
 pub use saved_output::{MAX_SAVED_OUTPUT_BYTES, SavedOutput};
 pub use server::{Server, uses_initialize_handshake};

@@ -40,7 +40,7 @@ use crate::saved_output::SavedOutput;
 pub(crate) type Outcome = Result<ToolAnswer, Failure>;
 
 /// The tools of a workspace and their calls. Cheap to clone; clones share their limits.
-/// [`Server`](crate::Server) and [`HttpEndpoint`](crate::HttpEndpoint) are built on it.
+/// [`Server`](crate::Server) and [`McpHttpEndpoint`](crate::McpHttpEndpoint) are built on it.
 #[derive(Clone)]
 pub struct WorkspaceTools {
     workspace: Workspace,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_conformance::ConformanceExtension;
-use ab_mcp::HttpSettings;
+use ab_mcp::McpHttpSettings;
 use http::{HeaderValue, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -19,9 +19,9 @@ use crate::port::{Got, Port, call, initialize, modern};
 const SOON: Duration = Duration::from_secs(20);
 
 async fn with_fixtures() -> Port {
-    let settings = HttpSettings {
+    let settings = McpHttpSettings {
         extension: Some(Arc::new(ConformanceExtension::new())),
-        ..HttpSettings::default()
+        ..McpHttpSettings::default()
     };
     let port = Port::with(Place::memory(), &settings);
     port.place.fill(&[("a.txt", "one\n")]).await;

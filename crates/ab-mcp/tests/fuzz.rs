@@ -2,7 +2,7 @@
 //! workspace is touched by calls of tools only.
 
 use ab_core::{Backend, MemoryDriver};
-use ab_mcp::{HttpEndpoint, HttpSettings};
+use ab_mcp::{McpHttpEndpoint, McpHttpSettings};
 use ab_testkit::fuzz;
 use bytes::Bytes;
 use http::Request;
@@ -128,9 +128,9 @@ fn fuzz_http() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let backend = Backend::new(MemoryDriver::new());
     runtime.block_on(backend.write("a.txt", "one\n")).unwrap();
-    let endpoint = HttpEndpoint::new(
+    let endpoint = McpHttpEndpoint::new(
         &backend,
-        &HttpSettings { max_body_bytes: 4096, ..HttpSettings::default() },
+        &McpHttpSettings { max_body_bytes: 4096, ..McpHttpSettings::default() },
     );
     fuzz::check_property("fuzz_http", (body(), revision()), |(body, revision)| {
         let mut request = Request::post("/mcp")

@@ -1,7 +1,7 @@
 //! An endpoint without a port, and the messages that are sent to it.
 
 use ab_core::Backend;
-use ab_mcp::{HttpEndpoint, HttpSettings};
+use ab_mcp::{McpHttpEndpoint, McpHttpSettings};
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Request, StatusCode};
@@ -12,7 +12,7 @@ use crate::caller::Place;
 
 pub(crate) struct Port {
     pub(crate) place: Place,
-    pub(crate) endpoint: HttpEndpoint,
+    pub(crate) endpoint: McpHttpEndpoint,
 }
 
 /// What came back.
@@ -45,11 +45,14 @@ impl Got {
 
 impl Port {
     pub(crate) fn over(place: Place) -> Port {
-        Port::with(place, &HttpSettings { max_body_bytes: 100_000, ..HttpSettings::default() })
+        Port::with(
+            place,
+            &McpHttpSettings { max_body_bytes: 100_000, ..McpHttpSettings::default() },
+        )
     }
 
-    pub(crate) fn with(place: Place, settings: &HttpSettings) -> Port {
-        let endpoint = HttpEndpoint::new(&place.backend, settings);
+    pub(crate) fn with(place: Place, settings: &McpHttpSettings) -> Port {
+        let endpoint = McpHttpEndpoint::new(&place.backend, settings);
         Port { place, endpoint }
     }
 

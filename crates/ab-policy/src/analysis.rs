@@ -24,7 +24,7 @@ use crate::shell::{self, Dialect, Meter, Problem};
 use walk::Walk;
 
 /// Maximum number of simple commands in one line.
-pub const MAX_COMMANDS_PER_LINE: usize = 20_000;
+pub(crate) const MAX_COMMANDS_PER_LINE: usize = 20_000;
 /// Maximum length of a finding's detail, in characters.
 const MAX_DETAIL: usize = 200;
 
@@ -86,7 +86,7 @@ pub struct CommandFinding {
 
 impl CommandAnalysis {
     /// The commands that the line starts.
-    pub fn started_commands(&self) -> impl Iterator<Item = (usize, &AnalysedCommand)> {
+    pub fn started_commands_with_index(&self) -> impl Iterator<Item = (usize, &AnalysedCommand)> {
         self.commands.iter().enumerate().filter(|(_, command)| !command.not_started)
     }
 
@@ -114,18 +114,18 @@ impl AnalysedCommand {
 }
 
 /// Analyses a command line as it would run in `scene`.
-pub fn analyse_command(command: &str, scene: &CommandCheckContext) -> CommandAnalysis {
+pub fn analyse_command(command: &str, context: &CommandCheckContext) -> CommandAnalysis {
     let meter = Meter::default();
     let mut analysis = match shell::parse(command, Dialect::Bash, 0, &meter) {
-        Ok(script) => Walk::new(scene, Dialect::Bash, &meter).top(&script),
+        Ok(script) => Walk::new(context, Dialect::Bash, &meter).top(&script),
         Err(error) => {
-            let mut walk = Walk::new(scene, Dialect::Bash, &meter);
+            let mut walk = Walk::new(context, Dialect::Bash, &meter);
             walk.unparsable(&error);
             walk.out
         }
     };
     if shell::has_two_readings(command) {
-        analysis.absorb(second_reading(command, scene, &meter));
+        analysis.absorb(second_reading(command, context, &meter));
     }
     analysis.work = meter.spent();
     analysis

@@ -14,14 +14,14 @@ use crate::rules::{RuleFile, invalid, located};
 pub struct PolicyTestSuite {
     /// The meaning of `~`. The workspace is `/workspace`.
     #[serde(default)]
-    pub home: PolicyTestHome,
+    pub home: PolicyTestHomeLocation,
     #[serde(rename = "case")]
     pub cases: Vec<PolicyTestCase>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum PolicyTestHome {
+pub enum PolicyTestHomeLocation {
     #[default]
     Elsewhere,
     Start,
@@ -71,8 +71,8 @@ impl PolicyTestSuite {
 
     pub fn context(&self) -> CommandCheckContext {
         crate::policy::rule_example_context().with_home(match self.home {
-            PolicyTestHome::Elsewhere => HomeLocation::Elsewhere,
-            PolicyTestHome::Start => HomeLocation::StartDirectory,
+            PolicyTestHomeLocation::Elsewhere => HomeLocation::Elsewhere,
+            PolicyTestHomeLocation::Start => HomeLocation::StartDirectory,
         })
     }
 
@@ -114,7 +114,7 @@ impl PolicyTestSuite {
     }
 
     /// The number of cases that expect `verdict` in `guarded`.
-    pub fn count_guarded_expectations(&self, verdict: Verdict) -> usize {
+    pub fn count_cases_with_guarded_verdict(&self, verdict: Verdict) -> usize {
         self.cases.iter().filter(|case| case.guarded.as_deref() == Some(verdict.as_str())).count()
     }
 }

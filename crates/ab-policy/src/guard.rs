@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use ab_core::accepted_cache::PassedCheckCache;
 use ab_core::environment::{CodeLoadingVariablePolicy, check_env_variable};
 use ab_core::error::escape_unprintable;
 use ab_core::guard::{GuardDecision, RefusedPath};
+use ab_core::passed_check_cache::PassedCheckCache;
 use ab_core::process::{ExecRequest, StdinMode};
 use ab_core::{
     ApprovalAnswer, ApprovalRequest, Approver, Call, CallOutcome, Driver, EffectivePolicyControl,
@@ -98,7 +98,7 @@ impl CommandGuard {
 
     /// Asks `driver` which controls are enforced for commands. Without a driver, or if it cannot
     /// tell, no control counts as enforced and every rule applies.
-    pub fn with_enforcing_driver(mut self, driver: Arc<dyn Driver>) -> Self {
+    pub fn with_effective_policy_from(mut self, driver: Arc<dyn Driver>) -> Self {
         self.driver = Some(driver);
         self
     }
@@ -129,7 +129,9 @@ impl CommandGuard {
     /// The context of a command that is started in `cwd`.
     fn scene_at(&self, cwd: Option<&WsPath>) -> CommandCheckContext {
         let Some(cwd) = cwd else { return self.scene.clone() };
-        self.scene.in_scope(cwd.scope_root().as_str()).in_directory(cwd.relative_to_scope_root())
+        self.scene
+            .in_scope(cwd.innermost_scope_root().as_str())
+            .in_directory(cwd.text_below_scope_root())
     }
 
     /// The rule that decides on a call. `None` if no rule does, or if the same call passed before.
@@ -142,7 +144,7 @@ impl CommandGuard {
     fn decided(&self, call: &Call<'_>, judgement: Judgement) -> Option<MatchedRule> {
         let hit = judgement.decisive_rule().cloned();
         if hit.is_none() && is_remembered(call) {
-            self.allowed.insert(texts(call));
+            self.allowed.add_passed(texts(call));
         }
         hit
     }
@@ -162,7 +164,7 @@ impl CommandGuard {
                     .map_err(|error| error.with_command(command))?;
             }
         }
-        if is_remembered(call) && self.allowed.contains(texts(call)) {
+        if is_remembered(call) && self.allowed.has_passed(texts(call)) {
             return Ok(None);
         }
         let mut scene = self.scene_at(call.path).with_enforced_controls(enforced);
@@ -254,8 +256,8 @@ fn is_remembered(call: &Call<'_>) -> bool {
 
 /// The key of a call in the cache: everything that its verdict depends on.
 fn texts<'a>(call: &'a Call<'a>) -> impl Iterator<Item = &'a str> + Clone {
-    // The whole path together with its part below the fence identifies the fence.
-    let cwd = call.path.into_iter().flat_map(|cwd| [cwd.as_str(), cwd.relative_to_scope_root()]);
+    // The whole path together with its part below the scope root identifies the scope root.
+    let cwd = call.path.into_iter().flat_map(|cwd| [cwd.as_str(), cwd.text_below_scope_root()]);
     let env = call.request.into_iter().flat_map(|request| {
         let piped = if input(request) == CommandStdin::Closed { "" } else { "piped" };
         let env = request.env.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);

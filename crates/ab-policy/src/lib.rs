@@ -19,7 +19,7 @@ pub mod rules;
 mod shell;
 
 pub use analysis::{CommandAnalysis, CommandFindingKind, analyse_command, check_command_paths};
-pub use corpus::{PolicyTestCase, PolicyTestHome, PolicyTestMismatch, PolicyTestSuite};
+pub use corpus::{PolicyTestCase, PolicyTestHomeLocation, PolicyTestMismatch, PolicyTestSuite};
 pub use guard::CommandGuard;
 pub use place::{CommandCheckContext, CommandStdin, HomeLocation, PathLocation};
 pub use policy::{Judgement, MatchedRule, Policy, built_in_rules, rule_example_context};
@@ -27,4 +27,4 @@ pub use profile::PolicyProfile;
 pub use rules::{
     ArgumentPatterns, Rule, RuleCategory, RuleFile, SandboxProtection, WordAlternatives,
 };
-pub use shell::{MAX_COMMAND_BYTES, MAX_SHELL_NESTING_DEPTH};
+pub use shell::MAX_COMMAND_BYTES;

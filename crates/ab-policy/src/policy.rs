@@ -135,22 +135,22 @@ impl Policy {
     }
 
     /// Judges a command line as it would run in `scene`.
-    pub fn judge(&self, command: &str, scene: &CommandCheckContext) -> Judgement {
-        let analysis = analyse_command(command, scene);
+    pub fn judge(&self, command: &str, context: &CommandCheckContext) -> Judgement {
+        let analysis = analyse_command(command, context);
         if self.profile == PolicyProfile::Off {
             let (hits, notes) = (Vec::new(), Vec::new());
             return Judgement { verdict: Verdict::Allow, matched: hits, notes, analysis };
         }
         // `strict` applies every rule, whatever is enforced.
         let enforced = match self.profile {
-            PolicyProfile::Guarded => scene.enforced(),
+            PolicyProfile::Guarded => context.enforced(),
             PolicyProfile::Strict | PolicyProfile::Off => EnforcedControls::NONE,
         };
         let mut hits = self.rules.hits(&analysis, enforced);
         if self.default > Verdict::Allow {
             let fallback = default_rule(self.default);
             let spoken: HashSet<Option<usize>> = hits.iter().map(|hit| hit.command).collect();
-            for (at, executed) in analysis.started_commands() {
+            for (at, executed) in analysis.started_commands_with_index() {
                 if !spoken.contains(&Some(at)) {
                     hits.push(MatchedRule {
                         rule: fallback.clone(),
@@ -189,8 +189,8 @@ impl Judgement {
     }
 
     /// The verdict on one of the commands alone, without findings on the whole line.
-    pub fn verdict_on_command(&self, command: usize) -> Verdict {
-        let of = self.matched.iter().filter(|hit| hit.command == Some(command));
+    pub fn verdict_on_command_at(&self, index: usize) -> Verdict {
+        let of = self.matched.iter().filter(|hit| hit.command == Some(index));
         of.map(|hit| hit.verdict).max().unwrap_or_default()
     }
 }

@@ -16,9 +16,9 @@ use crate::profile::PolicyProfile;
 pub(crate) use matching::{Fit, Matcher};
 
 /// Maximum number of rules in one file.
-pub const MAX_RULES_PER_FILE: usize = 10_000;
+pub(crate) const MAX_RULES_PER_FILE: usize = 10_000;
 /// Maximum length of a rules file.
-pub const MAX_RULE_FILE_BYTES: usize = 4 * 1024 * 1024;
+pub(crate) const MAX_RULE_FILE_BYTES: usize = 4 * 1024 * 1024;
 
 /// A file of rules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

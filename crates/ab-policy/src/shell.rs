@@ -20,7 +20,7 @@ use tree::Script;
 /// Maximum length of a command line.
 pub const MAX_COMMAND_BYTES: usize = 1024 * 1024;
 /// Maximum nesting of groups, substitutions and quoted programs.
-pub const MAX_SHELL_NESTING_DEPTH: usize = 48;
+pub(crate) const MAX_SHELL_NESTING_DEPTH: usize = 48;
 
 /// Which shell's grammar applies. The shell that runs a line may be a plain POSIX shell, for which
 /// `((` and `[[` have another meaning; see [`has_two_readings`].

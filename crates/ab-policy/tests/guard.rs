@@ -272,7 +272,7 @@ fn walled() -> EffectivePolicy {
 async fn what_walls_enforce_is_left_to_them() {
     let driver = RecordingDriver::new();
     driver.set_next_effective_policy(Ok(walled()));
-    let walls = |profile| guard(profile).with_enforcing_driver(Arc::new(driver.clone()));
+    let walls = |profile| guard(profile).with_effective_policy_from(Arc::new(driver.clone()));
     let (backend, _) = guarded(&driver, walls(PolicyProfile::Guarded));
     let env = [("PYTHONPATH".to_owned(), "src".to_owned())].into();
     let options = ExecOptions { env, ..ExecOptions::default() };
@@ -294,7 +294,7 @@ async fn walls_that_cannot_be_found_out_about_are_none() {
     driver.set_next_effective_policy(Err(busy()));
     let (backend, _) = guarded(
         &driver,
-        guard(PolicyProfile::Guarded).with_enforcing_driver(Arc::new(driver.clone())),
+        guard(PolicyProfile::Guarded).with_effective_policy_from(Arc::new(driver.clone())),
     );
     expect_error(backend.exec("cd ..").await, ErrorKind::Denied);
     // It was trouble of that moment: the next command asks again.

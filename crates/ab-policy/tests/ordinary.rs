@@ -31,7 +31,7 @@ fn scene(isolation: Isolation) -> CommandCheckContext {
     let scene = CommandCheckContext::new()
         .with_root_alias("/workspace")
         .with_home(HomeLocation::StartDirectory);
-    scene.with_enforced_controls(EnforcedControls::expected_for(isolation))
+    scene.with_enforced_controls(EnforcedControls::fully_enforced_by(isolation))
 }
 
 #[test]
@@ -77,8 +77,9 @@ fn walls_change_nothing_about_the_five_categories() {
     let dangerous = ["destructive", "privilege", "injection", "remote", "network"];
     for (name, corpus) in files().into_iter().filter(|(name, _)| dangerous.contains(&&**name)) {
         for isolation in [Isolation::Bwrap, Isolation::Landlock] {
-            let scene =
-                corpus.context().with_enforced_controls(EnforcedControls::expected_for(isolation));
+            let scene = corpus
+                .context()
+                .with_enforced_controls(EnforcedControls::fully_enforced_by(isolation));
             for case in &corpus.cases {
                 let refused = case.guarded.as_deref() == Some("deny");
                 let verdict = policy.judge(&case.command, &scene).verdict;
@@ -98,7 +99,7 @@ fn strict_is_the_same_behind_walls() {
         let open = corpus.context();
         let walled = corpus
             .context()
-            .with_enforced_controls(EnforcedControls::expected_for(Isolation::Bwrap));
+            .with_enforced_controls(EnforcedControls::fully_enforced_by(Isolation::Bwrap));
         for case in &corpus.cases {
             let verdicts = [&open, &walled].map(|scene| policy.judge(&case.command, scene).verdict);
             assert_eq!(verdicts[0], verdicts[1], "{}", case.command);

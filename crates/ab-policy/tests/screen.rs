@@ -283,7 +283,7 @@ fn refuses() {
 }
 
 #[test]
-fn the_fence_counts_and_not_the_root() {
+fn the_scope_root_counts_and_not_the_root() {
     for (line, passes) in [
         ("cat x", true),
         ("cat ../x", true),

@@ -87,8 +87,10 @@ impl Stage {
                 words.join("|")
             })
         };
-        let mut lines: Vec<String> =
-            analysis.started_commands().filter_map(|(_, command)| stub(&command.words)).collect();
+        let mut lines: Vec<String> = analysis
+            .started_commands_with_index()
+            .filter_map(|(_, command)| stub(&command.words))
+            .collect();
         lines.sort();
         lines
     }

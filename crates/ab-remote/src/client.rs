@@ -27,7 +27,7 @@ mod session;
 pub mod settings;
 
 pub use address::{HostPort, WebSocketUrl};
-pub use dial::{DialError, check_connection, open_http_stream, open_websocket};
+pub use dial::{DialError, check_connection, open_daemon_http_stream, open_websocket};
 pub use endpoint::{
     ByteStream, CleartextTokenPolicy, Connector, Credential, Headers, Proxy, RemoteEndpoint,
     SshEndpoint, TrustRoots, WebSocketEndpoint,

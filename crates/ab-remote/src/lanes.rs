@@ -59,15 +59,15 @@ impl ConnectionThreads {
 
     /// Drops everything that runs on the threads and waits up to `patience` for that. Blocks, so it
     /// must not be called on one of the threads.
-    pub fn stop(&self, patience: Duration) {
-        let last = Instant::now().checked_add(patience);
+    pub fn stop(&self, timeout: Duration) {
+        let last = Instant::now().checked_add(timeout);
         for lane in &*self.lanes {
             lane.closed.send_replace(true);
         }
         for lane in &*self.lanes {
             let ended = lane.ended.lock().unwrap_or_else(PoisonError::into_inner);
             // The thread has ended, or the time is up.
-            let left = last.map_or(patience, |last| last.saturating_duration_since(Instant::now()));
+            let left = last.map_or(timeout, |last| last.saturating_duration_since(Instant::now()));
             let _ = ended.recv_timeout(left);
         }
     }

@@ -33,7 +33,6 @@ pub use auth::{SshAccess, SshUsers};
 pub use host_key::{HostKey, HostKeyOrigin};
 pub use lanes::ConnectionThreads;
 pub use listener::{
-    ConnectionEndObserver, DEFAULT_MAX_CONNECTIONS, DEFAULT_MAX_UNAUTHENTICATED_CONNECTIONS,
-    ListenerOptions, serve_listener,
+    ConnectionEndObserver, DEFAULT_MAX_UNAUTHENTICATED_CONNECTIONS, ListenerOptions, serve_listener,
 };
 pub use server::{ConnectionEnd, SshServer, SshServerSettings};

@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::server::{ConnectionEnd, SshServer, closed};
 
 /// Most connections of one listener.
-pub const DEFAULT_MAX_CONNECTIONS: usize = 1024;
+pub(crate) const DEFAULT_MAX_CONNECTIONS: usize = 1024;
 /// Most connections of one listener that are not logged in. One more replaces the oldest of them,
 /// so that silent clients cannot keep others out.
 pub const DEFAULT_MAX_UNAUTHENTICATED_CONNECTIONS: usize = 64;
@@ -57,11 +57,11 @@ impl std::fmt::Debug for ListenerOptions {
 pub async fn serve_listener(
     listener: TcpListener,
     server: SshServer,
-    listening: ListenerOptions,
+    options: ListenerOptions,
 ) -> io::Result<()> {
     let mut open = server.is_open();
-    let all = Arc::new(Semaphore::new(listening.max_connections));
-    let strangers = Arc::new(Strangers::new(listening.max_unauthenticated));
+    let all = Arc::new(Semaphore::new(options.max_connections));
+    let strangers = Arc::new(Strangers::new(options.max_unauthenticated));
     let mut tasks = JoinSet::new();
     loop {
         while tasks.try_join_next().is_some() {}
@@ -85,7 +85,7 @@ pub async fn serve_listener(
                 Mishap::Final => return Err(error),
             },
         };
-        let (server, told) = (server.clone(), listening.on_connection_end.clone());
+        let (server, told) = (server.clone(), options.on_connection_end.clone());
         let (stranger, sent_away) = Strangers::admit(&strangers);
         let (socket, lanes) = (stream.into_std(), server.clone());
         let serving = async move {

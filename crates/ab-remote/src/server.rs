@@ -29,7 +29,7 @@ use connection::{Connection, Failure};
 use patience::Patient;
 
 /// How long a client may take to log in.
-pub const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a connection that was told to end may take.
 const PARTING: Duration = Duration::from_secs(2);
 /// The disconnect message at shutdown.
@@ -37,10 +37,10 @@ const SHUTTING_DOWN: &str = "Server shutting down";
 /// Most open channels of one connection.
 pub const DEFAULT_MAX_CHANNELS: usize = 128;
 /// Most concurrent commands of one connection.
-pub const DEFAULT_MAX_CONCURRENT_COMMANDS: usize = 64;
+pub(crate) const DEFAULT_MAX_CONCURRENT_COMMANDS: usize = 64;
 /// Most channels of one connection that this end closed before the client did. russh keeps about 2
 /// KB of each until the connection ends.
-pub const MAX_SERVER_CLOSED_CHANNELS: usize = 16 * 1024;
+pub(crate) const MAX_SERVER_CLOSED_CHANNELS: usize = 16 * 1024;
 
 /// The settings of a server.
 #[derive(Clone, Debug)]
@@ -167,9 +167,9 @@ impl SshServer {
     pub fn with_threads(
         backend: Backend,
         settings: SshServerSettings,
-        lanes: ConnectionThreads,
+        threads: ConnectionThreads,
     ) -> Self {
-        Self::made(backend, settings, Some(lanes))
+        Self::made(backend, settings, Some(threads))
     }
 
     fn made(
@@ -224,15 +224,15 @@ impl SshServer {
 
     /// Like [`serve`](Self::serve), for a client that may only see `view`, such as a scope of the
     /// workspace.
-    pub async fn serve_with_backend<S>(&self, view: Backend, stream: S) -> ConnectionEnd
+    pub async fn serve_with_backend<S>(&self, backend: Backend, stream: S) -> ConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        self.serve_to(view, stream, || {}).await
+        self.serve_to(backend, stream, || {}).await
     }
 
     /// Like [`serve`](Self::serve). Calls `logged_in` once the client is authenticated.
-    pub async fn serve_with_login_hook<S>(
+    pub(crate) async fn serve_with_login_hook<S>(
         &self,
         stream: S,
         logged_in: impl FnOnce() + Send,

@@ -23,11 +23,11 @@ use bytes::{BufMut, Bytes, BytesMut};
 use crate::sftp::packet::{PacketReader, TruncatedField};
 use numbers::Numbered;
 
-/// Most fences of one path, which limits the nesting of scopes.
-const MAX_FENCES: usize = 64;
+/// Most scope roots of one path, which limits the nesting of scopes.
+const MAX_SCOPE_ROOTS: usize = 64;
 /// Most sets of access rules of one path, one for each restricted handle on the way.
 const MAX_RULE_SETS: usize = 64;
-/// A flag in the number of fences: access rules follow the path.
+/// A flag in the number of scope roots: access rules follow the path.
 const HAS_RULES: u32 = 1 << 31;
 const MAX_COUNT: u32 = HAS_RULES - 1;
 
@@ -262,13 +262,13 @@ impl WireCodec for SystemTime {
 }
 
 impl WireCodec for WsPath {
-    /// The parts that end in a fence, then the rest of the path, then the access rules, if any.
+    /// The parts that end in a scope root, then the rest of the path, then the access rules, if any.
     fn encode_to(&self, out: &mut BytesMut) {
-        let fences = self.relative_scope_roots();
+        let scope_roots = self.nested_scope_root_texts();
         let rules = if self.has_access_rules() { HAS_RULES } else { 0 };
-        out.put_u32(u32::try_from(fences.len()).unwrap_or(MAX_COUNT).min(MAX_COUNT) | rules);
-        fences.iter().for_each(|part| put_string(out, part.as_bytes()));
-        put_string(out, self.relative_to_scope_root().as_bytes());
+        out.put_u32(u32::try_from(scope_roots.len()).unwrap_or(MAX_COUNT).min(MAX_COUNT) | rules);
+        scope_roots.iter().for_each(|part| put_string(out, part.as_bytes()));
+        put_string(out, self.text_below_scope_root().as_bytes());
         if self.has_access_rules() {
             out.put_u32(u32::try_from(self.access_rules().len()).unwrap_or(u32::MAX));
             self.access_rules().iter().for_each(|set| set.encode_to(out));
@@ -278,12 +278,12 @@ impl WireCodec for WsPath {
     fn decode_from(fields: &mut PacketReader) -> Read<Self> {
         let head = fields.u32()?;
         let count = (head & MAX_COUNT) as usize;
-        if count > MAX_FENCES {
+        if count > MAX_SCOPE_ROOTS {
             return Err(DecodeError::Invalid);
         }
         let mut path = WsPath::root();
         for _ in 0..count {
-            path = path.join(&part(fields)?).with_scope_root_at_end();
+            path = path.join(&part(fields)?).into_scope_root();
         }
         path = path.join(&part(fields)?);
         if head & HAS_RULES == 0 {

@@ -169,7 +169,7 @@ async fn failures_are_exact_after_a_hello() {
 }
 
 #[tokio::test]
-async fn fences_hold_on_this_side() {
+async fn scope_roots_hold_on_this_side() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::create_dir(directory.path().join("inner")).unwrap();
     std::fs::write(directory.path().join("secret"), "s").unwrap();
@@ -179,10 +179,10 @@ async fn fences_hold_on_this_side() {
     let mut sftp = Sftp::new(&handle).await;
     answer::<HelloReply>(&mut sftp, WireCall::Hello { connection: 1 }).await.unwrap();
     let free = path("inner/link");
-    let fenced = path("inner").with_scope_root_at_end().join(&path("link"));
+    let scoped = path("inner").into_scope_root().join(&path("link"));
     let stat = |path| WireCall::Stat { path, options: StatOptions::default() };
     assert!(answer::<Stat>(&mut sftp, stat(free)).await.is_ok());
-    let error = answer::<Stat>(&mut sftp, stat(fenced)).await.unwrap_err();
+    let error = answer::<Stat>(&mut sftp, stat(scoped)).await.unwrap_err();
     assert_eq!((error.kind(), error.path()), (ErrorKind::Escape, Some("link")));
 }
 

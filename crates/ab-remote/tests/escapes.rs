@@ -155,7 +155,7 @@ async fn no_path_leads_out_over_sftp() {
     let (handle, _serving) = connect(&server).await;
     let mut sftp = Sftp::new(&handle).await;
     let number = |value: u32| value.to_be_bytes().to_vec();
-    let make = flags::OPEN_WRITE | flags::OPEN_CREATE;
+    let make = flags::OPEN_FLAG_WRITE | flags::OPEN_FLAG_CREATE;
     for path in [
         "../outside/secret",
         "/../outside/secret",
@@ -173,10 +173,10 @@ async fn no_path_leads_out_over_sftp() {
         let size = [name.clone(), number(1), vec![0; 8]].concat();
         let mine = string(b"mine");
         for (kind, body) in [
-            (3, open(flags::OPEN_READ)),
+            (3, open(flags::OPEN_FLAG_READ)),
             (3, open(make)),
-            (3, open(make | flags::OPEN_TRUNCATE)),
-            (3, open(make | flags::OPEN_EXCLUSIVE)),
+            (3, open(make | flags::OPEN_FLAG_TRUNCATE)),
+            (3, open(make | flags::OPEN_FLAG_EXCLUSIVE)),
             (17, name.clone()),
             (9, times),
             (9, size),

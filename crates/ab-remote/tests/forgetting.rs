@@ -65,7 +65,7 @@ async fn a_silent_client_is_asked_nothing() {
     let came = Arc::<AtomicUsize>::default();
     let handle = log_in(Counted { inner: mine, came: came.clone() }, Config::default()).await;
     let mut sftp = Sftp::new(&handle).await;
-    let file = sftp.open("file", flags::OPEN_WRITE | flags::OPEN_CREATE).await;
+    let file = sftp.open("file", flags::OPEN_FLAG_WRITE | flags::OPEN_FLAG_CREATE).await;
     // Of paused time, once for what is still on its way and once for what might come unasked.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let before = came.load(Ordering::Relaxed);
@@ -90,7 +90,7 @@ async fn a_client_that_comes_back_finds_no_session() {
         assert_eq!(said, "at the root\n");
         assert_eq!(exec(&handle, "cd sub && export LEFT=over").await.1, Some(0));
         let mut sftp = Sftp::new(&handle).await;
-        handles.push(sftp.open("file", flags::OPEN_WRITE | flags::OPEN_CREATE).await);
+        handles.push(sftp.open("file", flags::OPEN_FLAG_WRITE | flags::OPEN_FLAG_CREATE).await);
         drop((sftp, handle));
         within(serving).await.unwrap();
     }

@@ -21,7 +21,7 @@ fn check(value: &impl WireCodec, expected: &str) {
     assert_eq!(hex, expected.replace(' ', ""));
 }
 
-/// The path `a`: no fences, and a string of one byte.
+/// The path `a`: no scope roots, and a string of one byte.
 const A: &str = "00000000 00000001 61";
 
 #[test]

@@ -427,7 +427,7 @@ async fn a_client_that_never_reads_costs_little() {
     let config = Config { window_size: 1024 * 1024, ..Config::default() };
     let handle = log_in(mine, config).await;
     let mut sftp = Sftp::new(&handle).await;
-    let file = sftp.open("large", flags::OPEN_READ).await;
+    let file = sftp.open("large", flags::OPEN_FLAG_READ).await;
     let mut busy = within(handle.channel_open_session()).await.unwrap();
     busy.exec(true, "exec 9>lock; flock 9; yes").await.unwrap();
     while !matches!(within(busy.wait()).await, Some(ChannelMsg::Data { .. })) {}
@@ -459,7 +459,7 @@ async fn deep_read_ahead_does_not_lock_up() {
     backend.write("file", vec![7; 4096]).await.unwrap();
     let (handle, _serving) = connect(&server).await;
     let mut sftp = Sftp::new(&handle).await;
-    let file = sftp.open("file", flags::OPEN_READ).await;
+    let file = sftp.open("file", flags::OPEN_FLAG_READ).await;
     let (mut reader, writer) = sftp.channel.split();
     let asking = tokio::spawn(async move {
         for id in 0..REQUESTS {
@@ -489,7 +489,7 @@ async fn whoever_stops_waiting_ends_the_connection() {
     channel.exec(true, "exec 9>lock; flock 9; echo on; exec sleep 1000").await.unwrap();
     while !matches!(within(channel.wait()).await, Some(ChannelMsg::Data { .. })) {}
     let mut sftp = Sftp::new(&handle).await;
-    assert_eq!(sftp.open("lock", flags::OPEN_READ).await.len(), 4);
+    assert_eq!(sftp.open("lock", flags::OPEN_FLAG_READ).await.len(), 4);
     serving.abort();
     let _ = serving.await;
     let options = ExecOptions { timeout: Some(Duration::from_secs(20)), ..ExecOptions::default() };
@@ -519,7 +519,7 @@ async fn whoever_does_not_read_holds_up_nobody_else() {
     });
     // Far more than the windows that were granted before it was held back.
     let mut sftp = Sftp::new(&handle).await;
-    let file = sftp.open("file", flags::OPEN_WRITE | flags::OPEN_CREATE).await;
+    let file = sftp.open("file", flags::OPEN_FLAG_WRITE | flags::OPEN_FLAG_CREATE).await;
     for at in 0..INPUT / PIECE {
         let offset = (at * PIECE) as u64;
         assert_eq!(sftp.write(&file, offset, &vec![b'y'; PIECE]).await, 0, "{at}");

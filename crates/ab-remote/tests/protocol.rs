@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ab_core::effective::EffectivePolicyControl;
 use ab_core::guard::{GuardDecision, RefusedPath};
 use ab_core::{Backend, BackendOptions, Call, CallOutcome, Guard, Guards, MemoryDriver, Verb};
-use ab_remote::sftp::packet::{MAX_TRANSFER_BYTES, flags};
+use ab_remote::sftp::packet::{MAX_PACKET_DATA_BYTES, flags};
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 
@@ -36,7 +36,7 @@ async fn flags_mean_what_they_say() {
         let server = open_server(backend.clone());
         let (handle, _serving) = connect(&server).await;
         let mut sftp = Sftp::new(&handle).await;
-        let file = sftp.open("a/b/new", flags::OPEN_WRITE | flags::OPEN_CREATE).await;
+        let file = sftp.open("a/b/new", flags::OPEN_FLAG_WRITE | flags::OPEN_FLAG_CREATE).await;
         assert_eq!(sftp.write(&file, 0, b"hello").await, OK);
         assert_eq!(sftp.write(&file, 7, b"!").await, OK);
         assert_eq!(sftp.read(&file, 0, 10).await.status(), PERMISSION_DENIED);
@@ -44,19 +44,25 @@ async fn flags_mean_what_they_say() {
         assert_eq!(backend.read("a/b/new").await.unwrap(), "hello\0\0!");
         assert_eq!(sftp.close(&file).await, FAILURE);
 
-        let file =
-            sftp.open("a/b/new", flags::OPEN_APPEND | flags::OPEN_WRITE | flags::OPEN_READ).await;
+        let file = sftp
+            .open(
+                "a/b/new",
+                flags::OPEN_FLAG_APPEND | flags::OPEN_FLAG_WRITE | flags::OPEN_FLAG_READ,
+            )
+            .await;
         assert_eq!(sftp.write(&file, 0, b" more").await, OK);
         assert_eq!(sftp.read(&file, 5, 100).await.data(), "\0\0! more");
         assert_eq!(sftp.read(&file, 13, 100).await.status(), EOF);
         sftp.close(&file).await;
 
-        let exclusive = flags::OPEN_WRITE | flags::OPEN_CREATE | flags::OPEN_EXCLUSIVE;
+        let exclusive =
+            flags::OPEN_FLAG_WRITE | flags::OPEN_FLAG_CREATE | flags::OPEN_FLAG_EXCLUSIVE;
         let body = [string(b"a/b/new"), exclusive.to_be_bytes().to_vec(), vec![0; 4]].concat();
         assert_eq!(sftp.ask(3, &body).await.status(), FAILURE);
-        let body = [string(b"nope"), flags::OPEN_WRITE.to_be_bytes().to_vec(), vec![0; 4]].concat();
+        let body =
+            [string(b"nope"), flags::OPEN_FLAG_WRITE.to_be_bytes().to_vec(), vec![0; 4]].concat();
         assert_eq!(sftp.ask(3, &body).await.status(), NO_SUCH_FILE);
-        let truncate = flags::OPEN_WRITE | flags::OPEN_TRUNCATE;
+        let truncate = flags::OPEN_FLAG_WRITE | flags::OPEN_FLAG_TRUNCATE;
         let file = sftp.open("a/b/new", truncate).await;
         let stat = sftp.ask(8, &string(&file)).await;
         assert_eq!(
@@ -79,7 +85,7 @@ async fn sizes_and_times_can_be_set_by_handle_and_by_path() {
     let by_path = [string(b"file"), size(4)].concat();
     assert_eq!(sftp.ask(9, &by_path).await.status(), OK);
     assert_eq!(backend.read("file").await.unwrap(), "0123");
-    let file = sftp.open("file", flags::OPEN_WRITE).await;
+    let file = sftp.open("file", flags::OPEN_FLAG_WRITE).await;
     assert_eq!(sftp.ask(10, &[string(&file), size(2)].concat()).await.status(), OK);
     assert_eq!(sftp.ask(10, &[string(&file), times].concat()).await.status(), OK);
     let stat = backend.stat("file").await.unwrap();
@@ -96,7 +102,9 @@ async fn requests_sent_ahead_take_effect_in_order() {
     let server = open_server(backend.clone());
     let (handle, _serving) = connect(&server).await;
     let mut sftp = Sftp::new(&handle).await;
-    let file = sftp.open("file", flags::OPEN_WRITE | flags::OPEN_READ | flags::OPEN_CREATE).await;
+    let file = sftp
+        .open("file", flags::OPEN_FLAG_WRITE | flags::OPEN_FLAG_READ | flags::OPEN_FLAG_CREATE)
+        .await;
     // Everything at once: many writes, one over the others, a cut, a look, the end, another look.
     let mut all = Vec::new();
     for at in 0..50u64 {
@@ -175,8 +183,8 @@ async fn odd_requests_are_refused_one_by_one() {
         let answer = sftp.ask(kind, &body).await;
         assert_eq!(answer.status(), status, "{kind} {body:?} {answer:?}");
     }
-    let file = sftp.open("file", flags::OPEN_READ).await;
-    assert_eq!(sftp.read(&file, 0, u32::MAX).await.data().len(), MAX_TRANSFER_BYTES);
+    let file = sftp.open("file", flags::OPEN_FLAG_READ).await;
+    assert_eq!(sftp.read(&file, 0, u32::MAX).await.data().len(), MAX_PACKET_DATA_BYTES);
     assert_eq!(sftp.read(&file, u64::MAX, 1).await.status(), EOF);
     assert_eq!(sftp.read(&file, 0, 0).await.data(), "");
     assert_eq!(sftp.ask(12, &string(&file)).await.status(), FAILURE);
@@ -261,7 +269,7 @@ async fn handles_are_bounded_and_end_with_the_connection() {
     let (handle, serving) = connect(&server).await;
     // Two channels of one connection share the bound.
     let mut channels = [Sftp::new(&handle).await, Sftp::new(&handle).await];
-    let body = [string(b"file"), flags::OPEN_READ.to_be_bytes().to_vec(), vec![0; 4]].concat();
+    let body = [string(b"file"), flags::OPEN_FLAG_READ.to_be_bytes().to_vec(), vec![0; 4]].concat();
     let mut opened = 0;
     for _ in 0..5_000 {
         for sftp in &mut channels {
@@ -338,7 +346,7 @@ async fn a_scope_is_all_there_is() {
     let (handle, _serving) = connect(&server).await;
     let mut sftp = Sftp::new(&handle).await;
     for path in ["mine", "/mine", &format!("{root}/tenants/a/mine")] {
-        let file = sftp.open(path, flags::OPEN_READ).await;
+        let file = sftp.open(path, flags::OPEN_FLAG_READ).await;
         assert_eq!(sftp.read(&file, 0, 100).await.data(), "inside", "{path}");
     }
     assert_eq!(sftp.ask(17, &string(b"../../secret")).await.status(), PERMISSION_DENIED);
@@ -491,7 +499,7 @@ async fn what_is_refused_changes_nothing() {
     let both = [3u32, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
     let by_path = [string(b"file"), both.clone()].concat();
     assert_eq!(sftp.ask(9, &by_path).await.status(), PERMISSION_DENIED);
-    let file = sftp.open("file", flags::OPEN_WRITE).await;
+    let file = sftp.open("file", flags::OPEN_FLAG_WRITE).await;
     assert_eq!(sftp.ask(10, &[string(&file), both].concat()).await.status(), PERMISSION_DENIED);
     assert_eq!(backend.read("file").await.unwrap(), "0123456789");
     // Of a mode only the permissions are taken, and the times beside it are.

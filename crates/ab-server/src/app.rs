@@ -9,52 +9,52 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gate::{Guesses, HttpAccessPolicy, Identity, TokenGuessLimits};
 use crate::problem::{Problem, ProblemKind};
-use crate::routes::{ControlRoutes, DaemonRoutes, GatewayRoutes, ServedFiles};
+use crate::routes::{AgentGatewayRoutes, ControlPlaneRoutes, DaemonRoutes, ServedDirectory};
 
 /// What a port serves. The routes of an absent surface answer 404.
 #[derive(Clone)]
 pub struct HttpApp {
-    control: Option<Arc<ControlRoutes>>,
+    control: Option<Arc<ControlPlaneRoutes>>,
     daemon: Option<Arc<DaemonRoutes>>,
-    gateway: Option<Arc<GatewayRoutes>>,
+    gateway: Option<Arc<AgentGatewayRoutes>>,
     identity: Arc<Identity>,
     guesses: Arc<Guesses>,
     shutdown: CancellationToken,
 }
 
 impl HttpApp {
-    pub fn new(gate: HttpAccessPolicy) -> HttpApp {
+    pub fn new(access: HttpAccessPolicy) -> HttpApp {
         HttpApp {
             control: None,
             daemon: None,
             gateway: None,
-            identity: Arc::new(Identity::new(gate)),
+            identity: Arc::new(Identity::new(access)),
             guesses: Arc::new(Guesses::new(TokenGuessLimits::default())),
             shutdown: CancellationToken::new(),
         }
     }
 
     /// Serves one workspace at `/health`, `/mcp` and `/ssh`.
-    pub fn with_daemon(mut self, daemon: DaemonRoutes) -> HttpApp {
+    pub fn with_daemon_routes(mut self, daemon: DaemonRoutes) -> HttpApp {
         self.daemon = Some(Arc::new(daemon));
         self
     }
 
     /// Serves sessions at `/api/v1`, their approvals at `/v1/approvals`, and the page at `/ui`. The
     /// caller shuts the control plane down after the port is closed.
-    pub fn with_control(mut self, control: ControlRoutes) -> HttpApp {
+    pub fn with_control_plane_routes(mut self, control: ControlPlaneRoutes) -> HttpApp {
         self.control = Some(Arc::new(control));
         self
     }
 
     /// Serves coding agents at `/v1`.
-    pub fn with_gateway(mut self, gateway: GatewayRoutes) -> HttpApp {
+    pub fn with_agent_gateway_routes(mut self, gateway: AgentGatewayRoutes) -> HttpApp {
         self.gateway = Some(Arc::new(gateway));
         self
     }
 
     /// The control plane's surface, or the 404 of its routes if it is absent.
-    pub(crate) fn control(&self) -> Result<&Arc<ControlRoutes>, Problem> {
+    pub(crate) fn control(&self) -> Result<&Arc<ControlPlaneRoutes>, Problem> {
         self.control.as_ref().ok_or_else(|| not_served("no sessions are served here"))
     }
 
@@ -64,12 +64,12 @@ impl HttpApp {
     }
 
     /// The gateway's surface, or the 404 of its routes if it is absent.
-    pub(crate) fn gateway(&self) -> Result<&Arc<GatewayRoutes>, Problem> {
+    pub(crate) fn gateway(&self) -> Result<&Arc<AgentGatewayRoutes>, Problem> {
         self.gateway.as_ref().ok_or_else(|| not_served("no agents are served here"))
     }
 
     /// The gateway's files, or the 404 of their routes if there is no served root.
-    pub(crate) fn files(&self) -> Result<&ServedFiles, Problem> {
+    pub(crate) fn files(&self) -> Result<&ServedDirectory, Problem> {
         let files = self.gateway()?.files.as_ref();
         files.ok_or_else(|| not_served("no files are served here: the server has no root"))
     }

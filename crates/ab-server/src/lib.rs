@@ -27,7 +27,8 @@ pub use app::HttpApp;
 pub use gate::{AccessToken, CookieSigningKey, HttpAccessPolicy, Origin, TokenGuessLimits};
 pub use port::{HttpServer, HttpServerLimits, RunningHttpServer};
 pub use routes::{
-    ControlRoutes, DaemonRoutes, GatewayRoutes, ServedFiles, TaskCatalog, TaskDefaults, openapi,
+    AgentGatewayRoutes, ControlPlaneRoutes, DaemonRoutes, ServedDirectory, TaskCatalog,
+    TaskDefaults, openapi,
 };
 pub use tls::{TlsConfig, TlsError};
 pub use wire::{EffectivePolicyBody, EffectivePolicyEntryBody};

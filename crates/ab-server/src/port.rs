@@ -71,8 +71,8 @@ impl HttpServer {
         self
     }
 
-    pub fn with_limits(mut self, bounds: HttpServerLimits) -> HttpServer {
-        self.bounds = bounds;
+    pub fn with_limits(mut self, limits: HttpServerLimits) -> HttpServer {
+        self.bounds = limits;
         self
     }
 

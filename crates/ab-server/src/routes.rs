@@ -11,9 +11,9 @@ mod gateway;
 mod login;
 mod ui;
 
-pub use control::{ControlRoutes, TaskCatalog, TaskDefaults};
+pub use control::{ControlPlaneRoutes, TaskCatalog, TaskDefaults};
 pub use daemon::DaemonRoutes;
-pub use gateway::{GatewayRoutes, ServedFiles};
+pub use gateway::{AgentGatewayRoutes, ServedDirectory};
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use ab_core::{Backend, MemoryDriver, ScopeOptions};
 use ab_host::{ExecSettings, LocalDriver, LocalDriverOptions};
-use ab_mcp::HttpSettings;
+use ab_mcp::McpHttpSettings;
 use ab_server::{
     AccessToken, DaemonRoutes, HttpAccessPolicy, HttpApp, HttpServer, HttpServerLimits,
     RunningHttpServer,
@@ -39,7 +39,7 @@ pub(crate) fn serves(backend: &Backend) -> DaemonRoutes {
     DaemonRoutes::new(
         backend.clone(),
         ROOT,
-        &HttpSettings { max_body_bytes: 1_000_000, ..HttpSettings::default() },
+        &McpHttpSettings { max_body_bytes: 1_000_000, ..McpHttpSettings::default() },
     )
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn serves_scope(backend: &Backend) -> DaemonRoutes {
 }
 
 pub(crate) async fn open(served: DaemonRoutes, gate: HttpAccessPolicy) -> RunningHttpServer {
-    open_with(HttpServer::new(HttpApp::new(gate).with_daemon(served))).await
+    open_with(HttpServer::new(HttpApp::new(gate).with_daemon_routes(served))).await
 }
 
 pub(crate) async fn open_within(
@@ -57,7 +57,8 @@ pub(crate) async fn open_within(
     gate: HttpAccessPolicy,
     bounds: HttpServerLimits,
 ) -> RunningHttpServer {
-    open_with(HttpServer::new(HttpApp::new(gate).with_daemon(served)).with_limits(bounds)).await
+    open_with(HttpServer::new(HttpApp::new(gate).with_daemon_routes(served)).with_limits(bounds))
+        .await
 }
 
 pub(crate) async fn open_with(port: HttpServer) -> RunningHttpServer {

@@ -20,7 +20,7 @@ async fn connections_are_encrypted_with_the_certificate() {
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     let tls = TlsConfig::load(&certificate, &key).unwrap();
     let port = HttpServer::new(
-        HttpApp::new(HttpAccessPolicy::default()).with_daemon(serves(&memory().await)),
+        HttpApp::new(HttpAccessPolicy::default()).with_daemon_routes(serves(&memory().await)),
     )
     .with_tls(Some(tls));
     let port = open_with(port).await;

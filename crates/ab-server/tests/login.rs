@@ -6,7 +6,7 @@ use crate::caller::{get, guarded, memory, open_with, serves};
 
 /// A guarded port, and the host name and path of a link to it.
 async fn linked() -> (RunningHttpServer, String, String) {
-    let app = HttpApp::new(guarded()).with_daemon(serves(&memory().await));
+    let app = HttpApp::new(guarded()).with_daemon_routes(serves(&memory().await));
     let port = open_with(HttpServer::new(app.clone())).await;
     let link = app.create_login_link("http", port.address().port()).unwrap();
     let rest = link.strip_prefix("http://").unwrap();

@@ -38,14 +38,14 @@ pub struct GitWorkspaceRequest {
 
 impl GitWorkspaceRequest {
     /// A request that starts from the default branch of a source.
-    pub fn new(source: RepoSource, work: BranchName) -> GitWorkspaceRequest {
+    pub fn new(source: RepoSource, work_branch: BranchName) -> GitWorkspaceRequest {
         let author = GitAuthor::default();
         GitWorkspaceRequest {
             source,
             branch: None,
             target: None,
             commit: None,
-            work_branch: work,
+            work_branch: work_branch,
             author,
         }
     }

@@ -21,7 +21,7 @@ use crate::error::{Result, SnapshotError};
 use crate::git::{Authority, complaint, failure};
 use crate::patch;
 use crate::token::WorkspaceProvider;
-use crate::workspaces::{Workspace, Workspaces};
+use crate::workspaces::{PreparedWorkspace, WorkspaceStore};
 
 /// The reference in the bundle.
 const DELIVERY: &str = "refs/agent-backend/delivery";
@@ -101,7 +101,7 @@ pub enum CollectChangesOutcome {
     Changed(Box<SessionChanges>),
 }
 
-impl Workspaces {
+impl WorkspaceStore {
     /// Commits the uncommitted files in the session's tree and imports its commits. May be called
     /// again after more work.
     ///
@@ -113,8 +113,8 @@ impl Workspaces {
     /// damaged.
     pub async fn collect_changes(
         &self,
-        workspace: &Workspace,
-        inside: &dyn SandboxRunner,
+        workspace: &PreparedWorkspace,
+        sandbox: &dyn SandboxRunner,
         author: &GitAuthor,
         message: &str,
     ) -> Result<CollectChangesOutcome> {
@@ -124,7 +124,7 @@ impl Workspaces {
         };
         // The bundle of an earlier call must not be mistaken for the new one.
         remove_directory(&workspace.bundle_dir.join(BUNDLE)).await?;
-        let session = Inside { workspace, base, inside, author, message };
+        let session = Inside { workspace, base, inside: sandbox, author, message };
         let (head, history_lost) = match workspace.token.provider() {
             WorkspaceProvider::Copy => (session.bundle(Repository::Rescue).await?, None),
             WorkspaceProvider::Git => match session.bundle(Repository::Session).await {
@@ -145,7 +145,7 @@ impl Workspaces {
     }
 
     /// Copies the bundle out and fetches its reference into a new repository of ours.
-    async fn import(&self, workspace: &Workspace, base: &CommitId) -> Result<PathBuf> {
+    async fn import(&self, workspace: &PreparedWorkspace, base: &CommitId) -> Result<PathBuf> {
         let root = self.area.workspace(&workspace.token);
         let (repository, bundle) = (root.join("import.git"), root.join("import.bundle"));
         remove_directory(&repository).await?;
@@ -255,7 +255,7 @@ enum Repository {
 
 /// Runs git in a sandbox.
 struct Inside<'a> {
-    workspace: &'a Workspace,
+    workspace: &'a PreparedWorkspace,
     base: &'a CommitId,
     inside: &'a dyn SandboxRunner,
     author: &'a GitAuthor,

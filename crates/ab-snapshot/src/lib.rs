@@ -3,11 +3,11 @@
 //!
 //! ```text
 //! token = WorkspaceToken::new(provider)             the caller stores it first
-//! Workspaces::prepare(token, request)               → Workspace { tree, home, bundle_dir, read_only, base }
+//! WorkspaceStore::prepare(token, request)               → PreparedWorkspace { tree, home, bundle_dir, read_only, base }
 //! ... the agent works in a sandbox ...
-//! Workspaces::collect_changes(workspace, inside)    → SessionChanges { files, diff, patch }; git runs inside
-//! Workspaces::deliver_branch(changes, to, branch)   → a new branch in a local or remote repository
-//! Workspaces::cleanup(token)                        idempotent, in any state, from any process
+//! WorkspaceStore::collect_changes(workspace, inside)    → SessionChanges { files, diff, patch }; git runs inside
+//! WorkspaceStore::deliver_branch(changes, to, branch)   → a new branch in a local or remote repository
+//! WorkspaceStore::cleanup(token)                        idempotent, in any state, from any process
 //! ```
 //!
 //! In a tree that an agent can write, git may run code of the agent. Such git runs inside the
@@ -40,4 +40,6 @@ pub use error::{Result, SnapshotError, TaskField};
 pub use git::GIT_NETWORK_ENV_VARIABLES;
 pub use source::RepoSource;
 pub use token::{WorkspaceProvider, WorkspaceToken};
-pub use workspaces::{SnapshotSettings, Workspace, WorkspaceNote, WorkspaceRequest, Workspaces};
+pub use workspaces::{
+    PreparedWorkspace, SnapshotSettings, WorkspaceNote, WorkspaceRequest, WorkspaceStore,
+};

@@ -33,7 +33,7 @@ impl fmt::Display for WorkspaceProvider {
 /// Number of random bytes in a token.
 const BYTES: usize = 16;
 
-/// Names the workspace that [`cleanup`](crate::Workspaces::cleanup) removes. The caller stores it
+/// Names the workspace that [`cleanup`](crate::WorkspaceStore::cleanup) removes. The caller stores it
 /// before the workspace is made, so that a crash leaves nothing that cannot be found.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WorkspaceToken {

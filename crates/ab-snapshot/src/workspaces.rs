@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use ab_core::ErrorKind;
-use ab_host::directory::{CopyBounds, copy_directory, remove_directory};
+use ab_host::directory::{CopyLimits, copy_directory, remove_directory};
 use ab_host::tool::HostProgram;
 
 use crate::area::{self, Area};
@@ -19,7 +19,7 @@ use crate::source::RepoSource;
 use crate::status;
 use crate::token::{WorkspaceProvider, WorkspaceToken};
 
-/// Settings of [`Workspaces`].
+/// Settings of [`WorkspaceStore`].
 #[derive(Clone, Debug)]
 pub struct SnapshotSettings {
     /// A directory for this crate alone.
@@ -33,7 +33,7 @@ pub struct SnapshotSettings {
 
 /// Makes, finds and removes workspaces. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Workspaces {
+pub struct WorkspaceStore {
     pub(crate) area: Area,
     pub(crate) git: Git,
 }
@@ -45,7 +45,7 @@ pub enum WorkspaceRequest {
     /// A copy of a directory of this host.
     Copy {
         from: PathBuf,
-        bounds: CopyBounds,
+        bounds: CopyLimits,
     },
 }
 
@@ -61,14 +61,14 @@ impl WorkspaceRequest {
 
 /// The files of one session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Workspace {
+pub struct PreparedWorkspace {
     pub token: WorkspaceToken,
     /// The files that the agent works on. In the sandbox this is the workspace root, at the same
     /// path.
     pub tree: PathBuf,
     /// The session's private home, read-write in the sandbox. It lies outside of `tree`.
     pub home: PathBuf,
-    /// The directory for the bundle of [`collect_changes`](Workspaces::collect_changes), read-write
+    /// The directory for the bundle of [`collect_changes`](WorkspaceStore::collect_changes), read-write
     /// in the sandbox.
     pub bundle_dir: PathBuf,
     /// Directories that must be visible in the sandbox, read-only, at their own paths.
@@ -127,14 +127,14 @@ impl WorkspaceNote {
     }
 }
 
-impl Workspaces {
+impl WorkspaceStore {
     /// Makes the directories below `settings.directory` and searches git.
-    pub fn open(settings: SnapshotSettings) -> Result<Workspaces> {
+    pub fn open(settings: SnapshotSettings) -> Result<WorkspaceStore> {
         let tool = HostProgram::find("git", &settings.path)?;
         let area = Area::open(&settings.directory)?;
         let (home, config) = (area.git_home(), area.git_config());
         let git = Git { tool, home, config, operator: settings.git_environment };
-        Ok(Workspaces { area, git })
+        Ok(WorkspaceStore { area, git })
     }
 
     /// Makes the workspace of `token`, which the caller has stored. A workspace that is already
@@ -147,7 +147,7 @@ impl Workspaces {
         &self,
         token: &WorkspaceToken,
         request: &WorkspaceRequest,
-    ) -> Result<Workspace> {
+    ) -> Result<PreparedWorkspace> {
         if token.provider() != request.provider() {
             let message = format!("the cleanup token {token} is for another provider");
             return Err(SnapshotError::failed(ErrorKind::Invalid, message));
@@ -166,7 +166,11 @@ impl Workspaces {
         }
     }
 
-    async fn make(&self, token: &WorkspaceToken, request: &WorkspaceRequest) -> Result<Workspace> {
+    async fn make(
+        &self,
+        token: &WorkspaceToken,
+        request: &WorkspaceRequest,
+    ) -> Result<PreparedWorkspace> {
         let root = self.area.workspace(token);
         area::make_dir(&root)?;
         let mut workspace = self.empty(token);
@@ -183,7 +187,7 @@ impl Workspaces {
     }
 
     /// The workspace of `token`, if it is complete and was not removed.
-    pub fn find(&self, token: &WorkspaceToken) -> Result<Option<Workspace>> {
+    pub fn find(&self, token: &WorkspaceToken) -> Result<Option<PreparedWorkspace>> {
         let Some(text) = area::read(&self.area.workspace(token).join(RECORD))? else {
             return Ok(None);
         };
@@ -216,9 +220,9 @@ impl Workspaces {
         self.area.tokens()
     }
 
-    fn empty(&self, token: &WorkspaceToken) -> Workspace {
+    fn empty(&self, token: &WorkspaceToken) -> PreparedWorkspace {
         let root = self.area.workspace(token);
-        Workspace {
+        PreparedWorkspace {
             token: token.clone(),
             tree: root.join("tree"),
             home: root.join("home"),
@@ -233,7 +237,7 @@ impl Workspaces {
 
     async fn clone_into(
         &self,
-        workspace: &mut Workspace,
+        workspace: &mut PreparedWorkspace,
         request: &GitWorkspaceRequest,
     ) -> Result<()> {
         if let Some(path) = request.source.local_path() {
@@ -265,9 +269,9 @@ impl Workspaces {
 
     async fn copy_into(
         &self,
-        workspace: &mut Workspace,
+        workspace: &mut PreparedWorkspace,
         from: &Path,
-        bounds: CopyBounds,
+        bounds: CopyLimits,
     ) -> Result<()> {
         self.refuse_own(from, TaskField::RepoUrl)?;
         let report = copy_directory(from, &workspace.tree, bounds).await?;
@@ -282,16 +286,16 @@ impl Workspaces {
 
     /// Whether the source is a directory of this host outside of any git repository. Such a source
     /// can only be copied.
-    pub async fn is_plain_directory(&self, source: &RepoSource) -> bool {
+    pub async fn is_directory_without_git(&self, source: &RepoSource) -> bool {
         let Some(path) = source.local_path() else { return false };
         area::is_dir(path) && !cache::is_in_repository(&self.git, path).await
     }
 
-    /// Checks whether [`prepare`](Workspaces::prepare) has what it needs, as far as this host can
+    /// Checks whether [`prepare`](WorkspaceStore::prepare) has what it needs, as far as this host can
     /// tell. A remote source is not contacted.
     ///
     /// # Errors
-    /// As [`prepare`](Workspaces::prepare). The error names the field.
+    /// As [`prepare`](WorkspaceStore::prepare). The error names the field.
     pub async fn check_request(&self, request: &WorkspaceRequest) -> Result<()> {
         match request {
             WorkspaceRequest::Git(request) => {
@@ -328,7 +332,7 @@ impl Workspaces {
 /// The file that marks a workspace as complete.
 const RECORD: &str = "record";
 
-fn record(workspace: &Workspace) -> String {
+fn record(workspace: &PreparedWorkspace) -> String {
     let mut lines = Vec::new();
     lines.extend(workspace.base.iter().map(|it| format!("base {it}")));
     lines.extend(workspace.base_branch.iter().map(|it| format!("base-branch {it}")));

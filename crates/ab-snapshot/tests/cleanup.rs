@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use ab_snapshot::{SnapshotSettings, WorkspaceNote, WorkspaceProvider, WorkspaceToken, Workspaces};
+use ab_snapshot::{
+    SnapshotSettings, WorkspaceNote, WorkspaceProvider, WorkspaceStore, WorkspaceToken,
+};
 
 use crate::ground::{Ground, Sandbox};
 
@@ -16,7 +18,7 @@ async fn cleanup_is_idempotent_and_works_from_another_handle() {
     let path = std::env::split_paths(&std::env::var_os("PATH").unwrap()).collect();
     let directory = ground.path("data");
     let settings = SnapshotSettings { directory, path, git_environment: Vec::new() };
-    let other = Workspaces::open(settings).unwrap();
+    let other = WorkspaceStore::open(settings).unwrap();
     let token = WorkspaceToken::parse(workspace.token.as_str()).unwrap();
     for _ in 0..2 {
         other.cleanup(&token).await.unwrap();

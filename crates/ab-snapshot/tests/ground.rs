@@ -12,9 +12,9 @@ use ab_core::process::{self, ExecRequest, HostDirectory, HostDirectoryAccess, Ou
 use ab_core::{Isolation, Result};
 use ab_host::{ExecSettings, LocalDriver, LocalDriverOptions};
 use ab_snapshot::{
-    BranchName, CollectChangesOutcome, GitAuthor, GitWorkspaceRequest, RepoSource, SandboxCommand,
-    SandboxOutput, SandboxRunner, SessionChanges, SnapshotSettings, TaskField, Workspace,
-    WorkspaceProvider, WorkspaceRequest, WorkspaceToken, Workspaces,
+    BranchName, CollectChangesOutcome, GitAuthor, GitWorkspaceRequest, PreparedWorkspace,
+    RepoSource, SandboxCommand, SandboxOutput, SandboxRunner, SessionChanges, SnapshotSettings,
+    TaskField, WorkspaceProvider, WorkspaceRequest, WorkspaceStore, WorkspaceToken,
 };
 use ab_testkit::commands::{channel_bytes, read_to_exit};
 use async_trait::async_trait;
@@ -22,7 +22,7 @@ use async_trait::async_trait;
 pub(crate) struct Ground {
     place: tempfile::TempDir,
     pub(crate) source: PathBuf,
-    pub(crate) workspaces: Workspaces,
+    pub(crate) workspaces: WorkspaceStore,
 }
 
 pub(crate) fn branch(name: &str) -> BranchName {
@@ -63,7 +63,7 @@ impl Ground {
             path: search_path(),
             git_environment: vec![("PATH".into(), path), ("HOME".into(), home)],
         };
-        let workspaces = Workspaces::open(settings).unwrap();
+        let workspaces = WorkspaceStore::open(settings).unwrap();
         Ground { place, source, workspaces }
     }
 
@@ -114,12 +114,12 @@ impl Ground {
     pub(crate) async fn try_prepare(
         &self,
         request: GitWorkspaceRequest,
-    ) -> Result<Workspace, ab_snapshot::SnapshotError> {
+    ) -> Result<PreparedWorkspace, ab_snapshot::SnapshotError> {
         let token = WorkspaceToken::new(WorkspaceProvider::Git).unwrap();
         self.workspaces.prepare(&token, &WorkspaceRequest::Git(request)).await
     }
 
-    pub(crate) async fn prepare(&self, request: GitWorkspaceRequest) -> Workspace {
+    pub(crate) async fn prepare(&self, request: GitWorkspaceRequest) -> PreparedWorkspace {
         self.try_prepare(request).await.unwrap()
     }
 
@@ -146,13 +146,13 @@ impl Ground {
 /// A session's sandbox as the executor makes it: the tree, the home, the outbox, and the cache.
 pub(crate) struct Sandbox {
     driver: LocalDriver,
-    pub(crate) workspace: Workspace,
+    pub(crate) workspace: PreparedWorkspace,
     _temporary: tempfile::TempDir,
 }
 
 impl Sandbox {
     /// Nothing where the host has no bwrap.
-    pub(crate) async fn open(workspace: &Workspace) -> Option<Sandbox> {
+    pub(crate) async fn open(workspace: &PreparedWorkspace) -> Option<Sandbox> {
         let temporary = tempfile::tempdir().unwrap();
         let exec = ExecSettings {
             isolation: Isolation::Bwrap,

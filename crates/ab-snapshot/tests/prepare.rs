@@ -3,7 +3,7 @@
 use std::fs;
 
 use ab_core::ErrorKind;
-use ab_host::directory::CopyBounds;
+use ab_host::directory::CopyLimits;
 use ab_snapshot::{
     CommitId, GitWorkspaceRequest, RepoSource, TaskField, WorkspaceNote, WorkspaceProvider,
     WorkspaceRequest, WorkspaceToken,
@@ -206,7 +206,7 @@ async fn sessions_see_neither_each_other_nor_the_source() {
 async fn copy_is_independent_of_its_original() {
     let ground = Ground::new();
     let token = WorkspaceToken::new(WorkspaceProvider::Copy).unwrap();
-    let bounds = CopyBounds::default();
+    let bounds = CopyLimits::default();
     let request = WorkspaceRequest::Copy { from: ground.source.clone(), bounds };
     let before = fingerprint(&ground.source);
     let workspace = ground.workspaces.prepare(&token, &request).await.unwrap();

@@ -22,7 +22,7 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn add_cleanup(&self, cleanup: PendingCleanup) -> Result<(), StoreError> {
+    pub async fn add_pending_cleanup(&self, cleanup: PendingCleanup) -> Result<(), StoreError> {
         self.write(move |writing| {
             Box::pin(async move {
                 sqlx::query(
@@ -46,7 +46,7 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn remove_cleanup(&self, token: String) -> Result<(), StoreError> {
+    pub async fn remove_pending_cleanup(&self, token: String) -> Result<(), StoreError> {
         self.write(move |writing| {
             Box::pin(async move {
                 sqlx::query("DELETE FROM cleanups WHERE token = $1")
@@ -64,7 +64,7 @@ impl Store {
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn cleanups(
+    pub async fn pending_cleanups(
         &self,
         session: Option<SessionId>,
     ) -> Result<Vec<PendingCleanup>, StoreError> {

@@ -79,9 +79,9 @@ impl Store {
     /// if the id exists; [`StoreError::NoWorkspace`] if there is no workspace to take over.
     pub async fn create_session(
         &self,
-        new: NewSession,
+        session: NewSession,
     ) -> Result<CreateSessionOutcome, StoreError> {
-        self.write(move |writing| Box::pin(create(writing, new))).await
+        self.write(move |writing| Box::pin(create(writing, session))).await
     }
 
     /// The stored answer to an earlier request with this key.
@@ -89,7 +89,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::KeyReused`] if the key was used with another request.
-    pub async fn find_idempotent_answer(
+    pub async fn find_idempotent_response(
         &self,
         scope: &str,
         key: &str,

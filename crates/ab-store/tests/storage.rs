@@ -85,15 +85,15 @@ async fn cleanup_tokens_stay_until_they_are_removed() {
     };
     let (a, b) = (cleanup("a"), cleanup("b"));
     for it in [&a, &b, &a] {
-        scratch.store.add_cleanup(it.clone()).await.expect("add");
+        scratch.store.add_pending_cleanup(it.clone()).await.expect("add");
     }
     let scratch = scratch.reopen().await;
-    assert_eq!(scratch.store.cleanups(None).await.expect("list"), [a.clone(), b.clone()]);
+    assert_eq!(scratch.store.pending_cleanups(None).await.expect("list"), [a.clone(), b.clone()]);
     for _ in 0..2 {
-        scratch.store.remove_cleanup("a".to_owned()).await.expect("remove");
+        scratch.store.remove_pending_cleanup("a".to_owned()).await.expect("remove");
     }
-    assert_eq!(scratch.store.cleanups(None).await.expect("list"), [b]);
-    assert_eq!(scratch.store.cleanups(Some(a.session)).await.expect("list"), []);
+    assert_eq!(scratch.store.pending_cleanups(None).await.expect("list"), [b]);
+    assert_eq!(scratch.store.pending_cleanups(Some(a.session)).await.expect("list"), []);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use ab_core::call::{CallCompletion, CallId};
+use ab_core::call::{CallId, CallResult};
 use ab_core::effective::EffectivePolicyControl;
 use ab_core::guard::{GuardDecision, RefusedPath};
 use ab_core::{Call, CallOutcome, Error, ErrorCode, ErrorKind, Guard, Result, Verb};
@@ -196,9 +196,9 @@ impl Guard for ScriptedGuard {
 
     fn after_call(&self, call: &Call<'_>, outcome: &CallOutcome<'_>) {
         let end = match outcome.result {
-            CallCompletion::Done => RecordedCallOutcome::Done,
-            CallCompletion::Failed(error) => RecordedCallOutcome::Failed(error.kind()),
-            CallCompletion::Cancelled => RecordedCallOutcome::Cancelled,
+            CallResult::Done => RecordedCallOutcome::Done,
+            CallResult::Failed(error) => RecordedCallOutcome::Failed(error.kind()),
+            CallResult::Cancelled => RecordedCallOutcome::Cancelled,
         };
         self.log.write(GuardEvent::Exited {
             gate: self.number,

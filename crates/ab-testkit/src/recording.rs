@@ -34,8 +34,8 @@ pub struct RecordedCall {
     pub verb: Verb,
     /// The path of the call; the working directory of a command.
     pub path: Option<String>,
-    /// The innermost fence of the path, if there is one.
-    pub fence: Option<String>,
+    /// The innermost scope root of the path, if there is one.
+    pub scope_root: Option<String>,
     pub to: Option<String>,
     pub command: Option<String>,
     pub env: BTreeMap<String, String>,
@@ -48,7 +48,7 @@ impl RecordedCall {
         Self {
             verb,
             path: None,
-            fence: None,
+            scope_root: None,
             to: None,
             command: None,
             env: BTreeMap::new(),
@@ -57,8 +57,8 @@ impl RecordedCall {
     }
 
     fn on(verb: Verb, path: &WsPath) -> Self {
-        let fence = path.is_scoped().then(|| path.scope_root().to_string());
-        Self { path: Some(path.to_string()), fence, ..Self::new(verb) }
+        let scope_root = path.has_scope_root().then(|| path.innermost_scope_root().to_string());
+        Self { path: Some(path.to_string()), scope_root, ..Self::new(verb) }
     }
 }
 
@@ -184,7 +184,7 @@ impl RecordingDriver {
         state.started += 1;
         let id = ProcessId::new(format!("process-{}", state.started));
         let script = state.scripts.pop_front().unwrap_or_else(|| ScriptedCommand::exits(0));
-        let (process, feed) = Process::with_driver_side(id, stdin);
+        let (process, feed) = Process::new_with_driver_side(id, stdin);
         if let Some(held) = script.perform(feed) {
             state.held.push_back(held);
         }

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ab_core::{Error, ErrorCode, ErrorKind, Result};
-use ab_remote::client::{WebSocketEndpoint, open_http_stream};
+use ab_remote::client::{WebSocketEndpoint, open_daemon_http_stream};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
@@ -22,7 +22,7 @@ pub(crate) async fn send(
     timeout: Duration,
     request: Request<Full<Bytes>>,
 ) -> Result<Response<Answer>> {
-    let stream = open_http_stream(socket, timeout).await?;
+    let stream = open_daemon_http_stream(socket, timeout).await?;
     let fails = |error| lost(name, error);
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(fails)?;
     let mut connection: Connection = Box::pin(async move {

@@ -50,13 +50,13 @@ use ab_core::process::ExecLimits;
 pub use ab_core::{
     Actor, ApprovalAnswer, ApprovalId, ApprovalRequest, Approver, Backend, BackendInfo,
     BackendKind, BackendOptions, Call, CallDigest, CallOutcome, Capabilities, CapturedOutput,
-    Closeable, CommandLineCheck, CommandLineCheckContext, ConnectionStatus, ConnectionStatusChange,
-    DirEntry, Driver, Edit, EditOptions, EditReport, EffectivePolicy, EffectivePolicyControl,
-    Error, ErrorCause, ErrorCode, ErrorKind, ExecOptions, ExecOutput, File, FileContent, FileKind,
-    FileVersion, Guard, Guards, Isolation, LineRange, LineWindow, Listing, MemoryDriver,
-    MemoryDriverOptions, NarrowOptions, NetworkAccess, OwnedCall, PathParser, PolicyControlKind,
-    PolicyControlStrength, Principal, PrincipalKind, Result, RetryAdvice, Role, ScopeOptions, Stat,
-    StatusSubscription, TenantId, TrackedResourceId, TriggeringRule, Verb, WorkspaceLocator,
+    Closeable, CloseableId, CommandLineCheck, CommandLineCheckContext, ConnectionStatus,
+    ConnectionStatusChange, DirEntry, Driver, Edit, EditOptions, EditReport, EffectivePolicy,
+    EffectivePolicyControl, Error, ErrorCause, ErrorCode, ErrorKind, ExecOptions, ExecOutput, File,
+    FileContent, FileKind, FileVersion, Guard, Guards, Isolation, LineRange, LineWindow, Listing,
+    MemoryDriver, MemoryDriverOptions, NarrowOptions, NetworkAccess, OwnedCall, PathParser,
+    PolicyControlKind, PolicyControlStrength, Principal, PrincipalKind, Result, RetryAdvice, Role,
+    ScopeOptions, Stat, StatusSubscription, TenantId, TriggeringRule, Verb, WorkspaceLocator,
     WorkspaceOpener, WriteContent, WsPath, backend, call, driver, edit, effective, error, guard,
     metadata, options, path, process, search, status,
 };
@@ -85,7 +85,7 @@ pub fn local_with(mut config: LocalWorkspaceConfig) -> Result<Backend> {
 /// options.
 fn recipe(root: &Path, options: &LocalDriverOptions) -> Option<WorkspaceLocator> {
     let exec = &options.exec;
-    let plain = exec.isolation_floor == Isolation::None
+    let plain = exec.minimum_isolation == Isolation::None
         && exec.toolchains.is_empty()
         && exec.cache_dir.is_none()
         && exec.home.is_none()
@@ -118,6 +118,9 @@ pub fn memory() -> Backend {
 }
 
 /// Creates a workspace in memory, with all settings.
-pub fn memory_with(options: MemoryDriverOptions, assembly: BackendOptions) -> Result<Backend> {
-    Ok(Backend::with_options(Arc::new(MemoryDriver::with_options(options)?), assembly))
+pub fn memory_with(
+    options: MemoryDriverOptions,
+    backend_options: BackendOptions,
+) -> Result<Backend> {
+    Ok(Backend::with_options(Arc::new(MemoryDriver::with_options(options)?), backend_options))
 }

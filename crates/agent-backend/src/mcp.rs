@@ -33,7 +33,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ab_core::{
-    Backend, Closeable, Result, ScopeOptions, TrackedResourceId, WorkspaceLocator, WorkspaceOpener,
+    Backend, Closeable, CloseableId, Result, ScopeOptions, WorkspaceLocator, WorkspaceOpener,
 };
 use ab_host::child_program::{ChildPipes, ChildProcess};
 use ab_remote::client::ByteStream;
@@ -88,7 +88,7 @@ impl BackendMcpExt for Backend {
             Some(scope) => self.scope(scope, ScopeOptions::default())?,
             None => self.clone(),
         };
-        let (server, stream) = match served.locator() {
+        let (server, stream) = match served.workspace_locator() {
             Some(WorkspaceLocator { opener: WorkspaceOpener::Program(arguments), scope }) => {
                 let mut arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
                 if !scope.is_root() {
@@ -147,7 +147,7 @@ impl Closeable for Tracked {
                 let _ = serving.await;
             }
             if let Some(mut companion) = server.companion.take() {
-                companion.wait_or_kill().await;
+                companion.wait_briefly_then_kill().await;
             }
         }
         Ok(())
@@ -167,7 +167,7 @@ impl Closeable for TrackedClient {
 /// Keeps the server alive, and ends it on drop.
 struct Held {
     backend: Backend,
-    id: TrackedResourceId,
+    id: CloseableId,
     server: Arc<Tracked>,
 }
 
@@ -201,7 +201,7 @@ impl McpTransport {
 /// A connected client. It ends with the backend, or when it is dropped.
 pub struct McpClient {
     client: Arc<Client>,
-    id: TrackedResourceId,
+    id: CloseableId,
     held: Held,
 }
 

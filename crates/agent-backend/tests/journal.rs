@@ -106,7 +106,7 @@ async fn a_journal_that_cannot_write_fails_no_call_and_counts() {
     let backend = backend(journal.clone(), JournalVerbosity::Standard);
     backend.write("a", "x").await.unwrap();
     backend.write("b", "x").await.unwrap();
-    assert_eq!(journal.lost_lines(), 2);
+    assert_eq!(journal.lost_line_count(), 2);
 }
 
 #[test]

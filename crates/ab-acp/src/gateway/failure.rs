@@ -8,7 +8,7 @@ use super::envelope::RpcId;
 
 /// Why a request failed.
 #[derive(Clone, Debug)]
-pub enum GatewayError {
+pub enum AgentGatewayError {
     /// The id of the server is empty or too long.
     InvalidServerId {
         longest: usize,
@@ -95,54 +95,54 @@ impl fmt::Display for AgentExit {
     }
 }
 
-impl fmt::Display for GatewayError {
+impl fmt::Display for AgentGatewayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            GatewayError::InvalidServerId { longest } => {
+            AgentGatewayError::InvalidServerId { longest } => {
                 write!(f, "invalid server_id: must have 1 to {longest} bytes")
             }
-            GatewayError::InvalidMessage { why } => {
+            AgentGatewayError::InvalidMessage { why } => {
                 write!(f, "the body is not one JSON-RPC message: {why}")
             }
-            GatewayError::MissingAgent => f.write_str(
+            AgentGatewayError::MissingAgent => f.write_str(
                 "missing agent: the first POST to a server_id names the agent in the query, as in ?agent=mock",
             ),
-            GatewayError::UnknownAgent { agent } => {
+            AgentGatewayError::UnknownAgent { agent } => {
                 write!(f, "unknown agent {agent:?}: GET /v1/agents lists the agents")
             }
-            GatewayError::NotInstalled { agent, why } => {
+            AgentGatewayError::NotInstalled { agent, why } => {
                 write!(f, "the agent {agent:?} is not installed: {why}")
             }
-            GatewayError::InstallFailed { agent, why, .. } => {
+            AgentGatewayError::InstallFailed { agent, why, .. } => {
                 write!(f, "cannot install the agent {agent:?}: {why}")
             }
-            GatewayError::AgentMismatch { bound, asked } => write!(
+            AgentGatewayError::AgentMismatch { bound, asked } => write!(
                 f,
                 "this server_id runs the agent {bound:?}, not {asked:?}: DELETE it first, or use another server_id"
             ),
-            GatewayError::DuplicateRequestId { id } => {
+            AgentGatewayError::DuplicateRequestId { id } => {
                 write!(f, "a request with the id {id} waits for its response: use another id")
             }
-            GatewayError::TooManyRequests { bound } => {
+            AgentGatewayError::TooManyRequests { bound } => {
                 write!(f, "{bound} requests of this server_id wait for their responses already")
             }
-            GatewayError::TooManyServers { bound } => {
+            AgentGatewayError::TooManyServers { bound } => {
                 write!(f, "{bound} agent servers exist already: DELETE one first")
             }
-            GatewayError::UnknownServer => f.write_str("there is no such server_id"),
-            GatewayError::NotStarted { agent, why } => {
+            AgentGatewayError::UnknownServer => f.write_str("there is no such server_id"),
+            AgentGatewayError::NotStarted { agent, why } => {
                 write!(f, "cannot start the agent {agent:?}: {why}")
             }
-            GatewayError::WriteFailed { why } => write!(f, "cannot write to the agent: {why}"),
-            GatewayError::AgentExited(end) => {
+            AgentGatewayError::WriteFailed { why } => write!(f, "cannot write to the agent: {why}"),
+            AgentGatewayError::AgentExited(end) => {
                 write!(f, "{end}; a POST with ?agent= starts it again")
             }
-            GatewayError::Timeout { after } => {
+            AgentGatewayError::Timeout { after } => {
                 write!(f, "the agent sent nothing for {} ms", after.as_millis())
             }
-            GatewayError::Closed => f.write_str("the agent server was closed"),
+            AgentGatewayError::Closed => f.write_str("the agent server was closed"),
         }
     }
 }
 
-impl std::error::Error for GatewayError {}
+impl std::error::Error for AgentGatewayError {}

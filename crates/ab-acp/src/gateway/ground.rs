@@ -24,7 +24,7 @@ pub struct AgentSandboxSettings {
     pub hidden_paths: Vec<String>,
     pub isolation: Isolation,
     /// The weakest isolation that is accepted.
-    pub isolation_floor: Isolation,
+    pub minimum_isolation: Isolation,
     pub network: NetworkAccess,
     pub toolchains: Vec<Toolchain>,
     /// If set, no agent can be started, for this reason.
@@ -85,7 +85,7 @@ impl AgentSandboxSettings {
         }
         let mut builder = LocalWorkspace::builder(root)
             .isolation(self.isolation)
-            .isolation_floor(self.isolation_floor)
+            .minimum_isolation(self.minimum_isolation)
             .network(self.network)
             .mount_own_executable();
         if let Some(home) = below("home") {
@@ -93,11 +93,7 @@ impl AgentSandboxSettings {
             copy_login_files(&home, &agent.login_files).await?;
             builder = builder.home_dir(home);
         }
-        let own = agent
-            .entry
-            .toolchains
-            .iter()
-            .map(|directory| launch::toolchain_with_bin_fallback(directory));
+        let own = agent.entry.toolchains.iter().map(|directory| launch::agent_toolchain(directory));
         for toolchain in own.chain(self.toolchains.iter().cloned()) {
             builder = builder.add_toolchain(toolchain);
         }

@@ -2,17 +2,17 @@
 
 use std::path::PathBuf;
 
-use super::failure::GatewayError;
+use super::failure::AgentGatewayError;
 use super::source::{AgentResolver, InstallPolicy};
-use super::{AgentLaunchPlan, AgentResolution, Gateway};
+use super::{AgentGateway, AgentLaunchPlan, AgentResolution};
 use crate::catalog::{AgentCatalogEntry, OWN_BINARY_PLACEHOLDER};
 use crate::install::{InstallStep, Reinstall};
 
 /// The program of an agent, as the result of a request to install it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AgentArtifact {
+pub struct AgentProgram {
     pub path: PathBuf,
-    pub origin: ArtifactOrigin,
+    pub origin: AgentProgramOrigin,
     /// The version, if it is known.
     pub version: Option<String>,
     /// Whether it was already installed, so that nothing was done.
@@ -21,7 +21,7 @@ pub struct AgentArtifact {
 
 /// The source of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ArtifactOrigin {
+pub enum AgentProgramOrigin {
     /// npm.
     Registry,
     /// Installed by the operator.
@@ -30,33 +30,37 @@ pub enum ArtifactOrigin {
     BuiltIn,
 }
 
-impl Gateway {
+impl AgentGateway {
     /// Installs the agent with this name, unless its program exists. Installations run one at a
     /// time: of two concurrent requests one installs and both get the result. Dropping the future
     /// ends the installation.
     ///
     /// # Errors
     ///
-    /// [`GatewayError::UnknownAgent`], [`GatewayError::NotInstalled`] if the agent has no package,
-    /// and [`GatewayError::InstallFailed`].
+    /// [`AgentGatewayError::UnknownAgent`], [`AgentGatewayError::NotInstalled`] if the agent has no package,
+    /// and [`AgentGatewayError::InstallFailed`].
     pub async fn install(
         &self,
         name: &str,
-        again: Reinstall,
-    ) -> Result<AgentArtifact, GatewayError> {
+        reinstall: Reinstall,
+    ) -> Result<AgentProgram, AgentGatewayError> {
         let agents = &self.inner.settings.agents;
         tokio::select! {
-            installed = agents.artifact(name, again) => installed,
-            () = self.inner.closing.cancelled() => Err(GatewayError::Closed),
+            installed = agents.artifact(name, reinstall) => installed,
+            () = self.inner.closing.cancelled() => Err(AgentGatewayError::Closed),
         }
     }
 }
 
 impl AgentResolver {
-    async fn artifact(&self, name: &str, again: Reinstall) -> Result<AgentArtifact, GatewayError> {
-        let of_host = |path| AgentArtifact {
+    async fn artifact(
+        &self,
+        name: &str,
+        again: Reinstall,
+    ) -> Result<AgentProgram, AgentGatewayError> {
+        let of_host = |path| AgentProgram {
             path,
-            origin: ArtifactOrigin::Host,
+            origin: AgentProgramOrigin::Host,
             version: None,
             was_there: true,
         };
@@ -64,15 +68,15 @@ impl AgentResolver {
             return Ok(of_host(launcher));
         }
         let Some(entry) = self.catalog.find(name) else {
-            return Err(GatewayError::UnknownAgent { agent: name.to_owned() });
+            return Err(AgentGatewayError::UnknownAgent { agent: name.to_owned() });
         };
         if entry.package.is_some() {
             let was_there = self.install(entry, again).await?;
             let version = entry.package.as_ref().map(|package| package.version.clone());
-            let path = self.program(entry).unwrap_or_default();
-            return Ok(AgentArtifact {
+            let path = self.program_path(entry).unwrap_or_default();
+            return Ok(AgentProgram {
                 path,
-                origin: ArtifactOrigin::Registry,
+                origin: AgentProgramOrigin::Registry,
                 version,
                 was_there,
             });
@@ -84,18 +88,25 @@ impl AgentResolver {
                 "agent-backend has no package of it, and its program {program:?} was not found{}",
                 needs.unwrap_or_default()
             );
-            return Err(GatewayError::InstallFailed { agent: name.to_owned(), why, said: None });
+            return Err(AgentGatewayError::InstallFailed {
+                agent: name.to_owned(),
+                why,
+                said: None,
+            });
         }
-        let mut artifact = of_host(self.program(entry).unwrap_or_default());
+        let mut artifact = of_host(self.program_path(entry).unwrap_or_default());
         if entry.argv.first().is_some_and(|program| program == OWN_BINARY_PLACEHOLDER) {
-            artifact.origin = ArtifactOrigin::BuiltIn;
+            artifact.origin = AgentProgramOrigin::BuiltIn;
             artifact.version = Some(env!("CARGO_PKG_VERSION").to_owned());
         }
         Ok(artifact)
     }
 
     /// Returns how to launch the agent. Installs it first if that is necessary and allowed.
-    pub(super) async fn ready(&self, name: &str) -> Result<Box<AgentLaunchPlan>, GatewayError> {
+    pub(super) async fn ready(
+        &self,
+        name: &str,
+    ) -> Result<Box<AgentLaunchPlan>, AgentGatewayError> {
         let agent = || name.to_owned();
         let entry = match self.resolve(name).await {
             AgentResolution::Installable(entry) => entry,
@@ -103,7 +114,7 @@ impl AgentResolver {
         };
         if self.install_policy == InstallPolicy::Preinstalled || self.install_dir.is_none() {
             let why = format!("run `agent-backend agent install {}`", entry.id);
-            return Err(GatewayError::NotInstalled { agent: agent(), why });
+            return Err(AgentGatewayError::NotInstalled { agent: agent(), why });
         }
         self.install(&entry, Reinstall::No).await?;
         ready(self.resolve(name).await, name)
@@ -114,11 +125,11 @@ impl AgentResolver {
         &self,
         entry: &AgentCatalogEntry,
         again: Reinstall,
-    ) -> Result<bool, GatewayError> {
+    ) -> Result<bool, AgentGatewayError> {
         let agent = &entry.id;
         let Some(directory) = &self.install_dir else {
             let why = "this server has no directory for agents".to_owned();
-            return Err(GatewayError::InstallFailed { agent: agent.clone(), why, said: None });
+            return Err(AgentGatewayError::InstallFailed { agent: agent.clone(), why, said: None });
         };
         let mut tell = |step: InstallStep| match step {
             InstallStep::Waiting => tracing::info!(agent, "waiting for another installation"),
@@ -130,23 +141,28 @@ impl AgentResolver {
             Ok(installation) => Ok(installation.was_there),
             Err(error) => {
                 tracing::warn!(agent, %error, "cannot install an agent");
-                let said = error.said().map(str::to_owned);
+                let said = error.npm_output().map(str::to_owned);
                 let (agent, why) = (agent.clone(), error.to_string());
-                Err(GatewayError::InstallFailed { agent, why, said })
+                Err(AgentGatewayError::InstallFailed { agent, why, said })
             }
         }
     }
 }
 
-fn ready(resolution: AgentResolution, name: &str) -> Result<Box<AgentLaunchPlan>, GatewayError> {
+fn ready(
+    resolution: AgentResolution,
+    name: &str,
+) -> Result<Box<AgentLaunchPlan>, AgentGatewayError> {
     let agent = name.to_owned();
     match resolution {
         AgentResolution::Ready(resolved) => Ok(resolved),
-        AgentResolution::NotInstalled { why } => Err(GatewayError::NotInstalled { agent, why }),
+        AgentResolution::NotInstalled { why } => {
+            Err(AgentGatewayError::NotInstalled { agent, why })
+        }
         AgentResolution::Installable(_) => {
             let why = "its package was removed while it was installed".to_owned();
-            Err(GatewayError::NotInstalled { agent, why })
+            Err(AgentGatewayError::NotInstalled { agent, why })
         }
-        AgentResolution::Unknown => Err(GatewayError::UnknownAgent { agent }),
+        AgentResolution::Unknown => Err(AgentGatewayError::UnknownAgent { agent }),
     }
 }

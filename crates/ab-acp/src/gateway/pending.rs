@@ -6,7 +6,7 @@ use super::envelope::RpcId;
 
 /// Requests of clients and of the agent that have no response yet. `W` is the type of a waiter.
 #[derive(Debug)]
-pub struct PendingRequests<W> {
+pub(crate) struct PendingRequests<W> {
     bound: usize,
     /// If the caller of a request disconnects, the request stays here until its response arrives:
     /// its id is still in use.
@@ -16,7 +16,7 @@ pub struct PendingRequests<W> {
 
 /// Why a request cannot be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AddRequestError {
+pub(crate) enum AddRequestError {
     /// A request with this id is still pending.
     DuplicateId,
     /// The number of pending requests has reached the bound.
@@ -25,8 +25,8 @@ pub enum AddRequestError {
 
 impl<W> PendingRequests<W> {
     /// Creates a table with at most `bound` requests in each direction.
-    pub fn new(bound: usize) -> PendingRequests<W> {
-        PendingRequests { bound, of_clients: HashMap::new(), of_agent: HashSet::new() }
+    pub(crate) fn new(max: usize) -> PendingRequests<W> {
+        PendingRequests { bound: max, of_clients: HashMap::new(), of_agent: HashSet::new() }
     }
 
     /// Adds a client's request.
@@ -34,7 +34,11 @@ impl<W> PendingRequests<W> {
     /// # Errors
     ///
     /// Its id is in use, or the table is full. The table is unchanged.
-    pub fn add_client_request(&mut self, id: RpcId, waiter: W) -> Result<(), AddRequestError> {
+    pub(crate) fn add_client_request(
+        &mut self,
+        id: RpcId,
+        waiter: W,
+    ) -> Result<(), AddRequestError> {
         if self.of_clients.contains_key(&id) {
             return Err(AddRequestError::DuplicateId);
         }
@@ -46,39 +50,41 @@ impl<W> PendingRequests<W> {
     }
 
     /// Removes the request that a response of the agent belongs to, and returns its waiter.
-    pub fn take_client_request(&mut self, id: &RpcId) -> Option<W> {
+    pub(crate) fn take_client_request(&mut self, id: &RpcId) -> Option<W> {
         self.of_clients.remove(id)
     }
 
     /// Adds a request of the agent. Ignored if the table is full.
-    pub fn add_agent_request(&mut self, id: RpcId) {
+    pub(crate) fn add_agent_request(&mut self, id: RpcId) {
         if self.of_agent.len() < self.bound {
             self.of_agent.insert(id);
         }
     }
 
     /// Removes a request of the agent that a client has answered.
-    pub fn remove_agent_request(&mut self, id: &RpcId) {
+    pub(crate) fn remove_agent_request(&mut self, id: &RpcId) {
         self.of_agent.remove(id);
     }
 
     /// Whether the agent waits for a client.
-    pub fn has_agent_requests(&self) -> bool {
+    pub(crate) fn has_agent_requests(&self) -> bool {
         !self.of_agent.is_empty()
     }
 
     /// Removes all waiters with the ids of their requests, after the agent has ended.
-    pub fn drain_client_requests(&mut self) -> Vec<(RpcId, W)> {
+    pub(crate) fn drain_client_requests(&mut self) -> Vec<(RpcId, W)> {
         self.of_agent.clear();
         self.of_clients.drain().collect()
     }
 
     /// Requests of clients without a response.
-    pub fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
         self.of_clients.len()
     }
 
-    pub fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
         self.of_clients.is_empty()
     }
 }

@@ -10,8 +10,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::GatewaySettings;
-use super::failure::{AgentExit, GatewayError};
+use super::AgentGatewaySettings;
+use super::failure::{AgentExit, AgentGatewayError};
 use super::ground::Grounded;
 use super::server::{AgentServer, Input, Phase};
 use super::source::AgentLaunchPlan;
@@ -33,10 +33,10 @@ const QUEUED_INPUT: usize = 64;
 
 /// Starts the agent, forwards its messages, and ends it. Returns after all of its processes have
 /// ended.
-pub(super) async fn run(server: &AgentServer, settings: &GatewaySettings) {
+pub(super) async fn run(server: &AgentServer, settings: &AgentGatewaySettings) {
     let started = tokio::select! {
         started = start(server, settings) => started,
-        () = server.closing.cancelled() => Err(GatewayError::Closed),
+        () = server.closing.cancelled() => Err(AgentGatewayError::Closed),
     };
     let Grounded { launched, workspace } = match started {
         Ok(grounded) => grounded,
@@ -49,7 +49,10 @@ pub(super) async fn run(server: &AgentServer, settings: &GatewaySettings) {
     let _ = workspace.backend.destroy().await;
 }
 
-async fn start(server: &AgentServer, settings: &GatewaySettings) -> Result<Grounded, GatewayError> {
+async fn start(
+    server: &AgentServer,
+    settings: &AgentGatewaySettings,
+) -> Result<Grounded, AgentGatewayError> {
     let agent = &server.agent;
     let resolved = settings.agents.ready(agent).await?;
     let AgentLaunchPlan { entry, missing_credential, .. } = &*resolved;
@@ -58,7 +61,7 @@ async fn start(server: &AgentServer, settings: &GatewaySettings) -> Result<Groun
         missing_credential.as_ref().filter(|_| settings.sandbox.servers_dir.is_some())
     {
         let (agent, why) = (agent.clone(), missing.to_string());
-        return Err(GatewayError::NotStarted { agent, why });
+        return Err(AgentGatewayError::NotStarted { agent, why });
     }
     settings.sandbox.start(&resolved, &server.place).await.map_err(|error| {
         let program = entry.argv.first().map_or("", String::as_str);
@@ -66,9 +69,9 @@ async fn start(server: &AgentServer, settings: &GatewaySettings) -> Result<Groun
             let needs = entry.get.as_ref().map(|get| format!("; it needs {get}"));
             let needs = needs.unwrap_or_default();
             let why = format!("the program {program:?} was not found: {error}{needs}");
-            return GatewayError::NotInstalled { agent: agent.clone(), why };
+            return AgentGatewayError::NotInstalled { agent: agent.clone(), why };
         }
-        GatewayError::NotStarted { agent: agent.clone(), why: error.to_string() }
+        AgentGatewayError::NotStarted { agent: agent.clone(), why: error.to_string() }
     })
 }
 
@@ -82,7 +85,7 @@ enum Stop {
 
 async fn carry(
     server: &AgentServer,
-    settings: &GatewaySettings,
+    settings: &AgentGatewaySettings,
     mut launched: LaunchedProcess,
     mut inputs: mpsc::Receiver<Input>,
 ) {
@@ -111,7 +114,7 @@ async fn carry(
     let (exit, reason) = match stop {
         Stop::Deleted => {
             end(launched).await;
-            return server.end(Phase::Gone(GatewayError::Closed)).await;
+            return server.end(Phase::Gone(AgentGatewayError::Closed)).await;
         }
         Stop::Exited(exit) => {
             launched.kill().await;

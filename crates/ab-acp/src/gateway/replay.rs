@@ -6,14 +6,14 @@ use bytes::Bytes;
 
 /// How much a replay buffer keeps. The newest event is always kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReplayBounds {
+pub struct ReplayLimits {
     pub events: usize,
     pub bytes: usize,
 }
 
-impl Default for ReplayBounds {
+impl Default for ReplayLimits {
     fn default() -> Self {
-        ReplayBounds { events: 65_536, bytes: 32 * 1024 * 1024 }
+        ReplayLimits { events: 65_536, bytes: 32 * 1024 * 1024 }
     }
 }
 
@@ -36,8 +36,8 @@ pub struct ReplayBatch {
 
 /// Events with increasing ids. The oldest are evicted when a bound is exceeded.
 #[derive(Debug)]
-pub struct ReplayBuffer {
-    bounds: ReplayBounds,
+pub(crate) struct ReplayBuffer {
+    bounds: ReplayLimits,
     events: VecDeque<Bytes>,
     bytes: usize,
     /// The id of the last event, or zero if there is none.
@@ -45,12 +45,12 @@ pub struct ReplayBuffer {
 }
 
 impl ReplayBuffer {
-    pub fn new(bounds: ReplayBounds) -> ReplayBuffer {
-        ReplayBuffer { bounds, events: VecDeque::new(), bytes: 0, last: 0 }
+    pub(crate) fn new(limits: ReplayLimits) -> ReplayBuffer {
+        ReplayBuffer { bounds: limits, events: VecDeque::new(), bytes: 0, last: 0 }
     }
 
     /// Adds an event and returns its id.
-    pub fn push(&mut self, data: Bytes) -> u64 {
+    pub(crate) fn push(&mut self, data: Bytes) -> u64 {
         self.bytes += data.len();
         self.events.push_back(data);
         self.last += 1;
@@ -65,18 +65,19 @@ impl ReplayBuffer {
     }
 
     /// The id of the last event, or zero if there is none.
-    pub fn last_id(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn last_id(&self) -> u64 {
         self.last
     }
 
     /// The id of the oldest event in the buffer, or the last id plus one if the buffer is empty.
-    pub fn oldest_id(&self) -> u64 {
+    pub(crate) fn oldest_id(&self) -> u64 {
         self.last + 1 - self.events.len() as u64
     }
 
     /// The cursor at which a reader starts. Without `last_event_id` the reader starts at the oldest
     /// event. If the id is greater than the last id, it starts at the next new event.
-    pub fn start_cursor(&self, last_event_id: Option<u64>) -> u64 {
+    pub(crate) fn start_cursor(&self, last_event_id: Option<u64>) -> u64 {
         match last_event_id {
             Some(id) => id.min(self.last),
             None => self.oldest_id() - 1,
@@ -85,7 +86,7 @@ impl ReplayBuffer {
 
     /// Events after the cursor: at most `events` events and, after the first one, at most `bytes`
     /// bytes.
-    pub fn events_after(&self, cursor: u64, most: ReplayBounds) -> ReplayBatch {
+    pub(crate) fn events_after(&self, cursor: u64, limits: ReplayLimits) -> ReplayBatch {
         let oldest = self.oldest_id();
         let gap = (cursor + 1 < oldest).then_some(oldest);
         let first = oldest.max(cursor + 1);
@@ -94,7 +95,7 @@ impl ReplayBuffer {
         let mut events = Vec::new();
         for (id, data) in (first..).zip(self.events.iter().skip(skipped)) {
             bytes += data.len();
-            if events.len() >= most.events || (bytes > most.bytes && !events.is_empty()) {
+            if events.len() >= limits.events || (bytes > limits.bytes && !events.is_empty()) {
                 break;
             }
             events.push(ReplayEvent { id, data: data.clone() });
@@ -110,9 +111,9 @@ mod tests {
 
     use super::*;
 
-    const ALL: ReplayBounds = ReplayBounds { events: usize::MAX, bytes: usize::MAX };
+    const ALL: ReplayLimits = ReplayLimits { events: usize::MAX, bytes: usize::MAX };
 
-    fn filled(bounds: ReplayBounds, sizes: &[usize]) -> ReplayBuffer {
+    fn filled(bounds: ReplayLimits, sizes: &[usize]) -> ReplayBuffer {
         let mut buffer = ReplayBuffer::new(bounds);
         for size in sizes {
             buffer.push(Bytes::from(vec![b'x'; *size]));
@@ -126,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_reader_starts_where_it_says() {
-        let buffer = filled(ReplayBounds { events: 3, bytes: 100 }, &[1; 5]);
+        let buffer = filled(ReplayLimits { events: 3, bytes: 100 }, &[1; 5]);
         assert_eq!((buffer.oldest_id(), buffer.last_id()), (3, 5));
         assert_eq!(ids(&buffer.events_after(buffer.start_cursor(None), ALL)), [3, 4, 5]);
         assert_eq!(ids(&buffer.events_after(buffer.start_cursor(Some(4)), ALL)), [5]);
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_cursor_that_fell_out_is_a_gap() {
-        let buffer = filled(ReplayBounds { events: 3, bytes: 100 }, &[1; 5]);
+        let buffer = filled(ReplayLimits { events: 3, bytes: 100 }, &[1; 5]);
         assert_eq!(buffer.events_after(2, ALL).first_id_after_gap, None);
         let batch = buffer.events_after(1, ALL);
         assert_eq!((batch.first_id_after_gap, ids(&batch)), (Some(3), vec![3, 4, 5]));
@@ -145,14 +146,14 @@ mod tests {
 
     #[test]
     fn the_newest_event_stays_whatever_its_size() {
-        let buffer = filled(ReplayBounds { events: 3, bytes: 10 }, &[4, 4, 4, 50]);
+        let buffer = filled(ReplayLimits { events: 3, bytes: 10 }, &[4, 4, 4, 50]);
         assert_eq!(ids(&buffer.events_after(0, ALL)), [4]);
         assert_eq!(buffer.events_after(0, ALL).first_id_after_gap, Some(4));
     }
 
     #[test]
     fn an_empty_buffer_has_nothing_and_no_gap() {
-        let buffer = filled(ReplayBounds::default(), &[]);
+        let buffer = filled(ReplayLimits::default(), &[]);
         assert_eq!(buffer.events_after(buffer.start_cursor(None), ALL), ReplayBatch::default());
         assert_eq!(buffer.events_after(buffer.start_cursor(Some(7)), ALL), ReplayBatch::default());
     }
@@ -167,7 +168,7 @@ mod tests {
             most in (1_usize..10, 0_usize..100),
             cursor in 0_u64..70,
         ) {
-            let buffer = filled(ReplayBounds { events: bounds.0, bytes: bounds.1 }, &sizes);
+            let buffer = filled(ReplayLimits { events: bounds.0, bytes: bounds.1 }, &sizes);
             let kept = buffer.last_id() + 1 - buffer.oldest_id();
             prop_assert!(kept as usize <= bounds.0);
             let held: usize = buffer.events.iter().map(Bytes::len).sum();
@@ -177,7 +178,7 @@ mod tests {
             let mut at = start;
             let mut seen = Vec::new();
             loop {
-                let batch = buffer.events_after(at, ReplayBounds { events: most.0, bytes: most.1 });
+                let batch = buffer.events_after(at, ReplayLimits { events: most.0, bytes: most.1 });
                 prop_assert_eq!(batch.first_id_after_gap.is_some(), at + 1 < buffer.oldest_id());
                 let Some(last) = batch.events.last() else { break };
                 at = last.id;

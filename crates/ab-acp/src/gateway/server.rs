@@ -10,15 +10,15 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::envelope::{RpcId, RpcMessageKind, replace_line_breaks};
-use super::failure::{AgentExit, GatewayError};
+use super::failure::{AgentExit, AgentGatewayError};
 use super::ground::ServerPlace;
 use super::pending::{AddRequestError, PendingRequests};
-use super::replay::{ReplayBatch, ReplayBounds, ReplayBuffer};
-use super::{GatewaySettings, PostOutcome};
+use super::replay::{ReplayBatch, ReplayBuffer, ReplayLimits};
+use super::{AgentGatewaySettings, PostMessageOutcome};
 use crate::rpc::INTERNAL_ERROR;
 
 /// The maximum size of one batch of events.
-const BATCH: ReplayBounds = ReplayBounds { events: 256, bytes: 256 * 1024 };
+const BATCH: ReplayLimits = ReplayLimits { events: 256, bytes: 256 * 1024 };
 /// Maximum number of bytes of an invalid line that are reported.
 const SHOWN_NOISE: usize = 4 * 1024;
 /// When an agent ends and its events are being read: the delay between the events about the end and
@@ -41,7 +41,7 @@ pub(super) struct AgentServer {
     state: Mutex<State>,
     /// The id of the last event. Wakes readers.
     last_event: watch::Sender<u64>,
-    settings: Arc<GatewaySettings>,
+    settings: Arc<AgentGatewaySettings>,
 }
 
 /// The state of the process.
@@ -51,7 +51,7 @@ pub(super) enum Phase {
     Running(mpsc::Sender<Input>),
     Ended(Arc<AgentExit>),
     /// The process could not be started, or the server was deleted. The server is no longer listed.
-    Gone(GatewayError),
+    Gone(AgentGatewayError),
 }
 
 /// A line for the agent.
@@ -61,12 +61,12 @@ pub(super) struct Input {
     pub(super) written: oneshot::Sender<Result<(), Arc<str>>>,
 }
 
-type Waiter = oneshot::Sender<Result<Bytes, GatewayError>>;
+type Waiter = oneshot::Sender<Result<Bytes, AgentGatewayError>>;
 
 /// A request that waits for its response.
 struct Noted {
     id: RpcId,
-    answer: oneshot::Receiver<Result<Bytes, GatewayError>>,
+    answer: oneshot::Receiver<Result<Bytes, AgentGatewayError>>,
 }
 
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl AgentServer {
         agent: &str,
         agent_id: String,
         place: ServerPlace,
-        settings: Arc<GatewaySettings>,
+        settings: Arc<AgentGatewaySettings>,
     ) -> AgentServer {
         AgentServer {
             id: id.to_owned(),
@@ -108,20 +108,20 @@ impl AgentServer {
         &self,
         envelope: RpcMessageKind,
         body: &[u8],
-    ) -> Result<PostOutcome, GatewayError> {
+    ) -> Result<PostMessageOutcome, AgentGatewayError> {
         let input = self.started().await?;
         let noted = self.note(envelope)?;
         let mut line = replace_line_breaks(body).into_owned();
         line.push(b'\n');
         let written = self.write(input, line.into()).await;
         let Some(Noted { id, answer }) = noted else {
-            return written.map(|()| PostOutcome::Accepted);
+            return written.map(|()| PostMessageOutcome::Accepted);
         };
         match written {
-            Ok(()) => self.response(answer).await.map(PostOutcome::Response),
+            Ok(()) => self.response(answer).await.map(PostMessageOutcome::Response),
             Err(error) => {
                 // If the line may still be written, its id stays in use.
-                if !matches!(error, GatewayError::Timeout { .. }) {
+                if !matches!(error, AgentGatewayError::Timeout { .. }) {
                     self.state().pending.take_client_request(&id);
                 }
                 Err(error)
@@ -130,19 +130,19 @@ impl AgentServer {
     }
 
     /// Waits until the process has started. Request timeouts start afterwards.
-    async fn started(&self) -> Result<mpsc::Sender<Input>, GatewayError> {
+    async fn started(&self) -> Result<mpsc::Sender<Input>, AgentGatewayError> {
         let mut phases = self.phase.subscribe();
         let phase = phases.wait_for(|phase| !matches!(phase, Phase::Starting)).await;
         match phase.map(|phase| phase.clone()) {
             Ok(Phase::Running(input)) => Ok(input),
-            Ok(Phase::Ended(end)) => Err(GatewayError::AgentExited(end)),
+            Ok(Phase::Ended(end)) => Err(AgentGatewayError::AgentExited(end)),
             Ok(Phase::Gone(error)) => Err(error),
-            Ok(Phase::Starting) | Err(_) => Err(GatewayError::Closed),
+            Ok(Phase::Starting) | Err(_) => Err(AgentGatewayError::Closed),
         }
     }
 
     /// Records a client's message before it is written.
-    fn note(&self, envelope: RpcMessageKind) -> Result<Option<Noted>, GatewayError> {
+    fn note(&self, envelope: RpcMessageKind) -> Result<Option<Noted>, AgentGatewayError> {
         let mut state = self.state();
         state.activity = Instant::now();
         match envelope {
@@ -151,11 +151,11 @@ impl AgentServer {
                 match state.pending.add_client_request(id.clone(), waiter) {
                     Ok(()) => Ok(Some(Noted { id, answer })),
                     Err(AddRequestError::DuplicateId) => {
-                        Err(GatewayError::DuplicateRequestId { id })
+                        Err(AgentGatewayError::DuplicateRequestId { id })
                     }
-                    Err(AddRequestError::Full) => {
-                        Err(GatewayError::TooManyRequests { bound: self.settings.max_requests })
-                    }
+                    Err(AddRequestError::Full) => Err(AgentGatewayError::TooManyRequests {
+                        bound: self.settings.max_requests,
+                    }),
                 }
             }
             RpcMessageKind::Response(id) => {
@@ -168,7 +168,11 @@ impl AgentServer {
 
     /// Passes a line to the writing task and waits until it is written. If the caller stops
     /// waiting, the line is still written as a whole.
-    async fn write(&self, input: mpsc::Sender<Input>, line: Bytes) -> Result<(), GatewayError> {
+    async fn write(
+        &self,
+        input: mpsc::Sender<Input>,
+        line: Bytes,
+    ) -> Result<(), AgentGatewayError> {
         let (written, done) = oneshot::channel();
         let writing = async {
             if input.send(Input { line, written }).await.is_err() {
@@ -176,7 +180,7 @@ impl AgentServer {
             }
             match done.await {
                 Ok(Ok(())) => Ok(()),
-                Ok(Err(why)) => Err(GatewayError::WriteFailed { why }),
+                Ok(Err(why)) => Err(AgentGatewayError::WriteFailed { why }),
                 Err(_) => Err(self.ended()),
             }
         };
@@ -188,8 +192,8 @@ impl AgentServer {
 
     async fn response(
         &self,
-        answer: oneshot::Receiver<Result<Bytes, GatewayError>>,
-    ) -> Result<Bytes, GatewayError> {
+        answer: oneshot::Receiver<Result<Bytes, AgentGatewayError>>,
+    ) -> Result<Bytes, AgentGatewayError> {
         tokio::select! {
             answer = answer => answer.unwrap_or_else(|_| Err(self.ended())),
             timeout = self.quiet() => Err(timeout),
@@ -198,7 +202,7 @@ impl AgentServer {
 
     /// Waits until the agent has sent nothing for too long. The timer is suspended while the agent
     /// waits for a client.
-    async fn quiet(&self) -> GatewayError {
+    async fn quiet(&self) -> AgentGatewayError {
         let after = self.settings.request_timeout;
         let total = self.settings.total_timeout;
         let most = total.and_then(|total| Instant::now().checked_add(total));
@@ -213,21 +217,21 @@ impl AgentServer {
             if let (Some(most), Some(total)) = (most, total)
                 && most <= now
             {
-                return GatewayError::Timeout { after: total };
+                return AgentGatewayError::Timeout { after: total };
             }
             if deadline <= now {
-                return GatewayError::Timeout { after };
+                return AgentGatewayError::Timeout { after };
             }
             sleep_until(most.map_or(deadline, |most| most.min(deadline))).await;
         }
     }
 
     /// Why the process accepts no more input, once it has ended.
-    fn ended(&self) -> GatewayError {
+    fn ended(&self) -> AgentGatewayError {
         match &*self.phase.borrow() {
-            Phase::Ended(end) => GatewayError::AgentExited(Arc::clone(end)),
+            Phase::Ended(end) => AgentGatewayError::AgentExited(Arc::clone(end)),
             Phase::Gone(error) => error.clone(),
-            Phase::Starting | Phase::Running(_) => GatewayError::Closed,
+            Phase::Starting | Phase::Running(_) => AgentGatewayError::Closed,
         }
     }
 

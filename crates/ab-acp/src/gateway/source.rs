@@ -67,7 +67,7 @@ pub struct AgentLaunchPlan {
 
 impl AgentResolver {
     /// The id of the agent with this name or alias.
-    pub fn find_id(&self, name: &str) -> Option<String> {
+    pub fn find_agent_id(&self, name: &str) -> Option<String> {
         if self.launcher(name).is_some() {
             return Some(name.to_owned());
         }
@@ -132,12 +132,12 @@ impl AgentResolver {
     }
 
     /// The package of an agent, if it is installed.
-    pub fn installation(&self, entry: &AgentCatalogEntry) -> Option<InstalledAgent> {
+    pub fn find_installed(&self, entry: &AgentCatalogEntry) -> Option<InstalledAgent> {
         self.install_dir.as_ref()?.find_installed(entry)
     }
 
     /// The program that starts the agent, if it is known.
-    pub fn program(&self, entry: &AgentCatalogEntry) -> Option<PathBuf> {
+    pub fn program_path(&self, entry: &AgentCatalogEntry) -> Option<PathBuf> {
         if let Some(launcher) = self.launcher(&entry.id) {
             return Some(launcher);
         }
@@ -165,7 +165,7 @@ impl AgentResolver {
     }
 
     /// Names of agents that have a program in the launcher directory.
-    pub fn launcher_names(&self) -> Vec<String> {
+    pub fn names_of_agents_with_launcher(&self) -> Vec<String> {
         let Some(directory) = &self.launchers_dir else { return Vec::new() };
         let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -228,7 +228,7 @@ mod tests {
     #[tokio::test]
     async fn names_are_those_of_the_catalog() {
         let mut source = source();
-        assert_eq!(source.find_id("mock").as_deref(), Some("scripted"));
+        assert_eq!(source.find_agent_id("mock").as_deref(), Some("scripted"));
         assert_eq!(argv(&source, "mock").await[1..], ["agent", "script"]);
         assert!(matches!(source.resolve("no-such").await, AgentResolution::Unknown));
         let scripted = source.catalog.find("mock").unwrap().clone();
@@ -253,8 +253,8 @@ mod tests {
         let mut source = source();
         source.launchers_dir = Some(directory.path().to_owned());
         assert_eq!(argv(&source, "mock").await, [program.to_str().unwrap()]);
-        assert_eq!(source.find_id("mock").as_deref(), Some("mock"));
-        assert_eq!(source.launcher_names(), ["mock"]);
+        assert_eq!(source.find_agent_id("mock").as_deref(), Some("mock"));
+        assert_eq!(source.names_of_agents_with_launcher(), ["mock"]);
         assert_eq!(argv(&source, "scripted").await[1..], ["agent", "script"]);
         assert!(matches!(source.resolve("../mock").await, AgentResolution::Unknown));
     }

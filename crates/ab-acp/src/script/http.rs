@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_core::{Error, ErrorCode, ErrorKind, Result};
-use ab_mcp::{Client, HttpTarget, forward_lines_over_http};
+use ab_mcp::{Client, McpHttpTarget, forward_lines_over_http};
 use bytes::Bytes;
 use http::header::HOST;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
@@ -43,7 +43,7 @@ impl HttpMcp {
 }
 
 /// The address to connect to, and the headers of every request.
-fn target(url: &str, headers: &[(String, String)]) -> Result<(Arc<str>, HttpTarget)> {
+fn target(url: &str, headers: &[(String, String)]) -> Result<(Arc<str>, McpHttpTarget)> {
     let wrong = |what: &str| {
         let message = format!("invalid URL of the MCP server {url:?}: {what}");
         Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
@@ -65,7 +65,7 @@ fn target(url: &str, headers: &[(String, String)]) -> Result<(Arc<str>, HttpTarg
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let path = path.parse().map_err(|_| wrong("invalid path"))?;
     let name = format!("the MCP server at {authority}");
-    Ok((address.into(), HttpTarget { uri: path, headers: map, name }))
+    Ok((address.into(), McpHttpTarget { uri: path, headers: map, name }))
 }
 
 async fn post(address: Arc<str>, request: Request<Full<Bytes>>) -> Result<Response<Incoming>> {

@@ -10,7 +10,7 @@ const DEFAULT: &str = include_str!("default.toml");
 
 /// What the scripted agent does.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Scenario {
+pub struct AgentScenario {
     pub(crate) agent: Manner,
     pub(crate) faults: Faults,
     /// Each is a list of steps. After the last turn, the last one is played again.
@@ -235,15 +235,15 @@ fn internal_error() -> i64 {
 
 /// Why a text is not a valid scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScenarioError(String);
+pub struct AgentScenarioError(String);
 
-impl fmt::Display for ScenarioError {
+impl fmt::Display for AgentScenarioError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for ScenarioError {}
+impl std::error::Error for AgentScenarioError {}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -262,28 +262,30 @@ struct TurnTable {
     steps: Vec<Value>,
 }
 
-impl Scenario {
+impl AgentScenario {
     /// Reads a scenario. Unknown keys are errors that name the key and where it is.
-    pub fn parse(text: &str) -> Result<Scenario, ScenarioError> {
+    pub fn parse(text: &str) -> Result<AgentScenario, AgentScenarioError> {
         let document: Document = toml::from_str(text).map_err(|error| {
             // The text contains the line and a caret below the key.
-            ScenarioError(error.to_string().trim_end().to_owned())
+            AgentScenarioError(error.to_string().trim_end().to_owned())
         })?;
         let mut turns = Vec::new();
         for (index, turn) in document.turn.into_iter().enumerate() {
             let steps = steps(turn.steps);
-            turns.push(steps.map_err(|why| ScenarioError(format!("turn {}, {why}", index + 1)))?);
+            turns.push(
+                steps.map_err(|why| AgentScenarioError(format!("turn {}, {why}", index + 1)))?,
+            );
         }
         if turns.is_empty() {
-            return Err(ScenarioError("the scenario has no [[turn]]".to_owned()));
+            return Err(AgentScenarioError("the scenario has no [[turn]]".to_owned()));
         }
-        Ok(Scenario { agent: document.agent, faults: document.faults, turns })
+        Ok(AgentScenario { agent: document.agent, faults: document.faults, turns })
     }
 
     /// The default scenario: the agent sends thoughts, asks for permission, writes `NOTES.md`, runs
     /// `ls` and reports.
-    pub fn built_in() -> Result<Scenario, ScenarioError> {
-        Scenario::parse(DEFAULT)
+    pub fn built_in() -> Result<AgentScenario, AgentScenarioError> {
+        AgentScenario::parse(DEFAULT)
     }
 }
 
@@ -320,7 +322,7 @@ mod tests {
 
     #[test]
     fn built_in_scenario_is_one() {
-        assert_eq!(Scenario::built_in().unwrap().turns.len(), 1);
+        assert_eq!(AgentScenario::built_in().unwrap().turns.len(), 1);
     }
 
     #[test]
@@ -331,13 +333,13 @@ mod tests {
             page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
         assert!(!examples.is_empty());
         for example in examples {
-            Scenario::parse(example).unwrap_or_else(|error| panic!("{error}\n{example}"));
+            AgentScenario::parse(example).unwrap_or_else(|error| panic!("{error}\n{example}"));
         }
     }
 
     #[track_caller]
     fn check(text: &str, says: &[&str]) {
-        let error = Scenario::parse(text).unwrap_err().to_string();
+        let error = AgentScenario::parse(text).unwrap_err().to_string();
         for part in says {
             assert!(error.contains(part), "no {part:?} in: {error}");
         }

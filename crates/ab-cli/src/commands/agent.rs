@@ -4,7 +4,7 @@ pub(crate) mod catalog;
 
 use std::path::{Path, PathBuf};
 
-use ab_acp::script::{self, Scenario, ScriptedAgentExit, ScriptedAgentSettings};
+use ab_acp::script::{self, AgentScenario, ScriptedAgentExit, ScriptedAgentSettings};
 use clap::{Args, Subcommand};
 
 use self::catalog::{Install, List, Show};
@@ -94,10 +94,10 @@ async fn scripted(script: Script) -> Result<(), Failure> {
         Some(path) => {
             let text = String::from_utf8(input::file(path)?)
                 .map_err(|_| Failure::usage(format!("{} is not valid UTF-8", path.display())))?;
-            let read = Scenario::parse(&text);
+            let read = AgentScenario::parse(&text);
             read.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
         }
-        None => Scenario::built_in().map_err(|error| Failure::usage(error.to_string()))?,
+        None => AgentScenario::built_in().map_err(|error| Failure::usage(error.to_string()))?,
     };
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
     let Some(home) = home.map(PathBuf::from) else {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ab_acp::catalog::AgentCatalogEntry;
 use ab_acp::install::AgentInstallDir;
-use ab_acp::launch::{LaunchSetup, LaunchedAgent, launch_agent, toolchain_with_bin_fallback};
+use ab_acp::launch::{LaunchSetup, LaunchedAgent, agent_toolchain, launch_agent};
 use ab_acp::login::copy_login_files;
 use ab_acp::resolve::{self, HostEnvironment, ReadyAgent};
 use ab_acp::{
@@ -145,16 +145,16 @@ async fn open(
     let (isolation, floor) = match chat.isolation.map(Isolation::from) {
         // What was asked for by name may be as weak as that.
         Some(asked) if asked != Isolation::Auto => (asked, asked),
-        _ => (sessions.isolation.value, sessions.isolation_floor.value),
+        _ => (sessions.isolation.value, sessions.minimum_isolation.value),
     };
     let network = chat.network.map_or(sessions.network.value, NetworkAccess::from);
     let mut builder = LocalWorkspace::builder(root)
         .home_dir(place.home())
         .isolation(isolation)
-        .isolation_floor(floor)
+        .minimum_isolation(floor)
         .network(network)
         .mount_own_executable();
-    let own = entry.toolchains.iter().map(|directory| toolchain_with_bin_fallback(directory));
+    let own = entry.toolchains.iter().map(|directory| agent_toolchain(directory));
     for toolchain in own.chain(sessions.toolchains.value.toolchains.iter().cloned()) {
         builder = builder.add_toolchain(toolchain);
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use ab_core::{Backend, BackendOptions, ConcurrentCommandLimit, MemoryDriverOptions, ScopeOptions};
 use ab_host::{ExecSettings, MissingRootPolicy};
-use ab_mcp::HttpSettings;
+use ab_mcp::McpHttpSettings;
 use ab_server::{DaemonRoutes, HttpApp, HttpServer, HttpServerLimits, TlsConfig};
 use agent_backend::{CommandPolicySettings, LocalWorkspaceConfig, PolicyProfile};
 use clap::{Args, ValueEnum};
@@ -218,7 +218,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let Opened { root, handle: backend } = daemon.open(settings, daemon.commands.safety.into())?;
     let root_dir = daemon.root_dir.to_string_lossy().into_owned();
     let max_body = daemon.listening.max_body;
-    let http = HttpSettings { max_body_bytes: max_body, ..HttpSettings::default() };
+    let http = McpHttpSettings { max_body_bytes: max_body, ..McpHttpSettings::default() };
     let mut served = DaemonRoutes::new(backend.clone(), root_dir, &http);
     if daemon.scope_path.is_some() {
         served = served.reject_requested_scopes();
@@ -243,7 +243,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     known.guarded = guarded;
     served = served.report_separate_ssh_port(known.ssh.is_some());
     let bounds = daemon.listening.bounds();
-    let opened = HttpServer::new(HttpApp::new(gate).with_daemon(served))
+    let opened = HttpServer::new(HttpApp::new(gate).with_daemon_routes(served))
         .with_tls(tls)
         .with_limits(bounds)
         .start(listener);

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use ab_core::backend::CapturedOutput;
 use ab_core::effective::{EffectivePolicy, Isolation, NetworkAccess};
 use ab_core::process::{
-    Command, ExecLimits, ExecRequest, ExitCause, HostDirectory, HostDirectoryAccess, OrphanOutcome,
-    PathRestrictions, Process, ProcessId, StdinMode,
+    Command, ExecLimits, ExecRequest, ExitCause, HostDirectory, HostDirectoryAccess,
+    LeftoverProcessOutcome, PathRestrictions, Process, ProcessId, StdinMode,
 };
 use ab_core::{
     Backend, ConnectionStatus, ConnectionStatusChange, Error, ErrorCode, ErrorKind, ExecOptions,
@@ -322,7 +322,7 @@ impl Walls {
     pub(crate) fn settings(&self) -> Result<ExecSettings, Failure> {
         Ok(ExecSettings {
             isolation: self.isolation.map_or(Isolation::Auto, Isolation::from),
-            isolation_floor: self.floor.map_or(Isolation::None, Isolation::from),
+            minimum_isolation: self.floor.map_or(Isolation::None, Isolation::from),
             network: self.network.into(),
             shell: self.shell.into(),
             toolchains: self.toolchains.chosen()?,
@@ -545,7 +545,7 @@ async fn gathered(
         options.input = live::all_of_stdin()?.into();
     }
     let policy = backend.effective_policy().await?;
-    let running = backend.run_allowing_failure(exec.command()?, options);
+    let running = backend.exec_allowing_failure(exec.command()?, options);
     tokio::pin!(running);
     // An interrupt lets go of the command, which ends it.
     let output = tokio::select! {
@@ -561,8 +561,8 @@ async fn gathered(
         "signal": signal,
         "cause": cause(exit.cause),
         "leftovers": match exit.orphans {
-            OrphanOutcome::None => "none",
-            OrphanOutcome::Ended => "ended",
+            LeftoverProcessOutcome::None => "none",
+            LeftoverProcessOutcome::Ended => "ended",
         },
         "isolation": policy.isolation.map(Isolation::as_str),
         "duration_ms": u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -622,7 +622,7 @@ async fn followed(
         ExitCause::Dropped => terminal.note(&ended_for(&exit.stderr_tail)),
         ExitCause::Itself => {}
     }
-    if exit.orphans == OrphanOutcome::Ended {
+    if exit.orphans == LeftoverProcessOutcome::Ended {
         terminal.note(
             "processes that the command left running, as with & or nohup, were ended with it; to \
              keep one running, start it by itself on a daemon: exec --remote URL --detach",

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ab_core::effective::{Isolation, NetworkAccess};
 use ab_server::{
-    AccessToken, CookieSigningKey, GatewayRoutes, HttpAccessPolicy, HttpServer, TlsConfig,
+    AccessToken, AgentGatewayRoutes, CookieSigningKey, HttpAccessPolicy, HttpServer, TlsConfig,
 };
 use clap::Args;
 use tokio::net::TcpListener;
@@ -112,14 +112,14 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
     let agents_url = format!("http://{}", reachable(agents_address));
     let Parts { mut app, control } = wire::assemble(store, &config, gate, agents_url).await?;
     if let Some(served) = &served {
-        app = app.with_daemon(served.surface());
+        app = app.with_daemon_routes(served.surface());
     }
     let gateway = wire::gateway(&config, served.as_ref()).await?;
-    let mut gateway = GatewayRoutes::new(gateway);
+    let mut gateway = AgentGatewayRoutes::new(gateway);
     if let Some(served) = &served {
         gateway = gateway.with_files(served.files());
     }
-    app = app.with_gateway(gateway);
+    app = app.with_agent_gateway_routes(gateway);
     let agents = agents.map(|listener| HttpServer::new(app.clone()).start(listener)).transpose();
     let agents = agents.map_err(|error| Failure::input("open the port of agents", error))?;
     let opened = HttpServer::new(app.clone()).with_tls(tls).start(listener);

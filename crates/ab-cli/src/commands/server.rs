@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use ab_acp::catalog::AgentCatalog;
 use ab_acp::gateway::{
-    AgentResolver, AgentSandboxSettings, Gateway, GatewaySettings, InstallPolicy, ReplayBounds,
+    AgentGateway, AgentGatewaySettings, AgentResolver, AgentSandboxSettings, InstallPolicy,
+    ReplayLimits,
 };
 use ab_acp::install::AgentInstallDir;
-use ab_acp::resolve::{HostEnvironment, OWN_VARIABLES};
+use ab_acp::resolve::HostEnvironment;
 use ab_core::effective::{Isolation, NetworkAccess};
 use ab_server::{
-    AccessToken, GatewayRoutes, HttpAccessPolicy, HttpApp, HttpServer, Origin, ServedFiles,
+    AccessToken, AgentGatewayRoutes, HttpAccessPolicy, HttpApp, HttpServer, Origin, ServedDirectory,
 };
 use clap::{Args, ValueEnum};
 
@@ -45,7 +46,7 @@ ends every agent and exits with 0. docs/gateway.md describes the routes.";
 /// messages to it. GET streams what it sends, DELETE ends it. Files are at /v1/fs.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct AgentGateway {
+pub(crate) struct ServerCommand {
     /// The address to listen on; another than this host's own needs a token, or --no-token
     #[arg(short = 'H', long, default_value = "127.0.0.1", value_name = "ADDRESS")]
     host: IpAddr,
@@ -167,7 +168,7 @@ const AREAS: &str = "server-agents";
 const PREINSTALL_VARIABLE: &str = "SANDBOX_AGENT_REQUIRE_PREINSTALL";
 const TIMEOUT_VARIABLE: &str = "SANDBOX_AGENT_ACP_REQUEST_TIMEOUT_MS";
 
-impl CliCommand for AgentGateway {
+impl CliCommand for ServerCommand {
     fn handles_signals(&self) -> bool {
         true
     }
@@ -177,7 +178,7 @@ impl CliCommand for AgentGateway {
     }
 }
 
-async fn run(server: AgentGateway) -> Result<(), Failure> {
+async fn run(server: ServerCommand) -> Result<(), Failure> {
     let gate = server.gate()?;
     let settings = server.settings()?;
     logs::start(logs::LogFormat::Text, &server.log_level);
@@ -188,8 +189,9 @@ async fn run(server: AgentGateway) -> Result<(), Failure> {
     let servers_dir = settings.sandbox.servers_dir.clone();
     let files = server.files(&root)?;
     let backend = files.backend().clone();
-    let surface = GatewayRoutes::new(Gateway::new(settings)).with_files(files);
-    let opened = HttpServer::new(HttpApp::new(gate).with_gateway(surface)).start(listener);
+    let surface = AgentGatewayRoutes::new(AgentGateway::new(settings)).with_files(files);
+    let opened =
+        HttpServer::new(HttpApp::new(gate).with_agent_gateway_routes(surface)).start(listener);
     let opened = opened.map_err(|error| Failure::input("open the port", error))?;
     let isolation = Isolation::from(server.isolation);
     talk(&format!(
@@ -214,7 +216,7 @@ async fn run(server: AgentGateway) -> Result<(), Failure> {
     }
 }
 
-impl AgentGateway {
+impl ServerCommand {
     fn gate(&self) -> Result<HttpAccessPolicy, Failure> {
         let token = match (&self.token, &self.token_file) {
             (Some(token), _) => Some(token::checked(token)?),
@@ -236,7 +238,7 @@ impl AgentGateway {
         })
     }
 
-    fn settings(&self) -> Result<GatewaySettings, Failure> {
+    fn settings(&self) -> Result<AgentGatewaySettings, Failure> {
         let root = self.root.clone().unwrap_or_else(|| PathBuf::from("."));
         let root = std::path::absolute(&root)
             .map_err(|error| Failure::input(format!("find {}", root.display()), error))?;
@@ -260,7 +262,7 @@ impl AgentGateway {
             root: Some(root),
             hidden_paths: Vec::new(),
             isolation,
-            isolation_floor: match isolation {
+            minimum_isolation: match isolation {
                 Isolation::None => Isolation::None,
                 _ => Isolation::Landlock,
             },
@@ -268,14 +270,14 @@ impl AgentGateway {
             toolchains: toolchains::chosen(&[]).map_err(Failure::usage)?,
             refusal: None,
         };
-        let mut settings = GatewaySettings::new(agents, ground);
+        let mut settings = AgentGatewaySettings::new(agents, ground);
         if let Some(timeout) =
             self.request_timeout.map_or_else(timeout_of_environment, |time| Ok(Some(time)))?
         {
             settings.request_timeout = timeout;
         }
         settings.total_timeout = self.total_timeout;
-        settings.replay = ReplayBounds {
+        settings.replay = ReplayLimits {
             events: usize::try_from(self.replay_events).unwrap_or(usize::MAX),
             bytes: usize::try_from(self.replay_bytes).unwrap_or(usize::MAX),
         };
@@ -300,13 +302,13 @@ impl AgentGateway {
     }
 
     /// The files at `/v1/fs`.
-    fn files(&self, root: &Path) -> Result<ServedFiles, Failure> {
+    fn files(&self, root: &Path) -> Result<ServedDirectory, Failure> {
         let root = self.fs_root.as_deref().unwrap_or(root);
         let root = root
             .canonicalize()
             .map_err(|error| Failure::input(format!("find {}", root.display()), error))?;
         let backend = agent_backend::local(&root)?;
-        let files = ServedFiles::new(backend, &root.to_string_lossy());
+        let files = ServedDirectory::new(backend, &root.to_string_lossy());
         Ok(files.with_max_upload_bytes(self.max_upload))
     }
 
@@ -320,7 +322,7 @@ impl AgentGateway {
             passed.extend(variables.map(|(name, value)| (name.to_owned(), value)));
         }
         for name in &self.pass_env {
-            if name.starts_with(OWN_VARIABLES) {
+            if name.starts_with(ab_core::environment::RESERVED_ENV_PREFIX) {
                 let message = format!("--pass-env: {name} is a variable of the server itself");
                 return Err(Failure::usage(message));
             }

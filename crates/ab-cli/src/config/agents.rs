@@ -4,7 +4,6 @@ use std::env;
 use std::path::{Component, Path, PathBuf};
 
 use ab_acp::catalog::{AgentCatalog, AgentCatalogEntry};
-use ab_acp::resolve::OWN_VARIABLES;
 
 use super::file::ConfigFile;
 use super::setting::resolved;
@@ -105,7 +104,9 @@ fn check_names(entry: &AgentCatalogEntry) -> Result<(), String> {
     if let Some(name) = { variables }.find(|name| !is_variable(name)) {
         return Err(format!("agent {:?}: {name:?} is not the name of a variable", entry.id));
     }
-    if let Some(name) = { inherited }.find(|name| name.starts_with(OWN_VARIABLES)) {
+    if let Some(name) =
+        { inherited }.find(|name| name.starts_with(ab_core::environment::RESERVED_ENV_PREFIX))
+    {
         return Err(format!("agent {:?}: {name} is a variable of the server itself", entry.id));
     }
     Ok(())

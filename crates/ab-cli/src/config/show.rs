@@ -43,7 +43,7 @@ impl Config {
             row("log-format", &self.log_format, |format| json!(format.as_str())),
             row("log-level", &self.log_level, |level| json!(level.to_string())),
             row("sessions.isolation", &sessions.isolation, |it| json!(it.as_str())),
-            row("sessions.isolation-floor", &sessions.isolation_floor, |it| json!(it.as_str())),
+            row("sessions.isolation-floor", &sessions.minimum_isolation, |it| json!(it.as_str())),
             row("sessions.network", &sessions.network, |network| json!(network.as_str())),
             row("sessions.toolchains", &sessions.toolchains, |choice| json!(choice.words)),
             row("sessions.keep", &sessions.keep, |keep| json!(keep)),

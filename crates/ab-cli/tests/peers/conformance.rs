@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ab_conformance::ConformanceExtension;
-use ab_mcp::HttpSettings;
+use ab_mcp::McpHttpSettings;
 use ab_server::{DaemonRoutes, HttpAccessPolicy, HttpApp, HttpServer, RunningHttpServer};
 use ab_testkit::peers::ThirdPartyPrograms;
 use serde_json::Value;
@@ -66,12 +66,12 @@ fn complaints(results: &Path) -> BTreeMap<String, Vec<String>> {
 async fn open(root: &Path) -> (RunningHttpServer, String) {
     let backend = agent_backend::local(root).unwrap();
     let extension = Some(Arc::new(ConformanceExtension::new()) as Arc<_>);
-    let settings = HttpSettings { extension, ..HttpSettings::default() };
+    let settings = McpHttpSettings { extension, ..McpHttpSettings::default() };
     let served = DaemonRoutes::new(backend, root.to_string_lossy(), &settings);
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     (
-        HttpServer::new(HttpApp::new(HttpAccessPolicy::default()).with_daemon(served))
+        HttpServer::new(HttpApp::new(HttpAccessPolicy::default()).with_daemon_routes(served))
             .start(listener)
             .unwrap(),
         url,

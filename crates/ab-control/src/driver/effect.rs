@@ -161,7 +161,7 @@ async fn provision(plane: &Plane, job: &SessionAttempt) -> Result<Done, Executor
         session: job.session.id,
         executor: plane.executor.describe().id,
     };
-    if let Err(error) = plane.store.add_cleanup(cleanup).await {
+    if let Err(error) = plane.store.add_pending_cleanup(cleanup).await {
         return Ok(failed(SessionEndReason::Provision, error.to_string()));
     }
     plane.reach(CrashPoint::CleanupStored);

@@ -23,7 +23,7 @@ pub struct SessionState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SessionPhase {
     Queued,
-    Provisioning(SetupStep),
+    Provisioning(ProvisioningStep),
     Running(RunningPhase),
     Pausing(RunningPhase),
     Paused(RunningPhase),
@@ -39,7 +39,7 @@ pub enum SessionPhase {
 
 /// A step of provisioning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum SetupStep {
+pub enum ProvisioningStep {
     Workspace,
     Agent,
 }
@@ -109,10 +109,10 @@ impl SessionState {
     /// The part of the state that is stored beside the status.
     pub fn progress(&self) -> SessionProgress {
         let (stage, ending) = match self.phase {
-            SessionPhase::Queued | SessionPhase::Provisioning(SetupStep::Workspace) => {
+            SessionPhase::Queued | SessionPhase::Provisioning(ProvisioningStep::Workspace) => {
                 (SessionStage::Provision, None)
             }
-            SessionPhase::Provisioning(SetupStep::Agent) => (SessionStage::Launch, None),
+            SessionPhase::Provisioning(ProvisioningStep::Agent) => (SessionStage::Launch, None),
             SessionPhase::Running(work)
             | SessionPhase::Pausing(work)
             | SessionPhase::Paused(work)
@@ -142,9 +142,11 @@ impl SessionState {
             (shown, Some(ending)) => SessionPhase::Closing { shown, ending },
             (SessionStatus::Queued, None) => SessionPhase::Queued,
             (SessionStatus::Provisioning, None) if progress.stage == SessionStage::Launch => {
-                SessionPhase::Provisioning(SetupStep::Agent)
+                SessionPhase::Provisioning(ProvisioningStep::Agent)
             }
-            (SessionStatus::Provisioning, None) => SessionPhase::Provisioning(SetupStep::Workspace),
+            (SessionStatus::Provisioning, None) => {
+                SessionPhase::Provisioning(ProvisioningStep::Workspace)
+            }
             (SessionStatus::Running, None) => SessionPhase::Running(work?),
             (SessionStatus::Pausing, None) => SessionPhase::Pausing(work?),
             (SessionStatus::Paused, None) => SessionPhase::Paused(work?),

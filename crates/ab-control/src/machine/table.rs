@@ -6,7 +6,9 @@ use std::fmt::Write;
 use ab_api::{SessionEndReason, SessionStatus};
 use ab_store::SessionEnding;
 
-use super::{RunningPhase, SessionInput, SessionPhase, SessionState, SetupStep, apply_input};
+use super::{
+    ProvisioningStep, RunningPhase, SessionInput, SessionPhase, SessionState, apply_input,
+};
 
 /// The statuses from which a session can fail after something was started for it.
 const FAILS_FROM: [SessionStatus; 5] = [
@@ -28,8 +30,8 @@ pub fn representative_states() -> Vec<SessionState> {
     ];
     let mut phases = vec![
         SessionPhase::Queued,
-        SessionPhase::Provisioning(SetupStep::Workspace),
-        SessionPhase::Provisioning(SetupStep::Agent),
+        SessionPhase::Provisioning(ProvisioningStep::Workspace),
+        SessionPhase::Provisioning(ProvisioningStep::Agent),
     ];
     phases.extend(works.map(SessionPhase::Running));
     for work in [RunningPhase::Idle, RunningPhase::Turn] {

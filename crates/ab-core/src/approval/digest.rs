@@ -109,10 +109,10 @@ impl Encoder {
         self.number((*recursive).into());
     }
 
-    /// A path with its fences and access rules, since both change what it can reach.
+    /// A path with its scope roots and access rules, since both change what it can reach.
     fn path(&mut self, path: &WsPath) {
-        self.list(&path.relative_scope_roots(), |out, part| out.text(part));
-        self.text(path.relative_to_scope_root());
+        self.list(&path.nested_scope_root_texts(), |out, part| out.text(part));
+        self.text(path.text_below_scope_root());
         self.list(path.access_rules(), |out, set| {
             out.number(set.anchor_bytes as u64);
             out.list(&set.hidden, |out, path| out.text(path));
@@ -245,7 +245,7 @@ mod tests {
             ExecRequest::shell("make -C  a b"),
             ExecRequest::new(Command::Argv(words)),
             with(&|r| r.cwd = path("src")),
-            with(&|r| r.cwd = path("src").with_scope_root_at_end()),
+            with(&|r| r.cwd = path("src").into_scope_root()),
             with(&|r| drop(r.env.insert("A".to_owned(), "BC".to_owned()))),
             with(&|r| drop(r.env.insert("AB".to_owned(), "C".to_owned()))),
             with(&|r| r.stdin = StdinMode::Piped),
@@ -273,7 +273,7 @@ mod tests {
         let (first, again) = (one(&ada), one(&ada.clone().with_role(Role::Admin)));
         assert_ne!(first.id, again.id);
         assert_eq!(first.digest, again.digest);
-        let elsewhere = ada.clone().in_tenant(TenantId::parse("acme").unwrap());
+        let elsewhere = ada.clone().with_tenant(TenantId::parse("acme").unwrap());
         for other in [Principal::new(PrincipalKind::ApiKey, "ada"), elsewhere] {
             assert_ne!(one(&other).digest, first.digest);
         }

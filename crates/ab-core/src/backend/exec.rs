@@ -123,7 +123,8 @@ impl Backend {
     /// see [`Error::output`].
     pub async fn exec_with(&self, command: &str, options: ExecOptions) -> Result<ExecOutput> {
         let timeout = options.timeout;
-        let output = self.run_allowing_failure(Command::Shell(command.to_owned()), options).await?;
+        let output =
+            self.exec_allowing_failure(Command::Shell(command.to_owned()), options).await?;
         if output.exit.success() && output.exit.cause == ExitCause::Itself {
             return Ok(output);
         }
@@ -132,7 +133,7 @@ impl Backend {
 
     /// Runs a command and waits for it. A failed command is not an error; the result says how it
     /// ended.
-    pub async fn run_allowing_failure(
+    pub async fn exec_allowing_failure(
         &self,
         command: Command,
         options: ExecOptions,
@@ -160,7 +161,7 @@ impl Backend {
             None => gathering.await,
         }
         let Some(exit) = process.wait().await else {
-            return Err(match process.exit_receiver().loss_error() {
+            return Err(match process.exit_receiver().process_lost_error() {
                 Some(why) => why.clone().with_command(&line),
                 None => failure(ErrorCode::ExecError, ErrorKind::Io, &line, "the process was lost"),
             });

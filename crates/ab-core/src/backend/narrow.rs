@@ -50,9 +50,9 @@ impl NarrowOptions {
 impl Backend {
     /// Derives a handle with the given restrictions. It lives as long as this one, and destroying
     /// it ends nothing else.
-    pub fn narrow(&self, narrow: NarrowOptions) -> Result<Backend> {
+    pub fn narrow(&self, options: NarrowOptions) -> Result<Backend> {
         self.life.check(Verb::Stat)?;
-        let NarrowOptions { actor, scope, env, guards, restrictions, path_style: paths } = narrow;
+        let NarrowOptions { actor, scope, env, guards, restrictions, path_style: paths } = options;
         let bare = actor.is_none() && env.is_empty() && restrictions.is_empty();
         let recipe = self.recipe.as_ref().filter(|_| bare);
         let mut rules = match paths {
@@ -69,7 +69,7 @@ impl Backend {
             let env = std::mem::take(&mut own_env);
             let view = Arc::new(Scoped::new(stack.driver().clone(), prefix, env));
             stack = stack.scoped(view);
-            rules = rules.scoped(prefix);
+            rules = rules.for_scope(prefix);
             recipe = recipe.map(|recipe| recipe.inside(prefix));
         }
         if !restrictions.is_empty() || !own_env.is_empty() {

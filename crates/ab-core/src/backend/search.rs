@@ -7,7 +7,7 @@ use crate::metadata::{DirEntry, FileKind, TruncationCause, WalkProblem};
 use crate::options::{DEFAULT_MAX_LIST_ENTRIES, ListOptions};
 use crate::path::{PathInput, WsPath};
 use crate::search::{
-    CaseSensitivity, DotfileVisibility, EntryKindFilter, IgnoreFileHandling, IgnoredCounts,
+    CaseSensitivity, DotfileVisibility, EntryKindFilter, IgnoreFileHandling, IgnoredEntryCounts,
     MatchLineMode, PatternSyntax, SearchLimits, SearchMatch, SearchOutputMode, SearchQuery,
     SearchResults, SearchTarget, TextQuery,
 };
@@ -88,7 +88,7 @@ impl Default for GrepOptions {
 pub struct GlobResults {
     pub entries: Vec<DirEntry>,
     pub truncated: Option<TruncationCause>,
-    pub ignored: IgnoredCounts,
+    pub ignored: IgnoredEntryCounts,
     pub problems: Vec<WalkProblem>,
 }
 

@@ -21,7 +21,7 @@ use crate::stream::{StreamCopyError, pieces_within, write_stream_to_file};
 use crate::transfer::beside;
 
 /// Content of at most this many bytes is written in one call.
-pub const MAX_SINGLE_WRITE_BYTES: usize = 1024 * 1024;
+pub const SINGLE_CALL_WRITE_LIMIT_BYTES: usize = 1024 * 1024;
 
 /// How a file is read as a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Backend {
 
     /// Writes a file of any size from a stream. The content goes to a hidden temporary file beside
     /// the target and replaces it when it is complete, so a failed stream changes nothing. Content
-    /// of up to [`MAX_SINGLE_WRITE_BYTES`] bytes is one write.
+    /// of up to [`SINGLE_CALL_WRITE_LIMIT_BYTES`] bytes is one write.
     ///
     /// To stop early, end the stream with an error. If the future is dropped instead, the temporary
     /// file stays.
@@ -74,7 +74,7 @@ impl Backend {
         let parsed = self.parse(Verb::Write, path)?;
         let mut stream = pin!(stream);
         let mut begun = BytesMut::new();
-        while begun.len() <= MAX_SINGLE_WRITE_BYTES {
+        while begun.len() <= SINGLE_CALL_WRITE_LIMIT_BYTES {
             match stream.next().await {
                 Some(piece) => begun.extend_from_slice(&piece?),
                 None => return self.driver().write(&parsed, begun.freeze(), options).await,

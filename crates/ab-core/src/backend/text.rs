@@ -14,9 +14,9 @@ use crate::options::{OpenOptions, ReadOptions, WriteMode, WriteOptions};
 use crate::path::{PathInput, WsPath};
 
 /// Size of one chunk when a file is read in pieces.
-pub const FILE_CHUNK_BYTES: usize = 256 * 1024;
+pub(crate) const FILE_CHUNK_BYTES: usize = 256 * 1024;
 /// Most bytes of text in one line window.
-pub const MAX_LINE_WINDOW_BYTES: usize = 16 * 1024 * 1024;
+pub(crate) const MAX_LINE_WINDOW_BYTES: usize = 16 * 1024 * 1024;
 /// How many times an edit is retried because the file changed meanwhile. In each round one writer
 /// succeeds, so this many concurrent writers all succeed.
 const EDIT_ROUNDS: usize = 1000;

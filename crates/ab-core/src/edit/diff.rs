@@ -48,7 +48,12 @@ pub fn unified_diff(path: &str, before: &str, after: &str) -> UnifiedDiff {
 }
 
 /// Like [`unified_diff`], with a name for each side.
-pub fn unified_diff_with_names(from: &str, to: &str, before: &str, after: &str) -> UnifiedDiff {
+pub(crate) fn unified_diff_with_names(
+    from: &str,
+    to: &str,
+    before: &str,
+    after: &str,
+) -> UnifiedDiff {
     if before == after {
         return UnifiedDiff { text: String::new(), lines: Some(DiffLineCounts::default()) };
     }

@@ -36,7 +36,7 @@ impl<'a> Part<'a> {
         })
     }
 
-    /// Translates a path of the view for the driver. Its fence is translated too. A fence at or
+    /// Translates a path of the view for the driver. Its scope root is translated too. A scope root at or
     /// above the mount point needs no translation, since nothing inside leads out of the mount.
     pub(super) fn inward(&self, path: &WsPath) -> WsPath {
         path.strip_prefix(self.point).unwrap_or_else(|| path.clone())

@@ -30,22 +30,22 @@ pub(super) async fn exec(mounts: &Mounts, mut request: ExecRequest) -> Result<Pr
 }
 
 /// Sets where the part lies in the tree, and which other parts a command in it may see: those on
-/// the same machine, as far as the directory's fence allows.
+/// the same machine, as far as the directory's scope root allows.
 fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
-    let fence = request.cwd.scope_root().without_access_rules();
+    let scope_root = request.cwd.innermost_scope_root().without_access_rules();
     let above = request.layout.scope_path.take();
     let place = |path: &WsPath| match &above {
-        Some(above) => above.join(&path.strip_prefix(&fence).unwrap_or_else(|| path.clone())),
+        Some(above) => above.join(&path.strip_prefix(&scope_root).unwrap_or_else(|| path.clone())),
         None => path.clone(),
     };
-    // The visible path of a part: its mount point, or the fence if that is inside the part. `None`
-    // for a part that the fence leaves out.
-    let owner = mounts.owner(&fence).point;
+    // The visible path of a part: its mount point, or the scope root if that is inside the part. `None`
+    // for a part that the scope root leaves out.
+    let owner = mounts.owner(&scope_root).point;
     let seen = |point: &WsPath| {
         if point == owner {
-            Some(fence.clone())
+            Some(scope_root.clone())
         } else {
-            point.starts_with(&fence).then(|| point.clone())
+            point.starts_with(&scope_root).then(|| point.clone())
         }
     };
     let all = std::mem::take(&mut request.restrictions);

@@ -379,7 +379,7 @@ impl Overlay {
     /// The same for a rename or removal: nothing below the path may be restricted either.
     pub(super) async fn look_to_displace(&self, verb: Verb, path: &WsPath) -> Result<Spot> {
         let spot = self.look_to_change(verb, path, LinkHandling::NoFollow).await?;
-        if spot.path.contains_restricted_path() {
+        if spot.path.is_or_contains_restricted_path() {
             Err(Error::write_protected(verb, path))
         } else {
             Ok(spot)

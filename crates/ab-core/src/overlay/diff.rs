@@ -21,7 +21,7 @@ use crate::transfer::{self, TransferEnd};
 /// Largest file that is compared as text.
 pub const MAX_OVERLAY_DIFF_FILE_BYTES: u64 = 1024 * 1024;
 /// Most bytes of all diffs in one result together.
-pub const MAX_OVERLAY_DIFF_TOTAL_BYTES: usize = 16 * 1024 * 1024;
+pub(crate) const MAX_OVERLAY_DIFF_TOTAL_BYTES: usize = 16 * 1024 * 1024;
 
 /// One path that differs from the lower layer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metadata::{FileKind, FileVersion, Stat};
 use crate::options::{LinkHandling, StatOptions};
-use crate::path::{PathResolutionParts, WsPath, is_mark};
+use crate::path::{ScopedPathParts, WsPath, is_mark};
 
 /// Most links on one path, the same as in the Linux kernel.
 const MAX_LINKS: usize = 40;
@@ -20,7 +20,7 @@ pub(super) const KEEP: StatOptions = StatOptions { links: LinkHandling::NoFollow
 /// A place in the merged tree, and what each layer has there.
 #[derive(Debug)]
 pub(super) struct Spot {
-    /// Contains no link, and has the fences and rules of the requested path.
+    /// Contains no link, and has the scope roots and rules of the requested path.
     pub(super) path: WsPath,
     pub(super) upper: Option<Stat>,
     /// Also `None` if a mark hides it.
@@ -126,7 +126,7 @@ enum Step {
     Name(String, Origin),
     Up,
     /// Later steps must not climb above this place.
-    Fence,
+    ScopeRoot,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -157,27 +157,28 @@ struct Walk<'a> {
     levels: Vec<Level>,
     /// How many levels `..` must not leave.
     floor: usize,
-    /// How many fences were passed.
-    fences: usize,
+    /// How many scope roots were passed.
+    scope_roots: usize,
     links: usize,
 }
 
 impl<'a> Walk<'a> {
     fn new(overlay: &'a Overlay, verb: Verb, path: &'a WsPath, last: LinkHandling) -> Self {
-        let PathResolutionParts { scopes: fences, rest } = path.resolution_parts();
+        let ScopedPathParts { scopes: scope_roots, rest } = path.split_at_scope_roots();
         let mut steps = VecDeque::new();
-        for fence in fences {
-            steps.extend(names(fence));
-            steps.push_back(Step::Fence);
+        for scope_root in scope_roots {
+            steps.extend(names(scope_root));
+            steps.push_back(Step::ScopeRoot);
         }
         steps.extend(names(rest));
-        // The path's own fence applies only to what is below it.
-        let is_own_fence = path.is_scoped() && path.relative_to_scope_root().is_empty();
-        steps.extend(is_own_fence.then_some(Step::Fence));
+        // The path's own scope root applies only to what is below it.
+        let is_own_scope_root = path.has_scope_root() && path.text_below_scope_root().is_empty();
+        steps.extend(is_own_scope_root.then_some(Step::ScopeRoot));
         let dir = Some(root());
-        let top = WsPath::root().with_access_rules_at_end(path.access_rules_in_scope(0));
+        let top =
+            WsPath::root().with_access_rules_anchored_at_end(path.access_rules_of_scope_root(0));
         let levels = vec![Level { path: top, upper: dir.clone(), lower: dir }];
-        Self { overlay, verb, path, last, steps, levels, floor: 1, fences: 0, links: 0 }
+        Self { overlay, verb, path, last, steps, levels, floor: 1, scope_roots: 0, links: 0 }
     }
 
     async fn run(mut self) -> Result<Spot> {
@@ -185,18 +186,18 @@ impl<'a> Walk<'a> {
             match step {
                 Step::Name(name, origin) => self.enter(&name, origin).await?,
                 Step::Up => self.climb()?,
-                Step::Fence => {
+                Step::ScopeRoot => {
                     self.floor = self.levels.len();
-                    self.fences += 1;
+                    self.scope_roots += 1;
                     let rules = if self.steps.is_empty() {
-                        self.path.access_rules_at_scope_root()
+                        self.path.access_rules_if_scope_root()
                     } else {
-                        self.path.access_rules_in_scope(self.fences)
+                        self.path.access_rules_of_scope_root(self.scope_roots)
                     };
                     if let Some(here) = self.levels.last_mut() {
                         here.path = std::mem::take(&mut here.path)
-                            .with_scope_root_at_end()
-                            .with_access_rules_at_end(rules);
+                            .into_scope_root()
+                            .with_access_rules_anchored_at_end(rules);
                     }
                 }
             }
@@ -262,7 +263,7 @@ impl<'a> Walk<'a> {
     fn must_follow(&self) -> bool {
         let goes_on = |step: &Step| match step {
             Step::Name(..) | Step::Up => true,
-            Step::Fence => false,
+            Step::ScopeRoot => false,
         };
         self.last == LinkHandling::Follow || self.steps.iter().any(goes_on)
     }
@@ -327,15 +328,15 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// The segments of an absolute target below the fence, if it points there.
+    /// The segments of an absolute target below the scope root, if it points there.
     fn inside(&self, target: &str) -> Option<Vec<String>> {
         let segments: Vec<&str> =
             target.split('/').filter(|s| !s.is_empty() && *s != ".").collect();
-        let fence: Vec<&str> =
+        let scope_root: Vec<&str> =
             self.levels.get(self.floor - 1).map_or_else(Vec::new, |l| l.path.segments().collect());
         self.overlay.link_roots.iter().find_map(|root| {
-            let length = root.len() + fence.len();
-            let whole = root.iter().map(String::as_str).chain(fence.iter().copied());
+            let length = root.len() + scope_root.len();
+            let whole = root.iter().map(String::as_str).chain(scope_root.iter().copied());
             let matches = segments.len() >= length && whole.zip(&segments).all(|(a, b)| a == *b);
             matches.then(|| segments[length..].iter().map(|s| (*s).to_owned()).collect())
         })

@@ -8,7 +8,8 @@
 //! directories. It makes the directory exist, and provides its mode and modification time.
 
 use crate::path::{
-    EMPTY_DIR_MARKER, MAX_PATH_SEGMENT_BYTES, TEMP_FILE_PREFIX, WHITEOUT_PREFIX, WsPath, is_mark,
+    EMPTY_DIR_MARKER_NAME, MAX_PATH_SEGMENT_BYTES, OVERLAY_WHITEOUT_PREFIX, TEMP_FILE_PREFIX,
+    WsPath, is_mark,
 };
 
 /// Separates the beginning of a long name from its digest.
@@ -25,14 +26,19 @@ pub(super) struct Whiteout {
 
 /// The whiteout of `name`.
 pub(super) fn whiteout(name: &str) -> Whiteout {
-    let plain = WHITEOUT_PREFIX.len() + name.len() <= MAX_PATH_SEGMENT_BYTES && !looks_cut(name);
+    let plain =
+        OVERLAY_WHITEOUT_PREFIX.len() + name.len() <= MAX_PATH_SEGMENT_BYTES && !looks_cut(name);
     if plain {
-        return Whiteout { name: format!("{WHITEOUT_PREFIX}{name}"), content: String::new() };
+        return Whiteout {
+            name: format!("{OVERLAY_WHITEOUT_PREFIX}{name}"),
+            content: String::new(),
+        };
     }
-    let most = MAX_PATH_SEGMENT_BYTES - WHITEOUT_PREFIX.len() - CUT.len_utf8() - DIGEST_DIGITS;
+    let most =
+        MAX_PATH_SEGMENT_BYTES - OVERLAY_WHITEOUT_PREFIX.len() - CUT.len_utf8() - DIGEST_DIGITS;
     let end = (0..=most.min(name.len())).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
     let digest = digest(name.as_bytes());
-    let name_of_mark = format!("{WHITEOUT_PREFIX}{}{CUT}{digest:032x}", &name[..end]);
+    let name_of_mark = format!("{OVERLAY_WHITEOUT_PREFIX}{}{CUT}{digest:032x}", &name[..end]);
     Whiteout { name: name_of_mark, content: name.to_owned() }
 }
 
@@ -57,10 +63,10 @@ pub(super) enum Name<'a> {
 }
 
 pub(super) fn read(name: &str) -> Name<'_> {
-    if name == EMPTY_DIR_MARKER || name.starts_with(TEMP_FILE_PREFIX) {
+    if name == EMPTY_DIR_MARKER_NAME || name.starts_with(TEMP_FILE_PREFIX) {
         return Name::Silent;
     }
-    match name.strip_prefix(WHITEOUT_PREFIX) {
+    match name.strip_prefix(OVERLAY_WHITEOUT_PREFIX) {
         None => Name::Plain,
         Some(hidden) if looks_cut(hidden) => Name::CutWhiteout,
         Some(hidden) => Name::Whiteout(hidden),
@@ -73,7 +79,7 @@ pub(super) fn is_reserved(name: &str) -> bool {
 }
 
 pub(super) fn keeper_in(directory: &WsPath) -> WsPath {
-    directory.with_name(EMPTY_DIR_MARKER)
+    directory.with_name(EMPTY_DIR_MARKER_NAME)
 }
 
 /// Whether a name looks like a cut whiteout name. Short names that do are also stored with a
@@ -124,7 +130,7 @@ mod tests {
     fn no_two_names_share_a_whiteout() {
         let long = "n".repeat(255);
         let mark = whiteout(&long).name;
-        let imitation = mark.strip_prefix(WHITEOUT_PREFIX).unwrap();
+        let imitation = mark.strip_prefix(OVERLAY_WHITEOUT_PREFIX).unwrap();
         let names = [long.as_str(), &long[..254], imitation, "~00112233445566778899aabbccddeeff"];
         let marks: Vec<String> = names.iter().map(|name| whiteout(name).name).collect();
         for (at, mark) in marks.iter().enumerate() {

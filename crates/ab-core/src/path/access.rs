@@ -1,9 +1,9 @@
 //! The access rules that a path carries to the driver that resolves it.
 //!
 //! A restricted handle adds its rules to each path of a call. Views translate the rules together
-//! with the path, as they do with fences. A driver that resolves links checks the place that it has
+//! with the path, as they do with scope roots. A driver that resolves links checks the place that it has
 //! really opened: it builds a path of that place with the rules at their true anchors
-//! ([`WsPath::with_access_rules_at_end`]), and asks that path.
+//! ([`WsPath::with_access_rules_anchored_at_end`]), and asks that path.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ impl AnchoredAccessRules {
     }
 
     /// The same rules with `prefix` before each path, anchored at `anchor`.
-    pub fn with_prefix(&self, prefix: &str, anchor: usize) -> Self {
+    pub fn with_path_prefix(&self, prefix: &str, anchor_bytes: usize) -> Self {
         let under = |paths: &[String]| {
             let joined = |path: &String| match (prefix.is_empty(), path.is_empty()) {
                 (true, _) => path.clone(),
@@ -73,7 +73,7 @@ impl AnchoredAccessRules {
             paths.iter().map(joined).collect()
         };
         Self {
-            anchor_bytes: anchor,
+            anchor_bytes: anchor_bytes,
             hidden: under(&self.hidden),
             read_only: under(&self.read_only),
         }
@@ -114,20 +114,21 @@ impl WsPath {
         self.rules.as_ref().map_or(&[], |rules| &rules.sets)
     }
 
-    /// The rules of the directory that a part of the fenced path is resolved beneath: 0 is the
-    /// root, 1 the result of the first fence, and so on.
-    pub fn access_rules_in_scope(&self, index: usize) -> Vec<AnchoredAccessRules> {
-        let start = index.checked_sub(1).and_then(|at| self.fences.get(at)).copied().unwrap_or(0);
-        let end = match self.fences.get(index) {
-            Some(fence) if *fence < self.text.len() => *fence,
+    /// The rules of the directory that a part of the scoped path is resolved beneath: 0 is the
+    /// root, 1 the result of the first scope root, and so on.
+    pub fn access_rules_of_scope_root(&self, index: usize) -> Vec<AnchoredAccessRules> {
+        let start =
+            index.checked_sub(1).and_then(|at| self.scope_root_ends.get(at)).copied().unwrap_or(0);
+        let end = match self.scope_root_ends.get(index) {
+            Some(root_end) if *root_end < self.text.len() => *root_end,
             Some(_) | None => self.last_base_end(start),
         };
         self.rules_between(start, end)
     }
 
-    /// The rules at the end of the path, if the path ends at its own fence.
-    pub fn access_rules_at_scope_root(&self) -> Vec<AnchoredAccessRules> {
-        if self.is_scoped() && self.relative_to_scope_root().is_empty() {
+    /// The rules at the end of the path, if the path ends at its own scope root.
+    pub fn access_rules_if_scope_root(&self) -> Vec<AnchoredAccessRules> {
+        if self.has_scope_root() && self.text_below_scope_root().is_empty() {
             self.rules_between(self.text.len(), usize::MAX)
         } else {
             Vec::new()
@@ -135,7 +136,7 @@ impl WsPath {
     }
 
     fn last_base_end(&self, start: usize) -> usize {
-        if self.is_scoped() && self.relative_to_scope_root().is_empty() {
+        if self.has_scope_root() && self.text_below_scope_root().is_empty() {
             self.text.len().max(start + 1)
         } else {
             usize::MAX
@@ -147,7 +148,7 @@ impl WsPath {
         let within = |set: &&AnchoredAccessRules| (start..end).contains(&set.anchor_bytes);
         let moved = |set: &AnchoredAccessRules| {
             let prefix = self.text.get(start..set.anchor_bytes).unwrap_or_default();
-            set.with_prefix(prefix.trim_start_matches('/'), 0)
+            set.with_path_prefix(prefix.trim_start_matches('/'), 0)
         };
         self.access_rules().iter().filter(within).map(moved).collect()
     }
@@ -166,7 +167,7 @@ impl WsPath {
     }
 
     /// Adds `sets`, anchored at the end of the path.
-    pub fn with_access_rules_at_end(mut self, sets: Vec<AnchoredAccessRules>) -> WsPath {
+    pub fn with_access_rules_anchored_at_end(mut self, sets: Vec<AnchoredAccessRules>) -> WsPath {
         if sets.iter().all(AnchoredAccessRules::is_empty) {
             return self;
         }
@@ -184,8 +185,8 @@ impl WsPath {
     /// The rules of this path relative to `base`, a directory above it or the path itself.
     pub(super) fn rules_inside(&self, base: &str) -> Option<Arc<AccessRules>> {
         let inside = |set: &AnchoredAccessRules| match set.anchor_bytes.checked_sub(base.len()) {
-            Some(0) => set.with_prefix("", 0),
-            Some(deeper) => set.with_prefix("", deeper - 1),
+            Some(0) => set.with_path_prefix("", 0),
+            Some(deeper) => set.with_path_prefix("", deeper - 1),
             None => set.inside(base[set.anchor_bytes..].trim_start_matches('/')),
         };
         let sets = self.access_rules().iter().map(inside).filter(|set| !set.is_empty()).collect();
@@ -236,7 +237,7 @@ impl WsPath {
 
     /// Whether a restricted path is at or below this one, so that moving or removing this one would
     /// change it.
-    pub fn contains_restricted_path(&self) -> bool {
+    pub fn is_or_contains_restricted_path(&self) -> bool {
         let holds = |set: &AnchoredAccessRules, here: &str| {
             set.hidden.iter().chain(&set.read_only).any(|path| below(path, here).is_some())
         };
@@ -274,7 +275,7 @@ mod tests {
     }
 
     fn judged(path: &WsPath) -> (bool, bool, bool) {
-        (path.is_hidden(), path.is_write_protected(), path.contains_restricted_path())
+        (path.is_hidden(), path.is_write_protected(), path.is_or_contains_restricted_path())
     }
 
     #[test]
@@ -304,7 +305,7 @@ mod tests {
         let rules = rules(&["x/secret"], &["x/kept"]);
         let below = |text: &str| path(text).with_access_rules(&rules);
         // Behind a scope.
-        let scope = path("tenants/a").with_scope_root_at_end();
+        let scope = path("tenants/a").into_scope_root();
         assert!(scope.join(&below("x/secret/key")).is_hidden());
         assert!(scope.join(&below("x/kept")).is_write_protected());
         assert!(!scope.join(&below("x")).is_hidden());
@@ -341,22 +342,22 @@ mod tests {
     }
 
     #[test]
-    fn rules_count_from_the_fence_that_they_were_set_at() {
+    fn rules_count_from_the_scope_root_that_they_were_set_at() {
         let whole = path("t/a")
-            .with_scope_root_at_end()
+            .into_scope_root()
             .join(&path("b/c").with_access_rules(&rules(&["b/x"], &[])));
-        assert_eq!(whole.access_rules_in_scope(0), []);
-        assert_eq!(whole.access_rules_in_scope(1)[0].hidden, ["b/x"]);
+        assert_eq!(whole.access_rules_of_scope_root(0), []);
+        assert_eq!(whole.access_rules_of_scope_root(1)[0].hidden, ["b/x"]);
         assert_eq!(whole.rules_between(0, 4)[0].hidden, ["t/a/b/x"]);
-        assert_eq!(whole.access_rules_at_scope_root(), []);
-        let place = path("elsewhere").with_access_rules_at_end(whole.access_rules_in_scope(1));
+        assert_eq!(whole.access_rules_if_scope_root(), []);
+        let place = path("elsewhere")
+            .with_access_rules_anchored_at_end(whole.access_rules_of_scope_root(1));
         assert!(place.with_name("b").hides_child("x"));
-        let own = path("t/a")
-            .with_scope_root_at_end()
-            .join(&path(".").with_access_rules(&rules(&["b/x"], &[])));
-        assert_eq!(own.access_rules_in_scope(0), []);
-        assert_eq!(own.access_rules_at_scope_root()[0].hidden, ["b/x"]);
+        let own =
+            path("t/a").into_scope_root().join(&path(".").with_access_rules(&rules(&["b/x"], &[])));
+        assert_eq!(own.access_rules_of_scope_root(0), []);
+        assert_eq!(own.access_rules_if_scope_root()[0].hidden, ["b/x"]);
         let root = path(".").with_access_rules(&rules(&["x"], &[]));
-        assert_eq!(root.access_rules_in_scope(0)[0].hidden, ["x"]);
+        assert_eq!(root.access_rules_of_scope_root(0)[0].hidden, ["x"]);
     }
 }

@@ -25,7 +25,7 @@ impl PathInput<'_> {
 
 impl PathParser {
     /// The path that the input names under these rules.
-    pub fn accept(&self, input: PathInput<'_>) -> Result<WsPath> {
+    pub fn parse_input(&self, input: PathInput<'_>) -> Result<WsPath> {
         let path = match input {
             PathInput::Text(text) => return self.parse(text),
             PathInput::Parsed(path) => path,
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     fn accepted(parser: &PathParser, path: &WsPath) -> Option<String> {
-        parser.accept(path.into()).ok().map(|path| path.to_string())
+        parser.parse_input(path.into()).ok().map(|path| path.to_string())
     }
 
     #[test]
@@ -103,13 +103,13 @@ mod tests {
         let parser = PathParser::lenient().with_root_alias("/srv");
         let path = PathParser::lenient().parse("srv/x").unwrap();
         assert_eq!(accepted(&parser, &path).as_deref(), Some("srv/x"));
-        assert_eq!(parser.accept("/srv/x".into()).unwrap().to_string(), "x");
+        assert_eq!(parser.parse_input("/srv/x".into()).unwrap().to_string(), "x");
     }
 
     #[test]
     fn scopes_of_another_handle_are_left_behind() {
-        let path = PathParser::lenient().parse("a").unwrap().with_scope_root_at_end();
-        let taken = PathParser::lenient().accept((&path).into()).unwrap();
-        assert!(!taken.is_scoped() && path.is_scoped());
+        let path = PathParser::lenient().parse("a").unwrap().into_scope_root();
+        let taken = PathParser::lenient().parse_input((&path).into()).unwrap();
+        assert!(!taken.has_scope_root() && path.has_scope_root());
     }
 }

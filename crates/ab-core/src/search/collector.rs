@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::text::FileMatches;
 use super::{
-    IgnoredCounts, SearchLimits, SearchLineRole, SearchMatch, SearchOutputMode, SearchResults,
+    IgnoredEntryCounts, SearchLimits, SearchLineRole, SearchMatch, SearchOutputMode, SearchResults,
 };
 use crate::error::Error;
 use crate::metadata::{DirEntry, TruncationCause, WalkProblem};
@@ -28,7 +28,7 @@ pub struct MatchCollector {
 
 /// Whether a search should continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SearchFlow {
+pub enum SearchControlFlow {
     Continue,
     Stop,
 }
@@ -46,19 +46,19 @@ impl MatchCollector {
     }
 
     /// Stops the search when its time is up.
-    pub fn check_deadline(&mut self) -> SearchFlow {
+    pub fn check_deadline(&mut self) -> SearchControlFlow {
         if Instant::now() < self.deadline {
-            return SearchFlow::Continue;
+            return SearchControlFlow::Continue;
         }
-        self.stop(TruncationCause::Time)
+        self.stop_truncated(TruncationCause::Time)
     }
 
-    pub fn stop(&mut self, why: TruncationCause) -> SearchFlow {
-        self.found.truncated.get_or_insert(why);
-        SearchFlow::Stop
+    pub fn stop_truncated(&mut self, cause: TruncationCause) -> SearchControlFlow {
+        self.found.truncated.get_or_insert(cause);
+        SearchControlFlow::Stop
     }
 
-    pub fn add_entry(&mut self, entry: DirEntry) -> SearchFlow {
+    pub fn add_entry(&mut self, entry: DirEntry) -> SearchControlFlow {
         let size = self.size(&entry.path);
         self.add(SearchMatch::Name(entry), size, 1)
     }
@@ -66,25 +66,25 @@ impl MatchCollector {
     pub fn add_file_matches(
         &mut self,
         path: &WsPath,
-        hits: FileMatches,
-        answer: SearchOutputMode,
-    ) -> SearchFlow {
+        matches: FileMatches,
+        mode: SearchOutputMode,
+    ) -> SearchControlFlow {
         self.found.searched += 1;
-        if hits.binary {
+        if matches.binary {
             self.found.skipped_binary += 1;
-            return SearchFlow::Continue;
+            return SearchControlFlow::Continue;
         }
-        if hits.count == 0 {
-            return SearchFlow::Continue;
+        if matches.count == 0 {
+            return SearchControlFlow::Continue;
         }
         let size = self.size(path);
-        match answer {
+        match mode {
             SearchOutputMode::Files => self.add(SearchMatch::File { path: path.clone() }, size, 1),
             SearchOutputMode::Counts => {
-                self.add(SearchMatch::Count { path: path.clone(), lines: hits.count }, size, 1)
+                self.add(SearchMatch::Count { path: path.clone(), lines: matches.count }, size, 1)
             }
             SearchOutputMode::Lines => {
-                for hit in hits.lines {
+                for hit in matches.lines {
                     let size = size + hit.text.len();
                     let counts = usize::from(hit.role == SearchLineRole::Match);
                     let line = SearchMatch::Line {
@@ -94,11 +94,11 @@ impl MatchCollector {
                         cut: hit.full_line_bytes,
                         role: hit.role,
                     };
-                    if self.add(line, size, counts) == SearchFlow::Stop {
-                        return SearchFlow::Stop;
+                    if self.add(line, size, counts) == SearchControlFlow::Stop {
+                        return SearchControlFlow::Stop;
                     }
                 }
-                SearchFlow::Continue
+                SearchControlFlow::Continue
             }
         }
     }
@@ -115,24 +115,24 @@ impl MatchCollector {
         }
     }
 
-    pub fn set_ignored_counts(&mut self, left_out: IgnoredCounts) {
-        self.found.ignored = left_out;
+    pub fn set_ignored_entry_counts(&mut self, counts: IgnoredEntryCounts) {
+        self.found.ignored = counts;
     }
 
     pub fn finish(self) -> SearchResults {
         self.found
     }
 
-    fn add(&mut self, found: SearchMatch, size: usize, counts: usize) -> SearchFlow {
+    fn add(&mut self, found: SearchMatch, size: usize, counts: usize) -> SearchControlFlow {
         if self.matches + counts > self.limits.matches {
-            return self.stop(TruncationCause::Count);
+            return self.stop_truncated(TruncationCause::Count);
         }
         if self.bytes + size > self.limits.bytes {
-            return self.stop(TruncationCause::Bytes);
+            return self.stop_truncated(TruncationCause::Bytes);
         }
         self.matches += counts;
         self.bytes += size;
         self.found.matches.push(found);
-        SearchFlow::Continue
+        SearchControlFlow::Continue
     }
 }

@@ -7,9 +7,9 @@
 use super::wildcard::Wildcard;
 
 /// Longest pattern.
-pub const MAX_GLOB_BYTES: usize = 64 * 1024;
+pub(crate) const MAX_GLOB_BYTES: usize = 64 * 1024;
 /// Most alternatives that the braces of one pattern may expand to.
-pub const MAX_GLOB_ALTERNATIVES: usize = 1000;
+pub(crate) const MAX_GLOB_ALTERNATIVES: usize = 1000;
 /// Most segments of one alternative.
 const MAX_SEGMENTS: usize = 63;
 
@@ -38,7 +38,7 @@ pub struct GlobMatchState(Vec<u64>);
 
 impl GlobMatchState {
     /// Whether something below could still match.
-    pub fn can_match_below(&self) -> bool {
+    pub(crate) fn can_match_below(&self) -> bool {
         self.0.iter().any(|bits| *bits != 0)
     }
 }
@@ -67,7 +67,7 @@ enum NameTest {
 
 impl Glob {
     /// Compiles a pattern. The error says what is wrong with it.
-    pub fn new(pattern: &str, dots: DotfileMatching) -> Result<Self, String> {
+    pub fn new(pattern: &str, dotfiles: DotfileMatching) -> Result<Self, String> {
         if pattern.is_empty() {
             return Err("the pattern is empty".to_owned());
         }
@@ -78,23 +78,23 @@ impl Glob {
             .iter()
             .map(|alternative| segments(alternative))
             .collect::<Result<_, _>>()?;
-        Ok(Self { alternatives, dots })
+        Ok(Self { alternatives, dots: dotfiles })
     }
 
     /// The state at the root of the search.
-    pub fn start_position(&self) -> GlobMatchState {
+    pub fn start_state(&self) -> GlobMatchState {
         GlobMatchState(self.alternatives.iter().map(|segments| closure(segments, 1)).collect())
     }
 
     /// The state inside the directory `name`.
-    pub fn descend(&self, at: &GlobMatchState, name: &str) -> GlobMatchState {
-        let steps = self.alternatives.iter().zip(&at.0);
+    pub fn next_state(&self, state: &GlobMatchState, name: &str) -> GlobMatchState {
+        let steps = self.alternatives.iter().zip(&state.0);
         GlobMatchState(steps.map(|(segments, bits)| self.advance(segments, *bits, name)).collect())
     }
 
     /// Whether `name` in this directory matches.
-    pub fn matches(&self, at: &GlobMatchState, name: &str) -> bool {
-        self.alternatives.iter().zip(&at.0).any(|(segments, bits)| {
+    pub fn matches(&self, state: &GlobMatchState, name: &str) -> bool {
+        self.alternatives.iter().zip(&state.0).any(|(segments, bits)| {
             *bits != 0 && self.advance(segments, *bits, name) & (1 << segments.len()) != 0
         })
     }
@@ -264,7 +264,7 @@ mod tests {
         let glob = Glob::new(pattern, dots).unwrap();
         let names: Vec<&str> = path.split('/').collect();
         let (last, above) = names.split_last().unwrap();
-        let at = above.iter().fold(glob.start_position(), |at, name| glob.descend(&at, name));
+        let at = above.iter().fold(glob.start_state(), |at, name| glob.next_state(&at, name));
         glob.matches(&at, last)
     }
 
@@ -321,7 +321,7 @@ mod tests {
             assert!(Glob::new(pattern, DotfileMatching::Explicit).is_err(), "{pattern:.20}");
         }
         let stars = Glob::new(&"*a".repeat(5000), DotfileMatching::Explicit).unwrap();
-        assert!(!stars.matches(&stars.start_position(), &"a".repeat(255)));
+        assert!(!stars.matches(&stars.start_state(), &"a".repeat(255)));
     }
 
     #[test]
@@ -329,7 +329,7 @@ mod tests {
         let glob = Glob::new("src/*/x.rs", DotfileMatching::Explicit).unwrap();
         let open = |path: &str| {
             path.split('/')
-                .fold(glob.start_position(), |at, name| glob.descend(&at, name))
+                .fold(glob.start_state(), |at, name| glob.next_state(&at, name))
                 .can_match_below()
         };
         assert!(open("src") && open("src/a"));

@@ -3,10 +3,10 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use super::collector::{MatchCollector, SearchFlow};
+use super::collector::{MatchCollector, SearchControlFlow};
 use super::selection::{IGNORE_FILE_NAME, MAX_IGNORE_FILE_BYTES, SearchFilter, WalkPosition};
 use super::text::{FileSearchBuffers, TextSearch};
-use super::{IgnoredCounts, SearchQuery, SearchResults, SearchTarget};
+use super::{IgnoredEntryCounts, SearchQuery, SearchResults, SearchTarget};
 use crate::call::Verb;
 use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
@@ -15,7 +15,7 @@ use crate::options::{ByteRange, ListOptions, ReadOptions, StatOptions};
 use crate::path::WsPath;
 
 /// Searches by listing directories and reading files one after the other.
-pub async fn search_by_walk(driver: &dyn Driver, query: &SearchQuery) -> Result<SearchResults> {
+pub async fn search_by_listing(driver: &dyn Driver, query: &SearchQuery) -> Result<SearchResults> {
     let selection = SearchFilter::compile(query)?;
     let text = match &query.target {
         SearchTarget::Names { .. } => None,
@@ -24,7 +24,7 @@ pub async fn search_by_walk(driver: &dyn Driver, query: &SearchQuery) -> Result<
     let looker = text.as_ref().map(TextSearch::new_buffers);
     let answering = MatchCollector::new(&query.root, query.limits);
     let (selection, text) = (&selection, text.as_ref());
-    let left_out = IgnoredCounts::default();
+    let left_out = IgnoredEntryCounts::default();
     let mut walk = Walk { driver, selection, text, looker, answering, left_out };
     let ground = walk.ground_at(&query.root).await;
     match walk.list(&query.root).await {
@@ -38,7 +38,7 @@ pub async fn search_by_walk(driver: &dyn Driver, query: &SearchQuery) -> Result<
         }
         Err(error) => return Err(error.with_verb(Verb::Search)),
     }
-    walk.answering.set_ignored_counts(walk.left_out);
+    walk.answering.set_ignored_entry_counts(walk.left_out);
     Ok(walk.answering.finish())
 }
 
@@ -48,7 +48,7 @@ struct Walk<'a> {
     text: Option<&'a TextSearch>,
     looker: Option<FileSearchBuffers>,
     answering: MatchCollector,
-    left_out: IgnoredCounts,
+    left_out: IgnoredEntryCounts,
 }
 
 /// A directory whose entries are being searched.
@@ -66,7 +66,7 @@ impl Walk<'_> {
                 levels.pop();
                 continue;
             };
-            if self.answering.check_deadline() == SearchFlow::Stop {
+            if self.answering.check_deadline() == SearchControlFlow::Stop {
                 return;
             }
             let Some(name) = entry.path.name() else { continue };
@@ -79,9 +79,9 @@ impl Walk<'_> {
                 && inside.is_none()
                 && self.selection.skips_as_ignored(&level.ground, name, entry.kind)
             {
-                self.left_out.add(entry.kind);
+                self.left_out.count_entry(entry.kind);
             }
-            if picked && self.look(&entry, most).await == SearchFlow::Stop {
+            if picked && self.look(&entry, most).await == SearchControlFlow::Stop {
                 return;
             }
             let Some(mut ground) = inside else { continue };
@@ -96,16 +96,18 @@ impl Walk<'_> {
         }
     }
 
-    async fn look(&mut self, entry: &DirEntry, most: usize) -> SearchFlow {
+    async fn look(&mut self, entry: &DirEntry, most: usize) -> SearchControlFlow {
         let (Some(text), Some(looker)) = (self.text, &mut self.looker) else {
             return self.answering.add_entry(entry.clone());
         };
         let content = match self.driver.read(&entry.path, ReadOptions::default()).await {
             Ok(content) => content,
-            Err(error) if error.kind() == ErrorKind::NotFound => return SearchFlow::Continue,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return SearchControlFlow::Continue;
+            }
             Err(error) => {
                 self.answering.add_problem(entry.path.to_string(), error);
-                return SearchFlow::Continue;
+                return SearchControlFlow::Continue;
             }
         };
         // Reading from memory never waits, so yield to other tasks.
@@ -115,7 +117,7 @@ impl Walk<'_> {
             Err(error) => {
                 let error = search_error_from_io(&entry.path, &error);
                 self.answering.add_problem(entry.path.to_string(), error);
-                SearchFlow::Continue
+                SearchControlFlow::Continue
             }
         }
     }
@@ -139,9 +141,9 @@ impl Walk<'_> {
         if !self.selection.honours_ignore_files() {
             return ground;
         }
-        let mut path = root.scope_root();
+        let mut path = root.innermost_scope_root();
         ground = self.with_ignore_file(&path, ground).await;
-        for name in root.relative_to_scope_root().split('/').filter(|name| !name.is_empty()) {
+        for name in root.text_below_scope_root().split('/').filter(|name| !name.is_empty()) {
             let Ok(next) = path.child(name) else { break };
             path = next;
             ground = self.selection.descend_toward_search_root(ground, name);

@@ -88,10 +88,10 @@ impl SearchFilter {
     /// The position at the root of the search.
     pub fn start_position(&self) -> WalkPosition {
         WalkPosition {
-            wanted: self.wanted.as_ref().map(Glob::start_position),
-            include: self.include.iter().map(Glob::start_position).collect(),
-            exclude: self.exclude.iter().map(Glob::start_position).collect(),
-            ignore: self.ignore.iter().map(Glob::start_position).collect(),
+            wanted: self.wanted.as_ref().map(Glob::start_state),
+            include: self.include.iter().map(Glob::start_state).collect(),
+            exclude: self.exclude.iter().map(Glob::start_state).collect(),
+            ignore: self.ignore.iter().map(Glob::start_state).collect(),
             ignores: None,
             below: Vec::new(),
         }
@@ -103,7 +103,7 @@ impl SearchFilter {
     }
 
     /// Adds the rules of an ignore file in this directory.
-    pub fn add_ignore_rules(&self, mut ground: WalkPosition, text: &str) -> WalkPosition {
+    pub fn add_ignore_rules(&self, mut position: WalkPosition, text: &str) -> WalkPosition {
         let mut builder = GitignoreBuilder::new(".");
         for line in text.lines() {
             // Invalid lines are skipped, as git does.
@@ -112,30 +112,34 @@ impl SearchFilter {
         if let Ok(rules) = builder.build()
             && !rules.is_empty()
         {
-            let depth = ground.below.len();
-            ground.ignores = Some(Arc::new(Ignores { rules, depth, above: ground.ignores }));
+            let depth = position.below.len();
+            position.ignores = Some(Arc::new(Ignores { rules, depth, above: position.ignores }));
         }
-        ground
+        position
     }
 
     /// The position one directory closer to the search root, for ignore files above it.
-    pub fn descend_toward_search_root(&self, mut ground: WalkPosition, name: &str) -> WalkPosition {
-        ground.below.push(Arc::from(name));
-        ground
+    pub fn descend_toward_search_root(
+        &self,
+        mut position: WalkPosition,
+        name: &str,
+    ) -> WalkPosition {
+        position.below.push(Arc::from(name));
+        position
     }
 
     /// The position inside a directory; `None` if it need not be entered.
-    pub fn enter_directory(&self, ground: &WalkPosition, name: &str) -> Option<WalkPosition> {
-        if self.excluded(ground, name) || self.ignored(ground, name, FileKind::Dir) {
+    pub fn enter_directory(&self, position: &WalkPosition, name: &str) -> Option<WalkPosition> {
+        if self.excluded(position, name) || self.ignored(position, name, FileKind::Dir) {
             return None;
         }
-        self.step(ground, name)
+        self.step(position, name)
     }
 
     /// The same without exclusions and ignore files.
     fn step(&self, ground: &WalkPosition, name: &str) -> Option<WalkPosition> {
         let step = |globs: &[Glob], positions: &[GlobMatchState]| -> Vec<GlobMatchState> {
-            globs.iter().zip(positions).map(|(glob, at)| glob.descend(at, name)).collect()
+            globs.iter().zip(positions).map(|(glob, at)| glob.next_state(at, name)).collect()
         };
         let include = step(&self.include, &ground.include);
         if !include.is_empty() && !include.iter().any(GlobMatchState::can_match_below) {
@@ -143,7 +147,7 @@ impl SearchFilter {
         }
         let wanted = match (&self.wanted, &ground.wanted) {
             (Some(glob), Some(at)) => {
-                Some(glob.descend(at, name)).filter(GlobMatchState::can_match_below)?.into()
+                Some(glob.next_state(at, name)).filter(GlobMatchState::can_match_below)?.into()
             }
             _ => None,
         };
@@ -165,25 +169,27 @@ impl SearchFilter {
     }
 
     /// Whether the search includes this entry.
-    pub fn accepts(&self, ground: &WalkPosition, name: &str, kind: FileKind) -> bool {
-        self.wants(ground, name, kind)
-            && !self.excluded(ground, name)
-            && !self.ignored(ground, name, kind)
+    pub fn accepts(&self, position: &WalkPosition, name: &str, kind: FileKind) -> bool {
+        self.wants(position, name, kind)
+            && !self.excluded(position, name)
+            && !self.ignored(position, name, kind)
     }
 
     /// Whether an entry was left out only because it is ignored.
-    pub fn skips_as_ignored(&self, ground: &WalkPosition, name: &str, kind: FileKind) -> bool {
+    pub fn skips_as_ignored(&self, position: &WalkPosition, name: &str, kind: FileKind) -> bool {
         if self.ignore.is_empty() && !self.honours_ignore_files() {
             return false;
         }
         let wanted = match kind {
             FileKind::Dir => true,
-            FileKind::File | FileKind::Symlink | FileKind::Other => self.wants(ground, name, kind),
+            FileKind::File | FileKind::Symlink | FileKind::Other => {
+                self.wants(position, name, kind)
+            }
         };
         wanted
-            && self.ignored(ground, name, kind)
-            && !self.excluded(ground, name)
-            && (kind != FileKind::Dir || self.step(ground, name).is_some())
+            && self.ignored(position, name, kind)
+            && !self.excluded(position, name)
+            && (kind != FileKind::Dir || self.step(position, name).is_some())
     }
 
     /// Whether the query selects the entry, before exclusions.

@@ -17,7 +17,7 @@ use crate::call::Verb;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Longest pattern.
-pub const MAX_TEXT_PATTERN_BYTES: usize = 64 * 1024;
+pub(crate) const MAX_TEXT_PATTERN_BYTES: usize = 64 * 1024;
 /// Most bytes of one line in a result.
 pub const MAX_SEARCH_LINE_BYTES: usize = 8 * 1024;
 /// Most context lines on each side of a match.
@@ -125,13 +125,16 @@ impl TextSearch {
     /// Searches one file. Keeps at most `most` matching lines.
     pub fn search_file(
         &self,
-        looker: &mut FileSearchBuffers,
+        buffers: &mut FileSearchBuffers,
         mut file: impl Read,
-        most: usize,
+        max_matches: usize,
     ) -> std::io::Result<FileMatches> {
-        let mut collector =
-            Collector { answer: self.query.output_mode, most, hits: FileMatches::default() };
-        let FileSearchBuffers { searcher, start } = looker;
+        let mut collector = Collector {
+            answer: self.query.output_mode,
+            most: max_matches,
+            hits: FileMatches::default(),
+        };
+        let FileSearchBuffers { searcher, start } = buffers;
         let filled = fill(&mut file, start)?;
         if filled < start.len() {
             searcher.search_slice(&self.matcher, &start[..filled], &mut collector)?;
@@ -231,7 +234,7 @@ mod tests {
     use crate::path::WsPath;
 
     fn search(query: TextQuery, file: &[u8]) -> Result<FileMatches> {
-        let whole = SearchQuery::text(WsPath::root(), query.clone());
+        let whole = SearchQuery::for_text(WsPath::root(), query.clone());
         let search = TextSearch::compile(&whole, &query)?;
         Ok(search.search_file(&mut search.new_buffers(), file, 100).unwrap())
     }

@@ -24,7 +24,7 @@ async fn commands_run_in_the_part_that_owns_their_directory() {
     assert_eq!((seen.path.as_deref(), seen.command.as_deref()), (Some("."), Some("there")));
     scope(&view, "srv/mnt/room").exec("inside").await.unwrap();
     let seen = driver.last_exec();
-    assert_eq!((seen.path.as_deref(), seen.fence.as_deref()), (Some("room"), Some("room")));
+    assert_eq!((seen.path.as_deref(), seen.scope_root.as_deref()), (Some("room"), Some("room")));
 }
 
 #[tokio::test]

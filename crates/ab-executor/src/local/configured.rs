@@ -11,13 +11,13 @@ use std::path::Path;
 use ab_acp::resolve::ReadyAgent;
 use ab_acp::{AgentProfile, McpServer};
 use ab_api::{
-    MAX_CONFIG_FILE, MCP_CONFIG_FILE, McpServerConfig, OAuth, RemoteTransport, SKILLS_CONFIG_FILE,
-    Session, SkillsConfig,
+    MAX_CONFIG_FILE_BYTES, MCP_CONFIG_FILE, McpServerConfig, OAuth, RemoteTransport,
+    SKILLS_CONFIG_FILE, Session, SkillsConfig,
 };
 use ab_core::options::ReadOptions;
 use ab_core::{Backend, Error, ErrorKind, Isolation};
 use ab_local::LocalWorkspace;
-use ab_snapshot::Workspace;
+use ab_snapshot::PreparedWorkspace;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -36,12 +36,16 @@ pub(super) struct Configured {
 impl Configured {
     /// Reads the configuration and copies the skills. Problems become notes, because the agent can
     /// work without them.
-    pub(super) async fn apply(session: &Session, agent: &ReadyAgent, to: &Workspace) -> Configured {
+    pub(super) async fn apply(
+        session: &Session,
+        agent: &ReadyAgent,
+        to: &PreparedWorkspace,
+    ) -> Configured {
         let mut configured = Configured::default();
         let Some(directory) = directory(session) else { return configured };
         let builder = LocalWorkspace::builder(&directory);
         let opened =
-            builder.isolation(Isolation::None).isolation_floor(Isolation::None).open().await;
+            builder.isolation(Isolation::None).minimum_isolation(Isolation::None).open().await;
         let source = match opened {
             Ok(opened) => opened.backend,
             Err(error) => {
@@ -66,7 +70,7 @@ impl Configured {
         agent: &ReadyAgent,
         profile: &AgentProfile,
         own_name: &str,
-        workspace: &Workspace,
+        workspace: &PreparedWorkspace,
     ) -> Vec<McpServer> {
         let mut servers = Vec::new();
         for (name, config) in &self.servers {
@@ -98,7 +102,8 @@ async fn entries<T: DeserializeOwned>(
     file: &str,
     notes: &mut Vec<String>,
 ) -> BTreeMap<String, T> {
-    let read = source.read_with(file, ReadOptions { limit: MAX_CONFIG_FILE, ..Default::default() });
+    let read =
+        source.read_with(file, ReadOptions { limit: MAX_CONFIG_FILE_BYTES, ..Default::default() });
     let bytes = match read.await {
         Ok(content) => content.bytes,
         Err(error) if is_absent(&error) => return BTreeMap::new(),
@@ -138,7 +143,7 @@ fn server(
     config: &McpServerConfig,
     agent: &ReadyAgent,
     profile: &AgentProfile,
-    workspace: &Workspace,
+    workspace: &PreparedWorkspace,
 ) -> Result<McpServer, String> {
     config.check()?;
     let name = name.to_owned();
@@ -223,7 +228,7 @@ mod tests {
             ab_api::SessionId::generate(),
             ab_api::SnapshotProvider::Copy,
         ));
-        let workspace = Workspace {
+        let workspace = PreparedWorkspace {
             token: token.unwrap(),
             tree: "/w".into(),
             home: "/h".into(),

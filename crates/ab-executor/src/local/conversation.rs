@@ -1,18 +1,18 @@
 //! The id that an agent gave its conversation, stored in a file beside the session's workspace,
 //! where the agent cannot write. Only this module uses the file;
-//! [`Workspaces::cleanup`](ab_snapshot::Workspaces::cleanup) removes it.
+//! [`WorkspaceStore::cleanup`](ab_snapshot::WorkspaceStore::cleanup) removes it.
 
 use std::io;
 use std::path::PathBuf;
 
 use ab_acp::AcpSessionId;
-use ab_snapshot::Workspace;
+use ab_snapshot::PreparedWorkspace;
 
 /// Maximum length of a stored id in bytes.
 const LONGEST: u64 = 4096;
 
 /// Replaces the id. A crash leaves the old one or the new one.
-pub(super) async fn store(workspace: &Workspace, id: &AcpSessionId) -> io::Result<()> {
+pub(super) async fn store(workspace: &PreparedWorkspace, id: &AcpSessionId) -> io::Result<()> {
     let path = path(workspace);
     let new = path.with_extension("new");
     tokio::fs::write(&new, id.as_str()).await?;
@@ -20,7 +20,7 @@ pub(super) async fn store(workspace: &Workspace, id: &AcpSessionId) -> io::Resul
 }
 
 /// The stored id; `None` if there is none.
-pub(super) async fn load(workspace: &Workspace) -> io::Result<Option<AcpSessionId>> {
+pub(super) async fn load(workspace: &PreparedWorkspace) -> io::Result<Option<AcpSessionId>> {
     use tokio::io::AsyncReadExt;
     let file = match tokio::fs::File::open(path(workspace)).await {
         Ok(file) => file,
@@ -32,6 +32,6 @@ pub(super) async fn load(workspace: &Workspace) -> io::Result<Option<AcpSessionI
     Ok(Some(AcpSessionId::new(&text)))
 }
 
-fn path(workspace: &Workspace) -> PathBuf {
+fn path(workspace: &PreparedWorkspace) -> PathBuf {
     workspace.tree.with_file_name("conversation")
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use ab_acp::McpServer;
 use ab_api::SessionId;
 use ab_core::{Backend, NarrowOptions, Principal, PrincipalKind};
-use ab_snapshot::Workspace;
+use ab_snapshot::PreparedWorkspace;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
@@ -40,7 +40,7 @@ impl EndpointSocket {
     /// # Errors
     ///
     /// The directory cannot be created.
-    pub(super) fn make(workspace: &Workspace) -> io::Result<EndpointSocket> {
+    pub(super) fn make(workspace: &PreparedWorkspace) -> io::Result<EndpointSocket> {
         use std::os::unix::fs::DirBuilderExt;
         let directory = workspace.tree.with_file_name("socket");
         std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&directory)?;

@@ -9,7 +9,7 @@ use ab_acp::resolve::{self, ReadyAgent};
 use ab_acp::{AcpClient, AcpError, AcpSessionId, AgentProfile, McpServer, SessionSetup};
 use ab_api::{NetworkMode, RuntimeType, SessionEndReason};
 use ab_core::Isolation;
-use ab_snapshot::Workspace;
+use ab_snapshot::PreparedWorkspace;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -129,7 +129,7 @@ async fn start(
     executor: &LocalExecutor,
     resolved: &ReadyAgent,
     job: &SessionAttempt,
-    workspace: &Workspace,
+    workspace: &PreparedWorkspace,
     running: &Running,
     mode: &LaunchMode,
     reports: AgentReportSender,
@@ -230,7 +230,7 @@ fn http_offer(
 async fn open(
     client: &AcpClient,
     agent: &ReadyAgent,
-    workspace: &Workspace,
+    workspace: &PreparedWorkspace,
     mode: &LaunchMode,
     offers: Offers,
     configured: &mut Configured,

@@ -7,7 +7,7 @@ use ab_acp::catalog::{AgentCatalogEntry, OWN_BINARY_PLACEHOLDER};
 use ab_api::RuntimeType;
 use ab_host::{READABLE_SYSTEM_DIRS, SYSTEM_PROGRAM_DIRS, Toolchain};
 
-pub(super) use ab_acp::launch::toolchain_with_bin_fallback;
+pub(super) use ab_acp::launch::agent_toolchain;
 
 /// Looks for the program in the places that the sandbox will show.
 ///
@@ -86,7 +86,7 @@ mod tests {
         let elsewhere = keep.path().join("elsewhere");
         fs::write(&elsewhere, "").unwrap();
         symlink(&elsewhere, place.join("linked")).unwrap();
-        let toolchains = [toolchain_with_bin_fallback(&place)];
+        let toolchains = [agent_toolchain(&place)];
         let why = |program: &str, toolchains: &[Toolchain]| {
             check(&entry(program), toolchains, RuntimeType::Local).err().unwrap_or_default()
         };

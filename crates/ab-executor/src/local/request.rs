@@ -1,10 +1,10 @@
 //! Converts a session to a request to ab-snapshot: token, workspace, names.
 
 use ab_api::{DeliveryMode, FieldViolations, Session, SessionId, SnapshotProvider};
-use ab_host::directory::CopyBounds;
+use ab_host::directory::CopyLimits;
 use ab_snapshot::{
     BranchName, CommitId, GitWorkspaceRequest, RepoSource, Result, SnapshotError, TaskField,
-    WorkspaceNote, WorkspaceRequest, WorkspaceToken, Workspaces,
+    WorkspaceNote, WorkspaceRequest, WorkspaceStore, WorkspaceToken,
 };
 use sha2::{Digest, Sha256};
 
@@ -25,7 +25,7 @@ pub(super) const PROVIDERS: [SnapshotProvider; 2] = [SnapshotProvider::Git, Snap
 /// The problems of the task.
 pub(super) async fn accept(
     session: &Session,
-    workspaces: &Workspaces,
+    workspaces: &WorkspaceStore,
 ) -> std::result::Result<SnapshotProvider, FieldViolations> {
     let mut found = FieldViolations::default();
     let source = match source(session) {
@@ -39,7 +39,7 @@ pub(super) async fn accept(
     let asked = { asked }.find(|provider| PROVIDERS.contains(provider)).copied();
     let provider = match asked {
         Some(provider) => provider,
-        None if workspaces.is_plain_directory(&source).await => SnapshotProvider::Copy,
+        None if workspaces.is_directory_without_git(&source).await => SnapshotProvider::Copy,
         None => SnapshotProvider::Git,
     };
     if provider == SnapshotProvider::Copy {
@@ -133,7 +133,7 @@ pub(super) fn workspace(session: &Session, provider: SnapshotProvider) -> Result
         && let Some(path) = source(session)?.local_path()
     {
         let from = path.to_owned();
-        return Ok(WorkspaceRequest::Copy { from, bounds: CopyBounds::default() });
+        return Ok(WorkspaceRequest::Copy { from, bounds: CopyLimits::default() });
     }
     let branch =
         |name: Option<&String>, field| name.map(|name| BranchName::parse(name, field)).transpose();

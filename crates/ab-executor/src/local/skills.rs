@@ -34,7 +34,7 @@ pub(super) async fn copy(
     }
     // An earlier agent may have left links in the home.
     let builder =
-        LocalWorkspace::builder(home).isolation(Isolation::None).isolation_floor(Isolation::None);
+        LocalWorkspace::builder(home).isolation(Isolation::None).minimum_isolation(Isolation::None);
     let home = match builder.open().await {
         Ok(opened) => opened.backend,
         Err(error) => return notes.push(format!("Skills are left out: {error}")),

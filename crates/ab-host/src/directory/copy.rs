@@ -19,14 +19,14 @@ const MAX_DEPTH: usize = 128;
 
 /// Upper bounds for the contents of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CopyBounds {
+pub struct CopyLimits {
     /// Files, directories and links together.
     pub entries: u64,
     /// Bytes of all files, whether they are shared with the original or not.
     pub bytes: u64,
 }
 
-impl Default for CopyBounds {
+impl Default for CopyLimits {
     fn default() -> Self {
         Self { entries: 1_000_000, bytes: 64 * 1024 * 1024 * 1024 }
     }
@@ -48,7 +48,7 @@ pub struct CopyReport {
 pub(super) fn copy(
     from: &Path,
     to: &Path,
-    bounds: CopyBounds,
+    bounds: CopyLimits,
     cancel: &Cancel,
 ) -> Result<CopyReport> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -75,7 +75,7 @@ pub(super) fn copy(
 
 struct Copying<'a> {
     report: CopyReport,
-    bounds: CopyBounds,
+    bounds: CopyLimits,
     /// Device and inode of the new directory. Finding it inside the source is an error.
     own: (u64, u64),
     /// False once the file system has refused to share blocks.

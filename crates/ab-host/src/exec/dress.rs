@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ab_core::accepted_cache::PassedCheckCache;
-use ab_core::command_screen::CommandLineCheckContext;
+use ab_core::command_line_check::CommandLineCheckContext;
 use ab_core::effective::Isolation;
 use ab_core::environment::CodeLoadingVariablePolicy;
 use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
+use ab_core::passed_check_cache::PassedCheckCache;
 use ab_core::process::{Command, ExecRequest, HostDirectoryAccess};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
@@ -150,7 +150,7 @@ impl Wardrobe {
             input: request.declared_stdin.clone(),
         };
         // Commands with input are rare, and the input may be long, so they are not cached.
-        if screened.input.is_none() && self.screened.contains(screened.texts()) {
+        if screened.input.is_none() && self.screened.has_passed(screened.texts()) {
             return Ok(());
         }
         let size = screened.line.len() + screened.input.as_ref().map_or(0, |input| input.len());
@@ -165,7 +165,7 @@ impl Wardrobe {
             screened
         };
         if screened.input.is_none() {
-            self.screened.insert(screened.texts());
+            self.screened.add_passed(screened.texts());
         }
         Ok(())
     }

@@ -80,7 +80,7 @@ impl Drop for Private {
 pub(super) struct PrivateKey {
     /// The workspace's path on the host.
     pub(super) root: String,
-    pub(super) fence: String,
+    pub(super) scope_root: String,
     pub(super) tmp: TmpNeed,
 }
 
@@ -228,10 +228,10 @@ fn filled(base: &Path, kept_caches: Option<&Path>, key: &PrivateKey) -> io::Resu
 /// The name of the cache directory of a scope. It is the same for every driver of the workspace.
 fn cache_name(key: &PrivateKey) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    let readable: String = key.fence.chars().map(|c| if plain(c) { c } else { '.' }).collect();
+    let readable: String = key.scope_root.chars().map(|c| if plain(c) { c } else { '.' }).collect();
     use std::hash::{Hash, Hasher};
     let mut hasher = std::hash::DefaultHasher::new();
-    (&key.root, &key.fence).hash(&mut hasher);
+    (&key.root, &key.scope_root).hash(&mut hasher);
     let start = readable.len().saturating_sub(40);
     format!("scope-{}-{:016x}", &readable[start..], hasher.finish())
 }
@@ -309,9 +309,13 @@ pub(super) fn sweep(place: &Path) {
 mod tests {
     use super::*;
 
-    fn key(fence: &str, names: &[&str]) -> PrivateKey {
+    fn key(scope_root: &str, names: &[&str]) -> PrivateKey {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        PrivateKey { root: "/w".to_owned(), fence: fence.to_owned(), tmp: TmpNeed::With(names) }
+        PrivateKey {
+            root: "/w".to_owned(),
+            scope_root: scope_root.to_owned(),
+            tmp: TmpNeed::With(names),
+        }
     }
 
     #[test]
@@ -350,7 +354,7 @@ mod tests {
 
     #[test]
     fn caches_of_a_scope_have_one_name() {
-        let name = |fence: &str| cache_name(&key(fence, &[]));
+        let name = |scope_root: &str| cache_name(&key(scope_root, &[]));
         assert_eq!(name("a/b"), cache_name(&key("a/b", &["x"])));
         assert_ne!(name("a/b"), name("a.b"));
         assert!(!name("../../x").contains('/'));

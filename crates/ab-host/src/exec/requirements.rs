@@ -49,7 +49,12 @@ pub(super) fn check(
     check_network(settings, isolation)?;
     let accepted = &settings.accept_unenforced;
     let restrictions = &request.restrictions;
-    check_restrictions_enforceable(isolation, &request.cwd.scope_root(), restrictions, accepted)?;
+    check_restrictions_enforceable(
+        isolation,
+        &request.cwd.innermost_scope_root(),
+        restrictions,
+        accepted,
+    )?;
     for neighbour in &request.layout.mounted {
         let restrictions = &neighbour.restrictions;
         check_restrictions_enforceable(isolation, &neighbour.visible_path, restrictions, accepted)?;

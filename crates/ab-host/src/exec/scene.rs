@@ -75,10 +75,10 @@ pub(super) struct Scene {
     pub(super) cwd: OwnedFd,
     /// Directories of the host that are visible beside the workspace.
     pub(super) binds: Vec<Bound>,
-    /// The working directory's path on the host, and relative to the fence.
+    /// The working directory's path on the host, and relative to the scope root.
     pub(super) cwd_path: String,
     pub(super) cwd_below: String,
-    /// Absolute paths that lead to the fence.
+    /// Absolute paths that lead to the scope root.
     pub(super) aliases: Vec<String>,
     pub(super) limits: ExecLimits,
     pub(super) origin: Origin,
@@ -157,7 +157,9 @@ pub(super) async fn open(
     let plain = request.restrictions.is_empty() && request.layout.mounted.is_empty();
     if plain && terms.mounts.is_empty() && !needs_group(&terms.limits) {
         let cached = |path: &WsPath| shared.jail.open_cached(path, DIRECTORY);
-        if let (Some(own), Some(cwd)) = (cached(&request.cwd.scope_root()), cached(&request.cwd)) {
+        if let (Some(own), Some(cwd)) =
+            (cached(&request.cwd.innermost_scope_root()), cached(&request.cwd))
+        {
             return opened(shared, request, &terms, (own, cwd));
         }
     }
@@ -167,7 +169,7 @@ pub(super) async fn open(
         let open = |path: &WsPath| {
             shared.jail.open(path, DIRECTORY, Final::Follow).map_err(|fault| act.failed(fault))
         };
-        let (own, cwd) = (open(&request.cwd.scope_root())?, open(&request.cwd)?);
+        let (own, cwd) = (open(&request.cwd.innermost_scope_root())?, open(&request.cwd)?);
         opened(&shared, &request, &terms, (own, cwd))
     })
     .await
@@ -181,13 +183,13 @@ fn opened(
     (own, cwd): (OwnedFd, OwnedFd),
 ) -> Result<Scene> {
     let isolation = terms.isolation;
-    let fence = request.cwd.scope_root().without_access_rules();
+    let scope_root = request.cwd.innermost_scope_root().without_access_rules();
     let act = Act::new(Verb::Exec, &request.cwd);
     let own = Visible {
         path: name_of(&own, act)?,
-        at: request.layout.scope_path.clone().unwrap_or_else(|| fence.clone()),
-        contested: !fence.is_root(),
-        ..covered(own, &fence, &request.restrictions, (&shared.jail, isolation), act)?
+        at: request.layout.scope_path.clone().unwrap_or_else(|| scope_root.clone()),
+        contested: !scope_root.is_root(),
+        ..covered(own, &scope_root, &request.restrictions, (&shared.jail, isolation), act)?
     };
     let mut visible = vec![own];
     for neighbour in &request.layout.mounted {
@@ -210,16 +212,20 @@ fn opened(
     }
     visible[1..].sort_by(|one, other| one.at.cmp(&other.at));
     let below = |alias: &String| {
-        if fence.is_root() {
+        if scope_root.is_root() {
             alias.clone()
         } else {
-            format!("{}/{fence}", alias.trim_end_matches('/'))
+            format!("{}/{scope_root}", alias.trim_end_matches('/'))
         }
     };
     let (group, grouped) = grouped(&terms.limits, &terms.accepted, terms.total.as_ref())?;
     Ok(Scene {
-        cwd_path: if request.cwd == fence { visible[0].path.clone() } else { name_of(&cwd, act)? },
-        cwd_below: request.cwd.relative_to_scope_root().to_owned(),
+        cwd_path: if request.cwd == scope_root {
+            visible[0].path.clone()
+        } else {
+            name_of(&cwd, act)?
+        },
+        cwd_below: request.cwd.text_below_scope_root().to_owned(),
         aliases: shared.aliases.iter().map(below).collect(),
         visible,
         binds: binds::open(shared, request, terms, act)?,

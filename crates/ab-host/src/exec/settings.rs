@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use ab_core::command_screen::CommandLineCheck;
+use ab_core::command_line_check::CommandLineCheck;
 use ab_core::effective::{Isolation, NetworkAccess};
 use ab_core::process::ExecLimits;
 
@@ -79,7 +79,7 @@ impl Toolchain {
 pub struct ExecSettings {
     pub isolation: Isolation,
     /// The weakest isolation with which commands may run.
-    pub isolation_floor: Isolation,
+    pub minimum_isolation: Isolation,
     pub network: NetworkAccess,
     pub shell: Shell,
     /// Limits of every command. A command's own limits can only be tighter.
@@ -136,7 +136,7 @@ impl Default for ExecSettings {
     fn default() -> Self {
         Self {
             isolation: Isolation::Auto,
-            isolation_floor: Isolation::None,
+            minimum_isolation: Isolation::None,
             network: NetworkAccess::Shared,
             shell: Shell::Auto,
             limits: ExecLimits::default(),

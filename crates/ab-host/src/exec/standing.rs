@@ -310,12 +310,12 @@ fn check_toolchains(settings: &ExecSettings) -> Result<()> {
 }
 
 fn above_floor(settings: &ExecSettings, standing: Standing) -> Result<Standing> {
-    if standing.isolation.strength() >= settings.isolation_floor.strength() {
+    if standing.isolation.strength() >= settings.minimum_isolation.strength() {
         return Ok(standing);
     }
     let causes: Vec<String> =
         standing.fallen.iter().map(|(it, cause)| format!("; {it}: {cause}")).collect();
-    let (have, want) = (standing.isolation, settings.isolation_floor);
+    let (have, want) = (standing.isolation, settings.minimum_isolation);
     Err(missing(format!(
         "isolation '{have}' would be in force, and '{want}' is the least that may be{}",
         causes.concat()

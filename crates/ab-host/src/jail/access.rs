@@ -31,7 +31,7 @@ impl Purpose {
             Purpose::Look => Ok(()),
             Purpose::Change | Purpose::Displace if place.is_write_protected() => Err(Fault::Kept),
             Purpose::Change => Ok(()),
-            Purpose::Displace if place.contains_restricted_path() => Err(Fault::Kept),
+            Purpose::Displace if place.is_or_contains_restricted_path() => Err(Fault::Kept),
             Purpose::Displace => Ok(()),
         }
     }
@@ -71,7 +71,7 @@ impl Jail {
             ..AnchoredAccessRules::default()
         };
         let targets: Vec<AnchoredAccessRules> = rules.iter().map(targets).collect();
-        place.with_access_rules_at_end(rules.into_iter().chain(targets).collect())
+        place.with_access_rules_anchored_at_end(rules.into_iter().chain(targets).collect())
     }
 
     /// The real path of a restricted path, if links in the directories above it lead elsewhere.
@@ -88,7 +88,7 @@ impl Jail {
             read_only: vec!["\0".to_owned()],
             ..AnchoredAccessRules::default()
         };
-        let root = WsPath::root().with_access_rules_at_end(vec![nothing]);
+        let root = WsPath::root().with_access_rules_anchored_at_end(vec![nothing]);
         let manner = Manner { last: Final::Follow, missing: Missing::Fail, purpose: Purpose::Look };
         let inside = |target: &str| self.inside(target, above);
         let spot = walk::walk(Start { base, place: &root }, parent, manner, &inside).ok()?;

@@ -100,9 +100,9 @@ pub(super) fn symlink(shared: &Shared, act: Act<'_>, target: &str) -> Result<()>
 /// leads is decided each time it is used.
 fn stays_inside(shared: &Shared, path: &WsPath, target: &str) -> bool {
     let start = if target.starts_with('/') {
-        return shared.jail.points_inside(target, &path.scope_root());
+        return shared.jail.points_inside(target, &path.innermost_scope_root());
     } else {
-        path.relative_to_scope_root().split('/').count() - 1
+        path.text_below_scope_root().split('/').count() - 1
     };
     let mut depth = start;
     for segment in target.split('/') {

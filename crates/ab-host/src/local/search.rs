@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use ab_core::metadata::{DirEntry, TruncationCause};
-use ab_core::search::collector::{MAX_REPORTED_SEARCH_PROBLEMS, MatchCollector, SearchFlow};
+use ab_core::search::collector::{MAX_REPORTED_SEARCH_PROBLEMS, MatchCollector, SearchControlFlow};
 use ab_core::search::selection::{
     IGNORE_FILE_NAME, MAX_IGNORE_FILE_BYTES, SearchFilter, WalkPosition,
 };
 use ab_core::search::text::{FileMatches, TextSearch};
 use ab_core::search::{
-    IgnoredCounts, SearchQuery, SearchResults, SearchTarget, search_error_from_io,
+    IgnoredEntryCounts, SearchQuery, SearchResults, SearchTarget, search_error_from_io,
 };
 use ab_core::{Error, ErrorKind, FileKind, Result, WsPath};
 use rustix::fd::OwnedFd;
@@ -100,13 +100,13 @@ fn find_names(ways: Ways<'_>, answering: &mut MatchCollector, cancel: &Cancel) -
     let mut seeker = Seeker::new(act, selection, ground, deadline, &mut visit);
     let walked = walk::walk(Top { handle: top, path: act.path, place }, &mut seeker);
     let (late, problems, left_out) = (seeker.late, seeker.problems, seeker.left_out);
-    answering.set_ignored_counts(left_out);
+    answering.set_ignored_entry_counts(left_out);
     walked.map_err(|errno| act.failed(errno))?;
     for (path, error) in problems {
         answering.add_problem(path, error);
     }
     if late {
-        answering.stop(TruncationCause::Time);
+        answering.stop_truncated(TruncationCause::Time);
     }
     Ok(())
 }
@@ -157,9 +157,9 @@ struct Seeker<'a> {
     deadline: Instant,
     late: bool,
     visits: u32,
-    visit: &'a mut dyn FnMut(Picked) -> Result<SearchFlow, Errno>,
+    visit: &'a mut dyn FnMut(Picked) -> Result<SearchControlFlow, Errno>,
     problems: Vec<(String, Error)>,
-    left_out: IgnoredCounts,
+    left_out: IgnoredEntryCounts,
 }
 
 impl<'a> Seeker<'a> {
@@ -168,7 +168,7 @@ impl<'a> Seeker<'a> {
         selection: &'a SearchFilter,
         ground: WalkPosition,
         deadline: Instant,
-        visit: &'a mut dyn FnMut(Picked) -> Result<SearchFlow, Errno>,
+        visit: &'a mut dyn FnMut(Picked) -> Result<SearchControlFlow, Errno>,
     ) -> Self {
         let (grounds, problems) = (Vec::new(), Vec::new());
         Self {
@@ -181,7 +181,7 @@ impl<'a> Seeker<'a> {
             visits: 0,
             visit,
             problems,
-            left_out: IgnoredCounts::default(),
+            left_out: IgnoredEntryCounts::default(),
         }
     }
 }
@@ -203,12 +203,12 @@ impl Visitor for Seeker<'_> {
             && self.next.is_none()
             && self.selection.skips_as_ignored(ground, entry.name, entry.kind)
         {
-            self.left_out.add(entry.kind);
+            self.left_out.count_entry(entry.kind);
         }
         if picked && let Some(path) = entry.path() {
             let dir = entry.directory.clone();
             let picked = Picked { path, kind: entry.kind, dir, near: entry.near };
-            if (self.visit)(picked)? == SearchFlow::Stop {
+            if (self.visit)(picked)? == SearchControlFlow::Stop {
                 return Ok(Flow::Stop);
             }
         }
@@ -256,9 +256,9 @@ fn ground_at(shared: &Shared, root: &WsPath, selection: &SearchFilter) -> WalkPo
             None => ground,
         }
     };
-    let mut path = root.scope_root();
+    let mut path = root.innermost_scope_root();
     ground = with_file(&path, ground);
-    for name in root.relative_to_scope_root().split('/').filter(|name| !name.is_empty()) {
+    for name in root.text_below_scope_root().split('/').filter(|name| !name.is_empty()) {
         let Ok(next) = path.child(name) else { break };
         path = next;
         ground = with_file(&path, selection.descend_toward_search_root(ground, name));
@@ -319,7 +319,7 @@ fn look_in_parallel(
         let walker = scope.spawn(|| {
             let mut batcher = Batcher { number: 0, files: Vec::new(), work: work_in };
             let mut visit = |picked: Picked| {
-                if told() { Ok(SearchFlow::Stop) } else { Ok(batcher.add(picked)) }
+                if told() { Ok(SearchControlFlow::Stop) } else { Ok(batcher.add(picked)) }
             };
             let Ways { act, top, place, selection, ground, .. } = ways;
             let mut seeker = Seeker::new(act, selection, ground, deadline, &mut visit);
@@ -336,7 +336,7 @@ fn look_in_parallel(
     });
     let walked = walked.map_err(|_| act.error(ErrorKind::Io, "a search thread failed"))?;
     let (result, problems, left_out) = walked;
-    answering.set_ignored_counts(left_out);
+    answering.set_ignored_entry_counts(left_out);
     result.map_err(|errno| act.failed(errno))?;
     if cancel.is_set() {
         return Err(act.failed(Errno::CANCELED));
@@ -345,7 +345,7 @@ fn look_in_parallel(
         answering.add_problem(path, error);
     }
     if late.load(Ordering::Relaxed) {
-        answering.stop(TruncationCause::Time);
+        answering.stop_truncated(TruncationCause::Time);
     }
     Ok(())
 }
@@ -357,20 +357,20 @@ struct Batcher {
 }
 
 impl Batcher {
-    fn add(&mut self, file: Picked) -> SearchFlow {
+    fn add(&mut self, file: Picked) -> SearchControlFlow {
         self.files.push(file);
         if self.files.len() < BATCH.min(FIRST_BATCH * (self.number as usize + 1)) {
-            return SearchFlow::Continue;
+            return SearchControlFlow::Continue;
         }
         self.send()
     }
 
-    fn send(&mut self) -> SearchFlow {
+    fn send(&mut self) -> SearchControlFlow {
         let batch = Batch { number: self.number, files: std::mem::take(&mut self.files) };
         self.number += 1;
         match self.work.send(batch) {
-            Ok(()) => SearchFlow::Continue,
-            Err(_) => SearchFlow::Stop,
+            Ok(()) => SearchControlFlow::Continue,
+            Err(_) => SearchControlFlow::Stop,
         }
     }
 }
@@ -477,14 +477,14 @@ fn collect(
                 let step = match hits {
                     Ok(hits) => answering.add_file_matches(&path, hits, text.output_mode()),
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                        SearchFlow::Continue
+                        SearchControlFlow::Continue
                     }
                     Err(error) => {
                         answering.add_problem(path.to_string(), unreadable(&path, &error));
-                        SearchFlow::Continue
+                        SearchControlFlow::Continue
                     }
                 };
-                if step == SearchFlow::Stop {
+                if step == SearchControlFlow::Stop {
                     enough.store(true, Ordering::Relaxed);
                     return;
                 }

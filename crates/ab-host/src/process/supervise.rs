@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ab_core::process::{
-    ExitCause, OUTPUT_TAIL_BYTES, OrphanOutcome, OutputChannel, OutputChunk, ProcessControlMessage,
-    ProcessExit, TerminalSize,
+    ExitCause, LeftoverProcessOutcome, MAX_EXIT_OUTPUT_TAIL_BYTES, OutputChannel, OutputChunk,
+    ProcessControlMessage, ProcessExit, TerminalSize,
 };
 use bytes::{Bytes, BytesMut};
 use rustix::fd::OwnedFd;
@@ -159,10 +159,10 @@ pub(crate) async fn supervise(
     }
     let leftovers = match cause {
         ExitCause::Itself if running.has_left_some() || left.is_some_and(|left| says_so(&left)) => {
-            OrphanOutcome::Ended
+            LeftoverProcessOutcome::Ended
         }
         ExitCause::Itself | ExitCause::MemoryLimit | ExitCause::Timeout | ExitCause::Dropped => {
-            OrphanOutcome::None
+            LeftoverProcessOutcome::None
         }
     };
     running.kill_rest();
@@ -261,7 +261,7 @@ async fn pump(
         pace.reads.fetch_add(1, Ordering::Relaxed);
         let Some(bytes) = read else {
             if let (Sink::Reader(reader), true) = (sink, notice.is_wanted) {
-                drop(reader.send(OutputChunk::end_of(channel, sequence)).await);
+                drop(reader.send(OutputChunk::end_marker(channel, sequence)).await);
             }
             spent.keep(match channel {
                 OutputChannel::Stdout => stdout.take(),
@@ -348,8 +348,8 @@ impl Tails {
             OutputChannel::Stdout => &mut ends.0,
             OutputChannel::Stderr => &mut ends.1,
         };
-        end.extend_from_slice(&bytes[bytes.len().saturating_sub(OUTPUT_TAIL_BYTES)..]);
-        let surplus = end.len().saturating_sub(OUTPUT_TAIL_BYTES);
+        end.extend_from_slice(&bytes[bytes.len().saturating_sub(MAX_EXIT_OUTPUT_TAIL_BYTES)..]);
+        let surplus = end.len().saturating_sub(MAX_EXIT_OUTPUT_TAIL_BYTES);
         let _ = end.split_to(surplus);
     }
 

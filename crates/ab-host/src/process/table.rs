@@ -106,11 +106,12 @@ impl Table {
 
     /// Reserves a place for a detached process. Fails if its scope has too many.
     pub(crate) fn reserve(&self, place: &Place, cwd: &WsPath) -> Result<()> {
-        let scope = cwd.scope_root();
+        let scope = cwd.innermost_scope_root();
         let mut starting = self.starting();
         let entries = self.lock();
         let running = entries.values().filter(|entry| entry.exit.is_none());
-        let scopes = running.map(|entry| entry.cwd.scope_root()).chain(starting.values().cloned());
+        let scopes =
+            running.map(|entry| entry.cwd.innermost_scope_root()).chain(starting.values().cloned());
         let (all, own) = scopes.fold((0, 0), |(all, own), other| {
             (all + 1, own + usize::from(other.as_str() == scope.as_str()))
         });
@@ -184,7 +185,7 @@ impl Table {
                 .with_verb(Verb::Attach));
         };
         let Entry { id, spool, stdin, control, ending, .. } = entry;
-        let (process, follower) = Process::attached(id, stdin, control, ending);
+        let (process, follower) = Process::new_attached(id, stdin, control, ending);
         tokio::spawn(follow(spool, from, follower));
         Ok(process)
     }
@@ -250,7 +251,7 @@ mod tests {
 
     /// Starts as many processes as the scope allows, and returns their number.
     fn fill(table: &Arc<Table>, scope: &str, held: &mut Vec<Place>) -> usize {
-        let cwd = PathParser::lenient().parse(scope).unwrap().with_scope_root_at_end();
+        let cwd = PathParser::lenient().parse(scope).unwrap().into_scope_root();
         for count in 0.. {
             let place = table.enter().unwrap();
             match table.reserve(&place, &cwd) {

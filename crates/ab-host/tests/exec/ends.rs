@@ -177,7 +177,7 @@ async fn the_workspace_may_be_removed_under_a_process() {
         ab_testkit::commands::write_stdin(&process, "on\n").await;
         assert_eq!(output(&mut process).await, "on\n");
         let command = Command::Shell("true".to_owned());
-        let gone = ground.backend.run_allowing_failure(command, ExecOptions::default()).await;
+        let gone = ground.backend.exec_allowing_failure(command, ExecOptions::default()).await;
         assert!(gone.is_err(), "{isolation}: {gone:?}");
         ground.leave().await;
     }

@@ -12,7 +12,7 @@ use super::{Ground, MODES, WALLS};
 
 async fn run(ground: &Ground, line: &str, limits: ExecLimits) -> ExecOutput {
     let options = ExecOptions { limits, timeout: Some(COMMAND_TIMEOUT), ..ExecOptions::default() };
-    ground.backend.run_allowing_failure(Command::Shell(line.to_owned()), options).await.unwrap()
+    ground.backend.exec_allowing_failure(Command::Shell(line.to_owned()), options).await.unwrap()
 }
 
 /// Whether the kernel sees to a limit of all processes together; if not, the test says so.

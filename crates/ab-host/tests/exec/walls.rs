@@ -31,7 +31,7 @@ async fn less_than_the_floor_is_refused() {
     ] {
         let ground = Ground::new(ExecSettings {
             isolation,
-            isolation_floor: floor,
+            minimum_isolation: floor,
             ..ExecSettings::default()
         });
         let error = expect_error(ground.backend.exec("true").await, ErrorKind::Unavailable);
@@ -225,7 +225,7 @@ async fn a_read_only_scope_that_is_swapped_shows_nothing_else() {
                 for _ in 0..300 {
                     let command = Command::Shell(line.clone());
                     if let Ok(output) =
-                        scope.run_allowing_failure(command, ExecOptions::default()).await
+                        scope.exec_allowing_failure(command, ExecOptions::default()).await
                     {
                         ran += 1;
                         shown.push(output.stdout.display_text());

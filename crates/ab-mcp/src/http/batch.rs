@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::flights::{Caller, Flight};
 use super::{
-    HttpEndpoint, HttpResponse, JSON, REVISION, REVISION_UNSAID, SESSION, answer, cancelled_call,
-    direct, refusal,
+    HttpResponse, JSON, McpHttpEndpoint, REVISION, REVISION_UNSAID, SESSION, answer,
+    cancelled_call, direct, refusal,
 };
 use crate::bounds::{BATCH_BYTES, BATCH_MESSAGES};
 use crate::failure::CROWDED;
@@ -24,7 +24,7 @@ use crate::outgoing::{Crowded, held};
 /// The last revision with batches.
 const LAST_WITH_BATCHES: &str = "2025-03-26";
 
-impl HttpEndpoint {
+impl McpHttpEndpoint {
     pub(super) async fn batch(
         &self,
         backend: Backend,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ab_core::process::{
-    Command, ExecRequest, ExitCause, OrphanOutcome, OutputChannel, ProcessExit, StdinMode,
+    Command, ExecRequest, ExitCause, LeftoverProcessOutcome, OutputChannel, ProcessExit, StdinMode,
     TerminalSize,
 };
 use ab_core::{Backend, Error, ErrorCode, ErrorKind, ExecOptions, Verb, WsPath};
@@ -135,7 +135,7 @@ async fn waited_for(
         }
     }
     let exit = process.wait().await;
-    let ended = exit.ok_or_else(|| process.exit_receiver().loss_message());
+    let ended = exit.ok_or_else(|| process.exit_receiver().process_lost_message());
     Ok(Ran { stdout, stderr, whole, ended })
 }
 
@@ -171,7 +171,7 @@ fn answered(said: &Said, exit: &ProcessExit, timeout: Duration) -> Outcome {
     let ending = ending(exit, timeout);
     parts.extend(ending.as_ref().map(|ending| format!("[{ending}]")));
     parts.extend(advice.as_ref().map(|advice| format!("[{advice}]")));
-    let left = exit.orphans == OrphanOutcome::Ended;
+    let left = exit.orphans == LeftoverProcessOutcome::Ended;
     if left {
         parts.push(
             "[processes that the command left running, as with & or nohup, were ended with it: to keep \

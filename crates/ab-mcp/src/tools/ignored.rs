@@ -1,6 +1,6 @@
 //! What searches skip by default: paths in `.gitignore`, build output and caches.
 
-use ab_core::search::{COMMON_IGNORE_GLOBS, IgnoreFileHandling, IgnoredCounts};
+use ab_core::search::{COMMON_IGNORE_GLOBS, IgnoreFileHandling, IgnoredEntryCounts};
 
 use crate::arguments::Arguments;
 use crate::failure::Failure;
@@ -26,7 +26,7 @@ impl Ignoring {
 }
 
 /// How much was skipped; `None` if nothing was.
-pub(crate) fn note(left_out: IgnoredCounts) -> Option<String> {
+pub(crate) fn note(left_out: IgnoredEntryCounts) -> Option<String> {
     let count = |count: u64, one, many| {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         (count > 0).then(|| counted(count, one, many))
@@ -49,11 +49,11 @@ mod tests {
 
     #[test]
     fn the_note_counts_what_was_left_out() {
-        assert_eq!(note(IgnoredCounts::default()), None);
+        assert_eq!(note(IgnoredEntryCounts::default()), None);
         for (directories, files, expect) in
             [(1, 0, "left out 1 directory that"), (2, 1, "left out 2 directories and 1 file that")]
         {
-            let note = note(IgnoredCounts { directories, files }).unwrap();
+            let note = note(IgnoredEntryCounts { directories, files }).unwrap();
             assert!(note.starts_with(expect), "{note}");
         }
     }

@@ -43,14 +43,14 @@ const CLIMBS_FROM_UNKNOWN: &str = "climbs from a directory that only run time kn
 const PART_OF_HOME: &str = "is a part of HOME or PWD, which cannot be followed";
 
 /// Refuses `line` if a word of it leads outside of the given roots.
-pub fn check_command_paths(line: &str, confines: &CommandLineCheckContext<'_>) -> Result<()> {
+pub fn check_command_paths(line: &str, context: &CommandLineCheckContext<'_>) -> Result<()> {
     let nowhere = CommandCheckContext::new().with_home(HomeLocation::StartDirectory);
-    let scene = confines.roots.iter().fold(nowhere, |scene, root| scene.with_root_alias(root));
-    let input = match confines.input.map(std::str::from_utf8) {
+    let scene = context.roots.iter().fold(nowhere, |scene, root| scene.with_root_alias(root));
+    let input = match context.input.map(std::str::from_utf8) {
         None | Some(Err(_)) => CommandStdin::Closed,
         Some(Ok(text)) => CommandStdin::Text(text.into()),
     };
-    let scene = scene.in_directory(confines.cwd).with_env(confines.env).with_stdin(input);
+    let scene = scene.in_directory(context.cwd).with_env(context.env).with_stdin(input);
     let meter = Meter::default();
     // If the two dialects read the line differently, both readings must stay inside.
     let dialects: &[Dialect] = if shell::has_two_readings(line) {
@@ -60,7 +60,7 @@ pub fn check_command_paths(line: &str, confines: &CommandLineCheckContext<'_>) -
     };
     for dialect in dialects {
         let mut walk = Walk::new(&scene, *dialect, &meter);
-        walk.screening = Some(Screening { confines, refused: None, text: false });
+        walk.screening = Some(Screening { confines: context, refused: None, text: false });
         match shell::parse(line, *dialect, 0, &meter) {
             Ok(script) => walk.whole(&script),
             // Text that is not valid POSIX shell has no effect there.

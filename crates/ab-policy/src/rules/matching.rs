@@ -71,10 +71,10 @@ impl Matcher {
 
 /// Whether a glob matches a path or one of its parent directories.
 fn covers(glob: &Glob, path: &str) -> bool {
-    let mut at = glob.start_position();
+    let mut at = glob.start_state();
     path.split('/').filter(|name| !name.is_empty()).any(|name| {
         let fits = glob.matches(&at, name);
-        at = glob.descend(&at, name);
+        at = glob.next_state(&at, name);
         fits
     })
 }

@@ -25,9 +25,9 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    pub fn new(name: &str, port: u16) -> Self {
-        let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
-        Self { name: bare.unwrap_or(name).to_ascii_lowercase(), port }
+    pub fn new(host: &str, port: u16) -> Self {
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        Self { name: bare.unwrap_or(host).to_ascii_lowercase(), port }
     }
 
     pub fn host(&self) -> &str {

@@ -82,18 +82,18 @@ const PARTING: Duration = Duration::from_secs(2);
 
 /// Opens a daemon's WebSocket as a byte stream, without SSH on it yet.
 pub async fn open_websocket(
-    socket: &WebSocketEndpoint,
+    endpoint: &WebSocketEndpoint,
     timeout: Duration,
 ) -> Result<impl ByteStream + use<>, DialError> {
-    websocket::open(socket, Patience::new(timeout)).await
+    websocket::open(endpoint, Patience::new(timeout)).await
 }
 
 /// Opens the stream on which a daemon answers HTTP, through the proxy and TLS of the endpoint.
-pub async fn open_http_stream(
-    socket: &WebSocketEndpoint,
+pub async fn open_daemon_http_stream(
+    endpoint: &WebSocketEndpoint,
     timeout: Duration,
 ) -> Result<Box<dyn ByteStream>, DialError> {
-    websocket::reach(socket, Patience::new(timeout)).await
+    websocket::reach(endpoint, Patience::new(timeout)).await
 }
 
 async fn by_websocket(

@@ -82,9 +82,9 @@ impl WebSocketEndpoint {
         ))
     }
 
-    pub fn from_url(address: WebSocketUrl) -> Self {
+    pub fn from_url(url: WebSocketUrl) -> Self {
         Self {
-            address,
+            address: url,
             token: None,
             token_in_clear: CleartextTokenPolicy::default(),
             headers: Headers::default(),

@@ -46,7 +46,7 @@ impl RemoteFile {
 
     /// The file's path in the form that the server uses in its answers.
     fn behind(&self) -> ab_core::WsPath {
-        let rest = self.place.path.resolution_parts().rest;
+        let rest = self.place.path.split_at_scope_roots().rest;
         let rules = ab_core::PathParser::lenient().allow_reserved_names();
         rules.parse(rest).unwrap_or_else(|_| ab_core::WsPath::root())
     }

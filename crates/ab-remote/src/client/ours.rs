@@ -22,7 +22,7 @@ use super::place::Place;
 use super::process::{self, Begin};
 use super::remote::Shared;
 use super::session::{Ours, Session};
-use crate::sftp::packet::{MAX_TRANSFER_BYTES, PacketReader};
+use crate::sftp::packet::{MAX_PACKET_DATA_BYTES, PacketReader};
 use crate::wire::WireCodec;
 use crate::wire::call::{self, RemoteCallId, WireCall, WireWriteBody};
 
@@ -92,7 +92,7 @@ fn makes_sense(query: &SearchQuery) -> Result<()> {
     };
     let globs = query.include.iter().chain(&query.exclude);
     let length: usize = globs.map(String::len).sum();
-    if pattern.len() + length < MAX_TRANSFER_BYTES {
+    if pattern.len() + length < MAX_PACKET_DATA_BYTES {
         return Ok(());
     }
     SearchFilter::compile(query)?;
@@ -162,7 +162,7 @@ pub(super) async fn write(
     options: WriteOptions,
 ) -> Result<Stat> {
     let place = Place::new(&ours.base, path);
-    let staged = if content.len() <= MAX_TRANSFER_BYTES / 2 {
+    let staged = if content.len() <= MAX_PACKET_DATA_BYTES / 2 {
         None
     } else {
         Some(stage(session, context, &place, content.clone()).await?)

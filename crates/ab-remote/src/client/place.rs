@@ -1,6 +1,6 @@
 //! Translates paths between the client's workspace and the server's.
 //!
-//! The server resolves the part of a path behind its fences as a workspace of its own, and its
+//! The server resolves the part of a path behind its scope roots as a workspace of its own, and its
 //! answers are relative to that.
 
 use ab_core::metadata::WalkProblem;
@@ -20,7 +20,7 @@ impl Place {
     /// `base` is the client's workspace inside the server's.
     pub(crate) fn new(base: &WsPath, path: &WsPath) -> Self {
         let path = base.join(path);
-        let behind = plain(&path.resolution_parts().scopes.join("/"));
+        let behind = plain(&path.split_at_scope_roots().scopes.join("/"));
         Self { path, behind, base: base.clone() }
     }
 

@@ -108,7 +108,7 @@ pub(crate) async fn begin(
         (true, true) => StdinMode::Piped,
         (true, false) => StdinMode::Closed,
     };
-    let (process, feed) = Process::with_driver_side(began.id.clone(), stdin);
+    let (process, feed) = Process::new_with_driver_side(began.id.clone(), stdin);
     let wishes = Wishes::default();
     let held = Held { id: began.id, lifetime, next: from, wishes, let_go: None };
     shared.processes.spawn(carry(shared.clone(), line, held, feed));
@@ -408,7 +408,7 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
 /// Reports that the process was lost.
 fn lost(ending: Option<ProcessExitSender>, why: Error) {
     if let Some(ending) = ending {
-        ending.send_lost(why);
+        ending.send_process_lost(why);
     }
 }
 

@@ -234,7 +234,7 @@ impl Driver for RemoteDriver {
             Speech::Ours(ours) => ours::search(&turn.session, context, ours, query).await,
             Speech::Plain(_) => {
                 drop(turn);
-                ab_core::search::search_by_walk(self, query).await
+                ab_core::search::search_by_listing(self, query).await
             }
         };
         lost_at(&query.root, done)

@@ -21,7 +21,7 @@ use super::requests::{Requests, Unanswered};
 use super::settings::ClientSettings;
 use crate::cut::Scissors;
 use crate::sftp::extended::ExtendedRequest;
-use crate::sftp::packet::{self, MAX_PACKET_BYTES, MAX_TRANSFER_BYTES, SftpRequest};
+use crate::sftp::packet::{self, MAX_PACKET_BYTES, MAX_PACKET_DATA_BYTES, SftpRequest};
 use crate::wire;
 use crate::wire::call::{self, CallReplyPart, HelloReply, RemoteCallId, WireCall};
 
@@ -57,7 +57,7 @@ pub(crate) enum Speech {
 #[derive(Debug)]
 pub(crate) struct Ours {
     pub(crate) info: BackendInfo,
-    /// The client's workspace inside the server's, with a fence at its end.
+    /// The client's workspace inside the server's, with a scope root at its end.
     pub(crate) base: WsPath,
 }
 
@@ -135,7 +135,7 @@ impl Session {
     /// The most bytes that one request or answer can hold.
     pub(crate) fn data_limit(&self) -> usize {
         match &self.speech {
-            Speech::Ours(_) => MAX_TRANSFER_BYTES,
+            Speech::Ours(_) => MAX_PACKET_DATA_BYTES,
             Speech::Plain(plain) => plain.data_limit(),
         }
     }
@@ -229,7 +229,7 @@ impl Session {
     ) -> Result<Reply> {
         let number = self.requests.number();
         let asking = self.requests.ask(number, request.encode(number));
-        let modifies = request.modifies();
+        let modifies = request.modifies_workspace();
         let asked = context.within(self.patience, asking).await;
         if modifies && !matches!(asked, Some(Err(Unanswered { sent: false, .. }))) {
             context.record_change();
@@ -400,7 +400,7 @@ fn base(root: &str, info: &BackendInfo, who: &str) -> Result<WsPath> {
         Some("") => Ok(WsPath::root()),
         Some(below) => {
             let parsed = ab_core::PathParser::lenient().parse(below);
-            Ok(parsed.map_err(|_| mismatch())?.with_scope_root_at_end())
+            Ok(parsed.map_err(|_| mismatch())?.into_scope_root())
         }
         None => Err(mismatch()),
     }

@@ -9,11 +9,11 @@ use super::endpoint::RemoteEndpoint;
 use super::secret::Secret;
 
 /// How long a call may take.
-pub const DEFAULT_OPERATION_TIMEOUT: Duration = Duration::from_secs(120);
+pub(crate) const DEFAULT_OPERATION_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long connecting and logging in may take, all steps together.
-pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most concurrent calls on one connection. Further calls wait.
-pub const DEFAULT_MAX_CONCURRENT_OPERATIONS: usize = 50;
+pub(crate) const DEFAULT_MAX_CONCURRENT_OPERATIONS: usize = 50;
 
 /// All settings of a remote backend, with these defaults:
 ///
@@ -143,7 +143,7 @@ impl Default for ReconnectPolicy {
 
 impl ReconnectPolicy {
     /// The delay before an attempt. The first attempt is 0.
-    pub fn delay_before_attempt(&self, attempt: u32) -> Duration {
+    pub(crate) fn delay_before_attempt(&self, attempt: u32) -> Duration {
         let power = i32::try_from(attempt).unwrap_or(i32::MAX);
         let seconds = self.initial_delay.as_secs_f64() * self.multiplier.powi(power);
         if seconds < self.max_delay.as_secs_f64() {
@@ -154,7 +154,7 @@ impl ReconnectPolicy {
     }
 
     /// Whether an attempt is made. The first attempt is 0.
-    pub fn allows_attempt(&self, attempt: u32) -> bool {
+    pub(crate) fn allows_attempt(&self, attempt: u32) -> bool {
         self.enabled && (self.max_retries == 0 || attempt < self.max_retries)
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use super::extended::ExtendedRequest;
 use super::handles::{MAX_HANDLES, Open};
 use super::order::{Footprint, Touch};
-use super::packet::{MAX_PACKET_BYTES, MAX_TRANSFER_BYTES, PacketWriter};
+use super::packet::{MAX_PACKET_BYTES, MAX_PACKET_DATA_BYTES, PacketWriter};
 use super::paths::text;
 use super::status::{FAILURE, Refusal};
 use super::{Outcome, Session, calls};
@@ -74,7 +74,9 @@ pub(super) async fn perform(session: &Session, request: ExtendedRequest) -> Done
         },
         ExtendedRequest::Limits => {
             let mut answer = PacketWriter::extended();
-            for value in [MAX_PACKET_BYTES, MAX_TRANSFER_BYTES, MAX_TRANSFER_BYTES, MAX_HANDLES] {
+            for value in
+                [MAX_PACKET_BYTES, MAX_PACKET_DATA_BYTES, MAX_PACKET_DATA_BYTES, MAX_HANDLES]
+            {
                 answer.u64(value as u64);
             }
             Ok(Outcome::Packet(answer))

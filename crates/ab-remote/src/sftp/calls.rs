@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::handles::{Handle, MAX_LISTED, Open};
-use super::packet::{MAX_TRANSFER_BYTES, PacketWriter};
+use super::packet::{MAX_PACKET_DATA_BYTES, PacketWriter};
 use super::status::{FAILURE, Refusal};
 use super::{Outcome, Session};
 use crate::wire::call::{self, CallReplyPart, HelloReply, WireCall, WireReadReply};
@@ -35,7 +35,7 @@ pub(super) fn cost(call: &WireCall) -> usize {
         | WireCall::More { .. }
         | WireCall::Processes
         | WireCall::Policy => PART,
-        WireCall::Read { .. } => MAX_TRANSFER_BYTES,
+        WireCall::Read { .. } => MAX_PACKET_DATA_BYTES,
         WireCall::Hello { .. }
         | WireCall::Stat { .. }
         | WireCall::Stage { .. }
@@ -166,27 +166,27 @@ fn hello(session: &Session, connection: u128) -> Done {
     answered(&HelloReply { server_instance: incarnation, info: session.backend.info() })
 }
 
-/// A handle with the fences and rules of a path, and the rest of the path below it.
+/// A handle with the scope roots and rules of a path, and the rest of the path below it.
 fn place(session: &Session, path: &WsPath) -> Result<(Backend, String), Refusal> {
-    let confined = path.resolution_parts();
+    let confined = path.split_at_scope_roots();
     Ok((within(session, path, &confined.scopes, confined.rest)?, or_root(confined.rest)))
 }
 
-/// A handle for two paths, with the fences that both have in common.
+/// A handle for two paths, with the scope roots that both have in common.
 fn places(
     session: &Session,
     one: &WsPath,
     other: &WsPath,
 ) -> Result<(Backend, String, String), Refusal> {
     let (path, rules_differ) = (one, one.access_rules() != other.access_rules());
-    let (one, other) = (one.resolution_parts(), other.resolution_parts());
+    let (one, other) = (one.split_at_scope_roots(), other.split_at_scope_roots());
     let pairs = one.scopes.iter().zip(&other.scopes);
     let common = pairs.take_while(|(one, other)| one == other).count();
-    let below = |fences: &[&str], rest: &str| {
-        let parts: Vec<&str> = fences.iter().skip(common).copied().chain([rest]).collect();
+    let below = |scope_roots: &[&str], rest: &str| {
+        let parts: Vec<&str> = scope_roots.iter().skip(common).copied().chain([rest]).collect();
         or_root(parts.join("/").trim_matches('/'))
     };
-    // One handle could not apply rules behind a fence that only one of the paths has.
+    // One handle could not apply rules behind a scope root that only one of the paths has.
     let apart = one.scopes.len() != common || other.scopes.len() != common;
     if rules_differ || path.has_access_rules() && apart {
         return Err(Refusal::new(FAILURE, "the two paths are restricted in different ways"));
@@ -199,32 +199,32 @@ fn or_root(path: &str) -> String {
     if path.is_empty() { ".".to_owned() } else { path.to_owned() }
 }
 
-/// A handle for the workspace behind these fences and rules. Handles are cached, because each
+/// A handle for the workspace behind these scope roots and rules. Handles are cached, because each
 /// remembers that its directory exists.
 fn within(
     session: &Session,
     path: &WsPath,
-    fences: &[&str],
+    scope_roots: &[&str],
     rest: &str,
 ) -> Result<Backend, Refusal> {
-    if fences.is_empty() && !path.has_access_rules() {
+    if scope_roots.is_empty() && !path.has_access_rules() {
         return Ok(session.views.clone());
     }
-    let mut key = fences.join("\0");
+    let mut key = scope_roots.join("\0");
     if path.has_access_rules() {
-        key = format!("{key}\0{:?}\0{:?}", path.access_rules(), path.access_rules_at_scope_root());
+        key = format!("{key}\0{:?}\0{:?}", path.access_rules(), path.access_rules_if_scope_root());
     }
     // Rules below the end of the path apply relative to the scope root.
     let at_end =
-        path.access_rules_at_scope_root().iter().map(|set| set.with_prefix(rest, 0)).collect();
+        path.access_rules_if_scope_root().iter().map(|set| set.with_path_prefix(rest, 0)).collect();
     let mut scopes = session.scopes.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(backend) = scopes.get(&key) {
         return Ok(backend.clone());
     }
-    let mut backend = restricted(session.views.clone(), path.access_rules_in_scope(0))?;
-    for (index, fence) in fences.iter().enumerate() {
-        backend = backend.scope(fence, ScopeOptions::default())?;
-        backend = restricted(backend, path.access_rules_in_scope(index + 1))?;
+    let mut backend = restricted(session.views.clone(), path.access_rules_of_scope_root(0))?;
+    for (index, scope_root) in scope_roots.iter().enumerate() {
+        backend = backend.scope(scope_root, ScopeOptions::default())?;
+        backend = restricted(backend, path.access_rules_of_scope_root(index + 1))?;
     }
     backend = restricted(backend, at_end)?;
     if scopes.len() >= MAX_SCOPES {
@@ -263,11 +263,11 @@ fn bounded(query: SearchQuery) -> SearchQuery {
 async fn read(session: &Session, path: &WsPath, options: ReadOptions) -> Done {
     let (backend, text) = place(session, path)?;
     let short = match options.range {
-        Some(ByteRange { length, .. }) => length <= MAX_TRANSFER_BYTES as u64,
+        Some(ByteRange { length, .. }) => length <= MAX_PACKET_DATA_BYTES as u64,
         None => true,
     };
     if short {
-        let limit = options.limit.min(MAX_TRANSFER_BYTES as u64);
+        let limit = options.limit.min(MAX_PACKET_DATA_BYTES as u64);
         match backend.read_with(&text, ReadOptions { limit, ..options }).await {
             Ok(content) => {
                 let mut answer = PacketWriter::extended();

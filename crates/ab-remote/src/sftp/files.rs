@@ -14,7 +14,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use super::attributes::seconds;
 use super::handles::{Directory, Handle, MAX_LISTED, Open};
 use super::long_name::{Times, long_name};
-use super::packet::{MAX_TRANSFER_BYTES, PacketWriter, SftpRequest, flags};
+use super::packet::{MAX_PACKET_DATA_BYTES, PacketWriter, SftpRequest, flags};
 use super::paths::{link_text, real_path, shown, text};
 use super::perform::NAMES_SIZE;
 use super::status::{FAILURE, PERMISSION_DENIED, Refusal, UNSUPPORTED};
@@ -31,7 +31,11 @@ type Done = Result<Outcome, Refusal>;
 
 /// Whether opening a file with these flags may change the workspace.
 pub(super) fn modifies(flags: u32) -> bool {
-    flags & (flags::OPEN_WRITE | flags::OPEN_APPEND | flags::OPEN_CREATE | flags::OPEN_TRUNCATE)
+    flags
+        & (flags::OPEN_FLAG_WRITE
+            | flags::OPEN_FLAG_APPEND
+            | flags::OPEN_FLAG_CREATE
+            | flags::OPEN_FLAG_TRUNCATE)
         != 0
 }
 
@@ -109,7 +113,7 @@ pub(super) async fn by_handle(session: &Session, handle: &Handle, request: SftpR
     match (&handle.open, request) {
         (_, SftpRequest::Close { .. }) => Ok(Outcome::Done),
         (Open::File { file, .. }, SftpRequest::Read { offset, length, .. }) => {
-            let data = file.read_at(offset, (length as usize).min(MAX_TRANSFER_BYTES)).await?;
+            let data = file.read_at(offset, (length as usize).min(MAX_PACKET_DATA_BYTES)).await?;
             if data.is_empty() && length > 0 {
                 Err(Refusal::end())
             } else {
@@ -157,19 +161,20 @@ fn misplaced(request: &SftpRequest) -> Refusal {
 
 async fn open(session: &Session, path: &str, flags: u32, attributes: &SftpAttributes) -> Done {
     let share = session.allowance.handle()?;
-    let appends = flags & flags::OPEN_APPEND != 0;
-    let writes = appends || flags & flags::OPEN_WRITE != 0;
-    let access = match (flags & flags::OPEN_READ != 0, writes) {
+    let appends = flags & flags::OPEN_FLAG_APPEND != 0;
+    let writes = appends || flags & flags::OPEN_FLAG_WRITE != 0;
+    let access = match (flags & flags::OPEN_FLAG_READ != 0, writes) {
         (true, true) => FileAccess::ReadWrite,
         (false, true) => FileAccess::Write,
         (_, false) => FileAccess::Read,
     };
-    let create = match (flags & flags::OPEN_CREATE != 0, flags & flags::OPEN_EXCLUSIVE != 0) {
-        (false, _) => FileCreationMode::Never,
-        (true, false) => FileCreationMode::IfMissing,
-        (true, true) => FileCreationMode::MustBeNew,
-    };
-    let existing = if writes && flags & flags::OPEN_TRUNCATE != 0 {
+    let create =
+        match (flags & flags::OPEN_FLAG_CREATE != 0, flags & flags::OPEN_FLAG_EXCLUSIVE != 0) {
+            (false, _) => FileCreationMode::Never,
+            (true, false) => FileCreationMode::IfMissing,
+            (true, true) => FileCreationMode::MustBeNew,
+        };
+    let existing = if writes && flags & flags::OPEN_FLAG_TRUNCATE != 0 {
         ExistingContentHandling::Truncate
     } else {
         ExistingContentHandling::Keep

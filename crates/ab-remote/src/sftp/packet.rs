@@ -9,12 +9,12 @@ use bytes::{BufMut, Bytes, BytesMut};
 use super::attributes::SftpAttributes;
 
 /// The only supported version.
-pub const SFTP_VERSION: u32 = 3;
+pub(crate) const SFTP_VERSION: u32 = 3;
 /// Longest accepted packet, without its length field.
 pub const MAX_PACKET_BYTES: usize = 256 * 1024;
 /// Most bytes of one READ or WRITE, as `limits@openssh.com` reports it. The npm client subtracts 2
 /// KiB from the packet for its own headers.
-pub const MAX_TRANSFER_BYTES: usize = MAX_PACKET_BYTES - 2 * 1024;
+pub const MAX_PACKET_DATA_BYTES: usize = MAX_PACKET_BYTES - 2 * 1024;
 
 pub(crate) mod kind {
     pub(crate) const INIT: u8 = 1;
@@ -48,12 +48,12 @@ pub(crate) mod kind {
 
 /// The flags of OPEN.
 pub mod flags {
-    pub const OPEN_READ: u32 = 1;
-    pub const OPEN_WRITE: u32 = 2;
-    pub const OPEN_APPEND: u32 = 4;
-    pub const OPEN_CREATE: u32 = 8;
-    pub const OPEN_TRUNCATE: u32 = 16;
-    pub const OPEN_EXCLUSIVE: u32 = 32;
+    pub const OPEN_FLAG_READ: u32 = 1;
+    pub const OPEN_FLAG_WRITE: u32 = 2;
+    pub const OPEN_FLAG_APPEND: u32 = 4;
+    pub const OPEN_FLAG_CREATE: u32 = 8;
+    pub const OPEN_FLAG_TRUNCATE: u32 = 16;
+    pub const OPEN_FLAG_EXCLUSIVE: u32 = 32;
 }
 
 /// The number that matches an answer to its request.
@@ -181,10 +181,10 @@ impl SftpRequest {
 
 impl SftpRequest {
     /// Whether the request may change the workspace.
-    pub fn modifies(&self) -> bool {
+    pub fn modifies_workspace(&self) -> bool {
         match self {
             SftpRequest::Open { flags, .. } => {
-                flags & (flags::OPEN_CREATE | flags::OPEN_TRUNCATE) != 0
+                flags & (flags::OPEN_FLAG_CREATE | flags::OPEN_FLAG_TRUNCATE) != 0
             }
             SftpRequest::Write { .. }
             | SftpRequest::SetStat { .. }
@@ -280,7 +280,7 @@ impl SftpRequest {
 }
 
 /// The first packet of a client.
-pub fn encode_init() -> Bytes {
+pub(crate) fn encode_init() -> Bytes {
     PacketWriter::new(kind::INIT).finish(SFTP_VERSION)
 }
 
@@ -408,7 +408,7 @@ impl PacketReader {
 
     /// How many items of at least `size` bytes can follow. Counts on the wire are checked against
     /// it.
-    pub fn max_remaining_items(&self, size: usize) -> usize {
+    pub(crate) fn max_remaining_items(&self, size: usize) -> usize {
         self.left.len() / size.max(1)
     }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::extended::{ExtendedRequest, ExtendedRequestError, SUPPORTED_EXTENSIONS};
 use super::handles::{Handle, Open, number};
 use super::order::{Footprint, Touch};
-use super::packet::{MAX_TRANSFER_BYTES, PacketWriter, SftpRequest};
+use super::packet::{MAX_PACKET_DATA_BYTES, PacketWriter, SftpRequest};
 use super::paths::text;
 use super::status::{BAD_MESSAGE, FAILURE, Refusal, UNSUPPORTED};
 use super::{LinkOrder, Outcome, Session, beyond, files};
@@ -138,7 +138,7 @@ impl Job {
             }
             SftpRequest::Read { ref handle, length, .. } => {
                 let handle = held(handle)?;
-                cost = (length as usize).min(MAX_TRANSFER_BYTES);
+                cost = (length as usize).min(MAX_PACKET_DATA_BYTES);
                 let footprint = Footprint::of(handle.path.clone(), Touch::Look);
                 (Act::Handle(handle, request), footprint)
             }

@@ -107,7 +107,7 @@ impl<S> WebSocketByteStream<S> {
     }
 
     /// Adds bytes of the stream that arrived with the handshake.
-    pub fn with_unread_bytes(mut self, bytes: &[u8]) -> Self {
+    pub(crate) fn with_unread_bytes(mut self, bytes: &[u8]) -> Self {
         self.ahead.extend_from_slice(bytes);
         self
     }
@@ -224,7 +224,7 @@ fn fresh_mask() -> Mask {
 
 impl<S: AsyncRead + Unpin> WebSocketByteStream<S> {
     /// Waits until a message with payload begins. Returns false if none will come.
-    pub async fn wait_for_message(&mut self) -> io::Result<bool> {
+    pub(crate) async fn wait_for_message(&mut self) -> io::Result<bool> {
         poll_fn(|cx| self.poll_message(cx)).await
     }
 

@@ -26,7 +26,7 @@ pub const CALL_EXTENSION_VERSION: &str = "1";
 
 /// The longest answer in [parts](CallReplyPart), and the most bytes of such answers that a server
 /// keeps for one connection.
-pub const MAX_CALL_REPLY_BYTES: usize = 128 * 1024 * 1024;
+pub(crate) const MAX_CALL_REPLY_BYTES: usize = 128 * 1024 * 1024;
 /// Most bytes of one entry of a listing: a path and its attributes.
 const MAX_ENTRY: usize = MAX_PATH_BYTES + 1024;
 /// Most bytes of an answer besides its entries, such as the problems of a walk.
@@ -44,12 +44,12 @@ pub struct RemoteCallId {
 }
 
 impl RemoteCallId {
-    pub fn to_lost_call_id(self) -> LostCallId {
+    pub(crate) fn to_lost_call_id(self) -> LostCallId {
         LostCallId::new(format!("{:032x}-{}", self.connection, self.request))
     }
 
-    pub fn from_lost_call_id(ticket: &LostCallId) -> Option<Self> {
-        let (connection, request) = ticket.as_str().split_once('-')?;
+    pub(crate) fn from_lost_call_id(id: &LostCallId) -> Option<Self> {
+        let (connection, request) = id.as_str().split_once('-')?;
         let whole = connection.len() == 32 && !request.starts_with('+');
         let connection = u128::from_str_radix(connection, 16).ok().filter(|_| whole)?;
         Some(Self { connection, request: request.parse().ok()? })
@@ -190,7 +190,7 @@ pub struct CallReplyPart {
 
 impl WireCall {
     /// The longest possible answer in [parts](CallReplyPart), in bytes.
-    pub fn max_reply_bytes(&self) -> usize {
+    pub(crate) fn max_reply_bytes(&self) -> usize {
         match self {
             WireCall::List { options, .. } => {
                 let entries = options.limit.saturating_mul(MAX_ENTRY);
@@ -201,7 +201,7 @@ impl WireCall {
     }
 
     /// Whether the call may change the workspace.
-    pub fn may_modify_workspace(&self) -> bool {
+    pub(crate) fn may_modify_workspace(&self) -> bool {
         match self {
             WireCall::Write { .. }
             | WireCall::SetFileAttributes { .. }

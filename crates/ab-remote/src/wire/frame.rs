@@ -17,10 +17,10 @@ use crate::sftp::packet::PacketReader;
 
 pub const PROCESS_SUBSYSTEM: &str = "process@agent-backend";
 /// Longest frame. Command lines and environments may be long.
-pub const MAX_PROCESS_FRAME_BYTES: usize = 8 * 1024 * 1024;
+pub(crate) const MAX_PROCESS_FRAME_BYTES: usize = 8 * 1024 * 1024;
 
 /// Bytes of input that a client may send before the server reports that some were taken.
-pub const PROCESS_STDIN_WINDOW_BYTES: u64 = 256 * 1024;
+pub(crate) const PROCESS_STDIN_WINDOW_BYTES: u64 = 256 * 1024;
 
 /// A frame from the client.
 #[derive(Clone, Debug)]

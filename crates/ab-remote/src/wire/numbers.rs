@@ -10,7 +10,8 @@ use ab_core::options::{
     LinkHandling, OnMissingTarget, OverwriteMode, RemoveDepth, WriteMode, WritePosition,
 };
 use ab_core::process::{
-    ExitCause, HostDirectoryAccess, OrphanOutcome, OutputChannel, ProcessLifetime, StdinMode,
+    ExitCause, HostDirectoryAccess, LeftoverProcessOutcome, OutputChannel, ProcessLifetime,
+    StdinMode,
 };
 use ab_core::search::{
     CaseSensitivity, DotfileVisibility, EntryKindFilter, IgnoreFileHandling, MatchLineMode,
@@ -256,8 +257,9 @@ impl Numbered for HostDirectoryAccess {
         &[(0, HostDirectoryAccess::ReadOnly), (1, HostDirectoryAccess::ReadWrite)];
 }
 
-impl Numbered for OrphanOutcome {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, OrphanOutcome::None), (1, OrphanOutcome::Ended)];
+impl Numbered for LeftoverProcessOutcome {
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, LeftoverProcessOutcome::None), (1, LeftoverProcessOutcome::Ended)];
 }
 
 impl Numbered for ExitCause {
@@ -403,7 +405,7 @@ LineRole Match=0 Context=1
         line::<StdinMode>("Stdin", &mut now);
         line::<ProcessLifetime>("Lifetime", &mut now);
         line::<HostDirectoryAccess>("BindAccess", &mut now);
-        line::<OrphanOutcome>("Leftovers", &mut now);
+        line::<LeftoverProcessOutcome>("Leftovers", &mut now);
         line::<ExitCause>("Cause", &mut now);
         line::<OutputChannel>("Channel", &mut now);
         line::<EntryKindFilter>("Kinds", &mut now);

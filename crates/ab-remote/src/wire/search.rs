@@ -1,7 +1,8 @@
 //! Searches on the wire.
 
 use ab_core::search::{
-    IgnoredCounts, SearchLimits, SearchMatch, SearchQuery, SearchResults, SearchTarget, TextQuery,
+    IgnoredEntryCounts, SearchLimits, SearchMatch, SearchQuery, SearchResults, SearchTarget,
+    TextQuery,
 };
 use bytes::{BufMut, BytesMut};
 
@@ -139,7 +140,7 @@ impl WireCodec for SearchResults {
         let (matches, truncated) = WireCodec::decode_from(fields)?;
         let (searched, skipped_binary) = WireCodec::decode_from(fields)?;
         let (directories, files) = WireCodec::decode_from(fields)?;
-        let left_out = IgnoredCounts { directories, files };
+        let left_out = IgnoredEntryCounts { directories, files };
         let problems = WireCodec::decode_from(fields)?;
         Ok(Self { matches, truncated, searched, skipped_binary, ignored: left_out, problems })
     }

@@ -153,7 +153,7 @@ impl Ship {
     }
 
     async fn asked(&self, error: &Error) -> LostCallEffect {
-        let Some(ticket) = error.lost_call() else {
+        let Some(ticket) = error.lost_call_id() else {
             // It did not get as far as being sent.
             return error.lost_call_effect().unwrap_or(LostCallEffect::NotApplied);
         };

@@ -27,7 +27,7 @@ fn cut_at(number: usize, is_meant: fn(&SftpRequest) -> bool) -> Shelf {
 
 fn is_lost(error: &Error, effect: LostCallEffect) {
     assert_eq!(error.kind(), ErrorKind::Disconnected, "{error:?}");
-    assert_eq!((error.lost_call_effect(), error.lost_call()), (Some(effect), None), "{error:?}");
+    assert_eq!((error.lost_call_effect(), error.lost_call_id()), (Some(effect), None), "{error:?}");
 }
 
 #[tokio::test]

@@ -278,7 +278,8 @@ async fn a_call_that_takes_too_long_says_so_and_leaves_the_link() {
     assert_eq!(error.lost_call_effect(), Some(LostCallEffect::Unknown));
     assert_eq!(ground.backend.status(), Connected);
     ground.relay.set(Weather::Slow(Duration::ZERO));
-    let effect = within(ground.backend.query_lost_call(error.lost_call().unwrap())).await.unwrap();
+    let effect =
+        within(ground.backend.query_lost_call(error.lost_call_id().unwrap())).await.unwrap();
     let there = within(ground.backend.exists("file")).await.unwrap();
     match effect {
         LostCallEffect::Applied => assert!(there),
@@ -303,7 +304,7 @@ async fn a_lost_answer_can_be_asked_for() {
         // Late rounds let the answer through too.
         let Err(error) = written else { continue };
         assert_eq!(error.kind(), ErrorKind::Disconnected, "{error:?}");
-        let effect = match error.lost_call() {
+        let effect = match error.lost_call_id() {
             Some(ticket) => within(ground.backend.query_lost_call(ticket)).await.unwrap(),
             None => error.lost_call_effect().unwrap(),
         };
@@ -327,7 +328,7 @@ async fn another_server_knows_nothing_of_earlier_calls() {
     let error = within(writing).await.unwrap().unwrap_err();
     within(old.shut_down()).await;
     ground.relay.set(Weather::Fair);
-    if let Some(ticket) = error.lost_call() {
+    if let Some(ticket) = error.lost_call_id() {
         assert_eq!(
             within(ground.backend.query_lost_call(ticket)).await.unwrap(),
             LostCallEffect::Unknown
@@ -457,7 +458,7 @@ async fn an_owned_process_ends_with_its_connection() {
     until_said(&mut process, &mut Vec::new(), "ready").await;
     ground.relay.cut();
     assert_eq!(within(process.wait()).await, None);
-    let why = process.exit_receiver().loss_error().unwrap();
+    let why = process.exit_receiver().process_lost_error().unwrap();
     assert_eq!(
         (why.code(), why.lost_call_effect()),
         (ErrorCode::ConnectionClosed, Some(LostCallEffect::Unknown))
@@ -500,7 +501,7 @@ async fn followers_are_told_when_the_link_is_given_up() {
     for follower in [&mut process, &mut follower] {
         assert_eq!(within(follower.wait()).await, None);
         assert_eq!(within(follower.output.recv()).await, None);
-        let why = follower.exit_receiver().loss_error().unwrap();
+        let why = follower.exit_receiver().process_lost_error().unwrap();
         assert_eq!(
             (why.code(), why.kind()),
             (ErrorCode::ConnectionClosed, ErrorKind::Disconnected)
@@ -562,7 +563,7 @@ async fn appends_are_applied_once() {
         ground.relay.set(Weather::Fair);
         let applied = match written {
             Ok(()) => true,
-            Err(error) => match error.lost_call() {
+            Err(error) => match error.lost_call_id() {
                 Some(ticket) => {
                     let effect = within(ground.backend.query_lost_call(ticket)).await.unwrap();
                     assert_ne!(effect, LostCallEffect::Unknown);

@@ -290,7 +290,7 @@ fn is_lost(error: &Error, effect: LostCallEffect) {
         (error.code(), error.kind()),
         (ErrorCode::ConnectionClosed, ErrorKind::Disconnected)
     );
-    assert_eq!((error.lost_call_effect(), error.lost_call()), (Some(effect), None), "{error:?}");
+    assert_eq!((error.lost_call_effect(), error.lost_call_id()), (Some(effect), None), "{error:?}");
     assert_eq!(error.command(), Some("true"));
 }
 

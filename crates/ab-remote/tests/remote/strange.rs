@@ -355,7 +355,7 @@ async fn output_that_there_is_no_room_for_loses_its_process() {
                 assert_eq!((exit.unwrap().code, read), (Some(0), 16 * 64 * 1024))
             } else {
                 assert_eq!(exit, None);
-                let why = process.exit_receiver().loss_error().unwrap();
+                let why = process.exit_receiver().process_lost_error().unwrap();
                 assert!(why.message().contains("more output than"), "{why}");
                 assert!(read < 100 * 64 * 1024, "{read}");
             }
@@ -411,7 +411,7 @@ async fn a_process_that_a_server_lets_go_of_is_lost() {
         let mut process = process.unwrap();
         assert_eq!(heard(&mut process).await, b"");
         assert_eq!(within(process.wait()).await, None);
-        let why = process.exit_receiver().loss_error().unwrap();
+        let why = process.exit_receiver().process_lost_error().unwrap();
         assert_eq!((why.code(), why.kind()), (ErrorCode::ExecError, ErrorKind::Io), "{why}");
         assert!(why.message().contains("closed the channel"), "{why}");
         assert_eq!(backend.status(), ConnectionStatus::Connected);
@@ -426,7 +426,7 @@ async fn a_process_that_is_let_go_of_before_it_began_may_run() {
         let error = process.unwrap_err();
         assert_eq!((error.code(), error.kind()), (ErrorCode::ExecError, ErrorKind::Io), "{error}");
         assert_eq!(error.lost_call_effect(), Some(LostCallEffect::Unknown));
-        assert!(error.lost_call().is_some());
+        assert!(error.lost_call_id().is_some());
         assert_eq!(backend.status(), ConnectionStatus::Connected);
         within(backend.destroy()).await.unwrap();
     }

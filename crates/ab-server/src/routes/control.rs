@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use ab_api::{ApprovalDecider, RuntimeType, SessionId, TaskCapabilities};
 use ab_control::{ControlPlane, ControlPlaneError};
 use ab_core::{Principal, PrincipalKind};
-use ab_executor::SessionEndpoints;
+use ab_executor::RunningSessionWorkspaces;
 use axum::http::HeaderMap;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -30,20 +30,23 @@ use crate::app::HttpApp;
 const FORWARDED: [&str; 3] = ["forwarded", "x-forwarded-for", "x-real-ip"];
 
 /// Serves sessions at `/api/v1` and their approvals at `/v1/approvals`.
-pub struct ControlRoutes {
+pub struct ControlPlaneRoutes {
     pub(crate) control: ControlPlane,
     pub(crate) catalog: TaskCatalog,
     /// The MCP endpoints of running sessions.
-    pub(crate) endpoints: SessionEndpoints,
+    pub(crate) endpoints: RunningSessionWorkspaces,
 }
 
-impl ControlRoutes {
-    pub fn new(control: ControlPlane, catalog: TaskCatalog) -> ControlRoutes {
-        ControlRoutes { control, catalog, endpoints: SessionEndpoints::default() }
+impl ControlPlaneRoutes {
+    pub fn new(control: ControlPlane, catalog: TaskCatalog) -> ControlPlaneRoutes {
+        ControlPlaneRoutes { control, catalog, endpoints: RunningSessionWorkspaces::default() }
     }
 
     /// Serves the workspaces of running sessions to their agents, at `/api/v1/sessions/{id}/mcp`.
-    pub fn with_endpoints(mut self, endpoints: SessionEndpoints) -> ControlRoutes {
+    pub fn with_session_workspaces(
+        mut self,
+        endpoints: RunningSessionWorkspaces,
+    ) -> ControlPlaneRoutes {
         self.endpoints = endpoints;
         self
     }
@@ -83,9 +86,9 @@ impl ControlRoutes {
     }
 }
 
-impl fmt::Debug for ControlRoutes {
+impl fmt::Debug for ControlPlaneRoutes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ControlRoutes").field("catalog", &self.catalog).finish_non_exhaustive()
+        f.debug_struct("ControlPlaneRoutes").field("catalog", &self.catalog).finish_non_exhaustive()
     }
 }
 

@@ -9,9 +9,9 @@ mod health;
 mod problems;
 mod upload;
 
-pub use files::ServedFiles;
+pub use files::ServedDirectory;
 
-use ab_acp::gateway::Gateway;
+use ab_acp::gateway::AgentGateway;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use utoipa_axum::router::OpenApiRouter;
@@ -25,20 +25,20 @@ const MAX_MESSAGE: usize = 32 * 1024 * 1024;
 
 /// Agents behind HTTP, ready to be served.
 #[derive(Debug)]
-pub struct GatewayRoutes {
-    pub(crate) gateway: Gateway,
+pub struct AgentGatewayRoutes {
+    pub(crate) gateway: AgentGateway,
     pub(crate) max_message: usize,
-    pub(crate) files: Option<ServedFiles>,
+    pub(crate) files: Option<ServedDirectory>,
     /// Writes in progress. A write ends with the request's body, even if the caller is gone.
     pub(crate) tasks: TaskTracker,
     /// A lock for changes of the configuration.
     pub(crate) config_turn: Semaphore,
 }
 
-impl GatewayRoutes {
+impl AgentGatewayRoutes {
     /// Takes over the gateway: its agents end when the port closes.
-    pub fn new(gateway: Gateway) -> GatewayRoutes {
-        GatewayRoutes {
+    pub fn new(gateway: AgentGateway) -> AgentGatewayRoutes {
+        AgentGatewayRoutes {
             gateway,
             max_message: MAX_MESSAGE,
             files: None,
@@ -48,14 +48,14 @@ impl GatewayRoutes {
     }
 
     /// Adds the files of a directory. Without them their routes answer 404.
-    pub fn with_files(mut self, files: ServedFiles) -> GatewayRoutes {
+    pub fn with_files(mut self, files: ServedDirectory) -> AgentGatewayRoutes {
         self.files = Some(files);
         self
     }
 
     /// Sets the maximum size of a message in bytes.
-    pub fn with_max_message_bytes(mut self, max_message: usize) -> GatewayRoutes {
-        self.max_message = max_message;
+    pub fn with_max_message_bytes(mut self, bytes: usize) -> AgentGatewayRoutes {
+        self.max_message = bytes;
         self
     }
 

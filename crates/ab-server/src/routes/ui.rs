@@ -23,8 +23,8 @@ use utoipa_axum::routes;
 
 use super::Peer;
 use super::control::{
-    ControlRoutes, Locality, PageProblems, decided_by, found, of_approval, of_session, of_task,
-    unified_diff, violated,
+    ControlPlaneRoutes, Locality, PageProblems, decided_by, found, of_approval, of_session,
+    of_task, unified_diff, violated,
 };
 use crate::access::Access;
 use crate::app::HttpApp;
@@ -182,7 +182,7 @@ struct Activity {
 
 /// The newest events, or those after the reader's cursor.
 async fn activity(
-    surface: &ControlRoutes,
+    surface: &ControlPlaneRoutes,
     id: SessionId,
     after: Option<u64>,
 ) -> Result<Activity, Problem> {
@@ -211,7 +211,7 @@ async fn activity(
 
 /// The newest event of one type.
 async fn last(
-    surface: &ControlRoutes,
+    surface: &ControlPlaneRoutes,
     id: SessionId,
     kind: &str,
 ) -> Result<Option<EventKind>, Problem> {
@@ -459,7 +459,7 @@ async fn page_icon() -> impl IntoResponse {
 }
 
 async fn form_page(
-    surface: &ControlRoutes,
+    surface: &ControlPlaneRoutes,
     form: &TaskForm,
     problems: &FieldViolations,
 ) -> Result<Markup, Problem> {
@@ -477,20 +477,20 @@ async fn form_page(
 }
 
 /// A page of the list of sessions, and the total number.
-async fn newest(surface: &ControlRoutes, page: u32) -> Result<(Vec<Session>, u64), Problem> {
+async fn newest(surface: &ControlPlaneRoutes, page: u32) -> Result<(Vec<Session>, u64), Problem> {
     let page = PageRequest { page: Some(page), per_page: Some(SHOWN_SESSIONS) };
     let sessions = surface.control.store().sessions(&SessionFilter::default(), page).await;
     sessions.map_err(store_failed)
 }
 
-async fn chrome(surface: &ControlRoutes) -> Result<Chrome, Problem> {
+async fn chrome(surface: &ControlPlaneRoutes) -> Result<Chrome, Problem> {
     let (_, pending_approvals) = pending(surface, None).await?;
     Ok(Chrome { pending_approvals })
 }
 
 /// The newest pending approvals, and the total number.
 async fn pending(
-    surface: &ControlRoutes,
+    surface: &ControlPlaneRoutes,
     session: Option<SessionId>,
 ) -> Result<(Vec<Approval>, u64), Problem> {
     let filter = ApprovalFilter { status: Some(ApprovalStatus::Pending), session };

@@ -17,7 +17,7 @@ use ab_executor::{
     TurnOutcome,
 };
 use ab_server::{
-    ControlRoutes, HttpApp, HttpServer, HttpServerLimits, RunningHttpServer, TaskCatalog,
+    ControlPlaneRoutes, HttpApp, HttpServer, HttpServerLimits, RunningHttpServer, TaskCatalog,
 };
 use ab_store::{DataDir, Store};
 use async_trait::async_trait;
@@ -206,7 +206,8 @@ pub(crate) async fn serve_within(script: Script, bounds: HttpServerLimits) -> Se
         settings_schema_ref: None,
     }];
     let catalog = TaskCatalog { agents, ..TaskCatalog::default() };
-    let app = HttpApp::new(guarded()).with_control(ControlRoutes::new(control, catalog));
+    let app = HttpApp::new(guarded())
+        .with_control_plane_routes(ControlPlaneRoutes::new(control, catalog));
     let port = open_with(HttpServer::new(app).with_limits(bounds)).await;
     Served { port, executor, _data: data }
 }

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ab_acp::catalog::{AgentCatalog, AgentCatalogEntry};
-use ab_acp::gateway::{AgentResolver, AgentSandboxSettings, Gateway, GatewaySettings};
+use ab_acp::gateway::{AgentGateway, AgentGatewaySettings, AgentResolver, AgentSandboxSettings};
 use ab_core::{Isolation, NetworkAccess};
 use ab_server::{
-    GatewayRoutes, HttpAccessPolicy, HttpApp, HttpServer, RunningHttpServer, ServedFiles,
+    AgentGatewayRoutes, HttpAccessPolicy, HttpApp, HttpServer, RunningHttpServer, ServedDirectory,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -50,7 +50,7 @@ impl Ground {
     /// With the agent `echo`, and whatever `change` adds.
     pub(super) async fn with(
         gate: HttpAccessPolicy,
-        change: impl FnOnce(&mut GatewaySettings),
+        change: impl FnOnce(&mut AgentGatewaySettings),
     ) -> Ground {
         let keep = tempfile::tempdir().unwrap();
         let root = keep.path().canonicalize().unwrap().join("root");
@@ -60,17 +60,18 @@ impl Ground {
             servers_dir: None,
             hidden_paths: Vec::new(),
             isolation: Isolation::None,
-            isolation_floor: Isolation::None,
+            minimum_isolation: Isolation::None,
             network: NetworkAccess::Shared,
             toolchains: Vec::new(),
             refusal: None,
         };
-        let mut settings = GatewaySettings::new(AgentResolver::default(), ground);
+        let mut settings = AgentGatewaySettings::new(AgentResolver::default(), ground);
         add(&mut settings, "echo", ECHO);
         change(&mut settings);
-        let files = ServedFiles::new(local(&root), root.to_str().unwrap());
-        let surface = GatewayRoutes::new(Gateway::new(settings)).with_files(files);
-        let port = open_with(HttpServer::new(HttpApp::new(gate).with_gateway(surface))).await;
+        let files = ServedDirectory::new(local(&root), root.to_str().unwrap());
+        let surface = AgentGatewayRoutes::new(AgentGateway::new(settings)).with_files(files);
+        let port =
+            open_with(HttpServer::new(HttpApp::new(gate).with_agent_gateway_routes(surface))).await;
         Ground { port, root, keep }
     }
 
@@ -122,7 +123,7 @@ impl Ground {
 }
 
 /// Adds an agent that is a shell script.
-pub(super) fn add(settings: &mut GatewaySettings, id: &str, script: &str) {
+pub(super) fn add(settings: &mut AgentGatewaySettings, id: &str, script: &str) {
     let scripted = AgentCatalog::default().find("scripted").unwrap().clone();
     let entry = AgentCatalogEntry {
         id: id.to_owned(),

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ab_acp::gateway::{GatewaySettings, InstallPolicy};
+use ab_acp::gateway::{AgentGatewaySettings, InstallPolicy};
 use ab_acp::install::AgentInstallDir;
 use ab_acp::resolve::HostEnvironment;
 use ab_server::HttpAccessPolicy;
@@ -34,7 +34,7 @@ fn filling() -> String {
 }
 
 impl Machine {
-    async fn start(npm: &str, change: impl FnOnce(&mut GatewaySettings)) -> Machine {
+    async fn start(npm: &str, change: impl FnOnce(&mut AgentGatewaySettings)) -> Machine {
         let keep = tempfile::tempdir().unwrap().keep();
         let place = keep.clone();
         let program = |name: &str, text: &str| {

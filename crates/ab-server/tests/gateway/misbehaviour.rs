@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ab_acp::gateway::ReplayBounds;
+use ab_acp::gateway::ReplayLimits;
 use ab_server::HttpAccessPolicy;
 use serde_json::json;
 
@@ -198,7 +198,7 @@ async fn delete_ends_children_that_ignore_signals() {
 #[tokio::test]
 async fn a_slow_reader_loses_nothing_within_the_bound_and_is_told_beyond_it() {
     let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
-        settings.replay = ReplayBounds { events: 400, bytes: 1 << 20 };
+        settings.replay = ReplayLimits { events: 400, bytes: 1 << 20 };
     })
     .await;
     ground.request("a?agent=echo", json!(1), "burst").await;

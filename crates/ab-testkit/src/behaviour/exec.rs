@@ -52,7 +52,8 @@ pub async fn empty_is_refused(backend: &Backend) {
         assert_eq!((error.code(), error.command()), (ErrorCode::EmptyCommand, Some(nothing)));
     }
     for words in [&[][..], &[""], &["", "true"]] {
-        let error = backend.run_allowing_failure(argv_command(words), ExecOptions::default()).await;
+        let error =
+            backend.exec_allowing_failure(argv_command(words), ExecOptions::default()).await;
         assert_eq!(expect_error(error, ErrorKind::Invalid).code(), ErrorCode::EmptyCommand);
     }
 }
@@ -217,14 +218,14 @@ pub async fn failure_has_code_and_words(backend: &Backend) {
     assert!(error.message().contains("only this"), "{error}");
 }
 
-/// `run_allowing_failure` returns every exit status as a value.
+/// `exec_allowing_failure` returns every exit status as a value.
 pub async fn codes_are_passed_on(backend: &Backend) {
     if !supports_commands(backend).await {
         return;
     }
     for (line, code) in [("exit 0", 0), ("false", 1), ("exit 255", 255), ("no-such-program", 127)] {
         let command = ab_core::process::Command::Shell(line.to_owned());
-        let output = backend.run_allowing_failure(command, ExecOptions::default()).await.unwrap();
+        let output = backend.exec_allowing_failure(command, ExecOptions::default()).await.unwrap();
         assert_eq!(output.exit.code, Some(code), "{line}");
     }
 }
@@ -288,11 +289,11 @@ pub async fn words_are_passed_as_they_are(backend: &Backend) {
     let odd = ["a b", "", "$PWD", "`x`", "'", "\"", "\n", "*", "a;b", "-n", "--", "\\", "é€😀"];
     let words = [&["printf", "<%s>"][..], &odd].concat();
     let output =
-        backend.run_allowing_failure(argv_command(&words), ExecOptions::default()).await.unwrap();
+        backend.exec_allowing_failure(argv_command(&words), ExecOptions::default()).await.unwrap();
     let expect: String = odd.iter().map(|word| format!("<{word}>")).collect();
     assert_eq!(output.stdout_text(), expect);
     let missing = backend
-        .run_allowing_failure(argv_command(&["no-such-program"]), ExecOptions::default())
+        .exec_allowing_failure(argv_command(&["no-such-program"]), ExecOptions::default())
         .await;
     assert_eq!(expect_error(missing, ErrorKind::NotFound).code(), ErrorCode::ExecError);
 }

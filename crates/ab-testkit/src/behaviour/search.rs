@@ -3,7 +3,7 @@
 use ab_core::backend::{GlobOptions, GrepOptions};
 use ab_core::metadata::TruncationCause;
 use ab_core::search::{
-    CaseSensitivity, DotfileVisibility, EntryKindFilter, IgnoreFileHandling, IgnoredCounts,
+    CaseSensitivity, DotfileVisibility, EntryKindFilter, IgnoreFileHandling, IgnoredEntryCounts,
     PatternSyntax, SearchLimits, SearchLineRole, SearchMatch, SearchOutputMode, SearchResults,
 };
 use ab_core::{Backend, ErrorCode, ErrorKind, Verb};
@@ -361,7 +361,7 @@ pub async fn what_is_ignored_is_counted(backend: &Backend) {
         ],
     )
     .await;
-    let left = |directories, files| IgnoredCounts { directories, files };
+    let left = |directories, files| IgnoredEntryCounts { directories, files };
     let (ignore, exclude) = (vec!["modules".to_owned()], vec!["out".to_owned()]);
     let options = GlobOptions {
         ignore: ignore.clone(),

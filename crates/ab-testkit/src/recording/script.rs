@@ -1,7 +1,7 @@
 //! The output and the end of a command of a [`RecordingDriver`](super::RecordingDriver).
 
 use ab_core::process::{
-    OUTPUT_QUEUE_CHUNKS, OutputChannel, OutputChunk, ProcessDriverSide, ProcessExit,
+    MAX_QUEUED_OUTPUT_CHUNKS, OutputChannel, OutputChunk, ProcessDriverSide, ProcessExit,
 };
 use bytes::Bytes;
 
@@ -49,7 +49,7 @@ impl ScriptedCommand {
 
     fn says(mut self, channel: OutputChannel, text: &str) -> Self {
         assert!(
-            self.said.len() < OUTPUT_QUEUE_CHUNKS,
+            self.said.len() < MAX_QUEUED_OUTPUT_CHUNKS,
             "a script must fit into the queue of a process"
         );
         self.said.push((channel, Bytes::copy_from_slice(text.as_bytes())));

@@ -23,7 +23,7 @@ impl ConsoleJournalWriter {
     }
 
     /// How many lines could not be written.
-    pub fn lost_lines(&self) -> u64 {
+    pub fn lost_line_count(&self) -> u64 {
         self.0.lost()
     }
 }

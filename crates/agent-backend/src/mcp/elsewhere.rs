@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_core::{BackendKind, Error, ErrorCode, ErrorKind, Result, WsPath};
-use ab_mcp::{HttpTarget, forward_lines_over_http};
+use ab_mcp::{McpHttpTarget, forward_lines_over_http};
 use ab_remote::client::{
     ByteStream, ClientSettings, McpEndpoint, RemoteEndpoint, Secret, WebSocketEndpoint,
     WebSocketUrl,
@@ -35,7 +35,7 @@ pub(crate) struct Place {
 struct Found {
     /// Its address, proxy and TLS settings. It may be another machine than the workspace's.
     socket: WebSocketEndpoint,
-    target: HttpTarget,
+    target: McpHttpTarget,
     patience: Duration,
 }
 
@@ -92,7 +92,7 @@ fn found(settings: &ClientSettings, mcp: &McpEndpoint) -> Result<Found> {
     };
     let name = format!("the MCP server at {}", socket.address.host());
     let uri = resource.parse().map_err(|_| wrong("has a path that is none"))?;
-    let target = HttpTarget { uri, headers, name };
+    let target = McpHttpTarget { uri, headers, name };
     Ok(Found { socket, target, patience: settings.connect_timeout })
 }
 

@@ -205,6 +205,6 @@ async fn a_factory_may_give_scopes_of_one_backend() {
         .configure_if_created(|name: &mut &'static str| *name = "tenants/ada");
     pool.with_backend(request, async |tenant| tenant.write("file", "x").await).await.unwrap();
     pool.destroy_all().await.unwrap();
-    assert_eq!((base.status(), base.scope_count()), (ConnectionStatus::Connected, 0));
+    assert_eq!((base.status(), base.live_scope_count()), (ConnectionStatus::Connected, 0));
     assert!(base.exists("tenants/ada/file").await.unwrap());
 }

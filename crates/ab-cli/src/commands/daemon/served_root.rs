@@ -6,9 +6,9 @@ use std::sync::Arc;
 use ab_core::process::{ExecLimits, PathRestrictions};
 use ab_core::{Backend, ConcurrentCommandLimit};
 use ab_host::ExecSettings;
-use ab_mcp::HttpSettings;
+use ab_mcp::McpHttpSettings;
 use ab_remote::{ConnectionThreads, HostKey, SshAccess, SshServer, SshServerSettings};
-use ab_server::{DaemonRoutes, ServedFiles};
+use ab_server::{DaemonRoutes, ServedDirectory};
 use agent_backend::{CommandPolicySettings, LocalWorkspaceConfig, PolicyProfile};
 
 use super::defaults;
@@ -98,14 +98,14 @@ impl ServedRoot {
     }
 
     /// Its files, as callers may see them.
-    pub(crate) fn files(&self) -> ServedFiles {
-        ServedFiles::new(self.handle.clone(), &self.root.to_string_lossy())
+    pub(crate) fn files(&self) -> ServedDirectory {
+        ServedDirectory::new(self.handle.clone(), &self.root.to_string_lossy())
     }
 
     /// The routes of the directory.
     pub(crate) fn surface(&self) -> DaemonRoutes {
         let root = self.root.to_string_lossy().into_owned();
-        DaemonRoutes::new(self.handle.clone(), root, &HttpSettings::default())
+        DaemonRoutes::new(self.handle.clone(), root, &McpHttpSettings::default())
             .with_ssh(self.ssh.clone())
     }
 

@@ -102,7 +102,7 @@ pub(super) async fn follow(
         let _ = process.control.try_send(control);
     }
     over.exit = process.wait().await;
-    over.why_lost = process.exit_receiver().loss_error().cloned();
+    over.why_lost = process.exit_receiver().process_lost_error().cloned();
     Ok(over)
 }
 

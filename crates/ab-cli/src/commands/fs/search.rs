@@ -7,7 +7,7 @@ use std::time::Duration;
 use ab_core::metadata::{TruncationCause, WalkProblem};
 use ab_core::search::{
     COMMON_IGNORE_GLOBS, DEFAULT_MAX_SEARCH_MATCHES, DotfileVisibility, IgnoreFileHandling,
-    IgnoredCounts, SearchLimits,
+    IgnoredEntryCounts, SearchLimits,
 };
 use ab_core::{Error, ErrorKind, Verb, WsPath};
 use clap::Args;
@@ -105,7 +105,7 @@ pub(crate) fn senseless(failure: Failure) -> Failure {
 /// Why an answer may not be the whole one.
 #[derive(Debug)]
 pub(crate) struct Gaps<'a> {
-    pub(crate) left_out: IgnoredCounts,
+    pub(crate) left_out: IgnoredEntryCounts,
     /// What there is of it, in words.
     pub(crate) shown: String,
     pub(crate) truncated: Option<TruncationCause>,
@@ -122,7 +122,7 @@ impl Gaps<'_> {
             terminal.warn(&problem.error);
         }
         if !self.left_out.is_empty() {
-            let IgnoredCounts { directories, files } = self.left_out;
+            let IgnoredEntryCounts { directories, files } = self.left_out;
             let directories =
                 (directories > 0).then(|| counted(directories, "directory", "directories"));
             let files = (files > 0).then(|| counted(files, "file", "files"));

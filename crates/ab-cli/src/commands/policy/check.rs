@@ -126,7 +126,7 @@ async fn surroundings(check: &Check) -> Surroundings {
     let root = std::path::absolute(&root).unwrap_or(root);
     let lexical = Surroundings {
         isolation: wanted,
-        enforced: EnforcedControls::expected_for(wanted),
+        enforced: EnforcedControls::fully_enforced_by(wanted),
         roots: vec![root.to_string_lossy().into_owned()],
     };
     let exec = ExecSettings {
@@ -186,10 +186,10 @@ fn print(judgement: &Judgement, terminal: &mut Terminal) -> Result<(), Failure> 
     for note in &judgement.notes {
         terminal.line(&format!("note: {note}"))?;
     }
-    if judgement.analysis.started_commands().next().is_some() {
+    if judgement.analysis.started_commands_with_index().next().is_some() {
         terminal.line("commands:")?;
     }
-    for (at, command) in judgement.analysis.started_commands() {
+    for (at, command) in judgement.analysis.started_commands_with_index() {
         let words: Vec<String> = command.words.iter().map(|word| shown(&word.text)).collect();
         let line = words.join(" ");
         let line = terminal.shown(&line).into_owned();
@@ -204,7 +204,7 @@ fn print(judgement: &Judgement, terminal: &mut Terminal) -> Result<(), Failure> 
         let indent = if command.wrapper.is_some() { "  " } else { "" };
         terminal.line(&format!(
             "  {:<5}  {indent}{line}{rules}",
-            judgement.verdict_on_command(at).as_str()
+            judgement.verdict_on_command_at(at).as_str()
         ))?;
     }
     Ok(())
@@ -229,13 +229,13 @@ fn value(
     let rule = decisive.map(|hit| &hit.rule);
     let commands: Vec<Value> = judgement
         .analysis
-        .started_commands()
+        .started_commands_with_index()
         .map(|(at, command)| {
             json!({
                 "words": command.words.iter().map(|word| &word.text).collect::<Vec<_>>(),
                 "known": command.words.iter().all(|word| word.known),
                 "started_by": command.wrapper,
-                "verdict": judgement.verdict_on_command(at).as_str(),
+                "verdict": judgement.verdict_on_command_at(at).as_str(),
             })
         })
         .collect();
@@ -254,8 +254,8 @@ fn value(
         .collect();
     let allowed: Vec<String> = judgement
         .analysis
-        .started_commands()
-        .filter(|(at, _)| judgement.verdict_on_command(*at) == Verdict::Allow)
+        .started_commands_with_index()
+        .filter(|(at, _)| judgement.verdict_on_command_at(*at) == Verdict::Allow)
         .map(|(_, command)| {
             command.words.iter().map(|word| shown(&word.text)).collect::<Vec<_>>().join(" ")
         })

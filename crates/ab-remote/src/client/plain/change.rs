@@ -82,10 +82,10 @@ impl Plain {
     /// each use.
     fn stays_inside(&self, path: &WsPath, target: &str) -> bool {
         if target.starts_with('/') {
-            let below = self.inside(target, path.scope_root().as_str());
+            let below = self.inside(target, path.innermost_scope_root().as_str());
             return below.is_some_and(|below| climbs_from(0, below));
         }
-        climbs_from(path.relative_to_scope_root().split('/').count() - 1, target)
+        climbs_from(path.text_below_scope_root().split('/').count() - 1, target)
     }
 
     pub(crate) async fn create_dir(

@@ -176,7 +176,7 @@ async fn run(
     };
     match began {
         Ok(running) => {
-            let (process, feed) = Process::with_driver_side(id, stdin);
+            let (process, feed) = Process::new_with_driver_side(id, stdin);
             // If the caller is gone, this drops the process, which ends the command.
             let _ = tell.send(Ok(process));
             carry(running, feed, wall, destroyed).await;

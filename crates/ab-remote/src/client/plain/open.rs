@@ -75,7 +75,7 @@ impl Plain {
         let mut wanted = bits(options);
         if truncates {
             // Version 3 has no truncation without creation.
-            wanted |= flags::OPEN_TRUNCATE | flags::OPEN_CREATE;
+            wanted |= flags::OPEN_FLAG_TRUNCATE | flags::OPEN_FLAG_CREATE;
         }
         let request = SftpRequest::Open {
             path: self.at(&spot.real).into(),
@@ -101,7 +101,7 @@ impl Plain {
         let mode = options.permissions.map(|mode| mode & 0o777);
         let request = SftpRequest::Open {
             path: self.at(&spot.real).into(),
-            flags: bits(options) | flags::OPEN_CREATE | flags::OPEN_EXCLUSIVE,
+            flags: bits(options) | flags::OPEN_FLAG_CREATE | flags::OPEN_FLAG_EXCLUSIVE,
             attributes: SftpAttributes { mode, ..SftpAttributes::default() },
         };
         let handle = match act.handle(&request).await? {
@@ -125,12 +125,12 @@ impl Plain {
 
 fn bits(options: OpenOptions) -> u32 {
     let access = match options.access {
-        FileAccess::Read => flags::OPEN_READ,
-        FileAccess::Write => flags::OPEN_WRITE,
-        FileAccess::ReadWrite => flags::OPEN_READ | flags::OPEN_WRITE,
+        FileAccess::Read => flags::OPEN_FLAG_READ,
+        FileAccess::Write => flags::OPEN_FLAG_WRITE,
+        FileAccess::ReadWrite => flags::OPEN_FLAG_READ | flags::OPEN_FLAG_WRITE,
     };
     match options.position {
         WritePosition::AtOffset => access,
-        WritePosition::End => access | flags::OPEN_APPEND,
+        WritePosition::End => access | flags::OPEN_FLAG_APPEND,
     }
 }

@@ -56,7 +56,7 @@ impl Plain {
         }
         let request = SftpRequest::Open {
             path: self.at(&spot.real).into(),
-            flags: flags::OPEN_READ,
+            flags: flags::OPEN_FLAG_READ,
             attributes: SftpAttributes::default(),
         };
         let handle = match act.handle(&request).await? {

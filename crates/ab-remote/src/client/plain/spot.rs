@@ -1,7 +1,7 @@
 //! Resolves a path: looks up every name on the server and follows links on the client.
 //!
 //! All names of a path are requested at once, so most paths take one round trip. Links must not
-//! leave the workspace or the path's fences. The server's files may change between this lookup and
+//! leave the workspace or the path's scope roots. The server's files may change between this lookup and
 //! the operation that follows: the check protects against mistakes, not against attacks. The same
 //! holds for the paths that the rules hide or protect.
 
@@ -58,15 +58,16 @@ impl Spot {
 
 impl Act<'_> {
     pub(super) async fn spot(&self, last: Final) -> Result<Spot> {
-        let confined = self.path.resolution_parts();
+        let confined = self.path.split_at_scope_roots();
         let mut trail = Trail::default();
-        let mut base = WsPath::root().with_access_rules_at_end(self.path.access_rules_in_scope(0));
-        for (index, fence) in confined.scopes.into_iter().enumerate() {
-            self.walk(&mut trail, fence, Final::Follow).await?;
+        let mut base = WsPath::root()
+            .with_access_rules_anchored_at_end(self.path.access_rules_of_scope_root(0));
+        for (index, scope_root) in confined.scopes.into_iter().enumerate() {
+            self.walk(&mut trail, scope_root, Final::Follow).await?;
             let below = trail.names[trail.base..].join("/");
             base = base
                 .join_unchecked(&below)
-                .with_access_rules_at_end(self.path.access_rules_in_scope(index + 1));
+                .with_access_rules_anchored_at_end(self.path.access_rules_of_scope_root(index + 1));
             trail.base = trail.names.len();
         }
         self.walk(&mut trail, confined.rest, last).await?;
@@ -74,7 +75,7 @@ impl Act<'_> {
         let real = names.join("/");
         let place = base.join_unchecked(&names[top..].join("/"));
         self.judge(&place)?;
-        let place = place.with_access_rules_at_end(self.path.access_rules_at_scope_root());
+        let place = place.with_access_rules_anchored_at_end(self.path.access_rules_if_scope_root());
         let found = match (missing, found) {
             (0, None) => Some(self.root_or_parent(&real).await?),
             (0, found) => found,
@@ -90,7 +91,7 @@ impl Act<'_> {
                 place.is_write_protected()
             }
             Verb::Delete | Verb::Rename => {
-                place.is_write_protected() || place.contains_restricted_path()
+                place.is_write_protected() || place.is_or_contains_restricted_path()
             }
             _ => false,
         };
@@ -250,9 +251,9 @@ impl Act<'_> {
         trail.names.pop();
         trail.found = None;
         let inside = if target.starts_with('/') {
-            let fence = trail.names[..trail.base].join("/");
+            let scope_root = trail.names[..trail.base].join("/");
             trail.names.truncate(trail.base);
-            self.plain.inside(&target, &fence).ok_or_else(|| self.escape())?
+            self.plain.inside(&target, &scope_root).ok_or_else(|| self.escape())?
         } else {
             target.as_str()
         };

@@ -136,7 +136,7 @@ impl<'a> Draft<'a> {
         let at_first = mode.map(|_| 0o600);
         let request = SftpRequest::Open {
             path: at.clone().into(),
-            flags: flags::OPEN_WRITE | flags::OPEN_CREATE | flags::OPEN_EXCLUSIVE,
+            flags: flags::OPEN_FLAG_WRITE | flags::OPEN_FLAG_CREATE | flags::OPEN_FLAG_EXCLUSIVE,
             attributes: SftpAttributes { mode: at_first, ..SftpAttributes::default() },
         };
         let mut draft = Self { act, at, file: None, mode, stays: false };

@@ -137,11 +137,11 @@ impl Shelf {
                 let path = text(&path);
                 let body = match nodes.get(&path) {
                     Some(Node::Dir) => return status(FAILURE),
-                    Some(Node::File(_)) if wanted & flags::OPEN_EXCLUSIVE != 0 => {
+                    Some(Node::File(_)) if wanted & flags::OPEN_FLAG_EXCLUSIVE != 0 => {
                         return status(FAILURE);
                     }
                     Some(Node::File(body)) => body.clone(),
-                    None if wanted & flags::OPEN_CREATE == 0 => return status(NOTHING),
+                    None if wanted & flags::OPEN_FLAG_CREATE == 0 => return status(NOTHING),
                     None => Body::default(),
                 };
                 nodes.insert(path, Node::File(body.clone()));

@@ -93,7 +93,7 @@ fn is_lost(error: &Error, effect: LostCallEffect) {
         (ErrorCode::ConnectionClosed, ErrorKind::Disconnected)
     );
     // Nobody can be asked for more.
-    assert_eq!((error.lost_call_effect(), error.lost_call()), (Some(effect), None), "{error:?}");
+    assert_eq!((error.lost_call_effect(), error.lost_call_id()), (Some(effect), None), "{error:?}");
 }
 
 #[tokio::test]

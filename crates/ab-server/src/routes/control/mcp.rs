@@ -3,7 +3,7 @@
 use ab_api::SessionId;
 use ab_control::ControlPlaneError;
 use ab_core::{Backend, Error, NarrowOptions, Principal};
-use ab_executor::SessionEndpoint;
+use ab_executor::RunningSessionWorkspace;
 use ab_mcp::CallerAddress;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -98,7 +98,7 @@ pub(crate) async fn end(
 
 async fn answer(app: &HttpApp, id: SessionId, mut request: Request) -> Result<Response, Problem> {
     let surface = app.control()?;
-    let SessionEndpoint { backend, mcp } = match surface.endpoints.find(id) {
+    let RunningSessionWorkspace { backend, mcp } = match surface.endpoints.find(id) {
         Some(endpoint) => endpoint,
         None => {
             let session = found(&surface.control, id).await?;

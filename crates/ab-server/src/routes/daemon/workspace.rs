@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ab_core::{Backend, EffectivePolicy, Error, ScopeOptions};
-use ab_mcp::{HttpEndpoint, HttpSettings};
+use ab_mcp::{McpHttpEndpoint, McpHttpSettings};
 use ab_remote::SshServer;
 use axum::http::{HeaderMap, HeaderName};
 use tokio::sync::OnceCell;
@@ -22,7 +22,7 @@ pub struct DaemonRoutes {
     /// Whether the daemon was started inside a scope, so that requests cannot choose one.
     pub(crate) scoped: bool,
     pub(crate) conventional_ssh: bool,
-    pub(crate) mcp: HttpEndpoint,
+    pub(crate) mcp: McpHttpEndpoint,
     /// SSH over WebSockets, unless it is turned off.
     pub(crate) ssh: Option<SshServer>,
     /// Upgraded connections, until each has ended.
@@ -32,8 +32,12 @@ pub struct DaemonRoutes {
 }
 
 impl DaemonRoutes {
-    pub fn new(backend: Backend, root_dir: impl Into<String>, http: &HttpSettings) -> DaemonRoutes {
-        let mcp = HttpEndpoint::new(&backend, http);
+    pub fn new(
+        backend: Backend,
+        root_dir: impl Into<String>,
+        mcp_settings: &McpHttpSettings,
+    ) -> DaemonRoutes {
+        let mcp = McpHttpEndpoint::new(&backend, mcp_settings);
         DaemonRoutes {
             backend,
             root_dir: root_dir.into(),
@@ -69,8 +73,8 @@ impl DaemonRoutes {
     }
 
     /// Sets whether the daemon also serves SSH on a separate port. This is only reported.
-    pub fn report_separate_ssh_port(mut self, beside: bool) -> DaemonRoutes {
-        self.conventional_ssh = beside;
+    pub fn report_separate_ssh_port(mut self, has_port: bool) -> DaemonRoutes {
+        self.conventional_ssh = has_port;
         self
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::UNIX_EPOCH;
 
-use ab_acp::gateway::{AgentServerState, AgentServerStatus, PostOutcome, ReplayBatch};
+use ab_acp::gateway::{AgentServerState, AgentServerStatus, PostMessageOutcome, ReplayBatch};
 use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
@@ -68,7 +68,7 @@ pub(crate) async fn list(State(app): State<HttpApp>) -> Result<Json<AgentServers
             message: end.map(|end| end.to_string()),
         }
     };
-    let servers = app.gateway()?.gateway.list().into_iter().map(listing).collect();
+    let servers = app.gateway()?.gateway.list_servers().into_iter().map(listing).collect();
     Ok(Json(AgentServers { servers }))
 }
 
@@ -110,10 +110,10 @@ pub(crate) async fn post(
     let body = whole(request.into_body(), surface.max_message).await?;
     let posted = surface.gateway.post(&id, agent.as_deref(), &body).await;
     Ok(match posted.map_err(|error| of_server(&id, error))? {
-        PostOutcome::Response(line) => {
+        PostMessageOutcome::Response(line) => {
             ([(header::CONTENT_TYPE, "application/json")], line).into_response()
         }
-        PostOutcome::Accepted => StatusCode::ACCEPTED.into_response(),
+        PostMessageOutcome::Accepted => StatusCode::ACCEPTED.into_response(),
     })
 }
 

@@ -1,7 +1,7 @@
 //! `/v1/agents`: the agents that can be started.
 
 use ab_acp::catalog::AgentCatalogEntry;
-use ab_acp::gateway::{AgentServerState, ArtifactOrigin, Gateway};
+use ab_acp::gateway::{AgentGateway, AgentProgramOrigin, AgentServerState};
 use ab_acp::install::Reinstall;
 use axum::Json;
 use axum::extract::State;
@@ -120,7 +120,7 @@ pub(crate) async fn list(State(app): State<HttpApp>) -> Result<Json<GatewayAgent
     let agents = &gateway.settings().agents;
     let entries = agents.catalog.entries().iter();
     let mut listed: Vec<GatewayAgent> = entries.map(|entry| agent(gateway, entry)).collect();
-    for name in agents.launcher_names() {
+    for name in agents.names_of_agents_with_launcher() {
         if let Some(known) = listed.iter_mut().find(|known| known.aliases.contains(&name)) {
             known.aliases.retain(|alias| *alias != name);
         }
@@ -186,9 +186,9 @@ pub(crate) async fn install(
     let artifact = gateway.install(&name, again).await;
     let artifact = artifact.map_err(|error| of_server(&name, error))?;
     let source = match artifact.origin {
-        ArtifactOrigin::Registry => "registry",
-        ArtifactOrigin::Host => "local_path",
-        ArtifactOrigin::BuiltIn => "builtin",
+        AgentProgramOrigin::Registry => "registry",
+        AgentProgramOrigin::Host => "local_path",
+        AgentProgramOrigin::BuiltIn => "builtin",
     };
     let listed = InstalledArtifact {
         kind: "agent_process",
@@ -201,7 +201,7 @@ pub(crate) async fn install(
 
 impl InstallRequest {
     /// Checks the requested version. An agent has only the version that the catalog pins.
-    fn check(&self, gateway: &Gateway, name: &str) -> Result<(), Problem> {
+    fn check(&self, gateway: &AgentGateway, name: &str) -> Result<(), Problem> {
         let entry = gateway.settings().agents.catalog.find(name);
         let pinned = entry.and_then(|entry| entry.package.as_ref()).map(|it| it.version.as_str());
         let asked = [
@@ -222,9 +222,9 @@ impl InstallRequest {
     }
 }
 
-fn found(gateway: &Gateway, name: &str) -> Result<GatewayAgent, Problem> {
+fn found(gateway: &AgentGateway, name: &str) -> Result<GatewayAgent, Problem> {
     let agents = &gateway.settings().agents;
-    let Some(id) = agents.find_id(name) else {
+    let Some(id) = agents.find_agent_id(name) else {
         let detail = format!("unknown agent {name:?}: GET /v1/agents lists the agents");
         return Err(unsupported(name, detail));
     };
@@ -234,21 +234,21 @@ fn found(gateway: &Gateway, name: &str) -> Result<GatewayAgent, Problem> {
     })
 }
 
-fn agent(gateway: &Gateway, entry: &AgentCatalogEntry) -> GatewayAgent {
+fn agent(gateway: &AgentGateway, entry: &AgentCatalogEntry) -> GatewayAgent {
     let agents = &gateway.settings().agents;
     GatewayAgent {
         id: entry.id.clone(),
         aliases: entry.aliases.clone(),
         installed: agents.is_installed(entry),
         credentials_available: agents.has_credential(entry),
-        version: agents.installation(entry).map(|installed| installed.version),
-        path: agents.program(entry).map(|path| path.display().to_string()),
+        version: agents.find_installed(entry).map(|installed| installed.version),
+        path: agents.program_path(entry).map(|path| path.display().to_string()),
         capabilities: capabilities(),
         server_status: server_status(gateway, &entry.id),
     }
 }
 
-fn launched(gateway: &Gateway, name: &str) -> GatewayAgent {
+fn launched(gateway: &AgentGateway, name: &str) -> GatewayAgent {
     let directory = gateway.settings().agents.launchers_dir.as_ref();
     GatewayAgent {
         id: name.to_owned(),
@@ -286,11 +286,12 @@ fn capabilities() -> GatewayCapabilities {
 }
 
 /// Whether a server runs the agent, and how long the first one has been running.
-fn server_status(gateway: &Gateway, id: &str) -> Option<GatewayServerStatus> {
+fn server_status(gateway: &AgentGateway, id: &str) -> Option<GatewayServerStatus> {
     let agents = &gateway.settings().agents;
-    let servers = gateway.list().into_iter();
-    let mut of_agent =
-        servers.filter(|server| agents.find_id(&server.agent).as_deref() == Some(id)).peekable();
+    let servers = gateway.list_servers().into_iter();
+    let mut of_agent = servers
+        .filter(|server| agents.find_agent_id(&server.agent).as_deref() == Some(id))
+        .peekable();
     of_agent.peek()?;
     let running = of_agent.filter(|server| matches!(server.state, AgentServerState::Running));
     let oldest = running.map(|server| server.created).min();

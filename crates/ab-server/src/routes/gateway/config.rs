@@ -6,7 +6,7 @@ pub(super) mod skills;
 
 use std::collections::BTreeMap;
 
-use ab_api::{MAX_CONFIG_FILE, MCP_CONFIG_FILE, SKILLS_CONFIG_FILE};
+use ab_api::{MAX_CONFIG_FILE_BYTES, MCP_CONFIG_FILE, SKILLS_CONFIG_FILE};
 use ab_core::options::{ReadOptions, WriteMode, WriteOptions};
 use ab_core::{ErrorKind, FileVersion};
 use axum::http::StatusCode;
@@ -16,8 +16,8 @@ use serde_json::{Map, Value};
 use utoipa::IntoResponses;
 use utoipa::openapi::{RefOr, Response as Described};
 
-use super::GatewayRoutes;
-use super::files::{ServedFiles, failed};
+use super::AgentGatewayRoutes;
+use super::files::{ServedDirectory, failed};
 use super::problems::described;
 use crate::app::HttpApp;
 use crate::problem::{Problem, ProblemKind};
@@ -79,8 +79,8 @@ impl EntryKind {
 
 /// The entries of one kind in one directory.
 struct ConfigFile<'a> {
-    surface: &'a GatewayRoutes,
-    files: &'a ServedFiles,
+    surface: &'a AgentGatewayRoutes,
+    files: &'a ServedDirectory,
     kind: EntryKind,
     /// Relative to the served root.
     path: String,
@@ -105,7 +105,7 @@ impl<'a> ConfigFile<'a> {
     }
 
     async fn load(&self) -> Result<(Map<String, Value>, Option<FileVersion>), Problem> {
-        let options = ReadOptions { limit: MAX_CONFIG_FILE, ..ReadOptions::default() };
+        let options = ReadOptions { limit: MAX_CONFIG_FILE_BYTES, ..ReadOptions::default() };
         let content = match self.files.backend.read_with(&self.path, options).await {
             Ok(content) => content,
             Err(error)
@@ -138,8 +138,9 @@ impl<'a> ConfigFile<'a> {
             let mut text = serde_json::to_vec_pretty(&entries)
                 .map_err(|error| Problem::new(ProblemKind::Internal, error.to_string()))?;
             text.push(b'\n');
-            if text.len() as u64 > MAX_CONFIG_FILE {
-                let detail = format!("all entries together have more than {MAX_CONFIG_FILE} bytes");
+            if text.len() as u64 > MAX_CONFIG_FILE_BYTES {
+                let detail =
+                    format!("all entries together have more than {MAX_CONFIG_FILE_BYTES} bytes");
                 return Err(Problem::new(ProblemKind::TooLarge, detail));
             }
             let mode = match version {

@@ -21,7 +21,7 @@ use crate::problem::{Problem, ProblemKind};
 
 /// The directory whose files are served.
 #[derive(Clone, Debug)]
-pub struct ServedFiles {
+pub struct ServedDirectory {
     pub(crate) backend: Backend,
     /// Its path on the host, without a slash at the end.
     root: String,
@@ -29,15 +29,15 @@ pub struct ServedFiles {
     pub(crate) max_upload: Option<u64>,
 }
 
-impl ServedFiles {
+impl ServedDirectory {
     /// `root` is the path of the backend's directory on the host.
-    pub fn new(backend: Backend, root: &str) -> ServedFiles {
+    pub fn new(backend: Backend, root: &str) -> ServedDirectory {
         let root = root.trim_end_matches('/').to_owned();
-        ServedFiles { backend, root, max_upload: None }
+        ServedDirectory { backend, root, max_upload: None }
     }
 
     /// Limits the size of uploads, in bytes.
-    pub fn with_max_upload_bytes(mut self, bytes: Option<u64>) -> ServedFiles {
+    pub fn with_max_upload_bytes(mut self, bytes: Option<u64>) -> ServedDirectory {
         self.max_upload = bytes;
         self
     }

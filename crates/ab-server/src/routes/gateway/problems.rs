@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ab_acp::gateway::{AgentExit, GatewayError};
+use ab_acp::gateway::{AgentExit, AgentGatewayError};
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
 use utoipa::IntoResponses;
@@ -11,38 +11,42 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 use crate::problem::{Problem, ProblemKind, Rendering};
 
 /// An error about the server `id`.
-pub(crate) fn of_server(id: &str, error: GatewayError) -> Problem {
+pub(crate) fn of_server(id: &str, error: AgentGatewayError) -> Problem {
     let detail = error.to_string();
     let new = |kind| Problem::new(kind, detail.clone());
     match error {
-        GatewayError::InvalidServerId { .. }
-        | GatewayError::InvalidMessage { .. }
-        | GatewayError::MissingAgent => new(ProblemKind::Invalid),
-        GatewayError::UnknownAgent { agent } => unsupported(&agent, detail),
-        GatewayError::NotInstalled { agent, .. } => new(ProblemKind::NotFound)
+        AgentGatewayError::InvalidServerId { .. }
+        | AgentGatewayError::InvalidMessage { .. }
+        | AgentGatewayError::MissingAgent => new(ProblemKind::Invalid),
+        AgentGatewayError::UnknownAgent { agent } => unsupported(&agent, detail),
+        AgentGatewayError::NotInstalled { agent, .. } => new(ProblemKind::NotFound)
             .coded("agent_not_installed")
             .titled("Agent Not Installed")
             .with_member("agent", agent),
-        GatewayError::InstallFailed { agent, said, .. } => install_failed(&agent, detail, said),
-        GatewayError::AgentMismatch { .. } | GatewayError::DuplicateRequestId { .. } => {
+        AgentGatewayError::InstallFailed { agent, said, .. } => {
+            install_failed(&agent, detail, said)
+        }
+        AgentGatewayError::AgentMismatch { .. } | AgentGatewayError::DuplicateRequestId { .. } => {
             new(ProblemKind::Conflict)
         }
-        GatewayError::TooManyRequests { .. } | GatewayError::TooManyServers { .. } => {
+        AgentGatewayError::TooManyRequests { .. } | AgentGatewayError::TooManyServers { .. } => {
             new(ProblemKind::Unavailable)
         }
-        GatewayError::UnknownServer => new(ProblemKind::NotFound)
+        AgentGatewayError::UnknownServer => new(ProblemKind::NotFound)
             .coded("session_not_found")
             .titled("Session Not Found")
             .with_member("sessionId", id),
-        GatewayError::NotStarted { agent, .. } => {
+        AgentGatewayError::NotStarted { agent, .. } => {
             new(ProblemKind::BadGateway).with_member("agent", agent)
         }
-        GatewayError::WriteFailed { .. } | GatewayError::Closed => new(ProblemKind::BadGateway),
-        GatewayError::AgentExited(end) => new(ProblemKind::BadGateway)
+        AgentGatewayError::WriteFailed { .. } | AgentGatewayError::Closed => {
+            new(ProblemKind::BadGateway)
+        }
+        AgentGatewayError::AgentExited(end) => new(ProblemKind::BadGateway)
             .coded("agent_process_exited")
             .titled("Agent Process Exited")
             .with_member("details", details(&end)),
-        GatewayError::Timeout { .. } => new(ProblemKind::GatewayTimeout),
+        AgentGatewayError::Timeout { .. } => new(ProblemKind::GatewayTimeout),
     }
 }
 

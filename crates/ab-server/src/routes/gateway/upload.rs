@@ -12,7 +12,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::content::bounded;
-use super::files::{DirectoryQuery, FileProblems, ServedFiles, failed};
+use super::files::{DirectoryQuery, FileProblems, ServedDirectory, failed};
 use crate::app::HttpApp;
 use crate::extract::QueryParams;
 use crate::problem::{Problem, ProblemKind};
@@ -69,7 +69,7 @@ pub(crate) async fn upload(
 }
 
 async fn unpack(
-    files: &ServedFiles,
+    files: &ServedDirectory,
     target: &str,
     mut archive: ArchiveReader<impl Stream<Item = Result<Bytes, Error>> + Send + Unpin>,
 ) -> Result<FsUploaded, Problem> {

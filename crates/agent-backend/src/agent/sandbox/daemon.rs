@@ -64,7 +64,7 @@ impl DaemonSandboxes {
     pub async fn stop(&self, session: &AgentSessionId) {
         let stopped = self.slot(session).lock().await.take();
         if let Some(mut daemon) = stopped {
-            daemon.process.wait_or_kill().await;
+            daemon.process.wait_briefly_then_kill().await;
         }
     }
 

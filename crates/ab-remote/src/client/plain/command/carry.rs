@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use ab_core::process::{
-    ExitCause, OUTPUT_TAIL_BYTES, OutputChannel, OutputChunk, ProcessControlMessage,
+    ExitCause, MAX_EXIT_OUTPUT_TAIL_BYTES, OutputChannel, OutputChunk, ProcessControlMessage,
     ProcessDriverSide, ProcessExit,
 };
 use ab_core::{LostCallEffect, Verb};
@@ -70,7 +70,7 @@ pub(super) async fn carry(
             match heard.exit(&ear, cause) {
                 Some(exit) => ending.send(exit),
                 None if session.is_over() => {
-                    ending.send_lost(
+                    ending.send_process_lost(
                         session
                             .lost(Verb::Exec)
                             .with_lost_call_effect(LostCallEffect::Unknown, None),
@@ -184,8 +184,8 @@ async fn listen(running: &mut Running, arrived: mpsc::UnboundedSender<OutputChun
 }
 
 fn keep_tail(tail: &mut Vec<u8>, bytes: &Bytes) {
-    let new = &bytes[bytes.len().saturating_sub(OUTPUT_TAIL_BYTES)..];
-    let old = tail.len().saturating_sub(OUTPUT_TAIL_BYTES - new.len());
+    let new = &bytes[bytes.len().saturating_sub(MAX_EXIT_OUTPUT_TAIL_BYTES)..];
+    let old = tail.len().saturating_sub(MAX_EXIT_OUTPUT_TAIL_BYTES - new.len());
     tail.drain(..old);
     tail.extend_from_slice(new);
 }

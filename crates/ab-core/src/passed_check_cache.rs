@@ -19,12 +19,12 @@ pub struct PassedCheckCache {
 
 impl PassedCheckCache {
     /// Whether exactly these texts passed and are still cached.
-    pub fn contains<'a>(&self, texts: impl Iterator<Item = &'a str> + Clone) -> bool {
+    pub fn has_passed<'a>(&self, texts: impl Iterator<Item = &'a str> + Clone) -> bool {
         self.lock().iter().any(|kept| kept.iter().map(|text| &**text).eq(texts.clone()))
     }
 
     /// Records that these texts passed.
-    pub fn insert<'a>(&self, texts: impl Iterator<Item = &'a str> + Clone) {
+    pub fn add_passed<'a>(&self, texts: impl Iterator<Item = &'a str> + Clone) {
         if texts.clone().map(str::len).sum::<usize>() > LONGEST {
             return;
         }
@@ -48,10 +48,10 @@ mod tests {
     #[test]
     fn only_the_same_texts_in_the_same_order_have_passed() {
         let passed = PassedCheckCache::default();
-        passed.insert(["ls", "a"].into_iter());
-        assert!(passed.contains(["ls", "a"].into_iter()));
+        passed.add_passed(["ls", "a"].into_iter());
+        assert!(passed.has_passed(["ls", "a"].into_iter()));
         for others in [&["ls"][..], &["a", "ls"], &["lsa"], &["ls", "a", ""], &["l", "sa"], &[]] {
-            assert!(!passed.contains(others.iter().copied()), "{others:?}");
+            assert!(!passed.has_passed(others.iter().copied()), "{others:?}");
         }
     }
 
@@ -60,13 +60,13 @@ mod tests {
         let passed = PassedCheckCache::default();
         let lines: Vec<String> = (0..=KEPT).map(|n| format!("echo {n}")).collect();
         for line in &lines {
-            passed.insert([line.as_str()].into_iter());
+            passed.add_passed([line.as_str()].into_iter());
         }
-        let known = |line: &String| passed.contains([line.as_str()].into_iter());
+        let known = |line: &String| passed.has_passed([line.as_str()].into_iter());
         assert!(!known(&lines[0]));
         assert!(lines[1..].iter().all(known));
         let long = "x".repeat(LONGEST + 1);
-        passed.insert([long.as_str()].into_iter());
+        passed.add_passed([long.as_str()].into_iter());
         assert!(!known(&long));
         assert!(known(&lines[1]));
     }
