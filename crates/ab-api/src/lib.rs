@@ -14,6 +14,7 @@ mod fields;
 mod id;
 mod page;
 mod session;
+mod space;
 mod task;
 mod time;
 mod violation;
@@ -41,6 +42,7 @@ pub use session::{
     SessionEndReason, SessionInfo, SessionLinks, SessionStatus, SessionTask, SessionUrls,
     SessionVcs, SessionWorkspace,
 };
+pub use space::{PendingApproval, Run, RunStatus, Space, SpaceBackend, SpaceStatus};
 pub use task::{
     ContinueRequest, DeliveryMode, LoginLink, NetworkMode, PromptRequest, RepoMode, RepoSource,
     RequestedAgent, RequestedDelivery, RequestedLimits, RequestedRepo, RequestedRuntime,

@@ -13,9 +13,11 @@ pub(crate) mod fs;
 pub(crate) mod input;
 pub(crate) mod mcp;
 pub(crate) mod policy;
+pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod server;
 pub(crate) mod session;
+pub(crate) mod space;
 pub(crate) mod ssh_proxy;
 pub(crate) mod task;
 pub(crate) mod version;
@@ -34,6 +36,8 @@ use crate::terminal::{Format, Terminal};
 pub(crate) const COMMANDS: &[CommandEntry] = &[
     CommandEntry::of::<fs::Fs>("fs"),
     CommandEntry::of::<exec::Exec>("exec"),
+    CommandEntry::of::<run::RunCommand>("run"),
+    CommandEntry::of::<space::SpaceCommand>("space"),
     CommandEntry::of::<policy::Policy>("policy"),
     CommandEntry::of::<mcp::Mcp>("mcp"),
     CommandEntry::of::<daemon::Daemon>("daemon"),

@@ -17,6 +17,7 @@ use ab_control::CrashPoint;
 use ab_core::effective::{Isolation, NetworkAccess};
 use ab_host::Toolchain;
 use ab_policy::RuleFile;
+use ab_spaces::SpaceCrashPoint;
 use clap::{Args, ValueEnum};
 
 use self::file::ConfigFile;
@@ -90,6 +91,10 @@ pub(crate) struct ServeFlags {
     /// For tests: the server kills itself there. docs/decisions/0028-crash-points.md explains it
     #[arg(long, value_name = "POINT", hide = true)]
     crash_at: Option<CrashPoint>,
+
+    /// The same for runs of spaces
+    #[arg(long, value_name = "POINT", hide = true, value_parser = space_crash_point)]
+    space_crash_at: Option<SpaceCrashPoint>,
 }
 
 impl ServeFlags {
@@ -142,6 +147,7 @@ pub(crate) struct Config {
     pub(crate) catalog: AgentCatalog,
     /// Only a flag sets it.
     pub(crate) crash_at: Option<CrashPoint>,
+    pub(crate) space_crash_at: Option<SpaceCrashPoint>,
 }
 
 /// What holds for every session.
@@ -158,6 +164,13 @@ pub(crate) struct SessionConfig {
     pub(crate) max_running: Setting<usize>,
     pub(crate) allow_disabled_runtime: Setting<bool>,
     pub(crate) rules: Setting<Rules>,
+}
+
+fn space_crash_point(text: &str) -> Result<SpaceCrashPoint, String> {
+    text.parse().map_err(|()| {
+        let known = SpaceCrashPoint::ALL.map(SpaceCrashPoint::as_str).join(", ");
+        format!("must be one of {known}")
+    })
 }
 
 /// The words of `sessions.toolchains`, and what they mean on this machine.
@@ -230,6 +243,7 @@ impl Config {
             sessions: SessionConfig::load(&sources)?,
             catalog: agents::catalog(file.as_ref(), &data_dir.value)?,
             crash_at: flags.crash_at,
+            space_crash_at: flags.space_crash_at,
             data_dir,
             file: file.map(|file| file.path),
         };

@@ -13,7 +13,12 @@ use ab_api::{AgentDescription, NetworkMode, RuntimeDescription, RuntimeType};
 use ab_control::{ControlPlane, ControlPlaneSettings, CrashHook, CrashPoint};
 use ab_core::{Error, ErrorCode, ErrorKind, NetworkAccess};
 use ab_executor::{ExecutorSettings, LocalExecutor};
-use ab_server::{ControlPlaneRoutes, HttpAccessPolicy, HttpApp, TaskCatalog, TaskDefaults};
+use ab_host::ExecSettings;
+use ab_local::LocalWorkspaceConfig;
+use ab_server::{
+    ControlPlaneRoutes, HttpAccessPolicy, HttpApp, SpacesRoutes, TaskCatalog, TaskDefaults,
+};
+use ab_spaces::{SpaceCrashHook, Spaces, SpacesError, SpacesSettings};
 use ab_store::{DataDir, Store, StoreError};
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -23,6 +28,8 @@ use crate::failure::Failure;
 
 /// The directory of agent servers in the data directory.
 const AGENT_SERVERS: &str = "agent-servers";
+/// The directory of spaces in the data directory.
+const SPACES: &str = "spaces";
 
 /// Why the gateway starts no agent in a root that contains the data directory: the home of an agent and its program
 /// are there, and an agent that can write around a directory can swap it.
@@ -34,6 +41,8 @@ pub(crate) struct Parts {
     pub(crate) app: HttpApp,
     /// Shut down after the port is closed.
     pub(crate) control: ControlPlane,
+    /// Shut down after the port is closed.
+    pub(crate) spaces: Spaces,
 }
 
 /// Locks the data directory and opens the store in it.
@@ -81,11 +90,47 @@ pub(crate) async fn assemble(
     let catalog = catalog(config, executor.can_enforce_limits().await);
     let crash_hook = config.crash_at.map(crash_hook).unwrap_or_default();
     let settings = ControlPlaneSettings { crash_hook, ..sessions.control() };
+    let spaces = spaces(store.clone(), config).await?;
     let control = ControlPlane::start(store, Arc::new(executor), settings).await;
     let control = control.map_err(failed)?;
     let surface =
         ControlPlaneRoutes::new(control.clone(), catalog).with_session_workspaces(endpoints);
-    Ok(Parts { app: HttpApp::new(gate).with_control_plane_routes(surface), control })
+    let app = HttpApp::new(gate).with_control_plane_routes(surface);
+    let app = app.with_spaces_routes(SpacesRoutes::new(spaces.clone()));
+    Ok(Parts { app, control, spaces })
+}
+
+/// The spaces, in the data directory. Their commands have the isolation of sessions.
+async fn spaces(store: Store, config: &Config) -> Result<Spaces, Failure> {
+    let sessions = &config.sessions;
+    let mut template = LocalWorkspaceConfig::new(&config.data_dir.value);
+    template.options.exec = ExecSettings {
+        isolation: sessions.isolation.value,
+        isolation_floor: sessions.isolation_floor.value,
+        // Without tokens a command on the network could approve its own requests.
+        network: if config.no_auth.value { NetworkAccess::None } else { sessions.network.value },
+        toolchains: sessions.toolchains.value.toolchains.clone(),
+        temporary_dir: std::env::temp_dir(),
+        ..ExecSettings::default()
+    };
+    template.policy.rules = sessions.rules.value.file.clone();
+    let mut settings = SpacesSettings::new(config.data_dir.value.join(SPACES), template);
+    if let Some(point) = config.space_crash_at {
+        settings.crash_hook = SpaceCrashHook::new(move |reached| {
+            if reached == point {
+                // Does not return: the signal is delivered before the call is back.
+                let _ = kill_process(getpid(), Signal::KILL);
+            }
+        });
+    }
+    Spaces::start(store, settings).await.map_err(|error| match error {
+        SpacesError::Store(error) => failed(error),
+        error => Failure::from(Error::new(
+            ErrorCode::InvalidConfiguration,
+            ErrorKind::Unavailable,
+            format!("cannot take up the spaces: {error:?}"),
+        )),
+    })
 }
 
 /// The agents of the gateway. They work in the served root, or each in a directory of its own.

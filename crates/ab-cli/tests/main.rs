@@ -28,6 +28,7 @@ mod real_agents;
 mod refusals;
 mod relay;
 mod remote;
+mod running;
 mod sandboxes;
 mod searching;
 mod secrets;

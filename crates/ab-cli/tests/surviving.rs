@@ -9,4 +9,5 @@ mod endings;
 mod ground;
 mod http;
 mod sources;
+mod spaces;
 mod together;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use ab_core::{Approver, Driver, Guard, NoApprover, Result};
-use ab_policy::{CommandGuard, HomeLocation, Policy, PolicyProfile, RuleFile};
+use ab_policy::{
+    CommandGuard, DocumentGuard, HomeLocation, Policy, PolicyDocument, PolicyProfile, RuleFile,
+};
 
 /// The policy for commands. By default: profile `guarded`, the built-in rules, and no approver.
 #[derive(Clone, Debug)]
@@ -13,6 +15,8 @@ pub struct CommandPolicySettings {
     pub rules: RuleFile,
     /// Decides if a rule asks for approval.
     pub approver: Arc<dyn Approver>,
+    /// Rules of a space for its files and commands, beside the others.
+    pub document: Option<Arc<PolicyDocument>>,
 }
 
 impl Default for CommandPolicySettings {
@@ -21,20 +25,21 @@ impl Default for CommandPolicySettings {
             profile: PolicyProfile::default(),
             rules: RuleFile::default(),
             approver: Arc::new(NoApprover),
+            document: None,
         }
     }
 }
 
 impl CommandPolicySettings {
-    /// The guard for the commands of `driver`, whose `HOME` is `home`; `None` if the profile is
-    /// off.
-    pub(crate) fn guard(
+    /// The guard for the commands of `driver`, whose `HOME` is `home`, and with a document the guard for its files.
+    /// None if the profile is off and there is no document.
+    pub(crate) fn guards(
         &self,
         driver: &Arc<dyn Driver>,
         home: HomeLocation,
-    ) -> Result<Option<Arc<dyn Guard>>> {
-        if self.profile == PolicyProfile::Off {
-            return Ok(None);
+    ) -> Result<Vec<Arc<dyn Guard>>> {
+        if self.profile == PolicyProfile::Off && self.document.is_none() {
+            return Ok(Vec::new());
         }
         let root_aliases = driver.info().root_aliases;
         let guard = if self.rules == RuleFile::default() {
@@ -43,6 +48,13 @@ impl CommandPolicySettings {
             CommandGuard::new(Policy::with_user_rules(self.profile, &self.rules)?, &root_aliases)
         };
         let guard = guard.with_home(home).with_approver(self.approver.clone());
-        Ok(Some(Arc::new(guard.with_effective_policy_from(driver.clone()))))
+        let guard = guard.with_effective_policy_from(driver.clone());
+        Ok(match &self.document {
+            Some(document) => {
+                let files = DocumentGuard::new(document.clone());
+                vec![Arc::new(files), Arc::new(guard.with_document(document.clone()))]
+            }
+            None => vec![Arc::new(guard)],
+        })
     }
 }

@@ -59,7 +59,7 @@ pub fn open_workspace(config: LocalWorkspaceConfig) -> Result<LocalWorkspace> {
     };
     let local = Arc::new(LocalDriver::open(&root, options)?);
     let driver: Arc<dyn Driver> = local.clone();
-    assembly.guards.policy.extend(policy.guard(&driver, home)?);
+    assembly.guards.policy.extend(policy.guards(&driver, home)?);
     let backend = Backend::with_options(driver, assembly);
     Ok(LocalWorkspace { backend, launcher: Launcher::new(local) })
 }

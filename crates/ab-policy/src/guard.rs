@@ -14,9 +14,11 @@ use ab_core::{
 };
 use tokio::sync::OnceCell;
 
+use crate::document::{DocumentHit, PolicyDocument};
 use crate::place::{CommandCheckContext, CommandStdin, HomeLocation};
 use crate::policy::{Judgement, MatchedRule, Policy};
 use crate::profile::PolicyProfile;
+use crate::rules::{ArgumentPatterns, Rule, RuleCategory};
 
 /// Longer texts are judged on a blocking thread.
 const LONG_TEXT: usize = 16 * 1024;
@@ -27,6 +29,8 @@ pub struct CommandGuard {
     rules: Rules,
     scene: CommandCheckContext,
     approver: Arc<dyn Approver>,
+    /// The rules of a space, which also judge every command.
+    document: Option<Arc<PolicyDocument>>,
     /// Commands that the rules allow, with their directory and variables. Entries stay valid,
     /// because neither the rules nor the context change.
     allowed: PassedCheckCache,
@@ -78,6 +82,7 @@ impl CommandGuard {
             rules,
             scene,
             approver: Arc::new(NoApprover),
+            document: None,
             allowed: PassedCheckCache::default(),
             driver: None,
             enforced: OnceCell::new(),
@@ -87,6 +92,12 @@ impl CommandGuard {
     /// Sends questions to `approver`.
     pub fn with_approver(mut self, approver: Arc<dyn Approver>) -> Self {
         self.approver = approver;
+        self
+    }
+
+    /// Judges commands by `document` too. The greater verdict holds.
+    pub fn with_document(mut self, document: Arc<PolicyDocument>) -> Self {
+        self.document = Some(document);
         self
     }
 
@@ -143,6 +154,14 @@ impl CommandGuard {
 
     fn decided(&self, call: &Call<'_>, judgement: Judgement) -> Option<MatchedRule> {
         let hit = judgement.decisive_rule().cloned();
+        let document = self.document.as_ref();
+        let own = document.and_then(|document| document.judge_command(&judgement.analysis));
+        let hit = match own {
+            Some(own) if hit.as_ref().is_none_or(|hit| own.verdict >= hit.verdict) => {
+                Some(own.into_matched_rule())
+            }
+            Some(_) | None => hit,
+        };
         if hit.is_none() && is_remembered(call) {
             self.allowed.add_passed(texts(call));
         }
@@ -271,7 +290,7 @@ impl Guard for CommandGuard {
         if call.verb != Verb::Exec || call.command.is_none() {
             return GuardDecision::ALLOW;
         }
-        if self.rules.profile() == PolicyProfile::Off {
+        if self.rules.profile() == PolicyProfile::Off && self.document.is_none() {
             return GuardDecision::ALLOW;
         }
         if length(call) <= LONG_TEXT
@@ -323,6 +342,32 @@ impl Guard for CommandGuard {
     }
 
     fn after_call(&self, _: &Call<'_>, _: &CallOutcome<'_>) {}
+}
+
+impl DocumentHit {
+    /// The same in the form of a rule of the command policy.
+    fn into_matched_rule(self) -> MatchedRule {
+        let Self { verdict, rule, reason, suggestion } = self;
+        let rule = Rule {
+            id: rule.to_owned(),
+            category: RuleCategory::Own,
+            verdict,
+            profiles: Vec::new(),
+            command: Vec::new(),
+            prefix: Vec::new(),
+            arguments: ArgumentPatterns::default(),
+            path: Vec::new(),
+            writes: false,
+            effect: Vec::new(),
+            overrides: Vec::new(),
+            walls: Vec::new(),
+            reason,
+            suggestion: Some(suggestion),
+            matches: Vec::new(),
+            not_match: Vec::new(),
+        };
+        MatchedRule { rule: Arc::new(rule), verdict, command: None, detail: String::new() }
+    }
 }
 
 fn refusal(hit: &MatchedRule, command: &str, kind: ErrorKind, word: &str) -> Error {

@@ -11,6 +11,7 @@
 
 pub mod analysis;
 mod corpus;
+mod document;
 mod guard;
 mod place;
 mod policy;
@@ -20,6 +21,10 @@ mod shell;
 
 pub use analysis::{CommandAnalysis, CommandFindingKind, analyse_command, check_command_paths};
 pub use corpus::{PolicyTestCase, PolicyTestHomeLocation, PolicyTestMismatch, PolicyTestSuite};
+pub use document::{
+    DocumentAccess, DocumentControl, DocumentEnforcement, DocumentGuard, DocumentHit,
+    FilesystemPolicy, NetworkPolicy, PolicyDocument, PolicyIssue, ShellPolicy,
+};
 pub use guard::CommandGuard;
 pub use place::{CommandCheckContext, CommandStdin, HomeLocation, PathLocation};
 pub use policy::{Judgement, MatchedRule, Policy, built_in_rules, rule_example_context};

@@ -9,7 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gate::{Guesses, HttpAccessPolicy, Identity, TokenGuessLimits};
 use crate::problem::{Problem, ProblemKind};
-use crate::routes::{AgentGatewayRoutes, ControlPlaneRoutes, DaemonRoutes, ServedDirectory};
+use crate::routes::{
+    AgentGatewayRoutes, ControlPlaneRoutes, DaemonRoutes, ServedDirectory, SpacesRoutes,
+};
 
 /// What a port serves. The routes of an absent surface answer 404.
 #[derive(Clone)]
@@ -17,6 +19,7 @@ pub struct HttpApp {
     control: Option<Arc<ControlPlaneRoutes>>,
     daemon: Option<Arc<DaemonRoutes>>,
     gateway: Option<Arc<AgentGatewayRoutes>>,
+    spaces: Option<Arc<SpacesRoutes>>,
     identity: Arc<Identity>,
     guesses: Arc<Guesses>,
     shutdown: CancellationToken,
@@ -28,6 +31,7 @@ impl HttpApp {
             control: None,
             daemon: None,
             gateway: None,
+            spaces: None,
             identity: Arc::new(Identity::new(access)),
             guesses: Arc::new(Guesses::new(TokenGuessLimits::default())),
             shutdown: CancellationToken::new(),
@@ -51,6 +55,18 @@ impl HttpApp {
     pub fn with_agent_gateway_routes(mut self, gateway: AgentGatewayRoutes) -> HttpApp {
         self.gateway = Some(Arc::new(gateway));
         self
+    }
+
+    /// Serves spaces at `/v1/spaces`, `/v1/runs` and `/v1/policies`. The caller shuts the spaces down after the port
+    /// is closed.
+    pub fn with_spaces_routes(mut self, spaces: SpacesRoutes) -> HttpApp {
+        self.spaces = Some(Arc::new(spaces));
+        self
+    }
+
+    /// The surface of spaces, or the 404 that its routes answer without one.
+    pub(crate) fn spaces(&self) -> Result<&Arc<SpacesRoutes>, Problem> {
+        self.spaces.as_ref().ok_or_else(|| not_served("no spaces are served here"))
     }
 
     /// The control plane's surface, or the 404 of its routes if it is absent.
@@ -112,6 +128,9 @@ impl HttpApp {
                 gateway.close().await;
             }
         };
+        if let Some(spaces) = &self.spaces {
+            spaces.close();
+        }
         tokio::join!(daemon, gateway);
     }
 }

@@ -27,7 +27,7 @@ pub use app::HttpApp;
 pub use gate::{AccessToken, CookieSigningKey, HttpAccessPolicy, Origin, TokenGuessLimits};
 pub use port::{HttpServer, HttpServerLimits, RunningHttpServer};
 pub use routes::{
-    AgentGatewayRoutes, ControlPlaneRoutes, DaemonRoutes, ServedDirectory, TaskCatalog,
+    AgentGatewayRoutes, ControlPlaneRoutes, DaemonRoutes, ServedDirectory, SpacesRoutes, TaskCatalog,
     TaskDefaults, openapi,
 };
 pub use tls::{TlsConfig, TlsError};

@@ -9,11 +9,13 @@ mod daemon;
 mod description;
 mod gateway;
 mod login;
+mod spaces;
 mod ui;
 
 pub use control::{ControlPlaneRoutes, TaskCatalog, TaskDefaults};
 pub use daemon::DaemonRoutes;
 pub use gateway::{AgentGatewayRoutes, ServedDirectory};
+pub use spaces::SpacesRoutes;
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
@@ -53,6 +55,7 @@ const PREFLIGHT_AGE: Duration = Duration::from_secs(600);
         (name = "port", description = "The port itself"),
         (name = "page", description = "The web page"),
         (name = "sessions", description = "Tasks, sessions and their events"),
+        (name = "spaces", description = "Spaces, runs of operations in them, and policies"),
         (name = "approvals", description = "Questions of agents to people"),
         (name = "agents", description = "Coding agents by the Agent Client Protocol"),
         (name = "files", description = "The files of the served root"),
@@ -93,6 +96,7 @@ fn described() -> OpenApiRouter<HttpApp> {
         .merge(description::routes())
         .merge(gateway::routes())
         .merge(login::routes())
+        .merge(spaces::routes())
         .merge(ui::routes())
 }
 

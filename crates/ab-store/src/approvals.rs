@@ -2,7 +2,7 @@
 
 use ab_api::{
     Approval, ApprovalDecider, ApprovalDecision, ApprovalId, ApprovalStatus, Event, EventKind,
-    PageRequest, SessionId, SpaceId, Time,
+    PageRequest, RunId, SessionId, SpaceId, Time,
 };
 use sqlx::Row;
 
@@ -320,6 +320,19 @@ async fn end(
     tell(writing, &approval, kind, now).await?;
     writing.decided(id);
     Ok(approval)
+}
+
+/// Expires the pending approvals of a run.
+pub(crate) async fn expire_of_run(
+    writing: &mut Writing,
+    run: RunId,
+    reason: &str,
+) -> Result<(), StoreError> {
+    let sql = "SELECT id FROM approvals WHERE status = 'pending' AND run = $1";
+    let query = sqlx::query_scalar(sql).bind(run.to_string());
+    let ids: Vec<String> = query.fetch_all(&mut writing.connection).await?;
+    expire_all(writing, ids, reason).await?;
+    Ok(())
 }
 
 /// Expires the pending approvals of a session.

@@ -16,6 +16,7 @@ mod progress;
 mod record;
 mod schema;
 mod sessions;
+mod spaces;
 mod store;
 mod tail;
 mod tokens;
@@ -31,4 +32,5 @@ pub use record::{EventRecord, EventStreamId, MAX_EVENT_BYTES, MAX_RUN_EVENT_BYTE
 pub use sessions::{
     CreateSessionOutcome, IdempotencyRecord, NewSession, SessionFilter, SessionRecord,
 };
+pub use spaces::{OperationRecord, RUN_PARKED, RunEventRecord, RunStep};
 pub use store::Store;

@@ -6,7 +6,7 @@ use ab_api::{Event, SessionId};
 
 use crate::error::StoreError;
 use crate::follow::EventLogScope;
-use crate::record::{EventRecord, Records, signed, unsigned};
+use crate::record::{EventRecord, EventStreamId, Records, signed, unsigned};
 use crate::store::Store;
 
 /// Maximum number of records that one read returns.
@@ -88,6 +88,18 @@ impl Store {
         .await?;
         records.reverse();
         Ok(records)
+    }
+
+    /// The sequence number of the last record of a stream; 0 if it has none.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn last_stream_seq(&self, stream: EventStreamId) -> Result<u64, StoreError> {
+        let sql = "SELECT MAX(seq) FROM events WHERE stream = $1";
+        let query = sqlx::query_scalar(sql).bind(stream.to_string());
+        let last: Option<i64> = query.fetch_one(self.pool()).await?;
+        Ok(unsigned(last.unwrap_or_default()))
     }
 
     /// The position of the last record in the log. A reader that wants no history starts here.

@@ -273,26 +273,8 @@ async fn create(
     writing: &mut Writing,
     new: NewSession,
 ) -> Result<CreateSessionOutcome, StoreError> {
-    let now = Time::now().as_millis();
-    if let Some(key) = &new.idempotency {
-        sqlx::query("DELETE FROM idempotency_keys WHERE created < $1")
-            .bind(now - KEY_LIFETIME_MILLIS)
-            .execute(&mut writing.connection)
-            .await?;
-        if let Some(before) = answer_before(writing, key).await? {
-            return before;
-        }
-        sqlx::query(
-            "INSERT INTO idempotency_keys (scope, key, digest, answer, created) \
-             VALUES ($1, $2, $3, $4, $5)",
-        )
-        .bind(&key.scope)
-        .bind(&key.key)
-        .bind(sha256(&key.request))
-        .bind(&key.answer)
-        .bind(now)
-        .execute(&mut writing.connection)
-        .await?;
+    if let Some(answer) = claim_key(writing, new.idempotency.as_ref()).await? {
+        return Ok(CreateSessionOutcome::Existing { answer });
     }
     let session = &new.record.session;
     if let Some(before) = new.takes_over {
@@ -336,16 +318,33 @@ async fn create(
     Ok(CreateSessionOutcome::New)
 }
 
-/// The outcome of an earlier request with the same key.
-async fn answer_before(
+/// Stores a key with its answer, or gives the answer of an earlier request with the same key.
+pub(crate) async fn claim_key(
     writing: &mut Writing,
-    key: &IdempotencyRecord,
-) -> Result<Option<Result<CreateSessionOutcome, StoreError>>, StoreError> {
+    key: Option<&IdempotencyRecord>,
+) -> Result<Option<String>, StoreError> {
+    let Some(key) = key else { return Ok(None) };
+    let now = Time::now().as_millis();
+    sqlx::query("DELETE FROM idempotency_keys WHERE created < $1")
+        .bind(now - KEY_LIFETIME_MILLIS)
+        .execute(&mut writing.connection)
+        .await?;
     let query = sqlx::query(ANSWER).bind(&key.scope).bind(&key.key);
-    let Some(row) = query.fetch_optional(&mut writing.connection).await? else { return Ok(None) };
-    Ok(Some(
-        stored_answer(&row, &key.request).map(|answer| CreateSessionOutcome::Existing { answer }),
-    ))
+    if let Some(row) = query.fetch_optional(&mut writing.connection).await? {
+        return stored_answer(&row, &key.request).map(Some);
+    }
+    sqlx::query(
+        "INSERT INTO idempotency_keys (scope, key, digest, answer, created) \
+         VALUES ($1, $2, $3, $4, $5)",
+    )
+    .bind(&key.scope)
+    .bind(&key.key)
+    .bind(sha256(&key.request))
+    .bind(&key.answer)
+    .bind(now)
+    .execute(&mut writing.connection)
+    .await?;
+    Ok(None)
 }
 
 fn stored_answer(row: &SqliteRow, request: &[u8]) -> Result<String, StoreError> {

@@ -347,6 +347,37 @@ impl SessionClient {
         self.answer(Method::POST, &path, body(decision)?).await.map(drop)
     }
 
+    /// Sends any request of the API and gives its JSON; `null` for an answer without a body. There is no time limit:
+    /// a run may take as long as its operations.
+    ///
+    /// # Errors
+    ///
+    /// The method is not one of HTTP, the server cannot be reached, or it refuses.
+    pub async fn call(
+        &self,
+        method: &str,
+        path: &str,
+        json: Option<&serde_json::Value>,
+    ) -> Result<serde_json::Value> {
+        let method: Method = method.parse().map_err(|_| {
+            let message = format!("{method:?} is not a method of HTTP");
+            Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
+        })?;
+        let bytes = match json {
+            Some(json) => body(json)?,
+            None => Bytes::new(),
+        };
+        let whole: BoxedAnswer<'_> = Box::pin(self.whole(method, path, bytes));
+        let answer = whole.await?;
+        if answer.body.is_empty() {
+            return Ok(serde_json::Value::Null);
+        }
+        serde_json::from_slice(&answer.body).map_err(|error| {
+            let message = format!("{} sent an answer that is not JSON: {error}", self.name);
+            Error::new(ErrorCode::ReadFailed, ErrorKind::Unsupported, message)
+        })
+    }
+
     async fn json<T: DeserializeOwned>(
         &self,
         method: Method,

@@ -142,6 +142,7 @@ impl RuleFlags {
             profile: self.profile(),
             rules: own,
             approver: Arc::new(TerminalApprover::new(terminal.format())),
+            document: None,
         })
     }
 

@@ -110,7 +110,8 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
     let agents_address = agents.as_ref().unwrap_or(&listener).local_addr();
     let agents_address = agents_address.map_err(|error| Failure::input("listen", error))?;
     let agents_url = format!("http://{}", reachable(agents_address));
-    let Parts { mut app, control } = wire::assemble(store, &config, gate, agents_url).await?;
+    let Parts { mut app, control, spaces } =
+        wire::assemble(store, &config, gate, agents_url).await?;
     if let Some(served) = &served {
         app = app.with_daemon_routes(served.surface());
     }
@@ -171,6 +172,7 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
         if let Some(agents) = agents {
             agents.shutdown().await;
         }
+        spaces.shutdown().await;
         control.shutdown().await;
         if let Some(served) = served {
             served.close().await;

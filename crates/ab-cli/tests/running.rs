@@ -1,0 +1,86 @@
+//! `run`: operations of a file, performed in a directory.
+
+use serde_json::{Value, json};
+
+use crate::stage::Stage;
+
+fn message(operations: Value) -> String {
+    json!({ "protocolVersion": "1.0", "operations": operations }).to_string()
+}
+
+fn parsed(out: &[u8]) -> Value {
+    serde_json::from_slice(out).unwrap()
+}
+
+#[test]
+fn operations_of_a_file_are_performed_and_answered_as_json() {
+    let stage = Stage::new();
+    let operations = stage.outside("operations.json");
+    let text = message(json!([
+        { "type": "message", "content": "Starting..." },
+        { "type": "createFile", "path": "app.txt", "content": "hello\n" },
+        { "type": "shell", "command": "cat app.txt" },
+    ]));
+    std::fs::write(&operations, text).unwrap();
+    let ran = stage.run(&["run", operations.to_str().unwrap(), "--root", ".", "--json"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let answer = parsed(&ran.out);
+    assert_eq!(
+        (&answer["protocolVersion"], &answer["status"]),
+        (&json!("1.0"), &json!("completed"))
+    );
+    assert!(answer["runId"].as_str().unwrap().starts_with("run_"));
+    assert_eq!(answer["events"][2]["stdout"], "hello\n", "{answer:#}");
+    assert_eq!(stage.text("app.txt"), "hello\n");
+}
+
+#[test]
+fn exit_codes_tell_what_became_of_a_run() {
+    let stage = Stage::with(&[("data/x", "x")]);
+    let run = |operations: Value, flags: &[&str]| {
+        let mut arguments = vec!["run", "-", "--root", ".", "--json"];
+        arguments.extend(flags);
+        let ran = stage.run_with(&arguments, message(operations).as_bytes());
+        (ran.code, parsed(&ran.out)["status"].clone())
+    };
+    let asks = json!([{ "type": "shell", "command": "rm -rf data" }]);
+    assert_eq!(run(json!([]), &[]), (0, json!("completed")));
+    assert_eq!(run(json!([{ "type": "readFile", "path": "no" }]), &[]), (1, json!("completed")));
+    assert_eq!(run(json!([{ "type": "readFile", "path": "/no" }]), &[]), (2, json!("error")));
+    assert_eq!(run(asks.clone(), &[]), (3, json!("awaiting_approval")));
+    assert_eq!(run(asks.clone(), &["--approve", "never"]), (1, json!("completed")));
+    assert!(stage.path("data").exists());
+    assert_eq!(run(asks, &["--approve", "always"]), (0, json!("completed")));
+    assert!(!stage.path("data").exists());
+    let policy = stage.outside("policy.json");
+    std::fs::write(&policy, r#"{"shell":{"enabled":false}}"#).unwrap();
+    let echo = json!([{ "type": "shell", "command": "echo a" }]);
+    assert_eq!(run(echo, &["--policy", policy.to_str().unwrap()]), (1, json!("completed")));
+}
+
+#[test]
+fn a_person_sees_what_happens_and_is_asked() {
+    let stage = Stage::with(&[("data/x", "x"), ("a.txt", "one\n")]);
+    let operations = stage.outside("operations.json");
+    let text = message(json!([
+        { "type": "message", "content": "Cleaning \u{1b}[2J" },
+        { "type": "editFile", "path": "a.txt", "edits": [{ "oldContent": "one", "newContent": "two" }] },
+        { "type": "shell", "command": "sudo ls" },
+        { "type": "shell", "command": "rm -rf data" },
+        { "type": "shell", "command": "echo done" },
+    ]));
+    std::fs::write(&operations, text).unwrap();
+    let file = operations.to_str().unwrap();
+    let shown = stage.answered(&["run", file, "--root", "."], &[("[y/N]", "y\n")]);
+    for expect in [
+        "# Cleaning \\u{1b}[2J",
+        "- one",
+        "+ two",
+        "! denied: refused: command 'sudo' is blocked (rule shell.blockedPatterns)",
+        "command 'rm -rf' requires approval (rule shell.approvalRequired)",
+        "$ echo done",
+    ] {
+        assert!(shown.contains(expect), "{expect}: {shown}");
+    }
+    assert!(!stage.path("data").exists());
+}

@@ -1,0 +1,393 @@
+//! Spaces of the built server over HTTP, and what a crash leaves of their runs.
+
+use std::fs;
+
+use ab_spaces::SpaceCrashPoint;
+use serde_json::{Value, json};
+
+use super::ground::{Ground, Server};
+use crate::stage::Stage;
+
+fn ground() -> Ground {
+    let ground = Ground { stage: Stage::new() };
+    fs::create_dir(ground.stage.outside("tmp")).ok();
+    ground
+}
+
+fn operations(operations: Value) -> String {
+    json!({ "protocolVersion": "1.0", "operations": operations }).to_string()
+}
+
+/// Makes a space and gives its id.
+fn space(server: &Server, body: &Value) -> String {
+    let made = server.ask("POST", "/v1/spaces", &body.to_string());
+    assert_eq!(made.status, 201, "{made:?}");
+    let made = made.json();
+    assert!(made["meta"]["requestId"].is_string(), "{made}");
+    made["data"]["id"].as_str().unwrap().to_owned()
+}
+
+fn post(server: &Server, path: &str, body: &str) -> (u16, Value) {
+    let answer = server.ask("POST", path, body);
+    (answer.status, answer.json())
+}
+
+fn code(answer: &Value) -> &str {
+    answer["error"]["code"].as_str().unwrap_or_default()
+}
+
+#[test]
+fn a_space_takes_runs_files_and_tools_under_one_policy() {
+    let ground = ground();
+    let server = ground.start(&[]);
+    let id = space(&server, &json!({ "name": "one", "env": { "GREETING": "hi" } }));
+    assert!(id.starts_with("spc_"), "{id}");
+    let runs = format!("/v1/spaces/{id}/runs");
+    let (status, answer) = post(
+        &server,
+        &runs,
+        &operations(json!([
+            { "type": "createFile", "path": "src/a.txt", "content": "one" },
+            { "type": "shell", "command": "cat src/a.txt; echo $GREETING" },
+            { "type": "createFile", "path": ".env", "content": "x" },
+            { "type": "shell", "command": "sudo ls" },
+        ])),
+    );
+    assert_eq!(status, 201, "{answer:#}");
+    let message = &answer["data"];
+    assert_eq!(message["status"], "completed");
+    let types: Vec<&str> =
+        message["events"].as_array().unwrap().iter().filter_map(|it| it["type"].as_str()).collect();
+    assert_eq!(types, ["createFile", "shell", "policyDenied", "policyDenied"]);
+    assert_eq!(message["events"][1]["stdout"], "onehi\n", "{answer:#}");
+    let run = message["runId"].as_str().unwrap();
+    let shown = server.get(&format!("/v1/runs/{run}"));
+    assert_eq!(shown["data"]["events"], message["events"]);
+    assert_eq!(shown["data"]["status"], "completed");
+    // The same rules for file routes, with encoded paths too.
+    let files = format!("/v1/spaces/{id}/files");
+    assert_eq!(server.ask("GET", &format!("{files}/src%2Fa.txt"), "").body, "one");
+    let denied = server.ask("PUT", &format!("{files}/.env"), "x");
+    assert_eq!((denied.status, code(&denied.json())), (403, "POLICY_DENIED"), "{denied:?}");
+    let written = server.ask("PUT", &format!("{files}/b.txt"), "two");
+    assert_eq!(written.json()["data"]["size"], 3, "{written:?}");
+    let listed = server.get(&format!("{files}/?recursive=true"));
+    assert!(listed["data"].to_string().contains("src/a.txt"), "{listed}");
+    assert_eq!(server.ask("DELETE", &format!("{files}/b.txt"), "").status, 204);
+    let missing = server.ask("GET", &format!("{files}/b.txt"), "");
+    assert_eq!((missing.status, code(&missing.json())), (404, "FILE_NOT_FOUND"));
+    let large = "x".repeat(11 << 20);
+    let refused = server.ask("PUT", &format!("{files}/large"), &large);
+    assert_eq!((refused.status, code(&refused.json())), (413, "FILE_TOO_LARGE"));
+    for path in ["..%2f..%2ftoken", "%2Fetc%2Fpasswd", "a%00b"] {
+        let out = server.ask("GET", &format!("{files}/{path}"), "");
+        assert_eq!(out.status / 100, 4, "{path}: {out:?}");
+    }
+    // And for tools.
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": "write_file", "arguments": { "path": ".env", "content": "x" } } });
+    let mut headers = server.operator();
+    headers.push(("accept", "application/json, text/event-stream"));
+    let tool = server.try_ask("POST", &format!("/v1/spaces/{id}/mcp"), &headers, &call.to_string());
+    let tool = tool.unwrap();
+    assert!(tool.body.contains("filesystem.blockedPaths"), "{tool:?}");
+    assert_eq!(server.ask("DELETE", &format!("/v1/spaces/{id}"), "").status, 204);
+    let gone = server.ask("GET", &format!("/v1/spaces/{id}"), "");
+    assert_eq!((gone.status, code(&gone.json())), (404, "SPACE_NOT_FOUND"));
+    assert!(!ground.data().join("spaces").join(&id).exists());
+    server.end();
+}
+
+#[test]
+fn malformed_requests_get_every_issue_and_perform_nothing() {
+    let ground = ground();
+    let server = ground.start(&[]);
+    let bad = json!({ "policy": "none", "ttlSeconds": 0, "backend": "disk", "colour": 1 });
+    let (status, answer) = post(&server, "/v1/spaces", &bad.to_string());
+    assert_eq!((status, code(&answer)), (400, "VALIDATION_ERROR"));
+    assert_eq!(answer["error"]["details"]["issues"].as_array().unwrap().len(), 4, "{answer:#}");
+    let id = space(&server, &json!({}));
+    let runs = format!("/v1/spaces/{id}/runs");
+    let (status, answer) = post(
+        &server,
+        &runs,
+        &operations(json!([
+            { "type": "createFile", "path": "a", "content": "x" },
+            { "type": "createFile", "path": "../b", "content": "%", "encoding": "base64" },
+        ])),
+    );
+    assert_eq!((status, code(&answer)), (400, "VALIDATION_ERROR"));
+    let issues = answer["error"]["details"]["issues"].as_array().unwrap();
+    let pointers: Vec<&str> = issues.iter().filter_map(|it| it["pointer"].as_str()).collect();
+    assert_eq!(pointers, ["/operations/1/path", "/operations/1/content"]);
+    let listed = server.get(&format!("/v1/spaces/{id}/files"));
+    assert_eq!(listed["data"], json!([]));
+    assert_eq!(post(&server, &runs, "{").0, 400);
+    let unknown = "/v1/spaces/spc_01J00000000000000000000000/runs";
+    let (status, answer) = post(&server, unknown, &operations(json!([])));
+    assert_eq!((status, code(&answer)), (404, "SPACE_NOT_FOUND"));
+    // The policy of an operation, without performing it.
+    let ask = json!({ "policy": "standard", "operation": { "type": "shell", "command": "rm -rf data/" } });
+    let (_, answer) = post(&server, "/v1/policies/validate", &ask.to_string());
+    let data = &answer["data"];
+    assert_eq!(
+        (&data["allowed"], &data["requiresApproval"], &data["policy"]),
+        (&json!(true), &json!(true), &json!("shell.approvalRequired")),
+        "{answer}"
+    );
+    let presets = server.get("/v1/policies/presets");
+    assert_eq!(presets["data"].as_array().unwrap().len(), 3);
+    server.end();
+}
+
+#[test]
+fn a_repeated_request_with_a_key_performs_nothing_twice() {
+    let ground = ground();
+    let server = ground.start(&[]);
+    let id = space(
+        &server,
+        &json!({ "policy": "permissive", "policyOverrides": { "network": { "enabled": false } } }),
+    );
+    let body = operations(json!([{ "type": "shell", "command": "echo x >> log" }]));
+    let mut headers = server.operator();
+    headers.push(("idempotency-key", "k1"));
+    let path = format!("/v1/spaces/{id}/runs");
+    let first = server.try_ask("POST", &path, &headers, &body).unwrap().json();
+    let again = server.try_ask("POST", &path, &headers, &body).unwrap().json();
+    assert_eq!(first["data"], again["data"]);
+    assert_eq!(server.ask("GET", &format!("/v1/spaces/{id}/files/log"), "").body, "x\n");
+    let other = operations(json!([]));
+    let reused = server.try_ask("POST", &path, &headers, &other).unwrap();
+    assert_eq!((reused.status, code(&reused.json())), (422, "IDEMPOTENCY_KEY_REUSED"));
+    server.end();
+}
+
+const PARKING: &str = "rm -rf data";
+
+fn parked(server: &Server) -> (String, String, Value) {
+    let id = space(server, &json!({}));
+    let (status, answer) = post(
+        server,
+        &format!("/v1/spaces/{id}/runs"),
+        &operations(json!([
+            { "type": "createFile", "path": "data/x", "content": "x" },
+            { "type": "shell", "id": "s", "command": PARKING },
+            { "type": "createFile", "path": "after", "content": "y" },
+        ])),
+    );
+    assert_eq!(
+        (status, &answer["data"]["status"]),
+        (200, &json!("awaiting_approval")),
+        "{answer:#}"
+    );
+    let run = answer["data"]["runId"].as_str().unwrap().to_owned();
+    (id, run, answer)
+}
+
+fn decision(operation: &str, decision: &str) -> String {
+    json!({ "approval": { "operationId": operation, "decision": decision } }).to_string()
+}
+
+#[test]
+fn a_parked_run_goes_on_after_the_decision_and_over_a_restart() {
+    let ground = ground();
+    let server = ground.start(&[]);
+    let (id, run, answer) = parked(&server);
+    let event = &answer["data"]["events"][1];
+    assert_eq!((&event["type"], &event["operationId"]), (&json!("approvalRequired"), &json!("s")));
+    assert_eq!(server.get(&format!("/v1/spaces/{id}"))["data"]["status"], "paused");
+    server.end();
+    let server = ground.start(&[]);
+    let shown = server.get(&format!("/v1/runs/{run}"));
+    assert_eq!(shown["data"]["status"], "awaiting_approval", "{shown:#}");
+    let resume = format!("/v1/runs/{run}/resume");
+    let (status, answer) = post(&server, &resume, &decision("other", "approved"));
+    assert_eq!((status, code(&answer)), (409, "RESUME_ERROR"), "{answer}");
+    let (status, answer) = post(&server, &resume, &decision("s", "approved"));
+    assert_eq!((status, &answer["data"]["status"]), (201, &json!("completed")), "{answer:#}");
+    let events = answer["data"]["events"].as_array().unwrap();
+    assert_eq!(events.len(), 2, "only the new events: {answer:#}");
+    assert_eq!((&events[0]["type"], &events[0]["exitCode"]), (&json!("shell"), &json!(0)));
+    let (status, answer) = post(&server, &resume, &decision("s", "approved"));
+    assert_eq!((status, code(&answer)), (409, "RUN_ALREADY_COMPLETED"));
+    let shown = server.get(&format!("/v1/runs/{run}"));
+    assert_eq!(shown["data"]["events"].as_array().unwrap().len(), 4, "{shown:#}");
+    let files = server.get(&format!("/v1/spaces/{id}/files/?recursive=true"))["data"].to_string();
+    assert!(files.contains("after") && !files.contains("data"), "{files}");
+    server.end();
+}
+
+#[test]
+fn a_denied_operation_is_told_and_the_rest_runs() {
+    let ground = ground();
+    let server = ground.start(&[]);
+    let (id, run, _) = parked(&server);
+    let (status, answer) =
+        post(&server, &format!("/v1/runs/{run}/resume"), &decision("s", "denied"));
+    assert_eq!((status, &answer["data"]["events"][0]["type"]), (201, &json!("policyDenied")));
+    let files = server.get(&format!("/v1/spaces/{id}/files/?recursive=true"))["data"].to_string();
+    assert!(files.contains("after") && files.contains("data/x"), "{files}");
+    // The stream has everything, and a reader that has it all is told so.
+    let stream = server.ask("GET", &format!("/v1/runs/{run}/stream"), "");
+    assert!(stream.body.contains("event: parked") && stream.body.contains("event: complete"));
+    let last = stream.body.lines().filter_map(|line| line.strip_prefix("id: ")).last().unwrap();
+    let mut headers = server.operator();
+    headers.push(("last-event-id", last));
+    let path = format!("/v1/runs/{run}/stream");
+    assert_eq!(server.try_ask("GET", &path, &headers, "").unwrap().status, 204);
+    server.end();
+}
+
+#[test]
+fn a_cancelled_run_stops_what_it_performs() {
+    let ground = ground();
+    let server = ground.start(&[]);
+    let (_, run, _) = parked(&server);
+    let (status, answer) = post(&server, &format!("/v1/runs/{run}/cancel"), "");
+    assert_eq!((status, &answer["data"]["status"]), (200, &json!("cancelled")), "{answer:#}");
+    let last = answer["data"]["events"].as_array().unwrap().last().unwrap();
+    assert_eq!((&last["type"], &last["category"]), (&json!("error"), &json!("execution")));
+    let (status, answer) =
+        post(&server, &format!("/v1/runs/{run}/resume"), &decision("s", "approved"));
+    assert_eq!((status, code(&answer)), (409, "RUN_ALREADY_COMPLETED"), "{answer}");
+    let pending = server.get("/v1/approvals?status=pending");
+    assert!(!pending.to_string().contains(&run), "{pending}");
+    server.end();
+}
+
+#[test]
+fn a_command_over_mcp_is_asked_about_and_runs_once_after_the_yes() {
+    let ground = ground();
+    let server = ground.start(&[]);
+    let id = space(&server, &json!({}));
+    post(
+        &server,
+        &format!("/v1/spaces/{id}/runs"),
+        &operations(json!([{ "type": "createFile", "path": "data/x", "content": "x" }])),
+    );
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": "exec", "arguments": { "command": PARKING } } })
+    .to_string();
+    let mut headers = server.operator();
+    headers.push(("accept", "application/json, text/event-stream"));
+    let exec = || server.try_ask("POST", &format!("/v1/spaces/{id}/mcp"), &headers, &call).unwrap();
+    let asked = exec();
+    assert!(asked.body.contains("waits for approval"), "{asked:?}");
+    let pending = server.ask("GET", "/v1/approvals?status=pending", "").json();
+    let text = pending.to_string();
+    let at = text.find("\"id\":\"").expect("an approval") + 6;
+    let approval = &text[at..at + 26];
+    assert!(asked.body.contains(approval), "the answer names the approval: {asked:?}");
+    let decided =
+        server.ask("POST", &format!("/v1/approvals/{approval}"), r#"{"decision":"approve"}"#);
+    assert_eq!(decided.status, 200, "{decided:?}");
+    let done = exec();
+    assert!(!done.body.contains("waits for approval"), "{done:?}");
+    assert!(exec().body.contains("waits for approval"), "one yes is one run");
+    server.end();
+}
+
+/// What a crash leaves: the log, the files and the run agree, and nothing ran twice.
+fn crash_at(point: SpaceCrashPoint) {
+    let ground = ground();
+    let server = ground.start(&["--space-crash-at", point.as_str()]);
+    let id = space(
+        &server,
+        &json!({ "policy": "permissive", "policyOverrides": { "network": { "enabled": false } } }),
+    );
+    let body = operations(json!([
+        { "type": "shell", "id": "a", "command": "echo x >> log" },
+        { "type": "shell", "id": "s", "command": "rm -rf data" },
+        { "type": "createFile", "id": "z", "path": "after", "content": "y" },
+    ]));
+    let path = format!("/v1/spaces/{id}/runs");
+    let mut headers = server.operator();
+    headers.push(("idempotency-key", "once"));
+    if let Ok(answer) = server.try_ask("POST", &path, &headers, &body)
+        && let Some(run) = answer.json()["data"]["runId"].as_str()
+    {
+        let resume = format!("/v1/runs/{run}/resume");
+        let _ = server.try_ask("POST", &resume, &server.operator(), &decision("s", "approved"));
+    }
+    server.died();
+    let server = ground.start(&[]);
+    let mut headers = server.operator();
+    headers.push(("idempotency-key", "once"));
+    let answer = server.try_ask("POST", &path, &headers, &body).unwrap();
+    let run = answer.json()["data"]["runId"].as_str().unwrap().to_owned();
+    let shown = server.get(&format!("/v1/runs/{run}"));
+    if shown["data"]["status"] == "awaiting_approval" {
+        let (status, _) =
+            post(&server, &format!("/v1/runs/{run}/resume"), &decision("s", "approved"));
+        assert!(status == 201 || status == 409, "{point:?}: {status}");
+    }
+    let stream = server.ask("GET", &format!("/v1/runs/{run}/stream"), "");
+    assert!(stream.body.contains("event: complete"), "{point:?}: {stream:?}");
+    let shown = server.get(&format!("/v1/runs/{run}"))["data"].clone();
+    assert_eq!(shown["status"], "completed", "{point:?}: {shown:#}");
+    let events = shown["events"].as_array().unwrap();
+    for id in ["a", "s", "z"] {
+        let of =
+            events.iter().filter(|it| it["operationId"] == id && it["type"] != "approvalRequired");
+        assert_eq!(of.count(), 1, "{point:?}: one event for {id}: {shown:#}");
+    }
+    let log = server.ask("GET", &format!("/v1/spaces/{id}/files/log"), "");
+    let first = events.iter().find(|it| it["operationId"] == "a").unwrap();
+    let was_interrupted = first["error"].as_str().is_some_and(|it| it.contains("interrupted"));
+    if was_interrupted {
+        assert!(log.status == 404 || log.body == "x\n", "{point:?}: at most once: {log:?}");
+    } else {
+        assert_eq!(log.body, "x\n", "{point:?}: exactly once");
+    }
+    server.end();
+}
+
+#[test]
+fn runs_survive_a_crash_before_and_after_an_operation() {
+    for point in &SpaceCrashPoint::ALL[..3] {
+        crash_at(*point);
+    }
+}
+
+#[test]
+fn runs_survive_a_crash_around_an_approval_and_at_the_end() {
+    for point in &SpaceCrashPoint::ALL[3..] {
+        crash_at(*point);
+    }
+}
+
+#[test]
+fn spaces_and_runs_are_used_from_the_command_line() {
+    let ground = ground();
+    let server = ground.start(&[]);
+    let data = ground.data();
+    let cli = |arguments: &[&str], stdin: &str| {
+        let mut all = arguments.to_vec();
+        all.extend(["--data-dir", data.to_str().unwrap()]);
+        let ran = ground.stage.run_with(&all, stdin.as_bytes());
+        (ran.code, String::from_utf8(ran.out).unwrap().trim().to_owned(), ran.err)
+    };
+    let (status, id, said) = cli(&["space", "create", "--name", "mine"], "");
+    assert!(status == 0 && id.starts_with("spc_"), "{id} {said}");
+    assert!(cli(&["space", "list"], "").1.contains("mine"));
+    let body = operations(json!([
+        { "type": "createFile", "path": "data/x", "content": "x" },
+        { "type": "shell", "command": PARKING },
+        { "type": "shell", "command": "echo done" },
+    ]));
+    let (status, out, said) = cli(&["run", "-", "--space", &id, "--json"], &body);
+    assert_eq!(status, 3, "{out} {said}");
+    let message: Value = serde_json::from_str(&out).unwrap();
+    let run = message["runId"].as_str().unwrap();
+    assert!(cli(&["run", "show", run], "").1.ends_with("awaiting_approval"));
+    let (status, out, said) = cli(&["run", "resume", run], "");
+    assert_eq!(status, 0, "{out} {said}");
+    assert!(out.contains("$ echo done") && out.ends_with("completed"), "{out}");
+    assert_ne!(cli(&["run", "cancel", run], "").0, 0, "it has ended");
+    let (status, out, said) = cli(&["run", "-", "--space", &id, "--approve", "never"], &body);
+    assert_eq!(status, 1, "{out} {said}");
+    assert!(out.contains("denied"), "{out}");
+    assert_eq!(cli(&["space", "rm", &id], "").0, 0);
+    assert_ne!(cli(&["space", "show", &id], "").0, 0);
+    server.end();
+}

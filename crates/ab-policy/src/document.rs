@@ -1,0 +1,345 @@
+//! Policy documents: what may be done with files, commands and the network of one space.
+//!
+//! A document is a preset, a JSON object, or either with overrides. It has three sections and no language beyond
+//! them. Each verdict names the rule that decided. Commands are also judged by the command policy, and the greater
+//! verdict holds.
+
+mod commands;
+mod guard;
+mod paths;
+mod read;
+
+pub use guard::DocumentGuard;
+pub use read::PolicyIssue;
+
+use std::fmt;
+use std::time::Duration;
+
+use ab_core::Verdict;
+use serde::{Deserialize, Serialize};
+
+use crate::analysis::CommandAnalysis;
+use paths::PathPattern;
+
+/// Rules for one space. Made by [`PolicyDocument::resolve`], so that every value is valid.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PolicyDocument {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    pub filesystem: FilesystemPolicy,
+    pub shell: ShellPolicy,
+    pub network: NetworkPolicy,
+}
+
+/// What may be done with files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FilesystemPolicy {
+    pub enabled: bool,
+    pub read_only: bool,
+    /// Bytes of the largest file that may be written.
+    pub max_file_size: u64,
+    /// Paths that may be used; all if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed_paths: Vec<PathPattern>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blocked_paths: Vec<PathPattern>,
+}
+
+/// Which commands may run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ShellPolicy {
+    pub enabled: bool,
+    /// Programs that may run where no other rule decides; all if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed_commands: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blocked_patterns: Vec<String>,
+    /// Milliseconds that a command may take.
+    pub timeout: u64,
+    /// Commands that a person must approve.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approval_required: Vec<String>,
+}
+
+/// Whether commands reach the network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NetworkPolicy {
+    pub enabled: bool,
+    /// Only `*`: nothing enforces a list of domains yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed_domains: Vec<String>,
+}
+
+/// What a call does with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DocumentAccess {
+    /// Names and sizes.
+    Look,
+    Read,
+    Write,
+}
+
+/// A verdict that is not `Allow`, and the rule that decided it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DocumentHit {
+    pub verdict: Verdict,
+    /// The section and field, such as `shell.blockedPatterns`.
+    pub rule: &'static str,
+    pub reason: String,
+    /// What to do instead.
+    pub suggestion: String,
+}
+
+/// How far a rule reaches for commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DocumentEnforcement {
+    /// The kernel enforces it.
+    Enforced,
+    /// It is judged by the text of commands, or for file operations only.
+    Advisory,
+}
+
+/// How one rule of a document is enforced for commands. For file operations every rule is enforced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct DocumentControl {
+    pub rule: &'static str,
+    pub commands: DocumentEnforcement,
+}
+
+impl PolicyDocument {
+    /// The names of the presets, the strictest first.
+    pub const PRESETS: [&'static str; 3] = ["restrictive", "standard", "permissive"];
+
+    /// A preset. `None` for an unknown name.
+    pub fn preset(name: &str) -> Option<Self> {
+        match name {
+            "restrictive" => Some(restrictive()),
+            "standard" => Some(standard()),
+            "permissive" => Some(permissive()),
+            _ => None,
+        }
+    }
+
+    /// The document of a request: `policy` is the name of a preset or an object, `overrides` replaces single fields.
+    /// Without both it is `standard`.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong, each with its JSON pointer.
+    pub fn resolve(
+        policy: Option<&serde_json::Value>,
+        overrides: Option<&serde_json::Value>,
+    ) -> Result<Self, Vec<PolicyIssue>> {
+        read::resolve(policy, overrides)
+    }
+
+    /// Judges a file operation. `None` means that it is allowed.
+    pub fn judge_file(
+        &self,
+        access: DocumentAccess,
+        path: &str,
+        size: Option<u64>,
+    ) -> Option<DocumentHit> {
+        let files = &self.filesystem;
+        let deny = |rule, reason: String, suggestion: &str| {
+            let suggestion = suggestion.to_owned();
+            Some(DocumentHit { verdict: Verdict::Deny, rule, reason, suggestion })
+        };
+        if !files.enabled {
+            let reason = "file operations are disabled".to_owned();
+            return deny("filesystem.enabled", reason, "enable filesystem in the policy");
+        }
+        if files.read_only && access == DocumentAccess::Write {
+            let reason = "the files are read-only".to_owned();
+            return deny("filesystem.readOnly", reason, "read files without changing them");
+        }
+        if let Some(pattern) = files.blocked_paths.iter().find(|pattern| pattern.covers(path)) {
+            let reason = format!("path '{path}' is blocked by '{pattern}'");
+            return deny("filesystem.blockedPaths", reason, "use another path");
+        }
+        let is_listed = files.allowed_paths.iter().any(|pattern| pattern.covers(path));
+        if !files.allowed_paths.is_empty() && !is_listed && access != DocumentAccess::Look {
+            let listed = join(files.allowed_paths.iter());
+            let reason = format!("path '{path}' is not among the allowed paths");
+            return deny("filesystem.allowedPaths", reason, &format!("use a path below {listed}"));
+        }
+        match size {
+            Some(size) if access == DocumentAccess::Write => self.judge_size(size),
+            Some(_) | None => None,
+        }
+    }
+
+    /// Judges the size of a file that is written.
+    pub fn judge_size(&self, size: u64) -> Option<DocumentHit> {
+        let limit = self.filesystem.max_file_size;
+        (size > limit).then(|| DocumentHit {
+            verdict: Verdict::Deny,
+            rule: "filesystem.maxFileSize",
+            reason: format!("the file has {size} bytes: at most {limit} are allowed"),
+            suggestion: "write a smaller file".to_owned(),
+        })
+    }
+
+    /// Judges a parsed command line. `None` means that it is allowed.
+    pub fn judge_command(&self, analysis: &CommandAnalysis) -> Option<DocumentHit> {
+        commands::judge(&self.shell, analysis)
+    }
+
+    /// The longest time of a command.
+    pub fn command_timeout(&self) -> Duration {
+        Duration::from_millis(self.shell.timeout)
+    }
+
+    /// The blocked paths without wildcards that name one place: a sandbox can hide them from commands.
+    pub fn hidden_paths(&self) -> Vec<&str> {
+        self.filesystem.blocked_paths.iter().filter_map(PathPattern::as_place).collect()
+    }
+
+    /// Whether a path is kept out of lists and search results.
+    pub fn hides(&self, path: &str) -> bool {
+        self.judge_file(DocumentAccess::Look, path, None).is_some()
+    }
+
+    /// Whether a directory that is removed as a whole may contain blocked paths.
+    pub fn may_block_below(&self, path: &str) -> bool {
+        self.filesystem.blocked_paths.iter().any(|pattern| pattern.may_cover_below(path))
+    }
+
+    /// Whether a move of the path may take a blocked path out of its pattern.
+    pub fn may_unblock_by_move(&self, path: &str) -> bool {
+        let anchored = self.filesystem.blocked_paths.iter().filter(|it| it.is_anchored());
+        anchored.into_iter().any(|pattern| pattern.may_cover_below(path))
+    }
+
+    /// How the rules that are set are enforced for commands.
+    pub fn controls(&self) -> Vec<DocumentControl> {
+        let Self { filesystem: files, shell, network, .. } = self;
+        let control = |rule, commands| DocumentControl { rule, commands };
+        let mut controls = Vec::new();
+        if !files.enabled {
+            controls.push(control("filesystem.enabled", DocumentEnforcement::Advisory));
+        }
+        if files.read_only {
+            controls.push(control("filesystem.readOnly", DocumentEnforcement::Enforced));
+        }
+        controls.push(control("filesystem.maxFileSize", DocumentEnforcement::Enforced));
+        if !files.allowed_paths.is_empty() {
+            controls.push(control("filesystem.allowedPaths", DocumentEnforcement::Advisory));
+        }
+        if !files.blocked_paths.is_empty() {
+            let is_concrete = files.blocked_paths.iter().all(|it| it.as_place().is_some());
+            let reach = if is_concrete {
+                DocumentEnforcement::Enforced
+            } else {
+                DocumentEnforcement::Advisory
+            };
+            controls.push(control("filesystem.blockedPaths", reach));
+        }
+        if !shell.enabled {
+            controls.push(control("shell.enabled", DocumentEnforcement::Enforced));
+        }
+        controls.push(control("shell.timeout", DocumentEnforcement::Enforced));
+        for (rule, list) in [
+            ("shell.allowedCommands", &shell.allowed_commands),
+            ("shell.blockedPatterns", &shell.blocked_patterns),
+            ("shell.approvalRequired", &shell.approval_required),
+        ] {
+            if !list.is_empty() {
+                controls.push(control(rule, DocumentEnforcement::Advisory));
+            }
+        }
+        if !network.enabled {
+            controls.push(control("network.enabled", DocumentEnforcement::Enforced));
+        }
+        controls
+    }
+}
+
+fn join<T: fmt::Display>(items: impl Iterator<Item = T>) -> String {
+    items.map(|item| format!("'{item}'")).collect::<Vec<_>>().join(", ")
+}
+
+fn texts(items: &[&str]) -> Vec<String> {
+    items.iter().map(|&item| item.to_owned()).collect()
+}
+
+fn patterns(items: &[&str]) -> Vec<PathPattern> {
+    items.iter().map(|item| PathPattern::new(item)).collect()
+}
+
+fn restrictive() -> PolicyDocument {
+    PolicyDocument {
+        name: "restrictive".to_owned(),
+        description: Some("Files can be read; nothing is changed or run".to_owned()),
+        filesystem: FilesystemPolicy {
+            enabled: true,
+            read_only: true,
+            max_file_size: 1_000_000,
+            allowed_paths: Vec::new(),
+            blocked_paths: patterns(&[".*", "*.env", "*.key", "*.pem"]),
+        },
+        shell: ShellPolicy {
+            enabled: false,
+            allowed_commands: Vec::new(),
+            blocked_patterns: Vec::new(),
+            timeout: 10_000,
+            approval_required: Vec::new(),
+        },
+        network: NetworkPolicy { enabled: false, allowed_domains: Vec::new() },
+    }
+}
+
+fn standard() -> PolicyDocument {
+    PolicyDocument {
+        name: "standard".to_owned(),
+        description: Some("Common commands run without network; removals are asked".to_owned()),
+        filesystem: FilesystemPolicy {
+            enabled: true,
+            read_only: false,
+            max_file_size: 10_000_000,
+            allowed_paths: Vec::new(),
+            blocked_paths: patterns(&[".*", "*.env", "*.key", "*.pem", "node_modules"]),
+        },
+        shell: ShellPolicy {
+            enabled: true,
+            allowed_commands: texts(&[
+                "bun", "node", "npm", "npx", "cat", "echo", "ls", "pwd", "head", "tail", "grep",
+                "find", "wc",
+            ]),
+            blocked_patterns: texts(&[
+                "rm -rf /", "rm -rf ~", "sudo", "chmod", "chown", "curl", "wget", "ssh",
+            ]),
+            timeout: 30_000,
+            approval_required: texts(&["rm -rf", "rm -r"]),
+        },
+        network: NetworkPolicy { enabled: false, allowed_domains: Vec::new() },
+    }
+}
+
+fn permissive() -> PolicyDocument {
+    PolicyDocument {
+        name: "permissive".to_owned(),
+        description: Some("Every command runs, with network; removals are asked".to_owned()),
+        filesystem: FilesystemPolicy {
+            enabled: true,
+            read_only: false,
+            max_file_size: 100_000_000,
+            allowed_paths: Vec::new(),
+            blocked_paths: patterns(&["*.key", "*.pem"]),
+        },
+        shell: ShellPolicy {
+            enabled: true,
+            allowed_commands: Vec::new(),
+            blocked_patterns: texts(&["rm -rf /", "rm -rf ~", "sudo"]),
+            timeout: 300_000,
+            approval_required: texts(&["rm -rf", "rm -r", "chmod", "chown"]),
+        },
+        network: NetworkPolicy { enabled: true, allowed_domains: texts(&["*"]) },
+    }
+}

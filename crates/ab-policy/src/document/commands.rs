@@ -1,0 +1,97 @@
+//! The shell section: every command of a line is judged by its program and its words.
+
+use ab_core::Verdict;
+
+use super::{DocumentHit, ShellPolicy, join};
+use crate::analysis::{AnalysedCommand, CommandAnalysis};
+
+/// Commands of the shell itself that need no entry in an allow list: they start nothing and touch no file.
+const BUILT_INS: [&str; 16] = [
+    "cd", "true", "false", "test", "[", ":", "exit", "return", "export", "unset", "local", "shift",
+    "wait", "break", "continue", "printf",
+];
+
+/// The greatest verdict over all commands of a line. A rule that matches a command decides about it; the allow list
+/// decides about the others.
+pub(super) fn judge(shell: &ShellPolicy, analysis: &CommandAnalysis) -> Option<DocumentHit> {
+    if !shell.enabled {
+        return Some(DocumentHit {
+            verdict: Verdict::Deny,
+            rule: "shell.enabled",
+            reason: "commands are disabled".to_owned(),
+            suggestion: "use file operations, or enable shell in the policy".to_owned(),
+        });
+    }
+    let hits = analysis.commands.iter().filter_map(|command| judge_one(shell, command));
+    // Of equal verdicts the first counts.
+    hits.reduce(|greatest, hit| if hit.verdict > greatest.verdict { hit } else { greatest })
+}
+
+fn judge_one(shell: &ShellPolicy, command: &AnalysedCommand) -> Option<DocumentHit> {
+    if command.words.is_empty() {
+        return None;
+    }
+    let matching = |patterns: &[String]| patterns.iter().find(|it| fits(it, command)).cloned();
+    if let Some(pattern) = matching(&shell.blocked_patterns) {
+        return Some(DocumentHit {
+            verdict: Verdict::Deny,
+            rule: "shell.blockedPatterns",
+            reason: format!("command '{pattern}' is blocked"),
+            suggestion: format!("remove {} from the command", program(command)),
+        });
+    }
+    if let Some(pattern) = matching(&shell.approval_required) {
+        return Some(DocumentHit {
+            verdict: Verdict::Ask,
+            rule: "shell.approvalRequired",
+            reason: format!("command '{pattern}' requires approval"),
+            suggestion: "wait for the approval, or do without the command".to_owned(),
+        });
+    }
+    let is_listed = |name: &str| {
+        shell.allowed_commands.iter().any(|listed| listed == name) || BUILT_INS.contains(&name)
+    };
+    // What is only looked at is not started, and a list of programs says nothing about it.
+    if shell.allowed_commands.is_empty()
+        || command.not_started
+        || command.program().is_some_and(is_listed)
+    {
+        return None;
+    }
+    Some(DocumentHit {
+        verdict: Verdict::Deny,
+        rule: "shell.allowedCommands",
+        reason: format!("command '{}' is not among the allowed commands", program(command)),
+        suggestion: format!("use one of {}", join(shell.allowed_commands.iter())),
+    })
+}
+
+fn program(command: &AnalysedCommand) -> &str {
+    let written = || command.words.first().map_or("", |word| word.text.as_str());
+    command.program().unwrap_or_else(written)
+}
+
+/// Whether the program and the words of a pattern are those of the command: short flags in any order and grouping,
+/// other words exactly.
+fn fits(pattern: &str, command: &AnalysedCommand) -> bool {
+    let mut words = pattern.split_whitespace();
+    if words.next().is_none_or(|first| command.program() != Some(first)) {
+        return false;
+    }
+    let arguments = || command.words.iter().skip(1).map(|word| word.text.as_str());
+    words.all(|wanted| match flags(wanted) {
+        Some(mut letters) => letters
+            .all(|letter| arguments().filter_map(flags).flatten().any(|given| given == letter)),
+        None => arguments().any(|given| given == wanted),
+    })
+}
+
+/// The letters of a word with flags, in lower case; the long forms of `rm` count as theirs.
+fn flags(word: &str) -> Option<impl Iterator<Item = char>> {
+    let letters = match word {
+        "--recursive" => "r",
+        "--force" => "f",
+        word => word.strip_prefix('-').filter(|rest| !rest.is_empty() && !rest.starts_with('-'))?,
+    };
+    Some(letters.chars().map(|letter| letter.to_ascii_lowercase()))
+}

@@ -1,0 +1,107 @@
+//! The guard that applies a document to the files of a backend.
+
+use std::sync::Arc;
+
+use ab_core::guard::{GuardDecision, RefusedPath};
+use ab_core::{
+    Call, CallOutcome, EffectivePolicyControl, Error, ErrorCode, ErrorKind, Guard, Result, Verb,
+};
+
+use super::{DocumentAccess, DocumentHit, PolicyDocument};
+
+/// How the names of writes in flight begin.
+const TEMPORARY: &str = ".ab-tmp-";
+
+/// Refuses file operations that a [`PolicyDocument`] does not allow. Commands are judged by
+/// [`CommandGuard`](crate::CommandGuard).
+#[derive(Clone, Debug)]
+pub struct DocumentGuard {
+    document: Arc<PolicyDocument>,
+}
+
+impl DocumentGuard {
+    pub fn new(document: Arc<PolicyDocument>) -> Self {
+        Self { document }
+    }
+
+    fn judged(&self, call: &Call<'_>) -> Option<DocumentHit> {
+        let access = access(call)?;
+        for path in [call.path, call.to].into_iter().flatten() {
+            let path = without_temporary_name(path.as_str());
+            if let Some(hit) = self.document.judge_file(access, path, call.size) {
+                return Some(hit);
+            }
+            let contains_blocked = match call.verb {
+                Verb::Rename => self.document.may_unblock_by_move(path),
+                Verb::Delete => call.recursive && self.document.may_block_below(path),
+                _ => false,
+            };
+            if contains_blocked {
+                return Some(DocumentHit {
+                    verdict: ab_core::Verdict::Deny,
+                    rule: "filesystem.blockedPaths",
+                    reason: format!("'{path}' may contain blocked paths"),
+                    suggestion: "write and delete single files".to_owned(),
+                });
+            }
+        }
+        None
+    }
+}
+
+/// The path without the name of a write in flight: callers cannot use such names, and what is written gets its own
+/// name by a rename, which is judged.
+fn without_temporary_name(path: &str) -> &str {
+    let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+    if name.starts_with(TEMPORARY) { parent } else { path }
+}
+
+/// What a call does with files; `None` for commands and for questions about the whole workspace.
+fn access(call: &Call<'_>) -> Option<DocumentAccess> {
+    match call.verb {
+        Verb::Stat | Verb::List | Verb::Search => Some(DocumentAccess::Look),
+        Verb::Read | Verb::ReadLink => Some(DocumentAccess::Read),
+        Verb::Open if call.modifies => Some(DocumentAccess::Write),
+        Verb::Open => Some(DocumentAccess::Read),
+        Verb::Write
+        | Verb::Touch
+        | Verb::SetAttributes
+        | Verb::Symlink
+        | Verb::Mkdir
+        | Verb::Delete
+        | Verb::Rename => Some(DocumentAccess::Write),
+        Verb::DiskSpace | Verb::Exec | Verb::Processes | Verb::Attach | Verb::Connect => None,
+    }
+}
+
+fn refusal(hit: DocumentHit, call: &Call<'_>) -> Error {
+    let message = format!("refused: {} (rule {})", hit.reason, hit.rule);
+    let code = call.verb.default_error_code();
+    let code = if hit.rule == "filesystem.maxFileSize" { ErrorCode::TooLarge } else { code };
+    let error = Error::new(code, ErrorKind::Denied, message).with_verb(call.verb);
+    error.with_hint(hit.suggestion)
+}
+
+impl Guard for DocumentGuard {
+    fn before_call<'a>(&'a self, call: &'a Call<'a>) -> GuardDecision<'a> {
+        match self.judged(call) {
+            None => GuardDecision::ALLOW,
+            Some(hit) => GuardDecision::Ready(Err(refusal(hit, call))),
+        }
+    }
+
+    fn check_file_size(&self, call: &Call<'_>, size: u64) -> Result<()> {
+        match self.document.judge_size(size) {
+            None => Ok(()),
+            Some(hit) => Err(refusal(hit, call)),
+        }
+    }
+
+    fn on_refused_path(&self, _: &RefusedPath<'_>) {}
+
+    fn effective_policy_control(&self) -> Option<EffectivePolicyControl> {
+        None
+    }
+
+    fn after_call(&self, _: &Call<'_>, _: &CallOutcome<'_>) {}
+}

@@ -1,0 +1,175 @@
+//! `/v1/policies`: the presets, and what a policy says of an operation.
+
+use ab_policy::{
+    CommandCheckContext, DocumentAccess, DocumentHit, Policy, PolicyDocument, PolicyProfile,
+};
+use ab_spaces::{InvalidMessage, Operation, ValidationIssue};
+use axum::extract::State;
+use axum::{Extension, Json};
+use base64::Engine as _;
+use serde::Serialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::envelope::Enveloped;
+use super::problems::{SpaceProblems, invalid};
+use crate::app::HttpApp;
+use crate::extract::JsonBytes;
+use crate::log::RequestId;
+use crate::problem::Problem;
+
+/// What a policy says of an operation
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PolicyEvaluation {
+    /// Whether it runs, perhaps after an approval
+    allowed: bool,
+    requires_approval: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    suggestion: Option<String>,
+    /// The rule that decided
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<String>,
+}
+
+/// List the presets
+#[utoipa::path(
+    get,
+    path = "/v1/policies/presets",
+    tag = "spaces",
+    responses((status = OK, description = "The presets", body = serde_json::Value), SpaceProblems)
+)]
+pub(crate) async fn presets(
+    State(app): State<HttpApp>,
+    Extension(request_id): Extension<RequestId>,
+) -> Result<Json<Enveloped<Vec<Value>>>, Problem> {
+    app.spaces()?;
+    let presets = PolicyDocument::PRESETS.iter().filter_map(|name| PolicyDocument::preset(name));
+    let presets = presets.map(|preset| json!(preset)).collect();
+    Ok(Json(Enveloped::new(presets, &request_id)))
+}
+
+/// Judge an operation without performing it
+///
+/// The body has `policy`, `policyOverrides` and `operation`. Commands are judged as if no sandbox helped.
+#[utoipa::path(
+    post,
+    path = "/v1/policies/validate",
+    tag = "spaces",
+    request_body = serde_json::Value,
+    responses((status = OK, body = Enveloped<PolicyEvaluation>), SpaceProblems)
+)]
+pub(crate) async fn validate(
+    State(app): State<HttpApp>,
+    Extension(request_id): Extension<RequestId>,
+    JsonBytes(body): JsonBytes,
+) -> Result<Json<Enveloped<PolicyEvaluation>>, Problem> {
+    app.spaces()?;
+    let value: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let mut issues = Vec::new();
+    let mut add = |pointer: &str, message: &str| {
+        let (pointer, message) = (pointer.to_owned(), message.to_owned());
+        issues.push(ValidationIssue { pointer, message });
+    };
+    if !value.is_object() {
+        add("", "must be a JSON object");
+    }
+    let document = PolicyDocument::resolve(value.get("policy"), value.get("policyOverrides"));
+    if let Err(found) = &document {
+        found.iter().for_each(|issue| add(&issue.pointer, &issue.message));
+    }
+    let operation = match value.get("operation") {
+        None => {
+            add("/operation", "is required");
+            None
+        }
+        Some(operation) => match ab_spaces::parse_operation(operation) {
+            Ok(operation) => Some(operation),
+            Err(error) => {
+                for issue in &error.issues {
+                    add(&format!("/operation{}", issue.pointer), &issue.message);
+                }
+                None
+            }
+        },
+    };
+    match (document, operation) {
+        (Ok(document), Some(operation)) if issues.is_empty() => {
+            let evaluation = evaluated(judged(&document, &operation));
+            Ok(Json(Enveloped::new(evaluation, &request_id)))
+        }
+        _ => Err(invalid(&InvalidMessage { issues })),
+    }
+}
+
+/// The verdict on an operation; `None` means that it is allowed.
+fn judged(document: &PolicyDocument, operation: &Operation) -> Option<(DocumentHit, String)> {
+    let file = |access, path: &str, size| {
+        let hit = document.judge_file(access, path, size)?;
+        let rule = hit.rule.to_owned();
+        Some((hit, rule))
+    };
+    match operation {
+        Operation::Message { .. } => None,
+        Operation::ReadFile { path, .. } => file(DocumentAccess::Read, path, None),
+        Operation::CreateFile { path, content, encoding, .. } => {
+            let size = match encoding {
+                ab_spaces::ContentEncoding::Utf8 => content.len(),
+                ab_spaces::ContentEncoding::Base64 => {
+                    let decoded = base64::engine::general_purpose::STANDARD.decode(content);
+                    decoded.map_or(0, |bytes| bytes.len())
+                }
+            };
+            file(DocumentAccess::Write, path, Some(size as u64))
+        }
+        Operation::EditFile { path, .. } | Operation::DeleteFile { path, .. } => {
+            file(DocumentAccess::Write, path, None)
+        }
+        Operation::Shell { command, .. } => {
+            let policy = Policy::new(PolicyProfile::Guarded).ok()?;
+            let judgement = policy.judge(command, &CommandCheckContext::new());
+            let own = document.judge_command(&judgement.analysis);
+            let built_in = judgement.decisive_rule().map(|hit| {
+                let (reason, suggestion) = (hit.rule.reason.clone(), hit.rule.suggestion.clone());
+                let hit = DocumentHit {
+                    verdict: hit.verdict,
+                    rule: "shell",
+                    reason,
+                    suggestion: suggestion.unwrap_or_default(),
+                };
+                (hit, judgement.decisive_rule().map_or_else(String::new, |it| it.rule.id.clone()))
+            });
+            let own = own.map(|hit| {
+                let rule = hit.rule.to_owned();
+                (hit, rule)
+            });
+            match (built_in, own) {
+                (Some(built_in), Some(own)) if own.0.verdict >= built_in.0.verdict => Some(own),
+                (Some(built_in), _) => Some(built_in),
+                (None, own) => own,
+            }
+        }
+    }
+}
+
+fn evaluated(hit: Option<(DocumentHit, String)>) -> PolicyEvaluation {
+    let Some((hit, rule)) = hit else {
+        return PolicyEvaluation {
+            allowed: true,
+            requires_approval: false,
+            reason: None,
+            suggestion: None,
+            policy: None,
+        };
+    };
+    let requires_approval = hit.verdict == ab_core::Verdict::Ask;
+    PolicyEvaluation {
+        allowed: requires_approval,
+        requires_approval,
+        reason: Some(hit.reason),
+        suggestion: Some(hit.suggestion).filter(|text| !text.is_empty()),
+        policy: Some(rule),
+    }
+}

@@ -1,0 +1,259 @@
+//! `/v1/spaces/{id}/runs` and `/v1/runs`: perform operations, and watch, resume and cancel runs.
+
+use ab_api::{ApproveOrDeny, PageRequest, Run, RunId, SpaceId};
+use ab_core::Principal;
+use ab_spaces::{EventsMessage, MAX_MESSAGE_BYTES, MessageStatus, OperationsMessage};
+use ab_store::EventLogScope;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::envelope::Enveloped;
+use super::problems::{SpaceProblems, invalid, of_spaces};
+use super::request_key;
+use super::space::check;
+use crate::app::HttpApp;
+use crate::extract::{JsonBody, PathParams, QueryParams};
+use crate::log::RequestId;
+use crate::problem::{Problem, ProblemKind};
+use crate::routes::control::decided_by;
+use crate::sse::{self, Cursor, CursorParams, SseOptions};
+
+/// A run with all its events
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RunBody {
+    #[serde(flatten)]
+    run: Run,
+    protocol_version: &'static str,
+    run_id: RunId,
+    #[schema(value_type = Vec<Object>)]
+    events: Vec<Value>,
+}
+
+/// The decision on the operation that a run waits with
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ResumeRequest {
+    approval: ResumeDecision,
+}
+
+/// Which operation, and yes or no
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ResumeDecision {
+    operation_id: String,
+    decision: ApprovedOrDenied,
+    reason: Option<String>,
+}
+
+/// Yes or no
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ApprovedOrDenied {
+    Approved,
+    Denied,
+}
+
+/// Perform operations
+///
+/// Answers when the run has ended (201) or waits for an approval (200). A client that goes away does not end the
+/// run. A message that is not valid gets 400 with every issue, and nothing is performed.
+#[utoipa::path(
+    post,
+    path = "/v1/spaces/{id}/runs",
+    tag = "spaces",
+    params(
+        ("id" = SpaceId, Path),
+        ("idempotency-key" = Option<String>, Header, description = "Names the request, so that it can be repeated")
+    ),
+    request_body = OperationsMessage,
+    responses(
+        (status = CREATED, description = "The run has ended", body = Enveloped<EventsMessage>),
+        (status = OK, description = "The run waits for an approval", body = Enveloped<EventsMessage>),
+        SpaceProblems
+    )
+)]
+pub(crate) async fn create(
+    State(app): State<HttpApp>,
+    PathParams(id): PathParams<SpaceId>,
+    Extension(principal): Extension<Principal>,
+    Extension(request_id): Extension<RequestId>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, Problem> {
+    let spaces = &app.spaces()?.spaces;
+    let body =
+        axum::body::to_bytes(request.into_body(), MAX_MESSAGE_BYTES).await.map_err(|_| {
+            let detail =
+                format!("the message has more than {MAX_MESSAGE_BYTES} bytes, or ended early");
+            Problem::new(ProblemKind::TooLarge, detail).coded("validation_error")
+        })?;
+    let message = ab_spaces::parse_operations_bytes(&body).map_err(|error| invalid(&error))?;
+    let key = request_key(&headers, &principal, &format!("runs:{id}"), &body)?;
+    let created = spaces.create_run(id, message, &principal, key).await.map_err(of_spaces)?;
+    let message = spaces.wait(created.id, 0).await.map_err(of_spaces)?;
+    let location = [(header::LOCATION, format!("/v1/runs/{}", created.id))];
+    Ok((told(&message), location, Json(Enveloped::new(message, &request_id))).into_response())
+}
+
+/// List the runs of a space, newest first
+#[utoipa::path(
+    get,
+    path = "/v1/spaces/{id}/runs",
+    tag = "spaces",
+    params(("id" = SpaceId, Path), PageRequest),
+    responses((status = OK, body = Enveloped<Vec<Run>>), SpaceProblems)
+)]
+pub(crate) async fn list(
+    State(app): State<HttpApp>,
+    PathParams(id): PathParams<SpaceId>,
+    Extension(request_id): Extension<RequestId>,
+    QueryParams(page): QueryParams<PageRequest>,
+) -> Result<Json<Enveloped<Vec<Run>>>, Problem> {
+    let spaces = &app.spaces()?.spaces;
+    check(page)?;
+    spaces.space(id).await.map_err(of_spaces)?;
+    let runs = spaces.store().runs(id, page).await;
+    let (runs, total) = runs.map_err(|error| of_spaces(error.into()))?;
+    Ok(Json(Enveloped::page(runs, total, page, &request_id)))
+}
+
+/// Show a run with all its events
+#[utoipa::path(
+    get,
+    path = "/v1/runs/{id}",
+    tag = "spaces",
+    params(("id" = RunId, Path)),
+    responses((status = OK, body = Enveloped<RunBody>), SpaceProblems)
+)]
+pub(crate) async fn show(
+    State(app): State<HttpApp>,
+    PathParams(id): PathParams<RunId>,
+    Extension(request_id): Extension<RequestId>,
+) -> Result<Json<Enveloped<RunBody>>, Problem> {
+    let spaces = &app.spaces()?.spaces;
+    Ok(Json(Enveloped::new(body(spaces.run(id).await, spaces, id).await?, &request_id)))
+}
+
+async fn body(
+    run: Result<Run, ab_spaces::SpacesError>,
+    spaces: &ab_spaces::Spaces,
+    id: RunId,
+) -> Result<RunBody, Problem> {
+    let run = run.map_err(of_spaces)?;
+    let events = spaces.events(id).await.map_err(of_spaces)?;
+    Ok(RunBody { run, protocol_version: ab_spaces::PROTOCOL_VERSION, run_id: id, events })
+}
+
+/// Decide the operation that a run waits with
+///
+/// Answers when the run has ended (201) or waits again (200), with the events since.
+#[utoipa::path(
+    post,
+    path = "/v1/runs/{id}/resume",
+    tag = "spaces",
+    params(("id" = RunId, Path)),
+    request_body = ResumeRequest,
+    responses(
+        (status = CREATED, description = "The run has ended", body = Enveloped<EventsMessage>),
+        (status = OK, description = "The run waits for another approval", body = Enveloped<EventsMessage>),
+        SpaceProblems
+    )
+)]
+pub(crate) async fn resume(
+    State(app): State<HttpApp>,
+    PathParams(id): PathParams<RunId>,
+    Extension(principal): Extension<Principal>,
+    Extension(request_id): Extension<RequestId>,
+    JsonBody(request): JsonBody<ResumeRequest>,
+) -> Result<Response, Problem> {
+    let ResumeDecision { operation_id, decision, reason } = request.approval;
+    let decision = match decision {
+        ApprovedOrDenied::Approved => ApproveOrDeny::Approve,
+        ApprovedOrDenied::Denied => ApproveOrDeny::Deny,
+    };
+    let by = decided_by(&principal, "api");
+    let spaces = &app.spaces()?.spaces;
+    let resumed = spaces.resume(id, &operation_id, decision, reason, by).await;
+    let message = resumed.map_err(of_spaces)?;
+    Ok((told(&message), Json(Enveloped::new(message, &request_id))).into_response())
+}
+
+/// Cancel a run
+///
+/// What it performs is stopped, and the rest is not performed.
+#[utoipa::path(
+    post,
+    path = "/v1/runs/{id}/cancel",
+    tag = "spaces",
+    params(("id" = RunId, Path)),
+    responses((status = OK, body = Enveloped<RunBody>), SpaceProblems)
+)]
+pub(crate) async fn cancel(
+    State(app): State<HttpApp>,
+    PathParams(id): PathParams<RunId>,
+    Extension(request_id): Extension<RequestId>,
+) -> Result<Json<Enveloped<RunBody>>, Problem> {
+    let spaces = &app.spaces()?.spaces;
+    let cancelled = spaces.cancel(id).await;
+    Ok(Json(Enveloped::new(body(cancelled, spaces, id).await?, &request_id)))
+}
+
+/// Follow a run
+///
+/// Server-sent events: `operation` when one starts, `event` with an event of the protocol, `parked` when the run
+/// waits for an approval, and `complete` at the end. A reader that has everything of an ended run gets 204.
+#[utoipa::path(
+    get,
+    path = "/v1/runs/{id}/stream",
+    tag = "spaces",
+    params(
+        ("id" = RunId, Path),
+        CursorParams,
+        ("last-event-id" = Option<u64>, Header, description = "The last event that the reader has; counts before `after`")
+    ),
+    responses(
+        (status = OK, description = "The events", body = String, content_type = "text/event-stream"),
+        (status = NO_CONTENT, description = "The run has ended, and the reader has every event"),
+        SpaceProblems
+    )
+)]
+pub(crate) async fn stream(
+    State(app): State<HttpApp>,
+    PathParams(id): PathParams<RunId>,
+    cursor: Cursor,
+) -> Result<Response, Problem> {
+    let spaces = &app.spaces()?.spaces;
+    let run = spaces.run(id).await.map_err(of_spaces)?;
+    let (store, after) = (spaces.store(), cursor.0.unwrap_or_default());
+    let scope = EventLogScope::Run(id);
+    let rest = store.event_records(scope, after, 1).await;
+    let rest = rest.map_err(|error| of_spaces(error.into()))?;
+    if run.status.is_terminal() && rest.is_empty() {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let records = store.follow_events(scope, after).into_stream();
+    let frames = records.filter_map(|record| {
+        let frame = record.ok().map(|record| {
+            let (kind, seq, json) = (&record.kind, record.seq, &record.json);
+            Bytes::from(format!("event: {kind}\nid: {seq}\ndata: {json}\n\n"))
+        });
+        std::future::ready(frame)
+    });
+    Ok(sse::frames(frames, app.shutdown(), SseOptions::default()))
+}
+
+/// 201 for a run that has ended, 200 for one that waits.
+fn told(message: &EventsMessage) -> StatusCode {
+    match message.status {
+        MessageStatus::AwaitingApproval => StatusCode::OK,
+        MessageStatus::Completed | MessageStatus::Error => StatusCode::CREATED,
+    }
+}

@@ -1,0 +1,100 @@
+//! Questions of callers that are no operation, such as tools of the MCP endpoint: each becomes an approval.
+
+use std::fmt;
+use std::time::Duration;
+
+use ab_api::{Approval, ApprovalSubject, SpaceId, Time};
+use ab_core::error::escape_unprintable;
+use ab_core::{ApprovalAnswer, ApprovalId, ApprovalRequest, Approver, Principal, PrincipalKind};
+use ab_store::{GrantScope, Store, StoreError};
+use async_trait::async_trait;
+
+/// Characters of a command in a title.
+const MAX_TITLE: usize = 100;
+
+/// Stores questions, and uses each yes once.
+pub(crate) struct SpaceApprover {
+    store: Store,
+    space: SpaceId,
+    timeout: Duration,
+}
+
+impl SpaceApprover {
+    pub(crate) fn new(store: Store, space: SpaceId, timeout: Duration) -> Self {
+        Self { store, space, timeout }
+    }
+
+    async fn answer(&self, asked: &ApprovalRequest) -> Result<ApprovalAnswer, StoreError> {
+        let digest = asked.digest.to_string();
+        let scope = GrantScope::Space(self.space);
+        if let Some(used) = self.store.use_grant(scope, digest.clone()).await? {
+            let name = used.decided_by.map(|by| by.name).unwrap_or_default();
+            return Ok(ApprovalAnswer::Yes(Principal::new(PrincipalKind::Person, &name)));
+        }
+        let waiting = self.store.pending_approval_of_space(self.space, &digest).await?;
+        let id = match waiting {
+            Some(waiting) => waiting.id,
+            None => {
+                let now = Time::now();
+                let approval = Approval {
+                    space_id: Some(self.space),
+                    expires_at: Some(now.saturating_add(self.timeout)),
+                    ..Approval::pending(subject(asked, None), now)
+                };
+                let id = approval.id;
+                self.store.add_approval(approval).await?;
+                id
+            }
+        };
+        Ok(ApprovalAnswer::Later(ApprovalId::new(id.to_string())))
+    }
+}
+
+#[async_trait]
+impl Approver for SpaceApprover {
+    async fn ask(&self, asked: &ApprovalRequest) -> ApprovalAnswer {
+        match self.answer(asked).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                tracing::warn!(%error, space = %self.space, "cannot store a question");
+                ApprovalAnswer::Nobody
+            }
+        }
+    }
+}
+
+impl fmt::Debug for SpaceApprover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpaceApprover").field("space", &self.space).finish_non_exhaustive()
+    }
+}
+
+/// What a person sees: the whole command with its directory, variables and limits.
+pub(crate) fn subject(asked: &ApprovalRequest, operation_id: Option<&str>) -> ApprovalSubject {
+    let command = asked.call.command().unwrap_or_default();
+    let line = escape_unprintable(&command);
+    let mut title: String = line.chars().take(MAX_TITLE).collect();
+    if title.len() < line.len() {
+        title.push('…');
+    }
+    let rule = &asked.rule;
+    let mut detail = format!("{command}\n\n{} (rule {})", rule.reason, rule.rule);
+    if let Some(cwd) = asked.call.path.as_ref().filter(|path| !path.is_root()) {
+        detail.push_str(&format!("\nin the directory {cwd}"));
+    }
+    if let Some(request) = &asked.call.request {
+        for (name, value) in &request.env {
+            detail.push_str(&format!("\nwith {name}={value}"));
+        }
+        if let Some(time) = request.limits.wall_time {
+            detail.push_str(&format!("\nfor at most {} s", time.as_secs()));
+        }
+    }
+    ApprovalSubject {
+        title: format!("Run {title}"),
+        action: Some("execute".to_owned()),
+        detail: Some(detail),
+        tool_execution_id: operation_id.map(str::to_owned),
+        digest: Some(asked.digest.to_string()),
+    }
+}

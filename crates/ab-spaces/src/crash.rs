@@ -1,0 +1,78 @@
+//! Crash points of runs: places between two effects at which a test lets the server die.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// A place where something has happened and is not recorded, or is recorded and has not happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SpaceCrashPoint {
+    /// The run is stored, and nothing performs it.
+    RunStored,
+    /// The start of an operation is stored, and the operation is not performed.
+    OperationStarted,
+    /// An operation was performed, and its event is not stored.
+    OperationPerformed,
+    /// The question is stored, and nothing waits for the decision.
+    Parked,
+    /// The decision is stored, and the run does not know it.
+    Decided,
+    /// Every operation was performed, and the end is not stored.
+    Ending,
+}
+
+impl SpaceCrashPoint {
+    pub const ALL: [Self; 6] = [
+        Self::RunStored,
+        Self::OperationStarted,
+        Self::OperationPerformed,
+        Self::Parked,
+        Self::Decided,
+        Self::Ending,
+    ];
+
+    /// The name that the command line takes.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RunStored => "run-stored",
+            Self::OperationStarted => "operation-started",
+            Self::OperationPerformed => "operation-performed",
+            Self::Parked => "run-parked",
+            Self::Decided => "run-decided",
+            Self::Ending => "run-ending",
+        }
+    }
+}
+
+impl FromStr for SpaceCrashPoint {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        Self::ALL.into_iter().find(|point| point.as_str() == text).ok_or(())
+    }
+}
+
+/// What happens at crash points: nothing by default.
+#[derive(Clone, Default)]
+pub struct SpaceCrashHook {
+    reached: Option<Arc<dyn Fn(SpaceCrashPoint) + Send + Sync>>,
+}
+
+impl SpaceCrashHook {
+    /// Calls `reached` at every crash point.
+    pub fn new(reached: impl Fn(SpaceCrashPoint) + Send + Sync + 'static) -> Self {
+        Self { reached: Some(Arc::new(reached)) }
+    }
+
+    pub(crate) fn reach(&self, point: SpaceCrashPoint) {
+        if let Some(reached) = &self.reached {
+            reached(point);
+        }
+    }
+}
+
+impl fmt::Debug for SpaceCrashHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpaceCrashHook").field("is_set", &self.reached.is_some()).finish()
+    }
+}

@@ -1,0 +1,129 @@
+//! The gate of a space: it answers what the policy asks, and tells when an operation begins.
+//!
+//! Every operation of a run acts under a name of its own, so that its question and its start are told apart from
+//! those of other callers. The gate is the last guard: what it lets pass was judged, and is performed next.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ab_core::guard::{GuardDecision, RefusedPath};
+use ab_core::{
+    ApprovalAnswer, ApprovalRequest, Approver, Call, CallOutcome, EffectivePolicyControl, Error,
+    Guard, Principal, PrincipalKind, Result,
+};
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+
+/// Writes the start record of an operation. The operation is performed after it.
+pub(crate) type StartRecord = Box<dyn FnOnce() -> BoxFuture<'static, Result<()>> + Send>;
+
+/// Approves what the policy of a space asks, and records the start of operations.
+pub(crate) struct RunGate {
+    operations: Mutex<HashMap<String, OpenOperation>>,
+    /// Answers where the caller is not an operation: a tool of the MCP endpoint.
+    others: Arc<dyn Approver>,
+}
+
+/// An operation under way.
+struct OpenOperation {
+    /// A person said yes to exactly this.
+    granted: Option<String>,
+    asked: Option<ApprovalRequest>,
+    start: Option<StartRecord>,
+}
+
+impl RunGate {
+    pub(crate) fn new(others: Arc<dyn Approver>) -> Arc<Self> {
+        Arc::new(Self { operations: Mutex::default(), others })
+    }
+
+    /// Opens the gate for one operation. It closes when the value is dropped.
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        principal: &Principal,
+        granted: Option<String>,
+        start: StartRecord,
+    ) -> OpenGate {
+        let name = principal.id().to_owned();
+        let open = OpenOperation { granted, asked: None, start: Some(start) };
+        self.lock().insert(name.clone(), open);
+        OpenGate { gate: self.clone(), name }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, OpenOperation>> {
+        self.operations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The start record that is still to be written.
+    fn take_start(&self, call: &Call<'_>) -> Option<StartRecord> {
+        let principal = call.actor.principal();
+        if principal.kind() != PrincipalKind::Process {
+            return None;
+        }
+        self.lock().get_mut(principal.id())?.start.take()
+    }
+}
+
+/// An operation for which the gate is open.
+pub(crate) struct OpenGate {
+    gate: Arc<RunGate>,
+    name: String,
+}
+
+impl OpenGate {
+    /// What the policy asked, if it did.
+    pub(crate) fn asked(&self) -> Option<ApprovalRequest> {
+        self.gate.lock().get(&self.name)?.asked.clone()
+    }
+}
+
+impl Drop for OpenGate {
+    fn drop(&mut self) {
+        self.gate.lock().remove(&self.name);
+    }
+}
+
+#[async_trait]
+impl Approver for RunGate {
+    async fn ask(&self, asked: &ApprovalRequest) -> ApprovalAnswer {
+        if asked.principal.kind() == PrincipalKind::Process
+            && let Some(open) = self.lock().get_mut(asked.principal.id())
+        {
+            if open.granted.as_deref() == Some(asked.digest.to_string().as_str()) {
+                return ApprovalAnswer::Yes(asked.principal.clone());
+            }
+            open.asked = Some(asked.clone());
+            // The runner parks the operation and stores the question together with that.
+            return ApprovalAnswer::Later(ab_core::ApprovalId::new(asked.digest.to_string()));
+        }
+        self.others.ask(asked).await
+    }
+}
+
+impl Guard for RunGate {
+    fn before_call<'a>(&'a self, call: &'a Call<'a>) -> GuardDecision<'a> {
+        match self.take_start(call) {
+            None => GuardDecision::ALLOW,
+            Some(start) => GuardDecision::Pending(start()),
+        }
+    }
+
+    fn check_file_size(&self, _: &Call<'_>, _: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn on_refused_path(&self, _: &RefusedPath<'_>) {}
+
+    fn effective_policy_control(&self) -> Option<EffectivePolicyControl> {
+        None
+    }
+
+    fn after_call(&self, _: &Call<'_>, _: &CallOutcome<'_>) {}
+}
+
+impl fmt::Debug for RunGate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunGate").field("operations", &self.lock().len()).finish_non_exhaustive()
+    }
+}

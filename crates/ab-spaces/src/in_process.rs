@@ -1,0 +1,138 @@
+//! Runs a message in this process, without a store: for the command line and for programs that embed the library.
+
+use ab_api::{RunId, Time};
+use ab_core::ApprovalRequest;
+use ab_core::process::OutputChannel;
+use async_trait::async_trait;
+use serde_json::json;
+
+use crate::event::{ApprovalDetails, ErrorCategory, EventsMessage, MessageStatus, ProtocolEvent};
+use crate::operation::Operation;
+use crate::perform::{self, Attempt, OperationContext};
+use crate::validate::{InvalidMessage, parse_operations_bytes};
+use crate::workspace::SpaceWorkspace;
+
+/// Watches a run, and decides what its policy asks.
+#[async_trait]
+pub trait RunObserver: Send + Sync {
+    /// An operation is about to be judged and performed.
+    fn on_operation(&self, operation: &Operation);
+    /// A command wrote something.
+    fn on_output(&self, channel: OutputChannel, bytes: &[u8]);
+    /// An event was recorded.
+    fn on_event(&self, event: &ProtocolEvent);
+    /// Decides about an operation.
+    async fn decide(&self, operation: &Operation, asked: &ApprovalRequest) -> OperationDecision;
+}
+
+/// What becomes of an operation that needs an approval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OperationDecision {
+    Approve,
+    /// Refused, for this reason.
+    Deny(String),
+    /// Nobody decides now: the run ends and says what it waits for.
+    Leave,
+}
+
+/// Runs the bytes of an operations message to its end. A message that is not valid gives the status `error` and one
+/// `error` event of the category `validation`; nothing is performed then.
+pub async fn run_message(
+    workspace: &SpaceWorkspace,
+    bytes: &[u8],
+    observer: &dyn RunObserver,
+) -> EventsMessage {
+    let run_id = RunId::generate();
+    match parse_operations_bytes(bytes) {
+        Ok(message) => run_operations(workspace, run_id, &message.operations, observer).await,
+        Err(invalid) => {
+            let event = invalid_event(&invalid);
+            observer.on_event(&event);
+            EventsMessage::new(run_id, MessageStatus::Error, vec![event])
+        }
+    }
+}
+
+/// The event for a message that is not valid.
+pub fn invalid_event(invalid: &InvalidMessage) -> ProtocolEvent {
+    let mut details = serde_json::Map::new();
+    details.insert("issues".to_owned(), json!(invalid.issues));
+    ProtocolEvent::Error {
+        timestamp: Time::now(),
+        category: ErrorCategory::Validation,
+        message: invalid.to_string(),
+        operation_id: None,
+        details,
+    }
+}
+
+async fn run_operations(
+    workspace: &SpaceWorkspace,
+    run: RunId,
+    operations: &[Operation],
+    observer: &dyn RunObserver,
+) -> EventsMessage {
+    let mut events = Vec::new();
+    let mut status = MessageStatus::Completed;
+    let mut add = |event: ProtocolEvent| {
+        observer.on_event(&event);
+        events.push(event);
+    };
+    for (index, operation) in operations.iter().enumerate() {
+        observer.on_operation(operation);
+        let output = |channel: OutputChannel, bytes: &[u8]| observer.on_output(channel, bytes);
+        let context = |granted| OperationContext {
+            workspace,
+            name: format!("{run}/{index}"),
+            operation,
+            granted,
+            output: &output,
+        };
+        let unrecorded =
+            || -> crate::gate::StartRecord { Box::new(|| Box::pin(std::future::ready(Ok(())))) };
+        let mut attempt = perform::attempt(context(None), unrecorded()).await;
+        if let Attempt::Asked(asked) = attempt {
+            match observer.decide(operation, &asked).await {
+                OperationDecision::Approve => {
+                    attempt =
+                        perform::attempt(context(Some(asked.digest.to_string())), unrecorded())
+                            .await;
+                }
+                OperationDecision::Deny(why) => {
+                    attempt = Attempt::Done(perform::rejected(operation, why));
+                }
+                OperationDecision::Leave => {
+                    add(approval_required(operation, &asked));
+                    status = MessageStatus::AwaitingApproval;
+                    break;
+                }
+            }
+        }
+        match attempt {
+            Attempt::Done(event) => add(event),
+            // An operation that was approved is not asked about again.
+            Attempt::Asked(asked) => add(approval_required(operation, &asked)),
+            Attempt::Broken(event) => {
+                add(event);
+                status = MessageStatus::Error;
+                break;
+            }
+        }
+    }
+    EventsMessage::new(run, status, events)
+}
+
+pub(crate) fn approval_required(operation: &Operation, asked: &ApprovalRequest) -> ProtocolEvent {
+    ProtocolEvent::ApprovalRequired {
+        timestamp: Time::now(),
+        operation_id: perform::id(operation),
+        operation_type: operation.operation_type(),
+        reason: asked.rule.reason.clone(),
+        details: ApprovalDetails {
+            command: asked.call.command(),
+            path: None,
+            policy: Some(asked.rule.rule.clone()),
+        },
+        approval_id: None,
+    }
+}

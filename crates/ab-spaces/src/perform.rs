@@ -1,0 +1,394 @@
+//! Performs one operation on a workspace and says what became of it.
+
+use std::time::{Duration, Instant};
+
+use ab_api::Time;
+use ab_core::options::{
+    LinkHandling, ReadOptions, RemoveOptions, StatOptions, WriteMode, WriteOptions,
+};
+use ab_core::path::PathStrictness;
+use ab_core::process::{Command, ExitCause, OutputChannel, ProcessExit};
+use ab_core::{
+    ApprovalRequest, Backend, Edit, EditOptions, Error, ErrorCause, ErrorKind, ExecOptions,
+    NarrowOptions, Principal, PrincipalKind, WriteContent,
+};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+
+use crate::event::{ErrorCategory, ProtocolEvent};
+use crate::gate::StartRecord;
+use crate::operation::{ContentEncoding, Operation, TextEdit};
+use crate::validate::MAX_FILE_BYTES;
+use crate::workspace::SpaceWorkspace;
+
+/// Bytes of each output channel that an event keeps.
+const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
+/// The exit code of a command whose time was up.
+const TIMED_OUT: i32 = 124;
+/// Characters of a text that an error quotes.
+const QUOTED_CHARS: usize = 50;
+
+/// What came of an attempt to perform an operation.
+pub(crate) enum Attempt {
+    /// It ended, well or not.
+    Done(ProtocolEvent),
+    /// The policy asks a person first. Nothing was performed.
+    Asked(Box<ApprovalRequest>),
+    /// The workspace itself failed: nothing more can be performed in it.
+    Broken(ProtocolEvent),
+}
+
+/// One operation of a run.
+pub(crate) struct OperationContext<'a> {
+    pub(crate) workspace: &'a SpaceWorkspace,
+    /// The run and the number of the operation: the name under which it acts.
+    pub(crate) name: String,
+    pub(crate) operation: &'a Operation,
+    /// A person said yes to exactly this.
+    pub(crate) granted: Option<String>,
+    /// Receives the output of a command as it comes.
+    pub(crate) output: &'a (dyn Fn(OutputChannel, &[u8]) + Send + Sync),
+}
+
+/// Judges the operation, writes its start record, performs it.
+pub(crate) async fn attempt(context: OperationContext<'_>, start: StartRecord) -> Attempt {
+    let OperationContext { workspace, name, operation, granted, output } = context;
+    let principal = Principal::new(PrincipalKind::Process, &name);
+    let is_granted = granted.is_some();
+    let gate = workspace.gate.open(&principal, granted, start);
+    let narrow =
+        NarrowOptions { path_style: PathStrictness::Strict, ..NarrowOptions::for_actor(principal) };
+    let backend = match workspace.backend().narrow(narrow) {
+        Ok(backend) => backend,
+        Err(error) => return Attempt::Broken(broken(operation, &error)),
+    };
+    let result = perform(&backend, operation, output).await;
+    let error = match result {
+        Ok(event) => return Attempt::Done(event),
+        Err(error) => error,
+    };
+    match error.kind() {
+        ErrorKind::Pending => match gate.asked() {
+            // What was approved is not what would run now: variables or rules changed since.
+            Some(_) if is_granted => {
+                let message = "the approved operation has changed and was not performed";
+                Attempt::Done(ProtocolEvent::error(
+                    ErrorCategory::Policy,
+                    message,
+                    Some(id(operation)),
+                ))
+            }
+            Some(asked) => Attempt::Asked(Box::new(asked)),
+            None => Attempt::Done(failed(operation, text(&error))),
+        },
+        ErrorKind::Denied | ErrorKind::Rejected => Attempt::Done(denied(operation, &error)),
+        ErrorKind::Destroyed => Attempt::Broken(broken(operation, &error)),
+        _ => Attempt::Done(failed(operation, told(operation, &error))),
+    }
+}
+
+/// The event of an operation that a person refused.
+pub(crate) fn rejected(operation: &Operation, reason: String) -> ProtocolEvent {
+    ProtocolEvent::PolicyDenied {
+        timestamp: Time::now(),
+        operation_id: id(operation),
+        operation_type: operation.operation_type(),
+        reason,
+        suggestion: None,
+    }
+}
+
+/// The event of an operation that a crash interrupted, or of one that could not be performed.
+pub(crate) fn failed(operation: &Operation, why: impl Into<String>) -> ProtocolEvent {
+    let (timestamp, operation_id) = (Time::now(), id(operation));
+    let (success, error) = (false, Some(why.into()));
+    match operation {
+        Operation::Message { .. } => ProtocolEvent::Message { timestamp, operation_id, success },
+        Operation::CreateFile { path, .. } => ProtocolEvent::CreateFile {
+            timestamp,
+            operation_id,
+            path: path.clone(),
+            success,
+            bytes_written: None,
+            error,
+        },
+        Operation::ReadFile { path, .. } => ProtocolEvent::ReadFile {
+            timestamp,
+            operation_id,
+            path: path.clone(),
+            success,
+            content: None,
+            encoding: None,
+            size: None,
+            error,
+        },
+        Operation::EditFile { path, .. } => ProtocolEvent::EditFile {
+            timestamp,
+            operation_id,
+            path: path.clone(),
+            success,
+            edits_applied: None,
+            error,
+        },
+        Operation::DeleteFile { path, .. } => ProtocolEvent::DeleteFile {
+            timestamp,
+            operation_id,
+            path: path.clone(),
+            success,
+            error,
+        },
+        Operation::Shell { command, .. } => ProtocolEvent::Shell {
+            timestamp,
+            operation_id,
+            command: command.clone(),
+            success,
+            exit_code: None,
+            stdout: None,
+            stderr: None,
+            duration_ms: None,
+            timed_out: None,
+            error,
+        },
+    }
+}
+
+pub(crate) fn id(operation: &Operation) -> String {
+    operation.id().unwrap_or_default().to_owned()
+}
+
+fn denied(operation: &Operation, error: &Error) -> ProtocolEvent {
+    ProtocolEvent::PolicyDenied {
+        timestamp: Time::now(),
+        operation_id: id(operation),
+        operation_type: operation.operation_type(),
+        reason: error.message().to_owned(),
+        suggestion: error.hint().map(str::to_owned),
+    }
+}
+
+fn broken(operation: &Operation, error: &Error) -> ProtocolEvent {
+    let message = format!("the workspace is not available: {}", error.message());
+    ProtocolEvent::error(ErrorCategory::Execution, message, Some(id(operation)))
+}
+
+async fn perform(
+    backend: &Backend,
+    operation: &Operation,
+    output: &(dyn Fn(OutputChannel, &[u8]) + Send + Sync),
+) -> Result<ProtocolEvent, Error> {
+    let operation_id = id(operation);
+    let timestamp = Time::now;
+    match operation {
+        Operation::Message { .. } => {
+            Ok(ProtocolEvent::Message { timestamp: timestamp(), operation_id, success: true })
+        }
+        Operation::CreateFile { path, content, encoding, overwrite, .. } => {
+            let bytes = match encoding {
+                ContentEncoding::Utf8 => Bytes::copy_from_slice(content.as_bytes()),
+                ContentEncoding::Base64 => match STANDARD.decode(content) {
+                    Ok(bytes) => bytes.into(),
+                    Err(_) => return Ok(failed(operation, "the content is not base64")),
+                },
+            };
+            let mode = if *overwrite { WriteMode::CreateOrReplace } else { WriteMode::CreateNew };
+            let written = bytes.len() as u64;
+            let options = WriteOptions { mode, ..WriteOptions::default() };
+            backend.write_with(path.as_str(), WriteContent::from(bytes), options).await?;
+            Ok(ProtocolEvent::CreateFile {
+                timestamp: timestamp(),
+                operation_id,
+                path: path.clone(),
+                success: true,
+                bytes_written: Some(written),
+                error: None,
+            })
+        }
+        Operation::ReadFile { path, encoding, .. } => {
+            let options = ReadOptions { limit: MAX_FILE_BYTES as u64, ..ReadOptions::default() };
+            let bytes = backend.read_with(path.as_str(), options).await?.bytes;
+            let size = bytes.len() as u64;
+            let content = match encoding {
+                ContentEncoding::Base64 => STANDARD.encode(&bytes),
+                ContentEncoding::Utf8 => match String::from_utf8(bytes.into()) {
+                    Ok(text) => text,
+                    Err(_) => {
+                        let why = "the file is not UTF-8 text: read it with encoding base64";
+                        return Ok(failed(operation, why));
+                    }
+                },
+            };
+            Ok(ProtocolEvent::ReadFile {
+                timestamp: timestamp(),
+                operation_id,
+                path: path.clone(),
+                success: true,
+                content: Some(content),
+                encoding: Some(*encoding),
+                size: Some(size),
+                error: None,
+            })
+        }
+        Operation::EditFile { path, edits, .. } => {
+            let replacements: Vec<Edit> = edits.iter().map(replacement).collect();
+            backend.edit(path.as_str(), &replacements, EditOptions::default()).await?;
+            Ok(ProtocolEvent::EditFile {
+                timestamp: timestamp(),
+                operation_id,
+                path: path.clone(),
+                success: true,
+                edits_applied: Some(edits.len() as u64),
+                error: None,
+            })
+        }
+        Operation::DeleteFile { path, .. } => {
+            let options = StatOptions { links: LinkHandling::NoFollow };
+            if backend.stat_with(path.as_str(), options).await?.kind.is_dir() {
+                return Ok(failed(operation, "Is a directory: deleteFile deletes files only"));
+            }
+            backend.rm(path.as_str(), RemoveOptions::default()).await?;
+            Ok(ProtocolEvent::DeleteFile {
+                timestamp: timestamp(),
+                operation_id,
+                path: path.clone(),
+                success: true,
+                error: None,
+            })
+        }
+        Operation::Shell { command, cwd, timeout, env, .. } => {
+            let options = ExecOptions {
+                cwd: cwd.clone(),
+                env: env.clone(),
+                timeout: Some(Duration::from_millis(*timeout)),
+                ..ExecOptions::default()
+            };
+            let began = Instant::now();
+            let said = run(backend, command, options, output).await?;
+            let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let timed_out = said.exit.cause == ExitCause::Timeout;
+            let exit_code = if timed_out { TIMED_OUT } else { exit_code(&said.exit) };
+            let error = match said.exit.cause {
+                ExitCause::MemoryLimit => Some("the command needed more memory than its limit"),
+                ExitCause::Dropped => Some("the command was ended with its run"),
+                ExitCause::Itself | ExitCause::Timeout => None,
+            };
+            Ok(ProtocolEvent::Shell {
+                timestamp: timestamp(),
+                operation_id,
+                command: command.clone(),
+                success: said.exit.success() && said.exit.cause == ExitCause::Itself,
+                exit_code: Some(exit_code),
+                stdout: Some(said.stdout.into_text()),
+                stderr: Some(said.stderr.into_text()),
+                duration_ms: Some(duration_ms),
+                timed_out: timed_out.then_some(true),
+                error: error.map(str::to_owned),
+            })
+        }
+    }
+}
+
+fn replacement(edit: &TextEdit) -> Edit {
+    Edit::new(&edit.old_content, &edit.new_content).replace_first()
+}
+
+fn exit_code(exit: &ProcessExit) -> i32 {
+    exit.code.or(exit.signal.map(|signal| 128 + signal)).unwrap_or(-1)
+}
+
+/// What a command said, and how it ended.
+struct Said {
+    stdout: KeptOutput,
+    stderr: KeptOutput,
+    exit: ProcessExit,
+}
+
+/// The beginning of one channel.
+#[derive(Default)]
+struct KeptOutput {
+    bytes: Vec<u8>,
+    total: usize,
+}
+
+impl KeptOutput {
+    fn add(&mut self, bytes: &[u8]) {
+        let room = MAX_OUTPUT_BYTES - self.bytes.len();
+        self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        self.total += bytes.len();
+    }
+
+    fn into_text(self) -> String {
+        let mut text = String::from_utf8_lossy(&self.bytes).into_owned();
+        if self.total > self.bytes.len() {
+            let (kept, total) = (self.bytes.len(), self.total);
+            text.push_str(&format!("\n[output truncated: the first {kept} of {total} bytes]\n"));
+        }
+        text
+    }
+}
+
+async fn run(
+    backend: &Backend,
+    command: &str,
+    options: ExecOptions,
+    output: &(dyn Fn(OutputChannel, &[u8]) + Send + Sync),
+) -> Result<Said, Error> {
+    let request = backend.exec_request(Command::Shell(command.to_owned()), options)?;
+    let mut process = backend.spawn(request).await?;
+    let (mut stdout, mut stderr) = (KeptOutput::default(), KeptOutput::default());
+    while let Some(chunk) = process.output.recv().await {
+        match chunk.channel {
+            OutputChannel::Stdout => stdout.add(&chunk.bytes),
+            OutputChannel::Stderr => stderr.add(&chunk.bytes),
+        }
+        output(chunk.channel, &chunk.bytes);
+    }
+    match process.wait().await {
+        Some(exit) => Ok(Said { stdout, stderr, exit }),
+        None => Err(match process.exit_receiver().loss_error() {
+            Some(why) => why.clone(),
+            None => {
+                Error::new(ab_core::ErrorCode::ExecError, ErrorKind::Io, "the process was lost")
+            }
+        }),
+    }
+}
+
+/// The texts that the protocol's clients know, for the failures that they look for.
+fn told(operation: &Operation, error: &Error) -> String {
+    match error.kind() {
+        ErrorKind::AlreadyExists => "File already exists".to_owned(),
+        ErrorKind::NotFound if !matches!(operation, Operation::Shell { .. }) => {
+            "File not found".to_owned()
+        }
+        ErrorKind::Escape => "Path is outside workspace".to_owned(),
+        ErrorKind::NoMatch => match operation {
+            Operation::EditFile { edits, .. } => not_found(edits, error),
+            _ => text(error),
+        },
+        ErrorKind::TooLarge if matches!(operation, Operation::ReadFile { .. }) => {
+            format!("the file is larger than {MAX_FILE_BYTES} bytes")
+        }
+        ErrorKind::Invalid if error.cause() == Some(ErrorCause::NotText) => {
+            "the file is not UTF-8 text, and edits are for text".to_owned()
+        }
+        _ => text(error),
+    }
+}
+
+/// Quotes the text that was not found.
+fn not_found(edits: &[TextEdit], error: &Error) -> String {
+    let [edit] = edits else { return text(error) };
+    let mut quoted: String = edit.old_content.chars().take(QUOTED_CHARS).collect();
+    if quoted.len() < edit.old_content.len() {
+        quoted.push('…');
+    }
+    format!("Content not found: {quoted:?}")
+}
+
+fn text(error: &Error) -> String {
+    match error.hint() {
+        Some(hint) => format!("{}: {hint}", error.message()),
+        None => error.message().to_owned(),
+    }
+}

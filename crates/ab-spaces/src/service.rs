@@ -1,0 +1,582 @@
+//! Spaces on a server: made, found again after a restart, and removed. One task per space performs its runs in turn.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ab_api::{
+    ApprovalDecider, ApprovalDecision, ApprovalStatus, ApproveOrDeny, PageRequest, Run, RunId,
+    RunStatus, Space, SpaceBackend, SpaceId, SpaceStatus, Time,
+};
+use ab_core::{Error, Principal};
+use ab_local::LocalWorkspaceConfig;
+use ab_policy::PolicyDocument;
+use ab_store::{EventLogScope, IdempotencyRecord, RUN_END, RUN_PARKED, RunStep, Store, StoreError};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::approver::SpaceApprover;
+use crate::area::SpaceArea;
+use crate::crash::SpaceCrashHook;
+use crate::event::{EventsMessage, MessageStatus, ProtocolEvent};
+use crate::operation::OperationsMessage;
+use crate::request::SpaceRequest;
+use crate::run_task;
+use crate::workspace::SpaceWorkspace;
+
+/// Runs of one space that wait for their turn.
+const MAX_QUEUED_RUNS: usize = 64;
+/// How often spaces are looked at whose time may be over.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How spaces are made, and how long their runs and questions last.
+#[derive(Clone, Debug)]
+pub struct SpacesSettings {
+    /// The directory of all spaces.
+    pub directory: PathBuf,
+    /// How commands are isolated.
+    pub template: LocalWorkspaceConfig,
+    /// Undecided approvals expire after this time.
+    pub approval_timeout: Duration,
+    /// How long the operations of one run may take, waits for approvals aside.
+    pub run_timeout: Duration,
+    /// What happens at crash points.
+    pub crash_hook: SpaceCrashHook,
+}
+
+impl SpacesSettings {
+    /// The defaults: 15 minutes for an approval, one hour for a run.
+    pub fn new(directory: impl Into<PathBuf>, template: LocalWorkspaceConfig) -> Self {
+        Self {
+            directory: directory.into(),
+            template,
+            approval_timeout: Duration::from_secs(15 * 60),
+            run_timeout: Duration::from_secs(60 * 60),
+            crash_hook: SpaceCrashHook::default(),
+        }
+    }
+}
+
+/// Why a request about spaces failed.
+#[derive(Debug)]
+pub enum SpacesError {
+    SpaceNotFound,
+    RunNotFound,
+    /// The run has ended.
+    RunEnded(RunStatus),
+    /// The run does not wait for this operation.
+    NotWaiting(String),
+    /// Too many runs wait.
+    QueueFull,
+    /// The server is shutting down.
+    Closing,
+    /// The workspace failed.
+    Workspace(Error),
+    Store(StoreError),
+}
+
+impl From<StoreError> for SpacesError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Closed => Self::Closing,
+            error => Self::Store(error),
+        }
+    }
+}
+
+/// A handle on all spaces of a server. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Spaces {
+    pub(crate) shared: Arc<SpacesState>,
+}
+
+pub(crate) struct SpacesState {
+    pub(crate) store: Store,
+    pub(crate) settings: SpacesSettings,
+    area: SpaceArea,
+    open: Mutex<HashMap<SpaceId, OpenSpace>>,
+    /// Ends single runs.
+    cancels: Mutex<HashMap<RunId, CancellationToken>>,
+    tasks: TaskTracker,
+    pub(crate) shutdown: CancellationToken,
+}
+
+#[derive(Clone)]
+struct OpenSpace {
+    workspace: SpaceWorkspace,
+    queue: mpsc::Sender<RunId>,
+    closed: CancellationToken,
+}
+
+impl fmt::Debug for SpacesState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpacesState").finish_non_exhaustive()
+    }
+}
+
+/// A run that was made, or the one that an earlier request with the same key made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreatedRun {
+    pub id: RunId,
+}
+
+impl Spaces {
+    /// Takes up the spaces and runs of an earlier process.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn start(store: Store, settings: SpacesSettings) -> Result<Self, SpacesError> {
+        let area = SpaceArea::new(settings.directory.clone());
+        let shared = Arc::new(SpacesState {
+            store,
+            settings,
+            area,
+            open: Mutex::default(),
+            cancels: Mutex::default(),
+            tasks: TaskTracker::new(),
+            shutdown: CancellationToken::new(),
+        });
+        let spaces = Self { shared };
+        spaces.remove_leftovers().await?;
+        for run in spaces.store().live_runs(None).await? {
+            spaces.take_up(run).await?;
+        }
+        let sweeping = spaces.clone();
+        spaces.shared.tasks.spawn(async move { sweeping.sweep().await });
+        Ok(spaces)
+    }
+
+    /// The store of the spaces.
+    pub fn store(&self) -> &Store {
+        &self.shared.store
+    }
+
+    /// Ends all tasks. Operations under way are interrupted, and told so after the next start.
+    pub async fn shutdown(&self) {
+        self.shared.shutdown.cancel();
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+        let open: Vec<OpenSpace> = self.open_spaces().drain().map(|(_, space)| space).collect();
+        for space in open {
+            let _ = space.workspace.backend().destroy().await;
+        }
+    }
+
+    /// Makes a space.
+    ///
+    /// # Errors
+    ///
+    /// The directory or the store fails; [`StoreError::KeyReused`] for a key of another request.
+    pub async fn create_space(
+        &self,
+        request: SpaceRequest,
+        key: Option<IdempotencyRecord>,
+    ) -> Result<Space, SpacesError> {
+        let now = Time::now();
+        let space = Space {
+            id: SpaceId::generate(),
+            name: request.name,
+            description: request.description,
+            status: SpaceStatus::Ready,
+            backend: request.backend,
+            policy: json!(request.document),
+            env: request.env,
+            metadata: request.metadata,
+            created_at: now,
+            expires_at: request.lifetime.map(|lifetime| now.saturating_add(lifetime)),
+        };
+        let key = key.map(|key| IdempotencyRecord { answer: space.id.to_string(), ..key });
+        // The directory first: a space that is stored has one. What a crash leaves is removed at the next start.
+        self.workspace_of(&space)?;
+        let stored = self.store().create_space(space.clone(), key).await;
+        match stored {
+            Ok(None) => Ok(space),
+            Ok(Some(before)) => {
+                self.forget(space.id).await;
+                let id = before.parse().map_err(|_| SpacesError::SpaceNotFound)?;
+                self.space(id).await
+            }
+            Err(error) => {
+                self.forget(space.id).await;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// A space, with the status that its runs give it.
+    ///
+    /// # Errors
+    ///
+    /// [`SpacesError::SpaceNotFound`] if there is none, or its time is over.
+    pub async fn space(&self, id: SpaceId) -> Result<Space, SpacesError> {
+        let mut space = match self.store().space(id).await {
+            Err(StoreError::NotFound) => return Err(SpacesError::SpaceNotFound),
+            space => space?,
+        };
+        if space.expires_at.is_some_and(|time| time <= Time::now()) {
+            return Err(SpacesError::SpaceNotFound);
+        }
+        self.set_status(&mut space).await?;
+        Ok(space)
+    }
+
+    /// A page of the spaces, newest first, and how many there are.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn spaces(&self, page: PageRequest) -> Result<(Vec<Space>, u64), SpacesError> {
+        let (mut spaces, total) = self.store().spaces(page).await?;
+        for space in &mut spaces {
+            self.set_status(space).await?;
+        }
+        Ok((spaces, total))
+    }
+
+    async fn set_status(&self, space: &mut Space) -> Result<(), SpacesError> {
+        let live = self.store().live_runs(Some(space.id)).await?;
+        if live.iter().any(|run| run.status == RunStatus::AwaitingApproval) {
+            space.status = SpaceStatus::Paused;
+        } else if !live.is_empty() {
+            space.status = SpaceStatus::Running;
+        }
+        Ok(())
+    }
+
+    /// The workspace of a space.
+    ///
+    /// # Errors
+    ///
+    /// [`SpacesError::SpaceNotFound`]; or the workspace cannot be opened.
+    pub async fn workspace(&self, id: SpaceId) -> Result<SpaceWorkspace, SpacesError> {
+        let space = self.space(id).await?;
+        Ok(self.workspace_of(&space)?.workspace)
+    }
+
+    /// Ends the runs of a space and removes its files.
+    ///
+    /// # Errors
+    ///
+    /// [`SpacesError::SpaceNotFound`]; or the files cannot be removed.
+    pub async fn destroy_space(&self, id: SpaceId) -> Result<(), SpacesError> {
+        let space = match self.store().space(id).await {
+            Err(StoreError::NotFound) => return Err(SpacesError::SpaceNotFound),
+            space => space?,
+        };
+        self.store().destroy_space(space).await?;
+        for run in self.store().live_runs(Some(id)).await? {
+            self.cancel_token(run.id).cancel();
+            // A run that no task drives is ended here.
+            let mut run = run;
+            run.status = RunStatus::Cancelled;
+            run.pending_approval = None;
+            run.updated_at = Time::now();
+            run.ended_at = Some(run.updated_at);
+            self.store().step_run(RunStep::new(run)).await?;
+        }
+        self.forget(id).await;
+        Ok(())
+    }
+
+    /// Stores a run and puts it into the queue of its space.
+    ///
+    /// # Errors
+    ///
+    /// [`SpacesError::SpaceNotFound`], [`SpacesError::QueueFull`]; or the workspace or the store fails.
+    pub async fn create_run(
+        &self,
+        space: SpaceId,
+        message: OperationsMessage,
+        by: &Principal,
+        key: Option<IdempotencyRecord>,
+    ) -> Result<CreatedRun, SpacesError> {
+        let space = self.space(space).await?;
+        let open = self.workspace_of(&space)?;
+        let permit = open.queue.try_reserve().map_err(|_| SpacesError::QueueFull)?;
+        let now = Time::now();
+        let run = Run {
+            id: RunId::generate(),
+            space_id: space.id,
+            status: RunStatus::Queued,
+            operation_count: u32::try_from(message.operations.len()).unwrap_or(u32::MAX),
+            pending_approval: None,
+            created_by: by.to_string(),
+            created_at: now,
+            updated_at: now,
+            ended_at: None,
+        };
+        let id = run.id;
+        let key = key.map(|key| IdempotencyRecord { answer: id.to_string(), ..key });
+        let operations = message.operations.iter().map(|it| json!(it).to_string()).collect();
+        match self.store().create_run(run, operations, key).await {
+            Ok(None) => {
+                self.shared.settings.crash_hook.reach(crate::SpaceCrashPoint::RunStored);
+                permit.send(id);
+                Ok(CreatedRun { id })
+            }
+            Ok(Some(before)) => {
+                let id = before.parse().map_err(|_| SpacesError::RunNotFound)?;
+                Ok(CreatedRun { id })
+            }
+            Err(StoreError::NotFound) => Err(SpacesError::SpaceNotFound),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A run.
+    ///
+    /// # Errors
+    ///
+    /// [`SpacesError::RunNotFound`].
+    pub async fn run(&self, id: RunId) -> Result<Run, SpacesError> {
+        match self.store().run(id).await {
+            Err(StoreError::NotFound) => Err(SpacesError::RunNotFound),
+            run => Ok(run?),
+        }
+    }
+
+    /// Every event of a run so far.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn events(&self, id: RunId) -> Result<Vec<Value>, SpacesError> {
+        let events = self.store().run_events(id).await?;
+        Ok(events.iter().filter_map(|json| serde_json::from_str(json).ok()).collect())
+    }
+
+    /// Waits until the run has ended or waits for an approval, and gives the events after `after` records of its
+    /// stream.
+    ///
+    /// # Errors
+    ///
+    /// [`SpacesError::Closing`] when the server ends first.
+    pub async fn wait(&self, id: RunId, after: u64) -> Result<EventsMessage, SpacesError> {
+        let mut reader = self.store().follow_events(EventLogScope::Run(id), after);
+        let mut events: Vec<ProtocolEvent> = Vec::new();
+        loop {
+            let record = tokio::select! {
+                record = reader.next() => record?,
+                () = self.shared.shutdown.cancelled() => return Err(SpacesError::Closing),
+            };
+            match record.kind.as_str() {
+                "event" => events.extend(serde_json::from_str::<ProtocolEvent>(&record.json).ok()),
+                RUN_PARKED => {
+                    return Ok(EventsMessage::new(id, MessageStatus::AwaitingApproval, events));
+                }
+                RUN_END => {
+                    let run: Option<Run> = serde_json::from_str(&record.json).ok();
+                    let status = run.map_or(MessageStatus::Error, |run| message_status(run.status));
+                    return Ok(EventsMessage::new(id, status, events));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Decides the approval that a run waits for, and waits for what follows.
+    ///
+    /// # Errors
+    ///
+    /// [`SpacesError::RunEnded`], or [`SpacesError::NotWaiting`] if the run waits for no approval, for another
+    /// operation, or another caller was first.
+    pub async fn resume(
+        &self,
+        id: RunId,
+        operation_id: &str,
+        decision: ApproveOrDeny,
+        reason: Option<String>,
+        by: ApprovalDecider,
+    ) -> Result<EventsMessage, SpacesError> {
+        let run = self.run(id).await?;
+        if run.status.is_terminal() {
+            return Err(SpacesError::RunEnded(run.status));
+        }
+        let Some(pending) = run.pending_approval.filter(|it| it.operation_id == operation_id)
+        else {
+            let why = format!("the run does not wait for an approval of {operation_id:?}");
+            return Err(SpacesError::NotWaiting(why));
+        };
+        let records = self.store().last_stream_seq(ab_store::EventStreamId::Run(id)).await?;
+        let decision = ApprovalDecision { decision, reason };
+        match self.store().decide_approval(pending.approval_id, decision, by).await {
+            Ok(_) => self.wait(id, records).await,
+            Err(StoreError::Decided(approval)) => {
+                let status = approval.status.as_str();
+                Err(SpacesError::NotWaiting(format!("the approval is already {status}")))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Ends a run. What is under way is stopped, and the rest is not performed.
+    ///
+    /// # Errors
+    ///
+    /// [`SpacesError::RunNotFound`], [`SpacesError::RunEnded`].
+    pub async fn cancel(&self, id: RunId) -> Result<Run, SpacesError> {
+        let run = self.run(id).await?;
+        if run.status.is_terminal() {
+            return Err(SpacesError::RunEnded(run.status));
+        }
+        self.cancel_token(id).cancel();
+        let mut reader = self.store().follow_events(EventLogScope::Run(id), 0);
+        loop {
+            let record = tokio::select! {
+                record = reader.next() => record?,
+                () = self.shared.shutdown.cancelled() => return Err(SpacesError::Closing),
+            };
+            if record.kind == RUN_END {
+                return self.run(id).await;
+            }
+        }
+    }
+
+    /// Opens a space, or gives the one that is open.
+    fn workspace_of(&self, space: &Space) -> Result<OpenSpace, SpacesError> {
+        if let Some(open) = self.open_spaces().get(&space.id) {
+            return Ok(open.clone());
+        }
+        let document: PolicyDocument =
+            serde_json::from_value(space.policy.clone()).map_err(|error| {
+                SpacesError::Store(StoreError::Corrupt {
+                    what: "policy",
+                    problem: error.to_string(),
+                })
+            })?;
+        let approver = Arc::new(SpaceApprover::new(
+            self.store().clone(),
+            space.id,
+            self.shared.settings.approval_timeout,
+        ));
+        let env = space.env.clone();
+        let workspace = match space.backend {
+            SpaceBackend::Memory => SpaceWorkspace::open_memory(document, env, approver),
+            SpaceBackend::Directory => {
+                let root = self.shared.area.make(space.id).map_err(made)?;
+                let template = &self.shared.settings.template;
+                SpaceWorkspace::open_directory(root, template, document, env, approver)
+            }
+        };
+        let workspace = workspace.map_err(SpacesError::Workspace)?;
+        let mut all = self.open_spaces();
+        if let Some(open) = all.get(&space.id) {
+            return Ok(open.clone());
+        }
+        let (queue, runs) = mpsc::channel(MAX_QUEUED_RUNS);
+        let closed = self.shared.shutdown.child_token();
+        let open = OpenSpace { workspace: workspace.clone(), queue, closed: closed.clone() };
+        all.insert(space.id, open.clone());
+        drop(all);
+        let driving = run_task::drive(self.clone(), workspace, runs, closed);
+        self.shared.tasks.spawn(driving);
+        Ok(open)
+    }
+
+    /// Closes a space and removes its files.
+    async fn forget(&self, id: SpaceId) {
+        let open = self.open_spaces().remove(&id);
+        if let Some(open) = open {
+            open.closed.cancel();
+            let _ = open.workspace.backend().destroy().await;
+        }
+        if let Err(error) = self.shared.area.remove(id) {
+            tracing::warn!(%error, space = %id, "cannot remove the files of a space");
+        }
+    }
+
+    async fn take_up(&self, run: Run) -> Result<(), SpacesError> {
+        let space = self.store().space(run.space_id).await;
+        let lost = match &space {
+            Ok(space) if space.backend == SpaceBackend::Memory => {
+                Some("the space was in memory and is lost with the restart of the server")
+            }
+            Ok(_) => None,
+            Err(_) => Some("the space was removed"),
+        };
+        if let Some(lost) = lost {
+            return run_task::end_lost(self, run, lost).await;
+        }
+        let open = self.workspace_of(&space?)?;
+        open.queue.try_send(run.id).map_err(|_| SpacesError::QueueFull)
+    }
+
+    async fn remove_leftovers(&self) -> Result<(), SpacesError> {
+        let mut known = std::collections::HashSet::new();
+        for number in 1.. {
+            let page = PageRequest { page: Some(number), ..PageRequest::default() };
+            let (spaces, _) = self.store().spaces(page).await?;
+            if spaces.is_empty() {
+                break;
+            }
+            known.extend(spaces.iter().map(|space| space.id.to_string()));
+        }
+        if let Err(error) = self.shared.area.remove_unknown(|name| known.contains(name)) {
+            tracing::warn!(%error, "cannot remove what a crash left of spaces");
+        }
+        Ok(())
+    }
+
+    /// Removes spaces whose time is over, until the server ends.
+    async fn sweep(&self) {
+        loop {
+            match self.store().expired_spaces(Time::now()).await {
+                Ok(spaces) => {
+                    for space in spaces {
+                        // One that cannot be removed is tried again.
+                        let _ = self.destroy_space(space.id).await;
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "cannot look for expired spaces"),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(SWEEP_INTERVAL) => {}
+                () = self.shared.shutdown.cancelled() => return,
+            }
+        }
+    }
+
+    pub(crate) fn cancel_token(&self, run: RunId) -> CancellationToken {
+        let mut cancels = lock(&self.shared.cancels);
+        cancels.entry(run).or_default().clone()
+    }
+
+    pub(crate) fn forget_run(&self, run: RunId) {
+        lock(&self.shared.cancels).remove(&run);
+    }
+
+    fn open_spaces(&self) -> MutexGuard<'_, HashMap<SpaceId, OpenSpace>> {
+        lock(&self.shared.open)
+    }
+}
+
+/// The status of a run as a message tells it.
+pub(crate) fn message_status(status: RunStatus) -> MessageStatus {
+    match status {
+        RunStatus::Completed => MessageStatus::Completed,
+        RunStatus::Queued | RunStatus::Running | RunStatus::AwaitingApproval => {
+            MessageStatus::AwaitingApproval
+        }
+        RunStatus::Cancelled | RunStatus::Error => MessageStatus::Error,
+    }
+}
+
+/// Whether an approval is a yes.
+pub(crate) fn is_yes(status: ApprovalStatus) -> bool {
+    status == ApprovalStatus::Approved
+}
+
+fn made(error: std::io::Error) -> SpacesError {
+    let message = format!("cannot make the directory of the space: {error}");
+    let (code, kind) = (ab_core::ErrorCode::WriteFailed, ab_core::ErrorKind::Io);
+    SpacesError::Workspace(Error::new(code, kind, message).with_source(error))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,140 @@
+//! The workspace of a space: a backend on which the policy document is a guard.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ab_core::process::{ExecLimits, PathRestrictions};
+use ab_core::{
+    Approver, Backend, BackendOptions, Guards, MemoryDriver, NarrowOptions, NetworkAccess,
+    Principal, Result,
+};
+use ab_local::{LocalWorkspaceConfig, open_workspace};
+use ab_policy::{DocumentGuard, PolicyDocument};
+
+use crate::gate::RunGate;
+
+/// A workspace with its policy. File routes, MCP and runs use handles of the same backend.
+#[derive(Clone)]
+pub struct SpaceWorkspace {
+    backend: Backend,
+    pub(crate) gate: Arc<RunGate>,
+    document: Arc<PolicyDocument>,
+    env: BTreeMap<String, String>,
+}
+
+impl SpaceWorkspace {
+    /// Opens a directory. `template` says how its commands are isolated; `others` answers questions of callers that
+    /// are not operations.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be opened, or a variable is not acceptable.
+    pub fn open_directory(
+        root: impl Into<PathBuf>,
+        template: &LocalWorkspaceConfig,
+        document: PolicyDocument,
+        env: BTreeMap<String, String>,
+        others: Arc<dyn Approver>,
+    ) -> Result<Self> {
+        let document = Arc::new(document);
+        let gate = RunGate::new(others);
+        let mut config = template.clone();
+        config.root = root.into();
+        config.policy.document = Some(document.clone());
+        config.policy.approver = gate.clone();
+        config.backend_options.guards.limits.push(gate.clone());
+        let exec = &mut config.options.exec;
+        let own = ExecLimits {
+            wall_time: Some(document.command_timeout()),
+            file_size: Some(document.filesystem.max_file_size),
+            ..ExecLimits::default()
+        };
+        exec.limits = exec.limits.clone().tightened_by(own);
+        if !document.network.enabled {
+            exec.network = NetworkAccess::None;
+        }
+        let backend = open_workspace(config)?.backend;
+        let mut restrictions = PathRestrictions::default();
+        for path in document.hidden_paths() {
+            restrictions.hidden.push(backend.parse_path(path)?);
+        }
+        if document.filesystem.read_only {
+            restrictions.read_only.push(backend.parse_path(".")?);
+        }
+        Self::with_environment(backend, gate, document, env, restrictions)
+    }
+
+    /// Makes an empty workspace in memory. It has no commands.
+    ///
+    /// # Errors
+    ///
+    /// A variable is not acceptable.
+    pub fn open_memory(
+        document: PolicyDocument,
+        env: BTreeMap<String, String>,
+        others: Arc<dyn Approver>,
+    ) -> Result<Self> {
+        let document = Arc::new(document);
+        let gate = RunGate::new(others);
+        let guards = Guards {
+            policy: vec![Arc::new(DocumentGuard::new(document.clone()))],
+            limits: vec![gate.clone()],
+            ..Guards::default()
+        };
+        let options = BackendOptions { guards, ..BackendOptions::default() };
+        let backend = Backend::with_options(Arc::new(MemoryDriver::new()), options);
+        Self::with_environment(backend, gate, document, env, PathRestrictions::default())
+    }
+
+    fn with_environment(
+        backend: Backend,
+        gate: Arc<RunGate>,
+        document: Arc<PolicyDocument>,
+        env: BTreeMap<String, String>,
+        restrictions: PathRestrictions,
+    ) -> Result<Self> {
+        // Also in front of the restrictions: a refusal then names its rule.
+        let guards = Guards {
+            policy: vec![Arc::new(DocumentGuard::new(document.clone()))],
+            ..Guards::default()
+        };
+        let narrow =
+            NarrowOptions { env: env.clone(), restrictions, guards, ..NarrowOptions::default() };
+        let backend = backend.narrow(narrow)?;
+        Ok(Self { backend, gate, document, env })
+    }
+
+    /// The handle of a caller, so that policy and approvals name it.
+    ///
+    /// # Errors
+    ///
+    /// The workspace is destroyed.
+    pub fn backend_for(&self, principal: Principal) -> Result<Backend> {
+        self.backend.narrow(NarrowOptions::for_actor(principal))
+    }
+
+    /// The handle of the server itself.
+    pub fn backend(&self) -> &Backend {
+        &self.backend
+    }
+
+    /// The rules that hold.
+    pub fn document(&self) -> &PolicyDocument {
+        &self.document
+    }
+
+    /// The variables of every command.
+    pub fn env(&self) -> &BTreeMap<String, String> {
+        &self.env
+    }
+}
+
+impl fmt::Debug for SpaceWorkspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpaceWorkspace")
+            .field("policy", &self.document.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,8 @@
+//! Integration tests of the crate.
+
+mod fuzz;
+mod messages;
+mod policy;
+mod runs;
+mod schema;
+mod stage;

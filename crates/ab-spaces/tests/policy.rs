@@ -1,0 +1,147 @@
+//! Policy documents on operations.
+
+use ab_policy::PolicyDocument;
+use ab_spaces::MessageStatus;
+use serde_json::{Value, json};
+
+use crate::stage::{Stage, document};
+
+fn preset(name: &str) -> Stage {
+    Stage::new(PolicyDocument::preset(name).expect("a preset"))
+}
+
+/// What became of one operation: `done`, `failed`, `ask`, or the rule that denied it.
+async fn verdict(stage: &Stage, operation: Value) -> String {
+    let message = stage.run(json!([operation])).await;
+    let event = json!(message.events[0]);
+    if message.status == MessageStatus::AwaitingApproval {
+        return "ask".to_owned();
+    }
+    match event["type"].as_str() {
+        Some("policyDenied") => {
+            let reason = event["reason"].as_str().expect("a reason");
+            assert!(event["suggestion"].is_string(), "{event}");
+            let (_, rule) = reason.rsplit_once("(rule ").expect("a rule");
+            rule.trim_end_matches(')').to_owned()
+        }
+        _ if event["success"] == true => "done".to_owned(),
+        _ => "failed".to_owned(),
+    }
+}
+
+fn shell(command: &str) -> Value {
+    json!({ "type": "shell", "command": command })
+}
+
+#[tokio::test]
+async fn every_command_of_a_line_is_judged_by_its_program() {
+    let standard = preset("standard");
+    for (command, expect) in [
+        ("echo a", "done"),
+        ("FOO=1 echo a", "done"),
+        ("echo \"the word sudo\"", "done"),
+        ("echo a && python3 -c 'print(1)'", "shell.allowedCommands"),
+        ("ls | sort", "shell.allowedCommands"),
+        ("sudo ls", "shell.blockedPatterns"),
+        ("echo a; chmod 777 x", "shell.blockedPatterns"),
+        ("rm -rf data", "ask"),
+        ("rm -fr data", "ask"),
+        ("rm -r data", "ask"),
+        ("rm -rf data && curl x", "shell.blockedPatterns"),
+        ("rm file", "shell.allowedCommands"),
+    ] {
+        assert_eq!(verdict(&standard, shell(command)).await, expect, "{command}");
+    }
+    let restrictive = preset("restrictive");
+    assert_eq!(verdict(&restrictive, shell("echo a")).await, "shell.enabled");
+}
+
+#[tokio::test]
+async fn permissive_still_denies_what_the_command_policy_denies() {
+    let permissive = Stage::permissive();
+    assert_eq!(verdict(&permissive, shell("printf a | sort")).await, "done");
+    assert_eq!(verdict(&permissive, shell("rm -rf x")).await, "ask");
+    let denied = verdict(&permissive, shell("mkfs.ext4 /dev/sda")).await;
+    assert!(!["done", "failed", "ask"].contains(&denied.as_str()), "{denied}");
+}
+
+#[tokio::test]
+async fn file_rules_know_segments_sizes_and_read_only() {
+    let write = |path: &str| json!({ "type": "createFile", "path": path, "content": "x" });
+    let read = |path: &str| json!({ "type": "readFile", "path": path });
+    let standard = preset("standard");
+    for (operation, expect) in [
+        (write("src/a.ts"), "done"),
+        (write(".env"), "filesystem.blockedPaths"),
+        (write("src/.ssh/id"), "filesystem.blockedPaths"),
+        (read("node_modules/x/y.js"), "filesystem.blockedPaths"),
+        (read("web/node_modules/x"), "filesystem.blockedPaths"),
+        (write("keys/site.pem"), "filesystem.blockedPaths"),
+        (json!({ "type": "deleteFile", "path": "prod.env" }), "filesystem.blockedPaths"),
+        (write("node_modules2"), "done"),
+    ] {
+        assert_eq!(verdict(&standard, operation.clone()).await, expect, "{operation}");
+    }
+    let restrictive = preset("restrictive");
+    assert_eq!(verdict(&restrictive, write("a")).await, "filesystem.readOnly");
+    assert_eq!(verdict(&restrictive, read("a")).await, "failed");
+    let small = document(json!("standard"), json!({ "filesystem": { "maxFileSize": 4 } }));
+    let small = Stage::new(small);
+    assert_eq!(verdict(&small, write("a")).await, "done");
+    let large =
+        json!({ "type": "createFile", "path": "b", "content": "AAAAAAAA", "encoding": "base64" });
+    assert_eq!(verdict(&small, large).await, "filesystem.maxFileSize");
+    let grow = json!({ "type": "editFile", "path": "a", "edits": [{ "oldContent": "x", "newContent": "xxxxx" }] });
+    assert_eq!(verdict(&small, grow).await, "filesystem.maxFileSize");
+    let listed =
+        document(json!("standard"), json!({ "filesystem": { "allowedPaths": ["src/**"] } }));
+    let listed = Stage::new(listed);
+    assert_eq!(verdict(&listed, write("src/a")).await, "done");
+    assert_eq!(verdict(&listed, write("lib/a")).await, "filesystem.allowedPaths");
+    let off = document(json!("standard"), json!({ "filesystem": { "enabled": false } }));
+    assert_eq!(verdict(&Stage::new(off), read("a")).await, "filesystem.enabled");
+}
+
+#[tokio::test]
+async fn concrete_blocked_paths_are_hidden_from_commands_too() {
+    let policy = document(
+        json!("permissive"),
+        json!({ "network": { "enabled": false }, "filesystem": { "blockedPaths": ["conf/secret"] } }),
+    );
+    let stage = Stage::new(policy);
+    std::fs::create_dir(stage.path("conf")).expect("a directory");
+    std::fs::write(stage.path("conf/secret"), "hunter2").expect("a file");
+    let events = stage.events(json!([shell("cat conf/secret")])).await;
+    assert_eq!(events[0]["success"], false, "{}", events[0]);
+    assert!(!events[0].to_string().contains("hunter2"), "{}", events[0]);
+}
+
+#[test]
+fn documents_that_nothing_enforces_are_refused_with_every_issue() {
+    let overrides = json!({
+        "filesystem": { "maxFileSize": 0, "blockedPaths": ["a[b]", ""], "quota": 1 },
+        "shell": { "timeout": 5, "allowedCommands": ["ls -l"], "approvalRequired": [7] },
+        "network": { "allowedDomains": ["*.example.com"], "blockedDomains": ["x"] },
+        "secrets": {},
+    });
+    let issues = PolicyDocument::resolve(Some(&json!("standard")), Some(&overrides));
+    let issues = issues.expect_err("it is not valid");
+    let mut pointers: Vec<&str> = issues.iter().map(|issue| issue.pointer.as_str()).collect();
+    pointers.sort_unstable();
+    let expect = [
+        "/policyOverrides/filesystem/blockedPaths/0",
+        "/policyOverrides/filesystem/blockedPaths/1",
+        "/policyOverrides/filesystem/maxFileSize",
+        "/policyOverrides/filesystem/quota",
+        "/policyOverrides/network/allowedDomains/0",
+        "/policyOverrides/network/blockedDomains/0",
+        "/policyOverrides/secrets",
+        "/policyOverrides/shell/allowedCommands/0",
+        "/policyOverrides/shell/approvalRequired/0",
+        "/policyOverrides/shell/timeout",
+    ];
+    assert_eq!(pointers, expect);
+    let unknown = PolicyDocument::resolve(Some(&json!("lenient")), None).expect_err("no preset");
+    assert_eq!(unknown[0].pointer, "/policy");
+    assert_eq!(PolicyDocument::resolve(None, None).expect("the default").name, "standard");
+}

@@ -1,0 +1,273 @@
+//! Runs: operations in order, one event each.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ab_core::NoApprover;
+use ab_policy::PolicyDocument;
+use ab_spaces::{MessageStatus, OperationDecision, SpaceWorkspace};
+use serde_json::{Value, json};
+
+use crate::stage::{Decider, Stage, document, is_empty, run};
+
+fn without_time(mut event: Value) -> Value {
+    event.as_object_mut().expect("an object").remove("timestamp").expect("every event has a time");
+    event
+}
+
+#[tokio::test]
+async fn operations_run_in_order_and_each_yields_one_event() {
+    let stage = Stage::permissive();
+    let message = stage
+        .run(json!([
+            { "type": "message", "id": "m", "content": "Starting" },
+            { "type": "createFile", "id": "c", "path": "src/utils.ts", "content": "export const a = 1;\n" },
+            { "type": "editFile", "id": "e", "path": "src/utils.ts",
+                "edits": [{ "oldContent": "1", "newContent": "42" }, { "oldContent": "const", "newContent": "let" }] },
+            { "type": "readFile", "id": "r", "path": "src/utils.ts" },
+            { "type": "deleteFile", "id": "d", "path": "src/utils.ts" },
+            { "type": "createFile", "path": "bin", "content": "AP8=", "encoding": "base64" },
+            { "type": "readFile", "path": "bin", "encoding": "base64" },
+        ]))
+        .await;
+    assert_eq!(message.status, MessageStatus::Completed);
+    assert_eq!(message.protocol_version, "1.0");
+    let events: Vec<Value> =
+        message.events.iter().map(|event| without_time(json!(event))).collect();
+    let expect = json!([
+        { "type": "message", "operationId": "m", "success": true },
+        { "type": "createFile", "operationId": "c", "path": "src/utils.ts", "success": true, "bytesWritten": 20 },
+        { "type": "editFile", "operationId": "e", "path": "src/utils.ts", "success": true, "editsApplied": 2 },
+        { "type": "readFile", "operationId": "r", "path": "src/utils.ts", "success": true,
+            "content": "export let a = 42;\n", "encoding": "utf-8", "size": 19 },
+        { "type": "deleteFile", "operationId": "d", "path": "src/utils.ts", "success": true },
+        { "type": "createFile", "operationId": "op-6", "path": "bin", "success": true, "bytesWritten": 2 },
+        { "type": "readFile", "operationId": "op-7", "path": "bin", "success": true,
+            "content": "AP8=", "encoding": "base64", "size": 2 },
+    ]);
+    assert_eq!(json!(events), expect);
+}
+
+#[tokio::test]
+async fn failures_say_why_and_do_not_stop_the_run() {
+    let stage = Stage::permissive();
+    fs::create_dir(stage.path("dir")).expect("a directory");
+    fs::write(stage.path("binary"), [0xFF, 0x00]).expect("a file");
+    fs::write(stage.path("text"), "aXbX").expect("a file");
+    let events = stage
+        .events(json!([
+            { "type": "createFile", "path": "text", "content": "new" },
+            { "type": "readFile", "path": "missing" },
+            { "type": "readFile", "path": "binary" },
+            { "type": "editFile", "path": "binary", "edits": [{ "oldContent": "a", "newContent": "b" }] },
+            { "type": "editFile", "path": "text",
+                "edits": [{ "oldContent": "X", "newContent": "$&" }, { "oldContent": "gone", "newContent": "" }] },
+            { "type": "deleteFile", "path": "dir" },
+            { "type": "deleteFile", "path": "missing" },
+            { "type": "editFile", "path": "text", "edits": [{ "oldContent": "X", "newContent": "$&" }] },
+            { "type": "createFile", "path": "text", "content": "new", "overwrite": true },
+        ]))
+        .await;
+    let told: Vec<&str> =
+        events.iter().map(|event| event["error"].as_str().unwrap_or("done")).collect();
+    assert_eq!(told[..2], ["File already exists", "File not found"]);
+    assert!(told[2].contains("base64"), "{}", told[2]);
+    assert!(told[3].contains("not UTF-8"), "{}", told[3]);
+    assert!(told[4].contains("gone") || told[4].contains("2"), "{}", told[4]);
+    assert!(told[5].contains("directory"), "{}", told[5]);
+    assert_eq!(told[6..], ["File not found", "done", "done"]);
+    assert!(events[..7].iter().all(|event| event["success"] == false));
+    assert!(stage.path("dir").is_dir());
+    // The first occurrence, and the text is taken as it is.
+    assert_eq!(fs::read_to_string(stage.path("text")).expect("text"), "new");
+}
+
+#[tokio::test]
+async fn an_edit_replaces_the_first_occurrence_and_takes_texts_as_they_are() {
+    let stage = Stage::permissive();
+    fs::write(stage.path("text"), "aXbX").expect("a file");
+    let edit = json!([{ "type": "editFile", "path": "text",
+        "edits": [{ "oldContent": "X", "newContent": "$& $1" }] }]);
+    assert_eq!(stage.events(edit).await[0]["editsApplied"], 1);
+    assert_eq!(fs::read_to_string(stage.path("text")).expect("text"), "a$& $1bX");
+}
+
+#[tokio::test]
+async fn commands_report_exit_code_output_and_duration() {
+    let space_env = BTreeMap::from([("FROM_SPACE".to_owned(), "s".to_owned())]);
+    let policy = document(json!("permissive"), json!({ "network": { "enabled": false } }));
+    let stage = Stage::with_env(policy, space_env);
+    fs::create_dir(stage.path("src")).expect("a directory");
+    let events = stage
+        .events(json!([
+            { "type": "shell", "id": "a", "command": "echo out; echo err >&2; echo $FROM_SPACE$OWN; exit 3",
+                "env": { "OWN": "o" } },
+            { "type": "shell", "command": "pwd | grep -c /src", "cwd": "src" },
+            { "type": "shell", "command": "sleep 60", "timeout": 1000 },
+            { "type": "shell", "command": "echo still here" },
+        ]))
+        .await;
+    let first = &events[0];
+    assert_eq!((&first["success"], &first["exitCode"]), (&json!(false), &json!(3)), "{first}");
+    assert_eq!((&first["stdout"], &first["stderr"]), (&json!("out\nso\n"), &json!("err\n")));
+    assert!(first["durationMs"].is_u64() && first.get("error").is_none(), "{first}");
+    assert_eq!((&events[1]["stdout"], &events[1]["success"]), (&json!("1\n"), &json!(true)));
+    let timed = &events[2];
+    assert_eq!(
+        (&timed["success"], &timed["timedOut"], &timed["exitCode"]),
+        (&json!(false), &json!(true), &json!(124)),
+        "{timed}"
+    );
+    assert!(timed["durationMs"].as_u64().is_some_and(|it| it >= 1000), "{timed}");
+    assert_eq!(events[3]["stdout"], "still here\n", "the space lives on after a timeout");
+}
+
+#[tokio::test]
+async fn a_policy_shortens_the_time_of_commands() {
+    let policy = document(
+        json!("permissive"),
+        json!({ "network": { "enabled": false }, "shell": { "timeout": 1000 } }),
+    );
+    let stage = Stage::new(policy);
+    let events = stage.events(json!([{ "type": "shell", "command": "sleep 60" }])).await;
+    assert_eq!(events[0]["timedOut"], true, "{}", events[0]);
+}
+
+#[tokio::test]
+async fn a_message_that_is_not_valid_performs_nothing() {
+    let stage = Stage::permissive();
+    let message = stage
+        .run(json!([
+            { "type": "createFile", "path": "a", "content": "x" },
+            { "type": "createFile", "path": "/b", "content": "x" },
+        ]))
+        .await;
+    assert_eq!(message.status, MessageStatus::Error);
+    let event = json!(message.events[0]);
+    assert_eq!((&event["type"], &event["category"]), (&json!("error"), &json!("validation")));
+    assert_eq!(event["details"]["issues"][0]["pointer"], "/operations/1/path");
+    assert!(is_empty(stage.root.path()));
+}
+
+#[tokio::test]
+async fn a_memory_space_has_files_and_says_that_it_has_no_commands() {
+    let policy = document(json!("permissive"), json!({}));
+    let space = SpaceWorkspace::open_memory(policy, BTreeMap::new(), Arc::new(NoApprover));
+    let space = space.expect("a space");
+    let operations = json!([
+        { "type": "createFile", "path": "a", "content": "x" },
+        { "type": "readFile", "path": "a" },
+        { "type": "shell", "command": "ls" },
+    ]);
+    let message = run(&space, operations, &Decider::new(OperationDecision::Leave)).await;
+    let events: Vec<Value> = message.events.iter().map(|event| json!(event)).collect();
+    assert_eq!(events[1]["content"], "x");
+    assert_eq!(events[2]["success"], false);
+    let why = events[2]["error"].as_str().expect("a reason");
+    assert!(why.contains("memory"), "{why}");
+    assert_eq!(message.status, MessageStatus::Completed);
+}
+
+#[tokio::test]
+async fn a_workspace_that_is_gone_ends_the_run_with_an_execution_error() {
+    let stage = Stage::permissive();
+    stage.space.backend().destroy().await.expect("destroyed");
+    let message = stage
+        .run(json!([{ "type": "readFile", "path": "a" }, { "type": "message", "content": "x" }]))
+        .await;
+    assert_eq!(message.status, MessageStatus::Error);
+    let events = json!(message.events);
+    assert_eq!(
+        (&events[0]["type"], &events[0]["category"]),
+        (&json!("error"), &json!("execution"))
+    );
+    assert_eq!(message.events.len(), 1);
+}
+
+#[tokio::test]
+async fn an_approved_operation_runs_once_and_is_not_asked_about_again() {
+    let stage = Stage::new(PolicyDocument::preset("standard").expect("a preset"));
+    fs::create_dir(stage.path("data")).expect("a directory");
+    let operations = json!([
+        { "type": "shell", "command": "rm -rf data/" },
+        { "type": "createFile", "path": "after", "content": "" },
+    ]);
+    let approving = Decider::new(OperationDecision::Approve);
+    let message = run(&stage.space, operations.clone(), &approving).await;
+    assert_eq!(approving.asked.load(Ordering::SeqCst), 1);
+    assert_eq!(message.status, MessageStatus::Completed);
+    let events = json!(message.events);
+    assert_eq!((&events[0]["type"], &events[0]["exitCode"]), (&json!("shell"), &json!(0)));
+    assert!(!stage.path("data").exists() && stage.path("after").exists());
+}
+
+#[tokio::test]
+async fn a_denied_operation_is_told_and_the_rest_runs() {
+    let stage = Stage::new(PolicyDocument::preset("standard").expect("a preset"));
+    fs::create_dir(stage.path("data")).expect("a directory");
+    let operations = json!([
+        { "type": "shell", "id": "s", "command": "rm -rf data/" },
+        { "type": "createFile", "path": "after", "content": "" },
+    ]);
+    let denying = Decider::new(OperationDecision::Deny("not today".to_owned()));
+    let message = run(&stage.space, operations, &denying).await;
+    let events = json!(message.events);
+    assert_eq!(
+        (&events[0]["type"], &events[0]["operationId"], &events[0]["reason"]),
+        (&json!("policyDenied"), &json!("s"), &json!("not today"))
+    );
+    assert_eq!(message.status, MessageStatus::Completed);
+    assert!(stage.path("data").exists() && stage.path("after").exists());
+}
+
+#[tokio::test]
+async fn a_question_that_nobody_answers_pauses_the_run() {
+    let stage = Stage::new(PolicyDocument::preset("standard").expect("a preset"));
+    fs::create_dir(stage.path("data")).expect("a directory");
+    let message = stage
+        .run(json!([
+            { "type": "message", "content": "x" },
+            { "type": "shell", "id": "shell-1", "command": "rm -rf data/" },
+            { "type": "createFile", "path": "after", "content": "" },
+        ]))
+        .await;
+    assert_eq!(message.status, MessageStatus::AwaitingApproval);
+    let event = without_time(json!(message.events[1]));
+    let expect = json!({
+        "type": "approvalRequired",
+        "operationId": "shell-1",
+        "operationType": "shell",
+        "reason": "command 'rm -rf' requires approval",
+        "details": { "command": "rm -rf data/", "policy": "shell.approvalRequired" },
+    });
+    assert_eq!(event, expect);
+    assert!(stage.path("data").exists() && !stage.path("after").exists());
+}
+
+#[tokio::test]
+async fn no_way_out_of_the_workspace_through_operations() {
+    let stage = Stage::permissive();
+    let outside = tempfile::tempdir().expect("a directory");
+    let secret = outside.path().join("secret");
+    fs::write(&secret, "top secret").expect("a file");
+    std::os::unix::fs::symlink(&secret, stage.path("link")).expect("a link");
+    std::os::unix::fs::symlink(outside.path(), stage.path("out")).expect("a link");
+    std::os::unix::fs::symlink("../../../../../../etc", stage.path("up")).expect("a link");
+    for path in ["link", "out/secret", "up/passwd", "out/new"] {
+        let events = stage
+            .events(json!([
+                { "type": "readFile", "path": path },
+                { "type": "createFile", "path": path, "content": "taken", "overwrite": true },
+                { "type": "editFile", "path": path, "edits": [{ "oldContent": "top", "newContent": "no" }] },
+            ]))
+            .await;
+        for event in &events {
+            assert!(!event.to_string().contains("top secret"), "{event}");
+        }
+        assert_eq!(events[0]["success"], false, "{path}: {}", events[0]);
+    }
+    assert_eq!(fs::read_to_string(&secret).expect("the file"), "top secret");
+    assert!(!outside.path().join("new").exists());
+}

@@ -1,0 +1,351 @@
+//! Spaces and their runs: rows, and the steps of a run in one transaction each.
+
+use ab_api::{Approval, ApprovalId, PageRequest, Run, RunId, Space, SpaceId, SpaceStatus, Time};
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+
+use crate::approvals;
+use crate::error::StoreError;
+use crate::record::{EventStreamId, RUN_END, signed, unsigned};
+use crate::sessions::{IdempotencyRecord, claim_key};
+use crate::store::Store;
+use crate::writer::{NewRecord, Writing, from_json, to_json};
+
+/// The kind of a record with an event of the protocol.
+const RUN_EVENT: &str = "event";
+/// The kind of a record that tells the start of an operation.
+const RUN_OPERATION: &str = "operation";
+/// The kind of the record of a run that waits for an approval.
+pub const RUN_PARKED: &str = "parked";
+
+/// One operation of a run as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperationRecord {
+    /// The operation as JSON.
+    pub json: String,
+    /// It was, or is, performed.
+    pub is_started: bool,
+    /// Its event is in the log.
+    pub is_done: bool,
+}
+
+/// An event of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunEventRecord {
+    /// The operation that it ends; `None` for events about the run.
+    pub number: Option<u32>,
+    pub at: Time,
+    /// The event as JSON.
+    pub json: String,
+}
+
+/// What happens in a run at one moment. Everything is committed together.
+#[derive(Debug, Clone)]
+pub struct RunStep {
+    /// The run as it is afterwards.
+    pub run: Run,
+    pub events: Vec<RunEventRecord>,
+    /// The operation that is performed next, and what is told about it.
+    pub started: Option<(u32, String)>,
+    /// The question that the run waits for.
+    pub asked: Option<Approval>,
+    /// The yes that is used up by the operation.
+    pub used: Option<ApprovalId>,
+}
+
+impl RunStep {
+    /// A step that only changes the run.
+    pub fn new(run: Run) -> Self {
+        Self { run, events: Vec::new(), started: None, asked: None, used: None }
+    }
+}
+
+impl Store {
+    /// Stores a new space. Gives the answer of an earlier request with the same key instead, if there was one.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::KeyReused`] if the key came before with another request.
+    pub async fn create_space(
+        &self,
+        space: Space,
+        key: Option<IdempotencyRecord>,
+    ) -> Result<Option<String>, StoreError> {
+        self.write(move |writing| {
+            Box::pin(async move {
+                if let Some(answer) = claim_key(writing, key.as_ref()).await? {
+                    return Ok(Some(answer));
+                }
+                sqlx::query(
+                    "INSERT INTO spaces (id, status, created, expires, body) \
+                     VALUES ($1, $2, $3, $4, $5)",
+                )
+                .bind(space.id.to_string())
+                .bind(space.status.as_str())
+                .bind(space.created_at.as_millis())
+                .bind(space.expires_at.map(Time::as_millis))
+                .bind(to_json("space", &space)?)
+                .execute(&mut writing.connection)
+                .await?;
+                Ok(None)
+            })
+        })
+        .await
+    }
+
+    /// A space that is not destroyed.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotFound`] if there is none.
+    pub async fn space(&self, id: SpaceId) -> Result<Space, StoreError> {
+        let sql = "SELECT body FROM spaces WHERE id = $1 AND status <> 'destroyed'";
+        let body: String =
+            sqlx::query_scalar(sql).bind(id.to_string()).fetch_one(self.pool()).await?;
+        from_json("space", &body)
+    }
+
+    /// A page of the spaces that are not destroyed, newest first, and how many there are.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn spaces(&self, page: PageRequest) -> Result<(Vec<Space>, u64), StoreError> {
+        let sql = "SELECT COUNT(*) FROM spaces WHERE status <> 'destroyed'";
+        let total: i64 = sqlx::query_scalar(sql).fetch_one(self.pool()).await?;
+        let sql = "SELECT body FROM spaces WHERE status <> 'destroyed' \
+             ORDER BY id DESC LIMIT $1 OFFSET $2";
+        let rows = sqlx::query(sql)
+            .bind(i64::from(page.per_page()))
+            .bind(signed(page.offset()))
+            .fetch_all(self.pool())
+            .await?;
+        let spaces = rows.iter().map(|row| from_json("space", row.try_get("body")?));
+        Ok((spaces.collect::<Result<_, StoreError>>()?, unsigned(total)))
+    }
+
+    /// The spaces whose time is over.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn expired_spaces(&self, now: Time) -> Result<Vec<Space>, StoreError> {
+        let sql = "SELECT body FROM spaces WHERE status <> 'destroyed' AND expires <= $1";
+        let rows = sqlx::query(sql).bind(now.as_millis()).fetch_all(self.pool()).await?;
+        rows.iter().map(|row| from_json("space", row.try_get("body")?)).collect()
+    }
+
+    /// Marks a space as destroyed. Its runs and their events stay.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotFound`] if there is none.
+    pub async fn destroy_space(&self, mut space: Space) -> Result<(), StoreError> {
+        space.status = SpaceStatus::Destroyed;
+        self.write(move |writing| {
+            Box::pin(async move {
+                let sql = "UPDATE spaces SET status = $2, body = $3 \
+                     WHERE id = $1 AND status <> 'destroyed'";
+                let done = sqlx::query(sql)
+                    .bind(space.id.to_string())
+                    .bind(space.status.as_str())
+                    .bind(to_json("space", &space)?)
+                    .execute(&mut writing.connection)
+                    .await?;
+                if done.rows_affected() == 0 { Err(StoreError::NotFound) } else { Ok(()) }
+            })
+        })
+        .await
+    }
+
+    /// Stores a new run with its operations. Gives the answer of an earlier request with the same key instead, if
+    /// there was one.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::KeyReused`] if the key came before with another request; [`StoreError::NotFound`] if the space
+    /// is destroyed.
+    pub async fn create_run(
+        &self,
+        run: Run,
+        operations: Vec<String>,
+        key: Option<IdempotencyRecord>,
+    ) -> Result<Option<String>, StoreError> {
+        self.write(move |writing| {
+            Box::pin(async move {
+                if let Some(answer) = claim_key(writing, key.as_ref()).await? {
+                    return Ok(Some(answer));
+                }
+                insert_run(writing, &run, &operations).await?;
+                Ok(None)
+            })
+        })
+        .await
+    }
+
+    /// A run.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotFound`] if there is none.
+    pub async fn run(&self, id: RunId) -> Result<Run, StoreError> {
+        let sql = "SELECT body FROM runs WHERE id = $1";
+        let body: String =
+            sqlx::query_scalar(sql).bind(id.to_string()).fetch_one(self.pool()).await?;
+        from_json("run", &body)
+    }
+
+    /// A page of the runs of a space, newest first, and how many there are.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn runs(
+        &self,
+        space: SpaceId,
+        page: PageRequest,
+    ) -> Result<(Vec<Run>, u64), StoreError> {
+        let sql = "SELECT COUNT(*) FROM runs WHERE space = $1";
+        let query = sqlx::query_scalar(sql).bind(space.to_string());
+        let total: i64 = query.fetch_one(self.pool()).await?;
+        let sql = "SELECT body FROM runs WHERE space = $1 ORDER BY id DESC LIMIT $2 OFFSET $3";
+        let rows = sqlx::query(sql)
+            .bind(space.to_string())
+            .bind(i64::from(page.per_page()))
+            .bind(signed(page.offset()))
+            .fetch_all(self.pool())
+            .await?;
+        Ok((bodies(&rows)?, unsigned(total)))
+    }
+
+    /// Every run that has not ended, oldest first; of one space if one is given.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn live_runs(&self, space: Option<SpaceId>) -> Result<Vec<Run>, StoreError> {
+        let sql = "SELECT body FROM runs WHERE live = 1 \
+             AND (CAST($1 AS TEXT) IS NULL OR space = $1) ORDER BY id";
+        let query = sqlx::query(sql).bind(space.map(|id| id.to_string()));
+        bodies(&query.fetch_all(self.pool()).await?)
+    }
+
+    /// The operations of a run, in order.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn run_operations(&self, run: RunId) -> Result<Vec<OperationRecord>, StoreError> {
+        let sql = "SELECT body, started, event FROM operations WHERE run = $1 ORDER BY number";
+        let rows = sqlx::query(sql).bind(run.to_string()).fetch_all(self.pool()).await?;
+        let record = |row: &SqliteRow| {
+            let started: Option<i64> = row.try_get("started")?;
+            let event: Option<String> = row.try_get("event")?;
+            Ok(OperationRecord {
+                json: row.try_get("body")?,
+                is_started: started.is_some(),
+                is_done: event.is_some(),
+            })
+        };
+        rows.iter().map(record).collect()
+    }
+
+    /// The events of a run as JSON, in order.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn run_events(&self, run: RunId) -> Result<Vec<String>, StoreError> {
+        let sql = "SELECT body FROM events WHERE stream = $1 AND kind = $2 ORDER BY seq";
+        let query = sqlx::query_scalar(sql).bind(run.to_string()).bind(RUN_EVENT);
+        Ok(query.fetch_all(self.pool()).await?)
+    }
+
+    /// Commits one step of a run.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Decided`] if the yes to use was used before; [`StoreError::TooLarge`] for an event above the
+    /// bound. Then nothing of the step is stored.
+    pub async fn step_run(&self, step: RunStep) -> Result<(), StoreError> {
+        self.write(move |writing| Box::pin(perform_step(writing, step))).await
+    }
+}
+
+fn bodies(rows: &[SqliteRow]) -> Result<Vec<Run>, StoreError> {
+    rows.iter().map(|row| from_json("run", row.try_get("body")?)).collect()
+}
+
+async fn insert_run(
+    writing: &mut Writing,
+    run: &Run,
+    operations: &[String],
+) -> Result<(), StoreError> {
+    let sql = "SELECT COUNT(*) FROM spaces WHERE id = $1 AND status <> 'destroyed'";
+    let query = sqlx::query_scalar(sql).bind(run.space_id.to_string());
+    let spaces: i64 = query.fetch_one(&mut writing.connection).await?;
+    if spaces == 0 {
+        return Err(StoreError::NotFound);
+    }
+    sqlx::query(
+        "INSERT INTO runs (id, space, status, live, created, updated, body) \
+         VALUES ($1, $2, $3, 1, $4, $4, $5)",
+    )
+    .bind(run.id.to_string())
+    .bind(run.space_id.to_string())
+    .bind(run.status.as_str())
+    .bind(run.created_at.as_millis())
+    .bind(to_json("run", run)?)
+    .execute(&mut writing.connection)
+    .await?;
+    for (number, operation) in operations.iter().enumerate() {
+        sqlx::query("INSERT INTO operations (run, number, body) VALUES ($1, $2, $3)")
+            .bind(run.id.to_string())
+            .bind(signed(number as u64))
+            .bind(operation)
+            .execute(&mut writing.connection)
+            .await?;
+    }
+    Ok(())
+}
+
+async fn perform_step(writing: &mut Writing, step: RunStep) -> Result<(), StoreError> {
+    let RunStep { run, events, started, asked, used } = step;
+    let id = run.id.to_string();
+    let mut records = Vec::with_capacity(events.len() + 1);
+    for RunEventRecord { number, at, json } in events {
+        if let Some(number) = number {
+            let sql = "UPDATE operations SET event = 'yes' WHERE run = $1 AND number = $2";
+            let query = sqlx::query(sql).bind(&id).bind(i64::from(number));
+            query.execute(&mut writing.connection).await?;
+        }
+        records.push(NewRecord { at, kind: RUN_EVENT, json });
+    }
+    let now = run.updated_at;
+    if let Some(approval) = used {
+        approvals::mark_used(writing, approval).await?;
+    }
+    if let Some((number, json)) = started {
+        let sql = "UPDATE operations SET started = $3 WHERE run = $1 AND number = $2";
+        let query = sqlx::query(sql).bind(&id).bind(i64::from(number)).bind(now.as_millis());
+        query.execute(&mut writing.connection).await?;
+        records.push(NewRecord { at: now, kind: RUN_OPERATION, json });
+    }
+    if let Some(approval) = asked {
+        approvals::insert(writing, approval).await?;
+        records.push(NewRecord { at: now, kind: RUN_PARKED, json: to_json("run", &run)? });
+    }
+    if run.status.is_terminal() {
+        approvals::expire_of_run(writing, run.id, "the run has ended").await?;
+        records.push(NewRecord { at: now, kind: RUN_END, json: to_json("run", &run)? });
+    }
+    sqlx::query("UPDATE runs SET status = $2, live = $3, updated = $4, body = $5 WHERE id = $1")
+        .bind(&id)
+        .bind(run.status.as_str())
+        .bind(i64::from(!run.status.is_terminal()))
+        .bind(now.as_millis())
+        .bind(to_json("run", &run)?)
+        .execute(&mut writing.connection)
+        .await?;
+    writing.append_to(EventStreamId::Run(run.id), records).await
+}
