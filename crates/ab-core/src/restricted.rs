@@ -30,12 +30,34 @@ use crate::status::StatusPublisher;
 /// Most paths that one handle may restrict.
 pub const MAX_PATH_RESTRICTIONS: usize = 256;
 
+/// Keeps paths out of listings and search results. A guard refuses other calls on them.
+#[derive(Clone)]
+pub struct PathFilter(Arc<dyn Fn(&str) -> bool + Send + Sync>);
+
+impl PathFilter {
+    /// A filter that leaves out the paths for which `hides` is true.
+    pub fn new(hides: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(hides))
+    }
+
+    fn hides(&self, path: &str) -> bool {
+        (self.0)(path)
+    }
+}
+
+impl std::fmt::Debug for PathFilter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PathFilter")
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Restricted {
     inner: Arc<dyn Driver>,
     restrictions: PathRestrictions,
     env: BTreeMap<String, String>,
     rules: Arc<AccessRules>,
+    filter: Option<PathFilter>,
 }
 
 impl Restricted {
@@ -43,6 +65,7 @@ impl Restricted {
         inner: Arc<dyn Driver>,
         restrictions: PathRestrictions,
         env: BTreeMap<String, String>,
+        filter: Option<PathFilter>,
     ) -> Result<Self> {
         let refused = |message: String| {
             Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message))
@@ -58,13 +81,14 @@ impl Restricted {
             return refused(format!("the directory to bind is not absolute: '{}'", bind.path));
         }
         let rules = Arc::new(AccessRules::new(hidden, read_only));
-        Ok(Self { inner, restrictions, env, rules })
+        Ok(Self { inner, restrictions, env, rules, filter })
     }
 
     /// The same restrictions on the same workspace, through another driver.
     pub(crate) fn over(&self, inner: Arc<dyn Driver>) -> Self {
         let (restrictions, env) = (self.restrictions.clone(), self.env.clone());
-        Self { inner, restrictions, env, rules: self.rules.clone() }
+        let (rules, filter) = (self.rules.clone(), self.filter.clone());
+        Self { inner, restrictions, env, rules, filter }
     }
 
     /// The path with the rules. Fails if it is hidden.
@@ -98,11 +122,16 @@ impl Restricted {
         let ruled = std::mem::take(path).without_access_rules().with_access_rules(&self.rules);
         let hidden = ruled.is_hidden();
         *path = ruled.without_access_rules();
-        !hidden
+        !hidden && !self.is_filtered(path.as_str())
     }
 
     fn shows_problem(&self, problem: &WalkProblem) -> bool {
         !WsPath::from_key(&problem.path).with_access_rules(&self.rules).is_hidden()
+            && !self.is_filtered(&problem.path)
+    }
+
+    fn is_filtered(&self, path: &str) -> bool {
+        self.filter.as_ref().is_some_and(|filter| filter.hides(path))
     }
 }
 

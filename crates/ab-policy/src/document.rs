@@ -203,7 +203,7 @@ impl PolicyDocument {
 
     /// Whether a path is kept out of lists and search results.
     pub fn hides(&self, path: &str) -> bool {
-        self.judge_file(DocumentAccess::Look, path, None).is_some()
+        self.judge_file(DocumentAccess::Read, path, None).is_some()
     }
 
     /// Whether a directory that is removed as a whole may contain blocked paths.

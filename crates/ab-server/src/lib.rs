@@ -27,8 +27,8 @@ pub use app::HttpApp;
 pub use gate::{AccessToken, CookieSigningKey, HttpAccessPolicy, Origin, TokenGuessLimits};
 pub use port::{HttpServer, HttpServerLimits, RunningHttpServer};
 pub use routes::{
-    AgentGatewayRoutes, ControlPlaneRoutes, DaemonRoutes, ServedDirectory, SpacesRoutes, TaskCatalog,
-    TaskDefaults, openapi,
+    AgentGatewayRoutes, ControlPlaneRoutes, DaemonRoutes, ServedDirectory, SpacesRoutes,
+    TaskCatalog, TaskDefaults, openapi,
 };
 pub use tls::{TlsConfig, TlsError};
 pub use wire::{EffectivePolicyBody, EffectivePolicyEntryBody};

@@ -392,3 +392,50 @@ fn text(error: &Error) -> String {
         None => error.message().to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use ab_core::NoApprover;
+    use ab_local::LocalWorkspaceConfig;
+    use ab_policy::PolicyDocument;
+
+    use super::*;
+
+    /// A yes for another command, directory or set of variables does not count.
+    #[tokio::test]
+    async fn a_changed_operation_is_not_covered_by_the_yes() {
+        let root = tempfile::tempdir().expect("a directory");
+        let document = PolicyDocument::preset("standard").expect("a preset");
+        let template = LocalWorkspaceConfig::new(root.path());
+        let workspace = SpaceWorkspace::open_directory(
+            root.path(),
+            &template,
+            document,
+            BTreeMap::new(),
+            Arc::new(NoApprover),
+        )
+        .expect("a space");
+        let operation = Operation::Shell {
+            id: Some("s".to_owned()),
+            command: "rm -rf data".to_owned(),
+            cwd: None,
+            timeout: 30_000,
+            env: BTreeMap::new(),
+        };
+        let context = OperationContext {
+            workspace: &workspace,
+            name: "run_1/0".to_owned(),
+            operation: &operation,
+            granted: Some("0".repeat(64)),
+            output: &|_, _| {},
+        };
+        let start: StartRecord = Box::new(|| panic!("nothing may start"));
+        let Attempt::Done(event) = attempt(context, start).await else { panic!("it is decided") };
+        let is_policy =
+            matches!(event, ProtocolEvent::Error { category: ErrorCategory::Policy, .. });
+        assert!(is_policy, "{event:?}");
+    }
+}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ab_core::process::{ExecLimits, PathRestrictions};
 use ab_core::{
     Approver, Backend, BackendOptions, Guards, MemoryDriver, NarrowOptions, NetworkAccess,
-    Principal, Result,
+    PathFilter, Principal, Result,
 };
 use ab_local::{LocalWorkspaceConfig, open_workspace};
 use ab_policy::{DocumentGuard, PolicyDocument};
@@ -100,8 +100,15 @@ impl SpaceWorkspace {
             policy: vec![Arc::new(DocumentGuard::new(document.clone()))],
             ..Guards::default()
         };
-        let narrow =
-            NarrowOptions { env: env.clone(), restrictions, guards, ..NarrowOptions::default() };
+        let hiding = document.clone();
+        let filter = PathFilter::new(move |path| hiding.hides(path));
+        let narrow = NarrowOptions {
+            env: env.clone(),
+            restrictions,
+            guards,
+            filter: Some(filter),
+            ..NarrowOptions::default()
+        };
         let backend = backend.narrow(narrow)?;
         Ok(Self { backend, gate, document, env })
     }

@@ -1,6 +1,7 @@
 //! The parser of messages never panics, and what it takes it takes again.
 
 use ab_spaces::{parse_operations_bytes, parse_operations_message};
+use ab_testkit::fuzz;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -40,16 +41,12 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
-
-    #[test]
-    fn any_bytes_are_taken_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..256)) {
+#[test]
+fn fuzz_operations() {
+    let operations = prop::collection::vec(value(), 0..6);
+    let bytes = prop::collection::vec(any::<u8>(), 0..256);
+    fuzz::check_property("operations", (operations, bytes), |(operations, bytes)| {
         let _ = parse_operations_bytes(&bytes);
-    }
-
-    #[test]
-    fn any_value_is_taken_or_refused_with_issues(operations in prop::collection::vec(value(), 0..6)) {
         let message = json!({ "protocolVersion": "1.0", "operations": operations });
         match parse_operations_message(&message) {
             Ok(taken) => {
@@ -64,5 +61,6 @@ proptest! {
                 }
             }
         }
-    }
+        Ok(())
+    });
 }

@@ -5,4 +5,5 @@ mod messages;
 mod policy;
 mod runs;
 mod schema;
+mod service;
 mod stage;

@@ -145,3 +145,19 @@ fn documents_that_nothing_enforces_are_refused_with_every_issue() {
     assert_eq!(unknown[0].pointer, "/policy");
     assert_eq!(PolicyDocument::resolve(None, None).expect("the default").name, "standard");
 }
+
+#[tokio::test]
+async fn blocked_paths_are_left_out_of_lists_and_searches() {
+    let stage = preset("standard");
+    std::fs::create_dir(stage.path("src")).expect("a directory");
+    std::fs::write(stage.path("src/.env"), "needle").expect("a file");
+    std::fs::write(stage.path("src/a.txt"), "needle").expect("a file");
+    let backend = stage.space.backend();
+    let names = backend.readdir("src").await.expect("a list");
+    assert_eq!(names, ["a.txt"]);
+    let found = backend.grep("needle", ab_core::backend::GrepOptions::default()).await;
+    let found = format!("{:?}", found.expect("a search").matches);
+    assert!(found.contains("a.txt") && !found.contains(".env"), "{found}");
+    let removed = backend.rm("src", ab_core::options::RemoveOptions::recursive()).await;
+    assert!(removed.is_err(), "a directory with blocked paths stays");
+}

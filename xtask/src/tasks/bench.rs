@@ -63,6 +63,7 @@ pub(crate) const AREAS: &[Area] = &[
         peers: &[Peer::Debian(debian::Package::peer("bubblewrap", "bwrap"))],
     },
     Area { name: "policy", package: "ab-policy", bench: "policy", peers: &[] },
+    Area { name: "spaces", package: "ab-spaces", bench: "spaces", peers: &[] },
 ];
 
 pub(crate) fn run(areas: &[&Area]) -> Result<(), Failure> {

@@ -19,6 +19,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "http", package: "ab-mcp", test: "fuzz::fuzz_http" },
     Target { name: "envelope", package: "ab-acp", test: "fuzz::fuzz_envelope" },
     Target { name: "tar", package: "ab-server", test: "fuzz::fuzz_tar" },
+    Target { name: "operations", package: "ab-spaces", test: "fuzz::fuzz_operations" },
     Target { name: "screen", package: "ab-policy", test: "fuzz::fuzz_screen" },
     Target { name: "sftp", package: "ab-remote", test: "fuzz::fuzz_sftp" },
     Target { name: "sftp-extended", package: "ab-remote", test: "fuzz::fuzz_sftp_extended" },

@@ -81,6 +81,7 @@ pub(crate) fn routes() -> OpenApiRouter<HttpApp> {
         .routes(Access::Admin.to(routes!(runs::cancel)))
         .routes(Access::Admin.to(routes!(runs::stream)))
         .routes(Access::Admin.to(routes!(files::list_root)))
+        .routes(Access::Admin.to(routes!(files::list_root_directory)))
         .routes(Access::Admin.to(routes!(files::read, files::write, files::remove)))
         .routes(Access::Admin.to(routes!(mcp::call, mcp::listen, mcp::end)))
         .routes(Access::Admin.to(routes!(policies::presets)))

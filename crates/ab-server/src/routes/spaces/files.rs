@@ -66,6 +66,25 @@ pub(crate) async fn list_root(
     listed(&backend, ".", &query, &request_id).await
 }
 
+/// List the files of a space, by the path of its root directory
+#[utoipa::path(
+    get,
+    path = "/v1/spaces/{id}/files/",
+    tag = "spaces",
+    params(("id" = SpaceId, Path), ListQuery),
+    responses((status = OK, body = Enveloped<Vec<SpaceFile>>), SpaceProblems)
+)]
+pub(crate) async fn list_root_directory(
+    State(app): State<HttpApp>,
+    PathParams(id): PathParams<SpaceId>,
+    Extension(principal): Extension<Principal>,
+    Extension(request_id): Extension<RequestId>,
+    QueryParams(query): QueryParams<ListQuery>,
+) -> Result<Response, Problem> {
+    let backend = handle(&app, id, principal).await?;
+    listed(&backend, ".", &query, &request_id).await
+}
+
 /// Read a file, or list a directory
 ///
 /// A path that ends with a slash is a directory.

@@ -1,0 +1,232 @@
+//! Spaces with a store: queue, lifetimes, bounds, and readers.
+
+use std::time::Duration;
+
+use ab_api::{ApprovalDecider, ApprovalDecision, ApproveOrDeny, PageRequest, RunStatus, SpaceId};
+use ab_core::{Principal, PrincipalKind};
+use ab_local::LocalWorkspaceConfig;
+use ab_spaces::{
+    EventsMessage, MessageStatus, SpaceRequest, Spaces, SpacesError, SpacesSettings,
+    parse_operations_message,
+};
+use ab_store::{DataDir, EventLogScope, Store};
+use serde_json::{Value, json};
+
+struct Server {
+    directory: tempfile::TempDir,
+    spaces: Spaces,
+}
+
+impl Server {
+    async fn new(change: impl FnOnce(&mut SpacesSettings)) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let spaces = start(&directory, change).await;
+        Self { directory, spaces }
+    }
+
+    async fn restarted(self) -> Self {
+        self.spaces.shutdown().await;
+        self.spaces.store().close().await;
+        let Self { directory, spaces } = self;
+        drop(spaces);
+        let spaces = start(&directory, |_| {}).await;
+        Self { directory, spaces }
+    }
+
+    async fn space(&self, body: Value) -> SpaceId {
+        let request = SpaceRequest::parse(body.to_string().as_bytes()).expect("valid");
+        self.spaces.create_space(request, None).await.expect("a space").id
+    }
+
+    async fn run(&self, space: SpaceId, operations: Value) -> EventsMessage {
+        let message = json!({ "protocolVersion": "1.0", "operations": operations });
+        let message = parse_operations_message(&message).expect("valid");
+        let by = Principal::new(PrincipalKind::Person, "ada");
+        let run = self.spaces.create_run(space, message, &by, None).await.expect("a run");
+        self.spaces.wait(run.id, 0).await.expect("an end")
+    }
+}
+
+async fn start(directory: &tempfile::TempDir, change: impl FnOnce(&mut SpacesSettings)) -> Spaces {
+    let data = DataDir::open(directory.path().join("data")).expect("a data directory");
+    let template = LocalWorkspaceConfig::new(directory.path());
+    let mut settings = SpacesSettings::new(data.path().join("spaces"), template);
+    change(&mut settings);
+    let store = Store::open(data).await.expect("a store");
+    Spaces::start(store, settings).await.expect("spaces")
+}
+
+fn permissive() -> Value {
+    json!({ "policy": "permissive", "policyOverrides": { "network": { "enabled": false } } })
+}
+
+fn by() -> ApprovalDecider {
+    ApprovalDecider { kind: "person".to_owned(), name: "ada".to_owned(), via: None }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_of_a_space_take_turns() {
+    let server = Server::new(|_| {}).await;
+    let space = server.space(permissive()).await;
+    let command = "test ! -e busy && touch busy && sleep 0.05 && rm busy";
+    let operations = json!([{ "type": "shell", "command": command }]);
+    let runs = (0..6).map(|_| server.run(space, operations.clone()));
+    for message in futures_util::future::join_all(runs).await {
+        let event = json!(message.events[0]);
+        assert_eq!(event["success"], true, "two runs at a time: {event}");
+    }
+    let (runs, total) =
+        server.spaces.store().runs(space, PageRequest::default()).await.expect("runs");
+    assert_eq!((runs.len(), total), (6, 6));
+    server.spaces.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_takes_too_long_ends_with_a_timeout() {
+    let server = Server::new(|settings| settings.run_timeout = Duration::from_millis(300)).await;
+    let space = server.space(permissive()).await;
+    let message = server
+        .run(
+            space,
+            json!([
+                { "type": "shell", "command": "sleep 60" },
+                { "type": "createFile", "path": "after", "content": "" },
+            ]),
+        )
+        .await;
+    assert_eq!(message.status, MessageStatus::Error);
+    let events = json!(message.events);
+    assert_eq!((&events[0]["type"], &events[0]["success"]), (&json!("shell"), &json!(false)));
+    assert_eq!((&events[1]["type"], &events[1]["category"]), (&json!("error"), &json!("timeout")));
+    assert_eq!(message.events.len(), 2);
+    server.spaces.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_cannot_be_kept_is_a_system_error() {
+    let server = Server::new(|_| {}).await;
+    let space = server.space(permissive()).await;
+    let workspace = server.spaces.workspace(space).await.expect("a workspace");
+    // Every byte is six characters of JSON.
+    workspace.backend().write("control", vec![1u8; 4 << 20]).await.expect("a file");
+    let message = server
+        .run(
+            space,
+            json!([{ "type": "readFile", "path": "control" }, { "type": "message", "content": "x" }]),
+        )
+        .await;
+    let events = json!(message.events);
+    assert_eq!((&events[0]["type"], &events[0]["category"]), (&json!("error"), &json!("system")));
+    assert_eq!(message.status, MessageStatus::Completed);
+    server.spaces.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_that_nobody_decides_is_a_no() {
+    let server =
+        Server::new(|settings| settings.approval_timeout = Duration::from_millis(50)).await;
+    let space = server.space(json!({})).await;
+    let message = server.run(space, json!([{ "type": "shell", "command": "rm -rf data" }])).await;
+    assert_eq!(message.status, MessageStatus::AwaitingApproval);
+    let run = message.run_id;
+    let mut log = server.spaces.store().follow_events(EventLogScope::Run(run), 0);
+    while !log.next().await.expect("a record").ends_stream() {}
+    let events = server.spaces.events(run).await.expect("events");
+    assert_eq!(events[1]["type"], "policyDenied", "{events:?}");
+    let late = server.spaces.resume(run, "op-1", ApproveOrDeny::Approve, None, by()).await;
+    assert!(matches!(late, Err(SpacesError::RunEnded(RunStatus::Completed))), "{late:?}");
+    server.spaces.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_resumes_at_once_one_counts_and_the_inbox_resumes_too() {
+    let server = Server::new(|_| {}).await;
+    let space = server.space(json!({})).await;
+    let asks = json!([{ "type": "shell", "id": "s", "command": "rm -rf data" }]);
+    let run = server.run(space, asks.clone()).await.run_id;
+    let resume = || server.spaces.resume(run, "s", ApproveOrDeny::Approve, None, by());
+    let (one, other) = tokio::join!(resume(), resume());
+    assert_eq!(
+        [one.is_ok(), other.is_ok()].iter().filter(|it| **it).count(),
+        1,
+        "{one:?} {other:?}"
+    );
+    // The same command in another run is another question, which the inbox decides.
+    let message = server.run(space, asks).await;
+    assert_eq!(message.status, MessageStatus::AwaitingApproval, "a yes counts once");
+    let run = server.spaces.run(message.run_id).await.expect("a run");
+    let pending = run.pending_approval.expect("an approval");
+    let yes = ApprovalDecision { decision: ApproveOrDeny::Approve, reason: None };
+    let store = server.spaces.store();
+    store.decide_approval(pending.approval_id, yes, by()).await.expect("decided");
+    let mut log = store.follow_events(EventLogScope::Run(run.id), 0);
+    while !log.next().await.expect("a record").ends_stream() {}
+    let ended = server.spaces.run(run.id).await.expect("a run");
+    assert_eq!(ended.status, RunStatus::Completed);
+    server.spaces.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_space_survives_a_restart_and_ends_with_its_lifetime() {
+    let server = Server::new(|_| {}).await;
+    let space = server.space(permissive()).await;
+    let memory = server.space(json!({ "backend": "memory" })).await;
+    server.run(space, json!([{ "type": "createFile", "path": "a", "content": "x" }])).await;
+    server.run(memory, json!([{ "type": "createFile", "path": "a", "content": "x" }])).await;
+    let server = server.restarted().await;
+    let message = server.run(space, json!([{ "type": "readFile", "path": "a" }])).await;
+    assert_eq!(json!(message.events[0])["content"], "x");
+    let message = server.run(memory, json!([{ "type": "readFile", "path": "a" }])).await;
+    assert_eq!(json!(message.events[0])["error"], "File not found");
+    let request = SpaceRequest::parse(br#"{"ttlSeconds":1}"#).expect("valid");
+    let short = server.spaces.create_space(request, None).await.expect("a space");
+    let gone = async {
+        while server.spaces.space(short.id).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), gone).await.expect("its time is over");
+    server.spaces.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_readers_of_a_long_run_lose_nothing() {
+    let server = Server::new(|_| {}).await;
+    let space = server.space(permissive()).await;
+    let operations: Vec<Value> = (0..1000)
+        .map(
+            |number| json!({ "type": "createFile", "path": format!("d/{number}"), "content": "x" }),
+        )
+        .collect();
+    let message = json!({ "protocolVersion": "1.0", "operations": operations });
+    let message = parse_operations_message(&message).expect("valid");
+    let who = Principal::new(PrincipalKind::Person, "ada");
+    let run = server.spaces.create_run(space, message, &who, None).await.expect("a run").id;
+    // One reader sleeps until the end.
+    let asleep = server.spaces.store().follow_events(EventLogScope::Run(run), 0);
+    let readers: Vec<_> = (0..200)
+        .map(|_| {
+            let mut log = server.spaces.store().follow_events(EventLogScope::Run(run), 0);
+            tokio::spawn(async move {
+                let mut seqs = Vec::new();
+                loop {
+                    let record = log.next().await.expect("a record");
+                    seqs.push(record.seq);
+                    if record.ends_stream() {
+                        return seqs;
+                    }
+                }
+            })
+        })
+        .collect();
+    let expect: Vec<u64> = (1..=2001).collect();
+    for reader in readers {
+        assert_eq!(reader.await.expect("a reader"), expect);
+    }
+    let mut asleep = asleep;
+    for seq in expect {
+        assert_eq!(asleep.next().await.expect("a record").seq, seq);
+    }
+    assert_eq!(server.spaces.events(run).await.expect("events").len(), 1000);
+    server.spaces.shutdown().await;
+}
