@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ab_api::SpaceId;
 use ab_core::{Backend, Principal};
-use ab_mcp::{HttpEndpoint, HttpSettings};
+use ab_mcp::{McpHttpEndpoint, McpHttpSettings};
 use ab_spaces::Spaces;
 use ab_store::IdempotencyRecord;
 use axum::http::{HeaderMap, HeaderName};
@@ -32,7 +32,7 @@ const MAX_KEY_BYTES: usize = 255;
 pub struct SpacesRoutes {
     pub(crate) spaces: Spaces,
     /// One endpoint for each space that was asked.
-    endpoints: Mutex<HashMap<SpaceId, HttpEndpoint>>,
+    endpoints: Mutex<HashMap<SpaceId, McpHttpEndpoint>>,
 }
 
 impl SpacesRoutes {
@@ -40,9 +40,9 @@ impl SpacesRoutes {
         SpacesRoutes { spaces, endpoints: Mutex::default() }
     }
 
-    fn endpoint(&self, space: SpaceId, backend: &Backend) -> HttpEndpoint {
+    fn endpoint(&self, space: SpaceId, backend: &Backend) -> McpHttpEndpoint {
         let mut endpoints = self.lock();
-        let made = || HttpEndpoint::new(backend, &HttpSettings::default());
+        let made = || McpHttpEndpoint::new(backend, &McpHttpSettings::default());
         endpoints.entry(space).or_insert_with(made).clone()
     }
 
@@ -60,7 +60,7 @@ impl SpacesRoutes {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SpaceId, HttpEndpoint>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SpaceId, McpHttpEndpoint>> {
         self.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
