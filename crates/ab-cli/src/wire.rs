@@ -106,7 +106,7 @@ async fn spaces(store: Store, config: &Config) -> Result<Spaces, Failure> {
     let mut template = LocalWorkspaceConfig::new(&config.data_dir.value);
     template.options.exec = ExecSettings {
         isolation: sessions.isolation.value,
-        isolation_floor: sessions.isolation_floor.value,
+        minimum_isolation: sessions.minimum_isolation.value,
         // Without tokens a command on the network could approve its own requests.
         network: if config.no_auth.value { NetworkAccess::None } else { sessions.network.value },
         toolchains: sessions.toolchains.value.toolchains.clone(),

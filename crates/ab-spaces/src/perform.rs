@@ -345,7 +345,7 @@ async fn run(
     }
     match process.wait().await {
         Some(exit) => Ok(Said { stdout, stderr, exit }),
-        None => Err(match process.exit_receiver().loss_error() {
+        None => Err(match process.exit_receiver().process_lost_error() {
             Some(why) => why.clone(),
             None => {
                 Error::new(ab_core::ErrorCode::ExecError, ErrorKind::Io, "the process was lost")
