@@ -269,17 +269,15 @@ impl Spaces {
             space => space?,
         };
         self.store().destroy_space(space).await?;
-        for run in self.store().live_runs(Some(id)).await? {
-            self.cancel_token(run.id).cancel();
-            // A run that no task drives is ended here.
-            let mut run = run;
+        // Ends the task that performs the runs.
+        self.forget(id).await;
+        for mut run in self.store().live_runs(Some(id)).await? {
             run.status = RunStatus::Cancelled;
             run.pending_approval = None;
             run.updated_at = Time::now();
             run.ended_at = Some(run.updated_at);
             self.store().step_run(RunStep::new(run)).await?;
         }
-        self.forget(id).await;
         Ok(())
     }
 
@@ -366,7 +364,8 @@ impl Spaces {
             };
             match record.kind.as_str() {
                 "event" => events.extend(serde_json::from_str::<ProtocolEvent>(&record.json).ok()),
-                RUN_PARKED => {
+                // A repeated request may find a run that went on since.
+                RUN_PARKED if self.run(id).await?.status == RunStatus::AwaitingApproval => {
                     return Ok(EventsMessage::new(id, MessageStatus::AwaitingApproval, events));
                 }
                 RUN_END => {
