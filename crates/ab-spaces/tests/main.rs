@@ -1,5 +1,6 @@
 //! Integration tests of the crate.
 
+mod escapes;
 mod fuzz;
 mod messages;
 mod policy;
