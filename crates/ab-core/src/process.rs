@@ -367,7 +367,7 @@ pub struct ProcessDriverSide {
     pub dropped: oneshot::Receiver<()>,
 }
 
-/// The driver's side of an [attached](Process::attached) process.
+/// The driver's side of an [attached](Process::new_attached) process.
 #[derive(Debug)]
 pub struct AttachedProcessDriverSide {
     pub output: mpsc::Sender<OutputChunk>,
