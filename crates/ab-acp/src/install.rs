@@ -417,17 +417,21 @@ async fn run_npm(npm: &Path, directory: &Path, host: &HostEnvironment) -> Result
     Err(npm_error(&said, &output.status.to_string()))
 }
 
+/// What npm begins a line of an error with, from version 10 on and before.
+const NPM_ERROR_PREFIXES: [&str; 2] = ["npm error", "npm ERR!"];
+
 /// Classifies a failure of npm.
 fn npm_error(said: &str, status: &str) -> InstallError {
-    let line = |line: &str| line.trim_start_matches("npm error").trim().to_owned();
-    let lines: Vec<String> = { said.lines() }
-        .filter(|text| text.starts_with("npm error") && !text.contains("A complete log"))
-        .map(line)
-        .filter(|line| !line.is_empty())
+    let error_line =
+        |line| NPM_ERROR_PREFIXES.iter().find_map(|prefix| str::strip_prefix(line, prefix));
+    let lines: Vec<&str> = { said.lines() }
+        .filter_map(error_line)
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.contains("A complete log"))
         .collect();
     let code = lines.iter().find_map(|line| line.strip_prefix("code "));
     let words: Vec<&str> =
-        lines.iter().map(String::as_str).filter(|line| !line.starts_with("code ")).collect();
+        lines.iter().copied().filter(|line| !line.starts_with("code ")).collect();
     let mut said = if words.is_empty() { status.to_owned() } else { words.join("; ") };
     said.truncate(said.floor_char_boundary(QUOTED));
     match code.unwrap_or_default() {
@@ -544,6 +548,7 @@ echo x >> \"$COUNT\"; echo x > node_modules/@aaif/goose-binary-linux-x64/bin/goo
             ),
             ("echo 'npm error code ECONNREFUSED' >&2; exit 1", "cannot be reached: exit status: 1"),
             ("echo 'npm error code E404' >&2; exit 1", "refused the package"),
+            ("echo 'npm ERR! code ECONNREFUSED' >&2; exit 1", "cannot be reached"),
             ("echo oops >&2; exit 3", "npm failed: exit status: 3"),
             ("exit 0", "the installed packages have no "),
         ] {
