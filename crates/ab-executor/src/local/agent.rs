@@ -103,13 +103,13 @@ impl Agent {
         *prompted = number;
         self.shared.busy.send_replace(true);
         let parts = [PromptPart::Text(prompt.to_owned())];
-        match self.client.start_turn(&self.session, &parts).await {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                self.shared.busy.send_replace(false);
-                Err(failed(SessionEndReason::Agent, error.to_string()))
-            }
+        let Err(error) = self.client.start_turn(&self.session, &parts).await else { return Ok(()) };
+        self.shared.busy.send_replace(false);
+        if error.ends_connection() {
+            // The agent ended before it read the prompt. Its task reports that with the exit code.
+            return Ok(());
         }
+        Err(failed(SessionEndReason::Agent, error.to_string()))
     }
 
     /// Answers a question, unless it is already answered.
