@@ -196,14 +196,17 @@ impl WorkspaceStore {
         // The agent's attributes must not affect the diff that people see.
         let nothing = ours().args(["hash-object", "-t", "tree", "--stdin", "-w"]);
         let nothing = nothing.stdout().await?.trim().to_owned();
-        let diff_with = |attributes: &str, quote: &str, options: &[&str], most: usize| {
-            let run = ours().env("GIT_ATTR_SOURCE", attributes).max_output(most);
-            let run = run.args(["-c", "core.bigFileThreshold=16m", "-c", quote]);
+        // `GIT_ATTR_SOURCE` takes no effect before git 2.41, so attributes of ours are in a file.
+        let attributes = repository.join("patch.attributes");
+        let ours_only = format!("core.attributesFile={}", attributes.display());
+        let diff_with = |quote: &str, options: &[&str], most: usize| {
+            let run = ours().env("GIT_ATTR_SOURCE", &nothing).max_output(most);
+            let run = run.args(["-c", "core.bigFileThreshold=16m", "-c", quote, "-c", &ours_only]);
             let plain = ["diff-tree", "-r", "--no-ext-diff", "--no-textconv", "--no-color"];
             let run = run.args(plain).args(options);
             run.args([base.as_str(), head.as_str(), "--"]).run()
         };
-        let diff = |options, most| diff_with(&nothing, "core.quotePath=false", options, most);
+        let diff = |options, most| diff_with("core.quotePath=false", options, most);
         let stat = diff(&["-z", "--raw", "--numstat", "--no-renames"], MAX_STAT).await?;
         if stat.code != Some(0) && !stat.output_limit_exceeded {
             return Err(failure("diff-tree", &stat));
@@ -213,17 +216,14 @@ impl WorkspaceStore {
             return Ok(CollectChangesOutcome::Unchanged { left_out });
         }
         let text = diff(&["-p", "-M"], MAX_DIFF).await?;
-        let exact = |attributes: String| async move {
+        let exact = || {
             let options = ["-p", "-M", "--binary", "--full-index"];
-            diff_with(&attributes, "core.quotePath=true", &options, MAX_PATCH).await
+            diff_with("core.quotePath=true", &options, MAX_PATCH)
         };
-        let mut patch = exact(nothing.clone()).await?;
-        if let Some(attributes) = patch::binary_attributes(&patch.stdout) {
-            let blob = ours().args(["hash-object", "-w", "--stdin"]).input(attributes);
-            let blob = blob.stdout().await?;
-            let tree = format!("100644 blob {}\t.gitattributes\n", blob.trim());
-            let tree = ours().args(["mktree"]).input(tree).stdout().await?;
-            patch = exact(tree.trim().to_owned()).await?;
+        let mut patch = exact().await?;
+        if let Some(as_binary) = patch::binary_attributes(&patch.stdout) {
+            area::write(&attributes, &as_binary)?;
+            patch = exact().await?;
         }
         let is_whole = !patch.output_limit_exceeded && patch.code == Some(0);
         Ok(CollectChangesOutcome::Changed(Box::new(SessionChanges {
