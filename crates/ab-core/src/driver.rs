@@ -241,6 +241,8 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     ///   outside, or is dangling, does not
     /// - `exec::output_is_exact`: every byte arrives, in pieces of any size
     /// - `exec::channels_are_told_apart`: standard error is separate from standard output
+    /// - `exec::merged_output_keeps_its_order`: with merged output both arrive on standard output,
+    ///   in the order in which they were written
     /// - `exec::failure_has_code_and_words`: a non-zero exit status is `EXEC_FAILED`, with the code
     ///   and the output
     /// - `exec::codes_are_passed_on`: `exec_allowing_failure` returns every exit status as a value

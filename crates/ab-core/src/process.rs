@@ -63,6 +63,17 @@ pub enum StdinMode {
     Piped,
 }
 
+/// Where standard error goes. A command on a terminal has one channel anyway.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StderrMode {
+    /// On a channel of its own. The order of both channels is lost.
+    #[default]
+    Separate,
+    /// Into the pipe of standard output, as with `2>&1`: everything arrives on
+    /// [`OutputChannel::Stdout`] in the order in which it was written.
+    Merged,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TerminalSize {
     pub columns: u16,
@@ -192,6 +203,7 @@ pub struct ExecRequest {
     /// The complete standard input, if the caller knows it in advance. Guards may check it. The
     /// caller still has to send it. It is not sent to other machines.
     pub declared_stdin: Option<Bytes>,
+    pub stderr: StderrMode,
     pub terminal: Option<TerminalSize>,
     pub lifetime: ProcessLifetime,
     pub limits: ExecLimits,
@@ -211,6 +223,7 @@ impl ExecRequest {
             env: BTreeMap::new(),
             stdin: StdinMode::Closed,
             declared_stdin: None,
+            stderr: StderrMode::Separate,
             terminal: None,
             lifetime: ProcessLifetime::Owned,
             limits: ExecLimits::default(),

@@ -96,6 +96,32 @@ impl ChildProcess {
     }
 }
 
+/// A program of ours that goes on when this process ends. It has no standard input.
+#[derive(Debug)]
+pub struct OutlivingProgram {
+    pub child: Child,
+    pub output: ChildStdout,
+    pub errors: ChildStderr,
+}
+
+impl OutlivingProgram {
+    /// Starts `program` in the process group of this process, from which it can leave.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if it cannot be executed, else [`ErrorKind::Io`].
+    pub fn start(program: &Path, arguments: &[OsString]) -> Result<OutlivingProgram> {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| missing(program, error))?;
+        let (Some(output), Some(errors)) = (child.stdout.take(), child.stderr.take()) else {
+            let message = "the program has no pipes";
+            return Err(Error::new(ErrorCode::ExecError, ErrorKind::Io, message));
+        };
+        Ok(OutlivingProgram { child, output, errors })
+    }
+}
+
 fn missing(program: &Path, error: io::Error) -> Error {
     let message = format!("cannot start {}: {error}", program.display());
     let kind = match error.kind() {

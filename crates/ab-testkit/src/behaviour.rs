@@ -299,6 +299,7 @@ macro_rules! behaviour_suite {
             ],
             exec: [
                 channels_are_told_apart,
+                merged_output_keeps_its_order,
                 codes_are_passed_on,
                 directory_can_be_chosen,
                 directory_may_be_a_link,

@@ -127,6 +127,8 @@ impl Encoder {
             env,
             stdin,
             declared_stdin: input,
+            // Changes nothing about what the command does.
+            stderr: _,
             terminal,
             lifetime,
             limits,

@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
-use ab_core::process::{ExecRequest, StdinMode, TerminalSize};
+use ab_core::process::{ExecRequest, StderrMode, StdinMode, TerminalSize};
 use rustix::fs::{Mode, OFlags};
 
 use super::unstarted;
@@ -50,12 +50,18 @@ fn pipe_ends(request: &ExecRequest) -> Result<Ends> {
         (None, null.map_err(|errno| unstarted(&errno.into()))?)
     };
     let (stdout, output) = made(output_pipe())?;
-    let (stderr, errors) = made(output_pipe())?;
+    let (stderr, errors) = match request.stderr {
+        StderrMode::Separate => {
+            let (ours, theirs) = made(output_pipe())?;
+            (Some(watched(ours)?), theirs)
+        }
+        StderrMode::Merged => (None, output.try_clone().map_err(|error| unstarted(&error))?),
+    };
     Ok(Ends {
         theirs: vec![input, output, errors],
         ours: Channels {
             stdout: Some(watched(stdout)?),
-            stderr: Some(watched(stderr)?),
+            stderr,
             stdin,
             terminal: None,
             theirs: Vec::new(),

@@ -11,7 +11,7 @@ use ab_core::options::{
 };
 use ab_core::process::{
     ExitCause, HostDirectoryAccess, LeftoverProcessOutcome, OutputChannel, ProcessLifetime,
-    StdinMode,
+    StderrMode, StdinMode,
 };
 use ab_core::search::{
     CaseSensitivity, DotfileVisibility, EntryKindFilter, IgnoreFileHandling, MatchLineMode,
@@ -247,6 +247,10 @@ impl Numbered for StdinMode {
     const NUMBERS: &'static [(u8, Self)] = &[(0, StdinMode::Closed), (1, StdinMode::Piped)];
 }
 
+impl Numbered for StderrMode {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, StderrMode::Separate), (1, StderrMode::Merged)];
+}
+
 impl Numbered for ProcessLifetime {
     const NUMBERS: &'static [(u8, Self)] =
         &[(0, ProcessLifetime::Owned), (1, ProcessLifetime::Detached)];
@@ -349,6 +353,7 @@ Overwrite Refuse=0 Replace=1
 FileKind File=0 Dir=1 Symlink=2 Other=3
 Truncated Count=0 Bytes=1 Time=2
 Stdin Closed=0 Piped=1
+Stderr Separate=0 Merged=1
 Lifetime Owned=0 Detached=1
 BindAccess ReadOnly=0 ReadWrite=1
 Leftovers None=0 Ended=1
@@ -403,6 +408,7 @@ LineRole Match=0 Context=1
         line::<FileKind>("FileKind", &mut now);
         line::<TruncationCause>("Truncated", &mut now);
         line::<StdinMode>("Stdin", &mut now);
+        line::<StderrMode>("Stderr", &mut now);
         line::<ProcessLifetime>("Lifetime", &mut now);
         line::<HostDirectoryAccess>("BindAccess", &mut now);
         line::<LeftoverProcessOutcome>("Leftovers", &mut now);

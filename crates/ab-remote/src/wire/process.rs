@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ab_core::effective::{self, EffectivePolicy};
 use ab_core::process::{
     Command, ExecLimits, ExecRequest, HostDirectory, MountLayout, OutputChunk, PathRestrictions,
-    ProcessControlMessage, ProcessExit, ProcessId, ProcessInfo, TerminalSize,
+    ProcessControlMessage, ProcessExit, ProcessId, ProcessInfo, StderrMode, TerminalSize,
 };
 use bytes::{BufMut, BytesMut};
 
@@ -108,6 +108,10 @@ impl WireCodec for ExecRequest {
         self.limits.encode_to(out);
         self.restrictions.encode_to(out);
         self.layout.scope_path.encode_to(out);
+        // The last field of the message: peers that do not know it read requests without it.
+        if self.stderr != StderrMode::Separate {
+            put_number(out, self.stderr);
+        }
     }
 
     fn decode_from(fields: &mut PacketReader) -> Read<Self> {
@@ -127,6 +131,7 @@ impl WireCodec for ExecRequest {
                 scope_path: WireCodec::decode_from(fields)?,
                 mounted: Vec::new(),
             },
+            stderr: if fields.is_empty() { StderrMode::Separate } else { take_number(fields)? },
         })
     }
 }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use ab_core::options::RemoveOptions;
-use ab_core::process::{ExecRequest, ProcessId};
+use ab_core::process::{ExecRequest, OutputChannel, ProcessId, StderrMode};
 use ab_core::{Backend, BackendKind, ErrorCode, ErrorKind, ExecOptions, Verb};
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -194,6 +194,24 @@ pub async fn channels_are_told_apart(backend: &Backend) {
     assert_eq!(output.stdout.display_text(), "out\nout\n");
     assert_eq!(output.stderr.display_text(), "err\n");
     assert_eq!((&*output.exit.stdout_tail, &*output.exit.stderr_tail), ("out\nout\n", "err\n"));
+}
+
+/// With merged output, standard error arrives on standard output in the order of writing.
+pub async fn merged_output_keeps_its_order(backend: &Backend) {
+    if !supports_commands(backend).await {
+        return;
+    }
+    let line = "for i in 1 2 3 4 5; do echo out $i; echo err $i >&2; done; exit 3";
+    let request = ExecRequest { stderr: StderrMode::Merged, ..ExecRequest::shell(line) };
+    let mut process = backend.spawn(request).await.unwrap();
+    let mut output = Vec::new();
+    while let Some(piece) = process.output.recv().await {
+        assert_eq!(piece.channel, OutputChannel::Stdout);
+        output.extend_from_slice(&piece.bytes);
+    }
+    let expected: String = (1..=5).map(|i| format!("out {i}\nerr {i}\n")).collect();
+    assert_eq!(String::from_utf8(output).unwrap(), expected);
+    assert_eq!(process.wait().await.unwrap().code, Some(3));
 }
 
 /// A non-zero exit status is `EXEC_FAILED`, with the code and the output.

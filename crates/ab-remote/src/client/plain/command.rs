@@ -108,6 +108,7 @@ impl Plain {
             cwd: &self.at(&spot.real),
             env: &request.env,
             terminal: request.terminal.is_some(),
+            stderr: request.stderr,
             word,
         };
         let line = line::line(&request.command, &scene)?;

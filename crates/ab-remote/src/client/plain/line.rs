@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use ab_core::environment::{self, CodeLoadingVariablePolicy};
-use ab_core::process::Command;
+use ab_core::process::{Command, StderrMode};
 use ab_core::{Error, ErrorCode, ErrorKind, Result, Verb};
 use bytes::Bytes;
 
@@ -30,6 +30,7 @@ pub(super) struct Scene<'a> {
     pub(super) cwd: &'a str,
     pub(super) env: &'a BTreeMap<String, String>,
     pub(super) terminal: bool,
+    pub(super) stderr: StderrMode,
     /// The random word that identifies the markers.
     pub(super) word: &'a str,
 }
@@ -59,8 +60,12 @@ pub(super) fn line(command: &Command, scene: &Scene<'_>) -> Result<Line> {
         Command::Shell(_) => ("exec /bin/sh -c \"$1\"", ""),
         Command::Argv(_) => ("exec \"$@\"", LOOK_UP),
     };
+    let merged = match scene.stderr {
+        StderrMode::Separate => "",
+        StderrMode::Merged => " 2>&1",
+    };
     // Prints its own process id and then execs the command.
-    let inner = format!("{}{run}", marker(scene, "+", "\"$0,$$\"", 2));
+    let inner = format!("{}{run}{merged}", marker(scene, "+", "\"$0,$$\"", 2));
     let run = format!("/bin/sh -c {} $$ \"$@\"", quoted(&inner));
     let text = assembled(scene, check, &run, &words);
     if text.len() <= LONGEST {
@@ -72,7 +77,7 @@ pub(super) fn line(command: &Command, scene: &Scene<'_>) -> Result<Line> {
             let count = line.len();
             let run = format!(
                 "l=$(dd bs=1 count={count} 2>/dev/null); set --; \
-                 (p=$(exec /bin/sh -c 'echo $PPID'); {began}eval \"$l\")"
+                 (p=$(exec /bin/sh -c 'echo $PPID'); {began}eval \"$l\"{merged})"
             );
             let text = assembled(scene, "", &run, &[]);
             if text.len() > LONGEST {
@@ -149,7 +154,13 @@ mod tests {
     use super::*;
 
     fn scene(env: &BTreeMap<String, String>) -> Scene<'_> {
-        Scene { cwd: "/some/$(place)", env, terminal: false, word: "w0rd" }
+        Scene {
+            cwd: "/some/$(place)",
+            env,
+            terminal: false,
+            stderr: StderrMode::Separate,
+            word: "w0rd",
+        }
     }
 
     #[test]
