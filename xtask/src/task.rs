@@ -25,6 +25,7 @@ usage: cargo xtask <command>
   soak <subject> [minutes]  repeat faults on a subject for so long (5): remote, sessions, history;
                             agents: the coding agents that are too large for every run, once
   bare [command]            run `up` and `test`, or one of them, in a Debian root with only cargo and cc
+  dist                      build the program as one optimised, stripped file, and say where it is
   peers                     install the programs of others that tests run, and say where
   help                      print this list";
 
@@ -40,6 +41,7 @@ pub(crate) enum Task {
     Race { rounds: u64 },
     Soak { subject: &'static Subject, minutes: u64 },
     Bare { commands: Vec<String> },
+    Dist,
     Peers,
 }
 
@@ -67,6 +69,7 @@ impl Task {
             "race" => parse_race(rest),
             "soak" => parse_soak(rest),
             "bare" => parse_bare(rest),
+            "dist" => alone(Task::Dist, rest),
             "peers" => alone(Task::Peers, rest),
             _ => Err(refusal(&format!("unknown command `{command}`"))),
         }
@@ -216,6 +219,7 @@ mod tests {
             ("soak remote 2", Task::Soak { subject: &soak::SUBJECTS[0], minutes: 2 }),
             ("bare test", Task::Bare { commands: vec!["test".to_owned()] }),
             ("bare", Task::Bare { commands: vec!["up".to_owned(), "test".to_owned()] }),
+            ("dist", Task::Dist),
             ("peers", Task::Peers),
         ] {
             assert_eq!(parse(line).expect(line), expected, "{line}");

@@ -3,6 +3,7 @@
 mod bare;
 pub(crate) mod bench;
 mod check;
+mod dist;
 pub(crate) mod fuzz;
 mod peers;
 mod race;
@@ -27,6 +28,7 @@ pub(crate) fn run(task: Task) -> Result<(), Failure> {
         Task::Race { rounds } => race::run(rounds),
         Task::Soak { subject, minutes } => soak::run(subject, minutes),
         Task::Bare { commands } => bare::run(&commands),
+        Task::Dist => dist::run(),
         Task::Peers => peers::run(),
     }
 }
