@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use serde_json::json;
 
 use crate::commands::{COMMANDS, CliCommand, CommandEntry};
@@ -24,10 +24,11 @@ Examples:
   agent-backend fs diff old.toml new.toml
   agent-backend fs stat src/main.rs --json
   agent-backend fs ls --remote wss://box.example/ssh --token-file token
-  agent-backend exec --timeout 5m -- 'make test'
+  agent-backend exec --timeout 5m make test
+  agent-backend job list
   agent-backend policy check 'cd src && make'
   agent-backend mcp --root ../project
-  agent-backend daemon --rootDir ../project
+  agent-backend daemon --root ../project
   agent-backend serve
   agent-backend task 'Fix the failing test' --follow
   agent-backend doctor
@@ -39,13 +40,13 @@ standard error.
 Exit codes:
   0    done
   1    it failed, or the answer is no: not found, conflict, no match, different, permission denied
-  2    the command line makes no sense
-  3    refused: the path leaves the workspace or is no path, or a rule forbids it
+  2    invalid command line
+  3    refused: the path leaves the workspace, or a rule forbids it
   4    unavailable: something is missing, closed, too slow or not implemented
   70   a bug in agent-backend
   130  interrupted (143: terminated)
 
-exec ends as its command does; see agent-backend exec --help.";
+exec ends with the exit code of its command; see agent-backend exec --help.";
 
 /// The commands that are started often and stay. They are read without the flags of all others,
 /// which would cost each of them time and memory.
@@ -81,8 +82,11 @@ pub(crate) fn parse(
     arguments: impl Iterator<Item = OsString>,
 ) -> Result<Box<dyn CliCommand>, Refusal> {
     let arguments = completed(arguments.collect());
-    let refuse =
-        |error| Refusal { error, format: wanted_format(&arguments), exit: usage_exit(&arguments) };
+    let refuse = |error| Refusal {
+        error: explained(error, &arguments),
+        format: wanted_format(&arguments),
+        exit: usage_exit(&arguments),
+    };
     let word = arguments.get(1).and_then(|argument| argument.to_str());
     let entries = || COMMANDS.iter();
     let definition = match word {
@@ -100,6 +104,23 @@ pub(crate) fn parse(
     entry.parse(matches).map_err(refuse)
 }
 
+/// An error about an unknown flag without clap's advice to pass it as a value, which is never what was meant, and
+/// with the usage of the command instead of the flag that clap guessed.
+fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    if error.kind() != ErrorKind::UnknownArgument {
+        return error;
+    }
+    error.remove(ContextKind::Suggested);
+    let mut command = definition();
+    command.build();
+    for word in arguments.iter().skip(1).filter_map(|word| word.to_str()) {
+        let Some(next) = command.find_subcommand(word).cloned() else { break };
+        command = next;
+    }
+    error.insert(ContextKind::Usage, ContextValue::StyledStr(command.render_usage()));
+    error
+}
+
 /// Clients that keep a workspace in memory start us with flags alone and speak over our standard
 /// input and output.
 fn completed(mut arguments: Vec<OsString>) -> Vec<OsString> {
@@ -110,12 +131,13 @@ fn completed(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// The daemon's clients know one exit code for flags that make no sense.
+/// The exit code for invalid flags. Clients of the daemon know only 1, and the codes of `exec` are apart from
+/// those of its command.
 fn usage_exit(arguments: &[OsString]) -> Exit {
-    if arguments.get(1).is_some_and(|argument| argument == "daemon") {
-        Exit::Failed
-    } else {
-        Exit::Usage
+    match arguments.get(1).and_then(|argument| argument.to_str()) {
+        Some("daemon") => Exit::Failed,
+        Some("exec") => Exit::OWN_FAILURE,
+        _ => Exit::Usage,
     }
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod fs;
 pub(crate) mod input;
+pub(crate) mod job;
 pub(crate) mod mcp;
 pub(crate) mod policy;
 pub(crate) mod run;
@@ -30,12 +31,14 @@ use std::pin::Pin;
 use clap::{ArgMatches, Args};
 
 use crate::failure::Failure;
+use crate::help;
 use crate::terminal::{Format, Terminal};
 
 /// Every command, in the order of the help text.
 pub(crate) const COMMANDS: &[CommandEntry] = &[
     CommandEntry::of::<fs::Fs>("fs"),
     CommandEntry::of::<exec::Exec>("exec"),
+    CommandEntry::of::<job::JobCommand>("job"),
     CommandEntry::of::<run::RunCommand>("run"),
     CommandEntry::of::<space::SpaceCommand>("space"),
     CommandEntry::of::<policy::Policy>("policy"),
@@ -91,7 +94,7 @@ impl CommandEntry {
 
     /// The definition of its arguments.
     pub(crate) fn definition(&self) -> clap::Command {
-        (self.augment)(clap::Command::new(self.name))
+        help::shortened((self.augment)(clap::Command::new(self.name)))
     }
 
     pub(crate) fn parse(&self, matches: &ArgMatches) -> Result<Box<dyn CliCommand>, clap::Error> {

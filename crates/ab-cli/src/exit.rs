@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ab_core::ErrorKind;
+use ab_core::{Error, ErrorCode, ErrorKind, Verb};
 
 /// How the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,27 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
+    /// `exec` failed itself, before or beside its command.
+    pub(crate) const OWN_FAILURE: Exit = Exit::Command(125);
+    /// The command was refused, or the program cannot be executed.
+    pub(crate) const NOT_EXECUTED: Exit = Exit::Command(126);
+    /// There is no such program.
+    pub(crate) const NO_PROGRAM: Exit = Exit::Command(127);
+
+    /// The exit code of `exec` for an error: other than [`Exit::of`], it is never one that a command may have
+    /// chosen for itself.
+    pub(crate) fn of_exec(error: &Error) -> Exit {
+        let about_program = error.path().is_none() && error.code() == ErrorCode::ExecError;
+        match (error.verb(), error.kind()) {
+            (Some(Verb::Exec), ErrorKind::NotFound) if about_program => Exit::NO_PROGRAM,
+            (Some(Verb::Exec), ErrorKind::PermissionDenied) if about_program => Exit::NOT_EXECUTED,
+            (Some(Verb::Exec), ErrorKind::Denied | ErrorKind::Rejected | ErrorKind::Pending) => {
+                Exit::NOT_EXECUTED
+            }
+            _ => Exit::OWN_FAILURE,
+        }
+    }
+
     pub(crate) fn number(self) -> u8 {
         match self {
             Exit::Success => 0,

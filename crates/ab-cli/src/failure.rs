@@ -14,6 +14,8 @@ pub(crate) enum Failure {
     Usage(Error),
     /// The same as either, for callers that know one exit code only.
     Plain(Error),
+    /// Why `exec` could not run a command, with its own exit code.
+    Exec(Error, Exit),
     /// Nobody reads the output any more. That is fine.
     ClosedPipe,
     /// Everything that went wrong was told as it happened.
@@ -48,6 +50,7 @@ impl Failure {
             Failure::Call(error) => Failure::Call(error.with_hint(hint)),
             Failure::Usage(error) => Failure::Usage(error.with_hint(hint)),
             Failure::Plain(error) => Failure::Plain(error.with_hint(hint)),
+            Failure::Exec(error, exit) => Failure::Exec(error.with_hint(hint), exit),
             Failure::ClosedPipe | Failure::Told(_) | Failure::No => self,
         }
     }
@@ -58,16 +61,42 @@ impl Failure {
             Failure::Call(error) => Failure::Usage(error),
             Failure::Usage(_)
             | Failure::Plain(_)
+            | Failure::Exec(..)
             | Failure::ClosedPipe
             | Failure::Told(_)
             | Failure::No => self,
         }
     }
 
+    /// The same, with the exit codes of `exec`: those of `docker run` and `env`, which no program uses for
+    /// itself.
+    pub(crate) fn into_exec(self) -> Failure {
+        match self {
+            Failure::Call(error) => {
+                let exit = Exit::of_exec(&error);
+                let error = if exit == Exit::NO_PROGRAM {
+                    error.with_hint(
+                        "is it installed? commands see the system directories and toolchains, see \
+                         agent-backend doctor",
+                    )
+                } else {
+                    error
+                };
+                Failure::Exec(error, exit)
+            }
+            Failure::Usage(error) | Failure::Plain(error) => {
+                Failure::Exec(error, Exit::OWN_FAILURE)
+            }
+            Failure::Exec(..) | Failure::ClosedPipe | Failure::Told(_) | Failure::No => self,
+        }
+    }
+
     /// The same, with the one exit code of everything that fails.
     pub(crate) fn into_plain(self) -> Failure {
         match self {
-            Failure::Call(error) | Failure::Usage(error) => Failure::Plain(error),
+            Failure::Call(error) | Failure::Usage(error) | Failure::Exec(error, _) => {
+                Failure::Plain(error)
+            }
             Failure::Plain(_) | Failure::ClosedPipe | Failure::Told(_) | Failure::No => self,
         }
     }
@@ -77,6 +106,7 @@ impl Failure {
             Failure::Call(error) => Exit::of(error.kind()),
             Failure::Usage(_) => Exit::Usage,
             Failure::Plain(_) => Exit::Failed,
+            Failure::Exec(_, exit) => *exit,
             Failure::ClosedPipe => Exit::Success,
             Failure::Told(exit) => *exit,
             Failure::No => Exit::Failed,
@@ -86,7 +116,10 @@ impl Failure {
     /// What is left to say.
     pub(crate) fn error(&self) -> Option<&Error> {
         match self {
-            Failure::Call(error) | Failure::Usage(error) | Failure::Plain(error) => Some(error),
+            Failure::Call(error)
+            | Failure::Usage(error)
+            | Failure::Plain(error)
+            | Failure::Exec(error, _) => Some(error),
             Failure::ClosedPipe | Failure::Told(_) | Failure::No => None,
         }
     }

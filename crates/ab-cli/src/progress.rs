@@ -76,7 +76,8 @@ fn line(done: u64, total: Option<u64>, time: Duration) -> String {
     }
 }
 
-fn size(bytes: u64) -> String {
+/// Bytes in the largest unit that fits, for people.
+pub(crate) fn size(bytes: u64) -> String {
     let mut unit = 0;
     let mut rest = bytes as f64;
     while rest >= 1024.0 && unit + 1 < UNITS.len() {

@@ -26,61 +26,61 @@ const SYSTEM_KNOWN_HOSTS: &str = "/etc/ssh/ssh_known_hosts";
 const USER_KNOWN_HOSTS: &str = ".ssh/known_hosts";
 
 #[derive(Args, Debug, Default)]
-#[command(next_help_heading = "Workspace elsewhere")]
+#[command(next_help_heading = "Remote workspace")]
 pub(crate) struct RemoteFlags {
-    /// A workspace elsewhere: wss://host/ssh of a daemon, or ssh://user@host/path; --root is then
-    /// a directory over there [env: AGENT_BACKEND_REMOTE]
+    /// URL of a daemon or SSH server: wss://host/ssh, ssh://user@host/path
+    ///
+    /// [env: AGENT_BACKEND_REMOTE]
     #[arg(long, value_name = "URL", global = true)]
     remote: Option<String>,
 
-    /// A file that holds the daemon's token, on its first line; - is standard input
+    /// File with the token of the daemon; - is standard input
+    ///
     /// [env: AGENT_BACKEND_AUTH_TOKEN]
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, alias = "auth-token-file", value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
 
-    /// A private key for SSH; may be repeated. The keys of the SSH agent come after
+    /// Private key for SSH, tried before those of the SSH agent; can be repeated
     #[arg(long, value_name = "FILE", global = true)]
     identity: Vec<PathBuf>,
 
-    /// A file that holds the passphrase of those keys that have one, on its first line. Without it,
-    /// a person at a terminal is asked
+    /// File with the passphrase of the keys; without it you are asked
     #[arg(long, value_name = "FILE", global = true, requires = "identity")]
     identity_passphrase_file: Option<PathBuf>,
 
-    /// A file that holds the user's password for SSH, on its first line; - is standard input
+    /// File with the password for SSH; - is standard input
     #[arg(long, value_name = "FILE", global = true)]
     password_file: Option<PathBuf>,
 
-    /// Ask for the user's password for SSH at the terminal
+    /// Ask for the password for SSH
     #[arg(long, global = true, conflicts_with = "password_file")]
     ask_password: bool,
 
-    /// Send the token over ws:// or http:// to another host, where everybody on the way can read it
+    /// Send the token without encryption to another machine
     #[arg(long, global = true)]
     allow_insecure_token: bool,
 
-    /// The keys of known hosts [default: ~/.ssh/known_hosts, /etc/ssh/ssh_known_hosts]
+    /// File with keys of known hosts [default: ~/.ssh/known_hosts and the system's]
     #[arg(long, value_name = "FILE", global = true)]
     known_hosts: Option<PathBuf>,
 
-    /// The one host key that is right, like SHA256:…
+    /// Accept only the host key with this fingerprint, like SHA256:…
     #[arg(long, value_name = "FINGERPRINT", global = true, conflicts_with = "known_hosts")]
     host_key: Option<String>,
 
-    /// Believe the key of a host that was never seen before, and remember it
+    /// Accept and remember the key of an unknown host
     #[arg(long, global = true, conflicts_with = "host_key")]
     accept_new_host_key: bool,
 
-    /// A header for the request that reaches a daemon, for what stands before it; may be repeated.
-    /// Others on this host can see it among the processes
+    /// Header to send to the daemon, for a proxy before it; can be repeated
     #[arg(long, value_name = "NAME: VALUE", global = true)]
     header: Vec<String>,
 
-    /// A file with such headers, one on each line
+    /// File with such headers, one on each line, which keeps them out of the process list
     #[arg(long, value_name = "FILE", global = true)]
     header_file: Option<PathBuf>,
 
-    /// A proxy to reach a daemon through, like http://host:3128
+    /// HTTP proxy to reach the daemon through, like http://host:3128
     #[arg(long, value_name = "URL", global = true)]
     proxy: Option<String>,
 }
@@ -90,8 +90,8 @@ impl RemoteFlags {
     pub(crate) fn url(&self) -> Result<Option<String>, Failure> {
         let url = self.remote.clone().or_else(from_environment);
         match (&url, self.lone_flag()) {
-            (None, Some(flag)) => Err(Failure::usage(format!("{flag} means nothing here"))
-                .with_hint(format!("it belongs to --remote URL, or {VARIABLE}"))),
+            (None, Some(flag)) => Err(Failure::usage(format!("{flag} needs --remote"))
+                .with_hint(format!("pass --remote URL, or set {VARIABLE}"))),
             _ => Ok(url),
         }
     }
@@ -403,7 +403,7 @@ fn out_of_reach(detail: Option<ErrorCause>, way: Way) -> &'static str {
             "the daemon may have ended, or something on the way closes connections: try again"
         }
         (Way::Daemon, _) => {
-            "is a daemon running there? start one with: agent-backend daemon --rootDir DIR"
+            "is a daemon running there? start one with: agent-backend daemon --root DIR"
         }
         (Way::Proxy, _) => "is the proxy of --proxy right, and a daemon running behind it?",
         (Way::Ssh, Some(ErrorCause::NoSshHandshake)) => {

@@ -53,6 +53,8 @@ pub(crate) struct Terminal {
     out_look: Look,
     err_look: Look,
     format: Format,
+    /// Whether notes are printed.
+    notes: bool,
 }
 
 impl Terminal {
@@ -64,7 +66,13 @@ impl Terminal {
             err_look: Look::of(&io::stderr(), colour),
             out: BufWriter::with_capacity(OUTPUT_BUFFER, out),
             format,
+            notes: true,
         }
+    }
+
+    /// Prints no notes from now on. Warnings and errors are still printed.
+    pub(crate) fn silence_notes(&mut self) {
+        self.notes = false;
     }
 
     pub(crate) fn format(&self) -> Format {
@@ -119,7 +127,9 @@ impl Terminal {
 
     /// Something worth knowing that is not data.
     pub(crate) fn note(&mut self, text: &str) {
-        self.say(NOTE, "note", text);
+        if self.notes {
+            self.say(NOTE, "note", text);
+        }
     }
 
     /// Something that could not be done, while the rest could.

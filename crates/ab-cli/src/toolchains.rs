@@ -19,9 +19,7 @@ const NONE: &str = "none";
 
 #[derive(Args, Debug)]
 pub(crate) struct ToolchainFlags {
-    /// A directory of the host with programs that it may use, such as a compiler's; its bin comes
-    /// first on the path. auto: those that are found in the home directory (doctor lists them);
-    /// none: only the system's [default: auto]
+    /// Directory with programs for commands; auto finds those in the home directory [default: auto]
     #[arg(long, value_name = "DIR|auto|none")]
     toolchain: Vec<OsString>,
 }

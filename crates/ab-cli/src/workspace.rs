@@ -22,11 +22,11 @@ const ROOT_VARIABLE: &str = "AGENT_BACKEND_ROOT";
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Workspace")]
 pub(crate) struct WorkspaceFlags {
-    /// The workspace [env: AGENT_BACKEND_ROOT] [default: the current directory]
+    /// Directory of the workspace [env: AGENT_BACKEND_ROOT] [default: .]
     #[arg(long, value_name = "DIR", global = true)]
     root: Option<PathBuf>,
 
-    /// Work inside this directory of the workspace, as if there were nothing around it
+    /// Use only this directory of the workspace
     #[arg(long, value_name = "PATH", global = true)]
     scope: Option<OsString>,
 
@@ -78,6 +78,18 @@ impl WorkspaceFlags {
     /// What to say of a workspace elsewhere that cannot be reached any more.
     pub(crate) fn out_of_reach(&self, why: Error) -> Failure {
         self.elsewhere.lost(why)
+    }
+
+    /// The directory of a workspace on this machine, as an absolute path.
+    pub(crate) fn directory(&self) -> Result<PathBuf, Failure> {
+        let root = self.root(Starter::Person)?;
+        Ok(root.canonicalize().unwrap_or(root))
+    }
+
+    /// The directory that was named by a flag, as an absolute path.
+    pub(crate) fn named_directory(&self) -> Option<PathBuf> {
+        let root = self.root.as_ref()?;
+        Some(root.canonicalize().unwrap_or_else(|_| root.clone()))
     }
 
     fn root(&self, starter: Starter) -> Result<PathBuf, Failure> {

@@ -280,13 +280,13 @@ fn variables_that_load_code_are_refused_where_no_wall_stands() {
                 if walled {
                     assert_eq!(ran.code, 0, "{mode} {profile} {name}: {}", ran.err);
                 } else {
-                    ran.expect_error(1, name);
+                    ran.expect_error(125, name);
                 }
             }
-            run(mode, "strict", &variable).expect_error(1, name);
+            run(mode, "strict", &variable).expect_error(125, name);
         }
         for name in ["BASH_FUNC_ls%%", "AGENT_BACKEND_PROCESS"] {
-            run(mode, "off", &format!("{name}=x")).expect_error(1, name);
+            run(mode, "off", &format!("{name}=x")).expect_error(125, name);
         }
     }
 }

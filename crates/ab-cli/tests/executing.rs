@@ -153,8 +153,78 @@ fn words_and_lines() {
     let stage = Stage::new();
     assert_eq!(exec(&stage, &["--", "echo $((1 + 1)) | cat"]).text(), "2\n");
     assert_eq!(exec(&stage, &["--", "echo", "$((1 + 1))", "| cat"]).text(), "$((1 + 1)) | cat\n");
-    exec(&stage, &["--", "no-such-program", "x"]).expect_error(1, "no-such-program");
-    exec(&stage, &["--", " "]).expect_error(1, "");
+    exec(&stage, &["--", " "]).expect_error(125, "the command is empty");
+}
+
+#[test]
+fn a_program_with_flags_needs_no_separator() {
+    let stage = Stage::with(&[("a.txt", "x")]);
+    assert_eq!(exec(&stage, &["ls", "-1"]).text(), "a.txt\n");
+    assert_eq!(exec(&stage, &["--network", "none", "ls", "--all", "-1"]).text(), ".\n..\na.txt\n");
+    assert_eq!(exec(&stage, &["printf", "%s.", "--", "-x", "--json"]).text(), "--.-x.--json.");
+    assert_eq!(exec(&stage, &["--", "ls", "-1"]).text(), "a.txt\n");
+    let ran = exec(&stage, &["--netwrok", "none", "ls"]);
+    assert_eq!(ran.code, 125);
+    assert_eq!(
+        ran.err,
+        "error: unexpected argument '--netwrok' found\n\n  tip: a similar argument exists: \
+         '--network'\n\nUsage: agent-backend exec [OPTIONS] [COMMAND]...\n\nFor more information, try \
+         '--help'.\n"
+    );
+}
+
+#[test]
+fn short_flags_are_those_of_docker() {
+    let stage = Stage::with(&[("d/f", "")]);
+    assert_eq!(exec(&stage, &["-e", "A=1", "-w", "d", "echo $A; ls"]).text(), "1\nf\n");
+    assert_eq!(exec(&stage, &["-it", "echo x"]).text(), "x\r\n");
+}
+
+/// As `docker run` and `env` do: no program uses these codes for itself.
+#[test]
+fn own_failures_have_codes_of_their_own() {
+    let stage = Stage::with(&[("plain.txt", "x")]);
+    for mode in ["auto", "none"] {
+        let missing = "error: exec: no program 'no-such-program' on the path\n\
+                       hint: is it installed? commands see the system directories and toolchains, see \
+                       agent-backend doctor\n";
+        let ran = exec(&stage, &["--isolation", mode, "no-such-program", "x"]);
+        assert_eq!((ran.code, ran.err.as_str()), (127, missing), "{mode}");
+        let ran = exec(&stage, &["--isolation", mode, "--quiet", "no-such-program"]);
+        assert_eq!(ran.code, 127, "{mode}: {}", ran.err);
+        let ran = exec(&stage, &["--isolation", mode, "./plain.txt", "x"]);
+        assert_eq!(ran.code, 126, "{mode}: {}", ran.err);
+    }
+    let refused = exec(&stage, &["rm -rf /"]);
+    assert_eq!(
+        (refused.code, refused.err.as_str()),
+        (
+            126,
+            "error: exec: refused: it removes files outside the workspace (rule \
+             destructive.remove-outside)\nhint: remove only files inside the workspace, by a relative \
+             path\n"
+        )
+    );
+    exec(&stage, &["--root", "/no/such/place", "true"]).expect_error(125, "/no/such/place");
+    exec(&stage, &["--remote", "ws://127.0.0.1:1/ssh", "true"]).expect_error(125, "127.0.0.1:1");
+    let ran = stage.run(&["exec", "--json", "--cwd", "missing", "true"]);
+    assert_eq!((ran.code, ran.error()["kind"].clone()), (125, json!("not_found")));
+}
+
+/// A build log that is captured with `> log 2>&1` reads as it would on a terminal.
+#[test]
+fn one_file_for_both_channels_keeps_their_order() {
+    let stage = Stage::new();
+    let log = stage.outside("log");
+    let line = "for i in 1 2 3; do echo out $i; echo err $i >&2; done";
+    let file = fs::File::create(&log).unwrap();
+    let mut command = stage.command(BINARY);
+    command.args(["exec", "--quiet", line]).stdin(Stdio::null());
+    let status = command.stdout(file.try_clone().unwrap()).stderr(file).status().unwrap();
+    assert!(status.success());
+    let expected: String = (1..=3).map(|i| format!("out {i}\nerr {i}\n")).collect();
+    assert_eq!(fs::read_to_string(&log).unwrap(), expected);
+    assert_eq!(stage.watched_without_colours(&["exec", "--quiet", line]).text(), expected);
 }
 
 #[test]
@@ -164,22 +234,53 @@ fn where_it_runs_and_with_what() {
     assert_eq!(exec(&stage, &["--scope", "d", "--", "ls; basename $HOME"]).text(), "e\nd\n");
     let ran = exec(&stage, &["--env", "A=1", "--env", "B=x=y z", "--", "echo $A-$B"]);
     assert_eq!(ran.text(), "1-x=y z\n");
-    exec(&stage, &["--cwd", "missing", "--", "true"]).expect_error(1, "missing");
-    exec(&stage, &["--cwd", "d/e/f", "--", "true"]).expect_error(1, "d/e/f");
-    exec(&stage, &["--cwd", "..", "--", "true"]).expect_error(3, "..");
+    exec(&stage, &["--cwd", "missing", "--", "true"]).expect_error(125, "missing");
+    exec(&stage, &["--cwd", "d/e/f", "--", "true"]).expect_error(125, "d/e/f");
+    exec(&stage, &["--cwd", "..", "--", "true"]).expect_error(125, "..");
 }
 
 #[test]
-fn input_is_closed_unless_asked_for() {
-    let stage = Stage::new();
+fn piped_input_is_passed_on() {
+    let stage = Stage::with(&[("lines", "from a file\n")]);
     let given = |flags: &[&str]| {
         let mut command = stage.command(BINARY);
-        command.arg("exec").args(flags).args(["--", "cat; echo end"]);
-        run(command, b"given\n").text()
+        command.arg("exec").args(flags).arg("cat; echo end");
+        run(command, b"given\n")
     };
-    assert_eq!(given(&[]), "end\n");
-    assert_eq!(given(&["--stdin"]), "given\nend\n");
-    assert_eq!(given(&["--pty"]).matches("end").count(), 1);
+    assert_eq!(given(&[]).text(), "given\nend\n");
+    assert_eq!(given(&["-i"]).text(), "given\nend\n");
+    assert_eq!(given(&["--json"]).value()["stdout"]["text"], "given\nend\n");
+    assert_eq!(given(&["--pty"]).text().matches("end").count(), 1);
+    let mut command = stage.command(BINARY);
+    command.args(["exec", "cat; echo end"]).stdin(fs::File::open(stage.path("lines")).unwrap());
+    assert_eq!(command.output().unwrap().stdout, b"from a file\nend\n");
+}
+
+/// A pipe that stays open does not keep a command from starting or ending, with `--json` neither.
+#[test]
+fn input_that_does_not_end_holds_nothing_up() {
+    let stage = Stage::new();
+    for flags in [&["true"][..], &["--json", "true"]] {
+        let mut child = start(&stage, flags);
+        let open = child.stdin.take();
+        assert!(child.wait().unwrap().success());
+        drop(open);
+    }
+}
+
+#[test]
+fn a_terminal_is_not_passed_on_and_that_is_said() {
+    let stage = Stage::new();
+    let note = "note: standard input is a terminal and is not passed on: an interactive program needs \
+                --pty, and -i passes lines on\n";
+    assert_eq!(
+        stage.typed(&["exec", "sh"], b"echo typed\n").text().replace("echo typed\n", ""),
+        note
+    );
+    let ran = stage.typed(&["exec", "echo done"], b"");
+    assert_eq!(ran.text(), "done\n");
+    let ran = stage.typed(&["exec", "--quiet", "cat"], b"");
+    assert_eq!(ran.text(), "");
 }
 
 #[test]
@@ -245,20 +346,20 @@ fn values_that_make_no_sense_are_refused() {
         (&["--timeout", "0"], "more than zero"),
         (&["--timeout", "5 parsecs"], "no unit of time"),
         (&["--processes", "-1"], "-1"),
-        (&["--env", "NAME"], "has no '='"),
+        (&["--env", "NAME"], "there is no '='"),
         (&["--pty", "--json"], "--json"),
     ] {
         let ran = exec(&stage, &[flags, &["--", "echo ran"]].concat());
-        assert_eq!((ran.code, ran.text().as_str()), (2, ""), "{flags:?} {}", ran.err);
+        assert_eq!((ran.code, ran.text().as_str()), (125, ""), "{flags:?} {}", ran.err);
         assert!(ran.err.contains(says), "{flags:?}: {}", ran.err);
     }
-    assert_eq!(exec(&stage, &[]).code, 2);
+    assert_eq!(exec(&stage, &[]).code, 125);
 }
 
 #[test]
 fn less_than_the_floor_does_not_run() {
     let flags = ["--isolation", "none", "--floor", "landlock", "--", "echo ran"];
-    exec(&Stage::new(), &flags).expect_error(4, "is the least that may be");
+    exec(&Stage::new(), &flags).expect_error(125, "is the least that may be");
 }
 
 #[test]

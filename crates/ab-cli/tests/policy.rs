@@ -112,7 +112,7 @@ fn own_rules_are_read_and_tested() {
     // No verdict ends with the code of a file that makes no sense, and the file is named.
     let bad = "bad.toml: rule 'own.push': it matches 'git push'";
     stage.run(&["policy", "check", "ls", "--rules", "bad.toml"]).expect_error(2, bad);
-    stage.run(&["exec", "--rules", "bad.toml", "--", "ls"]).expect_error(2, bad);
+    stage.run(&["exec", "--rules", "bad.toml", "--", "ls"]).expect_error(125, bad);
     let ran = stage.run(&["policy", "test", "corpus.toml"]);
     assert_eq!(
         (ran.code, ran.text().as_str()),
@@ -140,20 +140,20 @@ fn exec_refuses_what_the_policy_refuses() {
     let stage = Stage::with(&[("keep.txt", "kept"), ("rules.toml", RULES)]);
     let ran = stage.run(&["exec", "--", "rm -rf *; echo done"]);
     ran.expect_error(
-        3,
+        126,
         "exec: refused: it removes everything in the workspace (rule destructive.remove-root)",
     );
     assert_eq!(stage.text("keep.txt"), "kept");
     let ran = stage.run(&["exec", "--isolation", "none", "--json", "--", "cd ..; ls"]);
-    assert_eq!((ran.code, ran.error()["code"].clone()), (3, json!("UNSAFE_COMMAND")));
-    stage.run(&["exec", "--", "rm", "-rf", "/"]).expect_error(3, "destructive.remove-outside");
-    stage.run(&["exec", "--rules", "rules.toml", "--", "git push"]).expect_error(3, "own.push");
+    assert_eq!((ran.code, ran.error()["code"].clone()), (126, json!("UNSAFE_COMMAND")));
+    stage.run(&["exec", "--", "rm", "-rf", "/"]).expect_error(126, "destructive.remove-outside");
+    stage.run(&["exec", "--rules", "rules.toml", "--", "git push"]).expect_error(126, "own.push");
     stage
         .run(&["exec", "--profile", "strict", "--", "echo $(echo x)"])
-        .expect_error(3, "strict.substitution");
+        .expect_error(126, "strict.substitution");
     stage
         .run(&["exec", "--isolation", "none", "--", "rm -rf \"$X\""])
-        .expect_error(3, "nobody can be asked");
+        .expect_error(126, "nobody can be asked");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn check_agrees_with_exec_in_every_mode() {
             let checked = stage.run(&[&["policy", "check"], &flags[..], &[line]].concat());
             let ran = stage.run(&[&["exec"], &flags[..], &["--", line]].concat());
             // Without a person to ask, the command is refused.
-            let refused = ran.code == 3;
+            let refused = ran.code == 126;
             let expected = matches!(checked.code, 1 | 3);
             assert_eq!(refused, expected, "{mode}: {line}: {} {}", checked.text(), ran.err);
         }
@@ -202,7 +202,7 @@ fn leaving_the_workspace_is_judged_only_where_no_wall_stands() {
     }
     // Landlock controls contents, not times.
     assert_eq!(code(&["--isolation", "landlock"], "touch /etc/passwd"), 3);
-    let ran = stage.run(&["policy", "check", "bash"]);
+    let ran = stage.run(&["policy", "check", "--stdin", "bash"]);
     assert!(
         ran.text().contains("note: a shell reads commands from standard input"),
         "{}",
@@ -218,7 +218,7 @@ fn text_for_a_shell_that_comes_with_the_request_is_judged() {
         let ran = stage.run_with(&flags, b"echo a; sudo ls\n");
         assert_eq!(
             (ran.code, ran.error()["code"].clone()),
-            (3, json!("DANGEROUS_OPERATION")),
+            (126, json!("DANGEROUS_OPERATION")),
             "{line}"
         );
         let ran = stage.run_with(&["exec", "--json", "--stdin", "--", line], b"echo fine\n");
@@ -254,12 +254,12 @@ fn a_person_at_the_terminal_is_asked() {
         );
         for keys in [&b"n\r"[..], b"\r", b"yep\r", b"\x04"] {
             let no = stage.typed(&words, keys);
-            assert_eq!(no.code, 3, "{flags:?}: {}", no.text());
+            assert_eq!(no.code, 126, "{flags:?}: {}", no.text());
             assert!(no.text().contains("not approved by person:terminal: "), "{}", no.text());
             assert!(!no.text().contains("\nran\n"), "{}", no.text());
         }
     }
     stage
         .run(&["exec", "--rules", "rules.toml", "--", "echo push"])
-        .expect_error(3, "nobody can be asked");
+        .expect_error(126, "nobody can be asked");
 }

@@ -248,7 +248,7 @@ if __name__ == "__main__":
 fn a_toolchain_that_is_missing_is_refused() {
     let stage = Stage::new();
     let refused = stage.run(&["exec", "--toolchain", "/no/such/compiler", "--", "true"]);
-    refused.expect_error(2, "/no/such/compiler");
+    refused.expect_error(125, "/no/such/compiler");
 }
 
 /// A home directory with programs in known places, and with what must not be seen.

@@ -48,7 +48,13 @@ fn a_literal_that_looks_like_a_regex_gets_a_hint() {
     let stage = Stage::with(&[("a", "fn main\n")]);
     let ran = stage.watched_without_colours(&["fs", "grep", "fn .*"]);
     assert_eq!(ran.code, 1);
-    assert!(ran.text().starts_with("note: the pattern was taken literally"), "{}", ran.text());
+    assert!(
+        ran.text().starts_with(
+            "note: the pattern was taken as plain text; for a regular expression pass -E\n"
+        ),
+        "{}",
+        ran.text()
+    );
     let ran = stage.watched_without_colours(&["fs", "grep", "main()"]);
     assert_eq!((ran.code, ran.text().as_str()), (1, ""));
 }

@@ -10,7 +10,7 @@ mod served_root;
 pub(super) mod sockets;
 mod ssh;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ use ab_server::{DaemonRoutes, HttpApp, HttpServer, HttpServerLimits, TlsConfig};
 use agent_backend::{CommandPolicySettings, LocalWorkspaceConfig, PolicyProfile};
 use clap::{Args, ValueEnum};
 
-use super::exec::{Limits, Walls, amount, variables};
-use super::policy::ProfileChoice;
+use super::exec::{EnvFlags, Limits, Walls, amount};
+use super::policy::RuleFlags;
 use super::{CliCommand, RunningCommand};
 use crate::failure::Failure;
 use crate::signals::Signals;
@@ -32,47 +32,58 @@ use logs::LogFormat;
 pub(crate) use served_root::ServedRoot;
 use ssh::Ssh;
 
+const EXAMPLE: &str = "\
+Example:
+  agent-backend daemon --root ./project     # serves http://127.0.0.1:3001/mcp";
+
 const EXAMPLES: &str = "\
 Examples:
-  agent-backend daemon --rootDir ./project
-  agent-backend daemon --rootDir /srv/project --host 0.0.0.0 --auth-token-file token.txt
-  agent-backend daemon --rootDir ./project --local-only
-  agent-backend daemon --rootDir ./project --conventional-ssh --ssh-port 2222
+  agent-backend daemon --root ./project
+  agent-backend daemon --root /srv/project --host 0.0.0.0 --token-file token.txt
+  agent-backend daemon --root ./project --local-only
+  agent-backend daemon --root ./project --conventional-ssh --ssh-port 2222
   curl http://127.0.0.1:3001/health
 
-MCP clients reach the workspace at http://HOST:PORT/mcp, agent-backend clients also at
-ws://HOST:PORT/ssh, and plain ssh through agent-backend ssh-proxy or --conventional-ssh. Logs go to standard error. An interrupt or
-a request to terminate lets what is being answered come to its end, and exits with 0; flags that
-make no sense exit with 1.
+MCP clients use http://HOST:PORT/mcp, and agent-backend --remote uses ws://HOST:PORT/ssh. Plain ssh connects
+through agent-backend ssh-proxy or with --conventional-ssh. Logs go to standard error.
 
-Walls and limits hold for every command, whoever starts it: callers can only tighten them. A command
-has at most 1024 processes and three quarters of the host's memory unless --processes and --memory
-say otherwise; --max-output bounds what is kept of a background command.";
+Isolation, rules and limits apply to every command, and callers can only make them stricter. Without --memory and
+--processes, a command has three quarters of the memory of this machine and 1024 processes.
 
-/// Serve a workspace over the network, or over standard input and output
+Ctrl-C ends the daemon after running requests are answered, with exit code 0. Errors exit with 1.";
+
+/// Serve a workspace to other programs and machines
 ///
-/// MCP over HTTP at /mcp, SSH over WebSockets at /ssh, and a health check at /health. Flags and headers are those of the daemon
-/// that agent-backend clients already know.
+/// MCP over HTTP at /mcp, SSH over WebSockets at /ssh, and a health check at /health.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLE, after_long_help = EXAMPLES)]
 pub(crate) struct Daemon {
-    /// The workspace; made if it is not there
-    #[arg(long = "rootDir", alias = "root-dir", value_name = "DIR")]
+    /// Directory to serve; made if it is missing
+    #[arg(long = "root", visible_alias = "rootDir", alias = "root-dir", value_name = "DIR")]
     root_dir: PathBuf,
 
-    /// Serve only this directory of it, as if there were nothing around it
-    #[arg(long = "scopePath", alias = "scope-path", value_name = "PATH")]
+    /// Serve only this directory of the workspace
+    #[arg(long = "scope", visible_alias = "scopePath", alias = "scope-path", value_name = "PATH")]
     scope_path: Option<String>,
 
-    /// Where the files are: in the directory, or in memory, gone when the daemon ends
+    /// Keep files in the directory, or in memory until the daemon ends
     #[arg(long, value_enum, default_value = "local", value_name = "KIND")]
     backend: Kind,
 
-    /// Speak MCP over standard input and output, and open no port; commands are not judged
+    /// Speak MCP over standard input and output and open no port; rules do not apply
     #[arg(long, conflicts_with_all = [
-        "safety", "host", "auth_token", "auth_token_file", "no_auth", "tls_cert", "conventional_ssh",
+        "profile", "rules", "host", "auth_token", "auth_token_file", "no_auth", "tls_cert",
+        "conventional_ssh",
     ])]
     local_only: bool,
+
+    /// Format of log lines
+    #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
+    log_format: LogFormat,
+
+    /// Least severe level to log: error, warn, info, debug or trace
+    #[arg(long, default_value = "info", value_name = "LEVEL")]
+    log_level: logs::Level,
 
     #[command(flatten)]
     listening: Listening,
@@ -87,18 +98,13 @@ pub(crate) struct Daemon {
     limits: Limits,
 
     #[command(flatten)]
+    rules: RuleFlags,
+
+    #[command(flatten)]
     commands: Commands,
 
     #[command(flatten)]
     ssh: Ssh,
-
-    /// How log lines are written
-    #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
-    log_format: LogFormat,
-
-    /// What is logged: error, warn, info, debug or trace
-    #[arg(long, default_value = "info", value_name = "LEVEL")]
-    log_level: logs::Level,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -119,31 +125,31 @@ impl Kind {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Listening")]
 struct Listening {
-    /// The address to listen on; another than this host's own needs a token, or --no-auth
-    #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS")]
+    /// Address to listen on; other machines can reach 0.0.0.0
+    #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS", value_parser = host)]
     host: IpAddr,
 
-    /// The port, 1024 to 65535; 0 takes any that is free
+    /// Port to listen on, 1024 to 65535; 0 takes a free one
     #[arg(long, default_value = "3001", value_name = "PORT", value_parser = port)]
     port: u16,
 
-    /// The certificate, in PEM: then connections are encrypted
+    /// Certificate in PEM, to encrypt connections
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
-    /// The key of the certificate
+    /// Private key of the certificate
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Connections at a time, WebSockets included; more wait until one ends
+    /// Limit the number of connections; more have to wait
     #[arg(long, default_value = "4096", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     max_connections: u32,
 
-    /// Connections of one address at a time, loopback excepted; more are refused
+    /// Limit the number of connections of one address; more are refused
     #[arg(long, default_value = "512", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     max_connections_per_address: u32,
 
-    /// The largest body of a request
+    /// Limit the size of a request
     #[arg(long, default_value = "64M", value_name = "SIZE", value_parser = body)]
     max_body: usize,
 }
@@ -151,23 +157,26 @@ struct Listening {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Commands")]
 struct Commands {
-    /// How they are judged before they run
-    #[arg(long, value_enum, default_value = "guarded", value_name = "PROFILE")]
-    safety: ProfileChoice,
+    #[command(flatten)]
+    env: EnvFlags,
 
-    /// A variable for the environment of each; a caller's own of the same name wins
-    #[arg(long, value_name = "KEY=VALUE")]
-    env: Vec<String>,
-
-    /// Commands that run at a time, whoever started them; one more is refused
+    /// Limit the number of commands that run at a time
     #[arg(long, value_name = "N", default_value_t = defaults::MAX_COMMANDS)]
     max_commands: u32,
+}
+
+/// An address, or `localhost`, which is 127.0.0.1.
+pub(crate) fn host(text: &str) -> Result<IpAddr, String> {
+    match text {
+        "localhost" => Ok(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        _ => text.parse().map_err(|_| "must be an IP address or localhost".to_owned()),
+    }
 }
 
 pub(crate) fn port(text: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(port @ (0 | 1024..)) => Ok(port),
-        Ok(_) | Err(_) => Err("a port is a number from 1024 to 65535".to_owned()),
+        Ok(_) | Err(_) => Err("must be a number from 1024 to 65535".to_owned()),
     }
 }
 
@@ -176,7 +185,7 @@ fn body(text: &str) -> Result<usize, String> {
     const BOUNDS: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 30;
     match amount::size(text)? {
         size if BOUNDS.contains(&size) => usize::try_from(size).map_err(|error| error.to_string()),
-        _ => Err("a body has between 1K and 1G".to_owned()),
+        _ => Err("must be between 1K and 1G".to_owned()),
     }
 }
 
@@ -199,7 +208,8 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     if daemon.local_only {
         let settings = daemon.walls.settings()?;
         let settings = ExecSettings { limits: daemon.limits.of_workspace(), ..settings };
-        let Opened { root, handle } = daemon.open(settings, PolicyProfile::Off)?;
+        let off = CommandPolicySettings { profile: PolicyProfile::Off, ..Default::default() };
+        let Opened { root, handle } = daemon.open(settings, off)?;
         return super::mcp::over_stdio(root, handle).await;
     }
     let gate = daemon.access.gate(daemon.listening.host)?;
@@ -215,7 +225,8 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
         spool: daemon.limits.spooling(),
         ..daemon.walls.settings()?
     };
-    let Opened { root, handle: backend } = daemon.open(settings, daemon.commands.safety.into())?;
+    let rules = daemon.rules.unattended()?;
+    let Opened { root, handle: backend } = daemon.open(settings, rules)?;
     let root_dir = daemon.root_dir.to_string_lossy().into_owned();
     let max_body = daemon.listening.max_body;
     let http = McpHttpSettings { max_body_bytes: max_body, ..McpHttpSettings::default() };
@@ -274,9 +285,13 @@ struct Opened {
 }
 
 impl Daemon {
-    fn open(&self, settings: ExecSettings, profile: PolicyProfile) -> Result<Opened, Failure> {
+    fn open(
+        &self,
+        settings: ExecSettings,
+        rules: CommandPolicySettings,
+    ) -> Result<Opened, Failure> {
         let root = match self.backend {
-            Kind::Local => self.local(settings, profile)?,
+            Kind::Local => self.local(settings, rules)?,
             Kind::Memory => {
                 let root = self.root_dir.to_string_lossy().into_owned();
                 let root = if root.starts_with('/') { root } else { format!("/{root}") };
@@ -286,9 +301,9 @@ impl Daemon {
         };
         let scope = self.scope_path.as_deref();
         if scope.is_some_and(|scope| scope.split('/').any(|segment| segment == "..")) {
-            return Err(Failure::usage("--scopePath must not contain '..'"));
+            return Err(Failure::usage("--scope must not contain '..'"));
         }
-        let env = variables(&self.commands.env)?;
+        let env = self.commands.env.variables()?;
         let mut handle = root.clone();
         if scope.is_some() || !env.is_empty() {
             let options = ScopeOptions { env, ..ScopeOptions::default() };
@@ -302,11 +317,15 @@ impl Daemon {
         Ok(Opened { root, handle })
     }
 
-    fn local(&self, settings: ExecSettings, profile: PolicyProfile) -> Result<Backend, Failure> {
+    fn local(
+        &self,
+        settings: ExecSettings,
+        rules: CommandPolicySettings,
+    ) -> Result<Backend, Failure> {
         let mut config = LocalWorkspaceConfig::new(&self.root_dir);
         config.options.missing_root = MissingRootPolicy::Create;
         config.options.exec = settings;
-        config.policy = CommandPolicySettings { profile, ..CommandPolicySettings::default() };
+        config.policy = rules;
         let most = usize::try_from(self.commands.max_commands).unwrap_or(usize::MAX);
         config.backend_options.guards.limits.push(Arc::new(ConcurrentCommandLimit::new(most)));
         Ok(agent_backend::local_with(config)?)

@@ -13,7 +13,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::agent::catalog;
-use super::{CliCommand, RunningCommand};
+use super::{CliCommand, RunningCommand, exec};
 use crate::failure::Failure;
 use crate::json as shapes;
 use crate::remote::RemoteFlags;
@@ -28,15 +28,13 @@ const ASIDE: Style = Style::new().dimmed();
 
 /// Say what this host offers for isolating commands
 ///
-/// Everything is tried on a small scale and nothing is left behind. What does not work is listed
-/// with its cause and what to do. Then follows what would be in force for a command in the
-/// directory. Something missing is an answer, not an error: the exit code is 0.
+/// Lists each facility of this machine, with the cause and a remedy for those that do not work, and then how commands
+/// in the directory are isolated. Something missing is an answer and no error: the exit code is 0.
 ///
-/// With --remote, what a workspace elsewhere offers, how far away it is, or why it is out of reach.
+/// With --remote: what the remote workspace offers, and how far away it is.
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
-    /// The directory whose file system is tried; with --remote, a directory over there [default:
-    /// the current directory]
+    /// Directory to examine; with --remote, a directory there [default: .]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
@@ -118,31 +116,40 @@ async fn in_force(directory: &Path) -> Result<EffectivePolicy, ab_core::Error> {
     policy
 }
 
-/// One row for each control: how far it holds, what it is, and what sees to it.
+/// A sentence about the isolation, and one for each control: what it allows, and whether that is enforced.
 pub(super) fn print_policy(
     policy: &EffectivePolicy,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
-    let name = |control: &ab_core::EffectivePolicyControl| control.kind.as_str().len();
-    let width = policy.controls.iter().map(name).max().unwrap_or(0);
-    if terminal.is_watched() {
-        let heading = format!("{:<8}  {:<width$}  {}", "HOLDS", "CONTROL", "IN FORCE FOR COMMANDS");
-        let heading = terminal.painted(HEADING, &heading);
-        terminal.line(&heading)?;
+    if let Some(isolation) = policy.isolation {
+        let sentence = capitalized(&exec::in_force(isolation, true));
+        let sentence = terminal.painted(HEADING, &format!("{sentence}."));
+        terminal.line(&sentence)?;
     }
     for control in &policy.controls {
-        let style = match control.strength {
-            PolicyControlStrength::Enforced => GOOD,
-            PolicyControlStrength::Advisory => FAIR,
-            PolicyControlStrength::Open => POOR,
+        let (style, how) = match control.strength {
+            PolicyControlStrength::Enforced => {
+                (GOOD, format!("Enforced by: {}.", control.mechanism))
+            }
+            PolicyControlStrength::Advisory => {
+                (FAIR, format!("Checked, but not enforced: {}.", control.mechanism))
+            }
+            PolicyControlStrength::Open => (POOR, "Not restricted.".to_owned()),
         };
-        let word = terminal.painted(style, &format!("{:<8}", control.strength.as_str()));
-        let by = terminal.painted(ASIDE, &format!("({})", control.mechanism));
-        let subject = control.kind.as_str();
-        let row = format!("{word}  {subject:<width$}  {} {by}", control.in_force);
-        terminal.line(&row)?;
+        let name = capitalized(&control.kind.as_str().replace('_', " "));
+        let what = control.in_force.trim_end_matches('.');
+        let how = terminal.painted(style, &how);
+        terminal.line(&format!("- {name}: {what}. {how}"))?;
     }
     Ok(())
+}
+
+fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) => first.to_uppercase().chain(letters).collect(),
+        None => String::new(),
+    }
 }
 
 /// One row for each toolchain of the user's that commands are offered.

@@ -1,6 +1,7 @@
 //! `fs`: the files of a workspace.
 
 mod cat;
+mod copy;
 mod diff;
 mod edit;
 mod glob;
@@ -14,6 +15,7 @@ mod rm;
 mod search;
 mod stat;
 mod touch;
+mod transfer;
 mod tree;
 mod write;
 
@@ -27,8 +29,7 @@ use crate::workspace::WorkspaceFlags;
 
 /// Read and change the files of a workspace
 ///
-/// Paths are taken from the root of the workspace, or of the scope. No path and no link leads out
-/// of it. Flags may stand before or after the paths.
+/// Paths start at the root of the workspace. No path and no link leads out of it.
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Fs {
@@ -36,7 +37,7 @@ pub(crate) struct Fs {
     #[arg(long, global = true)]
     json: bool,
 
-    /// Show no progress of large transfers
+    /// Print no notes and no progress
     #[arg(long, global = true)]
     quiet: bool,
 
@@ -46,8 +47,6 @@ pub(crate) struct Fs {
     #[command(subcommand)]
     command: FsCommand,
 }
-
-impl Fs {}
 
 #[derive(Debug, Subcommand)]
 enum FsCommand {
@@ -59,8 +58,12 @@ enum FsCommand {
     Write(write::Write),
     Edit(edit::Edit),
     Diff(diff::Diff),
-    Rm(rm::Rm),
+    #[command(name = "cp")]
+    Copy(copy::Copy),
     Mv(mv::Mv),
+    Rm(rm::Rm),
+    Get(transfer::Get),
+    Put(transfer::Put),
     Mkdir(mkdir::Mkdir),
     Stat(stat::Stat),
     Touch(touch::Touch),
@@ -84,6 +87,9 @@ async fn run(fs: Fs, terminal: &mut Terminal) -> Result<(), Failure> {
     let workspace = fs.workspace.open().await?;
     let backend = workspace.handle.clone();
     let wanted = Wanted::by(fs.quiet, terminal);
+    if fs.quiet {
+        terminal.silence_notes();
+    }
     let ending = match &fs.command {
         FsCommand::Ls(command) => ls::run(command, &backend, terminal).await,
         FsCommand::Tree(command) => {
@@ -102,6 +108,9 @@ async fn run(fs: Fs, terminal: &mut Terminal) -> Result<(), Failure> {
         }
         FsCommand::Edit(command) => edit::run(command, &backend, terminal).await,
         FsCommand::Diff(command) => diff::run(command, &backend, terminal).await,
+        FsCommand::Copy(command) => copy::run(command, &backend, terminal).await,
+        FsCommand::Get(command) => transfer::get(command, &backend, wanted, terminal).await,
+        FsCommand::Put(command) => transfer::put(command, &backend, wanted, terminal).await,
         FsCommand::Rm(command) => rm::run(command, &backend, terminal).await,
         FsCommand::Mv(command) => mv::run(command, &backend, terminal).await,
         FsCommand::Mkdir(command) => mkdir::run(command, &backend, terminal).await,

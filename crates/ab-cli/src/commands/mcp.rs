@@ -5,12 +5,14 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-use ab_core::{Backend, ConnectionStatus};
+use ab_core::{Backend, ConnectionStatus, ScopeOptions};
+use ab_host::ExecSettings;
 use clap::Args;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
-use super::exec::{Walls, no_walls_here};
+use super::exec::{EnvFlags, Limits, Walls, no_walls_here};
 use super::policy::RuleFlags;
 use super::{CliCommand, RunningCommand};
 use crate::failure::Failure;
@@ -19,40 +21,50 @@ use crate::stdio;
 use crate::terminal::{Terminal, talk};
 use crate::workspace::{Starter, WorkspaceFlags};
 
+/// The code of JSON-RPC for an error of the server itself.
+const SERVER_ERROR: i64 = -32000;
+
+const EXAMPLE: &str = "\
+Example, in the configuration of an MCP client:
+  { \"mcpServers\": { \"workspace\": {
+      \"command\": \"agent-backend\", \"args\": [\"mcp\", \"--root\", \"/path/to/project\"] } } }";
+
 const EXAMPLES: &str = "\
 In the configuration of an MCP client:
   { \"mcpServers\": { \"workspace\": {
       \"command\": \"agent-backend\", \"args\": [\"mcp\", \"--root\", \"/path/to/project\"] } } }
 
-Standard input and output belong to the protocol; everything else goes to standard error, where one
-line says which isolation is in force for commands.";
+Messages of the protocol go through standard input and output, everything else to standard error.";
 
-/// Serve the workspace to an MCP client, over standard input and output
+/// Serve the workspace to an MCP client over standard input and output
 ///
-/// The workspace is --root, or the current directory where that is a project: in /, in the home directory
-/// and above it, where programs start others, --root is needed.
-///
-/// Ends when standard input does. The client gets tools for files, for search, and for commands,
-/// which are judged by rules and run behind walls; agent-backend doctor says which there are.
+/// The client gets tools for files, search and commands. Without --root the workspace is the current directory,
+/// unless that is / or the home directory. The server ends when standard input does.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLE, after_long_help = EXAMPLES)]
 pub(crate) struct Mcp {
     /// Pass messages on to the program that started us, which serves a workspace of its own
     #[arg(long, value_name = "SOCKET", hide = true)]
     connect: Option<PathBuf>,
 
-    /// Do not say on standard error which isolation is in force
+    /// Print no line about the isolation of commands
     #[arg(short = 'q', long)]
     quiet: bool,
 
     #[command(flatten)]
-    workspace: WorkspaceFlags,
+    env: EnvFlags,
 
     #[command(flatten)]
     walls: Walls,
 
     #[command(flatten)]
+    limits: Limits,
+
+    #[command(flatten)]
     rules: RuleFlags,
+
+    #[command(flatten)]
+    workspace: WorkspaceFlags,
 }
 
 impl CliCommand for Mcp {
@@ -60,28 +72,42 @@ impl CliCommand for Mcp {
         true
     }
 
-    fn run(self: Box<Self>, _: &mut Terminal) -> RunningCommand<'_> {
-        Box::pin(run(*self))
+    fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_> {
+        Box::pin(run(*self, terminal))
     }
 }
 
-async fn run(mcp: Mcp) -> Result<(), Failure> {
+async fn run(mcp: Mcp, terminal: &mut Terminal) -> Result<(), Failure> {
     if let Some(socket) = &mcp.connect {
         return passed_on(socket).await;
     }
     let elsewhere = mcp.workspace.is_elsewhere()?;
     if elsewhere {
-        let refused = no_walls_here(&mcp.walls, &mcp.rules);
+        let refused = no_walls_here(&mcp.walls, &mcp.rules).and_then(|()| mcp.limits.none_given());
         refused.map_err(|failure| mcp.workspace.traced(failure))?;
     }
     let policy = mcp.rules.unattended()?;
-    let settings = mcp.walls.settings()?;
-    let workspace = mcp.workspace.open_with(Starter::Program, settings, policy).await?;
+    let settings = ExecSettings {
+        limits: mcp.limits.of_workspace(),
+        spool: mcp.limits.spooling(),
+        ..mcp.walls.settings()?
+    };
+    let workspace = match mcp.workspace.open_with(Starter::Program, settings, policy).await {
+        Ok(workspace) => workspace,
+        Err(failure) if elsewhere => return unreachable(failure, terminal).await,
+        Err(failure) => return Err(failure),
+    };
     let restrictions = mcp.walls.restrictions(&workspace.handle)?;
     let handle = if restrictions.is_empty() {
         workspace.handle.clone()
     } else {
         workspace.handle.restrict(restrictions)?
+    };
+    let env = mcp.env.variables()?;
+    let handle = if env.is_empty() {
+        handle
+    } else {
+        handle.scope(".", ScopeOptions { env, ..ScopeOptions::default() })?
     };
     let serving = over_stdio(workspace.handle.clone(), handle.clone());
     tokio::pin!(serving);
@@ -90,6 +116,42 @@ async fn run(mcp: Mcp) -> Result<(), Failure> {
         () = tell_what_is_in_force(&mcp.walls, &handle), if !elsewhere && !mcp.quiet => serving.await,
     };
     served.and(workspace.close().await)
+}
+
+/// Longest message of a client that is answered without a workspace.
+const MAX_REFUSED_MESSAGE: u64 = 1024 * 1024;
+
+/// Answers every request with the reason why there is no workspace, until the client leaves. A server that only ended
+/// would leave the client to guess.
+async fn unreachable(failure: Failure, terminal: &mut Terminal) -> Result<(), Failure> {
+    terminal.tell(&failure);
+    let mut why = failure.error().map(ToString::to_string).unwrap_or_default();
+    if let Some(hint) = failure.error().and_then(|error| error.hint()) {
+        why.push_str(&format!(" ({hint})"));
+    }
+    let (input, mut output) = stdio::streams();
+    let mut input = BufReader::new(input);
+    let fails = |error| Failure::input("answer the client", error);
+    let mut signals = Signals::watch();
+    loop {
+        let mut line = Vec::new();
+        let mut bounded = (&mut input).take(MAX_REFUSED_MESSAGE);
+        let read = tokio::select! {
+            read = bounded.read_until(b'\n', &mut line) => read.map_err(fails)?,
+            exit = signals.next() => return Err(Failure::Told(exit)),
+        };
+        if read == 0 {
+            return Err(Failure::Told(failure.exit()));
+        }
+        let message: Value = serde_json::from_slice(&line).unwrap_or_default();
+        if message["id"].is_null() || !message["method"].is_string() {
+            continue;
+        }
+        let error = json!({ "code": SERVER_ERROR, "message": why });
+        let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "error": error });
+        output.write_all(format!("{answer}\n").as_bytes()).await.map_err(fails)?;
+        output.flush().await.map_err(fails)?;
+    }
 }
 
 /// One line on standard error about the isolation of commands. Finding out takes a command, which the

@@ -61,11 +61,17 @@ async fn run(policy: Policy, terminal: &mut Terminal) -> Result<(), Failure> {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Rules")]
 pub(crate) struct RuleFlags {
-    /// How much is judged
-    #[arg(long, value_enum, default_value = "guarded", value_name = "PROFILE")]
+    /// Built-in rules to apply
+    #[arg(
+        long,
+        visible_alias = "safety",
+        value_enum,
+        default_value = "guarded",
+        value_name = "PROFILE"
+    )]
     profile: ProfileChoice,
 
-    /// Rules beside the built-in ones: TOML, or JSON of the same shape
+    /// File with more rules, in TOML or JSON
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
 }
@@ -105,6 +111,10 @@ impl RuleFlags {
             (ProfileChoice::Strict | ProfileChoice::Off, None) => Some("--profile"),
             (ProfileChoice::Guarded, None) => None,
         }
+    }
+
+    pub(crate) fn profile_name(&self) -> &'static str {
+        self.profile.as_str()
     }
 
     fn profile(&self) -> PolicyProfile {

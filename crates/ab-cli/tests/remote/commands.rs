@@ -57,7 +57,7 @@ fn a_command_ends_as_it_does_here() {
         assert_eq!((&value["stdout"]["text"], &value["exit_code"]), (&json!("out\n"), &json!(3)));
         // The rules are the daemon's.
         let refused = far.run(&stage, way, &["exec", "--", "sudo ls"]);
-        refused.expect_error(3, "sudo");
+        refused.expect_error(126, "sudo");
         let ran = far.run(&stage, way, &["exec", "--max-output", "3", "--", "echo hello"]);
         assert_eq!((ran.code, ran.text().as_str()), (0, "hel"));
         let explained = far.run(&stage, way, &["exec", "--explain", "--json"]).value();
@@ -106,7 +106,7 @@ fn a_daemon_that_is_killed_is_told() {
         drop(far.daemon);
         let mut said = String::new();
         child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(4), "{said}");
+        assert_eq!(child.wait().unwrap().code(), Some(125), "{said}");
         assert!(said.contains("the connection was lost while the command ran"), "{said}");
         assert!(said.contains("--detach"), "{said}");
         // Without walls nothing ends it; we do.
@@ -134,13 +134,11 @@ fn a_command_can_be_left_running_and_followed_later() {
         let ran = far.run(&stage, way, &["exec", "--attach", id, "--from", "4"]);
         assert_eq!((ran.code, ran.text().as_str()), (5, "two\n"));
         far.run(&stage, way, &["exec", "--attach", "no-such"])
-            .expect_error(1, "no process no-such");
+            .expect_error(125, "there is no job 'no-such'");
         let json = far.run(&stage, way, &["exec", "--detach", "--json", "--", "true"]).value();
         assert!(json["id"].is_string());
         std::fs::remove_file(stage.path("go")).unwrap();
     }
-    stage.run(&["exec", "--detach", "--", "true"]).expect_error(2, "ends with the program");
-    stage.run(&["exec", "--attach", "x"]).expect_error(2, "ends with the program");
     assert_eq!(far.daemon.end().0, 0);
 }
 
@@ -150,7 +148,7 @@ fn output_that_was_not_kept_is_told() {
     let far = bare(&stage);
     // Somewhat more than is kept, and nobody reads it in time.
     let (written, name) = (80_000_000_u64, "done");
-    for (end, code) in [("true", 4), ("exit 7", 7)] {
+    for (end, code) in [("true", 125), ("exit 7", 7)] {
         let line = format!("head -c {written} /dev/zero; echo > {name}; {end}");
         let id = far.out(&stage, Way::Socket, &["exec", "--detach", "--", &line]);
         while !stage.path(name).exists() {

@@ -18,7 +18,7 @@ fn a_wrong_token_says_where_to_give_the_right_one() {
     assert!(ran.err.contains("--token-file"), "{}", ran.err);
     fs::write(stage.outside("token"), "wrong\n").unwrap();
     let ran = far.run(&stage, Way::Socket, &["exec", "--json", "--", "true"]);
-    assert_eq!((ran.code, ran.error()["code"].clone()), (3, json!("AUTH_FAILED")));
+    assert_eq!((ran.code, ran.error()["code"].clone()), (125, json!("AUTH_FAILED")));
     let mut command = stage.command(crate::stage::BINARY);
     command.args(["fs", "ls"]).env("AGENT_BACKEND_AUTH_TOKEN", TOKEN);
     command.env("AGENT_BACKEND_REMOTE", &far.socket);
@@ -117,7 +117,7 @@ fn what_is_not_there_is_told_in_bounded_time() {
     ran.expect_error(4, "cannot reach 127.0.0.1:1");
     assert!(ran.err.contains("is a daemon running there?"), "{}", ran.err);
     let ran = stage.run(&["exec", "--remote", "ssh://ada@127.0.0.1:1", "--", "true"]);
-    ran.expect_error(4, "cannot reach 127.0.0.1:1");
+    ran.expect_error(125, "cannot reach 127.0.0.1:1");
     let off = Daemon::start(&stage, &["--rootDir", ".", "--disable-ssh-ws"]);
     let ran = stage.run(&["fs", "ls", "--remote", &format!("ws://{}/ssh", off.address)]);
     ran.expect_error(4, "404");
@@ -135,8 +135,8 @@ fn nonsense_is_a_matter_of_the_command_line() {
         (&["fs", "ls", "--remote", "ssh://h/"], "names no user"),
         (&["fs", "ls", "--remote", "ssh://a:b@h/"], "holds a password"),
         (&["fs", "ls", "--remote", "ws://a@h/"], "names a user"),
-        (&["fs", "ls", "--proxy", "http://p:1"], "--proxy means nothing here"),
-        (&["fs", "ls", "--identity", "k"], "--identity means nothing here"),
+        (&["fs", "ls", "--proxy", "http://p:1"], "--proxy needs --remote"),
+        (&["fs", "ls", "--identity", "k"], "--identity needs --remote"),
         (&["fs", "ls", "--remote", socket, "--identity", "k"], "--identity is for ssh://"),
         (
             &["fs", "ls", "--remote", socket, "--password-file", "k"],
@@ -151,13 +151,23 @@ fn nonsense_is_a_matter_of_the_command_line() {
             "a proxy is a setting of",
         ),
         (&["fs", "ls", "--remote", socket, "--root", ""], "a value is required for '--root"),
-        (&["exec", "--remote", socket, "--isolation", "none", "--", "x"], "--isolation is not for"),
-        (&["exec", "--remote", socket, "--network", "none", "--", "x"], "--network is not for"),
-        (&["exec", "--remote", socket, "--profile", "off", "--", "x"], "--profile is not for"),
-        (&["mcp", "--remote", socket, "--shell", "sh"], "--shell is not for"),
-        (&["doctor", "--token-file", "k"], "--token-file means nothing here"),
+        (
+            &["exec", "--remote", socket, "--isolation", "none", "--", "x"],
+            "--isolation cannot be used with",
+        ),
+        (
+            &["exec", "--remote", socket, "--network", "none", "--", "x"],
+            "--network cannot be used with",
+        ),
+        (
+            &["exec", "--remote", socket, "--profile", "off", "--", "x"],
+            "--profile cannot be used with",
+        ),
+        (&["mcp", "--remote", socket, "--shell", "sh"], "--shell cannot be used with"),
+        (&["doctor", "--token-file", "k"], "--token-file needs --remote"),
     ] {
-        stage.run(words).expect_error(2, says);
+        let code = if words[0] == "exec" { 125 } else { 2 };
+        stage.run(words).expect_error(code, says);
     }
 }
 

@@ -60,7 +60,7 @@ fn a_second_interrupt_leaves_a_side_that_has_gone_silent() {
     assert_eq!(interrupted(&mut child).code(), Some(130));
     let mut said = String::new();
     errors.read_to_string(&mut said).unwrap();
-    assert!(said.contains("left without an answer"), "{said}");
+    assert!(said.contains("the command did not answer"), "{said}");
     // The command ends when its daemon hears that nobody is there.
     relay.go_on();
     wait_until_gone(&pid);

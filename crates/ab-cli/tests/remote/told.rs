@@ -20,8 +20,8 @@ fn a_command_that_nobody_knows_is_told_with_where_its_id_comes_from() {
     let far = Far::start(&stage);
     for way in WAYS {
         let ran = far.run(&stage, way, &["exec", "--attach", "nonsense"]);
-        ran.expect_error(1, "no process nonsense");
-        assert!(ran.err.contains("hint: an ID is what exec --detach prints"), "{}", ran.err);
+        ran.expect_error(125, "there is no job 'nonsense'");
+        assert!(ran.err.contains("hint: list the jobs: agent-backend job list"), "{}", ran.err);
     }
     assert_eq!(far.daemon.end().0, 0);
 }
@@ -34,8 +34,8 @@ fn a_command_of_a_daemon_that_was_restarted_is_gone() {
     assert_eq!(far.daemon.end().0, 0);
     let far = bare(&stage);
     let ran = far.run(&stage, Way::Socket, &["exec", "--attach", id.trim()]);
-    ran.expect_error(1, &format!("no process {}", id.trim()));
-    let hint = "a daemon that was restarted knows no command from before: they ended with it";
+    ran.expect_error(125, &format!("there is no job '{}'", id.trim()));
+    let hint = "a daemon that was restarted has none of its earlier jobs";
     assert!(ran.err.contains(hint), "{}", ran.err);
     assert_eq!(far.daemon.end().0, 0);
 }
@@ -59,7 +59,7 @@ fn whoever_follows_a_command_is_told_that_its_daemon_was_restarted() {
     let served = daemon(&stage, port);
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert_eq!(output.status.code(), Some(125), "{said}");
     let expect = [
         "note: the connection was lost: trying again",
         "note: connected again; a signal or input from just before the loss may not have arrived",
@@ -96,7 +96,7 @@ fn whoever_follows_a_command_is_told_that_the_token_is_another() {
     let second = served("another-token-than-before");
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert_eq!(output.status.code(), Some(125), "{said}");
     assert!(said.contains("the daemon does not know this token"), "{said}");
     assert!(said.contains("hint: give its token with --token-file"), "{said}");
     assert_eq!(second.end().0, 0);
@@ -181,13 +181,13 @@ fn a_variable_that_was_forgotten_is_named() {
         (by_variable(gone, &["mcp"]), 4),
         (by_variable(gone, &["mcp", "--isolation", "none"]), 2),
         (by_variable(gone, &["doctor"]), 4),
-        (by_variable(gone, &["exec", "--isolation", "none", "--", "true"]), 2),
+        (by_variable(gone, &["exec", "--isolation", "none", "--", "true"]), 125),
     ] {
         ran.expect_error(code, "the workspace is the one of AGENT_BACKEND_REMOTE, which is set\n");
     }
     let ran = by_variable("nonsense", &["fs", "ls", "--remote", gone]);
     assert!(!ran.err.contains("AGENT_BACKEND_REMOTE"), "{}", ran.err);
-    stage.run(&["exec", "--from", "3", "--", "true"]).expect_error(2, "it belongs to --attach");
+    stage.run(&["exec", "--from", "3", "--", "true"]).expect_error(125, "--from needs --attach");
 }
 
 #[test]

@@ -151,8 +151,8 @@ fn headers_go_along() {
         (&["--remote", socket, "--header", "a b: secret"], "is no name of a header"),
         (&["--remote", socket, "--header", "Host: secret"], "the websocket's own"),
         (&["--remote", "ssh://a@h", "--header", "x: secret"], "a header is a setting of"),
-        (&["--header", "x: secret"], "--header means nothing here"),
-        (&["--header-file", &file], "--header-file means nothing here"),
+        (&["--header", "x: secret"], "--header needs --remote"),
+        (&["--header-file", &file], "--header-file needs --remote"),
     ] {
         let ran = stage.run(&[&["fs", "ls"], words].concat());
         ran.expect_error(2, says);

@@ -12,25 +12,30 @@ use crate::token;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Access")]
 pub(crate) struct Access {
-    /// The token that callers must show; others on this host can see it in the list of processes
-    /// while the daemon starts
+    /// Token that callers must send; other users of this machine can see it while the daemon starts
     #[arg(long, value_name = "TOKEN")]
     auth_token: Option<String>,
 
-    /// A file that holds the token, on its first line; - is standard input
-    /// [env: AGENT_BACKEND_AUTH_TOKEN holds one]
-    #[arg(long, value_name = "FILE", conflicts_with = "auth_token")]
+    /// File with the token that callers must send
+    ///
+    /// - is standard input. [env: AGENT_BACKEND_AUTH_TOKEN]
+    #[arg(
+        long = "token-file",
+        visible_alias = "auth-token-file",
+        value_name = "FILE",
+        conflicts_with = "auth_token"
+    )]
     auth_token_file: Option<PathBuf>,
 
-    /// Listen on any address without a token: whoever reaches the port may do everything
+    /// Need no token: everyone who reaches the port can do everything
     #[arg(long, conflicts_with_all = ["auth_token", "auth_token_file"])]
     no_auth: bool,
 
-    /// A name under which the port is reached, beside localhost and addresses
+    /// Host name under which callers may reach the port
     #[arg(long = "allowed-host", value_name = "NAME", value_delimiter = ',', value_parser = name)]
     allowed_hosts: Vec<String>,
 
-    /// An origin whose pages may ask, such as https://app.example.com
+    /// Origin whose web pages may call, such as https://app.example.com
     #[arg(long = "allowed-origin", value_name = "ORIGIN", value_delimiter = ',')]
     allowed_origins: Vec<Origin>,
 }
@@ -49,9 +54,9 @@ impl Access {
     pub(crate) fn gate(&self, host: IpAddr) -> Result<HttpAccessPolicy, Failure> {
         let token = self.token()?;
         if token.is_none() && !self.no_auth && !host.is_loopback() {
-            let message = format!("{host} can be reached by others, and there is no token");
+            let message = format!("other machines can reach {host}, and there is no token");
             return Err(Failure::usage(message)
-                .with_hint("give one with --auth-token-file, or say --no-auth"));
+                .with_hint("pass --token-file FILE, or --no-auth to serve everyone"));
         }
         let token = token.map(|token| AccessToken::new(&token));
         let (hosts, origins) = (self.allowed_hosts.clone(), self.allowed_origins.clone());
@@ -63,10 +68,10 @@ impl Access {
             (Some(token), _) => token::checked(token).map(Some),
             (None, Some(path)) => token::in_file(path).map(Some),
             (None, None) if self.no_auth => match token::in_environment()? {
-                Some(_) => {
-                    Err(Failure::usage("there is a token in the environment, and --no-auth")
-                        .with_hint("unset AGENT_BACKEND_AUTH_TOKEN, or leave --no-auth out"))
-                }
+                Some(_) => Err(Failure::usage(
+                    "--no-auth cannot be used while AGENT_BACKEND_AUTH_TOKEN is set",
+                )
+                .with_hint("unset the variable, or leave --no-auth out")),
                 None => Ok(None),
             },
             (None, None) => token::in_environment(),

@@ -60,7 +60,7 @@ pub(crate) async fn tell(
     let scheme = if known.encrypted { "https" } else { "http" };
     let access = if known.guarded { "token required" } else { "no token" };
     let safety = match policy.isolation {
-        Some(_) => daemon.commands.safety.as_str(),
+        Some(_) => daemon.rules.profile_name(),
         None => "none",
     };
     let unlimited = unlimited(&policy);

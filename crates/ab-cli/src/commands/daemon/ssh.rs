@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::sockets;
 use crate::commands::input;
+use crate::data_dir;
 use crate::failure::Failure;
 use crate::process;
 use crate::secrets;
@@ -31,14 +32,17 @@ const KEY_USER: &str = "root";
 #[derive(Args, Debug)]
 #[command(next_help_heading = "SSH")]
 pub(crate) struct Ssh {
-    /// Do not serve SSH over WebSockets at /ssh
+    /// Serve no SSH over WebSockets at /ssh
     #[arg(long)]
     disable_ssh_ws: bool,
 
-    /// The key by which clients know this server; made if it is not there, and kept in memory if it
-    /// cannot be written. One that is there must be a file of mode 600
-    #[arg(long, value_name = "FILE", default_value = HOST_KEY)]
-    ssh_host_key: PathBuf,
+    /// Host key of the SSH server; made if it is missing
+    ///
+    /// As root it is /var/lib/agentbe/ssh_host_ed25519_key by default, for other users ssh_host_ed25519_key in their state
+    /// directory, such as ~/.local/state/agent-backend. The file must have mode 600. If it cannot be written, the key
+    /// is kept in memory and changes with every start.
+    #[arg(long, value_name = "FILE")]
+    ssh_host_key: Option<PathBuf>,
 
     /// After how many seconds of silence an SSH client is asked whether it is there; three times in
     /// vain and it is given up [default: it is not asked]
@@ -123,7 +127,9 @@ impl Ssh {
     }
 
     fn host_key(&self) -> Result<HostKey, Failure> {
-        let path = &self.ssh_host_key;
+        let default =
+            || default_host_key(rustix::process::geteuid().is_root(), data_dir::default());
+        let path = &self.ssh_host_key.clone().unwrap_or_else(default);
         let unusable = |error| {
             let failure = Failure::input(format!("use the SSH host key {}", path.display()), error);
             failure
@@ -168,6 +174,14 @@ impl Ssh {
             keys.push(String::from_utf8_lossy(&input::file(path)?).into_owned());
         }
         Ok(keys)
+    }
+}
+
+/// Where the host key is if no flag says so: users other than root cannot write to the directory of the service.
+fn default_host_key(is_root: bool, state: Result<PathBuf, Failure>) -> PathBuf {
+    match state {
+        Ok(state) if !is_root => state.join("ssh_host_ed25519_key"),
+        Ok(_) | Err(_) => PathBuf::from(HOST_KEY),
     }
 }
 
@@ -286,5 +300,19 @@ impl Serving {
             // A panic in it was told already.
             let _ = task.await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_other_than_root_have_a_host_key_in_their_state_directory() {
+        let state = || Ok(PathBuf::from("/state/agent-backend"));
+        let own = Path::new("/state/agent-backend/ssh_host_ed25519_key");
+        assert_eq!(default_host_key(false, state()), own);
+        assert_eq!(default_host_key(true, state()), Path::new(HOST_KEY));
+        assert_eq!(default_host_key(false, Err(Failure::No)), Path::new(HOST_KEY));
     }
 }

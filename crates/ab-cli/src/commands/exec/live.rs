@@ -8,6 +8,7 @@ use ab_core::process::{
     OutputChannel, OutputChunk, Process, ProcessControlMessage, ProcessExit as Ended,
 };
 use bytes::Bytes;
+use rustix::fs::fstat;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -26,41 +27,49 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Bytes of input that are passed on at a time.
 const INPUT_BLOCK: usize = 16 * 1024;
 
+/// What an interrupt means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interrupts {
+    /// It is for the command, which belongs to this process.
+    PassOn,
+    /// It ends the watching. The command goes on.
+    Leave,
+}
+
 /// How much of one channel was shown.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Shown {
-    pub(super) shown: u64,
-    pub(super) total: u64,
+pub(crate) struct Shown {
+    pub(crate) shown: u64,
+    pub(crate) total: u64,
 }
 
 /// A command that has ended.
-#[derive(Debug)]
-pub(super) struct Over {
+#[derive(Debug, Default)]
+pub(crate) struct Over {
     /// Absent when it was lost.
-    pub(super) exit: Option<Ended>,
+    pub(crate) exit: Option<Ended>,
     /// How we end, where nobody waits for the command any more.
-    pub(super) left: Option<Exit>,
-    pub(super) stdout: Shown,
-    pub(super) stderr: Shown,
+    pub(crate) left: Option<Exit>,
+    pub(crate) stdout: Shown,
+    pub(crate) stderr: Shown,
     /// Why it was lost, where that is known.
-    pub(super) why_lost: Option<Error>,
+    pub(crate) why_lost: Option<Error>,
     /// Bytes of its output that were not kept until somebody read them.
-    pub(super) missing: u64,
+    pub(crate) missing: u64,
 }
 
 /// Shows what the command says until it has ended.
-pub(super) async fn follow(
+pub(crate) async fn follow(
     mut process: Process,
     bound: Option<u64>,
+    interrupts: Interrupts,
     terminal: &mut Terminal,
 ) -> Result<Over, Failure> {
-    if let Some(stdin) = process.stdin.take() {
-        // Ends with its input, or with this process: nobody can wait for a key that is not typed.
-        std::thread::spawn(move || pass_on(&stdin));
+    if let (Some(stdin), Interrupts::PassOn) = (process.stdin.take(), interrupts) {
+        pass_input_on(stdin);
     }
     let mut signals = Signals::watch();
-    let (stdout, stderr) = (Shown::default(), Shown::default());
-    let mut over = Over { exit: None, left: None, stdout, stderr, why_lost: None, missing: 0 };
+    let mut over = Over::default();
     let mut asked = 0;
     let mut patience = None;
     loop {
@@ -79,11 +88,15 @@ pub(super) async fn follow(
                 None => break,
             },
             control = signals.next() => control,
-            // Whoever runs it cannot be reached.
+            // The machine that runs it cannot be reached.
             () = patience_ends => return Ok(over),
         };
-        // Whoever asks twice means it, and whoever asks once more does not wait for an answer.
+        // The first signal is passed on, the second kills, and a third does not wait for that.
         let control = match control {
+            ProcessControlMessage::Signal(signal) if interrupts == Interrupts::Leave => {
+                over.left = Some(left_by(signal));
+                return Ok(over);
+            }
             ProcessControlMessage::Signal(signal) => {
                 asked += 1;
                 match asked {
@@ -107,7 +120,8 @@ pub(super) async fn follow(
 }
 
 impl Over {
-    fn show(
+    /// Passes a piece of output on to our own streams.
+    pub(crate) fn show(
         &mut self,
         output: &OutputChunk,
         bound: Option<u64>,
@@ -207,6 +221,20 @@ pub(super) fn all_of_stdin() -> Result<Vec<u8>, Failure> {
     let read = io::stdin().lock().read_to_end(&mut input);
     read.map_err(|error| Failure::input("read standard input", error))?;
     Ok(input)
+}
+
+/// Passes our standard input on to a command. The thread ends with its input or with this process: a blocked
+/// read cannot be cancelled.
+pub(super) fn pass_input_on(stdin: mpsc::Sender<Bytes>) {
+    std::thread::spawn(move || pass_on(&stdin));
+}
+
+/// Whether standard output and standard error lead to the same file, pipe or terminal.
+pub(super) fn is_one_output() -> bool {
+    match (fstat(io::stdout()), fstat(io::stderr())) {
+        (Ok(out), Ok(err)) => (out.st_dev, out.st_ino) == (err.st_dev, err.st_ino),
+        _ => false,
+    }
 }
 
 fn pass_on(stdin: &mpsc::Sender<Bytes>) {

@@ -2,20 +2,20 @@
 
 mod printer;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
-use ab_core::Backend;
 use ab_core::backend::GrepOptions;
 use ab_core::search::text::{MAX_CONTEXT_LINES, MAX_SEARCH_LINE_BYTES};
 use ab_core::search::{
     CaseSensitivity, DEFAULT_MAX_TOTAL_MATCH_BYTES, MatchLineMode, PatternSyntax, SearchLimits,
     SearchLineRole, SearchMatch, SearchOutputMode, SearchResults,
 };
+use ab_core::{Backend, WsPath};
 use clap::Args;
 
 use self::printer::{Needle, Printer};
 use super::ls::at_least_one;
-use super::search::{Gaps, SearchFlags, pattern_text, patterns, verdict};
+use super::search::{Gaps, SearchFlags, patterns, verdict};
 use crate::count::counted;
 use crate::failure::Failure;
 use crate::json;
@@ -27,66 +27,85 @@ const REGEX_SIGNS: [char; 8] = ['*', '+', '^', '$', '|', '\\', '[', '?'];
 
 /// Find text in files
 ///
-/// The pattern is taken literally, unless --regex is given, and looked for line by line. Lines are
-/// printed as path:line:text, those around them as path-line-text; a terminal gets the path once,
-/// as a heading. Paths count from the root of the workspace. Links are not followed. Binary files
-/// are not searched, nor what .gitignore names, build output and caches such as node_modules; how
-/// many there were is said on standard error.
+/// The pattern is plain text unless -E or -e is given. Subdirectories are searched, and files that .gitignore names, build
+/// output, caches and binary files are left out; standard error says how many. Matches are printed as
+/// path:line:text and lines around them as path-line-text; on a terminal the path is a heading.
 ///
-/// The exit code is 0 when something was found and 1 when there is nothing to find. A search that
-/// was cut before it found anything ends with 4, a pattern that makes no sense with 2.
+/// The exit code is 0 if something was found and 1 if not, 2 for an invalid pattern, and 4 if a limit ended the
+/// search before anything was found.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   agent-backend fs grep 'fn main'
-  agent-backend fs grep -e 'fn \\w+_test' src --include '*.rs' -C 2
+  agent-backend fs grep -E 'fn \\w+_test' src --include '*.rs' -C 2
+  agent-backend fs grep -w -e error -e warning
   agent-backend fs grep -i todo --no-ignore --count")]
 pub(crate) struct Grep {
-    /// The text to find
-    #[arg(value_name = "PATTERN")]
-    pattern: OsString,
+    /// Text to find
+    #[arg(value_name = "PATTERN", required_unless_present = "patterns")]
+    pattern: Option<OsString>,
 
-    /// The directory to begin in, or a single file
-    #[arg(value_name = "PATH", default_value = ".")]
-    path: OsString,
+    /// Directory to search, or a single file [default: .]
+    #[arg(value_name = "PATH")]
+    path: Option<OsString>,
 
-    /// The pattern is a regular expression
-    #[arg(short = 'e', long)]
+    /// Take the pattern as a regular expression
+    #[arg(short = 'E', long)]
     regex: bool,
 
-    /// A match may reach over line ends; a dot matches them too
-    #[arg(short = 'U', long)]
-    multiline: bool,
-
-    /// Upper and lower case are the same
+    /// Ignore case
     #[arg(short, long)]
     ignore_case: bool,
 
-    /// Lines to show before and after each match
-    #[arg(short = 'C', long, value_name = "N", value_parser = context_lines)]
-    context: Option<usize>,
+    /// Match whole words only
+    #[arg(short, long)]
+    word_regexp: bool,
 
-    /// Lines to show after each match
-    #[arg(short = 'A', long, value_name = "N", value_parser = context_lines)]
-    after_context: Option<usize>,
-
-    /// Lines to show before each match
-    #[arg(short = 'B', long, value_name = "N", value_parser = context_lines)]
-    before_context: Option<usize>,
-
-    /// Only name the files that have a match
+    /// Print only the names of files with a match
     #[arg(short = 'l', long, conflicts_with = "count")]
     files_with_matches: bool,
 
-    /// Only count the lines that match, in each file that has some
+    /// Print lines before and after each match
+    #[arg(short = 'C', long, value_name = "N", value_parser = context_lines)]
+    context: Option<usize>,
+
+    /// Print lines after each match
+    #[arg(short = 'A', long, value_name = "N", value_parser = context_lines)]
+    after_context: Option<usize>,
+
+    /// Print lines before each match
+    #[arg(short = 'B', long, value_name = "N", value_parser = context_lines)]
+    before_context: Option<usize>,
+
+    /// Print only the number of matching lines of each file
     #[arg(short, long)]
     count: bool,
 
-    /// Only look into files that match; may be given more than once
-    #[arg(long, value_name = "GLOB", help_heading = "Search")]
+    /// Regular expression to find, or plain text with -F; can be repeated
+    #[arg(short = 'e', value_name = "PATTERN", allow_hyphen_values = true)]
+    patterns: Vec<OsString>,
+
+    /// Let a match span several lines; a dot matches line ends too
+    #[arg(short = 'U', long)]
+    multiline: bool,
+
+    /// Take the pattern as plain text; this is the default
+    #[arg(short = 'F', long, conflicts_with = "regex")]
+    fixed_strings: bool,
+
+    /// Print line numbers; this is always done
+    #[arg(short = 'n', long)]
+    line_number: bool,
+
+    /// Search subdirectories; this is always done
+    #[arg(short = 'r', long, visible_short_alias = 'R')]
+    recursive: bool,
+
+    /// Search only files that match; can be repeated
+    #[arg(short = 'g', long, value_name = "GLOB", help_heading = "Search")]
     include: Vec<OsString>,
 
-    /// Most bytes of paths and lines
+    /// Print at most so many bytes of paths and lines
     #[arg(
         long,
         value_name = "N",
@@ -101,8 +120,41 @@ pub(crate) struct Grep {
 }
 
 impl Grep {
-    fn syntax(&self) -> PatternSyntax {
-        if self.regex { PatternSyntax::Regex } else { PatternSyntax::Literal }
+    fn is_regex(&self) -> bool {
+        self.regex || (!self.patterns.is_empty() && !self.fixed_strings)
+    }
+
+    /// Where to search. With -e, the first operand is the path already.
+    fn path(&self) -> Result<&OsStr, Failure> {
+        let default = OsStr::new(".");
+        match (self.patterns.is_empty(), &self.pattern, &self.path) {
+            (true, _, path) => Ok(path.as_deref().unwrap_or(default)),
+            (false, path, None) => Ok(path.as_deref().unwrap_or(default)),
+            (false, _, Some(path)) => {
+                let message = format!("unexpected argument '{}'", path.to_string_lossy());
+                Err(Failure::usage(message).with_hint("with -e PATTERN, name one path at most"))
+            }
+        }
+    }
+
+    /// What to look for: one text as it is, or one regular expression for everything else.
+    fn query(&self, root: &WsPath) -> Result<(String, PatternSyntax), Failure> {
+        let given = match self.patterns.as_slice() {
+            [] => self.pattern.as_slice(),
+            several => several,
+        };
+        let texts = patterns(given, root)?;
+        let (several, word) = (texts.len() > 1, self.word_regexp);
+        if !several && !word {
+            let syntax =
+                if self.is_regex() { PatternSyntax::Regex } else { PatternSyntax::Literal };
+            return Ok((texts.into_iter().next().unwrap_or_default(), syntax));
+        }
+        let part =
+            |text: String| if self.is_regex() { format!("(?:{text})") } else { escaped(&text) };
+        let any = texts.into_iter().map(part).collect::<Vec<_>>().join("|");
+        let pattern = if word { format!(r"\b(?:{any})\b") } else { any };
+        Ok((pattern, PatternSyntax::Regex))
     }
 
     fn span(&self) -> MatchLineMode {
@@ -135,12 +187,13 @@ pub(crate) async fn run(
     backend: &Backend,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
-    let path = path_text(&command.path)?;
+    let path = path_text(command.path()?)?;
     let root = backend.parse_path(path)?;
-    let pattern = pattern_text(&command.pattern, &root)?;
+    let (pattern, syntax) = command.query(&root)?;
+    let pattern = pattern.as_str();
     let options = GrepOptions {
         root: path.to_owned(),
-        syntax: command.syntax(),
+        syntax,
         case: command.case(),
         span: command.span(),
         before: command.before(),
@@ -157,7 +210,7 @@ pub(crate) async fn run(
     match terminal.format() {
         Format::Json => terminal.value(&json::found(&root.to_string(), &found))?,
         Format::Text => {
-            let needle = Needle::of(pattern, command.syntax(), command.case());
+            let needle = Needle::of(pattern, syntax, command.case());
             let mut printer = Printer::new(needle, command.before() + command.after() > 0);
             for found in &found.matches {
                 printer.print(found, terminal)?;
@@ -194,10 +247,22 @@ fn tell(command: &Grep, pattern: &str, found: &SearchResults, terminal: &mut Ter
     };
     let SearchResults { truncated, ignored: left_out, problems, .. } = found;
     Gaps { shown, truncated: *truncated, left_out: *left_out, problems }.tell(terminal);
-    let mistaken = command.syntax() == PatternSyntax::Literal && pattern.contains(REGEX_SIGNS);
+    let mistaken = !command.is_regex() && !command.fixed_strings && pattern.contains(REGEX_SIGNS);
     if found.matches.is_empty() && mistaken && terminal.is_watched() {
-        terminal.note("the pattern was taken literally; for a regular expression give --regex");
+        terminal.note("the pattern was taken as plain text; for a regular expression pass -E");
     }
+}
+
+/// A text as a regular expression that matches it and nothing else.
+fn escaped(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for c in text.chars() {
+        if r"\.+*?()|[]{}^$#&-~".contains(c) {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
 }
 
 fn context_lines(text: &str) -> Result<usize, String> {

@@ -10,28 +10,41 @@ use clap::Args;
 use crate::count::counted;
 use crate::failure::Failure;
 use crate::json;
+use crate::progress;
 use crate::terminal::{Format, Terminal};
 use crate::workspace::path_text;
 
 /// List a directory
 ///
-/// Directories end in a slash. With a depth of more than 1 the names are paths from the listed
-/// directory. Links are listed, never followed.
+/// Directories end in a slash. With --recursive, names are paths from the listed directory. Links are listed and
+/// not followed. On a terminal, sizes are shown in units.
 #[derive(Args, Debug)]
 pub(crate) struct Ls {
-    /// The directory
+    /// Directory to list
     #[arg(value_name = "PATH", default_value = ".")]
     path: OsString,
 
-    /// Also show kind, permissions, size, time of the last change, and where links lead
+    /// Show permissions, size, time and link target
     #[arg(short, long)]
     long: bool,
 
-    /// Levels to descend; 1 is the directory itself
+    /// List subdirectories too
+    #[arg(short = 'R', long, conflicts_with = "depth")]
+    recursive: bool,
+
+    /// List so many levels of subdirectories; 1 is the directory itself
     #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one)]
     depth: usize,
 
-    /// Most entries to list
+    /// Show names that begin with a dot; this is always done
+    #[arg(short, long)]
+    all: bool,
+
+    /// Print one name on each line; this is always done
+    #[arg(short = '1', hide = true)]
+    one_per_line: bool,
+
+    /// List at most so many entries
     #[arg(
         long,
         value_name = "N",
@@ -49,7 +62,7 @@ pub(crate) async fn run(
 ) -> Result<(), Failure> {
     let path = path_text(&command.path)?;
     let options = ListOptions {
-        depth: command.depth,
+        depth: if command.recursive { usize::MAX } else { command.depth },
         limit: command.limit,
         detail: if command.long { EntryDetailLevel::Stat } else { EntryDetailLevel::Kind },
     };
@@ -99,14 +112,15 @@ async fn print(
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     let sizes = listing.entries.iter().filter_map(|entry| entry.stat.as_ref());
-    let width = sizes.map(|stat| stat.size.to_string().len()).max().unwrap_or(0);
+    let people = terminal.is_watched();
+    let width = sizes.map(|stat| size(stat.size, people).len()).max().unwrap_or(0);
     for entry in &listing.entries {
         let name = shown_name(listed, entry);
         let name = terminal.shown(&name).into_owned();
         match &entry.stat {
             Some(stat) => {
                 let target = target(entry, backend, terminal).await;
-                terminal.line(&format!("{}  {name}{target}", details(stat, width)))?;
+                terminal.line(&format!("{}  {name}{target}", details(stat, people, width)))?;
             }
             None => terminal.line(&name)?,
         }
@@ -133,10 +147,15 @@ fn shown_name(listed: &WsPath, entry: &DirEntry) -> String {
     }
 }
 
-fn details(stat: &Stat, width: usize) -> String {
+/// Bytes as a number, or for people in the largest unit that fits.
+fn size(bytes: u64, people: bool) -> String {
+    if people { progress::size(bytes) } else { bytes.to_string() }
+}
+
+fn details(stat: &Stat, people: bool, width: usize) -> String {
     let mode = stat.mode.map_or_else(|| "?????????".to_owned(), permissions);
     let modified = json::time_for_people(stat.modified);
-    format!("{}{mode}  {:>width$}  {modified}", kind_letter(stat.kind), stat.size)
+    format!("{}{mode}  {:>width$}  {modified}", kind_letter(stat.kind), size(stat.size, people))
 }
 
 fn kind_letter(kind: FileKind) -> char {

@@ -11,12 +11,16 @@ use crate::failure::Failure;
 use crate::terminal::Terminal;
 use crate::workspace::path_text;
 
-/// Make directories, with their parents; one that is there is fine
+/// Make directories and their missing parents
 #[derive(Args, Debug)]
 pub(crate) struct Mkdir {
-    /// The directories
+    /// Directories to make
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
+
+    /// Make missing parents; this is always done
+    #[arg(short, long)]
+    parents: bool,
 }
 
 pub(crate) async fn run(

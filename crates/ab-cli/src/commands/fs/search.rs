@@ -24,15 +24,15 @@ const MAX_SECONDS: f64 = 86_400.0;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Search")]
 pub(crate) struct SearchFlags {
-    /// Leave out what matches, directories with all they hold; may be given more than once
+    /// Leave out names that match; can be repeated
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<OsString>,
 
-    /// Also look at names that begin with a dot
+    /// Search names that begin with a dot too
     #[arg(long)]
     hidden: bool,
 
-    /// Also look at what .gitignore files name, and at build output, caches and version control
+    /// Search what .gitignore names, build output, caches and .git too
     #[arg(long)]
     no_ignore: bool,
 
@@ -40,7 +40,7 @@ pub(crate) struct SearchFlags {
     #[arg(long, hide = true, conflicts_with = "no_ignore")]
     gitignore: bool,
 
-    /// Most matches
+    /// Stop after so many matches
     #[arg(
         long,
         value_name = "N",
@@ -49,7 +49,7 @@ pub(crate) struct SearchFlags {
     )]
     limit: usize,
 
-    /// Longest time to search
+    /// Stop after so many seconds
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     time: Duration,
 }
@@ -96,6 +96,7 @@ pub(crate) fn senseless(failure: Failure) -> Failure {
         Failure::Call(_)
         | Failure::Usage(_)
         | Failure::Plain(_)
+        | Failure::Exec(..)
         | Failure::ClosedPipe
         | Failure::Told(_)
         | Failure::No => failure,

@@ -17,18 +17,22 @@ use crate::workspace::path_text;
 
 /// Draw a directory and everything below it
 ///
-/// Links are shown, never followed. How many there are is said on standard error.
+/// Links are shown and not followed. Totals go to standard error.
 #[derive(Args, Debug)]
 pub(crate) struct Tree {
-    /// The directory
+    /// Directory to draw
     #[arg(value_name = "PATH", default_value = ".")]
     path: OsString,
 
-    /// Levels to descend; all of them unless given
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    /// Descend at most so many levels
+    #[arg(short = 'L', long, value_name = "N", value_parser = at_least_one)]
     depth: Option<usize>,
 
-    /// Most entries to draw
+    /// Show names that begin with a dot; this is always done
+    #[arg(short, long)]
+    all: bool,
+
+    /// Draw at most so many entries
     #[arg(
         long,
         value_name = "N",
@@ -38,8 +42,8 @@ pub(crate) struct Tree {
     )]
     limit: usize,
 
-    /// Leave out what matches, directories with all they hold; may be given more than once
-    #[arg(long, value_name = "GLOB")]
+    /// Leave out names that match; can be repeated
+    #[arg(short = 'I', long, value_name = "GLOB")]
     exclude: Vec<OsString>,
 }
 

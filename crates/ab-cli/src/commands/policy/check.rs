@@ -1,9 +1,11 @@
 //! `policy check`: the verdict on one command line, part by part.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use ab_core::environment::{self, CodeLoadingVariablePolicy};
+use ab_core::process::StdinMode;
 use ab_core::{
     Backend, CommandLineCheckContext, EnforcedControls, Error, Isolation, PolicyControlKind,
     Verdict,
@@ -17,7 +19,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::RuleFlags;
-use crate::commands::exec::{Mode, variables};
+use crate::commands::exec::{EnvFlags, Mode, PassedInput, command};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal};
@@ -27,41 +29,44 @@ Examples:
   agent-backend policy check 'cd src && make'
   agent-backend policy check 'curl https://x.example | sh' --json
   agent-backend policy check --isolation none 'cp report.txt /srv'
+  agent-backend policy check -- cp -r src /srv
   agent-backend policy check --profile strict --rules team.toml 'git push'
 
-The verdict is that of agent-backend exec with the same flags.
+The verdict is that of agent-backend exec with the same flags and the same standard input.
 
-The exit code is the verdict: 0 allow, 1 ask, 3 deny; 2 when the rules cannot
-be read.";
+The exit code is the verdict: 0 allow, 1 ask, 3 deny. It is 2 if the rules cannot be read.";
 
 /// Judge a command without running it
 ///
-/// Rules about leaving the workspace do not count behind walls that enforce the same: see --isolation.
+/// Rules about leaving the workspace do not apply where the sandbox enforces the same: see --isolation.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Check {
-    /// The command line, as one word
-    #[arg(value_name = "COMMAND")]
-    command: String,
+    /// Command line, or a program and its arguments
+    #[arg(value_name = "COMMAND", required = true)]
+    command: Vec<OsString>,
+
+    /// Judge it as if standard input were passed on
+    #[arg(short = 'i', long)]
+    stdin: bool,
 
     #[command(flatten)]
     rules: RuleFlags,
 
-    /// How it would be kept inside [default: what would be in force here]
+    /// Isolation to assume [default: what commands have here]
     #[arg(long, value_enum, value_name = "MODE")]
     isolation: Option<Mode>,
 
-    /// The workspace that it would run in [default: the current directory]
+    /// Workspace that it would run in [default: the current directory]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
-    /// The directory it would run in, inside the workspace
-    #[arg(long, value_name = "PATH", default_value = "")]
+    /// Directory that it would run in, inside the workspace
+    #[arg(short = 'w', long, value_name = "PATH", default_value = "")]
     cwd: String,
 
-    /// A variable for its environment
-    #[arg(long, value_name = "KEY=VALUE")]
-    env: Vec<String>,
+    #[command(flatten)]
+    env: EnvFlags,
 }
 
 /// What stands around commands.
@@ -74,7 +79,8 @@ struct Surroundings {
 
 pub(super) async fn run(check: &Check, terminal: &mut Terminal) -> Result<(), Failure> {
     let policy = check.rules.load()?;
-    let env = variables(&check.env)?;
+    let env = check.env.variables()?;
+    let line = command(&check.command)?.to_shell_line();
     let surroundings = surroundings(check).await;
     let walled = check.rules.profile() == PolicyProfile::Guarded
         && surroundings.enforced.contains(PolicyControlKind::Files);
@@ -92,16 +98,19 @@ pub(super) async fn run(check: &Check, terminal: &mut Terminal) -> Result<(), Fa
         .iter()
         .fold(CommandCheckContext::new(), named)
         .with_home(HomeLocation::StartDirectory);
-    let scene = scene.in_directory(&check.cwd).with_env(&env).with_stdin(CommandStdin::Unseen);
-    let judgement =
-        policy.judge(&check.command, &scene.with_enforced_controls(surroundings.enforced));
+    let input = match PassedInput::wanted(check.stdin).mode() {
+        StdinMode::Piped => CommandStdin::Unseen,
+        StdinMode::Closed => CommandStdin::Closed,
+    };
+    let scene = scene.in_directory(&check.cwd).with_env(&env).with_stdin(input);
+    let judgement = policy.judge(&line, &scene.with_enforced_controls(surroundings.enforced));
     let screened = match (surroundings.isolation, judgement.verdict) {
-        (Isolation::Software, Verdict::Allow) => screened(check, &env, &surroundings).err(),
+        (Isolation::Software, Verdict::Allow) => screened(check, &line, &env, &surroundings).err(),
         _ => None,
     };
     match (terminal.format(), &screened) {
         (Format::Json, _) => {
-            let value = value(check, &judgement, &surroundings, screened.as_ref());
+            let value = value(check, &line, &judgement, &surroundings, screened.as_ref());
             terminal.value(&value)?;
         }
         (Format::Text, Some(error)) => {
@@ -155,6 +164,7 @@ async fn in_force(backend: &Backend) -> Option<(Isolation, EnforcedControls)> {
 /// What isolation `software` says of the line, which is all that it is.
 fn screened(
     check: &Check,
+    line: &str,
     env: &BTreeMap<String, String>,
     surroundings: &Surroundings,
 ) -> Result<(), Error> {
@@ -168,7 +178,7 @@ fn screened(
         input: None,
         readable: READABLE_SYSTEM_DIRS,
     };
-    agent_backend::policy::check_command_paths(&check.command, &confines)
+    agent_backend::policy::check_command_paths(line, &confines)
 }
 
 fn print(judgement: &Judgement, terminal: &mut Terminal) -> Result<(), Failure> {
@@ -221,6 +231,7 @@ fn shown(word: &str) -> String {
 
 fn value(
     check: &Check,
+    line: &str,
     judgement: &Judgement,
     surroundings: &Surroundings,
     screened: Option<&Error>,
@@ -261,7 +272,7 @@ fn value(
         })
         .collect();
     json!({
-        "command": check.command,
+        "command": line,
         "profile": check.rules.profile().as_str(),
         "isolation": surroundings.isolation.as_str(),
         "verdict": if screened.is_some() { "deny" } else { judgement.verdict.as_str() },

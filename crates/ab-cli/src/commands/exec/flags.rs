@@ -1,0 +1,336 @@
+//! The flags that say how commands are kept inside and within which limits, for every command that
+//! starts some.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ab_core::Backend;
+use ab_core::effective::{EffectivePolicy, Isolation, NetworkAccess};
+use ab_core::process::{ExecLimits, HostDirectory, HostDirectoryAccess, PathRestrictions};
+use ab_host::{ExecSettings, OutputSpoolLimits, SandboxRequirement, Shell};
+use clap::{Args, ValueEnum};
+
+use super::amount;
+use crate::commands::policy::RuleFlags;
+use crate::failure::Failure;
+use crate::toolchains::ToolchainFlags;
+use crate::workspace::path_text;
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Sandbox")]
+pub(crate) struct Walls {
+    /// Isolation of commands [default: the strongest that works here]
+    ///
+    /// One of auto, bwrap, landlock, software and none, from strong to weak.
+    #[arg(long, value_enum, value_name = "MODE", hide_possible_values = true)]
+    isolation: Option<Mode>,
+
+    /// Refuse to run commands with weaker isolation than this
+    #[arg(long, value_enum, value_name = "MODE", hide_possible_values = true)]
+    floor: Option<Mode>,
+
+    /// Network of commands: shared or none
+    #[arg(
+        long,
+        value_enum,
+        default_value = "shared",
+        value_name = "NETWORK",
+        hide_possible_values = true
+    )]
+    network: NetworkChoice,
+
+    /// Hide a path of the workspace from commands
+    #[arg(long, value_name = "PATH")]
+    hide: Vec<OsString>,
+
+    /// Make a path of the workspace read-only for commands
+    #[arg(long, value_name = "PATH")]
+    read_only: Vec<OsString>,
+
+    /// Show commands a directory of the host, read-only unless :rw follows
+    #[arg(long, value_name = "DIR[:rw]")]
+    bind: Vec<String>,
+
+    #[command(flatten)]
+    toolchains: ToolchainFlags,
+
+    /// Keep caches of package managers and compilers in this directory
+    #[arg(long, value_name = "DIR")]
+    cache_dir: Option<PathBuf>,
+
+    /// Shell that runs command lines
+    #[arg(long, value_enum, default_value = "auto", value_name = "SHELL")]
+    shell: ShellChoice,
+
+    /// Run even if this host cannot enforce these restrictions
+    ///
+    /// Without it, a restriction that was asked for by a flag and cannot be enforced is an error.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
+    accept_unenforced: Vec<RequirementChoice>,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Limits")]
+pub(crate) struct Limits {
+    /// End a command after this time, such as 90s, 5m or 1h
+    #[arg(long, value_name = "TIME", value_parser = amount::time)]
+    timeout: Option<Duration>,
+
+    /// Limit the CPU time of each process
+    #[arg(long, value_name = "TIME", value_parser = amount::time)]
+    cpu: Option<Duration>,
+
+    /// Limit the memory of all processes together, such as 512M or 2G
+    #[arg(long, value_name = "SIZE", value_parser = amount::some_size)]
+    memory: Option<u64>,
+
+    /// Limit the number of processes and threads
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    processes: Option<u64>,
+
+    /// Limit the size of a file that a command writes
+    #[arg(long, value_name = "SIZE", value_parser = amount::size)]
+    file_size: Option<u64>,
+
+    /// Limit the number of files that a process has open
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    open_files: Option<u64>,
+
+    /// Keep only so many bytes of the output of a command
+    #[arg(long, value_name = "SIZE", value_parser = amount::size)]
+    max_output: Option<u64>,
+}
+
+impl Limits {
+    /// Limits for every command of a workspace that several callers use.
+    pub(crate) fn of_workspace(&self) -> ExecLimits {
+        ExecLimits { wall_time: self.timeout, ..self.of_command() }
+    }
+
+    /// Refuses limits where the daemon of a remote workspace has its own.
+    pub(crate) fn none_given(&self) -> Result<(), Failure> {
+        let given = [
+            ("--timeout", self.timeout.is_some()),
+            ("--cpu", self.cpu.is_some()),
+            ("--memory", self.memory.is_some()),
+            ("--processes", self.processes.is_some()),
+            ("--file-size", self.file_size.is_some()),
+            ("--open-files", self.open_files.is_some()),
+            ("--max-output", self.max_output.is_some()),
+        ];
+        match given.into_iter().find_map(|(flag, given)| given.then_some(flag)) {
+            Some(flag) => Err(daemon_decides(flag)),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes of each output that are shown.
+    pub(super) fn max_output(&self) -> Option<u64> {
+        self.max_output
+    }
+
+    pub(super) fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    /// How much output is kept of a background command.
+    pub(crate) fn spooling(&self) -> OutputSpoolLimits {
+        let usual = OutputSpoolLimits::default();
+        let Some(bytes) = self.max_output else { return usual };
+        let memory = usize::try_from(bytes).unwrap_or(usize::MAX).min(usual.memory);
+        OutputSpoolLimits { memory, disk: (bytes - memory as u64).min(usual.disk) }
+    }
+
+    pub(super) fn of_command(&self) -> ExecLimits {
+        let Limits { cpu, memory, processes, file_size, open_files, .. } = *self;
+        ExecLimits { wall_time: None, cpu, memory, processes, file_size, open_files }
+    }
+}
+
+/// Refuses flags for isolation and rules if the workspace is remote: its daemon has its own.
+pub(crate) fn no_walls_here(walls: &Walls, rules: &RuleFlags) -> Result<(), Failure> {
+    match walls.built_here().or_else(|| rules.made_here()) {
+        Some(flag) => Err(daemon_decides(flag)),
+        None => Ok(()),
+    }
+}
+
+fn daemon_decides(flag: &str) -> Failure {
+    Failure::usage(format!("{flag} cannot be used with a remote workspace"))
+        .with_hint("its daemon decides about this: pass the flag to agent-backend daemon")
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Mode {
+    Auto,
+    Bwrap,
+    Landlock,
+    Software,
+    None,
+}
+
+impl From<Mode> for Isolation {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Auto => Isolation::Auto,
+            Mode::Bwrap => Isolation::Bwrap,
+            Mode::Landlock => Isolation::Landlock,
+            Mode::Software => Isolation::Software,
+            Mode::None => Isolation::None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum RequirementChoice {
+    Network,
+    Hide,
+    ReadOnly,
+    Memory,
+    Processes,
+}
+
+impl From<RequirementChoice> for SandboxRequirement {
+    fn from(choice: RequirementChoice) -> Self {
+        match choice {
+            RequirementChoice::Network => SandboxRequirement::Network,
+            RequirementChoice::Hide => SandboxRequirement::Hide,
+            RequirementChoice::ReadOnly => SandboxRequirement::ReadOnly,
+            RequirementChoice::Memory => SandboxRequirement::Memory,
+            RequirementChoice::Processes => SandboxRequirement::Processes,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum NetworkChoice {
+    Shared,
+    None,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ShellChoice {
+    Auto,
+    Bash,
+    Sh,
+}
+
+impl From<NetworkChoice> for NetworkAccess {
+    fn from(choice: NetworkChoice) -> Self {
+        match choice {
+            NetworkChoice::Shared => NetworkAccess::Shared,
+            NetworkChoice::None => NetworkAccess::None,
+        }
+    }
+}
+
+impl From<ShellChoice> for Shell {
+    fn from(choice: ShellChoice) -> Self {
+        match choice {
+            ShellChoice::Auto => Shell::Auto,
+            ShellChoice::Bash => Shell::Bash,
+            ShellChoice::Sh => Shell::Sh,
+        }
+    }
+}
+
+impl Walls {
+    /// The first given flag that only the machine with the workspace can apply.
+    pub(crate) fn built_here(&self) -> Option<&'static str> {
+        let given = [
+            ("--isolation", self.isolation.is_some()),
+            ("--floor", self.floor.is_some()),
+            ("--network", !matches!(self.network, NetworkChoice::Shared)),
+            ("--shell", !matches!(self.shell, ShellChoice::Auto)),
+            ("--toolchain", self.toolchains.are_given()),
+            ("--cache-dir", self.cache_dir.is_some()),
+            ("--bind", !self.bind.is_empty()),
+            ("--accept-unenforced", !self.accept_unenforced.is_empty()),
+        ];
+        given.into_iter().find_map(|(flag, given)| given.then_some(flag))
+    }
+
+    pub(crate) fn settings(&self) -> Result<ExecSettings, Failure> {
+        Ok(ExecSettings {
+            isolation: self.isolation.map_or(Isolation::Auto, Isolation::from),
+            minimum_isolation: self.floor.map_or(Isolation::None, Isolation::from),
+            network: self.network.into(),
+            shell: self.shell.into(),
+            toolchains: self.toolchains.chosen()?,
+            temporary_dir: std::env::temp_dir(),
+            accept_unenforced: self.accepted(),
+            cache_dir: self.cache_dir.clone(),
+            ..ExecSettings::default()
+        })
+    }
+
+    pub(super) fn accepted(&self) -> BTreeSet<SandboxRequirement> {
+        self.accept_unenforced.iter().copied().map(SandboxRequirement::from).collect()
+    }
+
+    /// The line on standard error about the isolation of commands.
+    pub(crate) fn in_force(&self, policy: &EffectivePolicy) -> Option<String> {
+        let asked = self.isolation.is_some_and(|mode| !matches!(mode, Mode::Auto));
+        policy.isolation.map(|isolation| in_force(isolation, asked))
+    }
+
+    pub(crate) fn restrictions(&self, backend: &Backend) -> Result<PathRestrictions, Failure> {
+        let paths = |paths: &[OsString]| -> Result<Vec<_>, Failure> {
+            paths.iter().map(|path| Ok(backend.parse_path(path_text(path)?)?)).collect()
+        };
+        let bind = |bind: &String| match bind.strip_suffix(":rw") {
+            Some(path) => {
+                HostDirectory { path: path.to_owned(), access: HostDirectoryAccess::ReadWrite }
+            }
+            None => HostDirectory { path: bind.clone(), access: HostDirectoryAccess::ReadOnly },
+        };
+        Ok(PathRestrictions {
+            hidden: paths(&self.hide)?,
+            read_only: paths(&self.read_only)?,
+            binds: self.bind.iter().map(bind).collect(),
+        })
+    }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct EnvFlags {
+    /// Set an environment variable of commands
+    #[arg(short = 'e', long = "env", value_name = "KEY=VALUE")]
+    env: Vec<String>,
+}
+
+impl EnvFlags {
+    pub(crate) fn variables(&self) -> Result<BTreeMap<String, String>, Failure> {
+        variables(&self.env)
+    }
+}
+
+/// Variables as `--env` takes them.
+fn variables(given: &[String]) -> Result<BTreeMap<String, String>, Failure> {
+    let pair = |text: &String| match text.split_once('=') {
+        Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+        None => Err(Failure::usage(format!("invalid --env '{text}': there is no '='"))
+            .with_hint("write --env KEY=VALUE")),
+    };
+    given.iter().map(pair).collect()
+}
+
+/// Which isolation commands have, in one line. `asked` says whether it was asked for by name.
+pub(crate) fn in_force(isolation: Isolation, asked: bool) -> String {
+    let what = match isolation {
+        Isolation::Bwrap => "commands run in a bwrap sandbox",
+        Isolation::Landlock => "commands run in a landlock sandbox, which is weaker than bwrap",
+        Isolation::Software => {
+            "commands run without a sandbox: only the paths in a command line are checked"
+        }
+        Isolation::None | Isolation::Auto => "commands run without isolation",
+    };
+    let why = if isolation == Isolation::Bwrap || asked {
+        ""
+    } else {
+        " (agent-backend doctor explains why)"
+    };
+    format!("{what}{why}")
+}

@@ -1,0 +1,197 @@
+//! A command that is watched until its end, and what is said when it is lost.
+
+use ab_core::process::{ExitCause, LeftoverProcessOutcome, Process, ProcessExit, ProcessId};
+use ab_core::{Backend, ConnectionStatus, ConnectionStatusChange, Error, ErrorCode, ErrorKind};
+
+use super::live::{self, Interrupts};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::terminal::{Terminal, talk};
+use crate::workspace::WorkspaceFlags;
+
+/// How a command is watched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watching<'a> {
+    pub(crate) workspace: &'a WorkspaceFlags,
+    /// Bytes of each output that are shown.
+    pub(crate) max_output: Option<u64>,
+    /// Whether notes are left out.
+    pub(crate) quiet: bool,
+    /// The ID of a background command, which goes on when it is not watched any more.
+    pub(crate) job: Option<&'a str>,
+}
+
+impl Watching<'_> {
+    fn note(&self, text: &str, terminal: &mut Terminal) {
+        if !self.quiet {
+            terminal.note(text);
+        }
+    }
+
+    /// Shows what a command says, until it has ended. `backend` runs it, unless it is a job of this machine.
+    pub(crate) async fn follow(
+        &self,
+        process: Process,
+        backend: Option<&Backend>,
+        terminal: &mut Terminal,
+    ) -> Result<Exit, Failure> {
+        let remote = backend.filter(|_| self.job.is_some());
+        let _subscription = remote.map(|backend| backend.on_status_change(tell_of_the_way));
+        let interrupts = match self.job {
+            Some(_) => Interrupts::Leave,
+            None => Interrupts::PassOn,
+        };
+        let ended = live::follow(process, self.max_output, interrupts, terminal).await?;
+        for (name, said) in [("standard output", ended.stdout), ("standard error", ended.stderr)] {
+            if said.shown < said.total {
+                let (shown, total) = (said.shown, said.total);
+                self.note(&format!("{name} was cut after {shown} of {total} bytes"), terminal);
+            }
+        }
+        let exit = match (ended.exit, ended.left, self.job) {
+            (Some(exit), _, _) => exit,
+            (None, Some(exit), Some(id)) => {
+                let again = format!("agent-backend job attach {id}");
+                self.note(&format!("the command goes on; watch it again: {again}"), terminal);
+                return Ok(exit);
+            }
+            (None, Some(exit), None) => {
+                self.note("the command did not answer; how it ended is not known", terminal);
+                return Ok(exit);
+            }
+            (None, None, _) => return Err(self.lost(backend, ended.why_lost).await?),
+        };
+        match exit.cause {
+            ExitCause::Timeout => self.note("the command was ended: its time was up", terminal),
+            ExitCause::MemoryLimit => {
+                self.note("the command needed more memory than its limit", terminal);
+            }
+            ExitCause::Dropped => self.note(&ended_for(&exit.stderr_tail), terminal),
+            ExitCause::Itself => {}
+        }
+        if exit.orphans == LeftoverProcessOutcome::Ended {
+            self.note(
+                "processes that the command left running, as with & or nohup, were ended with it; \
+                 to keep one running, start it by itself with exec --detach",
+                terminal,
+            );
+        }
+        Ok(match exit_code(&exit) {
+            // A caller that has not seen all of the output must not believe so.
+            Exit::Success if ended.missing > 0 => Exit::OWN_FAILURE,
+            exit => exit,
+        })
+    }
+
+    /// Why it is not known how the command ended.
+    pub(super) async fn lost(
+        &self,
+        backend: Option<&Backend>,
+        why: Option<Error>,
+    ) -> Result<Failure, Failure> {
+        let (Some(backend), true) = (backend, self.workspace.is_elsewhere()?) else {
+            let unknown =
+                || Error::new(ErrorCode::ExecError, ErrorKind::Io, "the command was lost");
+            return Ok(why.unwrap_or_else(unknown).into());
+        };
+        let failed = |message: &str, hint: &str| {
+            let error = Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message);
+            Ok(Failure::from(error).with_hint(hint))
+        };
+        // Something else than a connection that was lost: it says itself what it is.
+        let else_than_lost = |kind| {
+            !matches!(kind, ErrorKind::Disconnected | ErrorKind::Timeout | ErrorKind::NotFound)
+        };
+        if let Some(why) = why.filter(|why| else_than_lost(why.kind())) {
+            return Ok(self.workspace.out_of_reach(why));
+        }
+        let Some(id) = self.job else {
+            let hint = after_the_loss(backend.info().capabilities.detached);
+            return failed("the connection was lost while the command ran", hint);
+        };
+        // It is lost with all attempts to reach its daemon, or because its daemon knows nothing of it.
+        let forgotten = backend.status() != ConnectionStatus::Disconnected && {
+            let asked = backend.attach(&ProcessId::new(id), 0).await;
+            asked.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        };
+        if forgotten {
+            failed(
+                "the daemon was restarted while the command ran, and does not know it any more",
+                "a daemon's commands end with it: start the command again",
+            )
+        } else {
+            failed(
+                "the connection was lost while the command ran",
+                "it goes on over there, unless its daemon has ended: follow it again with agent-backend job attach",
+            )
+        }
+    }
+}
+
+/// Why a command was ended that nobody told to. Whoever ended it says so at the end of its errors.
+fn ended_for(errors: &str) -> String {
+    match errors.lines().next_back().and_then(|line| line.strip_prefix("ended: ")) {
+        Some(why) => format!("the command was ended: {why}"),
+        None => "the command was ended: nobody held it any more".to_owned(),
+    }
+}
+
+/// Signals and input are not resent after a reconnect; the first copy may have arrived.
+const CONNECTED_AGAIN: &str = "note: connected again; a signal or input from just before the loss \
+                               may not have arrived\n";
+
+fn tell_of_the_way(change: &ConnectionStatusChange) {
+    match change.to {
+        ConnectionStatus::Reconnecting => talk("note: the connection was lost: trying again\n"),
+        ConnectionStatus::Connected => talk(CONNECTED_AGAIN),
+        ConnectionStatus::Connecting
+        | ConnectionStatus::Disconnected
+        | ConnectionStatus::Destroyed => {}
+    }
+}
+
+/// What becomes of a command that was held, on a daemon or on a plain server.
+fn after_the_loss(daemon: bool) -> &'static str {
+    if daemon {
+        "it ends over there; one that should go on is started with --detach"
+    } else {
+        "it may go on over there until it reads or writes; a command that should surely go on, or \
+             surely end, needs an agent-backend daemon there"
+    }
+}
+
+/// The exit code that says how the command ended.
+pub(crate) fn exit_code(exit: &ProcessExit) -> Exit {
+    const TIMED_OUT: u8 = 124;
+    const BY_SIGNAL: i32 = 128;
+    let number = |code: i32| u8::try_from(code & 0xff).unwrap_or(u8::MAX);
+    match (exit.cause, exit.code, exit.signal) {
+        (ExitCause::Timeout, _, _) => Exit::Command(TIMED_OUT),
+        (_, Some(0), _) => Exit::Success,
+        (_, Some(code), _) => Exit::Command(number(code)),
+        (_, None, Some(signal)) => Exit::Command(number(BY_SIGNAL + signal)),
+        (_, None, None) => Exit::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_ended_a_command_says_why() {
+        let full = "ended: nobody read its output, and there is room for 64 MiB";
+        let told = "the command was ended: nobody read its output, and there is room for 64 MiB";
+        assert_eq!(ended_for(full), told);
+        for of_its_own in ["", "some error\n", "ended: \nmore"] {
+            assert_eq!(ended_for(of_its_own), "the command was ended: nobody held it any more");
+        }
+    }
+
+    #[test]
+    fn only_a_daemon_is_said_to_end_a_command_or_to_keep_it() {
+        assert!(after_the_loss(true).contains("--detach"));
+        let plain = after_the_loss(false);
+        assert!(plain.contains("may go on") && !plain.contains("--detach"), "{plain}");
+    }
+}

@@ -1,0 +1,477 @@
+//! `job`: the background commands that `exec --detach` started, here or on a daemon.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ab_core::process::{OutputChannel, Process, ProcessControlMessage, ProcessExit, ProcessId};
+use ab_core::{Backend, Error, ErrorCode, ErrorKind};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::exec::following::Watching;
+use super::exec::{Gathered, live};
+use super::{CliCommand, RunningCommand};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::jobs::files::{JobDirectory, cause_name};
+use crate::jobs::follow::{self, Until};
+use crate::jobs::{Job, JobState, ending_words, named};
+use crate::terminal::{Format, Terminal};
+use crate::workspace::{Opened, WorkspaceFlags};
+
+/// How long a job may take to end after TERM, before it is killed.
+const GRACE: Duration = Duration::from_secs(10);
+/// How long a job may take to end after KILL.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A daemon does not say where the output of a running job ends: a pause of this length is taken for it.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(250);
+/// Beyond all output that there ever was.
+const NOTHING_OLD: u64 = u64::MAX;
+/// Bytes of each output in JSON; the rest is counted.
+const MAX_JSON_OUTPUT: usize = 16 * 1024 * 1024;
+/// The longest part of a command in a table.
+const MAX_COMMAND: usize = 60;
+const TERM: i32 = 15;
+const KILL: i32 = 9;
+
+const EXAMPLE: &str = "\
+Example:
+  agent-backend exec --detach make test
+  agent-backend job logs -f 3f2a9c41";
+
+const EXAMPLES: &str = "\
+Examples:
+  id=$(agent-backend exec --detach make test)
+  agent-backend job list
+  agent-backend job logs -f $id
+  agent-backend job kill $id
+  agent-backend job list --remote wss://box.example/ssh --token-file token
+
+A background command goes on when the terminal is closed. Watching it with logs or attach never ends it:
+Ctrl-C only ends the watching. An ID can be shortened as long as it is clear which job is meant.
+
+Jobs of this machine are kept below the state directory, the 32 newest that have ended with up to 64 MiB of
+output each. With --remote, the jobs are those of the daemon, which end with it.";
+
+/// List, watch and end background commands
+///
+/// exec --detach starts a background command and prints its ID.
+#[derive(Args, Debug)]
+#[command(arg_required_else_help = true, after_help = EXAMPLE, after_long_help = EXAMPLES)]
+pub(crate) struct JobCommand {
+    /// Print one JSON value, and errors as JSON
+    #[arg(long, global = true)]
+    json: bool,
+
+    #[command(subcommand)]
+    act: JobAct,
+
+    #[command(flatten)]
+    workspace: WorkspaceFlags,
+}
+
+#[derive(Debug, Subcommand)]
+enum JobAct {
+    /// List background commands, the newest first
+    #[command(alias = "ls")]
+    List,
+    /// Print the output of a job
+    Logs {
+        /// ID of the job
+        #[arg(value_name = "ID")]
+        id: String,
+
+        /// Go on until the job has ended
+        #[arg(short = 'f', long, conflicts_with = "json")]
+        follow: bool,
+    },
+    /// Print the output of a job as it comes, and end with its exit code
+    Attach {
+        /// ID of the job
+        #[arg(value_name = "ID")]
+        id: String,
+
+        /// Skip so many bytes of its output
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        from: u64,
+    },
+    /// End jobs: TERM, and KILL after 10 seconds
+    Kill {
+        /// IDs of the jobs
+        #[arg(value_name = "ID", required = true)]
+        ids: Vec<String>,
+
+        /// Send this signal instead, and do not wait for the end
+        ///
+        /// TERM, KILL, INT, HUP, QUIT, USR1 or USR2.
+        #[arg(short = 's', long, value_name = "SIGNAL", value_parser = signal)]
+        signal: Option<i32>,
+    },
+}
+
+fn signal(text: &str) -> Result<i32, String> {
+    let name = text.trim_start_matches("SIG").to_ascii_uppercase();
+    let known = [
+        ("HUP", 1),
+        ("INT", 2),
+        ("QUIT", 3),
+        ("KILL", KILL),
+        ("USR1", 10),
+        ("USR2", 12),
+        ("TERM", TERM),
+    ];
+    let found = known.iter().find(|(known, number)| *known == name || number.to_string() == name);
+    found.map(|(_, number)| *number).ok_or_else(|| {
+        format!("unknown signal '{text}': use TERM, KILL, INT, HUP, QUIT, USR1 or USR2")
+    })
+}
+
+impl CliCommand for JobCommand {
+    fn format(&self) -> Format {
+        Format::from_flag(self.json)
+    }
+
+    fn handles_signals(&self) -> bool {
+        matches!(self.act, JobAct::Attach { .. } | JobAct::Logs { follow: true, .. })
+    }
+
+    fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_> {
+        Box::pin(run(*self, terminal))
+    }
+}
+
+async fn run(job: JobCommand, terminal: &mut Terminal) -> Result<(), Failure> {
+    let watching =
+        Watching { workspace: &job.workspace, max_output: None, quiet: false, job: None };
+    match &job.act {
+        JobAct::Attach { id, from } => {
+            let attached = attach(watching, id, *from, terminal).await;
+            return attached.map_err(Failure::into_exec);
+        }
+        JobAct::List | JobAct::Logs { .. } | JobAct::Kill { .. } => {}
+    }
+    let jobs = Jobs::open(&job.workspace).await?;
+    let done = match &job.act {
+        JobAct::List => list(&jobs, terminal).await,
+        JobAct::Logs { id, follow } => {
+            let until = if *follow { Until::End } else { Until::Now };
+            logs(&jobs, watching, id, until, terminal).await
+        }
+        JobAct::Kill { ids, signal } => kill(&jobs, ids, *signal, terminal).await,
+        JobAct::Attach { .. } => Ok(()),
+    };
+    done.and(jobs.close().await)
+}
+
+/// Follows a job and ends as it does.
+pub(super) async fn attach(
+    watching: Watching<'_>,
+    id: &str,
+    from: u64,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let jobs = Jobs::open(watching.workspace).await?;
+    let attached = async {
+        let job = jobs.job(id).await?;
+        let process = jobs.attach(&job.id, from, Until::End).await?;
+        let watching = Watching { job: Some(&job.id), ..watching };
+        watching.follow(process, jobs.backend(), terminal).await
+    };
+    let ended = attached.await;
+    let closed = jobs.close().await;
+    match ended.and_then(|exit| closed.map(|()| exit))? {
+        Exit::Success => Ok(()),
+        exit => Err(Failure::Told(exit)),
+    }
+}
+
+/// Where jobs are.
+enum Jobs {
+    Here { directory: JobDirectory, root: Option<String> },
+    Daemon(Box<Opened>),
+}
+
+impl Jobs {
+    async fn open(workspace: &WorkspaceFlags) -> Result<Jobs, Failure> {
+        if workspace.is_elsewhere()? {
+            return Ok(Jobs::Daemon(Box::new(workspace.open().await?)));
+        }
+        let root = workspace.named_directory().map(|root| root.display().to_string());
+        Ok(Jobs::Here { directory: JobDirectory::open()?, root })
+    }
+
+    async fn close(self) -> Result<(), Failure> {
+        match self {
+            Jobs::Here { .. } => Ok(()),
+            Jobs::Daemon(opened) => opened.close().await,
+        }
+    }
+
+    fn backend(&self) -> Option<&Backend> {
+        match self {
+            Jobs::Here { .. } => None,
+            Jobs::Daemon(opened) => Some(&opened.handle),
+        }
+    }
+
+    /// The newest first.
+    async fn list(&self) -> Result<Vec<Job>, Failure> {
+        match self {
+            Jobs::Here { directory, root } => {
+                let within = |job: &Job| root.as_ref().is_none_or(|root| *root == job.directory);
+                let jobs = directory.list()?.into_iter().map(|held| held.job);
+                Ok(jobs.filter(within).collect())
+            }
+            Jobs::Daemon(opened) => {
+                let mut found = opened.handle.detached_processes().await?;
+                found.sort_by_key(|info| std::cmp::Reverse(info.started));
+                Ok(found.into_iter().map(Job::from).collect())
+            }
+        }
+    }
+
+    async fn job(&self, text: &str) -> Result<Job, Failure> {
+        let jobs = self.list().await?;
+        match (named(&jobs, text), self) {
+            (Ok(job), _) => Ok(job.clone()),
+            (Err(failure), Jobs::Daemon(_))
+                if failure.error().is_some_and(|error| error.kind() == ErrorKind::NotFound) =>
+            {
+                Err(failure.with_hint(
+                    "list the jobs: agent-backend job list; a daemon that was restarted has none of \
+                     its earlier jobs",
+                ))
+            }
+            (Err(failure), _) => Err(failure),
+        }
+    }
+
+    async fn attach(&self, id: &str, from: u64, until: Until) -> Result<Process, Failure> {
+        match self {
+            Jobs::Here { directory, .. } => Ok(follow::attach(directory, id, from, until)),
+            Jobs::Daemon(opened) => Ok(opened.handle.attach(&ProcessId::new(id), from).await?),
+        }
+    }
+
+    /// Sends a signal to a job. How the job ended, if it does within a time.
+    async fn signal(
+        &self,
+        id: &str,
+        number: i32,
+        within: Duration,
+    ) -> Result<Option<ProcessExit>, Failure> {
+        match self {
+            Jobs::Here { directory, .. } => {
+                if let Some(held) = directory.find(id) {
+                    follow::signal(&held, number)?;
+                }
+                Ok(timeout(within, follow::ended(directory, id)).await.ok().flatten())
+            }
+            Jobs::Daemon(_) => {
+                let mut process = self.attach(id, NOTHING_OLD, Until::End).await?;
+                // A job that has just ended needs no signal.
+                let _ = process.control.send(ProcessControlMessage::Signal(number)).await;
+                Ok(timeout(within, process.wait()).await.ok().flatten())
+            }
+        }
+    }
+}
+
+async fn list(jobs: &Jobs, terminal: &mut Terminal) -> Result<(), Failure> {
+    let found = jobs.list().await?;
+    if terminal.format() == Format::Json {
+        return terminal.value(&Value::Array(found.iter().map(value).collect()));
+    }
+    if found.is_empty() {
+        terminal.note("there are no background commands; exec --detach starts one");
+        return Ok(());
+    }
+    let width = |of: fn(&Job) -> usize, least: usize| found.iter().map(of).fold(least, usize::max);
+    let ids = width(|job| job.id.len(), 2);
+    let states = width(|job| job.state.words().len(), 6);
+    let places = width(|job| job.directory.chars().count(), 9);
+    if terminal.is_watched() {
+        terminal.line(&format!(
+            "{:<ids$}  {:<states$}  {:>4}  {:<places$}  COMMAND",
+            "ID", "STATUS", "AGE", "DIRECTORY"
+        ))?;
+    }
+    let now = SystemTime::now();
+    for job in &found {
+        let state = job.state.words();
+        let age = age(now.duration_since(job.started).unwrap_or_default());
+        let command: String = job.command.chars().take(MAX_COMMAND).collect();
+        let more = if command.len() < job.command.len() { "…" } else { "" };
+        let command = ab_core::error::escape_unprintable(&command);
+        let place = ab_core::error::escape_unprintable(&job.directory);
+        let (id, row) = (&job.id, format!("{place:<places$}  {command}{more}"));
+        terminal.line(&format!("{id:<ids$}  {state:<states$}  {age:>4}  {row}"))?;
+    }
+    Ok(())
+}
+
+/// A time in one unit, as tables show it.
+fn age(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86_400 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+fn value(job: &Job) -> Value {
+    let exit = match &job.state {
+        JobState::Ended(exit) => Some(exit),
+        JobState::Running | JobState::Lost => None,
+    };
+    let started = job.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+    json!({
+        "id": job.id,
+        "status": match &job.state {
+            JobState::Running => "running",
+            JobState::Ended(_) => "ended",
+            JobState::Lost => "lost",
+        },
+        "exit_code": exit.and_then(|exit| exit.code),
+        "signal": exit.and_then(|exit| exit.signal),
+        "cause": exit.map(|exit| cause_name(exit.cause)),
+        "directory": job.directory,
+        "command": job.command,
+        "started_ms": u64::try_from(started.as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+async fn logs(
+    jobs: &Jobs,
+    watching: Watching<'_>,
+    id: &str,
+    until: Until,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let job = jobs.job(id).await?;
+    if until == Until::End {
+        let process = jobs.attach(&job.id, 0, until).await?;
+        let watching = Watching { job: Some(&job.id), ..watching };
+        let left = watching.follow(process, jobs.backend(), terminal).await?;
+        return match left {
+            // The end of the watching, not of the job.
+            Exit::Interrupted | Exit::Terminated => Err(Failure::Told(left)),
+            _ => Ok(()),
+        };
+    }
+    let mut process = jobs.attach(&job.id, 0, until).await?;
+    let paused = matches!((&job.state, jobs), (JobState::Running, Jobs::Daemon(_)));
+    let mut shown = live::Over::default();
+    let (mut stdout, mut stderr) = (Gathered::default(), Gathered::default());
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let next = process.output.recv();
+        let piece = if paused {
+            timeout_at(Instant::now() + pause, next).await.ok().flatten()
+        } else {
+            next.await
+        };
+        let Some(piece) = piece else { break };
+        pause = PAUSE;
+        match (terminal.format(), piece.channel) {
+            (Format::Text, _) => shown.show(&piece, None, terminal)?,
+            (Format::Json, OutputChannel::Stdout) => stdout.add(&piece.bytes, MAX_JSON_OUTPUT),
+            (Format::Json, OutputChannel::Stderr) => stderr.add(&piece.bytes, MAX_JSON_OUTPUT),
+        }
+    }
+    match terminal.format() {
+        Format::Json => {
+            let (stdout, stderr) = (stdout.value(), stderr.value());
+            terminal.value(&json!({ "id": job.id, "stdout": stdout, "stderr": stderr }))
+        }
+        Format::Text => Ok(()),
+    }
+}
+
+async fn kill(
+    jobs: &Jobs,
+    ids: &[String],
+    number: Option<i32>,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let mut first = None;
+    let mut values = Vec::new();
+    for id in ids {
+        match kill_one(jobs, id, number, terminal).await {
+            Ok(value) => values.push(value),
+            Err(failure) => {
+                terminal.tell(&failure);
+                first = first.or(Some(failure.exit()));
+            }
+        }
+    }
+    if terminal.format() == Format::Json {
+        terminal.value(&Value::Array(values))?;
+    }
+    first.map_or(Ok(()), |exit| Err(Failure::Told(exit)))
+}
+
+async fn kill_one(
+    jobs: &Jobs,
+    id: &str,
+    number: Option<i32>,
+    terminal: &mut Terminal,
+) -> Result<Value, Failure> {
+    let job = jobs.job(id).await?;
+    let id = &job.id;
+    let failed = |kind, message: String| Error::new(ErrorCode::ExecError, kind, message);
+    match &job.state {
+        JobState::Running => {}
+        JobState::Ended(exit) => {
+            let message = format!("job {id} has ended already ({})", ending_words(exit));
+            return Err(failed(ErrorKind::Failed, message).into());
+        }
+        JobState::Lost => {
+            let message = format!("job {id} does not run any more");
+            return Err(failed(ErrorKind::Failed, message).into());
+        }
+    }
+    let mut ended = match number {
+        Some(number) => jobs.signal(id, number, PAUSE).await?,
+        None => jobs.signal(id, TERM, GRACE).await?,
+    };
+    if number.is_none() {
+        if ended.is_none() {
+            ended = jobs.signal(id, KILL, PATIENCE).await?;
+        }
+        if ended.is_none() {
+            let message = format!("job {id} did not end within {} seconds", PATIENCE.as_secs());
+            return Err(failed(ErrorKind::Timeout, message).into());
+        }
+    }
+    if terminal.format() == Format::Text {
+        terminal.line(id)?;
+    }
+    let state = ended.map_or(job.state.clone(), JobState::Ended);
+    Ok(value(&Job { state, ..job.clone() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_have_names_and_numbers() {
+        for (text, number) in [("TERM", 15), ("SIGKILL", 9), ("int", 2), ("9", 9), ("usr1", 10)] {
+            assert_eq!(signal(text), Ok(number));
+        }
+        let told = "unknown signal 'STOP': use TERM, KILL, INT, HUP, QUIT, USR1 or USR2";
+        assert_eq!(signal("STOP"), Err(told.to_owned()));
+    }
+
+    #[test]
+    fn ages_have_one_unit() {
+        for (seconds, shown) in [(0, "0s"), (59, "59s"), (60, "1m"), (7300, "2h"), (200_000, "2d")]
+        {
+            assert_eq!(age(Duration::from_secs(seconds)), shown);
+        }
+    }
+}

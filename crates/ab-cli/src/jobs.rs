@@ -1,0 +1,130 @@
+//! Background commands of this machine: what is known of them, and how one is found by its ID.
+//!
+//! `exec --detach` starts a program of ours, the [holder](holder), which runs the command, writes its output to
+//! [files] below the state directory and ends with the command. A daemon keeps its own background commands;
+//! [`Job`] describes both kinds.
+
+pub(crate) mod files;
+pub(crate) mod follow;
+pub(crate) mod holder;
+
+use std::time::SystemTime;
+
+use ab_core::process::{ExitCause, ProcessExit, ProcessInfo};
+use ab_core::{Error, ErrorCode, ErrorKind};
+
+use crate::failure::Failure;
+
+/// A background command.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) id: String,
+    pub(crate) command: String,
+    /// The workspace of a command on this machine; the directory in the workspace of a remote one.
+    pub(crate) directory: String,
+    pub(crate) started: SystemTime,
+    pub(crate) state: JobState,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum JobState {
+    Running,
+    Ended(ProcessExit),
+    /// The program that held it was killed, or the machine was restarted.
+    Lost,
+}
+
+impl JobState {
+    /// One or two words for a table.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            JobState::Running => "running".to_owned(),
+            JobState::Lost => "lost".to_owned(),
+            JobState::Ended(exit) => ending_words(exit),
+        }
+    }
+}
+
+/// How a command ended, in a few words.
+pub(crate) fn ending_words(exit: &ProcessExit) -> String {
+    match (exit.cause, exit.code, exit.signal) {
+        (ExitCause::Timeout, _, _) => "timed out".to_owned(),
+        (ExitCause::MemoryLimit, _, _) => "out of memory".to_owned(),
+        (_, Some(code), _) => format!("exited {code}"),
+        (_, None, Some(signal)) => format!("signal {signal}"),
+        (_, None, None) => "ended".to_owned(),
+    }
+}
+
+impl From<ProcessInfo> for Job {
+    fn from(info: ProcessInfo) -> Job {
+        Job {
+            id: info.id.as_str().to_owned(),
+            command: info.command,
+            directory: info.cwd.to_string(),
+            started: info.started,
+            state: info.exit.map_or(JobState::Running, JobState::Ended),
+        }
+    }
+}
+
+/// The job that `text` names: by its ID, or by the beginning of one that no other job has.
+///
+/// # Errors
+///
+/// [`ErrorKind::NotFound`], or [`ErrorKind::Ambiguous`] for a beginning that several jobs have.
+pub(crate) fn named<'a>(jobs: &'a [Job], text: &str) -> Result<&'a Job, Failure> {
+    if let Some(job) = jobs.iter().find(|job| job.id == text) {
+        return Ok(job);
+    }
+    let begins = |job: &&Job| !text.is_empty() && job.id.starts_with(text);
+    let found: Vec<&Job> = jobs.iter().filter(begins).collect();
+    match found.as_slice() {
+        [job] => Ok(job),
+        [] => {
+            let message = format!("there is no job '{text}'");
+            let error = Error::new(ErrorCode::ExecError, ErrorKind::NotFound, message);
+            Err(Failure::from(error).with_hint("list the jobs: agent-backend job list"))
+        }
+        several => {
+            let ids: Vec<&str> = several.iter().map(|job| job.id.as_str()).collect();
+            let message = format!("'{text}' is the beginning of several IDs: {}", ids.join(", "));
+            let error = Error::new(ErrorCode::ExecError, ErrorKind::Ambiguous, message);
+            Err(Failure::from(error).with_hint("type more of the ID"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(id: &str) -> Job {
+        Job {
+            id: id.to_owned(),
+            command: "true".to_owned(),
+            directory: "/".to_owned(),
+            started: SystemTime::UNIX_EPOCH,
+            state: JobState::Running,
+        }
+    }
+
+    #[test]
+    fn a_job_is_named_by_a_beginning_that_is_its_own() {
+        let jobs = [job("3f2a"), job("3f2b"), job("91"), job("910")];
+        let check = |text: &str, expect: Result<&str, &str>| match (named(&jobs, text), expect) {
+            (Ok(job), Ok(id)) => assert_eq!(job.id, id),
+            (Err(failure), Err(says)) => {
+                let told = failure.error().map(ToString::to_string).unwrap_or_default();
+                assert_eq!(told, says, "{text}");
+            }
+            (found, _) => panic!("{text}: {found:?}"),
+        };
+        check("3f2a", Ok("3f2a"));
+        check("3f2b", Ok("3f2b"));
+        check("91", Ok("91"));
+        check("3f", Err("'3f' is the beginning of several IDs: 3f2a, 3f2b"));
+        check("x", Err("there is no job 'x'"));
+        check("", Err("there is no job ''"));
+    }
+}

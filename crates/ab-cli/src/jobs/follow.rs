@@ -1,0 +1,124 @@
+//! A background command of this machine as a [`Process`]: its output from the files, its end from its record, and
+//! signals by way of its holder.
+
+use std::time::Duration;
+
+use ab_core::process::{
+    Process, ProcessControlMessage, ProcessDriverSide, ProcessExit, ProcessId, StdinMode,
+};
+use ab_core::{Error, ErrorCode, ErrorKind, Result};
+use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
+
+use super::files::{HeldJob, JobDirectory};
+use super::{JobState, holder};
+
+/// How often a job is looked at while nothing new is there.
+const PACE: Duration = Duration::from_millis(50);
+
+/// How far the output is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// To what is there now.
+    Now,
+    /// To the end of the job.
+    End,
+}
+
+/// The job as a process. Dropping it ends the watching and nothing else.
+pub(crate) fn attach(directory: &JobDirectory, id: &str, from: u64, until: Until) -> Process {
+    let (process, feed) = Process::new_with_driver_side(ProcessId::new(id), StdinMode::Closed);
+    let (directory, id) = (directory.clone(), id.to_owned());
+    // Ends with the job, or when the process is dropped.
+    tokio::spawn(async move { watch(&directory, &id, from, until, feed).await });
+    process
+}
+
+async fn watch(
+    directory: &JobDirectory,
+    id: &str,
+    from: u64,
+    until: Until,
+    feed: ProcessDriverSide,
+) {
+    let ProcessDriverSide { output, mut control, exit, mut dropped, .. } = feed;
+    let mut reader = directory.output(id, from);
+    loop {
+        // Looked at before the output: whatever the job said before its end is read below.
+        let found = directory.find(id);
+        loop {
+            let piece = match reader.next() {
+                Ok(Some(piece)) => piece,
+                Ok(None) => break,
+                Err(error) => {
+                    let message = format!("read the output of job {id}: {error}");
+                    exit.send_process_lost(Error::new(
+                        ErrorCode::ReadFailed,
+                        ErrorKind::Io,
+                        message,
+                    ));
+                    return;
+                }
+            };
+            tokio::select! {
+                sent = output.send(piece) => if sent.is_err() { return },
+                _ = &mut dropped => return,
+            }
+        }
+        match found.map(|held| held.job.state) {
+            Some(JobState::Ended(ended)) => return exit.send(ended),
+            Some(JobState::Running) if until == Until::Now => return,
+            Some(JobState::Running) => {}
+            Some(JobState::Lost) | None => return exit.send_process_lost(lost(id)),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PACE) => {}
+            message = control.recv() => if let Some(ProcessControlMessage::Signal(number)) = message {
+                // A job that has just ended needs no signal.
+                let _ = directory.find(id).map(|held| signal(&held, number));
+            },
+            _ = &mut dropped => return,
+        }
+    }
+}
+
+fn lost(id: &str) -> Error {
+    let message = format!("how job {id} ended is not known: the process that held it was killed");
+    Error::new(ErrorCode::ExecError, ErrorKind::NotFound, message)
+        .with_hint("its output until then is kept: agent-backend job logs")
+}
+
+/// Sends a signal to the command of a job.
+///
+/// # Errors
+///
+/// [`ErrorKind::NotFound`] if it does not run any more, and [`ErrorKind::Invalid`] for a signal that cannot be
+/// passed on.
+pub(crate) fn signal(held: &HeldJob, number: i32) -> Result<()> {
+    let gone = || {
+        let message = format!("job {} does not run any more", held.job.id);
+        Error::new(ErrorCode::ExecError, ErrorKind::NotFound, message)
+    };
+    let Some(relayed) = holder::relayed(number) else {
+        let message = format!("signal {number} cannot be sent to a job");
+        return Err(Error::new(ErrorCode::ExecError, ErrorKind::Invalid, message));
+    };
+    let pid = held.holder.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+    let pid = pid.ok_or_else(gone)?;
+    // The handle is taken first: a number that another process has since got belongs to a job that is not running.
+    let handle = pidfd_open(pid, PidfdFlags::empty()).map_err(|_| gone())?;
+    if !matches!(held.job.state, JobState::Running) {
+        return Err(gone());
+    }
+    pidfd_send_signal(&handle, relayed).map_err(|_| gone())
+}
+
+/// Waits until the job has ended, and says how.
+pub(crate) async fn ended(directory: &JobDirectory, id: &str) -> Option<ProcessExit> {
+    loop {
+        match directory.find(id).map(|held| held.job.state) {
+            Some(JobState::Running) => tokio::time::sleep(PACE).await,
+            Some(JobState::Ended(exit)) => return Some(exit),
+            Some(JobState::Lost) | None => return None,
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The program that holds one background command: it runs the command, writes its output to files, passes signals
+//! on, and ends with it.
+//!
+//! `exec --detach` starts it with its own arguments and `--hold-job`. It answers with one line of JSON on standard
+//! output once the command runs, and then leaves the terminal.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::Path;
+
+use ab_core::process::{Process, ProcessControlMessage, ProcessExit};
+use ab_core::{Error, ErrorCode, ErrorKind};
+use ab_host::child_program::OutlivingProgram;
+use rustix::process::{Signal, setsid};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::files::JobDirectory;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::terminal::talk;
+
+/// The flag that makes a holder of `exec`.
+const FLAG: &str = "--hold-job";
+const KILL: i32 = 9;
+/// Signals that are passed on: the number for the command, and the signal that the holder gets. A holder that got
+/// KILL could not pass it on.
+const RELAYED: [(i32, Signal); 7] = [
+    (1, Signal::HUP),
+    (2, Signal::INT),
+    (3, Signal::QUIT),
+    (KILL, Signal::ALARM),
+    (10, Signal::USR1),
+    (12, Signal::USR2),
+    (15, Signal::TERM),
+];
+
+/// The signal by which a holder is told to send signal `number` to its command.
+pub(super) fn relayed(number: i32) -> Option<Signal> {
+    RELAYED.iter().find(|(known, _)| *known == number).map(|(_, signal)| *signal)
+}
+
+/// Starts a holder with the arguments of this process, and waits until its command runs. The ID of the job.
+///
+/// # Errors
+///
+/// What the holder says; it has told that on standard error, and so do we.
+pub(crate) async fn start() -> Result<String, Failure> {
+    let own =
+        std::env::current_exe().map_err(|error| Failure::input("find this program", error))?;
+    let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    arguments.insert(1.min(arguments.len()), OsString::from(FLAG));
+    let OutlivingProgram { mut child, output, errors } = OutlivingProgram::start(&own, &arguments)?;
+    let fails = |error| Failure::input("start a background command", error);
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line).await.map_err(fails)?;
+    let answer: Option<Value> = serde_json::from_str(&line).ok();
+    if let Some(answer) = answer {
+        talk(answer["note"].as_str().unwrap_or_default());
+        return Ok(answer["id"].as_str().unwrap_or_default().to_owned());
+    }
+    let mut told = Vec::new();
+    BufReader::new(errors).read_to_end(&mut told).await.map_err(fails)?;
+    talk(&String::from_utf8_lossy(&told));
+    let status = child.wait().await.map_err(fails)?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0);
+    Err(Failure::Told(code.map_or(Exit::OWN_FAILURE, Exit::Command)))
+}
+
+/// Holds a command that was just started, until its end. `note` is for the person who started it.
+///
+/// # Errors
+///
+/// The files of the job cannot be made. The command ends then.
+pub(crate) async fn hold(
+    mut process: Process,
+    command: &str,
+    root: &Path,
+    note: Option<&str>,
+) -> Result<(), Failure> {
+    let directory = JobDirectory::open()?;
+    let mut writer = directory.add(command, &root.display().to_string())?;
+    let mut signals = Relay::watch().map_err(|error| Failure::input("watch signals", error))?;
+    let note = note.map(|note| format!("note: {note}\n"));
+    let answer = json!({ "id": writer.id, "note": note });
+    // Where nobody reads the answer, the command is not wanted.
+    let mut out = io::stdout();
+    writeln!(out, "{answer}").and_then(|()| out.flush()).map_err(Failure::output)?;
+    leave_terminal();
+    let mut is_full = false;
+    loop {
+        tokio::select! {
+            piece = process.output.recv() => match piece {
+                // A full disk loses output; the command goes on.
+                Some(piece) => is_full |= writer.append(piece.channel, &piece.bytes).is_err(),
+                None => break,
+            },
+            number = signals.next() => {
+                // A command that has just ended needs no signal.
+                let _ = process.control.try_send(ProcessControlMessage::Signal(number));
+            }
+        }
+    }
+    let exit = process.wait().await.unwrap_or_else(ProcessExit::default);
+    let finished = writer.finish(&exit);
+    match (finished, is_full) {
+        (Ok(()), false) => Ok(()),
+        (Err(error), _) => Err(Failure::input("write the end of the job", error)),
+        (Ok(()), true) => {
+            let message = "some output of the job could not be written";
+            Err(Error::new(ErrorCode::WriteFailed, ErrorKind::NoSpace, message).into())
+        }
+    }
+}
+
+/// From here on neither the end of a terminal nor a key that is pressed there is for this process.
+fn leave_terminal() {
+    // It fails only for the leader of a process group, which has left already.
+    let _ = setsid();
+    // Only so that the directory can be removed or unmounted.
+    let _ = std::env::set_current_dir("/");
+}
+
+/// The signals that the holder passes on.
+struct Relay {
+    watched: Vec<(i32, tokio::signal::unix::Signal)>,
+}
+
+impl Relay {
+    fn watch() -> io::Result<Relay> {
+        let watch = |(number, by): &(i32, Signal)| {
+            Ok((*number, signal(SignalKind::from_raw(by.as_raw()))?))
+        };
+        Ok(Relay { watched: RELAYED.iter().map(watch).collect::<io::Result<_>>()? })
+    }
+
+    /// The number of the next signal for the command.
+    async fn next(&mut self) -> i32 {
+        let waits = self.watched.iter_mut().map(|(number, signals)| {
+            Box::pin(async {
+                if signals.recv().await.is_none() {
+                    std::future::pending::<()>().await;
+                }
+                *number
+            })
+        });
+        futures_util::future::select_all(waits).await.0
+    }
+}

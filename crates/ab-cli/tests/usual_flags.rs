@@ -1,0 +1,311 @@
+//! Flags that people know from other programs, and the same flags on every command that runs commands.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::daemon::Daemon;
+use crate::relay::Relay;
+use crate::stage::{BINARY, Stage};
+
+#[test]
+fn flags_of_grep_are_understood() {
+    let stage = Stage::with(&[("a.txt", "cat\nconcat\na.b\n-x\n"), ("d/b.txt", "CAT\naxb\n")]);
+    let grep = |words: &[&str]| {
+        let ran = stage.run(&[&["fs", "grep", "--quiet"], words].concat());
+        assert_eq!(ran.err, "", "{words:?}");
+        (ran.code, ran.text())
+    };
+    let found = |text: &str| (0, text.to_owned());
+    assert_eq!(grep(&["-rn", "concat"]), found("a.txt:2:concat\n"));
+    assert_eq!(
+        grep(&["-n", "-r", "-i", "cat"]),
+        found("a.txt:1:cat\na.txt:2:concat\nd/b.txt:1:CAT\n")
+    );
+    assert_eq!(grep(&["-w", "cat"]), found("a.txt:1:cat\n"));
+    assert_eq!(grep(&["-F", "a.b"]), found("a.txt:3:a.b\n"));
+    assert_eq!(grep(&["-E", "a.b"]), found("a.txt:3:a.b\nd/b.txt:2:axb\n"));
+    assert_eq!(grep(&["-e", "-x"]), found("a.txt:4:-x\n"));
+    assert_eq!(
+        grep(&["-e", "concat", "-e", "a.b", "a.txt"]),
+        found("a.txt:2:concat\na.txt:3:a.b\n")
+    );
+    assert_eq!(grep(&["-w", "-E", "c.t|axb", "d"]), found("d/b.txt:2:axb\n"));
+    assert_eq!(grep(&["-Ei", "C.T$", "d"]), found("d/b.txt:1:CAT\n"));
+    assert_eq!(grep(&["-lw", "cat"]), found("a.txt\n"));
+    assert_eq!(grep(&["-w", "conca"]).0, 1);
+    let ran = stage.run(&["fs", "grep", "-e", "cat", "a.txt", "d"]);
+    let told = "error: unexpected argument 'd'\nhint: with -e PATTERN, name one path at most\n";
+    assert_eq!((ran.code, ran.err.as_str()), (2, told));
+}
+
+#[test]
+fn flags_of_ls_tree_and_mkdir_are_understood() {
+    let stage = Stage::with(&[(".hidden", "x"), ("d/e/f", "")]);
+    assert_eq!(stage.out(&["fs", "ls", "-a"]), ".hidden\nd/\n");
+    assert_eq!(stage.out(&["fs", "ls", "-1R"]), ".hidden\nd/\nd/e/\nd/e/f\n");
+    assert_eq!(stage.out(&["fs", "tree", "-L", "1"]), ".\n├── .hidden\n└── d/\n");
+    assert_eq!(
+        stage.out(&["fs", "tree", "-a", "-L", "2"]),
+        stage.out(&["fs", "tree", "--depth", "2"])
+    );
+    stage.out(&["fs", "mkdir", "-p", "x/y/z", "x/y"]);
+    assert!(stage.path("x/y/z").is_dir());
+}
+
+#[test]
+fn sizes_are_for_people_on_a_terminal_and_for_programs_elsewhere() {
+    let stage = Stage::new();
+    fs::write(stage.path("big"), vec![0; 1536]).unwrap();
+    assert!(stage.out(&["fs", "ls", "-l"]).contains("  1536  "));
+    let shown = stage.watched_without_colours(&["fs", "ls", "-l"]).text();
+    assert!(shown.contains("  1.5 KiB  "), "{shown}");
+}
+
+#[test]
+fn quiet_is_quiet() {
+    let stage = Stage::with(&[("a.txt", "A\n"), ("d/b", "B\n")]);
+    for words in [
+        &["write", "new.txt", "--content", "x"][..],
+        &["tree"],
+        &["grep", "A"],
+        &["cp", "-r", "d", "e"],
+        &["rm", "-r", "e"],
+        &["cat", "--limit", "1", "a.txt"],
+    ] {
+        let ran = stage.run(&[&["fs", "--quiet"], words].concat());
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{words:?}");
+    }
+}
+
+#[test]
+fn cp_copies_files_and_directories() {
+    let stage = Stage::with(&[("a.txt", "A"), ("d/b", "B"), ("d/e/c", "C")]);
+    stage.out(&["fs", "cp", "a.txt", "b.txt"]);
+    assert_eq!(stage.text("b.txt"), "A");
+    stage.out(&["fs", "cp", "a.txt", "d"]);
+    assert_eq!(stage.text("d/a.txt"), "A");
+    let ran = stage.run(&["fs", "cp", "d/b", "b.txt"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.ends_with("hint: replace it: --force\n"), "{}", ran.err);
+    stage.out(&["fs", "cp", "--force", "d/b", "b.txt"]);
+    assert_eq!(stage.text("b.txt"), "B");
+    let ran = stage.run(&["fs", "cp", "d", "copy"]);
+    let told = "error: read 'd': is a directory\nhint: copy it with everything in it: -r\n";
+    assert_eq!((ran.code, ran.err.as_str()), (1, told));
+    let ran = stage.run(&["fs", "cp", "-r", "d", "copy"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, "note: copied 3 files to 'copy'\n"));
+    assert_eq!(stage.text("copy/e/c"), "C");
+    stage.run(&["fs", "cp", "-r", "d", "d/e"]).expect_error(1, "cannot be copied into itself");
+    let value = stage.json(&["fs", "cp", "a.txt", "z.txt", "--json"]);
+    assert_eq!(value, json!({ "from": "a.txt", "to": "z.txt", "files": 1 }));
+}
+
+#[test]
+fn get_and_put_copy_between_machines() {
+    let stage = Stage::with(&[("d/report.txt", "hello\n")]);
+    let daemon = Daemon::start(&stage, &["--root", "."]);
+    let url = format!("ws://{}/ssh", daemon.address);
+    let here = stage.outside("here");
+    fs::create_dir(&here).unwrap();
+    let target = here.to_str().unwrap();
+    for way in [&["--root", "."][..], &["--remote", &url]] {
+        let run = |words: &[&str]| stage.run(&[&["fs"], words, way].concat());
+        let ran = run(&["get", "d/report.txt", target]);
+        let file = here.join("report.txt");
+        let told = format!("note: copied 6 B to '{}'\n", file.display());
+        assert_eq!((ran.code, ran.err), (0, told));
+        assert_eq!(fs::read_to_string(&file).unwrap(), "hello\n");
+        let ran = run(&["get", "d/report.txt", target]);
+        let told =
+            format!("error: '{}' exists already\nhint: replace it: --force\n", file.display());
+        assert_eq!((ran.code, ran.err), (1, told));
+        let named = here.join("other").display().to_string();
+        assert_eq!(run(&["get", "d/report.txt", &named]).code, 0);
+        let ran = run(&["put", &named, "in/deep/"]);
+        assert_eq!((ran.code, ran.err.as_str()), (0, "note: copied 6 B to 'in/deep/other'\n"));
+        assert_eq!(stage.text("in/deep/other"), "hello\n");
+        assert_eq!(run(&["put", &named, "in/deep/other"]).code, 1);
+        fs::write(&named, "changed\n").unwrap();
+        assert_eq!(run(&["put", "--force", &named, "in/deep/other"]).code, 0);
+        assert_eq!(stage.text("in/deep/other"), "changed\n");
+        assert_eq!(stage.names("in/deep"), ["other"]);
+        run(&["get", "d", target]).expect_error(1, "is a directory");
+        run(&["put", target]).expect_error(2, "is not a regular file");
+        run(&["get", "../outside", target]).expect_error(3, "..");
+        fs::remove_dir_all(&here).unwrap();
+        fs::create_dir(&here).unwrap();
+        fs::remove_dir_all(stage.path("in")).unwrap();
+    }
+    assert_eq!(daemon.end().0, 0);
+}
+
+#[test]
+fn a_get_that_was_cut_off_is_continued() {
+    let stage = Stage::new();
+    let content: Vec<u8> = (0..300_000_u32).flat_map(u32::to_le_bytes).collect();
+    fs::write(stage.path("big"), &content).unwrap();
+    let daemon = Daemon::start(&stage, &["--root", "."]);
+    let url = format!("ws://{}/ssh", daemon.address);
+    let version = stage.json(&["fs", "stat", "big", "--json"]);
+    let version = &version["version"].as_str().unwrap()[..16];
+    let part = stage.outside(&format!(".copy.{version}.part"));
+    fs::write(&part, &content[..500_000]).unwrap();
+    let copy = stage.outside("copy");
+    let ran = stage.run(&["fs", "get", "big", copy.to_str().unwrap(), "--remote", &url]);
+    let told = format!(
+        "note: continuing after 488.3 KiB of 1.1 MiB\nnote: copied 1.1 MiB to '{}'\n",
+        copy.display()
+    );
+    assert_eq!((ran.code, ran.err), (0, told));
+    assert!(fs::read(&copy).unwrap() == content && !part.exists());
+    assert_eq!(daemon.end().0, 0);
+}
+
+#[test]
+fn a_put_that_was_cut_off_is_continued() {
+    let stage = Stage::new();
+    let content: Vec<u8> = (0..16_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    let file = stage.outside("big");
+    fs::write(&file, &content).unwrap();
+    let daemon = Daemon::start(&stage, &["--root", "."]);
+    let relay = Relay::to(&daemon.address);
+    let url = format!("ws://{}/ssh", relay.address);
+    let words = ["fs", "put", file.to_str().unwrap(), "--remote", &url];
+    let mut child = stage.command(BINARY).args(words).stderr(Stdio::piped()).spawn().unwrap();
+    let begun = || {
+        let part = stage.names("").into_iter().find(|name| name.ends_with(".part"));
+        part.is_some_and(|part| fs::metadata(stage.path(&part)).is_ok_and(|it| it.len() > 0))
+    };
+    crate::outliving::comes("the first part", begun);
+    relay.stall();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!stage.path("big").exists());
+    relay.go_on();
+    let ran = stage.run(&words);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.err.starts_with("note: continuing after "), "{}", ran.err);
+    assert!(fs::read(stage.path("big")).unwrap() == content);
+    assert_eq!(stage.names(""), ["big"]);
+    assert_eq!(daemon.end().0, 0);
+}
+
+/// What one of them calls a flag, the others call it too.
+#[test]
+fn commands_that_run_commands_share_their_flags() {
+    let stage = Stage::new();
+    for command in ["exec", "mcp", "daemon"] {
+        let help = stage.out(&[command, "--help"]);
+        for flag in [
+            "--root",
+            "--scope",
+            "--isolation",
+            "--floor",
+            "--network",
+            "--hide",
+            "--read-only",
+            "--bind",
+            "--toolchain",
+            "--cache-dir",
+            "--accept-unenforced",
+            "--timeout",
+            "--cpu",
+            "--memory",
+            "--processes",
+            "--file-size",
+            "--open-files",
+            "--max-output",
+            "--env",
+            "--profile",
+            "--rules",
+            "--token-file",
+        ] {
+            let told = help.lines().any(|line| {
+                let words = line.trim_start().trim_start_matches("-e, ");
+                words.split([' ', ',']).next() == Some(flag)
+            });
+            assert!(told, "{command} {flag}");
+        }
+    }
+}
+
+#[test]
+fn mcp_keeps_to_limits_and_variables() {
+    let stage = Stage::new();
+    let flags = ["--env", "GREETING=hello", "--max-output", "1M", "--timeout", "20s"];
+    let mut session = crate::mcp::Session::start(&stage, &flags);
+    let said = session.text("exec", json!({ "command": "echo $GREETING" }));
+    assert!(said.starts_with("hello"), "{said}");
+    session.end();
+    let ran = stage.run(&["mcp", "--remote", "ws://127.0.0.1:1/ssh", "--memory", "1G"]);
+    let told = "error: --memory cannot be used with a remote workspace\nhint: its daemon decides about \
+                this: pass the flag to agent-backend daemon\n";
+    assert_eq!((ran.code, ran.err.as_str()), (2, told));
+}
+
+#[test]
+fn a_daemon_listens_on_localhost_by_name_and_takes_old_names_of_flags() {
+    let stage = Stage::with(&[("in/a", "A")]);
+    for flags in [
+        &["--root", ".", "--scope", "in", "--profile", "strict", "--host", "localhost"][..],
+        &["--rootDir", ".", "--scopePath", "in", "--safety", "strict", "--host", "127.0.0.1"],
+    ] {
+        let daemon = Daemon::start(&stage, flags);
+        assert!(daemon.address.starts_with("127.0.0.1:"), "{}", daemon.address);
+        assert!(daemon.notice.contains("safety strict"), "{}", daemon.notice);
+        let url = format!("ws://{}/ssh", daemon.address);
+        assert_eq!(stage.out(&["fs", "ls", "--remote", &url]), "a\n");
+        assert_eq!(daemon.end().0, 0);
+    }
+    let ran = stage.run(&["daemon", "--root", ".", "--host", "example.com"]);
+    let told = "error: invalid value 'example.com' for '--host <ADDRESS>': must be an IP address or \
+                localhost\n\nFor more information, try '--help'.\n";
+    assert_eq!((ran.code, ran.err.as_str()), (1, told));
+}
+
+/// A client that waits for an answer hears within two seconds why there is no workspace.
+#[test]
+fn mcp_answers_while_its_daemon_is_down() {
+    let stage = Stage::new();
+    let mut command = stage.command(BINARY);
+    command.args(["mcp", "--remote", "ws://127.0.0.1:1/ssh"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let begun = Instant::now();
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let initialize = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "params": { "protocolVersion": "2025-06-18", "capabilities": {},
+            "clientInfo": { "name": "test", "version": "1" } },
+    });
+    writeln!(input, "{initialize}").unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    let answer: Value = serde_json::from_str(&line).unwrap();
+    let why = "connect: cannot reach 127.0.0.1:1: connection refused (os error 111)";
+    let hint = "is a daemon running there? start one with: agent-backend daemon --root DIR";
+    let error = json!({ "code": -32000, "message": format!("{why} ({hint})") });
+    assert_eq!(answer, json!({ "jsonrpc": "2.0", "id": 1, "error": error }));
+    drop(input);
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, format!("error: {why}\nhint: {hint}\n"));
+    assert_eq!(child.wait().unwrap().code(), Some(4));
+}
+
+/// `doctor` and `exec --explain` say the same of commands, in whole sentences.
+#[test]
+fn doctor_and_explain_say_the_same() {
+    let stage = Stage::new();
+    let explained = stage.out(&["exec", "--explain"]);
+    let doctor = stage.out(&["doctor"]);
+    assert!(doctor.contains(&explained), "{explained}\n---\n{doctor}");
+    for line in explained.lines() {
+        assert!(line.ends_with('.'), "{line}");
+    }
+}
