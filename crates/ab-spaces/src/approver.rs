@@ -1,4 +1,4 @@
-//! Questions of callers that are no operation, such as tools of the MCP endpoint: each becomes an approval.
+//! Approvals for callers that are not operations of a run, such as tools of the MCP endpoint.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use ab_core::{ApprovalAnswer, ApprovalId, ApprovalRequest, Approver, Principal, 
 use ab_store::{GrantScope, Store, StoreError};
 use async_trait::async_trait;
 
-/// Characters of a command in a title.
+/// Maximum number of characters of a command in a title.
 const MAX_TITLE: usize = 100;
 
-/// Stores questions, and uses each yes once.
+/// Stores questions, and uses each approval once.
 pub(crate) struct SpaceApprover {
     store: Store,
     space: SpaceId,
@@ -69,7 +69,7 @@ impl fmt::Debug for SpaceApprover {
     }
 }
 
-/// What a person sees: the whole command with its directory, variables and limits.
+/// The description for a person: the whole command with its directory, variables and limits.
 pub(crate) fn subject(asked: &ApprovalRequest, operation_id: Option<&str>) -> ApprovalSubject {
     let command = asked.call.command().unwrap_or_default();
     let line = escape_unprintable(&command);

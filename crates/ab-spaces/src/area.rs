@@ -1,5 +1,5 @@
-//! The directories of spaces in the data directory. This file is the only one of the crate that makes or removes
-//! directories of the host.
+//! The directories of spaces in the data directory. This is the only module of the crate that
+//! creates or removes directories of the host.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -28,14 +28,14 @@ impl SpaceArea {
         self.own(space).join(FILES)
     }
 
-    /// Makes the directory of a space.
+    /// Creates the directory of a space.
     pub(crate) fn make(&self, space: SpaceId) -> io::Result<PathBuf> {
         let files = self.files(space);
         DirBuilder::new().recursive(true).mode(PRIVATE_DIRECTORY).create(&files)?;
         Ok(files)
     }
 
-    /// Removes the directory of a space, if it is there. Links in it are removed and not followed.
+    /// Removes the directory of a space, if it exists. Links in it are removed and not followed.
     pub(crate) fn remove(&self, space: SpaceId) -> io::Result<()> {
         match fs::remove_dir_all(self.own(space)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -43,8 +43,8 @@ impl SpaceArea {
         }
     }
 
-    /// Removes the directories of spaces that are not among `known`: a crash came before they were stored, or after
-    /// they were destroyed.
+    /// Removes the directories of unknown spaces, which a crash left behind before the space was
+    /// stored or after it was destroyed.
     pub(crate) fn remove_unknown(&self, is_known: impl Fn(&str) -> bool) -> io::Result<()> {
         let entries = match fs::read_dir(&self.directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

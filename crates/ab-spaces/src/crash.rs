@@ -1,23 +1,23 @@
-//! Crash points of runs: places between two effects at which a test lets the server die.
+//! Crash points of runs: places between two effects at which tests kill the server.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// A place where something has happened and is not recorded, or is recorded and has not happened.
+/// A place where an effect has happened and is not recorded, or is recorded and has not happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SpaceCrashPoint {
-    /// The run is stored, and nothing performs it.
+    /// The run is stored; nothing performs it yet.
     RunStored,
-    /// The start of an operation is stored, and the operation is not performed.
+    /// The start of an operation is stored; the operation is not performed yet.
     OperationStarted,
-    /// An operation was performed, and its event is not stored.
+    /// An operation was performed; its event is not stored yet.
     OperationPerformed,
-    /// The question is stored, and nothing waits for the decision.
+    /// The question is stored; nothing waits for the decision yet.
     Parked,
-    /// The decision is stored, and the run does not know it.
+    /// The decision is stored; the run does not have it yet.
     Decided,
-    /// Every operation was performed, and the end is not stored.
+    /// Every operation was performed; the end is not stored yet.
     Ending,
 }
 
@@ -31,7 +31,7 @@ impl SpaceCrashPoint {
         Self::Ending,
     ];
 
-    /// The name that the command line takes.
+    /// The name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RunStored => "run-stored",
@@ -52,7 +52,7 @@ impl FromStr for SpaceCrashPoint {
     }
 }
 
-/// What happens at crash points: nothing by default.
+/// Called at crash points. Does nothing by default.
 #[derive(Clone, Default)]
 pub struct SpaceCrashHook {
     reached: Option<Arc<dyn Fn(SpaceCrashPoint) + Send + Sync>>,

@@ -1,7 +1,9 @@
-//! The gate of a space: it answers what the policy asks, and tells when an operation begins.
+//! The gate of a space: it answers the questions of the policy, and records when an operation
+//! starts.
 //!
-//! Every operation of a run acts under a name of its own, so that its question and its start are told apart from
-//! those of other callers. The gate is the last guard: what it lets pass was judged, and is performed next.
+//! Every operation of a run acts under its own name, so that its question and its start can be
+//! distinguished from those of other callers. The gate is the last guard: a call that passes it was
+//! judged, and is performed next.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,16 +20,16 @@ use futures_util::future::BoxFuture;
 /// Writes the start record of an operation. The operation is performed after it.
 pub(crate) type StartRecord = Box<dyn FnOnce() -> BoxFuture<'static, Result<()>> + Send>;
 
-/// Approves what the policy of a space asks, and records the start of operations.
+/// Answers the questions of a space's policy, and records the start of operations.
 pub(crate) struct RunGate {
     operations: Mutex<HashMap<String, OpenOperation>>,
-    /// Answers where the caller is not an operation: a tool of the MCP endpoint.
+    /// Answers for callers that are not operations, such as a tool of the MCP endpoint.
     others: Arc<dyn Approver>,
 }
 
-/// An operation under way.
+/// An operation in progress.
 struct OpenOperation {
-    /// A person said yes to exactly this.
+    /// The digest that a person approved.
     granted: Option<String>,
     asked: Option<ApprovalRequest>,
     start: Option<StartRecord>,
@@ -55,7 +57,7 @@ impl RunGate {
         self.operations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The start record that is still to be written.
+    /// The start record that is not written yet.
     fn take_start(&self, call: &Call<'_>) -> Option<StartRecord> {
         let principal = call.actor.principal();
         if principal.kind() != PrincipalKind::Process {
@@ -72,7 +74,7 @@ pub(crate) struct OpenGate {
 }
 
 impl OpenGate {
-    /// What the policy asked, if it did.
+    /// The policy's question, if there was one.
     pub(crate) fn asked(&self) -> Option<ApprovalRequest> {
         self.gate.lock().get(&self.name)?.asked.clone()
     }
@@ -94,7 +96,7 @@ impl Approver for RunGate {
                 return ApprovalAnswer::Yes(asked.principal.clone());
             }
             open.asked = Some(asked.clone());
-            // The runner parks the operation and stores the question together with that.
+            // The runner parks the operation and stores the question in the same transaction.
             return ApprovalAnswer::Later(ab_core::ApprovalId::new(asked.digest.to_string()));
         }
         self.others.ask(asked).await

@@ -1,4 +1,5 @@
-//! Runs a message in this process, without a store: for the command line and for programs that embed the library.
+//! Runs a message in this process, without a store: for the command line and for programs that
+//! embed the library.
 
 use ab_api::{RunId, Time};
 use ab_core::ApprovalRequest;
@@ -12,31 +13,31 @@ use crate::perform::{self, Attempt, OperationContext};
 use crate::validate::{InvalidMessage, parse_operations_bytes};
 use crate::workspace::SpaceWorkspace;
 
-/// Watches a run, and decides what its policy asks.
+/// Observes a run, and answers the questions of its policy.
 #[async_trait]
 pub trait RunObserver: Send + Sync {
-    /// An operation is about to be judged and performed.
+    /// Called before an operation is judged and performed.
     fn on_operation(&self, operation: &Operation);
-    /// A command wrote something.
+    /// Called when a command writes output.
     fn on_output(&self, channel: OutputChannel, bytes: &[u8]);
-    /// An event was recorded.
+    /// Called when an event is recorded.
     fn on_event(&self, event: &ProtocolEvent);
     /// Decides about an operation.
     async fn decide(&self, operation: &Operation, asked: &ApprovalRequest) -> OperationDecision;
 }
 
-/// What becomes of an operation that needs an approval.
+/// The decision about an operation that needs an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OperationDecision {
     Approve,
     /// Refused, for this reason.
     Deny(String),
-    /// Nobody decides now: the run ends and says what it waits for.
+    /// No decision now: the run ends and reports what it waits for.
     Leave,
 }
 
-/// Runs the bytes of an operations message to its end. A message that is not valid gives the status `error` and one
-/// `error` event of the category `validation`; nothing is performed then.
+/// Runs the bytes of an operations message to its end. An invalid message results in the status
+/// `error` and one `error` event of the category `validation`, and nothing is performed.
 pub async fn run_message(
     workspace: &SpaceWorkspace,
     bytes: &[u8],
@@ -53,7 +54,7 @@ pub async fn run_message(
     }
 }
 
-/// The event for a message that is not valid.
+/// The event for an invalid message.
 pub fn invalid_event(invalid: &InvalidMessage) -> ProtocolEvent {
     let mut details = serde_json::Map::new();
     details.insert("issues".to_owned(), json!(invalid.issues));
@@ -110,7 +111,7 @@ async fn run_operations(
         }
         match attempt {
             Attempt::Done(event) => add(event),
-            // An operation that was approved is not asked about again.
+            // An approved operation is not asked about again.
             Attempt::Asked(asked) => add(approval_required(operation, &asked)),
             Attempt::Broken(event) => {
                 add(event);

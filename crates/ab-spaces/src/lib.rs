@@ -1,8 +1,9 @@
 //! The operations/events protocol: messages, their validation, and runs in spaces.
 //!
-//! An agent sends an [`OperationsMessage`]; the operations are performed in order on the workspace of a space, and
-//! each yields a [`ProtocolEvent`]. The policy of the space is a guard on its backend, so every way into the space
-//! meets the same rules. [`run_message`] runs a message in this process; [`Spaces`] keeps spaces and runs in a store.
+//! An agent sends an [`OperationsMessage`]. The operations are performed in order on the workspace
+//! of a space, and each results in a [`ProtocolEvent`]. The policy of the space is a guard on its
+//! backend, so the same rules apply to every access to the space. [`run_message`] runs a message in
+//! this process; [`Spaces`] keeps spaces and runs in a store.
 
 mod approver;
 mod area;

@@ -1,4 +1,4 @@
-//! Performs one operation on a workspace and says what became of it.
+//! Performs one operation on a workspace and returns its result.
 
 use std::time::{Duration, Instant};
 
@@ -22,36 +22,36 @@ use crate::operation::{ContentEncoding, Operation, TextEdit};
 use crate::validate::MAX_FILE_BYTES;
 use crate::workspace::SpaceWorkspace;
 
-/// Bytes of each output channel that an event keeps.
+/// Maximum number of bytes of each output channel in an event.
 const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
-/// The exit code of a command whose time was up.
+/// The exit code of a command that exceeded its timeout.
 const TIMED_OUT: i32 = 124;
-/// Characters of a text that an error quotes.
+/// Maximum number of characters of a text that an error quotes.
 const QUOTED_CHARS: usize = 50;
 
-/// What came of an attempt to perform an operation.
+/// The result of an attempt to perform an operation.
 pub(crate) enum Attempt {
-    /// It ended, well or not.
+    /// It ended, successfully or not.
     Done(ProtocolEvent),
-    /// The policy asks a person first. Nothing was performed.
+    /// A person has to decide first. Nothing was performed.
     Asked(Box<ApprovalRequest>),
-    /// The workspace itself failed: nothing more can be performed in it.
+    /// The workspace itself failed: no further operation can be performed in it.
     Broken(ProtocolEvent),
 }
 
 /// One operation of a run.
 pub(crate) struct OperationContext<'a> {
     pub(crate) workspace: &'a SpaceWorkspace,
-    /// The run and the number of the operation: the name under which it acts.
+    /// The run and the number of the operation, which form the name under which it acts.
     pub(crate) name: String,
     pub(crate) operation: &'a Operation,
-    /// A person said yes to exactly this.
+    /// The digest that a person approved.
     pub(crate) granted: Option<String>,
-    /// Receives the output of a command as it comes.
+    /// Receives the output of a command as it arrives.
     pub(crate) output: &'a (dyn Fn(OutputChannel, &[u8]) + Send + Sync),
 }
 
-/// Judges the operation, writes its start record, performs it.
+/// Judges the operation, writes its start record, and performs it.
 pub(crate) async fn attempt(context: OperationContext<'_>, start: StartRecord) -> Attempt {
     let OperationContext { workspace, name, operation, granted, output } = context;
     let principal = Principal::new(PrincipalKind::Process, &name);
@@ -70,7 +70,8 @@ pub(crate) async fn attempt(context: OperationContext<'_>, start: StartRecord) -
     };
     match error.kind() {
         ErrorKind::Pending => match gate.asked() {
-            // What was approved is not what would run now: variables or rules changed since.
+            // The operation differs from the approved one, because variables or rules have changed
+            // since.
             Some(_) if is_granted => {
                 let message = "the approved operation has changed and was not performed";
                 Attempt::Done(ProtocolEvent::error(
@@ -296,7 +297,7 @@ fn exit_code(exit: &ProcessExit) -> i32 {
     exit.code.or(exit.signal.map(|signal| 128 + signal)).unwrap_or(-1)
 }
 
-/// What a command said, and how it ended.
+/// The output of a command, and how it ended.
 struct Said {
     stdout: KeptOutput,
     stderr: KeptOutput,
@@ -354,7 +355,7 @@ async fn run(
     }
 }
 
-/// The texts that the protocol's clients know, for the failures that they look for.
+/// The error texts that clients of the protocol look for.
 fn told(operation: &Operation, error: &Error) -> String {
     match error.kind() {
         ErrorKind::AlreadyExists => "File already exists".to_owned(),
@@ -404,7 +405,7 @@ mod tests {
 
     use super::*;
 
-    /// A yes for another command, directory or set of variables does not count.
+    /// An approval does not cover another command, directory or set of variables.
     #[tokio::test]
     async fn a_changed_operation_is_not_covered_by_the_yes() {
         let root = tempfile::tempdir().expect("a directory");

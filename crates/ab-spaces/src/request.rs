@@ -9,11 +9,11 @@ use serde_json::{Map, Value};
 
 use crate::validate::{InvalidMessage, ValidationIssue};
 
-/// Seconds of the longest life of a space: one year.
+/// Maximum lifetime of a space in seconds: one year.
 const MAX_TTL_SECONDS: u64 = 366 * 24 * 60 * 60;
 const MAX_TEXT_CHARS: usize = 255;
 const MAX_VARIABLES: usize = 256;
-/// Bytes of the JSON of all metadata.
+/// Maximum size of all metadata as JSON, in bytes.
 const MAX_METADATA_BYTES: usize = 64 * 1024;
 const FIELDS: [&str; 10] = [
     "name",
@@ -28,7 +28,7 @@ const FIELDS: [&str; 10] = [
     "secrets",
 ];
 
-/// A space to make.
+/// A space to create.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpaceRequest {
     pub name: Option<String>,
@@ -41,11 +41,11 @@ pub struct SpaceRequest {
 }
 
 impl SpaceRequest {
-    /// Reads the body of a request. An empty body asks for the defaults.
+    /// Parses the body of a request. An empty body uses the defaults.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong, each with its JSON pointer.
+    /// All problems, each with its JSON pointer.
     pub fn parse(body: &[u8]) -> Result<Self, InvalidMessage> {
         let mut issues = Vec::new();
         let mut issue = |pointer: &str, message: &str| {

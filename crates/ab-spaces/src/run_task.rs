@@ -1,7 +1,8 @@
-//! The task of a space: performs its runs, one after the other.
+//! The task of a space: performs its runs one after the other.
 //!
-//! An operation is judged, parked if a person must decide, recorded as started, performed, and its event is stored
-//! together with the next step. A started operation without an event was interrupted and is never performed again.
+//! An operation is judged, parked if a person must decide, recorded as started, and performed. Its
+//! event is stored together with the next step. A started operation without an event was
+//! interrupted and is never performed again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,7 +25,8 @@ use crate::perform::{self, Attempt, OperationContext};
 use crate::service::{Spaces, SpacesError, is_yes};
 use crate::workspace::SpaceWorkspace;
 
-/// Bytes of all events of one run together. Later events that carry content fail.
+/// Maximum number of bytes of all events of one run. After that, operations whose events carry
+/// content fail.
 const MAX_RUN_BYTES: usize = 64 * 1024 * 1024;
 
 /// Performs the runs of a space until it is closed.
@@ -46,7 +48,8 @@ pub(crate) async fn drive(
         let driving = perform_run(&spaces, &workspace, id);
         tokio::select! {
             biased;
-            // Dropping the run stops what it performs. The next start tells what was interrupted.
+            // Dropping the run stops its operation. The next start of the server reports the
+            // interruption.
             () = closed.cancelled() => return,
             driven = driving => {
                 if let Err(error) = driven {
@@ -58,7 +61,7 @@ pub(crate) async fn drive(
     }
 }
 
-/// Ends a run whose space is lost.
+/// Ends a run whose space is gone.
 pub(crate) async fn end_lost(spaces: &Spaces, run: Run, why: &str) -> Result<(), SpacesError> {
     let mut driver = RunDriver::new(spaces, run);
     driver.add(None, ProtocolEvent::error(ErrorCategory::Execution, why, None));
@@ -119,7 +122,7 @@ async fn perform_run(
     driver.end(RunStatus::Completed).await
 }
 
-/// What becomes of the run after an operation.
+/// How the run continues after an operation.
 enum Outcome {
     Next,
     Broken,
@@ -127,7 +130,7 @@ enum Outcome {
     Cancelled,
 }
 
-/// A run and what is not stored of it yet.
+/// A run, and its changes that are not stored yet.
 struct RunDriver<'a> {
     spaces: &'a Spaces,
     state: Arc<Mutex<Unstored>>,
@@ -162,7 +165,7 @@ impl<'a> RunDriver<'a> {
         lock(&self.state).events.push(RunEventRecord { number, at, json });
     }
 
-    /// A step that stores everything that is not stored yet.
+    /// A step that stores all pending changes.
     fn step(state: &Mutex<Unstored>, change: impl FnOnce(&mut Run)) -> RunStep {
         let mut state = lock(state);
         state.run.updated_at = Time::now();
@@ -209,7 +212,7 @@ impl<'a> RunDriver<'a> {
                 output: &|_: OutputChannel, _: &[u8]| {},
             };
             let start = self.start_record(number, operation, granted);
-            // Waiting for a person does not count.
+            // The time limit does not include waiting for a person.
             let began = Instant::now();
             let attempt = tokio::time::timeout(*left, perform::attempt(context, start)).await;
             *left = left.saturating_sub(began.elapsed());
@@ -242,7 +245,8 @@ impl<'a> RunDriver<'a> {
         state.run.status = RunStatus::Running;
     }
 
-    /// Writes the start of an operation together with the events before it, and uses up the yes.
+    /// Stores the start of an operation together with the events before it, and marks the approval
+    /// as used.
     fn start_record(
         &self,
         number: u32,
@@ -313,7 +317,8 @@ impl<'a> RunDriver<'a> {
         Ok(pending)
     }
 
-    /// Waits for the decision. An approval that nobody decides expires, which is a no.
+    /// Waits for the decision. An approval that is not decided in time expires, which counts as a
+    /// refusal.
     async fn decision(&self, pending: &PendingApproval) -> Result<Approval, SpacesError> {
         let store = self.spaces.store();
         let approval = store.approval(pending.approval_id).await?;
@@ -338,7 +343,7 @@ fn refused(approval: &Approval) -> String {
     }
 }
 
-/// An operation whose start cannot be stored is not performed.
+/// The error if the start of an operation cannot be stored; the operation is then not performed.
 fn unstored(error: StoreError) -> Error {
     let message = format!("the start of the operation cannot be stored: {error}");
     Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message).with_source(error)

@@ -1,4 +1,5 @@
-//! Spaces on a server: made, found again after a restart, and removed. One task per space performs its runs in turn.
+//! The spaces of a server: created, opened again after a restart, and removed. One task per space
+//! performs its runs in order.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -28,12 +29,12 @@ use crate::request::SpaceRequest;
 use crate::run_task;
 use crate::workspace::SpaceWorkspace;
 
-/// Runs of one space that wait for their turn.
+/// Maximum number of queued runs of one space.
 const MAX_QUEUED_RUNS: usize = 64;
-/// How often spaces are looked at whose time may be over.
+/// How often to look for expired spaces.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How spaces are made, and how long their runs and questions last.
+/// How spaces are made, and the timeouts of their runs and approvals.
 #[derive(Clone, Debug)]
 pub struct SpacesSettings {
     /// The directory of all spaces.
@@ -42,9 +43,9 @@ pub struct SpacesSettings {
     pub template: LocalWorkspaceConfig,
     /// Undecided approvals expire after this time.
     pub approval_timeout: Duration,
-    /// How long the operations of one run may take, waits for approvals aside.
+    /// Time limit for the operations of one run, without waiting for approvals.
     pub run_timeout: Duration,
-    /// What happens at crash points.
+    /// Called at crash points.
     pub crash_hook: SpaceCrashHook,
 }
 
@@ -70,7 +71,7 @@ pub enum SpacesError {
     RunEnded(RunStatus),
     /// The run does not wait for this operation.
     NotWaiting(String),
-    /// Too many runs wait.
+    /// Too many runs are queued.
     QueueFull,
     /// The server is shutting down.
     Closing,
@@ -99,7 +100,7 @@ pub(crate) struct SpacesState {
     pub(crate) settings: SpacesSettings,
     area: SpaceArea,
     open: Mutex<HashMap<SpaceId, OpenSpace>>,
-    /// Ends single runs.
+    /// Cancels single runs.
     cancels: Mutex<HashMap<RunId, CancellationToken>>,
     tasks: TaskTracker,
     pub(crate) shutdown: CancellationToken,
@@ -118,14 +119,14 @@ impl fmt::Debug for SpacesState {
     }
 }
 
-/// A run that was made, or the one that an earlier request with the same key made.
+/// A new run, or the run that an earlier request with the same key created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreatedRun {
     pub id: RunId,
 }
 
 impl Spaces {
-    /// Takes up the spaces and runs of an earlier process.
+    /// Resumes the spaces and runs of an earlier process.
     ///
     /// # Errors
     ///
@@ -156,7 +157,8 @@ impl Spaces {
         &self.shared.store
     }
 
-    /// Ends all tasks. Operations under way are interrupted, and told so after the next start.
+    /// Ends all tasks. Operations in progress are interrupted, which their runs report after the
+    /// next start.
     pub async fn shutdown(&self) {
         self.shared.shutdown.cancel();
         self.shared.tasks.close();
@@ -167,7 +169,7 @@ impl Spaces {
         }
     }
 
-    /// Makes a space.
+    /// Creates a space.
     ///
     /// # Errors
     ///
@@ -191,7 +193,8 @@ impl Spaces {
             expires_at: request.lifetime.map(|lifetime| now.saturating_add(lifetime)),
         };
         let key = key.map(|key| IdempotencyRecord { answer: space.id.to_string(), ..key });
-        // The directory first: a space that is stored has one. What a crash leaves is removed at the next start.
+        // Make the directory first, so that every stored space has one. The next start removes
+        // leftovers of a crash.
         self.workspace_of(&space)?;
         let stored = self.store().create_space(space.clone(), key).await;
         match stored {
@@ -208,11 +211,11 @@ impl Spaces {
         }
     }
 
-    /// A space, with the status that its runs give it.
+    /// A space, with the status that its runs determine.
     ///
     /// # Errors
     ///
-    /// [`SpacesError::SpaceNotFound`] if there is none, or its time is over.
+    /// [`SpacesError::SpaceNotFound`] if there is none, or it has expired.
     pub async fn space(&self, id: SpaceId) -> Result<Space, SpacesError> {
         let mut space = match self.store().space(id).await {
             Err(StoreError::NotFound) => return Err(SpacesError::SpaceNotFound),
@@ -225,7 +228,7 @@ impl Spaces {
         Ok(space)
     }
 
-    /// A page of the spaces, newest first, and how many there are.
+    /// A page of the spaces, newest first, and the total number.
     ///
     /// # Errors
     ///
@@ -348,12 +351,12 @@ impl Spaces {
         Ok(events.iter().filter_map(|json| serde_json::from_str(json).ok()).collect())
     }
 
-    /// Waits until the run has ended or waits for an approval, and gives the events after `after` records of its
-    /// stream.
+    /// Waits until the run has ended or waits for an approval. Returns the events after `after`
+    /// records of its stream.
     ///
     /// # Errors
     ///
-    /// [`SpacesError::Closing`] when the server ends first.
+    /// [`SpacesError::Closing`] if the server shuts down first.
     pub async fn wait(&self, id: RunId, after: u64) -> Result<EventsMessage, SpacesError> {
         let mut reader = self.store().follow_events(EventLogScope::Run(id), after);
         let mut events: Vec<ProtocolEvent> = Vec::new();
@@ -364,7 +367,7 @@ impl Spaces {
             };
             match record.kind.as_str() {
                 "event" => events.extend(serde_json::from_str::<ProtocolEvent>(&record.json).ok()),
-                // A repeated request may find a run that went on since.
+                // With a repeated request the run may have continued since.
                 RUN_PARKED if self.run(id).await?.status == RunStatus::AwaitingApproval => {
                     return Ok(EventsMessage::new(id, MessageStatus::AwaitingApproval, events));
                 }
@@ -378,12 +381,12 @@ impl Spaces {
         }
     }
 
-    /// Decides the approval that a run waits for, and waits for what follows.
+    /// Decides the approval that a run waits for, and waits for the following events.
     ///
     /// # Errors
     ///
-    /// [`SpacesError::RunEnded`], or [`SpacesError::NotWaiting`] if the run waits for no approval, for another
-    /// operation, or another caller was first.
+    /// [`SpacesError::RunEnded`], or [`SpacesError::NotWaiting`] if the run waits for no approval,
+    /// for another operation, or another caller has already decided.
     pub async fn resume(
         &self,
         id: RunId,
@@ -413,7 +416,7 @@ impl Spaces {
         }
     }
 
-    /// Ends a run. What is under way is stopped, and the rest is not performed.
+    /// Cancels a run. Its current operation is stopped, and the remaining ones are not performed.
     ///
     /// # Errors
     ///
@@ -436,7 +439,7 @@ impl Spaces {
         }
     }
 
-    /// Opens a space, or gives the one that is open.
+    /// Opens a space, or returns the open one.
     fn workspace_of(&self, space: &Space) -> Result<OpenSpace, SpacesError> {
         if let Some(open) = self.open_spaces().get(&space.id) {
             return Ok(open.clone());
@@ -521,13 +524,13 @@ impl Spaces {
         Ok(())
     }
 
-    /// Removes spaces whose time is over, until the server ends.
+    /// Removes expired spaces until the server shuts down.
     async fn sweep(&self) {
         loop {
             match self.store().expired_spaces(Time::now()).await {
                 Ok(spaces) => {
                     for space in spaces {
-                        // One that cannot be removed is tried again.
+                        // A failed removal is retried later.
                         let _ = self.destroy_space(space.id).await;
                     }
                 }
@@ -554,7 +557,7 @@ impl Spaces {
     }
 }
 
-/// The status of a run as a message tells it.
+/// The status of a run in the form of a message.
 pub(crate) fn message_status(status: RunStatus) -> MessageStatus {
     match status {
         RunStatus::Completed => MessageStatus::Completed,
@@ -565,7 +568,7 @@ pub(crate) fn message_status(status: RunStatus) -> MessageStatus {
     }
 }
 
-/// Whether an approval is a yes.
+/// Whether an approval was granted.
 pub(crate) fn is_yes(status: ApprovalStatus) -> bool {
     status == ApprovalStatus::Approved
 }

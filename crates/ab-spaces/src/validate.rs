@@ -1,4 +1,4 @@
-//! Validation: finds everything that is wrong with a message, each with its JSON pointer.
+//! Validation: finds all problems of a message, each with its JSON pointer.
 //!
 //! Unknown fields are dropped. Unknown types and other versions are refused.
 
@@ -18,25 +18,25 @@ use crate::operation::{
     PROTOCOL_VERSION, TextEdit,
 };
 
-/// Most operations of one message.
+/// Maximum number of operations in one message.
 pub const MAX_OPERATIONS: usize = 1000;
-/// Bytes of the largest file that an operation writes or reads.
+/// Maximum size of a file that an operation writes or reads, in bytes.
 pub const MAX_FILE_BYTES: usize = 10 * 1024 * 1024;
-/// Bytes of the largest operations message.
+/// Maximum size of an operations message in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 32 * 1024 * 1024;
-/// Characters of the longest path.
+/// Maximum length of a path in characters.
 pub const MAX_PATH_CHARS: usize = 255;
 const MAX_ID_CHARS: usize = 128;
 const MAX_MESSAGE_CHARS: usize = 100_000;
 const MAX_COMMAND_CHARS: usize = 4096;
 const MAX_EDITS: usize = 1000;
 const MAX_VARIABLES: usize = 256;
-/// Milliseconds.
+/// The valid range of a timeout in milliseconds.
 const TIMEOUTS: std::ops::RangeInclusive<u64> = 1000..=3_600_000;
-/// Issues after which the search ends.
+/// Validation stops after this many issues.
 const MAX_ISSUES: usize = 1000;
 
-/// One thing that is wrong with a message.
+/// One problem of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ValidationIssue {
     /// The JSON pointer of the value, such as `/operations/3/path`. Empty for the whole message.
@@ -45,7 +45,7 @@ pub struct ValidationIssue {
     pub message: String,
 }
 
-/// Everything that is wrong with a message. At least one issue.
+/// All problems of a message. At least one issue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidMessage {
     pub issues: Vec<ValidationIssue>,
@@ -102,7 +102,7 @@ pub fn parse_operation(input: &Value) -> Result<Operation, InvalidMessage> {
     reader.end(operation)
 }
 
-/// Parses an operations message, and gives an id to each operation that has none.
+/// Parses an operations message, and assigns an id to each operation without one.
 ///
 /// # Errors
 ///
@@ -117,7 +117,7 @@ pub fn parse_operations_message(input: &Value) -> Result<OperationsMessage, Inva
 ///
 /// # Errors
 ///
-/// One issue if the bytes are too many or not JSON, else every issue of the message.
+/// One issue if there are too many bytes or they are not JSON, else every issue of the message.
 pub fn parse_operations_bytes(bytes: &[u8]) -> Result<OperationsMessage, InvalidMessage> {
     let whole = |message: String| {
         let issue = ValidationIssue { pointer: String::new(), message };
@@ -443,7 +443,7 @@ impl Reader {
     }
 }
 
-/// An object and its place in the message. JSON `null` counts as absent.
+/// An object and its position in the message. JSON `null` counts as absent.
 struct Fields<'a> {
     at: &'a str,
     object: &'a Map<String, Value>,
@@ -459,7 +459,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What is wrong with a path by the rules of the protocol.
+/// The problem of a path according to the rules of the protocol.
 pub(crate) fn path_problem(path: &str) -> Option<String> {
     if path.starts_with('/') {
         return Some("must be relative: it starts with /".to_owned());

@@ -25,12 +25,12 @@ pub struct SpaceWorkspace {
 }
 
 impl SpaceWorkspace {
-    /// Opens a directory. `template` says how its commands are isolated; `others` answers questions of callers that
-    /// are not operations.
+    /// Opens a directory. `template` sets how its commands are isolated; `others` answers the
+    /// policy's questions for callers that are not operations.
     ///
     /// # Errors
     ///
-    /// The directory cannot be opened, or a variable is not acceptable.
+    /// The directory cannot be opened, or a variable is not allowed.
     pub fn open_directory(
         root: impl Into<PathBuf>,
         template: &LocalWorkspaceConfig,
@@ -66,11 +66,11 @@ impl SpaceWorkspace {
         Self::with_environment(backend, gate, document, env, restrictions)
     }
 
-    /// Makes an empty workspace in memory. It has no commands.
+    /// Creates an empty workspace in memory. It cannot run commands.
     ///
     /// # Errors
     ///
-    /// A variable is not acceptable.
+    /// A variable is not allowed.
     pub fn open_memory(
         document: PolicyDocument,
         env: BTreeMap<String, String>,
@@ -95,7 +95,7 @@ impl SpaceWorkspace {
         env: BTreeMap<String, String>,
         restrictions: PathRestrictions,
     ) -> Result<Self> {
-        // Also in front of the restrictions: a refusal then names its rule.
+        // Also in front of the restrictions, so that a refusal names its rule.
         let guards = Guards {
             policy: vec![Arc::new(DocumentGuard::new(document.clone()))],
             ..Guards::default()
@@ -113,7 +113,7 @@ impl SpaceWorkspace {
         Ok(Self { backend, gate, document, env })
     }
 
-    /// The handle of a caller, so that policy and approvals name it.
+    /// A handle for a caller, so that policy and approvals name the caller.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl SpaceWorkspace {
         &self.backend
     }
 
-    /// The rules that hold.
+    /// The rules in force.
     pub fn document(&self) -> &PolicyDocument {
         &self.document
     }
