@@ -29,6 +29,7 @@ mod patch;
 mod source;
 mod status;
 mod token;
+mod tree;
 mod workspaces;
 
 pub use branch::BranchName;
@@ -40,6 +41,7 @@ pub use error::{Result, SnapshotError, TaskField};
 pub use git::GIT_NETWORK_ENV_VARIABLES;
 pub use source::RepoSource;
 pub use token::{WorkspaceProvider, WorkspaceToken};
+pub use tree::{copy_tree, remove_tree};
 pub use workspaces::{
     PreparedWorkspace, SnapshotSettings, WorkspaceNote, WorkspaceRequest, WorkspaceStore,
 };

@@ -35,12 +35,35 @@ impl SpaceArea {
         Ok(files)
     }
 
-    /// Removes the directory of a space, if it exists. Links in it are removed and not followed.
-    pub(crate) fn remove(&self, space: SpaceId) -> io::Result<()> {
-        match fs::remove_dir_all(self.own(space)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+    /// Makes the directory of a space as a copy of `from`, a directory of the host.
+    ///
+    /// # Errors
+    ///
+    /// Why the directory cannot be copied, in words for the caller.
+    pub(crate) async fn copy(&self, space: SpaceId, from: &Path) -> Result<(), String> {
+        let refuse = |error: io::Error| format!("cannot be copied: {error}");
+        DirBuilder::new()
+            .recursive(true)
+            .mode(PRIVATE_DIRECTORY)
+            .create(self.own(space))
+            .map_err(refuse)?;
+        let source = fs::canonicalize(from).map_err(refuse)?;
+        if !source.is_dir() {
+            return Err("is not a directory".to_owned());
         }
+        // The data directory has the token of the server.
+        let spaces = fs::canonicalize(&self.directory).map_err(refuse)?;
+        let data = spaces.parent().unwrap_or(&spaces);
+        if data.starts_with(&source) || source.starts_with(data) {
+            return Err("contains the data directory of the server, or is in it".to_owned());
+        }
+        let copied = ab_snapshot::copy_tree(&source, &self.files(space)).await;
+        copied.map_err(|error| format!("cannot be copied: {}", error.message()))
+    }
+
+    /// Removes the directory of a space, if it is there. Links in it are removed and not followed.
+    pub(crate) async fn remove(&self, space: SpaceId) -> ab_core::Result<()> {
+        ab_snapshot::remove_tree(&self.own(space)).await
     }
 
     /// Removes the directories of unknown spaces, which a crash left behind before the space was

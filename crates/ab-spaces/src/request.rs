@@ -1,6 +1,7 @@
 //! The body of a request for a space.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ab_api::SpaceBackend;
@@ -15,12 +16,13 @@ const MAX_TEXT_CHARS: usize = 255;
 const MAX_VARIABLES: usize = 256;
 /// Maximum size of all metadata as JSON, in bytes.
 const MAX_METADATA_BYTES: usize = 64 * 1024;
-const FIELDS: [&str; 10] = [
+const FIELDS: [&str; 11] = [
     "name",
     "description",
     "policy",
     "policyOverrides",
     "backend",
+    "copyOf",
     "env",
     "metadata",
     "ttlSeconds",
@@ -35,6 +37,8 @@ pub struct SpaceRequest {
     pub description: Option<String>,
     pub document: PolicyDocument,
     pub backend: SpaceBackend,
+    /// A directory of the host whose copy the space starts with.
+    pub copy_of: Option<PathBuf>,
     pub env: BTreeMap<String, String>,
     pub metadata: Map<String, Value>,
     pub lifetime: Option<Duration>,
@@ -82,6 +86,19 @@ impl SpaceRequest {
             Some(_) => {
                 issue("/backend", "must be one of: directory, memory");
                 SpaceBackend::Directory
+            }
+        };
+        let copy_of = match get("copyOf").map(|value| value.as_str()) {
+            None => None,
+            Some(Some(path)) if path.starts_with('/') && backend == SpaceBackend::Directory => {
+                Some(PathBuf::from(path))
+            }
+            Some(_) => {
+                issue(
+                    "/copyOf",
+                    "must be the absolute path of a directory, for the backend directory",
+                );
+                None
             }
         };
         let mut env = BTreeMap::new();
@@ -137,7 +154,7 @@ impl SpaceRequest {
         };
         match document {
             Some(document) if issues.is_empty() => {
-                Ok(Self { name, description, document, backend, env, metadata, lifetime })
+                Ok(Self { name, description, document, backend, copy_of, env, metadata, lifetime })
             }
             _ => Err(InvalidMessage { issues }),
         }

@@ -71,6 +71,8 @@ pub enum SpacesError {
     RunEnded(RunStatus),
     /// The run does not wait for this operation.
     NotWaiting(String),
+    /// The directory to copy cannot be used.
+    BadSource(String),
     /// Too many runs are queued.
     QueueFull,
     /// The server is shutting down.
@@ -193,6 +195,12 @@ impl Spaces {
             expires_at: request.lifetime.map(|lifetime| now.saturating_add(lifetime)),
         };
         let key = key.map(|key| IdempotencyRecord { answer: space.id.to_string(), ..key });
+        if let Some(from) = &request.copy_of
+            && let Err(why) = self.shared.area.copy(space.id, from).await
+        {
+            self.forget(space.id).await;
+            return Err(SpacesError::BadSource(why));
+        }
         // Make the directory first, so that every stored space has one. The next start removes
         // leftovers of a crash.
         self.workspace_of(&space)?;
@@ -487,7 +495,7 @@ impl Spaces {
             open.closed.cancel();
             let _ = open.workspace.backend().destroy().await;
         }
-        if let Err(error) = self.shared.area.remove(id) {
+        if let Err(error) = self.shared.area.remove(id).await {
             tracing::warn!(%error, space = %id, "cannot remove the files of a space");
         }
     }

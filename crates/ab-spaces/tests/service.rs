@@ -230,3 +230,27 @@ async fn many_readers_of_a_long_run_lose_nothing() {
     assert_eq!(server.spaces.events(run).await.expect("events").len(), 1000);
     server.spaces.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_space_starts_with_a_copy_of_a_directory() {
+    let server = Server::new(|_| {}).await;
+    let source = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(source.path().join("src")).expect("a directory");
+    std::fs::write(source.path().join("src/a"), "one").expect("a file");
+    let space = server.space(json!({ "copyOf": source.path() })).await;
+    let edit = json!([
+        { "type": "editFile", "path": "src/a", "edits": [{ "oldContent": "one", "newContent": "two" }] },
+        { "type": "readFile", "path": "src/a" },
+    ]);
+    let message = server.run(space, edit).await;
+    assert_eq!(json!(message.events[1])["content"], "two");
+    assert_eq!(std::fs::read_to_string(source.path().join("src/a")).expect("a file"), "one");
+    // The data directory has the token of the server, and neither it nor what contains it is copied.
+    let data = server.directory.path().join("data");
+    for bad in [source.path().join("none"), source.path().join("src/a"), data, "/".into()] {
+        let request = SpaceRequest::parse(json!({ "copyOf": bad }).to_string().as_bytes());
+        let made = server.spaces.create_space(request.expect("valid"), None).await;
+        assert!(matches!(made, Err(SpacesError::BadSource(_))), "{bad:?}: {made:?}");
+    }
+    server.spaces.shutdown().await;
+}

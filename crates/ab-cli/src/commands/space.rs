@@ -1,5 +1,7 @@
 //! `space`: spaces of a server.
 
+use std::path::PathBuf;
+
 use ab_api::SpaceId;
 use ab_core::error::escape_unprintable;
 use clap::{Args, Subcommand};
@@ -36,8 +38,11 @@ enum SpaceAction {
         #[arg(long, value_name = "POLICY", default_value = "standard")]
         policy: String,
         /// Keep the files in the memory of the server; such a space has no commands
-        #[arg(long)]
+        #[arg(long, conflicts_with = "copy")]
         memory: bool,
+        /// Start with a copy of this directory of the server's machine
+        #[arg(long, value_name = "DIR")]
+        copy: Option<PathBuf>,
         /// Remove the space after this many seconds
         #[arg(long, value_name = "SECONDS")]
         ttl: Option<u64>,
@@ -63,7 +68,7 @@ impl CliCommand for SpaceCommand {
 async fn run(command: SpaceCommand, terminal: &mut Terminal) -> Result<(), Failure> {
     let client = command.server.client()?;
     match command.action {
-        SpaceAction::Create { name, policy, memory, ttl } => {
+        SpaceAction::Create { name, policy, memory, copy, ttl } => {
             let mut body = Map::new();
             body.insert("policy".to_owned(), policy_value(&policy)?);
             if let Some(name) = name {
@@ -71,6 +76,11 @@ async fn run(command: SpaceCommand, terminal: &mut Terminal) -> Result<(), Failu
             }
             if memory {
                 body.insert("backend".to_owned(), json!("memory"));
+            }
+            if let Some(copy) = copy {
+                let path = std::path::absolute(copy)
+                    .map_err(|error| Failure::input("find the directory to copy", error))?;
+                body.insert("copyOf".to_owned(), json!(path));
             }
             if let Some(ttl) = ttl {
                 body.insert("ttlSeconds".to_owned(), json!(ttl));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ab_core::{Error, ErrorCode, ErrorKind};
-use ab_spaces::{InvalidMessage, SpacesError};
+use ab_spaces::{InvalidMessage, SpacesError, ValidationIssue};
 use ab_store::StoreError;
 use axum::http::StatusCode;
 use serde_json::json;
@@ -33,6 +33,10 @@ pub(crate) fn of_spaces(error: SpacesError) -> Problem {
         }
         SpacesError::NotWaiting(why) => {
             Problem::new(ProblemKind::Conflict, why).coded("resume_error")
+        }
+        SpacesError::BadSource(why) => {
+            let (pointer, message) = ("/copyOf".to_owned(), why);
+            invalid(&InvalidMessage { issues: vec![ValidationIssue { pointer, message }] })
         }
         SpacesError::QueueFull => {
             let detail = "too many runs of this space wait for their turn";

@@ -19,6 +19,8 @@ use crate::app::HttpApp;
 use crate::extract::{JsonBytes, PathParams, QueryParams};
 use crate::log::RequestId;
 use crate::problem::{Problem, ProblemKind};
+use crate::routes::Peer;
+use crate::routes::control::Locality;
 
 /// A space, and how its policy is enforced
 #[derive(Debug, Serialize, ToSchema)]
@@ -49,18 +51,23 @@ impl SpaceBody {
     path = "/v1/spaces",
     tag = "spaces",
     params(("idempotency-key" = Option<String>, Header, description = "Names the request, so that it can be repeated")),
-    request_body(content = serde_json::Value, description = "name, description, policy, policyOverrides, backend, env, metadata, ttlSeconds"),
+    request_body(content = serde_json::Value, description = "name, description, policy, policyOverrides, backend, copyOf, env, metadata, ttlSeconds"),
     responses((status = CREATED, body = Enveloped<SpaceBody>), SpaceProblems)
 )]
 pub(crate) async fn create(
     State(app): State<HttpApp>,
     Extension(principal): Extension<Principal>,
     Extension(request_id): Extension<RequestId>,
+    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     JsonBytes(body): JsonBytes,
 ) -> Result<Response, Problem> {
     let surface = app.spaces()?;
     let request = SpaceRequest::parse(&body).map_err(|error| invalid(&error))?;
+    if request.copy_of.is_some() && Locality::of(peer.0, &headers) == Locality::Elsewhere {
+        let detail = "only callers on the machine of the server may name a directory of it";
+        return Err(Problem::new(ProblemKind::Unprocessable, detail).coded("validation_error"));
+    }
     let key = request_key(&headers, &principal, "spaces", &body)?;
     let space = surface.spaces.create_space(request, key).await.map_err(of_spaces)?;
     let location = [(header::LOCATION, format!("/v1/spaces/{}", space.id))];
