@@ -51,7 +51,7 @@ impl SpaceWorkspace {
             file_size: Some(document.filesystem.max_file_size),
             ..ExecLimits::default()
         };
-        exec.limits = exec.limits.clone().tightened_by(own);
+        exec.limits = exec.limits.tightened_by(own);
         if !document.network.enabled {
             exec.network = NetworkAccess::None;
         }
