@@ -35,8 +35,7 @@ fn value() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(4, 64, 6, move |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
-            prop::collection::btree_map(key.clone(), inner, 0..6)
-                .prop_map(|members| Value::from_iter(members)),
+            prop::collection::btree_map(key.clone(), inner, 0..6).prop_map(Value::from_iter),
         ]
     })
 }

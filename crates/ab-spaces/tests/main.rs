@@ -1,5 +1,7 @@
 //! Integration tests of the crate.
 
+#![allow(clippy::expect_used, reason = "a test ends at the first unexpected result")]
+
 mod escapes;
 mod fuzz;
 mod messages;
