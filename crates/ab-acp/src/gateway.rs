@@ -60,7 +60,7 @@ impl AgentGatewaySettings {
     pub fn new(agents: AgentResolver, sandbox: AgentSandboxSettings) -> AgentGatewaySettings {
         AgentGatewaySettings {
             agents,
-            sandbox: sandbox,
+            sandbox,
             replay: ReplayLimits::default(),
             request_timeout: AGENT_SILENCE_TIMEOUT,
             total_timeout: None,

@@ -124,7 +124,7 @@ impl ApprovalRequest {
         let principal = call.actor.principal().clone();
         let asked = OwnedCall::from_call(call);
         let digest = CallDigest::compute(&principal, &asked);
-        Self { id: call.id, principal, rule: rule, call: asked, digest }
+        Self { id: call.id, principal, rule, call: asked, digest }
     }
 }
 

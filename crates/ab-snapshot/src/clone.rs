@@ -45,7 +45,7 @@ impl GitWorkspaceRequest {
             branch: None,
             target: None,
             commit: None,
-            work_branch: work_branch,
+            work_branch,
             author,
         }
     }

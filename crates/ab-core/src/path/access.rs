@@ -72,11 +72,7 @@ impl AnchoredAccessRules {
             };
             paths.iter().map(joined).collect()
         };
-        Self {
-            anchor_bytes: anchor_bytes,
-            hidden: under(&self.hidden),
-            read_only: under(&self.read_only),
-        }
+        Self { anchor_bytes, hidden: under(&self.hidden), read_only: under(&self.read_only) }
     }
 }
 
