@@ -19,6 +19,12 @@ use crate::remote::RemoteFlags;
 /// Names the workspace where no flag does.
 const ROOT_VARIABLE: &str = "AGENT_BACKEND_ROOT";
 
+/// The directory for temporary files that the environment names. An empty variable names none.
+pub(crate) fn temporary_dir() -> PathBuf {
+    let named = env::temp_dir();
+    if named.as_os_str().is_empty() { PathBuf::from("/tmp") } else { named }
+}
+
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Workspace")]
 pub(crate) struct WorkspaceFlags {

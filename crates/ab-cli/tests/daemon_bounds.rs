@@ -101,7 +101,8 @@ fn processes_and_memory_are_bounded_unless_told_otherwise() {
     assert_ne!(memory["asked"], "by the command", "{memory}");
     let open = [(&processes, "processes"), (&memory, "memory")];
     for (control, name) in open {
-        let told = daemon.notice.contains("without a limit of") && daemon.notice.contains(name);
+        let told =
+            daemon.notice.contains("without an enforced limit of") && daemon.notice.contains(name);
         assert_eq!(told, control["holds"] != "enforced", "{}", daemon.notice);
     }
     if processes["holds"] == "enforced" {

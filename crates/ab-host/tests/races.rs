@@ -158,6 +158,48 @@ async fn a_held_lock_stops_no_writer() {
     drop(holders);
 }
 
+/// A command can hold a lease on a file of its user, and ignore the kernel's request to give it up.
+#[tokio::test]
+async fn a_held_lease_stops_no_call() {
+    if !std::path::Path::new("/usr/bin/python3").exists() {
+        return ab_testkit::host::report_skip("a lease", "no python3");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let backend = open(directory.path());
+    backend.write("file", "old").await.unwrap();
+    let holds = "import fcntl, os, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+fd = os.open('file', os.O_RDWR)
+fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print('held', flush=True)
+sys.stdin.read()";
+    let mut holder = Command::new("python3")
+        .args(["-c", holds])
+        .current_dir(directory.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = std::io::BufReader::new(holder.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+    assert_eq!(line, "held\n");
+    let calls = async {
+        let refused = backend.read("file").await.unwrap_err();
+        assert!(refused.message().contains("holds a lease"), "{refused}");
+        let found = backend.grep("old", ab_core::backend::GrepOptions::default()).await.unwrap();
+        assert_eq!((found.matches.len(), found.problems.len()), (0, 1), "{found:?}");
+        let write = OpenOptions { access: FileAccess::Write, ..OpenOptions::default() };
+        assert!(backend.open("file", write).await.is_err());
+        // A file that is replaced is another one.
+        backend.write("file", "new").await.unwrap();
+        assert_eq!(backend.read_text("file").await.unwrap(), "new");
+    };
+    tokio::time::timeout(Duration::from_secs(20), calls).await.expect("a call waits for the lease");
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+}
+
 /// Also without the lock, of two writers that expect the same version one is told.
 #[tokio::test]
 async fn edits_under_a_held_lock_lose_nothing() {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use ab_core::effective::{EffectivePolicy, Isolation, PolicyControlStrength};
 use ab_host::facilities::{self, HostFeature, HostFeatureReport, HostFeatureState, ProbeSettings};
+use agent_backend::LocalWorkspaceConfig;
 use anstyle::{AnsiColor, Style};
 use clap::Args;
 use serde_json::{Value, json};
@@ -19,6 +20,7 @@ use crate::json as shapes;
 use crate::remote::RemoteFlags;
 use crate::terminal::{Format, Terminal};
 use crate::toolchains::{self, FoundToolchain, Surroundings};
+use crate::workspace::temporary_dir;
 
 const GOOD: Style = AnsiColor::Green.on_default();
 const FAIR: Style = AnsiColor::Yellow.on_default();
@@ -110,7 +112,9 @@ async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), Failure> {
 
 /// What would be in force for a command in the directory.
 async fn in_force(directory: &Path) -> Result<EffectivePolicy, ab_core::Error> {
-    let backend = agent_backend::local(directory)?;
+    let mut config = LocalWorkspaceConfig::new(directory);
+    config.options.exec.temporary_dir = temporary_dir();
+    let backend = agent_backend::local_with(config)?;
     let policy = backend.effective_policy().await;
     backend.destroy().await?;
     policy

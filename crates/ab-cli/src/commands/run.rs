@@ -144,7 +144,7 @@ async fn run_here(
     let mut template = LocalWorkspaceConfig::new(root);
     template.options.exec = ExecSettings {
         toolchains: toolchains::chosen(&[]).map_err(Failure::usage)?,
-        temporary_dir: std::env::temp_dir(),
+        temporary_dir: crate::workspace::temporary_dir(),
         ..ExecSettings::default()
     };
     let env = BTreeMap::new();

@@ -13,11 +13,11 @@ use ab_core::process::{ExecRequest, HostDirectory, HostDirectoryAccess};
 use rustix::fs::{Mode, OFlags};
 
 use super::mounts::SandboxMount;
-use super::scene::Terms;
+use super::scene::{Terms, Visible, identity_of};
 use crate::failure::Act;
 use crate::jail::{Final, Jail, open_host_dir};
 use crate::local::Shared;
-use crate::sandbox::bwrap::SANDBOX_WORKSPACE_PATH;
+use crate::sandbox::bwrap::{self, SANDBOX_WORKSPACE_PATH};
 
 /// A directory or file of the host, opened.
 #[derive(Debug)]
@@ -106,6 +106,50 @@ fn opened(
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let handle = rustix::fs::open(&*bind.path, flags, Mode::empty()).map_err(unopened)?;
     Ok(bound(handle, false))
+}
+
+/// The number of the file system that shows processes, as the kernel tells it.
+const PROC_MAGIC: u64 = 0x9fa0;
+
+/// Refuses a directory by which commands would get around other walls: one that shows what is hidden,
+/// lets them change what is read-only, shows the host's processes, or stands in the place of what the
+/// sandbox itself mounts. `real` is what the directory's path leads to.
+pub(super) fn check(
+    bind: &Bound,
+    real: &str,
+    visible: &[Visible],
+    isolation: Isolation,
+) -> Result<()> {
+    let refused = |cause: &str| {
+        let message = format!("cannot bind {}: {cause}", bind.path);
+        Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message))
+    };
+    let stat = rustix::fs::fstatfs(&bind.handle);
+    if stat.is_ok_and(|stat| u64::try_from(stat.f_type) == Ok(PROC_MAGIC)) {
+        return refused("it shows the processes of the host, and its settings");
+    }
+    if isolation == Isolation::Bwrap && bwrap::covers_own(&bind.at) {
+        return refused("the sandbox itself needs that path");
+    }
+    for place in visible {
+        let same = identity_of(&bind.handle).is_ok_and(|it| identity_of(&place.handle) == Ok(it));
+        let real = if same { Path::new(&place.path) } else { Path::new(real) };
+        for (path, hidden) in place.restricted() {
+            let overlaps = path.starts_with(real) || real.starts_with(&path);
+            // What is restricted below a directory at its own path is mounted on top of it.
+            let on_top = isolation == Isolation::Bwrap
+                && real == Path::new(&bind.at)
+                && path != real
+                && path.starts_with(real);
+            let only_read = !hidden && bind.access == HostDirectoryAccess::ReadOnly;
+            if overlaps && !on_top && !only_read {
+                let kind = if hidden { "hidden" } else { "read-only" };
+                let path = path.display();
+                return refused(&format!("commands would get at {path} by it, which is {kind}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The rest of `path` below `directory`, or `None` if it lies elsewhere.

@@ -77,10 +77,9 @@ impl Bait {
                 Ok(bait) => return Ok(bait),
                 Err(error) => error,
             };
-            // Keep a temporary failure, such as a full disk: it says more than a permanent failure
-            // elsewhere.
+            // A wall that could not be tried is not known to be missing.
             if matches!(unproven, Unproven::Impossible(_)) {
-                unproven = Unproven::by_errno(isolation, act, &error);
+                unproven = Unproven::this_time(isolation, &format!("{act}: {error}"));
             }
         }
         Err(unproven)

@@ -748,7 +748,7 @@ fn text(word: &str) -> Result<CString> {
     CString::new(word).map_err(odd)
 }
 
-pub(super) fn unavailable(cause: String) -> Error {
+fn unavailable(cause: String) -> Error {
     Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, cause)
 }
 

@@ -356,23 +356,40 @@ impl Walls<'_> {
         let time = |value: Option<std::time::Duration>| asked(value.map(|it| format!("{it:?}")));
         let groups = Groups::find();
         let root = rustix::process::geteuid().is_root();
+        // Without walls a command can enter another group, and have a process without limits work
+        // for it.
+        let walled = matches!(self.isolation(), Isolation::Bwrap | Isolation::Landlock);
+        let grouped = |held: &'static str, left: &'static str| {
+            if walled {
+                (PolicyControlStrength::Enforced, held, GROUP)
+            } else {
+                (PolicyControlStrength::Advisory, left, GROUP)
+            }
+        };
         let memory = if groups.make(&Wanted { memory: Some(1 << 30), processes: None }).is_ok() {
-            (PolicyControlStrength::Enforced, "all processes together", GROUP)
+            grouped("all processes together", "all processes that do not leave their control group")
         } else {
             (PolicyControlStrength::Advisory, "each process for itself", "RLIMIT_DATA")
         };
         let processes =
             match (groups.make(&Wanted { memory: None, processes: Some(100) }).is_ok(), root) {
-                (true, _) => {
-                    (PolicyControlStrength::Enforced, "all that the command starts", GROUP)
-                }
+                (true, _) => grouped(
+                    "all that the command starts",
+                    "all that the command starts and that does not leave its control group",
+                ),
                 (false, true) => (PolicyControlStrength::Open, "root is not bound", "RLIMIT_NPROC"),
                 (false, false) => {
                     (PolicyControlStrength::Advisory, "all of the same user", "RLIMIT_NPROC")
                 }
             };
-        let each =
-            |mechanism| (PolicyControlStrength::Enforced, "each process for itself", mechanism);
+        let each = |mechanism| {
+            if walled {
+                (PolicyControlStrength::Enforced, "each process for itself", mechanism)
+            } else {
+                let held = "each process for itself, unless it asks one outside that has no limit";
+                (PolicyControlStrength::Advisory, held, mechanism)
+            }
+        };
         let mut controls = vec![
             self.control(
                 PolicyControlKind::Time,
@@ -404,7 +421,7 @@ impl Walls<'_> {
         ];
         for control in &mut controls {
             // The test command proves nothing about limits. A group that accepts such a limit does.
-            let grouped = control.mechanism == GROUP;
+            let grouped = control.mechanism == GROUP && walled;
             control.proof = grouped.then(|| "a group with such a limit was made".to_owned());
         }
         controls

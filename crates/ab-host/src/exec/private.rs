@@ -15,12 +15,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use ab_core::error::Result;
+use ab_core::error::{Error, ErrorCode, ErrorKind, Result};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tokio::sync::OnceCell;
 
-use super::dress::unavailable;
 use super::settings::ExecSettings;
 use crate::blocking;
 use crate::limits::cgroup::Groups;
@@ -138,11 +137,7 @@ impl Privates {
             let (place, caches) = (place.to_owned(), settings.cache_dir.clone());
             blocking::run(move |_| {
                 let made = make(&place, caches.as_deref(), &key);
-                made.map(Arc::new).map_err(|error| {
-                    let place = place.display();
-                    unavailable(format!("no private directory can be made in {place}: {error}"))
-                        .with_hint("set TMPDIR to a directory that exists and can be written")
-                })
+                made.map(Arc::new).map_err(|error| unmade(&place, &error))
             })
         });
         lent.await.cloned()
@@ -181,6 +176,25 @@ pub(super) fn place(settings: &ExecSettings, shared: &Shared) -> Option<PathBuf>
     std::iter::once(configured).chain(others).find(|place| !inside(place))
 }
 
+/// The error for private directories that cannot be made.
+///
+/// It says nothing about walls, whatever the cause: a missing or full `TMPDIR` must not let a weaker
+/// isolation take the place of a stronger one. So it carries no number by which the host is judged.
+fn unmade(place: &Path, error: &io::Error) -> Error {
+    let message = format!("no private directory can be made in {}: {error}", place.display());
+    let (code, kind) = match error.kind() {
+        io::ErrorKind::NotFound
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::PermissionDenied
+        | io::ErrorKind::ReadOnlyFilesystem => {
+            (ErrorCode::InvalidConfiguration, ErrorKind::Invalid)
+        }
+        _ => (ErrorCode::ExecError, ErrorKind::Io),
+    };
+    Error::new(code, kind, message)
+        .with_hint("set TMPDIR to a directory that exists and can be written")
+}
+
 fn make(place: &Path, kept_caches: Option<&Path>, key: &PrivateKey) -> io::Result<Private> {
     sweep(place);
     // The watchdog removes the directory if we are killed.
@@ -213,7 +227,10 @@ fn filled(base: &Path, kept_caches: Option<&Path>, key: &PrivateKey) -> io::Resu
     let caches = match kept_caches {
         Some(kept) => {
             let own = std::path::absolute(kept)?.join(cache_name(key));
-            std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&own)?;
+            let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&own);
+            made.map_err(|error| {
+                io::Error::new(error.kind(), format!("{}: {error}", own.display()))
+            })?;
             own
         }
         None => {

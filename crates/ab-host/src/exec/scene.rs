@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ab_core::effective::Isolation;
@@ -45,6 +46,17 @@ pub(super) struct Visible {
 }
 
 impl Visible {
+    /// What commands must not see or change: its path on the host, and whether it is hidden.
+    pub(super) fn restricted(&self) -> impl Iterator<Item = (PathBuf, bool)> {
+        let whole = self.read_only.then(|| (PathBuf::from(&self.path), false));
+        let covers = self.covers.iter().filter(|cover| cover.with != With::Itself);
+        whole.into_iter().chain(
+            covers.map(|cover| {
+                (Path::new(&self.path).join(&cover.below), cover.with != With::ReadOnly)
+            }),
+        )
+    }
+
     fn has_cover(&self, below: &WsPath) -> bool {
         self.covers.iter().any(|cover| cover.below == below.as_str())
     }
@@ -218,6 +230,10 @@ fn opened(
             format!("{}/{scope_root}", alias.trim_end_matches('/'))
         }
     };
+    let binds = binds::open(shared, request, terms, act)?;
+    for bind in &binds {
+        binds::check(bind, &name_of(&bind.handle, act)?, &visible, isolation)?;
+    }
     let (group, grouped) = grouped(&terms.limits, &terms.accepted, terms.total.as_ref())?;
     Ok(Scene {
         cwd_path: if request.cwd == scope_root {
@@ -228,7 +244,7 @@ fn opened(
         cwd_below: request.cwd.text_below_scope_root().to_owned(),
         aliases: shared.aliases.iter().map(below).collect(),
         visible,
-        binds: binds::open(shared, request, terms, act)?,
+        binds,
         cwd,
         limits: terms.limits,
         origin: terms.origin,

@@ -71,6 +71,7 @@ pub(super) async fn find(runner: &Runner, shared: &Arc<Shared>) -> Result<Arc<St
     let settings = &runner.settings;
     let shell = shell(settings.shell, program)?;
     check_toolchains(settings)?;
+    check_temporary_dir(settings)?;
     let order: &[Isolation] = match settings.isolation {
         Isolation::Auto => &[Isolation::Bwrap, Isolation::Landlock, Isolation::Software],
         Isolation::Bwrap => &[Isolation::Bwrap],
@@ -307,6 +308,22 @@ fn check_toolchains(settings: &ExecSettings) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Walls need a directory for temporary files, and one that is missing says nothing about them.
+fn check_temporary_dir(settings: &ExecSettings) -> Result<()> {
+    if matches!(settings.isolation, Isolation::Software | Isolation::None) {
+        return Ok(());
+    }
+    let path = &settings.temporary_dir;
+    let cause = match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => "it is no directory".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let message = format!("cannot use '{}' for temporary files: {cause}", path.display());
+    Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
+        .with_hint("set TMPDIR to a directory that exists and can be written"))
 }
 
 fn above_floor(settings: &ExecSettings, standing: Standing) -> Result<Standing> {

@@ -43,6 +43,10 @@ impl Unproven {
 
     /// Classifies a failed preparation or start.
     pub(super) fn by_error(isolation: Isolation, error: &Error) -> Self {
+        if error.code() == ErrorCode::InvalidConfiguration {
+            // An error of the settings is one for every isolation.
+            return Unproven::Failed(error.clone());
+        }
         let lacking = match errno(error) {
             Some(errno) => is_lacking(errno),
             None => error.code() == ErrorCode::MissingUtilities,

@@ -339,11 +339,14 @@ impl Said {
 
 /// Whether a mount at `path` would cover a path that the sandbox itself needs.
 pub(crate) fn is_taken(path: &str) -> bool {
-    let path = Path::new(path);
-    let covers = [SANDBOX_WORKSPACE_PATH, CACHES, VAR_TMP]
-        .iter()
-        .any(|own| Path::new(own).starts_with(path));
-    covers || ["/proc", "/dev", CACHES].iter().any(|own| path.starts_with(own))
+    let own = ["/proc", "/dev", CACHES];
+    covers_own(path) || own.iter().any(|own| Path::new(path).starts_with(own))
+}
+
+/// Whether a mount at `path` would stand in the place of a mount of the sandbox itself.
+pub(crate) fn covers_own(path: &str) -> bool {
+    let own = [SANDBOX_WORKSPACE_PATH, CACHES, VAR_TMP, "/proc", "/dev"];
+    own.iter().any(|own| Path::new(own).starts_with(path))
 }
 
 pub(crate) fn join(directory: &str, below: &str) -> String {

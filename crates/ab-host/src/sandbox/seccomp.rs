@@ -49,6 +49,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_chroot,
     libc::SYS_move_mount,
     libc::SYS_open_tree,
+    SYS_OPEN_TREE_ATTR,
     libc::SYS_fsopen,
     libc::SYS_fsconfig,
     libc::SYS_fsmount,
@@ -68,6 +69,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_swapoff,
     libc::SYS_acct,
     libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
     libc::SYS_settimeofday,
     libc::SYS_clock_settime,
     libc::SYS_clock_adjtime,
@@ -124,6 +126,7 @@ const SET_MODE: &[(libc::c_long, u8)] = &[
     (libc::SYS_mknodat, 2),
 ];
 const SYS_FCHMODAT2: libc::c_long = 452;
+const SYS_OPEN_TREE_ATTR: libc::c_long = 467;
 
 /// Calls whose mode is used only with one of [`CREATING`], and the indices of flags and mode.
 const OPEN_MODE: &[(libc::c_long, u8, u8)] = &[

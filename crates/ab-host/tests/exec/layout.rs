@@ -201,12 +201,8 @@ async fn every_namespace_is_its_own_but_the_network() {
 #[tokio::test]
 async fn auto_takes_the_strongest_that_works() {
     assert_eq!(ExecSettings::default().isolation, Isolation::Auto);
-    let in_force = async |settings: ExecSettings, temporary: Option<&str>| {
+    let in_force = async |settings: ExecSettings| {
         let workspace = tempfile::tempdir().unwrap();
-        let mut settings = settings;
-        if let Some(temporary) = temporary {
-            settings.temporary_dir = temporary.into();
-        }
         let options = ab_host::LocalDriverOptions { exec: settings, ..Default::default() };
         let local = ab_host::LocalDriver::open(workspace.path(), options).unwrap();
         let backend = ab_core::Backend::new(local);
@@ -215,18 +211,47 @@ async fn auto_takes_the_strongest_that_works() {
         backend.destroy().await.unwrap();
         policy
     };
-    let screen = Some(ab_policy::check_command_paths as ab_core::CommandLineCheck);
-    let best = in_force(ExecSettings::default(), None).await;
+    let best = in_force(ExecSettings::default()).await;
     assert_eq!(best.isolation, Some(Isolation::Bwrap));
-    // A bwrap that does nothing is no wall; without a place for its files, neither is Landlock.
+    // A bwrap that does nothing is no wall.
     let broken = ExecSettings { bwrap: Some("/bin/false".into()), ..ExecSettings::default() };
-    let second = in_force(broken.clone(), None).await;
+    let second = in_force(broken).await;
     assert_eq!(second.isolation, Some(Isolation::Landlock));
-    let last = in_force(ExecSettings { screen, ..broken }, Some("/proc/nowhere")).await;
-    assert_eq!(last.isolation, Some(Isolation::Software));
-    let files = last.control(ab_core::PolicyControlKind::Files).unwrap();
-    for cause in ["bwrap does not work here", "landlock does not work here"] {
-        assert!(files.in_force.contains(cause), "{files:?}");
+    let files = second.control(ab_core::PolicyControlKind::Files).unwrap();
+    assert!(files.in_force.contains("bwrap does not work here"), "{files:?}");
+}
+
+/// Neither a place for temporary files that is missing nor one that is no directory says anything about
+/// walls: the command fails, nothing is remembered, and no weaker isolation takes the place.
+#[tokio::test]
+async fn trouble_with_temporary_files_is_no_lack_of_the_host() {
+    for isolation in [Isolation::Auto, Isolation::Bwrap, Isolation::Landlock] {
+        let (workspace, keep) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let place = keep.path().join("place");
+        let screen = Some(ab_policy::check_command_paths as ab_core::CommandLineCheck);
+        let temporary_dir = place.clone();
+        let exec = ExecSettings { isolation, screen, temporary_dir, ..ExecSettings::default() };
+        let options = LocalDriverOptions { exec, ..LocalDriverOptions::default() };
+        let backend = Backend::new(LocalDriver::open(workspace.path(), options).unwrap());
+        let refused = async || {
+            for error in [
+                expect_error(backend.exec("true").await, ErrorKind::Invalid),
+                expect_error(backend.effective_policy().await, ErrorKind::Invalid),
+            ] {
+                assert!(error.message().contains(place.to_str().unwrap()), "{error}");
+                assert!(error.hint().unwrap().contains("TMPDIR"), "{error:?}");
+            }
+        };
+        refused().await;
+        std::fs::write(&place, "").unwrap();
+        refused().await;
+        std::fs::remove_file(&place).unwrap();
+        std::fs::create_dir(&place).unwrap();
+        exec_stdout_text(&backend, "true").await;
+        let found = backend.effective_policy().await.unwrap().isolation.unwrap();
+        let expect = if isolation == Isolation::Auto { Isolation::Bwrap } else { isolation };
+        assert_eq!(found, expect);
+        backend.destroy().await.unwrap();
     }
 }
 

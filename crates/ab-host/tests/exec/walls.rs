@@ -43,31 +43,19 @@ async fn less_than_the_floor_is_refused() {
 
 #[tokio::test]
 async fn software_without_anything_that_looks_at_lines_is_no_mode() {
-    let open = |isolation| {
-        let workspace = tempfile::tempdir().unwrap();
-        let exec = ExecSettings {
-            isolation,
-            bwrap: Some("/bin/false".into()),
-            // No place for what Landlock's commands are lent.
-            temporary_dir: "/proc/nowhere".into(),
-            ..ExecSettings::default()
-        };
-        let options = LocalDriverOptions { exec, ..LocalDriverOptions::default() };
-        let backend = Backend::new(LocalDriver::open(workspace.path(), options).unwrap());
-        (workspace, backend)
-    };
     // Before and after a driver of the same process that has it.
     for _ in 0..2 {
-        for isolation in [Isolation::Software, Isolation::Auto] {
-            let (_workspace, backend) = open(isolation);
-            for error in [
-                expect_error(backend.exec("true").await, ErrorKind::Unavailable),
-                expect_error(backend.effective_policy().await, ErrorKind::Unavailable),
-            ] {
-                assert_eq!(error.code(), ErrorCode::MissingUtilities);
-                let cause = "software: nothing was given that looks at command lines";
-                assert!(error.message().contains(cause), "{error}");
-            }
+        let workspace = tempfile::tempdir().unwrap();
+        let exec = ExecSettings { isolation: Isolation::Software, ..ExecSettings::default() };
+        let options = LocalDriverOptions { exec, ..LocalDriverOptions::default() };
+        let backend = Backend::new(LocalDriver::open(workspace.path(), options).unwrap());
+        for error in [
+            expect_error(backend.exec("true").await, ErrorKind::Unavailable),
+            expect_error(backend.effective_policy().await, ErrorKind::Unavailable),
+        ] {
+            assert_eq!(error.code(), ErrorCode::MissingUtilities);
+            let cause = "software: nothing was given that looks at command lines";
+            assert!(error.message().contains(cause), "{error}");
         }
         let ground = Ground::behind(Isolation::Software);
         exec_stdout_text(&ground.backend, "true").await;
@@ -276,6 +264,107 @@ async fn a_bind_through_what_commands_can_write_does_not_lead_out() {
     }
 }
 
+/// A directory that leads, by another name or from inside, to what is hidden or read-only.
+#[tokio::test]
+async fn a_bind_does_not_lead_around_restrictions() {
+    let ground = Ground::behind(Isolation::Bwrap);
+    ground.backend.write("d/e/f", "secret").await.unwrap();
+    let own = ground.workspace.path().canonicalize().unwrap();
+    let beside = tempfile::tempdir().unwrap();
+    let alias = beside.path().join("alias");
+    std::os::unix::fs::symlink(&own, &alias).unwrap();
+    let restricted = |path: PathBuf, access, hidden: &[&str], read_only: &[&str]| {
+        let of = |paths: &[&str]| {
+            paths.iter().map(|it| ground.backend.parse_path(it).unwrap()).collect()
+        };
+        let (hidden, read_only) = (of(hidden), of(read_only));
+        let binds = vec![HostDirectory { path: path.to_str().unwrap().to_owned(), access }];
+        ground.backend.restrict(PathRestrictions { hidden, read_only, binds }).unwrap()
+    };
+    let (read, write) = (HostDirectoryAccess::ReadOnly, HostDirectoryAccess::ReadWrite);
+    let line = format!(
+        "cat d/e/f {0}/d/e/f {1}/d/e/f {1}/e/f {1}/f; echo x >> d/e/f; echo x >> {1}/d/e/f; true",
+        own.display(),
+        alias.display()
+    );
+    let (hide, keep): (&[&str], &[&str]) = (&["d"], &["d"]);
+    for (path, access, hidden, read_only) in [
+        (alias.clone(), read, hide, &[][..]),
+        (alias.clone(), write, &["d/e"], &[]),
+        (alias.join("d"), read, hide, &[]),
+        (alias.join("d/e"), read, hide, &[]),
+        (own.join("d"), read, hide, &[]),
+        (own.join("d/e"), read, hide, &[]),
+        (alias.clone(), write, &[], keep),
+        (own.join("d"), write, &[], keep),
+        (own.join("d/e"), write, &[], keep),
+        (own.clone(), write, &[], &["."]),
+    ] {
+        let refused = restricted(path.clone(), access, hidden, read_only).exec(&line).await;
+        let said = format!("{path:?} {access:?} {hidden:?} {read_only:?}");
+        let error = expect_error(refused.map(|ran| format!("{said}: {ran:?}")), ErrorKind::Invalid);
+        assert!(error.message().contains("commands would get at"), "{said}: {error}");
+    }
+    // These change nothing about what is restricted.
+    for (path, access, hidden, read_only) in [
+        (own.clone(), write, hide, &[][..]),
+        (own.join("d"), read, &["d/e"], &[]),
+        (own.join("d"), write, &[], &["d/e"]),
+        (alias.clone(), read, &[], keep),
+        (beside.path().to_owned(), write, hide, &[]),
+    ] {
+        let handle = restricted(path.clone(), access, hidden, read_only);
+        let seen = exec_stdout_text(&handle, &line).await;
+        assert_eq!(seen.contains("secret"), hidden.is_empty(), "{path:?} {access:?}: {seen}");
+        assert_eq!(ground.backend.read_text("d/e/f").await.unwrap(), "secret", "{path:?}");
+    }
+    ground.leave().await;
+}
+
+/// Under Landlock grants add up: one on a directory around a read-only scope would make it writable.
+#[tokio::test]
+async fn a_bind_does_not_make_a_read_only_scope_writable() {
+    let ground = Ground::behind(Isolation::Landlock);
+    ground.backend.write("scope/file", "kept").await.unwrap();
+    let scope = ground.backend.scope("scope", ScopeOptions::default()).unwrap();
+    let own = ground.workspace.path().canonicalize().unwrap();
+    let path = own.to_str().unwrap().to_owned();
+    let handle = |access| {
+        let read_only = vec![scope.parse_path(".").unwrap()];
+        let binds = vec![HostDirectory { path: path.clone(), access }];
+        scope
+            .restrict(PathRestrictions { read_only, binds, ..PathRestrictions::default() })
+            .unwrap()
+    };
+    let line = "echo x >> file; cat file";
+    expect_error(handle(HostDirectoryAccess::ReadWrite).exec(line).await, ErrorKind::Invalid);
+    assert_eq!(exec_stdout_text(&handle(HostDirectoryAccess::ReadOnly), line).await, "kept");
+    ground.leave().await;
+}
+
+/// What the sandbox itself mounts is not replaced by the host's.
+#[tokio::test]
+async fn a_bind_does_not_show_processes_of_the_host() {
+    let beside = tempfile::tempdir().unwrap();
+    let alias = beside.path().join("processes");
+    std::os::unix::fs::symlink("/proc", &alias).unwrap();
+    for isolation in WALLS {
+        let ground = Ground::behind(isolation);
+        let taken: &[&str] =
+            if isolation == Isolation::Bwrap { &["/", "/dev", "/tmp"] } else { &[] };
+        for path in ["/proc", "/proc/self", alias.to_str().unwrap()].iter().chain(taken) {
+            let bind =
+                HostDirectory { path: (*path).to_owned(), access: HostDirectoryAccess::ReadOnly };
+            let restrictions =
+                PathRestrictions { binds: vec![bind], ..PathRestrictions::default() };
+            let handle = ground.backend.restrict(restrictions).unwrap();
+            let error = expect_error(handle.exec("true").await, ErrorKind::Invalid);
+            assert!(error.message().contains(&format!("cannot bind {path}: ")), "{error}");
+        }
+        ground.leave().await;
+    }
+}
+
 /// Answers one word to whoever comes.
 fn server() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -341,6 +430,27 @@ async fn sockets_of_the_host_are_out_of_reach() {
         ground.leave().await;
     }
     drop((by_path, without_path));
+}
+
+/// What a program outside offers in the workspace is meant for its commands.
+#[tokio::test]
+async fn a_socket_in_the_workspace_is_reachable_in_bwrap_and_not_under_landlock() {
+    if !std::path::Path::new("/usr/bin/perl").exists() {
+        return ab_testkit::host::report_skip("sockets in the workspace", "no perl");
+    }
+    for isolation in WALLS {
+        let ground = Ground::behind(isolation);
+        let listener = UnixListener::bind(ground.workspace.path().join("socket")).unwrap();
+        let line = "perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0) or die; \
+                    connect(S, pack_sockaddr_un(\"socket\")) or die; print \"in\"'";
+        let said = ground.backend.exec(line).await.map(|ran| ran.stdout_text());
+        match isolation {
+            Isolation::Bwrap => assert_eq!(said.unwrap(), "in"),
+            _ => drop(expect_error(said, ErrorKind::Failed)),
+        }
+        drop(listener);
+        ground.leave().await;
+    }
 }
 
 #[tokio::test]

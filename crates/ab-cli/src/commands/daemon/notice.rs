@@ -91,7 +91,9 @@ pub(crate) async fn tell(
                 "agent-backend serves {root}{scope}{kept} at {scheme}://{address}/mcp, \
                  isolation {isolation}, safety {safety}, {access}{}{}\n",
                 known.ssh(),
-                unlimited.map(|what| format!(", without a limit of {what}")).unwrap_or_default()
+                unlimited
+                    .map(|what| format!(", without an enforced limit of {what}"))
+                    .unwrap_or_default()
             ));
         }
     }

@@ -259,7 +259,7 @@ impl Walls {
             network: self.network.into(),
             shell: self.shell.into(),
             toolchains: self.toolchains.chosen()?,
-            temporary_dir: std::env::temp_dir(),
+            temporary_dir: crate::workspace::temporary_dir(),
             accept_unenforced: self.accepted(),
             cache_dir: self.cache_dir.clone(),
             ..ExecSettings::default()

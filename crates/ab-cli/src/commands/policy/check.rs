@@ -140,7 +140,7 @@ async fn surroundings(check: &Check) -> Surroundings {
     };
     let exec = ExecSettings {
         isolation: wanted,
-        temporary_dir: std::env::temp_dir(),
+        temporary_dir: crate::workspace::temporary_dir(),
         ..ExecSettings::default()
     };
     let options = LocalDriverOptions { exec, ..LocalDriverOptions::default() };
