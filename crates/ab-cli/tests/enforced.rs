@@ -131,6 +131,112 @@ fn a_host_that_is_short_of_processes_gives_no_weaker_walls() {
     assert!(ran > 0 && failed > 0, "{ran} ran, {failed} failed");
 }
 
+/// A directory for temporary files that is missing, no directory, or full says nothing about walls.
+#[test]
+fn a_place_for_temporary_files_that_cannot_be_used_gives_no_weaker_walls() {
+    let stage = Stage::with(&[("file", "")]);
+    let strongest = strongest(&stage);
+    for place in ["/nonexistent/place", "file"] {
+        let outcome = after(&stage, &format!("export TMPDIR={place}"));
+        assert!(!expect_strongest(&outcome, &strongest, place));
+        assert!(outcome.err.contains(place) && outcome.err.contains("TMPDIR"), "{}", outcome.err);
+    }
+    // An empty variable is none.
+    assert!(expect_strongest(&after(&stage, "export TMPDIR="), &strongest, "nothing"));
+    let full = stage.outside("full");
+    fs::create_dir(&full).unwrap();
+    let (mut ran, mut failed) = (0, 0);
+    for files in 1..=10 {
+        let mut shell = stage.command("unshare");
+        let line = format!(
+            "mount -t tmpfs -o nr_inodes={files} none '{0}' || exit; export TMPDIR='{0}'; \
+             exec '{BINARY}' exec --json -- true",
+            full.display()
+        );
+        shell.args(["-m", "/bin/sh", "-c", &line]);
+        let outcome = run(shell, b"");
+        if outcome.err.contains("mount:") || outcome.err.contains("unshare:") {
+            return report_skip("a full directory", outcome.err.trim());
+        }
+        if expect_strongest(&outcome, &strongest, &format!("{files} files in TMPDIR")) {
+            ran += 1;
+        } else {
+            failed += 1;
+        }
+    }
+    assert!(ran > 0 && failed > 0, "{ran} ran, {failed} failed");
+}
+
+/// A filter that answers `ENOSYS` to `landlock_create_ruleset`, which has the same number on every
+/// architecture.
+fn without_landlock() -> Vec<u8> {
+    let steps: [(u16, u8, u8, u32); 4] =
+        [(0x20, 0, 0, 0), (0x15, 0, 1, 444), (0x06, 0, 0, 0x0005_0026), (0x06, 0, 0, 0x7fff_0000)];
+    let bytes = steps.into_iter().flat_map(|(code, yes, no, value)| {
+        let [a, b] = code.to_ne_bytes();
+        [a, b, yes, no].into_iter().chain(value.to_ne_bytes())
+    });
+    bytes.collect()
+}
+
+/// A host without bwrap and without Landlock, made by bwrap itself.
+#[test]
+fn a_host_without_walls_ends_in_software_and_says_why() {
+    if !stands("bwrap") {
+        return;
+    }
+    let stage = Stage::new();
+    let filter = stage.outside("filter");
+    fs::write(&filter, without_landlock()).unwrap();
+    let on_it = |flags: &str| {
+        let mut shell = stage.command("/bin/sh");
+        let line = format!(
+            "exec bwrap --dev-bind / / --ro-bind /dev/null \"$(command -v bwrap)\" --seccomp 9 \
+             '{BINARY}' {flags} 9<'{}'",
+            filter.display()
+        );
+        shell.args(["-c", &line]);
+        run(shell, b"")
+    };
+    let policy = on_it("exec --explain --json").value();
+    assert_eq!(policy["isolation"], "software");
+    let files = policy["controls"][0]["in_force"].as_str().unwrap();
+    for cause in ["bwrap does not work here", "landlock does not work here"] {
+        assert!(files.contains(cause), "{files}");
+    }
+    let ran = on_it("exec -- echo ran");
+    assert_eq!((ran.code, ran.text().as_str()), (0, "ran\n"), "{}", ran.err);
+    assert!(ran.err.starts_with("note: isolation software is in force"), "{}", ran.err);
+    on_it("exec --floor landlock -- echo ran").expect_error(4, "landlock");
+    on_it("exec --isolation landlock -- echo ran").expect_error(4, "no Landlock");
+    on_it("exec --isolation bwrap -- echo ran").expect_error(4, "no program 'bwrap'");
+}
+
+/// Root that may mount nothing: bwrap works all the same, by a user namespace.
+#[test]
+fn what_takes_mounts_of_our_own_is_said_to_be_weaker_without_them() {
+    if !stands("bwrap") {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return report_skip("root that may mount nothing", "it takes root");
+    }
+    let stage = Stage::new();
+    let mut command = stage.command("setpriv");
+    command.args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin", BINARY]);
+    command.args(["exec", "--isolation", "bwrap", "--explain", "--json"]);
+    let policy = run(command, b"").value();
+    let control = |name: &str| {
+        let controls = policy["controls"].as_array().unwrap();
+        controls.iter().find(|it| it["control"] == name).unwrap().clone()
+    };
+    let attributes = control("attributes");
+    assert_eq!(attributes["holds"], "advisory", "{attributes}");
+    let files = control("files");
+    assert_eq!(files["holds"], "enforced", "{files}");
+    assert!(files["in_force"].as_str().unwrap().contains("has no bound"), "{files}");
+}
+
 #[test]
 fn what_is_asked_for_by_name_is_enforced_refused_or_accepted() {
     let stage = Stage::with(&[("secret", "s"), ("kept", "k")]);
@@ -166,6 +272,31 @@ fn what_is_asked_for_by_name_is_enforced_refused_or_accepted() {
         // A default is not a request.
         let ran = stage.run(&["exec", "--profile", "off", "--isolation", mode, "--", "true"]);
         assert_eq!(ran.code, 0, "{mode}: {}", ran.err);
+    }
+}
+
+#[test]
+fn what_is_accepted_as_unenforced_holds_for_files_only() {
+    let wishes = [
+        ("hide", ["--hide", "secret"], "cat secret"),
+        ("read-only", ["--read-only", "kept"], "echo more >> kept"),
+    ];
+    for mode in MODES.into_iter().filter(|mode| stands(mode)) {
+        for (name, flags, line) in wishes {
+            let stage = Stage::with(&[("secret", "s"), ("kept", "k")]);
+            let accepted = ["--isolation", mode, "--accept-unenforced", name];
+            let common = [&["exec", "--profile", "off"][..], &accepted, &flags].concat();
+            let ran = stage.run(&[&common[..], &["--", line]].concat());
+            // Accepting that something is missing takes nothing away where it is there.
+            assert_eq!(ran.code == 0, mode != "bwrap", "{mode} {name}: {}", ran.err);
+            let mut session = Session::start(&stage, &[&accepted[..], &flags].concat());
+            let read = session.call("read_text_file", json!({ "path": "secret" }));
+            assert_eq!(read["isError"] == true, name == "hide", "{mode} {name}: {read}");
+            let write = json!({ "path": "kept", "content": "x" });
+            let write = session.call("write_file", write);
+            assert_eq!(write["isError"] == true, name == "read-only", "{mode} {name}: {write}");
+            session.end();
+        }
     }
 }
 
@@ -280,4 +411,17 @@ fn doctor_and_explain_agree_with_what_happens() {
     // A bwrap that commands do not get.
     let elsewhere = "mkdir -p bin && cp /usr/bin/bwrap bin/bwrap && export PATH=$PWD/bin:$PATH;";
     agree(&format!("{elsewhere} {no_bwrap}"));
+    // A host on which no command runs.
+    let without_tmp = |flags: &[&str]| {
+        let mut command = stage.command(BINARY);
+        command.env("TMPDIR", "/nonexistent/place").args(flags);
+        run(command, b"")
+    };
+    let doctor = without_tmp(&["doctor", "--json"]).value();
+    assert_eq!(doctor["isolation"], Value::Null, "{doctor}");
+    let why = doctor["in_force"]["error"].to_string();
+    assert!(why.contains("/nonexistent/place"), "{why}");
+    for flags in [&["exec", "--explain"][..], &["exec", "--", "true"]] {
+        without_tmp(flags).expect_error(1, "/nonexistent/place");
+    }
 }

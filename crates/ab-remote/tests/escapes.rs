@@ -44,6 +44,11 @@ impl Served {
                 }),
                 SandboxOption::Scope(below) => scope = Some(*below),
                 SandboxOption::Terminal => {}
+                SandboxOption::Limited => {
+                    let limits = &mut config.options.exec.limits;
+                    limits.processes = Some(escapes::LIMITED_PROCESSES);
+                    limits.open_files = Some(escapes::LIMITED_OPEN_FILES);
+                }
             }
         }
         let backend = agent_backend::local_with(config).unwrap();

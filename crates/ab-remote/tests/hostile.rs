@@ -301,6 +301,8 @@ async fn requests_that_nobody_knows_are_refused() {
     assert!(
         within(handle.channel_open_direct_tcpip("127.0.0.1", 1, "127.0.0.1", 1)).await.is_err()
     );
+    assert!(within(handle.streamlocal_forward("/tmp/ab-test-forwarded")).await.is_err());
+    assert!(within(handle.channel_open_direct_streamlocal("/run/docker.sock")).await.is_err());
     let mut channel = within(handle.channel_open_session()).await.unwrap();
     channel.request_x11(true, false, "x", "y", 0).await.unwrap();
     channel.agent_forward(true).await.unwrap();
@@ -387,6 +389,17 @@ async fn a_terminal_follows_its_window() {
     }
     assert_eq!((said.as_str(), status), ("30 90\r\nxterm-256color\r\n24 120\r\n", Some(5)));
     backend.destroy().await.unwrap();
+}
+
+/// Other tests set shorter times; these are the ones that docs/security.md names.
+#[test]
+fn bounds_before_the_login_have_their_defaults() {
+    let access = SshAccess::default();
+    let settings = SshServerSettings::new(HostKey::ephemeral("a test").unwrap(), access);
+    assert_eq!(settings.login_timeout, Duration::from_secs(30));
+    assert_eq!(settings.refused_login_delay, Duration::from_millis(500));
+    assert_eq!((settings.max_attempts, settings.max_channels), (6, 128));
+    assert_eq!(ab_remote::DEFAULT_MAX_UNAUTHENTICATED_CONNECTIONS, 64);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -49,7 +49,14 @@ pub enum SandboxOption {
     BindOutside,
     Scope(&'static str),
     Terminal,
+    /// At most [`LIMITED_PROCESSES`] processes and [`LIMITED_OPEN_FILES`] open files of each.
+    Limited,
 }
+
+/// Processes of a command that is [`SandboxOption::Limited`].
+pub const LIMITED_PROCESSES: u64 = 24;
+/// Open files of each of its processes.
+pub const LIMITED_OPEN_FILES: u64 = 64;
 
 /// How a successful attempt is detected.
 #[derive(Clone, Copy, Debug)]

@@ -47,10 +47,12 @@ impl CommandRunner for Tool {
 }
 
 fn make_all(mode: &'static str) {
-    // The tool has no terminals.
-    let can =
-        |attempt: &&EscapeAttempt| !attempt.sandbox_options.contains(&SandboxOption::Terminal);
-    assert_eq!(escapes::all_attempts().filter(|attempt| !can(attempt)).count(), 1);
+    // The tool has no terminals, and its server no flags for limits.
+    let lacking = [SandboxOption::Terminal, SandboxOption::Limited];
+    let can = |attempt: &&EscapeAttempt| {
+        !attempt.sandbox_options.iter().any(|option| lacking.contains(option))
+    };
+    assert_eq!(escapes::all_attempts().filter(|attempt| !can(attempt)).count(), 3);
     make(mode, escapes::all_attempts().filter(can), &Tool { binary: Binary::new(mode) });
 }
 

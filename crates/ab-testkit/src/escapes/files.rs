@@ -115,6 +115,14 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
         )
     },
     EscapeAttempt {
+        evidence: EscapeEvidence::ScriptReportedSuccess,
+        succeeds_unconfined: false,
+        ..reads(
+            "keys and passwords of the system",
+            "for f in /etc/shadow /etc/gshadow /etc/ssh/ssh_host_*_key /etc/ssl/private/*; do [ -s \"$f\" ] && head -c 1 \"$f\" >/dev/null 2>&1 && echo DID; done; echo tried",
+        )
+    },
+    EscapeAttempt {
         sandbox_options: &[SandboxOption::Scope("scope/a")],
         prepare: |ground| {
             fs::write(ground.workspace_dir().join("scope/b/f"), ground.secret()).unwrap()

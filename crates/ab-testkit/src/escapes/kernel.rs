@@ -28,6 +28,7 @@ const BY_CHANGED_MODES: &str = "cp /bin/true t; chmod 4755 t && [ -u t ] && echo
 cp /bin/true g; chmod 2755 g && [ -g g ] && echo DID
 chmod u+s,g+s t g; { [ -u t ] || [ -g g ]; } && echo DID
 install -m 6755 /bin/true i; [ -u i ] && echo DID
+mkdir d; chmod 2755 d && [ -g d ] && echo DID
 python3 -c '@call@
 open(\"u\", \"w\")
 for mode in (0o4755, 0o2755):
@@ -90,7 +91,7 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
     ),
     calls(
         "a bind by open_tree",
-        "python3 -c '@call@\ncall(\"open_tree\", -100, b\"/\", 1)\ntried()'",
+        "python3 -c '@call@\ncall(\"open_tree\", -100, b\"/\", 1)\ncall(\"open_tree_attr\", -100, b\"/\", 1, 0, 0)\ntried()'",
     ),
     calls("another root", "python3 -c '@call@\ncall(\"chroot\", b\".\")\ntried()'"),
     calls(
@@ -104,6 +105,16 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
     calls(
         "performance events",
         "python3 -c '@call@\na = struct.pack(\"IIQ\", 1, 112, 0) + bytes(96)\ncall(\"perf_event_open\", a, 0, -1, -1, 0)\ntried()'",
+    ),
+    calls(
+        "modules of the kernel",
+        "python3 -c '@call@\nfor made in (lambda: raw(\"finit_module\", -1, b\"\", 0), lambda: raw(\"delete_module\", b\"ab-escape\", 0x800)):\n    made()\n    # Whoever may do it is told that there is no such module.\n    print(\"DID\" if ctypes.get_errno() != 1 else \"no\")\ntried()'",
+    ),
+    // Without a time it changes nothing, and is allowed to everybody.
+    works("the clock", "python3 -c '@call@\ncall(\"settimeofday\", 0, 0)\ntried()'"),
+    works(
+        "calls with flags that no filter sees",
+        "python3 -c '@call@\nhow = struct.pack(\"QQQ\", os.O_PATH, 0, 0)\nraw(\"openat2\", -100, b\".\", how, 24)\nopened = ctypes.get_errno()\nraw(\"clone3\", 0, 0)\n# Programs go on without a call that does not exist.\nprint(\"DID\" if (opened, ctypes.get_errno()) != (38, 38) else \"absent\")\ntried()'",
     ),
     calls("user faults", "python3 -c '@call@\ncall(\"userfaultfd\", 1)\ntried()'"),
     calls(

@@ -49,6 +49,28 @@ for kind in kinds:
     tries(lambda: socket.socket(socket.AF_UNIX, kind))
 tried()'";
 
+/// Enters the topmost groups, then starts more processes than its own allows.
+const OUT_OF_GROUP: &str = "python3 -c '@call@
+import glob
+for group in glob.glob(\"/sys/fs/cgroup/cgroup.procs\") + glob.glob(\"/sys/fs/cgroup/*/cgroup.procs\"):
+    try: open(group, \"w\").write(str(os.getpid()))
+    except OSError as e: print(e)
+r, w = os.pipe()
+started = 0
+for _ in range(64):
+    try: pid = os.fork()
+    except OSError as e:
+        print(e)
+        break
+    if pid == 0:
+        os.close(w)
+        os.read(r, 1)
+        os._exit(0)
+    started += 1
+os.close(w)
+print(\"DID\" if started == 64 else started)
+tried()'";
+
 pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
     kills("a signal", "kill -9 @pid@; echo tried"),
     kills("a signal that stops", "kill -STOP @pid@; echo tried"),
@@ -65,7 +87,7 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
     },
     EscapeAttempt {
         evidence: EscapeEvidence::ScriptReportedSuccess,
-        ..kills("memory that programs share", "python3 -c '@call@\nr = L.shmget(0x0ab0, 4096, 0o1600)\ntry: ns = os.readlink(\"/proc/self/ns/ipc\")\nexcept OSError: ns = \"@ipc@\"\nprint(\"DID\" if r >= 0 and ns == \"@ipc@\" else \"no\")\nL.shmctl(r, 0, 0)\ntried()'")
+        ..kills("memory that programs share", "python3 -c '@call@\nr = L.shmget(0x0ab0, 4096, 0o1600)\ntry: ns = os.readlink(\"/proc/self/ns/ipc\")\nexcept OSError: ns = \"@ipc@\"\nprint(\"DID\" if r >= 0 and ns == \"@ipc@\" else \"no\")\nL.shmctl(r, 0, 0)\nfor other in (raw(\"semget\", 0, 1, 0o1600), raw(\"msgget\", 0, 0o1600), raw(\"mq_open\", b\"ab-escape\", os.O_CREAT | os.O_RDWR, 0o600, 0)):\n    print(\"DID\" if other >= 0 and ns == \"@ipc@\" else \"no\")\ntried()'")
     }
     .where_it_may_fail(),
     reaches(
@@ -174,6 +196,26 @@ pub(super) const ATTEMPTS: &[EscapeAttempt] = &[
         succeeds_unconfined: false,
         ..connects("names of hosts", "getent ahostsv4 example.com >/dev/null 2>&1 && echo DID; echo tried")
     },
+    EscapeAttempt {
+        sandbox_options: &[SandboxOption::Limited],
+        ..reaches(
+            "another control group than its own",
+            PolicyControlKind::ProcessCount,
+            EscapeEvidence::ScriptReportedSuccess,
+            OUT_OF_GROUP,
+        )
+    }
+    .where_it_may_fail(),
+    EscapeAttempt {
+        sandbox_options: &[SandboxOption::Limited],
+        ..reaches(
+            "a limit that is raised",
+            PolicyControlKind::OpenFiles,
+            EscapeEvidence::ScriptReportedSuccess,
+            "python3 -c '@call@\nimport resource\ntry:\n    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))\n    print(\"DID\")\nexcept (OSError, ValueError) as e: print(e)\ntried()'",
+        )
+    }
+    .where_it_may_fail(),
     reaches(
         "another program's terminal",
         PolicyControlKind::Files,
