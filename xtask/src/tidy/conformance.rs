@@ -1,12 +1,11 @@
 //! The conformance pages, one per seed: every clause has a unique id and either an existing test or
 //! a planned step that is not finished.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::code;
-use super::crates;
+use super::evidence::{self, Evidence};
 use super::problem::Problem;
-use super::suite::{Case, Suite};
+use super::table::{cells, is_rule};
 use super::tree::Tree;
 
 /// The finished steps of the plan: the clauses that they promised must have a test.
@@ -17,65 +16,6 @@ const SEEDS: usize = 5;
 
 /// `plain` is a demand that a seed states without one of these keywords.
 const LEVELS: &[&str] = &["MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY", "plain"];
-
-/// The tests that can serve as proof.
-#[derive(Debug, Default)]
-struct Evidence {
-    /// The test functions of each crate.
-    tests: BTreeMap<String, BTreeSet<String>>,
-    suite: Suite,
-}
-
-impl Evidence {
-    fn load(tree: &Tree) -> Evidence {
-        let mut evidence = Evidence { suite: Suite::load(tree), ..Evidence::default() };
-        for (path, text) in tree.sources() {
-            evidence.add(path, &text);
-        }
-        evidence
-    }
-
-    /// Collects the tests of one source file.
-    fn add(&mut self, path: &str, text: &str) {
-        let mut segments = path.strip_prefix("crates/").unwrap_or(path).split('/');
-        let (Some(name), Some(area @ ("src" | "tests"))) = (segments.next(), segments.next())
-        else {
-            return;
-        };
-        let code = code::blanked(text);
-        let is_test = |line| code::lines_above(text, line).any(|(_, above)| is_test_mark(above));
-        // In `src` most functions are not tests; in `tests` a macro of the suite may declare them.
-        let names = code::items(&code, &["fn"])
-            .into_iter()
-            .filter(|item| area == "tests" || is_test(item.line))
-            .map(|item| item.name.to_owned());
-        self.tests.entry(name.to_owned()).or_default().extend(names);
-    }
-
-    /// The problem with the test called `name`; `None` if it exists.
-    fn objection(&self, name: &str) -> Option<String> {
-        if let Some(case) = name.strip_prefix("behaviour ") {
-            let found = Case::parse(case).is_some_and(|case| self.suite.has(&case));
-            return (!found).then(|| format!("the behaviour suite has no case `{case}`"));
-        }
-        let segments: Vec<&str> = name.split("::").collect();
-        let [krate, .., last] = segments.as_slice() else {
-            return Some(format!("`{name}` is no test name: write `crate::path::test`"));
-        };
-        if !crates::is_known(krate) {
-            return Some(format!("`{name}` names no crate of ours"));
-        }
-        let in_crate = self.tests.get(*krate).is_some_and(|tests| tests.contains(*last));
-        let in_suite = segments
-            .get(segments.len() - 2)
-            .is_some_and(|group| self.suite.has(&Case::new(group, last)));
-        (!in_crate && !in_suite).then(|| format!("no test `{last}` in `{krate}` for `{name}`"))
-    }
-}
-
-fn is_test_mark(line: &str) -> bool {
-    line.starts_with("#[test]") || line.starts_with("#[tokio::test")
-}
 
 /// The page of the seed with this number.
 fn page(seed: usize) -> String {
@@ -145,15 +85,11 @@ fn proof_objections(proof: &str, evidence: &Evidence) -> Vec<String> {
             Vec::new()
         };
     }
-    let parts: Vec<&str> = proof.split('`').collect();
-    let (between, names): (Vec<_>, Vec<_>) =
-        parts.iter().enumerate().partition(|(index, _)| index.is_multiple_of(2));
-    let separated = between.iter().all(|(_, text)| text.chars().all(|c| " ,;".contains(c)));
-    if names.is_empty() || parts.len().is_multiple_of(2) || !separated {
+    let Some(names) = evidence::names(proof) else {
         let forms = "`test` names in backticks, step N, not yet, or n/a: reason";
         return vec![format!("\"{proof}\" is no proof: write {forms}")];
-    }
-    names.into_iter().filter_map(|(_, name)| evidence.objection(name)).collect()
+    };
+    names.into_iter().filter_map(|name| evidence.objection(name)).collect()
 }
 
 /// The rows of the tables whose first column is `id`, with their line numbers; also any other row
@@ -175,19 +111,6 @@ fn rows(text: &str) -> Vec<(usize, Vec<String>)> {
         }
     }
     rows
-}
-
-/// The cells of a table row; an escaped bar belongs to its cell.
-fn cells(line: &str) -> Option<Vec<String>> {
-    let inside = line.trim().strip_prefix('|')?.strip_suffix('|')?;
-    let kept = inside.replace("\\|", "\u{0}");
-    Some(kept.split('|').map(|cell| cell.trim().replace('\u{0}', "|")).collect())
-}
-
-/// Whether this is the separator line between the head of a table and its rows.
-fn is_rule(line: &str) -> bool {
-    let line = line.trim();
-    line.starts_with('|') && line.contains('-') && line.chars().all(|c| "|-: ".contains(c))
 }
 
 fn looks_like_id(cell: &str) -> bool {
