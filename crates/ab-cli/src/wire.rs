@@ -110,7 +110,7 @@ async fn spaces(store: Store, config: &Config) -> Result<Spaces, Failure> {
         // Without tokens a command on the network could approve its own requests.
         network: if config.no_auth.value { NetworkAccess::None } else { sessions.network.value },
         toolchains: sessions.toolchains.value.toolchains.clone(),
-        temporary_dir: std::env::temp_dir(),
+        temporary_dir: crate::workspace::temporary_dir(),
         ..ExecSettings::default()
     };
     template.policy.rules = sessions.rules.value.file.clone();
