@@ -5,8 +5,8 @@ use std::path::Path;
 use ab_api::{ApproveOrDeny, SessionStatus};
 use agent_backend::agent::{
     AgentDefinition, AgentSession, AgentSessionId, BackendFactory, DaemonSandboxes,
-    FilesystemToolset, RemotePerSession, SandboxPerSession, ServeSessionWorkspace, SessionOptions,
-    ShellToolset, SshSandboxes,
+    FilesystemToolset, RemotePerSession, SandboxPerSession, SandboxProvider, ServeSessionWorkspace,
+    SessionOptions, ShellToolset, SshSandboxes,
 };
 use agent_backend::remote::HostKeyCheck;
 use agent_backend::{ErrorKind, RemoteConfig, SessionClient, SessionClientSettings};
@@ -51,6 +51,8 @@ async fn a_daemon_of_its_own_is_started_for_a_session_and_found_again() {
     works(&grace, "grace's").await;
     let home = |id: &str| base.path().join("new").join(id).join("home");
     assert_eq!(std::fs::read(home("ada").join("notes.txt")).unwrap(), b"ada's");
+    let found = sandboxes.get(ada.context()).await.unwrap().unwrap();
+    assert_eq!(found.home(), home("ada").to_str().unwrap());
     let outside = ada.require_backend().unwrap().read("../../grace/home/notes.txt").await;
     assert_eq!(outside.unwrap_err().kind(), ErrorKind::Escape);
     // A session that is resumed uses the daemon that runs, and starts it where it was stopped.

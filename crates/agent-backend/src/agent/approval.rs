@@ -228,10 +228,7 @@ impl Acts {
         };
         match tool.original_name() {
             "exec" => {
-                let options =
-                    ExecOptions { cwd: text("cwd").map(str::to_owned), ..Default::default() };
-                let command = Command::Shell(text("command").unwrap_or_default().to_owned());
-                let request = backend.and_then(|it| it.exec_request(command, options).ok());
+                let request = backend.and_then(|backend| exec_request(backend, tool, arguments));
                 Acts { request, ..plain(Verb::Exec, "cwd") }
             }
             "write_file" => Acts {
@@ -247,6 +244,26 @@ impl Acts {
             _ => plain(Verb::Exec, "path"),
         }
     }
+}
+
+/// The command as it would run, with its environment and working directory.
+fn exec_request(
+    backend: &Backend,
+    tool: &AgentTool,
+    arguments: &Map<String, Value>,
+) -> Option<ExecRequest> {
+    let command = Command::Shell(arguments.get("command")?.as_str()?.to_owned());
+    let variables = arguments.get("env").and_then(Value::as_object);
+    let env = variables
+        .into_iter()
+        .flatten()
+        .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+        .collect();
+    let cwd = arguments.get("cwd").and_then(Value::as_str).map(str::to_owned);
+    let options = ExecOptions { cwd, env, ..ExecOptions::default() };
+    let mut request = backend.exec_request(command, options).ok()?;
+    request.cwd = tool.root().join(&request.cwd);
+    Some(request)
 }
 
 /// The same value with the keys of its objects sorted: a model may change their order when it

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use ab_testkit::expect::expect_error;
 use agent_backend::agent::{
-    AgentDefinition, AgentTool, AgentTools, FilesystemToolset, SessionOptions, ToolApproval,
-    ToolDecision, ToolQuestion, ToolResult,
+    AgentDefinition, AgentTool, AgentTools, FilesystemToolset, SessionOptions, ShellToolset,
+    ToolApproval, ToolDecision, ToolQuestion, ToolResult,
 };
 use agent_backend::{
     ApprovalAnswer, ApprovalId, ApprovalRequest, Approver, Backend, ErrorKind, Principal,
@@ -153,4 +153,28 @@ async fn a_mistyped_name_does_not_leave_a_tool_without_its_question() {
     start("exec").await.unwrap();
     start("write_file").await.unwrap();
     start("use_skill").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_person_sees_the_whole_command_that_would_run() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(root.path().join("sub/deep")).unwrap();
+    let inbox = Arc::new(Inbox::default());
+    let definition = AgentDefinition::builder()
+        .backend(super::local(root.path()))
+        .toolset(ShellToolset::new().rooted_at("sub"))
+        .approval(ToolApproval::by_approver(inbox.clone()).require(["exec"]))
+        .build();
+    let session = definition.start(SessionOptions::default()).await.unwrap();
+    let tools = session.tools().await.unwrap();
+    let command = json!({ "command": "touch \"$NAME\"", "cwd": "deep", "env": { "NAME": "made" } });
+    failed(call(&tools, "exec", command.clone()).await, "waits for");
+    let asked = inbox.asked.lock().unwrap()[0].clone();
+    let request = asked.call.request.clone().unwrap();
+    assert_eq!(asked.call.command().unwrap(), "touch \"$NAME\"");
+    assert_eq!((request.cwd.as_str(), request.env["NAME"].as_str()), ("sub/deep", "made"));
+    assert!(!root.path().join("sub/deep/made").exists());
+    inbox.granted.lock().unwrap().push(asked.digest.to_string());
+    worked(call(&tools, "exec", command).await);
+    assert!(root.path().join("sub/deep/made").exists());
 }
