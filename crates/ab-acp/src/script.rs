@@ -285,7 +285,14 @@ impl ScriptedAgent {
             Err(error) => return reply.send(Err(forgotten(&error))),
         };
         let mut remembered = remembered;
-        remembered.begin(&prompt);
+        let (first, prompt) = match remembered.interrupted() {
+            // The work of the interrupted prompt goes on at the question.
+            Some(interrupted) => interrupted,
+            None => {
+                remembered.begin(&prompt);
+                (0, prompt)
+            }
+        };
         if let Err(error) = self.memory.save(&id, &remembered).await {
             return reply.send(Err(forgotten(&error)));
         }
@@ -304,14 +311,16 @@ impl ScriptedAgent {
             asked: None,
             calls: 0,
             deaf: Arc::default(),
+            memory: self.memory.clone(),
+            remembered,
         };
-        let (scenario, memory) = (self.scenario.clone(), self.memory.clone());
+        let scenario = self.scenario.clone();
         self.turns.spawn(async move {
             let last = scenario.turns.len().saturating_sub(1);
             let steps = scenario.turns.get(last.min(turn.number.saturating_sub(1)));
-            let ended = turn.play(steps.map_or(&[], Vec::as_slice), &cancel).await;
-            remembered.answered(&turn.answer);
-            let saved = memory.save(&id, &remembered).await;
+            let ended = turn.play(steps.map_or(&[], Vec::as_slice), first, &cancel).await;
+            turn.remembered.answered(&turn.answer);
+            let saved = turn.memory.save(&id, &turn.remembered).await;
             match (ended, saved) {
                 (Ended::Exit(code), _) => return Some(code),
                 (Ended::Error(error), _) => reply.send(Err(error)),

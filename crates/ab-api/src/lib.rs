@@ -25,6 +25,7 @@ pub use agent_config::{
 };
 pub use approval::{
     Approval, ApprovalDecider, ApprovalDecision, ApprovalStatus, ApprovalSubject, ApproveOrDeny,
+    DeciderKind, DecisionChannel, MAX_APPROVAL_DETAIL_BYTES, SubjectDescriber,
 };
 pub use available::{TaskCapabilities, UNAVAILABLE_TASK_FIELDS, UnavailableTaskField};
 pub use catalog::{

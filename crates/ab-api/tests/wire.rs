@@ -229,15 +229,19 @@ fn approval_and_decision() {
         "title": "Run ls",
         "action": "execute",
         "detail": "ls -l",
+        "describedBy": "agent",
+        "isCut": true,
         "tool_execution_id": "t1",
         "digest": "00ff",
         "createdAt": "2025-01-01T12:00:00Z",
         "expiresAt": "2025-01-01T13:00:00Z",
         "decidedAt": "2025-01-01T12:01:00Z",
-        "decidedBy": { "kind": "person", "name": "ana" },
+        "decidedBy": { "kind": "person", "name": "ana", "via": "web" },
         "reason": "fine",
+        "usedAt": "2025-01-01T12:02:00Z",
     }));
     round_trip::<ApprovalDecision>(json!({ "decision": "approve" }));
+    round_trip::<ApprovalDecision>(json!({ "decision": "deny", "by": "rule", "via": "cli" }));
     serde_json::from_value::<ApprovalDecision>(json!({ "decision": "approve", "resaon": "x" }))
         .expect_err("a misspelt field is refused");
 }

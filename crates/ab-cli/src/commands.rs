@@ -3,6 +3,7 @@
 //! A command is a file with a [`CliCommand`], its `mod` line, and one line in [`COMMANDS`].
 
 pub(crate) mod agent;
+pub(crate) mod approvals;
 mod chat;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -49,6 +50,7 @@ pub(crate) const COMMANDS: &[CommandEntry] = &[
     CommandEntry::of::<webui::Webui>("webui"),
     CommandEntry::of::<task::TaskCommand>("task"),
     CommandEntry::of::<session::SessionCommand>("session"),
+    CommandEntry::of::<approvals::ApprovalsCommand>("approvals"),
     CommandEntry::of::<wait::Wait>("wait"),
     CommandEntry::of::<config::ConfigCommand>("config"),
     CommandEntry::of::<agent::Agent>("agent"),

@@ -15,6 +15,7 @@ use std::time::Duration;
 use ab_acp::catalog::AgentCatalog;
 use ab_control::CrashPoint;
 use ab_core::effective::{Isolation, NetworkAccess};
+use ab_executor::DEFAULT_APPROVAL_WAIT;
 use ab_host::Toolchain;
 use ab_policy::RuleFile;
 use ab_spaces::SpaceCrashPoint;
@@ -160,6 +161,7 @@ pub(crate) struct SessionConfig {
     pub(crate) keep: Setting<bool>,
     pub(crate) idle_timeout: Setting<Duration>,
     pub(crate) approval_timeout: Setting<Duration>,
+    pub(crate) approval_wait: Setting<Duration>,
     pub(crate) stop_grace: Setting<Duration>,
     pub(crate) max_running: Setting<usize>,
     pub(crate) allow_disabled_runtime: Setting<bool>,
@@ -336,6 +338,7 @@ impl SessionConfig {
                 "sessions.approval-timeout",
                 defaults.approval_timeout.as_secs(),
             )?,
+            approval_wait: time("sessions.approval-wait", DEFAULT_APPROVAL_WAIT.as_secs())?,
             stop_grace: time("sessions.stop-grace", defaults.stop_grace.as_secs())?,
             max_running: sources.pick(
                 "sessions.max-running",

@@ -8,8 +8,9 @@ pub(crate) use view::View;
 use std::io::{self, IsTerminal};
 
 use ab_api::{
-    Approval, ApprovalDecision, ApprovalId, ApproveOrDeny, ChangeCounts, Event, EventKind, Session,
-    SessionActivity, SessionId, SessionStatus,
+    Approval, ApprovalDecision, ApprovalId, ApproveOrDeny, ChangeCounts, DeciderKind,
+    DecisionChannel, Event, EventKind, Session, SessionActivity, SessionId, SessionStatus,
+    SubjectDescriber,
 };
 use ab_core::ErrorKind;
 use ab_core::error::escape_unprintable;
@@ -218,8 +219,8 @@ impl Questions {
             }
             Approve::Ask => {
                 terminal.note(&format!(
-                    "the session waits for a decision on {id}: follow it at a terminal, or with \
-                     --approve always or never"
+                    "the session waits for a decision: agent-backend approvals show {id}, then \
+                     approvals approve or deny {id}"
                 ));
                 Ok(())
             }
@@ -267,8 +268,16 @@ impl Questions {
         let choice = match line.trim().to_ascii_lowercase().as_str() {
             "y" | "yes" => ApproveOrDeny::Approve,
             "n" | "no" => ApproveOrDeny::Deny,
+            "l" | "later" => {
+                self.open.remove(0);
+                terminal.note(&format!(
+                    "{id} stays open: agent-backend approvals approve or deny decides it later"
+                ));
+                self.ask(Title::Repeated);
+                return Ok(());
+            }
             _ => {
-                terminal.note("answer y or n");
+                terminal.note("answer y, n or l for later");
                 self.ask(Title::Repeated);
                 return Ok(());
             }
@@ -280,11 +289,16 @@ impl Questions {
     }
 
     async fn send(&self, id: ApprovalId, decision: ApproveOrDeny) -> Result<(), Failure> {
-        let decision = ApprovalDecision { decision, reason: None };
+        let by = match self.approve {
+            Approve::Ask => DeciderKind::Person,
+            Approve::Always | Approve::Never => DeciderKind::Rule,
+        };
+        let (by, via) = (Some(by), Some(DecisionChannel::Cli));
+        let decision = ApprovalDecision { by, via, ..decision.into() };
         match self.client.decide_approval(id, &decision).await {
-            // Another surface was faster; its decision is the next event.
+            // Another surface was faster, or the question cannot be shown whole.
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
-            other => Ok(other?),
+            other => Ok(other.map(drop)?),
         }
     }
 }
@@ -299,7 +313,13 @@ fn question(approval: &Approval, title: Title) -> String {
     for line in subject.detail.as_deref().unwrap_or_default().lines() {
         text.push_str(&format!("  {}\n", escape_unprintable(line)));
     }
-    text.push_str("allow it? [y/n] ");
+    if subject.described_by == SubjectDescriber::Agent && subject.detail.is_some() {
+        text.push_str("  (as the agent describes it)\n");
+    }
+    if subject.is_cut {
+        text.push_str("  this is not everything; it can only be denied\n");
+    }
+    text.push_str("allow it? [y/n/l] ");
     text
 }
 
@@ -345,7 +365,7 @@ mod tests {
             ..ApprovalSubject::default()
         };
         let approval = Approval::pending(subject, Time::now());
-        let rest = "  rm -rf build\n  \\u{7}echo\nallow it? [y/n] ";
+        let rest = "  rm -rf build\n  \\u{7}echo\nallow it? [y/n/l] ";
         let whole = format!("? Run \\u{{1b}}[2Kls\\r\n{rest}");
         assert_eq!(question(&approval, Title::Repeated), whole);
         // The line of the event has said it.

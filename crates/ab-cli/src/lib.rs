@@ -3,6 +3,7 @@
 //! This is the only crate that reads the environment and the current directory. What a workspace
 //! may do is decided below it; here is only how that is asked for and shown.
 
+mod approval_ref;
 mod approver;
 mod arguments;
 mod browser;

@@ -9,29 +9,34 @@ use agent_backend::serve_client::SessionQuery;
 use crate::failure::Failure;
 
 /// Shorter beginnings would name too many sessions.
-const SHORTEST: usize = 4;
+pub(crate) const SHORTEST: usize = 4;
 const LONGEST: usize = 26;
-const PER_PAGE: u32 = 200;
+pub(crate) const PER_PAGE: u32 = 200;
 /// How many pages of the newest sessions are searched.
-const MOST_PAGES: u32 = 50;
+pub(crate) const MOST_PAGES: u32 = 50;
 /// How many sessions the error for an ambiguous beginning names.
-const NAMED: usize = 5;
+pub(crate) const NAMED: usize = 5;
 
 /// The id of a session, or its beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SessionRef(String);
 
+/// An id or the beginning of one, as ids are written.
+pub(crate) fn id_prefix(text: &str) -> Option<String> {
+    let text = text.to_ascii_uppercase();
+    // The digits of a ULID.
+    let is_digit = |c: char| c.is_ascii_alphanumeric() && !"ILOU".contains(c);
+    let is_prefix = (SHORTEST..=LONGEST).contains(&text.len()) && text.chars().all(is_digit);
+    is_prefix.then_some(text)
+}
+
 impl FromStr for SessionRef {
     type Err = String;
 
     fn from_str(text: &str) -> Result<SessionRef, String> {
-        let text = text.to_ascii_uppercase();
-        // The digits of a ULID.
-        let is_digit = |c: char| c.is_ascii_alphanumeric() && !"ILOU".contains(c);
-        if (SHORTEST..=LONGEST).contains(&text.len()) && text.chars().all(is_digit) {
-            return Ok(SessionRef(text));
-        }
-        Err(format!("must be the id of a session, or its first {SHORTEST} or more characters"))
+        id_prefix(text).map(SessionRef).ok_or_else(|| {
+            format!("must be the id of a session, or its first {SHORTEST} or more characters")
+        })
     }
 }
 

@@ -77,6 +77,7 @@ pub(crate) async fn assemble(
     settings.toolchains = sessions.toolchains.value.toolchains.clone();
     settings.allow_disabled_runtime = sessions.allow_disabled_runtime.value;
     settings.rules = sessions.rules.value.file.clone();
+    settings.approval_wait = sessions.approval_wait.value;
     settings.refuses_shared_network = config.no_auth.value;
     settings.server_url = Some(url);
     let executor = LocalExecutor::new(settings).map_err(|error| {

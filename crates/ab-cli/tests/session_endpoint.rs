@@ -2,8 +2,8 @@
 
 use ab_acp::catalog::AgentCatalogEntry;
 use ab_api::{
-    ApprovalDecider, ApprovalDecision, ApprovalId, ApproveOrDeny, EventKind, SessionId,
-    SessionStatus,
+    ApprovalDecider, ApprovalDecision, ApprovalId, ApproveOrDeny, DeciderKind, EventKind,
+    SessionId, SessionStatus,
 };
 use ab_policy::RuleFile;
 use serde_json::{Value, json};
@@ -241,9 +241,9 @@ async fn question_of_the_policy_is_an_approval_of_the_session() {
     assert!(detail.contains("it makes a file (rule own.touch)"), "{detail}");
     server.decide(first, ApproveOrDeny::Approve).await;
     let second = approval(&server, id, 1).await;
-    let by = ApprovalDecider { kind: "person".to_owned(), name: "ann".to_owned(), via: None };
+    let by = ApprovalDecider { kind: DeciderKind::Person, name: "ann".to_owned(), via: None };
     let decision =
-        ApprovalDecision { decision: ApproveOrDeny::Deny, reason: Some("not today".to_owned()) };
+        ApprovalDecision { reason: Some("not today".to_owned()), ..ApproveOrDeny::Deny.into() };
     server.control.decide_approval(second, decision, by).await.unwrap();
     let session = server.ended(id).await;
     let (story, said) = (server.story(id).await, said(&server, id).await);

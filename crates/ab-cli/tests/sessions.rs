@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ab_acp::catalog::{AgentCatalogEntry, OWN_BINARY_PLACEHOLDER};
 use ab_api::{
-    ApprovalDecider, ApprovalDecision, ApprovalId, ApproveOrDeny, EventKind, Session,
+    ApprovalDecider, ApprovalDecision, ApprovalId, ApproveOrDeny, DeciderKind, EventKind, Session,
     SessionEndReason, SessionId, SessionStatus, TaskCapabilities, TaskRequest, ToolExecutionStatus,
 };
 use ab_control::{ControlPlane, ControlPlaneError, ControlPlaneSettings};
@@ -155,8 +155,8 @@ impl Server {
     }
 
     pub(crate) async fn decide(&self, approval: ApprovalId, decision: ApproveOrDeny) {
-        let by = ApprovalDecider { kind: "person".to_owned(), name: "ann".to_owned(), via: None };
-        let decision = ApprovalDecision { decision, reason: None };
+        let by = ApprovalDecider { kind: DeciderKind::Person, name: "ann".to_owned(), via: None };
+        let decision = ApprovalDecision::from(decision);
         self.control.decide_approval(approval, decision, by).await.unwrap();
     }
 

@@ -2,6 +2,7 @@
 //! its sources are hostile, its disk is full.
 
 mod agents;
+mod approvals;
 mod callers;
 mod crashes;
 mod disk;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ab_api::{
     Approval, ApprovalDecider, ApprovalDecision, ApprovalId, Event, EventKind, FieldViolations,
-    LogLevel, LogSource, Session, SessionId, SessionStatus, Task, Time,
+    LogLevel, LogSource, Session, SessionId, SessionStatus, Task, Time, ToolExecutionStatus,
 };
 use ab_executor::{CleanupToken, Executor, ExecutorError};
 use ab_store::{
@@ -32,6 +32,13 @@ const CLEANUP_RETRIES: [Duration; 4] = [
     Duration::from_millis(500),
     Duration::from_secs(2),
 ];
+
+/// How many of the last tool events are searched for calls that did not end.
+const MAX_OPEN_TOOLS: usize = 1000;
+/// The longest wait before the times of approvals are looked at again.
+const MAX_EXPIRY_WAIT: Duration = Duration::from_secs(10 * 60);
+/// How long the expiry of approvals waits after an error of the store.
+const EXPIRY_RETRY: Duration = Duration::from_secs(1);
 
 /// Creates, controls and watches sessions. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -148,6 +155,8 @@ impl ControlPlane {
         }
         let plane = Arc::clone(&control.plane);
         control.plane.tasks.spawn(async move { plane.collect_leftovers().await });
+        let plane = Arc::clone(&control.plane);
+        control.plane.tasks.spawn(async move { plane.expire_approvals().await });
         Ok(control)
     }
 
@@ -407,6 +416,14 @@ impl ControlPlane {
     }
 }
 
+/// How long it is until `time`, at most [`MAX_EXPIRY_WAIT`]: the clock may be set.
+fn until(time: Time) -> Duration {
+    let millis = time.as_millis().saturating_sub(Time::now().as_millis());
+    let wait = Duration::from_millis(u64::try_from(millis).unwrap_or_default());
+    // A millisecond more: the time must be over then.
+    (wait + Duration::from_millis(1)).min(MAX_EXPIRY_WAIT)
+}
+
 /// The session of an earlier request with the same key.
 fn first_answer(answer: &str) -> Result<SessionId, ControlPlaneError> {
     answer.parse().map_err(|error: ab_api::IdError| {
@@ -438,9 +455,8 @@ impl Plane {
             }
         };
         let Ok((next, kinds)) = machine::apply_input(&state, input) else { return Ok(None) };
-        self.store.expire_session_approvals(session.id, cause.to_owned()).await?;
         let now = Time::now();
-        let mut events = Vec::new();
+        let mut events = self.cancelled_tools(session.id).await?;
         if next != state {
             let message = format!("{cause} A prompt that the agent may have is not repeated.");
             let kind = EventKind::Log {
@@ -460,7 +476,55 @@ impl Plane {
         Ok(Some((session, next)))
     }
 
-    /// Removes the resources of a session.
+    /// Ends the tool calls that the processes of a session left open, for readers of its stream.
+    async fn cancelled_tools(&self, id: SessionId) -> Result<Vec<Event>, StoreError> {
+        let mut open = Vec::<EventKind>::new();
+        for record in self.store.last_event_records(id, Some("tool"), MAX_OPEN_TOOLS).await? {
+            let kind = record.event()?.kind;
+            let EventKind::Tool { tool_execution_id, tool_status, .. } = &kind else { continue };
+            let is_same = |known: &EventKind| {
+                matches!(known, EventKind::Tool { tool_execution_id: known, .. }
+                    if known == tool_execution_id)
+            };
+            open.retain(|known| !is_same(known));
+            if matches!(tool_status, ToolExecutionStatus::Pending | ToolExecutionStatus::Running) {
+                open.push(kind);
+            }
+        }
+        for kind in &mut open {
+            if let EventKind::Tool { tool_status, .. } = kind {
+                *tool_status = ToolExecutionStatus::Cancelled;
+            }
+        }
+        Ok(open.into_iter().map(Event::now).collect())
+    }
+
+    /// Expires approvals when their time is over, until the server shuts down.
+    async fn expire_approvals(&self) {
+        while !self.shutdown.is_cancelled() {
+            // Subscribed before the read: an approval that is added after it wakes this task.
+            let change = self.store.approval_change();
+            let wait = match self.store.next_approval_expiry().await {
+                Ok(Some(next)) => until(next),
+                Ok(None) => MAX_EXPIRY_WAIT,
+                Err(StoreError::Closed) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot see which approvals expire");
+                    EXPIRY_RETRY
+                }
+            };
+            tokio::select! {
+                () = self.shutdown.cancelled() => return,
+                () = change => continue,
+                () = tokio::time::sleep(wait) => {}
+            }
+            if let Err(error) = self.store.expire_overdue_approvals(Time::now()).await {
+                tracing::warn!(%error, "cannot expire approvals");
+            }
+        }
+    }
+
+    /// Removes what was made for a session.
     pub(crate) async fn cleanup(&self, id: SessionId) -> Result<(), StoreError> {
         for cleanup in self.store.pending_cleanups(Some(id)).await? {
             let token = CleanupToken(cleanup.token.clone());

@@ -28,7 +28,9 @@ pub enum CrashPoint {
     ApprovalStored,
     /// The decision is stored; the agent does not have it yet.
     DecisionStored,
-    /// The agent has the decision.
+    /// The answer is recorded as given, and the agent does not know it.
+    AnswerTaken,
+    /// The agent knows the decision.
     AnswerGiven,
     /// The end of the turn is recorded; nothing is delivered yet.
     DeliveryBegun,
@@ -48,10 +50,12 @@ pub enum CrashPoint {
     TakenUp,
     /// A restarted server started the agent with its old conversation; this is not recorded yet.
     Reloaded,
+    /// The prompt that tells a restarted agent a decision is stored, and the agent does not have it.
+    DecisionTold,
 }
 
 impl CrashPoint {
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::Created,
         Self::CleanupStored,
         Self::WorkspaceMade,
@@ -61,6 +65,7 @@ impl CrashPoint {
         Self::PromptGiven,
         Self::ApprovalStored,
         Self::DecisionStored,
+        Self::AnswerTaken,
         Self::AnswerGiven,
         Self::DeliveryBegun,
         Self::Delivered,
@@ -71,6 +76,7 @@ impl CrashPoint {
         Self::CleanedUp,
         Self::TakenUp,
         Self::Reloaded,
+        Self::DecisionTold,
     ];
 
     /// The name on the command line.
@@ -85,6 +91,7 @@ impl CrashPoint {
             Self::PromptGiven => "prompt-given",
             Self::ApprovalStored => "approval-stored",
             Self::DecisionStored => "decision-stored",
+            Self::AnswerTaken => "answer-taken",
             Self::AnswerGiven => "answer-given",
             Self::DeliveryBegun => "delivery-begun",
             Self::Delivered => "delivered",
@@ -95,6 +102,7 @@ impl CrashPoint {
             Self::CleanedUp => "cleaned-up",
             Self::TakenUp => "taken-up",
             Self::Reloaded => "reloaded",
+            Self::DecisionTold => "decision-told",
         }
     }
 }

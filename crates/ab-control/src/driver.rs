@@ -2,20 +2,22 @@
 //! actions of the state machine.
 
 mod effect;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_api::{Approval, Event, EventKind, LogLevel, LogSource, Session, SessionStatus, Time};
-use ab_executor::{AgentQuestion, AgentQuestionId, AgentReport, SessionAttempt, TurnOutcome};
+use ab_api::{ApprovalId, Event, EventKind, LogLevel, LogSource, Session, SessionStatus, Time};
+use ab_executor::{AgentReport, SessionAttempt, TurnOutcome};
 use ab_store::{SessionRecord, StoreError};
 use futures_util::StreamExt;
-use futures_util::future::{BoxFuture, OptionFuture};
+use futures_util::future::OptionFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::Instant;
 
 use self::effect::{Doing, Done};
+use self::waiting::{AwaitedDecision, Decided, Inherited};
 use crate::control::{ControlPlaneError, Plane};
 use crate::crash::CrashPoint;
 use crate::machine::{self, RunningPhase, SessionAction, SessionInput, SessionPhase, SessionState};
@@ -48,11 +50,15 @@ pub(crate) struct Driver {
     commands: mpsc::Receiver<Command>,
     /// Reports of the launched agent.
     reports: Option<mpsc::Receiver<AgentReport>>,
-    /// Questions whose approvals are still pending.
-    answers: FuturesUnordered<BoxFuture<'static, (AgentQuestionId, Result<Approval, StoreError>)>>,
-    /// The session's permit to run.
+    /// Approvals that are not decided.
+    awaited: FuturesUnordered<AwaitedDecision>,
+    /// Approvals that an earlier attempt asked for, whose answers the agent does not have.
+    inherited: Vec<Inherited>,
+    /// The session's place among those that run.
     permit: Option<OwnedSemaphorePermit>,
     idle_since: Option<Instant>,
+    /// Whether the stream says, if so, that the session waits for a place.
+    is_queue_told: bool,
 }
 
 /// What woke the driver.
@@ -60,7 +66,7 @@ enum Wake {
     Shutdown,
     Report(Option<AgentReport>),
     Done(Done),
-    Answer(AgentQuestionId, Result<Box<Approval>, StoreError>),
+    Decided(Result<Decided, StoreError>),
     Command(Option<Command>),
     IdleTimeout,
 }
@@ -73,14 +79,26 @@ impl Driver {
         commands: mpsc::Receiver<Command>,
     ) -> Self {
         let (reports, permit, idle_since) = (None, None, None);
-        let answers = FuturesUnordered::new();
-        Self { plane, session, state, commands, reports, answers, permit, idle_since }
+        let (awaited, inherited) = (FuturesUnordered::new(), Vec::new());
+        Self {
+            plane,
+            session,
+            state,
+            commands,
+            reports,
+            awaited,
+            inherited,
+            permit,
+            idle_since,
+            is_queue_told: false,
+        }
     }
 
     /// Drives the session to its end, or until the server shuts down.
     pub(crate) async fn run(mut self, is_taken_up: bool) {
         let id = self.session.id;
         if is_taken_up {
+            self.is_queue_told = true;
             // Processes of the previous server must not work beside the new ones.
             self.end_processes(Duration::ZERO).await;
             if self.state.phase != SessionPhase::Queued {
@@ -109,7 +127,8 @@ impl Driver {
     /// shuts down first; the next server then resumes the session.
     async fn recover(&mut self, mut error: StoreError) -> bool {
         self.reports = None;
-        self.answers.clear();
+        self.awaited.clear();
+        self.inherited.clear();
         loop {
             if matches!(error, StoreError::Closed | StoreError::NotFound) {
                 return false;
@@ -146,6 +165,7 @@ impl Driver {
 
     async fn drive(&mut self) -> Result<(), StoreError> {
         let mut doing: Option<Doing> = None;
+        self.inherit_approvals().await?;
         while self.state.ending().is_none() {
             if let Some(effect) = machine::next_action(&self.state)
                 && doing.as_ref().is_none_or(|doing| doing.yields_to(effect, self.state.generation))
@@ -172,7 +192,7 @@ impl Driver {
                     doing = None;
                     self.finish(done).await?;
                 }
-                Wake::Answer(question, approval) => self.answer(&question, &*approval?).await,
+                Wake::Decided(decided) => self.take_decision(decided?).await?,
                 Wake::Command(Some(command)) => self.obey(command).await?,
                 Wake::Command(None) => return Ok(()),
                 Wake::IdleTimeout => self.commit(SessionInput::Finish, Vec::new()).await?,
@@ -185,7 +205,8 @@ impl Driver {
     /// stops reporting cannot delay its end.
     async fn wait(&mut self, doing: &mut Option<Doing>) -> Wake {
         let is_idle = self.state.phase == SessionPhase::Running(RunningPhase::Idle)
-            && machine::next_action(&self.state).is_none();
+            && machine::next_action(&self.state).is_none()
+            && !self.is_waiting_for_decisions();
         self.idle_since = if is_idle { self.idle_since.or(Some(Instant::now())) } else { None };
         let deadline = self.idle_since.map(|since| since + self.plane.settings.idle_timeout);
         let reports = OptionFuture::from(self.reports.as_mut().map(mpsc::Receiver::recv));
@@ -195,9 +216,7 @@ impl Driver {
             command = self.commands.recv() => Wake::Command(command),
             Some(report) = reports => Wake::Report(report),
             Some(done) = OptionFuture::from(doing.as_mut().map(Doing::done)) => Wake::Done(done),
-            Some((question, approval)) = self.answers.next() => {
-                Wake::Answer(question, approval.map(Box::new))
-            }
+            Some(decided) = self.awaited.next() => Wake::Decided(decided),
             Some(()) = OptionFuture::from(deadline.map(tokio::time::sleep_until)) => {
                 Wake::IdleTimeout
             }
@@ -220,6 +239,17 @@ impl Driver {
             let (sender, reports) = mpsc::channel(REPORTS);
             self.reports = Some(reports);
             return Ok(Doing::launch(Arc::clone(&self.plane), self.job(), effect, sender));
+        }
+        if effect == SessionAction::AssignExecutor && !self.is_queue_told {
+            self.is_queue_told = true;
+            if let Ok(permit) = Arc::clone(&self.plane.room).try_acquire_owned() {
+                return Ok(Doing::placed(self.state.generation, permit));
+            }
+            let most = self.plane.settings.max_running;
+            let note = format!(
+                "All {most} places for running sessions are taken. This one starts when another one ends."
+            );
+            self.append(vec![Event::now(log(LogLevel::Info, note))]).await?;
         }
         if matches!(effect, SessionAction::Stop | SessionAction::Kill) {
             let reason = "the session ended".to_owned();
@@ -313,6 +343,7 @@ impl Driver {
             AgentReport::Event(kind) => self.append(vec![Event::now(kind)]).await,
             AgentReport::Question(question) => self.ask(question).await,
             AgentReport::TurnEnded(TurnOutcome::Done) => {
+                self.drop_inherited().await?;
                 self.commit(SessionInput::TurnEnded, Vec::new()).await
             }
             AgentReport::TurnEnded(TurnOutcome::Failed { detail }) => {
@@ -355,48 +386,13 @@ impl Driver {
         }
     }
 
-    async fn ask(&mut self, question: AgentQuestion) -> Result<(), StoreError> {
-        let now = Time::now();
-        let approval = Approval {
-            session_id: Some(self.session.id),
-            expires_at: Some(now.saturating_add(self.plane.settings.approval_timeout)),
-            ..Approval::pending(question.subject, now)
-        };
-        let id = approval.id;
-        self.plane.store.add_approval(approval).await?;
-        self.plane.reach(CrashPoint::ApprovalStored);
-        let store = self.plane.store.clone();
-        let timeout = self.plane.settings.approval_timeout;
-        self.answers.push(Box::pin(async move {
-            let decided = match tokio::time::timeout(timeout, store.wait_for_decision(id)).await {
-                Ok(decided) => decided,
-                Err(_) => match store.expire_overdue_approvals(Time::now()).await {
-                    Ok(_) => store.wait_for_decision(id).await,
-                    Err(error) => Err(error),
-                },
-            };
-            (question.id, decided)
-        }));
-        Ok(())
-    }
-
-    async fn answer(&mut self, question: &AgentQuestionId, approval: &Approval) {
-        self.plane.reach(CrashPoint::DecisionStored);
-        if let Err(error) =
-            self.plane.executor.answer_question(&self.job(), question, approval).await
-        {
-            tracing::warn!(session = %self.session.id, %error, "cannot answer the agent");
-        }
-        self.plane.reach(CrashPoint::AnswerGiven);
-    }
-
     async fn obey(&mut self, command: Command) -> Result<(), StoreError> {
         let Command { input, prompt, reply } = command;
         let outcome = match machine::apply_input(&self.state, input) {
             Err(illegal) => Err(ControlPlaneError::Illegal(illegal)),
             Ok((next, kinds)) => {
                 let stored = match prompt {
-                    Some(prompt) => self.store_prompt(next, kinds, prompt).await,
+                    Some(prompt) => self.store_prompt(next, kinds, prompt, Vec::new()).await,
                     None => self.store(next, kinds, Vec::new()).await,
                 };
                 if input == SessionInput::Cancel {
@@ -473,9 +469,10 @@ impl Driver {
         next: SessionState,
         kinds: Vec<EventKind>,
         prompt: String,
+        told: Vec<ApprovalId>,
     ) -> Result<(), StoreError> {
         let (record, events) = self.changed(next, kinds, Vec::new());
-        self.plane.store.add_prompt(record.clone(), prompt, events).await?;
+        self.plane.store.add_prompt(record.clone(), prompt, events, told).await?;
         self.state = next;
         self.session = record.session;
         Ok(())

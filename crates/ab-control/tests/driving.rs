@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ab_api::{
-    ApprovalDecider, ApprovalDecision, ApprovalStatus, ApproveOrDeny, PageRequest,
+    ApprovalDecider, ApprovalDecision, ApprovalStatus, ApproveOrDeny, DeciderKind, PageRequest,
     SessionEndReason, SessionId, SessionStatus,
 };
 use ab_control::{ControlPlaneError, ControlPlaneSettings, SessionIdempotencyKey};
@@ -92,8 +92,8 @@ async fn a_question_waits_for_its_decision() {
         let filter = ApprovalFilter { status: Some(ApprovalStatus::Pending), session: Some(id) };
         let store = scene.control.store();
         let (open, _) = store.approvals(filter, PageRequest::default()).await.expect("list");
-        let by = ApprovalDecider { kind: "person".to_owned(), name: "ana".to_owned(), via: None };
-        let decision = ApprovalDecision { decision: choice, reason: None };
+        let by = ApprovalDecider { kind: DeciderKind::Person, name: "ana".to_owned(), via: None };
+        let decision = ApprovalDecision::from(choice);
         scene
             .control
             .decide_approval(open[0].id, decision.clone(), by.clone())
@@ -209,7 +209,11 @@ async fn sessions_beyond_the_limit_stay_queued() {
     let second = scene.create(false).await;
     let third = scene.create(false).await;
     let status = async |id| scene.control.store().session(id).await.expect("read").status;
+    scene.event(second, "log").await;
     assert_eq!(status(second).await, SessionStatus::Queued);
+    let events = scene.control.store().last_event_records(second, Some("log"), 1).await;
+    let told = events.expect("read")[0].json.clone();
+    assert!(told.contains("All 1 places for running sessions are taken"), "{told}");
     scene.control.stop(third).await.expect("stop");
     assert_eq!(scene.end(third).await.status, SessionStatus::Cancelled);
     scene.control.cancel(first).await.expect("cancel");

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ab_api::{
-    Approval, ApprovalSubject, DeliveryResult, EventKind, ExecutorDescription, ExecutorHealth,
-    FieldViolations, OverlayNetwork, Session, SessionEndReason, SessionId, SnapshotProvider, Task,
-    TaskCapabilities, TaskRequest,
+    Approval, ApprovalId, ApprovalSubject, DeliveryResult, EventKind, ExecutorDescription,
+    ExecutorHealth, FieldViolations, OverlayNetwork, Session, SessionEndReason, SessionId,
+    SnapshotProvider, Task, TaskCapabilities, TaskRequest,
 };
 use ab_control::{ControlPlane, ControlPlaneSettings};
 use ab_executor::{
@@ -199,6 +199,8 @@ impl Executor for Fake {
         }
         Ok(())
     }
+
+    async fn name_approval(&self, _: &SessionAttempt, _: &AgentQuestionId, _: ApprovalId) {}
 
     async fn answer_question(
         &self,

@@ -4,6 +4,7 @@
 //! later. Its [`CallDigest`] covers everything that decides what the call does: an answer to one
 //! question never counts for another one that only looks alike.
 
+mod describe;
 mod digest;
 
 use std::fmt;

@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use ab_api::{
-    Approval, ChangeCounts, DeliveryResult, EnforcedLimits, ExecutorDescription, FieldViolations,
-    Session, SessionEndReason, SessionId, SnapshotProvider,
+    Approval, ApprovalId, ChangeCounts, DeliveryResult, EnforcedLimits, ExecutorDescription,
+    FieldViolations, Session, SessionEndReason, SessionId, SnapshotProvider,
 };
 use async_trait::async_trait;
 
@@ -57,6 +57,15 @@ pub trait Executor: fmt::Debug + Send + Sync {
         number: u32,
         prompt: &str,
     ) -> Result<(), ExecutorError>;
+
+    /// Names the approval that a question is stored as, for callers that do not wait for the decision. Questions that are
+    /// no longer open are ignored.
+    async fn name_approval(
+        &self,
+        job: &SessionAttempt,
+        question: &AgentQuestionId,
+        approval: ApprovalId,
+    );
 
     /// Answers a question by an approval that is no longer pending. Questions that are no longer open are ignored.
     async fn answer_question(

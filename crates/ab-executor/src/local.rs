@@ -28,9 +28,9 @@ use ab_acp::catalog::{AgentCatalog, AgentCatalogEntry};
 use ab_acp::install::AgentInstallDir;
 use ab_acp::resolve::HostEnvironment;
 use ab_api::{
-    Approval, ChangeCounts, DeliveryMode, DeliveryResult, ExecutorDescription, ExecutorHealth,
-    FieldViolations, NetworkMode, OverlayNetwork, RequestedRuntime, RuntimeType, Session,
-    SessionEndReason, SessionId, SnapshotProvider,
+    Approval, ApprovalId, ChangeCounts, DeliveryMode, DeliveryResult, ExecutorDescription,
+    ExecutorHealth, FieldViolations, NetworkMode, OverlayNetwork, RequestedRuntime, RuntimeType,
+    Session, SessionEndReason, SessionId, SnapshotProvider,
 };
 use ab_core::journal::{JournalGuard, JournalVerbosity};
 use ab_core::{Backend, BackendOptions, Guards, Isolation, NetworkAccess};
@@ -66,7 +66,10 @@ const COPY_NOTE: &str =
     "The workspace is a copy of the directory with all of its files. The result is a patch for it.";
 const DISABLED_NOTE: &str = "The agent runs without a sandbox: it can act as you.";
 
-/// Settings of a [`LocalExecutor`].
+/// Shorter than the time after which MCP clients give up a call: a minute in the official ones.
+pub const DEFAULT_APPROVAL_WAIT: Duration = Duration::from_secs(45);
+
+/// What a [`LocalExecutor`] is made with.
 #[derive(Clone, Debug)]
 pub struct ExecutorSettings {
     /// The server's data directory. The executor keeps everything in `sessions` below it.
@@ -99,6 +102,8 @@ pub struct ExecutorSettings {
     pub rules: RuleFile,
     /// Default limits on all processes of a session together.
     pub limits: ControlGroupLimits,
+    /// How long a command that a rule asks about waits for the decision before its caller is told to come back.
+    pub approval_wait: Duration,
 }
 
 impl ExecutorSettings {
@@ -120,6 +125,7 @@ impl ExecutorSettings {
             server_url: None,
             rules: RuleFile::default(),
             limits: ControlGroupLimits::for_this_host(),
+            approval_wait: DEFAULT_APPROVAL_WAIT,
         }
     }
 
@@ -459,6 +465,17 @@ impl Executor for LocalExecutor {
         prompt: &str,
     ) -> Result<(), ExecutorError> {
         self.agent(job)?.prompt(number, prompt).await
+    }
+
+    async fn name_approval(
+        &self,
+        job: &SessionAttempt,
+        question: &AgentQuestionId,
+        approval: ApprovalId,
+    ) {
+        if let Some(running) = self.running_job(job) {
+            running.questions.name(question, approval);
+        }
     }
 
     async fn answer_question(

@@ -217,7 +217,7 @@ impl CommandGuard {
             ApprovalAnswer::Later(approval) => {
                 let word = format!("waits for approval {approval}");
                 Err(refusal(&hit, command, ErrorKind::Pending, &word)
-                    .with_hint("repeat the call when the approval is decided")
+                    .with_hint("a person decides it; the same call again waits for the decision, and runs after a yes")
                     .with_approval(approval))
             }
             ApprovalAnswer::Nobody => {

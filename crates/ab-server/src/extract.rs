@@ -56,7 +56,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParams<T>
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let Query(params) = Query::from_request_parts(parts, state)
             .await
-            .map_err(|error| Problem::new(ProblemKind::Invalid, error.body_text()))?;
+            .map_err(|error| invalid_query(&error.body_text()))?;
         Ok(QueryParams(params))
     }
 }
@@ -69,6 +69,21 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathPar
             .await
             .map_err(|error| Problem::new(ProblemKind::Invalid, error.body_text()))?;
         Ok(PathParams(params))
+    }
+}
+
+/// The problem of a query string, by its parameter where that is known.
+fn invalid_query(said: &str) -> Problem {
+    // axum's words name its own act first.
+    let why = said.strip_prefix("Failed to deserialize query string: ").unwrap_or(said);
+    let problem = |text: &str| format!("invalid query: {text}");
+    match why.split_once(": ") {
+        Some((parameter, why)) if !parameter.contains(' ') => {
+            let errors = BTreeMap::from([(parameter.to_owned(), vec![why.to_owned()])]);
+            Problem::new(ProblemKind::Invalid, problem(&format!("{parameter}: {why}")))
+                .with_errors(errors)
+        }
+        _ => Problem::new(ProblemKind::Invalid, problem(why)),
     }
 }
 
@@ -166,5 +181,8 @@ mod tests {
         }
         let (status, ..) = ask("/api/v1/orders", JSON, "{}").await;
         assert_eq!(status, 200);
+        let (_, _, body) = ask("/api/v1/query?depth=x", JSON, "").await;
+        assert_eq!(body["detail"], "invalid query: depth: invalid digit found in string");
+        assert_eq!(body["errors"]["depth"][0], "invalid digit found in string");
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
@@ -68,6 +68,21 @@ impl<S: Send + Sync> FromRequestParts<S> for Cursor {
             QueryParams::from_request_parts(parts, state).await?;
         Ok(Cursor(after))
     }
+}
+
+/// Whether a client names JSON and no event stream among the types that it accepts.
+pub(crate) fn wants_json(headers: &HeaderMap) -> bool {
+    accepts(headers, "application/json") && !wants_stream(headers)
+}
+
+/// Whether a client names an event stream among the types that it accepts.
+pub(crate) fn wants_stream(headers: &HeaderMap) -> bool {
+    accepts(headers, "text/event-stream")
+}
+
+fn accepts(headers: &HeaderMap, kind: &str) -> bool {
+    let values = headers.get_all(header::ACCEPT).iter();
+    values.filter_map(|value| value.to_str().ok()).any(|value| value.contains(kind))
 }
 
 /// Settings of an event stream.

@@ -162,7 +162,7 @@ async fn a_question_is_decided_once() {
     assert_eq!((wrong.status, &wrong.json()["error"]["code"]), (400, &json!("VALIDATION")));
     let decided = served.ask("POST", &path, r#"{"decision":"approve"}"#).await;
     assert_eq!((decided.status, &decided.json()["status"]), (200, &json!("approved")));
-    assert_eq!(decided.json()["decidedBy"]["kind"], "key");
+    assert_eq!(decided.json()["decidedBy"]["kind"], "person");
     let again = served.ask("POST", &path, r#"{"decision":"deny"}"#).await;
     assert_eq!((again.status, &again.json()["error"]["code"]), (409, &json!("APPROVAL_DECIDED")));
     assert!(served.events(&session, &[]).await.body.contains("\"completed\""));

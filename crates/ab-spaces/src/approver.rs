@@ -90,11 +90,12 @@ pub(crate) fn subject(asked: &ApprovalRequest, operation_id: Option<&str>) -> Ap
             detail.push_str(&format!("\nfor at most {} s", time.as_secs()));
         }
     }
-    ApprovalSubject {
+    let subject = ApprovalSubject {
         title: format!("Run {title}"),
         action: Some("execute".to_owned()),
-        detail: Some(detail),
         tool_execution_id: operation_id.map(str::to_owned),
         digest: Some(asked.digest.to_string()),
-    }
+        ..ApprovalSubject::default()
+    };
+    subject.with_detail(detail)
 }

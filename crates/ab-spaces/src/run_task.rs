@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ab_api::{Approval, PendingApproval, Run, RunId, RunStatus, Time};
+use ab_api::{Approval, DeciderKind, PendingApproval, Run, RunId, RunStatus, Time};
 use ab_core::process::OutputChannel;
 use ab_core::{ApprovalRequest, Error, ErrorCode, ErrorKind};
 use ab_store::{RunEventRecord, RunStep, StoreError};
@@ -336,7 +336,8 @@ impl<'a> RunDriver<'a> {
 }
 
 fn refused(approval: &Approval) -> String {
-    let by = approval.decided_by.as_ref().map_or("nobody in time", |by| by.name.as_str());
+    let person = approval.decided_by.as_ref().filter(|by| by.kind != DeciderKind::Timeout);
+    let by = person.map_or("nobody in time", |by| by.name.as_str());
     match &approval.reason {
         Some(reason) => format!("not approved by {by}: {reason}"),
         None => format!("not approved by {by}"),

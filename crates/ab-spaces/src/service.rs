@@ -413,7 +413,7 @@ impl Spaces {
             return Err(SpacesError::NotWaiting(why));
         };
         let records = self.store().last_stream_seq(ab_store::EventStreamId::Run(id)).await?;
-        let decision = ApprovalDecision { decision, reason };
+        let decision = ApprovalDecision { reason, ..decision.into() };
         match self.store().decide_approval(pending.approval_id, decision, by).await {
             Ok(_) => self.wait(id, records).await,
             Err(StoreError::Decided(approval)) => {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ab_api::{ApprovalDecider, ApprovalDecision, ApproveOrDeny, PageRequest, RunStatus, SpaceId};
+use ab_api::{
+    ApprovalDecider, ApprovalDecision, ApproveOrDeny, DeciderKind, PageRequest, RunStatus, SpaceId,
+};
 use ab_core::{Principal, PrincipalKind};
 use ab_local::LocalWorkspaceConfig;
 use ab_spaces::{
@@ -61,7 +63,7 @@ fn permissive() -> Value {
 }
 
 fn by() -> ApprovalDecider {
-    ApprovalDecider { kind: "person".to_owned(), name: "ada".to_owned(), via: None }
+    ApprovalDecider { kind: DeciderKind::Person, name: "ada".to_owned(), via: None }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -156,7 +158,7 @@ async fn of_two_resumes_at_once_one_counts_and_the_inbox_resumes_too() {
     assert_eq!(message.status, MessageStatus::AwaitingApproval, "a yes counts once");
     let run = server.spaces.run(message.run_id).await.expect("a run");
     let pending = run.pending_approval.expect("an approval");
-    let yes = ApprovalDecision { decision: ApproveOrDeny::Approve, reason: None };
+    let yes = ApprovalDecision::from(ApproveOrDeny::Approve);
     let store = server.spaces.store();
     store.decide_approval(pending.approval_id, yes, by()).await.expect("decided");
     let mut log = store.follow_events(EventLogScope::Run(run.id), 0);

@@ -1,17 +1,27 @@
-//! Approvals: stored questions, decided at most once.
+//! Approvals: stored questions, decided at most once, whose answer is used at most once.
+
+use std::collections::VecDeque;
 
 use ab_api::{
-    Approval, ApprovalDecider, ApprovalDecision, ApprovalId, ApprovalStatus, Event, EventKind,
-    PageRequest, RunId, SessionId, SpaceId, Time,
+    Approval, ApprovalDecider, ApprovalDecision, ApprovalId, ApprovalStatus, ApproveOrDeny, Event,
+    EventKind, PageRequest, RunId, SessionId, SpaceId, Time,
 };
+use futures_util::{Stream, stream};
 use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+use tokio::sync::watch;
 
-use crate::error::StoreError;
+use crate::error::{GrantRefusal, StoreError};
 use crate::record::{EventStreamId, parse_id, signed, unsigned};
 use crate::store::Store;
 use crate::writer::{NewRecord, Writing, from_json, to_json};
 
-/// Filters a list of approvals. The default matches all.
+/// How many changes a feed holds at most.
+const BATCH: i64 = 64;
+/// Why an approval expired whose time is over.
+const OVERDUE: &str = "no decision was made in time";
+
+/// Which approvals a list has. The default has all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ApprovalFilter {
     pub status: Option<ApprovalStatus>,
@@ -25,9 +35,82 @@ pub enum GrantScope {
     Space(SpaceId),
 }
 
+impl GrantScope {
+    /// The session or space that an approval is of.
+    pub fn of(approval: &Approval) -> Option<GrantScope> {
+        let session = approval.session_id.map(GrantScope::Session);
+        session.or_else(|| approval.space_id.map(GrantScope::Space))
+    }
+
+    /// The columns that name it.
+    fn columns(self) -> (Option<String>, Option<String>) {
+        match self {
+            GrantScope::Session(id) => (Some(id.to_string()), None),
+            GrantScope::Space(id) => (None, Some(id.to_string())),
+        }
+    }
+}
+
+/// An approval whose answer its caller does not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnansweredApproval {
+    pub approval: Approval,
+    /// Whether a restarted session told its agent how the approval was decided.
+    pub is_told: bool,
+}
+
+/// An approval after a change of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApprovalChange {
+    /// Counts the changes of all approvals. The cursor of a feed.
+    pub revision: u64,
+    pub approval: Approval,
+}
+
 impl Store {
-    /// Uses an approval for exactly this digest, if the session or space has an unused one. Of
-    /// several concurrent callers one gets it.
+    /// Stores a question and tells the session's stream about it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Exists`] if an approval with this id exists.
+    pub async fn add_approval(&self, approval: Approval) -> Result<(), StoreError> {
+        self.write(move |writing| Box::pin(async move { insert(writing, &approval).await })).await
+    }
+
+    /// Decides a pending approval. Of several decisions at the same time exactly one counts.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Decided`] with the approval as it is, if it is not pending or its time is over;
+    /// [`StoreError::Incomplete`] for a yes to something that is not shown whole; [`StoreError::NotFound`].
+    pub async fn decide_approval(
+        &self,
+        id: ApprovalId,
+        decision: ApprovalDecision,
+        by: ApprovalDecider,
+    ) -> Result<Approval, StoreError> {
+        let decided = self.write(move |writing| {
+            Box::pin(async move {
+                let approval = pending(writing, id).await?;
+                if is_over(&approval) {
+                    let by = ApprovalDecider::timeout();
+                    let status = ApprovalStatus::Expired;
+                    let late = end(writing, approval, status, by, Some(OVERDUE.to_owned())).await?;
+                    // Not an error here: that the approval expired must be stored.
+                    return Ok(Err(StoreError::Decided(Box::new(late))));
+                }
+                if decision.decision == ApproveOrDeny::Approve && approval.subject.is_cut {
+                    return Err(StoreError::Incomplete(Box::new(approval)));
+                }
+                let status = decision.decision.resulting_status();
+                Ok(Ok(end(writing, approval, status, by, decision.reason).await?))
+            })
+        });
+        decided.await?
+    }
+
+    /// Uses a yes for exactly this digest, if the session or space has an unused one. Of several callers at the same
+    /// time one gets it.
     ///
     /// # Errors
     ///
@@ -39,10 +122,7 @@ impl Store {
     ) -> Result<Option<Approval>, StoreError> {
         self.write(move |writing| {
             Box::pin(async move {
-                let (session, space) = match scope {
-                    GrantScope::Session(id) => (Some(id.to_string()), None),
-                    GrantScope::Space(id) => (None, Some(id.to_string())),
-                };
+                let (session, space) = scope.columns();
                 let sql = "SELECT id FROM approvals \
                      WHERE digest = $1 AND status = 'approved' AND used IS NULL AND run IS NULL \
                      AND (session = $2 OR space = $3) ORDER BY id LIMIT 1";
@@ -74,31 +154,48 @@ impl Store {
         body.map(|body| from_json("approval", &body)).transpose()
     }
 
-    /// Stores a question and adds an event to its stream.
+    /// Records that the caller that asked gets the answer now, yes or no. An answer is taken once.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Exists`] if an approval with this id exists.
-    pub async fn add_approval(&self, approval: Approval) -> Result<(), StoreError> {
-        self.write(move |writing| Box::pin(insert(writing, approval))).await
-    }
-
-    /// Decides a pending approval. Of several concurrent decisions exactly one counts.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Decided`] with the stored approval if it is not pending;
-    /// [`StoreError::NotFound`].
-    pub async fn decide_approval(
+    /// [`StoreError::Grant`] if the approval is pending, was answered before, or is about something else;
+    /// [`StoreError::NotFound`] if there is none.
+    pub async fn take_answer(
         &self,
         id: ApprovalId,
-        decision: ApprovalDecision,
-        by: ApprovalDecider,
+        scope: GrantScope,
+        digest: String,
     ) -> Result<Approval, StoreError> {
         self.write(move |writing| {
             Box::pin(async move {
-                let status = decision.decision.resulting_status();
-                end(writing, id, status, Some(by), decision.reason).await
+                let approval = read(writing, id).await?;
+                if GrantScope::of(&approval) != Some(scope) {
+                    return Err(StoreError::Grant(GrantRefusal::Foreign));
+                }
+                answer(writing, approval, &digest).await
+            })
+        })
+        .await
+    }
+
+    /// Ends a pending approval as expired, because what asked no longer waits. Harmless if it is not pending.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotFound`] if there is none.
+    pub async fn withdraw_approval(
+        &self,
+        id: ApprovalId,
+        by: ApprovalDecider,
+        reason: String,
+    ) -> Result<Approval, StoreError> {
+        self.write(move |writing| {
+            Box::pin(async move {
+                let approval = read(writing, id).await?;
+                if approval.status != ApprovalStatus::Pending {
+                    return Ok(approval);
+                }
+                end(writing, approval, ApprovalStatus::Expired, by, Some(reason)).await
             })
         })
         .await
@@ -115,7 +212,14 @@ impl Store {
         reason: String,
     ) -> Result<(), StoreError> {
         self.write(move |writing| {
-            Box::pin(async move { expire_of(writing, session, &reason).await })
+            Box::pin(async move {
+                let sql = "SELECT id FROM approvals WHERE status = 'pending' AND session = $1";
+                let query = sqlx::query_scalar(sql).bind(session.to_string());
+                let ids: Vec<String> = query.fetch_all(&mut writing.connection).await?;
+                let by = ApprovalDecider::server_rule("end of the session");
+                expire_all(writing, ids, &by, &reason).await?;
+                Ok(())
+            })
         })
         .await
     }
@@ -131,10 +235,21 @@ impl Store {
                 let sql = "SELECT id FROM approvals WHERE status = 'pending' AND expires <= $1";
                 let query = sqlx::query_scalar(sql).bind(now.as_millis());
                 let ids: Vec<String> = query.fetch_all(&mut writing.connection).await?;
-                expire_all(writing, ids, "nobody decided in time").await
+                expire_all(writing, ids, &ApprovalDecider::timeout(), OVERDUE).await
             })
         })
         .await
+    }
+
+    /// When the next pending approval expires.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn next_approval_expiry(&self) -> Result<Option<Time>, StoreError> {
+        let sql = "SELECT MIN(expires) FROM approvals WHERE status = 'pending'";
+        let next: Option<i64> = sqlx::query_scalar(sql).fetch_one(self.pool()).await?;
+        Ok(next.map(Time::from_millis))
     }
 
     /// An approval.
@@ -149,7 +264,28 @@ impl Store {
         from_json("approval", &body)
     }
 
-    /// Waits until the approval is no longer pending. Cancel safe.
+    /// The approvals of a session whose answers its agent does not have, oldest first: what a restarted session waits
+    /// for, and which answers it still has to give.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn unanswered_approvals(
+        &self,
+        session: SessionId,
+    ) -> Result<Vec<UnansweredApproval>, StoreError> {
+        let sql = "SELECT body, told FROM approvals \
+             WHERE session = $1 AND used IS NULL ORDER BY id";
+        let rows = sqlx::query(sql).bind(session.to_string()).fetch_all(self.pool()).await?;
+        let parse = |row: &SqliteRow| {
+            let told: Option<i64> = row.try_get("told")?;
+            let approval = from_json("approval", row.try_get("body")?)?;
+            Ok(UnansweredApproval { approval, is_told: told.is_some() })
+        };
+        rows.iter().map(parse).collect()
+    }
+
+    /// Waits until the approval is no longer pending. Dropping the future loses nothing.
     ///
     /// # Errors
     ///
@@ -171,8 +307,37 @@ impl Store {
         }
     }
 
-    /// A page of the approvals that match the filter, newest first, and the total number of
-    /// matches.
+    /// Waits until some approval changes after the call, or the store closes.
+    pub fn approval_change(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (mut revisions, mut closed) = (self.revisions(), self.closed());
+        revisions.mark_unchanged();
+        async move {
+            tokio::select! {
+                // The sender lives as long as the store.
+                _ = revisions.changed() => {}
+                _ = closed.wait_for(|closed| *closed) => {}
+            }
+        }
+    }
+
+    /// The revision of the approval that changed last: the cursor of a feed that starts now.
+    pub fn last_approval_revision(&self) -> u64 {
+        *self.revisions().borrow()
+    }
+
+    /// Follows the changes of approvals. Without a cursor the feed begins with the approvals that pass the filter; then, and
+    /// with a cursor from the start, it has every later change of the filter's session, whatever the status: a reader
+    /// of pending approvals is told when one is decided.
+    pub fn follow_approvals(&self, filter: ApprovalFilter, after: Option<u64>) -> ApprovalFeed {
+        // Subscribed before the first read: a change after that read signals.
+        let mut wake_up = self.revisions();
+        let now = *wake_up.borrow_and_update();
+        let (cursor, snapshot) = (after.unwrap_or_default(), after.is_none().then_some(now));
+        let (batch, closed) = (VecDeque::new(), self.closed());
+        ApprovalFeed { store: self.clone(), filter, cursor, snapshot, wake_up, batch, closed }
+    }
+
+    /// A page of the approvals that pass the filter, newest first, and how many pass it in all.
     ///
     /// # Errors
     ///
@@ -205,39 +370,92 @@ impl Store {
         .bind(signed(page.offset()))
         .fetch_all(self.pool())
         .await?;
-        let parse = |row: &sqlx::sqlite::SqliteRow| from_json("approval", row.try_get("body")?);
+        let parse = |row: &SqliteRow| from_json("approval", row.try_get("body")?);
         let approvals = rows.iter().map(parse).collect::<Result<_, StoreError>>()?;
         Ok((approvals, unsigned(total)))
     }
 }
 
-/// Marks an approval as used.
-///
-/// # Errors
-///
-/// [`StoreError::Decided`] if it is not approved, or already used.
-pub(crate) async fn mark_used(
-    writing: &mut Writing,
-    id: ApprovalId,
-) -> Result<Approval, StoreError> {
-    let sql = "SELECT body FROM approvals WHERE id = $1";
-    let query = sqlx::query_scalar(sql).bind(id.to_string());
-    let body: String = query.fetch_one(&mut writing.connection).await?;
-    let mut approval: Approval = from_json("approval", &body)?;
-    let now = Time::now();
-    approval.used_at = Some(now);
-    let sql = "UPDATE approvals SET used = $2, body = $3 \
-         WHERE id = $1 AND status = 'approved' AND used IS NULL";
-    let done = sqlx::query(sql)
-        .bind(id.to_string())
-        .bind(now.as_millis())
-        .bind(to_json("approval", &approval)?)
-        .execute(&mut writing.connection)
-        .await?;
-    if done.rows_affected() == 0 {
-        return Err(StoreError::Decided(Box::new(approval)));
+/// A reader of the changes of approvals, see [`Store::follow_approvals`]. An approval that changed several times while its
+/// reader was away comes once, as it is.
+#[derive(Debug)]
+pub struct ApprovalFeed {
+    store: Store,
+    filter: ApprovalFilter,
+    cursor: u64,
+    /// The revision up to which only what passes the filter is given.
+    snapshot: Option<u64>,
+    wake_up: watch::Receiver<u64>,
+    batch: VecDeque<ApprovalChange>,
+    closed: watch::Receiver<bool>,
+}
+
+impl ApprovalFeed {
+    /// The next change. Waits until there is one; dropping the future loses nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Closed`] once the store is closed, and errors of the database.
+    pub async fn next(&mut self) -> Result<ApprovalChange, StoreError> {
+        loop {
+            if let Some(change) = self.batch.pop_front() {
+                self.cursor = change.revision;
+                return Ok(change);
+            }
+            let newest = *self.wake_up.borrow_and_update();
+            self.batch = self.read().await?;
+            if !self.batch.is_empty() {
+                continue;
+            }
+            if let Some(snapshot) = self.snapshot.take() {
+                self.cursor = snapshot;
+                continue;
+            }
+            // Changes of other sessions are not read again.
+            self.cursor = self.cursor.max(newest);
+            tokio::select! {
+                changed = self.wake_up.changed() => changed.map_err(|_| StoreError::Closed)?,
+                _ = self.closed.wait_for(|closed| *closed) => return Err(StoreError::Closed),
+            }
+        }
     }
-    Ok(approval)
+
+    /// The changes as a stream, which ends when the store is closed.
+    pub fn into_stream(self) -> impl Stream<Item = Result<ApprovalChange, StoreError>> + Send {
+        stream::unfold(Some(self), |feed| async move {
+            let mut feed = feed?;
+            match feed.next().await {
+                Ok(change) => Some((Ok(change), Some(feed))),
+                Err(StoreError::Closed) => None,
+                Err(error) => Some((Err(error), None)),
+            }
+        })
+    }
+
+    async fn read(&self) -> Result<VecDeque<ApprovalChange>, StoreError> {
+        let status = self.snapshot.and(self.filter.status).map(ApprovalStatus::as_str);
+        let until = self.snapshot.map_or(i64::MAX, signed);
+        let rows = sqlx::query(
+            "SELECT revision, body FROM approvals \
+             WHERE revision > $1 AND revision <= $2 \
+             AND (CAST($3 AS TEXT) IS NULL OR status = $3) \
+             AND (CAST($4 AS TEXT) IS NULL OR session = $4) \
+             ORDER BY revision LIMIT $5",
+        )
+        .bind(signed(self.cursor))
+        .bind(until)
+        .bind(status)
+        .bind(self.filter.session.map(|id| id.to_string()))
+        .bind(BATCH)
+        .fetch_all(self.store.pool())
+        .await?;
+        let parse = |row: &SqliteRow| {
+            let revision = unsigned(row.try_get("revision")?);
+            let approval = from_json("approval", row.try_get("body")?)?;
+            Ok(ApprovalChange { revision, approval })
+        };
+        rows.iter().map(parse).collect()
+    }
 }
 
 /// The stream that gets the events of an approval.
@@ -246,8 +464,8 @@ fn stream(approval: &Approval) -> Option<EventStreamId> {
     session.or_else(|| approval.space_id.map(EventStreamId::Space))
 }
 
-/// Adds an event to the stream of an approval.
-async fn tell(
+/// Tells the stream of an approval about it.
+async fn publish(
     writing: &mut Writing,
     approval: &Approval,
     kind: EventKind,
@@ -259,10 +477,12 @@ async fn tell(
     writing.append_to(stream, vec![NewRecord { at, kind: event.kind.name(), json }]).await
 }
 
-pub(crate) async fn insert(writing: &mut Writing, approval: Approval) -> Result<(), StoreError> {
+pub(crate) async fn insert(writing: &mut Writing, approval: &Approval) -> Result<(), StoreError> {
+    let revision = writing.next_revision();
     sqlx::query(
-        "INSERT INTO approvals (id, session, space, run, status, created, expires, digest, body) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        "INSERT INTO approvals \
+         (id, session, space, run, status, created, expires, digest, revision, body) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
     )
     .bind(approval.id.to_string())
     .bind(approval.session_id.map(|id| id.to_string()))
@@ -272,53 +492,69 @@ pub(crate) async fn insert(writing: &mut Writing, approval: Approval) -> Result<
     .bind(approval.created_at.as_millis())
     .bind(approval.expires_at.map(Time::as_millis))
     .bind(&approval.subject.digest)
-    .bind(to_json("approval", &approval)?)
+    .bind(signed(revision))
+    .bind(to_json("approval", approval)?)
     .execute(&mut writing.connection)
     .await?;
-    let title = approval.subject.title.clone();
-    let kind = EventKind::ApprovalRequested { approval_id: approval.id, title };
-    tell(writing, &approval, kind, approval.created_at).await
+    let (approval_id, title) = (approval.id, approval.subject.title.clone());
+    let kind = EventKind::ApprovalRequested { approval_id, title };
+    publish(writing, approval, kind, approval.created_at).await
+}
+
+async fn read(writing: &mut Writing, id: ApprovalId) -> Result<Approval, StoreError> {
+    let sql = "SELECT body FROM approvals WHERE id = $1";
+    let query = sqlx::query_scalar(sql).bind(id.to_string());
+    let body: String = query.fetch_one(&mut writing.connection).await?;
+    from_json("approval", &body)
+}
+
+async fn pending(writing: &mut Writing, id: ApprovalId) -> Result<Approval, StoreError> {
+    let approval = read(writing, id).await?;
+    match approval.status {
+        ApprovalStatus::Pending => Ok(approval),
+        _ => Err(StoreError::Decided(Box::new(approval))),
+    }
+}
+
+/// Whether the time of an approval is over.
+fn is_over(approval: &Approval) -> bool {
+    approval.expires_at.is_some_and(|expires| expires <= Time::now())
 }
 
 /// Ends a pending approval and adds an event to its stream.
 async fn end(
     writing: &mut Writing,
-    id: ApprovalId,
+    mut approval: Approval,
     status: ApprovalStatus,
-    by: Option<ApprovalDecider>,
+    by: ApprovalDecider,
     reason: Option<String>,
 ) -> Result<Approval, StoreError> {
-    let sql = "SELECT body FROM approvals WHERE id = $1";
-    let query = sqlx::query_scalar(sql).bind(id.to_string());
-    let body: String = query.fetch_one(&mut writing.connection).await?;
-    let mut approval: Approval = from_json("approval", &body)?;
-    if approval.status != ApprovalStatus::Pending {
-        return Err(StoreError::Decided(Box::new(approval)));
-    }
-    let now = Time::now();
+    let (id, now) = (approval.id, Time::now());
     approval.status = status;
     approval.decided_at = Some(now);
-    approval.decided_by = by;
+    approval.decided_by = Some(by);
     approval.reason = reason;
-    // The condition also holds if several servers share the database.
-    let sql = "UPDATE approvals SET status = $2, body = $3 WHERE id = $1 AND status = 'pending'";
+    // The condition keeps the rule where several servers share the database.
+    let sql = "UPDATE approvals SET status = $2, revision = $3, body = $4 \
+         WHERE id = $1 AND status = 'pending'";
     let done = sqlx::query(sql)
         .bind(id.to_string())
         .bind(status.as_str())
+        .bind(signed(writing.next_revision()))
         .bind(to_json("approval", &approval)?)
         .execute(&mut writing.connection)
         .await?;
     if done.rows_affected() == 0 {
         return Err(StoreError::Decided(Box::new(approval)));
     }
+    writing.decided(id);
     let kind = EventKind::ApprovalDecided {
         approval_id: id,
         status,
         decided_by: approval.decided_by.clone(),
         reason: approval.reason.clone(),
     };
-    tell(writing, &approval, kind, now).await?;
-    writing.decided(id);
+    publish(writing, &approval, kind, now).await?;
     Ok(approval)
 }
 
@@ -331,33 +567,95 @@ pub(crate) async fn expire_of_run(
     let sql = "SELECT id FROM approvals WHERE status = 'pending' AND run = $1";
     let query = sqlx::query_scalar(sql).bind(run.to_string());
     let ids: Vec<String> = query.fetch_all(&mut writing.connection).await?;
-    expire_all(writing, ids, reason).await?;
+    let by = ApprovalDecider::server_rule("end of the run");
+    expire_all(writing, ids, &by, reason).await?;
     Ok(())
 }
 
-/// Expires the pending approvals of a session.
-pub(crate) async fn expire_of(
+/// Marks the answer as taken.
+async fn answer(
     writing: &mut Writing,
-    session: SessionId,
-    reason: &str,
-) -> Result<(), StoreError> {
-    let sql = "SELECT id FROM approvals WHERE status = 'pending' AND session = $1";
-    let query = sqlx::query_scalar(sql).bind(session.to_string());
-    let ids: Vec<String> = query.fetch_all(&mut writing.connection).await?;
-    expire_all(writing, ids, reason).await?;
+    mut approval: Approval,
+    digest: &str,
+) -> Result<Approval, StoreError> {
+    let refusal = if approval.status == ApprovalStatus::Pending {
+        Some(GrantRefusal::NotApproved(ApprovalStatus::Pending))
+    } else if approval.subject.digest.as_deref().unwrap_or_default() != digest {
+        Some(GrantRefusal::Changed)
+    } else if approval.used_at.is_some() {
+        Some(GrantRefusal::Used)
+    } else if approval.status == ApprovalStatus::Approved && is_over(&approval) {
+        Some(GrantRefusal::Expired)
+    } else {
+        None
+    };
+    if let Some(refusal) = refusal {
+        return Err(StoreError::Grant(refusal));
+    }
+    use_up(writing, &mut approval).await?;
+    Ok(approval)
+}
+
+/// Marks a yes as used.
+///
+/// # Errors
+///
+/// [`StoreError::Decided`] if it is no unused yes.
+pub(crate) async fn mark_used(
+    writing: &mut Writing,
+    id: ApprovalId,
+) -> Result<Approval, StoreError> {
+    let mut approval = read(writing, id).await?;
+    if approval.status != ApprovalStatus::Approved || approval.used_at.is_some() {
+        return Err(StoreError::Decided(Box::new(approval)));
+    }
+    use_up(writing, &mut approval).await?;
+    Ok(approval)
+}
+
+async fn use_up(writing: &mut Writing, approval: &mut Approval) -> Result<(), StoreError> {
+    let now = Time::now();
+    approval.used_at = Some(now);
+    // The condition keeps the rule where several servers share the database.
+    let sql = "UPDATE approvals SET used = $2, revision = $3, body = $4 \
+         WHERE id = $1 AND used IS NULL";
+    let done = sqlx::query(sql)
+        .bind(approval.id.to_string())
+        .bind(now.as_millis())
+        .bind(signed(writing.next_revision()))
+        .bind(to_json("approval", approval)?)
+        .execute(&mut writing.connection)
+        .await?;
+    if done.rows_affected() == 0 {
+        return Err(StoreError::Grant(GrantRefusal::Used));
+    }
+    Ok(())
+}
+
+/// Records that a restarted session tells its agent how these approvals were decided.
+pub(crate) async fn note_told(writing: &mut Writing, ids: &[ApprovalId]) -> Result<(), StoreError> {
+    for id in ids {
+        sqlx::query("UPDATE approvals SET told = $2 WHERE id = $1")
+            .bind(id.to_string())
+            .bind(Time::now().as_millis())
+            .execute(&mut writing.connection)
+            .await?;
+    }
     Ok(())
 }
 
 async fn expire_all(
     writing: &mut Writing,
     ids: Vec<String>,
+    by: &ApprovalDecider,
     reason: &str,
 ) -> Result<Vec<ApprovalId>, StoreError> {
     let mut expired = Vec::with_capacity(ids.len());
     for id in ids {
-        let id = parse_id(&id)?;
-        end(writing, id, ApprovalStatus::Expired, None, Some(reason.to_owned())).await?;
-        expired.push(id);
+        let approval = pending(writing, parse_id(&id)?).await?;
+        expired.push(approval.id);
+        let reason = Some(reason.to_owned());
+        end(writing, approval, ApprovalStatus::Expired, by.clone(), reason).await?;
     }
     Ok(expired)
 }

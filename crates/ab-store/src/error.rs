@@ -4,7 +4,34 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ab_api::Approval;
+use ab_api::{Approval, ApprovalStatus};
+
+/// Why an approval does not allow an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GrantRefusal {
+    /// It has another status than `approved`.
+    NotApproved(ApprovalStatus),
+    /// The yes was used before.
+    Used,
+    /// The yes came in time and was not used in time.
+    Expired,
+    /// The yes is for another session, space or run.
+    Foreign,
+    /// The operation is not the one that was approved.
+    Changed,
+}
+
+impl fmt::Display for GrantRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotApproved(status) => write!(f, "the approval is {}", status.as_str()),
+            Self::Used => f.write_str("the approval was used: one yes counts once"),
+            Self::Expired => f.write_str("the approval was not used in time"),
+            Self::Foreign => f.write_str("the approval is for another session or run"),
+            Self::Changed => f.write_str("the approval is for another operation: it was changed"),
+        }
+    }
+}
 
 /// Why a call on the store failed.
 #[derive(Debug, Clone)]
@@ -15,6 +42,10 @@ pub enum StoreError {
     Exists,
     /// The approval was already decided, or has expired.
     Decided(Box<Approval>),
+    /// A part of what the approval is about is missing, so that it cannot be approved.
+    Incomplete(Box<Approval>),
+    /// The approval is no yes to what is to be done.
+    Grant(GrantRefusal),
     /// The idempotency key was used for a different request.
     KeyReused,
     /// The session has no workspace that another session could continue: it was removed, or another
@@ -44,6 +75,10 @@ impl fmt::Display for StoreError {
             Self::Decided(approval) => {
                 write!(f, "the approval is already {}", approval.status.as_str())
             }
+            Self::Incomplete(_) => f.write_str(
+                "a part of what is asked about is too large to be shown: it can only be denied",
+            ),
+            Self::Grant(refusal) => refusal.fmt(f),
             Self::KeyReused => f.write_str("the idempotency key was used for a different request"),
             Self::NoWorkspace => f.write_str(
                 "the workspace of the session was removed, or another session continues it",

@@ -22,10 +22,10 @@ mod tail;
 mod tokens;
 mod writer;
 
-pub use approvals::{ApprovalFilter, GrantScope};
+pub use approvals::{ApprovalChange, ApprovalFeed, ApprovalFilter, GrantScope, UnansweredApproval};
 pub use cleanups::PendingCleanup;
 pub use data_dir::DataDir;
-pub use error::StoreError;
+pub use error::{GrantRefusal, StoreError};
 pub use follow::{EventLogReader, EventLogScope};
 pub use progress::{SessionEnding, SessionProgress, SessionStage};
 pub use record::{EventRecord, EventStreamId, MAX_EVENT_BYTES, MAX_RUN_EVENT_BYTES, RUN_END};

@@ -1,9 +1,10 @@
 //! Sessions: creating, changing, reading and listing them.
 
-use ab_api::{Event, PageRequest, Session, SessionId, SessionStatus, Time};
+use ab_api::{ApprovalId, Event, PageRequest, Session, SessionId, SessionStatus, Time};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
+use crate::approvals;
 use crate::digest::sha256;
 use crate::error::StoreError;
 use crate::progress::SessionProgress;
@@ -123,7 +124,8 @@ impl Store {
         .await
     }
 
-    /// Stores the next prompt of a session together with the changed session.
+    /// Stores the next prompt of a session together with the changed session. The prompt tells the agent how the
+    /// approvals in `told` were decided.
     ///
     /// # Errors
     ///
@@ -133,10 +135,12 @@ impl Store {
         record: SessionRecord,
         prompt: String,
         events: Vec<Event>,
+        told: Vec<ApprovalId>,
     ) -> Result<(), StoreError> {
         self.write(move |writing| {
             Box::pin(async move {
                 let id = record.session.id;
+                approvals::note_told(writing, &told).await?;
                 insert_prompt(writing, id, record.progress.prompts, &prompt).await?;
                 update(writing, &record).await?;
                 writing.append(id, &events).await
@@ -231,6 +235,8 @@ impl Store {
     }
 
     async fn complete(&self, mut session: Session) -> Result<Session, StoreError> {
+        let recent = self.last_event_records(session.id, None, RECENT_EVENTS).await?;
+        session.recent_events = recent.iter().map(|it| it.event()).collect::<Result<_, _>>()?;
         if session.status.is_terminal() {
             return Ok(session);
         }
@@ -238,11 +244,10 @@ impl Store {
         let open: i64 =
             sqlx::query_scalar(sql).bind(session.id.to_string()).fetch_one(self.pool()).await?;
         session.open_approvals = u32::try_from(open).unwrap_or(u32::MAX);
-        if open > 0 && session.activity == Some(ab_api::SessionActivity::Working) {
+        let waits = [ab_api::SessionActivity::Working, ab_api::SessionActivity::Idle];
+        if open > 0 && session.activity.is_some_and(|activity| waits.contains(&activity)) {
             session.activity = Some(ab_api::SessionActivity::AwaitingApproval);
         }
-        let recent = self.last_event_records(session.id, None, RECENT_EVENTS).await?;
-        session.recent_events = recent.iter().map(|it| it.event()).collect::<Result<_, _>>()?;
         Ok(session)
     }
 }

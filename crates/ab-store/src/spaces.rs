@@ -332,7 +332,7 @@ async fn perform_step(writing: &mut Writing, step: RunStep) -> Result<(), StoreE
         records.push(NewRecord { at: now, kind: RUN_OPERATION, json });
     }
     if let Some(approval) = asked {
-        approvals::insert(writing, approval).await?;
+        approvals::insert(writing, &approval).await?;
         records.push(NewRecord { at: now, kind: RUN_PARKED, json: to_json("run", &run)? });
     }
     if run.status.is_terminal() {

@@ -41,11 +41,19 @@ pub(crate) struct Readers {
     pub(crate) tails: Tails,
     /// Tasks that wait for the decision on an approval.
     pub(crate) decisions: Mutex<HashMap<ApprovalId, watch::Sender<()>>>,
+    /// The revision of the approval that changed last.
+    pub(crate) revision: watch::Sender<u64>,
 }
 
 impl Readers {
-    pub(crate) fn publish(&self, records: &[Arc<EventRecord>], decided: &[ApprovalId]) {
+    pub(crate) fn publish(
+        &self,
+        records: &[Arc<EventRecord>],
+        decided: &[ApprovalId],
+        revision: u64,
+    ) {
         self.tails.publish(records);
+        self.revision.send_if_modified(|known| std::mem::replace(known, revision) != revision);
         for id in decided {
             // Dropping the sender wakes its receivers.
             lock(&self.decisions).remove(id);
@@ -64,7 +72,11 @@ impl Store {
         let path = data_dir.database()?;
         let connection = schema::open_writer(path.clone()).await?;
         let pool = schema::open_readers(path).await?;
-        let readers = Arc::new(Readers { tails: Tails::new(), decisions: Mutex::default() });
+        let readers = Arc::new(Readers {
+            tails: Tails::new(),
+            decisions: Mutex::default(),
+            revision: watch::Sender::new(0),
+        });
         let (orders, queue) = mpsc::channel(QUEUE);
         let writer = Writer::new(connection, queue, Arc::clone(&readers)).await?;
         let writer = Mutex::new(Some(tokio::spawn(writer.run())));
@@ -81,6 +93,8 @@ impl Store {
     /// with [`StoreError::Closed`].
     pub async fn close(&self) {
         self.shared.closed.send_replace(true);
+        // Readers first: they cannot write, and the last connection writes the log file back and removes it.
+        self.shared.pool.close().await;
         // The send fails if another caller has already closed the queue.
         let _ = self.shared.orders.send(Order::Close).await;
         let writer = lock(&self.shared.writer).take();
@@ -89,7 +103,6 @@ impl Store {
         {
             tracing::error!(%error, "the writer of the store panicked");
         }
-        self.shared.pool.close().await;
     }
 
     /// Follows the log after a cursor: first the stored records, then new ones, without gaps or
@@ -122,7 +135,12 @@ impl Store {
         self.shared.closed.subscribe()
     }
 
-    /// A receiver that is woken when the approval is decided.
+    /// The revision of the approval that changed last.
+    pub(crate) fn revisions(&self) -> watch::Receiver<u64> {
+        self.shared.readers.revision.subscribe()
+    }
+
+    /// Is closed when the approval is decided.
     pub(crate) fn decision_signal(&self, id: ApprovalId) -> watch::Receiver<()> {
         let mut decisions = lock(&self.shared.readers.decisions);
         decisions.retain(|_, sender| sender.receiver_count() > 0);

@@ -87,6 +87,8 @@ pub(crate) struct Writing {
     position: u64,
     appended: Records,
     decided: Vec<ApprovalId>,
+    /// The revision of the approval that changed last.
+    revision: u64,
 }
 
 impl Writing {
@@ -150,14 +152,21 @@ impl Writing {
         self.decided.push(approval);
     }
 
-    /// Runs one change. A failed change leaves the transaction unchanged.
+    /// The revision of an approval that changes now.
+    pub(crate) fn next_revision(&mut self) -> u64 {
+        self.revision += 1;
+        self.revision
+    }
+
+    /// Runs one change. A change that fails leaves no trace in the transaction.
     async fn run(&mut self, change: &mut dyn Change) -> Result<(), StoreError> {
-        let (position, appended, decided) =
-            (self.position, self.appended.len(), self.decided.len());
+        let (position, revision) = (self.position, self.revision);
+        let (appended, decided) = (self.appended.len(), self.decided.len());
         self.execute("SAVEPOINT one_change").await?;
         let outcome = change.perform(self).await;
         if outcome.is_err() {
             self.position = position;
+            self.revision = revision;
             self.appended.truncate(appended);
             self.decided.truncate(decided);
             self.execute("ROLLBACK TO one_change").await?;
@@ -186,8 +195,11 @@ impl Writer {
         readers: Arc<Readers>,
     ) -> Result<Self, StoreError> {
         let position = last_position(&mut connection).await?;
+        let revision = last_revision(&mut connection).await?;
+        readers.revision.send_replace(revision);
         let (appended, decided) = (Vec::new(), Vec::new());
-        Ok(Self { writing: Writing { connection, position, appended, decided }, orders, readers })
+        let writing = Writing { connection, position, appended, decided, revision };
+        Ok(Self { writing, orders, readers })
     }
 
     /// Commits changes until the store is closed.
@@ -221,12 +233,16 @@ impl Writer {
     }
 
     async fn commit(&mut self, group: Vec<Box<dyn Change>>) {
-        let position = self.writing.position;
+        let (position, revision) = (self.writing.position, self.writing.revision);
         let mut outcomes = Vec::with_capacity(group.len());
         match self.transact(group, &mut outcomes).await {
-            Ok(()) => self.readers.publish(&self.writing.appended, &self.writing.decided),
+            Ok(()) => {
+                let Writing { appended, decided, revision, .. } = &self.writing;
+                self.readers.publish(appended, decided, *revision);
+            }
             Err(error) => {
                 self.writing.position = position;
+                self.writing.revision = revision;
                 // After a failed commit SQLite may or may not have ended the transaction.
                 let _ = self.writing.execute("ROLLBACK").await;
                 for (_, outcome) in &mut outcomes {
@@ -264,6 +280,12 @@ impl Writer {
 async fn last_position(connection: &mut SqliteConnection) -> Result<u64, StoreError> {
     let last: Option<i64> =
         sqlx::query_scalar("SELECT MAX(position) FROM events").fetch_one(connection).await?;
+    Ok(unsigned(last.unwrap_or_default()))
+}
+
+async fn last_revision(connection: &mut SqliteConnection) -> Result<u64, StoreError> {
+    let last: Option<i64> =
+        sqlx::query_scalar("SELECT MAX(revision) FROM approvals").fetch_one(connection).await?;
     Ok(unsigned(last.unwrap_or_default()))
 }
 

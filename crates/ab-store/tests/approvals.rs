@@ -1,35 +1,53 @@
 //! Approvals: decided at most once, and waited for.
 
+use std::time::Duration;
+
 use ab_api::{
     Approval, ApprovalDecider, ApprovalDecision, ApprovalId, ApprovalStatus, ApprovalSubject,
-    ApproveOrDeny, PageRequest, SessionId, SpaceId, Time,
+    ApproveOrDeny, DeciderKind, MAX_APPROVAL_DETAIL_BYTES, PageRequest, SessionId, SpaceId, Time,
 };
-use ab_store::{ApprovalFilter, EventLogScope, GrantScope, Store, StoreError};
+use ab_store::{ApprovalFilter, EventLogScope, GrantRefusal, GrantScope, Store, StoreError};
 
 use crate::fixture::{scratch, stored};
 
-async fn ask(store: &Store, session: SessionId) -> ApprovalId {
-    let subject = ApprovalSubject { title: "Run ls".to_owned(), ..ApprovalSubject::default() };
-    let approval = Approval {
-        session_id: Some(session),
-        expires_at: Some(Time::from_millis(2000)),
-        ..Approval::pending(subject, Time::from_millis(1000))
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+fn question(session: SessionId, digest: &str) -> Approval {
+    let subject = ApprovalSubject {
+        title: "Run ls".to_owned(),
+        digest: Some(digest.to_owned()),
+        ..ApprovalSubject::default()
     };
+    let approval =
+        Approval { session_id: Some(session), ..Approval::pending(subject, Time::now()) };
+    approval.expiring_after(HOUR)
+}
+
+async fn ask(store: &Store, session: SessionId) -> ApprovalId {
+    let approval = question(session, "d");
+    let id = approval.id;
+    store.add_approval(approval).await.expect("ask");
+    id
+}
+
+/// A question whose time is over and that nothing has expired yet.
+async fn ask_overdue(store: &Store, session: SessionId) -> ApprovalId {
+    let approval = Approval { expires_at: Some(Time::from_millis(2000)), ..question(session, "d") };
     let id = approval.id;
     store.add_approval(approval).await.expect("ask");
     id
 }
 
 fn by(name: &str) -> ApprovalDecider {
-    ApprovalDecider { kind: "person".to_owned(), name: name.to_owned(), via: None }
+    ApprovalDecider { kind: DeciderKind::Person, name: name.to_owned(), via: None }
 }
 
 fn yes() -> ApprovalDecision {
-    ApprovalDecision { decision: ApproveOrDeny::Approve, reason: None }
+    ApproveOrDeny::Approve.into()
 }
 
 fn no(reason: &str) -> ApprovalDecision {
-    ApprovalDecision { decision: ApproveOrDeny::Deny, reason: Some(reason.to_owned()) }
+    ApprovalDecision { reason: Some(reason.to_owned()), ..ApproveOrDeny::Deny.into() }
 }
 
 async fn pending(store: &Store, session: SessionId) -> u64 {
@@ -94,13 +112,17 @@ async fn waiting_ends_with_the_decision() {
 async fn pending_approvals_expire_with_their_time_or_their_session() {
     let scratch = scratch().await;
     let session = stored(&scratch.store, "a").await;
-    let early = ask(&scratch.store, session).await;
+    let early = ask_overdue(&scratch.store, session).await;
+    let next = scratch.store.next_approval_expiry().await.expect("the next");
+    assert_eq!(next, Some(Time::from_millis(2000)));
     let expired =
         scratch.store.expire_overdue_approvals(Time::from_millis(1999)).await.expect("expire");
     assert_eq!(expired, []);
     let expired =
         scratch.store.expire_overdue_approvals(Time::from_millis(2000)).await.expect("expire");
     assert_eq!(expired, [early]);
+    let decider = scratch.store.approval(early).await.expect("read").decided_by.expect("a decider");
+    assert_eq!(decider.kind, DeciderKind::Timeout);
     let late = ask(&scratch.store, session).await;
     let expire = scratch.store.expire_session_approvals(session, "the session ended".to_owned());
     let (waited, expired) = tokio::join!(scratch.store.wait_for_decision(late), expire);
@@ -127,6 +149,120 @@ async fn unknown_approvals_are_not_found() {
     assert!(matches!(error, StoreError::NotFound), "{error}");
     let error = scratch.store.wait_for_decision(id).await.expect_err("unknown");
     assert!(matches!(error, StoreError::NotFound), "{error}");
+}
+
+#[tokio::test]
+async fn a_decision_after_the_expiry_is_refused_and_the_approval_is_expired() {
+    let scratch = scratch().await;
+    let session = stored(&scratch.store, "a").await;
+    let id = ask_overdue(&scratch.store, session).await;
+    let error = scratch.store.decide_approval(id, yes(), by("ana")).await.expect_err("too late");
+    let StoreError::Decided(late) = error else { panic!("{error}") };
+    assert_eq!(late.status, ApprovalStatus::Expired);
+    assert_eq!(scratch.store.approval(id).await.expect("read"), *late);
+    assert_eq!(pending(&scratch.store, session).await, 0);
+}
+
+#[tokio::test]
+async fn what_is_not_shown_whole_can_only_be_denied() {
+    let scratch = scratch().await;
+    let session = stored(&scratch.store, "a").await;
+    let mut approval = question(session, "d");
+    approval.subject = approval.subject.with_detail("x".repeat(MAX_APPROVAL_DETAIL_BYTES + 1));
+    assert!(approval.subject.is_cut);
+    let id = approval.id;
+    scratch.store.add_approval(approval).await.expect("ask");
+    let error = scratch.store.decide_approval(id, yes(), by("ana")).await.expect_err("cut");
+    assert!(matches!(error, StoreError::Incomplete(_)), "{error}");
+    let denied = scratch.store.decide_approval(id, no("unseen"), by("ana")).await.expect("deny");
+    assert_eq!(denied.status, ApprovalStatus::Denied);
+}
+
+fn refusal<T: std::fmt::Debug>(outcome: Result<T, StoreError>) -> GrantRefusal {
+    match outcome.expect_err("refused") {
+        StoreError::Grant(refusal) => refusal,
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn a_yes_counts_once_for_one_operation_of_its_session_or_space() {
+    let scratch = scratch().await;
+    let store = &scratch.store;
+    let (space, other) = (SpaceId::generate(), SpaceId::generate());
+    let subject = ApprovalSubject { digest: Some("d".to_owned()), ..ApprovalSubject::default() };
+    let approval = Approval { space_id: Some(space), ..Approval::pending(subject, Time::now()) };
+    let id = approval.id;
+    store.add_approval(approval.clone()).await.expect("ask");
+    let using = |id, space, digest: &str| {
+        store.take_answer(id, GrantScope::Space(space), digest.to_owned())
+    };
+    let waiting = GrantRefusal::NotApproved(ApprovalStatus::Pending);
+    assert_eq!(refusal(using(id, space, "d").await), waiting);
+    store.decide_approval(id, yes(), by("ana")).await.expect("approve");
+    let forged = using(ApprovalId::generate(), space, "d").await.expect_err("forged");
+    assert!(matches!(forged, StoreError::NotFound), "{forged}");
+    assert_eq!(refusal(using(id, other, "d").await), GrantRefusal::Foreign);
+    let session = GrantScope::Session(SessionId::generate());
+    assert_eq!(
+        refusal(store.take_answer(id, session, "d".to_owned()).await),
+        GrantRefusal::Foreign
+    );
+    assert_eq!(refusal(using(id, space, "e").await), GrantRefusal::Changed);
+    // Of two at once one gets it.
+    let (one, other) = tokio::join!(using(id, space, "d"), using(id, space, "d"));
+    assert!(one.is_ok() != other.is_ok(), "{one:?} {other:?}");
+    assert_eq!(refusal(if one.is_ok() { other } else { one }), GrantRefusal::Used);
+    let scratch = scratch.reopen().await;
+    let scope = GrantScope::Space(space);
+    let again = scratch.store.take_answer(id, scope, "d".to_owned()).await;
+    assert_eq!(refusal(again), GrantRefusal::Used);
+    let late = Approval {
+        id: ApprovalId::generate(),
+        status: ApprovalStatus::Approved,
+        expires_at: Some(Time::from_millis(2000)),
+        ..approval
+    };
+    let id = late.id;
+    scratch.store.add_approval(late).await.expect("store");
+    let late = scratch.store.take_answer(id, scope, "d".to_owned()).await;
+    assert_eq!(refusal(late), GrantRefusal::Expired);
+}
+
+#[tokio::test]
+async fn a_feed_has_what_waits_and_then_every_change() {
+    let scratch = scratch().await;
+    let store = &scratch.store;
+    let (session, other) = (stored(store, "a").await, stored(store, "b").await);
+    let (first, second) = (ask(store, session).await, ask(store, session).await);
+    store.decide_approval(first, yes(), by("ana")).await.expect("approve");
+    let filter = ApprovalFilter { status: Some(ApprovalStatus::Pending), session: Some(session) };
+    let mut feed = store.follow_approvals(filter, None);
+    let mut waits = feed.next().await.expect("the snapshot");
+    assert_eq!(waits.approval.id, second);
+    ask(store, other).await;
+    store.decide_approval(second, no("x"), by("ana")).await.expect("deny");
+    let third = ask(store, session).await;
+    for (id, status) in [(second, ApprovalStatus::Denied), (third, ApprovalStatus::Pending)] {
+        let change = feed.next().await.expect("a change");
+        assert_eq!((change.approval.id, change.approval.status), (id, status));
+        assert!(change.revision > waits.revision);
+        waits = change;
+    }
+    // A reader that comes back has what changed meanwhile, also after a restart.
+    drop(feed);
+    let scratch = scratch.reopen().await;
+    take_answer_once(&scratch.store, session, second).await;
+    let mut feed = scratch.store.follow_approvals(filter, Some(waits.revision));
+    assert_eq!(feed.next().await.expect("a change").approval.id, second);
+    let (closed, ()) = tokio::join!(feed.next(), scratch.store.close());
+    assert!(matches!(closed, Err(StoreError::Closed)), "{closed:?}");
+}
+
+async fn take_answer_once(store: &Store, session: SessionId, id: ApprovalId) {
+    let take = || store.take_answer(id, GrantScope::Session(session), "d".to_owned());
+    take().await.expect("take the answer");
+    assert_eq!(refusal(take().await), GrantRefusal::Used);
 }
 
 #[tokio::test]

@@ -33,7 +33,7 @@ async fn a_session_survives_a_restart_with_its_progress() {
 }
 
 #[tokio::test]
-async fn recent_events_are_the_last_three_of_a_live_session() {
+async fn recent_events_are_the_last_three_also_of_an_ended_session() {
     let scratch = scratch().await;
     let id = stored(&scratch.store, "a").await;
     scratch
@@ -51,7 +51,8 @@ async fn recent_events_are_the_last_three_of_a_live_session() {
         .await
         .expect("save");
     let session = scratch.store.session(id).await.expect("read");
-    assert_eq!(session.recent_events, []);
+    assert_eq!(session.recent_events.len(), 3);
+    assert_eq!(session.recent_events[2].kind, status(SessionStatus::Completed).kind);
     assert_eq!(scratch.store.live_sessions().await.expect("read"), []);
 }
 
@@ -192,7 +193,7 @@ async fn prompts_are_kept_by_number() {
     let mut record = scratch.store.session_record(id).await.expect("read");
     record.progress.prompts = 2;
     let add = |record: &SessionRecord| {
-        scratch.store.add_prompt(record.clone(), "second".to_owned(), vec![line("x")])
+        scratch.store.add_prompt(record.clone(), "second".to_owned(), vec![line("x")], Vec::new())
     };
     add(&record).await.expect("add");
     let error = add(&record).await.expect_err("the number is taken");

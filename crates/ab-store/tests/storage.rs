@@ -25,6 +25,18 @@ async fn the_directory_and_its_files_are_private() {
     }
 }
 
+#[tokio::test]
+async fn a_closed_store_leaves_one_file() {
+    let scratch = scratch().await;
+    stored(&scratch.store, "a").await;
+    scratch.store.close().await;
+    let names = fs::read_dir(scratch.dir.path().join("data"))
+        .expect("list")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    let names: Vec<String> = names.filter(|name| name.starts_with("state.db")).collect();
+    assert_eq!(names, ["state.db"]);
+}
+
 #[test]
 fn an_open_directory_is_closed_only_if_it_is_ours() {
     let dir = tempfile::tempdir().expect("a temporary directory");

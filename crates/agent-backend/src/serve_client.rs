@@ -27,9 +27,11 @@
 //! Every request has a connection of its own. Errors carry what the server's problem document says, with the
 //! messages of its fields.
 
+mod approvals;
 mod events;
 mod problem;
 mod sse;
+mod stream;
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -47,12 +49,14 @@ use serde::de::DeserializeOwned;
 use crate::exchange::{self, Answer};
 
 pub use ab_api::{
-    Approval, ApprovalDecision, ApprovalId, ApprovalStatus, ApprovalSubject, ApproveOrDeny,
-    ChangeCounts, ContinueRequest, DeliveryMode, DeliveryResult, Event, EventKind, LogLevel,
-    LogSource, LoginLink, Page, PlanEntry, PlanEntryStatus, PromptRequest, RequestedAgent,
-    RequestedDelivery, RequestedRepo, Session, SessionActivity, SessionEndReason, SessionId,
-    SessionStatus, TaskCreatedResponse, TaskRequest, Time, ToolExecutionStatus,
+    Approval, ApprovalDecider, ApprovalDecision, ApprovalId, ApprovalStatus, ApprovalSubject,
+    ApproveOrDeny, ChangeCounts, ContinueRequest, DeciderKind, DecisionChannel, DeliveryMode,
+    DeliveryResult, Event, EventKind, LogLevel, LogSource, LoginLink, Page, PlanEntry,
+    PlanEntryStatus, PromptRequest, RequestedAgent, RequestedDelivery, RequestedRepo, Session,
+    SessionActivity, SessionEndReason, SessionId, SessionStatus, TaskCreatedResponse, TaskRequest,
+    Time, ToolExecutionStatus,
 };
+pub use approvals::{ApprovalQuery, ApprovalStream};
 pub use events::{EventStream, StreamedEvent};
 
 /// The largest answer that is read, except event streams.
@@ -324,27 +328,6 @@ impl SessionClient {
     pub async fn diff(&self, id: SessionId) -> Result<Vec<u8>> {
         let path = session_path(id, "/diff");
         Ok(self.answer(Method::GET, &path, Bytes::new()).await?.body.to_vec())
-    }
-
-    /// The approvals of a session that wait for a decision.
-    ///
-    /// # Errors
-    ///
-    /// Errors of the connection and of the server, as for every call.
-    pub async fn pending_approvals(&self, id: SessionId) -> Result<Vec<Approval>> {
-        let path = format!("/v1/approvals?status=pending&sessionId={id}&perPage=200");
-        let page: Items<Approval> = self.json(Method::GET, &path, Bytes::new()).await?;
-        Ok(page.items)
-    }
-
-    /// Decides an approval.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Conflict`] if it was decided before, or has expired.
-    pub async fn decide_approval(&self, id: ApprovalId, decision: &ApprovalDecision) -> Result<()> {
-        let path = format!("/v1/approvals/{id}");
-        self.answer(Method::POST, &path, body(decision)?).await.map(drop)
     }
 
     /// Sends any request of the API and gives its JSON; `null` for an answer without a body. There is no time limit:

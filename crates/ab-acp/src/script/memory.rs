@@ -24,6 +24,9 @@ pub(super) struct Remembered {
     /// Number of turns that were started.
     pub(super) turns: usize,
     pub(super) history: Vec<PastTurn>,
+    /// The step of the last turn whose question waits for an answer. A process that is killed meanwhile leaves it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) asking: Option<usize>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -42,8 +45,14 @@ impl Remembered {
         self.history.push(PastTurn { prompt: cut(prompt), answer: String::new() });
     }
 
-    /// Records the answer of the latest turn.
+    /// The step and the prompt of a turn that was interrupted while it waited for an answer.
+    pub(super) fn interrupted(&self) -> Option<(usize, String)> {
+        Some((self.asking?, self.history.last()?.prompt.clone()))
+    }
+
+    /// Notes what was answered in the turn that began last, which has ended.
     pub(super) fn answered(&mut self, answer: &str) {
+        self.asking = None;
         if let Some(turn) = self.history.last_mut() {
             turn.answer = cut(answer);
         }

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::memory::{Memory, Remembered};
 use super::scenario::{Ask, Flood, Hang, Step};
 use super::workspace::{Outcome, Workspace};
 use crate::rpc::{Rpc, RpcError};
@@ -49,11 +50,18 @@ pub(super) struct Turn {
     pub(super) calls: u64,
     /// Set when the turn ignores cancellation.
     pub(super) deaf: Arc<AtomicBool>,
+    pub(super) memory: Memory,
+    pub(super) remembered: Remembered,
 }
 
 impl Turn {
-    /// Plays the steps until one of them ends the turn, or `cancel` does.
-    pub(super) async fn play(&mut self, steps: &[Step], cancel: &CancellationToken) -> Ended {
+    /// Plays the steps from the one with the index `first` until one of them ends the turn, or `cancel` does.
+    pub(super) async fn play(
+        &mut self,
+        steps: &[Step],
+        first: usize,
+        cancel: &CancellationToken,
+    ) -> Ended {
         let deaf = self.deaf.clone();
         let cancelled = async {
             cancel.cancelled().await;
@@ -64,8 +72,41 @@ impl Turn {
         tokio::select! {
             biased;
             () = cancelled => Ended::Stop(CANCELLED.to_owned()),
-            ended = self.steps(steps) => ended.unwrap_or_else(|| Ended::Stop(END_TURN.to_owned())),
+            ended = self.steps_from(steps, first) => {
+                ended.unwrap_or_else(|| Ended::Stop(END_TURN.to_owned()))
+            }
         }
+    }
+
+    /// The steps of the turn. Before each question it is noted where the turn waits, so that it can go on there after
+    /// the process was killed.
+    async fn steps_from(&mut self, steps: &[Step], first: usize) -> Option<Ended> {
+        for (index, step) in steps.iter().enumerate() {
+            if index < first {
+                if let Step::Plan(entries) = step {
+                    self.plan = entries.iter().map(|entry| self.filled(entry)).collect();
+                }
+                continue;
+            }
+            let is_question = matches!(step, Step::Ask(_));
+            if is_question {
+                self.note_asking(Some(index)).await;
+            }
+            let ended = self.step(step).await;
+            if is_question {
+                self.note_asking(None).await;
+            }
+            if ended.is_some() {
+                return ended;
+            }
+        }
+        None
+    }
+
+    async fn note_asking(&mut self, asking: Option<usize>) {
+        self.remembered.asking = asking;
+        // Without a memory a killed agent starts the next turn instead; the end of the turn reports the error.
+        let _ = self.memory.save(&self.session, &self.remembered).await;
     }
 
     /// `None` if no step ended the turn.

@@ -454,7 +454,7 @@ fn shortened(text: &str) -> String {
 }
 
 /// How long ago, in the largest unit that fits.
-fn age(then: Time, now: Time) -> String {
+pub(crate) fn age(then: Time, now: Time) -> String {
     let seconds = (now.as_millis() - then.as_millis()).max(0) / 1000;
     match seconds {
         ..60 => format!("{seconds}s"),

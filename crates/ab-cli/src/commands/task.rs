@@ -7,6 +7,7 @@ use ab_api::{
     DeliveryMode, NetworkMode, RequestedAgent, RequestedDelivery, RequestedRepo, RequestedRuntime,
     RuntimeType, TaskCreatedResponse, TaskRequest,
 };
+use ab_core::Error;
 use agent_backend::SessionClient;
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -17,6 +18,18 @@ use crate::failure::Failure;
 use crate::follow::{self, Approve, FollowOptions};
 use crate::server::ServerFlags;
 use crate::terminal::{Format, Terminal, talk};
+
+/// Fields of the request, and what is typed for them.
+const TYPED_FIELDS: [(&str, &str); 8] = [
+    ("prompt", "PROMPT"),
+    ("repo.url", "--repo"),
+    ("repo.branch", "--branch"),
+    ("agent.type", "--agent"),
+    ("delivery.mode", "--delivery"),
+    ("runtime.network", "--network"),
+    ("runtime.type", "--runtime"),
+    ("keepOpen", "--keep"),
+];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -161,9 +174,30 @@ async fn run(task: TaskCommand, terminal: &mut Terminal) -> Result<(), Failure> 
     let prompt = prompt(&task.prompt, terminal).await?;
     let request = task.request(prompt)?;
     let client = task.server.client()?;
-    let created = client.create_task(&request).await?;
+    let created = client.create_task(&request).await.map_err(by_flags)?;
     let follow = task.follow.then_some(task.approve);
     show_created(client, created, follow, &task.server.repeated(), terminal).await
+}
+
+/// An error of the server about fields of the request, by what is typed for them.
+fn by_flags(error: Error) -> Error {
+    let mut text = error.message().to_owned();
+    for (field, typed) in TYPED_FIELDS {
+        // A field stands at the start, or after the message of another one.
+        for before in ["", "; ", ": "] {
+            let (named, shown) = (format!("{before}{field}: "), format!("{before}{typed}: "));
+            if before.is_empty() && text.starts_with(&named) {
+                text.replace_range(..named.len(), &shown);
+            } else if !before.is_empty() {
+                text = text.replace(&named, &shown);
+            }
+        }
+    }
+    let typed = Error::new(error.code(), error.kind(), text);
+    match error.hint() {
+        Some(hint) => typed.with_hint(hint.to_owned()),
+        None => typed,
+    }
 }
 
 /// The text of a prompt; `-` is standard input.
@@ -258,7 +292,27 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use ab_core::{ErrorCode, ErrorKind};
+
     use super::*;
+
+    #[test]
+    fn errors_name_what_was_typed() {
+        for (said, shown) in [
+            ("prompt: must not be empty", "PROMPT: must not be empty"),
+            (
+                "repo.url: is missing; agent.type: is unknown",
+                "--repo: is missing; --agent: is unknown",
+            ),
+            ("invalid task: repo.branch: exists", "invalid task: --branch: exists"),
+            ("the prompt: x", "the prompt: x"),
+        ] {
+            let code = ErrorCode::InvalidConfiguration;
+            let error = Error::new(code, ErrorKind::Invalid, said).with_hint("h");
+            let typed = by_flags(error);
+            assert_eq!((typed.message(), typed.hint()), (shown, Some("h")));
+        }
+    }
 
     #[test]
     fn addresses_are_told_from_paths() {

@@ -41,6 +41,7 @@ const SESSION_KEYS: &[&str] = &[
     "keep",
     "idle-timeout",
     "approval-timeout",
+    "approval-wait",
     "stop-grace",
     "max-running",
     "allow-disabled-runtime",

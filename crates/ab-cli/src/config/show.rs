@@ -49,6 +49,7 @@ impl Config {
             row("sessions.keep", &sessions.keep, |keep| json!(keep)),
             row("sessions.idle-timeout", &sessions.idle_timeout, seconds),
             row("sessions.approval-timeout", &sessions.approval_timeout, seconds),
+            row("sessions.approval-wait", &sessions.approval_wait, seconds),
             row("sessions.stop-grace", &sessions.stop_grace, seconds),
             row("sessions.max-running", &sessions.max_running, |most| json!(most)),
             row("sessions.allow-disabled-runtime", &sessions.allow_disabled_runtime, |allowed| {

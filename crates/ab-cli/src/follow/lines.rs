@@ -1,9 +1,9 @@
 //! Events as lines for people: a mark, then one sentence.
 
 use ab_api::{
-    ApprovalStatus, ChangeCounts, DeliveryMode, DeliveryResult, EventKind, LogLevel, LogSource,
-    PlanEntryStatus, SessionActivity, SessionEndReason, SessionStatus, ToolExecutionStatus,
-    tool_subject,
+    ApprovalDecider, ApprovalStatus, ChangeCounts, DeciderKind, DeliveryMode, DeliveryResult,
+    EventKind, LogLevel, LogSource, PlanEntryStatus, SessionActivity, SessionEndReason,
+    SessionStatus, ToolExecutionStatus, tool_subject,
 };
 use anstyle::{AnsiColor, Style};
 
@@ -92,10 +92,7 @@ pub(crate) fn of(kind: &EventKind) -> Vec<Line> {
             vec![line("?", ASKS, &format!("the agent asks: {title}"))]
         }
         EventKind::ApprovalDecided { status, decided_by, reason, .. } => {
-            let by = decided_by.as_ref().map(|by| match &by.via {
-                Some(via) => format!(" by {} via {via}", by.name),
-                None => format!(" by {}", by.name),
-            });
+            let by = decided_by.as_ref().map(|by| format!(" by {}", decider_text(by)));
             let reason = reason.as_deref().map(|reason| format!(": {reason}"));
             let (by, reason) = (by.unwrap_or_default(), reason.unwrap_or_default());
             let text = format!("{}{by}{reason}", status.as_str());
@@ -140,6 +137,17 @@ pub(crate) fn changes_text(changes: ChangeCounts) -> String {
 }
 
 /// What a running session does, in words.
+/// Who decided, by which way.
+pub(crate) fn decider_text(by: &ApprovalDecider) -> String {
+    match (by.kind, by.via) {
+        (DeciderKind::Timeout, _) => "the timeout".to_owned(),
+        (DeciderKind::Rule, Some(via)) => format!("the rule {} via {}", by.name, via.as_str()),
+        (DeciderKind::Rule, None) => format!("the rule {}", by.name),
+        (DeciderKind::Person, Some(via)) => format!("{} via {}", by.name, via.as_str()),
+        (DeciderKind::Person, None) => by.name.clone(),
+    }
+}
+
 pub(crate) fn activity_text(activity: SessionActivity) -> &'static str {
     match activity {
         SessionActivity::Working => "working",

@@ -18,6 +18,8 @@ enum Fate {
     Completed,
     /// The agent may have the prompt, so that it is not given again: the session waits.
     Idle,
+    /// The question stays open; its decision reaches the loaded agent, which completes the work.
+    Asked,
 }
 
 fn fate(point: CrashPoint) -> Fate {
@@ -36,11 +38,13 @@ fn fate(point: CrashPoint) -> Fate {
         | CrashPoint::CleanedUp => Fate::Completed,
         CrashPoint::PromptRecorded
         | CrashPoint::PromptGiven
-        | CrashPoint::ApprovalStored
-        | CrashPoint::DecisionStored
+        | CrashPoint::AnswerTaken
         | CrashPoint::AnswerGiven
         | CrashPoint::TakenUp
         | CrashPoint::Reloaded => Fate::Idle,
+        CrashPoint::ApprovalStored | CrashPoint::DecisionStored | CrashPoint::DecisionTold => {
+            Fate::Asked
+        }
     }
 }
 
@@ -59,8 +63,12 @@ fn crash_at(point: CrashPoint) {
     let mut servers = Vec::new();
     let mut story = Story::default();
     // Some points are only reached by a server that finds an interrupted session.
-    let is_of_a_restart = matches!(point, CrashPoint::TakenUp | CrashPoint::Reloaded);
-    let first = if is_of_a_restart { CrashPoint::PromptGiven } else { point };
+    let first = match point {
+        CrashPoint::TakenUp | CrashPoint::Reloaded => CrashPoint::PromptGiven,
+        CrashPoint::DecisionTold => CrashPoint::DecisionStored,
+        point => point,
+    };
+    let is_of_a_restart = first != point;
     let server = ground.start(&["--crash-at", first.as_str()]);
     servers.push(server.pid());
     if let Some(id) = create(&server, &ground) {
@@ -76,9 +84,16 @@ fn crash_at(point: CrashPoint) {
     let server = ground.start(&[]);
     servers.push(server.pid());
     let id = create(&server, &ground).unwrap();
+    // Questions that the first server asked are not asked again.
+    server.approve_all(&id);
     server.work_through(&id, &mut story).unwrap();
+    if fate(point) == Fate::Asked {
+        server.work_to_the_end(&id, &mut story);
+    }
     story.assert_whole(&server, &id);
-    assert_eq!(story.count("prompt"), 1, "{story:#?}");
+    story.assert_tools_ended();
+    let prompts = if fate(point) == Fate::Asked { 2 } else { 1 };
+    assert_eq!(story.count("prompt"), prompts, "{story:#?}");
     let notes = story.events.iter().filter(|(_, event)| {
         event["message"].as_str().is_some_and(|text| text.starts_with("Uncommitted changes"))
     });
@@ -87,7 +102,7 @@ fn crash_at(point: CrashPoint) {
     let session = server.session(&id);
     let branches = ground.branches();
     match fate(point) {
-        Fate::Completed => {
+        Fate::Completed | Fate::Asked => {
             assert_eq!(session["status"], "completed", "{session:#}\n{story:#?}");
             assert_eq!(session["endReason"], "done", "{session:#}");
             assert_eq!(story.count("delivery"), 1, "{story:#?}");
@@ -131,17 +146,17 @@ fn slow_sessions_survive_a_crash_before_the_first_prompt() {
 
 #[test]
 fn slow_sessions_survive_a_crash_during_a_turn() {
-    crash_at_all(&CrashPoint::ALL[5..10]);
+    crash_at_all(&CrashPoint::ALL[5..11]);
 }
 
 #[test]
 fn slow_sessions_survive_a_crash_while_they_are_delivered_and_closed() {
-    crash_at_all(&CrashPoint::ALL[10..15]);
+    crash_at_all(&CrashPoint::ALL[11..16]);
 }
 
 #[test]
 fn slow_sessions_survive_a_crash_at_their_end_and_during_a_restart() {
-    crash_at_all(&CrashPoint::ALL[15..]);
+    crash_at_all(&CrashPoint::ALL[16..]);
 }
 
 /// Kills in a normal run. `cargo xtask soak sessions` goes on for minutes.

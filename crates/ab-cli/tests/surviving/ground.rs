@@ -309,6 +309,23 @@ impl Server {
         self.session(id)
     }
 
+    /// Approves everything that a session waits for.
+    pub(crate) fn approve_all(&self, id: &str) {
+        let list = self.get(&format!("/v1/approvals?status=pending&sessionId={id}"));
+        for approval in list["items"].as_array().unwrap() {
+            let path = format!("/v1/approvals/{}", approval["id"].as_str().unwrap());
+            assert_eq!(self.ask("POST", &path, r#"{"decision":"approve"}"#).status, 200);
+        }
+    }
+
+    /// Answers every question with yes until the session has ended, also after it was idle.
+    pub(crate) fn work_to_the_end(&self, id: &str, story: &mut Story) {
+        while self.session(id)["endReason"].is_null() {
+            self.work_through(id, story).unwrap();
+        }
+        self.work_through(id, story).unwrap();
+    }
+
     /// Answers every question of a session with yes until it has ended or is idle: its events.
     pub(crate) fn work_through(&self, id: &str, story: &mut Story) -> io::Result<()> {
         self.work_through_counting(id, story, &AtomicU64::new(0))
@@ -383,6 +400,17 @@ impl Story {
         self.events.iter().map(|(_, event)| event).find(|event| event["type"] == kind)
     }
 
+    /// No tool call is shown as running any more.
+    #[track_caller]
+    pub(crate) fn assert_tools_ended(&self) {
+        let mut last = BTreeMap::new();
+        for (_, event) in self.events.iter().filter(|(_, event)| event["type"] == "tool") {
+            last.insert(event["tool_execution_id"].to_string(), event["tool_status"].clone());
+        }
+        let open = last.values().filter(|status| **status == "pending" || **status == "running");
+        assert_eq!(open.count(), 0, "{self:#?}");
+    }
+
     /// Nothing is missing, nothing is repeated, and what a reader saw before a crash is still there after it.
     #[track_caller]
     pub(crate) fn assert_whole(&self, server: &Server, id: &str) {
@@ -401,6 +429,10 @@ impl Story {
         for event in seen {
             let mut content = event.clone();
             content.as_object_mut().unwrap().remove("ts");
+            // What an agent says in one turn, it may say in the next.
+            if content["type"] == "prompt" {
+                contents.clear();
+            }
             if content["type"] == "status" {
                 assert_ne!(content, last, "a status is told twice: {self:#?}");
                 last = content;

@@ -94,6 +94,12 @@ impl Doing {
         Self { effect, generation, work }
     }
 
+    /// A session that has its place at once.
+    pub(super) fn placed(generation: u32, permit: OwnedSemaphorePermit) -> Self {
+        let work = Box::pin(std::future::ready(Done::Placed(permit)));
+        Self { effect: SessionAction::AssignExecutor, generation, work }
+    }
+
     pub(super) fn other(plane: Arc<Plane>, job: SessionAttempt, effect: SessionAction) -> Self {
         let generation = job.generation;
         let work = Box::pin(async move { perform(&plane, &job, effect).await });

@@ -114,13 +114,12 @@ impl Agent {
 
     /// Answers a question, unless it is already answered.
     pub(super) fn answer(&self, question: &AgentQuestionId, approval: &Approval) {
-        let asked = lock(&self.shared.questions).remove(question);
         let answer = match approval.status {
+            ApprovalStatus::Pending => return,
             ApprovalStatus::Approved => PermissionAnswer::Allow,
-            ApprovalStatus::Pending | ApprovalStatus::Denied | ApprovalStatus::Expired => {
-                PermissionAnswer::Reject
-            }
+            ApprovalStatus::Denied | ApprovalStatus::Expired => PermissionAnswer::Reject,
         };
+        let asked = lock(&self.shared.questions).remove(question);
         if let Some(asked) = asked {
             // `false` means that the turn was cancelled meanwhile.
             asked.answer(&answer);
@@ -257,6 +256,11 @@ impl Pump {
 
     async fn ask(&mut self, question: PermissionQuestion) {
         let (events, subject) = self.translator.question(&question);
+        // Credentials are hidden before the detail is cut: half of one would stay.
+        let mut subject = self.shared.mask.subject(subject);
+        if let Some(detail) = subject.detail.take() {
+            subject = subject.with_detail(detail);
+        }
         self.report_all(events).await;
         self.asked += 1;
         let id = AgentQuestionId(format!("{}-{}", self.generation, self.asked));

@@ -18,7 +18,7 @@ use super::configured::Configured;
 use super::endpoint_socket::EndpointSocket;
 use super::groups::{self, MadeGroup};
 use super::mask::Mask;
-use super::questions::PolicyQuestions;
+use super::questions::{PolicyQuestions, QuestionSettings};
 use super::translate::Translator;
 use super::{HandleSetup, LocalExecutor, Running, conversation, failed, lock, program};
 use crate::contract::{Executor, ExecutorError, LaunchMode, LaunchedAgentInfo, SessionAttempt};
@@ -74,7 +74,12 @@ pub(super) async fn launch(
         unlaunched(format!("cannot give the agent {} its login: {error}", entry.title()))
     })?;
     let mask = Mask::new(&resolved.credentials, &logins);
-    let questions = PolicyQuestions::new(job.generation, reports.downgrade(), mask.clone());
+    let questions = PolicyQuestions::new(QuestionSettings {
+        generation: job.generation,
+        reports: reports.downgrade(),
+        mask: mask.clone(),
+        wait: executor.settings.approval_wait,
+    });
     let mut handle = HandleSetup::of_session(id, &executor.settings.rules, &questions);
     let socket = EndpointSocket::make(&workspace);
     let socket = socket.map_err(|error| unlaunched(format!("cannot make the socket: {error}")))?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use ab_acp::catalog::AgentCatalogEntry;
 use ab_acp::login::read_login_files;
 use ab_acp::resolve::{HostEnvironment, login_files};
-use ab_api::{EventKind, LogLevel, LogSource};
+use ab_api::{ApprovalSubject, EventKind, LogLevel, LogSource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -77,8 +77,7 @@ impl Mask {
                 AgentReport::Event(self.masked(&event).unwrap_or_else(withheld))
             }
             AgentReport::Question(AgentQuestion { id, subject }) => {
-                let subject = self.masked(&subject).unwrap_or_default();
-                AgentReport::Question(AgentQuestion { id, subject })
+                AgentReport::Question(AgentQuestion { id, subject: self.subject(subject) })
             }
             AgentReport::TurnEnded(TurnOutcome::Failed { detail }) => {
                 AgentReport::TurnEnded(TurnOutcome::Failed { detail: self.text(detail) })
@@ -86,6 +85,15 @@ impl Mask {
             AgentReport::Exited { detail } => AgentReport::Exited { detail: self.text(detail) },
             AgentReport::TurnEnded(TurnOutcome::Done) => report,
         }
+    }
+
+    pub(super) fn subject(&self, subject: ApprovalSubject) -> ApprovalSubject {
+        if self.secrets.is_empty() {
+            return subject;
+        }
+        // What cannot be shown cannot be approved.
+        let hidden = || ApprovalSubject { is_cut: true, ..ApprovalSubject::default() };
+        self.masked(&subject).unwrap_or_else(hidden)
     }
 
     fn masked<T: Serialize + DeserializeOwned>(&self, value: &T) -> Option<T> {

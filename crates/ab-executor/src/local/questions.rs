@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use ab_api::{Approval, ApprovalDecider, ApprovalStatus, ApprovalSubject};
+use ab_api::{Approval, ApprovalDecider, ApprovalId, ApprovalStatus, ApprovalSubject, DeciderKind};
 use ab_core::error::escape_unprintable;
 use ab_core::{ApprovalAnswer, ApprovalRequest, Approver, CallDigest, Principal, PrincipalKind};
 use async_trait::async_trait;
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
-use super::lines::cut;
 use super::lock;
 use super::mask::Mask;
 use crate::report::{AgentQuestion, AgentQuestionId, AgentReport};
@@ -20,17 +21,24 @@ const MAX_OPEN: usize = 64;
 /// Maximum number of characters of a command in a title.
 const MAX_TITLE: usize = 100;
 
+/// What [`PolicyQuestions`] are made with.
+pub(super) struct QuestionSettings {
+    pub(super) generation: u32,
+    /// Weak: the end of the agent's reports must be seen.
+    pub(super) reports: mpsc::WeakSender<AgentReport>,
+    /// Hides the agent's credentials in what people are shown and the store keeps.
+    pub(super) mask: Mask,
+    /// How long a command waits for the decision before its caller is told to come back.
+    pub(super) wait: Duration,
+}
+
 /// The open questions of one attempt to run a session.
 ///
-/// Every waiting command has its own question: one approval is valid for one command. If the caller
-/// of a command stops waiting, its question stays open, and the next command with the same digest
-/// takes it over, decided or not.
+/// Every waiting command has a question of its own: one yes counts for one command. A command whose caller stopped
+/// waiting, or was told to come back, leaves its question open, and the next command with the same digest takes it over,
+/// decided or not.
 pub(super) struct PolicyQuestions {
-    generation: u32,
-    /// A weak sender, so that the receiver can see the end of the agent's reports.
-    reports: mpsc::WeakSender<AgentReport>,
-    /// Hides the agent's credentials in the texts that people see and the store keeps.
-    mask: Mask,
+    settings: QuestionSettings,
     open: Mutex<Open>,
 }
 
@@ -44,31 +52,51 @@ struct Waiting {
     digest: CallDigest,
     /// Whether a command is waiting for it.
     taken: bool,
-    decision: watch::Sender<Option<ApprovalAnswer>>,
+    state: watch::Sender<QuestionState>,
+}
+
+/// How far a question is.
+#[derive(Clone)]
+enum QuestionState {
+    Reported,
+    /// Stored as this approval, and not decided.
+    Stored(ApprovalId),
+    Decided(ApprovalAnswer),
 }
 
 impl PolicyQuestions {
-    pub(super) fn new(
-        generation: u32,
-        reports: mpsc::WeakSender<AgentReport>,
-        mask: Mask,
-    ) -> Arc<Self> {
-        Arc::new(Self { generation, reports, mask, open: Mutex::default() })
+    pub(super) fn new(settings: QuestionSettings) -> Arc<Self> {
+        Arc::new(Self { settings, open: Mutex::default() })
+    }
+
+    /// Notes which approval a question is. Ids of other questions are ignored.
+    pub(super) fn name(&self, question: &AgentQuestionId, approval: ApprovalId) {
+        let open = lock(&self.open);
+        if let Some(waiting) = open.questions.get(question) {
+            waiting.state.send_if_modified(|state| match state {
+                QuestionState::Reported => {
+                    *state = QuestionState::Stored(approval);
+                    true
+                }
+                QuestionState::Stored(_) | QuestionState::Decided(_) => false,
+            });
+        }
     }
 
     /// Passes a decision on to the command that waits. Ids of other questions are ignored.
     pub(super) fn answer(&self, question: &AgentQuestionId, approval: &Approval) {
         let open = lock(&self.open);
         if let Some(waiting) = open.questions.get(question) {
-            waiting.decision.send_replace(Some(answer(approval)));
+            waiting.state.send_replace(QuestionState::Decided(answer(approval)));
         }
     }
 
     /// Takes over a question that no command waits for, or opens a new one. `None` if too many are
     /// open, or if the control plane no longer receives reports.
     async fn take(&self, asked: &ApprovalRequest) -> Option<Taken<'_>> {
-        // Reserve room for the report first: every open question must have been reported.
-        let permit = self.reports.upgrade()?.reserve_owned().await.ok()?;
+        let QuestionSettings { generation, reports, mask, .. } = &self.settings;
+        // Room for the report first: a question that is open was reported.
+        let permit = reports.upgrade()?.reserve_owned().await.ok()?;
         let mut open = lock(&self.open);
         let abandoned = open
             .questions
@@ -76,20 +104,20 @@ impl PolicyQuestions {
             .find(|(_, waiting)| !waiting.taken && waiting.digest == asked.digest);
         if let Some((id, waiting)) = abandoned {
             waiting.taken = true;
-            let (id, decision) = (id.clone(), waiting.decision.subscribe());
-            return Some(Taken { questions: self, id, decision });
+            let (id, state) = (id.clone(), waiting.state.subscribe());
+            return Some(Taken { questions: self, id, state });
         }
         if open.questions.len() >= MAX_OPEN {
             return None;
         }
         open.asked += 1;
-        let id = AgentQuestionId(format!("policy-{}-{}", self.generation, open.asked));
-        let (sender, decision) = watch::channel(None);
-        let waiting = Waiting { digest: asked.digest, taken: true, decision: sender };
+        let id = AgentQuestionId(format!("policy-{generation}-{}", open.asked));
+        let (sender, state) = watch::channel(QuestionState::Reported);
+        let waiting = Waiting { digest: asked.digest, taken: true, state: sender };
         open.questions.insert(id.clone(), waiting);
-        let subject = subject(asked, &self.mask);
+        let subject = subject(asked, mask);
         permit.send(AgentReport::Question(AgentQuestion { id: id.clone(), subject }));
-        Some(Taken { questions: self, id, decision })
+        Some(Taken { questions: self, id, state })
     }
 }
 
@@ -97,21 +125,27 @@ impl PolicyQuestions {
 impl Approver for PolicyQuestions {
     async fn ask(&self, asked: &ApprovalRequest) -> ApprovalAnswer {
         let Some(mut taken) = self.take(asked).await else { return ApprovalAnswer::Nobody };
-        // Both live as long as `self`, so the sender is not dropped.
-        let decided = match taken.decision.wait_for(Option::is_some).await {
-            Ok(decided) => decided.clone(),
-            Err(_) => None,
-        };
-        let Some(decided) = decided else { return ApprovalAnswer::Nobody };
-        lock(&self.open).questions.remove(&taken.id);
-        decided
+        let is_decided = |state: &QuestionState| matches!(state, QuestionState::Decided(_));
+        let is_known = |state: &QuestionState| !matches!(state, QuestionState::Reported);
+        // After that time the caller is told which approval to wait for.
+        let _ = timeout(self.settings.wait, taken.reach(is_decided)).await;
+        match taken.reach(is_known).await {
+            Some(QuestionState::Decided(answer)) => {
+                lock(&self.open).questions.remove(&taken.id);
+                answer
+            }
+            Some(QuestionState::Stored(approval)) => {
+                ApprovalAnswer::Later(ab_core::ApprovalId::new(approval.to_string()))
+            }
+            Some(QuestionState::Reported) | None => ApprovalAnswer::Nobody,
+        }
     }
 }
 
 impl fmt::Debug for PolicyQuestions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PolicyQuestions")
-            .field("generation", &self.generation)
+            .field("generation", &self.settings.generation)
             .finish_non_exhaustive()
     }
 }
@@ -121,7 +155,14 @@ impl fmt::Debug for PolicyQuestions {
 struct Taken<'a> {
     questions: &'a PolicyQuestions,
     id: AgentQuestionId,
-    decision: watch::Receiver<Option<ApprovalAnswer>>,
+    state: watch::Receiver<QuestionState>,
+}
+
+impl Taken<'_> {
+    /// Waits for a state. The sender lives as long as the questions, so there is one.
+    async fn reach(&mut self, fits: impl Fn(&QuestionState) -> bool) -> Option<QuestionState> {
+        self.state.wait_for(fits).await.ok().map(|state| state.clone())
+    }
 }
 
 impl Drop for Taken<'_> {
@@ -141,18 +182,13 @@ fn subject(asked: &ApprovalRequest, mask: &Mask) -> ApprovalSubject {
     if title.len() < line.len() {
         title.push('…');
     }
-    let origin = &asked.rule;
-    let mut detail = format!("{command}\n\n{} (rule {})", origin.reason, origin.rule);
-    if let Some(cwd) = asked.call.path.as_ref().filter(|path| !path.is_root()) {
-        detail.push_str(&mask.text(format!("\nin the directory {cwd}")));
-    }
-    ApprovalSubject {
+    let subject = ApprovalSubject {
         title: format!("Run {title}"),
         action: Some("execute".to_owned()),
-        detail: Some(cut(&detail)),
-        tool_execution_id: None,
         digest: Some(asked.digest.to_string()),
-    }
+        ..ApprovalSubject::default()
+    };
+    subject.with_detail(mask.text(asked.describe()))
 }
 
 fn answer(approval: &Approval) -> ApprovalAnswer {
@@ -165,15 +201,15 @@ fn answer(approval: &Approval) -> ApprovalAnswer {
     }
 }
 
-/// The principal of a decision. If an approval expired, the server decided.
+/// Rules and timeouts are of the server.
 fn principal(by: Option<&ApprovalDecider>) -> Principal {
-    let Some(by) = by else { return Principal::new(PrincipalKind::Process, "server") };
-    let kind = match by.kind.as_str() {
-        "person" => PrincipalKind::Person,
-        "key" => PrincipalKind::ApiKey,
-        _ => PrincipalKind::Process,
-    };
-    Principal::new(kind, &by.name)
+    match by {
+        Some(by) if by.kind == DeciderKind::Person => {
+            Principal::new(PrincipalKind::Person, &by.name)
+        }
+        Some(by) => Principal::new(PrincipalKind::Process, &by.name),
+        None => Principal::new(PrincipalKind::Process, "server"),
+    }
 }
 
 #[cfg(test)]
@@ -195,6 +231,11 @@ mod tests {
         Approval { status, ..Approval::pending(ApprovalSubject::default(), Time::now()) }
     }
 
+    fn questions(sender: &mpsc::Sender<AgentReport>, mask: Mask) -> Arc<PolicyQuestions> {
+        let (reports, wait) = (sender.downgrade(), Duration::from_secs(60));
+        PolicyQuestions::new(QuestionSettings { generation: 1, reports, mask, wait })
+    }
+
     async fn reported(reports: &mut mpsc::Receiver<AgentReport>) -> AgentQuestion {
         match reports.recv().await {
             Some(AgentReport::Question(question)) => question,
@@ -205,7 +246,7 @@ mod tests {
     #[tokio::test]
     async fn each_command_has_a_question_of_its_own() {
         let (sender, mut reports) = mpsc::channel(8);
-        let questions = PolicyQuestions::new(1, sender.downgrade(), Mask::default());
+        let questions = questions(&sender, Mask::default());
         let same = asked("rm -r $X");
         let both = async { tokio::join!(questions.ask(&same), questions.ask(&same)) };
         let deciding = async {
@@ -223,7 +264,7 @@ mod tests {
     #[tokio::test]
     async fn repeated_command_takes_over_the_question_of_one_that_left() {
         let (sender, mut reports) = mpsc::channel(8);
-        let questions = PolicyQuestions::new(1, sender.downgrade(), Mask::default());
+        let questions = questions(&sender, Mask::default());
         let (call, other) = (asked("rm -r $X"), asked("rm -r $Y"));
         let question = tokio::select! {
             question = reported(&mut reports) => question,
@@ -245,9 +286,31 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_caller_is_told_which_approval_to_come_back_for() {
+        let (sender, mut reports) = mpsc::channel(8);
+        let (generation, wait) = (1, Duration::ZERO);
+        let (mask, downgraded) = (Mask::default(), sender.downgrade());
+        let settings = QuestionSettings { generation, reports: downgraded, mask, wait };
+        let questions = PolicyQuestions::new(settings);
+        let (call, id) = (asked("rm -r $X"), ApprovalId::generate());
+        let naming = async {
+            let question = reported(&mut reports).await;
+            questions.name(&question.id, id);
+            question
+        };
+        let (answer, question) = tokio::join!(questions.ask(&call), naming);
+        let later = ApprovalAnswer::Later(ab_core::ApprovalId::new(id.to_string()));
+        assert_eq!(answer, later);
+        assert_eq!(questions.ask(&call).await, later, "the same question, not another one");
+        questions.answer(&question.id, &decided(ApprovalStatus::Approved));
+        assert!(matches!(questions.ask(&call).await, ApprovalAnswer::Yes(_)));
+        assert!(lock(&questions.open).questions.is_empty());
+    }
+
+    #[tokio::test]
     async fn questions_are_bounded_and_need_a_listener() {
         let (sender, reports) = mpsc::channel(2 * MAX_OPEN);
-        let questions = PolicyQuestions::new(1, sender.downgrade(), Mask::default());
+        let questions = questions(&sender, Mask::default());
         for number in 0..MAX_OPEN {
             let call = asked(&format!("rm -r $X{number}"));
             let waiting = tokio::time::timeout(std::time::Duration::ZERO, questions.ask(&call));
@@ -264,7 +327,7 @@ mod tests {
         let secret = "sk-0123456789abcdef";
         let credentials = [("KEY".to_owned(), secret.to_owned())];
         let mask = Mask::new(&credentials.into(), &[]);
-        let questions = PolicyQuestions::new(1, sender.downgrade(), mask);
+        let questions = questions(&sender, mask);
         for before in [10, MAX_TITLE - 30, MAX_TITLE - 8] {
             let call = asked(&format!("curl {} {secret}", "x".repeat(before)));
             let question = tokio::select! {

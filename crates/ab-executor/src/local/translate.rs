@@ -3,11 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ab_acp::tool_call::{ToolCall, ToolCallId, ToolCallStatus, ToolCallUpdate, ToolCalls};
-use ab_acp::update::{ContentChunk, PlanEntry, PlanEntryStatus, SessionUpdate, SessionUsage};
+use ab_acp::tool_call::{
+    ToolCall, ToolCallContent, ToolCallId, ToolCallLocation, ToolCallStatus, ToolCallUpdate,
+    ToolCalls,
+};
+use ab_acp::update::{
+    ContentBlock, ContentChunk, PlanEntry, PlanEntryStatus, SessionUpdate, SessionUsage,
+};
 use ab_acp::{PermissionQuestion, TokenCounts};
-use ab_api::{ApprovalSubject, EventKind, LogLevel, LogSource};
+use ab_api::{ApprovalSubject, EventKind, LogLevel, LogSource, SubjectDescriber};
 use ab_core::edit::unified_diff;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::digest;
@@ -140,30 +146,66 @@ impl Translator {
     }
 
     fn subject(&self, call: &ToolCall) -> ApprovalSubject {
-        let input = call.raw_input.as_ref();
-        let command = input.and_then(|input| input["command"].as_str()).map(cut);
-        let paths: Vec<String> =
-            call.locations.iter().map(|location| self.relative(&location.path)).collect();
-        let paths = (!paths.is_empty()).then(|| cut(&paths.join("\n")));
-        let (name, input, _) = shown(call);
+        let (name, _, _) = shown(call);
         let title = if call.title.is_empty() { name } else { short(&call.title) };
         ApprovalSubject {
             title,
             action: Some(call.kind.as_str().to_owned()),
-            detail: command.or_else(|| self.excerpt(call)).or(paths).or(input),
+            detail: Some(self.description(call)).filter(|text| !text.is_empty()),
+            described_by: SubjectDescriber::Agent,
             tool_execution_id: Some(execution_id(&call.id)),
             digest: Some(digest::of_call(call)),
+            is_cut: false,
         }
     }
 
-    /// The changes that a call wants to make, as the beginning of a unified diff.
-    fn excerpt(&self, call: &ToolCall) -> Option<String> {
-        let mut text = String::new();
-        for diff in call.diffs() {
-            let (path, old) = (self.relative(&diff.path), diff.old_text.as_deref());
-            text.push_str(&unified_diff(&path, old.unwrap_or_default(), &diff.new_text).text);
+    /// All that the agent said about a call, over all of its updates. Nothing is cut.
+    fn description(&self, call: &ToolCall) -> String {
+        let mut parts = Vec::new();
+        if call.title.len() > MAX_NAME {
+            parts.push(call.title.clone());
         }
-        (!text.is_empty()).then(|| cut(&text))
+        let input = call.raw_input.as_ref();
+        let command = input.and_then(|input| input["command"].as_str());
+        parts.extend(command.map(str::to_owned));
+        for part in &call.content {
+            parts.push(match part {
+                ToolCallContent::Diff(diff) => {
+                    let path = relative_whole(&self.tree, &diff.path);
+                    let old = diff.old_text.as_deref();
+                    let shown = unified_diff(&path, old.unwrap_or_default(), &diff.new_text);
+                    match shown.lines {
+                        Some(_) => shown.text,
+                        // Too long for a diff: both texts whole.
+                        None => format!(
+                            "{path} has:\n{}\n{path} shall have:\n{}",
+                            old.unwrap_or_default(),
+                            diff.new_text
+                        ),
+                    }
+                }
+                ToolCallContent::Content(ContentBlock::Text(text)) => text.clone(),
+                ToolCallContent::Content(ContentBlock::Link { name, uri }) => {
+                    format!("{name} {uri}")
+                }
+                ToolCallContent::Content(ContentBlock::Other { body, .. }) => body.to_string(),
+                ToolCallContent::Other(value) => value.to_string(),
+            });
+        }
+        let location = |location: &ToolCallLocation| match location.line {
+            Some(line) => format!("{}:{line}", relative_whole(&self.tree, &location.path)),
+            None => relative_whole(&self.tree, &location.path),
+        };
+        let paths: Vec<String> = call.locations.iter().map(location).collect();
+        parts.push(paths.join("\n"));
+        let members = input.and_then(Value::as_object).map(serde_json::Map::len);
+        let is_told = command.is_some() && members == Some(1) || members == Some(0);
+        parts.extend(input.filter(|_| !is_told).map(|input| match input.as_str() {
+            Some(text) => text.to_owned(),
+            None => format!("{input:#}"),
+        }));
+        parts.retain(|part| !part.is_empty());
+        parts.join("\n")
     }
 
     fn after_text(&mut self, event: EventKind) -> Vec<EventKind> {
@@ -242,16 +284,17 @@ impl Translator {
         }
         events
     }
-
-    fn relative(&self, path: &str) -> String {
-        relative(&self.tree, path)
-    }
 }
 
-/// A path relative to the root of the workspace, if it is inside.
-fn relative(tree: &Path, path: &str) -> String {
+/// A path as people know it: from the root of the workspace, where it lies in there.
+fn relative_whole(tree: &Path, path: &str) -> String {
     let shown = Path::new(path).strip_prefix(tree).ok().and_then(Path::to_str);
-    short(shown.unwrap_or(path))
+    shown.unwrap_or(path).to_owned()
+}
+
+/// The same, short enough for an event.
+fn relative(tree: &Path, path: &str) -> String {
+    short(&relative_whole(tree, path))
 }
 
 fn shown(call: &ToolCall) -> Shown {
@@ -317,8 +360,6 @@ pub(super) fn log(level: LogLevel, source: LogSource, message: String) -> EventK
 
 #[cfg(test)]
 mod tests {
-    use ab_acp::update::ContentBlock;
-
     use super::*;
 
     fn said(text: &str) -> SessionUpdate {

@@ -1,6 +1,6 @@
 //! The approvals that wait for a person.
 
-use ab_api::{Approval, Session, Time};
+use ab_api::{Approval, Session, SubjectDescriber, Time};
 use maud::{Markup, html};
 
 use super::feed::{meta, title};
@@ -16,7 +16,7 @@ pub(crate) struct Asked {
 }
 
 /// Every pending approval, oldest first.
-pub(crate) fn inbox(chrome: Chrome, asked: &[Asked]) -> Markup {
+pub(crate) fn inbox(chrome: Chrome, asked: &[Asked], revision: u64) -> Markup {
     let body = html! {
         h1 { "Inbox" }
         div #asks data-live="keyed" {
@@ -26,7 +26,8 @@ pub(crate) fn inbox(chrome: Chrome, asked: &[Asked]) -> Markup {
             @for asked in asked { (ask(&asked.approval, asked.session.as_ref())) }
         }
     };
-    let live = Live { stream: Some("/api/v1/events".to_owned()), ..Live::default() };
+    let stream = format!("/v1/approvals?status=pending&after={revision}");
+    let live = Live { stream: Some(stream), ..Live::default() };
     frame(chrome, "Inbox", Section::Inbox, &live, body)
 }
 
@@ -42,9 +43,10 @@ pub(super) fn ask(approval: &Approval, session: Option<&Session>) -> Markup {
         Some("fetch") => "wants to use the network",
         _ => "asks for permission",
     };
+    let asker = if approval.session_id.is_some() { "The agent" } else { "A run" };
     html! {
         article.card.ask id={ "ask-" (approval.id) } {
-            p.kind { "The agent " (wants) span.quiet { " · " (ago(approval.created_at, Time::now())) } }
+            p.kind { (asker) " " (wants) span.quiet { " · " (ago(approval.created_at, Time::now())) } }
             @if let Some(session) = session {
                 p.task {
                     "Task: " a href={ "/ui/sessions/" (session.id) } dir="auto" { (title(session)) }
@@ -53,9 +55,17 @@ pub(super) fn ask(approval: &Approval, session: Option<&Session>) -> Markup {
             }
             p.subject dir="auto" { (clean(&subject.title)) }
             @if let Some(detail) = &subject.detail { pre.wrap.detail { (clean(detail)) } }
+            @if subject.described_by == SubjectDescriber::Agent {
+                p.quiet.small { "As the agent describes it. The answer is for this request; what the agent then does is up to the agent." }
+            }
+            @if subject.is_cut {
+                p.small { "This is not everything: it is too large to be shown, so it can only be denied." }
+            }
             form.act method="post" action={ "/ui/approvals/" (approval.id) } {
                 div.actions {
-                    button.primary id={ "approve-" (approval.id) } type="submit" name="decision" value="approve" data-busy="Approving…" { "Approve" }
+                    @if !subject.is_cut {
+                        button.primary id={ "approve-" (approval.id) } type="submit" name="decision" value="approve" data-busy="Approving…" { "Approve" }
+                    }
                     button.danger id={ "deny-" (approval.id) } type="submit" name="decision" value="deny" data-busy="Denying…" { "Deny" }
                     @if let Some(session) = session { a href={ "/ui/sessions/" (session.id) } { "See the session" } }
                     span.said role="status" {}

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use ab_api::{
-    ApprovalDecider, Event, EventKind, LogLevel, LogSource, SessionStatus, Time,
+    ApprovalDecider, DeciderKind, Event, EventKind, LogLevel, LogSource, SessionStatus, Time,
     ToolExecutionStatus, tool_subject,
 };
 use maud::{Markup, html};
@@ -204,11 +204,18 @@ fn in_short(kind: &EventKind) -> Cow<'_, str> {
         EventKind::ApprovalRequested { title, .. } => format!("Asks: {}", clean(title)).into(),
         EventKind::ApprovalDecided { status, decided_by, reason, .. } => {
             let mut told = capitalised(status.as_str());
-            if let Some(ApprovalDecider { name, via, .. }) = decided_by {
-                told.push_str(&format!(" by {}", clean(name)));
-                if let Some(via) = via {
-                    told.push_str(&format!(" ({})", clean(via)));
+            match decided_by {
+                Some(ApprovalDecider { kind: DeciderKind::Person, name, via }) => {
+                    told.push_str(&format!(" by {}", clean(name)));
+                    if let Some(via) = via {
+                        told.push_str(&format!(" ({})", via.as_str()));
+                    }
                 }
+                Some(ApprovalDecider { kind: DeciderKind::Rule, name, .. }) => {
+                    told.push_str(&format!(" by a rule ({})", clean(name)));
+                }
+                // The reason says it.
+                Some(ApprovalDecider { kind: DeciderKind::Timeout, .. }) | None => {}
             }
             if let Some(reason) = reason {
                 told.push_str(&format!(": {}", clean(reason)));

@@ -66,7 +66,10 @@ pub(crate) fn session(chrome: Chrome, view: &SessionView<'_>) -> Markup {
                 div.scroll tabindex="0" role="log" aria-labelledby="activity-title" {
                     ol #activity .activity data-live="append" { (rows(view.events, session.created_at)) }
                 }
-                div #follow-up data-live="keyed" { @if takes_prompts(session) { (follow_up(session)) } }
+                div #follow-up data-live="keyed" {
+                    @if takes_prompts(session) { (follow_up(session)) }
+                    @if can_be_continued(session) { (continuation(session)) }
+                }
             }
             aside {
                 section #plan data-live="swap" { @if !view.plan.is_empty() { h2 { "Plan" } (plan(view.plan)) } }
@@ -151,6 +154,29 @@ fn follow_up(session: &Session) -> Markup {
                     span.hint { "The agent waits. Finishing delivers its work and ends the session." }
                     span.said role="status" {}
                 }
+            }
+        }
+    }
+}
+
+/// Whether the work of an ended session is kept for another one.
+fn can_be_continued(session: &Session) -> bool {
+    matches!(session.status, SessionStatus::Stopped | SessionStatus::Failed)
+        && session.workspace.mount_path.is_some()
+}
+
+/// The form that starts a new session on the kept work.
+fn continuation(session: &Session) -> Markup {
+    html! {
+        form.act.card.follow-up #continue-form method="post" action={ "/ui/sessions/" (session.id) "/continue" } {
+            label {
+                "What shall the agent do now?"
+                textarea #continue-prompt name="prompt" rows="3" placeholder="The task of this session, if left empty" {}
+            }
+            div.actions {
+                button.primary #act-continue type="submit" data-busy="Continuing…" { "Continue" }
+                span.hint { "The work of this session is kept. A new session goes on with it." }
+                span.said role="status" {}
             }
         }
     }

@@ -13,7 +13,10 @@ pub use catalog::{TaskCatalog, TaskDefaults};
 use std::fmt;
 use std::net::IpAddr;
 
-use ab_api::{ApprovalDecider, RuntimeType, SessionId, TaskCapabilities};
+use ab_api::{
+    ApprovalDecider, ApprovalDecision, DeciderKind, DecisionChannel, RuntimeType, SessionId,
+    TaskCapabilities,
+};
 use ab_control::{ControlPlane, ControlPlaneError};
 use ab_core::{Principal, PrincipalKind};
 use ab_executor::RunningSessionWorkspaces;
@@ -25,6 +28,7 @@ use utoipa_axum::routes;
 
 use crate::access::Access;
 use crate::app::HttpApp;
+use crate::problem::{Problem, ProblemKind};
 
 /// Headers in which a proxy names the original caller.
 const FORWARDED: [&str; 3] = ["forwarded", "x-forwarded-for", "x-real-ip"];
@@ -118,17 +122,28 @@ pub(crate) struct Items<T> {
     items: Vec<T>,
 }
 
-/// The caller in the form that is stored with a decision.
-pub(crate) fn decided_by(principal: &Principal, via: &str) -> ApprovalDecider {
-    let kind = match principal.kind() {
-        PrincipalKind::ApiKey => "key",
-        other => other.as_str(),
-    };
-    ApprovalDecider {
-        kind: kind.to_owned(),
-        name: principal.id().to_owned(),
-        via: Some(via.to_owned()),
+/// The caller, as the record of a decision names it.
+///
+/// # Errors
+///
+/// An agent or an executor never decides, whatever routes its token may open.
+pub(crate) fn decided_by(
+    principal: &Principal,
+    decision: &ApprovalDecision,
+    via: DecisionChannel,
+) -> Result<ApprovalDecider, Problem> {
+    match principal.kind() {
+        PrincipalKind::Process | PrincipalKind::Person | PrincipalKind::ApiKey => {}
+        PrincipalKind::Agent | PrincipalKind::Executor => {
+            let detail = "only a person or a key of the operator decides approvals";
+            return Err(Problem::new(ProblemKind::Forbidden, detail));
+        }
     }
+    Ok(ApprovalDecider {
+        kind: decision.by.unwrap_or(DeciderKind::Person),
+        name: principal.id().to_owned(),
+        via: Some(decision.via.unwrap_or(via)),
+    })
 }
 
 /// The stored session, or a 404 problem.
@@ -164,5 +179,5 @@ pub(super) fn routes() -> OpenApiRouter<HttpApp> {
         .routes(Access::Admin.to(routes!(catalog::runtimes)))
         .routes(Access::Admin.to(routes!(catalog::executors)))
         .routes(Access::Admin.to(routes!(approvals::list)))
-        .routes(Access::Admin.to(routes!(approvals::decide)))
+        .routes(Access::Admin.to(routes!(approvals::show, approvals::decide)))
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use ab_api::{
-    Approval, ApprovalDecision, ApprovalId, ApprovalStatus, ApproveOrDeny, Event, EventKind,
-    FieldViolations, PageRequest, PromptRequest, Session, SessionId, TaskRequest,
+    Approval, ApprovalDecision, ApprovalId, ApprovalStatus, ApproveOrDeny, ContinueRequest,
+    DecisionChannel, Event, EventKind, FieldViolations, PageRequest, PromptRequest, Session,
+    SessionId, TaskRequest,
 };
 use ab_control::ControlPlaneError;
 use ab_core::Principal;
@@ -54,6 +55,7 @@ pub(super) fn routes() -> OpenApiRouter<HttpApp> {
         .routes(Access::Admin.to(routes!(cancel)))
         .routes(Access::Admin.to(routes!(prompt)))
         .routes(Access::Admin.to(routes!(finish)))
+        .routes(Access::Admin.to(routes!(continue_work)))
         .routes(Access::Admin.to(routes!(inbox)))
         .routes(Access::Admin.to(routes!(decide)))
         .routes(Access::Admin.to(routes!(new_task, create_task)))
@@ -297,16 +299,42 @@ async fn finish(
     finished.map(|session| to_session(&session)).map_err(|error| of_session(id, error))
 }
 
+/// Continue a session that was stopped or failed
+#[utoipa::path(
+    post, path = "/ui/sessions/{id}/continue", tag = "page", params(("id" = SessionId, Path)),
+    request_body(content = PromptForm, content_type = "application/x-www-form-urlencoded"),
+    responses(
+        (status = SEE_OTHER, description = "At the page of the new session"),
+        (status = CONFLICT, description = "The session has not ended", body = crate::problem::Refusal),
+        (status = GONE, description = "Its workspace was removed, or another session continues it", body = crate::problem::Refusal),
+        (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not a form", body = crate::problem::Refusal),
+        PageProblems
+    )
+)]
+async fn continue_work(
+    State(app): State<HttpApp>,
+    PathParams(id): PathParams<SessionId>,
+    Form(PromptForm { prompt }): Form<PromptForm>,
+) -> Result<Redirect, Problem> {
+    // Checked as the body of the API is. An empty field repeats the task.
+    let body = if prompt.trim().is_empty() { json!({}) } else { json!({ "prompt": prompt }) };
+    let ContinueRequest { prompt } = ContinueRequest::parse(body.to_string().as_bytes())
+        .map_err(|violations| violated(&violations))?;
+    let next = app.control()?.control.continue_session(id, prompt).await;
+    let next = next.map_err(|error| of_session(id, error))?;
+    Ok(Redirect::to(&format!("/ui/sessions/{next}")))
+}
+
 /// The approvals that wait
 #[utoipa::path(get, path = "/ui/inbox", tag = "page", responses((status = OK, body = String, content_type = "text/html"), PageProblems))]
 async fn inbox(State(app): State<HttpApp>) -> Result<Response, Problem> {
     let surface = app.control()?;
+    // Read before the list: the page's stream then has everything that the list lacks.
+    let revision = surface.control.store().last_approval_revision();
     let (approvals, _) = pending(surface, None).await?;
     let mut sessions = BTreeMap::new();
-    for approval in &approvals {
-        if let Some(id) = approval.session_id
-            && let Entry::Vacant(place) = sessions.entry(id)
-        {
+    for id in approvals.iter().filter_map(|approval| approval.session_id) {
+        if let Entry::Vacant(place) = sessions.entry(id) {
             let session = surface.control.store().session(id).await;
             place.insert(session.map_err(store_failed)?);
         }
@@ -316,13 +344,16 @@ async fn inbox(State(app): State<HttpApp>) -> Result<Response, Problem> {
         Asked { approval, session }
     });
     let asked: Vec<Asked> = asked.collect();
-    Ok(shown(StatusCode::OK, page::inbox(chrome(surface).await?, &asked)))
+    Ok(shown(StatusCode::OK, page::inbox(chrome(surface).await?, &asked, revision)))
 }
 
 /// A decision as the page sends it
 #[derive(Debug, Deserialize, ToSchema)]
 struct DecisionForm {
     decision: ApproveOrDeny,
+    /// Why, for the record and for the agent
+    #[serde(default)]
+    reason: String,
 }
 
 /// Decide an approval
@@ -342,9 +373,10 @@ async fn decide(
     Extension(principal): Extension<Principal>,
     Form(form): Form<DecisionForm>,
 ) -> Result<Redirect, Problem> {
-    let decision = ApprovalDecision { decision: form.decision, reason: None };
-    let decided =
-        app.control()?.control.decide_approval(id, decision, decided_by(&principal, "web")).await;
+    let reason = Some(form.reason).filter(|reason| !reason.is_empty());
+    let decision = ApprovalDecision { reason, ..form.decision.into() };
+    let by = decided_by(&principal, &decision, DecisionChannel::Web)?;
+    let decided = app.control()?.control.decide_approval(id, decision, by).await;
     let approval = decided.map_err(|error| of_approval(id, error))?;
     Ok(match approval.session_id {
         Some(session) => Redirect::to(&format!("/ui/sessions/{session}")),

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ab_api::{
-    AgentDescription, Approval, ApprovalSubject, DeliveryResult, EventKind, ExecutorDescription,
-    ExecutorHealth, FieldViolations, LogLevel, LogSource, OverlayNetwork, Session, SessionId,
-    SnapshotProvider,
+    AgentDescription, Approval, ApprovalId, ApprovalSubject, DeliveryResult, EventKind,
+    ExecutorDescription, ExecutorHealth, FieldViolations, LogLevel, LogSource, OverlayNetwork,
+    Session, SessionId, SnapshotProvider,
 };
 use ab_control::{ControlPlane, ControlPlaneSettings};
 use ab_executor::{
@@ -139,6 +139,8 @@ impl Executor for Fake {
         }
         Ok(())
     }
+
+    async fn name_approval(&self, _: &SessionAttempt, _: &AgentQuestionId, _: ApprovalId) {}
 
     async fn answer_question(
         &self,

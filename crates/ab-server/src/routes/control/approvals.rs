@@ -1,13 +1,17 @@
 //! `/v1/approvals`: questions of agents, and the decisions on them.
 
 use ab_api::{
-    Approval, ApprovalDecision, ApprovalId, ApprovalStatus, Page, PageRequest, SessionId,
+    Approval, ApprovalDecision, ApprovalId, ApprovalStatus, DecisionChannel, Page, PageRequest,
+    SessionId,
 };
 use ab_control::ControlPlaneError;
 use ab_core::Principal;
-use ab_store::ApprovalFilter;
+use ab_store::{ApprovalChange, ApprovalFilter, StoreError};
 use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use futures_util::StreamExt;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -16,6 +20,7 @@ use super::{decided_by, of_approval, of_task, violated};
 use crate::app::HttpApp;
 use crate::extract::{JsonBytes, PathParams, QueryParams};
 use crate::problem::{ErrorEnvelope, Problem};
+use crate::sse::{self, Cursor, CursorParams, SseEvent, SseOptions};
 
 /// Filters of the list of approvals
 #[derive(Debug, Deserialize, IntoParams)]
@@ -27,29 +32,75 @@ pub(crate) struct ApprovalQuery {
 }
 
 /// List approvals, newest first
+///
+/// With `Accept: text/event-stream`, a stream: first the approvals that match, then every approval that is made,
+/// decided or used, whatever its status, so that a reader of pending ones learns what no longer waits. The id of an
+/// event counts the changes; an approval that changed several times while its reader was away comes once.
 #[utoipa::path(
     get,
     path = "/v1/approvals",
     tag = "approvals",
-    params(ApprovalQuery, PageRequest),
-    responses((status = OK, body = Page<Approval>), ApprovalProblems)
+    params(
+        ApprovalQuery,
+        PageRequest,
+        CursorParams,
+        ("last-event-id" = Option<u64>, Header, description = "The last event that the reader has; counts before `after`")
+    ),
+    responses(
+        (status = OK, description = "The approvals", content(
+            (Page<Approval> = "application/json"),
+            (String = "text/event-stream")
+        )),
+        ApprovalProblems
+    )
 )]
 pub(crate) async fn list(
     State(app): State<HttpApp>,
     QueryParams(query): QueryParams<ApprovalQuery>,
     QueryParams(page): QueryParams<PageRequest>,
-) -> Result<Json<Page<Approval>>, Problem> {
+    cursor: Cursor,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     let store = app.control()?.control.store();
     page.check().map_err(|violations| violated(&violations))?;
     let filter = ApprovalFilter { status: query.status, session: query.session_id };
+    if sse::wants_stream(&headers) {
+        let changes = store.follow_approvals(filter, cursor.0).into_stream();
+        let events = changes.map(|change| {
+            let ApprovalChange { revision, approval } = change?;
+            let json = serde_json::to_string(&approval).map_err(|error| StoreError::Corrupt {
+                what: "approval",
+                problem: error.to_string(),
+            })?;
+            Ok::<_, StoreError>(SseEvent { id: revision, json })
+        });
+        return Ok(sse::answer(events, app.shutdown(), SseOptions::default()));
+    }
     let approvals = store.approvals(filter, page).await;
     let (approvals, total) = approvals.map_err(|error| of_task(ControlPlaneError::from(error)))?;
-    Ok(Json(page.build_page(approvals, total)))
+    Ok(Json(page.build_page(approvals, total)).into_response())
+}
+
+/// Show an approval
+#[utoipa::path(
+    get,
+    path = "/v1/approvals/{id}",
+    tag = "approvals",
+    params(("id" = ApprovalId, Path)),
+    responses((status = OK, body = Approval), ApprovalProblems)
+)]
+pub(crate) async fn show(
+    State(app): State<HttpApp>,
+    PathParams(id): PathParams<ApprovalId>,
+) -> Result<Json<Approval>, Problem> {
+    let approval = app.control()?.control.store().approval(id).await;
+    approval.map(Json).map_err(|error| of_approval(id, error.into()))
 }
 
 /// Decide an approval
 ///
-/// The first decision counts. Later ones get 409.
+/// The first decision counts. Later ones get 409, as do decisions after the expiry, and a yes to something that is
+/// too large to be shown whole.
 #[utoipa::path(
     post,
     path = "/v1/approvals/{id}",
@@ -72,7 +123,7 @@ pub(crate) async fn decide(
     JsonBytes(body): JsonBytes,
 ) -> Result<Json<Approval>, Problem> {
     let decision = ApprovalDecision::parse(&body).map_err(|violations| violated(&violations))?;
-    let by = decided_by(&principal, "api");
+    let by = decided_by(&principal, &decision, DecisionChannel::Api)?;
     let decided = app.control()?.control.decide_approval(id, decision, by).await;
     decided.map(Json).map_err(|error| of_approval(id, error))
 }

@@ -5,7 +5,7 @@ use ab_control::ControlPlaneError;
 use ab_store::{EventLogScope, StoreError};
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
@@ -76,7 +76,7 @@ pub(crate) async fn follow(
     let session = found(control, id).await?;
     let scope = EventLogScope::Session(id);
     let failed = |error: StoreError| of_session(id, error.into());
-    if wants_json(&headers) {
+    if sse::wants_json(&headers) {
         let limit = limit.unwrap_or(MAX_HISTORY);
         if !(1..=MAX_HISTORY).contains(&limit) {
             let mut violations = FieldViolations::default();
@@ -145,13 +145,4 @@ pub(crate) async fn follow_all(
         std::future::ready(event)
     });
     Ok(sse::answer(events, app.shutdown(), SseOptions::default()))
-}
-
-/// Whether a client accepts JSON and does not accept an event stream.
-fn wants_json(headers: &HeaderMap) -> bool {
-    let accepts = |kind: &str| {
-        let values = headers.get_all(header::ACCEPT).iter();
-        values.filter_map(|value| value.to_str().ok()).any(|value| value.contains(kind))
-    };
-    accepts("application/json") && !accepts("text/event-stream")
 }

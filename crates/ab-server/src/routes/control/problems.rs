@@ -73,6 +73,12 @@ fn general(error: ControlPlaneError) -> Problem {
                 .coded("approval_decided")
                 .with_member("status", approval.status.as_str())
         }
+        ControlPlaneError::Store(StoreError::Incomplete(_)) => {
+            Problem::new(ProblemKind::Conflict, detail).coded("approval_incomplete")
+        }
+        ControlPlaneError::Store(StoreError::Grant(_)) => {
+            Problem::new(ProblemKind::Conflict, detail).coded("grant_refused")
+        }
         ControlPlaneError::Store(StoreError::TooLarge { .. }) => {
             Problem::new(ProblemKind::TooLarge, detail)
         }

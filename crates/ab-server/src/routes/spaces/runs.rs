@@ -1,6 +1,6 @@
 //! `/v1/spaces/{id}/runs` and `/v1/runs`: perform operations, and watch, resume and cancel runs.
 
-use ab_api::{ApproveOrDeny, PageRequest, Run, RunId, SpaceId};
+use ab_api::{ApproveOrDeny, DecisionChannel, PageRequest, Run, RunId, SpaceId};
 use ab_core::Principal;
 use ab_spaces::{EventsMessage, MAX_MESSAGE_BYTES, MessageStatus, OperationsMessage};
 use ab_store::EventLogScope;
@@ -179,7 +179,7 @@ pub(crate) async fn resume(
         ApprovedOrDenied::Approved => ApproveOrDeny::Approve,
         ApprovedOrDenied::Denied => ApproveOrDeny::Deny,
     };
-    let by = decided_by(&principal, "api");
+    let by = decided_by(&principal, &decision.into(), DecisionChannel::Api)?;
     let spaces = &app.spaces()?.spaces;
     let resumed = spaces.resume(id, &operation_id, decision, reason, by).await;
     let message = resumed.map_err(of_spaces)?;

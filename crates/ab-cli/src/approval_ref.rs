@@ -1,0 +1,60 @@
+//! An approval as people name it: its id, or the beginning of it.
+
+use std::str::FromStr;
+
+use ab_api::ApprovalId;
+use agent_backend::SessionClient;
+use agent_backend::serve_client::ApprovalQuery;
+
+use crate::failure::Failure;
+use crate::session_ref::{MOST_PAGES, NAMED, PER_PAGE, SHORTEST, id_prefix};
+
+/// The id of an approval, or its beginning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ApprovalRef(String);
+
+impl FromStr for ApprovalRef {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ApprovalRef, String> {
+        id_prefix(text).map(ApprovalRef).ok_or_else(|| {
+            format!("must be the id of an approval, or its first {SHORTEST} or more characters")
+        })
+    }
+}
+
+impl ApprovalRef {
+    /// The approval that is meant.
+    ///
+    /// # Errors
+    ///
+    /// Usage, if no approval or more than one begins like this; errors of the server.
+    pub(crate) async fn find(&self, client: &SessionClient) -> Result<ApprovalId, Failure> {
+        let ApprovalRef(text) = self;
+        if let Ok(id) = text.parse() {
+            return Ok(id);
+        }
+        let mut found = Vec::new();
+        let mut page = Some(1);
+        while let Some(number) = page.filter(|number| *number <= MOST_PAGES) {
+            let (page_number, per_page) = (Some(number), Some(PER_PAGE));
+            let query = ApprovalQuery { page: page_number, per_page, ..ApprovalQuery::default() };
+            let answer = client.approvals(&query).await?;
+            let ids = answer.items.iter().map(|approval| approval.id);
+            found.extend(ids.filter(|id| id.to_string().starts_with(text.as_str())));
+            page = answer.next_page;
+        }
+        match found.as_slice() {
+            [id] => Ok(*id),
+            [] => Err(Failure::usage(format!("no approval begins with {text}"))
+                .with_hint("agent-backend approvals list --status all shows them")),
+            several => {
+                let names: Vec<String> =
+                    several.iter().take(NAMED).map(ToString::to_string).collect();
+                let (count, names) = (several.len(), names.join(", "));
+                let message = format!("{count} approvals begin with {text}: {names}");
+                Err(Failure::usage(message).with_hint("give more of the id"))
+            }
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! `approvals`: the questions that wait for a person, and the decisions on them.
+
+use ab_api::{
+    Approval, ApprovalDecision, ApprovalStatus, ApproveOrDeny, DecisionChannel, SubjectDescriber,
+    Time,
+};
+use agent_backend::SessionClient;
+use agent_backend::serve_client::ApprovalQuery;
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
+
+use super::session::age;
+use super::{CliCommand, RunningCommand};
+use crate::approval_ref::ApprovalRef;
+use crate::failure::Failure;
+use crate::follow::lines::decider_text;
+use crate::server::ServerFlags;
+use crate::session_ref::SessionRef;
+use crate::signals::Signals;
+use crate::terminal::{Format, Terminal, talk};
+
+/// The longest title in a table.
+const MAX_TITLE: usize = 60;
+
+/// See and decide what agents and runs ask
+#[derive(Args, Debug)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct ApprovalsCommand {
+    #[command(subcommand)]
+    act: ApprovalsAct,
+
+    /// Print JSON; watched approvals are one on each line
+    #[arg(long, global = true)]
+    json: bool,
+
+    #[command(flatten)]
+    server: ServerFlags,
+}
+
+#[derive(Debug, Subcommand)]
+enum ApprovalsAct {
+    /// List approvals, the newest first
+    #[command(alias = "ls")]
+    List(ListApprovals),
+    /// Show one approval with everything that it is about
+    Show(OneApproval),
+    /// Say yes, once, to what an approval is about
+    Approve(DecideApproval),
+    /// Say no
+    Deny(DecideApproval),
+    /// Show what waits, then every question and decision as it comes, until Ctrl-C
+    Watch(WatchApprovals),
+}
+
+#[derive(Args, Debug)]
+struct ListApprovals {
+    /// Only approvals with this status
+    #[arg(long, value_enum, default_value = "pending", value_name = "STATUS")]
+    status: ListedStatus,
+
+    /// Only approvals of this session: its id, or the beginning of it
+    #[arg(long, value_name = "SESSION")]
+    session: Option<SessionRef>,
+
+    /// The page
+    #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    page: u32,
+
+    /// Approvals on a page
+    #[arg(long, default_value = "20", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
+    per_page: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ListedStatus {
+    Pending,
+    Approved,
+    Denied,
+    Expired,
+    All,
+}
+
+impl ListedStatus {
+    fn status(self) -> Option<ApprovalStatus> {
+        match self {
+            ListedStatus::Pending => Some(ApprovalStatus::Pending),
+            ListedStatus::Approved => Some(ApprovalStatus::Approved),
+            ListedStatus::Denied => Some(ApprovalStatus::Denied),
+            ListedStatus::Expired => Some(ApprovalStatus::Expired),
+            ListedStatus::All => None,
+        }
+    }
+}
+
+#[derive(Args, Debug)]
+struct OneApproval {
+    /// The approval: its id, or the beginning of it
+    #[arg(value_name = "APPROVAL")]
+    id: ApprovalRef,
+}
+
+#[derive(Args, Debug)]
+struct DecideApproval {
+    /// The approval: its id, or the beginning of it
+    #[arg(value_name = "APPROVAL")]
+    id: ApprovalRef,
+
+    /// Why, for the record and for the agent
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+#[derive(Args, Debug)]
+struct WatchApprovals {
+    /// Only approvals of this session: its id, or the beginning of it
+    #[arg(long, value_name = "SESSION")]
+    session: Option<SessionRef>,
+}
+
+impl CliCommand for ApprovalsCommand {
+    fn format(&self) -> Format {
+        Format::from_flag(self.json)
+    }
+
+    fn handles_signals(&self) -> bool {
+        matches!(self.act, ApprovalsAct::Watch(_))
+    }
+
+    fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_> {
+        Box::pin(run(*self, terminal))
+    }
+}
+
+async fn run(command: ApprovalsCommand, terminal: &mut Terminal) -> Result<(), Failure> {
+    let client = command.server.client()?;
+    let server_flags = command.server.repeated();
+    match command.act {
+        ApprovalsAct::List(list) => show_list(&client, list, terminal).await,
+        ApprovalsAct::Show(one) => {
+            let id = one.id.find(&client).await?;
+            show_one(&client.approval(id).await?, terminal)
+        }
+        ApprovalsAct::Approve(one) => decide(&client, one, ApproveOrDeny::Approve, terminal).await,
+        ApprovalsAct::Deny(one) => decide(&client, one, ApproveOrDeny::Deny, terminal).await,
+        ApprovalsAct::Watch(watched) => watch(&client, watched, &server_flags, terminal).await,
+    }
+}
+
+async fn decide(
+    client: &SessionClient,
+    one: DecideApproval,
+    decision: ApproveOrDeny,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let id = one.id.find(client).await?;
+    let via = Some(DecisionChannel::Cli);
+    let decision = ApprovalDecision { reason: one.reason, via, ..decision.into() };
+    let approval = client.decide_approval(id, &decision).await?;
+    match terminal.format() {
+        Format::Json => terminal.value(&json!(approval)),
+        Format::Text => {
+            let line = event_line(&approval);
+            let line = terminal.shown(&line).into_owned();
+            terminal.line(&line)
+        }
+    }
+}
+
+async fn show_list(
+    client: &SessionClient,
+    list: ListApprovals,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let session_id = match &list.session {
+        Some(session) => Some(session.find(client).await?),
+        None => None,
+    };
+    let query = ApprovalQuery {
+        status: list.status.status(),
+        session_id,
+        page: Some(list.page),
+        per_page: Some(list.per_page),
+    };
+    let page = client.approvals(&query).await?;
+    if terminal.format() == Format::Json {
+        return terminal.value(&json!(page));
+    }
+    if page.items.is_empty() {
+        let is_inbox = list.status == ListedStatus::Pending && list.page == 1;
+        let text = if is_inbox { "nothing waits for a decision" } else { "no approval matches" };
+        terminal.note(text);
+        return Ok(());
+    }
+    for line in table(&page.items, Time::now()).lines() {
+        let line = terminal.shown(line).into_owned();
+        terminal.line(&line)?;
+    }
+    if let Some(next) = page.next_page {
+        let (shown, total) = (page.items.len(), page.total);
+        terminal.note(&format!("{shown} of {total} approvals; more: --page {next}"));
+    }
+    Ok(())
+}
+
+fn show_one(approval: &Approval, terminal: &mut Terminal) -> Result<(), Failure> {
+    if terminal.format() == Format::Json {
+        return terminal.value(&json!(approval));
+    }
+    for line in details(approval).lines() {
+        let line = terminal.shown(line).into_owned();
+        terminal.line(&line)?;
+    }
+    Ok(())
+}
+
+/// Prints every change until the command is interrupted.
+async fn watch(
+    client: &SessionClient,
+    watched: WatchApprovals,
+    server_flags: &str,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let session_id = match &watched.session {
+        Some(session) => Some(session.find(client).await?),
+        None => None,
+    };
+    let status = Some(ApprovalStatus::Pending);
+    let query = ApprovalQuery { status, session_id, ..ApprovalQuery::default() };
+    let mut changes = client.approval_changes(&query);
+    let mut signals = Signals::watch();
+    loop {
+        tokio::select! {
+            change = changes.next() => {
+                let Some(approval) = change? else { return Ok(()) };
+                match terminal.format() {
+                    Format::Json => terminal.line(&json!(approval).to_string())?,
+                    // That an answer was used is for programs.
+                    Format::Text if approval.used_at.is_some() => {}
+                    Format::Text => {
+                        let line = event_line(&approval);
+                        let line = terminal.shown(&line).into_owned();
+                        terminal.line(&line)?;
+                    }
+                }
+                terminal.finish()?;
+            }
+            exit = signals.next() => {
+                terminal.finish()?;
+                talk(&format!("\nwhat waits: agent-backend approvals list{server_flags}\n"));
+                return Err(Failure::Told(exit));
+            }
+        }
+    }
+}
+
+/// What became of an approval, on one line.
+fn event_line(approval: &Approval) -> String {
+    let Approval { id, status, subject, .. } = approval;
+    let mut line = format!("{id} {}", status.as_str());
+    if let Some(by) = &approval.decided_by {
+        line.push_str(&format!(" by {}", decider_text(by)));
+    }
+    line.push_str(&format!(": {}", flat(&subject.title)));
+    if let Some(reason) = &approval.reason {
+        line.push_str(&format!(" ({})", flat(reason)));
+    }
+    line
+}
+
+/// Approvals as a table for people.
+fn table(approvals: &[Approval], now: Time) -> String {
+    let mut rows = vec![["APPROVAL", "STATUS", "FOR", "AGE", "ASKS"].map(str::to_owned)];
+    rows.extend(approvals.iter().map(|approval| {
+        let title = flat(&approval.subject.title);
+        let title = match title.char_indices().nth(MAX_TITLE) {
+            Some((end, _)) => format!("{}…", &title[..end]),
+            None => title,
+        };
+        [
+            approval.id.to_string(),
+            approval.status.as_str().to_owned(),
+            asker_text(approval),
+            age(approval.created_at, now),
+            title,
+        ]
+    }));
+    let mut widths = [0; 5];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |row: &[String; 5]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+/// One approval for people: what is known of it, then all that it is about.
+fn details(approval: &Approval) -> String {
+    let subject = &approval.subject;
+    let mut rows = vec![
+        ("approval", approval.id.to_string()),
+        ("status", approval.status.as_str().to_owned()),
+        ("asks", flat(&subject.title)),
+        ("for", asker_text(approval)),
+    ];
+    let time = |time: Option<Time>| time.map(|time| time.to_string());
+    let pending_until = approval.expires_at.filter(|_| approval.status == ApprovalStatus::Pending);
+    let optional = [
+        ("action", subject.action.clone()),
+        ("digest", subject.digest.clone()),
+        ("created", Some(approval.created_at.to_string())),
+        ("expires", time(pending_until)),
+        ("decided", time(approval.decided_at)),
+        ("by", approval.decided_by.as_ref().map(decider_text)),
+        ("reason", approval.reason.clone()),
+        ("answered", time(approval.used_at)),
+    ];
+    rows.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    let mut text: String =
+        rows.iter().map(|(name, value)| format!("{name:<11} {value}\n")).collect();
+    if let Some(detail) = &subject.detail {
+        let heading = match subject.described_by {
+            SubjectDescriber::Server => "",
+            SubjectDescriber::Agent => "as the agent describes it:\n",
+        };
+        text.push_str(&format!("\n{heading}{detail}\n"));
+    }
+    if subject.is_cut {
+        text.push_str("this is not everything: it can only be denied\n");
+    }
+    text
+}
+
+/// What waits for the decision.
+fn asker_text(approval: &Approval) -> String {
+    let session = approval.session_id.map(|id| format!("session {id}"));
+    let run = approval.run_id.map(|id| format!("run {id}"));
+    let space = approval.space_id.map(|id| format!("space {id}"));
+    session.or(run).or(space).unwrap_or_default()
+}
+
+/// A text on one line.
+fn flat(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ab_api::{ApprovalDecider, ApprovalSubject, DeciderKind};
+
+    use super::*;
+
+    fn approval() -> Approval {
+        let session_id = Some("01HVZ6K9T1N8S6M3V3Q3F0X5B7".parse().unwrap());
+        let subject = ApprovalSubject {
+            title: "Run rm -r\nbuild".to_owned(),
+            action: Some("execute".to_owned()),
+            described_by: SubjectDescriber::Agent,
+            digest: Some("abc".to_owned()),
+            ..ApprovalSubject::default()
+        };
+        let subject = subject.with_detail("rm -r \\\n  build".to_owned());
+        let time = "2026-01-31T12:00:00Z".parse().unwrap();
+        let id = "01HVZ6K9T1N8S6M3V3Q3F0X5B8".parse().unwrap();
+        let approval = Approval { id, session_id, ..Approval::pending(subject, time) };
+        approval.expiring_after(Duration::from_secs(60))
+    }
+
+    #[test]
+    fn approvals_are_a_table() {
+        let now = "2026-01-31T14:30:00Z".parse().unwrap();
+        let expect = "\
+APPROVAL                    STATUS   FOR                                 AGE  ASKS
+01HVZ6K9T1N8S6M3V3Q3F0X5B8  pending  session 01HVZ6K9T1N8S6M3V3Q3F0X5B7  2h   Run rm -r build
+";
+        assert_eq!(table(&[approval()], now), expect);
+    }
+
+    #[test]
+    fn an_approval_shows_everything_that_it_is_about() {
+        let expect = "\
+approval    01HVZ6K9T1N8S6M3V3Q3F0X5B8
+status      pending
+asks        Run rm -r build
+for         session 01HVZ6K9T1N8S6M3V3Q3F0X5B7
+action      execute
+digest      abc
+created     2026-01-31T12:00:00Z
+expires     2026-01-31T12:01:00Z
+
+as the agent describes it:
+rm -r \\
+  build
+";
+        assert_eq!(details(&approval()), expect);
+        let by = ApprovalDecider {
+            kind: DeciderKind::Person,
+            name: "admin".to_owned(),
+            via: Some(DecisionChannel::Cli),
+        };
+        let reason = Some("not today".to_owned());
+        let status = ApprovalStatus::Denied;
+        let denied = Approval { status, decided_by: Some(by), reason, ..approval() };
+        let expect =
+            "01HVZ6K9T1N8S6M3V3Q3F0X5B8 denied by admin via cli: Run rm -r build (not today)";
+        assert_eq!(event_line(&denied), expect);
+    }
+}

@@ -1,0 +1,375 @@
+//! Approvals of the built server: over kill -9, over MCP, on the command line, as a stream, and decided wrongly.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use super::ground::{Ground, Server, Story, task};
+use crate::outliving::comes;
+use crate::stage::{BINARY, run};
+
+const YES: &str = r#"{"decision":"approve"}"#;
+
+/// Asks for permission, and cannot be loaded again.
+const FORGETFUL: &str =
+    "[agent]\nload = false\n[[turn]]\nsteps = [{ ask = { title = \"May I?\" } }]";
+/// Works until it is stopped.
+const WAITING: &str = "[[turn]]\nsteps = [{ say = \"ready\\n\" }, { hang = \"until_cancelled\" }]";
+
+const RULES: &str = "[[rule]]\nid = \"own.touch\"\ncategory = \"destructive\"\nverdict = \"ask\"\n\
+     command = [\"touch\"]\nreason = \"it makes a file\"\n";
+
+/// The only pending approval.
+fn pending(server: &Server) -> Value {
+    let list = server.get("/v1/approvals?status=pending");
+    let items = list["items"].as_array().unwrap();
+    assert_eq!(items.len(), 1, "{list:#}");
+    items[0].clone()
+}
+
+fn path(approval: &Value) -> String {
+    format!("/v1/approvals/{}", approval["id"].as_str().unwrap())
+}
+
+/// Starts a session whose agent asks, and kills the server while it waits.
+fn killed_while_asking(ground: &Ground, agent: &str) -> (String, Story) {
+    let mut server = ground.start(&[]);
+    let mut task = task(&ground.source(), "Describe the project");
+    task["agent"]["type"] = agent.into();
+    let id = server.create_from(&task);
+    server.event(&id, |event| event["type"] == "approvalRequested");
+    let mut story = Story::default();
+    let mut follower = server.follow(&id, 0).unwrap();
+    while story.find("approvalRequested").is_none() {
+        story.events.push(follower.next().unwrap().unwrap());
+    }
+    server.signal(Signal::KILL);
+    server.wait();
+    (id, story)
+}
+
+/// Presses the button of the page: logs in by a one-time link, and sends the form with the cookie.
+fn press_in_the_page(server: &Server, approval: &Value, decision: &str) {
+    let link = server.ask("POST", "/api/v1/login-links", "").json();
+    let port = server.address.split(':').next_back().unwrap();
+    let host = format!("{}:{port}", link["host"].as_str().unwrap());
+    let (host, path) = (host.as_str(), link["path"].as_str().unwrap());
+    let login = server.try_ask("GET", path, &[("host", host)], "").unwrap();
+    let cookie = login.head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
+    let cookie = cookie.split(';').next().unwrap().to_owned();
+    let headers = [
+        ("host", host),
+        ("origin", &format!("http://{host}")),
+        ("cookie", &cookie),
+        ("content-type", "application/x-www-form-urlencoded"),
+    ];
+    let inbox = server.try_ask("GET", "/ui/inbox", &headers, "").unwrap();
+    let id = approval["id"].as_str().unwrap();
+    assert!(inbox.body.contains(&format!("approve-{id}")), "{inbox:?}");
+    assert!(inbox.body.contains("As the agent describes it"), "{inbox:?}");
+    let form = format!("decision={decision}");
+    let sent = server.try_ask("POST", &format!("/ui/approvals/{id}"), &headers, &form).unwrap();
+    assert_eq!(sent.status, 303, "{sent:?}");
+}
+
+#[test]
+fn slow_a_question_outlives_the_server_until_the_page_approves_it() {
+    if !Ground::can_run() {
+        return;
+    }
+    let ground = Ground::new();
+    let (id, mut story) = killed_while_asking(&ground, "scripted");
+    let server = ground.start(&[]);
+    // The session waits: its agent is loaded, and nothing else happens.
+    comes("the loaded agent", || server.session(&id)["activity"] == "awaitingApproval");
+    assert_eq!(server.session(&id)["openApprovals"], 1);
+    let asked = pending(&server);
+    assert_eq!(asked["sessionId"], id.as_str());
+    assert_eq!(asked["describedBy"], "agent");
+    press_in_the_page(&server, &asked, "approve");
+    server.work_to_the_end(&id, &mut story);
+    story.assert_whole(&server, &id);
+    let session = server.session(&id);
+    assert_eq!(session["status"], "completed", "{story:#?}");
+    assert_eq!(story.count("approvalRequested"), 1, "it is not asked twice: {story:#?}");
+    assert_eq!(story.count("approvalDecided"), 1, "{story:#?}");
+    let prompts: Vec<&str> =
+        story.events.iter().filter_map(|(_, event)| event["prompt"].as_str()).collect();
+    assert!(prompts.len() == 2 && prompts[1].starts_with("[agent-backend] "), "{prompts:?}");
+    assert!(prompts[1].contains("approved"), "{prompts:?}");
+    let used = server.get(&path(&asked));
+    assert_eq!(used["status"], "approved", "{used:#}");
+    assert_eq!(used["decidedBy"]["kind"], "person", "{used:#}");
+    assert_eq!(used["decidedBy"]["via"], "web", "{used:#}");
+    assert!(used["usedAt"].is_string(), "{used:#}");
+    let branch = story.find("delivery").unwrap()["branch"].as_str().unwrap();
+    let notes = ground.git(&["show", &format!("{branch}:NOTES.md")]);
+    assert!(notes.contains("Describe the project"), "{notes}");
+    server.end();
+}
+
+#[test]
+fn slow_a_no_reaches_the_agent_after_a_restart() {
+    if !Ground::can_run() {
+        return;
+    }
+    let ground = Ground::new();
+    let (id, mut story) = killed_while_asking(&ground, "scripted");
+    let server = ground.start(&[]);
+    let asked = pending(&server);
+    let no = r#"{"decision":"deny","reason":"not this file"}"#;
+    assert_eq!(server.ask("POST", &path(&asked), no).status, 200);
+    server.work_to_the_end(&id, &mut story);
+    assert_eq!(server.session(&id)["status"], "completed", "{story:#?}");
+    assert!(story.says("I may not write NOTES.md"), "{story:#?}");
+    let mut told = story.events.iter().filter_map(|(_, event)| event["prompt"].as_str());
+    assert!(told.next_back().unwrap().contains("denied: not this file"), "{story:#?}");
+    assert_eq!(ground.branches(), [""; 0]);
+    server.end();
+}
+
+#[test]
+fn slow_a_question_of_an_agent_that_cannot_load_expires() {
+    if !Ground::can_run() {
+        return;
+    }
+    let ground = Ground::with_agents(&[("forgetful", FORGETFUL.to_owned())], "");
+    let (id, _) = killed_while_asking(&ground, "forgetful");
+    let server = ground.start(&[]);
+    comes("the end of the session", || !server.session(&id)["endReason"].is_null());
+    let session = server.session(&id);
+    assert_eq!(
+        (&session["status"], &session["endReason"]),
+        (&json!("failed"), &json!("interrupted"))
+    );
+    let expired = server.get(&format!("/v1/approvals?sessionId={id}"))["items"][0].clone();
+    assert_eq!(expired["status"], "expired", "{expired:#}");
+    assert_eq!(expired["decidedBy"]["kind"], "rule", "{expired:#}");
+    let late = server.ask("POST", &path(&expired), YES);
+    assert_eq!(late.status, 409, "{late:?}");
+    assert_eq!(late.json()["error"]["code"], "APPROVAL_DECIDED", "{late:?}");
+    server.end();
+}
+
+/// Runs a command on the endpoint of a session.
+fn exec(server: &Server, id: &str, command: &str) -> Value {
+    let mut headers = server.operator();
+    headers.push(("accept", "application/json, text/event-stream"));
+    let call = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": "exec", "arguments": { "command": command } },
+    });
+    let endpoint = format!("/api/v1/sessions/{id}/mcp");
+    let answer = server.try_ask("POST", &endpoint, &headers, &call.to_string()).unwrap();
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let body = answer.body.lines().find_map(|line| line.strip_prefix("data: "));
+    serde_json::from_str::<Value>(body.unwrap_or(&answer.body)).unwrap()["result"].clone()
+}
+
+#[test]
+fn slow_a_command_over_mcp_names_its_approval_and_runs_once_after_a_yes() {
+    if !Ground::can_run() {
+        return;
+    }
+    let waits = "approval-wait = \"1ms\"\nrules = \"rules.toml\"";
+    let ground = Ground::with_agents(&[("waiting", WAITING.to_owned())], waits);
+    fs::write(ground.stage.outside("rules.toml"), RULES).unwrap();
+    let mut server = ground.start(&[]);
+    let id = server.create_with(&ground, "waiting");
+    server.event(&id, |event| event["message"] == "ready");
+    let command = format!("touch made # {}", "x".repeat(20_000));
+    let first = exec(&server, &id, &command);
+    let asked = pending(&server);
+    assert_eq!(first["isError"], true, "{first:#}");
+    let text = first["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains(asked["id"].as_str().unwrap()), "{text}");
+    assert!(text.contains("the same call again"), "{text}");
+    // Everything is shown: the digest is of nothing else.
+    assert!(asked["detail"].as_str().unwrap().starts_with(&command), "{asked:#}");
+    assert_eq!((&asked["describedBy"], &asked["isCut"]), (&json!("server"), &Value::Null));
+    // Repeated while it waits, it is the same question; changed, it is another one.
+    exec(&server, &id, &command);
+    assert_eq!(pending(&server)["id"], asked["id"]);
+    // The question outlives the server, and the yes is for the same command alone.
+    server.signal(Signal::KILL);
+    server.wait();
+    let server = ground.start(&[]);
+    comes("the loaded agent", || server.session(&id)["status"] == "running");
+    assert_eq!(server.ask("POST", &path(&asked), YES).status, 200);
+    let other = exec(&server, &id, "touch other");
+    assert_eq!(other["isError"], true, "{other:#}");
+    // The wait is so short that the decision may come after it: the same call again then runs.
+    comes("the approved command", || exec(&server, &id, &command)["isError"] != true);
+    assert!(server.get(&path(&asked))["usedAt"].is_string());
+    let again = exec(&server, &id, &command);
+    assert_eq!(again["isError"], true, "one yes counts once: {again:#}");
+    let list = server.get(&format!("/v1/approvals?status=pending&sessionId={id}"));
+    assert_eq!(list["total"], 2, "{list:#}");
+    server.delete(&id);
+    let list = server.get(&format!("/v1/approvals?status=pending&sessionId={id}"));
+    assert_eq!(list["total"], 0, "{list:#}");
+    server.end();
+}
+
+#[test]
+fn slow_approvals_are_decided_on_the_command_line_and_streamed() {
+    if !Ground::can_run() {
+        return;
+    }
+    let ground = Ground::new();
+    let server = ground.start(&[]);
+    let data = ground.data();
+    let command = |arguments: &[&str]| {
+        let mut command = ground.stage.command(BINARY);
+        command.arg("approvals").args(arguments).arg("--data-dir").arg(&data);
+        command
+    };
+    let approvals = |arguments: &[&str]| run(command(arguments), b"");
+    let none = approvals(&["list"]);
+    assert!(none.code == 0 && none.err.contains("nothing waits for a decision"), "{}", none.err);
+    let mut watching = command(&["watch", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut watched = BufReader::new(watching.stdout.take().unwrap());
+    let mut next = || {
+        let mut line = String::new();
+        watched.read_line(&mut line).unwrap();
+        serde_json::from_str::<Value>(&line).unwrap()
+    };
+    let id = server.create(&ground.source(), "Describe the project");
+    let seen = next();
+    assert_eq!((&seen["status"], &seen["title"]), (&json!("pending"), &json!("Write NOTES.md")));
+    let approval = seen["id"].as_str().unwrap();
+    let list = approvals(&["list"]);
+    assert!(list.text().contains(approval) && list.text().contains(&id), "{}", list.text());
+    let shown = approvals(&["show", &approval[..20]]);
+    let text = shown.text();
+    assert!(text.contains("as the agent describes it:\nNOTES.md"), "{text}");
+    assert!(text.contains("digest "), "{text}");
+    // A reader of pages and of the stream sees the same.
+    let mut stream = server.connect().unwrap();
+    let request = format!(
+        "GET /v1/approvals?status=pending HTTP/1.0\r\nhost: {}\r\nauthorization: Bearer {}\r\n\
+         accept: text/event-stream\r\n\r\n",
+        server.address, server.token
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut stream = BufReader::new(stream);
+    let mut event = || loop {
+        let mut line = String::new();
+        assert!(stream.read_line(&mut line).unwrap() > 0, "the stream ended");
+        if let Some(data) = line.strip_prefix("data: ") {
+            break serde_json::from_str::<Value>(data).unwrap();
+        }
+    };
+    assert_eq!(event()["id"], approval);
+    let done = approvals(&["approve", &approval[..20], "--reason", "fine"]);
+    let expect = format!("{approval} approved by admin via cli: Write NOTES.md (fine)\n");
+    assert_eq!((done.code, done.text()), (0, expect), "{}", done.err);
+    assert_eq!(event()["status"], "approved");
+    assert_eq!(next()["status"], "approved");
+    let (session, story) = server.ended(&id);
+    assert_eq!(session["status"], "completed", "{story:#?}");
+    let twice = approvals(&["deny", approval]);
+    assert_eq!(twice.code, 1, "{}", twice.err);
+    assert!(twice.err.contains("already approved"), "{}", twice.err);
+    for (arguments, expect) in [
+        (vec!["show", "01KX"], "no approval begins with 01KX"),
+        (vec!["show", "nonsense!"], "must be the id of an approval"),
+        (vec!["approve"], "required arguments"),
+        (vec!["list", "--status", "nothing"], "invalid value"),
+        (vec!["approve", "01KXXXXXXXXXXXXXXXXXXXXXXX"], "there is no approval"),
+    ] {
+        let refused = approvals(&arguments);
+        assert!(
+            refused.code != 0 && refused.err.contains(expect),
+            "{arguments:?}: {}",
+            refused.err
+        );
+    }
+    let all = approvals(&["list", "--status", "all", "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&all.text()).unwrap()["total"], 1);
+    kill_process(Pid::from_child(&watching), Signal::INT).unwrap();
+    assert_eq!(watching.wait().unwrap().code(), Some(130));
+    server.end();
+}
+
+#[test]
+fn slow_decisions_that_make_no_sense_are_refused() {
+    if !Ground::can_run() {
+        return;
+    }
+    let ground = Ground::with_agents(
+        &[("asking", "[[turn]]\nsteps = [{ ask = { title = \"May I?\" } }]".to_owned())],
+        "approval-timeout = \"1h\"",
+    );
+    let server = ground.start(&[]);
+    let id = server.create_with(&ground, "asking");
+    server.event(&id, |event| event["type"] == "approvalRequested");
+    let asked = pending(&server);
+    for (body, field) in [
+        ("{}", "decision"),
+        (r#"{"decision":"later"}"#, "decision"),
+        (r#"{"decision":"approve","by":"timeout"}"#, "by"),
+        (r#"{"decision":"approve","via":"web"}"#, "via"),
+        (r#"{"decision":"approve","grant":"x"}"#, "grant"),
+        (r#"{"decision":1}"#, "decision"),
+        ("[]", "object"),
+        ("", "JSON"),
+    ] {
+        let refused = server.ask("POST", &path(&asked), body);
+        assert!(refused.status == 400 && refused.body.contains(field), "{body}: {refused:?}");
+    }
+    for (method, path, status) in [
+        ("GET", "/v1/approvals/nonsense", 400),
+        ("GET", "/v1/approvals/01KXXXXXXXXXXXXXXXXXXXXXXX", 404),
+        ("POST", "/v1/approvals/01KXXXXXXXXXXXXXXXXXXXXXXX", 404),
+        ("GET", "/v1/approvals?status=open", 400),
+        ("GET", "/v1/approvals?sessionId=x", 400),
+        ("DELETE", "/v1/approvals/01KXXXXXXXXXXXXXXXXXXXXXXX", 405),
+    ] {
+        let refused = server.ask(method, path, YES);
+        assert_eq!(refused.status, status, "{method} {path}: {refused:?}");
+    }
+    assert_eq!(pending(&server)["id"], asked["id"], "nothing decided it");
+    // Decided twice at once: one counts.
+    let (asked_path, statuses) = (path(&asked), std::sync::Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for decision in ["approve", "deny", "approve", "deny"] {
+            let (server, statuses, path) = (&server, &statuses, &asked_path);
+            scope.spawn(move || {
+                let body = json!({ "decision": decision }).to_string();
+                statuses.lock().unwrap().push(server.ask("POST", path, &body).status);
+            });
+        }
+    });
+    let mut statuses = statuses.into_inner().unwrap();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 409, 409, 409]);
+    let (_, story) = server.ended(&id);
+    assert_eq!(story.count("approvalDecided"), 1, "{story:#?}");
+    server.end();
+}
+
+#[test]
+fn slow_a_question_expires_and_counts_as_no() {
+    if !Ground::can_run() {
+        return;
+    }
+    let ground = Ground::new();
+    fs::write(ground.config(), "[sessions]\napproval-timeout = \"50ms\"\n").unwrap();
+    let server = ground.start(&[]);
+    let id = server.create(&ground.source(), "Describe the project");
+    comes("the end", || !server.session(&id)["endReason"].is_null());
+    let expired = server.get(&format!("/v1/approvals?sessionId={id}"))["items"][0].clone();
+    assert_eq!(expired["status"], "expired", "{expired:#}");
+    assert_eq!(expired["decidedBy"]["kind"], "timeout", "{expired:#}");
+    let late = server.ask("POST", &path(&expired), YES);
+    assert_eq!(
+        (late.status, late.json()["error"]["code"].as_str()),
+        (409, Some("APPROVAL_DECIDED"))
+    );
+    assert_eq!(ground.branches(), [""; 0], "nothing was written");
+    server.end();
+}

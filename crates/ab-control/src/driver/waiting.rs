@@ -1,0 +1,193 @@
+//! Questions of a session's agent: stored, waited for, and answered once, also over a restart of the server.
+
+use std::fmt::Write;
+
+use ab_api::{Approval, ApprovalId, ApprovalStatus, Event, LogLevel, SubjectDescriber, Time};
+use ab_executor::{AgentQuestion, AgentQuestionId};
+use ab_store::{GrantScope, StoreError, UnansweredApproval};
+use futures_util::future::BoxFuture;
+
+use super::{Driver, log};
+use crate::crash::CrashPoint;
+use crate::machine::{self, RunningPhase, SessionInput, SessionPhase};
+
+/// Waits until an approval is decided.
+pub(super) type AwaitedDecision = BoxFuture<'static, Result<Decided, StoreError>>;
+
+/// An approval that is no longer pending, and the question of this attempt that it answers.
+pub(super) struct Decided {
+    question: Option<AgentQuestionId>,
+    approval: Box<Approval>,
+}
+
+/// An approval of an earlier attempt. The agent that asked is gone, and the loaded one may ask again.
+pub(super) struct Inherited {
+    id: ApprovalId,
+    digest: Option<String>,
+    describer: SubjectDescriber,
+    /// Whether the agent was told the decision.
+    is_told: bool,
+}
+
+impl Driver {
+    /// Takes up the approvals whose answers no agent got before the server ended.
+    pub(super) async fn inherit_approvals(&mut self) -> Result<(), StoreError> {
+        for unanswered in self.plane.store.unanswered_approvals(self.session.id).await? {
+            let UnansweredApproval { approval, is_told } = unanswered;
+            let Approval { id, subject, .. } = approval;
+            let (digest, describer) = (subject.digest, subject.described_by);
+            self.inherited.push(Inherited { id, digest, describer, is_told });
+            self.wait_for(id, None);
+        }
+        Ok(())
+    }
+
+    /// Whether the session waits for decisions on what an earlier attempt asked.
+    pub(super) fn is_waiting_for_decisions(&self) -> bool {
+        self.inherited.iter().any(|inherited| !inherited.is_told)
+    }
+
+    /// Stores a question. One that an earlier attempt asked keeps its approval: a decision on it counts.
+    pub(super) async fn ask(&mut self, question: AgentQuestion) -> Result<(), StoreError> {
+        let AgentQuestion { id: question, subject } = question;
+        let same = |known: &Inherited| known.digest.is_some() && known.digest == subject.digest;
+        let id = match self.inherited.iter().position(same) {
+            Some(index) => {
+                let Inherited { id, .. } = self.inherited.remove(index);
+                let note = format!("The agent asks again; approval {id} answers it.");
+                self.append(vec![Event::now(log(LogLevel::Info, note))]).await?;
+                id
+            }
+            None => {
+                let mut approval = Approval::pending(subject, Time::now())
+                    .expiring_after(self.plane.settings.approval_timeout);
+                approval.session_id = Some(self.session.id);
+                let id = approval.id;
+                self.plane.store.add_approval(approval).await?;
+                self.plane.reach(CrashPoint::ApprovalStored);
+                id
+            }
+        };
+        self.plane.executor.name_approval(&self.job(), &question, id).await;
+        self.wait_for(id, Some(question));
+        Ok(())
+    }
+
+    fn wait_for(&self, id: ApprovalId, question: Option<AgentQuestionId>) {
+        let store = self.plane.store.clone();
+        self.awaited.push(Box::pin(async move {
+            let approval = store.wait_for_decision(id).await?;
+            Ok(Decided { question, approval: Box::new(approval) })
+        }));
+    }
+
+    pub(super) async fn take_decision(&mut self, decided: Decided) -> Result<(), StoreError> {
+        match decided.question {
+            Some(question) => self.answer(&question, *decided.approval).await,
+            None => self.tell_decisions().await,
+        }
+    }
+
+    /// Gives the agent its answer. The answer is recorded as given first: a yes never counts twice.
+    async fn answer(
+        &mut self,
+        question: &AgentQuestionId,
+        approval: Approval,
+    ) -> Result<(), StoreError> {
+        self.plane.reach(CrashPoint::DecisionStored);
+        let digest = approval.subject.digest.clone().unwrap_or_default();
+        let scope = GrantScope::Session(self.session.id);
+        let answer = match self.plane.store.take_answer(approval.id, scope, digest).await {
+            Ok(answer) => answer,
+            Err(StoreError::Grant(refusal)) => {
+                let reason = Some(refusal.to_string());
+                Approval { status: ApprovalStatus::Denied, reason, ..approval }
+            }
+            Err(error) => return Err(error),
+        };
+        self.plane.reach(CrashPoint::AnswerTaken);
+        if let Err(error) =
+            self.plane.executor.answer_question(&self.job(), question, &answer).await
+        {
+            tracing::warn!(session = %self.session.id, %error, "cannot answer the agent");
+        }
+        self.plane.reach(CrashPoint::AnswerGiven);
+        Ok(())
+    }
+
+    /// Gives the loaded agent one prompt about everything that was decided while it was away. An agent that works
+    /// is not told: it asks again, or needs no answer any more.
+    async fn tell_decisions(&mut self) -> Result<(), StoreError> {
+        let is_at_work = matches!(
+            self.state.phase,
+            SessionPhase::Running(RunningPhase::Turn) | SessionPhase::Pausing(RunningPhase::Turn)
+        );
+        if is_at_work {
+            return Ok(());
+        }
+        let mut decided = Vec::new();
+        for unanswered in self.plane.store.unanswered_approvals(self.session.id).await? {
+            let UnansweredApproval { approval, .. } = unanswered;
+            let is_awaited =
+                self.inherited.iter().any(|known| known.id == approval.id && !known.is_told);
+            if is_awaited && approval.status != ApprovalStatus::Pending {
+                decided.push(approval);
+            }
+        }
+        if decided.is_empty() {
+            return Ok(());
+        }
+        // A session that ends takes no prompt.
+        let Ok((next, kinds)) = machine::apply_input(&self.state, SessionInput::Prompt) else {
+            return Ok(());
+        };
+        let told: Vec<ApprovalId> = decided.iter().map(|approval| approval.id).collect();
+        self.store_prompt(next, kinds, go_on(&decided), told.clone()).await?;
+        for known in self.inherited.iter_mut().filter(|known| told.contains(&known.id)) {
+            known.is_told = true;
+        }
+        self.plane.reach(CrashPoint::DecisionTold);
+        Ok(())
+    }
+
+    /// At the end of a turn: what the agent did not ask again, it no longer waits for. Questions about commands stay
+    /// open, because the agent may repeat the command in a later turn.
+    pub(super) async fn drop_inherited(&mut self) -> Result<(), StoreError> {
+        for known in std::mem::take(&mut self.inherited) {
+            if known.describer == SubjectDescriber::Agent {
+                let by = ab_api::ApprovalDecider::server_rule("end of the turn");
+                let reason = "the agent ended its turn without asking again".to_owned();
+                self.plane.store.withdraw_approval(known.id, by, reason).await?;
+            } else {
+                self.inherited.push(Inherited { is_told: true, ..known });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The prompt of the server's own after a restart.
+fn go_on(decided: &[Approval]) -> String {
+    let mut text =
+        "[agent-backend] The server was restarted while you waited for a decision.\n".to_owned();
+    for approval in decided {
+        let title = &approval.subject.title;
+        let outcome = match approval.status {
+            ApprovalStatus::Approved => "approved",
+            ApprovalStatus::Denied => "denied",
+            ApprovalStatus::Expired | ApprovalStatus::Pending => "not approved in time",
+        };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "Your request {title:?} was {outcome}");
+        if let Some(reason) = approval.reason.as_ref().filter(|_| outcome == "denied") {
+            let _ = write!(text, ": {reason}");
+        }
+        text.push_str(".\n");
+    }
+    if decided.iter().any(|approval| approval.status == ApprovalStatus::Approved) {
+        text.push_str("Go on with the interrupted work. If you ask again, the answer is yes.\n");
+    } else {
+        text.push_str("Go on with the interrupted work without it.\n");
+    }
+    text
+}

@@ -1,0 +1,151 @@
+//! A call as text for the person who decides: everything that the digest covers and a person can judge.
+
+use super::{ApprovalRequest, OwnedCall};
+use crate::process::{
+    ExecLimits, ExecRequest, HostDirectoryAccess, ProcessLifetime, StdinMode, TerminalSize,
+};
+
+impl ApprovalRequest {
+    /// The whole call and the rule that asks, on as many lines as that takes. Nothing is left out or cut.
+    pub fn describe(&self) -> String {
+        let mut text = self.call.describe();
+        let rule = &self.rule;
+        text.push_str(&format!("\n{} (rule {})\n", rule.reason, rule.rule));
+        if let Some(suggestion) = &rule.suggestion {
+            text.push_str(&format!("instead: {suggestion}\n"));
+        }
+        text
+    }
+}
+
+impl OwnedCall {
+    /// What the call does. For a command: the command itself, then its directory, variables, input and limits.
+    pub fn describe(&self) -> String {
+        if let Some(request) = &self.request {
+            return describe_command(request);
+        }
+        let mut text = self.verb.as_str().to_owned();
+        if let Some(path) = &self.path {
+            text.push_str(&format!(" {path}"));
+        }
+        if let Some(to) = &self.to {
+            text.push_str(&format!(" to {to}"));
+        }
+        if self.recursive {
+            text.push_str(", with everything below");
+        }
+        if let Some(size) = self.size {
+            text.push_str(&format!(", {size} bytes"));
+        }
+        text.push('\n');
+        text
+    }
+}
+
+fn describe_command(request: &ExecRequest) -> String {
+    let ExecRequest {
+        command,
+        cwd,
+        env,
+        stdin,
+        declared_stdin,
+        // Changes nothing about what the command does.
+        stderr: _,
+        terminal,
+        lifetime,
+        limits,
+        restrictions,
+        layout: _,
+    } = request;
+    let mut text = format!("{}\n", command.to_shell_line());
+    let mut line = |name: &str, value: &str| text.push_str(&format!("{name}: {value}\n"));
+    if !cwd.is_root() {
+        line("directory", &cwd.to_string());
+    }
+    for (name, value) in env {
+        line("variable", &format!("{name}={value}"));
+    }
+    match (stdin, declared_stdin) {
+        (StdinMode::Piped, Some(input)) => match std::str::from_utf8(input) {
+            Ok(input) => line("standard input", &format!("\n  {}", input.replace('\n', "\n  "))),
+            Err(_) => line("standard input", &format!("\n  {}", input.escape_ascii())),
+        },
+        (StdinMode::Piped, None) => line("standard input", "sent while it runs"),
+        (StdinMode::Closed, _) => {}
+    }
+    if let Some(TerminalSize { columns, rows }) = terminal {
+        line("terminal", &format!("{columns}x{rows}"));
+    }
+    if *lifetime == ProcessLifetime::Detached {
+        line("lifetime", "goes on after its caller has gone");
+    }
+    for (name, value) in limit_lines(limits) {
+        line(name, &value);
+    }
+    for path in &restrictions.hidden {
+        line("hidden", &path.to_string());
+    }
+    for path in &restrictions.read_only {
+        line("read-only", &path.to_string());
+    }
+    for bind in &restrictions.binds {
+        let access = match bind.access {
+            HostDirectoryAccess::ReadOnly => "read-only",
+            HostDirectoryAccess::ReadWrite => "read-write",
+        };
+        line("directory of the host", &format!("{} ({access})", bind.path));
+    }
+    text
+}
+
+fn limit_lines(limits: &ExecLimits) -> Vec<(&'static str, String)> {
+    let ExecLimits { wall_time, cpu, memory, processes, file_size, open_files } = limits;
+    let lines = [
+        ("at most", wall_time.map(|time| format!("{time:?}"))),
+        ("processor time", cpu.map(|time| format!("{time:?}"))),
+        ("bytes of memory", memory.map(|count| count.to_string())),
+        ("processes", processes.map(|count| count.to_string())),
+        ("bytes of a file", file_size.map(|count| count.to_string())),
+        ("open files", open_files.map(|count| count.to_string())),
+    ];
+    lines.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::TriggeringRule;
+    use super::*;
+    use crate::call::{Actor, Call, Verb};
+    use crate::path::WsPath;
+
+    #[test]
+    fn nothing_of_a_command_is_left_out() {
+        let line = format!("echo {}; rm -r $X", "x".repeat(100_000));
+        let mut request = ExecRequest::shell(&line);
+        request.env.insert("LD_PRELOAD".to_owned(), "evil.so".to_owned());
+        request.stdin = StdinMode::Piped;
+        request.declared_stdin = Some("first\nsecond".into());
+        request.limits.wall_time = Some(Duration::from_secs(9));
+        let actor = Actor::default();
+        let call = Call { request: Some(&request), ..Call::new(&actor, Verb::Exec) };
+        let (rule, reason) = ("own.rule".to_owned(), "it may be wrong".to_owned());
+        let suggestion = Some("write it out".to_owned());
+        let asked = ApprovalRequest::new(&call, TriggeringRule { rule, reason, suggestion });
+        let expect = format!(
+            "{line}\nvariable: LD_PRELOAD=evil.so\nstandard input: \n  first\n  second\nat most: 9s\n\n\
+             it may be wrong (rule own.rule)\ninstead: write it out\n"
+        );
+        assert_eq!(asked.describe(), expect);
+    }
+
+    #[test]
+    fn a_file_call_names_its_paths() {
+        let actor = Actor::default();
+        let path = WsPath::root();
+        let call = Call { path: Some(&path), size: Some(3), ..Call::new(&actor, Verb::Write) };
+        let text = OwnedCall::from_call(&call).describe();
+        assert!(text.starts_with("write ") && text.ends_with(", 3 bytes\n"), "{text}");
+    }
+}

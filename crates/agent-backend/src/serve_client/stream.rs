@@ -1,0 +1,178 @@
+//! Messages of an event stream that survives lost connections: after one, it continues behind the last message.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::time::Duration;
+
+use ab_core::{Error, ErrorCode, ErrorKind, Result};
+use bytes::Bytes;
+use http::header::ACCEPT;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http_body_util::BodyExt;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::sse::{SseMessage, SseParser};
+use super::{SessionClient, is_final, problem};
+use crate::exchange::{self, Answer};
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
+/// A server sends a comment every 15 seconds. A connection that is silent for longer than this is dead.
+const SILENCE: Duration = Duration::from_secs(45);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+
+/// A message with its place in the stream.
+pub(super) struct NumberedMessage {
+    pub(super) id: u64,
+    pub(super) data: String,
+}
+
+/// The messages of one path. Messages without a number are skipped.
+pub(super) struct MessageStream {
+    client: SessionClient,
+    path: String,
+    /// The last message that was returned, if there is one.
+    pub(super) after: Option<u64>,
+    connection: Option<Connection>,
+    ready: VecDeque<NumberedMessage>,
+    has_ended: bool,
+    /// When the server was first found gone, and how long to wait before the next attempt.
+    outage: Option<Outage>,
+}
+
+struct Connection {
+    body: Answer,
+    parser: SseParser,
+}
+
+#[derive(Clone, Copy)]
+struct Outage {
+    since: Instant,
+    pause: Duration,
+}
+
+impl MessageStream {
+    pub(super) fn new(client: SessionClient, path: String, after: Option<u64>) -> Self {
+        let (connection, ready, outage) = (None, VecDeque::new(), None);
+        Self { client, path, after, connection, ready, has_ended: false, outage }
+    }
+
+    /// The next message; `None` once the server says that none follows. The future may be dropped: no message is lost.
+    ///
+    /// # Errors
+    ///
+    /// What the server answers instead of a stream, and [`ErrorKind::Disconnected`] once the server has been out of
+    /// reach for the client's reconnect timeout.
+    pub(super) async fn next(&mut self) -> Result<Option<NumberedMessage>> {
+        loop {
+            if let Some(message) = self.ready.pop_front() {
+                self.after = Some(message.id);
+                return Ok(Some(message));
+            }
+            if self.has_ended {
+                return Ok(None);
+            }
+            let received: Received<'_> = Box::pin(self.receive());
+            match received.await {
+                Ok(()) => self.outage = None,
+                Err(StreamError::Refused(error)) => return Err(error),
+                Err(StreamError::Lost(error)) => self.pause(error).await?,
+            }
+        }
+    }
+
+    /// Waits for bytes, and for a connection if there is none.
+    async fn receive(&mut self) -> Result<(), StreamError> {
+        if self.connection.is_none() {
+            self.connection = connect(&self.client, &self.path, self.after).await?;
+            self.has_ended = self.connection.is_none();
+        }
+        let Some(connection) = &mut self.connection else { return Ok(()) };
+        let name = &self.client.name;
+        let lost = |message: String| {
+            StreamError::Lost(Error::new(
+                ErrorCode::ConnectionClosed,
+                ErrorKind::Disconnected,
+                message,
+            ))
+        };
+        let received = match timeout(SILENCE, connection.body.frame()).await {
+            Ok(Some(Ok(frame))) => Ok(frame.into_data().unwrap_or_default()),
+            Ok(Some(Err(error))) => Err(StreamError::Lost(exchange::lost(name, error))),
+            Ok(None) => Err(lost(format!("{name} closed the event stream"))),
+            Err(_) => Err(lost(format!("{name} was silent for {} s", SILENCE.as_secs()))),
+        };
+        let bytes = received.inspect_err(|_| self.connection = None)?;
+        let Some(connection) = &mut self.connection else { return Ok(()) };
+        let messages = connection.parser.push(&bytes).map_err(StreamError::Refused)?;
+        self.ready.extend(messages.into_iter().filter_map(numbered));
+        Ok(())
+    }
+
+    /// Waits before the next attempt, or gives up with `error`.
+    async fn pause(&mut self, error: Error) -> Result<()> {
+        let now = Instant::now();
+        let first = Outage { since: now, pause: FIRST_PAUSE };
+        let outage = self.outage.get_or_insert(first);
+        if now.duration_since(outage.since) >= self.client.reconnect_for {
+            return Err(error);
+        }
+        let pause = outage.pause;
+        outage.pause = (pause * 2).min(LONGEST_PAUSE);
+        sleep(pause).await;
+        Ok(())
+    }
+}
+
+/// A connection that carries messages; `None` if the server says that none follows.
+async fn connect(
+    client: &SessionClient,
+    path: &str,
+    after: Option<u64>,
+) -> Result<Option<Connection>, StreamError> {
+    let mut headers = HeaderMap::new();
+    headers.insert(ACCEPT, EVENT_STREAM);
+    if let Some(after) = after {
+        headers.insert(LAST_EVENT_ID, HeaderValue::from(after));
+    }
+    let sent = client.send(Method::GET, path, Bytes::new(), headers).await;
+    let (head, body) = sent.map_err(StreamError::of_connection)?.into_parts();
+    if head.status == StatusCode::NO_CONTENT {
+        return Ok(None);
+    }
+    if head.status.is_success() {
+        return Ok(Some(Connection { body, parser: SseParser::default() }));
+    }
+    let body = client.read(body).await.map_err(StreamError::Lost)?;
+    let error = problem::error(&client.name, head.status, &head.headers, &body);
+    let refused = is_final(head.status);
+    Err(if refused { StreamError::Refused(error) } else { StreamError::Lost(error) })
+}
+
+/// A boxed future keeps the types of the connection out of those of the callers' futures.
+type Received<'a> = Pin<Box<dyn Future<Output = Result<(), StreamError>> + Send + 'a>>;
+
+enum StreamError {
+    /// Another attempt may succeed.
+    Lost(Error),
+    /// Another attempt would fail in the same way.
+    Refused(Error),
+}
+
+impl StreamError {
+    fn of_connection(error: Error) -> Self {
+        match error.kind() {
+            ErrorKind::Disconnected
+            | ErrorKind::Unavailable
+            | ErrorKind::Timeout
+            | ErrorKind::Io => Self::Lost(error),
+            _ => Self::Refused(error),
+        }
+    }
+}
+
+fn numbered(message: SseMessage) -> Option<NumberedMessage> {
+    let SseMessage { id, data } = message;
+    Some(NumberedMessage { id: id?.parse().ok()?, data })
+}
