@@ -21,6 +21,8 @@ use crate::workspace::{Opened, WorkspaceFlags};
 
 /// How long a job may take to end after TERM, before it is killed.
 const GRACE: Duration = Duration::from_secs(10);
+/// How long the sandbox of a command may take to be set up.
+const SETUP: Duration = Duration::from_millis(500);
 /// How long a job may take to end after KILL.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A daemon does not say where the output of a running job ends: a pause of this length is taken for it.
@@ -434,6 +436,9 @@ async fn kill_one(
             return Err(failed(ErrorKind::Failed, message).into());
         }
     }
+    // A sandbox that is being set up loses signals.
+    let age = SystemTime::now().duration_since(job.started).unwrap_or(SETUP);
+    tokio::time::sleep(SETUP.saturating_sub(age)).await;
     let mut ended = match number {
         Some(number) => jobs.signal(id, number, PAUSE).await?,
         None => jobs.signal(id, TERM, GRACE).await?,
