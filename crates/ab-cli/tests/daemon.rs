@@ -198,7 +198,7 @@ fn flags_that_make_no_sense_end_with_one() {
         all.iter().map(|word| (*word).to_owned()).collect::<Vec<String>>()
     };
     for (arguments, says) in [
-        (vec!["daemon".to_owned()], "--rootDir"),
+        (vec!["daemon".to_owned()], "--root <DIR>"),
         (with(&["--isolation", "chroot"]), "chroot"),
         (with(&["--shell", "zsh"]), "zsh"),
         (with(&["--port", "80"]), "1024 to 65535"),
@@ -331,7 +331,8 @@ fn a_token_in_the_environment_is_not_overlooked() {
     let mut command = stage.command(BINARY);
     command.args(["daemon", "--rootDir", ".", "--port", "0", "--no-auth"]);
     command.env("AGENT_BACKEND_AUTH_TOKEN", "t");
-    crate::stage::run(command, b"").expect_error(1, "a token in the environment");
+    crate::stage::run(command, b"")
+        .expect_error(1, "--no-auth cannot be used while AGENT_BACKEND_AUTH_TOKEN is set");
 }
 
 #[test]
