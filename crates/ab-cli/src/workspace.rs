@@ -105,16 +105,7 @@ impl WorkspaceFlags {
             Some(root) if root.as_os_str().is_empty() => Err(Failure::usage("--root is empty")
                 .with_hint("name a directory, or leave --root out for the current one")),
             Some(root) => Ok(root),
-            None => {
-                let current = env::current_dir().map_err(|error| {
-                    Failure::input("find the current directory", error)
-                        .with_hint("it may have been removed: change to another, or pass --root")
-                })?;
-                match starter.refusal(&current, &homes()) {
-                    Some(refusal) => Err(refusal),
-                    None => Ok(current),
-                }
-            }
+            None => starter.current_directory(),
         }
     }
 }
@@ -125,12 +116,25 @@ pub(crate) enum Starter {
     /// Somebody who typed a command there. Any directory may be meant but `/`, inside which walls keep
     /// nothing apart.
     Person,
-    /// A program, such as an MCP host on a desktop, which starts others in `/` or in the home directory.
-    /// The configuration meant neither directory.
+    /// A program, such as an MCP host on a desktop, which starts others in `/` or in the home directory,
+    /// or a person who starts an agent, which could then read every login in there. Neither directory is
+    /// meant unless it is named.
     Program,
 }
 
 impl Starter {
+    /// The current directory, if it can be the workspace.
+    pub(crate) fn current_directory(self) -> Result<PathBuf, Failure> {
+        let current = env::current_dir().map_err(|error| {
+            Failure::input("find the current directory", error)
+                .with_hint("it may have been removed: change to another, or pass --root")
+        })?;
+        match self.refusal(&current, &homes()) {
+            Some(refusal) => Err(refusal),
+            None => Ok(current),
+        }
+    }
+
     /// Why `current` is not taken for the workspace, if it is not. Directories are compared by what they
     /// are, so that links to them count.
     fn refusal(self, current: &Path, homes: &[PathBuf]) -> Option<Failure> {

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::escapes::stands;
-use crate::stage::{BINARY, Ran, Stage};
+use crate::stage::{BINARY, Ran, Stage, run};
 
 fn scenario(steps: &str) -> Stage {
     let text = format!("[[turn]]\nsteps = [{steps}]\n");
@@ -107,6 +107,15 @@ fn what_cannot_be_started_is_refused_by_name() {
     assert!(ran.err.contains("scripted"), "{}", ran.err);
     let ran = chat(&stage, &["--root", "missing"], "");
     ran.expect_error(1, "missing");
+}
+
+#[test]
+fn the_home_directory_is_a_workspace_only_if_it_is_named() {
+    let stage = Stage::new();
+    let mut command = stage.command(BINARY);
+    let data = stage.outside("data");
+    command.args(words(data.to_str().unwrap(), &[])).env("HOME", stage.root());
+    run(command, b"hi\n").expect_error(2, "is the home directory: it is no workspace");
 }
 
 #[test]

@@ -88,6 +88,10 @@ fn invalid_query(said: &str) -> Problem {
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    // serde reads an array as the fields of a struct by their order.
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        return Err(Problem::new(ProblemKind::Invalid, "the body must be a JSON object"));
+    }
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let (field, why) = (error.path().to_string(), error.into_inner());

@@ -76,10 +76,12 @@ impl ReplayBuffer {
     }
 
     /// The cursor at which a reader starts. Without `last_event_id` the reader starts at the oldest
-    /// event. If the id is greater than the last id, it starts at the next new event.
+    /// event. An id greater than the last id is of an earlier run of the server: the reader knows no
+    /// event of this run, so it starts before the first one and is told of evicted events.
     pub(crate) fn start_cursor(&self, last_event_id: Option<u64>) -> u64 {
         match last_event_id {
-            Some(id) => id.min(self.last),
+            Some(id) if id > self.last => 0,
+            Some(id) => id,
             None => self.oldest_id() - 1,
         }
     }
@@ -132,8 +134,9 @@ mod tests {
         assert_eq!(ids(&buffer.events_after(buffer.start_cursor(None), ALL)), [3, 4, 5]);
         assert_eq!(ids(&buffer.events_after(buffer.start_cursor(Some(4)), ALL)), [5]);
         assert_eq!(buffer.events_after(buffer.start_cursor(None), ALL).first_id_after_gap, None);
-        // A cursor from an earlier run of the server starts at the next event.
-        assert_eq!(buffer.start_cursor(Some(500)), 5);
+        // A cursor from an earlier run of the server knows nothing of this one.
+        let batch = buffer.events_after(buffer.start_cursor(Some(500)), ALL);
+        assert_eq!((batch.first_id_after_gap, ids(&batch)), (Some(3), vec![3, 4, 5]));
     }
 
     #[test]

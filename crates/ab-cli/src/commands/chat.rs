@@ -35,6 +35,7 @@ use crate::follow::Approve;
 use crate::keyboard::Keyboard;
 use crate::signals::Signals;
 use crate::terminal::{Terminal, talk};
+use crate::workspace::Starter;
 
 /// Bytes of the agent's standard error that are shown when it fails.
 const ERRORS: usize = 2048;
@@ -114,8 +115,7 @@ pub(crate) async fn run(chat: Chat, terminal: &mut Terminal) -> Result<(), Failu
 }
 
 fn root(named: Option<&Path>) -> Result<PathBuf, Failure> {
-    let current =
-        || env::current_dir().map_err(|error| Failure::input("find the current directory", error));
+    let current = || Starter::Program.current_directory();
     let named = named.map_or_else(current, |path| Ok(path.to_owned()))?;
     named.canonicalize().map_err(|error| {
         Failure::input(format!("open {}", named.display()), error)
