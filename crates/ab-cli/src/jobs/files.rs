@@ -333,30 +333,33 @@ fn same_file(file: &File, path: &Path) -> bool {
 /// The next whole piece. A piece that is still being written is read later, from its beginning.
 fn piece(file: &mut BufReader<File>) -> io::Result<Option<OutputChunk>> {
     let start = io::Seek::stream_position(file)?;
-    let mut header = [0; PIECE_HEADER];
-    let read = filled(file, &mut header).and_then(|whole| match whole {
-        true => {
-            let offset = u64::from_be_bytes(first(&header[..8]));
-            let length = u32::from_be_bytes(first(&header[9..])) as usize;
-            let channel = match header[8] {
-                0 => OutputChannel::Stdout,
-                1 => OutputChannel::Stderr,
-                _ => return Err(io::ErrorKind::InvalidData.into()),
-            };
-            if length > MAX_PIECE {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-            let mut bytes = vec![0; length];
-            let whole = filled(file, &mut bytes)?;
-            let bytes = Bytes::from(bytes);
-            Ok(whole.then_some(OutputChunk { offset, channel, bytes, lost_bytes: 0 }))
-        }
-        false => Ok(None),
-    })?;
+    let read = whole_piece(file)?;
     if read.is_none() {
         io::Seek::seek(file, io::SeekFrom::Start(start))?;
     }
     Ok(read)
+}
+
+/// The next piece; `None` if not all of it is there.
+fn whole_piece(file: &mut BufReader<File>) -> io::Result<Option<OutputChunk>> {
+    let mut header = [0; PIECE_HEADER];
+    if !filled(file, &mut header)? {
+        return Ok(None);
+    }
+    let offset = u64::from_be_bytes(first(&header[..8]));
+    let length = u32::from_be_bytes(first(&header[9..])) as usize;
+    let channel = match header[8] {
+        0 => OutputChannel::Stdout,
+        1 => OutputChannel::Stderr,
+        _ => return Err(io::ErrorKind::InvalidData.into()),
+    };
+    if length > MAX_PIECE {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut bytes = vec![0; length];
+    let whole = filled(file, &mut bytes)?;
+    let bytes = Bytes::from(bytes);
+    Ok(whole.then_some(OutputChunk { offset, channel, bytes, lost_bytes: 0 }))
 }
 
 fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {

@@ -115,6 +115,7 @@ pub(crate) async fn hold(
 }
 
 /// From here on neither the end of a terminal nor a key that is pressed there is for this process.
+#[expect(clippy::disallowed_methods, reason = "this process does nothing but hold the job")]
 fn leave_terminal() {
     // It fails only for the leader of a process group, which has left already.
     let _ = setsid();

@@ -230,7 +230,8 @@ fn a_denied_operation_is_told_and_the_rest_runs() {
     // The stream has everything, and a reader that has it all is told so.
     let stream = server.ask("GET", &format!("/v1/runs/{run}/stream"), "");
     assert!(stream.body.contains("event: parked") && stream.body.contains("event: complete"));
-    let last = stream.body.lines().filter_map(|line| line.strip_prefix("id: ")).last().unwrap();
+    let last =
+        stream.body.lines().filter_map(|line| line.strip_prefix("id: ")).next_back().unwrap();
     let mut headers = server.operator();
     headers.push(("last-event-id", last));
     let path = format!("/v1/runs/{run}/stream");
