@@ -230,7 +230,7 @@ fn what_is_claimed_is_what_the_table_says() {
                             other => panic!("nothing asks for {other} by name"),
                         };
                         let ran = stage.run(&[&flags[..], asked, &["--", "true"]].concat());
-                        ran.expect_error(4, "--accept-unenforced");
+                        ran.expect_error(125, "--accept-unenforced");
                     }
                     other => panic!("{row}, {mode}: {other:?} is no strength"),
                 }

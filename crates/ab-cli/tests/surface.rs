@@ -30,6 +30,7 @@ fn help_lists_every_command() {
             "webui        Open the page of the server, which is started if none runs",
             "task         Give an agent a task on a repository",
             "session      See and end the server's sessions",
+            "approvals    See and decide what agents and runs ask",
             "wait         Wait until sessions have ended",
             "config       Show the configuration of serve",
             "agent        List and install coding agents, run the scripted one, or run a server for them",
