@@ -1,4 +1,4 @@
-//! The commands, one file each: what may be typed after the name, and what happens then.
+//! The commands, one file each: the arguments, and what the command does.
 //!
 //! A command is a file with a [`CliCommand`], its `mod` line, and one line in [`COMMANDS`].
 
@@ -76,10 +76,10 @@ pub(crate) trait CliCommand: fmt::Debug + Send {
     fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_>;
 }
 
-/// A command at work.
+/// The future of a running command.
 pub(crate) type RunningCommand<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
 
-/// A command of the command line: its name, its arguments, and how a value is made of them.
+/// An entry of the command table: the name, the arguments, and how a command is built from them.
 pub(crate) struct CommandEntry {
     pub(crate) name: &'static str,
     augment: fn(clap::Command) -> clap::Command,

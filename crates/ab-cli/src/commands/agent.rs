@@ -1,4 +1,4 @@
-//! `agent`: coding agents. The scripted one is a program of ours.
+//! `agent`: coding agents. The scripted agent is built into this program.
 
 pub(crate) mod catalog;
 
@@ -18,7 +18,7 @@ use crate::signals::Signals;
 use crate::stdio;
 use crate::terminal::{Format, Terminal};
 
-/// The scenario that a repository brings along.
+/// The scenario file in a repository.
 const OF_REPOSITORY: &str = ".agent-backend/scenario.toml";
 
 /// List and install coding agents, run the scripted one, or run a server for them

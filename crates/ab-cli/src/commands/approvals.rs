@@ -234,7 +234,7 @@ async fn watch(
                 let Some(approval) = change? else { return Ok(()) };
                 match terminal.format() {
                     Format::Json => terminal.line(&json!(approval).to_string())?,
-                    // That an answer was used is for programs.
+                    // The use of a decision is printed in JSON only.
                     Format::Text if approval.used_at.is_some() => {}
                     Format::Text => {
                         let line = event_line(&approval);
@@ -253,7 +253,7 @@ async fn watch(
     }
 }
 
-/// What became of an approval, on one line.
+/// The state of an approval, on one line.
 fn event_line(approval: &Approval) -> String {
     let Approval { id, status, subject, .. } = approval;
     let mut line = format!("{id} {}", status.as_str());
@@ -297,7 +297,7 @@ fn table(approvals: &[Approval], now: Time) -> String {
     rows.iter().map(line).collect()
 }
 
-/// One approval for people: what is known of it, then all that it is about.
+/// One approval as text for people: its fields, then its full subject.
 fn details(approval: &Approval) -> String {
     let subject = &approval.subject;
     let mut rows = vec![

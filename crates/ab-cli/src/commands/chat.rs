@@ -143,7 +143,7 @@ async fn open(
 ) -> Result<LocalWorkspace, Failure> {
     let sessions = &config.sessions;
     let (isolation, floor) = match chat.isolation.map(Isolation::from) {
-        // What was asked for by name may be as weak as that.
+        // An isolation that the user named is also the minimum.
         Some(asked) if asked != Isolation::Auto => (asked, asked),
         _ => (sessions.isolation.value, sessions.minimum_isolation.value),
     };
@@ -196,7 +196,7 @@ enum Typed {
 }
 
 impl Conversation {
-    /// Starts the agent, and opens a new conversation or goes on with the last one.
+    /// Starts the agent, and opens a new conversation or resumes the last one.
     async fn start(
         chat: &Chat,
         agent: &ReadyAgent,
@@ -270,7 +270,7 @@ impl Conversation {
         }
     }
 
-    /// The next prompt. What the agent says meanwhile is shown.
+    /// Waits for the next prompt, and shows what the agent sends meanwhile.
     async fn prompt(&mut self, terminal: &mut Terminal) -> Result<Typed, Failure> {
         loop {
             tokio::select! {
@@ -296,7 +296,7 @@ impl Conversation {
         }
     }
 
-    /// What comes outside a turn.
+    /// Handles an event that arrives outside a turn.
     async fn aside(
         &mut self,
         event: Option<AgentEvent>,
@@ -304,7 +304,7 @@ impl Conversation {
     ) -> Result<(), Failure> {
         match event {
             Some(AgentEvent::Update { update, .. }) => self.view.show(update, terminal),
-            // A question that belongs to no turn is cancelled by being dropped.
+            // A question outside a turn is dropped, which cancels it.
             Some(_) => Ok(()),
             None => {
                 let error = self.client.wait_closed().await;
@@ -313,7 +313,7 @@ impl Conversation {
         }
     }
 
-    /// Shows a turn to its end, and asks what the agent asks.
+    /// Shows a turn until it ends, and asks the user the agent's questions.
     async fn turn(&mut self, terminal: &mut Terminal) -> Result<(), Failure> {
         let mut is_cancelled = false;
         loop {
@@ -358,7 +358,7 @@ impl Conversation {
             Err(error) => {
                 self.view.close(terminal)?;
                 terminal.tell(&told(error.to_string()));
-                // A script sees that a prompt failed; a person may try another.
+                // A script gets a failure for a failed prompt. A person may try another prompt.
                 if self.is_interactive { Ok(()) } else { Err(Failure::Told(Exit::Failed)) }
             }
         }
@@ -398,7 +398,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Answers the first open question; the end of the input means no.
+    /// Answers the first open question. The end of the input means no.
     fn answered(&mut self, line: Option<&str>, terminal: &mut Terminal) -> Result<(), Failure> {
         let Some(question) = self.questions.pop_front() else { return Ok(()) };
         let word = line.map(|line| line.trim().to_ascii_lowercase());
@@ -430,20 +430,21 @@ impl Conversation {
     }
 }
 
-/// The id of the option that also allows what is like this.
+/// The id of the option that allows this call and similar ones from now on.
 fn always(question: &PermissionQuestion) -> Option<String> {
     let option = question.options.iter().find(|it| it.kind == PermissionOptionKind::AllowAlways)?;
     Some(option.id.clone())
 }
 
-/// The last of what the agent wrote to standard error. Reading it keeps the agent from waiting.
+/// The last bytes that the agent wrote to standard error. Reading them keeps the agent from
+/// blocking on a full pipe.
 struct ErrorTail {
     reader: Option<OutputReader>,
     last: Vec<u8>,
 }
 
 impl ErrorTail {
-    /// Reads one piece; waits for ever after the end. Dropping the future loses nothing.
+    /// Reads one piece, and waits forever after the end. Cancel-safe.
     async fn read(&mut self) {
         let mut piece = [0; 4096];
         let read = match &mut self.reader {
@@ -458,7 +459,7 @@ impl ErrorTail {
         self.last.drain(..surplus);
     }
 
-    /// Reads to the end.
+    /// Reads until the end.
     async fn read_all(&mut self) {
         while self.reader.is_some() {
             self.read().await;
@@ -482,7 +483,7 @@ async fn failed(
     ended(entry.title(), error, process, errors).await
 }
 
-/// What went wrong with the agent, with the end of its process where that is the cause.
+/// The failure of the agent. If its process ended, the message says how.
 async fn ended(
     agent: &str,
     error: &AcpError,
@@ -491,7 +492,7 @@ async fn ended(
 ) -> Failure {
     let mut message = format!("{}: {error}", escape_unprintable(agent));
     if error.ends_connection() {
-        // The process knows better why it ended.
+        // The exit of the process tells more than the error of the connection.
         let all = async {
             errors.read_all().await;
             process.wait().await

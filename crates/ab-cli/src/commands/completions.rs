@@ -1,4 +1,4 @@
-//! `completions`: what a shell needs to complete our command lines.
+//! `completions`: the script with which a shell completes our command lines.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -33,13 +33,13 @@ impl CliCommand for Completions {
 
 fn run(command: &Completions, terminal: &mut Terminal) -> Result<(), Failure> {
     let name = invoked_name(std::env::args_os().next());
-    // The generator panics where its writer fails, so it writes to memory.
+    // The generator panics if its writer fails, so it writes to memory.
     let mut script = Vec::new();
     clap_complete::generate(command.shell, &mut arguments::definition(), name, &mut script);
     terminal.bytes(&script)
 }
 
-/// Completions are bound to the name of the binary that was asked for them.
+/// The name of the binary that the user called. Completions are bound to it.
 fn invoked_name(program: Option<OsString>) -> &'static str {
     let is_short = program.is_some_and(|program| {
         Path::new(&program).file_stem().is_some_and(|stem| stem == SHORT_NAME)

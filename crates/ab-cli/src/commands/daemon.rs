@@ -1,4 +1,4 @@
-//! `daemon`: one workspace, served to others until somebody ends it.
+//! `daemon`: serves one workspace to clients until it is stopped.
 
 pub(crate) mod access;
 mod defaults;
@@ -181,7 +181,8 @@ pub(crate) fn port(text: &str) -> Result<u16, String> {
 }
 
 fn body(text: &str) -> Result<usize, String> {
-    // No message fits into less, and several of the largest are held at a time.
+    // No message fits into a smaller body. Several bodies of the largest size are in memory at a
+    // time.
     const BOUNDS: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 30;
     match amount::size(text)? {
         size if BOUNDS.contains(&size) => usize::try_from(size).map_err(|error| error.to_string()),
@@ -200,7 +201,7 @@ impl CliCommand for Daemon {
 }
 
 async fn run(daemon: Daemon) -> Result<(), Failure> {
-    // Every end that is not an end in good order is a 1, as the clients that start us expect.
+    // Clients that start the daemon expect exit code 1 for every failure.
     serve(daemon).await.map_err(Failure::into_plain)
 }
 
@@ -273,7 +274,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     };
     tokio::select! {
         closed = ended => told.and(closed.map_err(Failure::from)),
-        // Whoever asks twice does not want to wait.
+        // A second signal ends the daemon at once.
         exit = signals.next() => Err(Failure::Told(exit)),
     }
 }
@@ -309,7 +310,7 @@ impl Daemon {
             let options = ScopeOptions { env, ..ScopeOptions::default() };
             handle = handle.scope(scope.unwrap_or("."), options)?;
         }
-        // Whatever part of it callers choose is restricted in the same way.
+        // The restrictions also apply to every part of the workspace that a caller chooses.
         let restrictions = self.walls.restrictions(&handle)?;
         if !restrictions.is_empty() {
             handle = handle.restrict(restrictions)?;

@@ -1,5 +1,5 @@
-//! `doctor`: what this host offers, why it does not offer the rest, and what is in force for
-//! commands.
+//! `doctor`: what this host offers, why other features are missing, and which policy is in force
+//! for commands.
 
 mod elsewhere;
 
@@ -77,7 +77,7 @@ async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), Failure> {
         Ok(facilities) => facilities,
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
     };
-    // Not what the facilities would add up to, but what commands get.
+    // The isolation that commands get, not the one that the host features suggest.
     let isolation = policy.as_ref().ok().and_then(|policy| policy.isolation);
     let toolchains = toolchains::find(&Surroundings::of_process());
     match terminal.format() {
@@ -110,7 +110,7 @@ async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), Failure> {
     }
 }
 
-/// What would be in force for a command in the directory.
+/// The policy that would be in force for a command in the directory.
 async fn in_force(directory: &Path) -> Result<EffectivePolicy, ab_core::Error> {
     let mut config = LocalWorkspaceConfig::new(directory);
     config.options.exec.temporary_dir = temporary_dir();
@@ -156,7 +156,7 @@ fn capitalized(text: &str) -> String {
     }
 }
 
-/// One row for each toolchain of the user's that commands are offered.
+/// One row for each toolchain of the user that commands may use.
 fn print_toolchains(found: &[FoundToolchain], terminal: &mut Terminal) -> Result<(), Failure> {
     if found.is_empty() {
         let none = "No toolchains were found outside the system's directories.";
@@ -207,7 +207,7 @@ fn toolchain_value(FoundToolchain { name, toolchain }: &FoundToolchain) -> Value
     json!({ "name": name, "bin": texts(&toolchain.bin), "readable": texts(&toolchain.readable) })
 }
 
-/// What it all means, in one line.
+/// The overall result, in one line.
 fn summary(isolation: Option<Isolation>) -> &'static str {
     match isolation {
         Some(Isolation::Bwrap) => {
@@ -233,7 +233,8 @@ fn value(facility: &HostFeatureReport) -> Value {
     })
 }
 
-/// One row for each facility, and what lacks below it. A person gets a heading and colours.
+/// One row for each host feature, and below it what is missing. On a terminal there are a heading
+/// and colours.
 fn print(facilities: &[HostFeatureReport], terminal: &mut Terminal) -> Result<(), Failure> {
     let width = HostFeature::ALL.iter().map(|name| name.as_str().len()).max().unwrap_or(0);
     if terminal.is_watched() {

@@ -139,7 +139,8 @@ impl Exec {
         command(&self.command)
     }
 
-    /// A workspace here is opened for this command alone, so its limits are those of all commands.
+    /// The settings of a local workspace. It is opened for this command only, so the limits of the
+    /// command are those of the workspace.
     fn settings(&self) -> Result<ExecSettings, Failure> {
         Ok(ExecSettings { limits: self.limits.of_command(), ..self.walls.settings()? })
     }
@@ -148,7 +149,7 @@ impl Exec {
         self.workspace.is_elsewhere().unwrap_or(true)
     }
 
-    /// One line, for a command that runs here with less than the strongest isolation.
+    /// Prints one line if the command runs on this machine with less than the strongest isolation.
     async fn tell_what_is_in_force(
         &self,
         backend: &Backend,
@@ -171,7 +172,7 @@ impl Exec {
         }
     }
 
-    /// Refuses what makes no sense together.
+    /// Rejects flags that contradict each other.
     fn check(&self) -> Result<(), Failure> {
         if self.from > 0 && self.attach.is_none() {
             return Err(
@@ -214,7 +215,7 @@ impl Exec {
     }
 }
 
-/// One word is a line for the shell, several are a program and its arguments.
+/// One word is a line for the shell. Several words are a program and its arguments.
 pub(crate) fn command(words: &[OsString]) -> Result<Command, Failure> {
     let text = |word: &OsString| match word.to_str() {
         Some(word) => Ok(word.to_owned()),
@@ -287,7 +288,7 @@ async fn in_workspace(
     }
 }
 
-/// Runs the command of a job of this machine until its end.
+/// Runs the command of a local background job until it ends.
 async fn held(exec: &Exec, backend: &Backend) -> Result<(), Failure> {
     let command = exec.command()?;
     let line = command.to_shell_line();
@@ -300,7 +301,7 @@ async fn held(exec: &Exec, backend: &Backend) -> Result<(), Failure> {
     holder::hold(process, &line, &exec.workspace.directory()?, note.as_deref()).await
 }
 
-/// Says the ID of a background command.
+/// Prints the ID of a background command.
 fn started(exec: &Exec, id: &str, terminal: &mut Terminal) -> Result<(), Failure> {
     match terminal.format() {
         Format::Json => terminal.value(&json!({ "id": id })),
@@ -315,14 +316,14 @@ fn started(exec: &Exec, id: &str, terminal: &mut Terminal) -> Result<(), Failure
     }
 }
 
-/// Starts a command on a daemon and leaves it.
+/// Starts a command on a daemon and does not wait for it.
 async fn detached(exec: &Exec, backend: &Backend, terminal: &mut Terminal) -> Result<(), Failure> {
     let request = backend.exec_request(exec.command()?, exec.options()?)?;
     let process = backend.spawn_detached(request).await?;
     started(exec, process.id.as_str(), terminal)
 }
 
-/// What would apply to a command. No command is run.
+/// Prints the policy that would apply to a command, without running it.
 async fn explained(
     exec: &Exec,
     backend: &Backend,
@@ -340,7 +341,7 @@ async fn explained(
     }
 }
 
-/// Everything in one value, once the command has ended.
+/// Prints the whole result as one JSON value after the command has ended.
 async fn gathered(
     exec: &Exec,
     backend: &Backend,
@@ -352,7 +353,7 @@ async fn gathered(
     let mut request = backend.exec_request(exec.command()?, options)?;
     request.stdin = exec.input().mode();
     if exec.stdin {
-        // Text for a shell is judged by the rules where all of it is known before the start.
+        // The rules can check text for a shell if all of it is known before the start.
         request.declared_stdin = Some(live::all_of_stdin()?.into());
     }
     let declared = request.declared_stdin.clone();
@@ -361,7 +362,7 @@ async fn gathered(
     let stdin = process.stdin.take();
     let feeding = async {
         match (stdin, declared) {
-            // A command that does not read its input ends without it.
+            // A command may end without reading its input.
             (Some(stdin), Some(input)) => drop(stdin.send(input).await),
             (Some(stdin), None) => live::pass_input_on(stdin),
             (None, _) => {}
@@ -378,7 +379,7 @@ async fn gathered(
         process.wait().await
     };
     let gathering = async { tokio::join!(feeding, gathering).1 };
-    // An interrupt drops the command, which ends it.
+    // An interrupt drops the process, which ends the command.
     let ended = tokio::select! {
         ended = gathering => ended,
         exit = live::interrupted() => return Ok(exit),
@@ -404,7 +405,7 @@ async fn gathered(
     Ok(exit_code(&exit))
 }
 
-/// One channel's output for JSON: its beginning, and how much it was in all.
+/// The output of one channel for JSON: the first bytes, and the total size.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     kept: Vec<u8>,
@@ -428,7 +429,7 @@ impl Gathered {
     }
 }
 
-/// Output as it comes.
+/// Prints output as it arrives.
 async fn streamed(
     exec: &Exec,
     backend: &Backend,
@@ -452,7 +453,8 @@ async fn streamed(
     }
     let process = backend.spawn(request).await?;
     exec.tell_what_is_in_force(backend, terminal).await?;
-    // After the start: a person who is asked about a rule answers with a line, and may interrupt.
+    // Raw mode begins after the start: until then a person may answer a question about a rule with
+    // a line, or interrupt.
     let raw = exec.pty.then(raw::Raw::enter);
     let ended = exec.watching().follow(process, Some(backend), terminal).await;
     drop(raw);

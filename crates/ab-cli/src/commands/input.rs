@@ -1,4 +1,4 @@
-//! What a command reads besides the workspace: standard input, or a file of the host.
+//! Input of a command besides the workspace: standard input, or a file of the host.
 
 use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Read};
@@ -14,20 +14,20 @@ use tokio::sync::{mpsc, oneshot};
 use crate::failure::Failure;
 use crate::terminal::Terminal;
 
-/// Most bytes that are taken in; a file that large could not be read back at once either.
+/// The most bytes that are read. A larger file could not be read back in one call either.
 pub(crate) const LIMIT: u64 = DEFAULT_MAX_READ_BYTES;
 
-/// Says what the command waits for when a person sits at the other end.
+/// Prints a note if standard input is a terminal.
 pub(crate) fn announce(stdin: &io::Stdin, terminal: &mut Terminal) {
     if stdin.is_terminal() {
         terminal.note("reading from the terminal; end with Ctrl-D on a line of its own");
     }
 }
 
-/// All of standard input.
+/// Reads all of standard input.
 pub(crate) async fn standard() -> Result<Vec<u8>, Failure> {
     let (sender, receiver) = oneshot::channel();
-    // A thread of its own: nothing has to wait for it when the process is interrupted.
+    // A separate thread: an interrupted process does not wait for the read.
     let reader = move || {
         let _ = sender.send(bounded(io::stdin().lock(), "standard input", LIMIT));
     };
@@ -39,12 +39,12 @@ pub(crate) async fn standard() -> Result<Vec<u8>, Failure> {
     receiver.await.map_err(lost)?
 }
 
-/// Bytes of a block.
+/// Bytes in a block.
 const BLOCK: usize = 1024 * 1024;
-/// Blocks that may wait to be taken.
+/// Blocks that are buffered ahead of the consumer.
 const AHEAD: usize = 4;
 
-/// Standard input, block by block: however much it is, only some of it is here at a time.
+/// Standard input in blocks. Only a few blocks are in memory at a time.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     blocks: mpsc::Receiver<io::Result<Bytes>>,
@@ -54,7 +54,7 @@ pub(crate) struct Blocks {
 impl Blocks {
     pub(crate) fn of_stdin() -> Result<Blocks, Failure> {
         let (sender, blocks) = mpsc::channel(AHEAD);
-        // A thread of its own: nothing has to wait for it when the process is interrupted.
+        // A separate thread: an interrupted process does not wait for the read.
         thread::Builder::new()
             .name("stdin".to_owned())
             .spawn(move || pass_on(io::stdin().lock(), &sender))
@@ -65,19 +65,19 @@ impl Blocks {
         Ok(Blocks { blocks, total })
     }
 
-    /// How much it is in all, where that is known.
+    /// The total size, if standard input is a file.
     pub(crate) fn total(&self) -> Option<u64> {
         self.total
     }
 
-    /// The next block, or nothing at the end.
+    /// The next block, or `None` at the end.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         let fails = |error| Failure::input("read standard input", error);
         self.blocks.recv().await.transpose().map_err(fails)
     }
 
-    /// Adds blocks until there are more than `limit` bytes of them, or no more come. Whether more
-    /// may come.
+    /// Appends blocks to `begun` until it has more than `limit` bytes or the input ends. Returns
+    /// whether more input may follow.
     pub(crate) async fn fill(&mut self, begun: &mut Vec<u8>, limit: u64) -> Result<bool, Failure> {
         while begun.len() as u64 <= limit {
             match self.next().await? {
@@ -105,7 +105,7 @@ fn pass_on(mut source: impl Read, blocks: &mpsc::Sender<io::Result<Bytes>>) {
     }
 }
 
-/// All of a file that is named beside the workspace.
+/// Reads a whole file of the host.
 pub(crate) fn file(path: &Path) -> Result<Vec<u8>, Failure> {
     let name = path.display().to_string();
     match File::open(path) {
@@ -114,13 +114,13 @@ pub(crate) fn file(path: &Path) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// What stands for standard input where a file is named.
+/// The path that means standard input.
 const STANDARD_INPUT: &str = "-";
-/// Bytes of a secret, at most.
+/// The most bytes of a secret on standard input.
 const LONGEST_SECRET: usize = 64 * 1024;
 
-/// A file that holds a secret. `-` is the first line of standard input, of which no more is taken: the
-/// rest may be for a command or a protocol.
+/// Reads a file that holds a secret. For `-`, only the first line of standard input is read: the
+/// rest may belong to a command or a protocol.
 pub(crate) fn secret_file(path: &Path) -> Result<Vec<u8>, Failure> {
     if path != Path::new(STANDARD_INPUT) {
         return file(path);
@@ -141,7 +141,7 @@ pub(crate) fn secret_file(path: &Path) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// All of a file with secrets, or of standard input if that is `-`.
+/// Reads a whole file with secrets, or all of standard input for `-`.
 pub(crate) fn secrets_file(path: &Path) -> Result<Vec<u8>, Failure> {
     if path == Path::new(STANDARD_INPUT) {
         bounded(io::stdin().lock(), "standard input", LIMIT)

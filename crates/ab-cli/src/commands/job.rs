@@ -25,12 +25,13 @@ const GRACE: Duration = Duration::from_secs(10);
 const SETUP: Duration = Duration::from_millis(500);
 /// How long a job may take to end after KILL.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A daemon does not say where the output of a running job ends: a pause of this length is taken for it.
+/// A daemon does not report where the output of a running job ends. A pause of this length counts
+/// as its end.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(250);
-/// Beyond all output that there ever was.
+/// An offset beyond all output, so that no earlier output is sent.
 const NOTHING_OLD: u64 = u64::MAX;
-/// Bytes of each output in JSON; the rest is counted.
+/// The most bytes of each output in JSON. Further bytes are only counted.
 const MAX_JSON_OUTPUT: usize = 16 * 1024 * 1024;
 /// The longest part of a command in a table.
 const MAX_COMMAND: usize = 60;
@@ -166,7 +167,7 @@ async fn run(job: JobCommand, terminal: &mut Terminal) -> Result<(), Failure> {
     done.and(jobs.close().await)
 }
 
-/// Follows a job and ends as it does.
+/// Follows a job and exits with its exit code.
 pub(super) async fn attach(
     watching: Watching<'_>,
     id: &str,
@@ -188,7 +189,7 @@ pub(super) async fn attach(
     }
 }
 
-/// Where jobs are.
+/// Where the jobs run.
 enum Jobs {
     Here { directory: JobDirectory, root: Option<String> },
     Daemon(Box<Opened>),
@@ -217,7 +218,7 @@ impl Jobs {
         }
     }
 
-    /// The newest first.
+    /// All jobs, the newest first.
     async fn list(&self) -> Result<Vec<Job>, Failure> {
         match self {
             Jobs::Here { directory, root } => {
@@ -256,7 +257,7 @@ impl Jobs {
         }
     }
 
-    /// Sends a signal to a job. How the job ended, if it does within a time.
+    /// Sends a signal to a job. Returns how the job ended, if it ends within the given time.
     async fn signal(
         &self,
         id: &str,
@@ -359,7 +360,7 @@ async fn logs(
         let watching = Watching { job: Some(&job.id), ..watching };
         let left = watching.follow(process, jobs.backend(), terminal).await?;
         return match left {
-            // The end of the watching, not of the job.
+            // A signal ended the following, not the job.
             Exit::Interrupted | Exit::Terminated => Err(Failure::Told(left)),
             _ => Ok(()),
         };
@@ -436,7 +437,7 @@ async fn kill_one(
             return Err(failed(ErrorKind::Failed, message).into());
         }
     }
-    // A sandbox that is being set up loses signals.
+    // Signals are lost while the sandbox of a command is set up, so wait for that.
     let age = SystemTime::now().duration_since(job.started).unwrap_or(SETUP);
     tokio::time::sleep(SETUP.saturating_sub(age)).await;
     let mut ended = match number {

@@ -118,11 +118,11 @@ async fn run(mcp: Mcp, terminal: &mut Terminal) -> Result<(), Failure> {
     served.and(workspace.close().await)
 }
 
-/// Longest message of a client that is answered without a workspace.
+/// The longest client message that is answered without a workspace.
 const MAX_REFUSED_MESSAGE: u64 = 1024 * 1024;
 
-/// Answers every request with the reason why there is no workspace, until the client leaves. A server that only ended
-/// would leave the client to guess.
+/// Answers every request with the reason why there is no workspace, until the client disconnects.
+/// If the server exited at once, the client would not learn the reason.
 async fn unreachable(failure: Failure, terminal: &mut Terminal) -> Result<(), Failure> {
     terminal.tell(&failure);
     let mut why = failure.error().map(ToString::to_string).unwrap_or_default();
@@ -154,22 +154,22 @@ async fn unreachable(failure: Failure, terminal: &mut Terminal) -> Result<(), Fa
     }
 }
 
-/// One line on standard error about the isolation of commands. Finding out takes a command, which the
-/// client does not have to wait for.
+/// Prints one line on standard error about the isolation of commands. The check runs a command, and
+/// the client does not wait for it.
 async fn tell_what_is_in_force(walls: &Walls, handle: &Backend) {
     match handle.effective_policy().await {
         Ok(policy) => {
             let line = walls.in_force(&policy).map(|line| format!("{line}\n"));
             talk(&line.unwrap_or_default());
         }
-        // The client was quicker to go.
+        // The client disconnected first.
         Err(_) if handle.status() == ConnectionStatus::Destroyed => {}
         Err(error) => talk(&format!("no command will run: {error}\n")),
     }
 }
 
-/// Serves `handle` until the client is gone or somebody stops us; then `backend` ends, and with it
-/// what the client started in the background.
+/// Serves `handle` until the client disconnects or a signal arrives. Then `backend` is destroyed,
+/// which ends the background commands of the client.
 pub(crate) async fn over_stdio(backend: Backend, handle: Backend) -> Result<(), Failure> {
     let (input, output) = stdio::streams();
     let mut signals = Signals::watch();
@@ -184,14 +184,14 @@ pub(crate) async fn over_stdio(backend: Backend, handle: Backend) -> Result<(), 
     Ok(closed?)
 }
 
-/// Both ways, until the server has nothing more to say.
+/// Copies messages in both directions until the server closes its side.
 async fn passed_on(socket: &Path) -> Result<(), Failure> {
     let fails = |error| Failure::input("pass messages on", error);
     let (from_server, to_server) = connected(socket).await.map_err(fails)?.into_split();
     let (from_client, to_client) = stdio::streams();
     let mut signals = Signals::watch();
     let asking = async {
-        // When the client has nothing more to ask, its last answers still come.
+        // After EOF from the client, the last answers are still delivered.
         let asked = copy(from_client, to_server).await;
         match asked {
             Ok(()) => std::future::pending().await,
@@ -205,7 +205,7 @@ async fn passed_on(socket: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Connects by a handle of the directory: the path itself may be too long for the address of a socket.
+/// Connects through a descriptor of the directory: the path may be too long for a socket address.
 async fn connected(socket: &Path) -> io::Result<UnixStream> {
     let (Some(directory), Some(name)) = (socket.parent(), socket.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());

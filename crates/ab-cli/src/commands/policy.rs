@@ -1,4 +1,4 @@
-//! `policy`: what the rules say of a command, without running it.
+//! `policy`: what the rules decide about a command, without running it.
 
 mod check;
 mod examples;
@@ -104,7 +104,8 @@ impl ProfileChoice {
 }
 
 impl RuleFlags {
-    /// A flag that makes rules, which is for those to do who have the workspace.
+    /// The first given flag that changes the rules. The daemon of a remote workspace has its own
+    /// rules.
     pub(crate) fn made_here(&self) -> Option<&'static str> {
         match (self.profile, &self.rules) {
             (_, Some(_)) => Some("--rules"),
@@ -128,7 +129,7 @@ impl RuleFlags {
         }
     }
 
-    /// A file that makes no sense is a matter of the command line: no verdict ends with its code.
+    /// Loads the rules. An invalid file is a usage error, whose exit code no verdict has.
     fn load(&self) -> Result<agent_backend::Policy, Failure> {
         let load = || self.proven(&self.own()?);
         load().map_err(Failure::into_usage)
@@ -142,7 +143,7 @@ impl RuleFlags {
         })
     }
 
-    /// For commands that run: questions go to whoever sits at the terminal.
+    /// Settings for commands that run. Questions go to the person at the terminal.
     pub(crate) fn policy(&self, terminal: &Terminal) -> Result<CommandPolicySettings, Failure> {
         let own = self.own().map_err(Failure::into_usage)?;
         if self.rules.is_some() {
@@ -156,7 +157,7 @@ impl RuleFlags {
         })
     }
 
-    /// For commands that run where nobody can be asked.
+    /// Settings for commands that run where no person can answer questions.
     pub(crate) fn unattended(&self) -> Result<CommandPolicySettings, Failure> {
         let (profile, rules) = (self.profile(), self.own()?);
         Ok(CommandPolicySettings { profile, rules, ..CommandPolicySettings::default() })
@@ -181,7 +182,7 @@ fn rules_in(path: &Path, text: &str) -> Result<RuleFile, Failure> {
     RuleFile::parse(text).map_err(|error| in_file(path, error))
 }
 
-/// An error that says which file it is about.
+/// Adds the path of the file to an error.
 fn in_file(path: &Path, error: Error) -> Failure {
     let message = format!("{}: {}", path.display(), error.message());
     Error::new(error.code(), error.kind(), message).with_source(error).into()

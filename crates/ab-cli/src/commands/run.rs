@@ -1,4 +1,4 @@
-//! `run`: operations of a file, performed in a directory or in a space of a server.
+//! `run`: performs the operations of a file, in a directory or in a space of a server.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -132,7 +132,7 @@ async fn run(command: RunCommand, terminal: &mut Terminal) -> Result<(), Failure
     }
 }
 
-/// In this process.
+/// Runs the operations in this process.
 async fn run_here(
     command: &RunCommand,
     file: &Path,
@@ -170,7 +170,7 @@ async fn run_here(
     outcome(&message)
 }
 
-/// In a space of the server.
+/// Runs the operations in a space of the server.
 async fn run_there(
     command: &RunCommand,
     file: &Path,
@@ -253,7 +253,7 @@ fn parsed<T: serde::de::DeserializeOwned>(value: &Value) -> Result<T, Failure> {
         .map_err(|error| Failure::usage(format!("the server sent an unknown event: {error}")))
 }
 
-/// An event of a run elsewhere: commands with their output, other operations by their line.
+/// Prints an event of a run on a server: commands with their output, other operations as one line.
 fn show(terminal: &mut Terminal, event: &ProtocolEvent) -> Result<(), Failure> {
     if let ProtocolEvent::Shell { command, stdout, stderr, .. } = event {
         terminal.line(&format!("$ {}", escape_unprintable(command)))?;
@@ -318,7 +318,7 @@ fn outcome(message: &EventsMessage) -> Result<(), Failure> {
     }
 }
 
-/// Prints what happens as it happens, and asks the person at the terminal.
+/// Prints events as they happen, and asks the person at the terminal.
 struct TerminalObserver<'a> {
     approve: Approve,
     approver: TerminalApprover,

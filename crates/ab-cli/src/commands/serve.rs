@@ -1,4 +1,4 @@
-//! `serve`: tasks for agents, over HTTP, until it is interrupted.
+//! `serve`: serves tasks for agents over HTTP until it is interrupted.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -66,7 +66,7 @@ pub(crate) async fn run(serve: Serve) -> Result<(), Failure> {
     run_with(Config::load(&serve.flags)?, AfterStart::Nothing).await
 }
 
-/// What is done once the server listens.
+/// What to do once the server listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterStart {
     Nothing,
@@ -74,7 +74,7 @@ pub(crate) enum AfterStart {
     OpenBrowser,
 }
 
-/// Serves until a signal.
+/// Serves until a signal arrives.
 pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Failure> {
     let directory = config.data_dir.value.clone();
     let tls = tls(&config)?;
@@ -102,7 +102,8 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
         origins: Vec::new(),
         browser_key,
     };
-    // Agents do not know our certificate: they get an unencrypted address of this machine only.
+    // Agents do not know our certificate, so they get an unencrypted address that only this machine
+    // can reach.
     let agents = match &tls {
         Some(_) => Some(listen(Ipv4Addr::LOCALHOST.into(), 0).await?),
         None => None,
@@ -185,7 +186,8 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
     }
 }
 
-/// The token: of the file that a flag names, of the environment, of the configuration, or made in the data directory.
+/// The token: from the file that a flag names, the environment, the configuration, or the data
+/// directory, where it is created if missing.
 fn token(config: &Config) -> Result<String, Failure> {
     match given_token(config)? {
         Some(token) => Ok(token),
@@ -193,7 +195,7 @@ fn token(config: &Config) -> Result<String, Failure> {
     }
 }
 
-/// The token of the server that runs with this configuration; none where it asks for none.
+/// The token of the server that runs with this configuration; `None` if the server requires none.
 ///
 /// # Errors
 ///
@@ -247,7 +249,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// The warning that is printed where others can read what is sent.
+/// The warning for an address where others can read the traffic.
 fn clear_text_warning(host: IpAddr) -> String {
     format!(
         "warning: other machines can reach {host}, and connections are not encrypted. Everybody on the way can read
@@ -256,7 +258,7 @@ fn clear_text_warning(host: IpAddr) -> String {
     )
 }
 
-/// How commands on this machine are isolated; `None` where that cannot be found out.
+/// How commands on this machine are isolated; `None` if that cannot be determined.
 async fn isolation(directory: &Path) -> Option<Isolation> {
     let backend = agent_backend::local(directory).ok()?;
     let policy = backend.effective_policy().await.ok();
@@ -264,7 +266,7 @@ async fn isolation(directory: &Path) -> Option<Isolation> {
     policy?.isolation
 }
 
-/// What the start prints.
+/// The text that is printed at the start.
 struct Notice<'a> {
     url: &'a str,
     link: &'a str,

@@ -1,4 +1,4 @@
-//! `server`: coding agents behind HTTP and nothing else, with the flags of `sandbox-agent server`.
+//! `server`: only coding agents over HTTP, with the flags of `sandbox-agent server`.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -159,8 +159,8 @@ impl From<AgentIsolation> for Isolation {
     }
 }
 
-/// Variables of this process that agents without isolation get: where programs and files are, and how text
-/// is written.
+/// Variables of this process that agents without isolation inherit: where programs and files are,
+/// and the language and encoding of text.
 const INHERITED: [&str; 9] =
     ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER"];
 /// The directories of servers, by process id, in the data directory.
@@ -204,7 +204,7 @@ async fn run(server: ServerCommand) -> Result<(), Failure> {
     let ended = async {
         opened.shutdown().await;
         if let Some(servers_dir) = servers_dir {
-            // What cannot be removed now is removed by the next server.
+            // If the removal fails, the next server removes the directory.
             let _ = std::fs::remove_dir_all(servers_dir);
         }
         backend.destroy().await.map_err(Failure::from)
@@ -255,7 +255,7 @@ impl ServerCommand {
         };
         let ground = AgentSandboxSettings {
             servers_dir: match isolation {
-                // Agents use the home of the user.
+                // Without isolation, agents use the home directory of the user.
                 Isolation::None => None,
                 _ => own_area(&root)?,
             },
@@ -312,11 +312,11 @@ impl ServerCommand {
         Ok(files.with_max_upload_bytes(self.max_upload))
     }
 
-    /// What agents get of this process's environment.
+    /// The environment that agents get from this process.
     fn environment(&self, own: &Path) -> Result<BTreeMap<String, String>, Failure> {
         let mut passed = BTreeMap::new();
         passed.insert("SANDBOX_AGENT_BIN".to_owned(), own.to_string_lossy().into_owned());
-        // Behind walls the home and most directories of the path are not there.
+        // In a sandbox, the home directory and most directories of `PATH` do not exist.
         if self.isolation == AgentIsolation::None {
             let variables = INHERITED.iter().filter_map(|name| Some((*name, env::var(name).ok()?)));
             passed.extend(variables.map(|(name, value)| (name.to_owned(), value)));
@@ -346,8 +346,9 @@ fn timeout_of_environment() -> Result<Option<Duration>, Failure> {
     }
 }
 
-/// A directory for the homes of sandboxed agents, below the default data directory; what servers left there that were
-/// killed is removed. None where the root contains it: agents could then swap their homes.
+/// A directory for the homes of sandboxed agents, below the default data directory. Directories
+/// that killed servers left there are removed. `None` if the root contains the directory: agents
+/// could then replace their homes.
 fn own_area(root: &Path) -> Result<Option<PathBuf>, Failure> {
     let Ok(all) = data_dir::default().map(|directory| directory.join(AREAS)) else {
         return Ok(None);

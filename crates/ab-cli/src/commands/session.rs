@@ -1,4 +1,4 @@
-//! `session`: what the server's sessions are doing, their pause and their end.
+//! `session`: shows and controls the sessions of a server.
 
 use ab_api::{
     ContinueRequest, EnforcedLimits, PromptRequest, Session, SessionId, SessionStatus, Time,
@@ -433,7 +433,7 @@ fn details(session: &Session) -> String {
     rows.iter().map(|(name, value)| format!("{name:<11} {value}\n")).collect()
 }
 
-/// What is enforced on the processes of a session; nothing if nothing is.
+/// The limits that are enforced on the processes of a session; `None` if there are none.
 fn limits_text(limits: EnforcedLimits) -> Option<String> {
     let EnforcedLimits { cpu, memory_mib, processes } = limits;
     let parts = [

@@ -1,4 +1,4 @@
-//! `ssh-proxy`: plain SSH through the WebSocket of a daemon.
+//! `ssh-proxy`: carries plain SSH through the WebSocket of a daemon.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -76,14 +76,14 @@ async fn run(proxy: SshProxy) -> Result<(), Failure> {
     }
 }
 
-/// Both ways, until the daemon has nothing more to say.
+/// Copies bytes in both directions until one side closes.
 async fn carried(stream: impl ByteStream) -> Result<(), Failure> {
     let fails = |error| Failure::input("carry SSH", error);
     let (mut from_daemon, mut to_daemon) = tokio::io::split(stream);
     let (mut from_client, mut to_client) = stdio::streams();
     let asking = async {
         match tokio::io::copy(&mut from_client, &mut to_daemon).await {
-            // ssh closes its end when it is done with us.
+            // ssh closes its end when it is finished.
             Ok(_) => to_daemon.shutdown().await,
             Err(error) => Err(error),
         }

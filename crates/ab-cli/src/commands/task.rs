@@ -19,7 +19,7 @@ use crate::follow::{self, Approve, FollowOptions};
 use crate::server::ServerFlags;
 use crate::terminal::{Format, Terminal, talk};
 
-/// Fields of the request, and what is typed for them.
+/// Fields of the request, and the arguments that set them.
 const TYPED_FIELDS: [(&str, &str); 8] = [
     ("prompt", "PROMPT"),
     ("repo.url", "--repo"),
@@ -179,11 +179,11 @@ async fn run(task: TaskCommand, terminal: &mut Terminal) -> Result<(), Failure> 
     show_created(client, created, follow, &task.server.repeated(), terminal).await
 }
 
-/// An error of the server about fields of the request, by what is typed for them.
+/// Replaces the names of request fields in an error of the server by the arguments that set them.
 fn by_flags(error: Error) -> Error {
     let mut text = error.message().to_owned();
     for (field, typed) in TYPED_FIELDS {
-        // A field stands at the start, or after the message of another one.
+        // A field name is at the start, or follows the message of another field.
         for before in ["", "; ", ": "] {
             let (named, shown) = (format!("{before}{field}: "), format!("{before}{typed}: "));
             if before.is_empty() && text.starts_with(&named) {
@@ -220,7 +220,8 @@ pub(super) async fn prompt(given: &str, terminal: &mut Terminal) -> Result<Strin
     Ok(text)
 }
 
-/// Says which session was made, and follows it if a way to answer its questions is given.
+/// Prints the session that was created, and follows it if the caller says how to answer its
+/// questions.
 pub(super) async fn show_created(
     client: SessionClient,
     created: TaskCreatedResponse,
@@ -279,7 +280,7 @@ fn repository(named: Option<&str>) -> Result<String, Failure> {
     })
 }
 
-/// Whether this is a URL, or the form of scp: `host:path`.
+/// Whether this is a URL, or an address in the form of scp: `host:path`.
 fn is_address(text: &str) -> bool {
     let before_slash = text.split('/').next().unwrap_or_default();
     before_slash.contains(':') && !Path::new(text).exists()

@@ -1,4 +1,4 @@
-//! `wait`: until sessions have ended.
+//! `wait`: waits until sessions have ended.
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ async fn run(wait: Wait, terminal: &mut Terminal) -> Result<(), Failure> {
     if are_completed { Ok(()) } else { Err(Failure::No) }
 }
 
-/// The sessions, once all of them have ended.
+/// Waits until all sessions have ended, and returns them.
 async fn ended(client: SessionClient, ids: Vec<SessionId>) -> Result<Vec<Session>, Error> {
     let mut sessions = Vec::new();
     for id in ids {

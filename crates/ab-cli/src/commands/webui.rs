@@ -1,4 +1,4 @@
-//! `webui`: the page of a server, in a browser.
+//! `webui`: opens the page of a server in a browser.
 
 use ab_core::{Error, ErrorCode, ErrorKind};
 use agent_backend::{SessionClient, SessionClientSettings};
@@ -82,7 +82,8 @@ async fn run(webui: Webui, terminal: &mut Terminal) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A new link of a server that runs. One that asks for no token needs none.
+/// A new login link of a running server, or the plain address of the page if the server requires no
+/// token.
 async fn link(config: &Config, url: &str) -> Result<String, Failure> {
     let mut settings = SessionClientSettings::new(url);
     let token = match serve::token_of_running(config)? {

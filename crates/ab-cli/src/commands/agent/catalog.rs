@@ -127,7 +127,7 @@ impl AgentsHere {
     }
 }
 
-/// Every agent with what it needs, for `doctor`.
+/// Every agent with the list of what it lacks, for `doctor`.
 pub(crate) fn readiness() -> Result<Vec<(String, Vec<String>)>, Failure> {
     let agents = AgentsHere::load(&CatalogFlags::default())?;
     let row = |entry: &AgentCatalogEntry| {

@@ -1,5 +1,5 @@
-//! What is kept of a chat in the data directory: the agent's home, and the id of the last conversation. The agent cannot
-//! write the latter.
+//! The files of a chat in the data directory: the agent's home, and the id of the last
+//! conversation. The agent cannot write to the latter.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use ab_acp::AcpSessionId;
 use sha2::{Digest, Sha256};
 
-/// Bytes of a conversation's id that are read.
+/// The longest conversation id that is read, in bytes.
 const LONGEST_ID: usize = 4096;
 
 /// The directory of one agent in one workspace.
@@ -19,7 +19,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Makes the directories that are missing. Only their owner can read them.
+    /// Creates the missing directories. Only their owner can read them.
     pub(super) fn make(data_dir: &Path, agent: &str, root: &Path) -> io::Result<Place> {
         let mut hash = Sha256::new();
         hash.update(agent);
@@ -49,7 +49,7 @@ impl Place {
         }
     }
 
-    /// Remembers a conversation. A crash leaves the id before it, or this one.
+    /// Saves the id of a conversation. After a crash the file holds the old id or the new one.
     pub(super) fn remember(&self, id: &AcpSessionId) -> io::Result<()> {
         let new = self.conversation().with_extension("new");
         fs::write(&new, id.as_str())?;

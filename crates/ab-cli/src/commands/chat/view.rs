@@ -21,10 +21,10 @@ const WORKS: Style = AnsiColor::Cyan.on_default();
 
 /// Lines of one change that are shown.
 const DIFF_LINES: usize = 40;
-/// Lines that are shown of what a failed tool call said.
+/// Lines of the output of a failed tool call that are shown.
 const ERROR_LINES: usize = 10;
 
-/// The text that is being written.
+/// The kind of text that is being written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Running {
     Message,
@@ -35,7 +35,7 @@ enum Running {
 pub(super) struct View {
     calls: ToolCalls,
     running: Option<Running>,
-    /// Whether the last line lacks its end.
+    /// Whether the last line has no line end yet.
     is_open: bool,
 }
 
@@ -75,7 +75,7 @@ impl View {
         terminal.finish()
     }
 
-    /// The end of a turn.
+    /// Shows the end of a turn.
     pub(super) fn end_turn(
         &mut self,
         end: &TurnEnd,
@@ -96,7 +96,7 @@ impl View {
         terminal.finish()
     }
 
-    /// A question, without the line on which it is answered.
+    /// Shows a question, without the line for the answer.
     pub(super) fn ask(
         &mut self,
         question: &PermissionQuestion,

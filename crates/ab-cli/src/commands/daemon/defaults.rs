@@ -1,4 +1,4 @@
-//! Bounds of commands where the operator of a daemon names none.
+//! Default limits of commands, for a daemon whose operator sets none.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,11 +8,11 @@ use ab_core::process::ExecLimits;
 use ab_host::SandboxRequirement;
 use rustix::fs::{Access, access};
 
-/// Commands at a time.
+/// Commands that run at the same time.
 pub(super) const MAX_COMMANDS: u32 = 512;
 /// Processes and threads of one command.
 const PROCESSES: u64 = 1024;
-/// The part of the host's memory that one command may have, in quarters.
+/// The part of the host's memory that one command may use, in quarters.
 const QUARTERS_OF_MEMORY: u64 = 3;
 
 /// `asked`, with defaults for the number of processes and for memory.
@@ -25,8 +25,8 @@ pub(super) fn completed(asked: ExecLimits) -> ExecLimits {
     ExecLimits { processes, memory, ..asked }
 }
 
-/// The limits among [`completed`] ones that the operator did not ask for: a host that cannot enforce
-/// them runs commands all the same.
+/// The limits among [`completed`] ones that are defaults. A host that cannot enforce them still
+/// runs commands.
 pub(super) fn unasked(asked: ExecLimits) -> BTreeSet<SandboxRequirement> {
     let memory = asked.memory.is_none().then_some(SandboxRequirement::Memory);
     memory
@@ -35,8 +35,8 @@ pub(super) fn unasked(asked: ExecLimits) -> BTreeSet<SandboxRequirement> {
         .collect()
 }
 
-/// Whether a control group could be made. Without one the kernel would count all processes of the user
-/// against the limit of a command, and a busy user could start none.
+/// Whether a control group can be created. Without one the kernel counts all processes of the user
+/// against the limit of a command, so a busy user could start no command.
 fn can_group() -> bool {
     if rustix::process::geteuid().is_root() {
         return true;
@@ -46,7 +46,7 @@ fn can_group() -> bool {
     access(Path::new("/sys/fs/cgroup").join(path), Access::WRITE_OK).is_ok()
 }
 
-/// Bytes of memory of the host.
+/// The total memory of the host, in bytes.
 fn memory_in(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -1,8 +1,8 @@
-//! What a daemon keeps in memory while it waits: not the code that only its start needed.
+//! Releases memory that only the start of a daemon needed.
 //!
-//! The kernel maps a program in pieces around each place that runs, and a start runs through most of
-//! it once. Those pieces are given back when the start is over. They stay in the kernel's cache, and
-//! what is needed again comes back from there in an instant.
+//! The kernel maps program code in chunks around each page that runs, and the start runs through
+//! most of the program once. These pages are dropped when the start is over. They stay in the page
+//! cache, and the kernel maps a page again when it is needed.
 
 #![allow(unsafe_code, reason = "advice on memory has no safe form")]
 
@@ -19,13 +19,15 @@ pub(crate) fn give_back() {
     };
     for (start, length) in maps.lines().filter_map(|line| code(line, &program)) {
         let start = std::ptr::with_exposed_provenance_mut(start);
-        // SAFETY: this is code of ours as it is in its file: nobody can have written to it, so that
-        // what is dropped is read again from there. The kernel keeps the file while it is mapped.
+        // SAFETY: the range is a mapping of our own executable file without write access. No code
+        // can have written to it, so the kernel can read dropped pages again from the file. It
+        // keeps the file while it is mapped.
         let _ = unsafe { madvise(start, length, Advice::LinuxDontNeed) };
     }
 }
 
-/// Where a line of the map says that code of the program is.
+/// The start and length of the mapping in a line of `/proc/self/maps`, if it holds code of the
+/// program.
 fn code(line: &str, program: &Path) -> Option<(usize, usize)> {
     let mut words = line.splitn(6, ' ');
     let (range, access) = (words.next()?, words.next()?);

@@ -24,7 +24,7 @@ impl LogFormat {
     }
 }
 
-/// From which level on.
+/// The least severe level that is logged.
 #[derive(Clone, Debug)]
 pub(crate) struct Level(LevelFilter);
 
@@ -49,18 +49,19 @@ impl FromStr for Level {
     }
 }
 
-/// From here on, what happens is written.
+/// Starts to log to standard error.
 pub(crate) fn start(format: LogFormat, level: &Level) {
-    // What libraries have to say matters when it is bad.
+    // Libraries log warnings and errors only.
     let ours = ["ab_server", "ab_cli", "ab_remote", "ab_control", "ab_executor", "audit"];
     let ours = ours.map(|target| (target, level.0));
     let filter = Targets::new().with_default(LevelFilter::WARN).with_targets(ours);
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_target(false)
-        // It would tell of a line that cannot be written on the stream that takes none, and panic.
+        // Otherwise the layer reports a failed write to standard error on standard error, and
+        // panics.
         .log_internal_errors(false);
-    // A second call in one process keeps the first one's way.
+    // A second call in the same process keeps the first subscriber.
     let _ = match format {
         LogFormat::Text => registry().with(lines.with_ansi(false).with_filter(filter)).try_init(),
         LogFormat::Json => {

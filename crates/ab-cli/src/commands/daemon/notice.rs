@@ -1,4 +1,4 @@
-//! The one line that says what is served, where, and behind which walls.
+//! The line that says what the daemon serves, where, and with which isolation.
 
 use std::net::SocketAddr;
 
@@ -11,12 +11,12 @@ use super::{Daemon, Kind};
 use crate::failure::Failure;
 use crate::terminal::talk;
 
-/// What is known before the port answers.
+/// What is known before the port accepts connections.
 pub(crate) struct Known {
     encrypted: bool,
-    /// Whether callers must show a token.
+    /// Whether callers must send a token.
     pub(crate) guarded: bool,
-    /// Whether there is SSH over WebSockets.
+    /// Whether SSH over WebSockets is served.
     socket: bool,
     /// Where plain SSH listens.
     pub(crate) ssh: Option<SocketAddr>,
@@ -34,7 +34,7 @@ impl Known {
         }
     }
 
-    /// In words, after the rest.
+    /// The part of the line about SSH.
     fn ssh(&self) -> String {
         let mut ways = Vec::new();
         if self.socket {
@@ -48,7 +48,7 @@ impl Known {
     }
 }
 
-/// Says it, once it is known that commands can run as they were asked to.
+/// Prints the line. Fails if commands cannot run with the requested isolation.
 pub(crate) async fn tell(
     daemon: &Daemon,
     opened: &mut RunningHttpServer,
@@ -82,7 +82,7 @@ pub(crate) async fn tell(
         ),
         LogFormat::Text => {
             let scope = scope.map(|scope| format!(" (scope {scope})")).unwrap_or_default();
-            // The directory of that name is not looked at.
+            // A workspace in memory does not read the directory of that name.
             let kept = match daemon.backend {
                 Kind::Local => "",
                 Kind::Memory => " (in memory, gone when this ends)",
@@ -100,7 +100,7 @@ pub(crate) async fn tell(
     Ok(())
 }
 
-/// The limits that this host does not enforce, asked for or default.
+/// The limits that this host does not enforce, requested or default.
 fn unlimited(policy: &EffectivePolicy) -> Option<String> {
     policy.isolation?;
     let open = |subject: PolicyControlKind| {

@@ -1,19 +1,21 @@
-//! How many files may be open: connections are files, and the usual limit is meant for a shell.
+//! The limit of open files. Every connection is an open file, and the usual limit is meant for a
+//! shell.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// As many as the connections of a port take, and what they work on. Not more, since commands
-/// inherit it, and some programs walk through all that could be open.
+/// Enough for the connections of a port and the files that they work on. The limit is not higher
+/// because commands inherit it, and some programs loop over all possible descriptors.
 const ENOUGH: u64 = 65_536;
-/// With fewer, walls that take several files for each command may not stand.
+/// With fewer, commands may fail or get weaker isolation: a sandbox needs several files for each
+/// command.
 const FEW: u64 = 1024;
 
-/// Raises the limit as far as the host allows, and warns if that is not far.
+/// Raises the limit as far as the host allows. Logs a warning if it is still low.
 pub(crate) fn raise() {
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.unwrap_or(ENOUGH).min(ENOUGH);
     if limit.current.is_some_and(|current| current < wanted) {
-        // Where it cannot be raised, fewer connections fit.
+        // If this fails, the daemon can serve fewer connections.
         let _ =
             setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum });
     }

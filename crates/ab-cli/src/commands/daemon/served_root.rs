@@ -32,11 +32,12 @@ pub(crate) struct ServedRoot {
 }
 
 impl ServedRoot {
-    /// Opens a directory that exists. A data directory inside it is hidden: the token is there.
+    /// Opens an existing directory. A data directory inside it is hidden, because it holds the
+    /// token.
     ///
     /// # Errors
     ///
-    /// Usage, if the root is inside the data directory; errors of the workspace.
+    /// A usage error if the root is inside the data directory, and errors of the workspace.
     pub(crate) fn open(root: &Path, data_dir: &Path) -> Result<ServedRoot, Failure> {
         let real = |path: &Path| {
             path.canonicalize()
@@ -81,7 +82,7 @@ impl ServedRoot {
         })?;
         let lanes = ConnectionThreads::start(process::threads())
             .map_err(|error| Failure::input("start the threads for SSH", error))?;
-        // A caller that gets as far as the upgrade has shown the token.
+        // A caller that reaches the upgrade has sent the token.
         let settings = SshServerSettings::new(key, SshAccess::Any);
         let ssh = SshServer::with_threads(handle.clone(), settings, lanes.clone());
         Ok(ServedRoot { root, backend, handle, hidden: hidden_path, ssh, lanes })

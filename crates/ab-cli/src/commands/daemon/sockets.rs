@@ -1,7 +1,6 @@
 //! Sockets that a daemon listens on.
 //!
-//! The daemon asks its clients nothing. That one is gone without a word, with its machine or its
-//! network, is found out by the kernel.
+//! TCP keep-alive is on: the kernel detects clients that vanished with their machine or network.
 
 use std::io;
 use std::net::IpAddr;
@@ -10,15 +9,16 @@ use std::time::Duration;
 use rustix::net::sockopt;
 use tokio::net::TcpListener;
 
-/// After this much silence the kernel asks the other end's, so often, and so many times in vain.
+/// TCP keep-alive: the time until the first probe, the time between probes, and the number of
+/// probes without a reply after which a connection is dead.
 const SILENCE: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(15);
 const TIMES: u32 = 4;
 
-/// A socket whose connections are found out to be dead two minutes after they are.
+/// A listener whose connections end two minutes after their peer vanished.
 pub(crate) async fn listen(host: IpAddr, port: u16) -> io::Result<TcpListener> {
     let listener = TcpListener::bind((host, port)).await?;
-    // Connections have the settings of the socket that they came by.
+    // Accepted connections inherit these options.
     sockopt::set_socket_keepalive(&listener, true)?;
     sockopt::set_tcp_keepidle(&listener, SILENCE)?;
     sockopt::set_tcp_keepintvl(&listener, AGAIN)?;

@@ -1,4 +1,4 @@
-//! SSH beside MCP: over WebSockets on the same port, and on a port of its own.
+//! SSH beside MCP: over WebSockets on the same port, and on its own port.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -24,9 +24,10 @@ use crate::secrets;
 
 /// Where a daemon that runs as a service keeps its key.
 const HOST_KEY: &str = "/var/lib/agentbe/ssh_host_ed25519_key";
-/// Whom clients know from before, by a password that is good enough on this host only.
+/// The default user on a loopback address. Clients know its password, so it is not used on other
+/// addresses.
 const KNOWN_USER: &str = "root:agents";
-/// The same by a key, which is good enough anywhere.
+/// The default user if public keys are given.
 const KEY_USER: &str = "root";
 
 #[derive(Args, Debug)]
@@ -81,11 +82,11 @@ pub(crate) struct Ssh {
     ssh_authorized_keys: Option<PathBuf>,
 }
 
-/// What is served beside HTTP.
+/// The SSH servers that run beside HTTP.
 pub(crate) struct Beside {
-    /// For WebSockets.
+    /// The server for SSH over WebSockets.
     pub(crate) socket: Option<SshServer>,
-    /// On a port of its own.
+    /// The server on its own port.
     conventional: Option<(SshServer, TcpListener)>,
     pub(crate) fingerprint: Option<String>,
     lanes: Option<ConnectionThreads>,
@@ -110,7 +111,7 @@ impl Ssh {
                 SshServerSettings { keepalive, ..SshServerSettings::new(key.clone(), access) };
             SshServer::with_threads(backend.clone(), settings, lanes.clone())
         };
-        // Whoever gets as far as the upgrade has shown the token.
+        // A caller that reaches the upgrade has sent the token.
         let socket = (!self.disable_ssh_ws).then(|| server(SshAccess::Any));
         let conventional = match users {
             None => None,
@@ -136,7 +137,7 @@ impl Ssh {
                 .with_hint("make it readable by its owner only (chmod 600), or name another file")
         };
         match HostKey::load_or_create(path) {
-            // That of the service, while somebody else tries something out: it was never ours.
+            // The key of the service belongs to another user. Use a temporary key instead.
             Err(error)
                 if path == Path::new(HOST_KEY)
                     && error.kind() == std::io::ErrorKind::PermissionDenied =>
@@ -177,7 +178,8 @@ impl Ssh {
     }
 }
 
-/// Where the host key is if no flag says so: users other than root cannot write to the directory of the service.
+/// Where the host key is if no flag names it. Users other than root cannot write to the directory
+/// of the service.
 fn default_host_key(is_root: bool, state: Result<PathBuf, Failure>) -> PathBuf {
     match state {
         Ok(state) if !is_root => state.join("ssh_host_ed25519_key"),
@@ -205,7 +207,7 @@ impl UsersFrom {
     }
 }
 
-/// The users of these entries; the keys are for the first. Errors never tell a password.
+/// The users of these entries. The keys are for the first user. Errors never contain a password.
 fn named_users(from: UsersFrom, entries: &[&str], keys: &[String]) -> Result<SshUsers, Failure> {
     let refused = |why: String| from.refused(&why);
     if entries.is_empty() {
@@ -236,7 +238,7 @@ fn named_users(from: UsersFrom, entries: &[&str], keys: &[String]) -> Result<Ssh
         if password.is_none() && known == 0 {
             return Err(match number {
                 0 => refused(format!("'{name}' has no password, and there is no key for it")),
-                // It may be the rest of a password.
+                // The entry is not shown: it may be the rest of a password.
                 _ => refused(format!(
                     "entry {} has no password, and keys are for the first only",
                     number + 1
@@ -248,7 +250,8 @@ fn named_users(from: UsersFrom, entries: &[&str], keys: &[String]) -> Result<Ssh
 }
 
 impl Beside {
-    /// To be dropped last: what was started over SSH runs on the lanes, and has to be ended there.
+    /// Returns a guard that must be dropped last. Commands that were started over SSH run on these
+    /// threads and must end there.
     pub(crate) fn lanes(&self) -> LastOfAll {
         LastOfAll(self.lanes.clone())
     }
@@ -259,7 +262,7 @@ impl Beside {
         listener.local_addr().ok()
     }
 
-    /// From here on whoever connects is served.
+    /// Starts to accept SSH connections.
     pub(crate) fn serve(self) -> Serving {
         let Some((server, listener)) = self.conventional else { return Serving(None) };
         let ended = Arc::new(|peer: SocketAddr, ended: &ConnectionEnd| {
@@ -278,7 +281,7 @@ impl Beside {
     }
 }
 
-/// Ends the lanes when it is dropped, and waits for that.
+/// Stops the SSH threads when it is dropped, and waits for them.
 pub(crate) struct LastOfAll(Option<ConnectionThreads>);
 
 impl Drop for LastOfAll {
@@ -289,15 +292,15 @@ impl Drop for LastOfAll {
     }
 }
 
-/// Plain SSH that is being served.
+/// A running plain SSH server.
 pub(crate) struct Serving(Option<(SshServer, JoinHandle<()>)>);
 
 impl Serving {
-    /// Ends every connection.
+    /// Closes every connection.
     pub(crate) async fn close(self) {
         if let Some((server, task)) = self.0 {
             server.shut_down().await;
-            // A panic in it was told already.
+            // A panic in the task was reported already.
             let _ = task.await;
         }
     }

@@ -1,4 +1,4 @@
-//! What a workspace elsewhere offers, and how far away it is.
+//! What a remote workspace offers, and its round-trip time.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::json as shapes;
 use crate::terminal::{Format, Terminal};
 
-/// Round trips that are measured; the one in the middle is told.
+/// Round trips that are measured. The median is shown.
 const TRIPS: usize = 9;
 
 pub(super) async fn tell(
@@ -20,7 +20,7 @@ pub(super) async fn tell(
 ) -> Result<(), Failure> {
     let trip = round_trip(backend).await?;
     let policy = backend.effective_policy().await;
-    // Only now it is known of every server whether it runs commands.
+    // Read after the policy: with some servers, only that call shows whether they run commands.
     let info = backend.info();
     let all = abilities(info.capabilities);
     let ours = info.capabilities.jail;
@@ -72,7 +72,7 @@ fn shown(url: &str) -> &str {
     url.split('?').next().unwrap_or(url)
 }
 
-/// Every ability by name, whether it is there, and what its lack means.
+/// Every capability by name, whether the workspace has it, and what its absence means.
 fn abilities(has: Capabilities) -> [(&'static str, bool, &'static str); 9] {
     [
         ("exec", has.exec, "no commands can be run"),

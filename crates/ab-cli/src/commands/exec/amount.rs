@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Nothing runs longer, and a moment much further away cannot be counted.
+/// Longer times are refused: a deadline much further away cannot be represented.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// `90`, `90s`, `1.5m`, `2h`, `250ms`.
@@ -39,7 +39,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is too large"))
 }
 
-/// The same, and more than zero.
+/// Parses a size that must be more than zero.
 pub(super) fn some_size(text: &str) -> Result<u64, String> {
     size(text).and_then(|size| match size {
         0 => Err("a size is more than zero".to_owned()),

@@ -1,5 +1,4 @@
-//! The flags that say how commands are kept inside and within which limits, for every command that
-//! starts some.
+//! Flags for the isolation and the limits of commands, for every subcommand that starts commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -109,7 +108,7 @@ impl Limits {
         ExecLimits { wall_time: self.timeout, ..self.of_command() }
     }
 
-    /// Refuses limits where the daemon of a remote workspace has its own.
+    /// Refuses limit flags for a remote workspace: its daemon sets the limits.
     pub(crate) fn none_given(&self) -> Result<(), Failure> {
         let given = [
             ("--timeout", self.timeout.is_some()),
@@ -135,7 +134,7 @@ impl Limits {
         self.timeout
     }
 
-    /// How much output is kept of a background command.
+    /// How much output of a background command is kept.
     pub(crate) fn spooling(&self) -> OutputSpoolLimits {
         let usual = OutputSpoolLimits::default();
         let Some(bytes) = self.max_output else { return usual };
@@ -149,7 +148,7 @@ impl Limits {
     }
 }
 
-/// Refuses flags for isolation and rules if the workspace is remote: its daemon has its own.
+/// Refuses flags for isolation and rules if the workspace is remote: its daemon sets them.
 pub(crate) fn no_walls_here(walls: &Walls, rules: &RuleFlags) -> Result<(), Failure> {
     match walls.built_here().or_else(|| rules.made_here()) {
         Some(flag) => Err(daemon_decides(flag)),
@@ -317,7 +316,7 @@ fn variables(given: &[String]) -> Result<BTreeMap<String, String>, Failure> {
     given.iter().map(pair).collect()
 }
 
-/// Which isolation commands have, in one line. `asked` says whether it was asked for by name.
+/// One line about the isolation of commands. `asked` says whether the user named it.
 pub(crate) fn in_force(isolation: Isolation, asked: bool) -> String {
     let what = match isolation {
         Isolation::Bwrap => "commands run in a bwrap sandbox",

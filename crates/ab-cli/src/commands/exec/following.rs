@@ -1,4 +1,4 @@
-//! A command that is watched until its end, and what is said when it is lost.
+//! Follows a command until it ends, and explains how it was lost.
 
 use ab_core::process::{ExitCause, LeftoverProcessOutcome, Process, ProcessExit, ProcessId};
 use ab_core::{Backend, ConnectionStatus, ConnectionStatusChange, Error, ErrorCode, ErrorKind};
@@ -9,15 +9,15 @@ use crate::failure::Failure;
 use crate::terminal::{Terminal, talk};
 use crate::workspace::WorkspaceFlags;
 
-/// How a command is watched.
+/// How a command is followed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watching<'a> {
     pub(crate) workspace: &'a WorkspaceFlags,
     /// Bytes of each output that are shown.
     pub(crate) max_output: Option<u64>,
-    /// Whether notes are left out.
+    /// Whether to print no notes.
     pub(crate) quiet: bool,
-    /// The ID of a background command, which goes on when it is not watched any more.
+    /// The ID of a background command. It keeps running when it is not followed any more.
     pub(crate) job: Option<&'a str>,
 }
 
@@ -28,7 +28,8 @@ impl Watching<'_> {
         }
     }
 
-    /// Shows what a command says, until it has ended. `backend` runs it, unless it is a job of this machine.
+    /// Shows the output of a command until it ends. `backend` runs it, unless it is a local
+    /// background job.
     pub(crate) async fn follow(
         &self,
         process: Process,
@@ -77,13 +78,13 @@ impl Watching<'_> {
             );
         }
         Ok(match exit_code(&exit) {
-            // A caller that has not seen all of the output must not believe so.
+            // Output is missing, so the caller must not see a success.
             Exit::Success if ended.missing > 0 => Exit::OWN_FAILURE,
             exit => exit,
         })
     }
 
-    /// Why it is not known how the command ended.
+    /// The failure to report if it is not known how the command ended.
     pub(super) async fn lost(
         &self,
         backend: Option<&Backend>,
@@ -98,7 +99,7 @@ impl Watching<'_> {
             let error = Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message);
             Ok(Failure::from(error).with_hint(hint))
         };
-        // Something else than a connection that was lost: it says itself what it is.
+        // Errors other than a lost connection explain themselves.
         let else_than_lost = |kind| {
             !matches!(kind, ErrorKind::Disconnected | ErrorKind::Timeout | ErrorKind::NotFound)
         };
@@ -109,7 +110,7 @@ impl Watching<'_> {
             let hint = after_the_loss(backend.info().capabilities.detached);
             return failed("the connection was lost while the command ran", hint);
         };
-        // It is lost with all attempts to reach its daemon, or because its daemon knows nothing of it.
+        // Either the daemon cannot be reached, or it does not know the command any more.
         let forgotten = backend.status() != ConnectionStatus::Disconnected && {
             let asked = backend.attach(&ProcessId::new(id), 0).await;
             asked.is_err_and(|error| error.kind() == ErrorKind::NotFound)
@@ -128,7 +129,8 @@ impl Watching<'_> {
     }
 }
 
-/// Why a command was ended that nobody told to. Whoever ended it says so at the end of its errors.
+/// Why a command was ended without our request. The driver that ended it adds a line
+/// `ended: REASON` to the end of its standard error.
 fn ended_for(errors: &str) -> String {
     match errors.lines().next_back().and_then(|line| line.strip_prefix("ended: ")) {
         Some(why) => format!("the command was ended: {why}"),
@@ -150,7 +152,7 @@ fn tell_of_the_way(change: &ConnectionStatusChange) {
     }
 }
 
-/// What becomes of a command that was held, on a daemon or on a plain server.
+/// What happens to a command after the connection is lost, on a daemon or on a plain SSH server.
 fn after_the_loss(daemon: bool) -> &'static str {
     if daemon {
         "it ends over there; one that should go on is started with --detach"

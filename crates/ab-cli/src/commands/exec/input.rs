@@ -18,16 +18,16 @@ const NULL_DEVICE: (u32, u32) = (1, 3);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PassedInput {
-    /// Everything that standard input says, until it ends.
+    /// Everything from standard input until EOF.
     All,
     /// Nothing: standard input is empty or closed.
     Empty,
-    /// Nothing: standard input is a terminal, and nobody asked to pass it on.
+    /// Nothing: standard input is a terminal, and the user did not ask to pass it on.
     Terminal,
 }
 
 impl PassedInput {
-    /// A file or a pipe is passed on, and a terminal if it is `asked` for.
+    /// Passes on a file or a pipe, and a terminal only if `asked`.
     pub(crate) fn wanted(asked: bool) -> PassedInput {
         if asked {
             return PassedInput::All;
@@ -65,7 +65,7 @@ fn is_empty(stdin: impl AsFd) -> bool {
     }
 }
 
-/// Whether the command is an interactive program by itself, as in `exec bash`.
+/// Whether the command is just an interactive program, as in `exec bash`.
 pub(super) fn wants_terminal(command: &Command) -> bool {
     let line = command.to_shell_line();
     let name = line.trim().rsplit('/').next().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! A running command and the person before it: output, input, interrupts, the size of the terminal.
+//! Connects a running command to our own streams: output, input, signals and the size of the
+//! terminal.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -22,17 +23,18 @@ const INTERRUPT: i32 = 2;
 const TERMINATE: i32 = 15;
 const HANG_UP: i32 = 1;
 const KILL: i32 = 9;
-/// How long a command may take to end after it was killed; one elsewhere may be out of reach.
+/// How long to wait until a killed command has ended. The machine of a remote one may be
+/// unreachable.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Bytes of input that are passed on at a time.
 const INPUT_BLOCK: usize = 16 * 1024;
 
-/// What an interrupt means.
+/// What an interrupt does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interrupts {
-    /// It is for the command, which belongs to this process.
+    /// It is passed on to the command, which belongs to this process.
     PassOn,
-    /// It ends the watching. The command goes on.
+    /// It ends the following. The command keeps running.
     Leave,
 }
 
@@ -43,22 +45,22 @@ pub(crate) struct Shown {
     pub(crate) total: u64,
 }
 
-/// A command that has ended.
+/// The result of following a command.
 #[derive(Debug, Default)]
 pub(crate) struct Over {
-    /// Absent when it was lost.
+    /// How the command ended; `None` if that is not known.
     pub(crate) exit: Option<Ended>,
-    /// How we end, where nobody waits for the command any more.
+    /// The exit code of this process, if signals ended the wait for the command.
     pub(crate) left: Option<Exit>,
     pub(crate) stdout: Shown,
     pub(crate) stderr: Shown,
-    /// Why it was lost, where that is known.
+    /// Why the command was lost, if known.
     pub(crate) why_lost: Option<Error>,
-    /// Bytes of its output that were not kept until somebody read them.
+    /// Bytes of output that were discarded before they were read.
     pub(crate) missing: u64,
 }
 
-/// Shows what the command says until it has ended.
+/// Shows the output of the command until it ends.
 pub(crate) async fn follow(
     mut process: Process,
     bound: Option<u64>,
@@ -88,10 +90,10 @@ pub(crate) async fn follow(
                 None => break,
             },
             control = signals.next() => control,
-            // The machine that runs it cannot be reached.
+            // The killed command did not end in time. Its machine may be unreachable.
             () = patience_ends => return Ok(over),
         };
-        // The first signal is passed on, the second kills, and a third does not wait for that.
+        // The first signal is passed on, the second kills the command, and the third ends the wait.
         let control = match control {
             ProcessControlMessage::Signal(signal) if interrupts == Interrupts::Leave => {
                 over.left = Some(left_by(signal));
@@ -111,7 +113,7 @@ pub(crate) async fn follow(
             }
             control => control,
         };
-        // One that has just ended needs no signal, and one that cannot be reached gets none.
+        // Errors are ignored: the command may have just ended, or its machine may be unreachable.
         let _ = process.control.try_send(control);
     }
     over.exit = process.wait().await;
@@ -120,7 +122,7 @@ pub(crate) async fn follow(
 }
 
 impl Over {
-    /// Passes a piece of output on to our own streams.
+    /// Writes a chunk of output to our own streams.
     pub(crate) fn show(
         &mut self,
         output: &OutputChunk,
@@ -145,7 +147,7 @@ impl Over {
                 terminal.bytes(bytes)?;
                 terminal.finish()
             }
-            // When nobody listens to that, the command goes on all the same.
+            // The command keeps running if standard error is closed.
             OutputChannel::Stderr => {
                 let _ = io::stderr().write_all(bytes);
                 Ok(())
@@ -154,12 +156,12 @@ impl Over {
     }
 }
 
-/// What is said where output is missing.
+/// The note for missing output.
 fn gap(bytes: u64) -> String {
     format!("{bytes} bytes of output are missing here: they were not kept until they were read")
 }
 
-/// How a process ends that minds a signal.
+/// The exit code of a process that ends because of `signal`.
 fn left_by(signal: i32) -> Exit {
     match signal {
         INTERRUPT => Exit::Interrupted,
@@ -168,7 +170,7 @@ fn left_by(signal: i32) -> Exit {
     }
 }
 
-/// What a person or a parent may ask of us, for the command.
+/// The signals that are passed on to the command.
 struct Signals {
     interrupts: Option<Signal>,
     terminations: Option<Signal>,
@@ -196,7 +198,7 @@ impl Signals {
     }
 }
 
-/// Where a signal cannot be watched, its default holds and nothing ever arrives here.
+/// Waits for the next signal. Without a handler the default action applies, and this waits forever.
 async fn one(signals: &mut Option<Signal>) {
     let arrived = match signals {
         Some(signals) => signals.recv().await,
@@ -207,7 +209,7 @@ async fn one(signals: &mut Option<Signal>) {
     }
 }
 
-/// Waits for somebody to stop us.
+/// Waits for SIGINT or SIGTERM, and returns the exit code for it.
 pub(super) async fn interrupted() -> Exit {
     let mut signals = Signals::watch();
     tokio::select! {

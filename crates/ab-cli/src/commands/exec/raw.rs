@@ -1,14 +1,15 @@
-//! The person's terminal while a command has one of its own: keys go through as they are.
+//! Raw mode of the user's terminal while the command has its own terminal: keys are passed on
+//! unchanged.
 
 use std::io;
 
 use ab_core::process::TerminalSize;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-/// What a program assumes where nobody says.
+/// The size that programs assume if none is known.
 const USUAL: TerminalSize = TerminalSize { columns: 80, rows: 24 };
 
-/// The size of the person's terminal.
+/// The size of the user's terminal.
 pub(super) fn size() -> TerminalSize {
     match tcgetwinsize(io::stdout()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
@@ -18,7 +19,7 @@ pub(super) fn size() -> TerminalSize {
     }
 }
 
-/// Keys go through; dropped, the terminal is as it was.
+/// Raw mode of the terminal. Dropping it restores the old mode.
 pub(super) struct Raw {
     /// Absent when standard input is no terminal.
     before: Option<Termios>,
@@ -30,7 +31,7 @@ impl Raw {
         if let Some(before) = &before {
             let mut raw = before.clone();
             raw.make_raw();
-            // A terminal that refuses still works, a line at a time.
+            // A terminal that refuses raw mode still works, line by line.
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, &raw);
         }
         Raw { before }

@@ -1,4 +1,4 @@
-//! `fs cat`: what files hold.
+//! `fs cat`: prints the content of files.
 
 use std::ffi::{OsStr, OsString};
 use std::pin::pin;
@@ -90,7 +90,7 @@ async fn print(
     let file = backend.open(path, OpenOptions::default()).await;
     let file = file.map_err(|error| error.with_verb(Verb::Read))?;
     let size = file.stat().await?.size;
-    // Files of the kernel's own making claim to be empty and are not.
+    // Files that the kernel generates, as in `/proc`, report size 0.
     let total = (size > 0).then_some(size);
     let mut progress = Progress::new(wanted, total);
     let mut printer = Printer::new(command.number, 1);
@@ -131,7 +131,7 @@ async fn value(command: &Cat, path: &OsStr, backend: &Backend) -> Result<Value, 
     }))
 }
 
-/// Passes bytes on, with a number before each line where that is wanted.
+/// Prints bytes, with a number before each line if requested.
 struct Printer {
     numbered: bool,
     next_line: u64,

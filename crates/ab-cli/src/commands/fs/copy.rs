@@ -80,7 +80,7 @@ fn no_follow() -> StatOptions {
     StatOptions { links: LinkHandling::NoFollow }
 }
 
-/// Where the copy goes: into a directory that is there, or to the path itself.
+/// Where the copy goes: into `to` if that is a directory, else to `to` itself.
 async fn target(backend: &Backend, from: &WsPath, to: WsPath) -> Result<WsPath, Failure> {
     match (backend.stat(&to).await, from.name()) {
         (Ok(stat), Some(name)) if stat.kind.is_dir() => Ok(to.child(name)?),

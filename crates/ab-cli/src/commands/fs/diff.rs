@@ -24,9 +24,9 @@ use crate::json;
 use crate::terminal::{Format, Terminal};
 use crate::workspace::{open_directory, path_text};
 
-/// Most entries of either directory unless the caller says otherwise.
+/// The default limit of entries in either directory.
 const DEFAULT_ENTRIES: usize = 100_000;
-/// Most bytes of diffs unless the caller says otherwise.
+/// The default limit of bytes of diffs.
 const DEFAULT_BYTES: usize = DEFAULT_MAX_TOTAL_MATCH_BYTES;
 
 const CHANGED: Style = AnsiColor::Yellow.on_default();
@@ -177,7 +177,7 @@ fn print(
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     let name = name(change, names);
-    // Among other lines, a name must not pass for one of them.
+    // Escaped, so that a name cannot look like another line.
     let plain = escape_unprintable(&name);
     let (word, style) = word(change);
     match depth {
@@ -188,7 +188,7 @@ fn print(
         }
         CompareDetailLevel::Diff => {
             let diff = diff_of(change);
-            // Two files that differ are named by their diff.
+            // The diff of two files names them already.
             if !(change.path.is_root() && diff.is_some()) {
                 let word = terminal.painted(style, word);
                 terminal.line(&format!("{word} {plain}{}", aside(change)))?;
@@ -198,7 +198,7 @@ fn print(
     }
 }
 
-/// Says what the printed changes cannot.
+/// Prints warnings and notes about the comparison.
 fn tell(command: &Diff, comparison: &TreeComparison<'_>, totals: &Totals, terminal: &mut Terminal) {
     for problem in &comparison.problems {
         terminal.warn(&problem.error);
@@ -228,7 +228,7 @@ fn word(change: &PathDifference) -> (&'static str, Style) {
     }
 }
 
-/// What changed: a path below what is compared, or the two things themselves.
+/// The name of a change: a path below the compared directories, or the two compared paths.
 fn name(change: &PathDifference, (from, to): &(WsPath, WsPath)) -> String {
     let is_dir = |side: &Option<ComparedEntry>| side.as_ref().is_none_or(|side| side.kind.is_dir());
     if change.path.is_root() {
@@ -252,7 +252,7 @@ fn diff_of(change: &PathDifference) -> Option<&str> {
     }
 }
 
-/// Why there is no diff, where one might be expected, and what else changed.
+/// Why there is no diff, and how the mode changed.
 fn aside(change: &PathDifference) -> String {
     let modes = modes(change).map(|modes| format!(" (mode {modes})"));
     format!("{}{}", content_aside(change), modes.unwrap_or_default())
@@ -293,7 +293,7 @@ fn described(side: &ComparedEntry) -> String {
     }
 }
 
-/// How much changed, in a few characters.
+/// The size of a change, in a few characters.
 fn measure(change: &PathDifference) -> String {
     match (&change.content, &change.from, &change.to) {
         (
@@ -345,7 +345,7 @@ fn value(change: &PathDifference) -> Value {
     })
 }
 
-/// What all changes come to.
+/// The totals over all changes.
 #[derive(Debug, Default)]
 struct Totals {
     added: u64,

@@ -114,7 +114,7 @@ fn which(all: bool, first: bool) -> EditOccurrences {
     }
 }
 
-/// Edits from JSON; anything odd is refused and named, since a wrong key would do the wrong thing.
+/// Parses edits from JSON. Unknown keys are errors: a misspelt key would change the wrong text.
 fn parsed_edits(text: &[u8]) -> Result<Vec<ab_core::Edit>, Failure> {
     let refused = |message: String| {
         Failure::usage(format!("--edits: {message}"))

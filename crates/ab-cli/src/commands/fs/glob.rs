@@ -65,7 +65,7 @@ pub(crate) async fn run(
         ignore: command.flags.ignore(),
         hidden: command.flags.hidden(),
         ignore_files: command.flags.ignore_files(),
-        // Names are bounded by their number: each is at most a path long.
+        // Only the number of names is limited: each name is at most as long as a path.
         limits: SearchLimits { bytes: usize::MAX, ..command.flags.limits() },
     };
     let names = backend.glob(pattern_text(&command.pattern, &root)?, options).await?;

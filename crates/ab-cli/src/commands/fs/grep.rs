@@ -22,7 +22,7 @@ use crate::json;
 use crate::terminal::{Format, Terminal};
 use crate::workspace::path_text;
 
-/// What a regular expression has and a literal seldom.
+/// Characters that are common in regular expressions and rare in literal text.
 const REGEX_SIGNS: [char; 8] = ['*', '+', '^', '$', '|', '\\', '[', '?'];
 
 /// Find text in files
@@ -124,7 +124,7 @@ impl Grep {
         self.regex || (!self.patterns.is_empty() && !self.fixed_strings)
     }
 
-    /// Where to search. With -e, the first operand is the path already.
+    /// The path to search. With -e, the first operand is the path.
     fn path(&self) -> Result<&OsStr, Failure> {
         let default = OsStr::new(".");
         match (self.patterns.is_empty(), &self.pattern, &self.path) {
@@ -137,7 +137,7 @@ impl Grep {
         }
     }
 
-    /// What to look for: one text as it is, or one regular expression for everything else.
+    /// What to search for: one literal text, or one regular expression for everything else.
     fn query(&self, root: &WsPath) -> Result<(String, PatternSyntax), Failure> {
         let given = match self.patterns.as_slice() {
             [] => self.pattern.as_slice(),
@@ -221,7 +221,7 @@ pub(crate) async fn run(
     verdict(!found.matches.is_empty(), found.truncated)
 }
 
-/// Says what the printed lines cannot.
+/// Prints notes about what the printed lines do not show.
 fn tell(command: &Grep, pattern: &str, found: &SearchResults, terminal: &mut Terminal) {
     let is_cut = |found: &&SearchMatch| matches!(found, SearchMatch::Line { cut: Some(_), .. });
     let cut = found.matches.iter().filter(is_cut).count() as u64;

@@ -1,4 +1,4 @@
-//! `fs ls`: what a directory holds.
+//! `fs ls`: lists a directory.
 
 use std::ffi::OsString;
 
@@ -76,7 +76,7 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Says what a listing does not show, where its text form cannot.
+/// Prints warnings and notes about what a listing leaves out. JSON output contains them already.
 pub(crate) fn tell_gaps(listing: &Listing, terminal: &mut Terminal) {
     if terminal.format() == Format::Json {
         return;
@@ -96,7 +96,7 @@ pub(crate) fn tell_gaps(listing: &Listing, terminal: &mut Terminal) {
     }
 }
 
-/// A number for which zero makes no sense.
+/// Parses a number that must be at least 1.
 pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("must be at least 1".to_owned()),
@@ -128,7 +128,7 @@ async fn print(
     Ok(())
 }
 
-/// Where a link leads; nothing for one that went away since it was listed.
+/// The target of a symbolic link; empty if the link was removed after it was listed.
 async fn target(entry: &DirEntry, backend: &Backend, terminal: &Terminal) -> String {
     if entry.kind != FileKind::Symlink {
         return String::new();

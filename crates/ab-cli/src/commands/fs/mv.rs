@@ -51,7 +51,7 @@ pub(crate) async fn run(
     }))
 }
 
-/// What helps depends on what is in the way.
+/// Adds a hint that depends on what is at the target path.
 async fn with_hint(error: Error, backend: &Backend, from: &str, to: &str) -> Failure {
     let is_in_the_way = matches!(
         error.kind(),

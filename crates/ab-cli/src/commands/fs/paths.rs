@@ -1,4 +1,5 @@
-//! Several paths in one command: each on its own, the failures told as they come.
+//! Several paths in one command: each is handled on its own, and failures are printed as they
+//! happen.
 
 use std::ffi::OsString;
 
@@ -8,7 +9,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal};
 
-/// What became of the paths of one command.
+/// The results for the paths of one command.
 #[derive(Debug)]
 pub(crate) struct Outcomes {
     several: bool,
@@ -21,7 +22,7 @@ impl Outcomes {
         Outcomes { several: paths.len() > 1, values: Vec::new(), first_failure: None }
     }
 
-    /// Keeps a value, or tells a failure. Only a reader that went away stops the command.
+    /// Keeps a value, or prints a failure. Only a closed output pipe stops the command.
     pub(crate) fn record(
         &mut self,
         outcome: Result<Value, Failure>,
@@ -38,8 +39,8 @@ impl Outcomes {
         Ok(())
     }
 
-    /// Prints the values where JSON was asked for: one path gives an object, several an array of
-    /// those that worked. The first failure decides how the process ends.
+    /// Prints the values if JSON was requested: an object for one path, an array of the successful
+    /// ones for several. The first failure decides the exit code.
     pub(crate) fn finish(mut self, terminal: &mut Terminal) -> Result<(), Failure> {
         match (terminal.format(), self.several) {
             (Format::Json, true) => terminal.value(&Value::Array(self.values))?,

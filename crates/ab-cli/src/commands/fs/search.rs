@@ -1,5 +1,5 @@
-//! What `fs glob` and `fs grep` share: which files they look at, how far they go, and what they say
-//! about an answer that is not the whole one.
+//! Shared by `fs glob` and `fs grep`: which files are searched, the limits, and the notes about
+//! incomplete results.
 
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal};
 
-/// Longest search that may be asked for, in seconds: a day.
+/// The longest time limit of a search, in seconds: a day.
 const MAX_SECONDS: f64 = 86_400.0;
 
 #[derive(Args, Debug)]
@@ -67,7 +67,7 @@ impl SearchFlags {
         if self.no_ignore { IgnoreFileHandling::Disregard } else { IgnoreFileHandling::Honour }
     }
 
-    /// Globs of what is left out unless asked for.
+    /// Globs of files that are ignored by default.
     pub(crate) fn ignore(&self) -> Vec<String> {
         if self.no_ignore { Vec::new() } else { COMMON_IGNORE_GLOBS.map(str::to_owned).into() }
     }
@@ -77,7 +77,7 @@ impl SearchFlags {
     }
 }
 
-/// Pattern arguments as text, refused as the search itself refuses what is no pattern.
+/// Pattern arguments as text. Invalid UTF-8 is the same error as an invalid pattern.
 pub(crate) fn patterns(patterns: &[OsString], root: &WsPath) -> Result<Vec<String>, Error> {
     patterns.iter().map(|pattern| Ok(pattern_text(pattern, root)?.to_owned())).collect()
 }
@@ -89,7 +89,7 @@ pub(crate) fn pattern_text<'p>(pattern: &'p OsStr, root: &WsPath) -> Result<&'p 
     })
 }
 
-/// A pattern that makes no sense is an error in the command line, not an answer of the workspace.
+/// Turns the error for an invalid pattern into a usage error.
 pub(crate) fn senseless(failure: Failure) -> Failure {
     match failure {
         Failure::Call(error) if error.kind() == ErrorKind::Invalid => Failure::Usage(error),
@@ -103,18 +103,18 @@ pub(crate) fn senseless(failure: Failure) -> Failure {
     }
 }
 
-/// Why an answer may not be the whole one.
+/// Why a result may be incomplete.
 #[derive(Debug)]
 pub(crate) struct Gaps<'a> {
     pub(crate) left_out: IgnoredEntryCounts,
-    /// What there is of it, in words.
+    /// The size of the result, in words.
     pub(crate) shown: String,
     pub(crate) truncated: Option<TruncationCause>,
     pub(crate) problems: &'a [WalkProblem],
 }
 
 impl Gaps<'_> {
-    /// Says what the text form of an answer cannot.
+    /// Prints the gaps as warnings and notes. JSON output contains them already.
     pub(crate) fn tell(&self, terminal: &mut Terminal) {
         if terminal.format() == Format::Json {
             return;
@@ -142,7 +142,7 @@ impl Gaps<'_> {
     }
 }
 
-/// How a search ends. One that was cut before it found anything does not know the answer.
+/// The exit of a search. A search that was cut before it found anything has no answer.
 pub(crate) fn verdict(found: bool, truncated: Option<TruncationCause>) -> Result<(), Failure> {
     match (found, truncated) {
         (true, _) => Ok(()),

@@ -60,7 +60,7 @@ async fn describe(command: &Stat, path: &OsStr, backend: &Backend) -> Result<Val
     Ok(value)
 }
 
-/// One line for each thing that is known.
+/// Prints one line for each field.
 fn print(value: &Value, terminal: &mut Terminal) -> Result<(), Failure> {
     for (key, value) in value.as_object().into_iter().flatten() {
         let text = match value {

@@ -1,7 +1,8 @@
 //! `fs get` and `fs put`: copy a file out of the workspace, or into it.
 //!
-//! The content goes to a file beside the target, whose name says which version of the source it is a part of. A
-//! transfer that was cut off is continued by the next one of the same version.
+//! The content is first written to a file beside the target. The name of that file contains the
+//! version of the source. If a transfer is interrupted, the next transfer of the same version
+//! continues it.
 
 use std::ffi::OsString;
 use std::fs::{self, File as HostFile, OpenOptions as HostOptions};
@@ -118,7 +119,7 @@ pub(crate) async fn get(
     drop(progress);
     let got = file.metadata().map_err(|error| fails("read", &part, error))?.len();
     if got != stat.size {
-        // It was shortened meanwhile; the part is of no use any more.
+        // The source was shortened meanwhile, so the partial copy is useless.
         let _ = fs::remove_file(&part);
         let message = "it was changed while it was read";
         let error = Error::for_path(Verb::Read, &from, ErrorKind::Conflict, message);
@@ -213,7 +214,7 @@ fn beside(path: &Path, version: &str) -> PathBuf {
     path.with_file_name(part_name(&name, version))
 }
 
-/// A hidden name for a part of one version of a file.
+/// A hidden name for the partial copy of one version of a file.
 fn part_name(name: &str, version: &str) -> String {
     let short: String = name.chars().take(48).collect();
     let version: String = version.chars().take(16).collect();
@@ -247,7 +248,7 @@ fn directory_refused(path: &WsPath) -> Failure {
     Failure::from(error).with_hint("fs get copies one file; pack a directory first: exec tar")
 }
 
-/// An error in the middle of a transfer that can be continued.
+/// The failure for an interrupted transfer, with a hint if it can be continued.
 fn cut_off(error: Error, at: u64) -> Failure {
     match error.kind() {
         ErrorKind::Disconnected | ErrorKind::Timeout => {

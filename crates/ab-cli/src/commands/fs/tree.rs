@@ -1,4 +1,4 @@
-//! `fs tree`: a directory and what lies below it, drawn.
+//! `fs tree`: draws a directory and everything below it.
 
 use std::ffi::OsString;
 
@@ -75,7 +75,8 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// The entries of a tree in path order. A path is never so deep that this could run out of stack.
+/// The entries of a tree in path order. Paths are too short for this recursion to exhaust the
+/// stack.
 fn flatten(above: &WsPath, nodes: Vec<TreeNode>, entries: &mut Vec<DirEntry>) -> Result<(), Error> {
     for node in nodes {
         let path = above.child(&node.name)?;
@@ -85,11 +86,11 @@ fn flatten(above: &WsPath, nodes: Vec<TreeNode>, entries: &mut Vec<DirEntry>) ->
     Ok(())
 }
 
-/// One line for each entry. Entries come in path order, so what a directory holds follows it.
+/// One line for each entry. Entries are in path order, so the children of a directory follow it.
 fn drawn(top: &WsPath, entries: &[DirEntry]) -> Vec<String> {
     let below: Vec<(usize, &DirEntry)> =
         entries.iter().map(|entry| (depth_below(top, &entry.path), entry)).collect();
-    // Whether more siblings follow at each depth, learned from the end.
+    // Whether more siblings follow at each depth, computed from the end.
     let mut open: Vec<bool> = Vec::new();
     let mut lines: Vec<String> = Vec::with_capacity(entries.len());
     for &(depth, entry) in below.iter().rev() {

@@ -1,4 +1,4 @@
-//! `fs write`: a whole file, at once.
+//! `fs write`: writes a whole file at once.
 
 mod large;
 
@@ -57,19 +57,19 @@ impl Write {
 /// How a file is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
-    /// More bytes than this go in pieces.
+    /// Files with more bytes than this are written in pieces.
     pub(crate) at_once: u64,
     pub(crate) progress: Wanted,
 }
 
 impl Manner {
-    /// A workspace elsewhere is given large files in pieces, so that one can see how it goes on.
+    /// Large files are written to a remote workspace in pieces, so that progress can be shown.
     pub(crate) fn of(elsewhere: bool, progress: Wanted) -> Manner {
         Manner { at_once: if elsewhere { PIECEWISE } else { input::LIMIT }, progress }
     }
 }
 
-/// From this size on, a file goes elsewhere in pieces.
+/// Larger files are written to a remote workspace in pieces.
 const PIECEWISE: u64 = 16 * 1024 * 1024;
 
 pub(crate) async fn run(
@@ -79,7 +79,7 @@ pub(crate) async fn run(
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     let path = path_text(&command.path)?;
-    // A path that will be refused is refused before anybody types the content.
+    // Check the path before the user types the content.
     let parsed = backend.parse_path(path)?;
     let mut signals = Signals::watch();
     let written = match &command.content {
@@ -105,7 +105,8 @@ pub(crate) async fn run(
     }
 }
 
-/// What fits is written in one call; more is written beside the file and put in its place.
+/// Writes small input in one call. Larger input is written to a temporary file beside the target,
+/// which is then renamed.
 async fn from_input(
     command: &Write,
     backend: &Backend,
@@ -147,7 +148,7 @@ async fn from_input(
     }
 }
 
-/// What happened on the way to a file is about that file.
+/// Adds the path to an error that has none.
 fn about(error: Error, path: &str) -> Error {
     match error.path() {
         Some(_) => error,
@@ -155,7 +156,7 @@ fn about(error: Error, path: &str) -> Error {
     }
 }
 
-/// A version as it is shown everywhere.
+/// Parses a version in the form in which all commands print it.
 pub(crate) fn version(text: &str) -> Result<FileVersion, String> {
     FileVersion::parse(text).ok_or_else(|| "a version is 32 hexadecimal digits".to_owned())
 }

@@ -69,11 +69,11 @@ pub(super) struct Check {
     env: EnvFlags,
 }
 
-/// What stands around commands.
+/// The isolation around commands.
 struct Surroundings {
     isolation: Isolation,
     enforced: EnforcedControls,
-    /// Absolute paths that mean the root.
+    /// Absolute paths that name the root.
     roots: Vec<String>,
 }
 
@@ -127,8 +127,8 @@ pub(super) async fn run(check: &Check, terminal: &mut Terminal) -> Result<(), Fa
     }
 }
 
-/// What would be in force for a command. Where that cannot be found out, a mode that is named is
-/// taken at its word, and else nothing is.
+/// The isolation that would be in force for a command. If it cannot be determined, the mode that
+/// the user named is assumed, or no enforced control if none was named.
 async fn surroundings(check: &Check) -> Surroundings {
     let wanted = check.isolation.map_or(Isolation::Auto, Isolation::from);
     let root = check.root.clone().unwrap_or_else(|| PathBuf::from("."));
@@ -148,7 +148,7 @@ async fn surroundings(check: &Check) -> Surroundings {
     let Ok(backend) = agent_backend::local_with(config) else { return lexical };
     let roots = backend.info().root_aliases;
     let found = in_force(&backend).await;
-    // It was opened to be asked, and has started nothing that could be lost.
+    // The workspace was opened for this question only, so an error loses nothing.
     let _ = backend.destroy().await;
     match found {
         Some((isolation, enforced)) => Surroundings { isolation, enforced, roots },
@@ -161,7 +161,7 @@ async fn in_force(backend: &Backend) -> Option<(Isolation, EnforcedControls)> {
     Some((policy.isolation?, EnforcedControls::from_policy(&policy)))
 }
 
-/// What isolation `software` says of the line, which is all that it is.
+/// The check of the command line that isolation `software` consists of.
 fn screened(
     check: &Check,
     line: &str,
@@ -220,7 +220,7 @@ fn print(judgement: &Judgement, terminal: &mut Terminal) -> Result<(), Failure> 
     Ok(())
 }
 
-/// A word as one would type it.
+/// A word as it is typed in a shell, quoted if necessary.
 fn shown(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%^{}*?[]~$…".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

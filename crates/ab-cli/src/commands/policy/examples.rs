@@ -1,4 +1,4 @@
-//! `policy test`: whether a file of rules or a corpus keeps what it promises.
+//! `policy test`: checks the examples of a rule file or a test corpus.
 
 use std::path::{Path, PathBuf};
 
@@ -67,7 +67,7 @@ pub(super) fn run(examples: &Examples, terminal: &mut Terminal) -> Result<(), Fa
     if misses.is_empty() { Ok(()) } else { Err(Failure::No) }
 }
 
-/// Loading checks every example.
+/// Checks a rule file. Loading it checks every example.
 fn rules(path: &Path, file: &RuleFile, terminal: &mut Terminal) -> Result<(), Failure> {
     for profile in [PolicyProfile::Guarded, PolicyProfile::Strict] {
         Policy::with_user_rules(profile, file).map_err(|error| in_file(path, error))?;

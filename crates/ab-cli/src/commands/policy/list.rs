@@ -1,4 +1,4 @@
-//! `policy rules`: the rules that hold.
+//! `policy rules`: lists the rules in force.
 
 use clap::Args;
 use serde_json::json;

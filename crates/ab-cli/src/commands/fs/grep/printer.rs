@@ -1,4 +1,4 @@
-//! Matches as lines of text: for people under a heading and with colours, for pipes as grep does.
+//! Matches as lines of text: with headings and colours for people, in the format of grep for pipes.
 
 use std::fmt::Display;
 
@@ -14,12 +14,12 @@ const NUMBER: Style = AnsiColor::Green.on_default();
 const HIT: Style = AnsiColor::Red.on_default().bold();
 const ASIDE: Style = Style::new().dimmed();
 
-/// Between lines that do not follow each other.
+/// Printed between lines that are not adjacent.
 const GAP: &str = "--";
-/// Longest text that is highlighted: looking for it costs its length for each character of a line.
+/// The longest text that is highlighted: the search costs its length for each character of a line.
 const MAX_NEEDLE_BYTES: usize = 256;
 
-/// Text to highlight where it occurs. What a regular expression matched is not looked for again.
+/// Text to highlight where it occurs. Matches of regular expressions are not highlighted.
 #[derive(Debug)]
 pub(super) struct Needle<'p> {
     text: &'p str,
@@ -37,7 +37,7 @@ impl<'p> Needle<'p> {
         fits.then_some(Needle { text: pattern, case })
     }
 
-    /// The line in pieces, every second one an occurrence.
+    /// Splits the line into pieces. Every second piece is an occurrence.
     fn pieces<'t>(&self, line: &'t str) -> Vec<&'t str> {
         let mut pieces = Vec::new();
         let (mut start, mut at) = (0, 0);
@@ -55,7 +55,7 @@ impl<'p> Needle<'p> {
         pieces
     }
 
-    /// Bytes of the occurrence that `text` begins with.
+    /// The length in bytes of the occurrence at the start of `text`.
     fn length_at(&self, text: &str) -> Option<usize> {
         let mut rest = text.chars();
         for wanted in self.text.chars() {
@@ -78,7 +78,7 @@ impl<'p> Needle<'p> {
 #[derive(Debug)]
 pub(super) struct Printer<'p> {
     needle: Option<Needle<'p>>,
-    /// Whether lines around the matches were asked for.
+    /// Whether the user asked for context lines.
     around: bool,
     last: Option<(WsPath, u64)>,
 }
@@ -117,7 +117,7 @@ impl<'p> Printer<'p> {
         }
     }
 
-    /// Prints what stands between the last line and this one.
+    /// Prints the separator between the last line and this one.
     fn separate(&self, path: &WsPath, line: u64, terminal: &mut Terminal) -> Result<(), Failure> {
         let same_file = self.last.as_ref().is_some_and(|(last, _)| last == path);
         let follows = same_file && self.last.as_ref().is_some_and(|(_, last)| last + 1 == line);

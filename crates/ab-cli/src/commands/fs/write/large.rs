@@ -1,8 +1,9 @@
-//! A file too large for one call: written beside its place, several pieces at once, then put there.
+//! Writes a file that is too large for one call: several pieces at once to a temporary file beside
+//! the target, then a rename.
 //!
-//! Whoever looks sees the old file or the new one. What was begun and not finished is removed where
-//! it can be reached, and named where it cannot. Its name is used once, so that what an earlier
-//! attempt left is in nobody's way.
+//! Readers see the old file or the new one. An unfinished temporary file is removed if the
+//! workspace can be reached; otherwise a message names it. Every attempt uses a new name, so
+//! leftovers of earlier attempts cause no conflict.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -30,8 +31,8 @@ use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// Whether a file can be put in this place: nobody expects a version of what is there, and it is
-/// no link, which would be lost.
+/// Whether the target can be replaced by a rename: the caller expects no version, and the target is
+/// no symbolic link, which the rename would replace.
 pub(super) async fn possible(
     command: &Write,
     backend: &Backend,
@@ -45,7 +46,7 @@ pub(super) async fn possible(
     }
 }
 
-/// Writes what has begun to come, and the rest of it.
+/// Writes `begun` and the rest of the input.
 pub(super) async fn write(
     command: &Write,
     backend: &Backend,
@@ -59,7 +60,7 @@ pub(super) async fn write(
         let (_subscription, mut loss) = loss(backend);
         tokio::select! {
             filled = filled(command, backend, (path, &beside), (begun, blocks), progress) => filled,
-            // What is open over there is closed with the connection: no more input will help.
+            // The server closes open files with the connection, so more input cannot help.
             Some(error) = loss.recv() => Err(Unfinished::Lost(error.into())),
         }
     };
@@ -83,7 +84,8 @@ pub(super) async fn write(
     }
 }
 
-/// Puts what lies beside the file in its place; or says why not, and what became of the file.
+/// Renames the temporary file to the target. The error says why that failed, and whether the target
+/// was replaced.
 async fn placed(
     command: &Write,
     backend: &Backend,
@@ -103,16 +105,16 @@ async fn placed(
     }
 }
 
-/// How long it may take to clear away what was begun.
+/// How long the removal of the temporary file may take.
 const CLEARING: Duration = Duration::from_secs(5);
 
-/// Why the file is not in its place.
+/// Why the target was not written.
 enum Unfinished {
-    /// Nothing was begun.
+    /// The temporary file was not created.
     Untouched(Failure),
-    /// Something may lie beside the file, and can be removed.
+    /// The temporary file may exist, and can be removed.
     Begun(Failure),
-    /// The same, and it is out of reach.
+    /// The temporary file may exist, and cannot be reached.
     Lost(Failure),
 }
 
@@ -125,7 +127,8 @@ impl Unfinished {
         }
     }
 
-    /// Clears away what can be, and says of the file that was meant what became of it.
+    /// Removes the temporary file if possible. The returned failure says what happened to the
+    /// target.
     async fn told(
         self,
         backend: &Backend,
@@ -150,7 +153,8 @@ impl Unfinished {
         };
         let left = left.then(|| format!("'{beside}' may be left there: remove it with fs rm"));
         let Failure::Call(error) = failure else {
-            // Whoever stopped it knows that it was not done.
+            // The user who interrupted the command expects an unchanged file. Only another outcome
+            // is printed.
             if left.is_some() || effect == LostCallEffect::Unknown {
                 let words: Vec<String> = [Some(became), left].into_iter().flatten().collect();
                 terminal.note(&words.join("; "));
@@ -159,7 +163,7 @@ impl Unfinished {
         };
         let own = error.hint().or_else(|| hint::for_kind(error.kind())).map(str::to_owned);
         let words: Vec<String> = [Some(became), own, left].into_iter().flatten().collect();
-        // What was written beside is no business of whoever named the file.
+        // Name the path that the user gave, not the temporary file.
         let error = if error.path().is_some() || error.kind() == ErrorKind::Disconnected {
             error.with_verb(Verb::Write).with_path(path)
         } else {
@@ -169,7 +173,8 @@ impl Unfinished {
     }
 }
 
-/// Whether nothing is left beside the file. One that is out of reach is not waited for.
+/// Removes the temporary file, and returns whether it is gone. Without a connection it is not
+/// tried.
 async fn cleared(backend: &Backend, beside: &str, signals: &mut Signals) -> bool {
     if backend.status() != ConnectionStatus::Connected {
         return false;
@@ -177,12 +182,12 @@ async fn cleared(backend: &Backend, beside: &str, signals: &mut Signals) -> bool
     let removing = backend.rm(beside, RemoveOptions::default().missing_ok());
     tokio::select! {
         removed = timeout(CLEARING, removing) => matches!(removed, Ok(Ok(_))),
-        // Whoever asks twice means it.
+        // A second signal ends the wait.
         _ = signals.next() => false,
     }
 }
 
-/// Where the end of the connection is told, as long as the subscription is held.
+/// Receives the error when the connection is lost, as long as the subscription is held.
 fn loss(backend: &Backend) -> (StatusSubscription, mpsc::Receiver<Error>) {
     let (tells, hears) = mpsc::channel(1);
     let subscription = backend.on_status_change(move |change| {
@@ -194,14 +199,14 @@ fn loss(backend: &Backend) -> (StatusSubscription, mpsc::Receiver<Error>) {
             )
         };
         if change.to != ConnectionStatus::Connected {
-            // Told once is enough.
+            // The channel keeps the first error. Later ones are dropped.
             let _ = tells.try_send(change.error.clone().unwrap_or_else(lost));
         }
     });
     (subscription, hears)
 }
 
-/// Everything, in a file beside the one that is meant.
+/// Writes all input to the temporary file.
 async fn filled(
     command: &Write,
     backend: &Backend,
@@ -230,13 +235,13 @@ async fn filled(
     Ok(())
 }
 
-/// A name of our own in the same directory.
+/// A unique name for the temporary file, in the same directory.
 fn beside(backend: &Backend, path: &str) -> Result<String, Failure> {
     let parsed = backend.parse_path(path)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mark = format!("{}-{}", std::process::id(), now.as_nanos());
     let name = parsed.name().unwrap_or_default();
-    // A long name leaves no room for more.
+    // Shortened, so that the suffix still fits into a file name.
     let short: String = name.chars().take(32).collect();
     let name = format!(".{short}.{mark}.part");
     Ok(match parsed.parent() {
