@@ -1,4 +1,4 @@
-//! An approval as people name it: its id, or the beginning of it.
+//! An approval as users name it: its id, or a prefix of it.
 
 use std::str::FromStr;
 
@@ -9,7 +9,7 @@ use agent_backend::serve_client::ApprovalQuery;
 use crate::failure::Failure;
 use crate::session_ref::{MOST_PAGES, NAMED, PER_PAGE, SHORTEST, id_prefix};
 
-/// The id of an approval, or its beginning.
+/// The id of an approval, or a prefix of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApprovalRef(String);
 
@@ -24,11 +24,11 @@ impl FromStr for ApprovalRef {
 }
 
 impl ApprovalRef {
-    /// The approval that is meant.
+    /// Finds the approval.
     ///
     /// # Errors
     ///
-    /// Usage, if no approval or more than one begins like this; errors of the server.
+    /// A usage error if no approval or more than one has this prefix, and errors of the server.
     pub(crate) async fn find(&self, client: &SessionClient) -> Result<ApprovalId, Failure> {
         let ApprovalRef(text) = self;
         if let Ok(id) = text.parse() {

@@ -1,4 +1,4 @@
-//! The person at the terminal, who may say yes to what a rule asks about.
+//! Asks the person at the terminal to approve what a rule asks about.
 
 use std::io::{self, BufRead, IsTerminal};
 
@@ -19,7 +19,7 @@ impl TerminalApprover {
         Self { format }
     }
 
-    /// Whether somebody sits there; with JSON a program does.
+    /// Whether a person can be asked. JSON output means that a program is the caller.
     fn is_watched(self) -> bool {
         self.format == Format::Text && io::stdin().is_terminal() && io::stderr().is_terminal()
     }

@@ -1,4 +1,4 @@
-//! What may be typed: the commands, and the refusal of anything else.
+//! Parses the command line: the definition of the commands, and the errors for invalid arguments.
 
 use std::ffi::OsString;
 
@@ -48,11 +48,11 @@ Exit codes:
 
 exec ends with the exit code of its command; see agent-backend exec --help.";
 
-/// The commands that are started often and stay. They are read without the flags of all others,
-/// which would cost each of them time and memory.
+/// Long-running commands that clients start often. They are parsed without the flags of the other
+/// commands, which saves time and memory.
 const SERVERS: &[&str] = &["daemon", "mcp"];
 
-/// Everything that may be typed.
+/// The definition of the whole command line.
 pub(crate) fn definition() -> clap::Command {
     root(COMMANDS.iter())
         .about("A place for AI agents to work, and control over that work for people")
@@ -60,7 +60,7 @@ pub(crate) fn definition() -> clap::Command {
         .after_long_help(LONG_AFTER_HELP)
 }
 
-/// The program with some of its commands.
+/// The definition of the program with some of its commands.
 fn root<'a>(entries: impl Iterator<Item = &'a CommandEntry>) -> clap::Command {
     clap::Command::new("agent-backend")
         .version(env!("CARGO_PKG_VERSION"))
@@ -70,7 +70,7 @@ fn root<'a>(entries: impl Iterator<Item = &'a CommandEntry>) -> clap::Command {
         .subcommands(entries.map(CommandEntry::definition))
 }
 
-/// Help that was asked for, or arguments that make no sense.
+/// A request for help, or an error about invalid arguments.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     error: clap::Error,
@@ -104,8 +104,9 @@ pub(crate) fn parse(
     entry.parse(matches).map_err(refuse)
 }
 
-/// An error about an unknown flag without clap's advice to pass it as a value, which is never what was meant, and
-/// with the usage of the command instead of the flag that clap guessed.
+/// Improves the error for an unknown flag. Removes clap's advice to pass the flag as a value, which
+/// is never what the user meant, and shows the usage of the command instead of the flag that clap
+/// guessed.
 fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
     if error.kind() != ErrorKind::UnknownArgument {
         return error;
@@ -121,8 +122,8 @@ fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
     error
 }
 
-/// Clients that keep a workspace in memory start us with flags alone and speak over our standard
-/// input and output.
+/// Adds `daemon --local-only` if the first argument is `--backend`. Clients that keep a workspace
+/// in memory start this program with flags only, and use its standard input and output.
 fn completed(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let flag = arguments.get(1).and_then(|argument| argument.to_str()).unwrap_or_default();
     if flag == "--backend" || flag.starts_with("--backend=") {
@@ -131,8 +132,8 @@ fn completed(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// The exit code for invalid flags. Clients of the daemon know only 1, and the codes of `exec` are apart from
-/// those of its command.
+/// The exit code for invalid arguments. Clients of the daemon know only 1. The codes of `exec`
+/// differ from those of its command.
 fn usage_exit(arguments: &[OsString]) -> Exit {
     match arguments.get(1).and_then(|argument| argument.to_str()) {
         Some("daemon") => Exit::Failed,
@@ -152,7 +153,7 @@ impl Refusal {
             };
         }
         match self.format {
-            // Standard error may be closed; then there is nobody to tell.
+            // An error is ignored: standard error may be closed.
             Format::Text => drop(self.error.print()),
             Format::Json => talk(&format!("{}\n", self.as_json())),
         }
@@ -168,7 +169,7 @@ impl Refusal {
     }
 }
 
-/// The format that was asked for by arguments that could not be parsed.
+/// The output format that was requested by arguments that failed to parse.
 fn wanted_format(arguments: &[OsString]) -> Format {
     let mut flags = arguments.iter().take_while(|argument| *argument != "--");
     Format::from_flag(flags.any(|argument| argument == "--json"))

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use ab_host::tool::{HostProgram, HostProgramRequest};
 
-/// Some desktops keep the program until the browser is closed. It is killed after this time.
+/// The program that opens links is killed after this time. On some desktops it runs until the
+/// browser is closed.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_OUTPUT: usize = 64 * 1024;
 
-/// Opens a link. Without a desktop or a program that opens links nothing happens: the link was printed.
+/// Opens a link. Does nothing without a desktop or a program that opens links: the caller has
+/// printed the link.
 pub(crate) async fn open(link: &str) {
     let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
     if !is_set("DISPLAY") && !is_set("WAYLAND_DISPLAY") {

@@ -1,7 +1,7 @@
 //! The configuration of `serve`: flags, then the environment, then a file, then defaults.
 //!
 //! A key of the file is a flag of the same name, and a variable: `log-level` is `--log-level` and
-//! `AGENT_BACKEND_LOG_LEVEL`. Every value knows where it came from.
+//! `AGENT_BACKEND_LOG_LEVEL`. Every value carries its origin.
 
 mod agents;
 mod file;
@@ -31,7 +31,7 @@ use crate::data_dir;
 use crate::failure::Failure;
 use crate::{secrets, toolchains};
 
-/// Names the configuration file where no flag does.
+/// The variable that names the configuration file if no flag does.
 pub(crate) const CONFIG_VARIABLE: &str = "AGENT_BACKEND_CONFIG";
 const MOST_RUNNING: usize = 1024;
 
@@ -99,7 +99,7 @@ pub(crate) struct ServeFlags {
 }
 
 impl ServeFlags {
-    /// Of a command beside the server, which uses the same configuration.
+    /// The flags of a command that uses the same configuration as the server.
     pub(crate) fn beside(config: Option<PathBuf>, data_dir: Option<PathBuf>) -> ServeFlags {
         ServeFlags { config, data_dir, ..ServeFlags::default() }
     }
@@ -118,14 +118,14 @@ pub(crate) struct CatalogFlags {
 }
 
 impl CatalogFlags {
-    /// The same as flags of `serve`.
+    /// These flags as flags of `serve`.
     pub(crate) fn serve(&self) -> ServeFlags {
         let (config, data_dir) = (self.config.clone(), self.data_dir.clone());
         ServeFlags { config, data_dir, ..ServeFlags::default() }
     }
 }
 
-/// Everything that `serve` can be told, with its origin.
+/// All settings of `serve`, each with its origin.
 #[derive(Debug)]
 pub(crate) struct Config {
     /// The file that was read.
@@ -151,7 +151,7 @@ pub(crate) struct Config {
     pub(crate) space_crash_at: Option<SpaceCrashPoint>,
 }
 
-/// What holds for every session.
+/// Settings that apply to every session.
 #[derive(Debug)]
 pub(crate) struct SessionConfig {
     pub(crate) isolation: Setting<Isolation>,
@@ -175,7 +175,7 @@ fn space_crash_point(text: &str) -> Result<SpaceCrashPoint, String> {
     })
 }
 
-/// The words of `sessions.toolchains`, and what they mean on this machine.
+/// The values of `sessions.toolchains`, and the toolchains that they mean on this machine.
 #[derive(Debug, Default)]
 pub(crate) struct ToolchainChoice {
     words: Vec<String>,
@@ -194,7 +194,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Usage. The message names the key or variable, and for a file its path and line.
+    /// A usage error. The message names the key or variable, and for a file its path and line.
     pub(crate) fn load(flags: &ServeFlags) -> Result<Config, Failure> {
         let file = ConfigFile::find(flags.config.as_deref())?;
         let file = file.map(|path| ConfigFile::read(&path)).transpose()?;
@@ -215,7 +215,7 @@ impl Config {
             tls_cert: path("tls-cert", &flags.tls_cert)?,
             tls_key: path("tls-key", &flags.tls_key)?,
             auth_token_file: path("auth-token-file", &flags.auth_token_file)?,
-            // Not a key of the file: it shall be seen where the server is started.
+            // Not a key of the file: it must be visible where the server is started.
             no_auth: Setting {
                 value: flags.no_auth,
                 origin: if flags.no_auth { Origin::Flag } else { Origin::Default },
@@ -270,7 +270,8 @@ impl Config {
 }
 
 impl Config {
-    /// Without a token, the port must be out of everybody else's reach.
+    /// Checks that a server without a token listens on a loopback address, and that no token is
+    /// given.
     fn check_no_auth(&self) -> Result<(), Failure> {
         let host = self.host.value;
         if !host.is_loopback() {
@@ -373,7 +374,7 @@ impl SessionConfig {
 }
 
 impl Rules {
-    /// Reads rules and proves that they can be used with the built-in ones.
+    /// Reads rules and checks that they can be used with the built-in ones.
     fn read(path: PathBuf) -> Result<Rules, String> {
         let file = policy::read_rules(&path)?;
         Ok(Rules { path: Some(path), file })
@@ -388,7 +389,7 @@ impl ToolchainChoice {
     }
 }
 
-/// An isolation that sessions may have. Below Landlock an agent could read the server's token.
+/// Parses the isolation of sessions. Below Landlock an agent could read the server's token.
 fn isolation(words: &Words<'_>, known: &[Isolation]) -> Result<Isolation, String> {
     let text = words.one()?;
     known.iter().copied().find(|isolation| isolation.as_str() == text).ok_or_else(|| {
@@ -404,7 +405,7 @@ fn isolation(words: &Words<'_>, known: &[Isolation]) -> Result<Isolation, String
 ///
 /// # Errors
 ///
-/// Usage, if the configuration file cannot be read or no directory can be found.
+/// A usage error if the configuration file cannot be read or no directory can be found.
 pub(crate) fn data_dir(named: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(named) = named {
         return data_dir::absolute(named);

@@ -18,7 +18,7 @@ const ADDRESS: &str = "server.json";
 const PRIVATE_FILE: u32 = 0o600;
 const TOKEN_BYTES: usize = 32;
 
-/// A directory that was named, as an absolute path.
+/// Makes the path of a named directory absolute.
 ///
 /// # Errors
 ///
@@ -28,11 +28,11 @@ pub(crate) fn absolute(named: &Path) -> Result<PathBuf, Failure> {
         .map_err(|error| Failure::input(format!("find {}", named.display()), error))
 }
 
-/// The directory below the XDG state directory.
+/// The default directory, below the XDG state directory.
 ///
 /// # Errors
 ///
-/// Usage, if there is no home.
+/// A usage error if there is no home directory.
 pub(crate) fn default() -> Result<PathBuf, Failure> {
     let state = variable("XDG_STATE_HOME").filter(|path| path.is_absolute());
     let state = state.or_else(|| Some(variable("HOME")?.join(".local/state")));
@@ -47,20 +47,21 @@ fn variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// The token in the data directory. It is made where it is missing.
+/// The token in the data directory. It is created if it is missing.
 ///
 /// # Errors
 ///
-/// Errors of the file system, and usage for a file without a token.
+/// Errors of the file system, and a usage error for a file without a token.
 pub(crate) fn made_token(directory: &Path) -> Result<String, Failure> {
     made_secret(&directory.join(TOKEN))
 }
 
-/// The key that signs the cookies of browsers. It is made where it is missing; without it, browsers are logged out.
+/// The key that signs the cookies of browsers. It is created if it is missing; a new key logs all
+/// browsers out.
 ///
 /// # Errors
 ///
-/// Errors of the file system, and usage for an empty file.
+/// Errors of the file system, and a usage error for an empty file.
 pub(crate) fn made_browser_key(directory: &Path) -> Result<String, Failure> {
     made_secret(&directory.join(BROWSER_KEY))
 }
@@ -84,7 +85,7 @@ fn made_secret(path: &Path) -> Result<String, Failure> {
 ///
 /// # Errors
 ///
-/// Usage for a file without a token.
+/// A usage error for a file without a token.
 pub(crate) fn token(directory: &Path) -> Result<Option<String>, Failure> {
     let path = directory.join(TOKEN);
     if path.exists() { token::in_file(&path).map(Some) } else { Ok(None) }
@@ -96,7 +97,8 @@ fn random_token() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The address of a running server in its data directory. It is removed when the value is dropped.
+/// The file with the address of a running server, in its data directory. Dropping the value removes
+/// the file.
 #[derive(Debug)]
 pub(crate) struct AddressFile {
     path: PathBuf,
@@ -121,18 +123,18 @@ impl AddressFile {
 
 impl Drop for AddressFile {
     fn drop(&mut self) {
-        // A file that stays names a process that has ended, and clients ignore it.
+        // A file that remains names a process that has ended, and clients ignore it.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// The URL of the server that uses the data directory; `None` if none runs.
+/// The URL of the server that uses the data directory; `None` if no server runs.
 pub(crate) fn running_server(directory: &Path) -> Option<String> {
     let text = fs::read(directory.join(ADDRESS)).ok()?;
     let value: Value = serde_json::from_slice(&text).ok()?;
     let pid = Pid::from_raw(value["pid"].as_i64()?.try_into().ok()?)?;
-    // A server that was killed leaves its file, and another program may have its port now: the token must not go
-    // there.
+    // A killed server leaves its file, and another program may use its port now. The token must not
+    // be sent there.
     test_kill_process(pid).ok()?;
     value["url"].as_str().map(str::to_owned)
 }

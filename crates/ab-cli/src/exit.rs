@@ -1,4 +1,4 @@
-//! Exit codes: the one mapping from kinds of failure to what a shell sees.
+//! Exit codes: the only mapping from kinds of failures to exit codes.
 
 use std::process::ExitCode;
 
@@ -10,32 +10,32 @@ pub(crate) enum Exit {
     Success,
     /// The operation failed, or the answer is no.
     Failed,
-    /// The command line makes no sense.
+    /// The command line is invalid.
     Usage,
-    /// A path or a rule does not allow it.
+    /// A path check or a rule refused the operation.
     Refused,
-    /// Something that is needed is missing or out of reach.
+    /// Something that the command needs is missing or unreachable.
     Unavailable,
-    /// A bug of ours.
+    /// A bug in this program.
     Bug,
-    /// Ended by the interrupt key.
+    /// Ended by SIGINT.
     Interrupted,
-    /// Ended by a request to terminate.
+    /// Ended by SIGTERM.
     Terminated,
-    /// As the command that was run.
+    /// The exit code of the command that `exec` ran.
     Command(u8),
 }
 
 impl Exit {
-    /// `exec` failed itself, before or beside its command.
+    /// `exec` itself failed, before or while its command ran.
     pub(crate) const OWN_FAILURE: Exit = Exit::Command(125);
     /// The command was refused, or the program cannot be executed.
     pub(crate) const NOT_EXECUTED: Exit = Exit::Command(126);
     /// There is no such program.
     pub(crate) const NO_PROGRAM: Exit = Exit::Command(127);
 
-    /// The exit code of `exec` for an error: other than [`Exit::of`], it is never one that a command may have
-    /// chosen for itself.
+    /// The exit code of `exec` for an error. Unlike [`Exit::of`], it is never a code that a command
+    /// uses itself.
     pub(crate) fn of_exec(error: &Error) -> Exit {
         let about_program = error.path().is_none() && error.code() == ErrorCode::ExecError;
         match (error.verb(), error.kind()) {

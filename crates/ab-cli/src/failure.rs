@@ -1,4 +1,4 @@
-//! Why a command did not do what it was asked, and what to do about it.
+//! Why a command failed, and what the user can do about it.
 
 use std::io;
 
@@ -8,19 +8,19 @@ use crate::exit::Exit;
 
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// A call failed, into the workspace or into what surrounds it.
+    /// A call failed, to the workspace, a server or the host.
     Call(Error),
-    /// Arguments that are well formed, but make no sense together.
+    /// The arguments are well formed, but invalid.
     Usage(Error),
-    /// The same as either, for callers that know one exit code only.
+    /// A failure of either kind, for callers that know only one exit code.
     Plain(Error),
-    /// Why `exec` could not run a command, with its own exit code.
+    /// `exec` could not run a command. It has its own exit codes.
     Exec(Error, Exit),
-    /// Nobody reads the output any more. That is fine.
+    /// The reader of standard output has closed the pipe. This counts as success.
     ClosedPipe,
-    /// Everything that went wrong was told as it happened.
+    /// All errors were printed as they happened.
     Told(Exit),
-    /// The answer is no, which is no error: there is nothing to tell.
+    /// The answer is no. This is no error, and nothing is printed.
     No,
 }
 
@@ -29,7 +29,7 @@ impl Failure {
         Failure::Usage(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message))
     }
 
-    /// A failed read of standard input, or of a file that was named beside the workspace.
+    /// A failed read of standard input, or of a file of the host.
     pub(crate) fn input(act: impl Into<String>, error: io::Error) -> Failure {
         Failure::Call(stream_error(ErrorCode::ReadFailed, act.into(), error))
     }
@@ -55,7 +55,7 @@ impl Failure {
         }
     }
 
-    /// The same, as a matter of the command line.
+    /// Converts the failure into a usage error.
     pub(crate) fn into_usage(self) -> Failure {
         match self {
             Failure::Call(error) => Failure::Usage(error),
@@ -68,8 +68,8 @@ impl Failure {
         }
     }
 
-    /// The same, with the exit codes of `exec`: those of `docker run` and `env`, which no program uses for
-    /// itself.
+    /// Converts the failure to the exit codes of `exec`. They are those of `docker run` and `env`,
+    /// which programs do not use themselves.
     pub(crate) fn into_exec(self) -> Failure {
         match self {
             Failure::Call(error) => {
@@ -91,7 +91,7 @@ impl Failure {
         }
     }
 
-    /// The same, with the one exit code of everything that fails.
+    /// Converts an error of any kind to exit code 1.
     pub(crate) fn into_plain(self) -> Failure {
         match self {
             Failure::Call(error) | Failure::Usage(error) | Failure::Exec(error, _) => {
@@ -113,7 +113,7 @@ impl Failure {
         }
     }
 
-    /// What is left to say.
+    /// The error to print, if any.
     pub(crate) fn error(&self) -> Option<&Error> {
         match self {
             Failure::Call(error)

@@ -25,10 +25,10 @@ use crate::keyboard::Keyboard;
 use crate::signals::Signals;
 use crate::terminal::{Format, Terminal, talk};
 
-/// Longer titles are cut in the line of their event, so the prompt has the whole.
+/// Longer titles are cut in the line of their event, so the prompt repeats the whole title.
 const MAX_TITLE_ABOVE: usize = 160;
 
-/// Ends of the input in a row after which no more is read.
+/// After this many EOFs in a row, no more input is read.
 const MAX_INPUT_ENDS: u32 = 3;
 
 /// What is done about questions of the agent.
@@ -49,7 +49,7 @@ pub(crate) struct FollowOptions {
     pub(crate) approve: Approve,
     /// Only the logs.
     pub(crate) logs_only: bool,
-    /// The command that shows the session again.
+    /// The command that follows the session again.
     pub(crate) come_back: String,
 }
 
@@ -88,7 +88,7 @@ pub(crate) async fn follow(
                 }
             }
             answer = questions.answer() => questions.decide(answer, terminal).await?,
-            // A question stands at the bottom until it is answered.
+            // An open question stays at the bottom until it is answered.
             _ = pace.tick(), if view.is_live() && !questions.is_asking() => view.tick(),
             exit = signals.next() => {
                 view.clear();
@@ -108,7 +108,7 @@ fn is_idle(event: &Event) -> bool {
     matches!(event.kind, EventKind::Status { activity: Some(SessionActivity::Idle), .. })
 }
 
-/// Whether a session with this status did what it was asked.
+/// Whether a session with this status has succeeded.
 pub(crate) fn is_success(status: SessionStatus) -> bool {
     status == SessionStatus::Completed
 }
@@ -129,10 +129,10 @@ pub(crate) fn summary(session: &Session) -> String {
     text
 }
 
-/// Whether a prompt repeats what is asked.
+/// Whether a prompt repeats the title of the question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Title {
-    /// The line of the event says it, right above.
+    /// The line of the event, right above, shows the title.
     IsAbove,
     Repeated,
 }
@@ -147,7 +147,7 @@ struct Questions {
     shows_titles: bool,
     open: Vec<Approval>,
     keyboard: Option<Keyboard>,
-    /// How often the input ended since the last line.
+    /// The number of EOFs since the last line.
     input_ends: u32,
 }
 
@@ -166,7 +166,7 @@ impl Questions {
         }
     }
 
-    /// Whether the person at the terminal is asked something.
+    /// Whether a question waits for the person at the terminal.
     fn is_asking(&self) -> bool {
         !self.open.is_empty()
     }
@@ -234,7 +234,7 @@ impl Questions {
         talk(&question(approval, title));
     }
 
-    /// The next line that the person types, while there is a question. None at the end of the input.
+    /// The next line that the person types while a question is open; `None` at EOF.
     async fn answer(&mut self) -> Option<io::Result<String>> {
         match &mut self.keyboard {
             Some(keyboard) if !self.open.is_empty() && self.input_ends < MAX_INPUT_ENDS => {
@@ -296,7 +296,7 @@ impl Questions {
         let (by, via) = (Some(by), Some(DecisionChannel::Cli));
         let decision = ApprovalDecision { by, via, ..decision.into() };
         match self.client.decide_approval(id, &decision).await {
-            // Another surface was faster, or the question cannot be shown whole.
+            // Another client decided first, or the question cannot be shown whole.
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
             other => Ok(other.map(drop)?),
         }
@@ -368,7 +368,7 @@ mod tests {
         let rest = "  rm -rf build\n  \\u{7}echo\nallow it? [y/n/l] ";
         let whole = format!("? Run \\u{{1b}}[2Kls\\r\n{rest}");
         assert_eq!(question(&approval, Title::Repeated), whole);
-        // The line of the event has said it.
+        // The line of the event has shown the title.
         assert_eq!(question(&approval, Title::IsAbove), rest);
     }
 }

@@ -21,7 +21,7 @@ const SHORT_HELP: &[(&str, &[&str])] = &[
     ("fs mkdir", &[]),
 ];
 
-/// Leaves out of `-h` what is not listed for the command or one of its subcommands.
+/// Hides from `-h` the flags that are not listed for the command or one of its subcommands.
 pub(crate) fn shortened(command: Command) -> Command {
     let name = command.get_name().to_owned();
     shortened_at(command, &name)

@@ -1,8 +1,8 @@
-//! What to do next, for errors that do not say so themselves.
+//! Hints for errors that have none of their own.
 
 use ab_core::{Error, ErrorKind, LostCallEffect};
 
-/// `error` with a hint, its own or ours.
+/// `error` with its own hint, or with ours if it has none.
 pub(crate) fn added(error: &Error) -> Error {
     let ours = error.lost_call_effect().map(for_effect).or_else(|| for_kind(error.kind()));
     match (error.hint(), ours) {
@@ -11,7 +11,7 @@ pub(crate) fn added(error: &Error) -> Error {
     }
 }
 
-/// What became of a call whose answer was lost.
+/// The hint about a call whose answer was lost.
 fn for_effect(effect: LostCallEffect) -> &'static str {
     match effect {
         LostCallEffect::Applied => "it was done all the same",

@@ -1,8 +1,8 @@
-//! Background commands of this machine: what is known of them, and how one is found by its ID.
+//! Background commands of this machine: their description, and how one is found by its ID.
 //!
-//! `exec --detach` starts a program of ours, the [holder](holder), which runs the command, writes its output to
-//! [files] below the state directory and ends with the command. A daemon keeps its own background commands;
-//! [`Job`] describes both kinds.
+//! `exec --detach` starts this program again as a [holder](holder). The holder runs the command,
+//! writes its output to [files] below the state directory, and ends with the command. A daemon
+//! keeps its own background commands; [`Job`] describes both kinds.
 
 pub(crate) mod files;
 pub(crate) mod follow;
@@ -30,7 +30,7 @@ pub(crate) struct Job {
 pub(crate) enum JobState {
     Running,
     Ended(ProcessExit),
-    /// The program that held it was killed, or the machine was restarted.
+    /// The holder was killed, or the machine was restarted.
     Lost,
 }
 
@@ -68,11 +68,11 @@ impl From<ProcessInfo> for Job {
     }
 }
 
-/// The job that `text` names: by its ID, or by the beginning of one that no other job has.
+/// The job that `text` names by its ID, or by a prefix of only one ID.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`], or [`ErrorKind::Ambiguous`] for a beginning that several jobs have.
+/// [`ErrorKind::NotFound`], or [`ErrorKind::Ambiguous`] for a prefix of several IDs.
 pub(crate) fn named<'a>(jobs: &'a [Job], text: &str) -> Result<&'a Job, Failure> {
     if let Some(job) = jobs.iter().find(|job| job.id == text) {
         return Ok(job);

@@ -1,4 +1,4 @@
-//! The JSON shapes of the command line. A key that a value has is always there, `null` when empty.
+//! The JSON output of the command line. A key of a value is always present, and `null` when empty.
 
 use std::time::SystemTime;
 
@@ -22,12 +22,12 @@ pub(crate) fn error(error: &Error) -> Value {
     })
 }
 
-/// What is in force for commands.
+/// The policy that is in force for commands.
 pub(crate) fn effective(policy: &EffectivePolicy) -> Value {
     json!(ab_server::EffectivePolicyBody::from(policy))
 }
 
-/// A path and what is known about it.
+/// A path and its metadata.
 pub(crate) fn stat(path: &str, stat: &Stat) -> Value {
     let mut value = object(&[("path", json!(path)), ("kind", json!(stat.kind.as_str()))]);
     value.extend(details(stat));
@@ -43,7 +43,7 @@ pub(crate) fn listing(path: &str, listing: &Listing) -> Value {
     })
 }
 
-/// What a search of text below `path` found.
+/// The result of a text search below `path`.
 pub(crate) fn found(path: &str, found: &SearchResults) -> Value {
     json!({
         "path": path,
@@ -56,7 +56,7 @@ pub(crate) fn found(path: &str, found: &SearchResults) -> Value {
     })
 }
 
-/// What a search left out because it is ignored.
+/// The number of entries that a search ignored.
 pub(crate) fn left_out(left_out: IgnoredEntryCounts) -> Value {
     json!({ "directories": left_out.directories, "files": left_out.files })
 }
@@ -65,7 +65,7 @@ pub(crate) fn problems(problems: &[WalkProblem]) -> Value {
     problems.iter().map(problem).collect()
 }
 
-/// Date and time in UTC with all known digits; nothing when no calendar has such a time.
+/// Date and time in UTC with all known digits; `None` if the calendar cannot represent the time.
 pub(crate) fn time(time: SystemTime) -> Option<String> {
     Timestamp::try_from(time).ok().map(|timestamp| timestamp.to_string())
 }

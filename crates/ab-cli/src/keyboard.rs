@@ -6,20 +6,20 @@ use std::time::Instant;
 
 use tokio::sync::mpsc;
 
-/// Lines that may wait for their reader.
+/// Lines that are buffered ahead of their reader.
 const WAITING_LINES: usize = 64;
 
 /// Standard input, line by line.
 pub(crate) struct Keyboard {
     lines: mpsc::Receiver<(Instant, io::Result<String>)>,
-    /// Lines that were read before are dropped.
+    /// Lines that were read before this moment are dropped.
     not_before: Instant,
 }
 
 impl Keyboard {
-    /// The lines are read by a thread of its own: nothing waits for it when the process ends.
+    /// Starts a thread that reads the lines. The process does not wait for it at exit.
     pub(crate) fn open() -> Self {
-        // What is typed ahead of a first prompt counts.
+        // Lines that are typed before the first prompt count.
         let not_before = Instant::now();
         let (sender, lines) = mpsc::channel(WAITING_LINES);
         let read = move || {
@@ -29,20 +29,20 @@ impl Keyboard {
                 }
             }
         };
-        // Without a thread the channel closes: there is no input.
+        // If the thread cannot start, the channel closes and there is no input.
         drop(thread::Builder::new().name("keyboard".to_owned()).spawn(read));
         Self { lines, not_before }
     }
 
-    /// Drops what was typed until now. Called before a question is shown: what was typed without having seen it is no
-    /// answer to it.
+    /// Drops what was typed until now. Call it before a question is shown: what the user typed
+    /// before cannot answer the question.
     pub(crate) fn forget(&mut self) {
-        // Fails where the input is no terminal.
+        // This fails if the input is no terminal.
         let _ = rustix::termios::tcflush(io::stdin(), rustix::termios::QueueSelector::IFlush);
         self.not_before = Instant::now();
     }
 
-    /// The next line; none at the end of the input.
+    /// The next line; `None` at EOF.
     pub(crate) async fn next(&mut self) -> Option<io::Result<String>> {
         loop {
             match self.lines.recv().await {

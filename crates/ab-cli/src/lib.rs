@@ -1,7 +1,8 @@
-//! The command line: arguments in, data on standard output, talk on standard error, an exit code.
+//! The command line: parses arguments, prints data on standard output and messages on standard
+//! error, and returns an exit code.
 //!
-//! This is the only crate that reads the environment and the current directory. What a workspace
-//! may do is decided below it; here is only how that is asked for and shown.
+//! Only this crate reads the environment and the current directory. The crates below it decide what
+//! a workspace may do; this crate passes requests on and shows the results.
 
 mod approval_ref;
 mod approver;
@@ -43,7 +44,7 @@ use exit::Exit;
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
     process::report_panics();
-    // The hook has told about a panic; what is left is the exit code.
+    // The panic hook has printed the message. Only the exit code is left.
     panic::catch_unwind(run).unwrap_or(Exit::Bug).into()
 }
 

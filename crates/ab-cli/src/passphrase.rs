@@ -1,4 +1,4 @@
-//! Passphrases and passwords: from a file, or from a person who is not shown what is typed.
+//! Passphrases and passwords: from a file, or typed by a person without echo.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::secrets;
 use crate::terminal::talk;
 
-/// Bytes of a passphrase that is typed, at most.
+/// The most bytes of a typed passphrase.
 const LIMIT: usize = 1024;
 
 const INTERRUPT: u8 = 3;
@@ -28,7 +28,7 @@ pub(crate) fn in_file(path: &Path) -> Result<Secret, Failure> {
     Ok(text.lines().next().unwrap_or_default().into())
 }
 
-/// What a person types to unlock a private key.
+/// Asks a person for the passphrase of a private key.
 pub(crate) fn asked(key: &Path) -> Result<Secret, Failure> {
     let key = key.display().to_string();
     if !has_person() {
@@ -40,7 +40,7 @@ pub(crate) fn asked(key: &Path) -> Result<Secret, Failure> {
     typed(&format!("passphrase of {}", ab_core::error::escape_unprintable(&key)))
 }
 
-/// The password that a person types.
+/// Asks a person for a password.
 pub(crate) fn asked_password(whose: &str) -> Result<Secret, Failure> {
     if !has_person() {
         return Err(Failure::usage("--ask-password needs a terminal")
@@ -60,7 +60,7 @@ fn typed(what: &str) -> Result<Secret, Failure> {
     talk(&format!("{what}: "));
     let typed = line(|| {
         let mut byte = [0];
-        // Nothing more than the line is taken: what follows may be for others.
+        // Read byte by byte: input after the line may be for another program.
         Ok(rustix::io::retry_on_intr(|| rustix::io::read(io::stdin(), &mut byte))
             .map(|length| (length > 0).then_some(byte[0]))?)
     });
@@ -72,8 +72,8 @@ fn typed(what: &str) -> Result<Secret, Failure> {
     }
 }
 
-/// Keys come one by one, and none is shown; dropped, the terminal is as it was. The interrupt key is
-/// a key as well, so that nobody is left with a terminal that shows nothing.
+/// Turns off echo, line mode and signal keys until it is dropped. The interrupt key is read like
+/// any other key, so that the terminal is restored before the process ends.
 struct Quiet {
     before: Termios,
 }
@@ -96,7 +96,7 @@ impl Drop for Quiet {
     }
 }
 
-/// Keys up to the end of a line; nothing when the person would rather not.
+/// Reads keys up to the end of a line; `None` if the person cancels.
 fn line(mut key: impl FnMut() -> io::Result<Option<u8>>) -> io::Result<Option<Vec<u8>>> {
     let mut typed = Vec::new();
     loop {

@@ -1,7 +1,7 @@
-//! The life of the process: a runtime, the command on it, and an end in good order.
+//! The life of the process: starts the runtime, runs the command, and shuts down in order.
 //!
-//! An interrupt stops waiting for the command, but lets a write that has begun come to its end, so
-//! that no half-written file is left behind.
+//! An interrupt stops the wait for the command. A write that has begun may finish, so that no
+//! half-written file is left behind.
 
 use std::io;
 use std::panic;
@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::terminal::{Terminal, talk};
 
-/// How long work that has begun may take to come to its end.
+/// How long work that has begun may take to finish.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(command: Box<dyn CliCommand>) -> Exit {
@@ -47,11 +47,11 @@ pub(crate) fn run(command: Box<dyn CliCommand>) -> Exit {
     }
 }
 
-/// Builds the runtime, once the system has shown that it starts as many threads as that takes.
+/// Builds the runtime, after a check that the system can start all of its threads.
 ///
 /// # Errors
-/// The system refuses a thread. Tokio panics or hangs where it cannot start a worker, and queues blocking
-/// calls forever where it can start nothing else.
+/// The system refuses a thread. Tokio panics or hangs if it cannot start a worker, and queues
+/// blocking calls forever if it cannot start a thread for them.
 fn start_runtime() -> io::Result<Runtime> {
     let workers = threads();
     start_and_end_threads(workers + 1)?;
@@ -71,8 +71,9 @@ fn start_and_end_threads(count: usize) -> io::Result<()> {
     })
 }
 
-/// Threads that talk to callers. Files and commands have threads of their own, and what commands do is
-/// why the machine is there: the other half is theirs. As many again serve SSH, on lanes.
+/// The number of threads that serve callers: half of the processors, but from 2 to 8. The other half
+/// is for commands. Files and commands have their own threads, and SSH connections get this number
+/// of threads again.
 pub(crate) fn threads() -> usize {
     const FEWEST: usize = 2;
     const MOST: usize = 8;
@@ -80,7 +81,7 @@ pub(crate) fn threads() -> usize {
     half.clamp(FEWEST, MOST)
 }
 
-/// Says that a panic is our fault and what to do, instead of what Rust says.
+/// Installs a panic hook that reports a bug in this program and asks the user to report it.
 pub(crate) fn report_panics() {
     panic::set_hook(Box::new(|info| {
         let place = info.location().map(|at| format!(" at {at}")).unwrap_or_default();
@@ -99,7 +100,7 @@ pub(crate) fn report_panics() {
 
 async fn command_to_exit(command: Box<dyn CliCommand>, mut terminal: Terminal) -> Exit {
     let ending = command.run(&mut terminal).await;
-    // What was written before a failure is data all the same.
+    // Output from before a failure is still printed.
     let failure = match (ending, terminal.finish()) {
         (Ok(()), Ok(())) => return Exit::Success,
         (Err(failure), _) | (Ok(()), Err(failure)) => failure,
@@ -109,7 +110,7 @@ async fn command_to_exit(command: Box<dyn CliCommand>, mut terminal: Terminal) -
 }
 
 async fn ended(work: JoinHandle<Exit>) -> Exit {
-    // The only way not to end with a value is to panic, and the hook has told about that.
+    // The task ends without a value only by a panic, which the hook has reported.
     work.await.unwrap_or(Exit::Bug)
 }
 

@@ -1,4 +1,4 @@
-//! How far a transfer has come, for a person who waits for it.
+//! Shows the progress of a transfer to a person.
 //!
 //! Nothing is shown unless standard error is a terminal and the transfer takes a while.
 
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use crate::terminal::{Format, Terminal, talk};
 
-/// A transfer that is over sooner needs no word.
+/// Shorter transfers show no progress.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a line stands before the next.
+/// The time between two updates.
 const PACE: Duration = Duration::from_millis(200);
 const CLEAR: &str = "\r\u{1b}[K";
 const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
 
-/// Whether a person wants to see it.
+/// Whether progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Yes,
@@ -21,7 +21,8 @@ pub(crate) enum Wanted {
 }
 
 impl Wanted {
-    /// Where there is a terminal to show it on, and nobody minds.
+    /// Progress is shown if the output is text, standard error is a terminal, and `quiet` is not
+    /// set.
     pub(crate) fn by(quiet: bool, terminal: &Terminal) -> Wanted {
         let text = terminal.format() == Format::Text;
         if text && !quiet && terminal.is_heard() { Wanted::Yes } else { Wanted::No }

@@ -1,5 +1,5 @@
-//! A workspace elsewhere: the flags that say where it is and who we are, and what to do when it is
-//! out of reach.
+//! A remote workspace: the flags for its address and our credentials, and hints if it cannot be
+//! reached.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ use crate::failure::Failure;
 use crate::passphrase;
 use crate::token;
 
-/// Names the workspace where no flag does.
+/// The variable that names the workspace if no flag does.
 const VARIABLE: &str = "AGENT_BACKEND_REMOTE";
-/// Where an SSH agent listens.
+/// The variable with the socket of the SSH agent.
 const AGENT: &str = "SSH_AUTH_SOCK";
-/// The hosts that everybody on this machine knows.
+/// The known hosts of all users of this machine.
 const SYSTEM_KNOWN_HOSTS: &str = "/etc/ssh/ssh_known_hosts";
-/// Those that a user knows, below the home.
+/// The known hosts of the user, below the home directory.
 const USER_KNOWN_HOSTS: &str = ".ssh/known_hosts";
 
 #[derive(Args, Debug, Default)]
@@ -86,7 +86,7 @@ pub(crate) struct RemoteFlags {
 }
 
 impl RemoteFlags {
-    /// Where the workspace is, if it is elsewhere.
+    /// The URL of the workspace, if it is remote.
     pub(crate) fn url(&self) -> Result<Option<String>, Failure> {
         let url = self.remote.clone().or_else(from_environment);
         match (&url, self.lone_flag()) {
@@ -96,8 +96,7 @@ impl RemoteFlags {
         }
     }
 
-    /// What went wrong, with a word on where the URL is from: whoever set a variable long ago may
-    /// not think of it.
+    /// Adds a hint if the URL comes from the environment: the user may have forgotten the variable.
     pub(crate) fn traced(&self, failure: Failure) -> Failure {
         if self.remote.is_some() || from_environment().is_none() {
             return failure;
@@ -110,7 +109,7 @@ impl RemoteFlags {
         failure.with_hint(hint)
     }
 
-    /// A flag that only helps to reach something.
+    /// The first given flag that needs a remote workspace.
     fn lone_flag(&self) -> Option<&'static str> {
         let given = [
             ("--token-file", self.token_file.is_some()),
@@ -129,12 +128,12 @@ impl RemoteFlags {
         given.into_iter().find_map(|(flag, given)| given.then_some(flag))
     }
 
-    /// The workspace there, connected.
+    /// Connects to the workspace at `url`.
     pub(crate) async fn connect(&self, url: &str, root: Option<&Path>) -> Result<Backend, Failure> {
         self.connected(url, root).await.map_err(|failure| self.traced(failure))
     }
 
-    /// Why a connection that was lost could not be made again, and what to do about it.
+    /// The failure for a connection that could not be restored, with a hint.
     pub(crate) fn lost(&self, why: Error) -> Failure {
         let ssh = self.remote.clone().or_else(from_environment);
         let way = match (ssh.is_some_and(|url| url.starts_with("ssh:")), &self.proxy) {
@@ -186,7 +185,8 @@ impl RemoteFlags {
         }
     }
 
-    /// Those of the file, then those that were named, which count where both say something.
+    /// The headers of the file, then those of the flags. A flag overrides the same header of the
+    /// file.
     fn headers(&self) -> Result<Vec<String>, Failure> {
         let in_file = match &self.header_file {
             Some(path) => {
@@ -229,7 +229,7 @@ impl RemoteFlags {
         }
     }
 
-    /// Keys that were named, then the agent's, then a password.
+    /// Adds the credentials: the named keys, then the SSH agent, then a password.
     fn as_user(&self, mut config: RemoteConfig) -> Result<RemoteConfig, Failure> {
         if self.token_file.is_some() {
             return Err(Failure::usage("--token-file is for daemons, by ws:// or wss://")
@@ -247,7 +247,7 @@ impl RemoteFlags {
         }
         if let Some(socket) = env::var_os(AGENT).filter(|socket| !socket.is_empty()) {
             let socket = PathBuf::from(socket);
-            // One that was left behind by a session is no agent.
+            // The variable may name a socket that was removed when its session ended.
             if socket.exists() {
                 config = config.ssh_agent(socket).map_err(senseless)?;
             }
@@ -267,7 +267,7 @@ impl RemoteFlags {
         Ok(config)
     }
 
-    /// Nothing where the default is right.
+    /// How the host key is checked; `None` if the default applies.
     fn host_key_check(&self, endpoint: &RemoteEndpoint) -> Result<Option<HostKeyCheck>, Failure> {
         if let Some(text) = &self.host_key {
             let pin: Fingerprint = text.parse().map_err(senseless)?;
@@ -275,7 +275,7 @@ impl RemoteFlags {
         }
         let own = env::var_os("HOME").map(|home| PathBuf::from(home).join(USER_KNOWN_HOSTS));
         if self.accept_new_host_key {
-            // What is known without the flag counts with it too.
+            // The same files apply with and without the flag.
             let files = match (&self.known_hosts, own) {
                 (Some(file), _) => vec![file.clone()],
                 (None, Some(own)) => vec![own, PathBuf::from(SYSTEM_KNOWN_HOSTS)],
@@ -297,7 +297,7 @@ impl RemoteFlags {
     }
 }
 
-/// Gives the key that was added last the passphrase that it needs, or asks for one.
+/// Sets the passphrase of the key that was added last, or asks for it.
 fn unlock(config: &mut RemoteConfig, path: &Path, known: Option<&Secret>) -> Result<(), Failure> {
     let RemoteEndpoint::Ssh(ssh) = &mut config.settings.endpoint else { return Ok(()) };
     if let Some(Credential::Key { text, passphrase }) = ssh.credentials.last_mut()
@@ -311,7 +311,7 @@ fn unlock(config: &mut RemoteConfig, path: &Path, known: Option<&Secret>) -> Res
     Ok(())
 }
 
-/// What a header says may be a secret, so no error repeats it.
+/// Adds a header. Its value may be a secret, so no error contains it.
 fn with_header(config: RemoteConfig, header: &str) -> Result<RemoteConfig, Failure> {
     match header.split_once(':') {
         Some((name, value)) => {
@@ -321,22 +321,22 @@ fn with_header(config: RemoteConfig, header: &str) -> Result<RemoteConfig, Failu
     }
 }
 
-/// A file that a flag names wrongly is a matter of the command line.
+/// Turns the failure to read a file into a usage error that names the flag.
 fn named(failure: Failure, flag: &str) -> Failure {
     failure.into_usage().with_hint(format!("{flag} names it"))
 }
 
-/// The URL where no flag names one.
+/// The URL from the environment, if it is set.
 fn from_environment() -> Option<String> {
     env::var(VARIABLE).ok().filter(|url| !url.is_empty())
 }
 
-/// A URL or a flag that cannot be meant is a matter of the command line.
+/// Turns an error about a URL or a flag into a usage error.
 fn senseless(error: Error) -> Failure {
     Failure::from(error).into_usage()
 }
 
-/// How it was tried.
+/// How the connection was attempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Daemon,
@@ -345,11 +345,11 @@ enum Way {
     Ssh,
 }
 
-/// Why there is no connection, and what to do about it.
+/// Adds a hint to the error of a failed connection.
 fn unreachable(error: Error, way: Way) -> Failure {
     let known = error.hint().map(str::to_owned);
     let hint = match (error.kind(), way) {
-        // Neither a token nor a flag makes up for these.
+        // No token and no flag helps against these.
         (ErrorKind::Denied, _)
             if matches!(
                 error.cause(),
@@ -375,7 +375,7 @@ fn unreachable(error: Error, way: Way) -> Failure {
         {
             "look at the files of --identity"
         }
-        // Somebody is there, and says what to do.
+        // The error has its own hint.
         (ErrorKind::Disconnected | ErrorKind::Timeout, _) if known.is_some() => {
             return error.into();
         }
@@ -389,7 +389,7 @@ fn unreachable(error: Error, way: Way) -> Failure {
     Failure::from(error).with_hint(hint)
 }
 
-/// What to look at where nobody answers, or somebody else does.
+/// The hint if no server answers at the address, or a server of another kind.
 fn out_of_reach(detail: Option<ErrorCause>, way: Way) -> &'static str {
     match (way, detail) {
         (_, Some(ErrorCause::HostNotFound)) => "look at the name of the host in the URL",

@@ -1,10 +1,10 @@
-//! Secrets that the process was started with, taken out of what other processes can read.
+//! Hides the secrets in our arguments and environment from other processes.
 //!
-//! Commands without walls run as the same user. They can read the environment and the arguments that a
-//! process was started with in `/proc/PID/environ` and `/proc/PID/cmdline`, whatever the process has
-//! done with them since. So these are overwritten in place at the start, and a process that holds a
-//! secret is made undumpable: then `/proc/PID/mem` and the like are closed to its own user. Root can
-//! read the memory of any process; nothing here changes that.
+//! Commands without isolation run as the same user. They can read the environment and the arguments
+//! that a process was started with in `/proc/PID/environ` and `/proc/PID/cmdline`, whatever the
+//! process has done with them since. So the secrets are overwritten in place at the start, and a
+//! process that holds a secret is made undumpable: then its own user cannot read `/proc/PID/mem`
+//! and similar files. Root can still read the memory of any process.
 
 use std::env;
 use std::ffi::OsString;
@@ -18,15 +18,15 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use crate::terminal::talk;
 
-/// Where a token can be given without others seeing it among the processes of the host.
+/// The variable for a token. Other users of the host cannot see it in the list of processes.
 pub(crate) const TOKEN_VARIABLE: &str = "AGENT_BACKEND_AUTH_TOKEN";
 /// Flags whose value may be a secret.
 const SECRET_FLAGS: [&str; 4] = ["--auth-token", "--ssh-users", "--header", "--token"];
 
-/// The token of the environment, once it was taken out of there.
+/// The token from the environment, kept after it was removed there.
 static TOKEN: OnceLock<Option<OsString>> = OnceLock::new();
 
-/// Takes secrets out of the environment and the arguments of this process. To be called while there is
+/// Removes secrets from the environment and the arguments of this process. Call it while there is
 /// only one thread, after the arguments were copied.
 pub(crate) fn take(arguments: &[OsString]) {
     let token = TOKEN.get_or_init(|| env::var_os(TOKEN_VARIABLE));
@@ -47,9 +47,10 @@ pub(crate) fn token() -> Option<OsString> {
     TOKEN.get_or_init(|| env::var_os(TOKEN_VARIABLE)).clone()
 }
 
-/// Closes the memory of this process to others of the same user, now that there is a secret in it.
+/// Makes this process undumpable, because its memory holds a secret: other processes of the same
+/// user cannot read it.
 pub(crate) fn shield() {
-    // It cannot fail for a process that changes itself.
+    // A process can always make itself undumpable.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
@@ -110,7 +111,7 @@ impl Region {
     }
 }
 
-/// Where entries of the token's variable are: start and length, the name included.
+/// The start and length of each entry of the token's variable, including the name.
 fn token_entries(environment: &[u8]) -> Vec<(usize, usize)> {
     let is_token = |entry: &[u8]| {
         let value = entry.strip_prefix(TOKEN_VARIABLE.as_bytes());
@@ -122,7 +123,7 @@ fn token_entries(environment: &[u8]) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// Where values of secret flags are among arguments that end with NUL: start and length.
+/// The start and length of each value of a secret flag, in arguments that end with NUL.
 fn secrets_in(arguments: &[u8]) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut value_follows = false;
@@ -132,7 +133,7 @@ fn secrets_in(arguments: &[u8]) -> Vec<(usize, usize)> {
             value_follows = false;
             continue;
         }
-        // From here on the words are those of a command.
+        // The words from here on belong to a command.
         if argument == b"--" {
             break;
         }
@@ -148,7 +149,7 @@ fn secrets_in(arguments: &[u8]) -> Vec<(usize, usize)> {
     found
 }
 
-/// Strings that end with NUL, each with where it starts.
+/// Splits strings that end with NUL. Each comes with its start.
 fn entries(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut start = 0;
     bytes.split(|byte| *byte == 0).map(move |entry| {

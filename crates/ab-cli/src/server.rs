@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::token;
 use crate::{config, data_dir};
 
-/// Names the server where no flag does.
+/// The variable that names the server if no flag does.
 const VARIABLE: &str = "AGENT_BACKEND_SERVER";
 
 #[derive(Args, Debug, Default)]
@@ -39,7 +39,7 @@ pub(crate) struct ServerFlags {
 }
 
 impl ServerFlags {
-    /// A client of the server. Nothing is connected yet.
+    /// A client of the server. It does not connect yet.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! A session as people name it: its id, or the beginning of it.
+//! A session as users name it: its id, or a prefix of it.
 
 use std::str::FromStr;
 
@@ -8,20 +8,20 @@ use agent_backend::serve_client::SessionQuery;
 
 use crate::failure::Failure;
 
-/// Shorter beginnings would name too many sessions.
+/// Shorter prefixes would match too many sessions.
 pub(crate) const SHORTEST: usize = 4;
 const LONGEST: usize = 26;
 pub(crate) const PER_PAGE: u32 = 200;
-/// How many pages of the newest sessions are searched.
+/// The most pages of the newest sessions that are searched.
 pub(crate) const MOST_PAGES: u32 = 50;
-/// How many sessions the error for an ambiguous beginning names.
+/// The most sessions that the error for an ambiguous prefix names.
 pub(crate) const NAMED: usize = 5;
 
-/// The id of a session, or its beginning.
+/// The id of a session, or a prefix of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SessionRef(String);
 
-/// An id or the beginning of one, as ids are written.
+/// An id or a prefix of one, in upper case; `None` if `text` is neither.
 pub(crate) fn id_prefix(text: &str) -> Option<String> {
     let text = text.to_ascii_uppercase();
     // The digits of a ULID.
@@ -41,11 +41,11 @@ impl FromStr for SessionRef {
 }
 
 impl SessionRef {
-    /// The session that is meant.
+    /// Finds the session.
     ///
     /// # Errors
     ///
-    /// Usage, if no session or more than one begins like this; errors of the server.
+    /// A usage error if no session or more than one has this prefix, and errors of the server.
     pub(crate) async fn find(&self, client: &SessionClient) -> Result<SessionId, Failure> {
         let SessionRef(text) = self;
         if let Ok(id) = text.parse() {

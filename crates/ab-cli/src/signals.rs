@@ -1,10 +1,10 @@
-//! Requests to stop, one after another.
+//! SIGINT and SIGTERM, one after another.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::Exit;
 
-/// Interrupts and requests to terminate, from when this is made.
+/// SIGINT and SIGTERM, from the creation of this value on.
 pub(crate) struct Signals {
     interrupts: Option<Signal>,
     terminations: Option<Signal>,
@@ -18,12 +18,12 @@ impl Signals {
         }
     }
 
-    /// None ever.
+    /// Installs no handlers, so that no signal ever arrives.
     pub(crate) fn none() -> Signals {
         Signals { interrupts: None, terminations: None }
     }
 
-    /// Waits for the next, and says how a process ends that minds it.
+    /// Waits for the next signal, and returns the exit code for it.
     pub(crate) async fn next(&mut self) -> Exit {
         tokio::select! {
             () = received(&mut self.interrupts) => Exit::Interrupted,
@@ -36,7 +36,7 @@ impl Signals {
     }
 }
 
-/// Where a signal cannot be watched, its default holds and nothing ever arrives here.
+/// Waits for the next signal. Without a handler the default action applies, and this waits forever.
 async fn received(signals: &mut Option<Signal>) {
     let arrived = match signals {
         Some(signals) => signals.recv().await,

@@ -1,7 +1,7 @@
-//! Our own standard input and output as streams that cost no thread, where that is possible.
+//! Our own standard input and output as asynchronous streams, without a thread where possible.
 //!
-//! A pipe or a socket is waited for by the runtime itself. For anything else, such as a file or a
-//! terminal, there are tokio's threads.
+//! The runtime itself waits for a pipe or a socket. For anything else, such as a file or a
+//! terminal, tokio uses threads.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,7 +1,7 @@
-//! The two streams of a command: data goes to standard output, talk to standard error.
+//! The output streams of a command: data goes to standard output, messages to standard error.
 //!
-//! A reader that went away is reported as [`Failure::ClosedPipe`], which ends the command quietly.
-//! Nothing that comes from files is sent to a terminal with its control characters.
+//! A closed output pipe is reported as [`Failure::ClosedPipe`], which ends the command quietly.
+//! Control characters from files are not sent to a terminal.
 
 use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
@@ -33,7 +33,7 @@ impl Format {
     }
 }
 
-/// What a stream leads to.
+/// The properties of an output stream.
 #[derive(Clone, Copy, Debug, Default)]
 struct Look {
     terminal: bool,
@@ -89,22 +89,22 @@ impl Terminal {
         self.err_look.terminal
     }
 
-    /// Whether a line can be written over.
+    /// Whether the terminal can overwrite a line.
     pub(crate) fn can_redraw(&self) -> bool {
         std::env::var_os("TERM").is_none_or(|term| term != "dumb")
     }
 
-    /// A line of data.
+    /// Prints a line of data.
     pub(crate) fn line(&mut self, text: &str) -> Result<(), Failure> {
         writeln!(self.out, "{text}").map_err(Failure::output)
     }
 
-    /// Data as it is.
+    /// Prints data unchanged.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.out.write_all(bytes).map_err(Failure::output)
     }
 
-    /// The one JSON value of this invocation.
+    /// Prints the one JSON value of this invocation.
     pub(crate) fn value(&mut self, value: &Value) -> Result<(), Failure> {
         let written = if self.out_look.terminal {
             serde_json::to_writer_pretty(&mut self.out, value)
@@ -120,24 +120,25 @@ impl Terminal {
         paint(self.out_look, style, text)
     }
 
-    /// A name or a piece of a file as it may be shown on standard output.
+    /// A name or a piece of a file for standard output. On a terminal, control characters are
+    /// escaped.
     pub(crate) fn shown<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if self.out_look.terminal { without_controls(text) } else { Cow::Borrowed(text) }
     }
 
-    /// Something worth knowing that is not data.
+    /// Prints a note on standard error.
     pub(crate) fn note(&mut self, text: &str) {
         if self.notes {
             self.say(NOTE, "note", text);
         }
     }
 
-    /// Something that could not be done, while the rest could.
+    /// Prints a warning about a part that failed, while the rest succeeded.
     pub(crate) fn warn(&mut self, error: &Error) {
         self.say(WARNING, "warning", &error.to_string());
     }
 
-    /// What went wrong and what to do next.
+    /// Prints an error and its hint.
     pub(crate) fn tell(&mut self, failure: &Failure) {
         let Some(error) = failure.error().map(hint::added) else { return };
         match self.format {
@@ -154,14 +155,14 @@ impl Terminal {
         }
     }
 
-    /// Sends what is still buffered.
+    /// Flushes the buffered output.
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
         self.out.flush().map_err(Failure::output)
     }
 
     fn say(&mut self, style: Style, label: &str, text: &str) {
-        // Where both streams end in one place, what was printed first comes first. Should this
-        // fail, so will the next write, and that one is not overlooked.
+        // Keeps the order of messages if both streams lead to the same place. If this fails, the
+        // next write to standard output reports the error.
         let _ = self.out.flush();
         let label = paint(self.err_look, style, label);
         let text =
@@ -170,7 +171,7 @@ impl Terminal {
     }
 }
 
-/// Writes to standard error. When nobody listens there is nobody to tell.
+/// Writes to standard error. An error is ignored: there is no other stream to report it on.
 pub(crate) fn talk(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
@@ -185,7 +186,7 @@ fn paint(look: Look, style: Style, text: &str) -> String {
     if look.colour { format!("{style}{text}{style:#}") } else { text.to_owned() }
 }
 
-/// `text` with control characters and those that reorder others spelled out, except tabs and line ends.
+/// `text` with control characters and bidirectional controls escaped, except tabs and line ends.
 fn without_controls(text: &str) -> Cow<'_, str> {
     let harmless = |c: char| !(c.is_control() || is_bidi_control(c)) || c == '\t' || c == '\n';
     if text.chars().all(harmless) {

@@ -1,4 +1,4 @@
-//! The token of a daemon, given so that others on this host do not see it.
+//! The token of a daemon, passed so that other users of this host do not see it.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -7,7 +7,7 @@ use crate::commands::input;
 use crate::failure::Failure;
 use crate::secrets;
 
-/// The first line of a file, or of standard input if that is `-`.
+/// Reads the first line of a file, or of standard input for `-`.
 pub(crate) fn in_file(path: &Path) -> Result<String, Failure> {
     let Ok(text) = String::from_utf8(input::secret_file(path)?) else {
         return Err(no_text(&format!("the token in {}", path.display())));
@@ -15,12 +15,12 @@ pub(crate) fn in_file(path: &Path) -> Result<String, Failure> {
     checked(text.lines().next().unwrap_or_default())
 }
 
-/// From the environment, if it is there.
+/// The token from the environment, if it is set.
 pub(crate) fn in_environment() -> Result<Option<String>, Failure> {
     match secrets::token().map(OsString::into_string) {
         None => Ok(None),
         Some(Ok(token)) => checked(&token).map(Some),
-        // One that cannot be used is not the same as none: that would let everybody in.
+        // An unusable token is an error. Without a token, the daemon would accept every caller.
         Some(Err(_)) => Err(no_text(&format!("the token in {}", secrets::TOKEN_VARIABLE))),
     }
 }

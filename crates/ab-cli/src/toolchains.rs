@@ -1,8 +1,9 @@
-//! Toolchains that a user installs outside the system's directories: which are there, and what of
-//! them commands may read.
+//! Toolchains that a user installs outside the system's directories: which exist, and which of
+//! their directories commands may read.
 //!
-//! Only directories that are known to hold programs and their libraries are offered, read-only. What
-//! lies beside them is not: `~/.cargo/credentials.toml`, `~/.npmrc`, `~/.m2/settings.xml`.
+//! Only directories that are known to hold programs and their libraries are offered, read-only.
+//! Files beside them are not offered: `~/.cargo/credentials.toml`, `~/.npmrc`,
+//! `~/.m2/settings.xml`.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -29,7 +30,7 @@ impl ToolchainFlags {
         !self.toolchain.is_empty()
     }
 
-    /// What commands may use: the directories that were named, then those that were found.
+    /// The toolchains that commands may use: the named directories, then those that were found.
     pub(crate) fn chosen(&self) -> Result<Vec<Toolchain>, Failure> {
         chosen(&self.toolchain).map_err(|why| {
             Failure::usage(format!("cannot use --toolchain: {why}"))
@@ -38,11 +39,12 @@ impl ToolchainFlags {
     }
 }
 
-/// The directories among the words, then those that are found on this machine, unless `none` is a word.
+/// The directories that `words` names, then those that are found on this machine, unless `none` is
+/// a word.
 ///
 /// # Errors
 ///
-/// The cause, if a word is no directory.
+/// The cause, if a word is no directory, or the words contradict each other.
 pub(crate) fn chosen(words: &[OsString]) -> Result<Vec<Toolchain>, String> {
     let is = |word: &str| words.iter().any(|given| given == word);
     if is(AUTO) && is(NONE) {
@@ -68,33 +70,33 @@ fn in_directory(given: &OsString) -> Result<Toolchain, String> {
     }
 }
 
-/// A toolchain of the user's.
+/// A toolchain of the user.
 #[derive(Debug)]
 pub(crate) struct FoundToolchain {
     pub(crate) name: &'static str,
     pub(crate) toolchain: Toolchain,
 }
 
-/// Where to look.
+/// Where toolchains are searched.
 #[derive(Debug, Default)]
 pub(crate) struct Surroundings {
     home: Option<PathBuf>,
     path: Vec<PathBuf>,
-    /// Variables by which a user moves a toolchain elsewhere.
+    /// Variables that move a toolchain to another directory.
     variables: BTreeMap<&'static str, PathBuf>,
 }
 
 /// A toolchain that is kept in one directory.
 struct Known {
     name: &'static str,
-    /// The variable that names its directory; commands are given it too.
+    /// The variable that names its directory. Commands get the variable too.
     variable: Option<&'static str>,
-    /// Below the home directory, where no variable says otherwise.
+    /// The directory below the home directory, if the variable is not set.
     directory: &'static str,
-    /// What of it is offered. A star stands for every name.
+    /// The paths that commands may read. A star matches every name.
     readable: &'static [&'static str],
-    /// Directories of programs. Of those with a star, the one on the user's path is taken, else the
-    /// newest.
+    /// Directories of programs. For a path with a star, the match on the user's `PATH` is used,
+    /// else the newest.
     bin: &'static [&'static str],
 }
 
@@ -191,10 +193,11 @@ const KNOWN: &[Known] = &[
     },
 ];
 
-/// Directories of programs below `/usr`, which commands see anyway, that are not on the system's path.
+/// Directories of programs below `/usr` that are not on the system's `PATH`. Commands can read them
+/// anyway.
 const ELSEWHERE: &[(&str, &str)] = &[("go", "/usr/local/go/bin"), ("cuda", "/usr/local/cuda/bin")];
 
-/// Most names that a star stands for.
+/// The most names that a star matches.
 const MOST_VERSIONS: usize = 64;
 
 impl Surroundings {
@@ -217,7 +220,7 @@ impl Surroundings {
         named.cloned().or_else(|| Some(self.home.as_ref()?.join(known.directory)))
     }
 
-    /// Where a directory stands on the user's path; those that are not on it come last.
+    /// The position of a directory on the user's `PATH`. Directories that are not on it come last.
     fn rank(&self, bin: &Path) -> usize {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let bin = real(bin);
@@ -226,7 +229,7 @@ impl Surroundings {
     }
 }
 
-/// The toolchains that are there, in the order of the user's path.
+/// The installed toolchains, in the order of the user's `PATH`.
 pub(crate) fn find(surroundings: &Surroundings) -> Vec<FoundToolchain> {
     let mut found: Vec<(usize, FoundToolchain)> = Vec::new();
     for known in KNOWN {
@@ -259,7 +262,7 @@ pub(crate) fn find(surroundings: &Surroundings) -> Vec<FoundToolchain> {
     found.into_iter().map(|(_, found)| found).collect()
 }
 
-/// The paths below a directory that a pattern names and that are there.
+/// The existing paths below a directory that match a pattern.
 fn expanded(directory: &Path, below: &str) -> Vec<PathBuf> {
     let mut paths = vec![directory.to_owned()];
     for part in below.split('/') {

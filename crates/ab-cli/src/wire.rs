@@ -36,7 +36,7 @@ const SPACES: &str = "spaces";
 pub(crate) const NO_AGENTS_IN_ROOT: &str =
     "the served root contains the data directory: start serve with a --data-dir outside of it";
 
-/// What `serve` runs.
+/// The parts that `serve` runs.
 pub(crate) struct Parts {
     pub(crate) app: HttpApp,
     /// Shut down after the port is closed.
@@ -55,7 +55,8 @@ pub(crate) async fn store(directory: &Path) -> Result<Store, Failure> {
     Store::open(data_dir).await.map_err(failed)
 }
 
-/// Connects the parts, and takes up the sessions of an earlier process. Agents reach the server at `url`.
+/// Connects the parts, and resumes the sessions of an earlier process. Agents reach the server at
+/// `url`.
 ///
 /// # Errors
 ///
@@ -119,7 +120,7 @@ async fn spaces(store: Store, config: &Config) -> Result<Spaces, Failure> {
     if let Some(point) = config.space_crash_at {
         settings.crash_hook = SpaceCrashHook::new(move |reached| {
             if reached == point {
-                // Does not return: the signal is delivered before the call is back.
+                // This call does not return: the signal is delivered first.
                 let _ = kill_process(getpid(), Signal::KILL);
             }
         });
@@ -134,7 +135,7 @@ async fn spaces(store: Store, config: &Config) -> Result<Spaces, Failure> {
     })
 }
 
-/// The agents of the gateway. They work in the served root, or each in a directory of its own.
+/// The agents of the gateway. They work in the served root, or each in its own directory.
 ///
 /// # Errors
 ///
@@ -173,17 +174,18 @@ pub(crate) async fn gateway(
     Ok(AgentGateway::new(AgentGatewaySettings::new(agents, ground)))
 }
 
-/// Kills this process at `point`, as `kill -9` would: nothing is closed, flushed or told.
+/// Kills this process at `point`, as `kill -9` would: nothing is closed, flushed or printed.
 fn crash_hook(point: CrashPoint) -> CrashHook {
     CrashHook::new(move |reached| {
         if reached == point {
-            // Does not return: the signal is delivered before the call is back.
+            // This call does not return: the signal is delivered first.
             let _ = kill_process(getpid(), Signal::KILL);
         }
     })
 }
 
-/// What tasks can name. `resource_limits`: whether the executor enforces limits.
+/// The agents, runtimes and defaults of tasks. `resource_limits`: whether the executor enforces
+/// limits.
 fn catalog(config: &Config, resource_limits: bool) -> TaskCatalog {
     let mut catalog = TaskCatalog { resource_limits, ..TaskCatalog::default() };
     let sessions = &config.sessions;
@@ -219,7 +221,7 @@ fn catalog(config: &Config, resource_limits: bool) -> TaskCatalog {
     catalog
 }
 
-/// The versions of an agent that a task may name. That of a configured program is not known.
+/// The versions of an agent that a task may name. The version of a configured program is not known.
 fn versions(entry: &AgentCatalogEntry) -> Vec<String> {
     let latest = "latest".to_owned();
     match entry.argv.first() {

@@ -16,7 +16,7 @@ use clap::Args;
 use crate::failure::Failure;
 use crate::remote::RemoteFlags;
 
-/// Names the workspace where no flag does.
+/// The variable that names the workspace if no flag does.
 const ROOT_VARIABLE: &str = "AGENT_BACKEND_ROOT";
 
 /// The directory for temporary files that the environment names. An empty variable names none.
@@ -46,8 +46,8 @@ impl WorkspaceFlags {
         self.open_with(Starter::Person, exec, policy).await
     }
 
-    /// With commands that run as `exec` says and are judged as `policy` says, where the workspace
-    /// is here. One that is elsewhere has walls and rules of its own.
+    /// Opens the workspace. `exec` and `policy` apply to commands of a local workspace. A remote
+    /// workspace has its own isolation and rules.
     pub(crate) async fn open_with(
         &self,
         starter: Starter,
@@ -71,7 +71,7 @@ impl WorkspaceFlags {
         Ok(Opened { handle, root })
     }
 
-    /// What went wrong, with a word on where the workspace was named.
+    /// Adds a hint about where the workspace was named.
     pub(crate) fn traced(&self, failure: Failure) -> Failure {
         self.elsewhere.traced(failure)
     }
@@ -81,18 +81,18 @@ impl WorkspaceFlags {
         Ok(self.elsewhere.url()?.is_some())
     }
 
-    /// What to say of a workspace elsewhere that cannot be reached any more.
+    /// The failure for a remote workspace that cannot be reached any more.
     pub(crate) fn out_of_reach(&self, why: Error) -> Failure {
         self.elsewhere.lost(why)
     }
 
-    /// The directory of a workspace on this machine, as an absolute path.
+    /// The directory of a local workspace, as an absolute path.
     pub(crate) fn directory(&self) -> Result<PathBuf, Failure> {
         let root = self.root(Starter::Person)?;
         Ok(root.canonicalize().unwrap_or(root))
     }
 
-    /// The directory that was named by a flag, as an absolute path.
+    /// The directory that a flag names, as an absolute path.
     pub(crate) fn named_directory(&self) -> Option<PathBuf> {
         let root = self.root.as_ref()?;
         Some(root.canonicalize().unwrap_or_else(|_| root.clone()))
@@ -110,15 +110,15 @@ impl WorkspaceFlags {
     }
 }
 
-/// Who chose the current directory, which is the workspace where nothing names one.
+/// Who chose the current directory, which is the workspace if none is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Starter {
-    /// Somebody who typed a command there. Any directory may be meant but `/`, inside which walls keep
-    /// nothing apart.
+    /// A person who typed a command there. Any directory is accepted except `/`, where isolation
+    /// would separate nothing.
     Person,
-    /// A program, such as an MCP host on a desktop, which starts others in `/` or in the home directory,
-    /// or a person who starts an agent, which could then read every login in there. Neither directory is
-    /// meant unless it is named.
+    /// A program, such as an MCP host on a desktop, which starts other programs in `/` or in the
+    /// home directory. Also a person who starts an agent: in the home directory it could read every
+    /// login. `/`, the home directory and the directories above it must be named explicitly.
     Program,
 }
 
@@ -135,8 +135,8 @@ impl Starter {
         }
     }
 
-    /// Why `current` is not taken for the workspace, if it is not. Directories are compared by what they
-    /// are, so that links to them count.
+    /// Why `current` cannot be the workspace, if it cannot. Directories are compared by device and
+    /// inode, so links to them count.
     fn refusal(self, current: &Path, homes: &[PathBuf]) -> Option<Failure> {
         let above_home = |home: &PathBuf| {
             let real = home.canonicalize().unwrap_or_else(|_| home.clone());
@@ -162,7 +162,7 @@ impl Starter {
     }
 }
 
-/// The home directories of the current user: by the environment, and by the user database.
+/// The home directories of the current user: from the environment, and from the user database.
 fn homes() -> Vec<PathBuf> {
     let named = env::var_os("HOME").map(PathBuf::from);
     let user = fs::metadata("/proc/self").map(|own| own.uid()).ok();
@@ -175,7 +175,7 @@ fn homes() -> Vec<PathBuf> {
     named.into_iter().chain(known).filter(|home| home.is_absolute()).collect()
 }
 
-/// Whether both are there and the same directory.
+/// Whether both exist and are the same directory.
 fn same(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
     identity(one).is_some_and(|one| Some(one) == identity(other))
@@ -189,7 +189,7 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Ends it, and with it what it started.
+    /// Closes the workspace, and ends the commands that it started.
     pub(crate) async fn close(self) -> Result<(), Failure> {
         Ok(self.root.destroy().await?)
     }

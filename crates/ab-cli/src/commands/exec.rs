@@ -149,7 +149,8 @@ impl Exec {
         self.workspace.is_elsewhere().unwrap_or(true)
     }
 
-    /// Prints one line if the command runs on this machine with less than the strongest isolation.
+    /// Prints one line if the command runs on this machine with less than the strongest isolation, or
+    /// if `--verbose` is set.
     async fn tell_what_is_in_force(
         &self,
         backend: &Backend,

@@ -1,4 +1,4 @@
-//! Agents of the configuration file, checked.
+//! Agents from the configuration file, validated.
 
 use std::env;
 use std::path::{Component, Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 ///
 /// # Errors
 ///
-/// Usage, for an entry that makes no sense, with its line.
+/// A usage error for an invalid entry, with its line.
 pub(super) fn catalog(file: Option<&ConfigFile>, data_dir: &Path) -> Result<AgentCatalog, Failure> {
     let mut catalog = AgentCatalog::default();
     let Some(file) = file else { return Ok(catalog) };
@@ -37,7 +37,8 @@ pub(super) fn catalog(file: Option<&ConfigFile>, data_dir: &Path) -> Result<Agen
     Ok(catalog)
 }
 
-/// A directory that the agent may see. It must not show it the server's token or the operator's home.
+/// Checks a directory that the agent may read. It must not contain the server's token or the
+/// operator's home.
 fn toolchain(agent: &str, path: PathBuf, data_dir: &Path) -> Result<PathBuf, String> {
     let refused = |why: &str| format!("agent {agent:?}: the toolchain {} {why}", path.display());
     let real = path.canonicalize().map_err(|error| refused(&format!("cannot be used: {error}")))?;
@@ -58,7 +59,7 @@ fn toolchain(agent: &str, path: PathBuf, data_dir: &Path) -> Result<PathBuf, Str
     Ok(path)
 }
 
-/// Fields that only built-in agents have, and paths that would leave the home.
+/// Rejects fields that only built-in agents have, and paths outside the home directory.
 fn check_fields(entry: &AgentCatalogEntry) -> Result<(), String> {
     if entry.package.is_some() || entry.tested {
         let id = &entry.id;

@@ -1,4 +1,4 @@
-//! The configuration file: TOML in, words with their lines out.
+//! The configuration file: parses TOML into words with line numbers.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -52,13 +52,13 @@ const SESSION_KEYS: &[&str] = &[
 #[derive(Debug)]
 pub(crate) struct ConfigFile {
     pub(crate) path: PathBuf,
-    /// By key, those of `sessions` with that before a dot.
+    /// Values by key. Keys of the table `sessions` start with `sessions.`.
     pub(crate) values: BTreeMap<String, FileValue>,
     /// The entries of `agents`, each with its line.
     pub(crate) agents: Vec<(AgentCatalogEntry, usize)>,
 }
 
-/// A value as words, and the line of its key.
+/// A value as words, with the line of its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileValue {
     pub(crate) words: Vec<String>,
@@ -70,7 +70,7 @@ impl ConfigFile {
     ///
     /// # Errors
     ///
-    /// Usage, if a file is named that does not exist.
+    /// A usage error if a named file does not exist.
     pub(crate) fn find(named: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
         let variable =
             |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -89,7 +89,7 @@ impl ConfigFile {
     ///
     /// # Errors
     ///
-    /// Usage. The message names the file, the line and the key.
+    /// A usage error. The message names the file, the line and the key.
     pub(crate) fn read(path: &Path) -> Result<ConfigFile, Failure> {
         let fails = |error| {
             Failure::input(format!("read the configuration file {}", path.display()), error)

@@ -1,4 +1,4 @@
-//! One value of the configuration: where it may come from, and where it did.
+//! One value of the configuration: its possible sources, and the one that it came from.
 
 use std::env;
 use std::fmt;
@@ -19,7 +19,7 @@ pub(crate) struct Setting<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Flag,
-    /// The variable.
+    /// The name of the variable.
     Environment(String),
     /// The file and the line in it.
     File(PathBuf, usize),
@@ -37,7 +37,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The sources below the flags.
+/// The sources with lower precedence than the flags.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sources<'a> {
     pub(crate) file: Option<&'a ConfigFile>,
@@ -48,7 +48,7 @@ impl Sources<'_> {
     ///
     /// # Errors
     ///
-    /// Usage, if the value of the variable or the file makes no sense.
+    /// A usage error if the value of the variable or the file is invalid.
     pub(crate) fn pick<T>(
         &self,
         key: &str,
@@ -89,13 +89,13 @@ pub(crate) fn variable(key: &str) -> String {
     format!("AGENT_BACKEND_{}", key.replace(['.', '-'], "_").to_ascii_uppercase())
 }
 
-/// What a source says: one word, or a list.
+/// The value from one source: one word, or a list.
 #[derive(Debug)]
 pub(crate) struct Words<'a> {
     words: &'a [String],
-    /// The text of a variable, which may hold a comma that separates nothing.
+    /// The whole text of a variable, for values that contain a comma.
     whole: Option<&'a str>,
-    /// The directory that relative paths of a file are taken from.
+    /// The directory that relative paths of a file are resolved against.
     base: Option<&'a Path>,
 }
 
@@ -131,7 +131,7 @@ impl Words<'_> {
         }
     }
 
-    /// Paths where a word is one, and the words `auto` and `none` as they are.
+    /// Resolves paths, and keeps the words `auto` and `none`.
     pub(crate) fn paths_or_words(&self) -> Vec<String> {
         let resolved = |word: &str| match word {
             "auto" | "none" => word.to_owned(),
@@ -145,12 +145,13 @@ impl Words<'_> {
     }
 }
 
-/// A path with `~/` as the home directory, relative to the directory of the file that names it.
+/// Resolves a path. `~/` is the home directory, and other paths are relative to the directory of
+/// the file that names them.
 pub(crate) fn resolved(text: &str, base: Option<&Path>) -> PathBuf {
     let home = env::var_os("HOME").filter(|home| !home.is_empty());
     match (text.strip_prefix("~/"), home, base) {
         (Some(below), Some(home), _) => PathBuf::from(home).join(below),
-        // What `-` means is standard input.
+        // `-` means standard input.
         (_, _, Some(base)) if text != "-" => base.join(text),
         (_, _, _) => PathBuf::from(text),
     }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{Config, Origin, Setting};
 use crate::secrets;
 
-/// Stands for a value that is not shown.
+/// The text that replaces a secret value.
 const REDACTED: &str = "(redacted)";
 
 /// One value.
@@ -105,7 +105,7 @@ fn row<T>(key: &'static str, setting: &Setting<T>, value: impl Fn(&T) -> Value) 
     Row { key, value: value(&setting.value), origin: setting.origin.clone() }
 }
 
-/// A time in the largest unit that divides it, as the file has it.
+/// A time in the largest unit that divides it, as it is written in the file.
 fn time_text(time: Duration) -> String {
     match (time.subsec_millis(), time.as_secs()) {
         (0, seconds) if seconds % 3600 == 0 => format!("{}h", seconds / 3600),
@@ -126,7 +126,7 @@ fn origin(origin: &Origin) -> Value {
     }
 }
 
-/// An agent. Values of variables may be secrets.
+/// An agent as JSON. The values of its variables are redacted: they may be secrets.
 fn agent(entry: &AgentCatalogEntry) -> Value {
     let env: Map<String, Value> =
         entry.env.keys().map(|name| (name.clone(), json!(REDACTED))).collect();

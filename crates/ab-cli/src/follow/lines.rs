@@ -9,7 +9,7 @@ use anstyle::{AnsiColor, Style};
 
 /// The longest line of a text that an agent wrote. The rest is in `session events --json`.
 const MAX_TEXT: usize = 200;
-/// Lines that are shown of what a failed call printed.
+/// Lines of the output of a failed call that are shown.
 const MAX_FAILURE_LINES: usize = 5;
 
 const PLAIN: Style = Style::new();
@@ -19,7 +19,7 @@ const BAD: Style = AnsiColor::Red.on_default();
 const ASKS: Style = AnsiColor::Yellow.on_default().bold();
 const WORKS: Style = AnsiColor::Cyan.on_default();
 
-/// What the follow view shows of one event.
+/// A line of the follow view for one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) mark: &'static str,
@@ -122,7 +122,7 @@ pub(crate) fn of(kind: &EventKind) -> Vec<Line> {
     }
 }
 
-/// The end of what a failed call printed.
+/// The last lines of the output of a failed call.
 fn last_lines(output: &str) -> impl Iterator<Item = &str> {
     let lines: Vec<&str> = output.lines().filter(|line| !line.trim().is_empty()).collect();
     let first = lines.len().saturating_sub(MAX_FAILURE_LINES);
@@ -136,8 +136,7 @@ pub(crate) fn changes_text(changes: ChangeCounts) -> String {
     format!("{files_changed} {files} changed, +{lines_added} -{lines_removed}")
 }
 
-/// What a running session does, in words.
-/// Who decided, by which way.
+/// Who made a decision, and through which channel.
 pub(crate) fn decider_text(by: &ApprovalDecider) -> String {
     match (by.kind, by.via) {
         (DeciderKind::Timeout, _) => "the timeout".to_owned(),
@@ -214,7 +213,7 @@ fn delivery_line(mode: DeliveryMode, result: &DeliveryResult) -> Line {
     line("✓", GOOD, &text)
 }
 
-/// A line with all of `text`: the agent's own words are what people read.
+/// A line with the whole `text`, for the words of the agent.
 fn whole_line(mark: &'static str, style: Style, text: &str) -> Line {
     Line { mark, style, text: flat(text) }
 }

@@ -1,4 +1,5 @@
-//! What the follow view remembers between events, and the line at the bottom that says what happens now.
+//! The state of the follow view between events, and the line at the bottom with the current
+//! activity.
 
 use std::time::{Duration, Instant};
 
@@ -12,19 +13,20 @@ use super::lines::{self, Line};
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal, talk};
 
-/// How often the line at the bottom moves.
+/// How often the line at the bottom is redrawn.
 pub(super) const PACE: Duration = Duration::from_millis(120);
 const CLEAR: &str = "\r\u{1b}[K";
 const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 const NARROWEST: usize = 20;
 
-/// Writes events. At a terminal a line at the bottom shows what the agent is doing; elsewhere every event is a line.
+/// Writes events. At a terminal, a line at the bottom shows what the agent is doing. Otherwise every
+/// event is a line.
 #[derive(Debug)]
 pub(crate) struct View {
     liveness: Liveness,
-    /// The last plan, so that only what changed is shown again.
+    /// The last plan. Only changed entries are shown again.
     plan: Vec<PlanEntry>,
-    /// Calls that are running, with their ids, the last one last.
+    /// Running calls with their ids, the newest last.
     calls: Vec<(String, String)>,
     doing: String,
     begun: Instant,
@@ -40,7 +42,7 @@ enum Liveness {
 }
 
 impl View {
-    /// A view that writes lines only, for events of the past.
+    /// A view without the line at the bottom, for past events.
     pub(crate) fn plain() -> View {
         View {
             liveness: Liveness::Plain,
@@ -94,7 +96,7 @@ impl View {
         terminal.finish()
     }
 
-    /// Draws the line at the bottom, one step further.
+    /// Draws the next frame of the line at the bottom.
     pub(super) fn tick(&mut self) {
         if !self.is_live() {
             return;
@@ -118,7 +120,7 @@ impl View {
         self.calls.last().map_or(self.doing.as_str(), |(_, what)| what)
     }
 
-    /// The lines of an event, with what was said before left out.
+    /// The lines of an event, without what was shown before.
     fn lines(&mut self, kind: &EventKind) -> Vec<Line> {
         match kind {
             EventKind::Plan { entries } => {
@@ -139,7 +141,7 @@ impl View {
             }
             EventKind::Status { status, activity, .. } => {
                 self.doing = doing(*status, *activity);
-                // A call of an agent that does not work any more has ended, also where no event says so.
+                // When the agent stops working, its calls have ended, even if no event says so.
                 if *activity != Some(SessionActivity::Working)
                     && *activity != Some(SessionActivity::AwaitingApproval)
                 {

@@ -1,9 +1,9 @@
-//! The files of background commands: `STATE/agent-backend/jobs/ID.json` says what a job is and how it ended,
-//! `ID.out` and `ID.old` have its output.
+//! The files of background commands. `STATE/agent-backend/jobs/ID.json` describes a job and how it
+//! ended; `ID.out` and `ID.old` contain its output.
 //!
-//! The holder of a job locks its JSON file for as long as it lives, so a job whose file says that it runs and is not
-//! locked was lost. Output is a sequence of pieces, each with its offset: when `ID.out` is full it becomes `ID.old`,
-//! and what was there before is gone.
+//! The holder of a job locks its JSON file while it runs. If the file says that the job runs, but
+//! it is not locked, the job was lost. Output is a sequence of pieces, each with its offset. When
+//! `ID.out` is full it replaces `ID.old`, whose content is lost.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Write};
@@ -23,24 +23,24 @@ use crate::failure::Failure;
 const DIRECTORY: &str = "jobs";
 const PRIVATE_DIRECTORY: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
-/// Bytes of one of the two output files.
+/// The most bytes of each of the two output files.
 const OUTPUT_FILE_BYTES: u64 = 32 * 1024 * 1024;
-/// Ended jobs that are kept; the oldest are removed.
+/// The most ended jobs that are kept. The oldest are removed.
 const MAX_ENDED: usize = 32;
-/// Jobs at a time.
+/// The most jobs that run at the same time.
 const MAX_RUNNING: usize = 256;
-/// Offset, channel and length before the bytes of a piece.
+/// Bytes before each piece: offset, channel and length.
 const PIECE_HEADER: usize = 13;
-/// Longest piece that is written; a longer one in a file is damage.
+/// The longest piece that is written. A longer piece in a file means that the file is damaged.
 const MAX_PIECE: usize = 1024 * 1024;
 
-/// Where the jobs of this user are.
+/// The directory with the jobs of this user.
 #[derive(Clone, Debug)]
 pub(crate) struct JobDirectory {
     path: PathBuf,
 }
 
-/// A job with the number of the process that holds it.
+/// A job with the process id of its holder.
 #[derive(Clone, Debug)]
 pub(crate) struct HeldJob {
     pub(crate) job: Job,
@@ -48,11 +48,11 @@ pub(crate) struct HeldJob {
 }
 
 impl JobDirectory {
-    /// Below the state directory. It is made where it is missing.
+    /// Opens the directory below the state directory. It is created if it is missing.
     ///
     /// # Errors
     ///
-    /// Usage without a state directory, and errors of the file system.
+    /// A usage error without a state directory, and errors of the file system.
     pub(crate) fn open() -> Result<JobDirectory, Failure> {
         let state = data_dir::default()
             .map_err(|failure| failure.with_hint("set XDG_STATE_HOME to a directory"))?;
@@ -66,7 +66,7 @@ impl JobDirectory {
     ///
     /// # Errors
     ///
-    /// The directory cannot be read. Files that are no jobs are passed over.
+    /// The directory cannot be read. Files that are no jobs are skipped.
     pub(crate) fn list(&self) -> Result<Vec<HeldJob>, Failure> {
         let fails = |error| Failure::input(format!("read {}", self.path.display()), error);
         let mut jobs = Vec::new();
@@ -80,11 +80,12 @@ impl JobDirectory {
         Ok(jobs)
     }
 
-    /// Notes a job that this process holds from now on, and forgets the oldest that have ended.
+    /// Records a job that this process holds from now on, and removes the oldest jobs that have
+    /// ended.
     ///
     /// # Errors
     ///
-    /// Usage if there are too many already, and errors of the file system.
+    /// A usage error if too many jobs run already, and errors of the file system.
     pub(crate) fn add(&self, command: &str, directory: &str) -> Result<JobWriter, Failure> {
         let known = self.list()?;
         let runs = |held: &&HeldJob| matches!(held.job.state, JobState::Running);
@@ -113,7 +114,7 @@ impl JobDirectory {
         }
     }
 
-    /// The job as it is now; nothing if its file was removed.
+    /// The job as it is now; `None` if its file was removed.
     pub(crate) fn find(&self, id: &str) -> Option<HeldJob> {
         read(&self.file(id, "json"))
     }
@@ -168,7 +169,7 @@ impl JobWriter {
     ///
     /// # Errors
     ///
-    /// Errors of the file system, such as a full disk. The piece is lost then.
+    /// Errors of the file system, such as a full disk. The piece is then lost.
     pub(crate) fn append(&mut self, channel: OutputChannel, bytes: &[u8]) -> io::Result<()> {
         for piece in bytes.chunks(MAX_PIECE) {
             let offset = self.next;
@@ -194,7 +195,7 @@ impl JobWriter {
         Ok(())
     }
 
-    /// Notes how the job ended. Readers that see this see all of the output.
+    /// Records how the job ended. Readers that see this see all of the output.
     ///
     /// # Errors
     ///
@@ -208,7 +209,8 @@ impl JobWriter {
         self.save()
     }
 
-    /// Writes over the text that is there. The text only ever grows, so readers see the old one or the new one.
+    /// Overwrites the record in place. The text only grows, so readers see the old record or the
+    /// new one.
     fn save(&mut self) -> io::Result<()> {
         self.json.write_all_at(format!("{}\n", self.record).as_bytes(), 0)
     }
@@ -217,7 +219,8 @@ impl JobWriter {
 fn read(path: &Path) -> Option<HeldJob> {
     let file = File::open(path).ok()?;
     let locked = flock(&file, FlockOperation::NonBlockingLockShared).is_err();
-    // After the lock: a holder that ended in between has written its last word before it let go.
+    // Read after the lock: a holder that ended in between wrote its last record before it released
+    // the lock.
     let mut text = String::new();
     (&file).read_to_string(&mut text).ok()?;
     let value: Value = serde_json::from_str(&text).ok()?;
@@ -276,7 +279,7 @@ pub(crate) struct OutputReader {
 }
 
 impl OutputReader {
-    /// The next piece; nothing if there is none yet.
+    /// The next piece; `None` if there is none yet.
     ///
     /// # Errors
     ///
@@ -302,7 +305,7 @@ impl OutputReader {
                 let offset = piece.offset + seen;
                 return Ok(Some(OutputChunk { offset, bytes, lost_bytes, ..piece }));
             }
-            // The end of a file that is not the current one is followed by the current one.
+            // The older file has ended: continue with the current one.
             if same_file(file.get_ref(), &self.current) {
                 return Ok(None);
             }
@@ -330,7 +333,7 @@ fn same_file(file: &File, path: &Path) -> bool {
     }
 }
 
-/// The next whole piece. A piece that is still being written is read later, from its beginning.
+/// The next complete piece. A piece that is still being written is read again later from its start.
 fn piece(file: &mut BufReader<File>) -> io::Result<Option<OutputChunk>> {
     let start = io::Seek::stream_position(file)?;
     let read = whole_piece(file)?;
@@ -340,7 +343,7 @@ fn piece(file: &mut BufReader<File>) -> io::Result<Option<OutputChunk>> {
     Ok(read)
 }
 
-/// The next piece; `None` if not all of it is there.
+/// The next piece; `None` if it is incomplete.
 fn whole_piece(file: &mut BufReader<File>) -> io::Result<Option<OutputChunk>> {
     let mut header = [0; PIECE_HEADER];
     if !filled(file, &mut header)? {
@@ -366,7 +369,7 @@ fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
     std::array::from_fn(|at| bytes.get(at).copied().unwrap_or_default())
 }
 
-/// Whether there was enough to fill `buffer`.
+/// Reads until `buffer` is full. Returns whether there were enough bytes.
 fn filled(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     match file.read_exact(buffer) {
         Ok(()) => Ok(true),

@@ -1,5 +1,5 @@
-//! A background command of this machine as a [`Process`]: its output from the files, its end from its record, and
-//! signals by way of its holder.
+//! A background command of this machine as a [`Process`]. Its output comes from the files and its
+//! end from its record; signals go to its holder.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use super::files::{HeldJob, JobDirectory};
 use super::{JobState, holder};
 
-/// How often a job is looked at while nothing new is there.
+/// How often a job without new output is checked.
 const PACE: Duration = Duration::from_millis(50);
 
 /// How far the output is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// To what is there now.
+    /// To the end of the output that exists now.
     Now,
     /// To the end of the job.
     End,
 }
 
-/// The job as a process. Dropping it ends the watching and nothing else.
+/// The job as a process. Dropping it stops the following; the job keeps running.
 pub(crate) fn attach(directory: &JobDirectory, id: &str, from: u64, until: Until) -> Process {
     let (process, feed) = Process::new_with_driver_side(ProcessId::new(id), StdinMode::Closed);
     let (directory, id) = (directory.clone(), id.to_owned());
-    // Ends with the job, or when the process is dropped.
+    // The task ends with the job, or when the process is dropped.
     tokio::spawn(async move { watch(&directory, &id, from, until, feed).await });
     process
 }
@@ -43,7 +43,7 @@ async fn watch(
     let ProcessDriverSide { output, mut control, exit, mut dropped, .. } = feed;
     let mut reader = directory.output(id, from);
     loop {
-        // Looked at before the output: whatever the job said before its end is read below.
+        // Read the state before the output: then all output from before the end is read below.
         let found = directory.find(id);
         loop {
             let piece = match reader.next() {
@@ -91,8 +91,8 @@ fn lost(id: &str) -> Error {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`] if it does not run any more, and [`ErrorKind::Invalid`] for a signal that cannot be
-/// passed on.
+/// [`ErrorKind::NotFound`] if the command has ended, and [`ErrorKind::Invalid`] for a signal that
+/// cannot be passed on.
 pub(crate) fn signal(held: &HeldJob, number: i32) -> Result<()> {
     let gone = || {
         let message = format!("job {} does not run any more", held.job.id);
@@ -104,7 +104,7 @@ pub(crate) fn signal(held: &HeldJob, number: i32) -> Result<()> {
     };
     let pid = held.holder.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
     let pid = pid.ok_or_else(gone)?;
-    // The handle is taken first: a number that another process has since got belongs to a job that is not running.
+    // A handle, unlike a process id, never refers to a later process.
     let handle = pidfd_open(pid, PidfdFlags::empty()).map_err(|_| gone())?;
     if !matches!(held.job.state, JobState::Running) {
         return Err(gone());
@@ -112,7 +112,7 @@ pub(crate) fn signal(held: &HeldJob, number: i32) -> Result<()> {
     pidfd_send_signal(&handle, relayed).map_err(|_| gone())
 }
 
-/// Waits until the job has ended, and says how.
+/// Waits until the job has ended, and returns how; `None` if the job was lost.
 pub(crate) async fn ended(directory: &JobDirectory, id: &str) -> Option<ProcessExit> {
     loop {
         match directory.find(id).map(|held| held.job.state) {

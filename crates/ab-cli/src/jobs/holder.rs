@@ -1,8 +1,8 @@
-//! The program that holds one background command: it runs the command, writes its output to files, passes signals
-//! on, and ends with it.
+//! The holder of one background command: it runs the command, writes its output to files, passes
+//! signals on, and ends with the command.
 //!
-//! `exec --detach` starts it with its own arguments and `--hold-job`. It answers with one line of JSON on standard
-//! output once the command runs, and then leaves the terminal.
+//! `exec --detach` starts the holder with its own arguments and `--hold-job`. Once the command
+//! runs, the holder prints one line of JSON on standard output, and then leaves the terminal.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -21,11 +21,11 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::talk;
 
-/// The flag that makes a holder of `exec`.
+/// The flag that makes `exec` a holder.
 const FLAG: &str = "--hold-job";
 const KILL: i32 = 9;
-/// Signals that are passed on: the number for the command, and the signal that the holder gets. A holder that got
-/// KILL could not pass it on.
+/// Signals that are passed on: the number for the command, and the signal that is sent to the
+/// holder. KILL has a substitute, because a process cannot handle KILL.
 const RELAYED: [(i32, Signal); 7] = [
     (1, Signal::HUP),
     (2, Signal::INT),
@@ -36,16 +36,17 @@ const RELAYED: [(i32, Signal); 7] = [
     (15, Signal::TERM),
 ];
 
-/// The signal by which a holder is told to send signal `number` to its command.
+/// The signal to send to a holder so that it sends signal `number` to its command.
 pub(super) fn relayed(number: i32) -> Option<Signal> {
     RELAYED.iter().find(|(known, _)| *known == number).map(|(_, signal)| *signal)
 }
 
-/// Starts a holder with the arguments of this process, and waits until its command runs. The ID of the job.
+/// Starts a holder with the arguments of this process, and waits until its command runs. Returns
+/// the ID of the job.
 ///
 /// # Errors
 ///
-/// What the holder says; it has told that on standard error, and so do we.
+/// The holder failed. Its messages on standard error are printed here too.
 pub(crate) async fn start() -> Result<String, Failure> {
     let own =
         std::env::current_exe().map_err(|error| Failure::input("find this program", error))?;
@@ -68,11 +69,11 @@ pub(crate) async fn start() -> Result<String, Failure> {
     Err(Failure::Told(code.map_or(Exit::OWN_FAILURE, Exit::Command)))
 }
 
-/// Holds a command that was just started, until its end. `note` is for the person who started it.
+/// Holds a command that was just started until it ends. `note` is for the user who started it.
 ///
 /// # Errors
 ///
-/// The files of the job cannot be made. The command ends then.
+/// The files of the job cannot be created. The command is then ended.
 pub(crate) async fn hold(
     mut process: Process,
     command: &str,
@@ -84,7 +85,7 @@ pub(crate) async fn hold(
     let mut signals = Relay::watch().map_err(|error| Failure::input("watch signals", error))?;
     let note = note.map(|note| format!("note: {note}\n"));
     let answer = json!({ "id": writer.id, "note": note });
-    // Where nobody reads the answer, the command is not wanted.
+    // If the process that started the holder is gone, the write fails and the command is dropped.
     let mut out = io::stdout();
     writeln!(out, "{answer}").and_then(|()| out.flush()).map_err(Failure::output)?;
     leave_terminal();
@@ -92,7 +93,7 @@ pub(crate) async fn hold(
     loop {
         tokio::select! {
             piece = process.output.recv() => match piece {
-                // A full disk loses output; the command goes on.
+                // If the disk is full, output is lost and the command keeps running.
                 Some(piece) => is_full |= writer.append(piece.channel, &piece.bytes).is_err(),
                 None => break,
             },
@@ -114,12 +115,12 @@ pub(crate) async fn hold(
     }
 }
 
-/// From here on neither the end of a terminal nor a key that is pressed there is for this process.
+/// Detaches this process from the terminal: it gets neither hangups nor signals from keys.
 #[expect(clippy::disallowed_methods, reason = "this process does nothing but hold the job")]
 fn leave_terminal() {
-    // It fails only for the leader of a process group, which has left already.
+    // This fails only for the leader of a process group, which has left the terminal already.
     let _ = setsid();
-    // Only so that the directory can be removed or unmounted.
+    // The old working directory can then be removed or unmounted.
     let _ = std::env::set_current_dir("/");
 }
 

@@ -8,9 +8,9 @@ use ab_core::process::ExecLimits;
 use ab_host::SandboxRequirement;
 use rustix::fs::{Access, access};
 
-/// Commands that run at the same time.
+/// The most commands that run at the same time.
 pub(super) const MAX_COMMANDS: u32 = 512;
-/// Processes and threads of one command.
+/// The most processes and threads of one command.
 const PROCESSES: u64 = 1024;
 /// The part of the host's memory that one command may use, in quarters.
 const QUARTERS_OF_MEMORY: u64 = 3;

@@ -69,7 +69,7 @@ pub(super) struct Check {
     env: EnvFlags,
 }
 
-/// The isolation around commands.
+/// The isolation of commands, and the controls that it enforces.
 struct Surroundings {
     isolation: Isolation,
     enforced: EnforcedControls,

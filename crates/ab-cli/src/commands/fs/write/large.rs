@@ -153,8 +153,8 @@ impl Unfinished {
         };
         let left = left.then(|| format!("'{beside}' may be left there: remove it with fs rm"));
         let Failure::Call(error) = failure else {
-            // The user who interrupted the command expects an unchanged file. Only another outcome
-            // is printed.
+            // The user who interrupted the command expects an unchanged file. Other outcomes and
+            // leftovers are printed.
             if left.is_some() || effect == LostCallEffect::Unknown {
                 let words: Vec<String> = [Some(became), left].into_iter().flatten().collect();
                 terminal.note(&words.join("; "));
