@@ -14,14 +14,19 @@ use ab_core::{
 };
 use ab_mcp::WorkspaceTools;
 use serde_json::{Map, Value, json};
+use tokio::sync::Mutex;
 
 use super::context::AgentSessionId;
+use super::filesystem::OLD_NAME;
 use super::session::AgentSession;
 use super::skills::USE_SKILL;
 use super::tool::{AgentTool, ToolResult};
 
 /// Maximum number of characters of the arguments that a question shows.
 const SHOWN_ARGUMENTS: usize = 500;
+/// A tool that starts commands, and the one that types into those that it left running.
+const EXEC: &str = "exec";
+const PROCESS_INPUT: &str = "process_input";
 /// The rule id of a stored question.
 const RULE: &str = "agent.approval";
 
@@ -35,7 +40,9 @@ pub struct ToolApproval {
 #[derive(Clone)]
 enum Route {
     Approver(Arc<dyn Approver>),
-    Callback(Arc<Callback>),
+    /// The lock lets questions take turns: an answer must not reach another question that a person
+    /// was asked at the same time.
+    Callback(Arc<Callback>, Arc<Mutex<()>>),
 }
 
 type Deciding = Pin<Box<dyn Future<Output = ToolDecision> + Send>>;
@@ -66,17 +73,19 @@ impl ToolApproval {
         Self { names: BTreeSet::new(), route: Route::Approver(approver) }
     }
 
-    /// Calls your function and waits for its decision.
+    /// Calls your function and waits for its decision. Calls take turns, also if a model calls several
+    /// tools at once.
     pub fn by_callback<F, Deciding>(decide: F) -> Self
     where
         F: Fn(ToolQuestion) -> Deciding + Send + Sync + 'static,
         Deciding: Future<Output = ToolDecision> + Send + 'static,
     {
         let callback: Arc<Callback> = Arc::new(move |question| Box::pin(decide(question)));
-        Self { names: BTreeSet::new(), route: Route::Callback(callback) }
+        Self { names: BTreeSet::new(), route: Route::Callback(callback, Arc::default()) }
     }
 
-    /// The names of the tools that need an approval.
+    /// The names of the tools that need an approval, with or without the prefix of their toolset. The
+    /// name `exec` stands for `process_input` too, which types into a running command.
     pub fn require<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
         self.names.extend(names.into_iter().map(Into::into));
         self
@@ -94,7 +103,7 @@ impl ToolApproval {
     ) -> Result<Vec<AgentTool>> {
         let known = |name: &str| {
             tools.iter().any(|tool| tool.name() == name)
-                || WorkspaceTools::is_tool_name(name)
+                || (WorkspaceTools::is_tool_name(name) && name != OLD_NAME)
                 || name == USE_SKILL
         };
         if let Some(name) = self.names.iter().find(|name| !known(name)) {
@@ -102,7 +111,7 @@ impl ToolApproval {
             return Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message));
         }
         let asking = tools.into_iter().map(|tool| {
-            if !self.names.contains(tool.name()) {
+            if !self.covers(&tool) {
                 return tool;
             }
             let (approval, session) = (self.clone(), session.clone());
@@ -119,6 +128,12 @@ impl ToolApproval {
         Ok(asking.collect())
     }
 
+    fn covers(&self, tool: &AgentTool) -> bool {
+        let original = tool.original_name();
+        let is_named = |name: &str| self.names.contains(name);
+        is_named(tool.name()) || is_named(original) || (original == PROCESS_INPUT && is_named(EXEC))
+    }
+
     async fn decide(
         &self,
         session: &AgentSession,
@@ -129,7 +144,8 @@ impl ToolApproval {
         let context = session.context();
         let approver = match &self.route {
             Route::Approver(approver) => approver,
-            Route::Callback(callback) => {
+            Route::Callback(callback, turn) => {
+                let _turn = turn.lock().await;
                 let question = ToolQuestion {
                     session_id: context.session_id.clone(),
                     principal: context.principal.clone(),
@@ -179,8 +195,12 @@ fn request(
     arguments: &Map<String, Value>,
 ) -> ApprovalRequest {
     let principal = &session.context().principal;
-    let shown: String =
-        Value::Object(arguments.clone()).to_string().chars().take(SHOWN_ARGUMENTS).collect();
+    let whole = Value::Object(arguments.clone()).to_string();
+    let mut shown: String = whole.chars().take(SHOWN_ARGUMENTS).collect();
+    if let Some(more) = whole.chars().count().checked_sub(SHOWN_ARGUMENTS).filter(|more| *more > 0)
+    {
+        shown.push_str(&format!("… ({more} more characters)"));
+    }
     let rule = TriggeringRule {
         rule: RULE.to_owned(),
         reason: format!("the tool {} needs a yes: {shown}", tool.name()),
@@ -198,7 +218,10 @@ fn request(
         ..Call::new(&actor, acts.verb)
     };
     let mut request = ApprovalRequest::new(&call, rule);
-    let payload = json!([tool.name(), sorted(&Value::Object(arguments.clone()))]).to_string();
+    // A yes counts in the session that asked: another one may have other files.
+    let session_id = session.context().session_id.to_string();
+    let payload = json!([session_id, tool.name(), sorted(&Value::Object(arguments.clone()))]);
+    let payload = payload.to_string();
     request.digest = CallDigest::with_payload(principal, &request.call, payload.as_bytes());
     request
 }

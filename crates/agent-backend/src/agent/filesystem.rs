@@ -8,7 +8,7 @@ use super::session::AgentSession;
 use super::toolset::{OpenedToolset, Toolset, workspace_tools};
 
 /// An older name of `read_text_file`, for MCP clients that still use it.
-const OLD_NAME: &str = "read_file";
+pub(super) const OLD_NAME: &str = "read_file";
 
 /// Tools that read files and, if allowed, change them.
 ///

@@ -156,6 +156,56 @@ async fn a_mistyped_name_does_not_leave_a_tool_without_its_question() {
 }
 
 #[tokio::test]
+async fn a_prefix_does_not_leave_a_tool_without_its_question() {
+    let approval = ToolApproval::by_callback(async |_| ToolDecision::Refuse("no".to_owned()));
+    let definition = |approval: ToolApproval| {
+        AgentDefinition::builder()
+            .backend(memory())
+            .toolset(FilesystemToolset::new().allow_writes().name_prefix("fs_"))
+            .approval(approval)
+            .build()
+    };
+    for name in ["write_file", "fs_write_file"] {
+        let definition = definition(approval.clone().require([name]));
+        let session = definition.start(named("chat-1")).await.unwrap();
+        let tools = session.tools().await.unwrap();
+        let refused = call(&tools, "fs_write_file", write("x")).await;
+        failed(refused, "a person refused this call of fs_write_file: no");
+    }
+    // The old name of a tool that is not offered.
+    let session = definition(approval.require(["read_file"])).start(named("chat-1")).await.unwrap();
+    expect_error(session.tools().await, ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn questions_of_one_message_take_turns() {
+    let open = Arc::new(Mutex::new(0));
+    let counted = open.clone();
+    let approval = ToolApproval::by_callback(move |_| {
+        let counted = counted.clone();
+        async move {
+            *counted.lock().unwrap() += 1;
+            tokio::task::yield_now().await;
+            let at_once = std::mem::replace(&mut *counted.lock().unwrap(), 0);
+            if at_once == 1 {
+                ToolDecision::Approve
+            } else {
+                ToolDecision::Refuse(format!("{at_once} at once"))
+            }
+        }
+    });
+    let tools = tools(&memory(), approval.require(["deploy"])).await;
+    let (first, second, third) = tokio::join!(
+        call(&tools, "deploy", json!({})),
+        call(&tools, "deploy", json!({})),
+        call(&tools, "deploy", json!({})),
+    );
+    for answer in [first, second, third] {
+        worked(answer);
+    }
+}
+
+#[tokio::test]
 async fn a_person_sees_the_whole_command_that_would_run() {
     let root = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(root.path().join("sub/deep")).unwrap();
