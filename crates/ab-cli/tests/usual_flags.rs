@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -141,6 +142,23 @@ fn get_and_put_copy_between_machines() {
         fs::remove_dir_all(stage.path("in")).unwrap();
     }
     assert_eq!(daemon.end().0, 0);
+}
+
+#[test]
+fn a_get_replaces_regular_files_only() {
+    let stage = Stage::with(&[("a.txt", "new")]);
+    let (kept, link) = (stage.outside("kept"), stage.outside("link"));
+    fs::write(&kept, "kept").unwrap();
+    std::os::unix::fs::symlink(&kept, &link).unwrap();
+    let get =
+        |target: &Path| stage.run(&["fs", "get", "--force", "a.txt", target.to_str().unwrap()]);
+    get(&link).expect_error(2, "is not a regular file");
+    assert!(link.is_symlink());
+    assert_eq!(fs::read_to_string(&kept).unwrap(), "kept");
+    assert_eq!(get(&kept).code, 0);
+    assert_eq!(fs::read_to_string(&kept).unwrap(), "new");
+    let missing = stage.outside("missing/a.txt");
+    get(&missing).expect_error(1, &format!("write {}", missing.display()));
 }
 
 #[test]

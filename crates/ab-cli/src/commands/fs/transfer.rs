@@ -91,14 +91,22 @@ pub(crate) async fn get(
     let fails = |act: &str, path: &Path, error: io::Error| {
         Failure::input(format!("{act} {}", path.display()), error)
     };
-    if to.exists() && !command.force {
-        return Err(exists(&to.display().to_string()));
+    // Without following links: the copy would take the place of the link, device or pipe itself.
+    if let Ok(there) = to.symlink_metadata() {
+        let shown = to.display().to_string();
+        if !there.is_file() {
+            return Err(Failure::usage(format!("'{shown}' is not a regular file"))
+                .with_hint("fs get writes files only; fs cat prints to standard output"));
+        }
+        if !command.force {
+            return Err(exists(&shown));
+        }
     }
     let part = beside(&to, &stat.version.to_string());
     let mode = stat.mode.unwrap_or(0o644) & PERMISSIONS;
     let mut options = HostOptions::new();
     options.append(true).create(true).mode(mode);
-    let mut file = options.open(&part).map_err(|error| fails("write", &part, error))?;
+    let mut file = options.open(&part).map_err(|error| fails("write", &to, error))?;
     let begun = file.metadata().map_err(|error| fails("read", &part, error))?.len();
     let begun = if begun <= stat.size {
         begun
