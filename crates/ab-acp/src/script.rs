@@ -319,10 +319,16 @@ impl ScriptedAgent {
             let last = scenario.turns.len().saturating_sub(1);
             let steps = scenario.turns.get(last.min(turn.number.saturating_sub(1)));
             let ended = turn.play(steps.map_or(&[], Vec::as_slice), first, &cancel).await;
-            turn.remembered.answered(&turn.answer);
-            let saved = turn.memory.save(&id, &turn.remembered).await;
+            let saved = match ended {
+                Ended::ClientGone => Ok(()),
+                Ended::Stop(_) | Ended::Error(_) | Ended::Exit(_) => {
+                    turn.remembered.answered(&turn.answer);
+                    turn.memory.save(&id, &turn.remembered).await
+                }
+            };
             match (ended, saved) {
                 (Ended::Exit(code), _) => return Some(code),
+                (Ended::ClientGone, _) => {}
                 (Ended::Error(error), _) => reply.send(Err(error)),
                 (Ended::Stop(_), Err(error)) => reply.send(Err(forgotten(&error))),
                 (Ended::Stop(reason), Ok(())) => reply.send(Ok(json!({ "stopReason": reason }))),

@@ -143,6 +143,32 @@ async fn restarted_agent_goes_on_with_its_session() {
     assert!(matches!(error, AcpError::Unsupported { .. }), "{error}");
 }
 
+/// A server that is killed closes the agent's input before its sandbox ends the agent.
+#[tokio::test(flavor = "multi_thread")]
+async fn question_outlives_its_client() {
+    let place = Place::new();
+    let mut stage = Stage::start(&place, "", ClientSettings::default());
+    let session = stage.open(&place).await.unwrap();
+    let prompt = [PromptPart::Text("Describe it".to_owned())];
+    stage.client.start_turn(&session, &prompt).await.unwrap();
+    let question = loop {
+        if let Some(AgentEvent::Permission(question)) = stage.events.next().await {
+            break question;
+        }
+    };
+    stage.client.close().await;
+    stage.agent.await.unwrap();
+    drop(question);
+    let mut stage = Stage::start(&place, "", ClientSettings::default());
+    stage.client.initialize().await.unwrap();
+    stage.client.reopen_session(&session, &place.setup()).await.unwrap();
+    let (watched, end) = stage.turn(&session, "Go on", PermissionAnswer::Allow).await;
+    end.unwrap();
+    assert_eq!(watched.asked.len(), 1, "{watched:?}");
+    let notes = std::fs::read_to_string(place.cwd().join("NOTES.md")).unwrap();
+    assert!(notes.contains("Describe it"), "{notes}");
+}
+
 #[tokio::test]
 async fn unknown_session_cannot_be_reopened() {
     let place = Place::new();

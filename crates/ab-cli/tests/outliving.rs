@@ -31,7 +31,7 @@ pub(crate) fn held(stage: &Stage, name: &str) -> usize {
 }
 
 /// Longer than anything here takes on a busy host.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits for what comes by itself.
 pub(crate) fn comes(what: &str, is_there: impl Fn() -> bool) {

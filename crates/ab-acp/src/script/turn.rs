@@ -28,6 +28,8 @@ pub(super) enum Ended {
     Error(RpcError),
     /// The process ends.
     Exit(u8),
+    /// The client is gone while a question waits: the turn goes on at the question when the session is loaded again.
+    ClientGone,
 }
 
 /// A turn that is being played.
@@ -93,7 +95,7 @@ impl Turn {
                 self.note_asking(Some(index)).await;
             }
             let ended = self.step(step).await;
-            if is_question {
+            if is_question && ended != Some(Ended::ClientGone) {
                 self.note_asking(None).await;
             }
             if ended.is_some() {
@@ -241,6 +243,7 @@ impl Turn {
         let answer = self.rpc.request("session/request_permission", params, CLIENT_TIME).await;
         let answer = match answer {
             Ok(answer) => answer,
+            Err(error) if error.ends_connection() => return Some(Ended::ClientGone),
             Err(error) => {
                 let text = format!("no answer to a permission request: {error}");
                 return Some(Ended::Error(RpcError::new(crate::rpc::INTERNAL_ERROR, text)));

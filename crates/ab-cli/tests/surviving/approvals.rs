@@ -84,7 +84,7 @@ fn slow_a_question_outlives_the_server_until_the_page_approves_it() {
     let (id, mut story) = killed_while_asking(&ground, "scripted");
     let server = ground.start(&[]);
     // The session waits: its agent is loaded, and nothing else happens.
-    comes("the loaded agent", || server.session(&id)["activity"] == "awaitingApproval");
+    server.reaches(&id, "the loaded agent", |session| session["activity"] == "awaitingApproval");
     assert_eq!(server.session(&id)["openApprovals"], 1);
     let asked = pending(&server);
     assert_eq!(asked["sessionId"], id.as_str());
@@ -139,7 +139,7 @@ fn slow_a_question_of_an_agent_that_cannot_load_expires() {
     let ground = Ground::with_agents(&[("forgetful", FORGETFUL.to_owned())], "");
     let (id, _) = killed_while_asking(&ground, "forgetful");
     let server = ground.start(&[]);
-    comes("the end of the session", || !server.session(&id)["endReason"].is_null());
+    server.reaches(&id, "the end of the session", |session| !session["endReason"].is_null());
     let session = server.session(&id);
     assert_eq!(
         (&session["status"], &session["endReason"]),
@@ -197,7 +197,7 @@ fn slow_a_command_over_mcp_names_its_approval_and_runs_once_after_a_yes() {
     server.signal(Signal::KILL);
     server.wait();
     let server = ground.start(&[]);
-    comes("the loaded agent", || server.session(&id)["status"] == "running");
+    server.reaches(&id, "the loaded agent", |session| session["status"] == "running");
     assert_eq!(server.ask("POST", &path(&asked), YES).status, 200);
     let other = exec(&server, &id, "touch other");
     assert_eq!(other["isError"], true, "{other:#}");
@@ -361,7 +361,7 @@ fn slow_a_question_expires_and_counts_as_no() {
     fs::write(ground.config(), "[sessions]\napproval-timeout = \"50ms\"\n").unwrap();
     let server = ground.start(&[]);
     let id = server.create(&ground.source(), "Describe the project");
-    comes("the end", || !server.session(&id)["endReason"].is_null());
+    server.reaches(&id, "the end", |session| !session["endReason"].is_null());
     let expired = server.get(&format!("/v1/approvals?sessionId={id}"))["items"][0].clone();
     assert_eq!(expired["status"], "expired", "{expired:#}");
     assert_eq!(expired["decidedBy"]["kind"], "timeout", "{expired:#}");

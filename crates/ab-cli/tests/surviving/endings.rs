@@ -70,12 +70,12 @@ fn sessions_end_in_every_state_by_stop_and_delete_twice_and_at_once() {
     for (state, stopped, deleted) in all {
         assert_eq!(is_there("queued", &server.session(stopped)), *state == "queued", "{state}");
         send_at_once(&server, stopped, &[STOP, STOP]);
-        comes("the end", || !server.session(stopped)["endReason"].is_null());
+        server.reaches(stopped, "the end", |session| !session["endReason"].is_null());
         let expect = if *state == "queued" { "cancelled" } else { "stopped" };
         assert_eq!(server.session(stopped)["status"], expect, "{state}");
         // A delete overtakes a stop, whichever is first.
         send_at_once(&server, deleted, &[STOP, DELETE, DELETE, STOP]);
-        comes("the end", || !server.session(deleted)["endReason"].is_null());
+        server.reaches(deleted, "the end", |session| !session["endReason"].is_null());
         assert_eq!(server.session(deleted)["status"], "cancelled", "{state}");
         // Sessions that have ended: nothing changes but the workspace.
         send_at_once(&server, stopped, &[DELETE, DELETE, STOP, DELETE]);

@@ -10,13 +10,14 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 pub(crate) use super::http::git;
 use super::http::{Answer, HttpClient};
-use crate::outliving::{comes, groups_of};
+use crate::outliving::{PATIENCE, comes, groups_of};
 use crate::stage::{BINARY, Stage};
 
 /// What a test needs before and after a server lives.
@@ -253,6 +254,31 @@ impl Server {
         self.get(&format!("/api/v1/sessions/{id}"))
     }
 
+    /// Waits until the session fits. If it never does, everything that the server knows of it is shown.
+    #[track_caller]
+    pub(crate) fn reaches(&self, id: &str, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        let start = Instant::now();
+        loop {
+            let session = self.session(id);
+            if fits(&session) {
+                return session;
+            }
+            if start.elapsed() > PATIENCE {
+                let mut headers = self.operator();
+                headers.push(("accept", "application/json"));
+                let path = format!("/api/v1/sessions/{id}/events");
+                let events = self.try_ask("GET", &path, &headers, "").unwrap().json();
+                let said = self.said();
+                let mut ps = Command::new("ps");
+                ps.args(["-eo", "pid,ppid,stat,wchan:32,etimes,args"]);
+                let tree = ps.output().map(|it| it.stdout).unwrap_or_default();
+                let tree = String::from_utf8_lossy(&tree).into_owned();
+                panic!("{what} never came: {session:#}\n{events:#}\n{said}\n{tree}");
+            }
+            std::thread::yield_now();
+        }
+    }
+
     /// Creates a session for a task on `source`.
     #[track_caller]
     pub(crate) fn create(&self, source: &Path, prompt: &str) -> String {
@@ -305,8 +331,7 @@ impl Server {
     pub(crate) fn delete(&self, id: &str) -> Value {
         let path = format!("/api/v1/sessions/{id}");
         assert_eq!(self.ask("DELETE", &path, "").status, 202);
-        comes("the end of the session", || !self.session(id)["endReason"].is_null());
-        self.session(id)
+        self.reaches(id, "the end of the session", |session| !session["endReason"].is_null())
     }
 
     /// Approves everything that a session waits for.
