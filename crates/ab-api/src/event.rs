@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use crate::approval::{ApprovalDecider, ApprovalStatus};
 use crate::id::ApprovalId;
+use crate::prompt::PromptStatus;
 use crate::session::{SessionActivity, SessionEndReason, SessionStatus};
 use crate::task::DeliveryMode;
 use crate::time::Time;
@@ -39,6 +40,9 @@ pub enum EventKind {
     },
     /// A prompt was given to the agent.
     Prompt { number: u32, prompt: String },
+    /// A prompt was queued, changed in the queue, withdrawn by a person, or interrupted. A prompt that is sent is
+    /// an event `prompt`.
+    PromptReceipt { number: u32, status: PromptStatus },
     /// A line for people: from the agent, its tools, the server or the executor.
     Log {
         level: LogLevel,
@@ -270,6 +274,7 @@ impl EventKind {
         match self {
             Self::Status { .. } => "status",
             Self::Prompt { .. } => "prompt",
+            Self::PromptReceipt { .. } => "promptReceipt",
             Self::Log { .. } => "log",
             Self::Thought { .. } => "thought",
             Self::Plan { .. } => "plan",

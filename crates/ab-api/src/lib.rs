@@ -13,6 +13,7 @@ mod event;
 mod fields;
 mod id;
 mod page;
+mod prompt;
 mod session;
 mod space;
 mod task;
@@ -38,6 +39,7 @@ pub use event::{
 };
 pub use id::{ApprovalId, Id, IdError, IdKind, RunId, SessionId, SpaceId};
 pub use page::{Page, PageRequest};
+pub use prompt::{PromptEdit, PromptRequest, PromptStatus, SessionPrompt};
 pub use session::{
     ChangeCounts, EnforcedLimits, Fleet, FleetMember, Session, SessionActivity, SessionAgent,
     SessionEndReason, SessionInfo, SessionLinks, SessionStatus, SessionTask, SessionUrls,
@@ -45,10 +47,9 @@ pub use session::{
 };
 pub use space::{PendingApproval, Run, RunStatus, Space, SpaceBackend, SpaceStatus};
 pub use task::{
-    ContinueRequest, DeliveryMode, LoginLink, NetworkMode, PromptRequest, RepoMode, RepoSource,
-    RequestedAgent, RequestedDelivery, RequestedLimits, RequestedRepo, RequestedRuntime,
-    RequestedWorkspace, RuntimeType, SnapshotProvider, Task, TaskCreatedResponse, TaskRequest,
-    Webhook,
+    ContinueRequest, DeliveryMode, LoginLink, NetworkMode, RepoMode, RepoSource, RequestedAgent,
+    RequestedDelivery, RequestedLimits, RequestedRepo, RequestedRuntime, RequestedWorkspace,
+    RuntimeType, SnapshotProvider, Task, TaskCreatedResponse, TaskRequest, Webhook,
 };
 pub use time::{Time, TimeError};
 pub use violation::{FieldViolations, Violation, ViolationKind};

@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 use crate::available::TaskCapabilities;
 use crate::fields::{self, Fields};
 use crate::id::SessionId;
+use crate::prompt::check_prompt;
 use crate::session::{SessionLinks, SessionStatus};
 use crate::violation::FieldViolations;
 
@@ -258,44 +259,11 @@ impl ContinueRequest {
         let mut body = Fields::body(&members);
         let prompt = body.text("prompt", &mut found);
         body.end(&mut found);
-        match prompt {
-            Some(prompt) if prompt.trim().is_empty() => {
-                found.add_invalid("prompt", "must not be empty")
-            }
-            Some(prompt) if prompt.len() > check::MAX_PROMPT_BYTES => {
-                found.add_invalid(
-                    "prompt",
-                    format!("must have at most {} bytes", check::MAX_PROMPT_BYTES),
-                );
-            }
-            Some(_) | None => {}
+        if let Some(prompt) = prompt {
+            check_prompt(prompt, &mut found);
         }
         let prompt = prompt.map(str::to_owned);
         found.into_result(ContinueRequest { prompt })
-    }
-}
-
-/// The body of `POST /api/v1/sessions/{id}/prompt`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PromptRequest {
-    /// What the agent should do next.
-    pub prompt: String,
-}
-
-impl PromptRequest {
-    /// Parses and checks the body.
-    ///
-    /// # Errors
-    ///
-    /// The body is not such an object, or the prompt is missing, empty or too long.
-    pub fn parse(body: &[u8]) -> Result<PromptRequest, FieldViolations> {
-        let ContinueRequest { prompt } = ContinueRequest::parse(body)?;
-        prompt.map(|prompt| PromptRequest { prompt }).ok_or_else(|| {
-            let mut found = FieldViolations::default();
-            found.add_invalid("prompt", "is required");
-            found
-        })
     }
 }
 

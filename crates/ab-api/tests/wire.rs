@@ -153,6 +153,7 @@ fn every_event() {
         json!({ "type": "status", "status": "provisioning" }),
         json!({ "type": "status", "status": "failed", "reason": "interrupted", "message": "x" }),
         json!({ "type": "prompt", "number": 1, "prompt": "Fix it." }),
+        json!({ "type": "promptReceipt", "number": 2, "status": "queued" }),
         json!({ "type": "log", "level": "info", "message": "Testing", "source": "session" }),
         json!({ "type": "thought", "thought": "Hm" }),
         json!({ "type": "plan", "entries": [{ "content": "Look", "status": "in_progress" }] }),

@@ -9,6 +9,7 @@ mod disk;
 mod endings;
 mod ground;
 mod http;
+mod queue;
 mod sources;
 mod spaces;
 mod together;

@@ -1,5 +1,7 @@
 //! The handle of the control plane, for the HTTP layer.
 
+mod prompts;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::crash::CrashPoint;
-use crate::driver::{Command, Driver};
+use crate::driver::{Command, Driver, SessionRequest};
 use crate::machine::{self, IllegalInput, SessionInput, SessionState};
 use crate::settings::ControlPlaneSettings;
 
@@ -84,6 +86,12 @@ pub enum ControlPlaneError {
     NotEnded(SessionStatus),
     /// The session has ended, and its workspace is no longer available.
     WorkspaceGone(SessionStatus),
+    /// There is no such prompt.
+    NoPrompt(u32),
+    /// The prompt of the task itself is neither changed nor withdrawn.
+    TaskPrompt,
+    /// The queue of the session is full.
+    QueueFull { limit: u64 },
     /// The server is shutting down.
     ShuttingDown,
     /// The store failed, or refused: a reused key, an approval that was decided before.
@@ -110,6 +118,13 @@ impl fmt::Display for ControlPlaneError {
                 f,
                 "the session is {status}, and its workspace was removed or another session continues it"
             ),
+            Self::NoPrompt(number) => write!(f, "the session has no prompt {number}"),
+            Self::TaskPrompt => f.write_str(
+                "prompt 1 is the task itself: cancel the session and create another task instead",
+            ),
+            Self::QueueFull { limit } => {
+                write!(f, "{limit} prompts wait in the queue of the session, which is the most")
+            }
             Self::ShuttingDown => f.write_str("the server is shutting down"),
             Self::Store(error) => error.fmt(f),
         }
@@ -272,7 +287,7 @@ impl ControlPlane {
     ///
     /// [`ControlPlaneError::NotFound`], and errors of the store.
     pub async fn stop(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
-        self.command(id, SessionInput::Stop, None).await
+        self.command(id, SessionInput::Stop).await
     }
 
     /// Ends the session at once and removes its workspace. Has no effect if the session has ended.
@@ -281,7 +296,7 @@ impl ControlPlane {
     ///
     /// [`ControlPlaneError::NotFound`], and errors of the store.
     pub async fn cancel(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
-        let session = self.command(id, SessionInput::Cancel, None).await?;
+        let session = self.command(id, SessionInput::Cancel).await?;
         if session.status.is_terminal() {
             self.plane.cleanup(id).await?;
         }
@@ -294,7 +309,7 @@ impl ControlPlane {
     ///
     /// [`ControlPlaneError::Illegal`] if its status does not allow it; [`ControlPlaneError::Ended`].
     pub async fn pause(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
-        self.command(id, SessionInput::Pause, None).await
+        self.command(id, SessionInput::Pause).await
     }
 
     /// Resumes a paused session.
@@ -304,20 +319,7 @@ impl ControlPlane {
     /// [`ControlPlaneError::Illegal`] if its status does not allow it;
     /// [`ControlPlaneError::Ended`].
     pub async fn resume(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
-        self.command(id, SessionInput::Resume, None).await
-    }
-
-    /// Queues a prompt.
-    ///
-    /// # Errors
-    ///
-    /// [`ControlPlaneError::Illegal`] while the result is delivered; [`ControlPlaneError::Ended`].
-    pub async fn queue_prompt(
-        &self,
-        id: SessionId,
-        prompt: String,
-    ) -> Result<Session, ControlPlaneError> {
-        self.command(id, SessionInput::Prompt, Some(prompt)).await
+        self.command(id, SessionInput::Resume).await
     }
 
     /// Delivers the result of an idle session and completes it.
@@ -326,7 +328,7 @@ impl ControlPlane {
     ///
     /// [`ControlPlaneError::Illegal`] if the session is not idle; [`ControlPlaneError::Ended`].
     pub async fn finish(&self, id: SessionId) -> Result<Session, ControlPlaneError> {
-        self.command(id, SessionInput::Finish, None).await
+        self.command(id, SessionInput::Finish).await
     }
 
     /// Decides an approval. The agent that waits for it gets the answer.
@@ -370,24 +372,43 @@ impl ControlPlane {
         &self,
         id: SessionId,
         input: SessionInput,
-        prompt: Option<String>,
     ) -> Result<Session, ControlPlaneError> {
+        match self.request(id, SessionRequest::Input(input)).await {
+            Ok(_) => Ok(self.plane.store.session(id).await?),
+            // Ending an ended session has no effect.
+            Err(ControlPlaneError::Ended(_))
+                if matches!(input, SessionInput::Stop | SessionInput::Cancel) =>
+            {
+                Ok(self.plane.store.session(id).await?)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends a request to the driver of the session and returns its answer.
+    async fn request(
+        &self,
+        id: SessionId,
+        request: SessionRequest,
+    ) -> Result<Option<u32>, ControlPlaneError> {
         let driver = self.plane.drivers().get(&id).cloned();
         if let Some(driver) = driver {
             let (reply, answer) = oneshot::channel();
-            if driver.send(Command { input, prompt, reply }).await.is_ok()
+            if driver.send(Command { request, reply }).await.is_ok()
                 && let Ok(answer) = answer.await
             {
-                answer?;
-                return Ok(self.plane.store.session(id).await?);
+                return answer;
             }
         }
-        // There is no driver: the session has ended or is unknown, or the server is shutting down.
-        let session = self.plane.store.session(id).await?;
-        match input {
-            _ if !session.status.is_terminal() => Err(ControlPlaneError::ShuttingDown),
-            SessionInput::Stop | SessionInput::Cancel => Ok(session),
-            _ => Err(ControlPlaneError::Ended(session.status)),
+        Err(self.refusal(id).await)
+    }
+
+    /// Why a session without a driver takes no request.
+    async fn refusal(&self, id: SessionId) -> ControlPlaneError {
+        match self.plane.store.session(id).await {
+            Ok(session) if session.status.is_terminal() => ControlPlaneError::Ended(session.status),
+            Ok(_) => ControlPlaneError::ShuttingDown,
+            Err(error) => error.into(),
         }
     }
 
@@ -472,7 +493,7 @@ impl Plane {
         session.activity = next.activity();
         session.updated_at = now;
         let record = SessionRecord { session: session.clone(), progress: next.progress() };
-        self.store.update_session(record, events).await?;
+        self.store.restart_session(record, events).await?;
         Ok(Some((session, next)))
     }
 

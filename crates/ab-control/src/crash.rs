@@ -50,12 +50,14 @@ pub enum CrashPoint {
     TakenUp,
     /// A restarted server started the agent with its old conversation; this is not recorded yet.
     Reloaded,
+    /// A further prompt is stored, and its caller does not know it.
+    PromptQueued,
     /// The prompt that tells a restarted agent a decision is stored, and the agent does not have it.
     DecisionTold,
 }
 
 impl CrashPoint {
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Created,
         Self::CleanupStored,
         Self::WorkspaceMade,
@@ -77,6 +79,7 @@ impl CrashPoint {
         Self::TakenUp,
         Self::Reloaded,
         Self::DecisionTold,
+        Self::PromptQueued,
     ];
 
     /// The name on the command line.
@@ -103,6 +106,7 @@ impl CrashPoint {
             Self::TakenUp => "taken-up",
             Self::Reloaded => "reloaded",
             Self::DecisionTold => "decision-told",
+            Self::PromptQueued => "prompt-queued",
         }
     }
 }

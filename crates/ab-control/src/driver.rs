@@ -2,16 +2,17 @@
 //! actions of the state machine.
 
 mod effect;
+mod queue;
 mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_api::{ApprovalId, Event, EventKind, LogLevel, LogSource, Session, SessionStatus, Time};
+use ab_api::{Event, EventKind, LogLevel, LogSource, PromptStatus, Session, SessionStatus, Time};
 use ab_executor::{AgentReport, SessionAttempt, TurnOutcome};
-use ab_store::{SessionRecord, StoreError};
+use ab_store::{PromptChange, PromptChangeOutcome, SessionRecord, StoreError};
 use futures_util::StreamExt;
-use futures_util::future::OptionFuture;
+use futures_util::future::{BoxFuture, OptionFuture};
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::Instant;
@@ -37,10 +38,20 @@ const AGENT_GONE: &str = "the agent ended without a word";
 /// A command from a person.
 #[derive(Debug)]
 pub(crate) struct Command {
-    pub(crate) input: SessionInput,
-    /// The text of [`SessionInput::Prompt`].
-    pub(crate) prompt: Option<String>,
-    pub(crate) reply: oneshot::Sender<Result<Session, ControlPlaneError>>,
+    pub(crate) request: SessionRequest,
+    /// Gets the number of the prompt that the command is about.
+    pub(crate) reply: oneshot::Sender<Result<Option<u32>, ControlPlaneError>>,
+}
+
+/// What a person wants of a session.
+#[derive(Debug)]
+pub(crate) enum SessionRequest {
+    Input(SessionInput),
+    /// A change of the queue, and the input that it is for the machine. A new text for a queued prompt is none.
+    Prompts {
+        input: Option<SessionInput>,
+        change: PromptChange,
+    },
 }
 
 pub(crate) struct Driver {
@@ -54,6 +65,8 @@ pub(crate) struct Driver {
     awaited: FuturesUnordered<AwaitedDecision>,
     /// Approvals that an earlier attempt asked for, whose answers the agent does not have.
     inherited: Vec<Inherited>,
+    /// The request to the agent to end its turn.
+    cancelling: Option<BoxFuture<'static, ()>>,
     /// The session's place among those that run.
     permit: Option<OwnedSemaphorePermit>,
     idle_since: Option<Instant>,
@@ -68,6 +81,7 @@ enum Wake {
     Done(Done),
     Decided(Result<Decided, StoreError>),
     Command(Option<Command>),
+    CancelSent,
     IdleTimeout,
 }
 
@@ -88,6 +102,7 @@ impl Driver {
             reports,
             awaited,
             inherited,
+            cancelling: None,
             permit,
             idle_since,
             is_queue_told: false,
@@ -127,6 +142,7 @@ impl Driver {
     /// shuts down first; the next server then resumes the session.
     async fn recover(&mut self, mut error: StoreError) -> bool {
         self.reports = None;
+        self.cancelling = None;
         self.awaited.clear();
         self.inherited.clear();
         loop {
@@ -195,6 +211,7 @@ impl Driver {
                 Wake::Decided(decided) => self.take_decision(decided?).await?,
                 Wake::Command(Some(command)) => self.obey(command).await?,
                 Wake::Command(None) => return Ok(()),
+                Wake::CancelSent => self.cancelling = None,
                 Wake::IdleTimeout => self.commit(SessionInput::Finish, Vec::new()).await?,
             }
         }
@@ -217,6 +234,7 @@ impl Driver {
             Some(report) = reports => Wake::Report(report),
             Some(done) = OptionFuture::from(doing.as_mut().map(Doing::done)) => Wake::Done(done),
             Some(decided) = self.awaited.next() => Wake::Decided(decided),
+            Some(()) = OptionFuture::from(self.cancelling.as_mut()) => Wake::CancelSent,
             Some(()) = OptionFuture::from(deadline.map(tokio::time::sleep_until)) => {
                 Wake::IdleTimeout
             }
@@ -229,11 +247,9 @@ impl Driver {
 
     /// Starts an effect. A prompt is recorded as given before it is given.
     async fn begin(&mut self, effect: SessionAction) -> Result<Doing, StoreError> {
-        if let SessionAction::Prompt(number) = effect {
-            let prompt = self.plane.store.prompt(self.session.id, number).await?;
-            let event = EventKind::Prompt { number, prompt: prompt.clone() };
-            self.commit(SessionInput::TurnStarted, vec![event]).await?;
-            return Ok(Doing::prompt(Arc::clone(&self.plane), self.job(), number, prompt));
+        if let SessionAction::Prompt(turn) = effect {
+            let prompt = self.send_next().await?;
+            return Ok(Doing::prompt(Arc::clone(&self.plane), self.job(), turn, prompt));
         }
         if matches!(effect, SessionAction::Launch | SessionAction::Reload) {
             let (sender, reports) = mpsc::channel(REPORTS);
@@ -344,7 +360,12 @@ impl Driver {
             AgentReport::Question(question) => self.ask(question).await,
             AgentReport::TurnEnded(TurnOutcome::Done) => {
                 self.drop_inherited().await?;
-                self.commit(SessionInput::TurnEnded, Vec::new()).await
+                self.end_turn(PromptStatus::Answered).await
+            }
+            AgentReport::TurnEnded(TurnOutcome::Cancelled) => {
+                self.drop_inherited().await?;
+                self.withdraw_questions().await?;
+                self.end_turn(PromptStatus::Interrupted).await
             }
             AgentReport::TurnEnded(TurnOutcome::Failed { detail }) => {
                 self.fail(ab_api::SessionEndReason::Agent, &detail).await
@@ -387,30 +408,31 @@ impl Driver {
     }
 
     async fn obey(&mut self, command: Command) -> Result<(), StoreError> {
-        let Command { input, prompt, reply } = command;
-        let outcome = match machine::apply_input(&self.state, input) {
-            Err(illegal) => Err(ControlPlaneError::Illegal(illegal)),
-            Ok((next, kinds)) => {
-                let stored = match prompt {
-                    Some(prompt) => self.store_prompt(next, kinds, prompt, Vec::new()).await,
-                    None => self.store(next, kinds, Vec::new()).await,
-                };
-                if input == SessionInput::Cancel {
-                    // Further reports of a cancelled agent are dropped.
-                    self.reports = None;
-                }
-                match stored {
-                    Ok(()) => Ok(self.session.clone()),
-                    Err(error) => {
-                        // A caller that no longer waits needs no answer.
-                        let _ = reply.send(Err(error.clone().into()));
-                        return Err(error);
-                    }
-                }
-            }
+        let Command { request, reply } = command;
+        let outcome = match request {
+            SessionRequest::Input(input) => self.obey_input(input).await.map(|()| None),
+            SessionRequest::Prompts { input, change } => self.change_queue(input, change).await,
         };
+        // An error of the database ends this attempt; the caller gets it too.
+        let failure = match &outcome {
+            Err(ControlPlaneError::Store(error)) if error.is_failure() => Some(error.clone()),
+            Err(ControlPlaneError::ShuttingDown) => Some(StoreError::Closed),
+            _ => None,
+        };
+        // A caller that no longer waits needs no answer.
         let _ = reply.send(outcome);
-        Ok(())
+        failure.map_or(Ok(()), Err)
+    }
+
+    async fn obey_input(&mut self, input: SessionInput) -> Result<(), ControlPlaneError> {
+        let (next, kinds) =
+            machine::apply_input(&self.state, input).map_err(ControlPlaneError::Illegal)?;
+        let stored = self.store(next, kinds, Vec::new()).await;
+        if input == SessionInput::Cancel {
+            // Further reports of a cancelled agent are dropped.
+            self.reports = None;
+        }
+        Ok(stored?)
     }
 
     /// Checks whether the agent has already ended: it may end right after its launch, before the
@@ -464,18 +486,21 @@ impl Driver {
         Ok(())
     }
 
-    async fn store_prompt(
+    /// Stores the next state together with a change of the prompts.
+    async fn store_with(
         &mut self,
         next: SessionState,
         kinds: Vec<EventKind>,
-        prompt: String,
-        told: Vec<ApprovalId>,
-    ) -> Result<(), StoreError> {
-        let (record, events) = self.changed(next, kinds, Vec::new());
-        self.plane.store.add_prompt(record.clone(), prompt, events, told).await?;
-        self.state = next;
-        self.session = record.session;
-        Ok(())
+        before: Vec<EventKind>,
+        change: PromptChange,
+    ) -> Result<PromptChangeOutcome, StoreError> {
+        let (record, events) = self.changed(next, kinds, before);
+        let outcome = self.plane.store.change_prompts(record.clone(), change, events).await?;
+        if let PromptChangeOutcome::Changed(_) = outcome {
+            self.state = next;
+            self.session = record.session;
+        }
+        Ok(outcome)
     }
 
     /// The session in the state `next`, and the events of the change. The status event comes last,

@@ -41,6 +41,10 @@ pub enum SessionInput {
     Restarted,
     /// A person gives another prompt.
     Prompt,
+    /// A person gives a prompt that is sent before all others; the turn is cancelled.
+    PromptNow,
+    /// A person withdraws a prompt that waits.
+    Withdraw,
     /// A person, or the idle timeout, asks for the result of an idle session.
     Finish,
     Pause,
@@ -51,7 +55,7 @@ pub enum SessionInput {
 
 impl SessionInput {
     /// One example of each kind of input.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::ExecutorAssigned,
         Self::Provisioned,
         Self::Launched,
@@ -64,6 +68,8 @@ impl SessionInput {
         Self::Failed(SessionEndReason::Agent),
         Self::Restarted,
         Self::Prompt,
+        Self::PromptNow,
+        Self::Withdraw,
         Self::Finish,
         Self::Pause,
         Self::Resume,
@@ -86,6 +92,8 @@ impl SessionInput {
             Self::Failed(_) => "failed",
             Self::Restarted => "restarted",
             Self::Prompt => "prompt",
+            Self::PromptNow => "prompt now",
+            Self::Withdraw => "withdraw",
             Self::Finish => "finish",
             Self::Pause => "pause",
             Self::Resume => "resume",
@@ -106,7 +114,7 @@ pub enum SessionAction {
     Launch,
     /// Start the agent and load its conversation.
     Reload,
-    /// Give the agent the prompt with this number.
+    /// Give the agent the first prompt of the queue, for the turn with this number.
     Prompt(u32),
     /// Deliver the result.
     Deliver,
@@ -180,6 +188,12 @@ fn next(state: &SessionState, input: SessionInput) -> Option<SessionState> {
         SessionInput::Restarted => Some(restart(state)),
         SessionInput::Failed(reason) => fail(state, reason),
         SessionInput::Prompt => accept_prompt(state),
+        SessionInput::PromptNow => match state.phase {
+            // A frozen agent cannot end its turn.
+            SessionPhase::Pausing(_) | SessionPhase::Paused(_) | SessionPhase::Resuming(_) => None,
+            _ => accept_prompt(state),
+        },
+        SessionInput::Withdraw => withdraw_prompt(state),
         SessionInput::ExecutorAssigned
         | SessionInput::Provisioned
         | SessionInput::Launched
@@ -319,6 +333,19 @@ fn accept_prompt(state: &SessionState) -> Option<SessionState> {
         | SessionPhase::Closing { .. }
         | SessionPhase::Ended(_) => None,
         _ => Some(SessionState { prompts: state.prompts.checked_add(1)?, ..*state }),
+    }
+}
+
+/// Takes a prompt out of the queue. There must be one, and the session must not be ending.
+fn withdraw_prompt(state: &SessionState) -> Option<SessionState> {
+    match state.phase {
+        SessionPhase::Running(RunningPhase::Deliver)
+        | SessionPhase::Closing { .. }
+        | SessionPhase::Ended(_) => None,
+        _ if state.turn < state.prompts => {
+            Some(SessionState { prompts: state.prompts - 1, ..*state })
+        }
+        _ => None,
     }
 }
 

@@ -23,7 +23,7 @@ impl Default for ControlPlaneSettings {
     fn default() -> Self {
         Self {
             max_running: 16,
-            stop_grace: Duration::from_secs(10),
+            stop_grace: Duration::from_secs(1),
             idle_timeout: Duration::from_secs(30 * 60),
             approval_timeout: Duration::from_secs(24 * 60 * 60),
             crash_hook: CrashHook::default(),

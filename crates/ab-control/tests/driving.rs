@@ -9,7 +9,7 @@ use ab_api::{
 use ab_control::{ControlPlaneError, ControlPlaneSettings, SessionIdempotencyKey};
 use ab_store::{ApprovalFilter, StoreError};
 
-use crate::fake::{Fake, Fault, Point, Script, scene, start, task};
+use crate::fake::{Fake, Fault, Point, Script, prompt, scene, start, task};
 
 /// Longer waits count as failures.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -129,7 +129,7 @@ async fn stop_and_cancel_end_a_session_and_are_harmless_twice() {
         scene.control.cancel(id).await.expect("cancel an ended session");
         let cleanups = scene.control.store().pending_cleanups(Some(id)).await.expect("list");
         assert_eq!(cleanups, [], "a cancel removes the workspace");
-        let error = scene.control.queue_prompt(id, "more".to_owned()).await.expect_err("ended");
+        let error = scene.control.queue_prompt(id, prompt("more"), None).await.expect_err("ended");
         assert!(matches!(error, ControlPlaneError::Ended(status) if status == expect), "{error}");
     }
 }
@@ -169,7 +169,7 @@ async fn a_kept_session_takes_prompts_until_it_is_finished() {
     let scene = scene(Fake::new(Script::Work)).await;
     let id = scene.create(true).await;
     scene.event(id, r#""activity":"idle""#).await;
-    scene.control.queue_prompt(id, "again".to_owned()).await.expect("prompt");
+    scene.control.queue_prompt(id, prompt("again"), None).await.expect("prompt");
     scene.executor.called("prompt 2 again").await;
     // The turn's end is not known yet, so finishing may come too early once or twice.
     while let Err(error) = scene.control.finish(id).await {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ab_api::{
     Approval, ApprovalId, ApprovalSubject, DeliveryResult, EventKind, ExecutorDescription,
-    ExecutorHealth, FieldViolations, OverlayNetwork, Session, SessionEndReason, SessionId,
-    SnapshotProvider, Task, TaskCapabilities, TaskRequest,
+    ExecutorHealth, FieldViolations, OverlayNetwork, PromptRequest, Session, SessionEndReason,
+    SessionId, SnapshotProvider, Task, TaskCapabilities, TaskRequest,
 };
 use ab_control::{ControlPlane, ControlPlaneSettings};
 use ab_executor::{
@@ -200,6 +200,13 @@ impl Executor for Fake {
         Ok(())
     }
 
+    async fn cancel_turn(&self, _: &SessionAttempt, turn: u32) -> Result<(), ExecutorError> {
+        self.note(format!("cancel {turn}"));
+        let reports = self.reports();
+        drop(reports.send(AgentReport::TurnEnded(TurnOutcome::Cancelled)).await);
+        Ok(())
+    }
+
     async fn name_approval(&self, _: &SessionAttempt, _: &AgentQuestionId, _: ApprovalId) {}
 
     async fn answer_question(
@@ -317,4 +324,8 @@ pub(crate) fn task(keep_open: bool) -> Task {
     let agents = BTreeMap::from([("a".to_owned(), Vec::new())]);
     TaskRequest::parse(body.as_bytes(), &TaskCapabilities { agents, ..TaskCapabilities::default() })
         .expect("a task")
+}
+
+pub(crate) fn prompt(text: &str) -> PromptRequest {
+    PromptRequest { prompt: text.to_owned(), now: false }
 }

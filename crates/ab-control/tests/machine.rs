@@ -82,6 +82,7 @@ proptest! {
             let (before, after) = (pair[0], pair[1]);
             prop_assert!(after.turn == before.turn || after.turn == before.turn + 1);
             prop_assert!(after.turn <= after.prompts);
+            prop_assert!(after.prompts + 1 >= before.prompts);
             if after.turn > before.turn {
                 prop_assert_eq!(next_action(&before), Some(SessionAction::Prompt(after.turn)));
                 given += 1;

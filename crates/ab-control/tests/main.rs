@@ -6,4 +6,5 @@ mod document;
 mod driving;
 mod fake;
 mod machine;
+mod queue;
 mod restart;

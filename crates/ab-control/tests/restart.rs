@@ -2,7 +2,7 @@
 
 use ab_api::{SessionEndReason, SessionStatus};
 
-use crate::fake::{Fake, Fault, Point, Scene, Script, scene};
+use crate::fake::{Fake, Fault, Point, Scene, Script, prompt, scene};
 
 /// A server that ends while the executor hangs at `point`.
 async fn ended_at(point: Point, call: &str) -> (Scene, ab_api::SessionId) {
@@ -33,7 +33,7 @@ async fn a_prompt_is_never_given_twice() {
     let scene = scene.restart(Fake::new(Script::Work)).await;
     scene.event(id, r#""activity":"idle""#).await;
     assert_eq!(scene.executor.calls(), ["terminate", "reload"]);
-    scene.control.queue_prompt(id, "go on".to_owned()).await.expect("prompt");
+    scene.control.queue_prompt(id, prompt("go on"), None).await.expect("prompt");
     assert_eq!(scene.end(id).await.status, SessionStatus::Completed);
     let calls = scene.executor.calls();
     assert!(calls.contains(&"prompt 2 go on".to_owned()), "{calls:?}");

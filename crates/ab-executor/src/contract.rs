@@ -49,14 +49,17 @@ pub trait Executor: fmt::Debug + Send + Sync {
         reports: AgentReportSender,
     ) -> Result<LaunchedAgentInfo, ExecutorError>;
 
-    /// Gives the agent a prompt. Returns when the agent has received it; the end of the turn is
-    /// reported.
+    /// Gives the agent the prompt of a turn. Turns are numbered from 1. Returns when the agent has received it; the
+    /// end of the turn is reported.
     async fn prompt(
         &self,
         job: &SessionAttempt,
-        number: u32,
+        turn: u32,
         prompt: &str,
     ) -> Result<(), ExecutorError>;
+
+    /// Asks the agent to end this turn now. The end is reported as for every turn. Does nothing if the turn has ended.
+    async fn cancel_turn(&self, job: &SessionAttempt, turn: u32) -> Result<(), ExecutorError>;
 
     /// Names the approval that a question is stored as, for callers that do not wait for the decision. Questions that are
     /// no longer open are ignored.

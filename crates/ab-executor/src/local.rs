@@ -461,10 +461,14 @@ impl Executor for LocalExecutor {
     async fn prompt(
         &self,
         job: &SessionAttempt,
-        number: u32,
+        turn: u32,
         prompt: &str,
     ) -> Result<(), ExecutorError> {
-        self.agent(job)?.prompt(number, prompt).await
+        self.agent(job)?.prompt(turn, prompt).await
+    }
+
+    async fn cancel_turn(&self, job: &SessionAttempt, turn: u32) -> Result<(), ExecutorError> {
+        self.agent(job)?.cancel_turn(turn).await
     }
 
     async fn name_approval(

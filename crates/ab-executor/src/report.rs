@@ -34,6 +34,8 @@ pub struct AgentQuestionId(pub String);
 pub enum TurnOutcome {
     /// The agent finished its work.
     Done,
+    /// The turn was cancelled by [`Executor::cancel_turn`](crate::Executor::cancel_turn).
+    Cancelled,
     /// The agent refused, ran out of tokens, or failed.
     Failed { detail: String },
 }

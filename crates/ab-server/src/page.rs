@@ -12,6 +12,7 @@ mod icon;
 mod inbox;
 mod layout;
 mod problem;
+mod queue;
 mod rows;
 mod session;
 mod task_form;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ab_api::{Approval, ApprovalStatus};
+use ab_api::{Approval, ApprovalStatus, PromptStatus};
 
 /// Why an approval does not allow an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub enum StoreError {
     Grant(GrantRefusal),
     /// The idempotency key was used for a different request.
     KeyReused,
+    /// The prompt is no longer in the queue.
+    NotQueued(PromptStatus),
     /// The session has no workspace that another session could continue: it was removed, or another
     /// session already has it.
     NoWorkspace,
@@ -80,6 +82,9 @@ impl fmt::Display for StoreError {
             ),
             Self::Grant(refusal) => refusal.fmt(f),
             Self::KeyReused => f.write_str("the idempotency key was used for a different request"),
+            Self::NotQueued(status) => {
+                write!(f, "the prompt is {status}: only a queued one can be changed")
+            }
             Self::NoWorkspace => f.write_str(
                 "the workspace of the session was removed, or another session continues it",
             ),
@@ -126,6 +131,27 @@ impl From<sqlx::Error> for StoreError {
 }
 
 impl StoreError {
+    /// Whether the store does not work, as opposed to a request that it refuses.
+    pub fn is_failure(&self) -> bool {
+        match self {
+            Self::NotFound
+            | Self::Exists
+            | Self::Decided(_)
+            | Self::Incomplete(_)
+            | Self::Grant(_)
+            | Self::KeyReused
+            | Self::NotQueued(_)
+            | Self::NoWorkspace
+            | Self::TooLarge { .. } => false,
+            Self::Locked { .. }
+            | Self::DataDir { .. }
+            | Self::Corrupt { .. }
+            | Self::Database(_)
+            | Self::Schema(_)
+            | Self::Closed => true,
+        }
+    }
+
     /// Whether the database itself failed, so that the transaction cannot continue.
     pub(crate) fn is_fatal(&self) -> bool {
         matches!(self, Self::Database(_))

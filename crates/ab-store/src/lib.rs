@@ -13,6 +13,7 @@ mod error;
 mod follow;
 mod log;
 mod progress;
+mod prompts;
 mod record;
 mod schema;
 mod sessions;
@@ -28,6 +29,7 @@ pub use data_dir::DataDir;
 pub use error::{GrantRefusal, StoreError};
 pub use follow::{EventLogReader, EventLogScope};
 pub use progress::{SessionEnding, SessionProgress, SessionStage};
+pub use prompts::{PromptChange, PromptChangeOutcome, QueuePlace, QueuedPrompt};
 pub use record::{EventRecord, EventStreamId, MAX_EVENT_BYTES, MAX_RUN_EVENT_BYTES, RUN_END};
 pub use sessions::{
     CreateSessionOutcome, IdempotencyRecord, NewSession, SessionFilter, SessionRecord,

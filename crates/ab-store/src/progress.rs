@@ -9,9 +9,9 @@ pub struct SessionProgress {
     /// Number of attempts to run the session. Effects carry it, so that an executor can distinguish
     /// a repetition from a new attempt.
     pub generation: u32,
-    /// Number of accepted prompts.
+    /// Number of prompts that were given to the agent or are in the queue.
     pub prompts: u32,
-    /// The number of the last prompt that was given to the agent; 0 before the first.
+    /// Number of prompts that were given to the agent.
     pub turn: u32,
     /// What the session does while it runs or is paused.
     pub stage: SessionStage,

@@ -19,6 +19,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (1, "sessions", include_str!("../migrations/0001_sessions.sql")),
     (2, "spaces", include_str!("../migrations/0002_spaces.sql")),
     (3, "inbox", include_str!("../migrations/0003_inbox.sql")),
+    (4, "prompts", include_str!("../migrations/0004_prompts.sql")),
 ];
 
 /// Opens the database for writing and migrates its schema.

@@ -1,13 +1,13 @@
 //! Sessions: creating, changing, reading and listing them.
 
-use ab_api::{ApprovalId, Event, PageRequest, Session, SessionId, SessionStatus, Time};
+use ab_api::{Event, PageRequest, PromptStatus, Session, SessionId, SessionStatus, Time};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
-use crate::approvals;
 use crate::digest::sha256;
 use crate::error::StoreError;
 use crate::progress::SessionProgress;
+use crate::prompts::{self, QueuePlace};
 use crate::record::{signed, unsigned};
 use crate::store::Store;
 use crate::writer::{Writing, from_json, to_json};
@@ -124,40 +124,26 @@ impl Store {
         .await
     }
 
-    /// Stores the next prompt of a session together with the changed session. The prompt tells the agent how the
-    /// approvals in `told` were decided.
+    /// Stores a session whose processes were lost together with the events that describe it. The prompt that its
+    /// agent may have received gets the status `unknown`.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Exists`] if the session has a prompt with this number.
-    pub async fn add_prompt(
+    /// [`StoreError::NotFound`] if there is no such session.
+    pub async fn restart_session(
         &self,
         record: SessionRecord,
-        prompt: String,
         events: Vec<Event>,
-        told: Vec<ApprovalId>,
     ) -> Result<(), StoreError> {
         self.write(move |writing| {
             Box::pin(async move {
                 let id = record.session.id;
-                approvals::note_told(writing, &told).await?;
-                insert_prompt(writing, id, record.progress.prompts, &prompt).await?;
+                prompts::end_sent(writing, id, PromptStatus::Unknown).await?;
                 update(writing, &record).await?;
                 writing.append(id, &events).await
             })
         })
         .await
-    }
-
-    /// The text of a prompt.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::NotFound`] if there is none with this number.
-    pub async fn prompt(&self, session: SessionId, number: u32) -> Result<String, StoreError> {
-        let sql = "SELECT prompt FROM prompts WHERE session = $1 AND number = $2";
-        let query = sqlx::query_scalar(sql).bind(session.to_string()).bind(i64::from(number));
-        Ok(query.fetch_one(self.pool()).await?)
     }
 
     /// A session with its driver's state, as the driver stored it.
@@ -318,7 +304,7 @@ async fn create(
             .execute(&mut writing.connection)
             .await?;
     }
-    insert_prompt(writing, session.id, 1, &session.prompt).await?;
+    prompts::insert(writing, session.id, 1, QueuePlace::Last, &session.prompt).await?;
     writing.append(session.id, &new.events).await?;
     Ok(CreateSessionOutcome::New)
 }
@@ -360,21 +346,6 @@ fn stored_answer(row: &SqliteRow, request: &[u8]) -> Result<String, StoreError> 
     Ok(row.try_get("answer")?)
 }
 
-async fn insert_prompt(
-    writing: &mut Writing,
-    session: SessionId,
-    number: u32,
-    prompt: &str,
-) -> Result<(), StoreError> {
-    sqlx::query("INSERT INTO prompts (session, number, prompt) VALUES ($1, $2, $3)")
-        .bind(session.to_string())
-        .bind(i64::from(number))
-        .bind(prompt)
-        .execute(&mut writing.connection)
-        .await?;
-    Ok(())
-}
-
 pub(crate) async fn update(
     writing: &mut Writing,
     record: &SessionRecord,
@@ -392,7 +363,13 @@ pub(crate) async fn update(
     .bind(to_json("session", &record.progress)?)
     .execute(&mut writing.connection)
     .await?;
-    if done.rows_affected() == 0 { Err(StoreError::NotFound) } else { Ok(()) }
+    if done.rows_affected() == 0 {
+        return Err(StoreError::NotFound);
+    }
+    if session.status.is_terminal() {
+        prompts::end_all(writing, session.id).await?;
+    }
+    Ok(())
 }
 
 fn live(session: &Session) -> i64 {

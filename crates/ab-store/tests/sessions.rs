@@ -29,7 +29,7 @@ async fn a_session_survives_a_restart_with_its_progress() {
     assert_eq!(scratch.store.live_sessions().await.expect("read"), [record]);
     let session = scratch.store.session(id).await.expect("read");
     assert_eq!(session.recent_events.len(), 2);
-    assert_eq!(scratch.store.prompt(id, 1).await.expect("read"), "a");
+    assert_eq!(scratch.store.session_prompt(id, 1).await.expect("read").prompt, "a");
 }
 
 #[tokio::test]
@@ -184,19 +184,4 @@ async fn lists_are_filtered_paged_and_newest_first() {
     for (filter, expect) in table {
         assert_eq!(list(filter.clone(), 1, 20).await.1, expect, "{filter:?}");
     }
-}
-
-#[tokio::test]
-async fn prompts_are_kept_by_number() {
-    let scratch = scratch().await;
-    let id = stored(&scratch.store, "first").await;
-    let mut record = scratch.store.session_record(id).await.expect("read");
-    record.progress.prompts = 2;
-    let add = |record: &SessionRecord| {
-        scratch.store.add_prompt(record.clone(), "second".to_owned(), vec![line("x")], Vec::new())
-    };
-    add(&record).await.expect("add");
-    let error = add(&record).await.expect_err("the number is taken");
-    assert!(matches!(error, StoreError::Exists), "{error}");
-    assert_eq!(scratch.store.prompt(id, 2).await.expect("read"), "second");
 }

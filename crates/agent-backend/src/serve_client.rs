@@ -52,9 +52,9 @@ pub use ab_api::{
     Approval, ApprovalDecider, ApprovalDecision, ApprovalId, ApprovalStatus, ApprovalSubject,
     ApproveOrDeny, ChangeCounts, ContinueRequest, DeciderKind, DecisionChannel, DeliveryMode,
     DeliveryResult, Event, EventKind, LogLevel, LogSource, LoginLink, Page, PlanEntry,
-    PlanEntryStatus, PromptRequest, RequestedAgent, RequestedDelivery, RequestedRepo, Session,
-    SessionActivity, SessionEndReason, SessionId, SessionStatus, TaskCreatedResponse, TaskRequest,
-    Time, ToolExecutionStatus,
+    PlanEntryStatus, PromptEdit, PromptRequest, PromptStatus, RequestedAgent, RequestedDelivery,
+    RequestedRepo, Session, SessionActivity, SessionEndReason, SessionId, SessionPrompt,
+    SessionStatus, TaskCreatedResponse, TaskRequest, Time, ToolExecutionStatus,
 };
 pub use approvals::{ApprovalQuery, ApprovalStream};
 pub use events::{EventStream, StreamedEvent};
@@ -274,14 +274,53 @@ impl SessionClient {
         self.json(Method::POST, "/api/v1/login-links", Bytes::new()).await
     }
 
-    /// Sends a further prompt to the agent of a session, after the earlier ones.
+    /// Sends a further prompt to the agent of a session. It is queued after the earlier ones, or cancels the agent's
+    /// turn if it is for now.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Conflict`] while the result is delivered; another error if the session has ended.
-    pub async fn send_prompt(&self, id: SessionId, follow_up: &PromptRequest) -> Result<()> {
-        let path = session_path(id, "/prompt");
-        self.answer(Method::POST, &path, body(follow_up)?).await.map(drop)
+    pub async fn send_prompt(
+        &self,
+        id: SessionId,
+        follow_up: &PromptRequest,
+    ) -> Result<SessionPrompt> {
+        self.json(Method::POST, &session_path(id, "/prompt"), body(follow_up)?).await
+    }
+
+    /// One page of the prompts of a session: those that were sent, then the queue in its order.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if there is no such session.
+    pub async fn prompts(&self, id: SessionId, page: u32) -> Result<Page<SessionPrompt>> {
+        let path = session_path(id, &format!("/prompts?page={page}&perPage=200"));
+        self.json(Method::GET, &path, Bytes::new()).await
+    }
+
+    /// Changes the text of a prompt that waits in the queue.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if it is no longer in the queue; [`ErrorKind::NotFound`] if there is none.
+    pub async fn change_prompt(
+        &self,
+        id: SessionId,
+        number: u32,
+        edit: &PromptEdit,
+    ) -> Result<SessionPrompt> {
+        let path = session_path(id, &format!("/prompts/{number}"));
+        self.json(Method::PUT, &path, body(edit)?).await
+    }
+
+    /// Takes a prompt out of the queue.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if it is no longer in the queue; [`ErrorKind::NotFound`] if there is none.
+    pub async fn withdraw_prompt(&self, id: SessionId, number: u32) -> Result<SessionPrompt> {
+        let path = session_path(id, &format!("/prompts/{number}"));
+        self.json(Method::DELETE, &path, Bytes::new()).await
     }
 
     /// Delivers the result of a session that waits for a prompt, and completes it.

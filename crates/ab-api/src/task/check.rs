@@ -8,9 +8,9 @@ use super::{
 };
 use crate::available::TaskCapabilities;
 use crate::fields::{self, Fields, not_one_of, one_of};
+use crate::prompt::check_prompt;
 use crate::violation::FieldViolations;
 
-pub(super) const MAX_PROMPT_BYTES: usize = 128 * 1024;
 const MAX_URL_BYTES: usize = 2048;
 const MAX_REF_BYTES: usize = 200;
 const MAX_NAME_BYTES: usize = 64;
@@ -69,12 +69,7 @@ pub(super) fn task(body: &[u8], offers: &TaskCapabilities) -> Result<Task, Field
 
 fn prompt(body: &mut Fields<'_>, found: &mut FieldViolations) -> String {
     let prompt = body.required_text("prompt", found).unwrap_or("-");
-    if prompt.trim().is_empty() {
-        found.add_invalid("prompt", "must not be empty");
-    }
-    if prompt.len() > MAX_PROMPT_BYTES {
-        found.add_invalid("prompt", format!("must have at most {MAX_PROMPT_BYTES} bytes"));
-    }
+    check_prompt(prompt, found);
     prompt.to_owned()
 }
 

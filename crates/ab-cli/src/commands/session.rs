@@ -1,7 +1,10 @@
 //! `session`: shows and controls the sessions of a server.
 
+mod prompts;
+
 use ab_api::{
-    ContinueRequest, EnforcedLimits, PromptRequest, Session, SessionId, SessionStatus, Time,
+    ContinueRequest, EnforcedLimits, PromptEdit, PromptRequest, Session, SessionId, SessionStatus,
+    Time,
 };
 use agent_backend::SessionClient;
 use agent_backend::serve_client::SessionQuery;
@@ -51,6 +54,10 @@ enum SessionAct {
     Continue(ContinueSession),
     /// Give the agent of a session a further prompt
     Prompt(PromptSession),
+    /// List the prompts of a session with what became of them
+    Prompts(OneSession),
+    /// Take a prompt out of the queue before it is sent
+    Withdraw(WithdrawPrompt),
     /// Deliver the result of a session that waits for a prompt, and complete it
     Finish(OneSession),
     /// Freeze the processes of a running session
@@ -136,6 +143,14 @@ struct PromptSession {
     #[arg(value_name = "PROMPT")]
     prompt: String,
 
+    /// Cancel what the agent does, and send this prompt before all others
+    #[arg(long, conflicts_with = "replace")]
+    now: bool,
+
+    /// Change the text of this queued prompt instead
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    replace: Option<u32>,
+
     /// Show what happens from the start of the session until it ends
     #[arg(long, short)]
     follow: bool,
@@ -143,6 +158,17 @@ struct PromptSession {
     /// What is done about the agent's questions while following
     #[arg(long, value_enum, default_value = "ask", value_name = "ANSWER", requires = "follow")]
     approve: Approve,
+}
+
+#[derive(Args, Debug)]
+struct WithdrawPrompt {
+    /// The session: its id, or the beginning of it
+    #[arg(value_name = "SESSION")]
+    id: SessionRef,
+
+    /// The number of the prompt in the list of prompts
+    #[arg(value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    number: u32,
 }
 
 #[derive(Args, Debug)]
@@ -170,6 +196,8 @@ impl SessionCommand {
             SessionAct::List(_)
             | SessionAct::Get(_)
             | SessionAct::Diff(_)
+            | SessionAct::Prompts(_)
+            | SessionAct::Withdraw(_)
             | SessionAct::Finish(_)
             | SessionAct::Pause(_)
             | SessionAct::Resume(_)
@@ -267,9 +295,12 @@ async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Fai
         SessionAct::Prompt(next) => {
             let prompt = task::prompt(&next.prompt, terminal).await?;
             let id = next.id.find(&client).await?;
-            client.send_prompt(id, &PromptRequest { prompt }).await?;
+            let sent = match next.replace {
+                Some(number) => client.change_prompt(id, number, &PromptEdit { prompt }).await?,
+                None => client.send_prompt(id, &PromptRequest { prompt, now: next.now }).await?,
+            };
             if !next.follow {
-                return show_one(&client.session(id).await?, terminal);
+                return prompts::show(&[sent], terminal);
             }
             let options = FollowOptions {
                 approve: next.approve,
@@ -278,6 +309,14 @@ async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Fai
             };
             let session = follow::follow(client, id, options, terminal).await?;
             follow::end(&session, &server_flags, terminal)
+        }
+        SessionAct::Prompts(one) => {
+            let id = one.id.find(&client).await?;
+            prompts::list(&client, id, terminal).await
+        }
+        SessionAct::Withdraw(WithdrawPrompt { id, number }) => {
+            let id = id.find(&client).await?;
+            prompts::show(&[client.withdraw_prompt(id, number).await?], terminal)
         }
         SessionAct::Finish(one) => {
             let id = one.id.find(&client).await?;
@@ -445,7 +484,7 @@ fn limits_text(limits: EnforcedLimits) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-fn shortened(text: &str) -> String {
+pub(super) fn shortened(text: &str) -> String {
     let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match flat.char_indices().nth(MAX_PROMPT) {
         Some((end, _)) => format!("{}…", &flat[..end]),

@@ -34,6 +34,9 @@ pub(crate) fn of(kind: &EventKind) -> Vec<Line> {
             vec![status_line(*status, *activity, *reason, message.as_deref())]
         }
         EventKind::Prompt { prompt, .. } => vec![line("›", WORKS, prompt)],
+        EventKind::PromptReceipt { number, status } => {
+            vec![line("›", DIM, &format!("prompt {number} {status}"))]
+        }
         EventKind::Log { level, message, source, .. } => {
             let (mark, style) = match (level, source) {
                 (LogLevel::Error, _) => ("✗", BAD),

@@ -41,7 +41,9 @@ fn fate(point: CrashPoint) -> Fate {
         | CrashPoint::AnswerTaken
         | CrashPoint::AnswerGiven
         | CrashPoint::TakenUp
-        | CrashPoint::Reloaded => Fate::Idle,
+        | CrashPoint::Reloaded
+        // `surviving::queue` kills the server here.
+        | CrashPoint::PromptQueued => Fate::Idle,
         CrashPoint::ApprovalStored | CrashPoint::DecisionStored | CrashPoint::DecisionTold => {
             Fate::Asked
         }
@@ -156,7 +158,7 @@ fn slow_sessions_survive_a_crash_while_they_are_delivered_and_closed() {
 
 #[test]
 fn slow_sessions_survive_a_crash_at_their_end_and_during_a_restart() {
-    crash_at_all(&CrashPoint::ALL[16..]);
+    crash_at_all(&CrashPoint::ALL[16..21]);
 }
 
 /// Kills in a normal run. `cargo xtask soak sessions` goes on for minutes.

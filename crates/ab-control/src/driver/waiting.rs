@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use ab_api::{Approval, ApprovalId, ApprovalStatus, Event, LogLevel, SubjectDescriber, Time};
 use ab_executor::{AgentQuestion, AgentQuestionId};
-use ab_store::{GrantScope, StoreError, UnansweredApproval};
+use ab_store::{
+    GrantScope, PromptChange, QueuePlace, QueuedPrompt, StoreError, UnansweredApproval,
+};
 use futures_util::future::BoxFuture;
 
 use super::{Driver, log};
@@ -142,7 +144,13 @@ impl Driver {
             return Ok(());
         };
         let told: Vec<ApprovalId> = decided.iter().map(|approval| approval.id).collect();
-        self.store_prompt(next, kinds, go_on(&decided), told.clone()).await?;
+        let change = PromptChange::Queue(QueuedPrompt {
+            prompt: go_on(&decided),
+            place: QueuePlace::Last,
+            told: told.clone(),
+            idempotency: None,
+        });
+        self.store_with(next, kinds, Vec::new(), change).await?;
         for known in self.inherited.iter_mut().filter(|known| told.contains(&known.id)) {
             known.is_told = true;
         }

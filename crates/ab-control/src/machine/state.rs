@@ -9,9 +9,9 @@ pub struct SessionState {
     pub phase: SessionPhase,
     /// Number of attempts to run the session.
     pub generation: u32,
-    /// Number of accepted prompts.
+    /// Number of prompts that were given to the agent or are in the queue.
     pub prompts: u32,
-    /// The number of the last prompt that was given to the agent.
+    /// Number of prompts that were given to the agent.
     pub turn: u32,
     /// Whether an agent that this server process started is running.
     pub attached: bool,

@@ -1,6 +1,7 @@
 //! A launched agent: one task reads its messages and reports them, and a handle sends to it.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ pub(super) struct Agent {
     pub(super) client: AcpClient,
     pub(super) session: AcpSessionId,
     pub(super) shared: Arc<Shared>,
-    /// The number of the last prompt that was given.
+    /// The number of the last turn whose prompt was given.
     pub(super) prompted: tokio::sync::Mutex<u32>,
     /// Dropping it ends the agent's process.
     pub(super) _pump: AbortOnDropHandle<String>,
@@ -51,6 +52,8 @@ pub(super) struct Shared {
     ended: CancellationToken,
     /// Whether a turn is running.
     busy: watch::Sender<bool>,
+    /// Whether the running turn is being cancelled.
+    cancelling: AtomicBool,
     /// Hides the agent's credentials in reports.
     mask: Mask,
 }
@@ -73,6 +76,7 @@ impl Shared {
             kill: CancellationToken::new(),
             ended: CancellationToken::new(),
             busy: watch::Sender::new(false),
+            cancelling: AtomicBool::new(false),
             mask,
         })
     }
@@ -94,13 +98,14 @@ impl Shared {
 }
 
 impl Agent {
-    /// Gives the agent a prompt, once.
-    pub(super) async fn prompt(&self, number: u32, prompt: &str) -> Result<(), ExecutorError> {
+    /// Gives the agent the prompt of a turn, once.
+    pub(super) async fn prompt(&self, turn: u32, prompt: &str) -> Result<(), ExecutorError> {
         let mut prompted = self.prompted.lock().await;
-        if number <= *prompted {
+        if turn <= *prompted {
             return Ok(());
         }
-        *prompted = number;
+        *prompted = turn;
+        self.shared.cancelling.store(false, Ordering::Release);
         self.shared.busy.send_replace(true);
         let parts = [PromptPart::Text(prompt.to_owned())];
         let Err(error) = self.client.start_turn(&self.session, &parts).await else { return Ok(()) };
@@ -110,6 +115,18 @@ impl Agent {
             return Ok(());
         }
         Err(failed(SessionEndReason::Agent, error.to_string()))
+    }
+
+    /// Asks the agent to end the turn, if that turn is running.
+    pub(super) async fn cancel_turn(&self, turn: u32) -> Result<(), ExecutorError> {
+        // The lock makes the request follow the prompt that it cancels, and precede the next one.
+        let prompted = self.prompted.lock().await;
+        if *prompted != turn || !*self.shared.busy.borrow() {
+            return Ok(());
+        }
+        self.shared.cancelling.store(true, Ordering::Release);
+        let cancelled = self.client.cancel_turn(&self.session).await;
+        cancelled.map_err(|error| failed(SessionEndReason::Agent, error.to_string()))
     }
 
     /// Answers a question, unless it is already answered.
@@ -275,8 +292,14 @@ impl Pump {
         self.report_all(events).await;
         lock(&self.shared.questions).clear();
         self.shared.busy.send_replace(false);
+        let is_cancelled = self.shared.cancelling.swap(false, Ordering::AcqRel);
         let outcome = match result {
             Ok(TurnEnd { stop_reason: StopReason::EndTurn, .. }) => TurnOutcome::Done,
+            Ok(TurnEnd { stop_reason: StopReason::Cancelled, .. }) if is_cancelled => {
+                TurnOutcome::Cancelled
+            }
+            // Some agents answer a cancelled turn with an error.
+            Err(AcpError::Refused { .. }) if is_cancelled => TurnOutcome::Cancelled,
             Ok(TurnEnd { stop_reason: stop, .. }) => {
                 let detail = format!("the agent ended its turn early: {}", stop.as_str());
                 TurnOutcome::Failed { detail }

@@ -83,7 +83,7 @@ impl Mask {
                 AgentReport::TurnEnded(TurnOutcome::Failed { detail: self.text(detail) })
             }
             AgentReport::Exited { detail } => AgentReport::Exited { detail: self.text(detail) },
-            AgentReport::TurnEnded(TurnOutcome::Done) => report,
+            AgentReport::TurnEnded(TurnOutcome::Done | TurnOutcome::Cancelled) => report,
         }
     }
 

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use ab_api::{
-    ApprovalDecider, DeciderKind, Event, EventKind, LogLevel, LogSource, SessionStatus, Time,
-    ToolExecutionStatus, tool_subject,
+    ApprovalDecider, DeciderKind, Event, EventKind, LogLevel, LogSource, PromptStatus,
+    SessionStatus, Time, ToolExecutionStatus, tool_subject,
 };
 use maud::{Markup, html};
 
@@ -136,7 +136,11 @@ fn of(kind: &EventKind) -> Option<Row> {
             let words = html! { (in_short(kind)) };
             Some(Row { kind: "delivery", state: Some(state), icon: Icon::Branch, words })
         }
-        // The plan has its own place; other events are not useful to people yet.
+        EventKind::PromptReceipt {
+            status: PromptStatus::Withdrawn | PromptStatus::Interrupted,
+            ..
+        } => row("log", Icon::Dot, html! { (in_short(kind)) }),
+        // The plan and the queue have their own places; other events are not useful to people yet.
         _ => None,
     }
 }
@@ -179,6 +183,7 @@ fn in_short(kind: &EventKind) -> Cow<'_, str> {
             let about = about.unwrap_or_default();
             format!("{} {}", clean(tool_name), first_line(&about)).into()
         }
+        EventKind::PromptReceipt { number, status } => format!("Prompt {number} {status}").into(),
         EventKind::FileEdit { file_path, lines_added, lines_removed, .. } => {
             format!("{} +{lines_added} −{lines_removed}", clean(file_path)).into()
         }

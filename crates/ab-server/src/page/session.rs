@@ -2,7 +2,7 @@
 
 use ab_api::{
     Approval, DeliveryResult, Event, PlanEntry, PlanEntryStatus, Session, SessionActivity,
-    SessionStatus, Time,
+    SessionPrompt, SessionStatus, Time,
 };
 use maud::{Markup, html};
 
@@ -11,6 +11,7 @@ use super::feed::{meta, pill, title};
 use super::icon::{Icon, icon};
 use super::inbox;
 use super::layout::{Chrome, Live, Section, frame};
+use super::queue;
 use super::rows::{capitalised, counts, rows};
 use super::text::clean;
 
@@ -31,6 +32,8 @@ pub(crate) struct SessionView<'a> {
     pub(crate) delivered: Option<&'a DeliveryResult>,
     /// The pending approvals of the session.
     pub(crate) approvals: &'a [Approval],
+    /// The prompts that wait, in their order.
+    pub(crate) queue: &'a [SessionPrompt],
     pub(crate) changes: Changes<'a>,
 }
 
@@ -65,6 +68,9 @@ pub(crate) fn session(chrome: Chrome, view: &SessionView<'_>) -> Markup {
                 }
                 div.scroll tabindex="0" role="log" aria-labelledby="activity-title" {
                     ol #activity .activity data-live="append" { (rows(view.events, session.created_at)) }
+                }
+                div #queue data-live="keyed" {
+                    @for prompt in view.queue.iter().filter(|prompt| prompt.number > 1) { (queue::queued(session.id, prompt)) }
                 }
                 div #follow-up data-live="keyed" {
                     @if takes_prompts(session) { (follow_up(session)) }
@@ -143,7 +149,8 @@ fn follow_up(session: &Session) -> Markup {
             }
             div.actions {
                 button.primary #send-prompt type="submit" data-busy="Sending…" { "Send" }
-                span.hint { "The agent gets it when its turn ends." }
+                button #send-now type="submit" name="now" value="true" data-busy="Sending…" title="Cancel what the agent does, and send this first" { "Send now" }
+                span.hint { "The agent gets it when its turn ends, or now." }
                 span.said role="status" {}
             }
         }

@@ -3,8 +3,10 @@
 mod approvals;
 mod catalog;
 mod events;
+mod idempotency;
 mod mcp;
 mod problems;
+mod prompts;
 mod sessions;
 mod tasks;
 
@@ -168,7 +170,9 @@ pub(super) fn routes() -> OpenApiRouter<HttpApp> {
         .routes(Access::Admin.to(routes!(sessions::diff)))
         .routes(Access::Admin.to(routes!(sessions::stop)))
         .routes(Access::Admin.to(routes!(sessions::resume_work)))
-        .routes(Access::Admin.to(routes!(sessions::prompt)))
+        .routes(Access::Admin.to(routes!(prompts::send)))
+        .routes(Access::Admin.to(routes!(prompts::list)))
+        .routes(Access::Admin.to(routes!(prompts::show, prompts::rewrite, prompts::withdraw)))
         .routes(Access::Admin.to(routes!(sessions::finish)))
         .routes(Access::Admin.to(routes!(sessions::pause)))
         .routes(Access::Admin.to(routes!(sessions::resume)))

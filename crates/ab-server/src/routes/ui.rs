@@ -5,8 +5,8 @@ use std::collections::btree_map::Entry;
 
 use ab_api::{
     Approval, ApprovalDecision, ApprovalId, ApprovalStatus, ApproveOrDeny, ContinueRequest,
-    DecisionChannel, Event, EventKind, FieldViolations, PageRequest, PromptRequest, Session,
-    SessionId, TaskRequest,
+    DecisionChannel, Event, EventKind, FieldViolations, PageRequest, PromptEdit, PromptRequest,
+    PromptStatus, Session, SessionId, TaskRequest,
 };
 use ab_control::ControlPlaneError;
 use ab_core::Principal;
@@ -54,6 +54,8 @@ pub(super) fn routes() -> OpenApiRouter<HttpApp> {
         .routes(Access::Admin.to(routes!(stop)))
         .routes(Access::Admin.to(routes!(cancel)))
         .routes(Access::Admin.to(routes!(prompt)))
+        .routes(Access::Admin.to(routes!(edit_prompt)))
+        .routes(Access::Admin.to(routes!(withdraw_prompt)))
         .routes(Access::Admin.to(routes!(finish)))
         .routes(Access::Admin.to(routes!(continue_work)))
         .routes(Access::Admin.to(routes!(inbox)))
@@ -151,6 +153,10 @@ async fn session(
         Some(EventKind::Delivery { result, .. }) => Some(result),
         _ => None,
     };
+    let queued = Some(PromptStatus::Queued);
+    let whole = PageRequest { page: None, per_page: Some(PageRequest::MAX_PER_PAGE) };
+    let queue = surface.control.store().session_prompts(id, queued, whole).await;
+    let (queue, _) = queue.map_err(store_failed)?;
     let diff = if query.after.is_none() || query.changes == Some(true) {
         let diff = unified_diff(&surface.control, id).await;
         // A session without a workspace has no diff; an open page keeps what it shows.
@@ -167,6 +173,7 @@ async fn session(
         plan: &plan,
         delivered: delivered.as_ref(),
         approvals: &approvals,
+        queue: &queue,
         changes: diff.as_deref().map_or(Changes::NotAsked, Changes::Diff),
     };
     Ok(shown(StatusCode::OK, page::session(chrome(surface).await?, &view)))
@@ -233,7 +240,7 @@ async fn stop(
     PathParams(id): PathParams<SessionId>,
 ) -> Result<Redirect, Problem> {
     let stopped = app.control()?.control.stop(id).await;
-    stopped.map(|session| to_session(&session)).map_err(|error| of_session(id, error))
+    stopped.map(|session| to_session(session.id)).map_err(|error| of_session(id, error))
 }
 
 /// Cancel a session
@@ -246,7 +253,7 @@ async fn cancel(
     PathParams(id): PathParams<SessionId>,
 ) -> Result<Redirect, Problem> {
     let cancelled = app.control()?.control.cancel(id).await;
-    cancelled.map(|session| to_session(&session)).map_err(|error| of_session(id, error))
+    cancelled.map(|session| to_session(session.id)).map_err(|error| of_session(id, error))
 }
 
 /// A prompt as the page sends it
@@ -254,6 +261,9 @@ async fn cancel(
 struct PromptForm {
     #[serde(default)]
     prompt: String,
+    /// Whether the agent's turn is cancelled
+    #[serde(default)]
+    now: bool,
 }
 
 /// Give the agent of a session a further prompt
@@ -271,14 +281,56 @@ struct PromptForm {
 async fn prompt(
     State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
-    Form(PromptForm { prompt }): Form<PromptForm>,
+    Form(PromptForm { prompt, now }): Form<PromptForm>,
 ) -> Result<Redirect, Problem> {
     // Checked like the body of the API request.
-    let body = json!({ "prompt": prompt }).to_string();
-    let PromptRequest { prompt } =
+    let body = json!({ "prompt": prompt, "now": now }).to_string();
+    let request =
         PromptRequest::parse(body.as_bytes()).map_err(|violations| violated(&violations))?;
-    let prompted = app.control()?.control.queue_prompt(id, prompt).await;
-    prompted.map(|session| to_session(&session)).map_err(|error| of_session(id, error))
+    let prompted = app.control()?.control.queue_prompt(id, request, None).await;
+    prompted.map(|_| to_session(id)).map_err(|error| of_session(id, error))
+}
+
+/// Change the text of a queued prompt
+#[utoipa::path(
+    post, path = "/ui/sessions/{id}/prompts/{number}/edit", tag = "page", params(("id" = SessionId, Path), ("number" = u32, Path)),
+    request_body(content = PromptForm, content_type = "application/x-www-form-urlencoded"),
+    responses(
+        (status = SEE_OTHER, description = "At the page of the session"),
+        (status = CONFLICT, description = "The prompt is not in the queue", body = crate::problem::Refusal),
+        (status = GONE, description = "The session has ended", body = crate::problem::Refusal),
+        (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not a form", body = crate::problem::Refusal),
+        PageProblems
+    )
+)]
+async fn edit_prompt(
+    State(app): State<HttpApp>,
+    PathParams((id, number)): PathParams<(SessionId, u32)>,
+    Form(PromptForm { prompt, .. }): Form<PromptForm>,
+) -> Result<Redirect, Problem> {
+    let body = json!({ "prompt": prompt }).to_string();
+    let PromptEdit { prompt } =
+        PromptEdit::parse(body.as_bytes()).map_err(|violations| violated(&violations))?;
+    let changed = app.control()?.control.rewrite_prompt(id, number, prompt).await;
+    changed.map(|_| to_session(id)).map_err(|error| of_session(id, error))
+}
+
+/// Withdraw a queued prompt
+#[utoipa::path(
+    post, path = "/ui/sessions/{id}/prompts/{number}/withdraw", tag = "page", params(("id" = SessionId, Path), ("number" = u32, Path)),
+    responses(
+        (status = SEE_OTHER, description = "At the page of the session"),
+        (status = CONFLICT, description = "The prompt is not in the queue", body = crate::problem::Refusal),
+        (status = GONE, description = "The session has ended", body = crate::problem::Refusal),
+        PageProblems
+    )
+)]
+async fn withdraw_prompt(
+    State(app): State<HttpApp>,
+    PathParams((id, number)): PathParams<(SessionId, u32)>,
+) -> Result<Redirect, Problem> {
+    let withdrawn = app.control()?.control.withdraw_prompt(id, number).await;
+    withdrawn.map(|_| to_session(id)).map_err(|error| of_session(id, error))
 }
 
 /// Deliver the result of a session that waits for a prompt
@@ -296,7 +348,7 @@ async fn finish(
     PathParams(id): PathParams<SessionId>,
 ) -> Result<Redirect, Problem> {
     let finished = app.control()?.control.finish(id).await;
-    finished.map(|session| to_session(&session)).map_err(|error| of_session(id, error))
+    finished.map(|session| to_session(session.id)).map_err(|error| of_session(id, error))
 }
 
 /// Continue a session that was stopped or failed
@@ -314,7 +366,7 @@ async fn finish(
 async fn continue_work(
     State(app): State<HttpApp>,
     PathParams(id): PathParams<SessionId>,
-    Form(PromptForm { prompt }): Form<PromptForm>,
+    Form(PromptForm { prompt, .. }): Form<PromptForm>,
 ) -> Result<Redirect, Problem> {
     // Checked as the body of the API is. An empty field repeats the task.
     let body = if prompt.trim().is_empty() { json!({}) } else { json!({ "prompt": prompt }) };
@@ -530,8 +582,8 @@ async fn pending(
     surface.control.store().approvals(filter, page).await.map_err(store_failed)
 }
 
-fn to_session(session: &Session) -> Redirect {
-    Redirect::to(&format!("/ui/sessions/{}", session.id))
+fn to_session(id: SessionId) -> Redirect {
+    Redirect::to(&format!("/ui/sessions/{}", id))
 }
 
 fn store_failed(error: StoreError) -> Problem {

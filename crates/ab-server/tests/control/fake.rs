@@ -140,6 +140,12 @@ impl Executor for Fake {
         Ok(())
     }
 
+    async fn cancel_turn(&self, job: &SessionAttempt, _: u32) -> Result<(), ExecutorError> {
+        let cancelled = AgentReport::TurnEnded(TurnOutcome::Cancelled);
+        drop(self.reports(job).send(cancelled).await);
+        Ok(())
+    }
+
     async fn name_approval(&self, _: &SessionAttempt, _: &AgentQuestionId, _: ApprovalId) {}
 
     async fn answer_question(

@@ -64,6 +64,20 @@ fn general(error: ControlPlaneError) -> Problem {
         ControlPlaneError::WorkspaceGone(_) => {
             Problem::new(ProblemKind::Gone, detail).coded("workspace_gone")
         }
+        ControlPlaneError::NoPrompt(_) => {
+            Problem::new(ProblemKind::NotFound, detail).coded("prompt_not_found")
+        }
+        ControlPlaneError::TaskPrompt => {
+            Problem::new(ProblemKind::Conflict, detail).coded("task_prompt")
+        }
+        ControlPlaneError::QueueFull { .. } => {
+            Problem::new(ProblemKind::Conflict, detail).coded("queue_full")
+        }
+        ControlPlaneError::Store(StoreError::NotQueued(status)) => {
+            Problem::new(ProblemKind::Conflict, detail)
+                .coded("prompt_not_queued")
+                .with_member("status", status.as_str())
+        }
         ControlPlaneError::ShuttingDown => Problem::new(ProblemKind::Unavailable, detail),
         ControlPlaneError::Store(StoreError::KeyReused) => {
             Problem::new(ProblemKind::Unprocessable, detail).coded("idempotency_key_reused")

@@ -1,8 +1,8 @@
 //! `/api/v1/sessions`: lists, details, logs, the diff, and commands for a session.
 
 use ab_api::{
-    ContinueRequest, Event, FieldViolations, Fleet, Page, PageRequest, PromptRequest, Session,
-    SessionId, SessionInfo, SessionLinks, SessionStatus, SessionUrls, TaskCreatedResponse,
+    ContinueRequest, Event, FieldViolations, Fleet, Page, PageRequest, Session, SessionId,
+    SessionInfo, SessionLinks, SessionStatus, SessionUrls, TaskCreatedResponse,
 };
 use ab_control::{ControlPlane, ControlPlaneError};
 use ab_executor::SessionAttempt;
@@ -165,34 +165,6 @@ pub(crate) async fn resume_work(
     let created =
         TaskCreatedResponse { id, session_ids: vec![id], status: SessionStatus::Queued, links };
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(created)).into_response())
-}
-
-/// Give the agent of a session a further prompt
-///
-/// The agent gets it after all earlier prompts. A session that is kept open waits for it.
-#[utoipa::path(
-    post,
-    path = "/api/v1/sessions/{id}/prompt",
-    tag = "sessions",
-    params(("id" = SessionId, Path)),
-    request_body = PromptRequest,
-    responses(
-        (status = ACCEPTED, description = "The prompt is stored", body = Session),
-        (status = CONFLICT, description = "The result is being delivered, or the session is stopping", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = GONE, description = "The session has ended", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = PAYLOAD_TOO_LARGE, description = "The body has more than 2 MiB", body = ProblemDocument, content_type = "application/problem+json"),
-        SessionProblems
-    )
-)]
-pub(crate) async fn prompt(
-    State(app): State<HttpApp>,
-    PathParams(id): PathParams<SessionId>,
-    body: Bytes,
-) -> Result<(StatusCode, Json<Session>), Problem> {
-    let PromptRequest { prompt } =
-        PromptRequest::parse(&body).map_err(|violations| violated(&violations))?;
-    let session = app.control()?.control.queue_prompt(id, prompt).await;
-    session.map(accepted).map_err(|error| of_session(id, error))
 }
 
 /// Deliver the result of a session that waits for a prompt, and complete it

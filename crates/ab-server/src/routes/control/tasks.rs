@@ -1,21 +1,18 @@
 //! `POST /api/v1/tasks`: a task becomes a session.
 
 use ab_api::{SessionLinks, SessionStatus, TaskCreatedResponse, TaskRequest};
-use ab_control::SessionIdempotencyKey;
 use ab_core::Principal;
-use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json, extract::State};
 
+use super::idempotency::request_key;
 use super::problems::SessionProblems;
 use super::{Locality, of_task, violated};
 use crate::app::HttpApp;
 use crate::extract::JsonBytes;
-use crate::problem::{Problem, ProblemDocument, ProblemKind};
+use crate::problem::{Problem, ProblemDocument};
 use crate::routes::Peer;
-
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-const MAX_KEY_BYTES: usize = 255;
 
 /// Create a session for a task
 ///
@@ -44,7 +41,7 @@ pub(crate) async fn create(
     let surface = app.control()?;
     let offers = surface.offers(Locality::of(peer.0, &headers));
     let task = TaskRequest::parse(&body, &offers).map_err(|violations| violated(&violations))?;
-    let key = request_key(&headers, &principal, &body)?;
+    let key = request_key(&headers, &principal, &[&body])?;
     let id = surface.control.create_session(task, key).await.map_err(of_task)?;
     let links = SessionLinks::for_session(id);
     let location = links.this.clone();
@@ -52,19 +49,4 @@ pub(crate) async fn create(
     let status = SessionStatus::Queued;
     let created = TaskCreatedResponse { id, session_ids: vec![id], status, links };
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(created)).into_response())
-}
-
-fn request_key(
-    headers: &HeaderMap,
-    principal: &Principal,
-    body: &[u8],
-) -> Result<Option<SessionIdempotencyKey>, Problem> {
-    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
-    let key = value.to_str().ok().filter(|key| (1..=MAX_KEY_BYTES).contains(&key.len()));
-    let Some(key) = key else {
-        let detail = "invalid Idempotency-Key: must be 1 to 255 visible ASCII characters";
-        return Err(Problem::new(ProblemKind::Invalid, detail));
-    };
-    let scope = format!("{}:{}", principal.kind().as_str(), principal.id());
-    Ok(Some(SessionIdempotencyKey { scope, key: key.to_owned(), request: body.to_vec() }))
 }

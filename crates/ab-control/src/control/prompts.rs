@@ -1,0 +1,116 @@
+//! Prompts of a session: queued, changed and withdrawn by people.
+
+use ab_api::{PromptRequest, PromptStatus, SessionId, SessionPrompt};
+use ab_store::{IdempotencyRecord, PromptChange, QueuePlace, QueuedPrompt, StoreError};
+
+use super::{ControlPlane, ControlPlaneError, SessionIdempotencyKey};
+use crate::driver::SessionRequest;
+use crate::machine::SessionInput;
+
+impl ControlPlane {
+    /// Queues a prompt. One with `now` goes before all others, and the agent's turn is cancelled. A repeated request
+    /// with the same key returns the first prompt.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlPlaneError::Illegal`] while the result is delivered, and with `now` while the session is paused;
+    /// [`ControlPlaneError::QueueFull`]; [`ControlPlaneError::Ended`].
+    pub async fn queue_prompt(
+        &self,
+        id: SessionId,
+        request: PromptRequest,
+        key: Option<SessionIdempotencyKey>,
+    ) -> Result<SessionPrompt, ControlPlaneError> {
+        let store = &self.plane.store;
+        if let Some(SessionIdempotencyKey { scope, key, request }) = &key
+            && let Some(answer) = store.find_idempotent_response(scope, key, request).await?
+        {
+            let number = answer.parse().map_err(|_| StoreError::KeyReused)?;
+            return self.prompt(id, number).await;
+        }
+        let PromptRequest { prompt, now } = request;
+        let (input, place) = if now {
+            (SessionInput::PromptNow, QueuePlace::First)
+        } else {
+            (SessionInput::Prompt, QueuePlace::Last)
+        };
+        let idempotency = key.map(|SessionIdempotencyKey { scope, key, request }| {
+            // The store fills in the number of the prompt.
+            IdempotencyRecord { scope, key, request, answer: String::new() }
+        });
+        let new = QueuedPrompt { prompt, place, told: Vec::new(), idempotency };
+        let change = PromptChange::Queue(new);
+        let number = self.request(id, SessionRequest::Prompts { input: Some(input), change });
+        match number.await? {
+            Some(number) => self.prompt(id, number).await,
+            None => Err(self.refusal(id).await),
+        }
+    }
+
+    /// Replaces the text of a prompt that waits in the queue.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlPlaneError::NoPrompt`]; [`ControlPlaneError::TaskPrompt`]; [`StoreError::NotQueued`] in
+    /// [`ControlPlaneError::Store`].
+    pub async fn rewrite_prompt(
+        &self,
+        id: SessionId,
+        number: u32,
+        prompt: String,
+    ) -> Result<SessionPrompt, ControlPlaneError> {
+        self.check_queued(id, number).await?;
+        let change = PromptChange::Rewrite { number, prompt };
+        match self.request(id, SessionRequest::Prompts { input: None, change }).await? {
+            Some(number) => self.prompt(id, number).await,
+            None => Err(self.refusal(id).await),
+        }
+    }
+
+    /// Takes a prompt out of the queue.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlPlaneError::NoPrompt`]; [`ControlPlaneError::TaskPrompt`]; [`StoreError::NotQueued`] in
+    /// [`ControlPlaneError::Store`].
+    pub async fn withdraw_prompt(
+        &self,
+        id: SessionId,
+        number: u32,
+    ) -> Result<SessionPrompt, ControlPlaneError> {
+        self.check_queued(id, number).await?;
+        let (input, change) = (Some(SessionInput::Withdraw), PromptChange::Withdraw { number });
+        match self.request(id, SessionRequest::Prompts { input, change }).await? {
+            Some(number) => self.prompt(id, number).await,
+            None => Err(self.refusal(id).await),
+        }
+    }
+
+    /// One prompt of a session.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlPlaneError::NotFound`] if there is no such session; [`ControlPlaneError::NoPrompt`].
+    pub async fn prompt(
+        &self,
+        id: SessionId,
+        number: u32,
+    ) -> Result<SessionPrompt, ControlPlaneError> {
+        match self.plane.store.session_prompt(id, number).await {
+            Err(StoreError::NotFound) => {
+                self.plane.store.session_record(id).await?;
+                Err(ControlPlaneError::NoPrompt(number))
+            }
+            found => Ok(found?),
+        }
+    }
+
+    async fn check_queued(&self, id: SessionId, number: u32) -> Result<(), ControlPlaneError> {
+        let prompt = self.prompt(id, number).await?;
+        match prompt.status {
+            PromptStatus::Queued if number == 1 => Err(ControlPlaneError::TaskPrompt),
+            PromptStatus::Queued => Ok(()),
+            status => Err(ControlPlaneError::Store(StoreError::NotQueued(status))),
+        }
+    }
+}
