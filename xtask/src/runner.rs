@@ -44,10 +44,21 @@ impl Runner {
             Runner::Nextest => self.step("tests", ALL),
             // Naming the kinds of targets excludes doc tests, which are a separate step.
             Runner::CargoTest => {
-                self.step("tests", &[ALL, &["--lib", "--bins", "--tests", "--examples"]].concat())
+                self.step("tests", &[ALL, &["--lib", "--bins", "--tests"]].concat())
             }
         };
         step.env(REQUIRE_HOST, "1")
+    }
+
+    /// Builds the examples, which tests start. Nextest builds them with the tests; `cargo test` does only if no kinds of
+    /// targets are named.
+    pub(crate) fn examples(self) -> Option<Step> {
+        match self {
+            Runner::Nextest => None,
+            Runner::CargoTest => {
+                Some(Step::cargo("examples", &["build", "--workspace", "--examples", "--locked"]))
+            }
+        }
     }
 
     /// The tidy tests.
@@ -64,11 +75,7 @@ impl Runner {
             }
             Runner::CargoTest => self.step(
                 "fast tests",
-                &[
-                    &others[..],
-                    &["--lib", "--bins", "--tests", "--examples", "--", "--skip", "slow_"],
-                ]
-                .concat(),
+                &[&others[..], &["--lib", "--bins", "--tests", "--", "--skip", "slow_"]].concat(),
             ),
         }
     }
@@ -104,6 +111,15 @@ mod tests {
             assert!(line.starts_with("AB_REQUIRE_HOST=1 cargo "), "{line}");
             assert!(line.contains("--workspace --locked"), "{line}");
         }
+    }
+
+    #[test]
+    fn examples_are_built_before_cargo_runs_the_tests() {
+        let step = Runner::CargoTest.examples().unwrap();
+        assert_eq!(step.command_line(), "cargo build --workspace --examples --locked");
+        let line = Runner::CargoTest.all_tests().command_line();
+        assert!(line.ends_with("--lib --bins --tests"), "as tests they have other names: {line}");
+        assert!(Runner::Nextest.examples().is_none());
     }
 
     #[test]

@@ -20,6 +20,9 @@ fn steps(sequence: &mut Sequence) -> Result<(), Failure> {
     ))?;
     let runner = Runner::detect();
     sequence.run(&runner.tidy())?;
+    if let Some(examples) = runner.examples() {
+        sequence.run(&examples)?;
+    }
     sequence.run(&runner.fast_tests())
 }
 

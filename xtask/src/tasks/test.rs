@@ -28,8 +28,12 @@ fn steps(sequence: &mut Sequence) -> Result<(), Failure> {
         peers = peers::install()?.to_string_lossy().into_owned();
         Ok(())
     })?;
+    let runner = Runner::detect();
+    if let Some(examples) = runner.examples() {
+        sequence.run(&examples)?;
+    }
     let watch = Watch::begin();
-    let tests = Runner::detect().all_tests();
+    let tests = runner.all_tests();
     sequence.run(&tests.env(leftovers::COOKIE, &watch.cookie).env(PEERS, peers))?;
     sequence.run(&Runner::doc_tests())?;
     sequence.time("leftovers", || watch.end())?;
