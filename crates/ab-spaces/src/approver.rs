@@ -3,16 +3,18 @@
 use std::fmt;
 use std::time::Duration;
 
-use ab_api::{Approval, ApprovalSubject, SpaceId, Time};
+use ab_api::{Approval, ApprovalSubject, DeciderKind, SpaceId, Time};
 use ab_core::error::escape_unprintable;
 use ab_core::{ApprovalAnswer, ApprovalId, ApprovalRequest, Approver, Principal, PrincipalKind};
 use ab_store::{GrantScope, Store, StoreError};
 use async_trait::async_trait;
 
+use crate::service::is_yes;
+
 /// Maximum number of characters of a command in a title.
 const MAX_TITLE: usize = 100;
 
-/// Stores questions, and uses each approval once.
+/// Stores questions, and uses each decision once.
 pub(crate) struct SpaceApprover {
     store: Store,
     space: SpaceId,
@@ -27,9 +29,8 @@ impl SpaceApprover {
     async fn answer(&self, asked: &ApprovalRequest) -> Result<ApprovalAnswer, StoreError> {
         let digest = asked.digest.to_string();
         let scope = GrantScope::Space(self.space);
-        if let Some(used) = self.store.use_grant(scope, digest.clone()).await? {
-            let name = used.decided_by.map(|by| by.name).unwrap_or_default();
-            return Ok(ApprovalAnswer::Yes(Principal::new(PrincipalKind::Person, &name)));
+        if let Some(decided) = self.store.take_decision(scope, digest.clone()).await? {
+            return Ok(decision(decided));
         }
         let waiting = self.store.pending_approval_of_space(self.space, &digest).await?;
         let id = match waiting {
@@ -69,6 +70,21 @@ impl fmt::Debug for SpaceApprover {
     }
 }
 
+/// The decision as the answer to its question.
+fn decision(decided: Approval) -> ApprovalAnswer {
+    let (kind, name) = match &decided.decided_by {
+        Some(by) if by.kind == DeciderKind::Person => (PrincipalKind::Person, by.name.as_str()),
+        Some(by) => (PrincipalKind::Process, by.name.as_str()),
+        None => (PrincipalKind::Process, "server"),
+    };
+    let by = Principal::new(kind, name);
+    if is_yes(decided.status) {
+        ApprovalAnswer::Yes(by)
+    } else {
+        ApprovalAnswer::No(by, decided.reason.unwrap_or_default())
+    }
+}
+
 /// The description for a person: the whole command with its directory, variables and limits.
 pub(crate) fn subject(asked: &ApprovalRequest, operation_id: Option<&str>) -> ApprovalSubject {
     let command = asked.call.command().unwrap_or_default();
@@ -77,19 +93,6 @@ pub(crate) fn subject(asked: &ApprovalRequest, operation_id: Option<&str>) -> Ap
     if title.len() < line.len() {
         title.push('…');
     }
-    let rule = &asked.rule;
-    let mut detail = format!("{command}\n\n{} (rule {})", rule.reason, rule.rule);
-    if let Some(cwd) = asked.call.path.as_ref().filter(|path| !path.is_root()) {
-        detail.push_str(&format!("\nin the directory {cwd}"));
-    }
-    if let Some(request) = &asked.call.request {
-        for (name, value) in &request.env {
-            detail.push_str(&format!("\nwith {name}={value}"));
-        }
-        if let Some(time) = request.limits.wall_time {
-            detail.push_str(&format!("\nfor at most {} s", time.as_secs()));
-        }
-    }
     let subject = ApprovalSubject {
         title: format!("Run {title}"),
         action: Some("execute".to_owned()),
@@ -97,5 +100,5 @@ pub(crate) fn subject(asked: &ApprovalRequest, operation_id: Option<&str>) -> Ap
         digest: Some(asked.digest.to_string()),
         ..ApprovalSubject::default()
     };
-    subject.with_detail(detail)
+    subject.with_detail(asked.describe())
 }

@@ -1,6 +1,6 @@
 //! Events: what became of operations.
 
-use ab_api::{ApprovalId, RunId, Time};
+use ab_api::{ApprovalId, RunId, RunStatus, Time};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -27,6 +27,18 @@ pub enum MessageStatus {
     AwaitingApproval,
     /// The run ended early.
     Error,
+}
+
+impl From<RunStatus> for MessageStatus {
+    fn from(status: RunStatus) -> Self {
+        match status {
+            RunStatus::Completed => Self::Completed,
+            RunStatus::Queued | RunStatus::Running | RunStatus::AwaitingApproval => {
+                Self::AwaitingApproval
+            }
+            RunStatus::Cancelled | RunStatus::Error => Self::Error,
+        }
+    }
 }
 
 /// One event.
@@ -186,6 +198,21 @@ impl ProtocolEvent {
             Self::ApprovalRequired { .. } => "approvalRequired",
             Self::PolicyDenied { .. } => "policyDenied",
             Self::Error { .. } => "error",
+        }
+    }
+
+    /// The operation that the event is about.
+    pub fn operation_id(&self) -> Option<&str> {
+        match self {
+            Self::Message { operation_id, .. }
+            | Self::CreateFile { operation_id, .. }
+            | Self::ReadFile { operation_id, .. }
+            | Self::EditFile { operation_id, .. }
+            | Self::DeleteFile { operation_id, .. }
+            | Self::Shell { operation_id, .. }
+            | Self::ApprovalRequired { operation_id, .. }
+            | Self::PolicyDenied { operation_id, .. } => Some(operation_id),
+            Self::Error { operation_id, .. } => operation_id.as_deref(),
         }
     }
 

@@ -23,7 +23,7 @@ use crate::validate::MAX_FILE_BYTES;
 use crate::workspace::SpaceWorkspace;
 
 /// Maximum number of bytes of each output channel in an event.
-const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
+pub(crate) const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
 /// The exit code of a command that exceeded its timeout.
 const TIMED_OUT: i32 = 124;
 /// Maximum number of characters of a text that an error quotes.

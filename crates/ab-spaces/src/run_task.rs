@@ -4,13 +4,12 @@
 //! event is stored together with the next step. A started operation without an event was
 //! interrupted and is never performed again.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ab_api::{Approval, DeciderKind, PendingApproval, Run, RunId, RunStatus, Time};
 use ab_core::process::OutputChannel;
 use ab_core::{ApprovalRequest, Error, ErrorCode, ErrorKind};
-use ab_store::{RunEventRecord, RunStep, StoreError};
+use ab_store::StoreError;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -20,14 +19,16 @@ use crate::crash::SpaceCrashPoint;
 use crate::event::{ErrorCategory, ProtocolEvent};
 use crate::gate::StartRecord;
 use crate::in_process::approval_required;
+use crate::live::LiveOutput;
 use crate::operation::Operation;
 use crate::perform::{self, Attempt, OperationContext};
+use crate::run_log::{RunLog, StepExtras};
 use crate::service::{Spaces, SpacesError, is_yes};
 use crate::workspace::SpaceWorkspace;
 
-/// Maximum number of bytes of all events of one run. After that, operations whose events carry
-/// content fail.
-const MAX_RUN_BYTES: usize = 64 * 1024 * 1024;
+const CANCELLED: &str = "the run was cancelled";
+/// Time before the store is asked again after a failure.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Performs the runs of a space until it is closed.
 pub(crate) async fn drive(
@@ -45,41 +46,66 @@ pub(crate) async fn drive(
                 None => return,
             },
         };
-        let driving = perform_run(&spaces, &workspace, id);
+        // A queued run that was cancelled has ended already.
+        let Some(cancel) = spaces.claim(id) else { continue };
         tokio::select! {
             biased;
             // Dropping the run stops its operation. The next start of the server reports the
             // interruption.
             () = closed.cancelled() => return,
-            driven = driving => {
-                if let Err(error) = driven {
-                    tracing::error!(?error, run = %id, "a run cannot go on");
-                }
-            }
+            () = perform_to_the_end(&spaces, &workspace, id, &cancel) => {}
         }
         spaces.forget_run(id);
     }
 }
 
+/// Performs a run, and again if the store could not be read.
+async fn perform_to_the_end(
+    spaces: &Spaces,
+    workspace: &SpaceWorkspace,
+    id: RunId,
+    cancel: &CancellationToken,
+) {
+    loop {
+        let error = match perform_run(spaces, workspace, id, cancel).await {
+            Err(SpacesError::Store(error @ StoreError::Database(_))) => error,
+            Err(error) => return tracing::error!(?error, run = %id, "a run cannot go on"),
+            Ok(()) => return,
+        };
+        tracing::warn!(%error, run = %id, "a run cannot go on yet");
+        spaces.set_trouble(id, Some(error));
+        tokio::time::sleep(PAUSE).await;
+        spaces.set_trouble(id, None);
+    }
+}
+
 /// Ends a run whose space is gone.
 pub(crate) async fn end_lost(spaces: &Spaces, run: Run, why: &str) -> Result<(), SpacesError> {
-    let mut driver = RunDriver::new(spaces, run);
-    driver.add(None, ProtocolEvent::error(ErrorCategory::Execution, why, None));
-    driver.end(RunStatus::Error).await
+    let log = RunLog::new(spaces, run);
+    log.add(None, ProtocolEvent::error(ErrorCategory::Execution, why, None));
+    Ok(log.end(RunStatus::Error).await?)
+}
+
+/// Ends a run that was cancelled before its turn.
+pub(crate) async fn end_cancelled(spaces: &Spaces, run: Run) -> Result<(), SpacesError> {
+    let log = RunLog::new(spaces, run);
+    log.add(None, ProtocolEvent::error(ErrorCategory::Execution, CANCELLED, None));
+    Ok(log.end(RunStatus::Cancelled).await?)
 }
 
 async fn perform_run(
     spaces: &Spaces,
     workspace: &SpaceWorkspace,
     id: RunId,
+    cancel: &CancellationToken,
 ) -> Result<(), SpacesError> {
     let run = spaces.run(id).await?;
     if run.status.is_terminal() {
         return Ok(());
     }
     let records = spaces.store().run_operations(id).await?;
-    let mut driver = RunDriver::new(spaces, run);
-    let cancel = spaces.cancel_token(id);
+    let log = RunLog::new(spaces, run);
+    let driver = RunDriver { spaces, log: log.clone() };
     let mut left = spaces.shared.settings.run_timeout;
     for (number, record) in (0u32..).zip(&records) {
         if record.is_done {
@@ -87,12 +113,12 @@ async fn perform_run(
         }
         let Ok(operation) = serde_json::from_str::<Operation>(&record.json) else {
             let why = "a stored operation cannot be read";
-            driver.add(Some(number), ProtocolEvent::error(ErrorCategory::System, why, None));
+            log.add(Some(number), ProtocolEvent::error(ErrorCategory::System, why, None));
             continue;
         };
         if record.is_started {
             let why = "interrupted: the server stopped while the operation was performed";
-            driver.add(Some(number), perform::failed(&operation, why));
+            log.add(Some(number), perform::failed(&operation, why));
             continue;
         }
         let performing = driver.perform(workspace, number, &operation, &mut left);
@@ -103,23 +129,22 @@ async fn perform_run(
         };
         match outcome {
             Outcome::Next => {}
-            Outcome::Broken => return driver.end(RunStatus::Error).await,
+            Outcome::Broken => return Ok(log.end(RunStatus::Error).await?),
             Outcome::TimedOut => {
-                driver.add(Some(number), perform::failed(&operation, "the run took too long"));
+                log.add(Some(number), perform::failed(&operation, "the run took too long"));
                 let why = "the run took longer than a run may take";
-                driver.add(None, ProtocolEvent::error(ErrorCategory::Timeout, why, None));
-                return driver.end(RunStatus::Error).await;
+                log.add(None, ProtocolEvent::error(ErrorCategory::Timeout, why, None));
+                return Ok(log.end(RunStatus::Error).await?);
             }
             Outcome::Cancelled => {
-                let why = "the run was cancelled";
-                driver.add(Some(number), perform::failed(&operation, why));
-                driver.add(None, ProtocolEvent::error(ErrorCategory::Execution, why, None));
-                return driver.end(RunStatus::Cancelled).await;
+                log.add(Some(number), perform::failed(&operation, CANCELLED));
+                log.add(None, ProtocolEvent::error(ErrorCategory::Execution, CANCELLED, None));
+                return Ok(log.end(RunStatus::Cancelled).await?);
             }
         }
     }
     spaces.shared.settings.crash_hook.reach(SpaceCrashPoint::Ending);
-    driver.end(RunStatus::Completed).await
+    Ok(log.end(RunStatus::Completed).await?)
 }
 
 /// How the run continues after an operation.
@@ -130,102 +155,65 @@ enum Outcome {
     Cancelled,
 }
 
-/// A run, and its changes that are not stored yet.
+/// Performs the operations of one run.
 struct RunDriver<'a> {
     spaces: &'a Spaces,
-    state: Arc<Mutex<Unstored>>,
-    bytes: usize,
+    log: RunLog,
 }
 
-struct Unstored {
-    run: Run,
-    events: Vec<RunEventRecord>,
-}
-
-impl<'a> RunDriver<'a> {
-    fn new(spaces: &'a Spaces, run: Run) -> Self {
-        let state = Arc::new(Mutex::new(Unstored { run, events: Vec::new() }));
-        Self { spaces, state, bytes: 0 }
-    }
-
+impl RunDriver<'_> {
     fn reach(&self, point: SpaceCrashPoint) {
         self.spaces.shared.settings.crash_hook.reach(point);
     }
 
-    /// Keeps an event until the next step stores it.
-    fn add(&mut self, number: Option<u32>, event: ProtocolEvent) {
-        let at = Time::now();
-        let mut json = json!(event).to_string();
-        let is_large = json.len() > ab_store::MAX_RUN_EVENT_BYTES;
-        if is_large || self.bytes.saturating_add(json.len()) > MAX_RUN_BYTES {
-            let why = "the event is too large to be kept: read less at once";
-            json = json!(ProtocolEvent::error(ErrorCategory::System, why, None)).to_string();
-        }
-        self.bytes += json.len();
-        lock(&self.state).events.push(RunEventRecord { number, at, json });
-    }
-
-    /// A step that stores all pending changes.
-    fn step(state: &Mutex<Unstored>, change: impl FnOnce(&mut Run)) -> RunStep {
-        let mut state = lock(state);
-        state.run.updated_at = Time::now();
-        change(&mut state.run);
-        let events = std::mem::take(&mut state.events);
-        RunStep { events, ..RunStep::new(state.run.clone()) }
-    }
-
-    async fn end(&mut self, status: RunStatus) -> Result<(), SpacesError> {
-        let step = Self::step(&self.state, |run| {
-            run.status = status;
-            run.pending_approval = None;
-            run.ended_at = Some(run.updated_at);
-        });
-        Ok(self.spaces.store().step_run(step).await?)
-    }
-
     async fn perform(
-        &mut self,
+        &self,
         workspace: &SpaceWorkspace,
         number: u32,
         operation: &Operation,
         left: &mut Duration,
     ) -> Result<Outcome, SpacesError> {
-        let parked = lock(&self.state).run.pending_approval.clone();
-        let mut pending = parked.filter(|pending| pending.number == number);
+        let mut pending = self.log.pending().filter(|pending| pending.number == number);
         loop {
             let mut granted = None;
             if let Some(pending) = pending.take() {
                 let decided = self.decision(&pending).await?;
                 self.reach(SpaceCrashPoint::Decided);
                 if !is_yes(decided.status) {
-                    self.add(Some(number), perform::rejected(operation, refused(&decided)));
-                    self.unpark();
+                    self.log.add(Some(number), perform::rejected(operation, refused(&decided)));
+                    self.log.unpark();
                     return Ok(Outcome::Next);
                 }
                 granted = Some(pending);
             }
+            let live = LiveOutput::default();
             let context = OperationContext {
                 workspace,
-                name: format!("{}/{number}", self.id()),
+                name: format!("{}/{number}", self.log.id()),
                 operation,
                 granted: granted.as_ref().map(|pending| pending.digest.clone()),
-                output: &|_: OutputChannel, _: &[u8]| {},
+                output: &|channel: OutputChannel, bytes: &[u8]| live.add(channel, bytes),
             };
             let start = self.start_record(number, operation, granted);
+            let operation_id = perform::id(operation);
             // The time limit does not include waiting for a person.
             let began = Instant::now();
-            let attempt = tokio::time::timeout(*left, perform::attempt(context, start)).await;
+            let attempt = tokio::select! {
+                biased;
+                attempt = tokio::time::timeout(*left, perform::attempt(context, start)) => attempt,
+                never = live.publish(&self.log, &operation_id) => match never {},
+            };
             *left = left.saturating_sub(began.elapsed());
             let Ok(attempt) = attempt else { return Ok(Outcome::TimedOut) };
             match attempt {
                 Attempt::Done(event) => {
                     self.reach(SpaceCrashPoint::OperationPerformed);
-                    self.unpark();
-                    self.add(Some(number), event);
+                    self.log.unpark();
+                    self.log.add(Some(number), event);
                     return Ok(Outcome::Next);
                 }
                 Attempt::Broken(event) => {
-                    self.add(Some(number), event);
+                    self.log.add(Some(number), event);
                     return Ok(Outcome::Broken);
                 }
                 Attempt::Asked(asked) => {
@@ -233,16 +221,6 @@ impl<'a> RunDriver<'a> {
                 }
             }
         }
-    }
-
-    fn id(&self) -> RunId {
-        lock(&self.state).run.id
-    }
-
-    fn unpark(&self) {
-        let mut state = lock(&self.state);
-        state.run.pending_approval = None;
-        state.run.status = RunStatus::Running;
     }
 
     /// Stores the start of an operation together with the events before it, and marks the approval
@@ -258,17 +236,20 @@ impl<'a> RunDriver<'a> {
             "operationType": operation.operation_type(),
             "number": number,
         });
-        let (state, spaces) = (self.state.clone(), self.spaces.clone());
+        let (log, crash_hook) = (self.log.clone(), self.spaces.shared.settings.crash_hook.clone());
         Box::new(move || {
             Box::pin(async move {
-                let mut step = Self::step(&state, |run| {
+                let extras = StepExtras {
+                    started: Some((number, told.to_string())),
+                    used: granted.map(|granted| granted.approval_id),
+                    asked: None,
+                };
+                let change = |run: &mut Run| {
                     run.status = RunStatus::Running;
                     run.pending_approval = None;
-                });
-                step.started = Some((number, told.to_string()));
-                step.used = granted.map(|granted| granted.approval_id);
-                spaces.store().step_run(step).await.map_err(unstored)?;
-                spaces.shared.settings.crash_hook.reach(SpaceCrashPoint::OperationStarted);
+                };
+                log.store(change, extras).await.map_err(unstored)?;
+                crash_hook.reach(SpaceCrashPoint::OperationStarted);
                 Ok(())
             })
         })
@@ -276,21 +257,18 @@ impl<'a> RunDriver<'a> {
 
     /// Stores the question together with the state of the run.
     async fn park(
-        &mut self,
+        &self,
         number: u32,
         operation: &Operation,
         asked: &ApprovalRequest,
     ) -> Result<PendingApproval, SpacesError> {
-        let (id, space) = {
-            let state = lock(&self.state);
-            (state.run.id, state.run.space_id)
-        };
+        let run = self.log.run();
         let now = Time::now();
         let operation_id = perform::id(operation);
         let timeout = self.spaces.shared.settings.approval_timeout;
         let approval = Approval {
-            space_id: Some(space),
-            run_id: Some(id),
+            space_id: Some(run.space_id),
+            run_id: Some(run.id),
             expires_at: Some(now.saturating_add(timeout)),
             ..Approval::pending(approver::subject(asked, Some(&operation_id)), now)
         };
@@ -306,13 +284,13 @@ impl<'a> RunDriver<'a> {
         if let ProtocolEvent::ApprovalRequired { approval_id, .. } = &mut event {
             *approval_id = Some(approval.id);
         }
-        self.add(None, event);
-        let mut step = Self::step(&self.state, |run| {
+        self.log.add(None, event);
+        let change = |run: &mut Run| {
             run.status = RunStatus::AwaitingApproval;
             run.pending_approval = Some(pending.clone());
-        });
-        step.asked = Some(approval);
-        self.spaces.store().step_run(step).await?;
+        };
+        let extras = StepExtras { asked: Some(approval), ..StepExtras::default() };
+        self.log.store_eventually(change, extras).await?;
         self.reach(SpaceCrashPoint::Parked);
         Ok(pending)
     }
@@ -348,8 +326,4 @@ fn refused(approval: &Approval) -> String {
 fn unstored(error: StoreError) -> Error {
     let message = format!("the start of the operation cannot be stored: {error}");
     Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message).with_source(error)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -16,7 +16,8 @@ use ab_local::LocalWorkspaceConfig;
 use ab_policy::PolicyDocument;
 use ab_store::{EventLogScope, IdempotencyRecord, RUN_END, RUN_PARKED, RunStep, Store, StoreError};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -102,10 +103,26 @@ pub(crate) struct SpacesState {
     pub(crate) settings: SpacesSettings,
     area: SpaceArea,
     open: Mutex<HashMap<SpaceId, OpenSpace>>,
-    /// Cancels single runs.
-    cancels: Mutex<HashMap<RunId, CancellationToken>>,
+    /// The runs that have not ended.
+    live: Mutex<HashMap<RunId, LiveRun>>,
     tasks: TaskTracker,
     pub(crate) shutdown: CancellationToken,
+}
+
+/// A run that has not ended.
+struct LiveRun {
+    cancel: CancellationToken,
+    /// Whether a task performs the run, or ends it. It has one at most.
+    is_claimed: bool,
+    /// Why the run cannot be stored at present.
+    trouble: watch::Sender<Option<StoreError>>,
+}
+
+impl LiveRun {
+    fn queued() -> Self {
+        let (cancel, trouble) = (CancellationToken::new(), watch::Sender::new(None));
+        Self { cancel, is_claimed: false, trouble }
+    }
 }
 
 #[derive(Clone)]
@@ -140,7 +157,7 @@ impl Spaces {
             settings,
             area,
             open: Mutex::default(),
-            cancels: Mutex::default(),
+            live: Mutex::default(),
             tasks: TaskTracker::new(),
             shutdown: CancellationToken::new(),
         });
@@ -287,6 +304,7 @@ impl Spaces {
             run.pending_approval = None;
             run.updated_at = Time::now();
             run.ended_at = Some(run.updated_at);
+            self.forget_run(run.id);
             self.store().step_run(RunStep::new(run)).await?;
         }
         Ok(())
@@ -325,6 +343,7 @@ impl Spaces {
         match self.store().create_run(run, operations, key).await {
             Ok(None) => {
                 self.shared.settings.crash_hook.reach(crate::SpaceCrashPoint::RunStored);
+                self.live_runs().insert(id, LiveRun::queued());
                 permit.send(id);
                 Ok(CreatedRun { id })
             }
@@ -359,18 +378,32 @@ impl Spaces {
         Ok(events.iter().filter_map(|json| serde_json::from_str(json).ok()).collect())
     }
 
+    /// The operations of a run, in order, with the ids that the server assigned.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn operations(&self, id: RunId) -> Result<Vec<Value>, SpacesError> {
+        let records = self.store().run_operations(id).await?;
+        Ok(records.iter().filter_map(|it| serde_json::from_str(&it.json).ok()).collect())
+    }
+
     /// Waits until the run has ended or waits for an approval. Returns the events after `after`
     /// records of its stream.
     ///
     /// # Errors
     ///
-    /// [`SpacesError::Closing`] if the server shuts down first.
+    /// [`SpacesError::Closing`] if the server shuts down first; [`SpacesError::Store`] if the run
+    /// cannot be stored at present. It goes on when it can.
     pub async fn wait(&self, id: RunId, after: u64) -> Result<EventsMessage, SpacesError> {
+        let mut trouble = self.live_runs().get(&id).map(|live| live.trouble.subscribe());
         let mut reader = self.store().follow_events(EventLogScope::Run(id), after);
         let mut events: Vec<ProtocolEvent> = Vec::new();
         loop {
             let record = tokio::select! {
+                biased;
                 record = reader.next() => record?,
+                error = in_trouble(&mut trouble) => return Err(SpacesError::Store(error)),
                 () = self.shared.shutdown.cancelled() => return Err(SpacesError::Closing),
             };
             match record.kind.as_str() {
@@ -381,7 +414,7 @@ impl Spaces {
                 }
                 RUN_END => {
                     let run: Option<Run> = serde_json::from_str(&record.json).ok();
-                    let status = run.map_or(MessageStatus::Error, |run| message_status(run.status));
+                    let status = run.map_or(MessageStatus::Error, |run| run.status.into());
                     return Ok(EventsMessage::new(id, status, events));
                 }
                 _ => {}
@@ -434,7 +467,19 @@ impl Spaces {
         if run.status.is_terminal() {
             return Err(SpacesError::RunEnded(run.status));
         }
-        self.cancel_token(id).cancel();
+        // A queued run would end only when its turn comes.
+        let is_mine = match self.live_runs().get_mut(&id) {
+            Some(live) => {
+                live.cancel.cancel();
+                !std::mem::replace(&mut live.is_claimed, true)
+            }
+            None => false,
+        };
+        if is_mine {
+            let ended = run_task::end_cancelled(self, run).await;
+            self.forget_run(id);
+            ended?;
+        }
         let mut reader = self.store().follow_events(EventLogScope::Run(id), 0);
         loop {
             let record = tokio::select! {
@@ -513,6 +558,7 @@ impl Spaces {
             return run_task::end_lost(self, run, lost).await;
         }
         let open = self.workspace_of(&space?)?;
+        self.live_runs().insert(run.id, LiveRun::queued());
         open.queue.try_send(run.id).map_err(|_| SpacesError::QueueFull)
     }
 
@@ -551,13 +597,32 @@ impl Spaces {
         }
     }
 
-    pub(crate) fn cancel_token(&self, run: RunId) -> CancellationToken {
-        let mut cancels = lock(&self.shared.cancels);
-        cancels.entry(run).or_default().clone()
+    /// Claims a queued run, and returns what cancels it. `None` if another task has claimed it.
+    pub(crate) fn claim(&self, run: RunId) -> Option<CancellationToken> {
+        let mut live = self.live_runs();
+        let live = live.get_mut(&run)?;
+        let was_claimed = std::mem::replace(&mut live.is_claimed, true);
+        (!was_claimed).then(|| live.cancel.clone())
     }
 
     pub(crate) fn forget_run(&self, run: RunId) {
-        lock(&self.shared.cancels).remove(&run);
+        self.live_runs().remove(&run);
+    }
+
+    /// Tells the callers that wait for a run whether it can be stored.
+    pub(crate) fn set_trouble(&self, run: RunId, trouble: Option<StoreError>) {
+        if let Some(live) = self.live_runs().get(&run) {
+            live.trouble.send_replace(trouble);
+        }
+    }
+
+    /// Starts a task that the shutdown waits for.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        self.shared.tasks.spawn(task)
+    }
+
+    fn live_runs(&self) -> MutexGuard<'_, HashMap<RunId, LiveRun>> {
+        lock(&self.shared.live)
     }
 
     fn open_spaces(&self) -> MutexGuard<'_, HashMap<SpaceId, OpenSpace>> {
@@ -565,15 +630,17 @@ impl Spaces {
     }
 }
 
-/// The status of a run in the form of a message.
-pub(crate) fn message_status(status: RunStatus) -> MessageStatus {
-    match status {
-        RunStatus::Completed => MessageStatus::Completed,
-        RunStatus::Queued | RunStatus::Running | RunStatus::AwaitingApproval => {
-            MessageStatus::AwaitingApproval
+/// Waits until a run cannot be stored, and returns why.
+async fn in_trouble(trouble: &mut Option<watch::Receiver<Option<StoreError>>>) -> StoreError {
+    if let Some(receiver) = trouble {
+        // The sender is dropped when the run has ended.
+        if let Ok(error) = receiver.wait_for(Option::is_some).await
+            && let Some(error) = error.clone()
+        {
+            return error;
         }
-        RunStatus::Cancelled | RunStatus::Error => MessageStatus::Error,
     }
+    std::future::pending().await
 }
 
 /// Whether an approval was granted.

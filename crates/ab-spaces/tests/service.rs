@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use ab_api::{
-    ApprovalDecider, ApprovalDecision, ApproveOrDeny, DeciderKind, PageRequest, RunStatus, SpaceId,
+    ApprovalDecider, ApprovalDecision, ApproveOrDeny, DeciderKind, PageRequest, RunId, RunStatus,
+    SpaceId,
 };
 use ab_core::{Principal, PrincipalKind};
 use ab_local::LocalWorkspaceConfig;
@@ -11,7 +12,7 @@ use ab_spaces::{
     EventsMessage, MessageStatus, SpaceRequest, Spaces, SpacesError, SpacesSettings,
     parse_operations_message,
 };
-use ab_store::{DataDir, EventLogScope, Store};
+use ab_store::{DataDir, EventLogReader, EventLogScope, Store};
 use serde_json::{Value, json};
 
 struct Server {
@@ -41,11 +42,26 @@ impl Server {
     }
 
     async fn run(&self, space: SpaceId, operations: Value) -> EventsMessage {
+        let run = self.start(space, operations).await;
+        self.spaces.wait(run, 0).await.expect("an end")
+    }
+
+    async fn start(&self, space: SpaceId, operations: Value) -> RunId {
         let message = json!({ "protocolVersion": "1.0", "operations": operations });
         let message = parse_operations_message(&message).expect("valid");
         let by = Principal::new(PrincipalKind::Person, "ada");
-        let run = self.spaces.create_run(space, message, &by, None).await.expect("a run");
-        self.spaces.wait(run.id, 0).await.expect("an end")
+        self.spaces.create_run(space, message, &by, None).await.expect("a run").id
+    }
+
+    /// The next record of a kind in the log of a run.
+    async fn record(&self, log: &mut EventLogReader, kind: &str) -> Value {
+        loop {
+            let record = log.next().await.expect("a record");
+            if record.kind == kind {
+                return serde_json::from_str(&record.json).expect("JSON");
+            }
+            assert!(!record.ends_stream(), "no {kind} came");
+        }
     }
 }
 
@@ -101,6 +117,94 @@ async fn a_run_that_takes_too_long_ends_with_a_timeout() {
     assert_eq!((&events[0]["type"], &events[0]["success"]), (&json!("shell"), &json!(false)));
     assert_eq!((&events[1]["type"], &events[1]["category"]), (&json!("error"), &json!("timeout")));
     assert_eq!(message.events.len(), 2);
+    server.spaces.shutdown().await;
+}
+
+/// Writes, and waits until a file is there.
+const WAITING: &str =
+    "printf 'gr\\303\\274n\\n'; while [ ! -e go ]; do sleep 0.02; done; echo ended; echo bad >&2";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_of_a_command_is_in_the_log_while_it_runs() {
+    let server = Server::new(|_| {}).await;
+    let space = server.space(permissive()).await;
+    let run =
+        server.start(space, json!([{ "type": "shell", "id": "s", "command": WAITING }])).await;
+    let mut log = server.spaces.store().follow_events(EventLogScope::Run(run), 0);
+    let output = server.record(&mut log, "output").await;
+    let expect = json!({ "operationId": "s", "channel": "stdout", "text": "grün\n" });
+    assert_eq!(output, expect);
+    let workspace = server.spaces.workspace(space).await.expect("a workspace");
+    workspace.backend().write("go", "").await.expect("a file");
+    let message = server.spaces.wait(run, 0).await.expect("an end");
+    // There is one event for the operation, and it has everything.
+    let events = json!(message.events);
+    assert_eq!(message.events.len(), 1, "{events}");
+    assert_eq!(
+        (&events[0]["stdout"], &events[0]["stderr"]),
+        (&json!("grün\nended\n"), &json!("bad\n"))
+    );
+    server.spaces.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_command_is_stopped_by_a_cancel() {
+    let server = Server::new(|_| {}).await;
+    let space = server.space(permissive()).await;
+    let operations = json!([
+        { "type": "shell", "command": WAITING },
+        { "type": "createFile", "path": "after", "content": "" },
+    ]);
+    let run = server.start(space, operations).await;
+    let mut log = server.spaces.store().follow_events(EventLogScope::Run(run), 0);
+    server.record(&mut log, "output").await;
+    let cancelled = server.spaces.cancel(run).await.expect("cancelled");
+    assert_eq!(cancelled.status, RunStatus::Cancelled);
+    let events = json!(server.spaces.events(run).await.expect("events"));
+    assert_eq!((&events[0]["type"], &events[0]["success"]), (&json!("shell"), &json!(false)));
+    assert_eq!(events[1]["category"], "execution", "{events}");
+    let again = server.spaces.cancel(run).await;
+    assert!(matches!(again, Err(SpacesError::RunEnded(RunStatus::Cancelled))), "{again:?}");
+    // The space goes on, without what was cancelled.
+    let message = server.run(space, json!([{ "type": "readFile", "path": "after" }])).await;
+    assert_eq!(json!(message.events[0])["error"], "File not found");
+    server.spaces.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queued_run_is_cancelled_before_its_turn() {
+    let server = Server::new(|_| {}).await;
+    let space = server.space(json!({})).await;
+    let asks = json!([{ "type": "shell", "id": "s", "command": "rm -rf data" }]);
+    let parked = server.run(space, asks).await.run_id;
+    let write = |path: &str| json!([{ "type": "createFile", "path": path, "content": "" }]);
+    let (second, third) =
+        (server.start(space, write("second")).await, server.start(space, write("third")).await);
+    let cancelled = server.spaces.cancel(second).await.expect("cancelled");
+    assert_eq!(cancelled.status, RunStatus::Cancelled);
+    let message = server.spaces.wait(second, 0).await.expect("its end");
+    assert_eq!(message.status, MessageStatus::Error);
+    assert_eq!(json!(message.events)[0]["message"], "the run was cancelled");
+    // The others are as they were.
+    let status = server.spaces.run(parked).await.expect("a run").status;
+    assert_eq!(status, RunStatus::AwaitingApproval);
+    server.spaces.resume(parked, "s", ApproveOrDeny::Deny, None, by()).await.expect("resumed");
+    let message = server.spaces.wait(third, 0).await.expect("its end");
+    assert_eq!(message.status, MessageStatus::Completed);
+    let workspace = server.spaces.workspace(space).await.expect("a workspace");
+    assert_eq!(workspace.backend().readdir(".").await.expect("a list"), ["third"]);
+    // It holds the store, which the restart opens again.
+    drop(workspace);
+    // Also one that a restart finds in the queue.
+    let parked = server
+        .run(space, json!([{ "type": "shell", "id": "s", "command": "rm -rf data" }]))
+        .await
+        .run_id;
+    let queued = server.start(space, write("queued")).await;
+    let server = server.restarted().await;
+    let cancelled = server.spaces.cancel(queued).await.expect("cancelled");
+    assert_eq!(cancelled.status, RunStatus::Cancelled);
+    assert_eq!(server.spaces.run(parked).await.expect("a run").status, RunStatus::AwaitingApproval);
     server.spaces.shutdown().await;
 }
 

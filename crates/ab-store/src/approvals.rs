@@ -109,13 +109,13 @@ impl Store {
         decided.await?
     }
 
-    /// Uses a yes for exactly this digest, if the session or space has an unused one. Of several callers at the same
-    /// time one gets it.
+    /// Takes the decision about exactly this digest, if the session or space has one that nobody has taken and whose
+    /// time is not over. Of several callers at the same time one gets it.
     ///
     /// # Errors
     ///
     /// Errors of the database.
-    pub async fn use_grant(
+    pub async fn take_decision(
         &self,
         scope: GrantScope,
         digest: String,
@@ -124,14 +124,17 @@ impl Store {
             Box::pin(async move {
                 let (session, space) = scope.columns();
                 let sql = "SELECT id FROM approvals \
-                     WHERE digest = $1 AND status = 'approved' AND used IS NULL AND run IS NULL \
-                     AND (session = $2 OR space = $3) ORDER BY id LIMIT 1";
+                     WHERE digest = $1 AND status IN ('approved', 'denied') AND used IS NULL \
+                     AND run IS NULL AND (session = $2 OR space = $3) \
+                     AND (expires IS NULL OR expires > $4) ORDER BY id LIMIT 1";
+                let now = Time::now().as_millis();
                 let query = sqlx::query_scalar(sql).bind(digest).bind(session).bind(space);
-                let id: Option<String> = query.fetch_optional(&mut writing.connection).await?;
-                match id {
-                    Some(id) => mark_used(writing, parse_id(&id)?).await.map(Some),
-                    None => Ok(None),
-                }
+                let id: Option<String> =
+                    query.bind(now).fetch_optional(&mut writing.connection).await?;
+                let Some(id) = id else { return Ok(None) };
+                let mut approval = read(writing, parse_id(&id)?).await?;
+                use_up(writing, &mut approval).await?;
+                Ok(Some(approval))
             })
         })
         .await

@@ -6,6 +6,9 @@ use std::sync::Arc;
 
 use ab_api::{Approval, ApprovalStatus, PromptStatus};
 
+/// The result code of SQLite for a full disk.
+const SQLITE_FULL: &str = "13";
+
 /// Why an approval does not allow an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GrantRefusal {
@@ -150,6 +153,13 @@ impl StoreError {
             | Self::Schema(_)
             | Self::Closed => true,
         }
+    }
+
+    /// Whether the disk of the database is full.
+    pub fn is_disk_full(&self) -> bool {
+        let Self::Database(error) = self else { return false };
+        let code = error.as_database_error().and_then(|error| error.code());
+        code.as_deref() == Some(SQLITE_FULL)
     }
 
     /// Whether the database itself failed, so that the transaction cannot continue.

@@ -15,6 +15,8 @@ use crate::writer::{NewRecord, Writing, from_json, to_json};
 const RUN_EVENT: &str = "event";
 /// The kind of a record that tells the start of an operation.
 const RUN_OPERATION: &str = "operation";
+/// The kind of a record with output of an operation that is being performed.
+const RUN_OUTPUT: &str = "output";
 /// The kind of the record of a run that waits for an approval.
 pub const RUN_PARKED: &str = "parked";
 
@@ -259,6 +261,26 @@ impl Store {
         let sql = "SELECT body FROM events WHERE stream = $1 AND kind = $2 ORDER BY seq";
         let query = sqlx::query_scalar(sql).bind(run.to_string()).bind(RUN_EVENT);
         Ok(query.fetch_all(self.pool()).await?)
+    }
+
+    /// Adds output of a command that runs to the log of its run.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn add_run_output(
+        &self,
+        run: RunId,
+        at: Time,
+        json: String,
+    ) -> Result<(), StoreError> {
+        self.write(move |writing| {
+            Box::pin(async move {
+                let record = NewRecord { at, kind: RUN_OUTPUT, json };
+                writing.append_to(EventStreamId::Run(run), vec![record]).await
+            })
+        })
+        .await
     }
 
     /// Commits one step of a run.

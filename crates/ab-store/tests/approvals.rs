@@ -266,7 +266,7 @@ async fn take_answer_once(store: &Store, session: SessionId, id: ApprovalId) {
 }
 
 #[tokio::test]
-async fn a_yes_is_used_once_for_its_own_digest_and_space() {
+async fn a_decision_is_taken_once_for_its_own_digest_and_space() {
     let scratch = scratch().await;
     let space = SpaceId::generate();
     let subject = ApprovalSubject { digest: Some("d1".to_owned()), ..ApprovalSubject::default() };
@@ -276,7 +276,7 @@ async fn a_yes_is_used_once_for_its_own_digest_and_space() {
     scratch.store.add_approval(approval).await.expect("ask");
     let take = |space, digest: &str| {
         let (store, digest) = (scratch.store.clone(), digest.to_owned());
-        async move { store.use_grant(GrantScope::Space(space), digest).await.expect("use") }
+        async move { store.take_decision(GrantScope::Space(space), digest).await.expect("use") }
     };
     let waiting = scratch.store.pending_approval_of_space(space, "d1").await.expect("find");
     assert_eq!(waiting.map(|it| it.id), Some(id));
@@ -288,4 +288,21 @@ async fn a_yes_is_used_once_for_its_own_digest_and_space() {
     let used: Vec<Approval> = one.into_iter().chain(other).collect();
     assert_eq!(used.len(), 1, "{used:?}");
     assert!(used[0].used_at.is_some());
+    // A no is told once too, with its reason. One whose time is over is not told.
+    for expires in [None, Some(Time::from_millis(2000))] {
+        let subject =
+            ApprovalSubject { digest: Some("d3".to_owned()), ..ApprovalSubject::default() };
+        let pending = Approval::pending(subject, Time::from_millis(1000));
+        let approval = Approval { space_id: Some(space), expires_at: expires, ..pending };
+        let id = approval.id;
+        scratch.store.add_approval(approval).await.expect("ask");
+        let no =
+            ApprovalDecision { reason: Some("not now".to_owned()), ..ApproveOrDeny::Deny.into() };
+        let decided = scratch.store.decide_approval(id, no, by("ada")).await;
+        assert_eq!(decided.is_ok(), expires.is_none(), "{decided:?}");
+        let told = take(space, "d3").await;
+        let reason = told.and_then(|it| it.reason);
+        assert_eq!(reason.as_deref(), expires.is_none().then_some("not now"));
+        assert_eq!(take(space, "d3").await, None, "it is told once");
+    }
 }
