@@ -9,6 +9,7 @@ mod daemon;
 mod description;
 mod gateway;
 mod login;
+mod mcp;
 mod spaces;
 mod ui;
 

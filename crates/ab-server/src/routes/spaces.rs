@@ -17,12 +17,19 @@ use ab_core::{Backend, Principal};
 use ab_mcp::{McpHttpEndpoint, McpHttpSettings};
 use ab_spaces::Spaces;
 use ab_store::IdempotencyRecord;
+use axum::Json;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName};
+use serde::de::DeserializeOwned;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use self::envelope::Enveloped;
 use crate::access::Access;
 use crate::app::HttpApp;
+use crate::extract::PathParams;
+use crate::log::RequestId;
 use crate::problem::{Problem, ProblemKind};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -86,6 +93,30 @@ pub(crate) fn routes() -> OpenApiRouter<HttpApp> {
         .routes(Access::Admin.to(routes!(mcp::call, mcp::listen, mcp::end)))
         .routes(Access::Admin.to(routes!(policies::presets)))
         .routes(Access::Admin.to(routes!(policies::validate)))
+}
+
+/// What most routes of spaces need: the spaces, what the path names, and the id of the request.
+pub(crate) struct OnSpaces<I> {
+    pub(crate) spaces: Spaces,
+    pub(crate) id: I,
+    pub(crate) request_id: RequestId,
+}
+
+impl<I> OnSpaces<I> {
+    /// Data in the envelope of answers.
+    pub(crate) fn answer<T>(&self, data: T) -> Json<Enveloped<T>> {
+        Json(Enveloped::new(data, &self.request_id))
+    }
+}
+
+impl<I: DeserializeOwned + Send> FromRequestParts<HttpApp> for OnSpaces<I> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &HttpApp) -> Result<Self, Problem> {
+        let spaces = app.spaces()?.spaces.clone();
+        let PathParams(id) = PathParams::from_request_parts(parts, app).await?;
+        Ok(Self { spaces, id, request_id: RequestId::of(&parts.extensions) })
+    }
 }
 
 /// The key of a request that may be repeated. The answer is filled in later.

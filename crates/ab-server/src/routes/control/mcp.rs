@@ -2,10 +2,7 @@
 
 use ab_api::SessionId;
 use ab_control::ControlPlaneError;
-use ab_core::{Backend, Error, NarrowOptions, Principal};
 use ab_executor::RunningSessionWorkspace;
-use ab_mcp::CallerAddress;
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 
@@ -14,7 +11,7 @@ use super::{found, of_session};
 use crate::app::HttpApp;
 use crate::extract::PathParams;
 use crate::problem::{Problem, ProblemKind};
-use crate::routes::Peer;
+use crate::routes::mcp;
 
 /// Send an MCP message to a session's workspace
 ///
@@ -96,9 +93,9 @@ pub(crate) async fn end(
     answer(&app, id, request).await
 }
 
-async fn answer(app: &HttpApp, id: SessionId, mut request: Request) -> Result<Response, Problem> {
+async fn answer(app: &HttpApp, id: SessionId, request: Request) -> Result<Response, Problem> {
     let surface = app.control()?;
-    let RunningSessionWorkspace { backend, mcp } = match surface.endpoints.find(id) {
+    let RunningSessionWorkspace { backend, mcp: endpoint } = match surface.endpoints.find(id) {
         Some(endpoint) => endpoint,
         None => {
             let session = found(&surface.control, id).await?;
@@ -109,25 +106,5 @@ async fn answer(app: &HttpApp, id: SessionId, mut request: Request) -> Result<Re
             return Err(Problem::new(ProblemKind::Conflict, detail).coded("not_running"));
         }
     };
-    let caller = request.extensions().get::<Principal>().cloned();
-    let backend = acting(&backend, caller).map_err(Problem::from)?;
-    let address = CallerAddress(Peer::of(&request));
-    request.extensions_mut().insert(address);
-    tokio::select! {
-        biased;
-        // A call may wait for a person. The shutdown of the server does not wait for it.
-        () = app.shutdown().cancelled() => {
-            Err(Problem::new(ProblemKind::Unavailable, "the server is shutting down"))
-        }
-        answer = mcp.handle(backend, request) => Ok(answer.map(Body::new)),
-    }
-}
-
-/// The backend with the caller as its actor, so that policy, approvals and audit log name the
-/// caller.
-fn acting(backend: &Backend, caller: Option<Principal>) -> Result<Backend, Error> {
-    match caller {
-        Some(principal) => backend.narrow(NarrowOptions::for_actor(principal)),
-        None => Ok(backend.clone()),
-    }
+    mcp::pass(app, endpoint, &backend, request).await
 }

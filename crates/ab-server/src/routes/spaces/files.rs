@@ -5,19 +5,21 @@ use ab_core::backend::ReadStreamOptions;
 use ab_core::options::{ListOptions, RemoveOptions, WriteOptions};
 use ab_core::path::PathStrictness;
 use ab_core::{Backend, Error, ErrorCode, ErrorKind, NarrowOptions, Principal};
+use axum::Json;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{FromRequestParts, Request};
+use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::OnSpaces;
 use super::envelope::Enveloped;
 use super::problems::{SpaceProblems, of_file, of_spaces};
 use crate::app::HttpApp;
-use crate::extract::{PathParams, QueryParams};
+use crate::extract::QueryParams;
 use crate::log::RequestId;
 use crate::problem::Problem;
 
@@ -56,14 +58,10 @@ pub(crate) struct ListQuery {
     responses((status = OK, body = Enveloped<Vec<SpaceFile>>), SpaceProblems)
 )]
 pub(crate) async fn list_root(
-    State(app): State<HttpApp>,
-    PathParams(id): PathParams<SpaceId>,
-    Extension(principal): Extension<Principal>,
-    Extension(request_id): Extension<RequestId>,
+    files: SpaceFiles,
     QueryParams(query): QueryParams<ListQuery>,
 ) -> Result<Response, Problem> {
-    let backend = handle(&app, id, principal).await?;
-    listed(&backend, ".", &query, &request_id).await
+    files.listed(".", &query).await
 }
 
 /// List the files of a space, by the path of its root directory
@@ -75,14 +73,10 @@ pub(crate) async fn list_root(
     responses((status = OK, body = Enveloped<Vec<SpaceFile>>), SpaceProblems)
 )]
 pub(crate) async fn list_root_directory(
-    State(app): State<HttpApp>,
-    PathParams(id): PathParams<SpaceId>,
-    Extension(principal): Extension<Principal>,
-    Extension(request_id): Extension<RequestId>,
+    files: SpaceFiles,
     QueryParams(query): QueryParams<ListQuery>,
 ) -> Result<Response, Problem> {
-    let backend = handle(&app, id, principal).await?;
-    listed(&backend, ".", &query, &request_id).await
+    files.listed(".", &query).await
 }
 
 /// Read a file, or list a directory
@@ -102,15 +96,12 @@ pub(crate) async fn list_root_directory(
     )
 )]
 pub(crate) async fn read(
-    State(app): State<HttpApp>,
-    PathParams((id, path)): PathParams<(SpaceId, String)>,
-    Extension(principal): Extension<Principal>,
-    Extension(request_id): Extension<RequestId>,
+    files: SpaceFiles,
     QueryParams(query): QueryParams<ListQuery>,
 ) -> Result<Response, Problem> {
-    let backend = handle(&app, id, principal).await?;
+    let SpaceFiles { backend, path, .. } = &files;
     if let Some(directory) = path.strip_suffix('/') {
-        return listed(&backend, directory, &query, &request_id).await;
+        return files.listed(directory, &query).await;
     }
     let stream = backend.read_stream(path.as_str(), ReadStreamOptions::default()).await;
     let stream = stream.map_err(|error| of_file(&error, "read_error"))?;
@@ -130,13 +121,9 @@ pub(crate) async fn read(
     responses((status = OK, body = Enveloped<WrittenFile>), SpaceProblems)
 )]
 pub(crate) async fn write(
-    State(app): State<HttpApp>,
-    PathParams((id, path)): PathParams<(SpaceId, String)>,
-    Extension(principal): Extension<Principal>,
-    Extension(request_id): Extension<RequestId>,
+    SpaceFiles { backend, path, request_id }: SpaceFiles,
     request: Request,
 ) -> Result<Response, Problem> {
-    let backend = handle(&app, id, principal).await?;
     let body = request.into_body().into_data_stream().map(|piece| {
         piece.map_err(|error| {
             Error::new(ErrorCode::WriteFailed, ErrorKind::Disconnected, error.to_string())
@@ -157,38 +144,56 @@ pub(crate) async fn write(
     responses((status = NO_CONTENT, description = "It is deleted"), SpaceProblems)
 )]
 pub(crate) async fn remove(
-    State(app): State<HttpApp>,
-    PathParams((id, path)): PathParams<(SpaceId, String)>,
-    Extension(principal): Extension<Principal>,
+    SpaceFiles { backend, path, .. }: SpaceFiles,
 ) -> Result<StatusCode, Problem> {
-    let backend = handle(&app, id, principal).await?;
     let removed = backend.rm(path.as_str(), RemoveOptions::default()).await;
     removed.map_err(|error| of_file(&error, "delete_error"))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The handle of a caller, with the path rules of the protocol.
-async fn handle(app: &HttpApp, id: SpaceId, principal: Principal) -> Result<Backend, Problem> {
-    let workspace = app.spaces()?.spaces.workspace(id).await.map_err(of_spaces)?;
-    let narrow =
-        NarrowOptions { path_style: PathStrictness::Strict, ..NarrowOptions::for_actor(principal) };
-    workspace.backend().narrow(narrow).map_err(Problem::from)
+/// The path of a request for files. The root has none.
+#[derive(Debug, Deserialize)]
+struct FilePath {
+    id: SpaceId,
+    #[serde(default)]
+    path: String,
 }
 
-async fn listed(
-    backend: &Backend,
-    directory: &str,
-    query: &ListQuery,
-    request_id: &RequestId,
-) -> Result<Response, Problem> {
-    let depth = if query.recursive == Some(true) { usize::MAX } else { 1 };
-    let options = ListOptions { depth, limit: MAX_ENTRIES, ..ListOptions::default() };
-    let listing = backend.list(directory, options).await;
-    let listing = listing.map_err(|error| of_file(&error, "read_error"))?;
-    let files = listing
-        .entries
-        .iter()
-        .map(|entry| SpaceFile { path: entry.path.to_string(), kind: entry.kind.as_str() });
-    let files: Vec<SpaceFile> = files.collect();
-    Ok(Json(Enveloped::new(files, request_id)).into_response())
+/// The files of a space as the caller sees them, with the path rules of the protocol, and the path
+/// of the request.
+pub(crate) struct SpaceFiles {
+    backend: Backend,
+    path: String,
+    request_id: RequestId,
+}
+
+impl FromRequestParts<HttpApp> for SpaceFiles {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &HttpApp) -> Result<Self, Problem> {
+        let OnSpaces { spaces, id: FilePath { id, path }, request_id } =
+            OnSpaces::from_request_parts(parts, app).await?;
+        let workspace = spaces.workspace(id).await.map_err(of_spaces)?;
+        let narrow = match parts.extensions.get::<Principal>().cloned() {
+            Some(principal) => NarrowOptions::for_actor(principal),
+            None => NarrowOptions::default(),
+        };
+        let narrow = NarrowOptions { path_style: PathStrictness::Strict, ..narrow };
+        Ok(Self { backend: workspace.backend().narrow(narrow)?, path, request_id })
+    }
+}
+
+impl SpaceFiles {
+    async fn listed(&self, directory: &str, query: &ListQuery) -> Result<Response, Problem> {
+        let depth = if query.recursive == Some(true) { usize::MAX } else { 1 };
+        let options = ListOptions { depth, limit: MAX_ENTRIES, ..ListOptions::default() };
+        let listing = self.backend.list(directory, options).await;
+        let listing = listing.map_err(|error| of_file(&error, "read_error"))?;
+        let files: Vec<SpaceFile> = listing
+            .entries
+            .iter()
+            .map(|entry| SpaceFile { path: entry.path.to_string(), kind: entry.kind.as_str() })
+            .collect();
+        Ok(Json(Enveloped::new(files, &self.request_id)).into_response())
+    }
 }

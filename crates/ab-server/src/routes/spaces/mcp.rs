@@ -1,17 +1,14 @@
 //! `/v1/spaces/{id}/mcp`: the workspace of a space as tools, under its policy.
 
 use ab_api::SpaceId;
-use ab_core::Principal;
-use ab_mcp::CallerAddress;
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 
 use super::problems::{SpaceProblems, of_spaces};
 use crate::app::HttpApp;
 use crate::extract::PathParams;
-use crate::problem::{Problem, ProblemKind};
-use crate::routes::Peer;
+use crate::problem::Problem;
+use crate::routes::mcp;
 
 /// Send a message of the protocol to a space
 ///
@@ -80,21 +77,9 @@ pub(crate) async fn end(
     answer(&app, id, request).await
 }
 
-async fn answer(app: &HttpApp, id: SpaceId, mut request: Request) -> Result<Response, Problem> {
+async fn answer(app: &HttpApp, id: SpaceId, request: Request) -> Result<Response, Problem> {
     let surface = app.spaces()?;
     let workspace = surface.spaces.workspace(id).await.map_err(of_spaces)?;
-    let mcp = surface.endpoint(id, workspace.backend());
-    let backend = match request.extensions().get::<Principal>().cloned() {
-        Some(principal) => workspace.backend_for(principal).map_err(Problem::from)?,
-        None => workspace.backend().clone(),
-    };
-    let address = CallerAddress(Peer::of(&request));
-    request.extensions_mut().insert(address);
-    tokio::select! {
-        biased;
-        () = app.shutdown().cancelled() => {
-            Err(Problem::new(ProblemKind::Unavailable, "the server is shutting down"))
-        }
-        answer = mcp.handle(backend, request) => Ok(answer.map(Body::new)),
-    }
+    let endpoint = surface.endpoint(id, workspace.backend());
+    mcp::pass(app, endpoint, workspace.backend(), request).await
 }

@@ -52,6 +52,11 @@ pub(crate) fn of_spaces(error: SpacesError) -> Problem {
             let detail = "the Idempotency-Key was used for a different request";
             Problem::new(ProblemKind::Unprocessable, detail).coded("idempotency_key_reused")
         }
+        SpacesError::Store(error) if error.is_disk_full() => {
+            let detail = "the disk of the server is full. Nothing is lost: what cannot be stored now is stored when \
+                          there is room";
+            Problem::new(ProblemKind::NoSpace, detail).coded("disk_full")
+        }
         SpacesError::Store(error) => {
             tracing::error!(%error, "the store failed");
             Problem::new(ProblemKind::Internal, "the store failed; the log of the server says why")
@@ -87,6 +92,7 @@ impl IntoResponses for SpaceProblems {
             (StatusCode::UNPROCESSABLE_ENTITY, "This server cannot do it"),
             (StatusCode::INTERNAL_SERVER_ERROR, "The store failed"),
             (StatusCode::SERVICE_UNAVAILABLE, "The space is not ready, or the server ends"),
+            (StatusCode::INSUFFICIENT_STORAGE, "The disk of the server is full"),
         ]
         .map(|(status, description)| {
             let schema = Ref::from_schema_name(Rendering::Envelope.schema_name());

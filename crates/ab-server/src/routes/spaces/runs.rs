@@ -5,25 +5,29 @@ use ab_core::Principal;
 use ab_spaces::{EventsMessage, MAX_MESSAGE_BYTES, MessageStatus, OperationsMessage};
 use ab_store::EventLogScope;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::envelope::Enveloped;
 use super::problems::{SpaceProblems, invalid, of_spaces};
-use super::request_key;
 use super::space::check;
+use super::{OnSpaces, request_key};
 use crate::app::HttpApp;
-use crate::extract::{JsonBody, PathParams, QueryParams};
-use crate::log::RequestId;
+use crate::extract::{JsonBody, QueryParams};
 use crate::problem::{Problem, ProblemKind};
 use crate::routes::control::decided_by;
 use crate::sse::{self, Cursor, CursorParams, SseOptions};
+
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+/// The preference for an answer before the run has ended.
+const RESPOND_ASYNC: &str = "respond-async";
 
 /// A run with all its events
 #[derive(Debug, Serialize, ToSchema)]
@@ -35,6 +39,17 @@ pub(crate) struct RunBody {
     run_id: RunId,
     #[schema(value_type = Vec<Object>)]
     events: Vec<Value>,
+    /// The operations as they were sent, with their ids, if the request asks for them
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Object>>)]
+    operations: Option<Vec<Value>>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ShowQuery {
+    /// Whether the operations are shown too.
+    operations: Option<bool>,
 }
 
 /// The decision on the operation that a run waits with
@@ -64,31 +79,32 @@ pub(crate) enum ApprovedOrDenied {
 /// Perform operations
 ///
 /// Answers when the run has ended (201) or waits for an approval (200). A client that goes away does not end the
-/// run. A message that is not valid gets 400 with every issue, and nothing is performed.
+/// run. With `Prefer: respond-async` the answer comes at once, with the run as it is then (202). A message that is not
+/// valid gets 400 with every issue, and nothing is performed.
 #[utoipa::path(
     post,
     path = "/v1/spaces/{id}/runs",
     tag = "spaces",
     params(
         ("id" = SpaceId, Path),
-        ("idempotency-key" = Option<String>, Header, description = "Names the request, so that it can be repeated")
+        ("idempotency-key" = Option<String>, Header, description = "Names the request, so that it can be repeated"),
+        ("prefer" = Option<String>, Header, description = "`respond-async`: do not wait for the run")
     ),
     request_body = OperationsMessage,
     responses(
         (status = CREATED, description = "The run has ended", body = Enveloped<EventsMessage>),
         (status = OK, description = "The run waits for an approval", body = Enveloped<EventsMessage>),
+        (status = ACCEPTED, description = "The run is stored; the request asked not to wait", body = Enveloped<RunBody>),
         SpaceProblems
     )
 )]
 pub(crate) async fn create(
-    State(app): State<HttpApp>,
-    PathParams(id): PathParams<SpaceId>,
+    on: OnSpaces<SpaceId>,
     Extension(principal): Extension<Principal>,
-    Extension(request_id): Extension<RequestId>,
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response, Problem> {
-    let spaces = &app.spaces()?.spaces;
+    let (spaces, id) = (&on.spaces, on.id);
     let body =
         axum::body::to_bytes(request.into_body(), MAX_MESSAGE_BYTES).await.map_err(|_| {
             let detail =
@@ -98,9 +114,21 @@ pub(crate) async fn create(
     let message = ab_spaces::parse_operations_bytes(&body).map_err(|error| invalid(&error))?;
     let key = request_key(&headers, &principal, &format!("runs:{id}"), &body)?;
     let created = spaces.create_run(id, message, &principal, key).await.map_err(of_spaces)?;
-    let message = spaces.wait(created.id, 0).await.map_err(of_spaces)?;
     let location = [(header::LOCATION, format!("/v1/runs/{}", created.id))];
-    Ok((told(&message), location, Json(Enveloped::new(message, &request_id))).into_response())
+    if wants_no_wait(&headers) {
+        let shown = body_of(spaces.run(created.id).await, spaces, created.id).await?;
+        let applied = [(PREFERENCE_APPLIED, RESPOND_ASYNC)];
+        return Ok((StatusCode::ACCEPTED, location, applied, on.answer(shown)).into_response());
+    }
+    let message = spaces.wait(created.id, 0).await.map_err(of_spaces)?;
+    Ok((told(&message), location, on.answer(message)).into_response())
+}
+
+/// Whether the client prefers an answer before the run has ended.
+fn wants_no_wait(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(PREFER).iter().filter_map(|value| value.to_str().ok());
+    let mut preferences = values.flat_map(|value| value.split([',', ';']));
+    preferences.any(|preference| preference.trim().eq_ignore_ascii_case(RESPOND_ASYNC))
 }
 
 /// List the runs of a space, newest first
@@ -112,17 +140,14 @@ pub(crate) async fn create(
     responses((status = OK, body = Enveloped<Vec<Run>>), SpaceProblems)
 )]
 pub(crate) async fn list(
-    State(app): State<HttpApp>,
-    PathParams(id): PathParams<SpaceId>,
-    Extension(request_id): Extension<RequestId>,
+    on: OnSpaces<SpaceId>,
     QueryParams(page): QueryParams<PageRequest>,
 ) -> Result<Json<Enveloped<Vec<Run>>>, Problem> {
-    let spaces = &app.spaces()?.spaces;
     check(page)?;
-    spaces.space(id).await.map_err(of_spaces)?;
-    let runs = spaces.store().runs(id, page).await;
+    on.spaces.space(on.id).await.map_err(of_spaces)?;
+    let runs = on.spaces.store().runs(on.id, page).await;
     let (runs, total) = runs.map_err(|error| of_spaces(error.into()))?;
-    Ok(Json(Enveloped::page(runs, total, page, &request_id)))
+    Ok(Json(Enveloped::page(runs, total, page, &on.request_id)))
 }
 
 /// Show a run with all its events
@@ -130,26 +155,29 @@ pub(crate) async fn list(
     get,
     path = "/v1/runs/{id}",
     tag = "spaces",
-    params(("id" = RunId, Path)),
+    params(("id" = RunId, Path), ShowQuery),
     responses((status = OK, body = Enveloped<RunBody>), SpaceProblems)
 )]
 pub(crate) async fn show(
-    State(app): State<HttpApp>,
-    PathParams(id): PathParams<RunId>,
-    Extension(request_id): Extension<RequestId>,
+    on: OnSpaces<RunId>,
+    QueryParams(query): QueryParams<ShowQuery>,
 ) -> Result<Json<Enveloped<RunBody>>, Problem> {
-    let spaces = &app.spaces()?.spaces;
-    Ok(Json(Enveloped::new(body(spaces.run(id).await, spaces, id).await?, &request_id)))
+    let mut shown = body_of(on.spaces.run(on.id).await, &on.spaces, on.id).await?;
+    if query.operations == Some(true) {
+        shown.operations = Some(on.spaces.operations(on.id).await.map_err(of_spaces)?);
+    }
+    Ok(on.answer(shown))
 }
 
-async fn body(
+async fn body_of(
     run: Result<Run, ab_spaces::SpacesError>,
     spaces: &ab_spaces::Spaces,
     id: RunId,
 ) -> Result<RunBody, Problem> {
     let run = run.map_err(of_spaces)?;
     let events = spaces.events(id).await.map_err(of_spaces)?;
-    Ok(RunBody { run, protocol_version: ab_spaces::PROTOCOL_VERSION, run_id: id, events })
+    let protocol_version = ab_spaces::PROTOCOL_VERSION;
+    Ok(RunBody { run, protocol_version, run_id: id, events, operations: None })
 }
 
 /// Decide the operation that a run waits with
@@ -168,10 +196,8 @@ async fn body(
     )
 )]
 pub(crate) async fn resume(
-    State(app): State<HttpApp>,
-    PathParams(id): PathParams<RunId>,
+    on: OnSpaces<RunId>,
     Extension(principal): Extension<Principal>,
-    Extension(request_id): Extension<RequestId>,
     JsonBody(request): JsonBody<ResumeRequest>,
 ) -> Result<Response, Problem> {
     let ResumeDecision { operation_id, decision, reason } = request.approval;
@@ -180,10 +206,9 @@ pub(crate) async fn resume(
         ApprovedOrDenied::Denied => ApproveOrDeny::Deny,
     };
     let by = decided_by(&principal, &decision.into(), DecisionChannel::Api)?;
-    let spaces = &app.spaces()?.spaces;
-    let resumed = spaces.resume(id, &operation_id, decision, reason, by).await;
+    let resumed = on.spaces.resume(on.id, &operation_id, decision, reason, by).await;
     let message = resumed.map_err(of_spaces)?;
-    Ok((told(&message), Json(Enveloped::new(message, &request_id))).into_response())
+    Ok((told(&message), on.answer(message)).into_response())
 }
 
 /// Cancel a run
@@ -196,20 +221,16 @@ pub(crate) async fn resume(
     params(("id" = RunId, Path)),
     responses((status = OK, body = Enveloped<RunBody>), SpaceProblems)
 )]
-pub(crate) async fn cancel(
-    State(app): State<HttpApp>,
-    PathParams(id): PathParams<RunId>,
-    Extension(request_id): Extension<RequestId>,
-) -> Result<Json<Enveloped<RunBody>>, Problem> {
-    let spaces = &app.spaces()?.spaces;
-    let cancelled = spaces.cancel(id).await;
-    Ok(Json(Enveloped::new(body(cancelled, spaces, id).await?, &request_id)))
+pub(crate) async fn cancel(on: OnSpaces<RunId>) -> Result<Json<Enveloped<RunBody>>, Problem> {
+    let cancelled = on.spaces.cancel(on.id).await;
+    Ok(on.answer(body_of(cancelled, &on.spaces, on.id).await?))
 }
 
 /// Follow a run
 ///
-/// Server-sent events: `operation` when one starts, `event` with an event of the protocol, `parked` when the run
-/// waits for an approval, and `complete` at the end. A reader that has everything of an ended run gets 204.
+/// Server-sent events: `operation` when one starts, `output` while a command runs, `event` with an event of the
+/// protocol, `parked` when the run waits for an approval, and `complete` at the end. A reader that has everything of an
+/// ended run gets 204.
 #[utoipa::path(
     get,
     path = "/v1/runs/{id}/stream",
@@ -227,10 +248,9 @@ pub(crate) async fn cancel(
 )]
 pub(crate) async fn stream(
     State(app): State<HttpApp>,
-    PathParams(id): PathParams<RunId>,
+    OnSpaces { spaces, id, .. }: OnSpaces<RunId>,
     cursor: Cursor,
 ) -> Result<Response, Problem> {
-    let spaces = &app.spaces()?.spaces;
     let run = spaces.run(id).await.map_err(of_spaces)?;
     let (store, after) = (spaces.store(), cursor.0.unwrap_or_default());
     let scope = EventLogScope::Run(id);

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::envelope::Enveloped;
 use super::problems::{SpaceProblems, invalid, of_spaces};
-use super::request_key;
+use super::{OnSpaces, request_key};
 use crate::app::HttpApp;
 use crate::extract::{JsonBytes, PathParams, QueryParams};
 use crate::log::RequestId;
@@ -103,13 +103,9 @@ pub(crate) async fn list(
     params(("id" = SpaceId, Path)),
     responses((status = OK, body = Enveloped<SpaceBody>), SpaceProblems)
 )]
-pub(crate) async fn show(
-    State(app): State<HttpApp>,
-    PathParams(id): PathParams<SpaceId>,
-    Extension(request_id): Extension<RequestId>,
-) -> Result<Json<Enveloped<SpaceBody>>, Problem> {
-    let space = app.spaces()?.spaces.space(id).await.map_err(of_spaces)?;
-    Ok(Json(Enveloped::new(SpaceBody::new(space), &request_id)))
+pub(crate) async fn show(on: OnSpaces<SpaceId>) -> Result<Json<Enveloped<SpaceBody>>, Problem> {
+    let space = on.spaces.space(on.id).await.map_err(of_spaces)?;
+    Ok(on.answer(SpaceBody::new(space)))
 }
 
 /// Remove a space
