@@ -30,6 +30,7 @@
 mod approvals;
 mod events;
 mod problem;
+mod runs;
 mod sse;
 mod stream;
 
@@ -58,6 +59,7 @@ pub use ab_api::{
 };
 pub use approvals::{ApprovalQuery, ApprovalStream};
 pub use events::{EventStream, StreamedEvent};
+pub use runs::{OperationOutput, OutputChannelName, RunUpdate, RunUpdates, StartedOperation};
 
 /// The largest answer that is read, except event streams.
 const MAX_ANSWER: usize = 64 * 1024 * 1024;
@@ -389,7 +391,7 @@ impl SessionClient {
             Some(json) => body(json)?,
             None => Bytes::new(),
         };
-        let whole: BoxedAnswer<'_> = Box::pin(self.whole(method, path, bytes));
+        let whole: BoxedAnswer<'_> = Box::pin(self.whole(method, path, bytes, HeaderMap::new()));
         let answer = whole.await?;
         if answer.body.is_empty() {
             return Ok(serde_json::Value::Null);
@@ -407,6 +409,10 @@ impl SessionClient {
         body: Bytes,
     ) -> Result<T> {
         let answer = self.answer(method, path, body).await?;
+        self.parsed(&answer)
+    }
+
+    fn parsed<T: DeserializeOwned>(&self, answer: &WholeAnswer) -> Result<T> {
         serde_json::from_slice(&answer.body).map_err(|error| {
             let message = format!("{} sent an answer that is not as expected: {error}", self.name);
             Error::new(ErrorCode::ReadFailed, ErrorKind::Unsupported, message)
@@ -416,16 +422,32 @@ impl SessionClient {
 
     /// The whole answer to one request.
     async fn answer(&self, method: Method, path: &str, body: Bytes) -> Result<WholeAnswer> {
+        self.answer_with(method, path, body, HeaderMap::new()).await
+    }
+
+    async fn answer_with(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        more: HeaderMap,
+    ) -> Result<WholeAnswer> {
         // A boxed future keeps the connection's types out of the callers' futures.
-        let whole: BoxedAnswer<'_> = Box::pin(self.whole(method, path, body));
+        let whole: BoxedAnswer<'_> = Box::pin(self.whole(method, path, body, more));
         tokio::time::timeout(ANSWER_TIMEOUT, whole).await.unwrap_or_else(|_| {
             let message = format!("{} did not answer in time", self.name);
             Err(Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message))
         })
     }
 
-    async fn whole(&self, method: Method, path: &str, body: Bytes) -> Result<WholeAnswer> {
-        let response = self.send(method, path, body, HeaderMap::new()).await?;
+    async fn whole(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        more: HeaderMap,
+    ) -> Result<WholeAnswer> {
+        let response = self.send(method, path, body, more).await?;
         let (head, body) = response.into_parts();
         let body = self.read(body).await?;
         if head.status.is_success() {

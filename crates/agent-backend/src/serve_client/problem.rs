@@ -26,8 +26,13 @@ struct ErrorBody {
 /// The error for an answer of `server` with this status.
 pub(super) fn error(server: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
     let (code, kind) = classify(status);
+    let mut envelope_code = None;
     let mut message = match serde_json::from_slice::<ErrorBody>(body) {
-        Ok(body) => described(&body).unwrap_or_else(|| bare(server, status)),
+        Ok(body) => {
+            let code = body.error.as_ref().and_then(|error| error.get("code"));
+            envelope_code = code.and_then(Value::as_str).map(str::to_owned);
+            described(&body).unwrap_or_else(|| bare(server, status))
+        }
         Err(_) => match text(headers, body) {
             Some(text) => format!("{}: {text}", bare(server, status)),
             None => bare(server, status),
@@ -37,7 +42,7 @@ pub(super) fn error(server: &str, status: StatusCode, headers: &HeaderMap, body:
         message = format!("{server} failed: {message}");
     }
     let error = Error::new(code, kind, message);
-    match hint(status) {
+    match hint(status, envelope_code.as_deref()) {
         Some(hint) => error.with_hint(hint),
         None => error,
     }
@@ -102,7 +107,19 @@ fn classify(status: StatusCode) -> (ErrorCode, ErrorKind) {
     }
 }
 
-fn hint(status: StatusCode) -> Option<&'static str> {
+/// What the user can do. The routes of spaces have codes of their own.
+fn hint(status: StatusCode, code: Option<&str>) -> Option<&'static str> {
+    match code {
+        Some("SPACE_NOT_FOUND") => return Some("see what is there: agent-backend space list"),
+        Some("RUN_ALREADY_COMPLETED" | "RESUME_ERROR") => {
+            return Some("see its state: agent-backend run show ID");
+        }
+        Some("APPROVAL_NOT_FOUND" | "APPROVAL_DECIDED") => {
+            return Some("see them: agent-backend approvals list --status all");
+        }
+        Some("RUN_NOT_FOUND" | "FILE_NOT_FOUND") => return None,
+        _ => {}
+    }
     match status {
         StatusCode::UNAUTHORIZED => {
             Some("give the server's token with --token-file, or AGENT_BACKEND_AUTH_TOKEN")

@@ -2,13 +2,15 @@
 
 use ab_core::{Error, ErrorCode, ErrorKind, Result};
 
-/// Longest event.
-const MAX_EVENT: usize = 16 * 1024 * 1024;
+/// Longest event: the events of runs have at most 16 MiB.
+const MAX_EVENT: usize = 17 * 1024 * 1024;
 
 /// One event with data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SseMessage {
     pub(super) id: Option<String>,
+    /// The field `event`.
+    pub(super) kind: Option<String>,
     pub(super) data: String,
 }
 
@@ -21,6 +23,7 @@ pub(super) struct SseParser {
     /// a newline.
     after_return: bool,
     id: Option<String>,
+    kind: Option<String>,
     data: Option<String>,
 }
 
@@ -29,7 +32,7 @@ impl SseParser {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TooLarge`] for an event that is longer than 16 MiB.
+    /// [`ErrorKind::TooLarge`] for an event that is longer than 17 MiB.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<SseMessage>> {
         let mut messages = Vec::new();
         for byte in bytes {
@@ -53,13 +56,14 @@ impl SseParser {
 
     fn line(&mut self, line: &str) -> Option<SseMessage> {
         if line.is_empty() {
-            let id = self.id.take();
-            return self.data.take().map(|data| SseMessage { id, data });
+            let (id, kind) = (self.id.take(), self.kind.take());
+            return self.data.take().map(|data| SseMessage { id, kind, data });
         }
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match field {
             "id" => self.id = Some(value.to_owned()),
+            "event" => self.kind = Some(value.to_owned()),
             "data" => match &mut self.data {
                 Some(data) => {
                     data.push('\n');
@@ -77,16 +81,20 @@ impl SseParser {
 mod tests {
     use super::*;
 
-    fn message(id: Option<&str>, data: &str) -> SseMessage {
-        SseMessage { id: id.map(str::to_owned), data: data.to_owned() }
+    fn message(id: Option<&str>, kind: Option<&str>, data: &str) -> SseMessage {
+        let (id, kind) = (id.map(str::to_owned), kind.map(str::to_owned));
+        SseMessage { id, kind, data: data.to_owned() }
     }
 
     #[test]
     fn events_are_parsed_however_the_bytes_are_cut() {
         let text = ":\n\nid: 1\ndata: {\"a\":1}\n\nevent: x\nid:2\r\ndata: a\r\ndata: b\r\n\r\n\
                     : beat\n\nid: 3\n\ndata:ü\r\rdata: lost";
-        let expect =
-            [message(Some("1"), "{\"a\":1}"), message(Some("2"), "a\nb"), message(None, "ü")];
+        let expect = [
+            message(Some("1"), None, "{\"a\":1}"),
+            message(Some("2"), Some("x"), "a\nb"),
+            message(None, None, "ü"),
+        ];
         for size in [1, 2, 3, 7, text.len()] {
             let mut parser = SseParser::default();
             let mut found = Vec::new();

@@ -25,6 +25,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 /// A message with its place in the stream.
 pub(super) struct NumberedMessage {
     pub(super) id: u64,
+    /// The type of the message, if it names one.
+    pub(super) kind: Option<String>,
     pub(super) data: String,
 }
 
@@ -173,6 +175,6 @@ impl StreamError {
 }
 
 fn numbered(message: SseMessage) -> Option<NumberedMessage> {
-    let SseMessage { id, data } = message;
-    Some(NumberedMessage { id: id?.parse().ok()?, data })
+    let SseMessage { id, kind, data } = message;
+    Some(NumberedMessage { id: id?.parse().ok()?, kind, data })
 }
