@@ -1,12 +1,14 @@
 //! `run`: performs the operations of a file, in a directory or in a space of a server.
 
+mod there;
+mod view;
+
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ab_api::{RunId, SpaceId};
-use ab_core::error::escape_unprintable;
+use ab_api::{ApprovalDecision, ApproveOrDeny, DecisionChannel, Run, RunId, SpaceId};
 use ab_core::process::OutputChannel;
 use ab_core::{ApprovalAnswer, ApprovalRequest, Approver, NoApprover};
 use ab_host::ExecSettings;
@@ -17,14 +19,16 @@ use ab_spaces::{
     SpaceWorkspace,
 };
 use async_trait::async_trait;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::space::text;
+use self::there::{FollowedRun, follow, parsed};
+use self::view::{OutputSource, RunView};
 use super::{CliCommand, RunningCommand, input};
 use crate::approver::TerminalApprover;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::follow::Approve;
 use crate::server::ServerFlags;
 use crate::terminal::{Format, Terminal};
 use crate::toolchains;
@@ -94,19 +98,14 @@ enum RunAction {
     Cancel { run: RunId },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Approve {
-    /// Ask at the terminal; without one the run ends and says what it waits for
-    Ask,
-    /// Approve everything that the policy asks about
-    Always,
-    /// Deny everything that the policy asks about
-    Never,
-}
-
 impl CliCommand for RunCommand {
     fn format(&self) -> Format {
         Format::from_flag(self.json)
+    }
+
+    fn handles_signals(&self) -> bool {
+        // Ctrl-C leaves a run of a server.
+        self.root.is_none() && !matches!(self.action, Some(RunAction::Show { .. }))
     }
 
     fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_> {
@@ -116,7 +115,7 @@ impl CliCommand for RunCommand {
 
 async fn run(command: RunCommand, terminal: &mut Terminal) -> Result<(), Failure> {
     if let Some(action) = &command.action {
-        return act(&command.server, action, terminal).await;
+        return act(&command, action, terminal).await;
     }
     let Some(file) = &command.file else {
         return Err(
@@ -154,7 +153,12 @@ async fn run_here(
     let observer = TerminalObserver {
         approve: command.approve,
         approver: TerminalApprover::new(format),
-        printer: Mutex::new(Printer { terminal, failure: None }),
+        printer: Mutex::new(Printer {
+            terminal,
+            view: None,
+            current: String::new(),
+            failure: None,
+        }),
         format,
     };
     let message = ab_spaces::run_message(&workspace, &bytes, &observer).await;
@@ -181,92 +185,95 @@ async fn run_there(
     let bytes = message(file, terminal).await?;
     let body: Value = serde_json::from_slice(&bytes)
         .map_err(|error| Failure::usage(format!("the message is not JSON: {error}")))?;
-    let path = format!("/v1/spaces/{space}/runs");
-    let mut answer = client.call("POST", &path, Some(&body)).await?;
-    loop {
-        let message: EventsMessage = parsed(&answer["data"])?;
-        if terminal.format() == Format::Text {
-            for event in &message.events {
-                show(terminal, event)?;
-            }
-        }
-        let waiting = message.events.iter().rev().find_map(|event| match event {
-            ProtocolEvent::ApprovalRequired { operation_id, .. } => Some(operation_id.clone()),
-            _ => None,
-        });
-        let decision = match (message.status, waiting, command.approve) {
-            (MessageStatus::AwaitingApproval, Some(id), Approve::Always) => (id, "approved"),
-            (MessageStatus::AwaitingApproval, Some(id), Approve::Never) => (id, "denied"),
-            _ => {
-                if terminal.format() == Format::Json {
-                    terminal.value(&answer["data"])?;
-                }
-                return outcome(&message);
-            }
-        };
-        let (id, run) = (decision.0, message.run_id);
-        let body = json!({ "approval": { "operationId": id, "decision": decision.1 } });
-        answer = client.call("POST", &format!("/v1/runs/{run}/resume"), Some(&body)).await?;
+    let run = client.start_run(space, &body).await?;
+    // The server took the message, and gives the same ids.
+    let parsed = ab_spaces::parse_operations_bytes(&bytes);
+    let followed = FollowedRun {
+        client: &client,
+        run: run.id,
+        space,
+        after: None,
+        operations: parsed.map(|message| message.operations).unwrap_or_default(),
+        approve: command.approve,
+        server_flags: &command.server.repeated(),
+    };
+    let message = follow(followed, terminal).await?;
+    if terminal.format() == Format::Json {
+        terminal.value(&json!(message))?;
     }
+    outcome(&message)
 }
 
 async fn act(
-    server: &ServerFlags,
+    command: &RunCommand,
     action: &RunAction,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
-    let client = server.client()?;
-    let answer = match action {
-        RunAction::Show { run } => client.call("GET", &format!("/v1/runs/{run}"), None).await?,
+    let client = command.server.client()?;
+    let shown = match action {
+        RunAction::Show { run } | RunAction::Resume { run, .. } => {
+            client.call("GET", &format!("/v1/runs/{run}?operations=true"), None).await?
+        }
         RunAction::Cancel { run } => {
             client.call("POST", &format!("/v1/runs/{run}/cancel"), None).await?
         }
-        RunAction::Resume { run, deny, reason } => {
-            let shown = client.call("GET", &format!("/v1/runs/{run}"), None).await?;
-            let id = &shown["data"]["pendingApproval"]["operationId"];
-            let Some(id) = id.as_str() else {
-                let status = text(&shown["data"]["status"]);
-                let message = format!("the run waits for no approval: it is {status}");
-                return Err(Failure::usage(message));
-            };
-            let decision = if *deny { "denied" } else { "approved" };
-            let body = json!({
-                "approval": { "operationId": id, "decision": decision, "reason": reason }
-            });
-            client.call("POST", &format!("/v1/runs/{run}/resume"), Some(&body)).await?
-        }
     };
-    let data = &answer["data"];
+    let data = &shown["data"];
+    let run: Run = parsed(data)?;
+    let operations: Vec<Operation> = match data.get("operations") {
+        Some(operations) => parsed(operations)?,
+        None => Vec::new(),
+    };
+    if let RunAction::Resume { deny, reason, .. } = action {
+        let choice = if *deny { ApproveOrDeny::Deny } else { ApproveOrDeny::Approve };
+        let via = Some(DecisionChannel::Cli);
+        let decision = ApprovalDecision { reason: reason.clone(), via, ..choice.into() };
+        return resume(command, &run, operations, decision, terminal).await;
+    }
+    if terminal.format() == Format::Json {
+        return terminal.value(data);
+    }
+    let mut view = RunView::new(OutputSource::Server, operations);
+    for event in data["events"].as_array().into_iter().flatten() {
+        for line in view.event(&parsed(event)?) {
+            terminal.line(&line)?;
+        }
+    }
+    terminal.line(run.status.as_str())
+}
+
+/// Decides what a run waits for, and follows it from there.
+async fn resume(
+    command: &RunCommand,
+    run: &Run,
+    operations: Vec<Operation>,
+    decision: ApprovalDecision,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let Some(pending) = &run.pending_approval else {
+        let status = run.status.as_str();
+        return Err(Failure::usage(format!("the run waits for no approval: it is {status}")));
+    };
+    let client = command.server.client()?;
+    client.decide_approval(pending.approval_id, &decision).await?;
+    let followed = FollowedRun {
+        client: &client,
+        run: run.id,
+        space: run.space_id,
+        after: Some(pending.approval_id),
+        operations,
+        approve: command.approve,
+        server_flags: &command.server.repeated(),
+    };
+    let message = follow(followed, terminal).await?;
     match terminal.format() {
-        Format::Json => terminal.value(data),
+        Format::Json => terminal.value(&json!(message))?,
         Format::Text => {
-            for event in data["events"].as_array().into_iter().flatten() {
-                show(terminal, &parsed(event)?)?;
-            }
-            terminal.line(&text(&data["status"]))
+            let status = json!(message.status);
+            terminal.line(status.as_str().unwrap_or_default())?;
         }
     }
-}
-
-fn parsed<T: serde::de::DeserializeOwned>(value: &Value) -> Result<T, Failure> {
-    serde_json::from_value(value.clone())
-        .map_err(|error| Failure::usage(format!("the server sent an unknown event: {error}")))
-}
-
-/// Prints an event of a run on a server: commands with their output, other operations as one line.
-fn show(terminal: &mut Terminal, event: &ProtocolEvent) -> Result<(), Failure> {
-    if let ProtocolEvent::Shell { command, stdout, stderr, .. } = event {
-        terminal.line(&format!("$ {}", escape_unprintable(command)))?;
-        for output in [stdout, stderr].into_iter().flatten() {
-            for line in output.lines() {
-                terminal.line(&format!("  {}", escape_unprintable(line)))?;
-            }
-        }
-    }
-    match ended(event) {
-        Some(line) => terminal.line(&line),
-        None => Ok(()),
-    }
+    outcome(&message)
 }
 
 /// The member `policy` of a request: a preset, or the document in a file.
@@ -328,14 +335,21 @@ struct TerminalObserver<'a> {
 
 struct Printer<'a> {
     terminal: &'a mut Terminal,
+    view: Option<RunView>,
+    /// The operation that is performed.
+    current: String,
     failure: Option<Failure>,
 }
 
 impl Printer<'_> {
-    fn line(&mut self, text: &str) {
-        if self.failure.is_none() {
-            let written = self.terminal.line(text).and_then(|()| self.terminal.finish());
-            self.failure = written.err();
+    /// Prints the lines that `shown` makes for the current operation.
+    fn show(&mut self, shown: impl FnOnce(&mut RunView, &str) -> Vec<String>) {
+        let view = self.view.get_or_insert_with(|| RunView::new(OutputSource::Process, Vec::new()));
+        for line in shown(view, &self.current) {
+            if self.failure.is_none() {
+                let written = self.terminal.line(&line).and_then(|()| self.terminal.finish());
+                self.failure = written.err();
+            }
         }
     }
 }
@@ -345,9 +359,9 @@ impl<'a> TerminalObserver<'a> {
         self.printer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn say(&self, text: &str) {
+    fn show(&self, shown: impl FnOnce(&mut RunView, &str) -> Vec<String>) {
         if self.format == Format::Text {
-            self.lock().line(text);
+            self.lock().show(shown);
         }
     }
 }
@@ -355,22 +369,19 @@ impl<'a> TerminalObserver<'a> {
 #[async_trait]
 impl RunObserver for TerminalObserver<'_> {
     fn on_operation(&self, operation: &Operation) {
-        if let Some(text) = begun(operation) {
-            self.say(&text);
-        }
+        let mut printer = self.lock();
+        printer.current = operation.id().unwrap_or_default().to_owned();
+        printer.view = Some(RunView::new(OutputSource::Process, vec![operation.clone()]));
+        drop(printer);
+        self.show(|view, id| view.begin(id));
     }
 
-    fn on_output(&self, _: OutputChannel, bytes: &[u8]) {
-        let text = String::from_utf8_lossy(bytes);
-        for line in text.lines() {
-            self.say(&format!("  {}", escape_unprintable(line)));
-        }
+    fn on_output(&self, channel: OutputChannel, bytes: &[u8]) {
+        self.show(|view, id| view.output(id, channel, bytes));
     }
 
     fn on_event(&self, event: &ProtocolEvent) {
-        if let Some(text) = ended(event) {
-            self.say(&text);
-        }
+        self.show(|view, _| view.event(event));
     }
 
     async fn decide(&self, _: &Operation, asked: &ApprovalRequest) -> OperationDecision {
@@ -388,73 +399,6 @@ impl RunObserver for TerminalObserver<'_> {
                 ApprovalAnswer::No(_, why) => OperationDecision::Deny(why),
                 ApprovalAnswer::Later(_) | ApprovalAnswer::Nobody => OperationDecision::Leave,
             },
-        }
-    }
-}
-
-/// The line before an operation. Nothing in it can move the cursor.
-fn begun(operation: &Operation) -> Option<String> {
-    match operation {
-        Operation::Message { content, .. } => Some(format!("# {}", escape_unprintable(content))),
-        Operation::Shell { command, .. } => Some(format!("$ {}", escape_unprintable(command))),
-        Operation::EditFile { path, edits, .. } => {
-            let mut text = format!("~ {}", escape_unprintable(path));
-            for edit in edits {
-                for line in edit.old_content.lines() {
-                    text.push_str(&format!("\n  - {}", escape_unprintable(line)));
-                }
-                for line in edit.new_content.lines() {
-                    text.push_str(&format!("\n  + {}", escape_unprintable(line)));
-                }
-            }
-            Some(text)
-        }
-        Operation::CreateFile { .. }
-        | Operation::ReadFile { .. }
-        | Operation::DeleteFile { .. } => None,
-    }
-}
-
-/// The line after an operation.
-fn ended(event: &ProtocolEvent) -> Option<String> {
-    let failed = |what: String, error: &Option<String>| {
-        let why = error.as_deref().unwrap_or("failed");
-        Some(format!("{what}: {}", escape_unprintable(why)))
-    };
-    match event {
-        ProtocolEvent::Message { .. } => None,
-        ProtocolEvent::CreateFile { path, bytes_written: Some(bytes), .. } => {
-            Some(format!("+ {} ({bytes} bytes)", escape_unprintable(path)))
-        }
-        ProtocolEvent::ReadFile { path, size: Some(bytes), .. } => {
-            Some(format!("= {} ({bytes} bytes)", escape_unprintable(path)))
-        }
-        ProtocolEvent::EditFile { success: true, .. } => None,
-        ProtocolEvent::DeleteFile { path, success: true, .. } => {
-            Some(format!("- {}", escape_unprintable(path)))
-        }
-        ProtocolEvent::CreateFile { path, error, .. }
-        | ProtocolEvent::ReadFile { path, error, .. }
-        | ProtocolEvent::EditFile { path, error, .. }
-        | ProtocolEvent::DeleteFile { path, error, .. } => {
-            failed(format!("! {}", escape_unprintable(path)), error)
-        }
-        ProtocolEvent::Shell { success: true, .. } => None,
-        ProtocolEvent::Shell { timed_out: Some(true), duration_ms, .. } => {
-            Some(format!("! timed out after {} ms", duration_ms.unwrap_or_default()))
-        }
-        ProtocolEvent::Shell { exit_code: Some(code), .. } => Some(format!("! exit code {code}")),
-        ProtocolEvent::Shell { error, .. } => failed("!".to_owned(), error),
-        ProtocolEvent::ApprovalRequired { reason, details, .. } => {
-            let command = escape_unprintable(details.command.as_deref().unwrap_or_default());
-            Some(format!("? waits for approval: {command}: {}", escape_unprintable(reason)))
-        }
-        ProtocolEvent::PolicyDenied { reason, suggestion, .. } => {
-            let hint = suggestion.as_deref().map(|it| format!("; {it}")).unwrap_or_default();
-            Some(format!("! denied: {}", escape_unprintable(&format!("{reason}{hint}"))))
-        }
-        ProtocolEvent::Error { message, .. } => {
-            Some(format!("! error: {}", escape_unprintable(message)))
         }
     }
 }

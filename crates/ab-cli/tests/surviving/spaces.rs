@@ -1,6 +1,7 @@
 //! Spaces of the built server over HTTP, and what a crash leaves of their runs.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 
 use ab_spaces::SpaceCrashPoint;
 use serde_json::{Value, json};
@@ -285,6 +286,18 @@ fn a_command_over_mcp_is_asked_about_and_runs_once_after_the_yes() {
     let done = exec();
     assert!(!done.body.contains("waits for approval"), "{done:?}");
     assert!(exec().body.contains("waits for approval"), "one yes is one run");
+    // A no is told with its reason, once; then the question is asked again.
+    let pending = server.get("/v1/approvals?status=pending");
+    let asked = &pending["items"][0];
+    let detail = asked["detail"].as_str().unwrap();
+    assert!(detail.starts_with(&format!("{PARKING}\n")), "{detail}");
+    assert!(detail.contains("(rule shell.approvalRequired)"), "{detail}");
+    let path = format!("/v1/approvals/{}", asked["id"].as_str().unwrap());
+    let no = r#"{"decision":"deny","reason":"it is needed"}"#;
+    assert_eq!(server.ask("POST", &path, no).status, 200);
+    let denied = exec();
+    assert!(denied.body.contains("it is needed"), "{denied:?}");
+    assert!(exec().body.contains("waits for approval"));
     server.end();
 }
 
@@ -355,6 +368,96 @@ fn runs_survive_a_crash_around_an_approval_and_at_the_end() {
     for point in &SpaceCrashPoint::ALL[3..] {
         crash_at(*point);
     }
+}
+
+#[test]
+fn a_run_is_followed_without_waiting_for_its_answer() {
+    let ground = ground();
+    let server = ground.start(&[]);
+    let id = space(
+        &server,
+        &json!({ "policy": "permissive", "policyOverrides": { "network": { "enabled": false } } }),
+    );
+    let command = "echo begun; while [ ! -e go ]; do sleep 0.02; done; echo ended";
+    let body = operations(json!([{ "type": "shell", "id": "s", "command": command }]));
+    let mut headers = server.operator();
+    headers.push(("prefer", "respond-async"));
+    let path = format!("/v1/spaces/{id}/runs");
+    let answer = server.try_ask("POST", &path, &headers, &body).unwrap();
+    assert_eq!(answer.status, 202, "{answer:?}");
+    let run = answer.json()["data"]["id"].as_str().unwrap().to_owned();
+    let location = format!("location: /v1/runs/{}", run.to_lowercase());
+    assert!(answer.head.contains(&location), "{answer:?}");
+    let mut stream = server.connect().unwrap();
+    let request = format!(
+        "GET /v1/runs/{run}/stream HTTP/1.0\r\nhost: {}\r\nauthorization: Bearer {}\r\n\r\n",
+        server.address, server.token
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut kinds = Vec::new();
+    for line in BufReader::new(stream).lines().map(Result::unwrap) {
+        if let Some(kind) = line.strip_prefix("event: ") {
+            kinds.push(kind.to_owned());
+        }
+        if line.starts_with("data: ") && kinds.last().is_some_and(|kind| kind == "output") {
+            assert!(line.contains(r#""text":"begun\n""#), "{line}");
+            // The command waits for this file.
+            assert_eq!(server.ask("PUT", &format!("/v1/spaces/{id}/files/go"), "").status, 200);
+        }
+    }
+    assert_eq!(kinds, ["operation", "output", "event", "complete"]);
+    let shown = server.get(&format!("/v1/runs/{run}?operations=true"));
+    assert_eq!(shown["data"]["events"][0]["stdout"], "begun\nended\n", "{shown:#}");
+    assert_eq!(shown["data"]["operations"][0]["command"], command, "{shown:#}");
+    server.end();
+}
+
+#[test]
+fn a_person_at_the_terminal_sees_a_run_of_the_server_and_decides() {
+    let ground = ground();
+    let server = ground.start(&[]);
+    let id = space(&server, &json!({}));
+    let file = ground.stage.outside("operations.json");
+    let body = operations(json!([
+        { "type": "message", "content": "Cleaning" },
+        { "type": "createFile", "path": "data/x", "content": "one\n" },
+        { "type": "editFile", "path": "data/x", "edits": [{ "oldContent": "one", "newContent": "two" }] },
+        { "type": "shell", "command": "sudo ls" },
+        { "type": "createFile", "path": ".env", "content": "" },
+        { "type": "shell", "command": PARKING },
+        { "type": "shell", "command": "echo done" },
+    ]));
+    fs::write(&file, body).unwrap();
+    let (file, data) = (file.to_str().unwrap(), ground.data());
+    let arguments = ["run", file, "--space", &id, "--data-dir", data.to_str().unwrap()];
+    let shown = ground.stage.answered(&arguments, &[("[y/n/l]", "what\n"), ("[y/n/l]", "y\n")]);
+    for expect in [
+        "# Cleaning\n+ data/x (4 bytes)\n~ data/x\n  - one\n  + two\n$ sudo ls\n! denied: ",
+        "! createFile .env: denied: ",
+        "answer y, n or l for later",
+        "? Run rm -rf data\n",
+        "$ rm -rf data\n$ echo done\n  done\n",
+    ] {
+        assert!(shown.contains(expect), "{expect}: {shown}");
+    }
+    let decided = server.get("/v1/approvals?status=approved");
+    let by = &decided["items"][0]["decidedBy"];
+    assert_eq!((&by["kind"], &by["via"]), (&json!("person"), &json!("cli")), "{decided:#}");
+    // No; and later, which leaves the run as it waits.
+    let shown = ground.stage.answered(&arguments, &[("[y/n/l]", "n\n")]);
+    assert!(shown.contains("$ rm -rf data\n! denied: not approved by admin"), "{shown}");
+    let shown = ground.stage.answered(&arguments, &[("[y/n/l]", "l\n")]);
+    assert!(shown.contains("stays open"), "{shown}");
+    let pending = server.get("/v1/approvals?status=pending");
+    let run = pending["items"][0]["runId"].as_str().unwrap();
+    let resume = ["run", "resume", run, "--deny", "--reason", "no", "--data-dir", arguments[5]];
+    let resumed = ground.stage.run(&resume);
+    let text = resumed.text();
+    assert_eq!(resumed.code, 1, "{text} {}", resumed.err);
+    let expect =
+        "$ rm -rf data\n! denied: not approved by admin: no\n$ echo done\n  done\ncompleted\n";
+    assert_eq!(text, expect);
+    server.end();
 }
 
 #[test]

@@ -1,0 +1,176 @@
+//! Runs on a server: started, followed live, and decided at the terminal.
+
+use std::time::Duration;
+
+use ab_api::{ApprovalId, ApprovalStatus, Run, RunId, RunStatus, SpaceId};
+use ab_core::process::OutputChannel;
+use ab_spaces::{EventsMessage, MessageStatus, Operation, ProtocolEvent};
+use agent_backend::SessionClient;
+use agent_backend::serve_client::{OutputChannelName, RunUpdate};
+use serde_json::Value;
+
+use super::view::{OutputSource, RunView};
+use crate::failure::Failure;
+use crate::follow::{Answered, Approve, Questions, Titles};
+use crate::signals::Signals;
+use crate::terminal::{Format, Terminal, talk};
+
+/// How long a run may be silent at its start before the person is told why it may wait.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// A run to follow.
+pub(super) struct FollowedRun<'a> {
+    pub(super) client: &'a SessionClient,
+    pub(super) run: RunId,
+    pub(super) space: SpaceId,
+    /// Everything up to the question with this id was shown before.
+    pub(super) after: Option<ApprovalId>,
+    pub(super) operations: Vec<Operation>,
+    pub(super) approve: Approve,
+    /// The flags that reach the same server again.
+    pub(super) server_flags: &'a str,
+}
+
+/// Shows a run until it ends, or waits for a decision that is not made here.
+pub(super) async fn follow(
+    followed: FollowedRun<'_>,
+    terminal: &mut Terminal,
+) -> Result<EventsMessage, Failure> {
+    let FollowedRun { client, run, space, mut after, operations, approve, server_flags } = followed;
+    let mut updates = client.run_updates(run);
+    let mut signals = Signals::watch();
+    let mut questions = Questions::new(client.clone(), approve, Titles::Repeated, terminal);
+    let mut view = RunView::new(OutputSource::Server, operations);
+    let mut events = Vec::new();
+    let mut asked = None;
+    let silence = tokio::time::sleep(SILENCE);
+    tokio::pin!(silence);
+    let mut is_silent = true;
+    loop {
+        let update = tokio::select! {
+            update = updates.next() => update?,
+            answer = questions.answer() => {
+                if questions.decide(answer, terminal).await? == Answered::Later {
+                    return Ok(EventsMessage::new(run, MessageStatus::AwaitingApproval, events));
+                }
+                continue;
+            }
+            () = &mut silence, if is_silent => {
+                is_silent = false;
+                tell_turn(client, run, space, terminal).await?;
+                continue;
+            }
+            exit = signals.next() => {
+                terminal.finish()?;
+                talk(&format!(
+                    "\ndetached: the run goes on\nsee it: agent-backend run show {run}{server_flags}\n\
+                     stop it: agent-backend run cancel {run}{server_flags}\n"
+                ));
+                return Err(Failure::Told(exit));
+            }
+        };
+        is_silent = false;
+        // Every update after the question follows its decision.
+        if let Some(id) = asked.take() {
+            if questions.is_asking() {
+                talk("\n");
+            }
+            questions.close(id);
+        }
+        let Some(update) = update else {
+            // The run ended between two looks at it.
+            let status = client.run(run).await?.status;
+            return Ok(EventsMessage::new(run, status.into(), events));
+        };
+        if let Some(shown) = after {
+            if matches!(&update, RunUpdate::Parked(run) if asks(run) == Some(shown)) {
+                after = None;
+            }
+            continue;
+        }
+        let lines = match update {
+            RunUpdate::Operation(operation) => view.begin(&operation.operation_id),
+            RunUpdate::Output(output) => {
+                let channel = match output.channel {
+                    OutputChannelName::Stdout => OutputChannel::Stdout,
+                    OutputChannelName::Stderr => OutputChannel::Stderr,
+                };
+                view.output(&output.operation_id, channel, output.text.as_bytes())
+            }
+            RunUpdate::Event(event) => {
+                let event: ProtocolEvent = parsed(&event)?;
+                // The prompt says it.
+                let is_asked = matches!(event, ProtocolEvent::ApprovalRequired { .. })
+                    && approve == Approve::Ask
+                    && questions.is_interactive();
+                let lines = if is_asked { Vec::new() } else { view.event(&event) };
+                events.push(event);
+                lines
+            }
+            RunUpdate::Parked(parked) => {
+                let Some(id) = asks(&parked) else { continue };
+                let approval = client.approval(id).await?;
+                // One that was decided meanwhile is not asked again.
+                if approval.status == ApprovalStatus::Pending {
+                    if approve == Approve::Ask && !questions.is_interactive() {
+                        let status = MessageStatus::AwaitingApproval;
+                        tell_waiting(run, id, server_flags, terminal);
+                        return Ok(EventsMessage::new(run, status, events));
+                    }
+                    asked = Some(id);
+                    questions.open(approval, terminal).await?;
+                }
+                continue;
+            }
+            RunUpdate::Complete(ended) => {
+                return Ok(EventsMessage::new(run, ended.status.into(), events));
+            }
+        };
+        if terminal.format() == Format::Text {
+            for line in lines {
+                terminal.line(&line)?;
+            }
+            terminal.finish()?;
+        }
+    }
+}
+
+/// The approval that a run waits for.
+fn asks(run: &Run) -> Option<ApprovalId> {
+    run.pending_approval.as_ref().map(|pending| pending.approval_id)
+}
+
+fn tell_waiting(run: RunId, approval: ApprovalId, server_flags: &str, terminal: &mut Terminal) {
+    terminal.note(&format!(
+        "the run waits for a decision: agent-backend run resume {run}{server_flags} approves it, \
+         with --deny refuses it; what it is about: agent-backend approvals show \
+         {approval}{server_flags}"
+    ));
+}
+
+/// Tells why nothing happens, where another run of the space waits for a person.
+async fn tell_turn(
+    client: &SessionClient,
+    run: RunId,
+    space: SpaceId,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    if client.run(run).await?.status != RunStatus::Queued {
+        return Ok(());
+    }
+    let shown = client.call("GET", &format!("/v1/spaces/{space}"), None).await?;
+    let why = if shown["data"]["status"] == "paused" {
+        "another run of the space waits for an approval: agent-backend approvals list shows it"
+    } else {
+        "another run of the space is at work"
+    };
+    terminal.note(&format!("run {run} waits for its turn: {why}"));
+    Ok(())
+}
+
+pub(super) fn parsed<T: serde::de::DeserializeOwned>(value: &Value) -> Result<T, Failure> {
+    serde_json::from_value(value.clone()).map_err(|error| {
+        Failure::usage(format!("the server sent something unknown: {error}"))
+            .with_hint("client and server may be of different versions: agent-backend version")
+    })
+}

@@ -1,0 +1,285 @@
+//! A run as lines for a person. Nothing in them can move the cursor or change a colour.
+
+use std::collections::HashMap;
+
+use ab_core::error::escape_unprintable;
+use ab_core::process::OutputChannel;
+use ab_spaces::{Operation, OperationType, ProtocolEvent};
+
+/// A line of output that is longer is shown in parts.
+const MAX_PARTIAL_LINE: usize = 8 * 1024;
+
+/// Where the output of commands comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OutputSource {
+    /// All of it comes while the command runs.
+    Process,
+    /// The beginning may come while the command runs, and all of it comes with the event.
+    Server,
+}
+
+/// Makes lines of operations, output and events.
+pub(super) struct RunView {
+    source: OutputSource,
+    operations: HashMap<String, Operation>,
+    /// The operation whose first lines were shown.
+    begun: Option<String>,
+    stdout: ShownOutput,
+    stderr: ShownOutput,
+}
+
+/// How much of a channel was shown.
+#[derive(Default)]
+struct ShownOutput {
+    /// The last line, which may go on.
+    partial: Vec<u8>,
+    bytes: usize,
+}
+
+impl RunView {
+    pub(super) fn new(source: OutputSource, operations: Vec<Operation>) -> Self {
+        let operations = operations
+            .into_iter()
+            .filter_map(|operation| Some((operation.id()?.to_owned(), operation)))
+            .collect();
+        let (stdout, stderr) = Default::default();
+        Self { source, operations, begun: None, stdout, stderr }
+    }
+
+    /// The lines before an operation, once.
+    pub(super) fn begin(&mut self, id: &str) -> Vec<String> {
+        if self.begun.as_deref() == Some(id) {
+            return Vec::new();
+        }
+        self.begun = Some(id.to_owned());
+        self.stdout = ShownOutput::default();
+        self.stderr = ShownOutput::default();
+        self.operations.get(id).map(begun).unwrap_or_default()
+    }
+
+    /// The lines that output completes.
+    pub(super) fn output(&mut self, id: &str, channel: OutputChannel, bytes: &[u8]) -> Vec<String> {
+        let mut lines = self.begin(id);
+        let shown = match channel {
+            OutputChannel::Stdout => &mut self.stdout,
+            OutputChannel::Stderr => &mut self.stderr,
+        };
+        shown.add(bytes, &mut lines);
+        lines
+    }
+
+    /// The lines of an event.
+    pub(super) fn event(&mut self, event: &ProtocolEvent) -> Vec<String> {
+        let id = event.operation_id().unwrap_or_default().to_owned();
+        let is_known = self.operations.contains_key(&id);
+        let mut lines = Vec::new();
+        match event {
+            // The operation begins after the decision.
+            ProtocolEvent::ApprovalRequired { .. } => {}
+            ProtocolEvent::Shell { command, stdout, stderr, .. } => {
+                if !is_known && self.begun.as_deref() != Some(&id) {
+                    lines.push(command_line(command));
+                }
+                lines.extend(self.begin(&id));
+                if self.source == OutputSource::Server {
+                    self.stdout.rest(stdout.as_deref().unwrap_or_default(), &mut lines);
+                    self.stderr.rest(stderr.as_deref().unwrap_or_default(), &mut lines);
+                }
+                self.stdout.end(&mut lines);
+                self.stderr.end(&mut lines);
+            }
+            ProtocolEvent::EditFile { path, success: true, edits_applied, .. } if !is_known => {
+                let count = edits_applied.unwrap_or_default();
+                let plural = if count == 1 { "" } else { "s" };
+                lines.push(format!("~ {} ({count} edit{plural})", escape_unprintable(path)));
+            }
+            _ => lines.extend(self.begin(&id)),
+        }
+        lines.extend(ended(event, self.operations.get(&id)));
+        lines
+    }
+}
+
+impl ShownOutput {
+    fn add(&mut self, bytes: &[u8], lines: &mut Vec<String>) {
+        self.bytes += bytes.len();
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.partial.extend_from_slice(piece);
+            if piece.ends_with(b"\n") || self.partial.len() >= MAX_PARTIAL_LINE {
+                self.end(lines);
+            }
+        }
+    }
+
+    /// What is left of the whole output.
+    fn rest(&mut self, whole: &str, lines: &mut Vec<String>) {
+        if let Some(rest) = whole.as_bytes().get(self.bytes..) {
+            self.add(rest, lines);
+        }
+    }
+
+    /// Shows a line that does not end with a newline.
+    fn end(&mut self, lines: &mut Vec<String>) {
+        let line = std::mem::take(&mut self.partial);
+        if !line.is_empty() {
+            let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(&line));
+            lines.push(format!("  {}", escape_unprintable(&text)).trim_end().to_owned());
+        }
+    }
+}
+
+fn command_line(command: &str) -> String {
+    format!("$ {}", escape_unprintable(command))
+}
+
+/// The lines before an operation.
+fn begun(operation: &Operation) -> Vec<String> {
+    match operation {
+        Operation::Message { content, .. } => {
+            content.lines().map(|line| format!("# {}", escape_unprintable(line))).collect()
+        }
+        Operation::Shell { command, .. } => vec![command_line(command)],
+        Operation::EditFile { path, edits, .. } => {
+            let mut lines = vec![format!("~ {}", escape_unprintable(path))];
+            for edit in edits {
+                for (mark, text) in [("-", &edit.old_content), ("+", &edit.new_content)] {
+                    let changed = text.lines().map(|line| {
+                        format!("  {mark} {}", escape_unprintable(line)).trim_end().to_owned()
+                    });
+                    lines.extend(changed);
+                }
+            }
+            lines
+        }
+        Operation::CreateFile { .. }
+        | Operation::ReadFile { .. }
+        | Operation::DeleteFile { .. } => Vec::new(),
+    }
+}
+
+/// What an operation was about, for a line that has no operation above it.
+fn subject(operation_type: OperationType, id: &str, operation: Option<&Operation>) -> String {
+    let path = match operation {
+        // The line above names it.
+        Some(Operation::Message { .. } | Operation::EditFile { .. } | Operation::Shell { .. }) => {
+            return String::new();
+        }
+        Some(
+            Operation::CreateFile { path, .. }
+            | Operation::ReadFile { path, .. }
+            | Operation::DeleteFile { path, .. },
+        ) => path,
+        None => id,
+    };
+    format!("{} {}: ", operation_type.as_str(), escape_unprintable(path))
+}
+
+/// The line after an operation.
+fn ended(event: &ProtocolEvent, operation: Option<&Operation>) -> Option<String> {
+    let failed = |what: String, error: &Option<String>| {
+        let why = error.as_deref().unwrap_or("failed");
+        Some(format!("{what}: {}", escape_unprintable(why)))
+    };
+    match event {
+        ProtocolEvent::Message { .. } => None,
+        ProtocolEvent::CreateFile { path, bytes_written: Some(bytes), .. } => {
+            Some(format!("+ {} ({bytes} bytes)", escape_unprintable(path)))
+        }
+        ProtocolEvent::ReadFile { path, size: Some(bytes), .. } => {
+            Some(format!("= {} ({bytes} bytes)", escape_unprintable(path)))
+        }
+        ProtocolEvent::EditFile { success: true, .. } => None,
+        ProtocolEvent::DeleteFile { path, success: true, .. } => {
+            Some(format!("- {}", escape_unprintable(path)))
+        }
+        ProtocolEvent::CreateFile { path, error, .. }
+        | ProtocolEvent::ReadFile { path, error, .. }
+        | ProtocolEvent::EditFile { path, error, .. }
+        | ProtocolEvent::DeleteFile { path, error, .. } => {
+            failed(format!("! {}", escape_unprintable(path)), error)
+        }
+        ProtocolEvent::Shell { success: true, .. } => None,
+        ProtocolEvent::Shell { timed_out: Some(true), duration_ms, .. } => {
+            Some(format!("! timed out after {} ms", duration_ms.unwrap_or_default()))
+        }
+        ProtocolEvent::Shell { error: Some(error), .. } => {
+            Some(format!("! {}", escape_unprintable(error)))
+        }
+        ProtocolEvent::Shell { exit_code: Some(code), .. } => Some(format!("! exit code {code}")),
+        ProtocolEvent::Shell { .. } => Some("! failed".to_owned()),
+        ProtocolEvent::ApprovalRequired { reason, details, .. } => {
+            let command = escape_unprintable(details.command.as_deref().unwrap_or_default());
+            Some(format!("? waits for approval: {command}: {}", escape_unprintable(reason)))
+        }
+        ProtocolEvent::PolicyDenied {
+            operation_type, operation_id, reason, suggestion, ..
+        } => {
+            let subject = subject(*operation_type, operation_id, operation);
+            let hint = suggestion.as_deref().map(|it| format!("; {it}")).unwrap_or_default();
+            let reason = escape_unprintable(&format!("{reason}{hint}"));
+            Some(format!("! {subject}denied: {reason}"))
+        }
+        ProtocolEvent::Error { message, .. } => {
+            Some(format!("! error: {}", escape_unprintable(message)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn event(mut value: Value) -> ProtocolEvent {
+        value["timestamp"] = json!("2026-01-31T12:00:00Z");
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn operations(value: Value) -> Vec<Operation> {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn output_is_shown_once_however_it_comes() {
+        let shell = operations(json!([{ "type": "shell", "id": "s", "command": "make" }]));
+        let mut view = RunView::new(OutputSource::Server, shell);
+        assert_eq!(view.begin("s"), ["$ make"]);
+        assert_eq!(view.output("s", OutputChannel::Stdout, "one\ntw".as_bytes()), ["  one"]);
+        let told = event(json!({
+            "type": "shell", "operationId": "s", "command": "make", "success": false, "exitCode": 2,
+            "stdout": "one\ntwo\n", "stderr": "bad\u{1b}[2J",
+        }));
+        assert_eq!(view.event(&told), ["  two", "  bad\\u{1b}[2J", "! exit code 2"]);
+        // Of a run that is shown later only the event is known.
+        let mut view = RunView::new(OutputSource::Server, Vec::new());
+        let expect = ["$ make", "  one", "  two", "  bad\\u{1b}[2J", "! exit code 2"];
+        assert_eq!(view.event(&told), expect);
+    }
+
+    #[test]
+    fn edits_and_refused_operations_are_shown() {
+        let known = operations(json!([
+            { "type": "editFile", "id": "e", "path": "a", "edits": [{ "oldContent": "x\ny", "newContent": "z" }] },
+            { "type": "shell", "id": "s", "command": "sudo ls" },
+            { "type": "createFile", "id": "c", "path": ".env", "content": "" },
+        ]));
+        let edited = event(json!({
+            "type": "editFile", "operationId": "e", "path": "a", "success": true, "editsApplied": 1
+        }));
+        let denied = |id: &str, of: &str| {
+            event(json!({
+                "type": "policyDenied", "operationId": id, "operationType": of, "reason": "no",
+                "suggestion": "ask",
+            }))
+        };
+        let mut view = RunView::new(OutputSource::Server, known);
+        assert_eq!(view.event(&edited), ["~ a", "  - x", "  - y", "  + z"]);
+        assert_eq!(view.event(&denied("s", "shell")), ["$ sudo ls", "! denied: no; ask"]);
+        let file = denied("c", "createFile");
+        assert_eq!(view.event(&file), ["! createFile .env: denied: no; ask"]);
+        let mut view = RunView::new(OutputSource::Server, Vec::new());
+        assert_eq!(view.event(&edited), ["~ a (1 edit)"]);
+        assert_eq!(view.event(&denied("s", "shell")), ["! shell s: denied: no; ask"]);
+    }
+}

@@ -1,0 +1,251 @@
+//! Questions to the person at the terminal: prompts, answers, and the flags that answer instead.
+
+use std::io::{self, IsTerminal};
+
+use ab_api::{
+    Approval, ApprovalDecision, ApprovalId, ApproveOrDeny, DeciderKind, DecisionChannel,
+    SubjectDescriber,
+};
+use ab_core::ErrorKind;
+use ab_core::error::escape_unprintable;
+use agent_backend::SessionClient;
+
+use super::Approve;
+use crate::failure::Failure;
+use crate::keyboard::Keyboard;
+use crate::terminal::{Format, Terminal, talk};
+
+/// Longer titles are cut in the line of their event, so the prompt repeats the whole title.
+const MAX_TITLE_ABOVE: usize = 160;
+
+/// After this many EOFs in a row, no more input is read.
+const MAX_INPUT_ENDS: u32 = 3;
+
+/// Where the titles of questions are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Titles {
+    /// In the line of the event, right above the prompt.
+    InEvents,
+    /// Only in the prompt.
+    Repeated,
+}
+
+/// What became of a line that the person typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answered {
+    /// The decision was sent.
+    Decided,
+    /// The question stays open; the person wants to decide later.
+    Later,
+    /// The line answers nothing.
+    Nothing,
+}
+
+/// Whether a prompt repeats the title of the question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Title {
+    /// The line of the event, right above, shows the title.
+    IsAbove,
+    Repeated,
+}
+
+/// Open questions, and the person who answers them.
+pub(crate) struct Questions {
+    client: SessionClient,
+    approve: Approve,
+    /// Whether a person can be asked.
+    is_interactive: bool,
+    titles: Titles,
+    open: Vec<Approval>,
+    keyboard: Option<Keyboard>,
+    /// The number of EOFs since the last line.
+    input_ends: u32,
+}
+
+impl Questions {
+    pub(crate) fn new(
+        client: SessionClient,
+        approve: Approve,
+        titles: Titles,
+        terminal: &Terminal,
+    ) -> Self {
+        let is_person = io::stdin().is_terminal() && terminal.is_heard();
+        let is_interactive = is_person && terminal.format() == Format::Text;
+        Self {
+            client,
+            approve,
+            is_interactive,
+            titles,
+            open: Vec::new(),
+            keyboard: None,
+            input_ends: 0,
+        }
+    }
+
+    /// Whether a question waits for the person at the terminal.
+    pub(crate) fn is_asking(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Whether a person can be asked.
+    pub(crate) fn is_interactive(&self) -> bool {
+        self.is_interactive
+    }
+
+    /// A question is open. Where a flag answers it, the answer is sent; a person is asked.
+    pub(crate) async fn open(
+        &mut self,
+        approval: Approval,
+        terminal: &mut Terminal,
+    ) -> Result<(), Failure> {
+        let id = approval.id;
+        match self.approve {
+            Approve::Always => self.send(id, ApproveOrDeny::Approve).await,
+            Approve::Never => self.send(id, ApproveOrDeny::Deny).await,
+            Approve::Ask if self.is_interactive => {
+                self.open.push(approval);
+                if self.open.len() == 1 {
+                    let is_whole = self.open[0].subject.title.len() <= MAX_TITLE_ABOVE;
+                    let is_above = self.titles == Titles::InEvents && is_whole;
+                    let title = if is_above { Title::IsAbove } else { Title::Repeated };
+                    self.ask(title);
+                }
+                Ok(())
+            }
+            Approve::Ask => {
+                terminal.note(&format!(
+                    "the session waits for a decision: agent-backend approvals show {id}, then \
+                     approvals approve or deny {id}"
+                ));
+                Ok(())
+            }
+        }
+    }
+
+    /// A question was decided, here or elsewhere.
+    pub(crate) fn close(&mut self, id: ApprovalId) {
+        let was_asking = self.open.first().is_some_and(|open| open.id == id);
+        self.open.retain(|open| open.id != id);
+        if was_asking {
+            self.ask(Title::Repeated);
+        }
+    }
+
+    /// Shows the first open question.
+    fn ask(&mut self, title: Title) {
+        let Some(approval) = self.open.first() else { return };
+        self.keyboard.get_or_insert_with(Keyboard::open).forget();
+        talk(&question(approval, title));
+    }
+
+    /// The next line that the person types while a question is open; `None` at EOF.
+    pub(crate) async fn answer(&mut self) -> Option<io::Result<String>> {
+        match &mut self.keyboard {
+            Some(keyboard) if !self.open.is_empty() && self.input_ends < MAX_INPUT_ENDS => {
+                keyboard.next().await
+            }
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Takes a line that the person typed.
+    pub(crate) async fn decide(
+        &mut self,
+        line: Option<io::Result<String>>,
+        terminal: &mut Terminal,
+    ) -> Result<Answered, Failure> {
+        let Some(line) = line else {
+            // At a terminal, more can be typed after Ctrl-D.
+            self.keyboard = None;
+            self.input_ends += 1;
+            if self.input_ends < MAX_INPUT_ENDS {
+                terminal.note("answer y or n; Ctrl-C detaches and leaves the question open");
+                self.ask(Title::Repeated);
+            } else {
+                terminal.note("the input has ended; the question stays open");
+            }
+            return Ok(Answered::Nothing);
+        };
+        self.input_ends = 0;
+        let line = line.map_err(|error| Failure::input("read the answer", error))?;
+        let Some(approval) = self.open.first() else { return Ok(Answered::Nothing) };
+        let id = approval.id;
+        let choice = match line.trim().to_ascii_lowercase().as_str() {
+            "y" | "yes" => ApproveOrDeny::Approve,
+            "n" | "no" => ApproveOrDeny::Deny,
+            "l" | "later" => {
+                self.open.remove(0);
+                terminal.note(&format!(
+                    "{id} stays open: agent-backend approvals approve or deny decides it later"
+                ));
+                self.ask(Title::Repeated);
+                return Ok(Answered::Later);
+            }
+            _ => {
+                terminal.note("answer y, n or l for later");
+                self.ask(Title::Repeated);
+                return Ok(Answered::Nothing);
+            }
+        };
+        self.open.remove(0);
+        self.send(id, choice).await?;
+        self.ask(Title::Repeated);
+        Ok(Answered::Decided)
+    }
+
+    async fn send(&self, id: ApprovalId, decision: ApproveOrDeny) -> Result<(), Failure> {
+        let by = match self.approve {
+            Approve::Ask => DeciderKind::Person,
+            Approve::Always | Approve::Never => DeciderKind::Rule,
+        };
+        let (by, via) = (Some(by), Some(DecisionChannel::Cli));
+        let decision = ApprovalDecision { by, via, ..decision.into() };
+        match self.client.decide_approval(id, &decision).await {
+            // Another client decided first, or the question cannot be shown whole.
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
+            other => Ok(other.map(drop)?),
+        }
+    }
+}
+
+/// The text of the prompt. Nothing in it can move the cursor or change a colour.
+fn question(approval: &Approval, title: Title) -> String {
+    let subject = &approval.subject;
+    let mut text = match title {
+        Title::IsAbove => String::new(),
+        Title::Repeated => format!("? {}\n", escape_unprintable(&subject.title)),
+    };
+    for line in subject.detail.as_deref().unwrap_or_default().lines() {
+        text.push_str(&format!("  {}\n", escape_unprintable(line)));
+    }
+    if subject.described_by == SubjectDescriber::Agent && subject.detail.is_some() {
+        text.push_str("  (as the agent describes it)\n");
+    }
+    if subject.is_cut {
+        text.push_str("  this is not everything; it can only be denied\n");
+    }
+    text.push_str("allow it? [y/n/l] ");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use ab_api::{ApprovalSubject, Time};
+
+    use super::*;
+
+    #[test]
+    fn a_question_cannot_move_the_cursor() {
+        let subject = ApprovalSubject {
+            title: "Run \u{1b}[2Kls\r".to_owned(),
+            detail: Some("rm -rf build\n\u{7}echo".to_owned()),
+            ..ApprovalSubject::default()
+        };
+        let approval = Approval::pending(subject, Time::now());
+        let rest = "  rm -rf build\n  \\u{7}echo\nallow it? [y/n/l] ";
+        let whole = format!("? Run \\u{{1b}}[2Kls\\r\n{rest}");
+        assert_eq!(question(&approval, Title::Repeated), whole);
+        // The line of the event has shown the title.
+        assert_eq!(question(&approval, Title::IsAbove), rest);
+    }
+}
