@@ -38,6 +38,7 @@ mod filesystem;
 mod mcp_server;
 mod model;
 mod overflow;
+mod picture;
 mod sandbox;
 mod session;
 mod shell;

@@ -3,8 +3,20 @@
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
+use super::picture::{PictureLimits, visible_type};
 use super::tool::{ToolContent, ToolResult};
 use super::tools::AgentTools;
+
+const MIB: usize = 1024 * 1024;
+/// Anthropic refuses larger pictures. Wider and higher ones are refused once a conversation has more than 20 pictures.
+const ANTHROPIC_PICTURE: PictureLimits = PictureLimits { base64_bytes: 5 * MIB, side: 2000 };
+/// Maximum length of the pictures of one message in base64. A request may have 32 MB.
+const ANTHROPIC_PICTURES_IN_ALL: usize = 15 * MIB;
+/// OpenAI makes pictures smaller by itself.
+const OPENAI_PICTURE: PictureLimits = PictureLimits { base64_bytes: 20 * MIB, side: u32::MAX };
+const OPENAI_PICTURES_IN_ALL: usize = 30 * MIB;
+/// The text of a result without content.
+const NO_CONTENT: &str = "[the result is empty]";
 
 impl AgentTools {
     /// The field `tools` of a request to an OpenAI-style chat API.
@@ -56,9 +68,12 @@ impl AgentTools {
             }
         }));
         let mut pictures = Vec::new();
+        let mut room = OPENAI_PICTURES_IN_ALL;
         let mut messages: Vec<Value> = Vec::with_capacity(calls.len() + 1);
         for (call, result) in calls.iter().zip(results.await) {
-            let content = openai_text(result, &mut pictures);
+            let parts = accepted(result, OPENAI_PICTURE, &mut room).into_iter();
+            let content = parts.map(|part| openai_text(part, &mut pictures)).collect::<Vec<_>>();
+            let content = content.join("\n");
             messages
                 .push(json!({ "role": "tool", "tool_call_id": call["id"], "content": content }));
         }
@@ -80,50 +95,100 @@ impl AgentTools {
         let results = join_all(calls.iter().map(|call| {
             self.call(call["name"].as_str().unwrap_or_default(), call["input"].clone())
         }));
+        let mut room = ANTHROPIC_PICTURES_IN_ALL;
         let blocks = calls.iter().zip(results.await).map(|(call, result)| {
             let is_error = result.is_error;
-            let content: Vec<Value> = result.content.into_iter().map(anthropic_block).collect();
+            let parts = accepted(result, ANTHROPIC_PICTURE, &mut room).into_iter();
             json!({
                 "type": "tool_result", "tool_use_id": call["id"], "is_error": is_error,
-                "content": content,
+                "content": parts.map(anthropic_block).collect::<Vec<Value>>(),
             })
         });
         json!({ "role": "user", "content": blocks.collect::<Vec<Value>>() })
     }
 }
 
-/// The text of a result. Tool messages contain only text, so pictures go to a separate message.
-fn openai_text(result: ToolResult, pictures: &mut Vec<Value>) -> String {
-    let parts = result.content.into_iter().map(|content| match content {
-        ToolContent::Text(text) => text,
-        ToolContent::Media { mime_type, base64 } if mime_type.starts_with("image/") => {
+/// Content that the API accepts. It refuses the whole request because of one block, and the block stays in the
+/// conversation: every later request would fail too.
+enum Accepted {
+    Text(String),
+    Picture { mime_type: &'static str, base64: String },
+}
+
+/// The content of a result as the API accepts it: at least one part, texts that are more than white space, pictures
+/// within the limits, and only texts in a failed result. Text takes the place of all other content.
+fn accepted(result: ToolResult, limits: PictureLimits, room: &mut usize) -> Vec<Accepted> {
+    let ToolResult { content, data, is_error } = result;
+    let mut parts = Vec::with_capacity(content.len().max(1));
+    for content in content {
+        match content {
+            ToolContent::Text(text) if text.is_empty() => {}
+            ToolContent::Text(text) if text.trim().is_empty() => {
+                parts.push(Accepted::Text(format!("[{} bytes of white space]", text.len())));
+            }
+            ToolContent::Text(text) => parts.push(Accepted::Text(text)),
+            ToolContent::Media { mime_type, base64 } => {
+                match visible(&mime_type, &base64, limits, *room) {
+                    Ok(mime_type) if !is_error => {
+                        *room -= base64.len();
+                        parts.push(Accepted::Picture { mime_type, base64 });
+                    }
+                    Ok(_) => parts.push(unseen(&mime_type, &base64, "the call failed")),
+                    Err(why) => parts.push(unseen(&mime_type, &base64, &why)),
+                }
+            }
+        }
+    }
+    if parts.is_empty() {
+        let text = data.map_or_else(|| NO_CONTENT.to_owned(), |data| data.to_string());
+        parts.push(Accepted::Text(text));
+    }
+    parts
+}
+
+fn visible(
+    mime_type: &str,
+    base64: &str,
+    limits: PictureLimits,
+    room: usize,
+) -> Result<&'static str, String> {
+    // A type that is not a picture may have the bytes of one, such as a raw camera file with a preview.
+    if !mime_type.starts_with("image/") {
+        return Err("only pictures can be shown".to_owned());
+    }
+    let seen = visible_type(base64, limits)?;
+    if base64.len() > room {
+        return Err("the pictures of this message are too large together".to_owned());
+    }
+    Ok(seen)
+}
+
+/// The text instead of content that a model cannot see.
+fn unseen(mime_type: &str, base64: &str, why: &str) -> Accepted {
+    let bytes = base64.len() / 4 * 3;
+    let hint =
+        if mime_type == "image/svg+xml" { "; it is text, and can be read as such" } else { "" };
+    Accepted::Text(format!("[about {bytes} bytes of {mime_type} are not shown: {why}{hint}]"))
+}
+
+/// The text of a part. Tool messages contain only text, so pictures go to a separate message.
+fn openai_text(part: Accepted, pictures: &mut Vec<Value>) -> String {
+    match part {
+        Accepted::Text(text) => text,
+        Accepted::Picture { mime_type, base64 } => {
             let url = format!("data:{mime_type};base64,{base64}");
             pictures.push(json!({ "type": "image_url", "image_url": { "url": url } }));
             format!("[the picture, {mime_type}, follows in a message of its own]")
         }
-        other => unseen(&other),
-    });
-    parts.collect::<Vec<_>>().join("\n")
-}
-
-fn anthropic_block(content: ToolContent) -> Value {
-    match content {
-        ToolContent::Text(text) => json!({ "type": "text", "text": text }),
-        ToolContent::Media { mime_type, base64 } if mime_type.starts_with("image/") => json!({
-            "type": "image",
-            "source": { "type": "base64", "media_type": mime_type, "data": base64 },
-        }),
-        other => json!({ "type": "text", "text": unseen(&other) }),
     }
 }
 
-/// The placeholder for content that the API does not support.
-fn unseen(content: &ToolContent) -> String {
-    match content {
-        ToolContent::Text(text) => text.clone(),
-        ToolContent::Media { mime_type, base64 } => {
-            let bytes = base64.len() / 4 * 3;
-            format!("[about {bytes} bytes of {mime_type}, which cannot be shown here]")
-        }
+fn anthropic_block(part: Accepted) -> Value {
+    match part {
+        Accepted::Text(text) => json!({ "type": "text", "text": text }),
+        Accepted::Picture { mime_type, base64 } => json!({
+            "type": "image",
+            "source": { "type": "base64", "media_type": mime_type, "data": base64 },
+        }),
     }
 }

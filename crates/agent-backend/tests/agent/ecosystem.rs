@@ -2,18 +2,26 @@
 
 use std::time::Duration;
 
-use agent_backend::agent::{AgentTools, FilesystemToolset, ModelEndpoint};
+use agent_backend::agent::{
+    AgentDefinition, AgentTool, AgentTools, FilesystemToolset, ModelEndpoint, SessionOptions,
+    ToolContent, ToolResult,
+};
 use agent_backend::{ErrorKind, memory};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::session;
 
+/// A picture of one pixel.
+const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
 async fn tools() -> AgentTools {
     let backend = memory();
     backend.write("a.txt", "hello\n").await.unwrap();
-    backend.write("a.png", vec![0_u8, 1, 2]).await.unwrap();
+    backend.write("a.png", STANDARD.decode(PIXEL).unwrap()).await.unwrap();
     let (_session, tools) = session(&backend, FilesystemToolset::new().allow_writes()).await;
     tools
 }
@@ -67,7 +75,7 @@ async fn calls_of_an_openai_message_are_answered_in_their_order() {
     assert_eq!(answers.len(), 6);
     assert_eq!(answers[5]["role"], "user");
     let url = &answers[5]["content"][0]["image_url"]["url"];
-    assert_eq!(url, "data:image/png;base64,AAEC");
+    assert_eq!(*url, format!("data:image/png;base64,{PIXEL}"));
     assert_eq!(tools.answer_openai(&json!({ "content": "done" })).await, [Value::Null; 0]);
 }
 
@@ -85,12 +93,107 @@ async fn calls_of_an_anthropic_message_are_answered_in_one() {
         panic!("{answer}")
     };
     assert_eq!((&picture["tool_use_id"], &picture["is_error"]), (&json!("t1"), &json!(false)));
-    let source = json!({ "type": "base64", "media_type": "image/png", "data": "AAEC" });
+    let source = json!({ "type": "base64", "media_type": "image/png", "data": PIXEL });
     assert_eq!(picture["content"][0], json!({ "type": "image", "source": source }));
     assert_eq!((&missing["tool_use_id"], &missing["is_error"]), (&json!("t2"), &json!(true)));
     assert_eq!(missing["content"][0]["type"], "text");
     let nothing = tools.answer_anthropic(&json!([{ "type": "text", "text": "done" }])).await;
     assert_eq!(nothing, Value::Null);
+}
+
+/// A tool that returns what it is made with.
+fn returning(name: &str, result: ToolResult) -> AgentTool {
+    AgentTool::new(name, "Returns it", json!({ "type": "object" }), move |_| {
+        std::future::ready(result.clone())
+    })
+}
+
+fn media(mime_type: &str, base64: impl Into<String>) -> ToolContent {
+    ToolContent::Media { mime_type: mime_type.to_owned(), base64: base64.into() }
+}
+
+/// The content of the answers to a call of each tool, in both dialects.
+async fn in_both_dialects(results: Vec<ToolResult>) -> (Vec<Value>, Vec<Value>, Vec<Value>) {
+    let mut builder = AgentDefinition::builder();
+    let names: Vec<String> = (0..results.len()).map(|index| format!("t{index}")).collect();
+    for (name, result) in names.iter().zip(results) {
+        builder = builder.tool(returning(name, result));
+    }
+    let session = builder.build().start(SessionOptions::default()).await.unwrap();
+    let tools = session.tools().await.unwrap();
+    let calls: Value = names
+        .iter()
+        .map(|name| json!({ "type": "tool_use", "id": name, "name": name, "input": {} }))
+        .collect();
+    let answer = tools.answer_anthropic(&calls).await;
+    let anthropic = answer["content"].as_array().unwrap().iter();
+    let anthropic = anthropic.map(|block| block["content"].clone()).collect();
+    let calls: Vec<Value> = names.iter().map(|name| openai_call(name, name, "{}")).collect();
+    let mut openai = tools.answer_openai(&json!({ "tool_calls": calls })).await;
+    let pictures = openai.split_off(names.len());
+    (anthropic, openai.iter().map(|message| message["content"].clone()).collect(), pictures)
+}
+
+#[tokio::test]
+async fn content_that_an_api_refuses_is_sent_as_text() {
+    let pixel = STANDARD.decode(PIXEL).unwrap();
+    let large = STANDARD.encode([pixel.clone(), vec![0; 4 * 1024 * 1024]].concat());
+    let with = |content: Vec<ToolContent>| ToolResult { content, ..ToolResult::default() };
+    let (anthropic, openai, pictures) = in_both_dialects(vec![
+        ToolResult::text(""),
+        ToolResult::text("\n"),
+        with(vec![]),
+        ToolResult { data: Some(json!({ "n": 1 })), ..ToolResult::default() },
+        with(vec![media("image/svg+xml", STANDARD.encode("<svg/>"))]),
+        with(vec![media("image/bmp", STANDARD.encode("BM"))]),
+        with(vec![media("image/x-icon", STANDARD.encode("icon"))]),
+        with(vec![media("image/png", STANDARD.encode("this is text"))]),
+        with(vec![media("image/png", "%%%")]),
+        with(vec![media("audio/wav", STANDARD.encode("RIFF"))]),
+        with(vec![media("image/png", large)]),
+        ToolResult { is_error: true, ..with(vec![media("image/png", PIXEL)]) },
+        // The type of a picture is that of its bytes.
+        with(vec![ToolContent::Text(String::new()), media("image/jpeg", PIXEL)]),
+    ])
+    .await;
+    let expect = [
+        "[the result is empty]",
+        "[1 bytes of white space]",
+        "[the result is empty]",
+        "{\"n\":1}",
+        "it is text, and can be read as such",
+        "only PNG, JPEG, GIF and WebP",
+        "only PNG, JPEG, GIF and WebP",
+        "only PNG, JPEG, GIF and WebP",
+        "not base64",
+        "only pictures can be shown",
+        "at most 3932160 bytes",
+        "the call failed",
+    ];
+    for (index, says) in expect.iter().enumerate() {
+        let [block] = anthropic[index].as_array().unwrap().as_slice() else {
+            panic!("{}", anthropic[index])
+        };
+        assert_eq!(block["type"], "text", "{block}");
+        assert!(block["text"].as_str().unwrap().contains(says), "{block} does not say {says}");
+        // The limits of the other API are higher for large pictures.
+        let text = openai[index].as_str().unwrap();
+        assert!(text.contains(says) || says.contains("3932160"), "{text} does not say {says}");
+    }
+    let source = json!({ "type": "base64", "media_type": "image/png", "data": PIXEL });
+    assert_eq!(anthropic[12], json!([{ "type": "image", "source": source }]));
+    assert_eq!(pictures[0]["content"].as_array().unwrap().len(), 2, "the large one and the last");
+}
+
+#[tokio::test]
+async fn the_pictures_of_one_message_fit_in_a_request_together() {
+    let pixel = STANDARD.decode(PIXEL).unwrap();
+    let large = STANDARD.encode([pixel, vec![0; 3 * 1024 * 1024]].concat());
+    let result = ToolResult { content: vec![media("image/png", large)], ..ToolResult::default() };
+    let (anthropic, _, _) = in_both_dialects(vec![result; 5]).await;
+    let kinds: Vec<&Value> = anthropic.iter().map(|content| &content[0]["type"]).collect();
+    assert_eq!(kinds, ["image", "image", "image", "text", "text"]);
+    assert!(anthropic[4][0]["text"].as_str().unwrap().contains("too large together"));
 }
 
 #[tokio::test]
