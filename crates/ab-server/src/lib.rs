@@ -20,6 +20,7 @@ mod routes;
 mod sse;
 pub mod tar;
 mod tls;
+mod unread;
 mod watched;
 mod wire;
 

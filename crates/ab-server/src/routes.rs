@@ -38,8 +38,8 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::access::{Access, AccessTable};
 use crate::app::HttpApp;
 use crate::gate::{Caller, Page, host, shown};
-use crate::log;
 use crate::problem::{ErrorEnvelope, Problem, ProblemDocument, ProblemKind, Refusal, rendered};
+use crate::{log, unread};
 
 /// How long a browser may cache the response to a preflight request.
 const PREFLIGHT_AGE: Duration = Duration::from_secs(600);
@@ -112,6 +112,7 @@ pub(crate) fn all(app: HttpApp) -> Router {
         .with_state(app)
         .layer(from_fn_with_state(door, checked))
         .layer(from_fn(rendered))
+        .layer(from_fn(unread::drained))
         .layer(from_fn(log::logged))
 }
 

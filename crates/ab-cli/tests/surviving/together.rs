@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::ground::{Ground, git};
 use crate::escapes::stands;
+use crate::outliving::comes;
 use crate::stage::BINARY;
 
 /// Looks for everything that is not its own, and rewrites every object that it can reach. Then it works as usual.
@@ -87,6 +88,8 @@ fn a_hostile_session_neither_sees_nor_changes_another() {
     let reached = ground.git(&["show", &format!("{branch}:reached.txt")]);
     assert!(reached.contains("/cache/"), "it tried nothing: {reached}");
     assert!(contents(&cache) == before, "the cache was changed");
+    // Its own home has the file, and is removed after its end.
+    comes("the end of the hostile workspace", || ground.workspaces() == 1);
     for entry in workspaces.read_dir().unwrap().flatten() {
         for place in ["tree/evil.txt", "home/evil.txt"] {
             assert!(!entry.path().join(place).exists(), "{}", entry.path().display());
