@@ -23,7 +23,7 @@ await stage(async (browser) => {
   await page.locator("#head .pill").getByText("waiting for a prompt").waitFor();
   await page.getByRole("button", { name: "Finish" }).waitFor();
   assert.equal(await next.inputValue(), "Now the second");
-  await page.getByRole("button", { name: "Send" }).click();
+  await page.getByRole("button", { name: "Send", exact: true }).click();
   await page.locator(".row[data-kind=message]").getByText("The second is done.").waitFor();
   await page.locator(".row").getByText("Now the second").waitFor();
   await page.waitForFunction(() => document.getElementById("next-prompt")?.value === "");
