@@ -38,6 +38,24 @@ pub enum SpaceIdKind {}
 #[derive(Debug)]
 pub enum RunIdKind {}
 
+/// The kind of [`ApiKeyId`].
+#[derive(Debug)]
+pub enum ApiKeyIdKind {}
+
+/// The kind of [`DraftId`].
+#[derive(Debug)]
+pub enum DraftIdKind {}
+
+impl IdKind for ApiKeyIdKind {
+    const NAME: &'static str = "key";
+    const PREFIX: &'static str = "key_";
+}
+
+impl IdKind for DraftIdKind {
+    const NAME: &'static str = "draft";
+    const PREFIX: &'static str = "draft-";
+}
+
 impl IdKind for SpaceIdKind {
     const NAME: &'static str = "space";
     const PREFIX: &'static str = "spc_";
@@ -64,6 +82,12 @@ pub type ApprovalId = Id<ApprovalIdKind>;
 
 /// Names a space: `spc_` and a ULID.
 pub type SpaceId = Id<SpaceIdKind>;
+
+/// Names an API key: `key_` and a ULID.
+pub type ApiKeyId = Id<ApiKeyIdKind>;
+
+/// Names a draft: `draft-` and a ULID.
+pub type DraftId = Id<DraftIdKind>;
 
 /// Names a run: `run_` and a ULID.
 pub type RunId = Id<RunIdKind>;

@@ -6,6 +6,7 @@
 //! specification itself uses (`recent_events`, `tool_name`, `file_path`, …).
 
 mod agent_config;
+mod api_key;
 mod approval;
 mod available;
 mod catalog;
@@ -24,6 +25,7 @@ pub use agent_config::{
     CommandWords, MAX_CONFIG_FILE_BYTES, MCP_CONFIG_FILE, McpServerConfig, OAuth, OAuthClient,
     RemoteTransport, SKILLS_CONFIG_FILE, SkillSource, SkillsConfig,
 };
+pub use api_key::{ApiKey, ApiKeyCreatedResponse, ApiKeyRequest, RESERVED_API_KEY_NAME};
 pub use approval::{
     Approval, ApprovalDecider, ApprovalDecision, ApprovalStatus, ApprovalSubject, ApproveOrDeny,
     DeciderKind, DecisionChannel, MAX_APPROVAL_DETAIL_BYTES, SubjectDescriber,
@@ -37,7 +39,7 @@ pub use event::{
     DeliveryResult, Event, EventKind, FenceHostResult, FenceState, FollowerHost, LogLevel,
     LogSource, OutputStream, PlanEntry, PlanEntryStatus, ToolExecutionStatus, tool_subject,
 };
-pub use id::{ApprovalId, Id, IdError, IdKind, RunId, SessionId, SpaceId};
+pub use id::{ApiKeyId, ApprovalId, DraftId, Id, IdError, IdKind, RunId, SessionId, SpaceId};
 pub use page::{Page, PageRequest};
 pub use prompt::{PromptEdit, PromptRequest, PromptStatus, SessionPrompt};
 pub use session::{

@@ -2,6 +2,8 @@
 
 mod check;
 
+pub(crate) use check::{NAME_RULE, is_name};
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};

@@ -13,6 +13,7 @@ pub(crate) mod exec;
 pub(crate) mod fs;
 pub(crate) mod input;
 pub(crate) mod job;
+pub(crate) mod key;
 pub(crate) mod mcp;
 pub(crate) mod policy;
 pub(crate) mod run;
@@ -52,6 +53,7 @@ pub(crate) const COMMANDS: &[CommandEntry] = &[
     CommandEntry::of::<session::SessionCommand>("session"),
     CommandEntry::of::<approvals::ApprovalsCommand>("approvals"),
     CommandEntry::of::<wait::Wait>("wait"),
+    CommandEntry::of::<key::KeyCommand>("key"),
     CommandEntry::of::<config::ConfigCommand>("config"),
     CommandEntry::of::<agent::Agent>("agent"),
     CommandEntry::of::<ssh_proxy::SshProxy>("ssh-proxy"),

@@ -29,6 +29,7 @@ mod server;
 mod session_ref;
 mod signals;
 mod stdio;
+mod table;
 mod terminal;
 mod token;
 mod toolchains;

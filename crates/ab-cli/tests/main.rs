@@ -4,6 +4,7 @@
 
 mod agent;
 mod browser;
+mod catalogues;
 mod changing;
 mod chat;
 mod client;

@@ -32,6 +32,7 @@ fn help_lists_every_command() {
             "session      See and end the server's sessions",
             "approvals    See and decide what agents and runs ask",
             "wait         Wait until sessions have ended",
+            "key          Make, list and revoke API keys of a server",
             "config       Show the configuration of serve",
             "agent        List and install coding agents, run the scripted one, or run a server for them",
             "ssh-proxy    Carry SSH to a daemon's WebSocket, as the ProxyCommand of ssh",

@@ -19,6 +19,7 @@ pub(crate) use guesses::{Guesses, block};
 pub(crate) use identity::{Caller, Identity, shown};
 pub use origin::Origin;
 pub use token::AccessToken;
+pub(crate) use token::random_text;
 
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::uri::Authority;

@@ -23,6 +23,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ab_store::TokenOwner;
 use axum::Router;
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
 use axum::http::{HeaderName, Method, StatusCode, header};
@@ -56,6 +57,7 @@ const PREFLIGHT_AGE: Duration = Duration::from_secs(600);
         (name = "port", description = "The port itself"),
         (name = "page", description = "The web page"),
         (name = "sessions", description = "Tasks, sessions and their events"),
+        (name = "keys", description = "API keys of programs that use the server"),
         (name = "spaces", description = "Spaces, runs of operations in them, and policies"),
         (name = "approvals", description = "Questions of agents to people"),
         (name = "agents", description = "Coding agents by the Agent Client Protocol"),
@@ -156,8 +158,8 @@ async fn checked(State(door): State<Arc<Door>>, mut request: Request, next: Next
     let caller = if preflight {
         Caller::Unknown
     } else {
-        match agent(&door.app, shown(uri, headers)).await {
-            Some(agent) => agent,
+        match stored_caller(&door.app, shown(uri, headers)).await {
+            Some(caller) => caller,
             None => identity.caller(request.method(), uri, headers, host.as_ref().ok()),
         }
     };
@@ -201,10 +203,12 @@ async fn checked(State(door): State<Arc<Door>>, mut request: Request, next: Next
     }
 }
 
-/// The agent that the token belongs to.
-async fn agent(app: &HttpApp, shown: Option<Vec<u8>>) -> Option<Caller> {
-    let session = app.control().ok()?.session_of_token(&shown?).await?;
-    Some(Caller::agent(&session.to_string()))
+/// The agent or the API key that the token belongs to.
+async fn stored_caller(app: &HttpApp, shown: Option<Vec<u8>>) -> Option<Caller> {
+    Some(match app.control().ok()?.owner_of_token(&shown?).await? {
+        TokenOwner::Session(session) => Caller::agent(&session.to_string()),
+        TokenOwner::ApiKey(name) => Caller::api_key(&name),
+    })
 }
 
 /// The parameter `id` of the path.

@@ -1,5 +1,6 @@
 //! The control plane over a real port: tasks, sessions, events, approvals.
 
+mod catalogues;
 mod fake;
 mod readers;
 

@@ -4,6 +4,7 @@
 //! describe it are always in one transaction. Readers follow the log by a cursor ([`EventLogReader`]); recent events come
 //! from memory, so that many readers of one stream do not each query the database.
 
+mod api_keys;
 mod approvals;
 mod artifacts;
 mod cleanups;
@@ -16,6 +17,7 @@ mod progress;
 mod prompts;
 mod record;
 mod schema;
+mod session_list;
 mod sessions;
 mod spaces;
 mod store;
@@ -23,6 +25,7 @@ mod tail;
 mod tokens;
 mod writer;
 
+pub use api_keys::TokenOwner;
 pub use approvals::{ApprovalChange, ApprovalFeed, ApprovalFilter, GrantScope, UnansweredApproval};
 pub use cleanups::PendingCleanup;
 pub use data_dir::DataDir;
@@ -31,8 +34,7 @@ pub use follow::{EventLogReader, EventLogScope};
 pub use progress::{SessionEnding, SessionProgress, SessionStage};
 pub use prompts::{PromptChange, PromptChangeOutcome, QueuePlace, QueuedPrompt};
 pub use record::{EventRecord, EventStreamId, MAX_EVENT_BYTES, MAX_RUN_EVENT_BYTES, RUN_END};
-pub use sessions::{
-    CreateSessionOutcome, IdempotencyRecord, NewSession, SessionFilter, SessionRecord,
-};
+pub use session_list::SessionFilter;
+pub use sessions::{CreateSessionOutcome, IdempotencyRecord, NewSession, SessionRecord};
 pub use spaces::{OperationRecord, RUN_PARKED, RunEventRecord, RunStep};
 pub use store::Store;

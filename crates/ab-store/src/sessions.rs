@@ -1,6 +1,6 @@
-//! Sessions: creating, changing, reading and listing them.
+//! Sessions: creating, changing and reading them.
 
-use ab_api::{Event, PageRequest, PromptStatus, Session, SessionId, SessionStatus, Time};
+use ab_api::{Event, PromptStatus, Session, SessionId, Time};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
@@ -8,12 +8,9 @@ use crate::digest::sha256;
 use crate::error::StoreError;
 use crate::progress::SessionProgress;
 use crate::prompts::{self, QueuePlace};
-use crate::record::{signed, unsigned};
 use crate::store::Store;
 use crate::writer::{Writing, from_json, to_json};
 
-/// Number of recent events that a session contains.
-const RECENT_EVENTS: usize = 3;
 /// How long an idempotency key is valid.
 const KEY_LIFETIME_MILLIS: i64 = 24 * 60 * 60 * 1000;
 
@@ -55,19 +52,6 @@ pub enum CreateSessionOutcome {
     New,
     /// An earlier request with the same key created a session. This was its answer.
     Existing { answer: String },
-}
-
-/// Filters a list of sessions. The default matches all.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SessionFilter {
-    /// Sessions with one of these statuses; all if empty.
-    pub statuses: Vec<SessionStatus>,
-    pub tenant: Option<String>,
-    pub project: Option<String>,
-    pub agent: Option<String>,
-    pub repo: Option<String>,
-    /// A label and its value.
-    pub label: Option<(String, String)>,
 }
 
 impl Store {
@@ -157,56 +141,14 @@ impl Store {
         record(&row)
     }
 
-    /// A session as clients see it: with open approvals and recent events.
+    /// A session as clients see it: with open approvals and, until it has ended, its recent events.
     ///
     /// # Errors
     ///
     /// [`StoreError::NotFound`] if there is none.
     pub async fn session(&self, id: SessionId) -> Result<Session, StoreError> {
         let session = self.session_record(id).await?.session;
-        self.complete(session).await
-    }
-
-    /// A page of the sessions that match the filter, newest first, and the total number of matches.
-    ///
-    /// # Errors
-    ///
-    /// Errors of the database.
-    pub async fn sessions(
-        &self,
-        filter: &SessionFilter,
-        page: PageRequest,
-    ) -> Result<(Vec<Session>, u64), StoreError> {
-        let statuses: Vec<&str> = filter.statuses.iter().map(|status| status.as_str()).collect();
-        let statuses = (!statuses.is_empty()).then(|| format!(",{},", statuses.join(",")));
-        let (name, value) = filter.label.clone().unzip();
-        let total: i64 = sqlx::query_scalar(COUNT)
-            .bind(&statuses)
-            .bind(&filter.tenant)
-            .bind(&filter.project)
-            .bind(&filter.agent)
-            .bind(&filter.repo)
-            .bind(&name)
-            .bind(&value)
-            .fetch_one(self.pool())
-            .await?;
-        let rows = sqlx::query(LIST)
-            .bind(&statuses)
-            .bind(&filter.tenant)
-            .bind(&filter.project)
-            .bind(&filter.agent)
-            .bind(&filter.repo)
-            .bind(&name)
-            .bind(&value)
-            .bind(i64::from(page.per_page()))
-            .bind(signed(page.offset()))
-            .fetch_all(self.pool())
-            .await?;
-        let mut sessions = Vec::with_capacity(rows.len());
-        for row in &rows {
-            sessions.push(self.complete(record(row)?.session).await?);
-        }
-        Ok((sessions, unsigned(total)))
+        self.complete(vec![session]).await?.pop().ok_or(StoreError::NotFound)
     }
 
     /// Every session that has not ended, oldest first. The server resumes them when it starts.
@@ -219,43 +161,7 @@ impl Store {
         let rows = sqlx::query(sql).fetch_all(self.pool()).await?;
         rows.iter().map(record).collect()
     }
-
-    async fn complete(&self, mut session: Session) -> Result<Session, StoreError> {
-        let recent = self.last_event_records(session.id, None, RECENT_EVENTS).await?;
-        session.recent_events = recent.iter().map(|it| it.event()).collect::<Result<_, _>>()?;
-        if session.status.is_terminal() {
-            return Ok(session);
-        }
-        let sql = "SELECT COUNT(*) FROM approvals WHERE session = $1 AND status = 'pending'";
-        let open: i64 =
-            sqlx::query_scalar(sql).bind(session.id.to_string()).fetch_one(self.pool()).await?;
-        session.open_approvals = u32::try_from(open).unwrap_or(u32::MAX);
-        let waits = [ab_api::SessionActivity::Working, ab_api::SessionActivity::Idle];
-        if open > 0 && session.activity.is_some_and(|activity| waits.contains(&activity)) {
-            session.activity = Some(ab_api::SessionActivity::AwaitingApproval);
-        }
-        Ok(session)
-    }
 }
-
-const COUNT: &str = "SELECT COUNT(*) FROM sessions \
-     WHERE (CAST($1 AS TEXT) IS NULL OR $1 LIKE '%,' || status || ',%') \
-     AND (CAST($2 AS TEXT) IS NULL OR tenant = $2) \
-     AND (CAST($3 AS TEXT) IS NULL OR project = $3) \
-     AND (CAST($4 AS TEXT) IS NULL OR agent = $4) \
-     AND (CAST($5 AS TEXT) IS NULL OR repo = $5) \
-     AND (CAST($6 AS TEXT) IS NULL OR EXISTS (SELECT 1 FROM session_labels \
-         WHERE session = sessions.id AND name = $6 AND value = $7))";
-
-const LIST: &str = "SELECT body, progress FROM sessions \
-     WHERE (CAST($1 AS TEXT) IS NULL OR $1 LIKE '%,' || status || ',%') \
-     AND (CAST($2 AS TEXT) IS NULL OR tenant = $2) \
-     AND (CAST($3 AS TEXT) IS NULL OR project = $3) \
-     AND (CAST($4 AS TEXT) IS NULL OR agent = $4) \
-     AND (CAST($5 AS TEXT) IS NULL OR repo = $5) \
-     AND (CAST($6 AS TEXT) IS NULL OR EXISTS (SELECT 1 FROM session_labels \
-         WHERE session = sessions.id AND name = $6 AND value = $7)) \
-     ORDER BY id DESC LIMIT $8 OFFSET $9";
 
 const ANSWER: &str =
     "SELECT digest, answer, created FROM idempotency_keys WHERE scope = $1 AND key = $2";
@@ -376,7 +282,7 @@ fn live(session: &Session) -> i64 {
     i64::from(!session.status.is_terminal())
 }
 
-fn record(row: &SqliteRow) -> Result<SessionRecord, StoreError> {
+pub(crate) fn record(row: &SqliteRow) -> Result<SessionRecord, StoreError> {
     Ok(SessionRecord {
         session: from_json("session", row.try_get("body")?)?,
         progress: from_json("session", row.try_get("progress")?)?,

@@ -1,5 +1,7 @@
 //! Sessions: creation, idempotency keys, lists.
 
+use std::time::{Duration, Instant};
+
 use ab_api::{PageRequest, SessionActivity, SessionId, SessionStatus};
 use ab_store::{
     CreateSessionOutcome, EventLogScope, IdempotencyRecord, NewSession, SessionFilter,
@@ -33,7 +35,7 @@ async fn a_session_survives_a_restart_with_its_progress() {
 }
 
 #[tokio::test]
-async fn recent_events_are_the_last_three_also_of_an_ended_session() {
+async fn recent_events_are_the_last_three_of_an_active_session() {
     let scratch = scratch().await;
     let id = stored(&scratch.store, "a").await;
     scratch
@@ -42,7 +44,9 @@ async fn recent_events_are_the_last_three_also_of_an_ended_session() {
         .await
         .expect("append");
     let session = scratch.store.session(id).await.expect("read");
-    assert_eq!(session.recent_events.len(), 3);
+    let last = |number: &str| line(number).kind;
+    let kinds: Vec<_> = session.recent_events.iter().map(|event| event.kind.clone()).collect();
+    assert_eq!(kinds, [last("2"), last("3"), last("4")]);
     let mut record = scratch.store.session_record(id).await.expect("read");
     record.session.status = SessionStatus::Completed;
     scratch
@@ -51,8 +55,7 @@ async fn recent_events_are_the_last_three_also_of_an_ended_session() {
         .await
         .expect("save");
     let session = scratch.store.session(id).await.expect("read");
-    assert_eq!(session.recent_events.len(), 3);
-    assert_eq!(session.recent_events[2].kind, status(SessionStatus::Completed).kind);
+    assert_eq!(session.recent_events, []);
     assert_eq!(scratch.store.live_sessions().await.expect("read"), []);
 }
 
@@ -183,5 +186,57 @@ async fn lists_are_filtered_paged_and_newest_first() {
     ];
     for (filter, expect) in table {
         assert_eq!(list(filter.clone(), 1, 20).await.1, expect, "{filter:?}");
+    }
+}
+
+/// Number of sessions in the test of the list's speed.
+const MANY: usize = 10_000;
+
+#[tokio::test]
+async fn ten_thousand_sessions_are_listed_with_any_filter_within_100_ms() {
+    let scratch = scratch().await;
+    let statuses = SessionStatus::ALL;
+    let create = |number: usize| {
+        let mut session = session(&format!("p{}", number % 100));
+        session.status = statuses[number % statuses.len()];
+        session.tenant_id = Some(format!("t{}", number % 7));
+        session.project_id = Some(format!("j{}", number % 70));
+        session.agent.kind = format!("a{}", number % 5);
+        session.repo.url = format!("https://h/{}", number % 50);
+        let id = session.id;
+        let store = scratch.store.clone();
+        async move {
+            store.create_session(new_session(session)).await.expect("create");
+            store.append_events(id, (0..5).map(|_| line("x")).collect()).await.expect("append");
+        }
+    };
+    for group in 0..MANY / 100 {
+        futures_util::future::join_all((0..100).map(|n| create(group * 100 + n))).await;
+    }
+    let text = |value: &str| Some(value.to_owned());
+    let all = SessionFilter::default;
+    let filters = [
+        (all(), MANY),
+        (SessionFilter { statuses: vec![SessionStatus::Running], ..all() }, 909),
+        (SessionFilter { statuses: statuses.to_vec(), ..all() }, MANY),
+        (SessionFilter { tenant: text("t1"), ..all() }, 1429),
+        (SessionFilter { project: text("j1"), ..all() }, 143),
+        (SessionFilter { agent: text("a1"), ..all() }, 2000),
+        (SessionFilter { repo: text("https://h/1"), ..all() }, 200),
+        (SessionFilter { label: Some(("p".to_owned(), "p1".to_owned())), ..all() }, 100),
+        (SessionFilter { agent: text("a1"), tenant: text("t9"), ..all() }, 0),
+    ];
+    for (filter, expect) in filters {
+        for page in [1, 40] {
+            let request = PageRequest { page: Some(page), per_page: Some(200) };
+            let mut best = Duration::MAX;
+            for _ in 0..3 {
+                let start = Instant::now();
+                let listed = scratch.store.sessions(&filter, request).await.expect("list");
+                best = best.min(start.elapsed());
+                assert_eq!(listed.1, expect as u64, "{filter:?}");
+            }
+            assert!(best < Duration::from_millis(100), "{filter:?}, page {page}: {best:?}");
+        }
     }
 }

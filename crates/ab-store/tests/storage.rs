@@ -4,8 +4,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use ab_api::SessionId;
-use ab_store::{DataDir, PendingCleanup, StoreError};
+use ab_api::{ApiKey, ApiKeyId, PageRequest, SessionId, Time};
+use ab_store::{DataDir, PendingCleanup, StoreError, TokenOwner};
 
 use crate::fixture::{scratch, stored};
 
@@ -85,6 +85,42 @@ async fn session_tokens_are_stored_as_digests() {
     }
     scratch.store.remove_session_tokens(session).await.expect("remove");
     assert_eq!(found(token).await.expect("look"), None);
+}
+
+#[tokio::test]
+async fn api_keys_are_stored_as_digests_and_revoked_once() {
+    let scratch = scratch().await;
+    let secret = "a-very-secret-key";
+    let key = |name: &str| ApiKey {
+        id: ApiKeyId::generate(),
+        name: name.to_owned(),
+        created_at: Time::now(),
+        revoked_at: None,
+    };
+    let first = key("ci");
+    scratch.store.create_api_key(first.clone(), secret).await.expect("create");
+    let error = scratch.store.create_api_key(key("ci"), "other").await.expect_err("taken");
+    assert!(matches!(error, StoreError::Exists), "{error}");
+    let scratch = scratch.reopen().await;
+    let owner = |secret: &'static str| scratch.store.token_owner(secret);
+    let known = Some(TokenOwner::ApiKey("ci".to_owned()));
+    assert_eq!(owner(secret).await.expect("look"), known);
+    assert_eq!(owner("other").await.expect("look"), None);
+    for entry in fs::read_dir(scratch.dir.path().join("data")).expect("list") {
+        let bytes = fs::read(entry.expect("an entry").path()).expect("read");
+        let is_there = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
+        assert!(!is_there, "the secret is in a file");
+    }
+    let revoked = scratch.store.revoke_api_key(first.id).await.expect("revoke");
+    assert!(revoked.revoked_at.is_some());
+    assert_eq!(owner(secret).await.expect("look"), None);
+    assert_eq!(scratch.store.revoke_api_key(first.id).await.expect("again"), revoked);
+    let error = scratch.store.revoke_api_key(ApiKeyId::generate()).await.expect_err("unknown");
+    assert!(matches!(error, StoreError::NotFound), "{error}");
+    scratch.store.create_api_key(key("ci"), "other").await.expect("the name is free");
+    assert_eq!(owner("other").await.expect("look"), known);
+    let (keys, total) = scratch.store.api_keys(PageRequest::default()).await.expect("list");
+    assert_eq!((keys.len(), total, &keys[1]), (2, 2, &revoked));
 }
 
 #[tokio::test]

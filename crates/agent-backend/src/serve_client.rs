@@ -27,6 +27,7 @@
 //! Every request has a connection of its own. Errors carry what the server's problem document says, with the
 //! messages of its fields.
 
+mod api_keys;
 mod approvals;
 mod events;
 mod problem;
@@ -50,12 +51,13 @@ use serde::de::DeserializeOwned;
 use crate::exchange::{self, Answer};
 
 pub use ab_api::{
-    Approval, ApprovalDecider, ApprovalDecision, ApprovalId, ApprovalStatus, ApprovalSubject,
-    ApproveOrDeny, ChangeCounts, ContinueRequest, DeciderKind, DecisionChannel, DeliveryMode,
-    DeliveryResult, Event, EventKind, LogLevel, LogSource, LoginLink, Page, PlanEntry,
-    PlanEntryStatus, PromptEdit, PromptRequest, PromptStatus, RequestedAgent, RequestedDelivery,
-    RequestedRepo, Session, SessionActivity, SessionEndReason, SessionId, SessionPrompt,
-    SessionStatus, TaskCreatedResponse, TaskRequest, Time, ToolExecutionStatus,
+    ApiKey, ApiKeyCreatedResponse, ApiKeyId, Approval, ApprovalDecider, ApprovalDecision,
+    ApprovalId, ApprovalStatus, ApprovalSubject, ApproveOrDeny, ChangeCounts, ContinueRequest,
+    DeciderKind, DecisionChannel, DeliveryMode, DeliveryResult, Event, EventKind, LogLevel,
+    LogSource, LoginLink, Page, PlanEntry, PlanEntryStatus, PromptEdit, PromptRequest,
+    PromptStatus, RequestedAgent, RequestedDelivery, RequestedRepo, Session, SessionActivity,
+    SessionEndReason, SessionId, SessionPrompt, SessionStatus, TaskCreatedResponse, TaskRequest,
+    Time, ToolExecutionStatus,
 };
 pub use approvals::{ApprovalQuery, ApprovalStream};
 pub use events::{EventStream, StreamedEvent};
@@ -107,6 +109,11 @@ impl SessionClientSettings {
 pub struct SessionQuery {
     pub status: Option<SessionStatus>,
     pub project_id: Option<String>,
+    pub agent: Option<String>,
+    /// The address of the repository.
+    pub repo: Option<String>,
+    /// A label and its value, as `name=value`.
+    pub label: Option<String>,
     pub page: Option<u32>,
     pub per_page: Option<u32>,
 }
@@ -182,13 +189,16 @@ impl SessionClient {
     ///
     /// Errors of the connection and of the server, as for every call.
     pub async fn sessions(&self, query: &SessionQuery) -> Result<Page<Session>> {
-        let SessionQuery { status, project_id, page, per_page } = query;
+        let SessionQuery { status, project_id, agent, repo, label, page, per_page } = query;
         let number = |number: &Option<u32>| number.map(|number| number.to_string());
         let path = with_query(
             "/api/v1/sessions",
             &[
                 ("status", status.map(|status| status.to_string())),
                 ("projectId", project_id.clone()),
+                ("agent", agent.clone()),
+                ("repo", repo.clone()),
+                ("label", label.clone()),
                 ("page", number(page)),
                 ("perPage", number(per_page)),
             ],

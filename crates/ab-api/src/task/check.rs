@@ -81,9 +81,9 @@ fn name(body: &mut Fields<'_>, field: &'static str, found: &mut FieldViolations)
     Some(text.to_owned())
 }
 
-const NAME_RULE: &str = "must be 1 to 64 letters, digits, dots, hyphens or underscores";
+pub(crate) const NAME_RULE: &str = "must be 1 to 64 letters, digits, dots, hyphens or underscores";
 
-fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     (1..=MAX_NAME_BYTES).contains(&text.len()) && text.chars().all(is_allowed)
 }

@@ -76,6 +76,22 @@ struct ListSessions {
     #[arg(long, value_name = "STATUS")]
     status: Option<SessionStatus>,
 
+    /// Only sessions of this agent
+    #[arg(long, value_name = "TYPE")]
+    agent: Option<String>,
+
+    /// Only sessions of this project
+    #[arg(long, value_name = "ID")]
+    project: Option<String>,
+
+    /// Only sessions on this repository, by the address in their task
+    #[arg(long, value_name = "PATH|URL")]
+    repo: Option<String>,
+
+    /// Only sessions with this label
+    #[arg(long, value_name = "NAME=VALUE")]
+    label: Option<String>,
+
     /// The page
     #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     page: u32,
@@ -365,18 +381,24 @@ async fn show_list(
     list: ListSessions,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
+    let is_whole = list.status.is_none()
+        && list.page == 1
+        && [&list.agent, &list.project, &list.repo, &list.label].iter().all(|it| it.is_none());
     let query = SessionQuery {
         status: list.status,
+        agent: list.agent,
+        project_id: list.project,
+        repo: list.repo,
+        label: list.label,
         page: Some(list.page),
         per_page: Some(list.per_page),
-        ..SessionQuery::default()
     };
     let page = client.sessions(&query).await?;
     match terminal.format() {
         Format::Json => terminal.value(&json!(page)),
         Format::Text => {
             if page.items.is_empty() {
-                let text = if list.status.is_none() && list.page == 1 {
+                let text = if is_whole {
                     "there are no sessions: agent-backend task gives one to an agent"
                 } else {
                     "no session matches"
@@ -458,6 +480,8 @@ fn details(session: &Session) -> String {
     let text = |time: Option<Time>| time.map(|time| time.to_string());
     let optional = [
         ("branch", session.repo.branch.clone()),
+        ("project", session.project_id.clone()),
+        ("labels", labels_text(session)),
         ("base", session.vcs.base_commit.clone()),
         ("delivered", session.vcs.delivered_branch.clone()),
         ("workspace", session.workspace.mount_path.clone()),
@@ -470,6 +494,12 @@ fn details(session: &Session) -> String {
     ];
     rows.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
     rows.iter().map(|(name, value)| format!("{name:<11} {value}\n")).collect()
+}
+
+fn labels_text(session: &Session) -> Option<String> {
+    let labels: Vec<String> =
+        session.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    (!labels.is_empty()).then(|| labels.join(", "))
 }
 
 /// The limits that are enforced on the processes of a session; `None` if there are none.

@@ -20,10 +20,11 @@ use crate::server::ServerFlags;
 use crate::terminal::{Format, Terminal, talk};
 
 /// Fields of the request, and the arguments that set them.
-const TYPED_FIELDS: [(&str, &str); 8] = [
+const TYPED_FIELDS: [(&str, &str); 9] = [
     ("prompt", "PROMPT"),
     ("repo.url", "--repo"),
     ("repo.branch", "--branch"),
+    ("projectId", "--project"),
     ("agent.type", "--agent"),
     ("delivery.mode", "--delivery"),
     ("runtime.network", "--network"),
@@ -75,6 +76,14 @@ pub(crate) struct TaskCommand {
     /// How the agent runs: in a sandbox, or without one if the server's configuration allows that
     #[arg(long, value_enum, default_value = "local", value_name = "RUNTIME")]
     runtime: Runtime,
+
+    /// The project that the session belongs to
+    #[arg(long, value_name = "ID")]
+    project: Option<String>,
+
+    /// A label of the session, by which lists can be filtered; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
+    label: Vec<(String, String)>,
 
     /// Keep the session open for further prompts
     #[arg(long)]
@@ -151,6 +160,8 @@ impl TaskCommand {
             agent: RequestedAgent { kind: self.agent.clone(), ..RequestedAgent::default() },
             delivery: Some(RequestedDelivery { mode, target_branch: None }),
             keep_open: self.keep.then_some(true),
+            project_id: self.project.clone(),
+            labels: self.label.iter().cloned().collect(),
             ..TaskRequest::default()
         })
     }
@@ -198,6 +209,11 @@ fn by_flags(error: Error) -> Error {
         Some(hint) => typed.with_hint(hint.to_owned()),
         None => typed,
     }
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').ok_or("must be NAME=VALUE")?;
+    Ok((parts.0.to_owned(), parts.1.to_owned()))
 }
 
 /// The text of a prompt; `-` is standard input.

@@ -63,6 +63,12 @@ impl Caller {
         Caller::Known(Principal::new(PrincipalKind::Agent, session), Proof::Token)
     }
 
+    /// The holder of an API key. Its name is the id of the principal.
+    pub(crate) fn api_key(name: &str) -> Caller {
+        let principal = Principal::new(PrincipalKind::ApiKey, name).with_role(Role::Admin);
+        Caller::Known(principal, Proof::Token)
+    }
+
     /// Whether the caller may use the admin's routes.
     pub(crate) fn is_admin(&self) -> bool {
         self.principal().is_some_and(|principal| principal.has_role(Role::Admin))
@@ -89,7 +95,7 @@ impl Identity {
         self.browsers()?.redeem(&host.name, ticket, Moment::now())
     }
 
-    /// Checks the credentials of people and programs. The tokens of agents are in the store.
+    /// Checks the credentials of people and programs. The tokens of agents and the API keys are in the store.
     pub(crate) fn caller(
         &self,
         method: &Method,

@@ -4,6 +4,7 @@ mod approvals;
 mod catalog;
 mod events;
 mod idempotency;
+mod keys;
 mod mcp;
 mod problems;
 mod prompts;
@@ -22,6 +23,7 @@ use ab_api::{
 use ab_control::{ControlPlane, ControlPlaneError};
 use ab_core::{Principal, PrincipalKind};
 use ab_executor::RunningSessionWorkspaces;
+use ab_store::TokenOwner;
 use axum::http::HeaderMap;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -79,13 +81,13 @@ impl ControlPlaneRoutes {
         }
     }
 
-    /// The session that this token belongs to.
-    pub(crate) async fn session_of_token(&self, shown: &[u8]) -> Option<SessionId> {
+    /// The agent or the API key that this token belongs to.
+    pub(crate) async fn owner_of_token(&self, shown: &[u8]) -> Option<TokenOwner> {
         let shown = std::str::from_utf8(shown).ok()?;
-        match self.control.store().session_of_token(shown).await {
-            Ok(session) => session,
+        match self.control.store().token_owner(shown).await {
+            Ok(owner) => owner,
             Err(error) => {
-                tracing::warn!(%error, "cannot look up the token of a session");
+                tracing::warn!(%error, "cannot look up a token");
                 None
             }
         }
@@ -182,6 +184,8 @@ pub(super) fn routes() -> OpenApiRouter<HttpApp> {
         .routes(Access::Admin.to(routes!(catalog::agents)))
         .routes(Access::Admin.to(routes!(catalog::runtimes)))
         .routes(Access::Admin.to(routes!(catalog::executors)))
+        .routes(Access::Admin.to(routes!(keys::list, keys::create)))
+        .routes(Access::Admin.to(routes!(keys::revoke)))
         .routes(Access::Admin.to(routes!(approvals::list)))
         .routes(Access::Admin.to(routes!(approvals::show, approvals::decide)))
 }

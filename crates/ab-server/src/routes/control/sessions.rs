@@ -339,6 +339,6 @@ pub(crate) async fn unified_diff(control: &ControlPlane, id: SessionId) -> Resul
 }
 
 /// An error of the store that does not concern one session.
-fn store_failed(error: StoreError) -> Problem {
+pub(super) fn store_failed(error: StoreError) -> Problem {
     super::of_task(ControlPlaneError::from(error))
 }

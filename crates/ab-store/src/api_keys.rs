@@ -1,0 +1,117 @@
+//! API keys: named secrets of programs that use the server. Only their digests are stored.
+
+use ab_api::{ApiKey, ApiKeyId, PageRequest, SessionId, Time};
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+
+use crate::digest::sha256;
+use crate::error::StoreError;
+use crate::record::{parse_id, signed, unsigned};
+use crate::store::Store;
+
+/// The caller that a stored token belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenOwner {
+    /// The agent of a session.
+    Session(SessionId),
+    /// An API key that is not revoked, by its name.
+    ApiKey(String),
+}
+
+impl Store {
+    /// Stores a key, and the digest of its secret.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Exists`] if a key that is not revoked has this name.
+    pub async fn create_api_key(&self, key: ApiKey, secret: &str) -> Result<(), StoreError> {
+        let digest = sha256(secret.as_bytes());
+        self.write(move |writing| {
+            Box::pin(async move {
+                sqlx::query(
+                    "INSERT INTO api_keys (id, name, digest, created) VALUES ($1, $2, $3, $4)",
+                )
+                .bind(key.id.to_string())
+                .bind(&key.name)
+                .bind(&digest)
+                .bind(key.created_at.as_millis())
+                .execute(&mut writing.connection)
+                .await?;
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// A page of all keys, newest first, and their number. Revoked keys are included.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn api_keys(&self, page: PageRequest) -> Result<(Vec<ApiKey>, u64), StoreError> {
+        let total: i64 =
+            sqlx::query_scalar("SELECT COUNT(*) FROM api_keys").fetch_one(self.pool()).await?;
+        let sql =
+            "SELECT id, name, created, revoked FROM api_keys ORDER BY id DESC LIMIT $1 OFFSET $2";
+        let rows = sqlx::query(sql)
+            .bind(i64::from(page.per_page()))
+            .bind(signed(page.offset()))
+            .fetch_all(self.pool())
+            .await?;
+        Ok((rows.iter().map(api_key).collect::<Result<_, _>>()?, unsigned(total)))
+    }
+
+    /// Revokes a key: its secret is refused from now on. Has no effect if the key is revoked.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotFound`] if there is no such key.
+    pub async fn revoke_api_key(&self, id: ApiKeyId) -> Result<ApiKey, StoreError> {
+        self.write(move |writing| {
+            Box::pin(async move {
+                sqlx::query("UPDATE api_keys SET revoked = $2 WHERE id = $1 AND revoked IS NULL")
+                    .bind(id.to_string())
+                    .bind(Time::now().as_millis())
+                    .execute(&mut writing.connection)
+                    .await?;
+                let sql = "SELECT id, name, created, revoked FROM api_keys WHERE id = $1";
+                let row = sqlx::query(sql).bind(id.to_string());
+                api_key(&row.fetch_one(&mut writing.connection).await?)
+            })
+        })
+        .await
+    }
+
+    /// Finds the caller that a token belongs to.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn token_owner(&self, token: &str) -> Result<Option<TokenOwner>, StoreError> {
+        let row = sqlx::query(
+            "SELECT session AS owner, 1 AS is_session FROM session_tokens WHERE digest = $1 \
+             UNION ALL \
+             SELECT name AS owner, 0 AS is_session FROM api_keys WHERE digest = $1 AND revoked IS NULL",
+        )
+        .bind(sha256(token.as_bytes()))
+        .fetch_optional(self.pool())
+        .await?;
+        let Some(row) = row else { return Ok(None) };
+        let owner: String = row.try_get("owner")?;
+        let is_session: i64 = row.try_get("is_session")?;
+        Ok(Some(match is_session {
+            0 => TokenOwner::ApiKey(owner),
+            _ => TokenOwner::Session(parse_id(&owner)?),
+        }))
+    }
+}
+
+fn api_key(row: &SqliteRow) -> Result<ApiKey, StoreError> {
+    let revoked: Option<i64> = row.try_get("revoked")?;
+    Ok(ApiKey {
+        id: parse_id(row.try_get("id")?)?,
+        name: row.try_get("name")?,
+        created_at: Time::from_millis(row.try_get("created")?),
+        revoked_at: revoked.map(Time::from_millis),
+    })
+}

@@ -1,0 +1,39 @@
+//! API keys of a server.
+
+use ab_api::{ApiKey, ApiKeyCreatedResponse, ApiKeyId, ApiKeyRequest, Page};
+use ab_core::Result;
+use bytes::Bytes;
+use http::Method;
+
+use super::{SessionClient, body};
+
+impl SessionClient {
+    /// Creates an API key. The answer is the only one with its secret.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`](ab_core::ErrorKind::Conflict) if a key that is not revoked has this name.
+    pub async fn create_api_key(&self, name: &str) -> Result<ApiKeyCreatedResponse> {
+        let request = ApiKeyRequest { name: name.to_owned() };
+        self.json(Method::POST, "/api/v1/keys", body(&request)?).await
+    }
+
+    /// One page of all API keys, the newest first. Revoked keys are included.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the connection and of the server, as for every call.
+    pub async fn api_keys(&self, page: u32) -> Result<Page<ApiKey>> {
+        let path = format!("/api/v1/keys?page={page}&perPage=200");
+        self.json(Method::GET, &path, Bytes::new()).await
+    }
+
+    /// Revokes an API key at once.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`](ab_core::ErrorKind::NotFound) if there is no such key.
+    pub async fn revoke_api_key(&self, id: ApiKeyId) -> Result<ApiKey> {
+        self.json(Method::DELETE, &format!("/api/v1/keys/{id}"), Bytes::new()).await
+    }
+}
