@@ -10,9 +10,11 @@ mod api_key;
 mod approval;
 mod available;
 mod catalog;
+mod draft;
 mod event;
 mod fields;
 mod id;
+mod inventory;
 mod page;
 mod prompt;
 mod session;
@@ -35,11 +37,16 @@ pub use catalog::{
     AgentDescription, ExecutorDescription, ExecutorHealth, OverlayNetwork, OverlayNetworkState,
     RuntimeDescription,
 };
+pub use draft::{Draft, DraftContent, DraftCreatedResponse};
 pub use event::{
     DeliveryResult, Event, EventKind, FenceHostResult, FenceState, FollowerHost, LogLevel,
     LogSource, OutputStream, PlanEntry, PlanEntryStatus, ToolExecutionStatus, tool_subject,
 };
 pub use id::{ApiKeyId, ApprovalId, DraftId, Id, IdError, IdKind, RunId, SessionId, SpaceId};
+pub use inventory::{
+    ProjectSummary, RepoBranch, RepoImportRequest, RepoRefs, RepoSummary, WorkspaceDetail,
+    WorkspaceState, WorkspaceStorage, WorkspaceSummary, WorkspaceTask, check_repo_url,
+};
 pub use page::{Page, PageRequest};
 pub use prompt::{PromptEdit, PromptRequest, PromptStatus, SessionPrompt};
 pub use session::{

@@ -2,7 +2,7 @@
 
 mod check;
 
-pub(crate) use check::{NAME_RULE, is_name};
+pub(crate) use check::{NAME_RULE, check_url, is_name};
 
 use std::collections::BTreeMap;
 

@@ -9,6 +9,7 @@ pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod daemon;
 pub(crate) mod doctor;
+pub(crate) mod draft;
 pub(crate) mod exec;
 pub(crate) mod fs;
 pub(crate) mod input;
@@ -16,6 +17,7 @@ pub(crate) mod job;
 pub(crate) mod key;
 pub(crate) mod mcp;
 pub(crate) mod policy;
+pub(crate) mod remote_catalogue;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod server;
@@ -50,9 +52,11 @@ pub(crate) const COMMANDS: &[CommandEntry] = &[
     CommandEntry::of::<server::ServerCommand>("server"),
     CommandEntry::of::<webui::Webui>("webui"),
     CommandEntry::of::<task::TaskCommand>("task"),
+    CommandEntry::of::<draft::DraftCommand>("draft"),
     CommandEntry::of::<session::SessionCommand>("session"),
     CommandEntry::of::<approvals::ApprovalsCommand>("approvals"),
     CommandEntry::of::<wait::Wait>("wait"),
+    CommandEntry::of::<remote_catalogue::RemoteCommand>("remote"),
     CommandEntry::of::<key::KeyCommand>("key"),
     CommandEntry::of::<config::ConfigCommand>("config"),
     CommandEntry::of::<agent::Agent>("agent"),

@@ -354,15 +354,16 @@ async fn continued_session_finds_the_work_of_the_earlier_one() {
     let Some(server) = Server::start(Some(steps)).await else { return };
     let before = server.create("scenario").await;
     server.said(before, "ready").await;
-    let running = server.control.continue_session(before, None).await;
+    let running = server.control.continue_session(before, None, None).await;
     assert!(matches!(running, Err(ControlPlaneError::NotEnded(_))), "{running:?}");
     server.control.stop(before).await.unwrap();
     let ended = server.ended(before).await;
     assert_eq!(ended.status, SessionStatus::Stopped);
 
     // The scripted agent of the second session does one turn of its own and ends.
-    let next = server.control.continue_session(before, Some("Go on".to_owned())).await.unwrap();
-    let twice = server.control.continue_session(before, None).await;
+    let next =
+        server.control.continue_session(before, Some("Go on".to_owned()), None).await.unwrap();
+    let twice = server.control.continue_session(before, None, None).await;
     assert!(matches!(twice, Err(ControlPlaneError::WorkspaceGone(_))), "{twice:?}");
     server.said(next, "ready").await;
     let session = server.control.store().session(next).await.unwrap();
@@ -378,12 +379,12 @@ async fn continued_session_finds_the_work_of_the_earlier_one() {
 
     server.control.stop(next).await.unwrap();
     server.ended(next).await;
-    let third = server.control.continue_session(next, None).await.unwrap();
+    let third = server.control.continue_session(next, None, None).await.unwrap();
     server.said(third, "ready").await;
     server.control.cancel(third).await.unwrap();
     let third = server.ended(third).await;
     assert_eq!(third.workspace.made_by, Some(before));
-    let gone = server.control.continue_session(third.id, None).await;
+    let gone = server.control.continue_session(third.id, None, None).await;
     assert!(matches!(gone, Err(ControlPlaneError::WorkspaceGone(_))), "{gone:?}");
     server.assert_clean(0).await;
 }

@@ -228,7 +228,8 @@ impl ControlPlane {
         }
     }
 
-    /// Creates a session on the workspace of one that was stopped or failed.
+    /// Creates a session on the workspace of one that was stopped or failed. A repeated request with the same key
+    /// returns the first one.
     ///
     /// # Errors
     ///
@@ -239,9 +240,16 @@ impl ControlPlane {
         &self,
         id: SessionId,
         prompt: Option<String>,
+        key: Option<SessionIdempotencyKey>,
     ) -> Result<SessionId, ControlPlaneError> {
         if self.plane.shutdown.is_cancelled() {
             return Err(ControlPlaneError::ShuttingDown);
+        }
+        if let Some(SessionIdempotencyKey { scope, key, request }) = &key
+            && let Some(answer) =
+                self.plane.store.find_idempotent_response(scope, key, request).await?
+        {
+            return first_answer(&answer);
         }
         let before = self.plane.store.session_record(id).await?.session;
         match before.status {
@@ -265,11 +273,14 @@ impl ControlPlane {
         let new = NewSession {
             record: SessionRecord { session: next.clone(), progress: state.progress() },
             events: [status, log].map(|kind| Event { kind, ts }).into(),
-            idempotency: None,
+            idempotency: key.map(|SessionIdempotencyKey { scope, key, request }| {
+                IdempotencyRecord { scope, key, request, answer: next.id.to_string() }
+            }),
             takes_over: Some(id),
         };
         match self.plane.store.create_session(new).await {
-            Ok(_) => {}
+            Ok(CreateSessionOutcome::New) => {}
+            Ok(CreateSessionOutcome::Existing { answer }) => return first_answer(&answer),
             Err(StoreError::NoWorkspace) => {
                 return Err(ControlPlaneError::WorkspaceGone(before.status));
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ab_api::{
     Approval, ApprovalId, ChangeCounts, DeliveryResult, EnforcedLimits, ExecutorDescription,
-    FieldViolations, Session, SessionEndReason, SessionId, SnapshotProvider,
+    FieldViolations, Session, SessionEndReason, SessionId, SnapshotProvider, WorkspaceStorage,
 };
 use async_trait::async_trait;
 
@@ -90,6 +90,15 @@ pub trait Executor: fmt::Debug + Send + Sync {
     /// The change so far as a unified diff.
     async fn diff(&self, job: &SessionAttempt) -> Result<String, ExecutorError>;
 
+    /// Asks a repository for its branches. Nothing is transferred.
+    async fn branches(&self, url: &str) -> Result<RepoBranchList, ExecutorError>;
+
+    /// What the workspace that the token names occupies on the disk.
+    async fn workspace_storage(
+        &self,
+        token: &CleanupToken,
+    ) -> Result<WorkspaceStorage, ExecutorError>;
+
     /// Asks the agent to end its turn and waits at most `grace`, then ends every process of the session, of any
     /// generation. Succeeds if there is none.
     async fn terminate(&self, session: SessionId, grace: Duration) -> Result<(), ExecutorError>;
@@ -111,6 +120,17 @@ pub struct SessionAttempt {
 /// Names the resources of a session. Only its executor can interpret it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CleanupToken(pub String);
+
+/// The branches of a repository.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RepoBranchList {
+    /// The branch that HEAD names.
+    pub default: Option<String>,
+    /// Names and commits, by name.
+    pub branches: Vec<(String, String)>,
+    /// Whether there are more.
+    pub truncated: bool,
+}
 
 /// A workspace that is ready.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,7 @@ mod report;
 
 pub use contract::{
     CleanupToken, DeliveryOutcome, Executor, ExecutorError, LaunchMode, LaunchedAgentInfo,
-    ProvisionedWorkspace, SessionAttempt, SessionToken,
+    ProvisionedWorkspace, RepoBranchList, SessionAttempt, SessionToken,
 };
 pub use endpoints::{RunningSessionWorkspace, RunningSessionWorkspaces};
 pub use local::{DEFAULT_APPROVAL_WAIT, ExecutorSettings, LocalExecutor};

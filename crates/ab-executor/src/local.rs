@@ -30,16 +30,17 @@ use ab_acp::resolve::HostEnvironment;
 use ab_api::{
     Approval, ApprovalId, ChangeCounts, DeliveryMode, DeliveryResult, ExecutorDescription,
     ExecutorHealth, FieldViolations, NetworkMode, OverlayNetwork, RequestedRuntime, RuntimeType,
-    Session, SessionEndReason, SessionId, SnapshotProvider,
+    Session, SessionEndReason, SessionId, SnapshotProvider, WorkspaceStorage,
 };
 use ab_core::journal::{JournalGuard, JournalVerbosity};
 use ab_core::{Backend, BackendOptions, Guards, Isolation, NetworkAccess};
+use ab_host::directory::DirectoryUsage;
 use ab_host::{ControlGroup, ControlGroupLimits, Toolchain};
 use ab_local::{CommandPolicySettings, Launcher, LocalWorkspace};
 use ab_policy::RuleFile;
 use ab_snapshot::{
     CollectChangesOutcome, CommitId, GIT_NETWORK_ENV_VARIABLES, GitAuthor, PreparedWorkspace,
-    SessionChanges, SnapshotSettings, WorkspaceStore,
+    RepoSource, SessionChanges, SnapshotSettings, WorkspaceStore,
 };
 use async_trait::async_trait;
 
@@ -51,7 +52,7 @@ use self::questions::PolicyQuestions;
 use self::turns::Turns;
 use crate::contract::{
     CleanupToken, DeliveryOutcome, Executor, ExecutorError, LaunchMode, LaunchedAgentInfo,
-    ProvisionedWorkspace, SessionAttempt,
+    ProvisionedWorkspace, RepoBranchList, SessionAttempt,
 };
 use crate::endpoints::RunningSessionWorkspaces;
 use crate::report::{AgentQuestionId, AgentReportSender};
@@ -593,6 +594,33 @@ impl Executor for LocalExecutor {
                 Ok(diff)
             }
         }
+    }
+
+    async fn branches(&self, url: &str) -> Result<RepoBranchList, ExecutorError> {
+        let because = |error: ab_snapshot::SnapshotError| {
+            failed(SessionEndReason::Provision, error.to_string())
+        };
+        let source = RepoSource::parse(url).map_err(because)?;
+        let found = self.workspaces.branches(&source).await.map_err(because)?;
+        let branches = found.branches.into_iter();
+        Ok(RepoBranchList {
+            default: found.default,
+            branches: branches.map(|(name, commit)| (name, commit.to_string())).collect(),
+            truncated: found.truncated,
+        })
+    }
+
+    async fn workspace_storage(
+        &self,
+        token: &CleanupToken,
+    ) -> Result<WorkspaceStorage, ExecutorError> {
+        let because = |error: ab_snapshot::SnapshotError| {
+            failed(SessionEndReason::ExecutorLost, error.to_string())
+        };
+        let token = ab_snapshot::WorkspaceToken::parse(&token.0).map_err(because)?;
+        let usage = self.workspaces.usage(&token).await.map_err(because)?;
+        let DirectoryUsage { bytes, files, is_partial } = usage;
+        Ok(WorkspaceStorage { bytes, files, truncated: is_partial })
     }
 
     async fn terminate(&self, session: SessionId, grace: Duration) -> Result<(), ExecutorError> {

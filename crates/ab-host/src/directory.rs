@@ -6,6 +6,7 @@
 
 mod copy;
 mod removal;
+mod usage;
 
 use std::path::Path;
 
@@ -16,6 +17,7 @@ use rustix::io::Errno;
 use crate::blocking;
 
 pub use copy::{CopyLimits, CopyReport};
+pub use usage::DirectoryUsage;
 
 /// Copies the directory `from` to `to`, which must not exist. See [`CopyLimits`] for the limits.
 ///
@@ -42,6 +44,15 @@ pub async fn copy_directory(from: &Path, to: &Path, limits: CopyLimits) -> Resul
 pub async fn remove_directory(path: &Path) -> Result<()> {
     let path = path.to_owned();
     blocking::run(move |_| removal::remove(&path)).await
+}
+
+/// Counts what a directory occupies on the disk. Links are not followed.
+///
+/// # Errors
+/// The path is not a directory, or is a link to one.
+pub async fn directory_usage(path: &Path) -> Result<DirectoryUsage> {
+    let path = path.to_owned();
+    blocking::run(move |cancel| usage::count(&path, cancel)).await
 }
 
 /// Copies the file `name` of `directory` to the new file `to`, and returns its size.

@@ -46,7 +46,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         let JsonBytes(bytes) = JsonBytes::from_request(request, state).await?;
-        parse(&bytes).map(JsonBody)
+        parse_json(&bytes).map(JsonBody)
     }
 }
 
@@ -87,7 +87,8 @@ fn invalid_query(said: &str) -> Problem {
     }
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+/// Parses a JSON body. The error names the invalid field.
+pub(crate) fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     // serde reads an array as the fields of a struct by their order.
     if bytes.trim_ascii_start().starts_with(b"[") {
         return Err(Problem::new(ProblemKind::Invalid, "the body must be a JSON object"));

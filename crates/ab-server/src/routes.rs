@@ -57,6 +57,7 @@ const PREFLIGHT_AGE: Duration = Duration::from_secs(600);
         (name = "port", description = "The port itself"),
         (name = "page", description = "The web page"),
         (name = "sessions", description = "Tasks, sessions and their events"),
+        (name = "catalogues", description = "Projects, repositories and workspaces of sessions"),
         (name = "keys", description = "API keys of programs that use the server"),
         (name = "spaces", description = "Spaces, runs of operations in them, and policies"),
         (name = "approvals", description = "Questions of agents to people"),

@@ -39,11 +39,11 @@ pub(crate) struct Base {
 
 /// The references of a source that a task may need.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct SourceRefs {
+pub(crate) struct SourceRefs {
     head: Option<CommitId>,
     /// The branch that HEAD names.
-    default: Option<String>,
-    branches: BTreeMap<String, CommitId>,
+    pub(crate) default: Option<String>,
+    pub(crate) branches: BTreeMap<String, CommitId>,
 }
 
 /// The reference to start from.
@@ -130,7 +130,7 @@ async fn has(git: &Git, cache: &Path, commit: &CommitId) -> Result<bool> {
 }
 
 /// A source that is a usable repository.
-struct Source<'a> {
+pub(crate) struct Source<'a> {
     git: &'a Git,
     source: &'a RepoSource,
     authority: Authority,
@@ -138,7 +138,7 @@ struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    async fn open(git: &'a Git, source: &'a RepoSource) -> Result<Source<'a>> {
+    pub(crate) async fn open(git: &'a Git, source: &'a RepoSource) -> Result<Source<'a>> {
         let (authority, ssh) = match source {
             RepoSource::Local(path) => {
                 check_local(git, path).await?;
@@ -159,7 +159,7 @@ impl<'a> Source<'a> {
             let around = branch.around().map(|name| format!("refs/heads/{name}"));
             around.chain([format!("refs/heads/{branch}/*")]).collect::<Vec<_>>()
         }));
-        let mut refs = parse_refs(&self.list(&names).await?);
+        let mut refs = parse_refs(&self.list(&names, REFS_TIME).await?);
         let Some(default) = refs.default.clone() else {
             return if refs.head.is_none() && refs.branches.is_empty() {
                 Err(self.nothing().await)
@@ -175,8 +175,8 @@ impl<'a> Source<'a> {
         Ok(refs)
     }
 
-    async fn list(&self, names: &[String]) -> Result<String> {
-        let run = self.git.at(&self.git.home, self.authority).timeout(REFS_TIME);
+    pub(crate) async fn list(&self, names: &[String], most: Duration) -> Result<String> {
+        let run = self.git.at(&self.git.home, self.authority).timeout(most);
         let run = with_ssh(run, self.ssh.as_ref()).args(["ls-remote", "--symref", "--quiet", "--"]);
         let output = run.args([self.source.argument()]).args(names).run().await?;
         if output.code == Some(0) {
@@ -188,7 +188,7 @@ impl<'a> Source<'a> {
 
     /// The error if none of the wanted references exist.
     async fn nothing(&self) -> SnapshotError {
-        match self.list(&[]).await {
+        match self.list(&[], REFS_TIME).await {
             Ok(refs) if refs.is_empty() => {
                 let message = format!("the repository {} is empty", self.source);
                 SnapshotError::field(TaskField::RepoUrl, ErrorKind::Invalid, message)
@@ -296,7 +296,7 @@ async fn check_local(git: &Git, path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn parse_refs(text: &str) -> SourceRefs {
+pub(crate) fn parse_refs(text: &str) -> SourceRefs {
     let mut refs = SourceRefs::default();
     for line in text.lines() {
         let Some((value, name)) = line.split_once('\t') else { continue };

@@ -25,6 +25,7 @@ mod copy;
 mod deliver;
 mod error;
 mod git;
+mod inspect;
 mod patch;
 mod source;
 mod status;
@@ -39,6 +40,7 @@ pub use collect::{CollectChangesOutcome, SandboxCommand, SandboxOutput, SandboxR
 pub use deliver::DeliveredBranch;
 pub use error::{Result, SnapshotError, TaskField};
 pub use git::GIT_NETWORK_ENV_VARIABLES;
+pub use inspect::RepoBranches;
 pub use source::RepoSource;
 pub use token::{WorkspaceProvider, WorkspaceToken};
 pub use tree::{copy_tree, remove_tree};

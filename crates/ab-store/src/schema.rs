@@ -22,6 +22,8 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (4, "prompts", include_str!("../migrations/0004_prompts.sql")),
     (6, "session lists", include_str!("../migrations/0006_session_lists.sql")),
     (7, "api keys", include_str!("../migrations/0007_api_keys.sql")),
+    (8, "drafts", include_str!("../migrations/0008_drafts.sql")),
+    (9, "inventory", include_str!("../migrations/0009_inventory.sql")),
 ];
 
 /// Opens the database for writing and migrates its schema.

@@ -29,6 +29,8 @@
 
 mod api_keys;
 mod approvals;
+mod catalogues;
+mod drafts;
 mod events;
 mod problem;
 mod runs;
@@ -60,6 +62,7 @@ pub use ab_api::{
     Time, ToolExecutionStatus,
 };
 pub use approvals::{ApprovalQuery, ApprovalStream};
+pub use catalogues::CatalogueQuery;
 pub use events::{EventStream, StreamedEvent};
 pub use runs::{OperationOutput, OutputChannelName, RunUpdate, RunUpdates, StartedOperation};
 

@@ -115,7 +115,12 @@ fn repo(
     }
 }
 
-fn check_url(url: &str, field: String, offers: &TaskCapabilities, found: &mut FieldViolations) {
+pub(crate) fn check_url(
+    url: &str,
+    field: String,
+    offers: &TaskCapabilities,
+    found: &mut FieldViolations,
+) {
     if url.is_empty() || url.len() > MAX_URL_BYTES {
         found.add_invalid(field, format!("must have 1 to {MAX_URL_BYTES} bytes"));
     } else if url.chars().any(char::is_control) || url.starts_with('-') {

@@ -277,7 +277,7 @@ pub(super) async fn show_created(
 
 /// The address of the repository: a URL as it is, a directory as an absolute path, and by default the repository
 /// around the current directory.
-fn repository(named: Option<&str>) -> Result<String, Failure> {
+pub(super) fn repository(named: Option<&str>) -> Result<String, Failure> {
     let found = match named {
         Some(url) if is_address(url) => return Ok(url.to_owned()),
         Some(path) => absolute(Path::new(path))?,

@@ -2,8 +2,10 @@
 
 mod approvals;
 mod catalog;
+mod drafts;
 mod events;
 mod idempotency;
+mod inventory;
 mod keys;
 mod mcp;
 mod problems;
@@ -184,6 +186,13 @@ pub(super) fn routes() -> OpenApiRouter<HttpApp> {
         .routes(Access::Admin.to(routes!(catalog::agents)))
         .routes(Access::Admin.to(routes!(catalog::runtimes)))
         .routes(Access::Admin.to(routes!(catalog::executors)))
+        .routes(Access::Admin.to(routes!(drafts::list, drafts::create)))
+        .routes(Access::Admin.to(routes!(drafts::show, drafts::update, drafts::remove)))
+        .routes(Access::Admin.to(routes!(inventory::projects)))
+        .routes(Access::Admin.to(routes!(inventory::repos, inventory::import)))
+        .routes(Access::Admin.to(routes!(inventory::refs)))
+        .routes(Access::Admin.to(routes!(inventory::workspaces)))
+        .routes(Access::Admin.to(routes!(inventory::workspace)))
         .routes(Access::Admin.to(routes!(keys::list, keys::create)))
         .routes(Access::Admin.to(routes!(keys::revoke)))
         .routes(Access::Admin.to(routes!(approvals::list)))

@@ -372,7 +372,7 @@ async fn continue_work(
     let body = if prompt.trim().is_empty() { json!({}) } else { json!({ "prompt": prompt }) };
     let ContinueRequest { prompt } = ContinueRequest::parse(body.to_string().as_bytes())
         .map_err(|violations| violated(&violations))?;
-    let next = app.control()?.control.continue_session(id, prompt).await;
+    let next = app.control()?.control.continue_session(id, prompt, None).await;
     let next = next.map_err(|error| of_session(id, error))?;
     Ok(Redirect::to(&format!("/ui/sessions/{next}")))
 }

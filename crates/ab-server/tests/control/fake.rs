@@ -8,13 +8,13 @@ use std::time::Duration;
 use ab_api::{
     AgentDescription, Approval, ApprovalId, ApprovalSubject, DeliveryResult, EventKind,
     ExecutorDescription, ExecutorHealth, FieldViolations, LogLevel, LogSource, OverlayNetwork,
-    Session, SessionId, SnapshotProvider,
+    Session, SessionEndReason, SessionId, SnapshotProvider, WorkspaceStorage,
 };
 use ab_control::{ControlPlane, ControlPlaneSettings};
 use ab_executor::{
     AgentQuestion, AgentQuestionId, AgentReport, AgentReportSender, CleanupToken, DeliveryOutcome,
-    Executor, ExecutorError, LaunchMode, LaunchedAgentInfo, ProvisionedWorkspace, SessionAttempt,
-    TurnOutcome,
+    Executor, ExecutorError, LaunchMode, LaunchedAgentInfo, ProvisionedWorkspace, RepoBranchList,
+    SessionAttempt, TurnOutcome,
 };
 use ab_server::{
     ControlPlaneRoutes, HttpApp, HttpServer, HttpServerLimits, RunningHttpServer, TaskCatalog,
@@ -174,6 +174,23 @@ impl Executor for Fake {
 
     async fn diff(&self, _: &SessionAttempt) -> Result<String, ExecutorError> {
         Ok("a diff".to_owned())
+    }
+
+    async fn branches(&self, url: &str) -> Result<RepoBranchList, ExecutorError> {
+        let commit = "0123456789012345678901234567890123456789".to_owned();
+        if url.contains("unreachable") {
+            let detail = "cannot read it".to_owned();
+            return Err(ExecutorError { reason: SessionEndReason::Provision, detail });
+        }
+        Ok(RepoBranchList {
+            default: Some("main".to_owned()),
+            branches: vec![("main".to_owned(), commit)],
+            truncated: false,
+        })
+    }
+
+    async fn workspace_storage(&self, _: &CleanupToken) -> Result<WorkspaceStorage, ExecutorError> {
+        Ok(WorkspaceStorage { bytes: 4096, files: 1, truncated: false })
     }
 
     async fn terminate(&self, _: SessionId, _: Duration) -> Result<(), ExecutorError> {

@@ -5,16 +5,18 @@ use ab_api::{
     SessionInfo, SessionLinks, SessionStatus, SessionUrls, TaskCreatedResponse,
 };
 use ab_control::{ControlPlane, ControlPlaneError};
+use ab_core::Principal;
 use ab_executor::SessionAttempt;
 use ab_store::{SessionFilter, StoreError};
-use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderName, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::idempotency::request_key;
 use super::problems::SessionProblems;
 use super::{Items, found, of_session, violated};
 use crate::app::HttpApp;
@@ -136,29 +138,38 @@ pub(crate) async fn stop(
 
 /// Continue a session that was stopped or failed
 ///
-/// A new session works on the workspace of the earlier one, with the same agent and repository.
+/// A new session works on the workspace of the earlier one, with the same agent and repository. A repeated request with
+/// the same `Idempotency-Key` gets the new session of the first one.
 #[utoipa::path(
     post,
     path = "/api/v1/sessions/{id}/continue",
     tag = "sessions",
-    params(("id" = SessionId, Path)),
+    params(
+        ("id" = SessionId, Path),
+        ("idempotency-key" = Option<String>, Header, description = "Names the request, so that it can be repeated"),
+    ),
     request_body = ContinueRequest,
     responses(
         (status = CREATED, description = "The new session exists and waits for its turn", body = TaskCreatedResponse),
         (status = CONFLICT, description = "The session has not ended", body = ProblemDocument, content_type = "application/problem+json"),
         (status = GONE, description = "Its workspace was removed, or another session continues it", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = UNPROCESSABLE_ENTITY, description = "The key was used for another request", body = ProblemDocument, content_type = "application/problem+json"),
         (status = PAYLOAD_TOO_LARGE, description = "The body has more than 2 MiB", body = ProblemDocument, content_type = "application/problem+json"),
         SessionProblems
     )
 )]
 pub(crate) async fn resume_work(
     State(app): State<HttpApp>,
+    Extension(principal): Extension<Principal>,
     PathParams(id): PathParams<SessionId>,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Problem> {
     let ContinueRequest { prompt } =
         ContinueRequest::parse(&body).map_err(|violations| violated(&violations))?;
-    let next = app.control()?.control.continue_session(id, prompt).await;
+    let path = format!("POST /api/v1/sessions/{id}/continue\n");
+    let key = request_key(&headers, &principal, &[path.as_bytes(), &body])?;
+    let next = app.control()?.control.continue_session(id, prompt, key).await;
     let id = next.map_err(|error| of_session(id, error))?;
     let links = SessionLinks::for_session(id);
     let location = links.this.clone();

@@ -1,0 +1,128 @@
+//! What a server offers and what it has worked with.
+
+use ab_api::{
+    AgentDescription, ExecutorDescription, Page, ProjectSummary, RepoImportRequest, RepoRefs,
+    RepoSummary, RuntimeDescription, SessionId, WorkspaceDetail, WorkspaceSummary,
+};
+use ab_core::Result;
+use bytes::Bytes;
+use http::Method;
+
+use super::{Items, SessionClient, body, with_query};
+
+/// Which repositories or projects to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CatalogueQuery {
+    pub tenant_id: Option<String>,
+    pub project_id: Option<String>,
+    pub page: Option<u32>,
+}
+
+impl CatalogueQuery {
+    fn on(&self, path: &str) -> String {
+        let parameters = [
+            ("tenantId", self.tenant_id.clone()),
+            ("projectId", self.project_id.clone()),
+            ("page", self.page.map(|page| page.to_string())),
+            ("perPage", Some("200".to_owned())),
+        ];
+        with_query(path, &parameters)
+    }
+}
+
+impl SessionClient {
+    /// The agents that tasks can name.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the connection and of the server, as for every call.
+    pub async fn agents(&self) -> Result<Vec<AgentDescription>> {
+        let all: Items<_> = self.json(Method::GET, "/api/v1/agents", Bytes::new()).await?;
+        Ok(all.items)
+    }
+
+    /// The runtimes that tasks can name.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the connection and of the server, as for every call.
+    pub async fn runtimes(&self) -> Result<Vec<RuntimeDescription>> {
+        let all: Items<_> = self.json(Method::GET, "/api/v1/runtimes", Bytes::new()).await?;
+        Ok(all.items)
+    }
+
+    /// The machines that run sessions.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the connection and of the server, as for every call.
+    pub async fn executors(&self) -> Result<Vec<ExecutorDescription>> {
+        let all: Items<_> = self.json(Method::GET, "/api/v1/executors", Bytes::new()).await?;
+        Ok(all.items)
+    }
+
+    /// One page of the projects that sessions belong to.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the connection and of the server, as for every call.
+    pub async fn projects(&self, query: &CatalogueQuery) -> Result<Page<ProjectSummary>> {
+        self.json(Method::GET, &query.on("/api/v1/projects"), Bytes::new()).await
+    }
+
+    /// One page of the repositories that sessions worked on or that were imported.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the connection and of the server, as for every call.
+    pub async fn repos(&self, query: &CatalogueQuery) -> Result<Page<RepoSummary>> {
+        self.json(Method::GET, &query.on("/api/v1/repos"), Bytes::new()).await
+    }
+
+    /// Adds a repository to the list.
+    ///
+    /// # Errors
+    ///
+    /// The server cannot read the repository.
+    pub async fn import_repo(&self, request: &RepoImportRequest) -> Result<RepoSummary> {
+        self.json(Method::POST, "/api/v1/repos", body(request)?).await
+    }
+
+    /// The branches of a repository, at most a minute old if the server can read it.
+    ///
+    /// # Errors
+    ///
+    /// The server cannot read the repository, and never could.
+    pub async fn repo_refs(&self, url: &str) -> Result<RepoRefs> {
+        let path = with_query("/api/v1/git/refs", &[("url", Some(url.to_owned()))]);
+        self.json(Method::GET, &path, Bytes::new()).await
+    }
+
+    /// One page of the workspaces that exist, the newest first; only those with `status` if one is given.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the connection and of the server, as for every call.
+    pub async fn workspaces(
+        &self,
+        status: Option<&str>,
+        page: u32,
+    ) -> Result<Page<WorkspaceSummary>> {
+        let parameters = [
+            ("status", status.map(str::to_owned)),
+            ("page", Some(page.to_string())),
+            ("perPage", Some("200".to_owned())),
+        ];
+        let path = with_query("/api/v1/workspaces", &parameters);
+        self.json(Method::GET, &path, Bytes::new()).await
+    }
+
+    /// One workspace with its storage use and the sessions that worked in it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`](ab_core::ErrorKind::NotFound) if it was removed, or never made.
+    pub async fn workspace(&self, id: SessionId) -> Result<WorkspaceDetail> {
+        self.json(Method::GET, &format!("/api/v1/workspaces/{id}"), Bytes::new()).await
+    }
+}

@@ -1,0 +1,77 @@
+//! Drafts of tasks on a server.
+
+use ab_api::{Draft, DraftContent, DraftCreatedResponse, DraftId, Page, TaskCreatedResponse};
+use ab_core::Result;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+
+use super::{SessionClient, body};
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+impl SessionClient {
+    /// Saves a draft.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the connection and of the server, as for every call.
+    pub async fn create_draft(&self, content: &DraftContent) -> Result<DraftCreatedResponse> {
+        self.json(Method::POST, "/api/v1/drafts", body(content)?).await
+    }
+
+    /// One page of the caller's drafts, the newest first.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the connection and of the server, as for every call.
+    pub async fn drafts(&self, page: u32) -> Result<Page<Draft>> {
+        let path = format!("/api/v1/drafts?page={page}&perPage=200");
+        self.json(Method::GET, &path, Bytes::new()).await
+    }
+
+    /// One draft.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`](ab_core::ErrorKind::NotFound) if the caller has no such draft.
+    pub async fn draft(&self, id: DraftId) -> Result<Draft> {
+        self.json(Method::GET, &format!("/api/v1/drafts/{id}"), Bytes::new()).await
+    }
+
+    /// Replaces the content of a draft.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`](ab_core::ErrorKind::NotFound) if the caller has no such draft.
+    pub async fn update_draft(&self, id: DraftId, content: &DraftContent) -> Result<Draft> {
+        self.json(Method::PUT, &format!("/api/v1/drafts/{id}"), body(content)?).await
+    }
+
+    /// Removes a draft.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`](ab_core::ErrorKind::NotFound) if the caller has no such draft.
+    pub async fn remove_draft(&self, id: DraftId) -> Result<()> {
+        self.answer(Method::DELETE, &format!("/api/v1/drafts/{id}"), Bytes::new()).await.map(drop)
+    }
+
+    /// Creates the task of a draft, and then removes the draft. Starting the same draft again after a lost answer
+    /// creates no second session.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](ab_core::ErrorKind::Invalid) with a message for each field that the server does not accept.
+    pub async fn start_draft(&self, id: DraftId) -> Result<TaskCreatedResponse> {
+        let draft = self.draft(id).await?;
+        let mut more = HeaderMap::new();
+        if let Ok(key) = HeaderValue::from_str(&format!("start-{id}")) {
+            more.insert(IDEMPOTENCY_KEY, key);
+        }
+        let task = body(&draft.content)?;
+        let answer = self.answer_with(Method::POST, "/api/v1/tasks", task, more).await?;
+        let created = self.parsed(&answer)?;
+        self.remove_draft(id).await?;
+        Ok(created)
+    }
+}
