@@ -37,6 +37,9 @@ pub(crate) async fn open_writer(path: PathBuf) -> Result<SqliteConnection, Store
     // futures are `Send`.
     let migrated = migrator.run_direct(None, &mut connection, false).await;
     migrated.map_err(|error| StoreError::Schema(error.to_string()))?;
+    // Everything so far gets its place in the database file, so that the log can be emptied on a
+    // full disk.
+    sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut connection).await?;
     Ok(connection)
 }
 

@@ -169,7 +169,13 @@ impl Writing {
             self.revision = revision;
             self.appended.truncate(appended);
             self.decided.truncate(decided);
-            self.execute("ROLLBACK TO one_change").await?;
+            if let Err(error) = self.execute("ROLLBACK TO one_change").await {
+                // On a full disk SQLite has ended the whole transaction. The cause is told.
+                return match outcome {
+                    Err(cause) if cause.is_fatal() => Err(cause),
+                    _ => Err(error),
+                };
+            }
         }
         self.execute("RELEASE one_change").await?;
         outcome
@@ -245,6 +251,10 @@ impl Writer {
                 self.writing.revision = revision;
                 // After a failed commit SQLite may or may not have ended the transaction.
                 let _ = self.writing.execute("ROLLBACK").await;
+                if error.is_disk_full() {
+                    // What the transaction wrote is still in the log, and takes room.
+                    let _ = self.writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").await;
+                }
                 for (_, outcome) in &mut outcomes {
                     *outcome = Err(error.clone());
                 }
