@@ -159,11 +159,13 @@ pub(crate) fn id(operation: &Operation) -> String {
 }
 
 fn denied(operation: &Operation, error: &Error) -> ProtocolEvent {
+    // The type of the event says that it is a refusal.
+    let reason = error.message().strip_prefix("refused: ").unwrap_or(error.message());
     ProtocolEvent::PolicyDenied {
         timestamp: Time::now(),
         operation_id: id(operation),
         operation_type: operation.operation_type(),
-        reason: error.message().to_owned(),
+        reason: reason.to_owned(),
         suggestion: error.hint().map(str::to_owned),
     }
 }

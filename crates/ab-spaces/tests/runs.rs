@@ -51,6 +51,19 @@ async fn operations_run_in_order_and_each_yields_one_event() {
 }
 
 #[tokio::test]
+async fn output_is_whole_however_the_command_writes_it() {
+    let stage = Stage::permissive();
+    // Characters of two bytes, in writes that cut them, on both channels in turn.
+    let command = "i=0; while [ $i -lt 3000 ]; do printf '\\303'; printf '\\274 %s\\n' $i; \
+                   printf '\\342\\202' >&2; printf '\\254%s\\n' $i >&2; i=$((i+1)); done";
+    let events = stage.events(json!([{ "type": "shell", "command": command }])).await;
+    let lines =
+        |mark: &str| (0..3000).map(|number| format!("{mark}{number}\n")).collect::<String>();
+    assert_eq!(events[0]["stdout"], lines("ü "), "stdout");
+    assert_eq!(events[0]["stderr"], lines("€"), "stderr");
+}
+
+#[tokio::test]
 async fn failures_say_why_and_do_not_stop_the_run() {
     let stage = Stage::permissive();
     fs::create_dir(stage.path("dir")).expect("a directory");

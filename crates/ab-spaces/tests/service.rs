@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ab_api::{
-    ApprovalDecider, ApprovalDecision, ApproveOrDeny, DeciderKind, PageRequest, RunId, RunStatus,
-    SpaceId,
+    ApprovalDecider, ApprovalDecision, ApprovalStatus, ApproveOrDeny, DeciderKind, PageRequest,
+    RunId, RunStatus, SpaceId,
 };
 use ab_core::{Principal, PrincipalKind};
 use ab_local::LocalWorkspaceConfig;
@@ -292,6 +292,38 @@ async fn a_space_survives_a_restart_and_ends_with_its_lifetime() {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), gone).await.expect("its time is over");
+    server.spaces.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_left_of_a_space_whose_lifetime_is_over() {
+    let server = Server::new(|_| {}).await;
+    let space = server.space(json!({ "ttlSeconds": 1 })).await;
+    let asks = json!([
+        { "type": "createFile", "path": "a", "content": "x" },
+        { "type": "shell", "id": "s", "command": "rm -rf data" },
+    ]);
+    let run = server.run(space, asks).await.run_id;
+    let pending = server.spaces.run(run).await.expect("a run").pending_approval.expect("parked");
+    let files = server.directory.path().join("data/spaces").join(space.to_string());
+    assert!(files.join("files/a").exists());
+    let over = async {
+        while server.spaces.space(space).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), over).await.expect("its time is over");
+    // It takes nothing more, and the next start removes it.
+    let late = server.spaces.workspace(space).await;
+    assert!(matches!(late, Err(SpacesError::SpaceNotFound)), "{late:?}");
+    let server = server.restarted().await;
+    let mut log = server.spaces.store().follow_events(EventLogScope::Run(run), 0);
+    while !log.next().await.expect("a record").ends_stream() {}
+    let ended = server.spaces.run(run).await.expect("the record stays");
+    assert_eq!(ended.status, RunStatus::Cancelled);
+    let approval = server.spaces.store().approval(pending.approval_id).await.expect("it stays");
+    assert_eq!(approval.status, ApprovalStatus::Expired);
+    assert!(!files.exists());
     server.spaces.shutdown().await;
 }
 

@@ -45,7 +45,7 @@ fn judge_one(shell: &ShellPolicy, command: &AnalysedCommand) -> Option<DocumentH
             verdict: Verdict::Ask,
             rule: "shell.approvalRequired",
             reason: format!("command '{pattern}' requires approval"),
-            suggestion: "wait for the approval, or do without the command".to_owned(),
+            suggestion: "do without the command".to_owned(),
         });
     }
     let is_listed = |name: &str| {
