@@ -183,17 +183,16 @@ async fn run_there(
 ) -> Result<(), Failure> {
     let client = command.server.client()?;
     let bytes = message(file, terminal).await?;
-    let body: Value = serde_json::from_slice(&bytes)
-        .map_err(|error| Failure::usage(format!("the message is not JSON: {error}")))?;
-    let run = client.start_run(space, &body).await?;
-    // The server took the message, and gives the same ids.
-    let parsed = ab_spaces::parse_operations_bytes(&bytes);
+    let parsed = ab_spaces::parse_operations_bytes(&bytes)
+        .map_err(|invalid| Failure::usage(invalid.to_string()))?;
+    // With the ids that this process assigned, so that events are found by them.
+    let run = client.start_run(space, &json!(parsed)).await?;
     let followed = FollowedRun {
         client: &client,
         run: run.id,
         space,
         after: None,
-        operations: parsed.map(|message| message.operations).unwrap_or_default(),
+        operations: parsed.operations,
         approve: command.approve,
         server_flags: &command.server.repeated(),
     };

@@ -67,6 +67,7 @@ impl CliCommand for SpaceCommand {
 
 async fn run(command: SpaceCommand, terminal: &mut Terminal) -> Result<(), Failure> {
     let client = command.server.client()?;
+    let server_flags = command.server.repeated();
     match command.action {
         SpaceAction::Create { name, policy, memory, copy, ttl } => {
             let mut body = Map::new();
@@ -86,31 +87,97 @@ async fn run(command: SpaceCommand, terminal: &mut Terminal) -> Result<(), Failu
                 body.insert("ttlSeconds".to_owned(), json!(ttl));
             }
             let made = client.call("POST", "/v1/spaces", Some(&Value::Object(body))).await?;
-            print(terminal, &made["data"], |space| text(&space["id"]))
+            print(terminal, &made["data"], |space| text(&space["id"]))?;
+            if terminal.is_watched() && terminal.format() == Format::Text {
+                let id = text(&made["data"]["id"]);
+                terminal.note(&format!(
+                    "run operations in it: agent-backend run FILE --space {id}{server_flags}"
+                ));
+            }
+            Ok(())
         }
         SpaceAction::List => {
-            let spaces = client.call("GET", "/v1/spaces", None).await?;
-            print(terminal, &spaces["data"], |spaces| {
-                let spaces = spaces.as_array().into_iter().flatten();
-                let lines = spaces.map(|space| {
-                    let (id, status) = (text(&space["id"]), text(&space["status"]));
-                    let (policy, name) = (text(&space["policy"]["name"]), text(&space["name"]));
-                    format!("{id}  {status:<8} {policy:<12} {name}").trim_end().to_owned()
-                });
-                lines.collect::<Vec<_>>().join("\n")
-            })
+            let spaces = client.call("GET", "/v1/spaces?perPage=200", None).await?;
+            if terminal.format() == Format::Text && spaces["data"] == json!([]) {
+                terminal.note("there are no spaces; make one: agent-backend space create");
+                return Ok(());
+            }
+            print(terminal, &spaces["data"], list)?;
+            if spaces["meta"]["hasMore"] == true {
+                terminal.note("the newest 200 are shown");
+            }
+            Ok(())
         }
         SpaceAction::Show { space } => {
             let shown = client.call("GET", &format!("/v1/spaces/{space}"), None).await?;
-            print(terminal, &shown["data"], |space| {
-                serde_json::to_string_pretty(space).unwrap_or_default()
-            })
+            if terminal.format() == Format::Json {
+                return terminal.value(&shown["data"]);
+            }
+            let runs = client.call("GET", &format!("/v1/spaces/{space}/runs"), None).await?;
+            terminal.line(details(&shown["data"], &runs["data"]).trim_end())
         }
         SpaceAction::Rm { space } => {
             client.call("DELETE", &format!("/v1/spaces/{space}"), None).await?;
             Ok(())
         }
     }
+}
+
+/// Spaces as a table for people.
+fn list(spaces: &Value) -> String {
+    let line = |id: &str, status: &str, policy: &str, name: &str| {
+        format!("{id:<30}  {status:<8}  {policy:<12}  {name}").trim_end().to_owned()
+    };
+    let mut lines = vec![line("SPACE", "STATUS", "POLICY", "NAME")];
+    for space in spaces.as_array().into_iter().flatten() {
+        let (id, status) = (text(&space["id"]), text(&space["status"]));
+        lines.push(line(&id, &status, &text(&space["policy"]["name"]), &text(&space["name"])));
+    }
+    lines.join("\n")
+}
+
+/// One space as text for people, with its policy and its latest runs.
+fn details(space: &Value, runs: &Value) -> String {
+    let mut lines = Vec::new();
+    let mut row = |name: &str, value: String| {
+        if !value.is_empty() {
+            lines.push(format!("{name:<11} {value}"));
+        }
+    };
+    for (name, member) in
+        [("space", "id"), ("name", "name"), ("about", "description"), ("status", "status")]
+    {
+        row(name, text(&space[member]));
+    }
+    row("backend", text(&space["backend"]));
+    let policy = &space["policy"];
+    row("policy", format!("{}: {}", text(&policy["name"]), text(&policy["description"])));
+    let names = |list: &Value| {
+        let names = list.as_array().into_iter().flatten().map(text);
+        names.collect::<Vec<_>>().join(" ")
+    };
+    row("blocked", names(&policy["filesystem"]["blockedPaths"]));
+    row("commands", names(&policy["shell"]["allowedCommands"]));
+    row("asked", names(&policy["shell"]["approvalRequired"]));
+    let advisory: Vec<String> = space["policyControls"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|control| control["commands"] == "advisory")
+        .map(|control| text(&control["rule"]))
+        .collect();
+    row("advisory", advisory.join(" "));
+    let variables = space["env"].as_object().into_iter().flatten();
+    row("variables", variables.map(|(name, _)| text(&json!(name))).collect::<Vec<_>>().join(" "));
+    row("created", text(&space["createdAt"]));
+    row("expires", text(&space["expiresAt"]));
+    for run in runs.as_array().into_iter().flatten() {
+        let (id, status) = (text(&run["id"]), text(&run["status"]));
+        let count = run["operationCount"].as_u64().unwrap_or_default();
+        let plural = if count == 1 { "" } else { "s" };
+        row("run", format!("{id}  {status}, {count} operation{plural}"));
+    }
+    lines.join("\n")
 }
 
 /// Prints a value as JSON, or as the text that `shown` makes of it.
@@ -131,4 +198,39 @@ pub(super) fn print(
 /// A string of a JSON value. Nothing in it can move the cursor.
 pub(super) fn text(value: &Value) -> String {
     escape_unprintable(value.as_str().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_space_is_shown_with_its_policy_and_runs() {
+        let space = json!({
+            "id": "spc_1", "name": "mi\u{1b}ne", "status": "ready", "backend": "directory",
+            "policy": { "name": "standard", "description": "Common", "shell": { "approvalRequired": ["rm -r"] } },
+            "policyControls": [
+                { "rule": "shell.timeout", "commands": "enforced" },
+                { "rule": "shell.allowedCommands", "commands": "advisory" },
+            ],
+            "env": { "KEY": "secret" }, "createdAt": "2026-01-31T12:00:00Z",
+        });
+        let runs = json!([{ "id": "run_1", "status": "completed", "operationCount": 1 }]);
+        let expect = "\
+space       spc_1
+name        mi\\u{1b}ne
+status      ready
+backend     directory
+policy      standard: Common
+asked       rm -r
+advisory    shell.allowedCommands
+variables   KEY
+created     2026-01-31T12:00:00Z
+run         run_1  completed, 1 operation";
+        assert_eq!(details(&space, &runs), expect);
+        let listed = "\
+SPACE                           STATUS    POLICY        NAME
+spc_1                           ready     standard      mi\\u{1b}ne";
+        assert_eq!(list(&json!([space])), listed);
+    }
 }

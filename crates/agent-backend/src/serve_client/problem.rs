@@ -117,7 +117,9 @@ fn hint(status: StatusCode, code: Option<&str>) -> Option<&'static str> {
         Some("APPROVAL_NOT_FOUND" | "APPROVAL_DECIDED") => {
             return Some("see them: agent-backend approvals list --status all");
         }
-        Some("RUN_NOT_FOUND" | "FILE_NOT_FOUND") => return None,
+        Some("RUN_NOT_FOUND") => {
+            return Some("see the runs of a space: agent-backend space show ID");
+        }
         _ => {}
     }
     match status {
