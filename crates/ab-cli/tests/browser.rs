@@ -7,7 +7,9 @@ use std::process::Command;
 use ab_testkit::host::report_skip;
 use ab_testkit::peers::ThirdPartyPrograms;
 
-use crate::serve::{Server, git};
+use serde_json::json;
+
+use crate::serve::{Server, client, git, waiting};
 use crate::stage::{BINARY, Stage, run};
 
 const WHAT: &str = "the page in a browser";
@@ -77,20 +79,21 @@ steps = [
 /// Runs a script of `browser/` on a server and a repository whose agent follows the scenario.
 #[track_caller]
 fn drive(script: &str, scenario: &str) {
-    let Some(peers) = ThirdPartyPrograms::find_or_skip(WHAT) else { return };
-    if !Path::new(CHROMIUM).exists() {
-        return report_skip(
-            WHAT,
-            &format!("{CHROMIUM} is missing; `cargo xtask test` installs it"),
-        );
-    }
-    let files = [("README.md", "# A project\n"), (".agent-backend/scenario.toml", scenario)];
-    let stage = Stage::with(&files);
-    let root = stage.root();
-    git(&root, &["init", "-q", "-b", "main"]);
-    git(&root, &["add", "."]);
-    git(&root, &["commit", "-q", "-m", "Start"]);
+    let Some(peers) = programs() else { return };
+    let stage = repository(scenario);
     let server = Server::start(&stage);
+    press(&peers, &stage, server, script, &[]);
+}
+
+/// Runs a script of `browser/` on a server, with further variables.
+#[track_caller]
+fn press(
+    peers: &ThirdPartyPrograms,
+    stage: &Stage,
+    server: Server,
+    script: &str,
+    variables: &[(&str, &str)],
+) {
     let link = server.notice.split_whitespace().find(|word| word.contains("/ui/login?"));
     let token = fs::read_to_string(stage.outside("data").join("token")).unwrap();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser").join(script);
@@ -100,11 +103,33 @@ fn drive(script: &str, scenario: &str) {
         .env("CHROMIUM", CHROMIUM)
         .env("LINK", link.unwrap())
         .env("TOKEN", token.trim())
-        .env("REPOSITORY", &root)
-        .env("BINARY", BINARY);
+        .env("REPOSITORY", stage.root())
+        .env("BINARY", BINARY)
+        .envs(variables.iter().copied());
     let ran = run(command, b"");
     assert_eq!((ran.code, ran.text().as_str()), (0, "passed\n"), "{}", ran.err);
     assert_eq!(server.end().0, 0);
+}
+
+/// The programs that a browser needs; `None` where they are missing.
+fn programs() -> Option<ThirdPartyPrograms> {
+    let peers = ThirdPartyPrograms::find_or_skip(WHAT)?;
+    if !Path::new(CHROMIUM).exists() {
+        report_skip(WHAT, &format!("{CHROMIUM} is missing; `cargo xtask test` installs it"));
+        return None;
+    }
+    Some(peers)
+}
+
+/// A repository whose agent follows the scenario.
+fn repository(scenario: &str) -> Stage {
+    let files = [("README.md", "# A project\n"), (".agent-backend/scenario.toml", scenario)];
+    let stage = Stage::with(&files);
+    let root = stage.root();
+    git(&root, &["init", "-q", "-b", "main"]);
+    git(&root, &["add", "."]);
+    git(&root, &["commit", "-q", "-m", "Start"]);
+    stage
 }
 
 #[test]
@@ -135,4 +160,39 @@ fn the_page_works_without_scripts() {
 #[test]
 fn no_row_is_lost_when_the_connection_breaks() {
     drive("reconnect.mjs", &counting());
+}
+
+/// Asks, and then writes what it may.
+const ASKING: &str = r#"
+[[turn]]
+steps = [
+    { ask = { title = "Write the notes", kind = "edit", command = "notes <b>", denied = [{ say = "Then not.\n" }] } },
+    { write = { path = "NOTES.md", text = "notes\n" } },
+    { say = "It is written.\n" },
+]
+"#;
+
+#[test]
+fn questions_from_before_a_crash_are_approved_in_the_page() {
+    let Some(peers) = programs() else { return };
+    let stage = repository(ASKING);
+    let server = Server::start(&stage);
+    let session = waiting(&stage);
+    let space = client(&stage, &["space", "create"]).text().trim().to_owned();
+    let operations = stage.outside("operations.json");
+    let message = json!({ "protocolVersion": "1.0", "operations": [
+        { "type": "createFile", "path": "data/x", "content": "x" },
+        { "type": "shell", "command": "rm -rf data" },
+        { "type": "createFile", "path": "after", "content": "y" },
+    ] });
+    fs::write(&operations, message.to_string()).unwrap();
+    let ran = client(&stage, &["run", operations.to_str().unwrap(), "--space", &space, "--json"]);
+    assert_eq!(ran.code, 3, "{}", ran.err);
+    let run = ran.value()["runId"].as_str().unwrap().to_owned();
+    server.kill();
+    let server = Server::start(&stage);
+    press(&peers, &stage, server, "restart.mjs", &[("SESSION", &session), ("RUN", &run)]);
+    let root = stage.root();
+    let branch = git(&root, &["for-each-ref", "--format=%(refname:short)", "refs/heads/ah"]);
+    assert_eq!(git(&root, &["show", &format!("{}:NOTES.md", branch.trim())]), "notes\n");
 }

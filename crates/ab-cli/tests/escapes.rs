@@ -1,7 +1,7 @@
 //! The table of attempts to get out, made with the built binary in every isolation, without the
 //! policy: what is tried here are the walls.
 
-mod paths;
+pub(crate) mod paths;
 mod tool;
 
 use std::collections::HashMap;

@@ -76,7 +76,7 @@ fn a_person_sees_what_happens_and_is_asked() {
         "# Cleaning \\u{1b}[2J",
         "- one",
         "+ two",
-        "! denied: refused: command 'sudo' is blocked (rule shell.blockedPatterns)",
+        "$ sudo ls\n! denied: command 'sudo' is blocked (rule shell.blockedPatterns)",
         "command 'rm -rf' requires approval (rule shell.approvalRequired)",
         "$ echo done",
     ] {

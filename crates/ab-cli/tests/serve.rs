@@ -52,6 +52,12 @@ impl Server {
         rest.lines().next().unwrap().to_owned()
     }
 
+    /// Kills the server without a warning.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     /// Interrupts the server: its exit code, and what it said at its end.
     pub(crate) fn end(mut self) -> (i32, String) {
         let pid = rustix::process::Pid::from_child(&self.child);
@@ -167,7 +173,7 @@ fn calls_on_the_endpoint_of_a_session_are_in_the_audit() {
 }
 
 /// A task whose agent waits for an answer.
-fn waiting(stage: &Stage) -> String {
+pub(crate) fn waiting(stage: &Stage) -> String {
     let given = client(stage, &["task", "Wait for me", "--json"]).value();
     let id = given["sessionId"].as_str().unwrap().to_owned();
     while client(stage, &["session", "get", &id, "--json"]).value()["openApprovals"] != 1 {}

@@ -11,5 +11,6 @@ mod ground;
 mod http;
 mod queue;
 mod sources;
+mod space_escapes;
 mod spaces;
 mod together;

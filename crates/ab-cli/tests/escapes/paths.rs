@@ -50,7 +50,7 @@ const PATHLESS: [&str; 5] =
     ["list_allowed_directories", "process_output", "process_input", "process_kill", "process_list"];
 
 /// Ways out; `{out}` is the directory outside.
-const WAYS: [&str; 22] = [
+pub(crate) const WAYS: [&str; 22] = [
     "..",
     "../outside",
     "../outside/canary",
@@ -77,39 +77,47 @@ const WAYS: [&str; 22] = [
 
 fn ground() -> Stage {
     let stage = Stage::new();
-    let out = stage.outside("outside");
+    plant_outside(&stage.outside("outside"));
+    plant(&stage);
+    stage
+}
+
+/// Something to steal and to change, in a directory outside.
+pub(crate) fn plant_outside(out: &Path) {
     fs::create_dir_all(out.join("kept")).unwrap();
     for file in ["canary", "kept/canary"] {
         fs::write(out.join(file), format!("{SECRET}\n")).unwrap();
     }
     fs::write(out.join(NAME), "").unwrap();
-    plant(&stage);
-    stage
 }
 
 /// The workspace as every call finds it.
 fn plant(stage: &Stage) {
-    for name in stage.names(".") {
-        let path = stage.path(&name);
+    plant_in(&stage.root(), &stage.outside("outside"));
+}
+
+/// A workspace with links to `out`, which lies beside it.
+pub(crate) fn plant_in(root: &Path, out: &Path) {
+    for entry in fs::read_dir(root).unwrap().flatten() {
+        let path = entry.path();
         if path.is_dir() && !path.is_symlink() {
             fs::remove_dir_all(path).unwrap();
         } else {
             fs::remove_file(path).unwrap();
         }
     }
-    fs::create_dir(stage.path("inner")).unwrap();
+    fs::create_dir(root.join("inner")).unwrap();
     for file in ["own.txt", "inner/own.txt"] {
-        fs::write(stage.path(file), "own\n").unwrap();
+        fs::write(root.join(file), "own\n").unwrap();
     }
-    let out = stage.outside("outside");
     for (link, target) in [
         ("to-file", Path::new("../outside/canary")),
         ("to-directory", Path::new("../outside")),
         ("to-links", Path::new("to-directory")),
         ("to-new", Path::new("../outside/new")),
-        ("absolute-link", &out),
+        ("absolute-link", out),
     ] {
-        symlink(target, stage.path(link)).unwrap();
+        symlink(target, root.join(link)).unwrap();
     }
 }
 
@@ -129,15 +137,24 @@ fn walk(directory: &Path, found: &mut BTreeMap<String, (u32, String)>) {
 
 /// Everything outside: content and mode by path.
 fn outside(stage: &Stage) -> BTreeMap<String, (u32, String)> {
+    found_at(&stage.outside("outside"))
+}
+
+/// Everything in the directory outside, and how much lies beside it.
+pub(crate) fn found_at(out: &Path) -> BTreeMap<String, (u32, String)> {
     let mut found = BTreeMap::new();
-    walk(&stage.outside("outside"), &mut found);
-    let beside = fs::read_dir(stage.outside(".")).unwrap().count();
+    walk(out, &mut found);
+    let beside = fs::read_dir(out.parent().unwrap()).unwrap().count();
     found.insert("beside".to_owned(), (beside as u32, String::new()));
     found
 }
 
 fn told(answer: &Value) -> bool {
-    let text = answer.to_string();
+    tells(&answer.to_string())
+}
+
+/// Whether a text has something of what lies outside.
+pub(crate) fn tells(text: &str) -> bool {
     text.contains(SECRET) || text.contains(NAME) || text.contains("M2Y5Yy1vdXRzaWRl")
 }
 

@@ -1,11 +1,14 @@
-//! A disk that is full while a workspace is made.
+//! A disk that is full while a workspace is made, and in the middle of a run.
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use serde_json::{Value, json};
+
 use super::ground::{Ground, Server, git};
 use super::sources::repack;
+use super::spaces::{ground, operations, space};
 use crate::outliving::comes;
 use crate::stage::BINARY;
 
@@ -64,5 +67,77 @@ fn mounts_full_disk_while_provisioning_ends_the_session_and_nothing_else() {
     assert_eq!(session["status"], "completed", "{story:#?}");
     comes("the end of the workspace", || workspaces() == 0);
     assert_eq!(ground.branches().len(), 1);
+    server.end();
+}
+
+#[test]
+fn mounts_full_disk_in_a_run_loses_nothing_and_the_server_goes_on() {
+    let ground = ground();
+    let Some(server) = on_small_disk(&ground) else { return };
+    let no_network = json!({ "network": { "enabled": false } });
+    let id = space(&server, &json!({ "policy": "permissive", "policyOverrides": no_network }));
+    let runs = format!("/v1/spaces/{id}/runs");
+    let files = format!("/v1/spaces/{id}/files");
+    // A message that does not fit is refused as a whole.
+    let content = "x".repeat(9 << 20);
+    let large = (0..3).map(
+        |number| json!({ "type": "createFile", "path": format!("{number}"), "content": content }),
+    );
+    let large: Vec<Value> = large.collect();
+    let refused = server.ask("POST", &runs, &operations(json!(large)));
+    assert_eq!(refused.status, 507, "{refused:?}");
+    assert_eq!(refused.json()["error"]["code"], "DISK_FULL", "{refused:?}");
+    assert_eq!(server.get(&runs)["data"], json!([]));
+    assert_eq!(server.get(&files)["data"], json!([]));
+    // It takes no room afterwards.
+    let fits = server.ask("PUT", &format!("{files}/fits"), &"x".repeat(16 << 20));
+    assert_eq!(fits.status, 200, "{fits:?}");
+    assert_eq!(server.ask("DELETE", &format!("{files}/fits"), "").status, 204);
+
+    // A command fills the disk; what follows cannot be stored.
+    let fill = "head -c 60000000 /dev/zero > big";
+    let mut all = vec![
+        json!({ "type": "createFile", "id": "first", "path": "first", "content": "kept" }),
+        json!({ "type": "shell", "id": "fill", "command": fill }),
+    ];
+    all.extend((0..300).map(
+        |number| json!({ "type": "createFile", "path": format!("d/{number}"), "content": "x".repeat(5000) }),
+    ));
+    let count = all.len();
+    let answer = server.ask("POST", &runs, &operations(json!(all)));
+    assert_eq!(answer.status, 507, "{answer:?}");
+    assert_eq!(answer.json()["error"]["code"], "DISK_FULL", "{answer:?}");
+    // The server answers, and room is made with it.
+    let listed = server.get(&runs);
+    let run = listed["data"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(server.ask("GET", &format!("{files}/first"), "").body, "kept");
+    assert_eq!(server.ask("DELETE", &format!("{files}/big"), "").status, 204);
+    let stream = server.ask("GET", &format!("/v1/runs/{run}/stream"), "");
+    assert!(stream.body.contains("event: complete"), "{}", stream.body.len());
+    let shown = server.get(&format!("/v1/runs/{run}"))["data"].clone();
+    assert_eq!(shown["status"], "completed");
+    let events = shown["events"].as_array().unwrap();
+    assert_eq!(events.len(), count, "one event for each operation");
+    assert_eq!((&events[0]["success"], &events[1]["success"]), (&json!(true), &json!(false)));
+    let stderr = events[1]["stderr"].as_str().unwrap();
+    assert!(stderr.contains("No space left"), "{stderr}");
+    // The log and the files agree, and every failure says why.
+    let mut failed = 0;
+    for event in &events[2..] {
+        let path = event["path"].as_str().unwrap();
+        let status = server.ask("GET", &format!("{files}/{path}"), "").status;
+        if event["success"] == true {
+            assert_eq!(status, 200, "{event}");
+        } else {
+            failed += 1;
+            assert_eq!(status, 404, "{event}");
+            let why = event["error"].as_str().unwrap();
+            assert!(why.contains("disk is full") || why.contains("No space left"), "{event}");
+        }
+    }
+    assert!(failed > 0, "the disk was not full");
+    let after = operations(json!([{ "type": "createFile", "path": "after", "content": "x" }]));
+    let answer = server.ask("POST", &runs, &after);
+    assert_eq!(answer.json()["data"]["events"][0]["success"], true, "{answer:?}");
     server.end();
 }

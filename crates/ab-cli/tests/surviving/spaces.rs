@@ -9,18 +9,18 @@ use serde_json::{Value, json};
 use super::ground::{Ground, Server};
 use crate::stage::Stage;
 
-fn ground() -> Ground {
+pub(super) fn ground() -> Ground {
     let ground = Ground { stage: Stage::new() };
     fs::create_dir(ground.stage.outside("tmp")).ok();
     ground
 }
 
-fn operations(operations: Value) -> String {
+pub(super) fn operations(operations: Value) -> String {
     json!({ "protocolVersion": "1.0", "operations": operations }).to_string()
 }
 
 /// Makes a space and gives its id.
-fn space(server: &Server, body: &Value) -> String {
+pub(super) fn space(server: &Server, body: &Value) -> String {
     let made = server.ask("POST", "/v1/spaces", &body.to_string());
     assert_eq!(made.status, 201, "{made:?}");
     let made = made.json();
@@ -28,7 +28,7 @@ fn space(server: &Server, body: &Value) -> String {
     made["data"]["id"].as_str().unwrap().to_owned()
 }
 
-fn post(server: &Server, path: &str, body: &str) -> (u16, Value) {
+pub(super) fn post(server: &Server, path: &str, body: &str) -> (u16, Value) {
     let answer = server.ask("POST", path, body);
     (answer.status, answer.json())
 }
@@ -160,6 +160,12 @@ fn a_repeated_request_with_a_key_performs_nothing_twice() {
     let other = operations(json!([]));
     let reused = server.try_ask("POST", &path, &headers, &other).unwrap();
     assert_eq!((reused.status, code(&reused.json())), (422, "IDEMPOTENCY_KEY_REUSED"));
+    // The creation of a space too.
+    let make = || server.try_ask("POST", "/v1/spaces", &headers, r#"{"name":"once"}"#).unwrap();
+    let (made, again) = (make().json(), make().json());
+    assert_eq!(made["data"]["id"], again["data"]["id"]);
+    let listed = server.get("/v1/spaces")["data"].to_string();
+    assert_eq!(listed.matches(r#""name":"once""#).count(), 1, "{listed}");
     server.end();
 }
 
@@ -368,6 +374,41 @@ fn runs_survive_a_crash_around_an_approval_and_at_the_end() {
     for point in &SpaceCrashPoint::ALL[3..] {
         crash_at(*point);
     }
+}
+
+#[test]
+fn spaces_are_for_the_token_of_the_server_only() {
+    let ground = ground();
+    let server = ground.start(&[]);
+    let id = space(&server, &json!({}));
+    let body = operations(json!([{ "type": "message", "content": "x" }]));
+    let ask = |method: &str, path: &str, authorization: Option<&str>| {
+        let mut headers = vec![("host", server.address.as_str())];
+        headers.push(("content-type", "application/json"));
+        headers.extend(authorization.map(|it| ("authorization", it)));
+        server.try_ask(method, path, &headers, &body).unwrap()
+    };
+    let runs = format!("/v1/spaces/{id}/runs");
+    for (method, path) in [
+        ("GET", "/v1/spaces"),
+        ("POST", runs.as_str()),
+        ("GET", &format!("/v1/spaces/{id}/files/")),
+        ("PUT", &format!("/v1/spaces/{id}/files/a")),
+        ("POST", &format!("/v1/spaces/{id}/mcp")),
+        ("GET", "/v1/approvals"),
+        ("GET", "/v1/policies/presets"),
+        ("DELETE", &format!("/v1/spaces/{id}")),
+    ] {
+        let refused = ask(method, path, None);
+        assert_eq!(refused.status, 401, "{method} {path}: {refused:?}");
+    }
+    let longer = format!("Bearer {}x", server.token);
+    for wrong in ["Bearer as_live_0000000000000000", "ApiKey as_test_1", &longer] {
+        let refused = ask("POST", &runs, Some(wrong));
+        assert_eq!(refused.status, 401, "{wrong}: {refused:?}");
+    }
+    assert_eq!(server.get(&format!("/v1/spaces/{id}/runs"))["data"], json!([]));
+    server.end();
 }
 
 #[test]
