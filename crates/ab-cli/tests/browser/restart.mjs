@@ -25,7 +25,7 @@ await stage(async (browser) => {
   await page.goto(`${origin}/ui/sessions/${session}`);
   const ask = page.locator(".ask");
   await ask.waitFor();
-  assert.match(await ask.textContent(), /As the agent describes it.*Write the notes.*notes <b>/si);
+  assert.match(await ask.textContent(), /Write the notes.*notes <b>.*As the agent describes it/s);
   await ask.getByRole("button", { name: "Approve" }).click();
   await page.locator("#head .pill").getByText("completed").waitFor();
   await page.locator(".row[data-kind=message]").getByText("It is written.").waitFor();
