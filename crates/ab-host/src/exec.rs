@@ -37,7 +37,7 @@ use crate::process::child::Image;
 use crate::process::running::{Reach, Running};
 use crate::process::spawner::{self, FailedStart};
 use crate::process::spool::{Bounds, Spool};
-use crate::process::supervise::{Channels, Reins, Sink, supervise};
+use crate::process::supervise::{Channels, Reins, Sink, Strays, supervise};
 use crate::process::table::{Entry, Place, Table};
 use crate::process::watchdog;
 use placeholder::Placeholder;
@@ -74,6 +74,7 @@ struct Launched {
     channels: Channels,
     remains: Remains,
     wall: Option<Duration>,
+    strays: Strays,
 }
 
 /// Resources that must outlive a command and are released after its end.
@@ -187,6 +188,10 @@ impl Runner {
     ) -> Result<Launched> {
         let cookie = self.table.cookie(place);
         let wall = scene.limits.wall_time;
+        let strays = match scene.origin {
+            Origin::Caller => Strays::Left,
+            Origin::Operator => Strays::Killed,
+        };
         self.wardrobe.screen(&self.settings, standing, request, &scene).await?;
         let placement = dress::place(&self.settings, standing, &scene)?;
         let private = self.private(shared, standing.isolation, request, &placement).await?;
@@ -217,7 +222,7 @@ impl Runner {
         let running = Running::new(started, reach, group, cookie);
         let running = running.map_err(|error| unstarted(&error))?;
         let remains = Remains { placeholders, private };
-        Ok(Launched { running, channels, remains, wall })
+        Ok(Launched { running, channels, remains, wall, strays })
     }
 
     /// The private directories of the workspace or scope that a command runs in. `None` if there is
@@ -253,10 +258,11 @@ impl Runner {
 
     /// A process that ends when its handle is dropped.
     fn held(&self, launched: Launched, request: &ExecRequest, place: Place) -> Process {
-        let Launched { running, channels, remains, wall } = launched;
+        let Launched { running, channels, remains, wall, strays } = launched;
         let (process, feed) = Process::new_with_driver_side(self.table.id(&place), request.stdin);
         let ProcessDriverSide { output, stdin, control, exit: ending, dropped: leash } = feed;
-        let reins = Reins { stdin, control, leash: Some(leash), stop: self.table.stop(), wall };
+        let (leash, stop) = (Some(leash), self.table.stop());
+        let reins = Reins { stdin, control, leash, stop, wall, strays };
         tokio::spawn(async move {
             let (exit, spent) = supervise(running, channels, Sink::Reader(output), reins).await;
             given_back(remains).await;
@@ -277,7 +283,7 @@ impl Runner {
         place: Place,
         line: String,
     ) -> Result<Process> {
-        let Launched { running, channels, remains, wall } = launched;
+        let Launched { running, channels, remains, wall, strays } = launched;
         let id = self.table.id(&place);
         let (process, feed) = Process::new_with_driver_side(id.clone(), request.stdin);
         let ProcessDriverSide { stdin, control, exit: ending, .. } = feed;
@@ -297,7 +303,8 @@ impl Runner {
                 ending: process.exit_receiver().clone(),
             },
         );
-        let reins = Reins { stdin, control, leash: None, stop: self.table.stop(), wall };
+        let stop = self.table.stop();
+        let reins = Reins { stdin, control, leash: None, stop, wall, strays };
         let staying = Staying { table: self.table.clone(), spool: spool.clone(), place };
         tokio::spawn(async move {
             let (exit, _spent) = supervise(running, channels, Sink::Spool(spool), reins).await;

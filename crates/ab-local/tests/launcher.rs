@@ -174,6 +174,26 @@ async fn kill_drop_and_destroy_end_the_whole_tree() {
     }
 }
 
+/// Without a namespace, processes that left the group are found by their environment.
+#[tokio::test]
+async fn processes_in_other_sessions_end_with_a_program_that_ends_by_itself() {
+    for (number, isolation) in MODES.into_iter().enumerate() {
+        let Some(ground) = ground(isolation, ExecLimits::default()).await else { continue };
+        let mark = format!("{}{number}9", std::process::id() + 1_000_000);
+        let line = format!(
+            "setsid sleep {mark} & trap 'exit 3' TERM; echo up; while :; do sleep 0.01; done"
+        );
+        let mut launched = ground.workspace.launcher.start(shell(&line)).await.unwrap();
+        let mut up = [0; 3];
+        launched.stdout.as_mut().unwrap().read_exact(&mut up).await.unwrap();
+        gone_or_up(&mark, true).await;
+        launched.signal(15).await;
+        let exit = launched.wait().await.unwrap();
+        assert_eq!((exit.code, exit.cause), (Some(3), ExitCause::Itself), "{isolation}");
+        gone_or_up(&mark, false).await;
+    }
+}
+
 async fn gone_or_up(mark: &str, up: bool) {
     let comes = async {
         while runs(mark) != up {

@@ -93,6 +93,16 @@ pub(crate) struct Reins {
     /// True when the backend ends.
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) wall: Option<Duration>,
+    pub(crate) strays: Strays,
+}
+
+/// What happens to processes that left the group of a process that ended by itself. If it was
+/// ended, they are always killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Strays {
+    /// They go on. Finding them would cost every command a look at all processes of the host.
+    Left,
+    Killed,
 }
 
 pub(crate) async fn supervise(
@@ -166,6 +176,9 @@ pub(crate) async fn supervise(
         }
     };
     running.kill_rest();
+    if cause == ExitCause::Itself && reins.strays == Strays::Killed {
+        blocking::finish(running.kill_strays()).await;
+    }
     drop(theirs);
     notice.release();
     while flows {
