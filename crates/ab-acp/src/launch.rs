@@ -46,12 +46,12 @@ pub struct LaunchedAgent {
     pub launched: LaunchedProcess,
 }
 
-/// A directory of an agent's entry as a toolchain. Its `bin` is added to `PATH` if it exists, else
-/// the directory itself.
-pub fn agent_toolchain(directory: &Path) -> Toolchain {
-    let mut toolchain = Toolchain::from_directory(directory);
-    if toolchain.bin.is_empty() {
-        toolchain.bin.push(directory.to_owned());
+/// A directory or file of an agent's entry as a toolchain. The `bin` of a directory is added to `PATH`
+/// if it exists, else the directory itself.
+pub fn agent_toolchain(path: &Path) -> Toolchain {
+    let mut toolchain = Toolchain::from_directory(path);
+    if toolchain.bin.is_empty() && !path.is_file() {
+        toolchain.bin.push(path.to_owned());
     }
     toolchain
 }

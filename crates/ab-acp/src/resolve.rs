@@ -13,7 +13,6 @@ use crate::install::AgentInstallDir;
 /// The directories of the system's programs, which every sandbox shows.
 const SYSTEM: [&str; 3] = ["/usr", "/bin", "/sbin"];
 
-/// Prefix of the server's own variables.
 /// The parts of this machine that agents may use.
 #[derive(Clone, Default)]
 pub struct HostEnvironment {
@@ -332,7 +331,8 @@ pub(crate) fn filled(argument: &str, agent: &Path, node: Option<&Path>) -> Strin
         .replace("{platform}", &npm_platform())
 }
 
-fn is_system(path: &Path) -> bool {
+/// Whether every sandbox shows the path.
+pub(crate) fn is_system(path: &Path) -> bool {
     SYSTEM.iter().any(|system| path.starts_with(system))
 }
 

@@ -11,6 +11,7 @@ use std::thread;
 use ab_testkit::host::report_skip;
 use serde_json::{Value, json};
 
+use crate::escapes::stands;
 use crate::outliving::comes;
 use crate::serve::Server;
 use crate::stage::{BINARY, Ran, Stage, run};
@@ -23,23 +24,38 @@ const START: &str = r#"{"id":1,"method":"start"}"#;
 struct Gateway {
     child: Child,
     address: String,
+    notice: String,
+}
+
+/// Adds a program to the folder of sandbox-agent, which is below the directory for temporary files.
+fn add_program(stage: &Stage, path: &str, text: &str) {
+    let path = stage.outside("share/sandbox-agent/bin").join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 impl Gateway {
     fn start(stage: &Stage) -> Gateway {
+        Gateway::start_with(stage, &[])
+    }
+
+    fn start_with(stage: &Stage, flags: &[&str]) -> Gateway {
         let mut command = stage.command(BINARY);
-        command.args(["server", "--port", "0"]).env("XDG_DATA_HOME", stage.outside("share"));
+        command.args(["server", "--port", "0"]).args(flags);
+        command.env("XDG_DATA_HOME", stage.outside("share")).env("HOME", stage.outside("home"));
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("serves agents at ") {
-            line.clear();
-            assert!(said.read_line(&mut line).unwrap() > 0, "it ended without a word");
+        let mut notice = String::new();
+        while !notice.contains("  isolation ") {
+            let length = said.read_line(&mut notice).unwrap();
+            assert!(length > 0, "it ended early: {notice}");
         }
-        let address = line.trim().rsplit('/').next().unwrap().to_owned();
+        let address = notice.lines().find(|line| line.contains("serves agents at ")).unwrap();
+        let address = address.rsplit('/').next().unwrap().to_owned();
         // What it goes on to say is read, so that it never has to wait for a reader.
         thread::spawn(move || said.read_to_end(&mut Vec::new()));
-        Gateway { child, address }
+        Gateway { child, address, notice }
     }
 
     fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
@@ -86,10 +102,7 @@ fn is_gone(pid: &Value) -> bool {
 #[test]
 fn killed_server_leaves_no_agent_and_the_next_one_knows_of_none() {
     let stage = Stage::with(&[]);
-    let launchers = stage.outside("share/sandbox-agent/bin/agent_processes");
-    fs::create_dir_all(&launchers).unwrap();
-    fs::write(launchers.join("two-acp"), AGENT).unwrap();
-    fs::set_permissions(launchers.join("two-acp"), fs::Permissions::from_mode(0o755)).unwrap();
+    add_program(&stage, "agent_processes/two-acp", AGENT);
     let mut gateway = Gateway::start(&stage);
     let (status, started) = gateway.ask("POST", "/v1/acp/a?agent=two", START);
     assert_eq!(status, 200, "{started}");
@@ -108,6 +121,64 @@ fn killed_server_leaves_no_agent_and_the_next_one_knows_of_none() {
         (404, &"urn:sandbox-agent:error:session_not_found".into())
     );
     assert_eq!(gateway.ask("POST", "/v1/acp/a?agent=two", START).0, 200);
+}
+
+/// The launcher starts an unpacked program beside it, and that one a program of the folder by its name.
+#[test]
+fn launchers_start_in_every_isolation_and_say_why_they_cannot() {
+    const RUN: &str =
+        "#!/bin/sh\nwhile read -r l; do echo '{\"id\":1,\"result\":\"'$(native)'\"}'; done\n";
+    let stage = Stage::with(&[]);
+    let unpacked = stage.outside("share/sandbox-agent/bin/agent_processes/own/run");
+    let launcher = format!("#!/bin/sh\nexec {} \"$@\"\n", unpacked.display());
+    add_program(&stage, "agent_processes/own-acp", &launcher);
+    add_program(&stage, "agent_processes/own/run", RUN);
+    add_program(&stage, "native", "#!/bin/sh\necho native\n");
+    let interpreter = stage.outside("interpreter");
+    fs::copy("/bin/sh", &interpreter).unwrap();
+    let text = format!(
+        "#!{}\nread -r l; echo '{{\"id\":1,\"result\":2}}'; read -r l\n",
+        interpreter.display()
+    );
+    add_program(&stage, "agent_processes/other-acp", &text);
+    add_program(&stage, "agent_processes/broken-acp", "#!/no/such/interpreter\n");
+    for isolation in ["none", "auto", "bwrap", "landlock"] {
+        if !["none", "auto"].contains(&isolation) && !stands(isolation) {
+            continue;
+        }
+        let gateway = Gateway::start_with(&stage, &["--isolation", isolation]);
+        let line = gateway.notice.lines().find(|line| line.contains("isolation")).unwrap();
+        let shown = line.trim().trim_start_matches("isolation").trim();
+        match isolation {
+            "auto" => assert!(["bwrap", "landlock"].contains(&shown), "{line}"),
+            named => assert_eq!(shown, named),
+        }
+        let (status, answer) = gateway.ask("POST", "/v1/acp/own?agent=own", START);
+        // Without a sandbox agents get the `PATH` of the server.
+        let expect = if isolation == "none" { "" } else { "native" };
+        assert_eq!((status, &answer["result"]), (200, &expect.into()), "{isolation}: {answer}");
+        let (status, answer) = gateway.ask("POST", "/v1/acp/other?agent=other", START);
+        assert_eq!((status, &answer["result"]), (200, &2.into()), "{isolation}: {answer}");
+        let (status, problem) = gateway.ask("POST", "/v1/acp/broken?agent=broken", START);
+        assert_eq!(status, 502, "{isolation}: {problem}");
+        let says = "names the interpreter /no/such/interpreter, which does not exist";
+        assert!(problem["detail"].as_str().unwrap().contains(says), "{problem}");
+    }
+}
+
+#[test]
+fn root_that_does_not_exist_is_an_error_of_the_start() {
+    let stage = Stage::with(&[("file", "")]);
+    for (flag, path) in [("--root", "/nope"), ("--fs-root", "/nope"), ("--root", "file")] {
+        let ran = stage.run(&["server", "--port", "0", flag, path]);
+        assert_ne!(ran.code, 0);
+        assert!(ran.err.contains(&format!("open {path}")), "{}", ran.err);
+        assert!(
+            ran.err.contains(&format!("name a directory that exists with {flag}")),
+            "{}",
+            ran.err
+        );
+    }
 }
 
 #[test]

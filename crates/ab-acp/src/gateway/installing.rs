@@ -159,6 +159,7 @@ fn ready(
         AgentResolution::NotInstalled { why } => {
             Err(AgentGatewayError::NotInstalled { agent, why })
         }
+        AgentResolution::Unusable { why } => Err(AgentGatewayError::NotStarted { agent, why }),
         AgentResolution::Installable(_) => {
             let why = "its package was removed while it was installed".to_owned();
             Err(AgentGatewayError::NotInstalled { agent, why })

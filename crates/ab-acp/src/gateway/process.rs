@@ -1,5 +1,6 @@
 //! The task that runs the process of an agent server from its start to its end.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,7 +66,7 @@ async fn start(
     }
     settings.sandbox.start(&resolved, &server.place).await.map_err(|error| {
         let program = entry.argv.first().map_or("", String::as_str);
-        if error.kind() == ErrorKind::NotFound {
+        if error.kind() == ErrorKind::NotFound && !Path::new(program).is_file() {
             let needs = entry.get.as_ref().map(|get| format!("; it needs {get}"));
             let needs = needs.unwrap_or_default();
             let why = format!("the program {program:?} was not found: {error}{needs}");
@@ -97,13 +98,14 @@ async fn carry(
         return server.end(Phase::Ended(Arc::new(end))).await;
     };
     let mut ending = launched.exit_receiver().clone();
+    let mut unwritten = None;
     let stop = {
         let mut reading = std::pin::pin!(read(server, output, settings.max_line_bytes));
         let stop = tokio::select! {
             stop = &mut reading => stop,
             exit = ending.wait() => Stop::Exited(exit),
             () = server.closing.cancelled() => Stop::Deleted,
-            never = write(input, &mut inputs) => match never {},
+            never = write(input, &mut inputs, &mut unwritten) => match never {},
         };
         if matches!(stop, Stop::Exited(_)) {
             // Read the output that the process wrote last. Ignore output that arrives after that.
@@ -130,8 +132,9 @@ async fn carry(
         Stop::Broken(reason) => (end(launched).await, Some(reason)),
     };
     server.end(Phase::Ended(Arc::new(ended(exit, reason)))).await;
-    // Drop the queued lines only after the end is recorded, so that their callers get that reason.
-    drop(inputs);
+    // Drop the lines that were not written only after the end is recorded, so that their callers get
+    // that reason.
+    drop((unwritten, inputs));
 }
 
 fn ended(exit: Option<ProcessExit>, reason: Option<String>) -> AgentExit {
@@ -179,22 +182,26 @@ async fn read(server: &AgentServer, output: OutputReader, max_line: usize) -> St
 }
 
 /// Writes lines until the process has exited. After an error all further lines fail; responses of
-/// the agent are still read.
+/// the agent are still read. `unwritten` holds the line that is being written.
 async fn write(
     mut input: InputWriter,
     inputs: &mut mpsc::Receiver<Input>,
+    unwritten: &mut Option<Input>,
 ) -> std::convert::Infallible {
     let mut broken: Option<Arc<str>> = None;
-    while let Some(Input { line, written }) = inputs.recv().await {
+    while let Some(next) = inputs.recv().await {
+        let next = unwritten.insert(next);
         if broken.is_none() {
             let writing = async {
-                input.write_all(&line).await?;
+                input.write_all(&next.line).await?;
                 input.flush().await
             };
             broken = writing.await.err().map(|error| error.to_string().into());
         }
-        // The caller may have given up.
-        let _ = written.send(broken.clone().map_or(Ok(()), Err));
+        if let Some(Input { written, .. }) = unwritten.take() {
+            // The caller may have given up.
+            let _ = written.send(broken.clone().map_or(Ok(()), Err));
+        }
     }
     std::future::pending().await
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::envelope::{RpcId, RpcMessageKind, replace_line_breaks};
@@ -24,6 +24,10 @@ const SHOWN_NOISE: usize = 4 * 1024;
 /// When an agent ends and its events are being read: the delay between the events about the end and
 /// the errors of pending requests.
 const TOLD_AFTER: Duration = Duration::from_millis(100);
+
+/// How long a process that closed its input may take to exit before the error of the write is
+/// reported instead.
+const EXIT_AFTER_BROKEN_INPUT: Duration = Duration::from_secs(1);
 
 /// The state that callers and the task of the process share.
 #[derive(Debug)]
@@ -118,15 +122,18 @@ impl AgentServer {
             return written.map(|()| PostMessageOutcome::Accepted);
         };
         match written {
-            Ok(()) => self.response(answer).await.map(PostMessageOutcome::Response),
+            Ok(()) => {}
+            // If the line may still be written, its id stays in use.
+            Err(error @ AgentGatewayError::Timeout { .. }) => return Err(error),
             Err(error) => {
-                // If the line may still be written, its id stays in use.
-                if !matches!(error, AgentGatewayError::Timeout { .. }) {
-                    self.state().pending.take_client_request(&id);
+                let waiter = self.state().pending.take_client_request(&id);
+                // The end of the process answers the requests that it took from the table.
+                if waiter.is_some() || !matches!(error, AgentGatewayError::AgentExited(_)) {
+                    return Err(error);
                 }
-                Err(error)
             }
         }
+        self.response(answer).await.map(PostMessageOutcome::Response)
     }
 
     /// Waits until the process has started. Request timeouts start afterwards.
@@ -180,7 +187,7 @@ impl AgentServer {
             }
             match done.await {
                 Ok(Ok(())) => Ok(()),
-                Ok(Err(why)) => Err(AgentGatewayError::WriteFailed { why }),
+                Ok(Err(why)) => Err(self.write_failed(why).await),
                 Err(_) => Err(self.ended()),
             }
         };
@@ -223,6 +230,18 @@ impl AgentServer {
                 return AgentGatewayError::Timeout { after };
             }
             sleep_until(most.map_or(deadline, |most| most.min(deadline))).await;
+        }
+    }
+
+    /// The error of a line that could not be written. A process that accepts no more input has mostly
+    /// exited, and its exit tells more than the error of the pipe.
+    async fn write_failed(&self, why: Arc<str>) -> AgentGatewayError {
+        let mut phases = self.phase.subscribe();
+        let exit = phases.wait_for(|phase| !matches!(phase, Phase::Running(_)));
+        if timeout(EXIT_AFTER_BROKEN_INPUT, exit).await.is_ok() {
+            self.ended()
+        } else {
+            AgentGatewayError::WriteFailed { why }
         }
     }
 
@@ -305,7 +324,14 @@ impl AgentServer {
         let is_read = matches!(phase, Phase::Ended(_)) && self.last_event.receiver_count() > 0;
         self.phase.send_replace(phase);
         let error = self.ended();
-        waiters.extend(self.state().pending.drain_client_requests());
+        // Requests that arrived meanwhile.
+        let late = self.state().pending.drain_client_requests();
+        if let AgentGatewayError::AgentExited(end) = &error {
+            for (id, _) in &late {
+                self.publish(error_response(id, end).into());
+            }
+        }
+        waiters.extend(late);
         if is_read && !waiters.is_empty() {
             sleep(TOLD_AFTER).await;
         }

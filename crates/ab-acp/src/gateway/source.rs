@@ -5,6 +5,10 @@
 //! about catalog and installation.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::catalog::{AgentCatalog, AgentCatalogEntry};
@@ -25,6 +29,8 @@ pub struct AgentResolver {
     pub env: BTreeMap<String, String>,
     /// A directory of programs `<agent>-acp`. They take precedence over entries of the same name.
     pub launchers_dir: Option<PathBuf>,
+    /// Directories with the programs that launchers start. A sandbox shows them to launchers.
+    pub launcher_toolchains: Vec<PathBuf>,
     /// Where agents are installed.
     pub install_dir: Option<AgentInstallDir>,
     /// Whether the first message to an agent installs it.
@@ -49,6 +55,10 @@ pub enum AgentResolution {
     Installable(Box<AgentCatalogEntry>),
     /// The agent is known, but its program is missing.
     NotInstalled {
+        why: String,
+    },
+    /// The agent's program exists, but cannot be run.
+    Unusable {
         why: String,
     },
     Unknown,
@@ -78,7 +88,10 @@ impl AgentResolver {
     pub async fn resolve(&self, name: &str) -> AgentResolution {
         let launcher = self.launcher(name);
         let entry = match (&launcher, self.catalog.find(name)) {
-            (Some(launcher), known) => launched_by(launcher, name, known),
+            (Some(launcher), known) => match self.launched_by(launcher, name, known) {
+                Ok(entry) => entry,
+                Err(why) => return AgentResolution::Unusable { why },
+            },
             (None, Some(entry)) if entry.package.is_some() => match self.placed(entry) {
                 Ok(entry) => entry,
                 Err(missing @ ReadinessProblem::UnsupportedPlatform { .. }) => {
@@ -183,22 +196,65 @@ impl AgentResolver {
         let path = self.launchers_dir.as_ref()?.join(format!("{name}{SUFFIX}"));
         path.is_file().then_some(path)
     }
+
+    /// The entry of a launcher: the catalog entry with another program, and the files that a sandbox
+    /// has to show.
+    ///
+    /// # Errors
+    ///
+    /// Why the launcher cannot be run.
+    fn launched_by(
+        &self,
+        launcher: &Path,
+        name: &str,
+        known: Option<&AgentCatalogEntry>,
+    ) -> Result<AgentCatalogEntry, String> {
+        let shown = launcher.display();
+        let unusable = |why: std::io::Error| format!("its launcher {shown} cannot be used: {why}");
+        let target = launcher.canonicalize().map_err(unusable)?;
+        let mode = target.metadata().map_err(unusable)?.permissions().mode();
+        if mode & 0o111 == 0 {
+            return Err(format!("its launcher {shown} is not executable: run chmod +x on it"));
+        }
+        let interpreter = interpreter(&target).map_err(unusable)?;
+        if let Some(missing) = interpreter.as_ref().filter(|path| !path.is_file()) {
+            let missing = missing.display();
+            return Err(format!(
+                "its launcher {shown} names the interpreter {missing}, which does not exist"
+            ));
+        }
+        let mut toolchains = self.launcher_toolchains.clone();
+        // A link in the launcher directory may lead anywhere: its target is shown, and nothing beside it.
+        toolchains.extend([launcher.to_owned(), target]);
+        if let Some(interpreter) = interpreter {
+            toolchains.extend(interpreter.canonicalize());
+            toolchains.push(interpreter);
+        }
+        toolchains.retain(|path| path.exists() && !resolve::is_system(path));
+        toolchains.dedup();
+        let argv = vec![launcher.to_string_lossy().into_owned()];
+        // An alias names a different program here.
+        let entry = match known.filter(|entry| entry.id == name) {
+            Some(entry) => entry.clone(),
+            None => AgentCatalogEntry { id: name.to_owned(), ..AgentCatalogEntry::default() },
+        };
+        toolchains.extend_from_slice(&entry.toolchains);
+        Ok(AgentCatalogEntry { argv, toolchains, ..entry })
+    }
 }
 
 const SUFFIX: &str = "-acp";
+/// The kernel reads this many bytes of a script to find its interpreter.
+const INTERPRETER_LINE: u64 = 256;
 
-/// The entry of a launcher: the catalog entry with another program.
-fn launched_by(
-    launcher: &Path,
-    name: &str,
-    known: Option<&AgentCatalogEntry>,
-) -> AgentCatalogEntry {
-    let argv = vec![launcher.to_string_lossy().into_owned()];
-    // An alias names a different program here.
-    match known.filter(|entry| entry.id == name) {
-        Some(entry) => AgentCatalogEntry { argv, ..entry.clone() },
-        None => AgentCatalogEntry { id: name.to_owned(), argv, ..AgentCatalogEntry::default() },
-    }
+/// The interpreter that the first line of a script names; `None` for other programs.
+fn interpreter(program: &Path) -> std::io::Result<Option<PathBuf>> {
+    let mut start = Vec::new();
+    std::fs::File::open(program)?.take(INTERPRETER_LINE).read_to_end(&mut start)?;
+    let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let Some(named) = line.strip_prefix(b"#!") else { return Ok(None) };
+    let path = named.trim_ascii().split(|byte| byte.is_ascii_whitespace()).next();
+    Ok(path.filter(|path| !path.is_empty()).map(|path| PathBuf::from(OsStr::from_bytes(path))))
 }
 
 /// Why the entry's program cannot be started, as far as this can be checked outside of its sandbox.
@@ -250,6 +306,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("mock-acp");
         std::fs::write(&program, "").unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
         let mut source = source();
         source.launchers_dir = Some(directory.path().to_owned());
         assert_eq!(argv(&source, "mock").await, [program.to_str().unwrap()]);
@@ -257,5 +314,54 @@ mod tests {
         assert_eq!(source.names_of_agents_with_launcher(), ["mock"]);
         assert_eq!(argv(&source, "scripted").await[1..], ["agent", "script"]);
         assert!(matches!(source.resolve("../mock").await, AgentResolution::Unknown));
+    }
+
+    #[tokio::test]
+    async fn launcher_that_cannot_run_says_why() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("own-acp");
+        let mut source = source();
+        source.launchers_dir = Some(directory.path().to_owned());
+        for (text, mode, says) in [
+            ("#!/bin/sh\n", 0o644, "is not executable: run chmod +x on it"),
+            (
+                "#!/no/such/sh -e\n",
+                0o755,
+                "names the interpreter /no/such/sh, which does not exist",
+            ),
+            ("#! /no/such/sh", 0o755, "names the interpreter /no/such/sh, which does not exist"),
+        ] {
+            std::fs::write(&program, text).unwrap();
+            std::fs::set_permissions(&program, std::fs::Permissions::from_mode(mode)).unwrap();
+            match source.resolve("own").await {
+                AgentResolution::Unusable { why } => assert!(why.ends_with(says), "{why}"),
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn sandbox_shows_a_launcher_what_it_needs() {
+        let keep = tempfile::tempdir().unwrap();
+        let place = keep.path().canonicalize().unwrap();
+        let (directory, other) = (place.join("agent_processes"), place.join("other"));
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::create_dir_all(&other).unwrap();
+        let interpreter = other.join("sh");
+        std::os::unix::fs::symlink("/bin/sh", &interpreter).unwrap();
+        let target = other.join("program");
+        std::fs::write(&target, format!("#!{} -e\n", interpreter.display())).unwrap();
+        std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let launcher = directory.join("own-acp");
+        std::os::unix::fs::symlink(&target, &launcher).unwrap();
+        let mut source = source();
+        source.launchers_dir = Some(directory);
+        source.launcher_toolchains = vec![place.clone()];
+        match source.resolve("own").await {
+            AgentResolution::Ready(plan) => {
+                assert_eq!(plan.entry.toolchains, [place, launcher, target, interpreter]);
+            }
+            other => panic!("{other:?}"),
+        }
     }
 }

@@ -14,6 +14,7 @@ use ab_acp::gateway::{
 use ab_acp::install::AgentInstallDir;
 use ab_acp::resolve::HostEnvironment;
 use ab_core::effective::{Isolation, NetworkAccess};
+use ab_local::LocalWorkspace;
 use ab_server::{
     AccessToken, AgentGatewayRoutes, HttpAccessPolicy, HttpApp, HttpServer, Origin, ServedDirectory,
 };
@@ -189,11 +190,11 @@ async fn run(server: ServerCommand) -> Result<(), Failure> {
     let servers_dir = settings.sandbox.servers_dir.clone();
     let files = server.files(&root)?;
     let backend = files.backend().clone();
+    let isolation = resolved_isolation(&settings.sandbox, &root).await?;
     let surface = AgentGatewayRoutes::new(AgentGateway::new(settings)).with_files(files);
     let opened =
         HttpServer::new(HttpApp::new(gate).with_agent_gateway_routes(surface)).start(listener);
     let opened = opened.map_err(|error| Failure::input("open the port", error))?;
-    let isolation = Isolation::from(server.isolation);
     talk(&format!(
         "agent-backend serves agents at http://{}\n  root       {}\n  isolation  {}\n",
         opened.address(),
@@ -240,16 +241,17 @@ impl ServerCommand {
 
     fn settings(&self) -> Result<AgentGatewaySettings, Failure> {
         let root = self.root.clone().unwrap_or_else(|| PathBuf::from("."));
-        let root = std::path::absolute(&root)
-            .map_err(|error| Failure::input(format!("find {}", root.display()), error))?;
+        let root = opened(&root, "--root")?;
         let own = env::current_exe().map_err(|error| Failure::input("find this program", error))?;
         let isolation = Isolation::from(self.isolation);
+        let programs = programs_of_peer();
         let agents = AgentResolver {
             host: HostEnvironment::new(env::vars_os()),
             env: self.environment(&own)?,
             catalog: AgentCatalog::default(),
             own_binary: Some(own),
-            launchers_dir: launchers(),
+            launcher_toolchains: programs.iter().cloned().collect(),
+            launchers_dir: programs.map(|programs| programs.join("agent_processes")),
             install_dir: installed(),
             install_policy: self.install_policy()?,
         };
@@ -303,10 +305,10 @@ impl ServerCommand {
 
     /// The files at `/v1/fs`.
     fn files(&self, root: &Path) -> Result<ServedDirectory, Failure> {
-        let root = self.fs_root.as_deref().unwrap_or(root);
-        let root = root
-            .canonicalize()
-            .map_err(|error| Failure::input(format!("find {}", root.display()), error))?;
+        let root = match &self.fs_root {
+            Some(root) => opened(root, "--fs-root")?,
+            None => root.to_owned(),
+        };
         let backend = agent_backend::local(&root)?;
         let files = ServedDirectory::new(backend, &root.to_string_lossy());
         Ok(files.with_max_upload_bytes(self.max_upload))
@@ -332,6 +334,40 @@ impl ServerCommand {
         }
         Ok(passed)
     }
+}
+
+/// The directory that a flag names, as an absolute path without links.
+fn opened(directory: &Path, flag: &str) -> Result<PathBuf, Failure> {
+    let found = directory.canonicalize().and_then(|path| {
+        path.read_dir()?;
+        Ok(path)
+    });
+    found.map_err(|error| {
+        Failure::input(format!("open {}", directory.display()), error)
+            .with_hint(format!("name a directory that exists with {flag}"))
+    })
+}
+
+/// How agents will be isolated on this machine.
+///
+/// # Errors
+///
+/// The isolation is not available.
+async fn resolved_isolation(
+    sandbox: &AgentSandboxSettings,
+    root: &Path,
+) -> Result<Isolation, Failure> {
+    if sandbox.isolation == Isolation::None {
+        return Ok(Isolation::None);
+    }
+    let workspace = LocalWorkspace::builder(root)
+        .isolation(sandbox.isolation)
+        .minimum_isolation(sandbox.minimum_isolation)
+        .open()
+        .await?;
+    let policy = workspace.backend.effective_policy().await;
+    workspace.backend.destroy().await?;
+    Ok(policy?.isolation.unwrap_or(sandbox.isolation))
 }
 
 fn timeout_of_environment() -> Result<Option<Duration>, Failure> {
@@ -371,12 +407,12 @@ fn installed() -> Option<AgentInstallDir> {
     data_dir::default().ok().map(|directory| AgentInstallDir::new(directory.join("agents")))
 }
 
-/// Where sandbox-agent keeps the programs of agents.
-fn launchers() -> Option<PathBuf> {
+/// Where sandbox-agent keeps the programs of agents, with their launchers in `agent_processes`.
+fn programs_of_peer() -> Option<PathBuf> {
     let variable = |name: &str| {
         let value = env::var_os(name).map(PathBuf::from);
         value.filter(|path| path.is_absolute())
     };
     let data = variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")));
-    data.map(|data| data.join("sandbox-agent/bin/agent_processes"))
+    data.map(|data| data.join("sandbox-agent/bin"))
 }

@@ -186,7 +186,8 @@ impl Events {
                 }
                 continue;
             }
-            if !self.fill().await {
+            // The connection stays open after the last chunk.
+            if self.text.ends_with("0\r\n\r\n") || !self.fill().await {
                 return None;
             }
         }

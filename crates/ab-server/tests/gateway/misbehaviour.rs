@@ -69,6 +69,42 @@ async fn an_agent_that_dies_at_once_is_told_of() {
     assert_eq!(ground.delete("deaf").await, 204);
 }
 
+/// The message is longer than all buffers on the way, so it is still being written when the agent exits.
+#[tokio::test]
+async fn exit_during_a_write_is_told_with_its_code_and_among_the_events() {
+    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
+        let script = "read -r l; echo '{\"id\":1,\"result\":1}'; head -c 1000 >/dev/null; \
+                      echo bad news >&2; exit 5";
+        add(settings, "dies", script);
+        let script = "read -r l; echo '{\"id\":1,\"result\":1}'; head -c 1000 >/dev/null; \
+                      exec <&-; sleep 0.2; echo bad news >&2; exit 5";
+        add(settings, "deaf-first", script);
+    })
+    .await;
+    for agent in ["dies", "deaf-first"] {
+        ground.request(&format!("{agent}?agent={agent}"), json!(1), "start").await;
+        let mut events = ground.events(agent, Some("1")).await;
+        let long = format!(r#"{{"id":2,"method":"{}"}}"#, "x".repeat(8 << 20));
+        let got = ground.post_text(agent, &long).await;
+        let problem = got.json();
+        assert_eq!(
+            (got.status, &problem["type"]),
+            (502, &"urn:sandbox-agent:error:agent_process_exited".into()),
+            "{agent}: {problem}"
+        );
+        assert_eq!(problem["details"]["exitCode"], 5, "{agent}: {problem}");
+        assert!(problem["details"]["stderr"].as_str().unwrap().contains("bad news"), "{problem}");
+        let event = events.next().await.unwrap().data;
+        assert_eq!((&event["id"], &event["error"]["data"]["exitCode"]), (&json!(2), &json!(5)));
+        assert_eq!(events.next().await.unwrap().data["method"], "_adapter/agent_exited");
+        // A notification waits for its write too.
+        ground.request(&format!("{agent}?agent={agent}"), json!(1), "start").await;
+        let long = format!(r#"{{"method":"{}"}}"#, "x".repeat(8 << 20));
+        let got = ground.post_text(agent, &long).await;
+        assert_eq!((got.status, &got.json()["details"]["exitCode"]), (502, &json!(5)), "{got:?}");
+    }
+}
+
 #[tokio::test]
 async fn agent_that_closes_its_output_has_ended() {
     let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
@@ -193,6 +229,30 @@ async fn delete_ends_children_that_ignore_signals() {
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     let status = std::fs::read_to_string(format!("/proc/{child}/status")).unwrap_or_default();
     assert!(status.is_empty() || status.contains("State:\tZ"), "{status}");
+}
+
+/// The agent exits at SIGTERM by itself; its child is in a session of its own and ignores signals.
+#[tokio::test]
+async fn delete_ends_children_in_other_sessions() {
+    let ground = Ground::with(HttpAccessPolicy::default(), |settings| {
+        let script = "trap 'exit 0' TERM; setsid sh -c 'trap \"\" TERM HUP; \
+                      echo {\\\"id\\\":1,\\\"result\\\":$$}; while :; do sleep 1; done' & \
+                      while :; do sleep 0.05; done";
+        add(settings, "daemon", script);
+    })
+    .await;
+    let child = ground.request("a?agent=daemon", json!(1), "start").await["result"].to_string();
+    let began = Instant::now();
+    assert_eq!(ground.delete("a").await, 204);
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    let is_gone = || {
+        let status = std::fs::read_to_string(format!("/proc/{child}/status")).unwrap_or_default();
+        status.is_empty() || status.contains("State:\tZ")
+    };
+    while !is_gone() {
+        assert!(began.elapsed() < Duration::from_secs(2), "the child goes on");
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
