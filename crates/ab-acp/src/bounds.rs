@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-/// Maximum length of a line that a peer sends. A longer line ends the connection, because it may
-/// have been the response to a pending request.
+/// Maximum length of a line that an agent sends. A longer line ends the connection, because it may
+/// have been the response to a pending request. The queue for the reader holds as many bytes.
 pub(crate) const MAX_MESSAGE_LINE_BYTES: usize = 8 * 1024 * 1024;
+
+/// Maximum length of a line that the scripted agent reads: the longest message that the gateway
+/// forwards.
+pub(crate) const MAX_SCRIPTED_AGENT_LINE_BYTES: usize = 32 * 1024 * 1024;
 
 /// Maximum number of messages in the queue for the reader. When the queue is full, the connection
 /// stops reading and the peer blocks on its output.
 pub const MAX_QUEUED_MESSAGES: usize = 256;
-
-/// Maximum number of bytes in the queue for the reader. One message of [`MAX_MESSAGE_LINE_BYTES`]
-/// always fits.
-pub(crate) const MAX_QUEUED_MESSAGE_BYTES: usize = MAX_MESSAGE_LINE_BYTES;
 
 /// Maximum number of queued lines for a peer that does not read its input.
 pub(crate) const OUTGOING_LINES: usize = 256;

@@ -11,12 +11,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::bounds::{CANCEL_TIMEOUT, INITIALIZE_TIMEOUT, REQUEST_TIMEOUT};
+use crate::bounds::{CANCEL_TIMEOUT, INITIALIZE_TIMEOUT, MAX_MESSAGE_LINE_BYTES, REQUEST_TIMEOUT};
 use crate::failure::AcpError;
 use crate::mcp_server::McpServer;
 use crate::permission::{PermissionQuestion, ReplySlot};
 use crate::profile::{AgentProfile, PROTOCOL_VERSION};
-use crate::rpc::{AUTH_REQUIRED, Arrival, Inbox, Incoming, Route, Rpc, RpcError};
+use crate::rpc::{
+    AUTH_REQUIRED, Arrival, AtInputEnd, Inbox, Incoming, Route, Rpc, RpcError, RpcSettings,
+};
 use crate::update::SessionUpdate;
 
 const INITIALIZE: &str = "initialize";
@@ -202,7 +204,9 @@ impl AcpClient {
     {
         let state = Arc::new(State::default());
         let routing = state.clone();
-        let (rpc, inbox) = Rpc::start(input, output, move |arrival, method, params| {
+        let reading =
+            RpcSettings { max_line_bytes: MAX_MESSAGE_LINE_BYTES, at_input_end: AtInputEnd::Close };
+        let (rpc, inbox) = Rpc::start(input, output, reading, move |arrival, method, params| {
             routing.route(arrival, method, params)
         });
         let events = AgentEvents { rpc: rpc.clone(), inbox, state: state.clone() };
@@ -396,7 +400,7 @@ impl AgentEvents {
 
     fn event(&self, incoming: Incoming) -> Option<AgentEvent> {
         match incoming {
-            Incoming::Noise(line) => Some(AgentEvent::InvalidLine(line)),
+            Incoming::Noise(line) => Some(AgentEvent::InvalidLine(line.beginning)),
             Incoming::Answer { id, result } => {
                 let session = self.state.end_turn(id)?;
                 let result = result.map_err(|error| self.turn_error(error));

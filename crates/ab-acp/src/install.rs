@@ -430,8 +430,8 @@ fn npm_error(said: &str, status: &str) -> InstallError {
         .filter(|line| !line.is_empty() && !line.contains("A complete log"))
         .collect();
     let code = lines.iter().find_map(|line| line.strip_prefix("code "));
-    let words: Vec<&str> =
-        lines.iter().copied().filter(|line| !line.starts_with("code ")).collect();
+    let mut words: Vec<&str> = lines.iter().copied().filter(|line| !is_detail(line)).collect();
+    words.dedup();
     let mut said = if words.is_empty() { status.to_owned() } else { words.join("; ") };
     said.truncate(said.floor_char_boundary(QUOTED));
     match code.unwrap_or_default() {
@@ -446,6 +446,29 @@ fn npm_error(said: &str, status: &str) -> InstallError {
         }
         _ => InstallError::NpmFailed { said },
     }
+}
+
+/// Whether a line of npm's error tells nothing to a user: a line of a stack trace, or a member of the
+/// error object that npm prints after it.
+fn is_detail(line: &str) -> bool {
+    const FIELDS: [&str; 11] = [
+        "code ",
+        "errno ",
+        "syscall ",
+        "code:",
+        "errno:",
+        "syscall:",
+        "type:",
+        "address:",
+        "port:",
+        "hostname:",
+        "[cause]:",
+    ];
+    // A line of a stack trace names a file, a line and a column.
+    let is_frame = line.starts_with("at ") && line.contains(':');
+    is_frame
+        || matches!(line, "{" | "}" | "},")
+        || FIELDS.iter().any(|field| line.starts_with(field))
 }
 
 /// The major version of a Node.js: 22 for `v22.1.0`.
@@ -548,6 +571,13 @@ echo x >> \"$COUNT\"; echo x > node_modules/@aaif/goose-binary-linux-x64/bin/goo
             ),
             ("echo 'npm error code ECONNREFUSED' >&2; exit 1", "cannot be reached: exit status: 1"),
             ("echo 'npm error code E404' >&2; exit 1", "refused the package"),
+            (
+                "{ echo 'npm error code EACCES'; echo 'npm error errno EACCES'; \
+                 echo 'npm error Error: no access to the cache'; echo 'npm error     at open (node:fs:1:2)'; \
+                 echo 'npm error     at async run (/npm/lib/cli.js:3:4) {'; echo \"npm error   errno: 'EACCES',\"; \
+                 echo \"npm error   syscall: 'open'\"; echo 'npm error }'; } >&2; exit 1",
+                "npm failed: Error: no access to the cache",
+            ),
             ("echo 'npm ERR! code ECONNREFUSED' >&2; exit 1", "cannot be reached"),
             ("echo oops >&2; exit 3", "npm failed: exit status: 3"),
             ("exit 0", "the installed packages have no "),
@@ -555,6 +585,7 @@ echo x >> \"$COUNT\"; echo x > node_modules/@aaif/goose-binary-linux-x64/bin/goo
             let machine = Machine::with_npm(script);
             let error = machine.install(Reinstall::No).await.unwrap_err().to_string();
             assert!(error.contains(expect), "{script}: {error}");
+            assert!(!error.contains("at open") && !error.contains("errno"), "{error}");
             assert!(machine.names().is_empty(), "{script}: {:?}", machine.names());
         }
         let mut machine = Machine::with_npm(FILLS);

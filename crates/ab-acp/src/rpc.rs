@@ -21,17 +21,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::bounds::{
-    MAX_CONSECUTIVE_INVALID_LINES, MAX_MESSAGE_LINE_BYTES, MAX_PENDING_INCOMING_REQUESTS,
-    MAX_PENDING_OUTGOING_REQUESTS, MAX_QUEUED_MESSAGE_BYTES, MAX_QUEUED_MESSAGES,
-    MAX_REPORTED_INVALID_LINE_BYTES, OUTGOING_LINES,
+    MAX_CONSECUTIVE_INVALID_LINES, MAX_PENDING_INCOMING_REQUESTS, MAX_PENDING_OUTGOING_REQUESTS,
+    MAX_QUEUED_MESSAGES, MAX_REPORTED_INVALID_LINE_BYTES, OUTGOING_LINES,
 };
 use crate::failure::AcpError;
+use crate::gateway::RpcMessageKind;
 use message::Message;
 
 pub(crate) use line::{Line, Lines};
 pub use message::RpcError;
 pub(crate) use message::{
-    AUTH_REQUIRED, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND,
+    AUTH_REQUIRED, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ERROR,
+    RESOURCE_NOT_FOUND,
 };
 
 /// What the peer sent without being asked.
@@ -67,8 +68,35 @@ pub(crate) enum Incoming {
         id: u64,
         result: Result<Value, RpcError>,
     },
-    /// The beginning of a line that is not a message.
-    Noise(String),
+    /// A line that is not a message.
+    Noise(InvalidLine),
+}
+
+/// A line of the peer that is not a message.
+#[derive(Debug)]
+pub(crate) struct InvalidLine {
+    /// Its first bytes.
+    pub(crate) beginning: String,
+    pub(crate) why: String,
+    /// The kind of message that its members `id` and `method` make it, if they can be read.
+    pub(crate) kind: Option<RpcMessageKind>,
+}
+
+/// How a connection reads and ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RpcSettings {
+    /// A longer line ends the connection.
+    pub(crate) max_line_bytes: usize,
+    pub(crate) at_input_end: AtInputEnd,
+}
+
+/// What happens when the peer has closed its output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtInputEnd {
+    /// The connection ends. Bytes after the last newline are ignored: the peer may have crashed.
+    Close,
+    /// Lines are written until [`Rpc::close`]. Bytes after the last newline are a line.
+    KeepWriting,
 }
 
 /// A queued message with its share of the queue's byte budget.
@@ -159,7 +187,12 @@ impl Drop for StopOnDrop {
 impl Rpc {
     /// Starts the two tasks. The reading task calls `route` for each request and notification to
     /// decide how it is handled. `route` must not block.
-    pub(crate) fn start<R, W, F>(input: R, output: W, route: F) -> (Rpc, Inbox)
+    pub(crate) fn start<R, W, F>(
+        input: R,
+        output: W,
+        settings: RpcSettings,
+        route: F,
+    ) -> (Rpc, Inbox)
     where
         R: AsyncRead + Send + Unpin + 'static,
         W: AsyncWrite + Send + Unpin + 'static,
@@ -175,8 +208,11 @@ impl Rpc {
             stop: stop.clone(),
             tasks: TaskTracker::new(),
         });
-        let reading =
-            reading(shared.clone(), Lines::new(input, MAX_MESSAGE_LINE_BYTES), queue, route);
+        let mut lines_in = Lines::new(input, settings.max_line_bytes);
+        if settings.at_input_end == AtInputEnd::KeepWriting {
+            lines_in = lines_in.with_unterminated_line();
+        }
+        let reading = reading(shared.clone(), lines_in, settings.max_line_bytes, queue, route);
         let (ended, stopped) = (shared.clone(), stop.clone());
         shared.tasks.spawn(async move {
             let end = tokio::select! {
@@ -184,6 +220,9 @@ impl Rpc {
                 () = stopped.cancelled() => AcpError::closed("the connection was closed by this end"),
             };
             ended.end(end);
+            if settings.at_input_end == AtInputEnd::Close {
+                ended.stop.cancel();
+            }
         });
         let (ended, stopped) = (shared.clone(), stop.clone());
         shared.tasks.spawn(async move {
@@ -318,7 +357,6 @@ impl Shared {
             std::mem::take(&mut waiting.callers)
         };
         drop(callers);
-        self.stop.cancel();
     }
 
     fn why(&self) -> AcpError {
@@ -332,16 +370,18 @@ impl Shared {
 async fn reading<R: AsyncRead + Unpin>(
     shared: Arc<Shared>,
     mut lines: Lines<R>,
+    max_line_bytes: usize,
     queue: mpsc::Sender<Queued>,
     route: impl Fn(Arrival, &str, &Value) -> Route,
 ) -> AcpError {
-    let bytes = Arc::new(Semaphore::new(MAX_QUEUED_MESSAGE_BYTES));
+    // One message of the longest length always fits.
+    let bytes = Arc::new(Semaphore::new(max_line_bytes));
     let unanswered = Arc::new(Semaphore::new(MAX_PENDING_INCOMING_REQUESTS));
     let mut noise = 0;
     loop {
         let line = match lines.next().await {
             Ok(Line::Whole(line)) => line,
-            Ok(Line::TooLong) => return AcpError::LineTooLong { limit: MAX_MESSAGE_LINE_BYTES },
+            Ok(Line::TooLong) => return AcpError::LineTooLong { limit: max_line_bytes },
             Ok(Line::End) => return AcpError::closed("the agent closed its output"),
             Err(error) => {
                 return AcpError::closed(format!("cannot read the agent's output: {error}"));
@@ -350,14 +390,14 @@ async fn reading<R: AsyncRead + Unpin>(
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let size = u32::try_from(line.len().min(MAX_QUEUED_MESSAGE_BYTES)).unwrap_or(u32::MAX);
+        let size = u32::try_from(line.len().min(max_line_bytes)).unwrap_or(u32::MAX);
         let message = Message::parse(&line);
         noise = if message.is_some() { 0 } else { noise + 1 };
         if noise > MAX_CONSECUTIVE_INVALID_LINES {
             return AcpError::NotAcp { lines: MAX_CONSECUTIVE_INVALID_LINES };
         }
         let incoming = match message {
-            None => Incoming::Noise(beginning(&line)),
+            None => Incoming::Noise(InvalidLine::new(&line)),
             Some(Message::Response { id, result }) => {
                 let Some(id) = id.as_u64() else { continue };
                 let waiter = shared.waiting().callers.remove(&id);
@@ -431,6 +471,16 @@ async fn writing<W: AsyncWrite + Unpin>(
         }
     }
     AcpError::closed("the connection was closed by this end")
+}
+
+impl InvalidLine {
+    fn new(line: &[u8]) -> InvalidLine {
+        let why = match serde_json::from_slice::<Value>(line) {
+            Ok(_) => "it is no request, notification or response".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        InvalidLine { beginning: beginning(line), why, kind: RpcMessageKind::parse(line).ok() }
+    }
 }
 
 /// The first bytes of a line as text.

@@ -13,16 +13,21 @@ mod workspace;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::bounds::MAX_SCRIPTED_AGENT_LINE_BYTES;
+use crate::failure::AcpError;
+use crate::gateway::RpcMessageKind;
 use crate::mcp_server::McpServer;
 use crate::rpc::{
-    AUTH_REQUIRED, Arrival, INTERNAL_ERROR, INVALID_PARAMS, Inbox, Incoming, RESOURCE_NOT_FOUND,
-    Reply, Route, Rpc, RpcError,
+    AUTH_REQUIRED, Arrival, AtInputEnd, INTERNAL_ERROR, INVALID_PARAMS, Inbox, Incoming,
+    InvalidLine, PARSE_ERROR, RESOURCE_NOT_FOUND, Reply, Route, Rpc, RpcError, RpcSettings,
 };
 use memory::Memory;
 use output::CountedOutput;
@@ -41,6 +46,10 @@ const METHODS: [&str; 6] = [
     "session/prompt",
 ];
 
+/// How long turns may run on after the end of the input, and how long their replies may take to be
+/// written.
+const LAST_TURNS: Duration = Duration::from_secs(2);
+
 /// The parameters with which the agent is started.
 #[derive(Clone, Debug)]
 pub struct ScriptedAgentSettings {
@@ -56,10 +65,13 @@ pub enum ScriptedAgentExit {
     Finished,
     /// The scenario asks for this exit code.
     Exit(u8),
+    /// The client sent a message of more than `limit` bytes.
+    MessageTooLong { limit: usize },
 }
 
 /// Serves a client over a pair of streams until the client closes `input` or the scenario ends the
-/// process. All tasks have ended when this returns.
+/// process. After the end of `input`, running turns get a moment to end, and every reply is written.
+/// All tasks have ended when this returns.
 pub async fn run_scripted_agent<R, W>(
     input: R,
     output: W,
@@ -73,7 +85,11 @@ where
     let spent = CancellationToken::new();
     let output = CountedOutput::new(output, faults.exit_after_lines, spent.clone());
     let code = faults.exit_code.unwrap_or(1);
-    let (rpc, inbox) = Rpc::start(input, output, |arrival, method, _| match arrival {
+    let reading = RpcSettings {
+        max_line_bytes: MAX_SCRIPTED_AGENT_LINE_BYTES,
+        at_input_end: AtInputEnd::KeepWriting,
+    };
+    let (rpc, inbox) = Rpc::start(input, output, reading, |arrival, method, _| match arrival {
         Arrival::Request if !METHODS.contains(&method) => Route::Refuse,
         Arrival::Request | Arrival::Notification => Route::Queue,
     });
@@ -124,15 +140,16 @@ impl ScriptedAgent {
         loop {
             tokio::select! {
                 incoming = inbox.next() => match incoming {
-                    None => return ScriptedAgentExit::Finished,
+                    None => return self.finish().await,
                     Some(Incoming::Request { method, params, reply }) => {
                         self.request(&method, &params, reply).await;
                     }
                     Some(Incoming::Notification { method, params }) => {
                         self.notification(&method, &params);
                     }
-                    // Lines that are not messages, and responses without a request.
-                    Some(Incoming::Noise(_) | Incoming::Answer { .. }) => {}
+                    Some(Incoming::Noise(line)) => self.refuse(&line).await,
+                    // A response without a request.
+                    Some(Incoming::Answer { .. }) => {}
                 },
                 Some(ended) = self.turns.join_next() => {
                     if let Ok(Some(code)) = ended {
@@ -142,6 +159,42 @@ impl ScriptedAgent {
                 }
             }
         }
+    }
+
+    /// Ends after the end of the input.
+    async fn finish(mut self) -> ScriptedAgentExit {
+        let ending = async {
+            while let Some(ended) = self.turns.join_next().await {
+                if let Ok(Some(code)) = ended {
+                    return Some(code);
+                }
+            }
+            None
+        };
+        // Turns that need longer are dropped.
+        let code = timeout(LAST_TURNS, ending).await.ok().flatten();
+        // A client that does not read loses the rest.
+        let _ = timeout(LAST_TURNS, self.rpc.flushed()).await;
+        match (code, self.rpc.end()) {
+            (Some(code), _) => ScriptedAgentExit::Exit(code),
+            (None, Some(AcpError::LineTooLong { limit })) => {
+                ScriptedAgentExit::MessageTooLong { limit }
+            }
+            (None, _) => ScriptedAgentExit::Finished,
+        }
+    }
+
+    /// Answers a line that is not a message, so that no request waits for ever.
+    async fn refuse(&self, line: &InvalidLine) {
+        let id = match &line.kind {
+            Some(RpcMessageKind::Request(id)) => id.to_json(),
+            Some(RpcMessageKind::Notification | RpcMessageKind::Response(_)) => return,
+            Some(RpcMessageKind::Other) | None => "null".to_owned(),
+        };
+        let error = json!({ "code": PARSE_ERROR, "message": format!("cannot parse the message: {}", line.why) });
+        let answer = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}\n");
+        // A failed send is ignored: if the client is gone, the input ends too.
+        let _ = self.rpc.send(answer.into_bytes()).await;
     }
 
     fn notification(&mut self, method: &str, params: &Value) {

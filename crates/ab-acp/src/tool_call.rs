@@ -27,6 +27,8 @@ impl fmt::Display for ToolCallId {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolCallUpdate {
     pub id: ToolCallId,
+    /// Whether the agent announces a call by it. Some agents use the ids of ended calls again.
+    pub is_announcement: bool,
     pub title: Option<String>,
     /// The name of the tool, such as `write_file`.
     pub name: Option<String>,
@@ -185,6 +187,7 @@ impl ToolCallUpdate {
         let value = |key: &str| body.get(key).filter(|value| !value.is_null()).cloned();
         Some(ToolCallUpdate {
             id: ToolCallId(text("toolCallId")?),
+            is_announcement: body["sessionUpdate"] == "tool_call",
             title: text("title"),
             name: text("name"),
             kind: body["kind"].as_str().map(ToolKind::parse),
@@ -270,7 +273,7 @@ impl ToolCall {
     }
 
     fn merge(&mut self, change: ToolCallUpdate) {
-        let ToolCallUpdate { id: _, title, name, kind, status, content, locations, .. } = change;
+        let ToolCallUpdate { title, name, kind, status, content, locations, .. } = change;
         replace(&mut self.title, title);
         replace(&mut self.kind, kind);
         replace(&mut self.status, status);
@@ -328,11 +331,21 @@ fn replace<T>(value: &mut T, new: Option<T>) {
 }
 
 /// The tool calls of a session, by id. The newest [`MAX_TRACKED_TOOL_CALLS`] are kept. An update of
-/// an older call starts a new one.
+/// an older call starts a new one, and so does the announcement of a call with the id of one that has
+/// ended or is of an earlier turn.
 #[derive(Debug, Default)]
 pub struct ToolCalls {
-    calls: HashMap<ToolCallId, ToolCall>,
+    calls: HashMap<ToolCallId, Tracked>,
     order: VecDeque<ToolCallId>,
+    /// The number of turns that have ended.
+    turn: u64,
+}
+
+#[derive(Debug)]
+struct Tracked {
+    call: ToolCall,
+    /// The turn in which the call began.
+    turn: u64,
 }
 
 /// The result of merging an update.
@@ -349,7 +362,11 @@ impl ToolCalls {
     /// Merges a change into its call.
     pub fn merge(&mut self, update: ToolCallUpdate) -> MergedToolCall<'_> {
         let id = update.id.clone();
-        let is_new = !self.calls.contains_key(&id);
+        if self.starts_anew(&update) {
+            self.calls.remove(&id);
+            self.order.retain(|known| *known != id);
+        }
+        let (is_new, turn) = (!self.calls.contains_key(&id), self.turn);
         if is_new {
             if self.order.len() >= MAX_TRACKED_TOOL_CALLS
                 && let Some(oldest) = self.order.pop_front()
@@ -358,19 +375,34 @@ impl ToolCalls {
             }
             self.order.push_back(id.clone());
         }
-        let call = self.calls.entry(id.clone()).or_insert_with(|| ToolCall::new(id));
+        let begun = || Tracked { call: ToolCall::new(id.clone()), turn };
+        let call = &mut self.calls.entry(id.clone()).or_insert_with(begun).call;
         let had_ended = !is_new && call.status.has_ended();
         call.merge(update);
         MergedToolCall { call, is_new, ended: call.status.has_ended() && !had_ended }
     }
 
+    /// Notes that a turn has ended.
+    pub fn end_turn(&mut self) {
+        self.turn += 1;
+    }
+
+    /// Whether an update announces another call than the known one with its id. Within a turn, some
+    /// agents announce a call again when it has ended.
+    fn starts_anew(&self, update: &ToolCallUpdate) -> bool {
+        let Some(known) = self.calls.get(&update.id) else { return false };
+        let has_begun = update.status.is_none_or(|status| !status.has_ended());
+        update.is_announcement
+            && (known.turn < self.turn || known.call.status.has_ended() && has_begun)
+    }
+
     pub fn get(&self, id: &ToolCallId) -> Option<&ToolCall> {
-        self.calls.get(id)
+        self.calls.get(id).map(|tracked| &tracked.call)
     }
 
     /// Calls that have not ended, oldest first. At the end of a turn none should be left.
     pub fn unfinished(&self) -> impl Iterator<Item = &ToolCall> {
-        let calls = self.order.iter().filter_map(|id| self.calls.get(id));
+        let calls = self.order.iter().filter_map(|id| self.get(id));
         calls.filter(|call| !call.status.has_ended())
     }
 }
@@ -424,6 +456,25 @@ mod tests {
             .merge(change(json!({ "toolCallId": "x", "status": "failed", "rawOutput": "no" })));
         assert!(merged.is_new && merged.ended);
         assert_eq!(merged.call.output_text(), "no");
+    }
+
+    #[test]
+    fn id_that_is_used_again_is_another_call() {
+        let announced = |status: &str| {
+            change(json!({ "sessionUpdate": "tool_call", "toolCallId": "1", "status": status }))
+        };
+        let updated = |status: &str| change(json!({ "toolCallId": "1", "status": status }));
+        let mut calls = ToolCalls::default();
+        assert!(calls.merge(announced("pending")).is_new);
+        assert!(!calls.merge(announced("in_progress")).is_new, "it has not ended");
+        assert!(calls.merge(announced("completed")).ended);
+        assert!(!calls.merge(announced("completed")).is_new, "the same call, told again");
+        assert!(calls.merge(announced("pending")).is_new);
+        calls.end_turn();
+        assert!(!calls.merge(updated("in_progress")).is_new, "an update of the earlier call");
+        let merged = calls.merge(announced("completed"));
+        assert!(merged.is_new && merged.ended);
+        assert_eq!(calls.unfinished().count(), 0);
     }
 
     #[test]

@@ -56,6 +56,33 @@ async fn refused_permission_changes_nothing() {
 }
 
 #[tokio::test]
+async fn kind_of_call_that_is_always_allowed_is_not_asked_for_again() {
+    let scenario = r#"
+        [[turn]]
+        steps = [
+            { ask = { title = "Write a", kind = "edit" } },
+            { write = { path = "a", text = "{turn}" } },
+            { ask = { title = "Write b", kind = "edit" } },
+            { ask = { title = "Run c", kind = "execute", command = "c" } },
+        ]
+    "#;
+    let place = Place::new();
+    let mut stage = Stage::start(&place, scenario, ClientSettings::default());
+    let session = stage.open(&place).await.unwrap();
+    let always = PermissionAnswer::Choose("always".to_owned());
+    let (watched, _) = stage.turn(&session, "go", always).await;
+    assert_eq!(watched.asked, ["Write a", "Run c"]);
+    let (watched, result) = stage.turn(&session, "go", PermissionAnswer::Reject).await;
+    assert_eq!(watched.asked, [""; 0]);
+    assert_eq!(result.unwrap().stop_reason, StopReason::EndTurn);
+    assert_eq!(std::fs::read_to_string(place.cwd().join("a")).unwrap(), "2");
+    // Another session asks again.
+    let session = stage.client.new_session(&place.setup()).await.unwrap();
+    let (watched, _) = stage.turn(&session, "go", ALLOW).await;
+    assert_eq!(watched.asked, ["Write a", "Write b", "Run c"]);
+}
+
+#[tokio::test]
 async fn profile_says_what_the_agent_offers() {
     let place = Place::new();
     let scenario = "[agent]\nname = \"it\"\nresume = true\nmcp_http = false\n[[turn]]\nsteps = []";

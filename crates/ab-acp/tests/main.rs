@@ -5,4 +5,5 @@
 mod conversation;
 mod fuzz;
 mod misbehaviour;
+mod raw;
 mod stage;

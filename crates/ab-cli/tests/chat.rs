@@ -78,6 +78,68 @@ fn a_person_is_asked_and_a_script_is_not() {
 }
 
 #[test]
+fn what_is_always_allowed_is_asked_for_once() {
+    let stage = scenario(
+        r#"{ ask = { title = "Make it", path = "made" } }, { write = { path = "made", text = "{turn}" } }"#,
+    );
+    let data = stage.outside("data");
+    let exchange = [("> ", "go\r"), ("allow it?", "a\r"), ("> ", "again\r"), ("> ", "")];
+    let shown = stage.answered(&words(data.to_str().unwrap(), &[]), &exchange);
+    assert_eq!(shown.matches("allow it?").count(), 1, "{shown}");
+    assert_eq!(stage.text("made"), "2");
+}
+
+#[test]
+fn output_of_commands_is_shown() {
+    let lines: String = (1..=12).map(|number| format!("echo line{number}; ")).collect();
+    let stage = scenario(&format!("{{ run = \"{lines}\" }}"));
+    let out = chat(&stage, &[], "go\n").text();
+    assert!(out.contains("\n  line1\n") && out.contains("\n  line10\n  … 2 more lines\n"), "{out}");
+    let out = chat(&stage, &["--json"], "go\n").text();
+    let values = out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let outputs: Vec<Value> =
+        values.filter_map(|value| value["tool"].get("output").cloned()).collect();
+    assert_eq!(outputs.len(), 1, "{out}");
+    assert!(outputs[0].as_str().unwrap().contains("line12"), "{out}");
+}
+
+#[test]
+fn tool_calls_of_each_turn_are_shown_although_their_ids_are_the_same() {
+    let turn = |title: &str, status: &str| {
+        format!(
+            "[[turn]]\nsteps = [{{ update = {{ sessionUpdate = \"tool_call\", toolCallId = \"1\", \
+             title = \"{title}\", status = \"{status}\" }} }}]\n"
+        )
+    };
+    let turns = [turn("First", "completed"), turn("Second", "pending"), turn("Third", "pending")];
+    let stage = Stage::with(&[(".agent-backend/scenario.toml", &turns.concat())]);
+    let out = chat(&stage, &[], "a\nb\nc\n").text();
+    for title in ["→ First", "✓ First", "→ Second", "→ Third"] {
+        assert!(out.contains(title), "{title}: {out}");
+    }
+}
+
+#[test]
+fn lines_that_were_typed_before_an_interrupt_are_dropped() {
+    if !stands("bwrap") {
+        return;
+    }
+    let turns = "[[turn]]\nsteps = [{ say = \"working\\n\" }, { hang = \"until_cancelled\" }]\n\
+                 [[turn]]\nsteps = [{ say = \"got {prompt}\\n\" }]\n";
+    let stage = Stage::with(&[(".agent-backend/scenario.toml", turns)]);
+    let data = stage.outside("data");
+    let exchange = [
+        ("> ", "go\r"),
+        ("working", "too early\r"),
+        ("too early", "\u{3}"),
+        ("the turn ended: cancelled\r\n\r\n> ", "later\r"),
+        ("got ", ""),
+    ];
+    let shown = stage.answered(&words(data.to_str().unwrap(), &[]), &exchange);
+    assert!(shown.contains("got later") && !shown.contains("got too early"), "{shown}");
+}
+
+#[test]
 fn a_chat_goes_on_where_the_last_one_ended() {
     let stage = scenario(r#"{ say = "this is turn {turn}" }"#);
     let first = chat(&stage, &["--continue"], "");

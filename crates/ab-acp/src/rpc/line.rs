@@ -10,6 +10,8 @@ pub(crate) struct Lines<R> {
     input: BufReader<R>,
     partial: Vec<u8>,
     limit: usize,
+    /// Whether bytes after the last newline are a line.
+    has_unterminated_line: bool,
 }
 
 /// What [`Lines::next`] found.
@@ -19,18 +21,26 @@ pub(crate) enum Line {
     Whole(Vec<u8>),
     /// A line that is longer than the limit. The rest of it was not read.
     TooLong,
-    /// The stream ended. Bytes after the last newline are ignored.
+    /// The stream ended. Bytes after the last newline are ignored, unless the reader was told
+    /// otherwise.
     End,
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
     pub(crate) fn new(input: R, limit: usize) -> Lines<R> {
-        Lines { input: BufReader::new(input), partial: Vec::new(), limit }
+        let input = BufReader::new(input);
+        Lines { input, partial: Vec::new(), limit, has_unterminated_line: false }
+    }
+
+    /// Reads bytes after the last newline as a line too.
+    pub(crate) fn with_unterminated_line(self) -> Lines<R> {
+        Lines { has_unterminated_line: true, ..self }
     }
 
     pub(crate) async fn next(&mut self) -> io::Result<Line> {
         loop {
             let (used, ended) = match fill(&mut self.input).await? {
+                [] if self.has_unterminated_line && !self.partial.is_empty() => (0, true),
                 [] => return Ok(Line::End),
                 bytes => match bytes.iter().position(|&byte| byte == b'\n') {
                     Some(end) => {

@@ -1,5 +1,6 @@
 //! The scripted agent's memory of its sessions, in files below its home.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,9 @@ pub(super) struct Remembered {
     /// The step of the last turn whose question waits for an answer. A process that is killed meanwhile leaves it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) asking: Option<usize>,
+    /// The kinds of tool calls that the client always allows.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) always: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

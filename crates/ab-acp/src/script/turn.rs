@@ -231,6 +231,10 @@ impl Turn {
         let asked_about = call.clone();
         call["sessionUpdate"] = "tool_call".into();
         self.update(call).await;
+        if self.remembered.always.contains(&ask.kind) {
+            self.asked = Some(id);
+            return None;
+        }
         let params = json!({
             "sessionId": self.session,
             "toolCall": asked_about,
@@ -250,7 +254,11 @@ impl Turn {
             }
         };
         match (answer["outcome"]["outcome"].as_str(), answer["outcome"]["optionId"].as_str()) {
-            (Some("selected"), Some("allow" | "always")) => {
+            (Some("selected"), Some(option @ ("allow" | "always"))) => {
+                if option == "always" {
+                    // It is saved with the end of the question.
+                    self.remembered.always.insert(ask.kind.clone());
+                }
                 self.asked = Some(id);
                 None
             }

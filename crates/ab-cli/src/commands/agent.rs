@@ -5,6 +5,7 @@ pub(crate) mod catalog;
 use std::path::{Path, PathBuf};
 
 use ab_acp::script::{self, AgentScenario, ScriptedAgentExit, ScriptedAgentSettings};
+use ab_core::{Error, ErrorCode, ErrorKind};
 use clap::{Args, Subcommand};
 
 use self::catalog::{Install, List, Show};
@@ -109,6 +110,10 @@ async fn scripted(script: Script) -> Result<(), Failure> {
         end = script::run_scripted_agent(input, output, ScriptedAgentSettings { scenario, home }) => match end {
             ScriptedAgentExit::Finished => Ok(()),
             ScriptedAgentExit::Exit(code) => Err(Failure::Told(Exit::Command(code))),
+            ScriptedAgentExit::MessageTooLong { limit } => {
+                let message = format!("the client sent a message of more than {limit} bytes");
+                Err(Failure::from(Error::new(ErrorCode::TooLarge, ErrorKind::TooLarge, message)))
+            }
         },
         exit = signals.next() => Err(Failure::Told(exit)),
     }

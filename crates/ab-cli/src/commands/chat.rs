@@ -337,6 +337,10 @@ impl Conversation {
                     }
                     is_cancelled = true;
                     self.questions.clear();
+                    if io::stdin().is_terminal() {
+                        // Lines that were typed for the cancelled work must not become prompts.
+                        self.keyboard.forget();
+                    }
                     self.view.close(terminal)?;
                     terminal.note("cancelling; press Ctrl-C again to end the chat");
                     if let Err(error) = self.client.cancel_turn(&self.session).await {
@@ -356,7 +360,7 @@ impl Conversation {
             Ok(end) => self.view.end_turn(&end, terminal),
             Err(error) if error.ends_connection() => Err(self.failed(&error).await),
             Err(error) => {
-                self.view.close(terminal)?;
+                self.view.fail_turn(terminal)?;
                 terminal.tell(&told(error.to_string()));
                 // A script gets a failure for a failed prompt. A person may try another prompt.
                 if self.is_interactive { Ok(()) } else { Err(Failure::Told(Exit::Failed)) }

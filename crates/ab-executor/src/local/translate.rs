@@ -122,6 +122,7 @@ impl Translator {
                 tool_status: ab_api::ToolExecutionStatus::Cancelled,
             });
         }
+        self.calls.end_turn();
         events.extend(tokens.map(|tokens| EventKind::Usage {
             input_tokens: Some(tokens.input),
             output_tokens: Some(tokens.output),
@@ -311,6 +312,7 @@ fn shown(call: &ToolCall) -> Shown {
 fn ended(id: ToolCallId) -> ToolCallUpdate {
     ToolCallUpdate {
         id,
+        is_announcement: false,
         title: None,
         name: None,
         kind: None,

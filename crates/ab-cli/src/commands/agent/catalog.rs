@@ -218,7 +218,7 @@ pub(crate) async fn install(command: Install, terminal: &mut Terminal) -> Result
             continue;
         }
         let how = if was_there {
-            "was installed".to_owned()
+            "is already installed".to_owned()
         } else {
             format!("installed in {} s", begun.elapsed().as_secs())
         };

@@ -1,7 +1,7 @@
 //! What a chat shows of an agent's work: text as it arrives, a line for each tool call, and the changes of files.
 
 use ab_acp::tool_call::{
-    FileDiff, MergedToolCall, ToolCall, ToolCallStatus, ToolCallUpdate, ToolCalls,
+    FileDiff, MergedToolCall, ToolCall, ToolCallStatus, ToolCallUpdate, ToolCalls, ToolKind,
 };
 use ab_acp::update::{PlanEntry, PlanEntryStatus, SessionUpdate};
 use ab_acp::{PermissionQuestion, StopReason, TurnEnd};
@@ -21,8 +21,10 @@ const WORKS: Style = AnsiColor::Cyan.on_default();
 
 /// Lines of one change that are shown.
 const DIFF_LINES: usize = 40;
-/// Lines of the output of a failed tool call that are shown.
-const ERROR_LINES: usize = 10;
+/// Lines of the output of a command or of a failed tool call that are shown.
+const OUTPUT_LINES: usize = 10;
+/// Bytes of one of these lines that are shown.
+const OUTPUT_LINE_BYTES: usize = 500;
 
 /// The kind of text that is being written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +83,7 @@ impl View {
         end: &TurnEnd,
         terminal: &mut Terminal,
     ) -> Result<(), Failure> {
+        self.calls.end_turn();
         if terminal.format() == Format::Json {
             let tokens = end.tokens.map(|tokens| tokens.total);
             let value = json!({ "type": "turn_ended", "stop": stop_word(&end.stop_reason), "tokens": tokens });
@@ -94,6 +97,12 @@ impl View {
         }
         terminal.line("")?;
         terminal.finish()
+    }
+
+    /// Notes that a turn ended with an error, which the caller shows.
+    pub(super) fn fail_turn(&mut self, terminal: &mut Terminal) -> Result<(), Failure> {
+        self.calls.end_turn();
+        self.close(terminal)
     }
 
     /// Shows a question, without the line for the answer.
@@ -168,10 +177,7 @@ impl View {
                 let line =
                     format!("{} {}", terminal.painted(BAD, "✗"), escape_unprintable(&title(&call)));
                 terminal.line(&line)?;
-                for line in call.output_text().lines().take(ERROR_LINES) {
-                    terminal.line(&format!("  {}", escape_unprintable(line)))?;
-                }
-                Ok(())
+                show_output(&call, terminal)
             }
             ToolCallStatus::Pending | ToolCallStatus::InProgress | ToolCallStatus::Completed => {
                 let line = format!(
@@ -180,6 +186,9 @@ impl View {
                     escape_unprintable(&title(&call))
                 );
                 terminal.line(&line)?;
+                if has_output(&call) {
+                    show_output(&call, terminal)?;
+                }
                 show_diffs(&call, terminal)
             }
         }
@@ -227,13 +236,41 @@ fn call_value(call: &ToolCall) -> Value {
         let lines = diff.line_counts();
         json!({ "path": diff.path, "lines_added": lines.added, "lines_removed": lines.removed })
     };
-    json!({
+    let mut value = json!({
         "id": call.id.0,
         "title": title(call),
         "kind": call.kind.as_str(),
         "status": call.status.as_str(),
         "files": call.diffs().map(diff).collect::<Vec<_>>(),
-    })
+    });
+    if call.status.has_ended() && has_output(call) {
+        value["output"] = call.output_text().into();
+    }
+    value
+}
+
+/// Whether the output of a call is shown. That of others, such as reading a file, is for the agent.
+fn has_output(call: &ToolCall) -> bool {
+    call.kind == ToolKind::Execute || call.status == ToolCallStatus::Failed
+}
+
+fn show_output(call: &ToolCall, terminal: &mut Terminal) -> Result<(), Failure> {
+    let output = call.output_text();
+    let mut lines = output.trim_end().lines();
+    for line in lines.by_ref().take(OUTPUT_LINES) {
+        let cut = &line[..line.floor_char_boundary(OUTPUT_LINE_BYTES)];
+        let more = if cut.len() < line.len() { "…" } else { "" };
+        terminal.line(&format!("  {}{more}", escape_unprintable(cut)))?;
+    }
+    show_rest(lines.count(), terminal)
+}
+
+fn show_rest(lines: usize, terminal: &mut Terminal) -> Result<(), Failure> {
+    if lines == 0 {
+        return Ok(());
+    }
+    let line = terminal.painted(DIM, &format!("… {lines} more lines"));
+    terminal.line(&format!("  {line}"))
 }
 
 fn show_diffs(call: &ToolCall, terminal: &mut Terminal) -> Result<(), Failure> {
@@ -250,11 +287,7 @@ fn show_diffs(call: &ToolCall, terminal: &mut Terminal) -> Result<(), Failure> {
             let line = terminal.painted(style, &terminal.shown(line));
             terminal.line(&format!("  {line}"))?;
         }
-        let rest = lines.count();
-        if rest > 0 {
-            let line = terminal.painted(DIM, &format!("… {rest} more lines"));
-            terminal.line(&format!("  {line}"))?;
-        }
+        show_rest(lines.count(), terminal)?;
     }
     Ok(())
 }
