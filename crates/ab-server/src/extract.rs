@@ -7,6 +7,7 @@ use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
+use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 
 use crate::problem::{Problem, ProblemKind};
@@ -54,6 +55,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParams<T>
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        check_encoding(parts.uri.query().unwrap_or_default())?;
         let Query(params) = Query::from_request_parts(parts, state)
             .await
             .map_err(|error| invalid_query(&error.body_text()))?;
@@ -70,6 +72,20 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathPar
             .map_err(|error| Problem::new(ProblemKind::Invalid, error.body_text()))?;
         Ok(PathParams(params))
     }
+}
+
+/// Refuses parameters that are not UTF-8. Parsers of queries replace such bytes, and two names would
+/// become one.
+fn check_encoding(query: &str) -> Result<(), Problem> {
+    for pair in query.split('&') {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let is_text = |text| percent_decode_str(text).decode_utf8().is_ok();
+        if !is_text(name) || !is_text(value) {
+            let name = percent_decode_str(name).decode_utf8_lossy();
+            return Err(invalid_query(&format!("{name}: must be UTF-8")));
+        }
+    }
+    Ok(())
 }
 
 /// The problem of a query string, by its parameter where that is known.
@@ -100,13 +116,48 @@ pub(crate) fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem
             return Problem::new(ProblemKind::Invalid, format!("invalid JSON: {why}"));
         }
         let field = if field == "." { String::new() } else { field };
-        let errors = BTreeMap::from([(field, vec![why.to_string()])]);
-        Problem::new(ProblemKind::Invalid, why.to_string()).with_errors(errors)
+        let why = json_terms(&why.to_string());
+        let detail = if field.is_empty() { why.clone() } else { format!("{field}: {why}") };
+        let errors = BTreeMap::from([(field, vec![why])]);
+        Problem::new(ProblemKind::Invalid, detail).with_errors(errors)
     })?;
     deserializer
         .end()
         .map_err(|why| Problem::new(ProblemKind::Invalid, format!("invalid JSON: {why}")))?;
     Ok(value)
+}
+
+/// A message of serde in terms of JSON: it names types of Rust.
+pub(crate) fn json_terms(said: &str) -> String {
+    const UNTAGGED: &str = "data did not match any variant of untagged enum ";
+    if let Some(rest) = said.strip_prefix(UNTAGGED) {
+        let place = rest.find(" at line ").map_or("", |at| &rest[at..]);
+        return format!("the value has none of the accepted forms{place}");
+    }
+    let Some((found, rest)) = said.split_once(", expected ") else { return said.to_owned() };
+    let end = rest.find(" at line ").unwrap_or(rest.len());
+    let (expected, place) = rest.split_at(end);
+    let first = expected.split(' ').next().unwrap_or_default();
+    let expected = match first {
+        "struct" | "map" | "internally" | "adjacently" => "an object",
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number that is not negative",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "sequence" | "tuple" => "an array",
+        "unit" => "null",
+        "enum" | "variant" => "a string",
+        _ => match expected {
+            "a map" => "an object",
+            "a sequence" => "an array",
+            _ => expected,
+        },
+    };
+    let found = match found {
+        "invalid type: map" => "invalid type: object",
+        "invalid type: sequence" => "invalid type: array",
+        found => found,
+    };
+    format!("{found}, expected {expected}{place}")
 }
 
 fn says_json(headers: &HeaderMap) -> bool {
@@ -189,5 +240,58 @@ mod tests {
         let (_, _, body) = ask("/api/v1/query?depth=x", JSON, "").await;
         assert_eq!(body["detail"], "invalid query: depth: invalid digit found in string");
         assert_eq!(body["errors"]["depth"][0], "invalid digit found in string");
+        for query in ["depth=1&path=%FF", "path=a%C3", "path=%e2%82&depth=1"] {
+            let (status, _, body) = ask(&format!("/api/v1/query?{query}"), JSON, "").await;
+            assert_eq!(
+                (status, &body["errors"]["path"][0]),
+                (400, &"must be UTF-8".into()),
+                "{query}"
+            );
+        }
+    }
+
+    #[test]
+    fn errors_of_bodies_name_no_types_of_rust() {
+        fn why<T: DeserializeOwned>(body: &str) -> String {
+            json_terms(&serde_json::from_str::<T>(body).map(drop).unwrap_err().to_string())
+        }
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        #[allow(dead_code, reason = "only parsed")]
+        enum Either {
+            Number(u8),
+            Text(String),
+        }
+        #[derive(Deserialize)]
+        #[serde(tag = "type")]
+        #[allow(dead_code, reason = "only parsed")]
+        enum Tagged {
+            One { a: u8 },
+        }
+        for (said, expect) in [
+            (why::<Repo>("7"), "invalid type: integer `7`, expected an object"),
+            (
+                why::<Repo>("{\"depth\":-1}"),
+                "invalid value: integer `-1`, expected a whole number that is not negative",
+            ),
+            (
+                why::<Repo>("{\"depth\":{}}"),
+                "invalid type: object, expected a whole number that is not negative",
+            ),
+            (why::<Repo>("{}"), "missing field `depth`"),
+            (why::<String>("[]"), "invalid type: array, expected a string"),
+            (why::<Vec<u8>>("{}"), "invalid type: object, expected an array"),
+            (why::<f64>("\"x\""), "invalid type: string \"x\", expected a number"),
+            (why::<BTreeMap<String, u8>>("1"), "invalid type: integer `1`, expected an object"),
+            (why::<Either>("[]"), "the value has none of the accepted forms"),
+            (why::<Tagged>("1"), "invalid type: integer `1`, expected an object"),
+            (why::<Tagged>("{\"type\":\"Two\"}"), "unknown variant `Two`, expected `One`"),
+        ] {
+            assert!(said.starts_with(expect), "{said}");
+            assert!(
+                !["struct", "enum", "u32", "u8"].iter().any(|word| said.contains(word)),
+                "{said}"
+            );
+        }
     }
 }

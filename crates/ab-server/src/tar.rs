@@ -72,6 +72,8 @@ pub struct TarDecoder {
     next_entry: Extensions,
     /// The links in the archive so far.
     links: HashSet<String>,
+    /// Whether a header was read.
+    has_begun: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -170,15 +172,25 @@ impl TarDecoder {
     ///
     /// # Errors
     ///
-    /// The archive is truncated.
+    /// There is no archive, or it is truncated.
     pub fn finish(&self) -> Result<(), TarError> {
         match self.state {
             TarState::End => Ok(()),
-            TarState::Header if self.input.is_empty() => Ok(()),
-            // The padding of the last file may be missing.
-            TarState::Skip { .. } | TarState::Data { left: 0, .. } => Ok(()),
+            TarState::Header if !self.has_begun && self.input.is_empty() => {
+                fails("it is empty: an archive without files has an end marker of two zero blocks")
+            }
+            TarState::Header if !self.has_begun => {
+                check_uncompressed(&self.input)?;
+                fails("it is shorter than one header: this is no tar archive, or it is cut off")
+            }
+            TarState::Header if self.input.is_empty() => {
+                fails("it has no end marker of two zero blocks: it is cut off")
+            }
+            TarState::Skip { .. } | TarState::Data { left: 0, .. } => {
+                fails("the last entry is not padded to a whole block: it is cut off")
+            }
             TarState::Header | TarState::Data { .. } | TarState::Extension { .. } => {
-                fails("the archive is cut off")
+                fails("it is cut off")
             }
         }
     }
@@ -192,12 +204,13 @@ impl TarDecoder {
     /// Reads a header. `None` for a header that describes the next entry, and for the end.
     fn header(&mut self, block: &[u8]) -> Result<Option<TarEntry>, TarError> {
         if block.iter().all(|byte| *byte == 0) {
+            self.has_begun = true;
             self.state = TarState::End;
             self.input.clear();
             return Ok(None);
         }
-        if block.starts_with(&[0x1f, 0x8b]) {
-            return fails("the archive is compressed: send it uncompressed");
+        if !std::mem::replace(&mut self.has_begun, true) {
+            check_uncompressed(block)?;
         }
         if number(&block[148..156])? != checksum(block) {
             return fails(
@@ -292,6 +305,23 @@ impl TarDecoder {
             }
         }
         Ok(())
+    }
+}
+
+/// What compressed files begin with.
+const COMPRESSED: [(&[u8], &str); 4] = [
+    (&[0x1f, 0x8b], "gzip"),
+    (b"BZh", "bzip2"),
+    (&[0xfd, b'7', b'z', b'X', b'Z'], "xz"),
+    (&[0x28, 0xb5, 0x2f, 0xfd], "zstd"),
+];
+
+fn check_uncompressed(start: &[u8]) -> Result<(), TarError> {
+    match COMPRESSED.iter().find(|(magic, _)| start.starts_with(magic)) {
+        Some((_, name)) => {
+            fails(format!("it is compressed with {name}: send the archive uncompressed"))
+        }
+        None => Ok(()),
     }
 }
 
@@ -489,14 +519,23 @@ mod tests {
             (header("x", b'x', MAX_EXTENSION + 1, ""), "extended header"),
             ([header("l", b'2', 0, "a"), file("l/x", b"1")].concat(), "through a link"),
             ([0x1f, 0x8b].into_iter().chain([0; BLOCK]).collect(), "compressed"),
+            (b"\x1f\x8bshort".to_vec(), "compressed with gzip"),
+            (b"BZh9".to_vec(), "compressed with bzip2"),
             (vec![b'x'; BLOCK], "number"),
+            (Vec::new(), "empty"),
+            (b"garbage".to_vec(), "no tar archive"),
             (file("cut", b"hello")[..BLOCK + 2].to_vec(), "cut off"),
             (file("cut", b"hello")[..BLOCK / 2].to_vec(), "cut off"),
+            (file("cut", b"hello")[..BLOCK + 5].to_vec(), "not padded"),
+            (file("cut", b"hello"), "no end marker"),
+            ([file("cut", b"hello"), vec![0; BLOCK - 1]].concat(), "cut off"),
         ] {
             let error = read(&archive, 100).unwrap_err().to_string();
             assert!(error.contains(says), "{says}: {error}");
         }
-        assert!(read(&header("a/l", b'2', 0, "../b"), 100).is_ok());
+        let link = [header("a/l", b'2', 0, "../b"), vec![0; 2 * BLOCK]].concat();
+        assert!(read(&link, 100).is_ok());
+        assert_eq!(read(&[0; 2 * BLOCK], 100), Ok(Vec::new()));
         let mut damaged = file("a", b"1");
         damaged[0] = b'b';
         assert!(read(&damaged, 100).unwrap_err().to_string().contains("checksum"));

@@ -30,6 +30,11 @@ fn tar(name: &str, kind: u8, link: &str, content: &str) -> String {
     String::from_utf8(block).unwrap()
 }
 
+/// The end marker of an archive.
+fn end() -> String {
+    "\0".repeat(1024)
+}
+
 async fn upload(ground: &Ground, path: &str, archive: &str) -> Got {
     let path = format!("/v1/fs/upload-batch?path={path}");
     let headers = [("content-type", "application/x-tar")];
@@ -209,7 +214,7 @@ async fn archives_are_unpacked_inside_their_target() {
         tar("d/link", b'2', "a.txt", ""),
         tar("copy", b'1', "d/a.txt", ""),
     ];
-    let got = upload(&ground, "in", &archive.concat()).await;
+    let got = upload(&ground, "in", &(archive.concat() + &end())).await;
     assert_eq!(got.status, 200, "{got:?}");
     let expect: Vec<_> =
         ["d", "d/a.txt", "d/link", "copy"].map(|path| format!("{root}/in/{path}")).to_vec();
@@ -217,7 +222,7 @@ async fn archives_are_unpacked_inside_their_target() {
     assert_eq!(fs::read_to_string(ground.root.join("in/d/link")).unwrap(), "hello");
     assert_eq!(fs::read_to_string(ground.root.join("in/copy")).unwrap(), "hello");
     let many: Vec<_> = (0..1030).map(|number| tar(&format!("f{number}"), b'0', "", "")).collect();
-    let got = upload(&ground, "many", &many.concat()).await.json();
+    let got = upload(&ground, "many", &(many.concat() + &end())).await.json();
     assert_eq!((got["paths"].as_array().unwrap().len(), &got["truncated"]), (1024, &true.into()));
 
     fs::write(ground.keep.path().join("outside"), "kept").unwrap();
@@ -240,6 +245,71 @@ async fn archives_are_unpacked_inside_their_target() {
     assert!(!ground.root.join("in/l").is_symlink() && !ground.root.join("in/cut").exists());
     let plain = send(ground.address(), &head("POST", "/v1/fs/upload-batch", &[]), "x").await;
     assert_eq!(plain.status, 400);
+}
+
+#[tokio::test]
+async fn bodies_that_are_no_whole_archive_are_refused_with_the_reason() {
+    let ground = Ground::start().await;
+    let whole = tar("f", b'0', "", "hello");
+    for (body, says) in [
+        (String::new(), "it is empty"),
+        ("BZh91AY&SY".to_owned(), "it is compressed with bzip2: send the archive uncompressed"),
+        ("hello".to_owned(), "this is no tar archive"),
+        (whole[..512 + 5].to_owned(), "is not padded to a whole block"),
+        (whole.clone(), "it has no end marker"),
+    ] {
+        let got = upload(&ground, "new", &body).await;
+        let problem = got.json();
+        assert_eq!(
+            (got.status, &problem["type"]),
+            (400, &"urn:sandbox-agent:error:invalid_request".into()),
+            "{problem}"
+        );
+        assert!(problem["detail"].as_str().unwrap().contains(says), "{says}: {problem}");
+        assert_eq!(ground.root.join("new").exists(), body.len() > 512, "{says}");
+    }
+    let got = upload(&ground, "none", &end()).await;
+    assert_eq!((got.status, got.json()["paths"].clone()), (200, json!([])));
+}
+
+#[tokio::test]
+async fn parameters_that_are_not_utf8_are_refused_by_name() {
+    let ground = Ground::start().await;
+    for path in ["%FF", "a%FE", "%C3", "ok/%80"] {
+        let got = put(&ground, path, "1").await;
+        assert_eq!(got.status, 400, "{got:?}");
+        let detail = got.json()["detail"].as_str().unwrap().to_owned();
+        assert_eq!(detail, "invalid query: path: must be UTF-8");
+    }
+    assert_eq!(fs::read_dir(&ground.root).unwrap().count(), 0);
+    assert_eq!(put(&ground, "%C3%BC%EF%BF%BD", "1").await.status, 200);
+    assert!(ground.root.join("ü\u{fffd}").is_file());
+}
+
+#[tokio::test]
+async fn file_of_entries_that_cannot_be_used_is_named() {
+    let ground = Ground::start().await;
+    fs::create_dir_all(ground.root.join(".sandbox-agent/config")).unwrap();
+    let path = "/v1/config/mcp?directory=.&mcpName=one";
+    let entry = json!({ "type": "local", "command": "npx" }).to_string();
+    for (text, says, methods) in [
+        ("{", "it is not JSON", &["GET", "PUT", "DELETE"][..]),
+        ("[1]", "it is not a JSON object of entries", &["GET", "PUT", "DELETE"]),
+        ("{\"one\":7}", "the entry \"one\" is not valid", &["GET"]),
+    ] {
+        let file = ground.root.join(".sandbox-agent/config/mcp.json");
+        fs::write(&file, text).unwrap();
+        for method in methods {
+            let got = ground.ask(method, path, &entry).await;
+            let problem = got.json();
+            let kind = "urn:sandbox-agent:error:invalid_config";
+            assert_eq!((got.status, &problem["type"]), (422, &kind.into()), "{problem}");
+            let detail = problem["detail"].as_str().unwrap();
+            assert!(detail.contains(says) && detail.contains("mcp.json"), "{detail}");
+            assert!(!detail.contains("enum") && !detail.contains("McpServer"), "{detail}");
+            assert_eq!(fs::read_to_string(&file).unwrap(), text);
+        }
+    }
 }
 
 #[tokio::test]

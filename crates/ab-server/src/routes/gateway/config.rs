@@ -20,6 +20,7 @@ use super::AgentGatewayRoutes;
 use super::files::{ServedDirectory, failed};
 use super::problems::described;
 use crate::app::HttpApp;
+use crate::extract::json_terms;
 use crate::problem::{Problem, ProblemKind};
 
 const MAX_NAME: usize = 256;
@@ -37,8 +38,7 @@ impl IntoResponses for ConfigProblems {
             (StatusCode::GONE, "The server is closing"),
             (StatusCode::PAYLOAD_TOO_LARGE, "The entry or the file of entries is too large"),
             (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is not declared as JSON"),
-            (StatusCode::UNPROCESSABLE_ENTITY, "This cannot be done with such a file"),
-            (StatusCode::BAD_GATEWAY, "The file of entries cannot be used"),
+            (StatusCode::UNPROCESSABLE_ENTITY, "The file of entries cannot be used"),
             (StatusCode::SERVICE_UNAVAILABLE, "The file system is not available"),
             (StatusCode::GATEWAY_TIMEOUT, "The file system took too long"),
             (StatusCode::INSUFFICIENT_STORAGE, "There is no space left"),
@@ -117,10 +117,8 @@ impl<'a> ConfigFile<'a> {
         };
         match serde_json::from_slice(&content.bytes) {
             Ok(Value::Object(entries)) => Ok((entries, Some(content.stat.version))),
-            Ok(_) | Err(_) => {
-                let detail = format!("{} is not a JSON object of entries", self.path);
-                Err(Problem::new(ProblemKind::BadGateway, detail))
-            }
+            Ok(_) => Err(self.unusable("it is not a JSON object of entries")),
+            Err(error) => Err(self.unusable(&format!("it is not JSON: {error}"))),
         }
     }
 
@@ -217,9 +215,17 @@ impl<'a> ConfigFile<'a> {
     /// An entry of the file, which other programs may have written.
     fn parsed<T: DeserializeOwned>(&self, name: &str, entry: Value) -> Result<T, Problem> {
         serde_json::from_value(entry).map_err(|error| {
-            let detail = format!("the entry {name:?} in {} is not valid: {error}", self.path);
-            Problem::new(ProblemKind::BadGateway, detail)
+            let why = json_terms(&error.to_string());
+            self.unusable(&format!("the entry {name:?} is not valid: {why}"))
         })
+    }
+
+    /// The problem of a file that other programs have written.
+    fn unusable(&self, why: &str) -> Problem {
+        let detail = format!("cannot use {}: {why}; correct the file or remove it", self.path);
+        Problem::new(ProblemKind::Unprocessable, detail)
+            .coded("invalid_config")
+            .titled("Invalid Config")
     }
 }
 

@@ -74,19 +74,21 @@ async fn unpack(
     mut archive: ArchiveReader<impl Stream<Item = Result<Bytes, Error>> + Send + Unpin>,
 ) -> Result<FsUploaded, Problem> {
     let backend = &files.backend;
+    // A body that is no archive makes no directory.
+    let mut next = archive.entry().await?;
     backend.mkdir(target).await.map_err(failed)?;
     let mut uploaded = FsUploaded { paths: Vec::new(), truncated: false };
-    while let Some(entry) = archive.entry().await? {
-        if entry.path.is_empty() {
-            continue;
+    while let Some(entry) = next {
+        if !entry.path.is_empty() {
+            let path = format!("{target}/{}", entry.path);
+            place(backend, target, &path, &entry, &mut archive).await?;
+            if uploaded.paths.len() < MAX_PATHS {
+                uploaded.paths.push(files.shown(&path)?);
+            } else {
+                uploaded.truncated = true;
+            }
         }
-        let path = format!("{target}/{}", entry.path);
-        place(backend, target, &path, &entry, &mut archive).await?;
-        if uploaded.paths.len() < MAX_PATHS {
-            uploaded.paths.push(files.shown(&path)?);
-        } else {
-            uploaded.truncated = true;
-        }
+        next = archive.entry().await?;
     }
     Ok(uploaded)
 }
