@@ -8,6 +8,7 @@ pub(crate) use questions::{Answered, Questions, Titles};
 pub(crate) use view::View;
 
 use ab_api::{ChangeCounts, Event, EventKind, Session, SessionActivity, SessionId, SessionStatus};
+use ab_core::ConnectionStatus;
 use ab_core::error::escape_unprintable;
 use agent_backend::SessionClient;
 use agent_backend::serve_client::StreamedEvent;
@@ -18,6 +19,9 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::terminal::{Format, Terminal, talk};
+
+/// What is said when the connection to the server is lost.
+const AWAY: &str = "the server cannot be reached; trying again (Ctrl-C stops following)\n";
 
 /// What is done about questions of the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -53,6 +57,8 @@ pub(crate) async fn follow(
     terminal: &mut Terminal,
 ) -> Result<Session, Failure> {
     let mut events = client.events(id);
+    let mut status = events.watch_status();
+    let mut is_away = false;
     let mut signals = Signals::watch();
     let titles = if options.logs_only { Titles::Repeated } else { Titles::InEvents };
     let mut questions = Questions::new(client.clone(), options.approve, titles, terminal);
@@ -74,6 +80,14 @@ pub(crate) async fn follow(
                         "the agent waits: agent-backend session prompt {id} PROMPT gives it more to do, \
                          session finish {id} delivers the result"
                     ));
+                }
+            }
+            Ok(()) = status.changed() => {
+                let reconnects = *status.borrow_and_update() == ConnectionStatus::Reconnecting;
+                if reconnects != is_away {
+                    is_away = reconnects;
+                    view.clear();
+                    talk(if is_away { AWAY } else { "the server is back\n" });
                 }
             }
             answer = questions.answer() => drop(questions.decide(answer, terminal).await?),

@@ -137,9 +137,9 @@ fn agent_of_the_configuration_does_a_task() {
     assert!(done.text().contains("✓ completed"), "{}", done.text());
 
     let gone = client(&stage, &[&["task", "x", "--agent", "gone"], &follow[..]].concat());
-    assert_eq!(gone.code, 1, "{}", gone.err);
+    assert_eq!(gone.code, 4, "{}", gone.err);
     let says = "agent \"gone\": the program \"no-such-agent\" was not found";
-    assert!(gone.text().contains(says), "{}", gone.text());
+    assert!(gone.err.contains(says), "{}", gone.err);
 
     let none = ["task", "x", "--network", "none"];
     let quiet = client(&stage, &[&none, &follow[..]].concat());
@@ -163,7 +163,7 @@ fn open_server_warns_and_gives_sessions_no_network() {
     assert!(!stage.outside("data").join("token").exists());
     let shared = client(&stage, &["task", "x", "--network", "shared"]);
     assert_eq!(shared.code, 4, "{}", shared.err);
-    assert!(shared.err.contains("runtime.network must be \"none\""), "{}", shared.err);
+    assert!(shared.err.contains("--network must be \"none\""), "{}", shared.err);
     let none = ["task", "x", "--follow", "--approve", "always"];
     let done = client(&stage, &none);
     assert_eq!(done.code, 0, "{}\n{}", done.text(), done.err);

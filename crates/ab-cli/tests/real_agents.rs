@@ -173,7 +173,7 @@ async fn slow_vendor_agents_edit_by_task_and_through_the_gateway() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_that_is_not_installed_fails_its_session_and_says_how_to_install_it() {
+async fn task_for_an_agent_that_is_not_installed_is_refused_and_says_how_to_install_it() {
     let server = sessions::Server::start_with(None, |settings| {
         settings.environment.push(("GEMINI_API_KEY".into(), KEY.into()));
     });
@@ -182,10 +182,24 @@ async fn agent_that_is_not_installed_fails_its_session_and_says_how_to_install_i
         ("gemini", "is not installed: run `agent-backend agent install gemini`"),
         ("pi", "the program \"pi-acp\" was not found; it needs npm install"),
     ] {
-        let id = server.create(agent).await;
-        let detail = server.ended(id).await.end_detail.unwrap_or_default();
-        assert!(detail.contains(says), "{detail}");
+        let refused =
+            server.try_create(agent, serde_json::json!({})).await.unwrap_err().to_string();
+        assert!(refused.contains("agent.type") && refused.contains(says), "{refused}");
     }
+}
+
+#[test]
+fn task_command_fails_for_an_agent_that_is_not_installed() {
+    let stage = serve::repository();
+    let server = serve::Server::start(&stage);
+    let ran = serve::client(&stage, &["task", "Do it", "--agent", "goose"]);
+    assert_ne!(ran.code, 0, "{ran:?}");
+    let says =
+        "--agent cannot be used: agent \"goose\" 1.52.0 is not installed: run `agent-backend agent";
+    assert!(ran.err.contains(says), "{}", ran.err);
+    let listed = serve::client(&stage, &["session", "list", "--json"]).value();
+    assert_eq!(listed["items"].as_array().unwrap().len(), 0, "{listed}");
+    assert_eq!(server.end().0, 0);
 }
 
 #[test]

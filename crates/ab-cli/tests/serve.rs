@@ -34,7 +34,8 @@ impl Server {
 
     /// By a command that has variables already.
     pub(crate) fn start_by(mut command: Command, flags: &[&str]) -> Server {
-        command.args(["serve", "--port", "0"]).args(flags);
+        let port: &[&str] = if flags.contains(&"--port") { &[] } else { &["--port", "0"] };
+        command.arg("serve").args(port).args(flags);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let errors = BufReader::new(child.stderr.take().unwrap());
         // From here on the process is ended whatever happens.
@@ -105,6 +106,37 @@ pub(crate) fn client(stage: &Stage, arguments: &[&str]) -> Ran {
     let mut command = stage.command(BINARY);
     command.args(arguments).arg("--data-dir").arg(stage.outside("data"));
     run(command, b"")
+}
+
+#[test]
+fn following_says_that_the_server_is_away_and_back() {
+    let stage = repository();
+    let server = Server::start(&stage);
+    let url = server.url();
+    let port = url.rsplit(':').next().unwrap();
+    // It waits for a person to decide.
+    let id = client(&stage, &["task", "Describe it", "--json"]).value()["sessionId"].clone();
+    let mut command = stage.command(BINARY);
+    command.args(["session", "events", id.as_str().unwrap(), "--follow", "--data-dir"]);
+    command.arg(stage.outside("data")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut following = command.stdin(Stdio::null()).spawn().unwrap();
+    let mut shown = BufReader::new(following.stdout.take().unwrap());
+    let mut said = BufReader::new(following.stderr.take().unwrap());
+    fn until(reader: &mut impl BufRead, text: &str) {
+        let mut line = String::new();
+        while !line.contains(text) {
+            line.clear();
+            assert_ne!(reader.read_line(&mut line).unwrap(), 0, "it ended before {text:?}");
+        }
+    }
+    until(&mut shown, "queued");
+    assert_eq!(server.end().0, 0);
+    until(&mut said, "the server cannot be reached; trying again");
+    let server = Server::start_with(&stage, &["--port", port]);
+    until(&mut said, "the server is back");
+    following.kill().unwrap();
+    following.wait().unwrap();
+    assert_eq!(server.end().0, 0);
 }
 
 #[test]

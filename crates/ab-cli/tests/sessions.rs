@@ -105,6 +105,14 @@ impl Server {
 
     /// The same with this `runtime`.
     pub(crate) async fn create_with(&self, agent: &str, runtime: serde_json::Value) -> SessionId {
+        self.try_create(agent, runtime).await.unwrap()
+    }
+
+    pub(crate) async fn try_create(
+        &self,
+        agent: &str,
+        runtime: serde_json::Value,
+    ) -> Result<SessionId, ab_control::ControlPlaneError> {
         let body = serde_json::json!({
             "prompt": "Describe the project", "repo": { "url": self.source() },
             "agent": { "type": agent }, "runtime": runtime,
@@ -118,7 +126,7 @@ impl Server {
             ..TaskCapabilities::default()
         };
         let task = TaskRequest::parse(body.to_string().as_bytes(), &offers).unwrap();
-        self.control.create_session(task, None).await.unwrap()
+        self.control.create_session(task, None).await
     }
 
     /// The first event of a session for which `pick` gives something.

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use ab_acp::catalog::{AgentCatalog, AgentCatalogEntry};
 use ab_acp::install::AgentInstallDir;
-use ab_acp::resolve::HostEnvironment;
+use ab_acp::resolve::{self, HostEnvironment, ReadyAgent};
 use ab_api::{
     Approval, ApprovalId, ChangeCounts, DeliveryMode, DeliveryResult, ExecutorDescription,
     ExecutorHealth, FieldViolations, NetworkMode, OverlayNetwork, RequestedRuntime, RuntimeType,
@@ -191,6 +191,20 @@ impl LocalExecutor {
     /// The parts of this machine that agents may use.
     fn agent_host(&self) -> HostEnvironment {
         HostEnvironment::new(self.settings.environment.iter().cloned())
+    }
+
+    /// The session's agent, if it can be started now.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, and what to do about it.
+    fn find_agent(&self, session: &Session) -> Result<ReadyAgent, String> {
+        let (directory, host) = (self.agent_directory(), self.agent_host());
+        let kind = &session.agent.kind;
+        let agent = resolve::resolve_agent(&self.settings.catalog, kind, &directory, &host)
+            .map_err(|missing| missing.to_string())?;
+        program::check(&agent.entry, &self.toolchains(Some(&agent.entry)), session.runtime.kind)?;
+        Ok(agent)
     }
 
     /// The agents that are installed.
@@ -407,7 +421,13 @@ impl Executor for LocalExecutor {
         &self,
         session: &Session,
     ) -> Result<SnapshotProvider, FieldViolations> {
-        request::accept(session, &self.workspaces).await
+        let chosen = request::accept(session, &self.workspaces).await;
+        if let Err(why) = self.find_agent(session) {
+            let mut found = chosen.err().unwrap_or_default();
+            found.add_unavailable("agent.type", format!("cannot be used: {why}"));
+            return Err(found);
+        }
+        chosen
     }
 
     fn cleanup_token(&self, job: &SessionAttempt) -> CleanupToken {

@@ -195,8 +195,11 @@ fn by_flags(error: Error) -> Error {
     let mut text = error.message().to_owned();
     for (field, typed) in TYPED_FIELDS {
         // A field name is at the start, or follows the message of another field.
-        for before in ["", "; ", ": "] {
-            let (named, shown) = (format!("{before}{field}: "), format!("{before}{typed}: "));
+        let places =
+            ["", "; ", ": "].into_iter().flat_map(|before| [(before, ": "), (before, " ")]);
+        for (before, after) in places {
+            let named = format!("{before}{field}{after}");
+            let shown = format!("{before}{typed}{after}");
             if before.is_empty() && text.starts_with(&named) {
                 text.replace_range(..named.len(), &shown);
             } else if !before.is_empty() {
@@ -323,6 +326,10 @@ mod tests {
             ),
             ("invalid task: repo.branch: exists", "invalid task: --branch: exists"),
             ("the prompt: x", "the prompt: x"),
+            (
+                "prompt must not be empty; agent.type cannot be used",
+                "PROMPT must not be empty; --agent cannot be used",
+            ),
         ] {
             let code = ErrorCode::InvalidConfiguration;
             let error = Error::new(code, ErrorKind::Invalid, said).with_hint("h");

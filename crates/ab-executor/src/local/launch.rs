@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ab_acp::launch::{LaunchSetup, LaunchedAgent};
 use ab_acp::login::copy_login_files;
-use ab_acp::resolve::{self, ReadyAgent};
+use ab_acp::resolve::ReadyAgent;
 use ab_acp::{AcpClient, AcpError, AcpSessionId, AgentProfile, McpServer, SessionSetup};
 use ab_api::{NetworkMode, RuntimeType, SessionEndReason};
 use ab_core::Isolation;
@@ -20,7 +20,7 @@ use super::groups::{self, MadeGroup};
 use super::mask::Mask;
 use super::questions::{PolicyQuestions, QuestionSettings};
 use super::translate::Translator;
-use super::{HandleSetup, LocalExecutor, Running, conversation, failed, lock, program};
+use super::{HandleSetup, LocalExecutor, Running, conversation, failed, lock};
 use crate::contract::{Executor, ExecutorError, LaunchMode, LaunchedAgentInfo, SessionAttempt};
 use crate::report::AgentReportSender;
 
@@ -59,13 +59,9 @@ pub(super) async fn launch(
             "runtime.network: this server asks no caller for a token, so no agent may share its network",
         ));
     }
-    let kind = &job.session.agent.kind;
-    let (directory, host) = (executor.agent_directory(), executor.agent_host());
-    let resolved = resolve::resolve_agent(&executor.settings.catalog, kind, &directory, &host)
-        .map_err(|missing| unlaunched(format!("agent.type: {missing}")))?;
+    let resolved = executor.find_agent(&job.session);
+    let resolved = resolved.map_err(|missing| unlaunched(format!("agent.type: {missing}")))?;
     let entry = &resolved.entry;
-    let toolchains = executor.toolchains(Some(entry));
-    program::check(entry, &toolchains, runtime.kind).map_err(unlaunched)?;
     let workspace = executor.workspace(job, SessionEndReason::Launch)?;
     // End the processes of an earlier attempt.
     executor.terminate(id, Duration::ZERO).await?;

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use ab_api::{Event, EventKind, SessionId};
-use ab_core::Result;
+use ab_core::{ConnectionStatus, Result};
+use tokio::sync::watch;
 
 use super::stream::MessageStream;
 use super::{SessionClient, session_path};
@@ -28,6 +29,12 @@ impl EventStream {
         let after = (after > 0).then_some(after);
         let messages = MessageStream::new(client, session_path(session, "/events"), after);
         Self { session, messages, has_ended: false }
+    }
+
+    /// The status of the connection and its changes: [`ConnectionStatus::Reconnecting`] while the server is out of reach.
+    /// It changes only while [`next`](Self::next) waits.
+    pub fn watch_status(&self) -> watch::Receiver<ConnectionStatus> {
+        self.messages.watch_status()
     }
 
     /// The next event; `None` after the one that says how the session ended. Events of types that this version

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::time::Duration;
 
-use ab_core::{Error, ErrorCode, ErrorKind, Result};
+use ab_core::{ConnectionStatus, Error, ErrorCode, ErrorKind, Result};
 use bytes::Bytes;
 use http::header::ACCEPT;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::sse::{SseMessage, SseParser};
@@ -41,6 +42,7 @@ pub(super) struct MessageStream {
     has_ended: bool,
     /// When the server was first found gone, and how long to wait before the next attempt.
     outage: Option<Outage>,
+    status: watch::Sender<ConnectionStatus>,
 }
 
 struct Connection {
@@ -57,7 +59,13 @@ struct Outage {
 impl MessageStream {
     pub(super) fn new(client: SessionClient, path: String, after: Option<u64>) -> Self {
         let (connection, ready, outage) = (None, VecDeque::new(), None);
-        Self { client, path, after, connection, ready, has_ended: false, outage }
+        let status = watch::Sender::new(ConnectionStatus::Connecting);
+        Self { client, path, after, connection, ready, has_ended: false, outage, status }
+    }
+
+    /// The status of the connection and its changes.
+    pub(super) fn watch_status(&self) -> watch::Receiver<ConnectionStatus> {
+        self.status.subscribe()
     }
 
     /// The next message; `None` once the server says that none follows. The future may be dropped: no message is lost.
@@ -89,6 +97,7 @@ impl MessageStream {
         if self.connection.is_none() {
             self.connection = connect(&self.client, &self.path, self.after).await?;
             self.has_ended = self.connection.is_none();
+            self.status.send_replace(ConnectionStatus::Connected);
         }
         let Some(connection) = &mut self.connection else { return Ok(()) };
         let name = &self.client.name;
@@ -116,6 +125,10 @@ impl MessageStream {
     async fn pause(&mut self, error: Error) -> Result<()> {
         let now = Instant::now();
         let first = Outage { since: now, pause: FIRST_PAUSE };
+        // A server that only closed the stream is reached by the next attempt.
+        if self.outage.is_some() {
+            self.status.send_replace(ConnectionStatus::Reconnecting);
+        }
         let outage = self.outage.get_or_insert(first);
         if now.duration_since(outage.since) >= self.client.reconnect_for {
             return Err(error);
