@@ -15,6 +15,7 @@ use ab_core::{Error, ErrorCode, ErrorKind, NetworkAccess};
 use ab_executor::{ExecutorSettings, LocalExecutor};
 use ab_host::ExecSettings;
 use ab_local::LocalWorkspaceConfig;
+use ab_remote::{HostKey, SshAccess, SshServerSettings};
 use ab_server::{
     ControlPlaneRoutes, HttpAccessPolicy, HttpApp, SpacesRoutes, TaskCatalog, TaskDefaults,
 };
@@ -28,6 +29,8 @@ use crate::failure::Failure;
 
 /// The directory of agent servers in the data directory.
 const AGENT_SERVERS: &str = "agent-servers";
+/// The key by which SSH clients of sessions recognise the server, in the data directory.
+const SSH_HOST_KEY: &str = "ssh-host-key";
 /// The directory of spaces in the data directory.
 const SPACES: &str = "spaces";
 
@@ -95,8 +98,12 @@ pub(crate) async fn assemble(
     let spaces = spaces(store.clone(), config).await?;
     let control = ControlPlane::start(store, Arc::new(executor), settings).await;
     let control = control.map_err(failed)?;
-    let surface =
-        ControlPlaneRoutes::new(control.clone(), catalog).with_session_workspaces(endpoints);
+    let key = config.data_dir.value.join(SSH_HOST_KEY);
+    let key = HostKey::load_or_create(&key)
+        .map_err(|error| Failure::input(format!("use {}", key.display()), error))?;
+    let surface = ControlPlaneRoutes::new(control.clone(), catalog)
+        .with_session_workspaces(endpoints)
+        .with_session_ssh(SshServerSettings::new(key, SshAccess::Any));
     let app = HttpApp::new(gate).with_control_plane_routes(surface);
     let app = app.with_spaces_routes(SpacesRoutes::new(spaces.clone()));
     Ok(Parts { app, control, spaces })

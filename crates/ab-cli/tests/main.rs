@@ -40,6 +40,7 @@ mod serve;
 mod session;
 mod session_bounds;
 mod session_endpoint;
+mod session_ssh;
 mod sessions;
 mod stage;
 mod streams;

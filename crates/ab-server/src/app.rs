@@ -131,7 +131,12 @@ impl HttpApp {
         if let Some(spaces) = &self.spaces {
             spaces.close();
         }
-        tokio::join!(daemon, gateway);
+        let control = async {
+            if let Some(control) = &self.control {
+                control.close().await;
+            }
+        };
+        tokio::join!(daemon, gateway, control);
     }
 }
 

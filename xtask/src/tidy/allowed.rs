@@ -115,7 +115,7 @@ pub(crate) const ALLOWED: &[Allowed] = &[
     allow(Act::StartTask, "crates/ab-executor/src/local/endpoint_socket.rs", "answers one session's socket; aborted with the session"),
     allow(Act::StartTask, "crates/ab-executor/src/local/launch.rs", "pumps the events of one agent; aborted when its handle is dropped"),
     allow(Act::StartTask, "crates/ab-server/src/port.rs", "the accept loop; `Running::close` joins it"),
-    allow(Act::StartTask, "crates/ab-server/src/routes/daemon/ssh.rs", "a WebSocket, tracked by the tracker of the daemon"),
+    allow(Act::StartTask, "crates/ab-server/src/routes/daemon/ssh.rs", "a WebSocket, tracked by the tracker of the daemon or of the sessions"),
     allow(Act::StartTask, "crates/agent-backend/src/mcp/shim.rs", "serves one shim; the server handle aborts it"),
     allow(Act::StartTask, "crates/agent-backend/src/agent/sandbox/daemon.rs", "reads the log of a sandbox's daemon; aborted with it"),
     allow(Act::StartTask, "crates/agent-backend/src/mcp/elsewhere.rs", "carries MCP requests; the server handle aborts it"),

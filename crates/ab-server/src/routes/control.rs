@@ -11,6 +11,7 @@ mod mcp;
 mod problems;
 mod prompts;
 mod sessions;
+mod ssh;
 mod tasks;
 
 pub use catalog::{TaskCatalog, TaskDefaults};
@@ -25,13 +26,16 @@ use ab_api::{
 use ab_control::{ControlPlane, ControlPlaneError};
 use ab_core::{Principal, PrincipalKind};
 use ab_executor::RunningSessionWorkspaces;
+use ab_remote::SshServerSettings;
 use ab_store::TokenOwner;
 use axum::http::HeaderMap;
 use serde::Serialize;
+use tokio_util::task::TaskTracker;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use self::ssh::SessionSsh;
 use crate::access::Access;
 use crate::app::HttpApp;
 use crate::problem::{Problem, ProblemKind};
@@ -45,11 +49,14 @@ pub struct ControlPlaneRoutes {
     pub(crate) catalog: TaskCatalog,
     /// The MCP endpoints of running sessions.
     pub(crate) endpoints: RunningSessionWorkspaces,
+    /// SSH into running sessions, if it is served.
+    pub(crate) ssh: Option<SessionSsh>,
 }
 
 impl ControlPlaneRoutes {
     pub fn new(control: ControlPlane, catalog: TaskCatalog) -> ControlPlaneRoutes {
-        ControlPlaneRoutes { control, catalog, endpoints: RunningSessionWorkspaces::default() }
+        let endpoints = RunningSessionWorkspaces::default();
+        ControlPlaneRoutes { control, catalog, endpoints, ssh: None }
     }
 
     /// Serves the workspaces of running sessions to their agents, at `/api/v1/sessions/{id}/mcp`.
@@ -59,6 +66,20 @@ impl ControlPlaneRoutes {
     ) -> ControlPlaneRoutes {
         self.endpoints = endpoints;
         self
+    }
+
+    /// Serves SSH with the workspaces of running sessions, at `/api/v1/sessions/{id}/ssh`. Callers are authenticated
+    /// before they speak SSH, so the settings should accept every login.
+    pub fn with_session_ssh(mut self, settings: SshServerSettings) -> ControlPlaneRoutes {
+        self.ssh = Some(SessionSsh { settings, sockets: TaskTracker::new() });
+        self
+    }
+
+    /// Waits for the SSH connections, which end at the shutdown.
+    pub(crate) async fn close(&self) {
+        if let Some(ssh) = &self.ssh {
+            ssh.close().await;
+        }
     }
 
     /// What tasks of this caller may request.
@@ -181,6 +202,7 @@ pub(super) fn routes() -> OpenApiRouter<HttpApp> {
         .routes(Access::Admin.to(routes!(sessions::pause)))
         .routes(Access::Admin.to(routes!(sessions::resume)))
         .routes(Access::SessionAgent.to(routes!(mcp::call, mcp::listen, mcp::end)))
+        .routes(Access::Admin.to(routes!(ssh::connect)))
         .routes(Access::Admin.to(routes!(events::follow)))
         .routes(Access::Admin.to(routes!(events::follow_all)))
         .routes(Access::Admin.to(routes!(catalog::agents)))

@@ -6,6 +6,7 @@ mod ssh;
 mod workspace;
 
 pub(super) use ssh::PATH as SSH_PATH;
+pub(super) use ssh::{SshTarget, accept_ssh};
 pub use workspace::DaemonRoutes;
 
 use utoipa_axum::router::OpenApiRouter;

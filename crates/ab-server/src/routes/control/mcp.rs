@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 
 use super::problems::EndpointProblems;
-use super::{found, of_session};
+use super::{ControlPlaneRoutes, found, of_session};
 use crate::app::HttpApp;
 use crate::extract::PathParams;
 use crate::problem::{Problem, ProblemKind};
@@ -94,17 +94,26 @@ pub(crate) async fn end(
 }
 
 async fn answer(app: &HttpApp, id: SessionId, request: Request) -> Result<Response, Problem> {
-    let surface = app.control()?;
-    let RunningSessionWorkspace { backend, mcp: endpoint } = match surface.endpoints.find(id) {
-        Some(endpoint) => endpoint,
-        None => {
-            let session = found(&surface.control, id).await?;
-            if session.status.is_terminal() {
-                return Err(of_session(id, ControlPlaneError::Ended(session.status)));
-            }
-            let detail = format!("the agent of the session does not run: it is {}", session.status);
-            return Err(Problem::new(ProblemKind::Conflict, detail).coded("not_running"));
-        }
-    };
+    let RunningSessionWorkspace { backend, mcp: endpoint } = running(app.control()?, id).await?;
     mcp::pass(app, endpoint, &backend, request).await
+}
+
+/// The workspace of a running session.
+///
+/// # Errors
+///
+/// 409 if the agent of the session does not run, 410 if the session has ended.
+pub(super) async fn running(
+    surface: &ControlPlaneRoutes,
+    id: SessionId,
+) -> Result<RunningSessionWorkspace, Problem> {
+    if let Some(workspace) = surface.endpoints.find(id) {
+        return Ok(workspace);
+    }
+    let session = found(&surface.control, id).await?;
+    if session.status.is_terminal() {
+        return Err(of_session(id, ControlPlaneError::Ended(session.status)));
+    }
+    let detail = format!("the agent of the session does not run: it is {}", session.status);
+    Err(Problem::new(ProblemKind::Conflict, detail).coded("not_running"))
 }

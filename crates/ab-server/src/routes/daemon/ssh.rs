@@ -16,6 +16,7 @@ use ab_remote::{ConnectionEnd, SshServer};
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::http::header::SEC_WEBSOCKET_VERSION;
 use axum::response::{IntoResponse, Response};
 use hyper::upgrade::OnUpgrade;
@@ -24,7 +25,8 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Error as SocketError;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::app::HttpApp;
 use crate::beyond::Beyond;
@@ -68,7 +70,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 pub(crate) async fn connect(
     State(app): State<HttpApp>,
     Extension(caller): Extension<Caller>,
-    mut request: Request,
+    request: Request,
 ) -> Response {
     let daemon = match app.daemon() {
         Ok(daemon) => daemon,
@@ -83,7 +85,35 @@ pub(crate) async fn connect(
         Ok(view) => view,
         Err(problem) => return problem.into_response(),
     };
-    let mut response = match create_response_with_body(&request, Body::empty) {
+    let is_admin = caller.is_admin();
+    let target = match view {
+        Some(view) => SshTarget::Served { server: ssh, view },
+        None => SshTarget::Unauthorized,
+    };
+    let mut response = accept_ssh(request, &daemon.sockets, target);
+    if !is_admin && response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        response.extensions_mut().insert(SentAway(UNAUTHORIZED.0));
+    }
+    response
+}
+
+/// What a WebSocket that carries SSH is connected to.
+pub(in crate::routes) enum SshTarget {
+    /// A server that ends its connections when it is shut down.
+    Served { server: SshServer, view: Backend },
+    /// A server of one connection, which ends at the latest when the token is cancelled.
+    Until { server: SshServer, backend: Backend, shutdown: CancellationToken },
+    /// The caller showed no valid token.
+    Unauthorized,
+}
+
+/// Upgrades a request to a WebSocket and serves SSH on it.
+pub(in crate::routes) fn accept_ssh(
+    mut request: Request,
+    sockets: &TaskTracker,
+    target: SshTarget,
+) -> Response {
+    let response = match create_response_with_body(&request, Body::empty) {
         Ok(response) => response,
         Err(SocketError::Protocol(ProtocolError::MissingSecWebSocketVersionHeader)) => {
             return another_version();
@@ -95,19 +125,22 @@ pub(crate) async fn connect(
     };
     // A WebSocket counts as a connection until it ends.
     let place = request.extensions_mut().remove::<Place>();
-    tokio::spawn(daemon.sockets.track_future(async move {
+    tokio::spawn(sockets.track_future(async move {
         let _place = place;
         // An error means that the caller has left.
         let Ok(stream) = upgrade.await else { return };
         let stream = Beyond::new(stream);
-        match view {
-            Some(view) => carried(ssh, view, stream).await,
-            None => part(Shared::new(stream), UNAUTHORIZED).await,
+        match target {
+            SshTarget::Served { server, view } => carried(server, view, stream).await,
+            SshTarget::Until { server, backend, shutdown } => {
+                tokio::select! {
+                    () = carried(server, backend, stream) => {}
+                    () = shutdown.cancelled() => {}
+                }
+            }
+            SshTarget::Unauthorized => part(Shared::new(stream), UNAUTHORIZED).await,
         }
     }));
-    if !caller.is_admin() {
-        response.extensions_mut().insert(SentAway(UNAUTHORIZED.0));
-    }
     response
 }
 
