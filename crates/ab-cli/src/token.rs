@@ -1,18 +1,39 @@
 //! The token of a daemon, passed so that other users of this host do not see it.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::Path;
 
 use crate::commands::input;
 use crate::failure::Failure;
 use crate::secrets;
 
-/// Reads the first line of a file, or of standard input for `-`.
+/// Maximum length of a token on standard input, in bytes.
+const MAX_TOKEN_BYTES: usize = 64 * 1024;
+
+/// Reads the first line of a file, or of standard input for `-`. Standard input stays open: its end may
+/// have a meaning of its own.
 pub(crate) fn in_file(path: &Path) -> Result<String, Failure> {
-    let Ok(text) = String::from_utf8(input::secret_file(path)?) else {
+    let read = if path == Path::new("-") { line_of_input()? } else { input::secret_file(path)? };
+    let Ok(text) = String::from_utf8(read) else {
         return Err(no_text(&format!("the token in {}", path.display())));
     };
     checked(text.lines().next().unwrap_or_default())
+}
+
+/// The bytes of standard input up to the end of its first line.
+fn line_of_input() -> Result<Vec<u8>, Failure> {
+    let mut line = Vec::new();
+    while line.len() < MAX_TOKEN_BYTES {
+        let mut byte = [0];
+        let read = rustix::io::retry_on_intr(|| rustix::io::read(io::stdin(), &mut byte));
+        let length = read.map_err(|error| Failure::input("read the token", error.into()))?;
+        if length == 0 || byte[0] == b'\n' {
+            break;
+        }
+        line.push(byte[0]);
+    }
+    Ok(line)
 }
 
 /// The token from the environment, if it is set.

@@ -81,6 +81,39 @@ async fn a_daemon_that_does_not_start_is_an_error_that_says_why() {
     }
 }
 
+#[test]
+fn a_daemon_ends_when_its_starter_is_killed() {
+    use std::io::{BufRead, BufReader, Read};
+    use std::process::{Command, Stdio};
+
+    let base = tempfile::tempdir().unwrap();
+    // The starter holds the input of the daemon open, as DaemonSandboxes does.
+    let mut starter = Command::new("sh")
+        .args(["-c", "echo t0ken; exec sleep 1000"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut daemon = Command::new(BINARY)
+        .args(["daemon", "--port", "0", "--isolation", "none", "--auth-token-file", "-"])
+        .args(["--end-with-input", "--root"])
+        .arg(base.path())
+        .stdin(starter.stdout.take().unwrap())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(daemon.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("127.0.0.1") {
+        line.clear();
+        assert_ne!(log.read_line(&mut line).unwrap(), 0, "the daemon did not start");
+    }
+    assert_eq!(daemon.try_wait().unwrap(), None, "the token has come, and the input is open");
+    starter.kill().unwrap();
+    starter.wait().unwrap();
+    log.read_to_string(&mut line).unwrap();
+    assert!(daemon.wait().unwrap().success(), "{line}");
+}
+
 fn ssh(stage: &Stage) -> (Daemon, RemoteConfig) {
     let flags = ["--rootDir", ".", "--conventional-ssh", "--ssh-port", "0"];
     let flags = [&flags[..], &["--ssh-users", "ada:pa55", "--isolation", "none"]].concat();

@@ -28,10 +28,13 @@ pub struct ChildPipes {
     pub output: ChildStdout,
 }
 
+/// Standard input of a program. Dropping it closes it.
+pub type ChildInput = ChildStdin;
+
 /// What a program that logs to standard error is spoken to by.
 #[derive(Debug)]
 pub struct ChildLog {
-    pub input: ChildStdin,
+    pub input: ChildInput,
     pub log: ChildStderr,
 }
 

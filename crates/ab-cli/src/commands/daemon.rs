@@ -20,6 +20,7 @@ use ab_mcp::McpHttpSettings;
 use ab_server::{DaemonRoutes, HttpApp, HttpServer, HttpServerLimits, TlsConfig};
 use agent_backend::{CommandPolicySettings, LocalWorkspaceConfig, PolicyProfile};
 use clap::{Args, ValueEnum};
+use tokio::io::AsyncReadExt;
 
 use super::exec::{EnvFlags, Limits, Walls, amount};
 use super::policy::RuleFlags;
@@ -76,6 +77,10 @@ pub(crate) struct Daemon {
         "conventional_ssh",
     ])]
     local_only: bool,
+
+    /// End when standard input is closed, for programs that start a daemon and may be killed
+    #[arg(long, hide = true, conflicts_with = "local_only")]
+    end_with_input: bool,
 
     /// Format of log lines
     #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
@@ -264,7 +269,10 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let told = notice::tell(&daemon, &mut opened, &known).await;
     if told.is_ok() {
         footprint::give_back();
-        signals.first().await;
+        tokio::select! {
+            () = signals.first() => {}
+            () = end_of_input(), if daemon.end_with_input => {}
+        }
         tracing::info!("closing");
     }
     let ended = async {
@@ -277,6 +285,13 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
         // A second signal ends the daemon at once.
         exit = signals.next() => Err(Failure::Told(exit)),
     }
+}
+
+/// Waits until standard input is closed. Its bytes are ignored.
+async fn end_of_input() {
+    let (mut input, _) = crate::stdio::streams();
+    let mut ignored = [0; 1024];
+    while matches!(input.read(&mut ignored).await, Ok(1..)) {}
 }
 
 /// A workspace, and the part of it that callers get.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ab_api::SessionId;
 use ab_core::{Backend, Error, ErrorCode, ErrorKind, Result};
 use ab_host::MissingRootPolicy;
-use ab_host::child_program::{ChildLog, ChildProcess};
+use ab_host::child_program::{ChildInput, ChildLog, ChildProcess};
 use ab_local::LocalWorkspaceConfig;
 use ab_remote::client::{HostKeyCheck, Secret};
 use async_trait::async_trait;
@@ -31,8 +31,8 @@ const HOME: &str = "home";
 /// loopback port.
 ///
 /// A daemon continues when its session ends; the next session with the same id uses it again.
-/// Daemons end with [`stop`](Self::stop) and when the last clone of this value is dropped. The
-/// directories are kept.
+/// Daemons end with [`stop`](Self::stop), when the last clone of this value is dropped, and when this
+/// process ends, also if it is killed. The directories are kept.
 #[derive(Clone, Debug)]
 pub struct DaemonSandboxes {
     program: PathBuf,
@@ -64,6 +64,7 @@ impl DaemonSandboxes {
     pub async fn stop(&self, session: &AgentSessionId) {
         let stopped = self.slot(session).lock().await.take();
         if let Some(mut daemon) = stopped {
+            drop(daemon.input.take());
             daemon.process.wait_briefly_then_kill().await;
         }
     }
@@ -152,6 +153,8 @@ impl ExternalSandbox for DaemonSandbox {
 #[derive(Debug)]
 struct RunningDaemon {
     process: ChildProcess,
+    /// The daemon ends when this is closed, by this process or by its end.
+    input: Option<ChildInput>,
     config: RemoteConfig,
     /// Keeps reading the daemon's log, so that it never blocks on a full pipe.
     reading: JoinHandle<()>,
@@ -171,6 +174,7 @@ impl RunningDaemon {
             "json",
             "--auth-token-file",
             "-",
+            "--end-with-input",
             "--rootDir",
         ]
         .map(OsString::from)
@@ -187,7 +191,6 @@ impl RunningDaemon {
             Error::new(ErrorCode::ExecError, ErrorKind::Io, message).with_source(error)
         };
         input.write_all(format!("{token}\n").as_bytes()).await.map_err(fails)?;
-        drop(input);
         let mut lines = BufReader::new(log).lines();
         let notice = tokio::time::timeout(START_TIMEOUT, notice(&mut lines)).await;
         let notice = match notice {
@@ -205,7 +208,7 @@ impl RunningDaemon {
         let config = config(&notice, &token)?;
         let reading =
             tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Ok(RunningDaemon { process, config, reading })
+        Ok(RunningDaemon { process, config, reading, input: Some(input) })
     }
 }
 
