@@ -71,6 +71,14 @@ impl ToolAnswer {
         self
     }
 
+    /// The same answer with another note.
+    pub(crate) fn map_note(mut self, map: impl FnOnce(String) -> String) -> ToolAnswer {
+        if let Said::Text(text) = &mut self.0 {
+            text.note = text.note.take().map(map);
+        }
+        self
+    }
+
     /// The bytes of a file.
     pub(crate) fn media(media: Media) -> ToolAnswer {
         ToolAnswer(Said::Media(media))

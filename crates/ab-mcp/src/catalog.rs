@@ -2,6 +2,7 @@
 
 mod commands;
 mod family;
+mod prefix;
 
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ use crate::tools::{
 use crate::used::UsedPaths;
 
 pub use family::ToolFamily;
+pub(crate) use prefix::{prefix_texts, prefixed};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
@@ -122,6 +124,10 @@ pub(crate) struct With<'a> {
     pub(crate) ledger: Option<&'a LedgerView>,
     /// Where long output of commands is stored.
     pub(crate) saved_output: Option<&'a SavedOutput>,
+    /// Maximum bytes of text in a result whose number of lines the caller chose.
+    pub(crate) max_requested_bytes: usize,
+    /// The prefix of the names by which the caller knows the tools.
+    pub(crate) name_prefix: &'a str,
 }
 
 /// The description of a tool for clients.
@@ -175,13 +181,11 @@ impl Name {
     ) -> Outcome {
         let used = UsedPaths::of(backend, self.paths(), &mut arguments);
         let done = match self {
-            Name::ReadFile | Name::ReadTextFile => {
-                read::call(backend, arguments, with.ledger).await
-            }
+            Name::ReadFile | Name::ReadTextFile => read::call(backend, arguments, &with).await,
             Name::ReadMediaFile => {
                 media::call(backend, arguments, with.outgoing, with.ledger).await
             }
-            Name::ReadMultipleFiles => several::call(backend, arguments, with.ledger).await,
+            Name::ReadMultipleFiles => several::call(backend, arguments, &with).await,
             Name::WriteFile => write::file(backend, arguments, with.ledger).await,
             Name::EditFile => edit::call(backend, arguments, with.ledger).await,
             Name::CreateDirectory => write::directory(backend, arguments).await,

@@ -6,6 +6,7 @@ use ab_core::{Backend, Error, ErrorCause, ErrorCode, ErrorKind, Verb};
 use rmcp::model::{CallToolResult, ContentBlock};
 
 use crate::answer::{ToolAnswer, refusal, waiting_for};
+use crate::catalog::prefixed;
 use crate::nearest::nearest;
 use crate::outgoing::Crowded;
 
@@ -46,15 +47,16 @@ impl Failure {
         }
     }
 
-    /// The result that reports the failure. For a missing file it suggests existing ones.
-    pub(crate) async fn into_result(self, backend: &Backend) -> CallToolResult {
+    /// The result that reports the failure. For a missing file it suggests existing ones. Hints name
+    /// tools with `prefix`.
+    pub(crate) async fn into_result(self, backend: &Backend, prefix: &str) -> CallToolResult {
         match self {
             Failure::Misuse(message) => {
                 let code = ErrorCode::InvalidConfiguration.as_str();
                 refusal(message, code, ErrorKind::Invalid.as_str())
             }
             Failure::Call(error, act) => {
-                let text = explained(&error, act, backend).await;
+                let text = explained(&error, act, backend, prefix).await;
                 let result = refusal(text, error.code().as_str(), error.kind().as_str());
                 match error.approval() {
                     Some(approval) => waiting_for(result, approval.as_str()),
@@ -66,7 +68,7 @@ impl Failure {
                 refusal(CROWDED.to_owned(), code.as_str(), kind.as_str())
             }
             Failure::Noted(failure, note) => {
-                let mut result = Box::pin(failure.into_result(backend)).await;
+                let mut result = Box::pin(failure.into_result(backend, prefix)).await;
                 result.content.push(ContentBlock::text(format!("[{note}]")));
                 result
             }
@@ -80,6 +82,7 @@ pub(crate) async fn explained(
     error: &Error,
     act: Option<&'static str>,
     backend: &Backend,
+    prefix: &str,
 ) -> String {
     let mut text = said(error, act);
     let near = match (error.kind(), error.path()) {
@@ -87,9 +90,10 @@ pub(crate) async fn explained(
         _ => None,
     };
     let hint = by_argument(error).or(error.hint()).or(advice(error.kind()));
-    for line in [hint, near.as_deref()].into_iter().flatten() {
+    let hint = hint.map(|hint| prefixed(hint.to_owned(), prefix));
+    for line in [hint, near].into_iter().flatten() {
         text.push('\n');
-        text.push_str(line);
+        text.push_str(&line);
     }
     text
 }
@@ -129,9 +133,7 @@ fn by_argument(error: &Error) -> Option<&'static str> {
 /// The next step, by the names of our tools.
 fn advice(kind: ErrorKind) -> Option<&'static str> {
     match kind {
-        ErrorKind::AlreadyExists => {
-            Some("choose another path, or remove what is there with delete")
-        }
+        ErrorKind::AlreadyExists => Some("choose another path, or delete the existing file first"),
         ErrorKind::NotADirectory => {
             Some("a file stands where a directory is needed: see get_file_info")
         }

@@ -1,5 +1,6 @@
 //! Stores output of commands that is too long for an answer in a file of the workspace.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,15 +15,34 @@ use crate::quantity::grouped;
 pub const MAX_SAVED_OUTPUT_BYTES: usize = 10 * 1024 * 1024;
 
 /// The directory of a workspace for long output. Clones share the numbering of files.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SavedOutput {
     directory: WsPath,
     files: Arc<AtomicU64>,
+    describe: Arc<DescribePlace>,
 }
+
+/// Tells a model where a file is and how to read it.
+type DescribePlace = dyn Fn(&WsPath) -> String + Send + Sync;
 
 impl SavedOutput {
     pub fn new(directory: WsPath) -> SavedOutput {
-        SavedOutput { directory, files: Arc::default() }
+        let describe = |path: &WsPath| format!("'{path}'; read_text_file and grep show more of it");
+        SavedOutput { directory, files: Arc::default(), describe: Arc::new(describe) }
+    }
+
+    /// The same directory. `describe` tells a model where a file of it is and how to read it.
+    pub fn described_by(
+        mut self,
+        describe: impl Fn(&WsPath) -> String + Send + Sync + 'static,
+    ) -> SavedOutput {
+        self.describe = Arc::new(describe);
+        self
+    }
+
+    /// Tells a model where the file `path` is and how to read it.
+    pub fn describe(&self, path: &WsPath) -> String {
+        (self.describe)(path)
     }
 
     /// Writes `bytes` to a new file, whose name begins with `tool`, and returns its path.
@@ -41,6 +61,12 @@ impl SavedOutput {
         let options = WriteOptions { mode: WriteMode::CreateNew, ..WriteOptions::default() };
         backend.write_with(&path, bytes, options).await?;
         Ok(path)
+    }
+}
+
+impl fmt::Debug for SavedOutput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SavedOutput").field("directory", &self.directory).finish_non_exhaustive()
     }
 }
 
@@ -73,9 +99,7 @@ impl WholeOutput {
                 } else {
                     format!("the first {} of {} bytes are", grouped(kept), grouped(total))
                 };
-                let told = format!(
-                    "the output was cut: {what} in '{path}'; read_text_file and grep show more of it"
-                );
+                let told = format!("the output was cut: {what} in {}", place.describe(&path));
                 (Some(path), told)
             }
             Err(error) => (None, format!("the output was cut, and saving it failed: {error}")),

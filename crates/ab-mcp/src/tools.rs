@@ -28,7 +28,7 @@ use tokio::sync::Semaphore;
 
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
-use crate::bounds::MAX_CONCURRENT_CALLS;
+use crate::bounds::{DEFAULT_MAX_RESULT_BYTES, MAX_CONCURRENT_CALLS, MAX_REQUESTED_RESULT_BYTES};
 use crate::briefing::InForce;
 use crate::catalog::{self, Name, ToolFamily, With};
 use crate::failure::Failure;
@@ -50,6 +50,8 @@ pub struct WorkspaceTools {
     in_force: InForce,
     ledger: Option<LedgerView>,
     saved_output: Option<SavedOutput>,
+    max_requested_bytes: usize,
+    name_prefix: Arc<str>,
 }
 
 /// The workspace of a call.
@@ -75,8 +77,17 @@ impl WorkspaceTools {
     fn assembled(workspace: Workspace, offered: Arc<[(Name, Tool)]>) -> WorkspaceTools {
         let slots = Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS));
         let (outgoing, in_force) = (Outgoing::new(), InForce::default());
-        let (ledger, saved_output) = (None, None);
-        WorkspaceTools { workspace, offered, slots, outgoing, in_force, ledger, saved_output }
+        WorkspaceTools {
+            workspace,
+            offered,
+            slots,
+            outgoing,
+            in_force,
+            ledger: None,
+            saved_output: None,
+            max_requested_bytes: MAX_REQUESTED_RESULT_BYTES,
+            name_prefix: Arc::default(),
+        }
     }
 
     /// Only the tools of these families.
@@ -104,9 +115,23 @@ impl WorkspaceTools {
         self
     }
 
-    /// The same tools, which store long output of commands in files of `directory`.
-    pub fn save_output_in(mut self, directory: WsPath) -> WorkspaceTools {
-        self.saved_output = Some(SavedOutput::new(directory));
+    /// The same tools, which store long output of commands in files.
+    pub fn save_output_in(mut self, place: SavedOutput) -> WorkspaceTools {
+        self.saved_output = Some(place);
+        self
+    }
+
+    /// The same tools, whose results have at most [`DEFAULT_MAX_RESULT_BYTES`] of text, also if the
+    /// caller asks for more lines.
+    pub fn bound_all_results(mut self) -> WorkspaceTools {
+        self.max_requested_bytes = DEFAULT_MAX_RESULT_BYTES;
+        self
+    }
+
+    /// The same tools for a caller that knows them by names with this prefix. Descriptions, hints and
+    /// notes contain the prefix. [`list`](Self::list) and [`call`](Self::call) use the plain names.
+    pub fn named_with(mut self, prefix: &str) -> WorkspaceTools {
+        self.name_prefix = Arc::from(prefix);
         self
     }
 
@@ -129,6 +154,11 @@ impl WorkspaceTools {
         let exec = tools.iter_mut().find(|tool| tool.name == catalog::EXEC);
         if let (Some(exec), Ok(backend)) = (exec, self.backend()) {
             exec.description = Some(self.in_force.description(backend).await.into());
+        }
+        if !self.name_prefix.is_empty() {
+            for tool in &mut tools {
+                catalog::prefix_texts(tool, &self.name_prefix);
+            }
         }
         tools
     }
@@ -187,7 +217,7 @@ impl WorkspaceTools {
 
     /// The result of a failed call.
     pub(crate) async fn failed(&self, failure: Failure) -> Result<CallToolResult, ErrorData> {
-        Ok(failure.into_result(self.backend()?).await)
+        Ok(failure.into_result(self.backend()?, &self.name_prefix).await)
     }
 
     fn backend(&self) -> Result<&Backend, ErrorData> {
@@ -223,8 +253,11 @@ impl WorkspaceTools {
             in_force: &self.in_force,
             ledger: self.ledger.as_ref(),
             saved_output: self.saved_output.as_ref(),
+            max_requested_bytes: self.max_requested_bytes,
+            name_prefix: &self.name_prefix,
         };
-        name.call(backend, arguments, with).await
+        let answer = name.call(backend, arguments, with).await?;
+        Ok(answer.map_note(|note| catalog::prefixed(note, &self.name_prefix)))
     }
 }
 

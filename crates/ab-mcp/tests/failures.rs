@@ -87,7 +87,7 @@ fn golden() -> Vec<(&'static str, &'static str, Value, &'static str)> {
             "move_file",
             json!({ "source": "data", "destination": "src/map.rs" }),
             "rename 'src/map.rs': something is there already\n\
-             choose another path, or remove what is there with delete",
+             choose another path, or delete the existing file first",
         ),
         (
             "a directory that is not empty",

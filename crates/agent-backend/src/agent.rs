@@ -39,6 +39,7 @@ mod mcp_server;
 mod model;
 mod overflow;
 mod picture;
+mod places;
 mod sandbox;
 mod session;
 mod shell;

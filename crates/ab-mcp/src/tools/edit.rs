@@ -53,11 +53,11 @@ async fn after_read(
     ledger: &LedgerView,
 ) -> Result<EditReport, Error> {
     let path = backend.parse_path(path)?;
-    let (options, _turn) = ledger.begin_edit(backend, &path).await?;
-    let edited = backend.edit(&path, edits, options).await;
-    let edited = edited.map_err(|error| ledger.stale(&path, error))?;
+    let begun = ledger.begin_edit(backend, &path).await?;
+    let edited = backend.edit(&path, edits, begun.options()).await;
+    let edited = edited.map_err(|error| ledger.stale(&path, &begun.known, error))?;
     if let Some(stat) = &edited.stat {
-        ledger.remember(&path, stat.version);
+        ledger.wrote(backend, &begun.known, Some(begun.version), stat.version).await;
     }
     Ok(edited)
 }

@@ -12,22 +12,17 @@ use super::media::mime_type;
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::bounds::{
-    COUNTED_BYTES, DEFAULT_MAX_RESULT_BYTES, DEFAULT_READ_LINES, MAX_REQUESTED_RESULT_BYTES,
-    NUMBERED_TAIL_BYTES,
+    COUNTED_BYTES, DEFAULT_MAX_RESULT_BYTES, DEFAULT_READ_LINES, NUMBERED_TAIL_BYTES,
 };
+use crate::catalog::With;
 use crate::failure::Failure;
 use crate::quantity::size;
-use crate::read_ledger::LedgerView;
 use crate::window::{self, Chosen, FIRST_LINES, Numbers, Shape, Wanted, Window, WindowBuilder};
 
 /// A NUL within this many bytes at the start makes a file binary.
 const PROBE: usize = 8192;
 
-pub(crate) async fn call(
-    backend: &Backend,
-    mut arguments: Arguments,
-    ledger: Option<&LedgerView>,
-) -> Outcome {
+pub(crate) async fn call(backend: &Backend, mut arguments: Arguments, with: &With<'_>) -> Outcome {
     let path = arguments.text("path")?;
     let (head, tail) = (arguments.count("head")?, arguments.count("tail")?);
     let (offset, limit) = (arguments.count("offset")?, arguments.count("limit")?);
@@ -50,10 +45,10 @@ pub(crate) async fn call(
         }
     };
     let explicit = head.or(tail).or(limit).is_some();
-    let bound = if explicit { MAX_REQUESTED_RESULT_BYTES } else { DEFAULT_MAX_RESULT_BYTES };
+    let bound = if explicit { with.max_requested_bytes } else { DEFAULT_MAX_RESULT_BYTES };
     let wanted = wanted.unwrap_or(Wanted::From(FIRST_LINES));
     let ReadLines { window, size, version } = read(backend, &path, wanted, bound, numbers).await?;
-    if let Some(ledger) = ledger {
+    if let Some(ledger) = with.ledger {
         ledger.remember_text(backend, &path, version);
     }
     let note = window::note(&window, Shape { size, chosen });

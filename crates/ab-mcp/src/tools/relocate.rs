@@ -14,10 +14,13 @@ pub(crate) async fn call(
     ledger: Option<&LedgerView>,
 ) -> Outcome {
     let (source, destination) = (arguments.text("source")?, arguments.text("destination")?);
+    let before = match ledger {
+        Some(ledger) => ledger.before_move(backend, &source).await,
+        None => None,
+    };
     let renamed = backend.rename(&source, &destination).await?;
     if let Some(ledger) = ledger {
-        ledger.forget(backend, &source);
-        ledger.forget(backend, &destination);
+        ledger.moved(backend, &source, &destination, before).await;
     }
     let note = (!renamed.atomic).then(|| "it was copied, then removed".to_owned());
     let (source, destination) = (shown(backend, &source), shown(backend, &destination));

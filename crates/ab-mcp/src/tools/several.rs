@@ -7,18 +7,14 @@ use super::{Outcome, read};
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::bounds::{DEFAULT_MAX_RESULT_BYTES, FILES_AT_ONCE};
+use crate::catalog::With;
 use crate::failure::{Failure, explained};
-use crate::read_ledger::LedgerView;
 use crate::window::{self, Chosen, FIRST_LINES, Numbers, Shape, Wanted};
 
 /// With fewer bytes left in the result, no further file is read.
 const LEAST: usize = 1024;
 
-pub(crate) async fn call(
-    backend: &Backend,
-    mut arguments: Arguments,
-    ledger: Option<&LedgerView>,
-) -> Outcome {
+pub(crate) async fn call(backend: &Backend, mut arguments: Arguments, with: &With<'_>) -> Outcome {
     let paths = arguments.texts("paths", FILES_AT_ONCE)?;
     if paths.is_empty() {
         return Err(arguments.missing("paths", "an array of at least one path"));
@@ -31,7 +27,7 @@ pub(crate) async fn call(
             unread.push(path);
             continue;
         }
-        let part = one(backend, &path, left, ledger).await;
+        let part = one(backend, &path, left, with).await;
         left = left.saturating_sub(part.len());
         parts.push(part);
     }
@@ -40,11 +36,11 @@ pub(crate) async fn call(
     Ok(ToolAnswer::noted(parts.join("\n---\n"), note))
 }
 
-async fn one(backend: &Backend, path: &str, bound: usize, ledger: Option<&LedgerView>) -> String {
+async fn one(backend: &Backend, path: &str, bound: usize, with: &With<'_>) -> String {
     let wanted = Wanted::From(FIRST_LINES);
     match read::read(backend, path, wanted, bound, Numbers::Without).await {
         Ok(ReadLines { mut window, size, version }) => {
-            if let Some(ledger) = ledger {
+            if let Some(ledger) = with.ledger {
                 ledger.remember_text(backend, path, version);
             }
             let note = window::note(&window, Shape { size, chosen: Chosen::Nothing });
@@ -57,7 +53,7 @@ async fn one(backend: &Backend, path: &str, bound: usize, ledger: Option<&Ledger
             format!("{path}:\n{}\n", window.text)
         }
         Err(Failure::Call(error, act)) => {
-            format!("{path}: Error - {}", explained(&error, act, backend).await)
+            format!("{path}: Error - {}", explained(&error, act, backend, with.name_prefix).await)
         }
         Err(failure) => format!("{path}: Error - {failure}"),
     }

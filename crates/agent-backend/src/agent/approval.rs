@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use ab_core::call::Call;
 use ab_core::process::{Command, ExecRequest};
@@ -22,8 +22,8 @@ use super::session::AgentSession;
 use super::skills::USE_SKILL;
 use super::tool::{AgentTool, ToolResult};
 
-/// Maximum number of characters of the arguments that a question shows.
-const SHOWN_ARGUMENTS: usize = 500;
+/// Maximum number of approvals of a tool that are kept while another approval is missing.
+const MAX_GIVEN: usize = 1000;
 /// A tool that starts commands, and the one that types into those that it left running.
 const EXEC: &str = "exec";
 const PROCESS_INPUT: &str = "process_input";
@@ -91,16 +91,10 @@ impl ToolApproval {
         self
     }
 
-    /// Wraps the tools that need an approval.
-    ///
     /// # Errors
     ///
     /// A name that no tool can have: a mistyped name must not leave a tool without its question.
-    pub(super) fn applied(
-        &self,
-        session: &AgentSession,
-        tools: Vec<AgentTool>,
-    ) -> Result<Vec<AgentTool>> {
+    pub(super) fn check_names(&self, tools: &[AgentTool]) -> Result<()> {
         let known = |name: &str| {
             tools.iter().any(|tool| tool.name() == name)
                 || (WorkspaceTools::is_tool_name(name) && name != OLD_NAME)
@@ -110,28 +104,33 @@ impl ToolApproval {
             let message = format!("approval is required for \"{name}\", and there is no such tool");
             return Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message));
         }
-        let asking = tools.into_iter().map(|tool| {
-            if !self.covers(&tool) {
-                return tool;
-            }
-            let (approval, session) = (self.clone(), session.clone());
-            tool.wrapped(move |tool, arguments| {
-                let (approval, session) = (approval.clone(), session.clone());
-                async move {
-                    match approval.decide(&session, &tool, &arguments).await {
-                        Ok(()) => tool.call(arguments).await,
-                        Err(refusal) => *refusal,
-                    }
-                }
-            })
-        });
-        Ok(asking.collect())
+        Ok(())
     }
 
     fn covers(&self, tool: &AgentTool) -> bool {
         let original = tool.original_name();
         let is_named = |name: &str| self.names.contains(name);
         is_named(tool.name()) || is_named(original) || (original == PROCESS_INPUT && is_named(EXEC))
+    }
+
+    /// Whether the approval of a session covers a tool of its sub-agent. Names with a prefix cover the same
+    /// tool with another prefix or none: the toolsets of a sub-agent have prefixes of their own.
+    fn covers_in_sub_agent(&self, tool: &AgentTool) -> bool {
+        let original = tool.original_name();
+        let covered = |original: &str| self.names.iter().any(|name| name.ends_with(original));
+        let is_command = original == PROCESS_INPUT;
+        self.covers(tool)
+            || tool.origin().is_some() && (covered(original) || is_command && covered(EXEC))
+    }
+
+    /// Whether both ask the same approver or callback.
+    fn asks_like(&self, other: &ToolApproval) -> bool {
+        match (&self.route, &other.route) {
+            (Route::Approver(one), Route::Approver(other)) => Arc::ptr_eq(one, other),
+            (Route::Callback(one, _), Route::Callback(other, _)) => Arc::ptr_eq(one, other),
+            (Route::Approver(_), Route::Callback(..))
+            | (Route::Callback(..), Route::Approver(_)) => false,
+        }
     }
 
     async fn decide(
@@ -182,6 +181,78 @@ impl fmt::Debug for ToolApproval {
     }
 }
 
+/// The same tool, which asks every approval of the session and of those that started it, if they cover it.
+pub(super) fn asking_first(session: &AgentSession, tool: &AgentTool) -> AgentTool {
+    let inherited = session.inherited_approvals().iter();
+    let inherited = inherited.filter(|approval| approval.covers_in_sub_agent(tool));
+    let own = session.own_approval().filter(|approval| approval.covers(tool));
+    let mut approvals: Vec<ToolApproval> = Vec::new();
+    for approval in inherited.chain(own) {
+        if !approvals.iter().any(|other| other.asks_like(approval)) {
+            approvals.push(approval.clone());
+        }
+    }
+    if approvals.is_empty() {
+        return tool.clone();
+    }
+    let questions = Arc::new(Questions { approvals, given: Default::default() });
+    let session = session.clone();
+    tool.wrapped(move |tool, arguments| {
+        let (questions, session) = (questions.clone(), session.clone());
+        async move {
+            match questions.decide(&session, &tool, &arguments).await {
+                Ok(()) => tool.call(arguments).await,
+                Err(refusal) => *refusal,
+            }
+        }
+    })
+}
+
+/// The approvals that all have to approve a call of one tool.
+struct Questions {
+    approvals: Vec<ToolApproval>,
+    /// Approvals of calls that wait for another approval: the number of the approval, and the arguments.
+    /// An approver counts each yes once, so they are kept until the call runs.
+    given: std::sync::Mutex<BTreeSet<(usize, String)>>,
+}
+
+impl Questions {
+    async fn decide(
+        &self,
+        session: &AgentSession,
+        tool: &AgentTool,
+        arguments: &Map<String, Value>,
+    ) -> Result<(), Box<ToolResult>> {
+        let [only] = self.approvals.as_slice() else {
+            return self.decide_in_turn(session, tool, arguments).await;
+        };
+        only.decide(session, tool, arguments).await
+    }
+
+    async fn decide_in_turn(
+        &self,
+        session: &AgentSession,
+        tool: &AgentTool,
+        arguments: &Map<String, Value>,
+    ) -> Result<(), Box<ToolResult>> {
+        let whole = sorted(&Value::Object(arguments.clone())).to_string();
+        let given = || self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        for (number, approval) in self.approvals.iter().enumerate() {
+            if given().contains(&(number, whole.clone())) {
+                continue;
+            }
+            approval.decide(session, tool, arguments).await?;
+            let mut given = given();
+            if given.len() >= MAX_GIVEN {
+                given.clear();
+            }
+            given.insert((number, whole.clone()));
+        }
+        given().retain(|(_, arguments)| *arguments != whole);
+        Ok(())
+    }
+}
+
 fn refused(name: &str, by: Option<&Principal>, why: &str) -> Box<ToolResult> {
     let by = by.map_or("a person".to_owned(), ToString::to_string);
     let why = if why.is_empty() { String::new() } else { format!(": {why}") };
@@ -195,19 +266,15 @@ fn request(
     arguments: &Map<String, Value>,
 ) -> ApprovalRequest {
     let principal = &session.context().principal;
-    let whole = Value::Object(arguments.clone()).to_string();
-    let mut shown: String = whole.chars().take(SHOWN_ARGUMENTS).collect();
-    if let Some(more) = whole.chars().count().checked_sub(SHOWN_ARGUMENTS).filter(|more| *more > 0)
-    {
-        shown.push_str(&format!("… ({more} more characters)"));
-    }
+    // All arguments: a person must see what the answer covers.
+    let whole = Value::Object(arguments.clone());
     let rule = TriggeringRule {
         rule: RULE.to_owned(),
-        reason: format!("the tool {} needs a yes: {shown}", tool.name()),
+        reason: format!("the tool {} needs a yes: {whole}", tool.name()),
         suggestion: None,
     };
     let actor = Actor::from(principal.clone());
-    let acts = Acts::of(session.backend().as_ref(), tool, arguments);
+    let acts = Acts::of(session, tool, arguments);
     let call = Call {
         path: acts.path.as_ref(),
         to: acts.to.as_ref(),
@@ -236,11 +303,17 @@ struct Acts {
 }
 
 impl Acts {
-    fn of(backend: Option<&Backend>, tool: &AgentTool, arguments: &Map<String, Value>) -> Acts {
+    fn of(session: &AgentSession, tool: &AgentTool, arguments: &Map<String, Value>) -> Acts {
         let text = |name: &str| arguments.get(name).and_then(Value::as_str);
+        // The tool's own directory parses the paths, as it does when the tool runs.
+        let place = match tool.origin() {
+            Some(origin) => Some((origin.workspace.clone(), origin.root.clone())),
+            None => session.backend().map(|backend| (backend, WsPath::root())),
+        };
+        let place = place.map(|(workspace, root)| (workspace, session.directory().join(&root)));
         let path = |name: &str| {
-            let below = backend?.parse_path(text(name)?).ok()?;
-            Some(tool.root().join(&below))
+            let (workspace, root) = place.as_ref()?;
+            Some(root.join(&workspace.parse_path(text(name)?).ok()?))
         };
         let plain = |verb, argument: &str| Acts {
             verb,
@@ -251,7 +324,11 @@ impl Acts {
         };
         match tool.original_name() {
             "exec" => {
-                let request = backend.and_then(|backend| exec_request(backend, tool, arguments));
+                let request = place.as_ref().and_then(|(workspace, root)| {
+                    let mut request = exec_request(workspace, arguments)?;
+                    request.cwd = root.join(&request.cwd);
+                    Some(request)
+                });
                 Acts { request, ..plain(Verb::Exec, "cwd") }
             }
             "write_file" => Acts {
@@ -269,12 +346,8 @@ impl Acts {
     }
 }
 
-/// The command as it would run, with its environment and working directory.
-fn exec_request(
-    backend: &Backend,
-    tool: &AgentTool,
-    arguments: &Map<String, Value>,
-) -> Option<ExecRequest> {
+/// The command as it would run, with its environment and its directory in `backend`.
+fn exec_request(backend: &Backend, arguments: &Map<String, Value>) -> Option<ExecRequest> {
     let command = Command::Shell(arguments.get("command")?.as_str()?.to_owned());
     let variables = arguments.get("env").and_then(Value::as_object);
     let env = variables
@@ -284,9 +357,7 @@ fn exec_request(
         .collect();
     let cwd = arguments.get("cwd").and_then(Value::as_str).map(str::to_owned);
     let options = ExecOptions { cwd, env, ..ExecOptions::default() };
-    let mut request = backend.exec_request(command, options).ok()?;
-    request.cwd = tool.root().join(&request.cwd);
-    Some(request)
+    backend.exec_request(command, options).ok()
 }
 
 /// The same value with the keys of its objects sorted: a model may change their order when it

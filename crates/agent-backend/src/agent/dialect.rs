@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::picture::{PictureLimits, visible_type};
-use super::tool::{ToolContent, ToolResult};
+use super::tool::{AgentTool, ToolContent, ToolResult};
 use super::tools::AgentTools;
 
 const MIB: usize = 1024 * 1024;
@@ -27,7 +27,7 @@ impl AgentTools {
                 "function": {
                     "name": tool.name(),
                     "description": tool.description(),
-                    "parameters": tool.schema(),
+                    "parameters": schema(tool),
                 },
             })
         });
@@ -40,7 +40,7 @@ impl AgentTools {
             json!({
                 "name": tool.name(),
                 "description": tool.description(),
-                "input_schema": tool.schema(),
+                "input_schema": schema(tool),
             })
         });
         tools.collect()
@@ -106,6 +106,15 @@ impl AgentTools {
         });
         json!({ "role": "user", "content": blocks.collect::<Vec<Value>>() })
     }
+}
+
+/// The schema of a tool with the field `properties`, which some servers require.
+fn schema(tool: &AgentTool) -> Value {
+    let mut schema = tool.schema().clone();
+    if let Value::Object(fields) = &mut schema {
+        fields.entry("properties").or_insert_with(|| json!({}));
+    }
+    schema
 }
 
 /// Content that the API accepts. It refuses the whole request because of one block, and the block stays in the

@@ -51,24 +51,34 @@ pub struct AttachedBackend {
     pub(super) overlay: Option<OverlayWorkspace>,
     /// Counts the backend as in use.
     pub(super) _lease: Option<BackendLease>,
+    /// The backend that this one is a part of.
+    pub(super) _parent: Option<Arc<AttachedBackend>>,
+}
+
+impl AttachedBackend {
+    /// A handle for a sub-agent, which keeps the backend of its parent in use.
+    pub(super) fn part_of(parent: Arc<AttachedBackend>, backend: Backend) -> Self {
+        Self { _parent: Some(parent), ..backend.into() }
+    }
 }
 
 impl From<Backend> for AttachedBackend {
     fn from(backend: Backend) -> Self {
-        Self { backend, overlay: None, _lease: None }
+        Self { backend, overlay: None, _lease: None, _parent: None }
     }
 }
 
 impl From<OverlayWorkspace> for AttachedBackend {
     fn from(overlay: OverlayWorkspace) -> Self {
-        Self { backend: overlay.backend().clone(), overlay: Some(overlay), _lease: None }
+        Self { overlay: Some(overlay.clone()), ..overlay.backend().clone().into() }
     }
 }
 
 impl From<BackendLease> for AttachedBackend {
-    /// The lease ends with the session.
+    /// The lease ends with the session, its tools and its sub-agents.
     fn from(lease: BackendLease) -> Self {
-        Self { backend: Backend::clone(&lease), overlay: None, _lease: Some(lease) }
+        let backend = Backend::clone(&lease);
+        Self { _lease: Some(lease), ..backend.into() }
     }
 }
 
@@ -146,7 +156,7 @@ impl BackendFactory for OverlayPerSession {
     async fn make_backend(&self, context: SessionContext) -> Result<AttachedBackend> {
         let upper = self.uppers.make_backend(context).await?;
         let overlay = self.lower.overlay(&upper.backend)?;
-        Ok(AttachedBackend { _lease: upper._lease, ..overlay.into() })
+        Ok(AttachedBackend { _lease: upper._lease, _parent: upper._parent, ..overlay.into() })
     }
 }
 
@@ -190,8 +200,8 @@ impl BackendFactory for RemotePerSession {
     }
 }
 
-/// The backend of a pool with the session's id as the key. The session holds a lease: the pool
-/// cleans up backends that no session uses.
+/// The backend of a pool with the session's id as the key. The session, its tools and its sub-agents
+/// hold a lease: the pool cleans up backends that none of them uses.
 #[derive(Debug)]
 pub struct PooledPerSession<C> {
     pool: Arc<BackendPool<C>>,

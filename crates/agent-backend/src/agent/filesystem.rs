@@ -1,11 +1,11 @@
 //! The tools for files.
 
-use ab_core::{Result, ScopeOptions};
+use ab_core::Result;
 use ab_mcp::{ToolFamily, WorkspaceTools};
 use async_trait::async_trait;
 
 use super::session::AgentSession;
-use super::toolset::{OpenedToolset, Toolset, workspace_tools};
+use super::toolset::{OpenedToolset, Toolset, ToolsetRoot, workspace_tools};
 
 /// An older name of `read_text_file`, for MCP clients that still use it.
 pub(super) const OLD_NAME: &str = "read_file";
@@ -57,25 +57,20 @@ impl FilesystemToolset {
 #[async_trait]
 impl Toolset for FilesystemToolset {
     async fn open(&self, session: &AgentSession) -> Result<OpenedToolset> {
-        let backend = session.require_backend()?;
-        let root = backend.parse_path(self.root.as_deref().unwrap_or("."))?;
-        let files =
-            if root.is_root() { backend } else { backend.scope(&root, ScopeOptions::default())? };
+        let root = ToolsetRoot::open(session.require_backend()?, self.root.as_deref())?;
         let families: &[ToolFamily] = match self.writes {
             FileWrites::Refused => &[ToolFamily::ReadFiles],
             FileWrites::Allowed => &[ToolFamily::ReadFiles, ToolFamily::ChangeFiles],
         };
-        let instructions = (!root.is_root()).then(|| {
-            let tools = match self.prefix.as_str() {
-                "" => "The file tools".to_owned(),
-                prefix => format!("The tools named {prefix}…"),
-            };
-            format!("{tools} work in the directory '{root}' of the workspace: their paths count from there.")
+        let instructions = root.instructions(&match self.prefix.as_str() {
+            "" => "The file tools".to_owned(),
+            prefix => format!("The tools named {prefix}…"),
         });
-        let tools =
-            WorkspaceTools::new(files).only(families).require_reads(session.ledger(), root.clone());
-        let mut tools = workspace_tools(&tools, &self.prefix, &root).await;
-        tools.retain(|tool| tool.name() != format!("{}{OLD_NAME}", self.prefix));
+        let tools = WorkspaceTools::new(root.workspace.clone())
+            .only(families)
+            .require_reads(session.ledger(), root.path.clone());
+        let mut tools = workspace_tools(tools, &self.prefix, &root).await;
+        tools.retain(|tool| tool.original_name() != OLD_NAME);
         Ok(OpenedToolset { tools, instructions })
     }
 }

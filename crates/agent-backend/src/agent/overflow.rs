@@ -1,50 +1,97 @@
-//! Limits long results of your own tools: a model gets both ends, and the whole result is stored in
-//! a file of the workspace.
+//! Limits long results: a model gets both ends, and the whole result is stored in a file of the
+//! workspace.
+
+use std::sync::Arc;
 
 use ab_core::Backend;
 use ab_mcp::{DEFAULT_MAX_RESULT_BYTES, SavedOutput};
+use serde_json::Value;
 
+use super::places::ToolPlaces;
 use super::shell::OUTPUT_DIRECTORY;
 use super::tool::{AgentTool, ToolContent, ToolResult};
 
-/// The same tool with results of limited length. Without a backend the rest is dropped.
-pub(super) fn bounded(tool: &AgentTool, backend: Option<Backend>) -> AgentTool {
-    let place = backend.and_then(|backend| {
-        let directory = backend.parse_path(OUTPUT_DIRECTORY).ok()?;
-        Some((backend, SavedOutput::new(directory)))
-    });
-    tool.wrapped(move |tool, arguments| {
-        let place = place.clone();
-        async move {
-            let result = tool.call(arguments).await;
-            shortened(result, tool.name(), place).await
-        }
-    })
+/// Room for notes below a text of the maximum length, in bytes.
+const NOTES: usize = 4 * 1024;
+
+/// Where long results of a session are stored, if it has a backend.
+#[derive(Clone, Debug)]
+pub(super) struct ResultStore {
+    place: Option<(Backend, SavedOutput)>,
 }
 
-async fn shortened(
-    result: ToolResult,
-    name: &str,
-    place: Option<(Backend, SavedOutput)>,
-) -> ToolResult {
-    let text = result.all_text();
-    if text.len() <= DEFAULT_MAX_RESULT_BYTES {
-        return result;
+impl ResultStore {
+    /// A directory that the tools of the session read, if they read any.
+    pub(super) fn of(backend: Option<Backend>, places: &Arc<ToolPlaces>) -> ResultStore {
+        let place = backend.and_then(|backend| {
+            let directory = places.readable_root().child(OUTPUT_DIRECTORY).ok()?;
+            let places = places.clone();
+            let output = SavedOutput::new(directory);
+            Some((backend, output.described_by(move |path| places.describe(path))))
+        });
+        ResultStore { place }
     }
-    let half = DEFAULT_MAX_RESULT_BYTES / 2;
-    let head = &text[..text.floor_char_boundary(half)];
-    let tail = &text[text.ceil_char_boundary(text.len() - half)..];
-    let told = match place {
-        Some((backend, output)) => match output.keep(&backend, name, text.clone().into()).await {
-            Ok(path) => format!("all {} bytes are in '{path}'", text.len()),
-            Err(error) => format!("saving the {} bytes failed: {error}", text.len()),
-        },
-        None => format!("it had {} bytes", text.len()),
-    };
-    let left_out = text.len() - head.len() - tail.len();
-    let shown =
-        format!("{head}\n[… {left_out} bytes left out …]\n{tail}\n[the result was cut: {told}]");
-    let media = result.content.into_iter().filter(|it| matches!(it, ToolContent::Media { .. }));
-    let content = std::iter::once(ToolContent::Text(shown)).chain(media).collect();
-    ToolResult { content, data: result.data, is_error: result.is_error }
+
+    /// The same tool with results of limited length. Without a backend the rest is dropped.
+    pub(super) fn bounded(&self, tool: &AgentTool) -> AgentTool {
+        let store = self.clone();
+        tool.wrapped(move |tool, arguments| {
+            let store = store.clone();
+            async move {
+                let result = tool.call(arguments).await;
+                store.shortened(result, tool.name()).await
+            }
+        })
+    }
+
+    async fn shortened(&self, result: ToolResult, name: &str) -> ToolResult {
+        let result = self.with_short_text(result, name).await;
+        self.with_short_data(result, name).await
+    }
+
+    async fn with_short_text(&self, result: ToolResult, name: &str) -> ToolResult {
+        let text = result.all_text();
+        if text.len() <= DEFAULT_MAX_RESULT_BYTES + NOTES {
+            return result;
+        }
+        let half = DEFAULT_MAX_RESULT_BYTES / 2;
+        let head = &text[..text.floor_char_boundary(half)];
+        let tail = &text[text.ceil_char_boundary(text.len() - half)..];
+        let told = self.keep(name, &text).await;
+        let left_out = text.len() - head.len() - tail.len();
+        let shown = format!(
+            "{head}\n[… {left_out} bytes left out …]\n{tail}\n[the result was cut: {told}]"
+        );
+        let media = result.content.into_iter().filter(|it| matches!(it, ToolContent::Media { .. }));
+        let content = std::iter::once(ToolContent::Text(shown)).chain(media).collect();
+        // The value is often the same as the text, and then the file has it.
+        let is_same = |data: &Value| serde_json::to_string(data).is_ok_and(|data| data == text);
+        let data = result.data.filter(|data| !is_same(data));
+        ToolResult { content, data, is_error: result.is_error }
+    }
+
+    /// Some clients show a model the value too.
+    async fn with_short_data(&self, mut result: ToolResult, name: &str) -> ToolResult {
+        let Some(long) = result.data.as_ref().map(Value::to_string) else { return result };
+        // A value may contain a text of the maximum length, escaped.
+        if long.len() <= 2 * DEFAULT_MAX_RESULT_BYTES + NOTES {
+            return result;
+        }
+        let told = self.keep(name, &long).await;
+        result.data = None;
+        result.content.push(ToolContent::Text(format!("[the value was cut: {told}]")));
+        result
+    }
+
+    /// Stores a text, and tells where it is.
+    async fn keep(&self, name: &str, text: &str) -> String {
+        let length = text.len();
+        match &self.place {
+            Some((backend, output)) => match output.keep(backend, name, text.into()).await {
+                Ok(path) => format!("all {length} bytes are in {}", output.describe(&path)),
+                Err(error) => format!("saving the {length} bytes failed: {error}"),
+            },
+            None => format!("it had {length} bytes"),
+        }
+    }
 }

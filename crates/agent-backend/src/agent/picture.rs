@@ -41,20 +41,22 @@ struct Header {
     size: Option<(u32, u32)>,
 }
 
+/// Reads the width and height of a picture of one type; `None` if it is not complete.
+type ReadSize = fn(&[u8]) -> Option<(u32, u32)>;
+
 impl Header {
     fn of(bytes: &[u8]) -> Option<Header> {
-        let (mime, size): (_, fn(&[u8]) -> Option<(u32, u32)>) =
-            if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
-                ("image/png", png)
-            } else if bytes.starts_with(b"\xff\xd8\xff") {
-                ("image/jpeg", jpeg)
-            } else if bytes.starts_with(b"GIF87a") || bytes.starts_with(b"GIF89a") {
-                ("image/gif", gif)
-            } else if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
-                ("image/webp", webp)
-            } else {
-                return None;
-            };
+        let (mime, size): (_, ReadSize) = if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
+            ("image/png", png)
+        } else if bytes.starts_with(b"\xff\xd8\xff") {
+            ("image/jpeg", jpeg)
+        } else if bytes.starts_with(b"GIF87a") || bytes.starts_with(b"GIF89a") {
+            ("image/gif", gif)
+        } else if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
+            ("image/webp", webp)
+        } else {
+            return None;
+        };
         Some(Header { mime, size: size(bytes) })
     }
 }

@@ -5,16 +5,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ab_core::backend::OverlayWorkspace;
+use ab_core::process::PathRestrictions;
 use ab_core::{
-    Backend, Error, ErrorCode, ErrorKind, NarrowOptions, Principal, PrincipalKind, Result,
+    Backend, Error, ErrorCode, ErrorKind, NarrowOptions, Principal, PrincipalKind, Result, WsPath,
 };
 use ab_mcp::ReadLedger;
 use serde_json::Value;
 
-use super::approval::ToolApproval;
+use super::approval::{self, ToolApproval};
 use super::context::{AgentSessionId, SessionContext};
 use super::factory::{AttachedBackend, BackendFactory};
-use super::overflow;
+use super::overflow::ResultStore;
+use super::places::ToolPlaces;
 use super::tool::AgentTool;
 use super::tools::AgentTools;
 use super::toolset::{OpenedToolset, Toolset};
@@ -26,11 +28,14 @@ pub const DEFAULT_FACTORY_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub struct AgentDefinition(Arc<Definition>);
 
+/// Makes a tool for a session.
+type MakeTool = dyn Fn(&AgentSession) -> AgentTool + Send + Sync;
+
 struct Definition {
     factory: Option<Arc<dyn BackendFactory>>,
     factory_timeout: Duration,
     toolsets: Vec<Arc<dyn Toolset>>,
-    tools: Vec<AgentTool>,
+    tools: Vec<Arc<MakeTool>>,
     instructions: Option<String>,
     approval: Option<ToolApproval>,
 }
@@ -56,15 +61,15 @@ impl AgentDefinition {
     ///
     /// The error of the factory, or `TIMEOUT` if it took longer than the definition allows.
     pub async fn start(&self, options: SessionOptions) -> Result<AgentSession> {
-        self.start_below(options, None).await
+        self.start_with(options, Inherited::default()).await
     }
 
-    async fn start_below(
+    async fn start_with(
         &self,
         options: SessionOptions,
-        parent: Option<AgentSessionId>,
+        inherited: Inherited,
     ) -> Result<AgentSession> {
-        let session = AgentSession::new(self, options, parent);
+        let session = AgentSession::new(self, options, inherited);
         let Some(factory) = &self.0.factory else { return Ok(session) };
         let patience = self.0.factory_timeout;
         let made = tokio::time::timeout(patience, factory.make_backend(session.context().clone()));
@@ -109,14 +114,23 @@ impl AgentDefinitionBuilder {
         self
     }
 
-    /// Adds your own tool to those of the toolsets. If its result is too long for a model, it is
-    /// stored in a file of the session's backend.
-    pub fn tool(mut self, tool: AgentTool) -> Self {
-        self.0.tools.push(tool);
+    /// Adds your own tool to those of the toolsets.
+    pub fn tool(self, tool: AgentTool) -> Self {
+        self.tool_for_session(move |_| tool.clone())
+    }
+
+    /// Adds your own tool that needs its session, for example to use its backend or to start a sub-agent.
+    /// `make` is called for each session, when its tools are listed.
+    pub fn tool_for_session<F>(mut self, make: F) -> Self
+    where
+        F: Fn(&AgentSession) -> AgentTool + Send + Sync + 'static,
+    {
+        self.0.tools.push(Arc::new(make));
         self
     }
 
-    /// Sets the tools that need a person's approval before they run.
+    /// Sets the tools that need a person's approval before they run, in sessions of this definition and
+    /// in all sub-agents that they start.
     pub fn approval(mut self, approval: ToolApproval) -> Self {
         self.0.approval = Some(approval);
         self
@@ -165,8 +179,13 @@ impl SessionOptions {
 pub enum SubAgentBackend {
     /// The workspace of the parent session.
     Inherit,
+    /// The workspace of the parent session. Files cannot be changed, and there are no commands: without
+    /// isolation a command could change files.
+    ReadOnly,
     /// A directory of the parent's workspace, and nothing else.
     Scope(String),
+    /// The same without changes and commands.
+    ReadOnlyScope(String),
     /// The backend from the factory of its own definition.
     Own,
 }
@@ -178,25 +197,43 @@ pub struct AgentSession(Arc<Session>);
 struct Session {
     definition: AgentDefinition,
     context: SessionContext,
-    attached: Mutex<Option<AttachedBackend>>,
+    attached: Mutex<Option<Arc<AttachedBackend>>>,
     ledger: Arc<ReadLedger>,
+    places: Arc<ToolPlaces>,
+    inherited: Inherited,
+}
+
+/// What a sub-agent gets from the session that started it.
+#[derive(Debug, Default)]
+struct Inherited {
+    parent: Option<AgentSessionId>,
+    approvals: Vec<ToolApproval>,
+    /// The directory of the sub-agent in the workspace that the outermost session has.
+    directory: WsPath,
+    access: SubAgentAccess,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum SubAgentAccess {
+    #[default]
+    Full,
+    ReadOnly,
 }
 
 impl AgentSession {
-    fn new(
-        definition: &AgentDefinition,
-        options: SessionOptions,
-        parent: Option<AgentSessionId>,
-    ) -> Self {
+    fn new(definition: &AgentDefinition, options: SessionOptions, inherited: Inherited) -> Self {
         let SessionOptions { session_id, snapshot_id, principal, context } = options;
         let session_id = session_id.unwrap_or_else(AgentSessionId::generate);
         let principal =
             principal.unwrap_or_else(|| Principal::new(PrincipalKind::Agent, session_id.as_str()));
+        let parent = inherited.parent.clone();
         Self(Arc::new(Session {
             definition: definition.clone(),
             context: SessionContext { session_id, snapshot_id, principal, parent, context },
             attached: Mutex::default(),
             ledger: Arc::default(),
+            places: Arc::default(),
+            inherited,
         }))
     }
 
@@ -209,7 +246,7 @@ impl AgentSession {
         &self.0.context
     }
 
-    fn attached(&self) -> MutexGuard<'_, Option<AttachedBackend>> {
+    fn attached(&self) -> MutexGuard<'_, Option<Arc<AttachedBackend>>> {
         self.0.attached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -230,11 +267,12 @@ impl AgentSession {
             return Err(Error::new(ErrorCode::Conflict, ErrorKind::Conflict, message)
                 .with_hint("start another session for another backend"));
         }
-        *attached = Some(attaching);
+        *attached = Some(Arc::new(attaching));
         Ok(())
     }
 
-    /// The backend of the session, if it has one.
+    /// The backend of the session, if it has one. A handle that you keep does not keep the backend of a
+    /// pool in use; the session, its tools and its sub-agents do.
     pub fn backend(&self) -> Option<Backend> {
         self.attached().as_ref().map(|attached| attached.backend.clone())
     }
@@ -261,29 +299,63 @@ impl AgentSession {
     /// # Errors
     ///
     /// A toolset needs a backend and there is none, its directory is outside the workspace, two
-    /// tools have the same name, or an approval names a tool that does not exist.
+    /// tools have the same name, the schema of a tool is invalid, or an approval names a tool that does
+    /// not exist.
     pub async fn tools(&self) -> Result<AgentTools> {
         let definition = &self.0.definition.0;
         let mut opened = vec![OpenedToolset {
-            tools: definition
-                .tools
-                .iter()
-                .map(|tool| overflow::bounded(tool, self.backend()))
-                .collect(),
+            tools: definition.tools.iter().map(|make| make(self)).collect(),
             instructions: definition.instructions.clone(),
         }];
         for toolset in &definition.toolsets {
             opened.push(toolset.open(self).await?);
         }
         let instructions = opened.iter_mut().filter_map(|set| set.instructions.take()).collect();
-        let mut tools: Vec<AgentTool> = opened.into_iter().flat_map(|set| set.tools).collect();
+        let tools: Vec<AgentTool> = opened.into_iter().flat_map(|set| set.tools).collect();
         if let Some(approval) = &definition.approval {
-            tools = approval.applied(self, tools)?;
+            approval.check_names(&tools)?;
         }
-        AgentTools::assemble(tools, instructions)
+        self.0.places.set(&tools);
+        let results = ResultStore::of(self.backend(), &self.0.places);
+        let attached = self.attached().clone();
+        let tools = tools.iter().map(|tool| {
+            let tool = results.bounded(tool);
+            let tool = match &attached {
+                Some(attached) => tool.keeping(attached.clone()),
+                None => tool,
+            };
+            approval::asking_first(self, &tool)
+        });
+        AgentTools::assemble(tools.collect(), instructions)
     }
 
-    /// Starts a session of `definition` as a sub-agent of this one.
+    /// The approvals of the sessions that started this one, the outermost first.
+    pub(super) fn inherited_approvals(&self) -> &[ToolApproval] {
+        &self.0.inherited.approvals
+    }
+
+    /// The approval of its own definition.
+    pub(super) fn own_approval(&self) -> Option<&ToolApproval> {
+        self.0.definition.0.approval.as_ref()
+    }
+
+    /// The directory of this session in the workspace that the outermost session has.
+    pub(super) fn directory(&self) -> &WsPath {
+        &self.0.inherited.directory
+    }
+
+    /// Whether this session, or one that started it, was started without changes and commands.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.0.inherited.access == SubAgentAccess::ReadOnly
+    }
+
+    /// Where the tools of this session work.
+    pub(super) fn places(&self) -> Arc<ToolPlaces> {
+        self.0.places.clone()
+    }
+
+    /// Starts a session of `definition` as a sub-agent of this one. The approvals of this session apply to
+    /// the tools of the sub-agent too, before those of `definition`.
     ///
     /// # Errors
     ///
@@ -295,16 +367,38 @@ impl AgentSession {
         place: SubAgentBackend,
         options: SessionOptions,
     ) -> Result<AgentSession> {
-        let parent = Some(self.id().clone());
-        let backend = match place {
-            SubAgentBackend::Own => return definition.start_below(options, parent).await,
-            SubAgentBackend::Inherit => self.require_backend()?,
-            SubAgentBackend::Scope(path) => {
-                self.require_backend()?.scope(&path, Default::default())?
-            }
+        let own = self.own_approval();
+        let mut inherited = Inherited {
+            parent: Some(self.id().clone()),
+            approvals: self.inherited_approvals().iter().chain(own).cloned().collect(),
+            directory: WsPath::root(),
+            access: SubAgentAccess::Full,
         };
-        let session = AgentSession::new(definition, options, parent);
-        session.attach_backend(backend)?;
+        let (directory, access) = match place {
+            SubAgentBackend::Own => return definition.start_with(options, inherited).await,
+            SubAgentBackend::Inherit => (None, self.0.inherited.access),
+            SubAgentBackend::ReadOnly => (None, SubAgentAccess::ReadOnly),
+            SubAgentBackend::Scope(path) => (Some(path), self.0.inherited.access),
+            SubAgentBackend::ReadOnlyScope(path) => (Some(path), SubAgentAccess::ReadOnly),
+        };
+        let mut backend = self.require_backend()?;
+        inherited.directory = self.directory().clone();
+        if let Some(path) = directory {
+            inherited.directory = inherited.directory.join(&backend.parse_path(&path)?);
+            backend = backend.scope(&path, Default::default())?;
+        }
+        inherited.access = access;
+        if access == SubAgentAccess::ReadOnly {
+            let read_only = vec![WsPath::root()];
+            backend =
+                backend.restrict(PathRestrictions { read_only, ..PathRestrictions::default() })?;
+        }
+        let attached = self.attached().clone();
+        let session = AgentSession::new(definition, options, inherited);
+        match attached {
+            Some(parent) => session.attach_backend(AttachedBackend::part_of(parent, backend))?,
+            None => session.attach_backend(backend)?,
+        }
         Ok(session)
     }
 

@@ -1,11 +1,11 @@
 //! The tools for commands.
 
-use ab_core::{Result, ScopeOptions};
-use ab_mcp::{ToolFamily, WorkspaceTools};
+use ab_core::Result;
+use ab_mcp::{SavedOutput, ToolFamily, WorkspaceTools};
 use async_trait::async_trait;
 
 use super::session::AgentSession;
-use super::toolset::{OpenedToolset, Toolset, workspace_tools};
+use super::toolset::{OpenedToolset, Toolset, ToolsetRoot, workspace_tools};
 
 /// The directory of the workspace in which long output of commands is stored.
 pub const OUTPUT_DIRECTORY: &str = ".agent-output";
@@ -36,15 +36,18 @@ impl ShellToolset {
 impl Toolset for ShellToolset {
     async fn open(&self, session: &AgentSession) -> Result<OpenedToolset> {
         let backend = session.require_backend()?;
-        if !backend.info().capabilities.exec {
+        if session.is_read_only() || !backend.info().capabilities.exec {
             return Ok(OpenedToolset::default());
         }
-        let root = backend.parse_path(self.root.as_deref().unwrap_or("."))?;
-        let place =
-            if root.is_root() { backend } else { backend.scope(&root, ScopeOptions::default())? };
-        let output = place.parse_path(OUTPUT_DIRECTORY)?;
-        let tools =
-            WorkspaceTools::new(place).only(&[ToolFamily::RunCommands]).save_output_in(output);
-        Ok(OpenedToolset { tools: workspace_tools(&tools, "", &root).await, instructions: None })
+        let root = ToolsetRoot::open(backend, self.root.as_deref())?;
+        let output = root.workspace.parse_path(OUTPUT_DIRECTORY)?;
+        let (places, base) = (session.places(), root.path.clone());
+        let output =
+            SavedOutput::new(output).described_by(move |path| places.describe(&base.join(path)));
+        let tools = WorkspaceTools::new(root.workspace.clone())
+            .only(&[ToolFamily::RunCommands])
+            .save_output_in(output);
+        let instructions = root.instructions("Commands");
+        Ok(OpenedToolset { tools: workspace_tools(tools, "", &root).await, instructions })
     }
 }

@@ -8,13 +8,15 @@ mod discovery;
 mod frontmatter;
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use ab_core::options::{ByteRange, ListOptions, ReadOptions};
-use ab_core::{Backend, Result};
+use ab_core::{Backend, Result, WsPath};
 use ab_mcp::DEFAULT_MAX_RESULT_BYTES;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
+use super::places::ToolPlaces;
 use super::session::AgentSession;
 use super::tool::{AgentTool, ToolResult};
 use super::toolset::{OpenedToolset, Toolset};
@@ -70,7 +72,7 @@ impl Toolset for SkillsToolset {
         let tools = if discovery.skills.is_empty() {
             Vec::new()
         } else {
-            vec![use_skill(backend, discovery.skills)]
+            vec![use_skill(backend, session.places(), discovery.skills)]
         };
         Ok(OpenedToolset { tools, instructions })
     }
@@ -103,7 +105,7 @@ fn instructions(discovery: &SkillDiscovery) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-fn use_skill(backend: Backend, skills: Vec<Skill>) -> AgentTool {
+fn use_skill(backend: Backend, places: Arc<ToolPlaces>, skills: Vec<Skill>) -> AgentTool {
     let names: Vec<&str> = skills.iter().map(|skill| skill.name.as_str()).collect();
     let schema = json!({
         "type": "object",
@@ -114,12 +116,17 @@ fn use_skill(backend: Backend, skills: Vec<Skill>) -> AgentTool {
     });
     let description = "Get the instructions of a skill and the paths of its files.";
     AgentTool::new(USE_SKILL, description, schema, move |arguments| {
-        let (backend, skills) = (backend.clone(), skills.clone());
-        async move { used(&backend, &skills, &arguments).await }
+        let (backend, places, skills) = (backend.clone(), places.clone(), skills.clone());
+        async move { used(&backend, &places, &skills, &arguments).await }
     })
 }
 
-async fn used(backend: &Backend, skills: &[Skill], arguments: &Map<String, Value>) -> ToolResult {
+async fn used(
+    backend: &Backend,
+    places: &ToolPlaces,
+    skills: &[Skill],
+    arguments: &Map<String, Value>,
+) -> ToolResult {
     let names = || skills.iter().map(|skill| skill.name.as_str()).collect::<Vec<_>>().join(", ");
     if let Some(name) = arguments.keys().find(|name| *name != "skillName") {
         return ToolResult::error(format!(
@@ -135,14 +142,14 @@ async fn used(backend: &Backend, skills: &[Skill], arguments: &Map<String, Value
             names()
         ));
     };
-    match body(backend, skill).await {
-        Ok(body) => answer(backend, skill, body).await,
+    match body(backend, places, skill).await {
+        Ok(body) => answer(backend, places, skill, body).await,
         Err(error) => error.into(),
     }
 }
 
 /// The body of a skill, truncated if it is too long, and a note about the rest.
-async fn body(backend: &Backend, skill: &Skill) -> Result<String> {
+async fn body(backend: &Backend, places: &ToolPlaces, skill: &Skill) -> Result<String> {
     let file = skill.directory.child(SKILL_FILE)?;
     let range = Some(ByteRange { start: 0, length: DEFAULT_MAX_RESULT_BYTES as u64 });
     let options = ReadOptions { range, ..ReadOptions::default() };
@@ -155,39 +162,58 @@ async fn body(backend: &Backend, skill: &Skill) -> Result<String> {
     // Whole lines only, so that the model can continue to read at the next line.
     let whole = &body[..body.rfind('\n').map_or(body.len(), |at| at + 1)];
     let line = text[..text.len() - (body.len() - whole.len())].lines().count() + 1;
-    Ok(format!(
-        "{whole}[the skill has {} bytes; read_text_file with path '{file}' and offset {line} shows the rest]",
-        content.stat.size
-    ))
+    let rest = match (places.reader(&file), places.command_path(&file)) {
+        (Some((tool, path)), _) => {
+            format!("{tool} with path '{path}' and offset {line} shows the rest")
+        }
+        (None, Some(path)) => format!("commands find the rest in '{path}', from line {line}"),
+        (None, None) => "no tool of this session shows the rest".to_owned(),
+    };
+    Ok(format!("{whole}[the skill has {} bytes; {rest}]", content.stat.size))
 }
 
-async fn answer(backend: &Backend, skill: &Skill, body: String) -> ToolResult {
+async fn answer(backend: &Backend, places: &ToolPlaces, skill: &Skill, body: String) -> ToolResult {
     let options =
         ListOptions { depth: FILE_DEPTH, limit: MAX_NAMED_FILES + 1, ..ListOptions::default() };
     // An error is ignored: the instructions are useful without the list.
     let listed = backend.list(&skill.directory, options).await;
-    let files: Vec<String> = listed
+    let files: Vec<WsPath> = listed
         .map(|listing| listing.entries)
         .unwrap_or_default()
         .into_iter()
         .filter(|entry| entry.kind.is_file() && entry.path.name() != Some(SKILL_FILE))
-        .map(|entry| entry.path.to_string())
+        .map(|entry| entry.path)
         .take(MAX_NAMED_FILES)
         .collect();
     let mut text = body;
     if !text.ends_with('\n') {
         text.push('\n');
     }
-    let _ = write!(text, "[files of this skill are in '{}'", skill.directory);
-    let info = backend.info();
-    if let (true, Some(root)) = (info.capabilities.exec, info.root_aliases.first()) {
-        let root = root.trim_end_matches('/');
-        let _ = write!(text, ", which commands find at '{root}/{}'", skill.directory);
-    }
+    let reader = places.reader(&skill.directory);
+    let commands = places.command_path(&skill.directory);
+    let _ = match (&reader, &commands) {
+        (Some((_, path)), None) => write!(text, "[files of this skill are in '{path}'"),
+        (Some((_, path)), Some(command)) => {
+            write!(text, "[files of this skill are in '{path}', which commands find at '{command}'")
+        }
+        (None, Some(command)) => {
+            write!(text, "[commands find the files of this skill in '{command}'")
+        }
+        (None, None) => {
+            let path = &skill.directory;
+            write!(text, "[the files of this skill, in '{path}', cannot be read by other tools")
+        }
+    };
+    // Paths as the tool that reads them takes them, else relative to the skill.
+    let shown = |file: &WsPath| match places.reader(file) {
+        Some((_, path)) => path.to_string(),
+        None => file.strip_prefix(&skill.directory).unwrap_or_default().to_string(),
+    };
     if !files.is_empty() {
-        let _ = write!(text, ": {}", files.join(", "));
+        let _ = write!(text, ": {}", files.iter().map(shown).collect::<Vec<_>>().join(", "));
     }
     text.push(']');
+    let files: Vec<String> = files.iter().map(WsPath::to_string).collect();
     let data = json!({
         "name": skill.name, "directory": skill.directory.to_string(), "files": files,
     });

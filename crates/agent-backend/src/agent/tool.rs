@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use ab_core::{Error, WsPath};
+use ab_core::{Backend, Error, WsPath};
 use rmcp::model::{CallToolResult, ContentBlock, ErrorData, ResourceContents};
 use serde_json::{Map, Value};
 
@@ -22,11 +22,17 @@ pub struct AgentTool {
     origin: Option<Arc<ToolOrigin>>,
 }
 
-/// The name of a tool in its workspace, and the directory in which it works.
+/// The workspace of a tool.
 #[derive(Debug)]
-struct ToolOrigin {
-    name: String,
-    root: WsPath,
+pub(super) struct ToolOrigin {
+    /// The name of the tool in the workspace.
+    pub(super) name: String,
+    /// The name by which a model knows it, with the prefix of its toolset.
+    pub(super) called: String,
+    /// The directory of the session's backend in which it works.
+    pub(super) root: WsPath,
+    /// That directory.
+    pub(super) workspace: Backend,
 }
 
 impl AgentTool {
@@ -51,20 +57,19 @@ impl AgentTool {
         }
     }
 
-    /// Marks this tool as the tool `name` of a workspace, in the directory `root`.
-    pub(super) fn of_workspace(mut self, name: &str, root: &WsPath) -> Self {
-        self.origin = Some(Arc::new(ToolOrigin { name: name.to_owned(), root: root.clone() }));
+    /// Marks this tool as a tool of a workspace.
+    pub(super) fn of_workspace(mut self, origin: ToolOrigin) -> Self {
+        self.origin = Some(Arc::new(origin));
         self
+    }
+
+    pub(super) fn origin(&self) -> Option<&Arc<ToolOrigin>> {
+        self.origin.as_ref()
     }
 
     /// The name in the workspace, or its own name.
     pub(super) fn original_name(&self) -> &str {
         self.origin.as_ref().map_or(&self.name, |origin| &origin.name)
-    }
-
-    /// The directory that its paths are relative to.
-    pub(super) fn root(&self) -> WsPath {
-        self.origin.as_ref().map(|origin| origin.root.clone()).unwrap_or_default()
     }
 
     pub fn name(&self) -> &str {
@@ -89,6 +94,18 @@ impl AgentTool {
     pub fn renamed(mut self, name: impl Into<String>) -> Self {
         self.name = Arc::from(name.into());
         self
+    }
+
+    /// The same tool, which keeps `value` as long as it exists and as long as a call runs.
+    pub(super) fn keeping<T: Send + Sync + 'static>(&self, value: Arc<T>) -> Self {
+        self.wrapped(move |tool, arguments| {
+            let value = value.clone();
+            async move {
+                let result = tool.call(arguments).await;
+                drop(value);
+                result
+            }
+        })
     }
 
     /// The same tool with a wrapper around its calls.

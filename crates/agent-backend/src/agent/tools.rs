@@ -26,6 +26,7 @@ impl AgentTools {
         let mut names = BTreeSet::new();
         for tool in tools.iter() {
             check_name(tool.name())?;
+            check_schema(tool)?;
             if !names.insert(tool.name()) {
                 let message = format!("two tools of the session are called {}", tool.name());
                 return Err(Error::new(ErrorCode::Conflict, ErrorKind::Conflict, message)
@@ -78,4 +79,44 @@ fn check_name(name: &str) -> Result<()> {
         return Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message));
     }
     Ok(())
+}
+
+/// Checks what model APIs require of a schema. They refuse a whole request because of one tool.
+fn check_schema(tool: &AgentTool) -> Result<()> {
+    let Err(problem) = schema_problem(tool.schema()) else { return Ok(()) };
+    let message = format!("invalid schema of the tool {}: {problem}", tool.name());
+    Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message))
+}
+
+fn schema_problem(schema: &Value) -> Result<(), String> {
+    let Value::Object(fields) = schema else {
+        return Err("it must be a JSON object".to_owned());
+    };
+    if fields.get("type") != Some(&Value::from("object")) {
+        return Err("its type must be \"object\"".to_owned());
+    }
+    if let Some(name) =
+        ["oneOf", "anyOf", "allOf", "enum", "not"].iter().find(|it| fields.contains_key(**it))
+    {
+        return Err(format!("models do not accept '{name}' at its top level"));
+    }
+    let properties = match fields.get("properties") {
+        None => &Map::new(),
+        Some(Value::Object(properties)) => properties,
+        Some(_) => return Err("'properties' must be an object".to_owned()),
+    };
+    if let Some((name, _)) = properties.iter().find(|(_, it)| !it.is_object() && !it.is_boolean()) {
+        return Err(format!("the property '{name}' must be a schema"));
+    }
+    let required = match fields.get("required") {
+        None => return Ok(()),
+        Some(Value::Array(required)) => required,
+        Some(_) => return Err("'required' must be an array".to_owned()),
+    };
+    let is_property =
+        |name: &Value| name.as_str().is_some_and(|name| properties.contains_key(name));
+    match required.iter().find(|name| !is_property(name)) {
+        Some(name) => Err(format!("'required' names {name}, which is not a property")),
+        None => Ok(()),
+    }
 }

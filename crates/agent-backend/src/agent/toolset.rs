@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use ab_core::{Result, WsPath};
+use ab_core::{Backend, Result, WsPath};
 use ab_mcp::WorkspaceTools;
 use async_trait::async_trait;
 
 use super::session::AgentSession;
-use super::tool::{AgentTool, ToolResult};
+use super::tool::{AgentTool, ToolOrigin, ToolResult};
 
 /// Makes the tools of a session. A toolset holds no backend: all sessions of a definition share it.
 #[async_trait]
@@ -24,13 +24,39 @@ pub struct OpenedToolset {
     pub instructions: Option<String>,
 }
 
-/// The tools of a workspace as values, with `prefix` before each name. They work in the directory
-/// `root` of the session's backend.
+/// The directory of a session's backend in which a toolset works.
+#[derive(Clone, Debug)]
+pub(super) struct ToolsetRoot {
+    /// Its path in the session's backend.
+    pub(super) path: WsPath,
+    pub(super) workspace: Backend,
+}
+
+impl ToolsetRoot {
+    /// The directory `path` of `backend`, or all of it.
+    pub(super) fn open(backend: Backend, path: Option<&str>) -> Result<ToolsetRoot> {
+        let path = backend.parse_path(path.unwrap_or("."))?;
+        let workspace =
+            if path.is_root() { backend } else { backend.scope(&path, Default::default())? };
+        Ok(ToolsetRoot { path, workspace })
+    }
+
+    /// Tells a model that paths of `tools` are relative to this directory, if it is not the root.
+    pub(super) fn instructions(&self, tools: &str) -> Option<String> {
+        let path = &self.path;
+        (!path.is_root()).then(|| {
+            format!("{tools} work in the directory '{path}' of the workspace: their paths count from there.")
+        })
+    }
+}
+
+/// The tools of a workspace as values, with `prefix` before each name.
 pub(super) async fn workspace_tools(
-    tools: &WorkspaceTools,
+    tools: WorkspaceTools,
     prefix: &str,
-    root: &WsPath,
+    root: &ToolsetRoot,
 ) -> Vec<AgentTool> {
+    let tools = tools.bound_all_results().named_with(prefix);
     let listed = tools.list().await.into_iter();
     let listed = listed.map(|tool| {
         let (calling, name) = (tools.clone(), tool.name.to_string());
@@ -46,8 +72,10 @@ pub(super) async fn workspace_tools(
                 }
             }
         };
-        AgentTool::new(format!("{prefix}{name}"), description, schema, run)
-            .of_workspace(&name, root)
+        let called = format!("{prefix}{name}");
+        let tool = AgentTool::new(called.clone(), description, schema, run);
+        let ToolsetRoot { path, workspace } = root.clone();
+        tool.of_workspace(ToolOrigin { name, called, root: path, workspace })
     });
     listed.collect()
 }

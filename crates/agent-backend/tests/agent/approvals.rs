@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use ab_testkit::expect::expect_error;
 use agent_backend::agent::{
-    AgentDefinition, AgentTool, AgentTools, FilesystemToolset, SessionOptions, ShellToolset,
-    ToolApproval, ToolDecision, ToolQuestion, ToolResult,
+    AgentDefinition, AgentTool, AgentTools, FilesystemToolset, MemoryPerSession, SessionOptions,
+    ShellToolset, SubAgentBackend, ToolApproval, ToolDecision, ToolQuestion, ToolResult,
 };
 use agent_backend::{
     ApprovalAnswer, ApprovalId, ApprovalRequest, Approver, Backend, ErrorKind, Principal,
@@ -227,4 +227,120 @@ async fn a_person_sees_the_whole_command_that_would_run() {
     inbox.granted.lock().unwrap().push(asked.digest.to_string());
     worked(call(&tools, "exec", command).await);
     assert!(root.path().join("sub/deep/made").exists());
+}
+
+#[tokio::test]
+async fn a_person_sees_the_path_in_the_workspace_whatever_the_root_of_the_toolset() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(root.path().join("docs/sub")).unwrap();
+    let inbox = Arc::new(Inbox::default());
+    let definition = AgentDefinition::builder()
+        .backend(super::local(root.path()))
+        .toolset(FilesystemToolset::new().allow_writes().rooted_at("sub"))
+        .approval(ToolApproval::by_approver(inbox.clone()).require(["write_file", "move_file"]))
+        .build();
+    let parent = definition.start(SessionOptions::default()).await.unwrap();
+    let tools = parent.tools().await.unwrap();
+    let absolute = root.path().join("sub/a.txt").to_str().unwrap().to_owned();
+    let long = "x".repeat(5000);
+    for path in ["a.txt", "./a.txt", "/a.txt", &absolute] {
+        let arguments = json!({ "path": path, "content": long });
+        failed(call(&tools, "write_file", arguments).await, "waits for");
+        let asked = inbox.asked.lock().unwrap().pop().unwrap();
+        assert_eq!(asked.call.path.as_ref().unwrap().as_str(), "sub/a.txt", "{path}");
+        assert!(asked.describe().contains(&long), "a person sees all arguments");
+    }
+    // The workspace of a sub-agent is a part of that of its parent.
+    let scope = SubAgentBackend::Scope("docs".to_owned());
+    let below =
+        parent.start_sub_agent(&definition, scope, SessionOptions::default()).await.unwrap();
+    let tools = below.tools().await.unwrap();
+    let arguments = json!({ "source": "a", "destination": "b" });
+    failed(call(&tools, "move_file", arguments).await, "waits for");
+    let asked = inbox.asked.lock().unwrap().pop().unwrap();
+    let shown = (asked.call.path.unwrap(), asked.call.to.unwrap());
+    assert_eq!((shown.0.as_str(), shown.1.as_str()), ("docs/sub/a", "docs/sub/b"));
+}
+
+#[tokio::test]
+async fn sub_agents_ask_as_their_parents_do() {
+    let refusing = |name: &'static str| {
+        let asked = Arc::new(Mutex::new(0));
+        let counted = asked.clone();
+        let approval = ToolApproval::by_callback(move |_| {
+            *counted.lock().unwrap() += 1;
+            async { ToolDecision::Approve }
+        });
+        (approval.require([name]), asked)
+    };
+    let (approval, asked) = refusing("fs_write_file");
+    let definition = AgentDefinition::builder()
+        .backend(MemoryPerSession)
+        .toolset(FilesystemToolset::new().allow_writes().name_prefix("fs_"))
+        .approval(approval)
+        .build();
+    // Other names, and no approval of its own.
+    let plain = AgentDefinition::builder()
+        .backend(MemoryPerSession)
+        .toolset(FilesystemToolset::new().allow_writes())
+        .build();
+    let (own, own_asked) = refusing("write_file");
+    let with_own = AgentDefinition::builder()
+        .toolset(FilesystemToolset::new().allow_writes())
+        .approval(own)
+        .build();
+    let parent = definition.start(named("parent")).await.unwrap();
+    let start = |definition, place| {
+        let parent = parent.clone();
+        async move {
+            let options = SessionOptions::default();
+            let session = parent.start_sub_agent(definition, place, options).await.unwrap();
+            (session.tools().await.unwrap(), session)
+        }
+    };
+    let (tools, below) = start(&plain, SubAgentBackend::Inherit).await;
+    worked(call(&tools, "write_file", write("one")).await);
+    assert_eq!(*asked.lock().unwrap(), 1);
+    let (tools, _) = start(&plain, SubAgentBackend::Own).await;
+    worked(call(&tools, "write_file", write("one")).await);
+    assert_eq!(*asked.lock().unwrap(), 2);
+    // The same approval is asked once, also if both have it.
+    let (tools, _) = start(&definition, SubAgentBackend::Scope("d".to_owned())).await;
+    worked(call(&tools, "fs_write_file", write("one")).await);
+    assert_eq!(*asked.lock().unwrap(), 3);
+    // Another one is asked as well, also two levels below.
+    let options = SessionOptions::default();
+    let deeper = SubAgentBackend::Scope("e".to_owned());
+    let deeper = below.start_sub_agent(&with_own, deeper, options).await.unwrap();
+    worked(call(&deeper.tools().await.unwrap(), "write_file", write("one")).await);
+    assert_eq!((*asked.lock().unwrap(), *own_asked.lock().unwrap()), (4, 1));
+}
+
+#[tokio::test]
+async fn two_approvers_that_answer_later_are_both_heard() {
+    let (first, second) = (Arc::new(Inbox::default()), Arc::new(Inbox::default()));
+    let definition = |inbox: &Arc<Inbox>| {
+        AgentDefinition::builder()
+            .backend(MemoryPerSession)
+            .toolset(FilesystemToolset::new().allow_writes())
+            .approval(ToolApproval::by_approver(inbox.clone()).require(["write_file"]))
+            .build()
+    };
+    let parent = definition(&first).start(named("parent")).await.unwrap();
+    let sub = definition(&second);
+    let sub = parent.start_sub_agent(&sub, SubAgentBackend::Inherit, named("sub")).await.unwrap();
+    let tools = sub.tools().await.unwrap();
+    let grant = |inbox: &Inbox| {
+        let digest = inbox.asked.lock().unwrap().last().unwrap().digest.to_string();
+        inbox.granted.lock().unwrap().push(digest);
+    };
+    failed(call(&tools, "write_file", write("one")).await, "waits for");
+    assert!(second.asked.lock().unwrap().is_empty());
+    grant(&first);
+    failed(call(&tools, "write_file", write("one")).await, "waits for");
+    grant(&second);
+    worked(call(&tools, "write_file", write("one")).await);
+    // Each yes counts once.
+    failed(call(&tools, "write_file", write("one")).await, "waits for");
+    assert_eq!(second.asked.lock().unwrap().len(), 2);
 }

@@ -83,13 +83,15 @@ async fn what_was_read_is_remembered_for_the_session_and_for_no_other() {
     worked(call(&again, "write_file", write("a.txt", "b")).await);
     let (_second, others) = session(&backend, writing()).await;
     failed(call(&others, "write_file", write("a.txt", "c")).await, "was not read");
-    // Looked at as a picture, it was seen as well; moved and deleted, it is another file.
+    // Looked at as a picture, it was seen as well; moved, it is the same file.
     worked(call(&others, "read_media_file", read("a.txt")).await);
     worked(call(&others, "write_file", write("a.txt", "c")).await);
     worked(call(&others, "move_file", json!({ "source": "a.txt", "destination": "b.txt" })).await);
-    failed(call(&others, "write_file", write("b.txt", "d")).await, "was not read");
-    worked(call(&others, "delete", read("b.txt")).await);
     worked(call(&others, "write_file", write("b.txt", "d")).await);
+    worked(call(&others, "delete", read("b.txt")).await);
+    // Another file in its place was not read.
+    backend.write("b.txt", "of another").await.unwrap();
+    failed(call(&others, "write_file", write("b.txt", "e")).await, "was not read");
 }
 
 #[tokio::test]
@@ -146,4 +148,47 @@ async fn of_parallel_writes_of_a_new_file_by_two_sessions_one_is_told() {
         refused += usize::from(call.await.unwrap());
     }
     assert_eq!(refused, 7, "one made the file, the others had not read it");
+}
+
+#[tokio::test]
+async fn a_file_that_was_read_through_a_link_is_known_by_its_own_path() {
+    use std::os::unix::fs::symlink;
+
+    let root = tempfile::tempdir().unwrap();
+    let at = |path: &str| root.path().join(path);
+    std::fs::create_dir(at("real")).unwrap();
+    std::fs::write(at("real/a"), "a").unwrap();
+    std::fs::write(at("real/b"), "b").unwrap();
+    symlink("./real", at("link")).unwrap();
+    symlink("../link/a", at("real/deep")).unwrap();
+    let backend = local(root.path());
+    let (_session, tools) = session(&backend, writing()).await;
+    worked(call(&tools, "read_text_file", read("link/a")).await);
+    worked(call(&tools, "edit_file", edit("real/a", "a", "one")).await);
+    // Both paths are known now, and stay so whichever is written.
+    worked(call(&tools, "read_text_file", read("real/a")).await);
+    worked(call(&tools, "write_file", write("link/a", "two")).await);
+    worked(call(&tools, "edit_file", edit("real/a", "two", "three")).await);
+    worked(call(&tools, "edit_file", edit("real/deep", "three", "four")).await);
+    assert_eq!(std::fs::read(at("real/a")).unwrap(), b"four");
+    failed(call(&tools, "write_file", write("link/b", "x")).await, "was not read");
+}
+
+#[tokio::test]
+async fn what_was_read_follows_a_directory_that_is_moved() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(root.path().join("d/deep")).unwrap();
+    std::fs::write(root.path().join("d/deep/a"), "a").unwrap();
+    let backend = local(root.path());
+    let (_session, tools) = session(&backend, writing()).await;
+    worked(call(&tools, "read_text_file", read("d/deep/a")).await);
+    worked(call(&tools, "move_file", json!({ "source": "d", "destination": "e" })).await);
+    worked(call(&tools, "write_file", write("e/deep/a", "b")).await);
+    let file = json!({ "source": "e/deep/a", "destination": "a" });
+    worked(call(&tools, "move_file", file).await);
+    worked(call(&tools, "edit_file", edit("a", "b", "c")).await);
+    worked(call(&tools, "move_file", json!({ "source": "a", "destination": "e/deep/a" })).await);
+    worked(call(&tools, "delete", json!({ "path": "e", "recursive": true })).await);
+    backend.write("e/deep/a", "of another").await.unwrap();
+    failed(call(&tools, "write_file", write("e/deep/a", "d")).await, "was not read");
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use ab_testkit::expect::{assert_content, assert_missing, expect_error};
 use agent_backend::agent::{
-    AgentDefinition, BackendFactory, DirectoryPerSession, MemoryPerSession, OverlayPerSession,
-    PooledPerSession, RemotePerSession, ScopePerSession, ServeSessionWorkspace, SessionOptions,
+    AgentDefinition, BackendFactory, DirectoryPerSession, FilesystemToolset, MemoryPerSession,
+    OverlayPerSession, PooledPerSession, RemotePerSession, ScopePerSession, ServeSessionWorkspace,
+    SessionOptions, SubAgentBackend,
 };
 use agent_backend::serve_client::SessionId;
 use agent_backend::{
@@ -114,6 +115,39 @@ async fn a_pooled_backend_is_in_use_as_long_as_its_session() {
     later.require_backend().unwrap().write("a", "b").await.unwrap();
     pool.destroy_all().await.unwrap();
     expect_error(later.require_backend().unwrap().read("a").await, ErrorKind::Destroyed);
+}
+
+#[tokio::test]
+async fn tools_and_sub_agents_keep_a_pooled_backend_in_use() {
+    async fn make(base: PathBuf) -> Result<Backend> {
+        agent_backend::local(base)
+    }
+    let base = tempfile::tempdir().unwrap();
+    let options = PoolOptions::new(base.path().to_owned());
+    let pool = Arc::new(BackendPool::new(make, options).unwrap());
+    let definition = AgentDefinition::builder()
+        .backend(PooledPerSession::new(pool.clone()))
+        .toolset(FilesystemToolset::new())
+        .build();
+    let session = definition.start(named("ada")).await.unwrap();
+    let tools = session.tools().await.unwrap();
+    let tool = tools.get("list_directory").unwrap().clone();
+    let scope = SubAgentBackend::Scope("docs".to_owned());
+    let below = session.start_sub_agent(&definition, scope, named("below")).await.unwrap();
+    let deeper = below
+        .start_sub_agent(&definition, SubAgentBackend::Inherit, named("deeper"))
+        .await
+        .unwrap();
+    drop((session, below));
+    assert_eq!((pool.stats().active, pool.stats().idle), (1, 0), "a sub-agent uses it");
+    drop(deeper);
+    assert_eq!((pool.stats().active, pool.stats().idle), (1, 0), "tools use it");
+    drop(tools);
+    assert_eq!((pool.stats().active, pool.stats().idle), (1, 0), "one tool uses it");
+    let calling = tool.call(serde_json::Map::new());
+    drop(calling);
+    drop(tool);
+    assert_eq!((pool.stats().active, pool.stats().idle), (0, 1));
 }
 
 #[tokio::test]

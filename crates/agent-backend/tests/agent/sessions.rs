@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ab_testkit::expect::expect_error;
 use agent_backend::agent::{
-    AgentDefinition, AgentTool, FilesystemToolset, MemoryPerSession, SessionContext,
-    SessionOptions, SubAgentBackend, ToolResult,
+    AgentDefinition, AgentSession, AgentTool, FilesystemToolset, MemoryPerSession, OpenedToolset,
+    SessionContext, SessionOptions, ShellToolset, SubAgentBackend, ToolResult, Toolset,
 };
 use agent_backend::{
     Backend, Error, ErrorCode, ErrorKind, Principal, PrincipalKind, Result, memory,
@@ -235,8 +235,157 @@ async fn a_long_result_of_your_own_tool_goes_to_a_file_as_well() {
             continue;
         };
         let (_, path) = text.rsplit_once("are in '").unwrap();
-        let path = path.strip_suffix("']").unwrap();
+        let (path, _) = path.split_once('\'').unwrap();
         assert!(path.starts_with(".agent-output/talks-"), "{path}");
         assert_eq!(backend.read(path).await.unwrap().len(), 400_000);
     }
+}
+
+#[derive(Debug)]
+struct OwnToolset(AgentTool);
+
+#[async_trait::async_trait]
+impl Toolset for OwnToolset {
+    async fn open(&self, _: &AgentSession) -> Result<OpenedToolset> {
+        Ok(OpenedToolset { tools: vec![self.0.clone()], instructions: None })
+    }
+}
+
+#[tokio::test]
+async fn the_limit_applies_to_values_and_to_every_toolset() {
+    let schema = json!({ "type": "object" });
+    let long = json!({ "rows": vec!["a row of some length"; 20_000] });
+    let (value, beside) = (long.clone(), long.clone());
+    let rows = AgentTool::new("rows", "Rows", schema.clone(), move |_| {
+        std::future::ready(ToolResult::data(value.clone()))
+    });
+    let brief = AgentTool::new("brief", "Rows, and few words", schema, move |_| {
+        std::future::ready(ToolResult { data: Some(beside.clone()), ..ToolResult::text("done") })
+    });
+    let definition = AgentDefinition::builder()
+        .backend(MemoryPerSession)
+        .toolset(FilesystemToolset::new().rooted_at("docs").name_prefix("fs_"))
+        .toolset(OwnToolset(rows))
+        .tool(brief)
+        .build();
+    let session = definition.start(SessionOptions::default()).await.unwrap();
+    let backend = session.require_backend().unwrap();
+    backend.write("docs/long.txt", "a line of a file\n".repeat(60_000)).await.unwrap();
+    let tools = session.tools().await.unwrap();
+    for name in ["rows", "brief"] {
+        let result = call(&tools, name, json!({})).await;
+        assert_eq!(result.data, None);
+        let text = worked(result);
+        assert!(text.len() < 110 * 1024, "{}", text.len());
+        // The path is as the tool that is named takes it.
+        assert!(text.contains("'; fs_read_text_file and fs_grep show more of it"), "{name}");
+        let (_, path) = text.rsplit_once("are in '").unwrap();
+        let (path, _) = path.split_once('\'').unwrap();
+        let stored = backend.read_text(&format!("docs/{path}")).await.unwrap();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&stored).unwrap(), long);
+        let read = json!({ "path": path, "head": 1 });
+        worked(call(&tools, "fs_read_text_file", read).await);
+    }
+    // A model that asks for many lines gets as many as fit, and is told how to go on.
+    let read = json!({ "path": "long.txt", "limit": 60_000 });
+    let result = call(&tools, "fs_read_text_file", read).await;
+    assert!(result.data.as_ref().unwrap()["nextOffset"].is_u64(), "{:?}", result.data);
+    let text = worked(result);
+    assert!(text.len() < 104 * 1024 && !text.contains("left out"), "{}", text.len());
+}
+
+#[tokio::test]
+async fn a_schema_that_models_refuse_is_an_error_of_the_definition() {
+    let tools = |schema: serde_json::Value| async move {
+        let tool = AgentTool::new("own", "Own", schema, |_| async { ToolResult::text("done") });
+        let definition = AgentDefinition::builder().tool(tool).build();
+        definition.start(SessionOptions::default()).await.unwrap().tools().await
+    };
+    for (schema, says) in [
+        (json!("object"), "must be a JSON object"),
+        (json!({}), "type must be"),
+        (json!({ "type": "string" }), "type must be"),
+        (json!({ "type": "object", "anyOf": [] }), "'anyOf'"),
+        (json!({ "type": "object", "properties": [] }), "'properties' must be"),
+        (json!({ "type": "object", "properties": { "a": "string" } }), "'a' must be a schema"),
+        (json!({ "type": "object", "properties": {}, "required": ["a"] }), "not a property"),
+        (json!({ "type": "object", "required": "a" }), "'required' must be"),
+    ] {
+        let error = expect_error(tools(schema).await, ErrorKind::Invalid);
+        assert!(error.message().contains("tool own") && error.message().contains(says), "{error}");
+    }
+    let tools = tools(json!({ "type": "object" })).await.unwrap();
+    assert_eq!(tools.openai_tools()[0]["function"]["parameters"]["properties"], json!({}));
+    assert_eq!(tools.anthropic_tools()[0]["input_schema"]["properties"], json!({}));
+}
+
+#[tokio::test]
+async fn a_tool_of_your_own_gets_its_session() {
+    let definition = AgentDefinition::builder()
+        .backend(MemoryPerSession)
+        .tool_for_session(|session| {
+            let session = session.clone();
+            let schema = json!({ "type": "object" });
+            AgentTool::new("note", "Notes the session", schema, move |_| {
+                let session = session.clone();
+                async move {
+                    let id = session.id().to_string();
+                    match session.require_backend() {
+                        Ok(backend) => match backend.write("note.txt", id).await {
+                            Ok(_) => ToolResult::text("noted"),
+                            Err(error) => error.into(),
+                        },
+                        Err(error) => error.into(),
+                    }
+                }
+            })
+        })
+        .build();
+    for id in ["ada", "grace"] {
+        let session = definition.start(named(id)).await.unwrap();
+        worked(call(&session.tools().await.unwrap(), "note", json!({})).await);
+        let noted = session.require_backend().unwrap().read_text("note.txt").await.unwrap();
+        assert_eq!(noted, id);
+    }
+}
+
+#[tokio::test]
+async fn a_read_only_sub_agent_reads_and_changes_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir(root.path().join("docs")).unwrap();
+    std::fs::write(root.path().join("docs/a.txt"), "a").unwrap();
+    let definition = AgentDefinition::builder()
+        .backend(super::local(root.path()))
+        .toolset(FilesystemToolset::new().allow_writes())
+        .toolset(ShellToolset::new())
+        .build();
+    let parent = definition.start(named("parent")).await.unwrap();
+    assert!(parent.tools().await.unwrap().get("exec").is_some());
+    let start = |session: AgentSession, place| {
+        let definition = definition.clone();
+        async move {
+            let options = SessionOptions::default();
+            session.start_sub_agent(&definition, place, options).await.unwrap()
+        }
+    };
+    let whole = start(parent.clone(), SubAgentBackend::ReadOnly).await;
+    let part = start(parent.clone(), SubAgentBackend::ReadOnlyScope("docs".to_owned())).await;
+    // A sub-agent of a sub-agent can do no more than that.
+    let below = start(whole.clone(), SubAgentBackend::Scope("docs".to_owned())).await;
+    for (session, path) in [(whole, "docs/a.txt"), (part, "a.txt"), (below, "a.txt")] {
+        let tools = session.tools().await.unwrap();
+        assert!(tools.get("exec").is_none());
+        assert_eq!(worked(call(&tools, "read_text_file", json!({ "path": path })).await), "a");
+        for (name, arguments) in [
+            ("write_file", json!({ "path": path, "content": "b" })),
+            ("write_file", json!({ "path": "new", "content": "b" })),
+            ("move_file", json!({ "source": path, "destination": "moved" })),
+            ("delete", json!({ "path": path })),
+        ] {
+            failed(call(&tools, name, arguments).await, "not to be changed through this handle");
+        }
+        let written = session.require_backend().unwrap().write(path, "b").await;
+        assert!(written.is_err());
+    }
+    assert_eq!(std::fs::read(root.path().join("docs/a.txt")).unwrap(), b"a");
 }

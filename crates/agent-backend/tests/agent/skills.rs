@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use ab_testkit::gate::{GuardLog, ScriptedGuard, ScriptedGuardBehavior};
 use agent_backend::agent::{
-    AgentDefinition, MAX_SKILL_BYTES, SessionOptions, ShellToolset, SkillDiscovery, SkillsToolset,
+    AgentDefinition, AgentTools, FilesystemToolset, MAX_SKILL_BYTES, SessionOptions, ShellToolset,
+    SkillDiscovery, SkillsToolset,
 };
 use agent_backend::{Backend, Guards, NarrowOptions, Verb, memory};
 use serde_json::json;
@@ -30,6 +31,17 @@ async fn one_problem(backend: &Backend, directories: &[&str], path: &str, says: 
     assert!(problem.starts_with(path) && problem.contains(says), "{problem}");
 }
 
+/// The tools of a session that also reads files.
+async fn beside_files(backend: &Backend, skills: SkillsToolset) -> AgentTools {
+    let definition = AgentDefinition::builder()
+        .backend(backend.clone())
+        .toolset(skills)
+        .toolset(FilesystemToolset::new())
+        .build();
+    let session = definition.start(SessionOptions::default()).await.unwrap();
+    session.tools().await.unwrap()
+}
+
 #[tokio::test]
 async fn paths_of_skills_count_from_the_backend() {
     let foo = tempfile::tempdir().unwrap();
@@ -39,7 +51,7 @@ async fn paths_of_skills_count_from_the_backend() {
     let backend = local(foo.path());
     for directory in ["./skills", "/skills", "skills"] {
         let toolset = SkillsToolset::in_directories([directory]);
-        let (_session, tools) = session(&backend, toolset).await;
+        let tools = beside_files(&backend, toolset).await;
         assert!(tools.instructions().contains("- greet: Greets people"), "{directory}");
         let used = call(&tools, "use_skill", json!({ "skillName": "greet" })).await;
         let text = worked(used);
@@ -183,7 +195,7 @@ async fn a_large_skill_is_shown_in_part_and_one_that_is_too_large_is_a_problem()
     let head = skill("big", "Is big", "");
     let body = line.repeat((MAX_SKILL_BYTES as usize - head.len()) / line.len());
     backend.write("skills/big/SKILL.md", format!("{head}{body}")).await.unwrap();
-    let (_session, tools) = session(&backend, SkillsToolset::new()).await;
+    let tools = beside_files(&backend, SkillsToolset::new()).await;
     let text = worked(call(&tools, "use_skill", json!({ "skillName": "big" })).await);
     assert!(text.len() < 110 * 1024, "{}", text.len());
     let (_, rest) = text.split_once("and offset ").unwrap();
