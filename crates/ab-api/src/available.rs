@@ -18,7 +18,6 @@ pub struct UnavailableTaskField {
 /// than requested.
 pub const UNAVAILABLE_TASK_FIELDS: &[UnavailableTaskField] = &[
     UnavailableTaskField { field: "agent.settings", value: None },
-    UnavailableTaskField { field: "agents", value: None },
     UnavailableTaskField { field: "attachments", value: None },
     UnavailableTaskField { field: "delivery.mode", value: Some("pr") },
     UnavailableTaskField { field: "repo.mode", value: Some("none") },

@@ -39,6 +39,20 @@ impl<'a> Fields<'a> {
         Self { prefix: String::new(), members: Some(members), read: BTreeSet::new() }
     }
 
+    /// An entry of a list, which must be an object.
+    pub(crate) fn entry(
+        path: String,
+        value: &'a Value,
+        found: &mut FieldViolations,
+    ) -> Option<Self> {
+        let members = value.as_object();
+        if members.is_none() {
+            found.add_invalid(path, "must be an object");
+            return None;
+        }
+        Some(Self { prefix: format!("{path}."), members, read: BTreeSet::new() })
+    }
+
     /// The path of the member `name`.
     pub(crate) fn path(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
@@ -134,7 +148,10 @@ impl<'a> Fields<'a> {
             Some(Value::Object(members)) => !members.is_empty(),
             Some(_) => true,
         };
-        if asks && available::unavailable(&self.path(name), None).is_some() {
+        // An entry of `agents` has the fields of `agent`.
+        let is_agents = self.prefix.starts_with("agents.");
+        let known = if is_agents { format!("agent.{name}") } else { self.path(name) };
+        if asks && available::unavailable(&known, None).is_some() {
             found.add_unavailable(self.path(name), "is not available yet");
         }
     }

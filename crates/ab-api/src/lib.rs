@@ -9,6 +9,7 @@ mod agent_config;
 mod api_key;
 mod approval;
 mod available;
+mod budget;
 mod catalog;
 mod draft;
 mod event;
@@ -33,6 +34,7 @@ pub use approval::{
     DeciderKind, DecisionChannel, MAX_APPROVAL_DETAIL_BYTES, SubjectDescriber,
 };
 pub use available::{TaskCapabilities, UNAVAILABLE_TASK_FIELDS, UnavailableTaskField};
+pub use budget::{SessionBudget, SessionUsage};
 pub use catalog::{
     AgentDescription, ExecutorDescription, ExecutorHealth, OverlayNetwork, OverlayNetworkState,
     RuntimeDescription,
@@ -52,13 +54,14 @@ pub use prompt::{PromptEdit, PromptRequest, PromptStatus, SessionPrompt};
 pub use session::{
     ChangeCounts, EnforcedLimits, Fleet, FleetMember, Session, SessionActivity, SessionAgent,
     SessionEndReason, SessionInfo, SessionLinks, SessionStatus, SessionTask, SessionUrls,
-    SessionVcs, SessionWorkspace,
+    SessionVcs, SessionWorkspace, TaskGroup,
 };
 pub use space::{PendingApproval, Run, RunStatus, Space, SpaceBackend, SpaceStatus};
 pub use task::{
     ContinueRequest, DeliveryMode, LoginLink, NetworkMode, RepoMode, RepoSource, RequestedAgent,
-    RequestedDelivery, RequestedLimits, RequestedRepo, RequestedRuntime, RequestedWorkspace,
-    RuntimeType, SnapshotProvider, Task, TaskCreatedResponse, TaskRequest, Webhook,
+    RequestedAgents, RequestedDelivery, RequestedLimits, RequestedRepo, RequestedRuntime,
+    RequestedWorkspace, RuntimeType, SnapshotProvider, Task, TaskCreatedResponse, TaskRequest,
+    Webhook,
 };
 pub use time::{Time, TimeError};
 pub use violation::{FieldViolations, Violation, ViolationKind};

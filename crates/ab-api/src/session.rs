@@ -7,6 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::budget::{SessionBudget, SessionUsage};
 use crate::event::Event;
 use crate::id::SessionId;
 use crate::task::{
@@ -181,6 +182,18 @@ pub struct Session {
     /// The session whose workspace this one continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continues: Option<SessionId>,
+    /// The sessions that work on the same task. Absent if the task made one session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_group: Option<TaskGroup>,
+    /// What the session may use before a person is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<SessionBudget>,
+    /// What the session had used when a person last let it go on beyond its budget.
+    #[serde(default, skip_serializing_if = "SessionUsage::is_empty")]
+    pub budget_start: SessionUsage,
+    /// What the session has used so far.
+    #[serde(default, skip_serializing_if = "SessionUsage::is_empty")]
+    pub usage: SessionUsage,
     pub created_at: Time,
     pub updated_at: Time,
     pub started_at: Option<Time>,
@@ -189,6 +202,17 @@ pub struct Session {
     #[serde(default, rename = "recent_events")]
     pub recent_events: Vec<Event>,
     pub links: SessionLinks,
+}
+
+/// The place of a session among those that its task made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TaskGroup {
+    /// The id of the first session of the task. `GET /api/v1/sessions?taskId=` lists them all.
+    pub id: SessionId,
+    /// The number of this session, from 1.
+    pub number: u32,
+    /// How many sessions the task made.
+    pub size: u32,
 }
 
 /// The task of a session.
@@ -355,6 +379,9 @@ impl Session {
             open_approvals: 0,
             changes: None,
             continues: Some(self.id),
+            task_group: None,
+            budget_start: SessionUsage::default(),
+            usage: SessionUsage::default(),
             created_at: now,
             updated_at: now,
             started_at: None,
@@ -365,9 +392,10 @@ impl Session {
         }
     }
 
-    /// A queued session for `task`.
+    /// A queued session for `task` with the first of its agents.
     pub fn new_queued(id: SessionId, task: Task, now: Time) -> Self {
-        let RequestedAgent { kind, version, .. } = task.agent;
+        let agent = task.agents.into_iter().next().unwrap_or_default();
+        let RequestedAgent { kind, version, .. } = agent;
         Self {
             id,
             tenant_id: task.tenant_id,
@@ -400,6 +428,10 @@ impl Session {
             changes: None,
             limits: None,
             continues: None,
+            task_group: None,
+            budget: task.budget,
+            budget_start: SessionUsage::default(),
+            usage: SessionUsage::default(),
             created_at: now,
             updated_at: now,
             started_at: None,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::available::TaskCapabilities;
+use crate::budget::SessionBudget;
 use crate::fields::{self, Fields};
 use crate::id::SessionId;
 use crate::prompt::check_prompt;
@@ -36,8 +37,15 @@ pub struct TaskRequest {
     /// Where the workspace is made, and by which provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<RequestedWorkspace>,
-    /// The agent that works on the task.
+    /// The agent that works on the task. Required unless `agents` names some.
+    #[serde(default, skip_serializing_if = "RequestedAgent::is_default")]
     pub agent: RequestedAgent,
+    /// Several agents that work on the same task, each in a session of its own. Instead of `agent`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<RequestedAgents>,
+    /// What each session may use before a person is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<SessionBudget>,
     /// How the result is delivered. A branch by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<RequestedDelivery>,
@@ -81,10 +89,12 @@ pub struct Task {
     pub repo: RepoSource,
     pub runtime: RequestedRuntime,
     pub workspace: RequestedWorkspace,
-    pub agent: RequestedAgent,
+    /// The agent of each session that the task makes. There is at least one.
+    pub agents: Vec<RequestedAgent>,
     pub delivery: RequestedDelivery,
     pub labels: BTreeMap<String, String>,
     pub keep_open: bool,
+    pub budget: Option<SessionBudget>,
 }
 
 /// The repository that a session works on.
@@ -203,6 +213,23 @@ pub struct RequestedAgent {
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     #[schema(value_type = Object)]
     pub settings: serde_json::Map<String, serde_json::Value>,
+}
+
+impl RequestedAgent {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// An agent of a task with several.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RequestedAgents {
+    #[serde(flatten)]
+    pub agent: RequestedAgent,
+    /// The number of sessions with this agent: 1 to 16, 1 by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u32>,
 }
 
 /// How the result is delivered.

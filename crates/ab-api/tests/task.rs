@@ -56,14 +56,14 @@ fn a_minimal_task_gets_defaults() {
     let task = check(&minimal(), &offers()).expect("valid");
     assert_eq!(task.runtime.kind, RuntimeType::Local);
     assert_eq!(task.delivery.mode, DeliveryMode::Branch);
-    assert_eq!(task.agent.version.as_deref(), Some("latest"));
+    assert_eq!(task.agents[0].version.as_deref(), Some("latest"));
     assert!(!task.keep_open);
 }
 
 #[test]
 fn an_alias_names_its_agent() {
     let task = check(&with("agent.type", json!("mock")), &offers()).expect("valid");
-    assert_eq!(task.agent.kind, "scripted");
+    assert_eq!(task.agents[0].kind, "scripted");
 }
 
 #[test]
@@ -302,4 +302,53 @@ fn follow_up_needs_a_prompt() {
         let refused = PromptRequest::parse(body.as_bytes()).expect_err(body);
         assert_eq!(refused.http_status(), 400, "{body}");
     }
+}
+
+#[test]
+fn several_agents_have_a_session_each() {
+    let mut several = minimal();
+    several.as_object_mut().expect("an object").remove("agent");
+    several["agents"] = json!([{ "type": "scripted", "count": 2 }, { "type": "mock" }]);
+    let task = check(&several, &offers()).expect("valid");
+    assert_eq!(task.agents.iter().map(|it| it.kind.as_str()).collect::<Vec<_>>(), ["scripted"; 3]);
+    let table = [
+        (json!([5]), "agents.0", 400),
+        (json!([{}]), "agents.0.type", 400),
+        (json!([{ "type": "scripted", "count": 0 }]), "agents.0.count", 400),
+        (json!([{ "type": "scripted", "count": 1.5 }]), "agents.0.count", 400),
+        (json!([{ "type": "scripted", "count": "2" }]), "agents.0.count", 400),
+        (json!([{ "type": "scripted", "count": 17 }]), "agents.0.count", 400),
+        (json!([{ "type": "scripted", "number": 1 }]), "agents.0.number", 400),
+        (json!([{ "type": "unheard-of" }]), "agents.0.type", 422),
+        (json!([{ "type": "scripted", "settings": { "a": 1 } }]), "agents.0.settings", 422),
+        (
+            json!([{ "type": "scripted", "count": 9 }, { "type": "scripted", "count": 9 }]),
+            "agents",
+            400,
+        ),
+        (json!("scripted"), "agents", 400),
+    ];
+    for (agents, field, status) in table {
+        several["agents"] = agents;
+        let (fields, got) = wrong(&several);
+        assert!(fields.contains(&field.to_owned()) && got == status, "{several}: {fields:?} {got}");
+    }
+    let both = with("agents", json!([{ "type": "scripted" }]));
+    assert_eq!(wrong(&both), (vec!["agent".to_owned()], 400));
+}
+
+#[test]
+fn budgets_are_positive() {
+    let whole = json!({ "turns": 3, "wallSeconds": 600, "tokens": 1000, "costUsd": 0.5 });
+    let budget = check(&with("budget", whole), &offers()).expect("valid").budget.expect("a budget");
+    assert_eq!((budget.turns, budget.cost_usd), (Some(3), Some(0.5)));
+    assert_eq!(check(&with("budget", json!({})), &offers()).expect("valid").budget, None);
+    for field in ["turns", "wallSeconds", "tokens", "costUsd"] {
+        for value in [json!(0), json!(-1), json!("1"), json!(1e300)] {
+            let (fields, status) = wrong(&with(&format!("budget.{field}"), value));
+            assert_eq!((fields, status), (vec![format!("budget.{field}")], 400));
+        }
+    }
+    assert_eq!(wrong(&with("budget", json!(5))), (vec!["budget".to_owned()], 400));
+    assert_eq!(wrong(&with("budget.money", json!(5))), (vec!["budget.money".to_owned()], 400));
 }

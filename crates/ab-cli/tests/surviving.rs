@@ -10,6 +10,7 @@ mod endings;
 mod ground;
 mod http;
 mod queue;
+mod several;
 mod sources;
 mod space_escapes;
 mod spaces;

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use ab_api::{
     Approval, ApprovalDecider, ApprovalDecision, ApprovalId, Event, EventKind, FieldViolations,
-    LogLevel, LogSource, Session, SessionId, SessionStatus, Task, Time, ToolExecutionStatus,
+    LogLevel, LogSource, Session, SessionId, SessionStatus, Task, TaskGroup, Time,
+    ToolExecutionStatus,
 };
 use ab_executor::{CleanupToken, Executor, ExecutorError};
 use ab_store::{
@@ -175,54 +176,83 @@ impl ControlPlane {
         Ok(control)
     }
 
-    /// Creates a session for a task. A repeated request with the same key returns the first
-    /// session.
+    /// Creates a session for a task with one agent: see [`create_sessions`](ControlPlane::create_sessions).
     ///
     /// # Errors
     ///
-    /// [`StoreError::KeyReused`] in [`ControlPlaneError::Store`] if the key was used with another
-    /// request; [`ControlPlaneError::Refused`] if the executor does not support what the task
-    /// requests.
+    /// Those of [`create_sessions`](ControlPlane::create_sessions).
     pub async fn create_session(
         &self,
         task: Task,
         key: Option<SessionIdempotencyKey>,
     ) -> Result<SessionId, ControlPlaneError> {
+        let ids = self.create_sessions(task, key).await?;
+        ids.first().copied().ok_or(ControlPlaneError::NotFound)
+    }
+
+    /// Creates a session for each agent of a task. A repeated request with the same key returns the first sessions.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::KeyReused`] in [`ControlPlaneError::Store`] if the key was used with another
+    /// request; [`ControlPlaneError::Refused`] if the executor does not support what the task
+    /// requests. No session is created then.
+    pub async fn create_sessions(
+        &self,
+        task: Task,
+        key: Option<SessionIdempotencyKey>,
+    ) -> Result<Vec<SessionId>, ControlPlaneError> {
         if self.plane.shutdown.is_cancelled() {
             return Err(ControlPlaneError::ShuttingDown);
         }
-        let id = SessionId::generate();
-        let mut session = Session::new_queued(id, task, Time::now());
         if let Some(SessionIdempotencyKey { scope, key, request }) = &key
             && let Some(answer) =
                 self.plane.store.find_idempotent_response(scope, key, request).await?
         {
             return first_answer(&answer);
         }
-        let provider = self
-            .plane
-            .executor
-            .choose_snapshot_provider(&session)
-            .await
-            .map_err(ControlPlaneError::Refused)?;
-        session.workspace.snapshot_provider = Some(provider);
-        let state = SessionState::new(session.keep_open);
-        let (activity, reason, message) = (None, None, None);
-        let status = EventKind::Status { status: session.status, activity, reason, message };
-        let idempotency = key.map(|SessionIdempotencyKey { scope, key, request }| {
-            IdempotencyRecord { scope, key, request, answer: id.to_string() }
+        let size = u32::try_from(task.agents.len()).unwrap_or(u32::MAX);
+        let mut sessions = Vec::with_capacity(task.agents.len());
+        let mut group = None;
+        for (number, agent) in (1..).zip(task.agents.clone()) {
+            let id = SessionId::generate();
+            let first = *group.get_or_insert(id);
+            let task = Task { agents: vec![agent], ..task.clone() };
+            let mut session = Session::new_queued(id, task, Time::now());
+            session.task_group = (size > 1).then_some(TaskGroup { id: first, number, size });
+            let provider = self.plane.executor.choose_snapshot_provider(&session).await;
+            let provider = provider.map_err(ControlPlaneError::Refused)?;
+            session.workspace.snapshot_provider = Some(provider);
+            sessions.push(session);
+        }
+        let ids: Vec<SessionId> = sessions.iter().map(|session| session.id).collect();
+        let mut idempotency = key.map(|SessionIdempotencyKey { scope, key, request }| {
+            let answer = ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+            IdempotencyRecord { scope, key, request, answer }
         });
-        let new = NewSession {
-            record: SessionRecord { session: session.clone(), progress: state.progress() },
-            events: vec![Event { kind: status, ts: session.created_at }],
-            idempotency,
-            takes_over: None,
-        };
-        match self.plane.store.create_session(new).await? {
+        let state = |session: &Session| SessionState::new(session.keep_open);
+        let new = sessions.iter().map(|session| {
+            let (activity, reason, message) = (None, None, None);
+            let status = EventKind::Status { status: session.status, activity, reason, message };
+            NewSession {
+                record: SessionRecord {
+                    session: session.clone(),
+                    progress: state(session).progress(),
+                },
+                events: vec![Event { kind: status, ts: session.created_at }],
+                idempotency: idempotency.take(),
+                takes_over: None,
+            }
+        });
+        let new = new.collect();
+        match self.plane.store.create_sessions(new).await? {
             CreateSessionOutcome::New => {
                 self.plane.reach(CrashPoint::Created);
-                self.spawn(session, state, false);
-                Ok(id)
+                for session in sessions {
+                    let state = state(&session);
+                    self.spawn(session, state, false);
+                }
+                Ok(ids)
             }
             CreateSessionOutcome::Existing { answer } => first_answer(&answer),
         }
@@ -456,12 +486,10 @@ fn until(time: Time) -> Duration {
     (wait + Duration::from_millis(1)).min(MAX_EXPIRY_WAIT)
 }
 
-/// The session of an earlier request with the same key.
-fn first_answer(answer: &str) -> Result<SessionId, ControlPlaneError> {
-    answer.parse().map_err(|error: ab_api::IdError| {
-        let problem = error.to_string();
-        ControlPlaneError::Store(StoreError::Corrupt { what: "answer", problem })
-    })
+/// The sessions of an earlier request with the same key.
+fn first_answer(answer: &str) -> Result<Vec<SessionId>, ControlPlaneError> {
+    let ids: Result<_, ab_api::IdError> = answer.split_whitespace().map(str::parse).collect();
+    ids.map_err(|_| ControlPlaneError::Store(StoreError::KeyReused))
 }
 
 impl Plane {

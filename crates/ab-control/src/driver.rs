@@ -1,6 +1,7 @@
 //! One task per session: it owns the state, stores every change with its events, and performs the
 //! actions of the state machine.
 
+mod budget;
 mod effect;
 mod queue;
 mod waiting;
@@ -8,7 +9,9 @@ mod waiting;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_api::{Event, EventKind, LogLevel, LogSource, PromptStatus, Session, SessionStatus, Time};
+use ab_api::{
+    ApprovalId, Event, EventKind, LogLevel, LogSource, PromptStatus, Session, SessionStatus, Time,
+};
 use ab_executor::{AgentReport, SessionAttempt, TurnOutcome};
 use ab_store::{PromptChange, PromptChangeOutcome, SessionRecord, StoreError};
 use futures_util::StreamExt;
@@ -65,6 +68,10 @@ pub(crate) struct Driver {
     awaited: FuturesUnordered<AwaitedDecision>,
     /// Approvals that an earlier attempt asked for, whose answers the agent does not have.
     inherited: Vec<Inherited>,
+    /// The question whether the session may go on beyond its budget. No prompt is sent until it is answered.
+    budget_question: Option<ApprovalId>,
+    /// When the prompt of the running turn was sent.
+    turn_since: Option<Instant>,
     /// The request to the agent to end its turn.
     cancelling: Option<BoxFuture<'static, ()>>,
     /// The session's place among those that run.
@@ -102,6 +109,8 @@ impl Driver {
             reports,
             awaited,
             inherited,
+            budget_question: None,
+            turn_since: None,
             cancelling: None,
             permit,
             idle_since,
@@ -143,6 +152,7 @@ impl Driver {
     async fn recover(&mut self, mut error: StoreError) -> bool {
         self.reports = None;
         self.cancelling = None;
+        self.budget_question = None;
         self.awaited.clear();
         self.inherited.clear();
         loop {
@@ -184,6 +194,7 @@ impl Driver {
         self.inherit_approvals().await?;
         while self.state.ending().is_none() {
             if let Some(effect) = machine::next_action(&self.state)
+                && self.may_begin(effect).await?
                 && doing.as_ref().is_none_or(|doing| doing.yields_to(effect, self.state.generation))
             {
                 // Dropping the old effect first cancels it.
@@ -401,6 +412,7 @@ impl Driver {
     }
 
     fn note_changes(&mut self, kind: &EventKind) {
+        self.note_usage(kind);
         if let EventKind::DiffStat { files_changed, lines_added, lines_removed } = *kind {
             let changes = ab_api::ChangeCounts { files_changed, lines_added, lines_removed };
             self.session.changes = Some(changes);
@@ -516,6 +528,7 @@ impl Driver {
         session.status = next.status();
         session.activity = next.activity();
         session.updated_at = now;
+        session.usage.turns = u64::from(next.turn);
         if session.status == SessionStatus::Running {
             session.started_at.get_or_insert(now);
         }

@@ -151,10 +151,11 @@ impl<'a> Source<'a> {
 
     async fn refs(&self, request: &GitWorkspaceRequest) -> Result<SourceRefs> {
         let mut names = vec!["HEAD".to_owned()];
-        let branches =
-            [request.branch.as_ref(), request.target.as_ref(), Some(&request.work_branch)];
+        let GitWorkspaceRequest { branch, new_branch, target, work_branch, .. } = request;
+        let branches = [branch.as_ref(), new_branch.as_ref(), target.as_ref(), Some(work_branch)];
         names.extend(branches.into_iter().flatten().map(BranchName::reference));
-        let made = [request.branch.as_ref(), Some(&request.work_branch)].into_iter().flatten();
+        let made = [branch.as_ref(), new_branch.as_ref(), Some(work_branch)];
+        let made = made.into_iter().flatten();
         names.extend(made.flat_map(|branch| {
             let around = branch.around().map(|name| format!("refs/heads/{name}"));
             around.chain([format!("refs/heads/{branch}/*")]).collect::<Vec<_>>()
@@ -333,7 +334,7 @@ fn plan(refs: &SourceRefs, request: &GitWorkspaceRequest) -> Result<Plan> {
         if let Some(commit) = existing(branch) {
             return free(refs, on(branch, commit, work));
         }
-        work = branch;
+        work = request.new_branch.as_ref().unwrap_or(branch);
     }
     if let Some(target) = &request.target {
         let Some(commit) = existing(target) else {

@@ -26,6 +26,8 @@ pub struct GitWorkspaceRequest {
     pub source: RepoSource,
     /// `repo.branch`: the base if it exists, else the branch to create.
     pub branch: Option<BranchName>,
+    /// The branch to create instead of `branch`, if that does not exist.
+    pub new_branch: Option<BranchName>,
     /// `delivery.targetBranch`: the base if `branch` does not exist.
     pub target: Option<BranchName>,
     /// `repo.commit`: start there instead of at the tip of the base.
@@ -43,6 +45,7 @@ impl GitWorkspaceRequest {
         GitWorkspaceRequest {
             source,
             branch: None,
+            new_branch: None,
             target: None,
             commit: None,
             work_branch,

@@ -20,6 +20,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (2, "spaces", include_str!("../migrations/0002_spaces.sql")),
     (3, "inbox", include_str!("../migrations/0003_inbox.sql")),
     (4, "prompts", include_str!("../migrations/0004_prompts.sql")),
+    (5, "task groups", include_str!("../migrations/0005_task_groups.sql")),
     (6, "session lists", include_str!("../migrations/0006_session_lists.sql")),
     (7, "api keys", include_str!("../migrations/0007_api_keys.sql")),
     (8, "drafts", include_str!("../migrations/0008_drafts.sql")),

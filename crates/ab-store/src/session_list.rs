@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ab_api::{Event, PageRequest, Session, SessionActivity, SessionStatus};
+use ab_api::{Event, PageRequest, Session, SessionActivity, SessionId, SessionStatus};
 use sqlx::{QueryBuilder, Row, Sqlite};
 
 use crate::error::StoreError;
@@ -24,6 +24,8 @@ pub struct SessionFilter {
     pub repo: Option<String>,
     /// A label and its value.
     pub label: Option<(String, String)>,
+    /// The first session of the task.
+    pub task: Option<SessionId>,
 }
 
 impl Store {
@@ -129,7 +131,9 @@ impl SessionFilter {
             query.push(")");
             joint = " AND ";
         }
+        let task = self.task.map(|id| id.to_string());
         let columns = [
+            ("task", &task),
             ("tenant", &self.tenant),
             ("project", &self.project),
             ("agent", &self.agent),

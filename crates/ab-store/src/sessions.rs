@@ -66,7 +66,30 @@ impl Store {
         &self,
         session: NewSession,
     ) -> Result<CreateSessionOutcome, StoreError> {
-        self.write(move |writing| Box::pin(create(writing, session))).await
+        self.create_sessions(vec![session]).await
+    }
+
+    /// Stores the sessions of one task in one transaction. The first has the idempotency key of the request.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`create_session`](Store::create_session). Then no session is stored.
+    pub async fn create_sessions(
+        &self,
+        sessions: Vec<NewSession>,
+    ) -> Result<CreateSessionOutcome, StoreError> {
+        self.write(move |writing| {
+            Box::pin(async move {
+                for session in sessions {
+                    let outcome = create(writing, session).await?;
+                    if let CreateSessionOutcome::Existing { .. } = outcome {
+                        return Ok(outcome);
+                    }
+                }
+                Ok(CreateSessionOutcome::New)
+            })
+        })
+        .await
     }
 
     /// The stored answer to an earlier request with this key.
@@ -186,8 +209,8 @@ async fn create(
     }
     sqlx::query(
         "INSERT INTO sessions \
-         (id, tenant, project, status, live, agent, repo, created, updated, body, progress) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+         (id, tenant, project, status, live, agent, repo, created, updated, body, progress, task) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
     )
     .bind(session.id.to_string())
     .bind(&session.tenant_id)
@@ -200,6 +223,7 @@ async fn create(
     .bind(session.updated_at.as_millis())
     .bind(to_json("session", session)?)
     .bind(to_json("session", &new.record.progress)?)
+    .bind(session.task_group.map_or(session.id, |group| group.id).to_string())
     .execute(&mut writing.connection)
     .await?;
     for (name, value) in &session.labels {

@@ -57,8 +57,8 @@ pub use ab_api::{
     ApprovalId, ApprovalStatus, ApprovalSubject, ApproveOrDeny, ChangeCounts, ContinueRequest,
     DeciderKind, DecisionChannel, DeliveryMode, DeliveryResult, Event, EventKind, LogLevel,
     LogSource, LoginLink, Page, PlanEntry, PlanEntryStatus, PromptEdit, PromptRequest,
-    PromptStatus, RequestedAgent, RequestedDelivery, RequestedRepo, Session, SessionActivity,
-    SessionEndReason, SessionId, SessionPrompt, SessionStatus, TaskCreatedResponse, TaskRequest,
+    PromptStatus, RequestedAgent, RequestedAgents, RequestedDelivery, RequestedRepo, Session, SessionActivity, SessionBudget,
+    SessionEndReason, SessionId, SessionPrompt, SessionStatus, SessionUsage, TaskCreatedResponse, TaskGroup, TaskRequest,
     Time, ToolExecutionStatus,
 };
 pub use approvals::{ApprovalQuery, ApprovalStream};
@@ -117,6 +117,8 @@ pub struct SessionQuery {
     pub repo: Option<String>,
     /// A label and its value, as `name=value`.
     pub label: Option<String>,
+    /// The first session of a task with several agents.
+    pub task_id: Option<SessionId>,
     pub page: Option<u32>,
     pub per_page: Option<u32>,
 }
@@ -192,7 +194,7 @@ impl SessionClient {
     ///
     /// Errors of the connection and of the server, as for every call.
     pub async fn sessions(&self, query: &SessionQuery) -> Result<Page<Session>> {
-        let SessionQuery { status, project_id, agent, repo, label, page, per_page } = query;
+        let SessionQuery { status, project_id, agent, repo, label, task_id, page, per_page } = query;
         let number = |number: &Option<u32>| number.map(|number| number.to_string());
         let path = with_query(
             "/api/v1/sessions",
@@ -202,6 +204,7 @@ impl SessionClient {
                 ("agent", agent.clone()),
                 ("repo", repo.clone()),
                 ("label", label.clone()),
+                ("taskId", task_id.map(|id| id.to_string())),
                 ("page", number(page)),
                 ("perPage", number(per_page)),
             ],

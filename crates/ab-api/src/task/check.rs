@@ -7,6 +7,7 @@ use super::{
     RequestedLimits, RequestedRuntime, RequestedWorkspace, RuntimeType, SnapshotProvider, Task,
 };
 use crate::available::TaskCapabilities;
+use crate::budget::budget;
 use crate::fields::{self, Fields, not_one_of, one_of};
 use crate::prompt::check_prompt;
 use crate::violation::FieldViolations;
@@ -17,6 +18,8 @@ const MAX_NAME_BYTES: usize = 64;
 const MAX_LABELS: usize = 64;
 const MAX_LABEL_VALUE_BYTES: usize = 256;
 const MAX_PREFERENCES: usize = 16;
+/// Maximum number of sessions of one task.
+const MAX_SESSIONS: usize = 16;
 const MAX_CPU: f64 = 1024.0;
 const MIN_MEMORY_MIB: f64 = 16.0;
 const MAX_MEMORY_MIB: f64 = 16.0 * 1024.0 * 1024.0;
@@ -55,12 +58,13 @@ pub(super) fn task(body: &[u8], offers: &TaskCapabilities) -> Result<Task, Field
         repo: repo(body.object("repo", &mut found), offers, &mut found),
         runtime: runtime(body.object("runtime", &mut found), offers, &mut found),
         workspace: workspace(body.object("workspace", &mut found), offers, &mut found),
-        agent: agent(body.object("agent", &mut found), offers, &mut found),
+        agents: agents(&mut body, offers, &mut found),
         delivery: delivery(body.object("delivery", &mut found), &mut found),
         labels: labels(&mut body, &mut found),
         keep_open: body.flag("keepOpen", &mut found).unwrap_or(offers.keep_open),
+        budget: budget(body.object("budget", &mut found), &mut found),
     };
-    for name in ["webhooks", "attachments", "agents"] {
+    for name in ["webhooks", "attachments"] {
         body.refuse_unavailable(name, &mut found);
     }
     body.end(&mut found);
@@ -291,8 +295,43 @@ fn workspace(
     }
 }
 
+/// The agents of the sessions: those of `agents`, or the one of `agent`.
+fn agents(
+    body: &mut Fields<'_>,
+    offers: &TaskCapabilities,
+    found: &mut FieldViolations,
+) -> Vec<RequestedAgent> {
+    let listed = body.list("agents", found);
+    if listed.is_empty() {
+        let mut fields = body.object("agent", found);
+        let agent = agent(&mut fields, offers, found);
+        fields.end(found);
+        return vec![agent];
+    }
+    if body.map("agent", found).is_some() {
+        found.add_invalid("agent", "must be absent if agents is given");
+    }
+    let mut agents = Vec::new();
+    for (index, entry) in listed.iter().enumerate().take(MAX_SESSIONS) {
+        let path = format!("agents.{index}");
+        let Some(mut fields) = Fields::entry(path.clone(), entry, found) else { continue };
+        let agent = agent(&mut fields, offers, found);
+        let count = fields.number("count", found).unwrap_or(1.0);
+        if count.fract() != 0.0 || !(1.0..=MAX_SESSIONS as f64).contains(&count) {
+            let message = format!("must be a whole number from 1 to {MAX_SESSIONS}");
+            found.add_invalid(format!("{path}.count"), message);
+        }
+        fields.end(found);
+        agents.extend(std::iter::repeat_n(agent, (count as usize).min(MAX_SESSIONS)));
+    }
+    if agents.len() > MAX_SESSIONS || listed.len() > MAX_SESSIONS {
+        found.add_invalid("agents", format!("must make at most {MAX_SESSIONS} sessions"));
+    }
+    agents
+}
+
 fn agent(
-    mut fields: Fields<'_>,
+    fields: &mut Fields<'_>,
     offers: &TaskCapabilities,
     found: &mut FieldViolations,
 ) -> RequestedAgent {
@@ -314,7 +353,6 @@ fn agent(
     }
     fields.map("settings", found);
     fields.refuse_unavailable("settings", found);
-    fields.end(found);
     RequestedAgent {
         kind: kind.unwrap_or_default().to_owned(),
         version: Some(version.unwrap_or("latest").to_owned()),

@@ -1,5 +1,6 @@
 //! `session`: shows and controls the sessions of a server.
 
+mod compare;
 mod prompts;
 
 use ab_api::{
@@ -50,6 +51,8 @@ enum SessionAct {
     Logs(SessionLogs),
     /// Print the changes of a session as a unified diff
     Diff(DiffSession),
+    /// Show sessions side by side: their agents, results and changed files
+    Compare(CompareSessions),
     /// Start a new session on the workspace of one that was stopped or failed
     Continue(ContinueSession),
     /// Give the agent of a session a further prompt
@@ -106,6 +109,13 @@ struct OneSession {
     /// The session: its id, or the beginning of it
     #[arg(value_name = "SESSION")]
     id: SessionRef,
+}
+
+#[derive(Args, Debug)]
+struct CompareSessions {
+    /// The sessions: ids, or the beginnings of them. One stands for all sessions of its task
+    #[arg(value_name = "SESSION", required = true)]
+    ids: Vec<SessionRef>,
 }
 
 #[derive(Args, Debug)]
@@ -212,6 +222,7 @@ impl SessionCommand {
             SessionAct::List(_)
             | SessionAct::Get(_)
             | SessionAct::Diff(_)
+            | SessionAct::Compare(_)
             | SessionAct::Prompts(_)
             | SessionAct::Withdraw(_)
             | SessionAct::Finish(_)
@@ -298,6 +309,7 @@ async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Fai
                 Format::Text => terminal.bytes(&diff),
             }
         }
+        SessionAct::Compare(CompareSessions { ids }) => compare::run(&client, &ids, terminal).await,
         SessionAct::Continue(next) => {
             let prompt = match &next.prompt {
                 Some(given) => Some(task::prompt(given, terminal).await?),
@@ -487,6 +499,13 @@ fn details(session: &Session) -> String {
         ("workspace", session.workspace.mount_path.clone()),
         ("limits", session.limits.and_then(limits_text)),
         ("changes", session.changes.map(lines::changes_text)),
+        ("used", compare::usage_text(session)),
+        (
+            "task",
+            session
+                .task_group
+                .map(|group| format!("{} of {} of {}", group.number, group.size, group.id)),
+        ),
         ("questions", (session.open_approvals > 0).then(|| session.open_approvals.to_string())),
         ("created", Some(session.created_at.to_string())),
         ("started", text(session.started_at)),

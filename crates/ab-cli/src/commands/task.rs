@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::{env, io};
 
 use ab_api::{
-    DeliveryMode, NetworkMode, RequestedAgent, RequestedDelivery, RequestedRepo, RequestedRuntime,
-    RuntimeType, TaskCreatedResponse, TaskRequest,
+    DeliveryMode, NetworkMode, RequestedAgent, RequestedAgents, RequestedDelivery, RequestedLimits,
+    RequestedRepo, RequestedRuntime, RuntimeType, SessionBudget, TaskCreatedResponse, TaskRequest,
 };
 use ab_core::Error;
 use agent_backend::SessionClient;
@@ -20,7 +20,7 @@ use crate::server::ServerFlags;
 use crate::terminal::{Format, Terminal, talk};
 
 /// Fields of the request, and the arguments that set them.
-const TYPED_FIELDS: [(&str, &str); 9] = [
+const TYPED_FIELDS: [(&str, &str); 16] = [
     ("prompt", "PROMPT"),
     ("repo.url", "--repo"),
     ("repo.branch", "--branch"),
@@ -30,12 +30,20 @@ const TYPED_FIELDS: [(&str, &str); 9] = [
     ("runtime.network", "--network"),
     ("runtime.type", "--runtime"),
     ("keepOpen", "--keep"),
+    ("agents.0.type", "--agent"),
+    ("runtime.resources.cpu", "--cpu"),
+    ("runtime.resources.memoryMiB", "--memory"),
+    ("budget.turns", "--max-turns"),
+    ("budget.wallSeconds", "--max-minutes"),
+    ("budget.tokens", "--max-tokens"),
+    ("budget.costUsd", "--max-cost"),
 ];
 
 const EXAMPLES: &str = "\
 Examples:
   agent-backend task 'Fix the failing test' --follow
   agent-backend task --agent goose --follow - < prompt.md
+  agent-backend task 'Speed up the parser' --agent goose --agent codex --count 2 --max-turns 5
   agent-backend task 'Describe the build' --repo https://example.com/project.git --branch main
   id=$(agent-backend task 'Add a changelog' --json | jq -r .sessionId) && agent-backend wait $id
 
@@ -57,9 +65,13 @@ pub(crate) struct TaskCommand {
     #[arg(long, value_name = "PATH|URL")]
     repo: Option<String>,
 
-    /// The agent
+    /// The agent; several of them work on the task side by side, each in a session of its own
     #[arg(long, default_value = "scripted", value_name = "TYPE")]
-    agent: String,
+    agent: Vec<String>,
+
+    /// How many sessions each agent gets
+    #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
+    count: u32,
 
     /// How the result is handed over
     #[arg(long, value_enum, default_value = "branch", value_name = "MODE")]
@@ -89,6 +101,9 @@ pub(crate) struct TaskCommand {
     #[arg(long)]
     keep: bool,
 
+    #[command(flatten)]
+    bounds: TaskBounds,
+
     /// Show what happens until the session ends
     #[arg(long, short)]
     follow: bool,
@@ -103,6 +118,52 @@ pub(crate) struct TaskCommand {
 
     #[command(flatten)]
     server: ServerFlags,
+}
+
+/// Limits and the budget of the sessions of a task
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Bounds")]
+struct TaskBounds {
+    /// Processors of the session, in whole or in part
+    #[arg(long, value_name = "N")]
+    cpu: Option<f64>,
+
+    /// Memory of the session, in MiB
+    #[arg(long, value_name = "MIB")]
+    memory: Option<u64>,
+
+    /// Ask before the agent begins another turn after this many
+    #[arg(long, value_name = "N")]
+    max_turns: Option<u64>,
+
+    /// Ask before another turn after turns of this many minutes together
+    #[arg(long, value_name = "MINUTES")]
+    max_minutes: Option<u64>,
+
+    /// Ask before another turn after this many tokens, if the agent reports them
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<u64>,
+
+    /// Ask before another turn after this many US dollars, if the agent reports the cost
+    #[arg(long, value_name = "USD")]
+    max_cost: Option<f64>,
+}
+
+impl TaskBounds {
+    fn limits(&self) -> Option<RequestedLimits> {
+        let limits = RequestedLimits { cpu: self.cpu, memory_mib: self.memory };
+        (limits != RequestedLimits::default()).then_some(limits)
+    }
+
+    fn budget(&self) -> Option<SessionBudget> {
+        let budget = SessionBudget {
+            turns: self.max_turns,
+            wall_seconds: self.max_minutes.map(|minutes| minutes.saturating_mul(60)),
+            tokens: self.max_tokens,
+            cost_usd: self.max_cost,
+        };
+        (budget != SessionBudget::default()).then_some(budget)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -139,6 +200,21 @@ impl TaskCommand {
             Delivery::Branch => DeliveryMode::Branch,
             Delivery::Patch => DeliveryMode::Patch,
         };
+        let named =
+            |kind: &String| RequestedAgent { kind: kind.clone(), ..RequestedAgent::default() };
+        let (agent, agents) = match self.agent.as_slice() {
+            [only] if self.count == 1 => (named(only), Vec::new()),
+            several => {
+                let entry = |kind| RequestedAgents { agent: named(kind), count: Some(self.count) };
+                (RequestedAgent::default(), several.iter().map(entry).collect())
+            }
+        };
+        if self.follow && !agents.is_empty() {
+            return Err(Failure::usage("--follow shows one session, and this task makes several")
+                .with_hint(
+                    "leave it out, and compare them: agent-backend session compare SESSION",
+                ));
+        }
         Ok(TaskRequest {
             prompt,
             repo: RequestedRepo {
@@ -155,9 +231,12 @@ impl TaskCommand {
                     NetworkChoice::Shared => NetworkMode::Shared,
                     NetworkChoice::None => NetworkMode::None,
                 }),
+                resources: self.bounds.limits(),
                 ..RequestedRuntime::default()
             }),
-            agent: RequestedAgent { kind: self.agent.clone(), ..RequestedAgent::default() },
+            agent,
+            agents,
+            budget: self.bounds.budget(),
             delivery: Some(RequestedDelivery { mode, target_branch: None }),
             keep_open: self.keep.then_some(true),
             project_id: self.project.clone(),
@@ -259,8 +338,16 @@ pub(super) async fn show_created(
                 "links": created.links,
             })),
             Format::Text => {
-                terminal.line(&id.to_string())?;
-                terminal.note(&format!("follow it: {come_back}"));
+                for id in &created.session_ids {
+                    terminal.line(&id.to_string())?;
+                }
+                if created.session_ids.len() > 1 {
+                    terminal.note(&format!(
+                        "compare them: agent-backend session compare {id}{server_flags}"
+                    ));
+                } else {
+                    terminal.note(&format!("follow it: {come_back}"));
+                }
                 Ok(())
             }
         };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ab_api::{ApprovalDecider, ApprovalStatus, EventKind, PromptStatus, SubjectDescriber};
 use ab_store::{PromptChange, PromptChangeOutcome, StoreError};
+use tokio::time::Instant;
 
 use super::Driver;
 use crate::control::ControlPlaneError;
@@ -65,11 +66,13 @@ impl Driver {
         if let Ok((state, kinds)) = machine::apply_input(&self.state, SessionInput::TurnStarted) {
             self.store_with(state, kinds, vec![event], change).await?;
         }
+        self.turn_since = Some(Instant::now());
         Ok(next.prompt)
     }
 
     /// Records the end of a turn. It is ignored if the session is already ending.
     pub(super) async fn end_turn(&mut self, status: PromptStatus) -> Result<(), StoreError> {
+        self.note_turn_time();
         match machine::apply_input(&self.state, SessionInput::TurnEnded) {
             Ok((next, kinds)) => {
                 let change = PromptChange::End(status);

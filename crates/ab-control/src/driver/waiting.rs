@@ -9,6 +9,7 @@ use ab_store::{
 };
 use futures_util::future::BoxFuture;
 
+use super::budget::BUDGET_ACTION;
 use super::{Driver, log};
 use crate::crash::CrashPoint;
 use crate::machine::{self, RunningPhase, SessionInput, SessionPhase};
@@ -37,6 +38,10 @@ impl Driver {
         for unanswered in self.plane.store.unanswered_approvals(self.session.id).await? {
             let UnansweredApproval { approval, is_told } = unanswered;
             let Approval { id, subject, .. } = approval;
+            if subject.action.as_deref() == Some(BUDGET_ACTION) {
+                self.hold_for(id);
+                continue;
+            }
             let (digest, describer) = (subject.digest, subject.described_by);
             self.inherited.push(Inherited { id, digest, describer, is_told });
             self.wait_for(id, None);
@@ -75,7 +80,7 @@ impl Driver {
         Ok(())
     }
 
-    fn wait_for(&self, id: ApprovalId, question: Option<AgentQuestionId>) {
+    pub(super) fn wait_for(&self, id: ApprovalId, question: Option<AgentQuestionId>) {
         let store = self.plane.store.clone();
         self.awaited.push(Box::pin(async move {
             let approval = store.wait_for_decision(id).await?;
@@ -84,6 +89,9 @@ impl Driver {
     }
 
     pub(super) async fn take_decision(&mut self, decided: Decided) -> Result<(), StoreError> {
+        if self.budget_question == Some(decided.approval.id) {
+            return self.take_budget_decision(*decided.approval).await;
+        }
         match decided.question {
             Some(question) => self.answer(&question, *decided.approval).await,
             None => self.tell_decisions().await,

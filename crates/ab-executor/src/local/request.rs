@@ -140,6 +140,10 @@ pub(super) fn workspace(session: &Session, provider: SnapshotProvider) -> Result
     let work = BranchName::parse(&work_branch(session), TaskField::RepoBranch)?;
     let mut request = GitWorkspaceRequest::new(source(session)?, work);
     request.branch = branch(session.repo.branch.as_ref(), TaskField::RepoBranch)?;
+    // Sessions of one task that make a branch need one each.
+    let number = session.task_group.map_or(1, |group| group.number);
+    let numbered = session.repo.branch.as_ref().map(|name| format!("{name}-{number}"));
+    request.new_branch = branch(numbered.as_ref().filter(|_| number > 1), TaskField::RepoBranch)?;
     request.target = branch(session.delivery.target_branch.as_ref(), TaskField::TargetBranch)?;
     request.commit = session.repo.commit.as_deref().map(CommitId::parse).transpose()?;
     Ok(WorkspaceRequest::Git(request))

@@ -41,6 +41,8 @@ pub(crate) struct SessionQuery {
     repo: Option<String>,
     /// A label and its value, as `name=value`.
     label: Option<String>,
+    /// The id of the first session of a task with several agents.
+    task_id: Option<String>,
 }
 
 impl SessionQuery {
@@ -61,9 +63,14 @@ impl SessionQuery {
                 Default::default()
             }
         });
+        let task = self.task_id.as_deref().map(str::parse::<SessionId>).transpose();
+        let task = task.unwrap_or_else(|error| {
+            found.add_invalid("taskId", error.to_string());
+            None
+        });
         let (tenant, project) = (self.tenant_id, self.project_id);
         let (agent, repo) = (self.agent, self.repo);
-        found.into_result(SessionFilter { statuses, tenant, project, agent, repo, label })
+        found.into_result(SessionFilter { statuses, tenant, project, agent, repo, label, task })
     }
 }
 

@@ -11,12 +11,12 @@ use super::problems::SessionProblems;
 use super::{Locality, of_task, violated};
 use crate::app::HttpApp;
 use crate::extract::JsonBytes;
-use crate::problem::{Problem, ProblemDocument};
+use crate::problem::{Problem, ProblemDocument, ProblemKind};
 use crate::routes::Peer;
 
-/// Create a session for a task
+/// Create a session for a task, or one for each of its agents
 ///
-/// A repeated request with the same `Idempotency-Key` gets the session of the first one.
+/// A repeated request with the same `Idempotency-Key` gets the sessions of the first one.
 #[utoipa::path(
     post,
     path = "/api/v1/tasks",
@@ -42,11 +42,14 @@ pub(crate) async fn create(
     let offers = surface.offers(Locality::of(peer.0, &headers));
     let task = TaskRequest::parse(&body, &offers).map_err(|violations| violated(&violations))?;
     let key = request_key(&headers, &principal, &[&body])?;
-    let id = surface.control.create_session(task, key).await.map_err(of_task)?;
+    let session_ids = surface.control.create_sessions(task, key).await.map_err(of_task)?;
+    let Some(id) = session_ids.first().copied() else {
+        return Err(Problem::new(ProblemKind::Internal, "the task made no session"));
+    };
     let links = SessionLinks::for_session(id);
     let location = links.this.clone();
     // A repeated request gets the first response, even if the status of the session has changed.
     let status = SessionStatus::Queued;
-    let created = TaskCreatedResponse { id, session_ids: vec![id], status, links };
+    let created = TaskCreatedResponse { id, session_ids, status, links };
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(created)).into_response())
 }

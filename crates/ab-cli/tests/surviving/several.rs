@@ -1,0 +1,183 @@
+//! Several agents on one task, and budgets, with the built server.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::ground::{Ground, Server, task};
+use crate::outliving::comes;
+use crate::stage::{BINARY, Ran, run};
+
+fn command(ground: &Ground, arguments: &[&str]) -> Ran {
+    let mut command = ground.stage.command(BINARY);
+    command.args(arguments).arg("--data-dir").arg(ground.data());
+    run(command, b"")
+}
+
+/// An agent that writes its text, with usage that its model would report.
+fn writer(text: &str) -> String {
+    format!(
+        "[[turn]]\nsteps = [{{ write = {{ path = \"result.txt\", text = {text:?} }} }}, \
+         {{ usage = {{ used = 10, size = 100, cost = 0.25 }} }}, {{ say = \"done\\n\" }}]"
+    )
+}
+
+#[test]
+fn several_agents_work_on_one_task_and_are_compared() {
+    if !Ground::can_run() {
+        return;
+    }
+    let agents = [("short", writer("one\n")), ("long", writer("one\ntwo\nthree\n"))];
+    let ground = Ground::with_agents(&agents, "");
+    let server = ground.start(&[]);
+    let mut body = task(&ground.source(), "Work");
+    body.as_object_mut().unwrap().remove("agent");
+    body["agents"] = json!([{ "type": "short", "count": 2 }, { "type": "long" }]);
+    body["repo"]["branch"] = "result".into();
+    let mut headers = server.operator();
+    headers.push(("idempotency-key", "k"));
+    let create = || server.try_ask("POST", "/api/v1/tasks", &headers, &body.to_string()).unwrap();
+    let created = create();
+    assert_eq!(created.status, 201, "{created:?}");
+    let ids: Vec<String> = serde_json::from_value(created.json()["session_ids"].clone()).unwrap();
+    assert_eq!((ids.len(), &created.json()["id"]), (3, &json!(ids[0])), "{created:?}");
+    assert_eq!(create().json()["session_ids"], json!(ids), "a repeated request makes none");
+    for (number, id) in (1..).zip(&ids) {
+        let (session, story) = server.ended(id);
+        assert_eq!(session["status"], "completed", "{story:#?}");
+        let group = json!({ "id": ids[0], "number": number, "size": 3 });
+        assert_eq!(session["taskGroup"], group);
+        assert_eq!(
+            (&session["usage"]["turns"], &session["usage"]["costMicros"]),
+            (&json!(1), &json!(250_000))
+        );
+    }
+    let mut branches = ground.branches();
+    branches.sort();
+    assert_eq!(branches, ["result", "result-2", "result-3"]);
+    assert_eq!(server.get(&format!("/api/v1/sessions?taskId={}", ids[0]))["total"], 3);
+    assert_eq!(server.ask("GET", "/api/v1/sessions?taskId=x", "").status, 400);
+
+    let ran = command(&ground, &["session", "compare", &ids[1]]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let text = ran.text();
+    let row = |name: &str| -> Vec<String> {
+        let line = text.lines().find(|line| line.split_whitespace().next() == Some(name));
+        let line = line.unwrap_or_else(|| panic!("no {name}: {text}"));
+        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
+    };
+    assert_eq!(row("agent"), ["agent", "short latest", "short latest", "long latest"], "{text}");
+    assert_eq!(row("delivered"), ["delivered", "result", "result-2", "result-3"], "{text}");
+    assert_eq!(row("result.txt"), ["result.txt", "+1 -0", "+1 -0", "+3 -0"], "{text}");
+    assert!(row("used")[1].contains("1 turn") && row("used")[1].contains("$0.25"), "{text}");
+    let ran = command(&ground, &["session", "compare", &ids[0], &ids[2], "--json"]);
+    let compared: Value = serde_json::from_slice(&ran.out).unwrap();
+    assert_eq!(compared["sessions"][1]["files"][0]["linesAdded"], 3, "{compared:#}");
+    server.end();
+}
+
+#[test]
+fn command_line_makes_sessions_with_several_agents_and_bounds() {
+    if !Ground::can_run() {
+        return;
+    }
+    let agents = [("short", writer("one\n")), ("long", writer("two\n"))];
+    let ground = Ground::with_agents(&agents, "");
+    let server = ground.start(&[]);
+    let source = ground.source();
+    let repo = source.to_str().unwrap();
+    let ran = command(
+        &ground,
+        &[
+            "task",
+            "Work",
+            "--repo",
+            repo,
+            "--agent",
+            "short",
+            "--agent",
+            "long",
+            "--max-turns",
+            "3",
+            "--max-cost",
+            "1.5",
+        ],
+    );
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let ids: Vec<String> = ran.text().lines().map(str::to_owned).collect();
+    assert_eq!(ids.len(), 2, "{}", ran.text());
+    assert!(ran.err.contains("session compare"), "{}", ran.err);
+    for id in &ids {
+        let (session, _) = server.ended(id);
+        assert_eq!(session["budget"], json!({ "turns": 3, "costUsd": 1.5 }));
+    }
+    let follow = ["task", "x", "--repo", repo, "--agent", "short", "--count", "2", "--follow"];
+    let ran = command(&ground, &follow);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    let ran = command(&ground, &["task", "x", "--repo", repo, "--max-turns", "0"]);
+    assert!(ran.code != 0 && ran.err.contains("--max-turns"), "{}", ran.err);
+    server.end();
+}
+
+/// A session with a budget of one turn and a second prompt in its queue, which waits for a decision.
+fn held(server: &Server, ground: &Ground) -> (String, String) {
+    let mut body = task(&ground.source(), "Work");
+    body["agent"]["type"] = "worker".into();
+    body["budget"] = json!({ "turns": 1 });
+    body["keepOpen"] = json!(true);
+    let id = server.create_from(&body);
+    server.event(&id, |event| event["message"] == "did Work");
+    let path = format!("/api/v1/sessions/{id}/prompt");
+    assert_eq!(server.ask("POST", &path, r#"{"prompt":"two"}"#).status, 202);
+    let asked = server.event(&id, |event| event["type"] == "approvalRequested");
+    assert_eq!(asked["title"], "Go on beyond the budget: 1 of 1 turns are used");
+    comes("the question", || server.session(&id)["activity"] == "awaitingApproval");
+    (id, asked["approvalId"].as_str().unwrap().to_owned())
+}
+
+const WORKER: &str = "[[turn]]\nsteps = [{ write = { path = \"{prompt}.txt\", text = \"x\" } }, { say = \"did {prompt}\\n\" }]";
+
+#[test]
+fn session_beyond_its_budget_asks_and_goes_on_or_ends() {
+    if !Ground::can_run() {
+        return;
+    }
+    let ground = Ground::with_agents(&[("worker", WORKER.to_owned())], "");
+    let mut server = ground.start(&[]);
+    let mut servers = vec![server.pid()];
+    // The question also survives a kill, and is not asked twice.
+    for is_killed in [false, true] {
+        for (decision, expect) in [("approve", "answered"), ("deny", "withdrawn")] {
+            let (id, approval) = held(&server, &ground);
+            if is_killed {
+                server.signal(Signal::KILL);
+                server.died();
+                server = ground.start(&[]);
+                servers.push(server.pid());
+            }
+            let path = format!("/v1/approvals/{approval}");
+            let body = json!({ "decision": decision }).to_string();
+            let decided = server.ask("POST", &path, &body);
+            assert_eq!(decided.status, 200, "{decided:?}");
+            if decision == "approve" {
+                server.event(&id, |event| event["message"] == "did two");
+                comes("the end of the turn", || server.session(&id)["activity"] == "idle");
+                assert_eq!(server.session(&id)["budgetStart"]["turns"], 1);
+                assert_eq!(
+                    server.ask("POST", &format!("/api/v1/sessions/{id}/finish"), "").status,
+                    202
+                );
+            }
+            comes("the end", || !server.session(&id)["endReason"].is_null());
+            let session = server.session(&id);
+            assert_eq!(session["status"], "completed", "{decision}: {session:#}");
+            let prompt = server.get(&format!("/api/v1/sessions/{id}/prompts/2"));
+            assert_eq!(prompt["status"], expect, "{decision} {is_killed}");
+            let asked = server.get(&format!("/v1/approvals?sessionId={id}"));
+            assert_eq!(asked["total"], 1, "{asked:#}");
+            let diff = server.ask("GET", &format!("/api/v1/sessions/{id}/diff"), "").body;
+            assert!(diff.contains("Work.txt"), "the work is delivered: {diff}");
+        }
+    }
+    server.end();
+    ground.assert_nothing_left(&servers);
+}

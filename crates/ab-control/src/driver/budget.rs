@@ -1,0 +1,99 @@
+//! The budget of a session: what it has used, and the question to a person when the budget is used up.
+
+use ab_api::{Approval, ApprovalId, ApprovalStatus, ApprovalSubject, EventKind, LogLevel, Time};
+use ab_store::{GrantScope, PromptChange, StoreError};
+
+use super::{Driver, log};
+use crate::crash::CrashPoint;
+use crate::machine::{self, SessionAction, SessionInput};
+
+/// The action of a question about the budget.
+pub(super) const BUDGET_ACTION: &str = "budget";
+
+impl Driver {
+    /// Notes what the agent reports about its model. The numbers are for the whole conversation.
+    pub(super) fn note_usage(&mut self, kind: &EventKind) {
+        let EventKind::Usage { input_tokens, output_tokens, cost_micros, .. } = *kind else {
+            return;
+        };
+        let usage = &mut self.session.usage;
+        // An agent that was loaded again may count from zero.
+        usage.input_tokens = usage.input_tokens.max(input_tokens);
+        usage.output_tokens = usage.output_tokens.max(output_tokens);
+        usage.cost_micros = usage.cost_micros.max(cost_micros);
+    }
+
+    /// Adds the time of the turn that ends now.
+    pub(super) fn note_turn_time(&mut self) {
+        if let Some(since) = self.turn_since.take() {
+            let millis = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let usage = &mut self.session.usage;
+            usage.wall_millis = usage.wall_millis.saturating_add(millis);
+        }
+    }
+
+    /// Whether the effect may begin now. A prompt beyond the budget waits for a person, who is asked here.
+    pub(super) async fn may_begin(&mut self, effect: SessionAction) -> Result<bool, StoreError> {
+        if !matches!(effect, SessionAction::Prompt(_)) {
+            return Ok(true);
+        }
+        if self.budget_question.is_some() {
+            return Ok(false);
+        }
+        let budget = self.session.budget.unwrap_or_default();
+        let used = budget.exhausted(&self.session.budget_start, &self.session.usage);
+        let Some(used) = used else { return Ok(true) };
+        let subject = ApprovalSubject {
+            title: format!("Go on beyond the budget: {used} are used"),
+            action: Some(BUDGET_ACTION.to_owned()),
+            detail: Some(format!(
+                "The session has used {used}. Yes gives it the same budget again and sends the next prompt. \
+                 No withdraws the prompts that wait, and delivers the work so far."
+            )),
+            digest: Some(format!("{BUDGET_ACTION} after turn {}", self.state.turn)),
+            ..ApprovalSubject::default()
+        };
+        let mut approval = Approval::pending(subject, Time::now())
+            .expiring_after(self.plane.settings.approval_timeout);
+        approval.session_id = Some(self.session.id);
+        let id = approval.id;
+        self.plane.store.add_approval(approval).await?;
+        self.plane.reach(CrashPoint::ApprovalStored);
+        self.hold_for(id);
+        Ok(false)
+    }
+
+    /// Sends no prompt until this question is answered.
+    pub(super) fn hold_for(&mut self, question: ApprovalId) {
+        self.budget_question = Some(question);
+        self.wait_for(question, None);
+    }
+
+    /// Goes on after a yes. After a no, or without an answer in time, the work so far is delivered.
+    pub(super) async fn take_budget_decision(
+        &mut self,
+        approval: Approval,
+    ) -> Result<(), StoreError> {
+        let digest = approval.subject.digest.clone().unwrap_or_default();
+        let scope = GrantScope::Session(self.session.id);
+        let answer = match self.plane.store.take_answer(approval.id, scope, digest).await {
+            Ok(answer) => answer.status,
+            Err(StoreError::Grant(_)) => ApprovalStatus::Denied,
+            Err(error) => return Err(error),
+        };
+        self.budget_question = None;
+        if answer == ApprovalStatus::Approved {
+            self.session.budget_start = self.session.usage;
+            let note = "The session goes on with the same budget again.".to_owned();
+            return self.store(self.state, Vec::new(), vec![log(LogLevel::Info, note)]).await;
+        }
+        // A session that is ending has no queue any more.
+        while let Ok((next, kinds)) = machine::apply_input(&self.state, SessionInput::Withdraw) {
+            let prompt = self.plane.store.next_queued_prompt(self.session.id).await?;
+            let change = PromptChange::Withdraw { number: prompt.number };
+            self.store_with(next, kinds, Vec::new(), change).await?;
+        }
+        let note = "The budget of the session is used up. Its work so far is delivered.".to_owned();
+        self.commit(SessionInput::Finish, vec![log(LogLevel::Warn, note)]).await
+    }
+}
