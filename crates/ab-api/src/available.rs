@@ -20,7 +20,6 @@ pub const UNAVAILABLE_TASK_FIELDS: &[UnavailableTaskField] = &[
     UnavailableTaskField { field: "agent.settings", value: None },
     UnavailableTaskField { field: "attachments", value: None },
     UnavailableTaskField { field: "delivery.mode", value: Some("pr") },
-    UnavailableTaskField { field: "repo.mode", value: Some("none") },
     UnavailableTaskField { field: "repo.mode", value: Some("upload") },
     UnavailableTaskField { field: "runtime.devcontainerPath", value: None },
     UnavailableTaskField { field: "runtime.type", value: Some("devcontainer") },
@@ -42,6 +41,8 @@ pub struct TaskCapabilities {
     pub runtimes: Vec<RuntimeType>,
     /// Whether the executors enforce `runtime.resources`.
     pub resource_limits: bool,
+    /// Directories of the server's machine that tasks without a repository start from, by their names.
+    pub templates: BTreeMap<String, String>,
     /// Whether the caller is on the server's machine, so that `repo.url` may name a local path.
     pub local_repositories: bool,
     /// The network of a session whose task names none.

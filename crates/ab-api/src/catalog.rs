@@ -36,6 +36,9 @@ pub struct RuntimeDescription {
     pub paths: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sandbox_profiles: Vec<String>,
+    /// The names of the templates that tasks without a repository can start from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub templates: Vec<String>,
 }
 
 /// An entry of `GET /api/v1/executors`.

@@ -77,6 +77,9 @@ pub struct RequestedRepo {
     /// The commit to start at. The head of the base branch by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
+    /// The name of the template, with the mode `none`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
 }
 
 /// A task that passed [`TaskRequest::parse`]: complete, with defaults filled in.
@@ -108,6 +111,9 @@ pub struct RepoSource {
     pub branch: Option<String>,
     #[serde(default)]
     pub commit: Option<String>,
+    /// The template that the workspace is a copy of. Then `url` is its directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
 }
 
 /// Where the files of a workspace come from.
@@ -118,7 +124,7 @@ pub enum RepoMode {
     Git,
     /// An uploaded archive. Not available yet.
     Upload,
-    /// A workspace template. Not available yet.
+    /// No repository: a copy of a template of the server's configuration.
     None,
 }
 

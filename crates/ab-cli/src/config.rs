@@ -8,6 +8,7 @@ mod file;
 mod setting;
 mod show;
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use ab_acp::catalog::AgentCatalog;
 use ab_control::CrashPoint;
 use ab_core::effective::{Isolation, NetworkAccess};
-use ab_executor::DEFAULT_APPROVAL_WAIT;
+use ab_executor::{DEFAULT_APPROVAL_WAIT, DEFAULT_SETUP_TIMEOUT};
 use ab_host::Toolchain;
 use ab_policy::RuleFile;
 use ab_spaces::SpaceCrashPoint;
@@ -166,6 +167,9 @@ pub(crate) struct SessionConfig {
     pub(crate) max_running: Setting<usize>,
     pub(crate) allow_disabled_runtime: Setting<bool>,
     pub(crate) rules: Setting<Rules>,
+    pub(crate) setup: Setting<Vec<String>>,
+    pub(crate) setup_timeout: Setting<Duration>,
+    pub(crate) templates: Setting<Templates>,
 }
 
 fn space_crash_point(text: &str) -> Result<SpaceCrashPoint, String> {
@@ -180,6 +184,12 @@ fn space_crash_point(text: &str) -> Result<SpaceCrashPoint, String> {
 pub(crate) struct ToolchainChoice {
     words: Vec<String>,
     pub(crate) toolchains: Vec<Toolchain>,
+}
+
+/// Directories that tasks without a repository start from, by their names.
+#[derive(Debug, Default)]
+pub(crate) struct Templates {
+    pub(crate) directories: BTreeMap<String, PathBuf>,
 }
 
 /// The rules that judge the commands of agents, beside the built-in ones.
@@ -358,6 +368,17 @@ impl SessionConfig {
             )?,
             rules: sources
                 .pick("sessions.rules", None, Rules::default, |words| Rules::read(words.path()?))?,
+            setup: sources.pick("sessions.setup", None, Vec::new, |words| {
+                let commands: Vec<String> = words.list().map(str::to_owned).collect();
+                if commands.iter().any(|command| command.trim().is_empty()) {
+                    return Err("a command is empty".to_owned());
+                }
+                Ok(commands)
+            })?,
+            setup_timeout: time("sessions.setup-timeout", DEFAULT_SETUP_TIMEOUT.as_secs())?,
+            templates: sources.pick("sessions.templates", None, Templates::default, |words| {
+                Templates::read(words)
+            })?,
         })
     }
 
@@ -378,6 +399,36 @@ impl Rules {
     fn read(path: PathBuf) -> Result<Rules, String> {
         let file = policy::read_rules(&path)?;
         Ok(Rules { path: Some(path), file })
+    }
+}
+
+impl Templates {
+    /// Reads entries of the form `name=directory`.
+    fn read(words: &Words<'_>) -> Result<Templates, String> {
+        let mut directories = BTreeMap::new();
+        for entry in words.list() {
+            let form = || format!("{entry:?} is not like name=directory");
+            let (name, path) = entry.split_once('=').ok_or_else(form)?;
+            let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+            if !(1..=64).contains(&name.len()) || !name.chars().all(is_allowed) {
+                return Err(format!(
+                    "{name:?} must be 1 to 64 letters, digits, dots, hyphens or underscores"
+                ));
+            }
+            let path = words.resolved(path);
+            let path = path
+                .canonicalize()
+                .ok()
+                .filter(|path| path.is_dir())
+                .ok_or_else(|| format!("{} is not a directory", path.display()))?;
+            if path.to_str().is_none() {
+                return Err(format!("{} is not valid UTF-8", path.display()));
+            }
+            if directories.insert(name.to_owned(), path).is_some() {
+                return Err(format!("{name:?} is named twice"));
+            }
+        }
+        Ok(Templates { directories })
     }
 }
 

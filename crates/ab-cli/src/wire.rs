@@ -82,6 +82,8 @@ pub(crate) async fn assemble(
     settings.allow_disabled_runtime = sessions.allow_disabled_runtime.value;
     settings.rules = sessions.rules.value.file.clone();
     settings.approval_wait = sessions.approval_wait.value;
+    settings.setup = sessions.setup.value.clone();
+    settings.setup_timeout = sessions.setup_timeout.value;
     settings.refuses_shared_network = config.no_auth.value;
     settings.server_url = Some(url);
     let executor = LocalExecutor::new(settings).map_err(|error| {
@@ -205,12 +207,19 @@ fn catalog(config: &Config, resource_limits: bool) -> TaskCatalog {
         refuses_shared_network: config.no_auth.value,
         keep_open: sessions.keep.value,
     };
+    let templates = sessions.templates.value.directories.iter();
+    catalog.templates =
+        templates.map(|(name, path)| (name.clone(), path.to_string_lossy().into_owned())).collect();
+    if let Some(local) = catalog.runtimes.first_mut() {
+        local.templates = catalog.templates.keys().cloned().collect();
+    }
     if sessions.allow_disabled_runtime.value {
         catalog.runtimes.push(RuntimeDescription {
             kind: RuntimeType::Disabled,
             images: Vec::new(),
             paths: Vec::new(),
             sandbox_profiles: Vec::new(),
+            templates: Vec::new(),
         });
     }
     for entry in config.catalog.entries() {

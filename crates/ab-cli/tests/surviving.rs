@@ -3,6 +3,7 @@
 
 mod agents;
 mod approvals;
+mod beginning;
 mod callers;
 mod crashes;
 mod disk;

@@ -11,5 +11,5 @@ pub use contract::{
     ProvisionedWorkspace, RepoBranchList, SessionAttempt, SessionToken,
 };
 pub use endpoints::{RunningSessionWorkspace, RunningSessionWorkspaces};
-pub use local::{DEFAULT_APPROVAL_WAIT, ExecutorSettings, LocalExecutor};
+pub use local::{DEFAULT_APPROVAL_WAIT, DEFAULT_SETUP_TIMEOUT, ExecutorSettings, LocalExecutor};
 pub use report::{AgentQuestion, AgentQuestionId, AgentReport, AgentReportSender, TurnOutcome};

@@ -13,6 +13,7 @@ mod mask;
 mod program;
 mod questions;
 mod request;
+mod setup;
 mod skills;
 mod translate;
 mod turns;
@@ -67,6 +68,8 @@ const COPY_NOTE: &str =
     "The workspace is a copy of the directory with all of its files. The result is a patch for it.";
 const DISABLED_NOTE: &str = "The agent runs without a sandbox: it can act as you.";
 
+pub use setup::DEFAULT_SETUP_TIMEOUT;
+
 /// Shorter than the time after which MCP clients give up a call: a minute in the official ones.
 pub const DEFAULT_APPROVAL_WAIT: Duration = Duration::from_secs(45);
 
@@ -105,6 +108,11 @@ pub struct ExecutorSettings {
     pub limits: ControlGroupLimits,
     /// How long a command that a rule asks about waits for the decision before its caller is told to come back.
     pub approval_wait: Duration,
+    /// Shell commands that run in the sandbox of a new session before its agent starts, and before the script of the
+    /// repository.
+    pub setup: Vec<String>,
+    /// How long one setup command may take.
+    pub setup_timeout: Duration,
 }
 
 impl ExecutorSettings {
@@ -127,6 +135,8 @@ impl ExecutorSettings {
             rules: RuleFile::default(),
             limits: ControlGroupLimits::for_this_host(),
             approval_wait: DEFAULT_APPROVAL_WAIT,
+            setup: Vec::new(),
+            setup_timeout: DEFAULT_SETUP_TIMEOUT,
         }
     }
 

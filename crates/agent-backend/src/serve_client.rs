@@ -57,9 +57,9 @@ pub use ab_api::{
     ApprovalId, ApprovalStatus, ApprovalSubject, ApproveOrDeny, ChangeCounts, ContinueRequest,
     DeciderKind, DecisionChannel, DeliveryMode, DeliveryResult, Event, EventKind, LogLevel,
     LogSource, LoginLink, Page, PlanEntry, PlanEntryStatus, PromptEdit, PromptRequest,
-    PromptStatus, RequestedAgent, RequestedAgents, RequestedDelivery, RequestedRepo, Session, SessionActivity, SessionBudget,
-    SessionEndReason, SessionId, SessionPrompt, SessionStatus, SessionUsage, TaskCreatedResponse, TaskGroup, TaskRequest,
-    Time, ToolExecutionStatus,
+    PromptStatus, RequestedAgent, RequestedAgents, RequestedDelivery, RequestedRepo, Session,
+    SessionActivity, SessionBudget, SessionEndReason, SessionId, SessionPrompt, SessionStatus,
+    SessionUsage, TaskCreatedResponse, TaskGroup, TaskRequest, Time, ToolExecutionStatus,
 };
 pub use approvals::{ApprovalQuery, ApprovalStream};
 pub use catalogues::CatalogueQuery;
@@ -194,7 +194,8 @@ impl SessionClient {
     ///
     /// Errors of the connection and of the server, as for every call.
     pub async fn sessions(&self, query: &SessionQuery) -> Result<Page<Session>> {
-        let SessionQuery { status, project_id, agent, repo, label, task_id, page, per_page } = query;
+        let SessionQuery { status, project_id, agent, repo, label, task_id, page, per_page } =
+            query;
         let number = |number: &Option<u32>| number.map(|number| number.to_string());
         let path = with_query(
             "/api/v1/sessions",

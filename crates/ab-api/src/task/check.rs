@@ -51,15 +51,21 @@ pub(super) fn task(body: &[u8], offers: &TaskCapabilities) -> Result<Task, Field
     let mut found = FieldViolations::default();
     let members = fields::parsed(body)?;
     let mut body = Fields::body(&members);
+    let repo = repo(body.object("repo", &mut found), offers, &mut found);
+    let default_delivery = match repo.mode {
+        RepoMode::Git => DeliveryMode::Branch,
+        // A copy has no branches.
+        RepoMode::Upload | RepoMode::None => DeliveryMode::Patch,
+    };
     let task = Task {
         tenant_id: name(&mut body, "tenantId", &mut found),
         project_id: name(&mut body, "projectId", &mut found),
         prompt: prompt(&mut body, &mut found),
-        repo: repo(body.object("repo", &mut found), offers, &mut found),
+        repo,
         runtime: runtime(body.object("runtime", &mut found), offers, &mut found),
         workspace: workspace(body.object("workspace", &mut found), offers, &mut found),
         agents: agents(&mut body, offers, &mut found),
-        delivery: delivery(body.object("delivery", &mut found), &mut found),
+        delivery: delivery(body.object("delivery", &mut found), default_delivery, &mut found),
         labels: labels(&mut body, &mut found),
         keep_open: body.flag("keepOpen", &mut found).unwrap_or(offers.keep_open),
         budget: budget(body.object("budget", &mut found), &mut found),
@@ -105,6 +111,27 @@ fn repo(
     if let Some(url) = url {
         check_url(url, fields.path("url"), offers, found);
     }
+    let template = match mode {
+        RepoMode::None => fields.required_text("template", found),
+        RepoMode::Git | RepoMode::Upload => fields.text("template", found),
+    };
+    let directory = template.and_then(|name| offers.templates.get(name));
+    match (mode, template) {
+        (RepoMode::None, Some(name)) if directory.is_none() => {
+            let known: Vec<&str> = offers.templates.keys().map(String::as_str).collect();
+            let known = if known.is_empty() { "it has none".to_owned() } else { known.join(", ") };
+            let name: String = name.chars().take(MAX_NAME_BYTES).collect();
+            let message = format!("{name:?} is not a template of this server: {known}");
+            found.add_unavailable(fields.path("template"), message);
+        }
+        (RepoMode::Git | RepoMode::Upload, Some(_)) => {
+            found.add_invalid(fields.path("template"), "needs the repo.mode \"none\"");
+        }
+        _ => {}
+    }
+    if mode == RepoMode::None && url.is_some() {
+        found.add_invalid(fields.path("url"), "must be absent with the repo.mode \"none\"");
+    }
     let branch = branch(&mut fields, "branch", found);
     let commit = fields.text("commit", found);
     if commit.is_some_and(|commit| !is_commit(commit)) {
@@ -113,9 +140,10 @@ fn repo(
     fields.end(found);
     RepoSource {
         mode,
-        url: url.unwrap_or_default().to_owned(),
+        url: directory.map_or(url.unwrap_or_default(), String::as_str).to_owned(),
         branch,
         commit: commit.map(str::to_owned),
+        template: template.map(str::to_owned),
     }
 }
 
@@ -360,8 +388,12 @@ fn agent(
     }
 }
 
-fn delivery(mut fields: Fields<'_>, found: &mut FieldViolations) -> RequestedDelivery {
-    let mode = fields.choice("mode", DELIVERY_MODES, found).unwrap_or_default();
+fn delivery(
+    mut fields: Fields<'_>,
+    default: DeliveryMode,
+    found: &mut FieldViolations,
+) -> RequestedDelivery {
+    let mode = fields.choice("mode", DELIVERY_MODES, found).unwrap_or(default);
     let target_branch = branch(&mut fields, "targetBranch", found);
     fields.end(found);
     RequestedDelivery { mode, target_branch }

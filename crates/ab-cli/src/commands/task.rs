@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::{env, io};
 
 use ab_api::{
-    DeliveryMode, NetworkMode, RequestedAgent, RequestedAgents, RequestedDelivery, RequestedLimits,
-    RequestedRepo, RequestedRuntime, RuntimeType, SessionBudget, TaskCreatedResponse, TaskRequest,
+    DeliveryMode, NetworkMode, RepoMode, RequestedAgent, RequestedAgents, RequestedDelivery,
+    RequestedLimits, RequestedRepo, RequestedRuntime, RuntimeType, SessionBudget,
+    TaskCreatedResponse, TaskRequest,
 };
 use ab_core::Error;
 use agent_backend::SessionClient;
@@ -20,11 +21,12 @@ use crate::server::ServerFlags;
 use crate::terminal::{Format, Terminal, talk};
 
 /// Fields of the request, and the arguments that set them.
-const TYPED_FIELDS: [(&str, &str); 16] = [
+const TYPED_FIELDS: [(&str, &str); 17] = [
     ("prompt", "PROMPT"),
     ("repo.url", "--repo"),
     ("repo.branch", "--branch"),
     ("projectId", "--project"),
+    ("repo.template", "--template"),
     ("agent.type", "--agent"),
     ("delivery.mode", "--delivery"),
     ("runtime.network", "--network"),
@@ -65,6 +67,10 @@ pub(crate) struct TaskCommand {
     #[arg(long, value_name = "PATH|URL")]
     repo: Option<String>,
 
+    /// Start from a copy of this template of the server instead of a repository; the result is a patch
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["repo", "branch"])]
+    template: Option<String>,
+
     /// The agent; several of them work on the task side by side, each in a session of its own
     #[arg(long, default_value = "scripted", value_name = "TYPE")]
     agent: Vec<String>,
@@ -73,9 +79,9 @@ pub(crate) struct TaskCommand {
     #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     count: u32,
 
-    /// How the result is handed over
-    #[arg(long, value_enum, default_value = "branch", value_name = "MODE")]
-    delivery: Delivery,
+    /// How the result is handed over [default: branch, or patch with --template]
+    #[arg(long, value_enum, value_name = "MODE")]
+    delivery: Option<Delivery>,
 
     /// The branch to start from if it exists, else the name of the branch to make
     #[arg(long, value_name = "NAME")]
@@ -196,9 +202,24 @@ impl TaskCommand {
     }
 
     fn request(&self, prompt: String) -> Result<TaskRequest, Failure> {
-        let mode = match self.delivery {
-            Delivery::Branch => DeliveryMode::Branch,
-            Delivery::Patch => DeliveryMode::Patch,
+        let delivery = self.delivery.map(|delivery| RequestedDelivery {
+            mode: match delivery {
+                Delivery::Branch => DeliveryMode::Branch,
+                Delivery::Patch => DeliveryMode::Patch,
+            },
+            target_branch: None,
+        });
+        let repo = match &self.template {
+            Some(name) => RequestedRepo {
+                mode: RepoMode::None,
+                template: Some(name.clone()),
+                ..RequestedRepo::default()
+            },
+            None => RequestedRepo {
+                url: Some(repository(self.repo.as_deref())?),
+                branch: self.branch.clone(),
+                ..RequestedRepo::default()
+            },
         };
         let named =
             |kind: &String| RequestedAgent { kind: kind.clone(), ..RequestedAgent::default() };
@@ -217,11 +238,7 @@ impl TaskCommand {
         }
         Ok(TaskRequest {
             prompt,
-            repo: RequestedRepo {
-                url: Some(repository(self.repo.as_deref())?),
-                branch: self.branch.clone(),
-                ..RequestedRepo::default()
-            },
+            repo,
             runtime: Some(RequestedRuntime {
                 kind: match self.runtime {
                     Runtime::Local => RuntimeType::Local,
@@ -237,7 +254,7 @@ impl TaskCommand {
             agent,
             agents,
             budget: self.bounds.budget(),
-            delivery: Some(RequestedDelivery { mode, target_branch: None }),
+            delivery,
             keep_open: self.keep.then_some(true),
             project_id: self.project.clone(),
             labels: self.label.iter().cloned().collect(),

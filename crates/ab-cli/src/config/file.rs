@@ -46,6 +46,9 @@ const SESSION_KEYS: &[&str] = &[
     "max-running",
     "allow-disabled-runtime",
     "rules",
+    "setup",
+    "setup-timeout",
+    "templates",
 ];
 
 /// A file that was read and has only known keys.

@@ -140,7 +140,7 @@ impl Words<'_> {
         self.list().map(resolved).collect()
     }
 
-    fn resolved(&self, text: &str) -> PathBuf {
+    pub(crate) fn resolved(&self, text: &str) -> PathBuf {
         resolved(text, self.base)
     }
 }

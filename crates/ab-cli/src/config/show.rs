@@ -56,6 +56,9 @@ impl Config {
                 json!(allowed)
             }),
             row("sessions.rules", &sessions.rules, |rules| optional(&rules.path)),
+            row("sessions.setup", &sessions.setup, |commands| json!(commands)),
+            row("sessions.setup-timeout", &sessions.setup_timeout, seconds),
+            row("sessions.templates", &sessions.templates, |it| json!(it.directories)),
         ]
     }
 

@@ -20,7 +20,7 @@ use super::groups::{self, MadeGroup};
 use super::mask::Mask;
 use super::questions::{PolicyQuestions, QuestionSettings};
 use super::translate::Translator;
-use super::{HandleSetup, LocalExecutor, Running, conversation, failed, lock};
+use super::{HandleSetup, LocalExecutor, Running, conversation, failed, lock, setup};
 use crate::contract::{Executor, ExecutorError, LaunchMode, LaunchedAgentInfo, SessionAttempt};
 use crate::report::AgentReportSender;
 
@@ -104,7 +104,13 @@ pub(super) async fn launch(
     });
     executor.running().insert(id, Arc::clone(&running));
     executor.endpoints.open(id, running.backend.clone());
-    let started = start(executor, &resolved, job, &workspace, &running, mode, reports).await;
+    let started = async {
+        if let LaunchMode::New { .. } = mode {
+            setup::run(&executor.settings, job, &running, &reports).await?;
+        }
+        start(executor, &resolved, job, &workspace, &running, mode, reports).await
+    };
+    let started = started.await;
     match started {
         Ok(Started { agent, mut notes }) => {
             let limits = groups::shown(running.group.as_ref());

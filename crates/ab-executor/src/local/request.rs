@@ -1,6 +1,6 @@
 //! Converts a session to a request to ab-snapshot: token, workspace, names.
 
-use ab_api::{DeliveryMode, FieldViolations, Session, SessionId, SnapshotProvider};
+use ab_api::{DeliveryMode, FieldViolations, RepoMode, Session, SessionId, SnapshotProvider};
 use ab_host::directory::CopyLimits;
 use ab_snapshot::{
     BranchName, CommitId, GitWorkspaceRequest, RepoSource, Result, SnapshotError, TaskField,
@@ -38,6 +38,8 @@ pub(super) async fn accept(
     let asked = session.workspace.choice.snapshot_preference.iter();
     let asked = { asked }.find(|provider| PROVIDERS.contains(provider)).copied();
     let provider = match asked {
+        // A template is copied, whatever it contains.
+        _ if session.repo.mode != RepoMode::Git => SnapshotProvider::Copy,
         Some(provider) => provider,
         None if workspaces.is_directory_without_git(&source).await => SnapshotProvider::Copy,
         None => SnapshotProvider::Git,

@@ -85,7 +85,8 @@ impl ControlPlaneRoutes {
     /// What tasks of this caller may request.
     pub(crate) fn offers(&self, locality: Locality) -> TaskCapabilities {
         let executor = self.control.executor().describe();
-        let TaskCatalog { agents, aliases, runtimes, resource_limits, defaults } = &self.catalog;
+        let TaskCatalog { agents, aliases, runtimes, resource_limits, templates, defaults } =
+            &self.catalog;
         let kinds = runtimes.iter().map(|runtime| runtime.kind);
         TaskCapabilities {
             agents: agents
@@ -97,6 +98,7 @@ impl ControlPlaneRoutes {
             providers: executor.snapshot_capabilities,
             runtimes: kinds.filter(|kind| *kind != RuntimeType::Local).collect(),
             resource_limits: *resource_limits,
+            templates: templates.clone(),
             local_repositories: locality == Locality::ThisMachine,
             network: defaults.network,
             refuses_shared_network: defaults.refuses_shared_network,

@@ -20,6 +20,8 @@ pub struct TaskCatalog {
     pub runtimes: Vec<RuntimeDescription>,
     /// Whether the executor enforces CPU and memory limits.
     pub resource_limits: bool,
+    /// Directories of this machine that tasks without a repository start from, by their names.
+    pub templates: BTreeMap<String, String>,
     pub defaults: TaskDefaults,
 }
 
@@ -40,12 +42,14 @@ impl Default for TaskCatalog {
             images: Vec::new(),
             paths: Vec::new(),
             sandbox_profiles: vec!["default".to_owned()],
+            templates: Vec::new(),
         };
         Self {
             agents: Vec::new(),
             aliases: BTreeMap::new(),
             runtimes: vec![local],
             resource_limits: false,
+            templates: BTreeMap::new(),
             defaults: TaskDefaults::default(),
         }
     }

@@ -1,0 +1,258 @@
+//! What a session of the built server begins with: setup commands, templates, and a task in which every field is wrong.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::ground::{Ground, Server, task};
+use crate::outliving::comes;
+use crate::stage::{BINARY, run};
+
+const WORKER: &str =
+    "[[turn]]\nsteps = [{ run = \"cat setup.txt\" }, { say = \"saw {output}\\n\" }]";
+
+/// A source whose setup script has this text.
+fn with_script(script: &str, sessions: &str) -> Ground {
+    let ground = Ground::with_agents(&[("worker", WORKER.to_owned())], sessions);
+    fs::create_dir(ground.stage.path(".agent-backend")).unwrap();
+    fs::write(ground.stage.path(".agent-backend/setup.sh"), script).unwrap();
+    ground.git(&["add", ".agent-backend"]);
+    ground.git(&["commit", "-q", "-m", "Setup"]);
+    ground
+}
+
+#[test]
+fn setup_commands_run_in_the_sandbox_before_the_agent() {
+    if !Ground::can_run() {
+        return;
+    }
+    let setup = "setup = [\"echo configured > setup.txt\", \"test -f setup.txt\"]";
+    let ground = with_script("exit 1\n", setup);
+    // The script of a repository is as little trusted as an agent.
+    let script = format!(
+        "echo repository >> setup.txt\n\
+         if cat {}; then echo LEAK; else echo safe; fi\n\
+         env | grep -c AGENT_BACKEND || true\n\
+         echo told >&2\n",
+        ground.data().join("token").display()
+    );
+    fs::write(ground.stage.path(".agent-backend/setup.sh"), script).unwrap();
+    ground.git(&["commit", "-q", "-m", "Another setup", ".agent-backend"]);
+    let server = ground.start(&[]);
+    let id = server.create_with(&ground, "worker");
+    let (session, story) = server.ended(&id);
+    assert_eq!(session["status"], "completed", "{session:#}\n{story:#?}");
+    let messages: Vec<&str> =
+        story.events.iter().filter_map(|(_, event)| event["message"].as_str()).collect();
+    for expect in [
+        "Setup: echo configured > setup.txt",
+        "Setup: test -f setup.txt",
+        "Setup: .agent-backend/setup.sh",
+        "safe",
+        "told",
+        "0",
+    ] {
+        assert!(messages.contains(&expect), "{expect}: {messages:#?}");
+    }
+    assert!(!messages.contains(&"LEAK"), "{messages:#?}");
+    let diff = server.ask("GET", &format!("/api/v1/sessions/{id}/diff"), "").body;
+    assert!(diff.contains("+configured") && diff.contains("+repository"), "{diff}");
+    let pid = server.pid();
+    server.end();
+    ground.assert_nothing_left(&[pid]);
+}
+
+#[test]
+fn setup_that_fails_or_hangs_ends_the_session() {
+    if !Ground::can_run() {
+        return;
+    }
+    for (script, sessions, expect) in [
+        (
+            "echo broken >&2\nexit 3\n",
+            "",
+            "setup: .agent-backend/setup.sh ended with exit code 3: broken",
+        ),
+        (
+            "sleep 1000 & sleep 1000\n",
+            "setup-timeout = \"1s\"",
+            "setup: .agent-backend/setup.sh did not end within 1 s",
+        ),
+    ] {
+        let ground = with_script(script, sessions);
+        let server = ground.start(&[]);
+        let id = server.create_with(&ground, "worker");
+        let (session, story) = server.ended(&id);
+        assert_eq!(session["status"], "failed", "{session:#}\n{story:#?}");
+        assert_eq!(
+            (&session["endReason"], &session["endDetail"]),
+            (&json!("launch"), &json!(expect))
+        );
+        assert_eq!(story.count("prompt"), 0, "{story:#?}");
+        server.delete(&id);
+        let pid = server.pid();
+        server.end();
+        ground.assert_nothing_left(&[pid]);
+    }
+    // A hung setup does not delay a delete.
+    let ground = with_script("echo hanging\nsleep 1000\n", "");
+    let server = ground.start(&[]);
+    let id = server.create_with(&ground, "worker");
+    server.event(&id, |event| event["message"] == "hanging");
+    assert_eq!(server.delete(&id)["status"], "cancelled");
+    comes("the end of the workspace", || ground.workspaces() == 0);
+    let pid = server.pid();
+    server.end();
+    ground.assert_nothing_left(&[pid]);
+}
+
+#[test]
+fn template_is_copied_for_a_task_without_a_repository() {
+    if !Ground::can_run() {
+        return;
+    }
+    let template = Ground::new();
+    let files = template.stage.outside("template");
+    fs::create_dir(&files).unwrap();
+    fs::write(files.join("start.txt"), "from the template\n").unwrap();
+    let ground = Ground::new();
+    let worker =
+        "[[turn]]\nsteps = [{ edit = { path = \"start.txt\", old = \"from\", new = \"after\" } }]";
+    fs::write(files.join("worker.toml"), worker).unwrap();
+    let config = format!(
+        "[sessions]\ntemplates = [\"plain={}\"]\n[[agents]]\nid = \"worker\"\nargv = [\"{{self}}\", \"agent\", \"script\", \"worker.toml\"]\n",
+        files.display()
+    );
+    fs::write(ground.config(), config).unwrap();
+    let server = ground.start(&[]);
+    let runtimes = server.get("/api/v1/runtimes");
+    assert_eq!(runtimes["items"][0]["templates"], json!(["plain"]), "{runtimes:#}");
+    let mut command = ground.stage.command(BINARY);
+    command.args(["task", "Work", "--template", "plain", "--agent", "worker"]);
+    command.arg("--data-dir").arg(ground.data());
+    let ran = run(command, b"");
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let id = ran.text().trim().to_owned();
+    let (session, story) = server.ended(&id);
+    assert_eq!(session["status"], "completed", "{session:#}\n{story:#?}");
+    let repo = &session["repo"];
+    assert_eq!(
+        (&repo["mode"], &repo["template"]),
+        (&json!("none"), &json!("plain")),
+        "{session:#}"
+    );
+    assert_eq!(session["delivery"]["mode"], "patch", "{session:#}");
+    let diff = server.ask("GET", &format!("/api/v1/sessions/{id}/diff"), "").body;
+    assert!(diff.contains("+after the template"), "{diff}");
+    assert_eq!(fs::read_to_string(files.join("start.txt")).unwrap(), "from the template\n");
+    for (repo, status, field) in [
+        (json!({ "mode": "none" }), 400, "repo.template"),
+        (json!({ "mode": "none", "template": "other" }), 422, "repo.template"),
+        (json!({ "mode": "none", "template": 5 }), 400, "repo.template"),
+        (json!({ "mode": "none", "template": "plain", "url": "/srv/x" }), 400, "repo.url"),
+        (json!({ "mode": "none", "template": "plain", "branch": "x" }), 422, "repo.branch"),
+        (json!({ "mode": "git", "template": "plain", "url": "/srv/x" }), 400, "repo.template"),
+    ] {
+        let body =
+            json!({ "prompt": "x", "repo": repo, "agent": { "type": "worker" } }).to_string();
+        let answer = server.ask("POST", "/api/v1/tasks", &body);
+        assert_eq!(answer.status, status, "{body}: {answer:?}");
+        assert!(answer.json()["errors"][field].is_array(), "{body}: {answer:?}");
+    }
+    server.end();
+}
+
+/// The fields of a task, and the kinds of JSON values that each takes.
+const FIELDS: &[(&str, &str)] = &[
+    ("tenantId", "text"),
+    ("projectId", "text"),
+    ("prompt", "text"),
+    ("repo", "object"),
+    ("repo.mode", "text"),
+    ("repo.url", "text"),
+    ("repo.branch", "text"),
+    ("repo.commit", "text"),
+    ("repo.template", "text"),
+    ("runtime", "object"),
+    ("runtime.type", "text"),
+    ("runtime.devcontainerPath", "text"),
+    ("runtime.network", "text"),
+    ("runtime.resources", "object"),
+    ("runtime.resources.cpu", "number"),
+    ("runtime.resources.memoryMiB", "number"),
+    ("workspace", "object"),
+    ("workspace.snapshotPreference", "list"),
+    ("workspace.executionHostId", "text"),
+    ("agent", "object"),
+    ("agent.type", "text"),
+    ("agent.version", "text"),
+    ("agent.settings", "object"),
+    ("agents", "list"),
+    ("budget", "object"),
+    ("budget.turns", "number"),
+    ("budget.wallSeconds", "number"),
+    ("budget.tokens", "number"),
+    ("budget.costUsd", "number"),
+    ("delivery", "object"),
+    ("delivery.mode", "text"),
+    ("delivery.targetBranch", "text"),
+    ("labels", "object"),
+    ("keepOpen", "flag"),
+    ("webhooks", "list"),
+    ("attachments", "list"),
+];
+
+fn set(task: &mut Value, field: &str, value: Value) {
+    let mut at = task;
+    for part in field.split('.') {
+        at = &mut at[part];
+    }
+    *at = value;
+}
+
+fn refused(server: &Server, body: &Value, field: &str) {
+    let answer = server.ask("POST", "/api/v1/tasks", &body.to_string());
+    assert!(matches!(answer.status, 400 | 422), "{field}: {body} {answer:?}");
+    let problem = answer.json();
+    let named = problem["errors"].as_object().unwrap().keys();
+    let is_named = { named }.any(|name| name == field || name.starts_with(&format!("{field}.")));
+    assert!(is_named, "{field}: {body} {problem:#}");
+}
+
+#[test]
+fn every_field_of_a_task_that_is_wrong_is_named() {
+    let ground = Ground::new();
+    let server = ground.start(&[]);
+    let wrong = [
+        ("number", json!(-5)),
+        ("number", json!(1e300)),
+        ("text", json!("\u{0}")),
+        ("text", json!("no such \u{202e} value ".repeat(20_000))),
+        ("flag", json!(true)),
+        ("list", json!([[]])),
+        ("list", json!([5, {}, "x"])),
+        ("object", json!({ "surprise": 1 })),
+    ];
+    for (field, kind) in FIELDS {
+        for (given, value) in &wrong {
+            // Every text is a prompt, and every flag a flag.
+            if (*field == "prompt"
+                && given == kind
+                && value.as_str().is_some_and(|it| it.len() < 9))
+                || (given == kind && *given == "flag")
+            {
+                continue;
+            }
+            let mut body = task(&ground.source(), "Work");
+            set(&mut body, field, value.clone());
+            refused(&server, &body, field);
+        }
+    }
+    for field in ["prompt", "repo", "agent", "repo.url", "agent.type"] {
+        let mut body = task(&ground.source(), "Work");
+        set(&mut body, field, Value::Null);
+        refused(&server, &body, field);
+    }
+    assert_eq!(server.get("/api/v1/sessions")["total"], 0);
+    server.end();
+}

@@ -1,0 +1,144 @@
+//! Setup commands: of the operator's configuration, then of the repository. They run in the sandbox of the session before
+//! its agent starts for the first time.
+//!
+//! A repository may be hostile, so its script gets nothing that the agent does not get: the same sandbox, home, network
+//! and control group, and no variables of the server.
+
+use std::time::Duration;
+
+use ab_api::{EventKind, LogLevel, LogSource, SessionEndReason};
+use ab_core::process::ProcessExit;
+use ab_local::{LaunchRequest, LaunchedProcess, OutputReader};
+use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
+
+use super::lines::{Lines, cut};
+use super::translate::log;
+use super::{ExecutorSettings, Running, failed};
+use crate::contract::{ExecutorError, SessionAttempt};
+use crate::report::{AgentReport, AgentReportSender};
+
+/// The script of a repository, from the root of the workspace.
+pub(super) const REPOSITORY_SCRIPT: &str = ".agent-backend/setup.sh";
+/// Maximum number of lines of one command in the log. Further output is dropped.
+const MAX_LINES: usize = 1000;
+/// Number of bytes read from an output at a time.
+const PIECE: usize = 8 * 1024;
+
+/// How long one setup command may take by default.
+pub const DEFAULT_SETUP_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+
+/// Runs the setup commands of a session one after the other. The first that fails ends the session.
+pub(super) async fn run(
+    settings: &ExecutorSettings,
+    job: &SessionAttempt,
+    running: &Running,
+    reports: &AgentReportSender,
+) -> Result<(), ExecutorError> {
+    // The session that made the workspace has run them.
+    if job.session.workspace.made_by.is_some() {
+        return Ok(());
+    }
+    let shell = |line: &String| ["sh", "-c", line].map(str::to_owned).to_vec();
+    let mut commands: Vec<(String, Vec<String>)> =
+        settings.setup.iter().map(|line| (line.clone(), shell(line))).collect();
+    if running.backend.exists(REPOSITORY_SCRIPT).await.unwrap_or_default() {
+        let argv = ["sh", REPOSITORY_SCRIPT].map(str::to_owned).to_vec();
+        commands.push((REPOSITORY_SCRIPT.to_owned(), argv));
+    }
+    for (name, argv) in commands {
+        let setup = Setup { name, running, reports };
+        setup.tell(LogLevel::Info, LogSource::Session, format!("Setup: {}", setup.name)).await;
+        match timeout(settings.setup_timeout, setup.run(argv)).await {
+            Ok(outcome) => outcome?,
+            Err(_) => {
+                let limit = settings.setup_timeout.as_secs();
+                return Err(setup.failed(&format!("did not end within {limit} s")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One setup command.
+struct Setup<'a> {
+    name: String,
+    running: &'a Running,
+    reports: &'a AgentReportSender,
+}
+
+impl Setup<'_> {
+    /// Runs the command to its end. Dropping the future kills it.
+    async fn run(&self, argv: Vec<String>) -> Result<(), ExecutorError> {
+        let started = self.running.launcher.start(LaunchRequest::new(argv)).await;
+        let mut process =
+            started.map_err(|error| self.failed(&format!("cannot start: {error}")))?;
+        self.read(&mut process).await;
+        match process.wait().await {
+            Some(exit) if exit.code == Some(0) => Ok(()),
+            Some(exit) => Err(self.failed(&ending(&exit))),
+            None => Err(self.failed("ended without an exit code")),
+        }
+    }
+
+    /// Logs both outputs until they end.
+    async fn read(&self, process: &mut LaunchedProcess) {
+        let (mut out, mut err) = (process.stdout.take(), process.stderr.take());
+        let (mut out_lines, mut err_lines) = (Lines::default(), Lines::default());
+        let mut told = 0;
+        while out.is_some() || err.is_some() {
+            let (mut out_piece, mut err_piece) = ([0; PIECE], [0; PIECE]);
+            let lines = tokio::select! {
+                read = read(&mut out, &mut out_piece), if out.is_some() => {
+                    if read == 0 { out = None; }
+                    if read == 0 { out_lines.finish().into_iter().collect() } else { out_lines.push(&out_piece[..read]) }
+                }
+                read = read(&mut err, &mut err_piece), if err.is_some() => {
+                    if read == 0 { err = None; }
+                    if read == 0 { err_lines.finish().into_iter().collect() } else { err_lines.push(&err_piece[..read]) }
+                }
+            };
+            for line in lines {
+                told += 1;
+                if told < MAX_LINES {
+                    self.tell(LogLevel::Info, LogSource::Tool, line).await;
+                } else if told == MAX_LINES {
+                    let note = format!("{} writes more than is logged.", self.name);
+                    self.tell(LogLevel::Warn, LogSource::Session, note).await;
+                }
+            }
+        }
+    }
+
+    async fn tell(&self, level: LogLevel, source: LogSource, text: String) {
+        let event: EventKind = log(level, source, cut(&text));
+        let report = self.running.mask.report(AgentReport::Event(event));
+        // Fails if the control plane no longer waits for the launch.
+        let _ = self.reports.send(report).await;
+    }
+
+    fn failed(&self, how: &str) -> ExecutorError {
+        let detail = format!("setup: {} {how}", cut(&self.name));
+        failed(SessionEndReason::Launch, self.running.mask.text(detail))
+    }
+}
+
+fn ending(exit: &ProcessExit) -> String {
+    let how = match (exit.code, exit.signal) {
+        (Some(code), _) => format!("ended with exit code {code}"),
+        (None, Some(signal)) => format!("was ended by signal {signal}"),
+        (None, None) => "ended without an exit code".to_owned(),
+    };
+    match exit.stderr_tail.trim().lines().next_back() {
+        Some(line) => format!("{how}: {}", cut(line)),
+        None => how,
+    }
+}
+
+/// Returns the number of bytes read, zero at the end of the stream.
+async fn read(stream: &mut Option<OutputReader>, piece: &mut [u8]) -> usize {
+    match stream {
+        Some(reader) => reader.read(piece).await.unwrap_or(0),
+        None => 0,
+    }
+}
