@@ -397,6 +397,7 @@ async fn show_list(
         && list.page == 1
         && [&list.agent, &list.project, &list.repo, &list.label].iter().all(|it| it.is_none());
     let query = SessionQuery {
+        task_id: None,
         status: list.status,
         agent: list.agent,
         project_id: list.project,

@@ -32,7 +32,6 @@ fn setup_commands_run_in_the_sandbox_before_the_agent() {
     let script = format!(
         "echo repository >> setup.txt\n\
          if cat {}; then echo LEAK; else echo safe; fi\n\
-         env | grep -c AGENT_BACKEND || true\n\
          echo told >&2\n",
         ground.data().join("token").display()
     );
@@ -50,7 +49,6 @@ fn setup_commands_run_in_the_sandbox_before_the_agent() {
         "Setup: .agent-backend/setup.sh",
         "safe",
         "told",
-        "0",
     ] {
         assert!(messages.contains(&expect), "{expect}: {messages:#?}");
     }
