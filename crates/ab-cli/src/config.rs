@@ -7,8 +7,8 @@ mod agents;
 mod file;
 mod setting;
 mod show;
+mod templates;
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,6 +25,7 @@ use clap::{Args, ValueEnum};
 use self::file::ConfigFile;
 pub(crate) use self::setting::{Origin, Setting};
 use self::setting::{Sources, Words};
+use self::templates::Templates;
 use crate::commands::daemon::{self, access, logs};
 use crate::commands::exec::amount;
 use crate::commands::policy;
@@ -184,12 +185,6 @@ fn space_crash_point(text: &str) -> Result<SpaceCrashPoint, String> {
 pub(crate) struct ToolchainChoice {
     words: Vec<String>,
     pub(crate) toolchains: Vec<Toolchain>,
-}
-
-/// Directories that tasks without a repository start from, by their names.
-#[derive(Debug, Default)]
-pub(crate) struct Templates {
-    pub(crate) directories: BTreeMap<String, PathBuf>,
 }
 
 /// The rules that judge the commands of agents, beside the built-in ones.
@@ -399,36 +394,6 @@ impl Rules {
     fn read(path: PathBuf) -> Result<Rules, String> {
         let file = policy::read_rules(&path)?;
         Ok(Rules { path: Some(path), file })
-    }
-}
-
-impl Templates {
-    /// Reads entries of the form `name=directory`.
-    fn read(words: &Words<'_>) -> Result<Templates, String> {
-        let mut directories = BTreeMap::new();
-        for entry in words.list() {
-            let form = || format!("{entry:?} is not like name=directory");
-            let (name, path) = entry.split_once('=').ok_or_else(form)?;
-            let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-            if !(1..=64).contains(&name.len()) || !name.chars().all(is_allowed) {
-                return Err(format!(
-                    "{name:?} must be 1 to 64 letters, digits, dots, hyphens or underscores"
-                ));
-            }
-            let path = words.resolved(path);
-            let path = path
-                .canonicalize()
-                .ok()
-                .filter(|path| path.is_dir())
-                .ok_or_else(|| format!("{} is not a directory", path.display()))?;
-            if path.to_str().is_none() {
-                return Err(format!("{} is not valid UTF-8", path.display()));
-            }
-            if directories.insert(name.to_owned(), path).is_some() {
-                return Err(format!("{name:?} is named twice"));
-            }
-        }
-        Ok(Templates { directories })
     }
 }
 

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_api::{
-    ApprovalId, Event, EventKind, LogLevel, LogSource, PromptStatus, Session, SessionStatus, Time,
+    Approval, ApprovalId, Event, EventKind, LogLevel, LogSource, PromptStatus, Session,
+    SessionStatus, Time,
 };
 use ab_executor::{AgentReport, SessionAttempt, TurnOutcome};
 use ab_store::{PromptChange, PromptChangeOutcome, SessionRecord, StoreError};
@@ -70,6 +71,8 @@ pub(crate) struct Driver {
     inherited: Vec<Inherited>,
     /// The question whether the session may go on beyond its budget. No prompt is sent until it is answered.
     budget_question: Option<ApprovalId>,
+    /// The decision on it, until the agent waits for a prompt.
+    budget_decision: Option<Approval>,
     /// When the prompt of the running turn was sent.
     turn_since: Option<Instant>,
     /// The request to the agent to end its turn.
@@ -110,6 +113,7 @@ impl Driver {
             awaited,
             inherited,
             budget_question: None,
+            budget_decision: None,
             turn_since: None,
             cancelling: None,
             permit,
@@ -153,6 +157,7 @@ impl Driver {
         self.reports = None;
         self.cancelling = None;
         self.budget_question = None;
+        self.budget_decision = None;
         self.awaited.clear();
         self.inherited.clear();
         loop {
@@ -193,6 +198,7 @@ impl Driver {
         let mut doing: Option<Doing> = None;
         self.inherit_approvals().await?;
         while self.state.ending().is_none() {
+            self.apply_budget_decision().await?;
             if let Some(effect) = machine::next_action(&self.state)
                 && self.may_begin(effect).await?
                 && doing.as_ref().is_none_or(|doing| doing.yields_to(effect, self.state.generation))

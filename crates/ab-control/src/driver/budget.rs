@@ -5,7 +5,7 @@ use ab_store::{GrantScope, PromptChange, StoreError};
 
 use super::{Driver, log};
 use crate::crash::CrashPoint;
-use crate::machine::{self, SessionAction, SessionInput};
+use crate::machine::{self, RunningPhase, SessionAction, SessionInput, SessionPhase};
 
 /// The action of a question about the budget.
 pub(super) const BUDGET_ACTION: &str = "budget";
@@ -69,11 +69,13 @@ impl Driver {
         self.wait_for(question, None);
     }
 
-    /// Goes on after a yes. After a no, or without an answer in time, the work so far is delivered.
-    pub(super) async fn take_budget_decision(
-        &mut self,
-        approval: Approval,
-    ) -> Result<(), StoreError> {
+    /// Goes on after a yes. After a no, or without an answer in time, the work so far is delivered. A decision that comes
+    /// while the agent is loaded or frozen waits until the agent can take a prompt.
+    pub(super) async fn apply_budget_decision(&mut self) -> Result<(), StoreError> {
+        if self.state.phase != SessionPhase::Running(RunningPhase::Idle) {
+            return Ok(());
+        }
+        let Some(approval) = self.budget_decision.take() else { return Ok(()) };
         let digest = approval.subject.digest.clone().unwrap_or_default();
         let scope = GrantScope::Session(self.session.id);
         let answer = match self.plane.store.take_answer(approval.id, scope, digest).await {

@@ -90,7 +90,8 @@ impl Driver {
 
     pub(super) async fn take_decision(&mut self, decided: Decided) -> Result<(), StoreError> {
         if self.budget_question == Some(decided.approval.id) {
-            return self.take_budget_decision(*decided.approval).await;
+            self.budget_decision = Some(*decided.approval);
+            return Ok(());
         }
         match decided.question {
             Some(question) => self.answer(&question, *decided.approval).await,
