@@ -279,7 +279,7 @@ impl ControlPlane {
             && let Some(answer) =
                 self.plane.store.find_idempotent_response(scope, key, request).await?
         {
-            return first_answer(&answer);
+            return first_session(&answer);
         }
         let before = self.plane.store.session_record(id).await?.session;
         match before.status {
@@ -310,7 +310,7 @@ impl ControlPlane {
         };
         match self.plane.store.create_session(new).await {
             Ok(CreateSessionOutcome::New) => {}
-            Ok(CreateSessionOutcome::Existing { answer }) => return first_answer(&answer),
+            Ok(CreateSessionOutcome::Existing { answer }) => return first_session(&answer),
             Err(StoreError::NoWorkspace) => {
                 return Err(ControlPlaneError::WorkspaceGone(before.status));
             }
@@ -484,6 +484,12 @@ fn until(time: Time) -> Duration {
     let wait = Duration::from_millis(u64::try_from(millis).unwrap_or_default());
     // A millisecond more: the time must be over then.
     (wait + Duration::from_millis(1)).min(MAX_EXPIRY_WAIT)
+}
+
+/// The session of an earlier request with the same key.
+fn first_session(answer: &str) -> Result<SessionId, ControlPlaneError> {
+    let ids = first_answer(answer)?;
+    ids.first().copied().ok_or(ControlPlaneError::Store(StoreError::KeyReused))
 }
 
 /// The sessions of an earlier request with the same key.
