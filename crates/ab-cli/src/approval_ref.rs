@@ -18,7 +18,7 @@ impl FromStr for ApprovalRef {
 
     fn from_str(text: &str) -> Result<ApprovalRef, String> {
         id_prefix(text).map(ApprovalRef).ok_or_else(|| {
-            format!("must be the id of an approval, or its first {SHORTEST} or more characters")
+            format!("must be the ID of an approval, or at least its first {SHORTEST} characters")
         })
     }
 }
@@ -46,14 +46,14 @@ impl ApprovalRef {
         }
         match found.as_slice() {
             [id] => Ok(*id),
-            [] => Err(Failure::usage(format!("no approval begins with {text}"))
-                .with_hint("agent-backend approvals list --status all shows them")),
+            [] => Err(Failure::usage(format!("no approval ID starts with '{text}'"))
+                .with_hint("list all approvals: agent-backend approvals list --status all")),
             several => {
                 let names: Vec<String> =
                     several.iter().take(NAMED).map(ToString::to_string).collect();
                 let (count, names) = (several.len(), names.join(", "));
-                let message = format!("{count} approvals begin with {text}: {names}");
-                Err(Failure::usage(message).with_hint("give more of the id"))
+                let message = format!("{count} approval IDs start with '{text}': {names}");
+                Err(Failure::usage(message).with_hint("type more of the ID"))
             }
         }
     }

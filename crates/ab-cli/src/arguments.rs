@@ -8,10 +8,15 @@ use serde_json::json;
 use crate::commands::{COMMANDS, CliCommand, CommandEntry};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::help;
 use crate::json;
 use crate::terminal::{Format, talk};
 
-const SHORT_AFTER_HELP: &str = "Examples and exit codes: agent-backend --help";
+const SHORT_AFTER_HELP: &str = "\
+Example:
+  agent-backend exec --timeout 5m make test
+
+More examples and the exit codes: agent-backend --help";
 
 const LONG_AFTER_HELP: &str = "\
 Examples:
@@ -33,20 +38,19 @@ Examples:
   agent-backend task 'Fix the failing test' --follow
   agent-backend doctor
 
-Data goes to standard output, everything else to standard error. With --json, standard output is
-one JSON value, and an error is {\"error\": {\"code\", \"kind\", \"message\", \"path\", \"hint\"}} on
-standard error.
+Results go to standard output, notes and errors to standard error. With --json, the result is one JSON
+value, and an error is {\"error\": {\"code\", \"kind\", \"message\", \"path\", \"hint\"}}.
 
 Exit codes:
   0    done
-  1    it failed, or the answer is no: not found, conflict, no match, different, permission denied
+  1    failed, or a negative result: not found, conflict, no match, different
   2    invalid command line
   3    refused: the path leaves the workspace, or a rule forbids it
-  4    unavailable: something is missing, closed, too slow or not implemented
+  4    unavailable: a program or server is missing or does not answer
   70   a bug in agent-backend
   130  interrupted (143: terminated)
 
-exec ends with the exit code of its command; see agent-backend exec --help.";
+exec exits with the exit code of its command; see agent-backend exec --help.";
 
 /// Long-running commands that clients start often. They are parsed without the flags of the other
 /// commands, which saves time and memory.
@@ -55,9 +59,9 @@ const SERVERS: &[&str] = &["daemon", "mcp"];
 /// The definition of the whole command line.
 pub(crate) fn definition() -> clap::Command {
     root(COMMANDS.iter())
-        .about("A place for AI agents to work, and control over that work for people")
+        .about("Workspaces, sandboxes and sessions for AI agents")
         .after_help(SHORT_AFTER_HELP)
-        .after_long_help(LONG_AFTER_HELP)
+        .after_long_help(help::unwrapped(LONG_AFTER_HELP))
 }
 
 /// The definition of the program with some of its commands.

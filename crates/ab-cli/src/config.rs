@@ -23,8 +23,8 @@ use ab_spaces::SpaceCrashPoint;
 use clap::{Args, ValueEnum};
 
 use self::file::ConfigFile;
+use self::setting::Sources;
 pub(crate) use self::setting::{Origin, Setting};
-use self::setting::{Sources, Words};
 use self::templates::Templates;
 use crate::commands::daemon::{self, access, logs};
 use crate::commands::exec::amount;
@@ -40,56 +40,66 @@ const MOST_RUNNING: usize = 1024;
 /// What may be typed after `serve`.
 #[derive(Args, Debug, Default)]
 pub(crate) struct ServeFlags {
-    /// The configuration file, in TOML [default: agent-backend/config.toml in the XDG configuration
-    /// directory, if it exists] [env: AGENT_BACKEND_CONFIG]
+    /// Configuration file, in TOML
+    ///
+    /// The default is agent-backend/config.toml in the XDG configuration directory, if it exists. The environment
+    /// variable AGENT_BACKEND_CONFIG sets it too.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Where everything is kept [default: agent-backend in the XDG state directory]
+    /// Directory for sessions, workspaces and the token
+    ///
+    /// The default is agent-backend in the XDG state directory.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
-    /// The address to listen on [default: 127.0.0.1]
+    /// Address to listen on; other machines can reach 0.0.0.0 [default: 127.0.0.1]
     #[arg(long, value_name = "ADDRESS")]
     host: Option<IpAddr>,
 
-    /// The port, 1024 to 65535; 0 takes any that is free [default: 3001]
+    /// Port to listen on, 1024 to 65535; 0 takes a free one [default: 3001]
     #[arg(long, value_name = "PORT", value_parser = daemon::port)]
     port: Option<u16>,
 
-    /// The certificate, in PEM: then connections are encrypted
+    /// Certificate in PEM, to encrypt connections
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
 
-    /// The key of the certificate
+    /// Private key of the certificate
     #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
 
-    /// A file that holds the token, on its first line; - is standard input. Without it, a token is
-    /// made in the data directory [env: AGENT_BACKEND_AUTH_TOKEN holds one]
-    #[arg(long, value_name = "FILE")]
+    /// File with the token that callers must send, in its first line; - is standard input
+    ///
+    /// The token can also be in the environment variable AGENT_BACKEND_AUTH_TOKEN. Without both, the server creates a
+    /// token in the data directory.
+    #[arg(long, visible_alias = "token-file", value_name = "FILE")]
     auth_token_file: Option<PathBuf>,
 
-    /// Ask no caller for a token, on this machine only: everybody with an account here may do everything, and
-    /// sessions get no network
+    /// Require no token; allowed only on loopback addresses
+    ///
+    /// Every user of this machine can then use the server, and sessions get no network.
     #[arg(long, conflicts_with = "auth_token_file")]
     no_auth: bool,
 
-    /// Also serve this directory at /mcp and /ssh, as agent-backend daemon does, with the same token
+    /// Also serve this directory at /mcp and /ssh, as agent-backend daemon does
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
-    /// A name under which the port is reached, beside localhost and addresses
+    /// Host name under which callers may reach the port, besides localhost
     #[arg(long = "allowed-host", value_name = "NAME", value_delimiter = ',', value_parser = access::name)]
     allowed_hosts: Vec<String>,
 
-    /// How log lines are written [default: text]
+    /// Format of log lines [default: text]
     #[arg(long, value_enum, value_name = "FORMAT")]
     log_format: Option<logs::LogFormat>,
 
-    /// What is logged: error, warn, info, debug or trace [default: warn]
+    /// Least severe level to log: error, warn, info, debug or trace [default: warn]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<logs::Level>,
+
+    #[command(flatten)]
+    sessions: SessionFlags,
 
     /// For tests: the server kills itself there. docs/decisions/0028-crash-points.md explains it
     #[arg(long, value_name = "POINT", hide = true)]
@@ -98,6 +108,31 @@ pub(crate) struct ServeFlags {
     /// The same for runs of spaces
     #[arg(long, value_name = "POINT", hide = true, value_parser = space_crash_point)]
     space_crash_at: Option<SpaceCrashPoint>,
+}
+
+/// Flags of `exec`, `mcp` and `daemon` that also apply to sessions.
+#[derive(Args, Debug, Default)]
+#[command(next_help_heading = "Sessions")]
+pub(crate) struct SessionFlags {
+    /// Isolation of agents: auto, bwrap or landlock [default: auto]
+    #[arg(long, value_name = "MODE", value_parser = session_isolation)]
+    isolation: Option<Isolation>,
+
+    /// Weakest isolation that is accepted: bwrap or landlock [default: landlock]
+    #[arg(long, value_name = "MODE", value_parser = session_floor)]
+    floor: Option<Isolation>,
+
+    /// Network of agents: shared or none [default: shared]
+    #[arg(long, value_name = "NETWORK", value_parser = session_network)]
+    network: Option<NetworkAccess>,
+
+    /// Directory of a toolchain that agents can read; auto finds those of the user [default: auto]
+    #[arg(long, value_name = "DIR|auto|none")]
+    toolchain: Vec<String>,
+
+    /// File with more rules for commands of agents, in TOML or JSON
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
 }
 
 impl ServeFlags {
@@ -110,11 +145,11 @@ impl ServeFlags {
 /// Where the agents are: the flags of commands that need no more of the configuration.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct CatalogFlags {
-    /// The configuration file of the server [default: as for serve] [env: AGENT_BACKEND_CONFIG]
+    /// Configuration file of the server
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// The data directory of the server [default: agent-backend in the XDG state directory]
+    /// Data directory of the server
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 }
@@ -247,7 +282,7 @@ impl Config {
                 logs::Level::warn,
                 |words| words.parsed(),
             )?,
-            sessions: SessionConfig::load(&sources)?,
+            sessions: SessionConfig::load(&sources, &flags.sessions)?,
             catalog: agents::catalog(file.as_ref(), &data_dir.value)?,
             crash_at: flags.crash_at,
             space_crash_at: flags.space_crash_at,
@@ -269,8 +304,8 @@ impl Config {
             (Some(_), Some(_)) | (None, None) => return Ok(()),
         };
         let other = if missing == "tls-key" { "tls-cert" } else { "tls-key" };
-        Err(Failure::usage(format!("{other} is set ({given}), and {missing} is not"))
-            .with_hint("a certificate and its key belong together: give both, or neither"))
+        Err(Failure::usage(format!("{other} is set ({given}), but {missing} is not"))
+            .with_hint("set both tls-cert and tls-key, or neither"))
     }
 }
 
@@ -281,9 +316,9 @@ impl Config {
         let host = self.host.value;
         if !host.is_loopback() {
             let message =
-                format!("--no-auth serves this machine only, and {host} can be reached by others");
+                format!("--no-auth needs a loopback address, but other machines can reach {host}");
             return Err(
-                Failure::usage(message).with_hint("leave --no-auth out, or listen on 127.0.0.1")
+                Failure::usage(message).with_hint("remove --no-auth, or listen on 127.0.0.1")
             );
         }
         let token = match &self.auth_token_file {
@@ -294,8 +329,8 @@ impl Config {
         };
         match token {
             Some(origin) => {
-                Err(Failure::usage(format!("there is a token ({origin}), and --no-auth"))
-                    .with_hint("leave one of them out"))
+                Err(Failure::usage(format!("--no-auth conflicts with a token ({origin})"))
+                    .with_hint("remove --no-auth or the token"))
             }
             None => Ok(()),
         }
@@ -303,7 +338,14 @@ impl Config {
 }
 
 impl SessionConfig {
-    fn load(sources: &Sources<'_>) -> Result<SessionConfig, Failure> {
+    fn load(sources: &Sources<'_>, flags: &SessionFlags) -> Result<SessionConfig, Failure> {
+        let usage = |flag: &str, why: String| Failure::usage(format!("invalid {flag}: {why}"));
+        let toolchains = match flags.toolchain.as_slice() {
+            [] => None,
+            words => Some(ToolchainChoice::of(words).map_err(|why| usage("--toolchain", why))?),
+        };
+        let rules = flags.rules.clone().map(Rules::read).transpose();
+        let rules = rules.map_err(|why| usage("--rules", why))?;
         let time = |name, default: u64| {
             let default = || Duration::from_secs(default);
             sources.pick(name, None, default, |words| amount::time(words.one()?))
@@ -312,29 +354,25 @@ impl SessionConfig {
         Ok(SessionConfig {
             isolation: sources.pick(
                 "sessions.isolation",
-                None,
+                flags.isolation,
                 || Isolation::Auto,
-                |words| isolation(words, &[Isolation::Auto, Isolation::Bwrap, Isolation::Landlock]),
+                |words| session_isolation(words.one()?),
             )?,
             minimum_isolation: sources.pick(
                 "sessions.isolation-floor",
-                None,
+                flags.floor,
                 || Isolation::Landlock,
-                |words| isolation(words, &[Isolation::Bwrap, Isolation::Landlock]),
+                |words| session_floor(words.one()?),
             )?,
             network: sources.pick(
                 "sessions.network",
-                None,
+                flags.network,
                 || NetworkAccess::Shared,
-                |words| match words.one()? {
-                    "shared" => Ok(NetworkAccess::Shared),
-                    "none" => Ok(NetworkAccess::None),
-                    _ => Err("must be shared or none".to_owned()),
-                },
+                |words| session_network(words.one()?),
             )?,
             toolchains: sources.pick(
                 "sessions.toolchains",
-                None,
+                toolchains,
                 || ToolchainChoice::of(&["auto".to_owned()]).unwrap_or_default(),
                 |words| ToolchainChoice::of(&words.paths_or_words()),
             )?,
@@ -361,8 +399,9 @@ impl SessionConfig {
                 || false,
                 |words| words.flag(),
             )?,
-            rules: sources
-                .pick("sessions.rules", None, Rules::default, |words| Rules::read(words.path()?))?,
+            rules: sources.pick("sessions.rules", rules, Rules::default, |words| {
+                Rules::read(words.path()?)
+            })?,
             setup: sources.pick("sessions.setup", None, Vec::new, |words| {
                 let commands: Vec<String> = words.list().map(str::to_owned).collect();
                 if commands.iter().any(|command| command.trim().is_empty()) {
@@ -405,9 +444,24 @@ impl ToolchainChoice {
     }
 }
 
+fn session_isolation(text: &str) -> Result<Isolation, String> {
+    isolation(text, &[Isolation::Auto, Isolation::Bwrap, Isolation::Landlock])
+}
+
+fn session_floor(text: &str) -> Result<Isolation, String> {
+    isolation(text, &[Isolation::Bwrap, Isolation::Landlock])
+}
+
+fn session_network(text: &str) -> Result<NetworkAccess, String> {
+    match text {
+        "shared" => Ok(NetworkAccess::Shared),
+        "none" => Ok(NetworkAccess::None),
+        _ => Err("must be shared or none".to_owned()),
+    }
+}
+
 /// Parses the isolation of sessions. Below Landlock an agent could read the server's token.
-fn isolation(words: &Words<'_>, known: &[Isolation]) -> Result<Isolation, String> {
-    let text = words.one()?;
+fn isolation(text: &str, known: &[Isolation]) -> Result<Isolation, String> {
     known.iter().copied().find(|isolation| isolation.as_str() == text).ok_or_else(|| {
         let names: Vec<&str> = known.iter().map(|isolation| isolation.as_str()).collect();
         format!(

@@ -26,12 +26,12 @@ const AWAY: &str = "the server cannot be reached; trying again (Ctrl-C stops fol
 /// What is done about questions of the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Approve {
-    /// Ask the person at the terminal; elsewhere, leave the question open
+    /// Ask at the terminal; without a terminal, leave the question open
     #[default]
     Ask,
-    /// Answer yes
+    /// Approve all of them
     Always,
-    /// Answer no
+    /// Deny all of them
     Never,
 }
 
@@ -70,15 +70,14 @@ pub(crate) async fn follow(
             event = events.next() => {
                 let event = event.inspect_err(|_| {
                     view.clear();
-                    talk(&format!("session {id} may go on; follow it again: {}\n", options.come_back));
+                    talk(&format!("session {id} may continue; to follow it again: {}\n", options.come_back));
                 })?;
                 let Some(StreamedEvent { event, .. }) = event else { break };
                 view.show(&event, &options, terminal)?;
                 on_event(&mut questions, &client, id, &event, terminal).await?;
                 if is_idle(&event) && client.session(id).await?.activity == Some(SessionActivity::Idle) {
                     terminal.note(&format!(
-                        "the agent waits: agent-backend session prompt {id} PROMPT gives it more to do, \
-                         session finish {id} delivers the result"
+                        "the agent waits for a prompt; to continue: agent-backend session prompt {id} PROMPT; to deliver the result: agent-backend session finish {id}"
                     ));
                 }
             }
@@ -97,7 +96,7 @@ pub(crate) async fn follow(
                 view.clear();
                 terminal.finish()?;
                 talk(&format!(
-                    "\ndetached: session {id} goes on\nfollow it again: {}\n",
+                    "\ndetached: session {id} continues\nto follow it again: {}\n",
                     options.come_back
                 ));
                 return Err(Failure::Told(exit));
@@ -169,14 +168,14 @@ pub(crate) fn end(
         match session.status {
             SessionStatus::Completed if has_changes => {
                 terminal.note(&format!(
-                    "see the change: agent-backend session diff {id}{server_flags}"
+                    "to see the changes: agent-backend session diff {id}{server_flags}"
                 ));
             }
             SessionStatus::Failed | SessionStatus::Stopped
                 if session.workspace.mount_path.is_some() =>
             {
                 terminal.note(&format!(
-                    "the work is kept; go on with it: agent-backend session continue {id}{server_flags}"
+                    "the work is kept; to continue: agent-backend session continue {id}{server_flags}"
                 ));
             }
             _ => {}

@@ -1,39 +1,167 @@
-//! What `-h` shows: the few flags that matter most. `--help` shows all of them.
+//! The help texts: `-h` shows the few flags that matter most and an example, `--help` shows
+//! everything.
 
 use clap::Command;
 
-/// The flags that `-h` shows, by command. A command that is not listed shows all of its flags.
-const SHORT_HELP: &[(&str, &[&str])] = &[
-    ("exec", &["pty", "detach", "env", "timeout", "network"]),
-    ("job", &["json", "root", "remote"]),
-    ("job logs", &["follow"]),
-    ("job attach", &[]),
-    ("job kill", &["signal"]),
-    ("mcp", &["root", "isolation", "network", "read_only", "remote"]),
-    ("daemon", &["root_dir", "host", "port", "auth_token_file", "network"]),
-    ("fs", &["json", "root", "remote"]),
-    ("fs ls", &["long", "recursive"]),
-    ("fs tree", &["depth", "exclude"]),
-    ("fs glob", &["exclude", "hidden", "no_ignore"]),
-    ("fs grep", &["regex", "ignore_case", "word_regexp", "files_with_matches", "context"]),
-    ("fs cat", &["offset", "limit", "number"]),
-    ("fs write", &["content", "create_new", "expect"]),
-    ("fs mkdir", &[]),
+/// What `-h` shows of a command. `None` shows all of its flags.
+type ShortHelp = (&'static str, Option<&'static [&'static str]>, &'static str);
+
+/// The flags and the example that `-h` shows, by command. An empty example keeps that of the command.
+const SHORT_HELP: &[ShortHelp] = &[
+    ("exec", Some(&["pty", "detach", "env", "timeout", "network"]), ""),
+    ("job", Some(&["json", "root", "remote"]), ""),
+    ("job list", Some(&[]), ""),
+    ("job logs", Some(&["follow"]), ""),
+    ("job attach", Some(&[]), ""),
+    ("job kill", Some(&["signal"]), ""),
+    ("mcp", Some(&["root", "isolation", "network", "read_only", "remote"]), ""),
+    ("daemon", Some(&["root_dir", "host", "port", "auth_token_file", "network"]), ""),
+    ("doctor", Some(&["root", "json", "remote"]), ""),
+    ("policy check", Some(&["profile", "rules", "isolation"]), ""),
+    ("policy rules", None, "agent-backend policy rules --profile strict"),
+    ("policy test", None, "agent-backend policy test team.toml"),
+    ("fs", Some(&["json", "root", "remote"]), ""),
+    ("fs ls", Some(&["long", "recursive"]), "agent-backend fs ls -l src"),
+    ("fs tree", Some(&["depth", "exclude"]), "agent-backend fs tree -L 2"),
+    ("fs glob", Some(&["exclude", "no_ignore"]), "agent-backend fs glob 'src/**/*.{c,h}'"),
+    (
+        "fs grep",
+        Some(&["regex", "ignore_case", "files_with_matches", "context"]),
+        "agent-backend fs grep 'fn main' src",
+    ),
+    ("fs cat", Some(&["offset", "limit", "number"]), "agent-backend fs cat -n src/main.rs"),
+    (
+        "fs write",
+        Some(&["content", "create_new", "expect"]),
+        "echo hello | agent-backend fs write notes/a.txt",
+    ),
+    (
+        "fs edit",
+        Some(&["old", "new", "all", "dry_run"]),
+        "agent-backend fs edit a.txt --old red --new blue",
+    ),
+    ("fs diff", Some(&["name_only", "stat"]), "agent-backend fs diff old.toml new.toml"),
+    ("fs cp", Some(&["recursive", "force"]), "agent-backend fs cp -r src backup"),
+    ("fs mv", Some(&["force"]), "agent-backend fs mv old.txt new.txt"),
+    ("fs rm", Some(&["recursive", "force"]), "agent-backend fs rm -r build"),
+    ("fs get", Some(&["force"]), ""),
+    ("fs put", Some(&["force"]), ""),
+    ("fs mkdir", Some(&[]), "agent-backend fs mkdir src/bin"),
+    ("fs stat", None, "agent-backend fs stat src/main.rs"),
+    ("fs touch", None, "agent-backend fs touch empty.txt"),
+    (
+        "run",
+        Some(&["root", "space", "policy"]),
+        "agent-backend run operations.json --root ./project",
+    ),
+    ("run show", Some(&[]), "agent-backend run show run_01…"),
+    ("run resume", Some(&["deny", "reason"]), "agent-backend run resume run_01…"),
+    ("run cancel", Some(&[]), "agent-backend run cancel run_01…"),
+    ("space", Some(&["json", "server"]), "agent-backend space list"),
+    (
+        "space create",
+        Some(&["name", "policy", "copy", "ttl"]),
+        "agent-backend space create --name demo",
+    ),
+    ("space list", Some(&[]), "agent-backend space list --json"),
+    ("space show", Some(&[]), "agent-backend space show spc_01…"),
+    ("space rm", Some(&[]), "agent-backend space rm spc_01…"),
+    (
+        "serve",
+        Some(&["config", "data_dir", "host", "port", "root"]),
+        "agent-backend serve --port 0 --data-dir ./state",
+    ),
+    (
+        "server",
+        Some(&["host", "port", "token_file", "no_token", "root", "isolation"]),
+        "agent-backend server --no-token --isolation auto",
+    ),
+    ("webui", Some(&["no_open", "config", "data_dir", "port"]), "agent-backend webui"),
+    (
+        "task",
+        Some(&["repo", "agent", "delivery", "network", "follow", "server"]),
+        "agent-backend task 'Fix the failing test' --follow",
+    ),
+    ("session", Some(&["json", "server"]), "agent-backend session list"),
+    ("session list", Some(&["status"]), "agent-backend session list --status running"),
+    ("session get", Some(&[]), "agent-backend session get ses_01…"),
+    ("session events", Some(&["follow", "approve"]), "agent-backend session events -f ses_01…"),
+    ("session logs", Some(&["follow", "tail"]), "agent-backend session logs -f ses_01…"),
+    ("session diff", Some(&[]), "agent-backend session diff ses_01… > changes.diff"),
+    ("session continue", Some(&["follow", "approve"]), "agent-backend session continue ses_01…"),
+    (
+        "session prompt",
+        Some(&["follow", "approve"]),
+        "agent-backend session prompt ses_01… 'Add a test'",
+    ),
+    ("session prompts", Some(&[]), "agent-backend session prompts ses_01…"),
+    ("session withdraw", Some(&[]), "agent-backend session withdraw ses_01… 2"),
+    ("session finish", Some(&[]), "agent-backend session finish ses_01…"),
+    ("session pause", Some(&[]), "agent-backend session pause ses_01…"),
+    ("session resume", Some(&[]), "agent-backend session resume ses_01…"),
+    ("session stop", Some(&[]), "agent-backend session stop ses_01…"),
+    ("session cancel", Some(&[]), "agent-backend session cancel ses_01…"),
+    ("approvals", Some(&["json", "server"]), "agent-backend approvals list"),
+    ("approvals list", Some(&["status", "session"]), "agent-backend approvals list --status all"),
+    ("approvals show", Some(&[]), "agent-backend approvals show apr_01…"),
+    ("approvals approve", Some(&["reason"]), "agent-backend approvals approve apr_01…"),
+    (
+        "approvals deny",
+        Some(&["reason"]),
+        "agent-backend approvals deny apr_01… --reason 'too broad'",
+    ),
+    ("approvals watch", Some(&[]), "agent-backend approvals watch"),
+    ("wait", Some(&["timeout", "json", "server"]), "agent-backend wait ses_01… --timeout 10m"),
+    ("config", Some(&["json"]), "agent-backend config show"),
+    ("config show", Some(&["config", "data_dir"]), "agent-backend config show --port 4000"),
+    ("agent", None, "agent-backend agent list"),
+    (
+        "agent chat",
+        Some(&["root", "goes_on", "approve", "isolation", "network"]),
+        "agent-backend agent chat scripted",
+    ),
+    ("agent list", Some(&["json"]), "agent-backend agent list"),
+    ("agent show", Some(&["json"]), "agent-backend agent show claude"),
+    ("agent install", Some(&["again"]), "agent-backend agent install claude"),
+    ("agent script", None, "agent-backend agent script scenario.toml"),
+    (
+        "agent access-point",
+        Some(&["config", "data_dir", "host", "port", "root"]),
+        "agent-backend serve --port 0 --data-dir ./state",
+    ),
+    (
+        "ssh-proxy",
+        None,
+        "ssh -o ProxyCommand='agent-backend ssh-proxy ws://127.0.0.1:3001/ssh' box",
+    ),
+    ("version", None, "agent-backend version --json"),
+    ("completions", None, "source <(agent-backend completions bash)"),
 ];
 
-/// Hides from `-h` the flags that are not listed for the command or one of its subcommands.
+/// Prepares the help of a command and its subcommands.
 pub(crate) fn shortened(command: Command) -> Command {
     let name = command.get_name().to_owned();
     shortened_at(command, &name)
 }
 
 fn shortened_at(mut command: Command, path: &str) -> Command {
-    if let Some((_, shown)) = SHORT_HELP.iter().find(|(known, _)| *known == path) {
-        command = command.mut_args(|arg| {
-            let hide = !arg.is_positional() && !shown.contains(&arg.get_id().as_str());
-            let hide = hide || arg.is_hide_short_help_set();
-            arg.hide_short_help(hide)
-        });
+    if let Some((_, shown, example)) = SHORT_HELP.iter().find(|(known, ..)| *known == path) {
+        if let Some(shown) = shown {
+            command = command.mut_args(|arg| {
+                let hide = !arg.is_positional() && !shown.contains(&arg.get_id().as_str());
+                let hide = hide || arg.is_hide_short_help_set();
+                arg.hide_short_help(hide)
+            });
+        }
+        if !example.is_empty() {
+            let long = command.get_after_long_help().or(command.get_after_help());
+            let example = format!("Example:\n  {example}");
+            let long = long.map_or(example.clone(), ToString::to_string);
+            command = command.after_help(example).after_long_help(long);
+        }
+    }
+    if let Some(text) = command.get_after_long_help().map(ToString::to_string) {
+        command = command.after_long_help(unwrapped(&text));
     }
     let names: Vec<String> =
         command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
@@ -42,6 +170,24 @@ fn shortened_at(mut command: Command, path: &str) -> Command {
         command = command.mut_subcommand(name, |inner| shortened_at(inner, &path));
     }
     command
+}
+
+/// Joins the lines of each paragraph, so that only the width of the terminal wraps them. Indented
+/// lines and headings stay as they are.
+pub(crate) fn unwrapped(text: &str) -> String {
+    let mut joined = String::new();
+    let mut is_paragraph = false;
+    for line in text.lines() {
+        let starts_own_line = line.is_empty() || line.starts_with(' ');
+        if is_paragraph && !starts_own_line {
+            joined.push(' ');
+        } else if !joined.is_empty() {
+            joined.push('\n');
+        }
+        joined.push_str(line);
+        is_paragraph = !starts_own_line && !line.ends_with(':');
+    }
+    joined
 }
 
 #[cfg(test)]
@@ -54,13 +200,21 @@ mod tests {
     fn every_flag_of_the_short_help_exists() {
         let mut all = arguments::definition();
         all.build();
-        for (path, shown) in SHORT_HELP {
+        for (path, shown, _) in SHORT_HELP {
             let command = path.split(' ').fold(&all, |command, name| {
                 command.find_subcommand(name).unwrap_or_else(|| panic!("no command {path}"))
             });
-            for id in *shown {
+            for id in shown.unwrap_or_default() {
                 assert!(command.get_arguments().any(|arg| arg.get_id() == id), "{path}: {id}");
             }
         }
+    }
+
+    #[test]
+    fn paragraphs_are_joined_and_examples_are_kept() {
+        let check = |text: &str, expect: &str| assert_eq!(unwrapped(text), expect);
+        check("one\ntwo\n\nthree", "one two\n\nthree");
+        check("Examples:\n  a\n  b\n\nMore\ntext.", "Examples:\n  a\n  b\n\nMore text.");
+        check("Exit codes:\n  0  done", "Exit codes:\n  0  done");
     }
 }

@@ -14,28 +14,40 @@ pub(crate) fn added(error: &Error) -> Error {
 /// The hint about a call whose answer was lost.
 fn for_effect(effect: LostCallEffect) -> &'static str {
     match effect {
-        LostCallEffect::Applied => "it was done all the same",
-        LostCallEffect::NotApplied => "nothing was changed: try again",
-        LostCallEffect::Unknown => "it may have been done or not: look before trying again",
+        LostCallEffect::Applied => "the change was made nevertheless",
+        LostCallEffect::NotApplied => "nothing was changed; try again",
+        LostCallEffect::Unknown => {
+            "it is unknown whether the change was made: check before you try again"
+        }
     }
 }
 
 pub(crate) fn for_kind(kind: ErrorKind) -> Option<&'static str> {
     match kind {
-        ErrorKind::NotFound => Some("see what is there: fs ls, or fs tree"),
-        ErrorKind::AlreadyExists => Some("choose another path, or remove what is there: fs rm"),
-        ErrorKind::NotADirectory => Some("a file stands where a directory is needed: fs stat"),
-        ErrorKind::IsADirectory => Some("see what the directory holds: fs ls"),
-        ErrorKind::NotEmpty => Some("see what the directory holds: fs ls"),
-        ErrorKind::SpecialFile => Some("only regular files can be read and written"),
-        ErrorKind::LinkLoop => Some("see where the links lead: fs stat --no-follow"),
-        ErrorKind::InvalidPath => {
-            Some("a path is UTF-8 text, taken from the root of the workspace")
+        ErrorKind::NotFound => {
+            Some("list the files: agent-backend fs ls, or agent-backend fs tree")
         }
-        ErrorKind::Escape => Some("paths cannot leave the workspace; name another with --root"),
-        ErrorKind::PermissionDenied => Some("see its permissions: fs stat, or fs ls -l"),
-        ErrorKind::NoSpace => Some("make room; what was there is unchanged"),
-        ErrorKind::Conflict => Some("somebody else wrote it: read it again, then decide"),
+        ErrorKind::AlreadyExists => {
+            Some("choose another path, or remove the existing file: agent-backend fs rm")
+        }
+        ErrorKind::NotADirectory => {
+            Some("find out which part of the path is a file: agent-backend fs stat")
+        }
+        ErrorKind::IsADirectory => Some("list the directory: agent-backend fs ls"),
+        ErrorKind::NotEmpty => Some("list the directory: agent-backend fs ls"),
+        ErrorKind::SpecialFile => Some("only regular files can be read and written"),
+        ErrorKind::LinkLoop => {
+            Some("show the target of each link: agent-backend fs stat --no-follow")
+        }
+        ErrorKind::InvalidPath => {
+            Some("paths must be UTF-8 and are relative to the root of the workspace")
+        }
+        ErrorKind::Escape => {
+            Some("the path must be inside the workspace; to use another workspace, pass --root")
+        }
+        ErrorKind::PermissionDenied => Some("show the permissions: agent-backend fs stat"),
+        ErrorKind::NoSpace => Some("free some disk space; the old content is unchanged"),
+        ErrorKind::Conflict => Some("another program changed it meanwhile: read it again"),
         ErrorKind::Denied
         | ErrorKind::Rejected
         | ErrorKind::Pending
@@ -63,7 +75,10 @@ mod tests {
     #[test]
     fn a_hint_is_added_only_where_there_is_none() {
         let error = Error::new(ErrorCode::ReadFailed, ErrorKind::NotFound, "no such file");
-        assert_eq!(added(&error).hint(), Some("see what is there: fs ls, or fs tree"));
+        assert_eq!(
+            added(&error).hint(),
+            Some("list the files: agent-backend fs ls, or agent-backend fs tree")
+        );
         let error = error.with_hint("its own");
         assert_eq!(added(&error).hint(), Some("its own"));
         let error = Error::new(ErrorCode::ReadFailed, ErrorKind::Io, "the disk is broken");

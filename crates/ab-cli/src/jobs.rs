@@ -88,7 +88,7 @@ pub(crate) fn named<'a>(jobs: &'a [Job], text: &str) -> Result<&'a Job, Failure>
         }
         several => {
             let ids: Vec<&str> = several.iter().map(|job| job.id.as_str()).collect();
-            let message = format!("'{text}' is the beginning of several IDs: {}", ids.join(", "));
+            let message = format!("several IDs start with '{text}': {}", ids.join(", "));
             let error = Error::new(ErrorCode::ExecError, ErrorKind::Ambiguous, message);
             Err(Failure::from(error).with_hint("type more of the ID"))
         }
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_named_by_a_beginning_that_is_its_own() {
+    fn a_job_is_named_by_a_unique_prefix_of_its_id() {
         let jobs = [job("3f2a"), job("3f2b"), job("91"), job("910")];
         let check = |text: &str, expect: Result<&str, &str>| match (named(&jobs, text), expect) {
             (Ok(job), Ok(id)) => assert_eq!(job.id, id),
@@ -123,7 +123,7 @@ mod tests {
         check("3f2a", Ok("3f2a"));
         check("3f2b", Ok("3f2b"));
         check("91", Ok("91"));
-        check("3f", Err("'3f' is the beginning of several IDs: 3f2a, 3f2b"));
+        check("3f", Err("several IDs start with '3f': 3f2a, 3f2b"));
         check("x", Err("there is no job 'x'"));
         check("", Err("there is no job ''"));
     }

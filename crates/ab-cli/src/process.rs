@@ -39,8 +39,9 @@ pub(crate) fn run(command: Box<dyn CliCommand>) -> Exit {
             exit
         }
         Err(error) => {
-            let failure = Failure::input("start the runtime", error)
-                .with_hint("raise the limit of processes: ulimit -u, or pids.max of the group");
+            let failure = Failure::input("start the runtime", error).with_hint(
+                "raise the limit of processes: ulimit -u, or pids.max of the control group",
+            );
             terminal.tell(&failure);
             failure.exit()
         }

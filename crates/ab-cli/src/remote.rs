@@ -28,23 +28,23 @@ const USER_KNOWN_HOSTS: &str = ".ssh/known_hosts";
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Remote workspace")]
 pub(crate) struct RemoteFlags {
-    /// URL of a daemon or SSH server: wss://host/ssh, ssh://user@host/path
+    /// URL of a daemon or an SSH server
     ///
-    /// [env: AGENT_BACKEND_REMOTE]
+    /// For example wss://host/ssh or ssh://user@host/path. The environment variable AGENT_BACKEND_REMOTE sets it too.
     #[arg(long, value_name = "URL", global = true)]
     remote: Option<String>,
 
     /// File with the token of the daemon; - is standard input
     ///
-    /// [env: AGENT_BACKEND_AUTH_TOKEN]
+    /// The token can also be in the environment variable AGENT_BACKEND_AUTH_TOKEN.
     #[arg(long, alias = "auth-token-file", value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
 
-    /// Private key for SSH, tried before those of the SSH agent; can be repeated
+    /// Private key for SSH, tried before the keys of the SSH agent; can be repeated
     #[arg(long, value_name = "FILE", global = true)]
     identity: Vec<PathBuf>,
 
-    /// File with the passphrase of the keys; without it you are asked
+    /// File with the passphrase of the private keys [default: ask at the terminal]
     #[arg(long, value_name = "FILE", global = true, requires = "identity")]
     identity_passphrase_file: Option<PathBuf>,
 
@@ -56,7 +56,7 @@ pub(crate) struct RemoteFlags {
     #[arg(long, global = true, conflicts_with = "password_file")]
     ask_password: bool,
 
-    /// Send the token without encryption to another machine
+    /// Send the token to another machine without encryption
     #[arg(long, global = true)]
     allow_insecure_token: bool,
 
@@ -101,7 +101,7 @@ impl RemoteFlags {
         if self.remote.is_some() || from_environment().is_none() {
             return failure;
         }
-        let word = format!("the workspace is the one of {VARIABLE}, which is set");
+        let word = format!("the environment variable {VARIABLE} names this workspace");
         let hint = match failure.error().and_then(Error::hint) {
             Some(hint) => format!("{hint}; {word}"),
             None => word,
@@ -165,8 +165,8 @@ impl RemoteFlags {
         let mut config = RemoteConfig::parse(url).map_err(senseless)?;
         if let Some(root) = root {
             let root = root.to_str().filter(|root| !root.is_empty()).ok_or_else(|| {
-                Failure::usage("--root is no directory of a workspace elsewhere")
-                    .with_hint("name it as the other side does, or leave --root out")
+                Failure::usage("--root does not name a directory of the remote workspace")
+                    .with_hint("name a directory of the remote machine, or remove --root")
             })?;
             config = config.root(root);
         }
@@ -209,13 +209,17 @@ impl RemoteFlags {
         .find_map(|(flag, given)| given.then_some(flag))
         {
             let message = format!("{flag} is for ssh:// URLs");
-            return Err(Failure::usage(message).with_hint("a daemon wants a token: --token-file"));
+            return Err(
+                Failure::usage(message).with_hint("a daemon needs a token: pass --token-file")
+            );
         }
         let named = |failure: Failure| named(failure, "--token-file");
         let token = match &self.token_file {
             Some(path) => Some(token::in_file(path).map_err(named)?),
             None => token::in_environment().map_err(|failure| {
-                failure.with_hint("give the daemon's, or unset AGENT_BACKEND_AUTH_TOKEN")
+                failure.with_hint(
+                    "set AGENT_BACKEND_AUTH_TOKEN to the token of the daemon, or unset it",
+                )
             })?,
         };
         let config = if self.allow_insecure_token {
@@ -232,10 +236,9 @@ impl RemoteFlags {
     /// Adds the credentials: the named keys, then the SSH agent, then a password.
     fn as_user(&self, mut config: RemoteConfig) -> Result<RemoteConfig, Failure> {
         if self.token_file.is_some() {
-            return Err(Failure::usage("--token-file is for daemons, by ws:// or wss://")
-                .with_hint(
-                    "an SSH server wants a key, --identity, or a password, --password-file",
-                ));
+            return Err(Failure::usage("--token-file is for ws:// and wss:// URLs").with_hint(
+                "an SSH server needs a key (--identity) or a password (--password-file)",
+            ));
         }
         let passphrase = self.identity_passphrase_file.as_deref().map(passphrase::in_file);
         let passphrase = passphrase.transpose();
@@ -280,8 +283,10 @@ impl RemoteFlags {
                 (Some(file), _) => vec![file.clone()],
                 (None, Some(own)) => vec![own, PathBuf::from(SYSTEM_KNOWN_HOSTS)],
                 (None, None) => {
-                    return Err(Failure::usage("there is no place to remember a host key in")
-                        .with_hint("name one with --known-hosts"));
+                    return Err(Failure::usage(
+                        "there is no file to store the host key in: HOME is not set",
+                    )
+                    .with_hint("name a file with --known-hosts"));
                 }
             };
             return Ok(Some(HostKeyCheck::AcceptNew(KnownHosts::from_files(files))));
@@ -362,18 +367,18 @@ fn unreachable(error: Error, way: Way) -> Failure {
             "or pin it with --host-key, or pass --accept-new-host-key"
         }
         (ErrorKind::Denied, Way::Daemon | Way::Proxy) if known.is_some() => {
-            "--token-file, AGENT_BACKEND_AUTH_TOKEN and --header are the ways"
+            "pass credentials with --token-file, AGENT_BACKEND_AUTH_TOKEN or --header"
         }
         (ErrorKind::Denied, Way::Daemon | Way::Proxy) => {
-            "give its token with --token-file, or as AGENT_BACKEND_AUTH_TOKEN"
+            "pass the token with --token-file or in AGENT_BACKEND_AUTH_TOKEN"
         }
         (ErrorKind::Denied, Way::Ssh) => {
-            "give a key with --identity, start an SSH agent, or use --password-file"
+            "pass a key with --identity, start an SSH agent, or pass --password-file"
         }
         (ErrorKind::Invalid, Way::Ssh)
             if error.cause() == Some(ErrorCause::PrivateKeyUnreadable) =>
         {
-            "look at the files of --identity"
+            "check the files that --identity names"
         }
         // The error has its own hint.
         (ErrorKind::Disconnected | ErrorKind::Timeout, _) if known.is_some() => {
@@ -392,24 +397,24 @@ fn unreachable(error: Error, way: Way) -> Failure {
 /// The hint if no server answers at the address, or a server of another kind.
 fn out_of_reach(detail: Option<ErrorCause>, way: Way) -> &'static str {
     match (way, detail) {
-        (_, Some(ErrorCause::HostNotFound)) => "look at the name of the host in the URL",
+        (_, Some(ErrorCause::HostNotFound)) => "check the host name in the URL",
         (Way::Daemon, Some(ErrorCause::NotTls)) => {
-            "a daemon without TLS is reached by ws://, not wss://"
+            "for a daemon without TLS, use ws:// instead of wss://"
         }
         (Way::Daemon, Some(ErrorCause::NotWebSocket)) => {
-            "is that the port of an SSH server? it is reached by ssh://user@host:port"
+            "is that the port of an SSH server? then use ssh://user@host:port"
         }
         (Way::Daemon | Way::Proxy, Some(ErrorCause::HandshakeCut)) => {
-            "the daemon may have ended, or something on the way closes connections: try again"
+            "the daemon may have stopped, or a proxy closes connections: try again"
         }
         (Way::Daemon, _) => {
             "is a daemon running there? start one with: agent-backend daemon --root DIR"
         }
-        (Way::Proxy, _) => "is the proxy of --proxy right, and a daemon running behind it?",
+        (Way::Proxy, _) => "check the URL of --proxy, and that a daemon runs behind the proxy",
         (Way::Ssh, Some(ErrorCause::NoSshHandshake)) => {
-            "is that an SSH server? the port of a daemon is reached by ws://host:port/ssh"
+            "is that the port of a daemon? then use ws://host:port/ssh"
         }
-        (Way::Ssh, _) => "is an SSH server running there? look at the host and the port of the URL",
+        (Way::Ssh, _) => "is an SSH server running there? check the host and the port in the URL",
     }
 }
 
@@ -421,7 +426,7 @@ mod tests {
     fn a_name_that_leads_nowhere_is_looked_at_first() {
         for way in [Way::Daemon, Way::Proxy, Way::Ssh] {
             let hint = out_of_reach(Some(ErrorCause::HostNotFound), way);
-            assert_eq!(hint, "look at the name of the host in the URL");
+            assert_eq!(hint, "check the host name in the URL");
         }
     }
 

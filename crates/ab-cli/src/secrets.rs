@@ -36,7 +36,7 @@ pub(crate) fn take(arguments: &[OsString]) {
     }
     if let Err(error) = overwrite() {
         talk(&format!(
-            "warning: commands without walls can read secrets of this program's start: {error}\n"
+            "warning: commands without a sandbox can read secrets from the arguments of this program: {error}\n"
         ));
     }
     shield();

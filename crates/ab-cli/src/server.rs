@@ -18,22 +18,26 @@ const VARIABLE: &str = "AGENT_BACKEND_SERVER";
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerFlags {
-    /// The server, like https://host:3001; without it, the one that runs on this machine
-    /// [env: AGENT_BACKEND_SERVER]
+    /// URL of the server [default: the server on this machine]
+    ///
+    /// For example https://host:3001. The environment variable AGENT_BACKEND_SERVER sets it too.
     #[arg(long, value_name = "URL", global = true)]
     server: Option<String>,
 
-    /// The data directory of the server on this machine [default: the configured one, else agent-backend in the
-    /// XDG state directory] [env: AGENT_BACKEND_DATA_DIR]
+    /// Data directory of the server on this machine
+    ///
+    /// The default is the directory in the configuration file, or agent-backend in the XDG state directory. The
+    /// environment variable AGENT_BACKEND_DATA_DIR sets it too.
     #[arg(long, value_name = "DIR", global = true)]
     data_dir: Option<PathBuf>,
 
-    /// A file that holds the server's token, on its first line; - is standard input
-    /// [env: AGENT_BACKEND_AUTH_TOKEN]
+    /// File with the token of the server in its first line; - is standard input
+    ///
+    /// The token can also be in the environment variable AGENT_BACKEND_AUTH_TOKEN.
     #[arg(long, value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
 
-    /// Send the token over http:// to another host, where everybody on the way can read it
+    /// Send the token to another machine without encryption
     #[arg(long, global = true)]
     allow_insecure_token: bool,
 }
@@ -87,7 +91,7 @@ impl ServerFlags {
 }
 
 fn not_running(directory: &Path) -> Failure {
-    let message = format!("no server runs with the data in {}", directory.display());
+    let message = format!("no server runs with the data directory {}", directory.display());
     let error = Error::new(ErrorCode::ConnectionClosed, ErrorKind::Unavailable, message);
     Failure::from(error)
         .with_hint("start one with agent-backend serve, or name one with --server URL")

@@ -35,7 +35,7 @@ impl FromStr for SessionRef {
 
     fn from_str(text: &str) -> Result<SessionRef, String> {
         id_prefix(text).map(SessionRef).ok_or_else(|| {
-            format!("must be the id of a session, or its first {SHORTEST} or more characters")
+            format!("must be the ID of a session, or at least its first {SHORTEST} characters")
         })
     }
 }
@@ -66,17 +66,17 @@ impl SessionRef {
         }
         match found.as_slice() {
             [id] => Ok(*id),
-            [] => Err(Failure::usage(format!("no session begins with {text}"))
-                .with_hint("agent-backend session list shows them")),
+            [] => Err(Failure::usage(format!("no session ID starts with '{text}'"))
+                .with_hint("list all sessions: agent-backend session list")),
             several => {
                 let names: Vec<String> =
                     several.iter().take(NAMED).map(ToString::to_string).collect();
                 let count = several.len();
                 Err(Failure::usage(format!(
-                    "{count} sessions begin with {text}: {}",
+                    "{count} session IDs start with '{text}': {}",
                     names.join(", ")
                 ))
-                .with_hint("give more of the id"))
+                .with_hint("type more of the ID"))
             }
         }
     }

@@ -47,7 +47,7 @@ pub(crate) fn in_environment() -> Result<Option<String>, Failure> {
 }
 
 fn no_text(what: &str) -> Failure {
-    Failure::usage(format!("{what} is no UTF-8 text")).with_hint("use letters and digits")
+    Failure::usage(format!("{what} is not valid UTF-8")).with_hint("use letters and digits")
 }
 
 /// Trims the token. An empty token is an error.
@@ -55,7 +55,7 @@ pub(crate) fn checked(text: &str) -> Result<String, Failure> {
     secrets::shield();
     match text.trim() {
         "" => Err(Failure::usage("the token is empty")
-            .with_hint("leave it out to serve this host only, or give one")),
+            .with_hint("set a token, or remove it to accept only callers on this machine")),
         token => Ok(token.to_owned()),
     }
 }

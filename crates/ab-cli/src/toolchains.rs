@@ -20,7 +20,7 @@ const NONE: &str = "none";
 
 #[derive(Args, Debug)]
 pub(crate) struct ToolchainFlags {
-    /// Directory with programs for commands; auto finds those in the home directory [default: auto]
+    /// Directory of a toolchain that commands can read; auto finds those of the user
     #[arg(long, value_name = "DIR|auto|none")]
     toolchain: Vec<OsString>,
 }
@@ -34,7 +34,7 @@ impl ToolchainFlags {
     pub(crate) fn chosen(&self) -> Result<Vec<Toolchain>, Failure> {
         chosen(&self.toolchain).map_err(|why| {
             Failure::usage(format!("cannot use --toolchain: {why}"))
-                .with_hint("name a directory that exists; auto and none are words of their own")
+                .with_hint("name an existing directory, auto or none")
         })
     }
 }
@@ -48,7 +48,7 @@ impl ToolchainFlags {
 pub(crate) fn chosen(words: &[OsString]) -> Result<Vec<Toolchain>, String> {
     let is = |word: &str| words.iter().any(|given| given == word);
     if is(AUTO) && is(NONE) {
-        return Err("it is both auto and none".to_owned());
+        return Err("auto and none cannot be used together".to_owned());
     }
     let named = words.iter().filter(|given| *given != AUTO && *given != NONE);
     let mut chosen: Vec<Toolchain> = named.map(in_directory).collect::<Result<_, _>>()?;

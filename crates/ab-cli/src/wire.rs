@@ -37,7 +37,7 @@ const SPACES: &str = "spaces";
 /// Why the gateway starts no agent in a root that contains the data directory: the home of an agent and its program
 /// are there, and an agent that can write around a directory can swap it.
 pub(crate) const NO_AGENTS_IN_ROOT: &str =
-    "the served root contains the data directory: start serve with a --data-dir outside of it";
+    "the served directory contains the data directory; choose a --data-dir outside of it";
 
 /// The parts that `serve` runs.
 pub(crate) struct Parts {
@@ -256,7 +256,7 @@ fn failed(error: StoreError) -> Failure {
         error.to_string(),
     ));
     if is_locked {
-        return failure.with_hint("use that server, or another --data-dir");
+        return failure.with_hint("use that server, or name another directory with --data-dir");
     }
     failure
 }

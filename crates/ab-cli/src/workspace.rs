@@ -28,7 +28,9 @@ pub(crate) fn temporary_dir() -> PathBuf {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Workspace")]
 pub(crate) struct WorkspaceFlags {
-    /// Directory of the workspace [env: AGENT_BACKEND_ROOT] [default: .]
+    /// Directory of the workspace [default: .]
+    ///
+    /// The environment variable AGENT_BACKEND_ROOT sets it too.
     #[arg(long, value_name = "DIR", global = true)]
     root: Option<PathBuf>,
 
@@ -103,7 +105,7 @@ impl WorkspaceFlags {
         let root = self.root.clone().or_else(|| from_environment().map(PathBuf::from));
         match root {
             Some(root) if root.as_os_str().is_empty() => Err(Failure::usage("--root is empty")
-                .with_hint("name a directory, or leave --root out for the current one")),
+                .with_hint("name a directory, or remove --root to use the current one")),
             Some(root) => Ok(root),
             None => starter.current_directory(),
         }
@@ -127,7 +129,7 @@ impl Starter {
     pub(crate) fn current_directory(self) -> Result<PathBuf, Failure> {
         let current = env::current_dir().map_err(|error| {
             Failure::input("find the current directory", error)
-                .with_hint("it may have been removed: change to another, or pass --root")
+                .with_hint("it may have been removed: change to another directory, or pass --root")
         })?;
         match self.refusal(&current, &homes()) {
             Some(refusal) => Err(refusal),
@@ -155,7 +157,8 @@ impl Starter {
             return None;
         };
         let shown = current.display();
-        let message = format!("the current directory, {shown}, is {what}: it is no workspace");
+        let message =
+            format!("the current directory, {shown}, is {what} and cannot be the workspace");
         let hint =
             format!("name a project with --root DIR; to work on all of it, pass --root {shown}");
         Some(Failure::usage(message).with_hint(hint))

@@ -136,7 +136,11 @@ fn rm_removes_what_it_is_told() {
     assert_eq!((ran.code, ran.text().as_str(), ran.err.as_str()), (0, "", ""));
     let ran = stage.run(&["fs", "rm", "d"]);
     ran.expect_error(1, "'d'");
-    assert!(ran.err.contains("hint: remove it with all it holds: --recursive"), "{}", ran.err);
+    assert!(
+        ran.err.contains("hint: to remove it with its content, pass --recursive"),
+        "{}",
+        ran.err
+    );
     stage.run(&["fs", "rm", "a"]).expect_error(1, "'a'");
     assert_eq!(stage.json(&["fs", "rm", "-f", "a", "--json"]), json!({"path": "a", "removed": 0}));
     let ran = stage.run(&["fs", "rm", "-r", "d"]);
@@ -159,7 +163,7 @@ fn mv_moves_and_replaces_only_when_told() {
     let stage = Stage::with(&[("a", "A"), ("b", "B")]);
     let ran = stage.run(&["fs", "mv", "a", "b"]);
     ran.expect_error(1, "'b'");
-    assert!(ran.err.contains("hint: replace what is there: --force"), "{}", ran.err);
+    assert!(ran.err.contains("hint: to replace it, pass --force"), "{}", ran.err);
     assert_eq!(
         stage.json(&["fs", "mv", "a", "b", "--force", "--json"]),
         json!({ "from": "a", "to": "b", "atomic": true })
@@ -175,8 +179,11 @@ fn mv_moves_and_replaces_only_when_told() {
 fn a_move_that_meets_something_says_what_would_help() {
     let stage = Stage::with(&[("a", "A"), ("d/x", "X"), ("e/y", "Y")]);
     for (words, hint) in [
-        (["fs", "mv", "a", "d"], "to move into the directory, name the path in it"),
-        (["fs", "mv", "d", "e"], "name a path in it, or replace it if it is empty: --force"),
+        (["fs", "mv", "a", "d"], "to move it into the directory, name the full new path"),
+        (
+            ["fs", "mv", "d", "e"],
+            "name a path inside it, or pass --force to replace it if it is empty",
+        ),
         (["fs", "mv", "d", "a"], "a directory cannot replace a file"),
     ] {
         for force in [None, Some("--force")] {

@@ -73,7 +73,7 @@ fn a_person_is_asked_and_a_script_is_not() {
     }
     let stage = scenario(asks);
     let ran = chat(&stage, &[], "go\n");
-    assert!(ran.err.contains("denied: no person can be asked"), "{}", ran.err);
+    assert!(ran.err.contains("denied: there is no terminal to ask"), "{}", ran.err);
     assert!(!stage.path("made").exists());
 }
 
@@ -143,7 +143,7 @@ fn lines_that_were_typed_before_an_interrupt_are_dropped() {
 fn a_chat_goes_on_where_the_last_one_ended() {
     let stage = scenario(r#"{ say = "this is turn {turn}" }"#);
     let first = chat(&stage, &["--continue"], "");
-    first.expect_error(2, "there is no conversation");
+    first.expect_error(2, "there is no earlier conversation");
     assert!(chat(&stage, &[], "a\nb\n").text().contains("this is turn 2"));
     assert!(chat(&stage, &["--continue"], "c\n").text().contains("this is turn 3"));
     assert!(chat(&stage, &[], "d\n").text().contains("this is turn 1"));
@@ -177,7 +177,7 @@ fn the_home_directory_is_a_workspace_only_if_it_is_named() {
     let mut command = stage.command(BINARY);
     let data = stage.outside("data");
     command.args(words(data.to_str().unwrap(), &[])).env("HOME", stage.root());
-    run(command, b"hi\n").expect_error(2, "is the home directory: it is no workspace");
+    run(command, b"hi\n").expect_error(2, "is the home directory and cannot be the workspace");
 }
 
 #[test]

@@ -157,7 +157,7 @@ fn agent_of_the_configuration_does_a_task() {
 fn open_server_warns_and_gives_sessions_no_network() {
     let stage = repository();
     let elsewhere = client(&stage, &["serve", "--port", "0", "--no-auth", "--host", "0.0.0.0"]);
-    elsewhere.expect_error(2, "--no-auth serves this machine only");
+    elsewhere.expect_error(2, "--no-auth needs a loopback address");
     let server = Server::start_with(&stage, &["--no-auth"]);
     assert!(server.notice.starts_with("warning: --no-auth"), "{}", server.notice);
     assert!(!stage.outside("data").join("token").exists());
@@ -285,7 +285,7 @@ fn served_root_hides_the_data_directory() {
         &stage,
         &["serve", "--port", "0", "--root", stage.outside("data").to_str().unwrap()],
     );
-    inside.expect_error(2, "is in the data directory");
+    inside.expect_error(2, "is inside the data directory");
     let root = stage.root();
     let flags = ["--data-dir", data.to_str().unwrap(), "--root", root.to_str().unwrap()];
     let server = Server::start_at(&stage, &flags);

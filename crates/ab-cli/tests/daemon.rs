@@ -229,19 +229,22 @@ fn flags_that_make_no_sense_end_with_one() {
         (with(&["--local-only", "--safety", "strict"]), "cannot be used"),
         (with(&["--local-only", "--auth-token", "t"]), "cannot be used"),
         (with(&["--ssh-users", "a:b"]), "--conventional-ssh"),
-        (with(&["--conventional-ssh", "--ssh-users", "a"]), "--ssh-users: 'a' has no password"),
+        (with(&["--conventional-ssh", "--ssh-users", "a"]), "--ssh-users: user 'a' has neither"),
         (with(&["--conventional-ssh", "--ssh-users", ":p"]), "--ssh-users: entry 1 has no name"),
         (with(&["--conventional-ssh", "--ssh-users", "a:b,"]), "--ssh-users: entry 2 has no name"),
         (
             with(&["--conventional-ssh", "--ssh-users", "a:b,a:c"]),
-            "--ssh-users: 'a' is there twice",
+            "--ssh-users: user 'a' is listed twice",
         ),
         (with(&["--conventional-ssh", "--ssh-users", "a:b,c"]), "--ssh-users: entry 2 has no pass"),
-        (with(&["--conventional-ssh", "--ssh-authorized-keys", file]), "there is no key for it"),
+        (
+            with(&["--conventional-ssh", "--ssh-authorized-keys", file]),
+            "neither a password nor a key",
+        ),
         (with(&["--conventional-ssh", "--ssh-port", "x"]), "--ssh-port"),
         (with(&["--conventional-ssh", "--ssh-public-key", "nonsense"]), "public keys"),
         (with(&["--conventional-ssh", "--ssh-authorized-keys", "missing"]), "missing"),
-        (with(&["--conventional-ssh", "--host", "0.0.0.0", "--no-auth"]), "there are no users"),
+        (with(&["--conventional-ssh", "--host", "0.0.0.0", "--no-auth"]), "no SSH users are set"),
         (["daemon", "--rootDir", file, "--port", "0"].map(str::to_owned).to_vec(), "root"),
         (
             with(&["--conventional-ssh", "--ssh-users", "a:b", "--ssh-users-file", file]),
@@ -249,7 +252,7 @@ fn flags_that_make_no_sense_end_with_one() {
         ),
         (
             with(&["--conventional-ssh", "--ssh-users-file", file]),
-            "--ssh-users-file: there are no users",
+            "--ssh-users-file: it contains no users",
         ),
         (with(&["--conventional-ssh", "--ssh-users-file", "missing"]), "missing"),
     ] {
@@ -265,7 +268,7 @@ fn a_port_that_is_taken_is_told() {
     let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let ran = stage.run(&["daemon", "--rootDir", ".", "--port", &port]);
-    ran.expect_error(1, "another program has this port");
+    ran.expect_error(1, "another program uses this port");
 }
 
 #[test]
@@ -341,7 +344,7 @@ fn a_token_that_is_no_text_is_refused_and_not_taken_for_none() {
     let odd = OsStr::from_bytes(b"\xff\xfe");
     let host_key = stage.outside("host_key");
     let host_key = host_key.to_str().unwrap();
-    let says = "the token in AGENT_BACKEND_AUTH_TOKEN is no UTF-8 text";
+    let says = "the token in AGENT_BACKEND_AUTH_TOKEN is not valid UTF-8";
     for (arguments, code) in [
         (&["daemon", "--rootDir", ".", "--port", "0", "--ssh-host-key", host_key][..], 1),
         (&["daemon", "--rootDir", ".", "--port", "0", "--no-auth"], 1),
@@ -356,7 +359,7 @@ fn a_token_that_is_no_text_is_refused_and_not_taken_for_none() {
     fs::write(&file, b"\xff\xfe\n").unwrap();
     let file = file.to_str().unwrap();
     let ran = stage.run(&["ssh-proxy", "--token-file", file, "ws://127.0.0.1:1/ssh"]);
-    ran.expect_error(2, &format!("the token in {file} is no UTF-8 text"));
+    ran.expect_error(2, &format!("the token in {file} is not valid UTF-8"));
 }
 
 #[test]
@@ -379,7 +382,7 @@ fn as_many_files_may_be_open_as_the_host_allows_and_few_are_warned_of() {
     assert_eq!((soft.as_str(), warnings.as_str()), ("2000", ""));
     let (soft, warnings) = limited("ulimit -n 200");
     assert_eq!(soft, "200");
-    assert!(warnings.contains("few files may be open"), "{warnings}");
+    assert!(warnings.contains("the limit of open files is low"), "{warnings}");
     assert!(warnings.contains("open_files=200") && warnings.contains("ulimit -n"), "{warnings}");
 }
 

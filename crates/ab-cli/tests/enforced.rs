@@ -234,7 +234,7 @@ fn what_takes_mounts_of_our_own_is_said_to_be_weaker_without_them() {
     assert_eq!(attributes["holds"], "advisory", "{attributes}");
     let files = control("files");
     assert_eq!(files["holds"], "enforced", "{files}");
-    assert!(files["in_force"].as_str().unwrap().contains("has no bound"), "{files}");
+    assert!(files["in_force"].as_str().unwrap().contains("is not limited"), "{files}");
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn a_websocket_that_is_sent_away_is_told_of() {
         let mut command: Command = stage.command(BINARY);
         command.args(["ssh-proxy", &format!("ws://{}/ssh", daemon.address)]);
         command.env("AGENT_BACKEND_AUTH_TOKEN", token);
-        run(command, b"").expect_error(3, "the daemon does not know this token");
+        run(command, b"").expect_error(3, "the daemon refused the token");
     }
     let (_, said) = daemon.end();
     let requests: Vec<&str> = said.lines().filter(|line| line.contains("path=\"/ssh\"")).collect();

@@ -99,21 +99,37 @@ fn a_background_command_is_found_again_and_read() {
     assert_eq!((so_far.code, so_far.text().as_str()), (0, "one\n"));
     jobs.go_on();
     let ran = jobs.run(&["job", "attach", &id]);
-    assert_eq!((ran.code, ran.text(), ran.err), (5, "one\ntwo\n".into(), "err\n".into()));
+    assert_eq!((ran.code, ran.text(), ran.err), (5, "one\ntwo\nerr\n".into(), "".into()));
     // After its end the same is there, for logs with an exit code of its own.
     let ran = jobs.run(&["exec", "--attach", &id, "--from", "4"]);
-    assert_eq!((ran.code, ran.text().as_str()), (5, "two\n"));
+    assert_eq!((ran.code, ran.text().as_str()), (5, "two\nerr\n"));
     for words in [&["job", "logs", &id[..3]][..], &["job", "logs", "-f", &id]] {
         let ran = jobs.run(words);
-        assert_eq!((ran.code, ran.text(), ran.err), (0, "one\ntwo\n".into(), "err\n".into()));
+        assert_eq!((ran.code, ran.text(), ran.err), (0, "one\ntwo\nerr\n".into(), "".into()));
     }
     let value = jobs.run(&["job", "logs", "--json", &id]).value();
     assert_eq!(
         (&value["stdout"]["text"], &value["stderr"]["bytes"]),
-        (&"one\ntwo\n".into(), &4.into())
+        (&"one\ntwo\nerr\n".into(), &0.into())
     );
     let job = &jobs.listed()[0];
     assert_eq!((&job["status"], &job["exit_code"]), (&"ended".into(), &5.into()));
+}
+
+#[test]
+fn output_of_a_job_keeps_its_order() {
+    let jobs = Jobs::new();
+    let line = "for i in 1 2 3 4 5 6 7 8 9; do echo o$i; echo e$i >&2; done; exit 3";
+    let id = jobs.start(line);
+    let expect: String = (1..=9).map(|i| format!("o{i}\ne{i}\n")).collect();
+    let ran = jobs.run(&["job", "attach", &id]);
+    assert_eq!((ran.code, ran.text(), ran.err.as_str()), (3, expect.clone(), ""));
+    assert_eq!(jobs.run(&["job", "logs", &id]).text(), expect);
+    let ran = jobs.run(&["job", "attach", "--json", &id]);
+    assert_eq!(ran.code, 3);
+    let value = ran.value();
+    assert_eq!(value["stdout"]["text"], expect.as_str());
+    assert_eq!((&value["status"], &value["exit_code"]), (&"ended".into(), &3.into()));
 }
 
 #[test]
@@ -130,7 +146,7 @@ fn watching_never_kills() {
             let said = String::from_utf8(output.stderr).unwrap();
             assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
             let note = format!(
-                "note: the command goes on; watch it again: agent-backend job attach {id}\n"
+                "note: the job keeps running; to watch it again: agent-backend job attach {id}\n"
             );
             assert_eq!(said, note, "{words:?}");
             assert_eq!(jobs.status(&id), "running", "{words:?}");
@@ -173,7 +189,7 @@ fn a_job_is_ended_by_its_id() {
     let ran = jobs.run(&["job", "kill", &first]);
     // A sandbox may pass the signal on as an exit code.
     let told = ["signal 15", "exited 143"]
-        .map(|how| format!("error: job {first} has ended already ({how})\n"));
+        .map(|how| format!("error: job {first} has already ended ({how})\n"));
     assert!(ran.code == 1 && told.contains(&ran.err), "{}", ran.err);
 }
 
@@ -194,8 +210,7 @@ fn what_cannot_be_done_is_told_in_full() {
         (
             &["exec", "--detach", "no-such-program", "x"],
             127,
-            "error: exec: no program 'no-such-program' on the path\nhint: is it installed? commands see \
-             the system directories and toolchains, see agent-backend doctor\n",
+            "error: exec: no program 'no-such-program' on the path\nhint: is it installed? commands can use programs in the system directories and in the toolchains that agent-backend doctor lists\n",
         ),
         (
             &["exec", "--detach", "rm -rf /"],
@@ -235,8 +250,8 @@ fn a_job_whose_holder_was_killed_is_lost() {
     let ran = jobs.run(&["job", "attach", &id]);
     assert_eq!((ran.code, ran.text().as_str()), (125, "one\n"));
     let told = format!(
-        "error: how job {id} ended is not known: the process that held it was killed\nhint: its output until \
-         then is kept: agent-backend job logs\n"
+        "error: the end of job {id} is unknown: the process that ran it was killed\nhint: read its output: \
+         agent-backend job logs ID\n"
     );
     assert_eq!(ran.err, told);
 }
@@ -260,9 +275,9 @@ fn jobs_of_a_daemon_are_listed_watched_and_ended() {
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));
     jobs.go_on();
     let ran = there(&["job", "attach", &id]);
-    assert_eq!((ran.code, ran.text(), ran.err), (5, "one\ntwo\n".into(), "err\n".into()));
+    assert_eq!((ran.code, ran.text(), ran.err), (5, "one\ntwo\nerr\n".into(), "".into()));
     let ran = there(&["job", "logs", "-f", &id]);
-    assert_eq!((ran.code, ran.text().as_str()), (0, "one\ntwo\n"));
+    assert_eq!((ran.code, ran.text().as_str()), (0, "one\ntwo\nerr\n"));
     let second = there(&["exec", "--detach", "exec sleep 1000"]).text().trim().to_owned();
     assert_eq!(there(&["job", "kill", &second]).text(), format!("{second}\n"));
     assert_eq!(there(&["job", "list", "--json"]).value()[0]["status"], "ended");

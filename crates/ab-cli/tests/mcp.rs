@@ -223,6 +223,24 @@ fn commands_that_people_type_take_any_directory_but_the_root_of_the_file_system(
     assert_eq!(started_in(Path::new("/"), &home, &["fs", "ls", "--root", "/"]).code, 0);
 }
 
+/// A server that accepts connections and then sends nothing.
+#[test]
+fn a_silent_server_is_reported_within_two_seconds() {
+    let stage = Stage::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("ws://{}/ssh", listener.local_addr().unwrap());
+    let ping = "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}\n";
+    let started = std::time::Instant::now();
+    let ran = stage.run_with(&["mcp", "--remote", &url], ping.as_bytes());
+    let time = started.elapsed();
+    assert!(time < std::time::Duration::from_secs(4), "{time:?}");
+    let answer: Value = serde_json::from_str(&ran.text()).unwrap();
+    let why = "the server of the remote workspace did not answer within 2s";
+    assert!(answer["error"]["message"].as_str().unwrap().starts_with(why), "{answer}");
+    assert!(ran.code == 4 && ran.err.contains(why), "{}", ran.err);
+    drop(listener);
+}
+
 #[test]
 fn the_description_of_exec_says_what_is_in_force() {
     let stage = Stage::new();

@@ -15,6 +15,22 @@ match = ["git push origin main"]
 not_match = ["git status"]
 "#;
 
+/// Flags after the first word are the command's, as for `exec`.
+#[test]
+fn flags_after_the_first_word_belong_to_the_command() {
+    let stage = Stage::with(&[("a.txt", "a\n")]);
+    let value = stage.json(&["policy", "check", "--json", "sed", "-i", "s/a/b/", "a.txt"]);
+    assert_eq!(value["command"], "sed -i s/a/b/ a.txt");
+    for words in
+        [&["rm", "-rf", "--root", "/"][..], &["rm", "-r", "-f", "/"], &["ls", "--json", "-w", "x"]]
+    {
+        let isolated = ["--isolation", "none"];
+        let checked = stage.run(&[&["policy", "check"], &isolated[..], words].concat());
+        let ran = stage.run(&[&["exec", "--quiet"], &isolated[..], words].concat());
+        assert_eq!(checked.code == 3, ran.code == 126, "{words:?}: {} {}", checked.text(), ran.err);
+    }
+}
+
 #[test]
 fn check_says_the_verdict_and_why() {
     let stage = Stage::new();
@@ -41,7 +57,7 @@ fn check_says_the_verdict_and_why() {
 #[test]
 fn check_speaks_json() {
     let stage = Stage::new();
-    let ran = stage.run(&["policy", "check", "--isolation", "none", "make && cd ..", "--json"]);
+    let ran = stage.run(&["policy", "check", "--json", "--isolation", "none", "make && cd .."]);
     assert_eq!((ran.code, ran.err.as_str()), (3, ""));
     let value = ran.value();
     let keys: Vec<&String> = value.as_object().unwrap().keys().collect();
@@ -77,12 +93,12 @@ fn check_knows_the_workspace() {
     let inside = format!("cd '{}/src' && cat ~/notes", root.display());
     for (line, code) in [(inside.as_str(), 0), ("cd src && cd ..", 0), ("cd ..", 3)] {
         let root = root.to_string_lossy();
-        let ran = stage.run(&["policy", "check", "--isolation", "none", line, "--root", &root]);
+        let ran = stage.run(&["policy", "check", "--isolation", "none", "--root", &root, line]);
         assert_eq!(ran.code, code, "{line}: {}", ran.text());
     }
-    assert_eq!(stage.run(&["policy", "check", "cd ..", "--cwd", "src"]).code, 0);
-    assert_eq!(stage.run(&["policy", "check", "cd src", "--profile", "strict"]).code, 3);
-    assert_eq!(stage.run(&["policy", "check", "rm -rf /", "--profile", "off"]).code, 0);
+    assert_eq!(stage.run(&["policy", "check", "--cwd", "src", "cd .."]).code, 0);
+    assert_eq!(stage.run(&["policy", "check", "--profile", "strict", "cd src"]).code, 3);
+    assert_eq!(stage.run(&["policy", "check", "--profile", "off", "rm -rf /"]).code, 0);
 }
 
 #[test]
@@ -95,7 +111,7 @@ fn own_rules_are_read_and_tested() {
             "[[case]]\ncommand = \"git push\"\nguarded = \"deny\"\nrule = \"own.push\"\n",
         ),
     ]);
-    let ran = stage.run(&["policy", "check", "git push", "--rules", "rules.toml"]);
+    let ran = stage.run(&["policy", "check", "--rules", "rules.toml", "git push"]);
     assert_eq!(ran.code, 3);
     assert!(
         ran.text().starts_with("deny  own.push\nreason: pushing is for people\n"),
@@ -107,11 +123,11 @@ fn own_rules_are_read_and_tested() {
         .run(&["policy", "test", "bad.toml"])
         .expect_error(1, "rule 'own.push': it matches 'git push'");
     stage
-        .run(&["policy", "check", "ls", "--rules", "missing.toml"])
+        .run(&["policy", "check", "--rules", "missing.toml", "ls"])
         .expect_error(2, "missing.toml");
     // No verdict ends with the code of a file that makes no sense, and the file is named.
     let bad = "bad.toml: rule 'own.push': it matches 'git push'";
-    stage.run(&["policy", "check", "ls", "--rules", "bad.toml"]).expect_error(2, bad);
+    stage.run(&["policy", "check", "--rules", "bad.toml", "ls"]).expect_error(2, bad);
     stage.run(&["exec", "--rules", "bad.toml", "--", "ls"]).expect_error(125, bad);
     let ran = stage.run(&["policy", "test", "corpus.toml"]);
     assert_eq!(

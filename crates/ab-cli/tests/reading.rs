@@ -34,7 +34,7 @@ fn ls_says_when_it_cut() {
     let stage = project();
     let ran = stage.run(&["fs", "ls", "--limit", "1"]);
     assert_eq!((ran.code, ran.text().as_str()), (0, "README.md\n"));
-    assert!(ran.err.contains("cut after 1 entry;"), "{}", ran.err);
+    assert!(ran.err.contains("stopped after 1 entry;"), "{}", ran.err);
     let value = stage.json(&["fs", "ls", "--limit", "1", "--json"]);
     assert_eq!(value["truncated"], "count");
 }
@@ -143,7 +143,7 @@ fn cat_numbers_and_picks_lines() {
     );
     let ran = stage.run(&["fs", "cat", "a", "--offset", "1", "--limit", "1"]);
     assert_eq!((ran.code, ran.text().as_str()), (0, "two\n"));
-    assert_eq!(ran.err, "note: there is more; go on with --offset 2\n");
+    assert_eq!(ran.err, "note: there are more lines; to continue, pass --offset 2\n");
     let ran = stage.run(&["fs", "cat", "a", "--offset", "1", "-n"]);
     assert_eq!((ran.text().as_str(), ran.err.as_str()), ("     2\ttwo\n     3\tthree\n", ""));
     assert_eq!(stage.out(&["fs", "cat", "a", "--offset", "9"]), "");

@@ -80,21 +80,21 @@ fn a_wrong_token_is_told() {
     let mut command = stage.command(BINARY);
     command.args(["ssh-proxy", &format!("ws://{}/ssh", daemon.address)]);
     let ran = run(command, b"");
-    ran.expect_error(3, "the daemon does not know this token");
+    ran.expect_error(3, "the daemon requires a token");
     let file = stage.outside("token");
     fs::write(&file, "wrong\n").unwrap();
     let mut command = stage.command(BINARY);
     command.arg("ssh-proxy").arg("--token-file").arg(&file);
     command.arg(format!("ws://{}/ssh", daemon.address));
-    run(command, b"").expect_error(3, "the daemon does not know this token");
+    run(command, b"").expect_error(3, "the daemon refused the token");
     assert_eq!(daemon.end().0, 0);
 }
 
 #[test]
 fn what_is_no_daemon_is_told() {
     let stage = Stage::new();
-    stage.run(&["ssh-proxy", "nonsense"]).expect_error(2, "no URL of a WebSocket");
-    stage.run(&["ssh-proxy", "http://127.0.0.1:1/ssh"]).expect_error(2, "no URL of a WebSocket");
+    stage.run(&["ssh-proxy", "nonsense"]).expect_error(2, "not a WebSocket URL");
+    stage.run(&["ssh-proxy", "http://127.0.0.1:1/ssh"]).expect_error(2, "not a WebSocket URL");
     stage.run(&["ssh-proxy", "ws://127.0.0.1:1/ssh"]).expect_error(4, "cannot reach the daemon");
     let off = Daemon::start(&stage, &["--rootDir", ".", "--disable-ssh-ws"]);
     assert!(!off.notice.contains("SSH"), "{}", off.notice);
@@ -134,14 +134,14 @@ fn a_host_key_that_is_there_and_cannot_be_used_is_told_and_not_replaced() {
     assert_eq!(Daemon::start(&stage, &["--rootDir", "."]).end().0, 0);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     let open = start();
-    open.expect_error(1, "host_key: others may read it");
+    open.expect_error(1, "host_key: other users can read it");
     assert!(open.err.contains("chmod 600"), "{}", open.err);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     assert_eq!(Daemon::start(&stage, &["--rootDir", "."]).end().0, 0);
 
     fs::remove_file(&path).unwrap();
     assert!(Command::new("mkfifo").args(["-m", "600"]).arg(&path).status().unwrap().success());
-    start().expect_error(1, "host_key: it is no regular file");
+    start().expect_error(1, "host_key: it is not a regular file");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_host_key_that_cannot_be_written_is_made_for_once() {
     let mut command = stage.command(BINARY);
     command.args(["daemon", "--rootDir", ".", "--port", "0", "--ssh-host-key", "file/key"]);
     let daemon = Daemon::spawn(command);
-    assert!(daemon.warnings.contains("gone when the daemon ends"), "{}", daemon.warnings);
+    assert!(daemon.warnings.contains("changes with the next start"), "{}", daemon.warnings);
     assert_eq!(daemon.end().0, 0);
 }
 

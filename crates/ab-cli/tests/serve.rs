@@ -333,7 +333,7 @@ fn without_a_server_every_client_command_says_how_to_start_one() {
         command.args(&arguments).arg("--data-dir").arg(stage.outside("data"));
         let ran = run(command, b"");
         assert_eq!(ran.code, 4, "{arguments:?}: {}", ran.err);
-        assert!(ran.err.contains("error: no server runs with the data in "), "{}", ran.err);
+        assert!(ran.err.contains("error: no server runs with the data directory "), "{}", ran.err);
         assert!(ran.err.contains("start one with agent-backend serve"), "{}", ran.err);
     }
 }

@@ -20,27 +20,27 @@ fn help_lists_every_command() {
             "fs           Read and change the files of a workspace",
             "exec         Run a command in the workspace, in a sandbox",
             "job          List, watch and end background commands",
-            "run          Perform the operations of a message in a directory, or in a space of a server",
-            "space        Make, list, show and remove spaces of a server",
-            "policy       Say which commands may run, and why",
+            "run          Perform a list of operations in a directory or in a space",
+            "space        Create, list, show and remove spaces of a server",
+            "policy       Show which commands the rules allow, and why",
             "mcp          Serve the workspace to an MCP client over standard input and output",
             "daemon       Serve a workspace to other programs and machines",
             "serve        Take tasks for agents and run them in sandboxes",
-            "server       Put coding agents behind HTTP, as sandbox-agent does",
-            "webui        Open the page of the server, which is started if none runs",
+            "server       Serve coding agents over HTTP, compatible with sandbox-agent",
+            "webui        Open the web page of the server",
             "task         Give an agent a task on a repository",
             "draft        Save tasks that are not complete yet, and start them later",
-            "session      See and end the server's sessions",
-            "approvals    See and decide what agents and runs ask",
+            "session      Show, continue and end sessions of the server",
+            "approvals    Show and decide approvals",
             "wait         Wait until sessions have ended",
             "remote       See what a server offers: agents, runtimes, executors, repositories, workspaces",
             "key          Make, list and revoke API keys of a server",
             "config       Show the configuration of serve",
-            "agent        List and install coding agents, run the scripted one, or run a server for them",
-            "ssh-proxy    Carry SSH to a daemon's WebSocket, as the ProxyCommand of ssh",
-            "doctor       Say what this host offers for isolating commands",
-            "version      Say which build this is",
-            "completions  Print completions for a shell",
+            "agent        List, install and run coding agents",
+            "ssh-proxy    Connect ssh to a daemon, as its ProxyCommand",
+            "doctor       Show how commands are isolated on this machine",
+            "version      Print the version and the build",
+            "completions  Print the completion script of a shell",
             "help         Print this message or the help of the given subcommand(s)",
         ]
     );
@@ -181,7 +181,10 @@ fn doctor_is_an_answer_even_where_everything_lacks() {
     let cause = format!("{:25}cause: no program 'bwrap' on the path\n", "");
     let remedy = format!("{:25}do: install bubblewrap\n", "");
     assert!(text.contains(&format!("{no_bwrap}{cause}{remedy}")), "{text}");
-    assert!(text.lines().last().unwrap().starts_with("Files are jailed. "), "{text}");
+    assert!(
+        text.lines().last().unwrap().starts_with("File operations stay in the workspace. "),
+        "{text}"
+    );
     assert!(!text.contains('\u{1b}'), "no colours in a pipe");
 }
 

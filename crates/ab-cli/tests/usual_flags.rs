@@ -91,11 +91,11 @@ fn cp_copies_files_and_directories() {
     assert_eq!(stage.text("d/a.txt"), "A");
     let ran = stage.run(&["fs", "cp", "d/b", "b.txt"]);
     assert_eq!(ran.code, 1);
-    assert!(ran.err.ends_with("hint: replace it: --force\n"), "{}", ran.err);
+    assert!(ran.err.ends_with("hint: to replace it, pass --force\n"), "{}", ran.err);
     stage.out(&["fs", "cp", "--force", "d/b", "b.txt"]);
     assert_eq!(stage.text("b.txt"), "B");
     let ran = stage.run(&["fs", "cp", "d", "copy"]);
-    let told = "error: read 'd': is a directory\nhint: copy it with everything in it: -r\n";
+    let told = "error: read 'd': is a directory\nhint: to copy it with its content, pass -r\n";
     assert_eq!((ran.code, ran.err.as_str()), (1, told));
     let ran = stage.run(&["fs", "cp", "-r", "d", "copy"]);
     assert_eq!((ran.code, ran.err.as_str()), (0, "note: copied 3 files to 'copy'\n"));
@@ -121,8 +121,10 @@ fn get_and_put_copy_between_machines() {
         assert_eq!((ran.code, ran.err), (0, told));
         assert_eq!(fs::read_to_string(&file).unwrap(), "hello\n");
         let ran = run(&["get", "d/report.txt", target]);
-        let told =
-            format!("error: '{}' exists already\nhint: replace it: --force\n", file.display());
+        let told = format!(
+            "error: '{}' already exists\nhint: to replace it, pass --force\n",
+            file.display()
+        );
         assert_eq!((ran.code, ran.err), (1, told));
         let named = here.join("other").display().to_string();
         assert_eq!(run(&["get", "d/report.txt", &named]).code, 0);
@@ -135,7 +137,7 @@ fn get_and_put_copy_between_machines() {
         assert_eq!(stage.text("in/deep/other"), "changed\n");
         assert_eq!(stage.names("in/deep"), ["other"]);
         run(&["get", "d", target]).expect_error(1, "is a directory");
-        run(&["put", target]).expect_error(2, "is not a regular file");
+        run(&["put", target]).expect_error(2, "is a directory");
         run(&["get", "../outside", target]).expect_error(3, "..");
         fs::remove_dir_all(&here).unwrap();
         fs::create_dir(&here).unwrap();
@@ -175,7 +177,7 @@ fn a_get_that_was_cut_off_is_continued() {
     let copy = stage.outside("copy");
     let ran = stage.run(&["fs", "get", "big", copy.to_str().unwrap(), "--remote", &url]);
     let told = format!(
-        "note: continuing after 488.3 KiB of 1.1 MiB\nnote: copied 1.1 MiB to '{}'\n",
+        "note: continuing an interrupted transfer at 488.3 KiB of 1.1 MiB\nnote: copied 1.1 MiB to '{}'\n",
         copy.display()
     );
     assert_eq!((ran.code, ran.err), (0, told));
@@ -206,9 +208,87 @@ fn a_put_that_was_cut_off_is_continued() {
     relay.go_on();
     let ran = stage.run(&words);
     assert_eq!(ran.code, 0, "{}", ran.err);
-    assert!(ran.err.starts_with("note: continuing after "), "{}", ran.err);
+    assert!(ran.err.starts_with("note: continuing an interrupted transfer at "), "{}", ran.err);
     assert!(fs::read(stage.path("big")).unwrap() == content);
     assert_eq!(stage.names(""), ["big"]);
+    assert_eq!(daemon.end().0, 0);
+}
+
+#[test]
+fn two_gets_of_one_file_at_the_same_time_do_not_disturb_each_other() {
+    let stage = Stage::new();
+    let content: Vec<u8> = (0..4_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    fs::write(stage.path("big"), &content).unwrap();
+    let copy = stage.outside("copy");
+    let get = |flags: &[&str]| {
+        let mut command = stage.command(BINARY);
+        command.args(["fs", "get"]).args(flags).args(["big", copy.to_str().unwrap()]);
+        command.stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let both = [get(&["--force"]), get(&["--force"])];
+    for child in both {
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{said}");
+    }
+    assert!(fs::read(&copy).unwrap() == content);
+    // Without --force, one of them is too late.
+    fs::remove_file(&copy).unwrap();
+    let codes = [get(&[]), get(&[])].map(|child| child.wait_with_output().unwrap().status.code());
+    assert!(codes.contains(&Some(0)), "{codes:?}");
+    assert!(codes.iter().all(|code| [Some(0), Some(1)].contains(code)), "{codes:?}");
+    assert!(fs::read(&copy).unwrap() == content);
+    let left: Vec<_> = fs::read_dir(copy.parent().unwrap())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .filter(|name| name.to_string_lossy().ends_with(".part"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn partial_copies_of_older_versions_are_removed() {
+    let stage = Stage::with(&[("a.txt", "new")]);
+    let copy = stage.outside("copy.txt");
+    let stale = stage.outside(".copy.txt.0123456789abcdef.part");
+    let other = stage.outside(".copy.txt.draft.part");
+    for path in [&stale, &other] {
+        fs::write(path, "old").unwrap();
+    }
+    assert_eq!(stage.run(&["fs", "get", "a.txt", copy.to_str().unwrap()]).code, 0);
+    assert!(!stale.exists() && other.exists());
+    fs::write(stage.path(".in.txt.0123456789abcdef.part"), "old").unwrap();
+    assert_eq!(stage.run(&["fs", "put", copy.to_str().unwrap(), "in.txt"]).code, 0);
+    assert_eq!(stage.names(""), ["a.txt", "in.txt"]);
+}
+
+#[test]
+fn an_interrupted_transfer_says_how_to_continue() {
+    let stage = Stage::new();
+    fs::write(stage.path("big"), vec![7; 32_000_000]).unwrap();
+    let daemon = Daemon::start(&stage, &["--root", "."]);
+    let relay = Relay::to(&daemon.address);
+    let url = format!("ws://{}/ssh", relay.address);
+    let copy = stage.outside("copy");
+    let words = ["fs", "get", "--remote", &url, "big", copy.to_str().unwrap()];
+    let child = stage.command(BINARY).args(words).stderr(Stdio::piped()).spawn().unwrap();
+    let begun = || {
+        let entries = fs::read_dir(copy.parent().unwrap()).unwrap().flatten();
+        let mut parts = entries.filter(|it| it.file_name().to_string_lossy().ends_with(".part"));
+        parts.any(|part| part.metadata().is_ok_and(|it| it.len() > 0))
+    };
+    crate::outliving::comes("the first part", begun);
+    relay.stall();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert_eq!(said, "note: interrupted; to continue the transfer, run the same command again\n");
+    relay.go_on();
+    let ran = stage.run(&words);
+    assert!(ran.err.starts_with("note: continuing an interrupted transfer at "), "{}", ran.err);
+    assert_eq!((ran.code, fs::metadata(&copy).unwrap().len()), (0, 32_000_000));
     assert_eq!(daemon.end().0, 0);
 }
 
@@ -251,6 +331,23 @@ fn commands_that_run_commands_share_their_flags() {
     }
 }
 
+/// Sessions have the flags that make sense for them.
+#[test]
+fn serve_shares_the_flags_for_isolation_and_rules() {
+    let stage = Stage::with(&[("team.toml", "")]);
+    let flags = ["--isolation", "bwrap", "--floor", "landlock", "--network", "none"];
+    let more = ["--toolchain", "none", "--rules", "team.toml", "--token-file", "token"];
+    let shown = stage.json(&[&["config", "show", "--json"], &flags[..], &more].concat());
+    let text = shown.to_string();
+    for part in ["\"bwrap\"", "\"landlock\"", "team.toml"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(text.matches("flag").count() >= 6, "{text}");
+    stage
+        .run(&["config", "show", "--isolation", "software"])
+        .expect_error(2, "must be auto or bwrap or landlock");
+}
+
 #[test]
 fn mcp_keeps_to_limits_and_variables() {
     let stage = Stage::new();
@@ -260,8 +357,8 @@ fn mcp_keeps_to_limits_and_variables() {
     assert!(said.starts_with("hello"), "{said}");
     session.end();
     let ran = stage.run(&["mcp", "--remote", "ws://127.0.0.1:1/ssh", "--memory", "1G"]);
-    let told = "error: --memory cannot be used with a remote workspace\nhint: its daemon decides about \
-                this: pass the flag to agent-backend daemon\n";
+    let told = "error: --memory cannot be used with a remote workspace\nhint: pass the flag to \
+                agent-backend daemon on the other machine\n";
     assert_eq!((ran.code, ran.err.as_str()), (2, told));
 }
 
@@ -325,5 +422,34 @@ fn doctor_and_explain_say_the_same() {
     assert!(doctor.contains(&explained), "{explained}\n---\n{doctor}");
     for line in explained.lines() {
         assert!(line.ends_with('.'), "{line}");
+    }
+}
+
+#[test]
+fn explain_shows_the_limits_and_the_verdict() {
+    let stage = Stage::new();
+    let flags = ["--memory", "1G", "--timeout", "90s", "--open-files", "100", "make"];
+    let told = stage.out(&[&["exec", "--explain"], &flags[..]].concat());
+    assert!(told.starts_with("The rules allow this command.\n"), "{told}");
+    for line in
+        ["- Memory: At most 1.0 GiB, ", "- Run time: At most 90s, ", "- Open files: At most 100, "]
+    {
+        assert!(told.contains(line), "{line}: {told}");
+    }
+    assert!(told.contains("\n- CPU time: Not limited.\n"), "{told}");
+    let told = stage.out(&["exec", "--explain", "--isolation", "none", "rm -rf /"]);
+    let first = told.lines().next().unwrap();
+    assert!(first.starts_with("This command would be refused: "), "{told}");
+    assert!(first.ends_with("(rule destructive.remove-outside)."), "{told}");
+    let value = stage.json(&["exec", "--explain", "--json", "--memory", "1G", "rm -rf /"]);
+    assert_eq!(value["limits"]["memory"], 1 << 30);
+    assert_eq!(value["command"]["verdict"], "deny", "{value}");
+    // A limit that the sandbox cannot keep is refused before the command runs.
+    if crate::escapes::stands("bwrap") {
+        for words in
+            [&["exec", "--file-size", "1", "true"][..], &["exec", "--explain", "--file-size", "1"]]
+        {
+            stage.run(words).expect_error(125, "the bwrap sandbox needs at least 4096");
+        }
     }
 }

@@ -49,9 +49,8 @@ fn a_literal_that_looks_like_a_regex_gets_a_hint() {
     let ran = stage.watched_without_colours(&["fs", "grep", "fn .*"]);
     assert_eq!(ran.code, 1);
     assert!(
-        ran.text().starts_with(
-            "note: the pattern was taken as plain text; for a regular expression pass -E\n"
-        ),
+        ran.text()
+            .starts_with("note: the pattern is plain text; for a regular expression, pass -E\n"),
         "{}",
         ran.text()
     );

@@ -40,11 +40,11 @@ impl ConcurrentCommandLimit {
 
 /// The error for a command that exceeds the limit.
 pub fn too_many_commands_error(max: usize, owner: &str, command: &str) -> Error {
-    let message = format!("{max} commands of this {owner} run already, and more are not allowed");
+    let message = format!("{max} commands of this {owner} already run, which is the limit");
     Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message)
         .with_verb(Verb::Exec)
         .with_command(command)
-        .with_hint("wait until one of them has ended, or end one")
+        .with_hint("wait until one of them has ended, or end one of them")
 }
 
 impl Guard for ConcurrentCommandLimit {

@@ -150,7 +150,7 @@ pub fn apply_edits(text: &str, edits: &[Edit]) -> Result<EditedText, EditError> 
 
 fn apply_within(limit: usize, text: &str, edits: &[Edit]) -> Result<EditedText, EditError> {
     if edits.is_empty() {
-        let problem = EditError::new(ErrorKind::Invalid, "there is no edit to make");
+        let problem = EditError::new(ErrorKind::Invalid, "the list of edits is empty");
         return Err(EditError { edit_number: 0, edit_count: 0, ..problem });
     }
     for (index, edit) in edits.iter().enumerate() {
@@ -172,11 +172,11 @@ fn check(edit: &Edit) -> Result<(), EditError> {
     let invalid = |message: &str| EditError::new(ErrorKind::Invalid, message);
     if edit.old.is_empty() {
         return Err(invalid("the text to replace is empty")
-            .with_hint("give the text to replace; to fill an empty file, write it"));
+            .with_hint("give the text to replace; to fill an empty file, write the whole file"));
     }
     if edit.old == edit.new {
         return Err(invalid("the old and the new text are the same")
-            .with_hint("leave this edit out, or give another new text"));
+            .with_hint("remove this edit, or give another new text"));
     }
     if find::unix(&edit.old) == find::unix(&edit.new) {
         return Err(invalid("the old and the new text differ only in line ends, which edits keep")
@@ -226,7 +226,7 @@ fn fitted<'n>(new: &'n str, text: &str) -> Cow<'n, str> {
 }
 
 fn no_match(text: &str, edit: &Edit) -> EditError {
-    let message = format!("the text to replace is not there: {}", quote(&edit.old));
+    let message = format!("the text to replace was not found: {}", quote(&edit.old));
     EditError::new(ErrorKind::NoMatch, message).with_hint(hint::near_miss(text, edit))
 }
 
@@ -253,8 +253,9 @@ fn ambiguous(text: &str, finder: &Finder<'_>) -> EditError {
     }
     let first = if more { "first " } else { "" };
     let message = format!("the text to replace is found {count} times, {first}{}", at(&lines));
-    EditError::new(ErrorKind::Ambiguous, message)
-        .with_hint("add lines around it until it fits one place only, or replace all of them")
+    EditError::new(ErrorKind::Ambiguous, message).with_hint(
+        "include more lines around it until it matches only once, or replace all occurrences",
+    )
 }
 
 /// `at line 4`, `at lines 4 and 9`, `at lines 4, 9 and 12`.
@@ -374,7 +375,7 @@ mod tests {
 
     #[test]
     fn senseless_edits_are_refused_before_anything_else() {
-        check("a", &[], Err("there is no edit to make"));
+        check("a", &[], Err("the list of edits is empty"));
         check("a", &one("", "x"), Err("the text to replace is empty"));
         check("a", &one("a", "a"), Err("the old and the new text are the same"));
         let line_ends = "the old and the new text differ only in line ends, which edits keep";
@@ -405,7 +406,7 @@ mod tests {
 
     #[test]
     fn missing_text_is_quoted_on_one_line() {
-        let missing = "the text to replace is not there: ";
+        let missing = "the text to replace was not found: ";
         for (old, quoted) in [
             ("x", "'x'".to_owned()),
             ("say \"it's\"\n\tnow", "'say \"it's\"\\n\\tnow'".to_owned()),
@@ -421,7 +422,7 @@ mod tests {
     fn a_problem_becomes_an_error_with_a_hint() {
         let path = crate::path::PathParser::lenient().parse("src/a.rs").unwrap();
         let error = apply_edits("Foo\n", &one("foo", "x")).unwrap_err().into_error(&path);
-        assert_eq!(error.to_string(), "write 'src/a.rs': the text to replace is not there: 'foo'");
+        assert_eq!(error.to_string(), "write 'src/a.rs': the text to replace was not found: 'foo'");
         assert_eq!((error.code(), error.kind()), (ErrorCode::WriteFailed, ErrorKind::NoMatch));
         assert!(error.hint().is_some_and(|hint| hint.contains("upper and lower case")));
         let several = [Edit::new("Foo", "a a"), Edit::new("a", "b")];
@@ -432,7 +433,7 @@ mod tests {
         );
         assert_eq!((error.code(), error.kind()), (ErrorCode::WriteFailed, ErrorKind::Ambiguous));
         let error = apply_edits("a", &[]).unwrap_err().into_error(&path);
-        assert_eq!(error.to_string(), "write 'src/a.rs': there is no edit to make");
+        assert_eq!(error.to_string(), "write 'src/a.rs': the list of edits is empty");
     }
 
     #[test]

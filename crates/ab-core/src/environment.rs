@@ -109,7 +109,7 @@ const STARTS_SHELL: &str = "runs code when a shell starts, prompts or traces";
 const CHANGES_SHELL: &str = "changes what a command line means";
 const RUNS_FROM_GIT: &str = "makes git run a program";
 const CONFIGURES_GIT: &str = "changes git's configuration, which can name programs to run";
-const NAMES_PROGRAM: &str = "names a program to run; only an empty value or 'cat' is taken";
+const NAMES_PROGRAM: &str = "names a program to run; only an empty value or 'cat' is allowed";
 const GIVES_OPTIONS: &str = "gives a program options, which can name programs to run";
 const CONFIGURES: &str = "names a file of settings, which can name programs to run";
 const RUNS_FROM_LESS: &str = "makes less run a program";
@@ -307,15 +307,14 @@ pub fn check_env_variable(
     code: CodeLoadingVariablePolicy,
 ) -> Result<(), Error> {
     if name.starts_with(RESERVED_ENV_PREFIX) {
-        return Err(forbidden(name, "names that begin so are set by the backend only"));
+        return Err(forbidden(name, "names with this prefix are reserved for the backend"));
     }
     // Check this before the form of the name: names of exported shell functions have another form.
     if code == CodeLoadingVariablePolicy::Refused
         && let Some(rule) = find_code_loading_variable(name, Some(value))
     {
         return Err(forbidden(name, &format!("it {}", rule.reason)).with_hint(
-            "such a variable can be given where isolation is bwrap or landlock, and the profile is \
-             not strict",
+            "such variables are allowed with isolation bwrap or landlock and a profile other than strict",
         ));
     }
     if !is_name(name) {
@@ -404,8 +403,8 @@ mod tests {
             ("Ä", "x", "is not one that programs can use"),
             ("A", "x\0y", "contains a NUL byte"),
             ("A", long.as_str(), "is longer than 131072 bytes"),
-            ("AGENT_BACKEND_PROCESS", "p2", "set by the backend only"),
-            ("AGENT_BACKEND_TOKEN", "x", "set by the backend only"),
+            ("AGENT_BACKEND_PROCESS", "p2", "reserved for the backend"),
+            ("AGENT_BACKEND_TOKEN", "x", "reserved for the backend"),
             ("LD_PRELOAD", "x.so", "loads code into every program"),
             ("LD_LIBRARY_PATH", "x", "loads code into every program"),
             ("GLIBC_TUNABLES", "x", "the loader"),

@@ -296,7 +296,7 @@ impl Error {
 
     /// The handle does not permit changes at this path.
     pub fn write_protected(verb: Verb, path: &WsPath) -> Self {
-        let message = "not to be changed through this handle";
+        let message = "this handle cannot change it";
         Self::for_path(verb, path, ErrorKind::PermissionDenied, message)
     }
 

@@ -75,10 +75,10 @@ impl Mounts {
                 .with_path(path))
         };
         if mount.point.is_root() {
-            return refused("the root of the workspace is no place for a mount");
+            return refused("the root of the workspace cannot be a mount point");
         }
         if self.mounts.iter().any(|other| other.point == mount.point) {
-            return refused("something is mounted there already");
+            return refused("the path is already a mount point");
         }
         let mut mounts: Vec<Mount> = self.mounts.iter().cloned().chain([mount]).collect();
         mounts.sort_by(|a, b| a.point.cmp(&b.point));
@@ -158,7 +158,7 @@ impl Mounts {
     ) -> Result<()> {
         let verb = Verb::Rename;
         if let Some(root) = [from, to].into_iter().find(|path| path.is_root()) {
-            let message = "the root of the workspace stays where it is";
+            let message = "the root of the workspace cannot be moved or removed";
             return Err(Error::for_path(verb, root, ErrorKind::Invalid, message));
         }
         if self.holds_a_mount(from) && from != to {
@@ -170,7 +170,7 @@ impl Mounts {
         let source = self.stat(from, KEEP).await.map_err(|error| error.with_verb(verb))?;
         Err(match (options.overwrite, source.kind) {
             (OverwriteMode::Refuse, _) => {
-                Error::for_path(verb, to, ErrorKind::AlreadyExists, "something is there already")
+                Error::for_path(verb, to, ErrorKind::AlreadyExists, "the path already exists")
             }
             (OverwriteMode::Replace, FileKind::Dir) => {
                 Error::for_path(verb, to, ErrorKind::Invalid, HOLDS_A_MOUNT)
@@ -264,7 +264,7 @@ impl Driver for Mounts {
         let inward = part.inward(path);
         match part.driver.set_attributes(&inward, attributes).await {
             Err(error) if nothing_there(&error) && self.leads_to_a_mount(path) => {
-                let message = "it is there only because of a mount, and keeps nothing";
+                let message = "the directory exists only because of a mount and cannot hold files";
                 Err(Error::for_path(verb, path, ErrorKind::Unsupported, message))
             }
             result => part.shown(result),
@@ -282,7 +282,7 @@ impl Driver for Mounts {
     async fn symlink(&self, path: &WsPath, target: &str) -> Result<()> {
         let part = self.part(Verb::Symlink, path)?;
         if self.leads_to_a_mount(path) {
-            let message = "something is there already";
+            let message = "the path already exists";
             return Err(Error::for_path(Verb::Symlink, path, ErrorKind::AlreadyExists, message));
         }
         part.shown(part.driver.symlink(&part.inward(path), target).await)

@@ -198,7 +198,7 @@ fn missing(verb: Verb, path: &WsPath) -> Error {
 }
 
 fn exists(verb: Verb, path: &WsPath) -> Error {
-    Error::for_path(verb, path, ErrorKind::AlreadyExists, "something is there already")
+    Error::for_path(verb, path, ErrorKind::AlreadyExists, "the path already exists")
 }
 
 fn is_a_directory(verb: Verb, path: &WsPath) -> Error {
@@ -207,7 +207,7 @@ fn is_a_directory(verb: Verb, path: &WsPath) -> Error {
 
 fn root_stays(verb: Verb, path: &WsPath) -> Result<()> {
     if path.is_root() {
-        let message = "the root of the workspace stays where it is";
+        let message = "the root of the workspace cannot be moved or removed";
         return Err(Error::for_path(verb, path, ErrorKind::Invalid, message));
     }
     Ok(())

@@ -450,7 +450,7 @@ impl PathParser {
         if has_drive(text) {
             let (drive, rest) = text.split_at(2);
             if !rest.starts_with('/') {
-                return Err(invalid(raw, "a drive without a root depends on hidden state")
+                return Err(invalid(raw, "a drive letter without a separator is ambiguous")
                     .with_hint("write a relative path, or the drive followed by a separator"));
             }
             return self.parse_from(raw, Some(drive), rest);
@@ -488,7 +488,7 @@ impl PathParser {
         if self.reserved == Reserved::Refused {
             check_reserved(name, raw)?;
             if is_mark(name) {
-                return Err(invalid(raw, "the name is reserved for the marks of overlays"));
+                return Err(invalid(raw, "the name is reserved for overlays"));
             }
         }
         if self.platform == Platform::Windows {
@@ -536,7 +536,7 @@ fn check_reserved(name: &str, raw: &str) -> Result<()> {
     if name.starts_with(TEMP_FILE_PREFIX) {
         return Err(invalid(
             raw,
-            format!("names that begin with '{TEMP_FILE_PREFIX}' are reserved for writes in flight"),
+            format!("names that start with '{TEMP_FILE_PREFIX}' are reserved for temporary files"),
         ));
     }
     Ok(())
@@ -544,7 +544,7 @@ fn check_reserved(name: &str, raw: &str) -> Result<()> {
 
 fn check_windows_name(name: &str, raw: &str) -> Result<()> {
     if name.contains([':', '*', '?', '"', '<', '>', '|']) {
-        return Err(invalid(raw, "a segment holds a character that Windows reserves"));
+        return Err(invalid(raw, "a path segment contains a character that Windows reserves"));
     }
     if name.ends_with(['.', ' ']) {
         return Err(invalid(raw, "a segment ends in a dot or a space, which Windows drops"));

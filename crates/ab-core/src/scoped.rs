@@ -157,7 +157,7 @@ impl File for ScopedFile {
 
 fn refuse_root(verb: Verb, path: &WsPath) -> Result<()> {
     if path.is_root() {
-        let message = "the root of a scope stays where it is";
+        let message = "the root of a scope cannot be moved or removed";
         return Err(Error::for_path(verb, path, ErrorKind::Invalid, message));
     }
     Ok(())

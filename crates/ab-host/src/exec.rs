@@ -133,6 +133,7 @@ impl Runner {
             // If no command can run, there is no policy to describe.
             requirements::check_network(&settings, standing.isolation)?;
             mounts::check_isolation(&mounts, standing.isolation)?;
+            scene::check_file_size(&settings.limits, standing.isolation)?;
             let accepted = requirements::accepted(&settings, &ExecLimits::default());
             scene::grouped(&settings.limits, &accepted, settings.control_group.as_ref())?;
             Ok(policy::describe(&settings, &standing))
@@ -362,7 +363,7 @@ fn check(command: &Command) -> Result<()> {
         return Err(Error::new(
             ErrorCode::ExecError,
             ErrorKind::Invalid,
-            "the command has a NUL in it",
+            "the command contains a NUL byte",
         ));
     }
     Ok(())

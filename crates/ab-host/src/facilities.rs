@@ -203,8 +203,8 @@ fn try_one(
 
 fn silent(name: HostFeature) -> HostFeatureReport {
     let lack = Lack::new(
-        format!("the probe gave no answer within {} s", PROBE_TIMEOUT.as_secs()),
-        "run it again on a host that is less busy",
+        format!("the test did not end within {} s", PROBE_TIMEOUT.as_secs()),
+        "run it again when the machine is less busy",
     );
     HostFeatureReport::missing(name, "not known", lack)
 }

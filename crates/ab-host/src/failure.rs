@@ -21,16 +21,15 @@ impl<'a> Act<'a> {
 
     pub(crate) fn failed(&self, fault: impl Into<Fault>) -> Error {
         match fault.into() {
-            Fault::Escape => {
-                self.error(ErrorKind::Escape, "a link on the way leaves the workspace")
-            }
+            Fault::Escape => self
+                .error(ErrorKind::Escape, "a symbolic link in the path leads out of the workspace"),
             Fault::Dangling(target) => {
                 let target = escape_unprintable(&target);
                 self.error(
                     ErrorKind::NotFound,
-                    &format!("a link leads to '{target}', which is missing"),
+                    &format!("a symbolic link leads to '{target}', which does not exist"),
                 )
-                .with_hint("a change never creates through a link; write to its target")
+                .with_hint("links are not followed to create files; name the target instead")
             }
             Fault::Kept => Error::write_protected(self.verb, self.path),
             Fault::Os(errno) => self.os(errno),
@@ -61,7 +60,7 @@ impl<'a> Act<'a> {
         match errno {
             Errno::MFILE | Errno::NFILE => error.with_hint("raise the limit of open files"),
             Errno::NOTEMPTY => error.with_hint("remove it recursively"),
-            Errno::ROFS => error.with_hint("nothing here can be changed; use another workspace"),
+            Errno::ROFS => error.with_hint("the workspace is read-only; use another one"),
             Errno::NAMETOOLONG => error.with_hint("choose shorter names, or fewer directories"),
             _ => error,
         }
@@ -71,8 +70,10 @@ impl<'a> Act<'a> {
 fn explain(errno: Errno) -> (ErrorKind, &'static str) {
     match errno {
         Errno::NOENT => (ErrorKind::NotFound, "no such file or directory"),
-        Errno::EXIST => (ErrorKind::AlreadyExists, "something is there already"),
-        Errno::NOTDIR => (ErrorKind::NotADirectory, "not a directory, or a parent is not"),
+        Errno::EXIST => (ErrorKind::AlreadyExists, "the path already exists"),
+        Errno::NOTDIR => {
+            (ErrorKind::NotADirectory, "not a directory: the path or one of its parents is a file")
+        }
         Errno::ISDIR => (ErrorKind::IsADirectory, "is a directory"),
         Errno::NOTEMPTY => (ErrorKind::NotEmpty, "the directory is not empty"),
         Errno::ACCESS | Errno::PERM => {
@@ -80,16 +81,16 @@ fn explain(errno: Errno) -> (ErrorKind, &'static str) {
         }
         Errno::ROFS => (ErrorKind::PermissionDenied, "the file system is read-only"),
         Errno::NOSPC => (ErrorKind::NoSpace, "no space left on the device"),
-        Errno::DQUOT => (ErrorKind::NoSpace, "the disk quota is used up"),
+        Errno::DQUOT => (ErrorKind::NoSpace, "the disk quota is exceeded"),
         Errno::FBIG => (ErrorKind::TooLarge, "too large for the file system"),
         Errno::NAMETOOLONG => (ErrorKind::InvalidPath, "the name is too long for the file system"),
-        Errno::LOOP => (ErrorKind::LinkLoop, "too many links, or links in a circle"),
-        Errno::XDEV => (ErrorKind::Unsupported, "crosses from one file system to another"),
+        Errno::LOOP => (ErrorKind::LinkLoop, "too many symbolic links, or a loop of links"),
+        Errno::XDEV => (ErrorKind::Unsupported, "the target is on another file system"),
         Errno::NXIO | Errno::NODEV => (ErrorKind::SpecialFile, "not a regular file"),
         Errno::INVAL => (ErrorKind::Invalid, "not possible here"),
         Errno::CANCELED => (ErrorKind::Cancelled, "cancelled"),
         Errno::MFILE | Errno::NFILE => (ErrorKind::Io, "too many open files"),
-        Errno::BUSY => (ErrorKind::Io, "it is in use, by a mount perhaps"),
+        Errno::BUSY => (ErrorKind::Io, "it is in use, for example by a mount"),
         Errno::AGAIN => (ErrorKind::Io, "another program holds a lease or a lock on it"),
         Errno::TXTBSY => (ErrorKind::Io, "the file is being executed"),
         _ => (ErrorKind::Io, "the system failed"),

@@ -110,7 +110,7 @@ impl LocalDriver {
         let handle = open_host_dir(root).map_err(|errno| {
             let error = std::io::Error::from(errno);
             refused(format!("cannot open the workspace root {}: {error}", root.display()))
-                .with_hint("the root must be a directory that exists and may be entered")
+                .with_hint("the root must be an existing directory that the user can access")
                 .with_source(error)
         })?;
         let named = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());

@@ -109,7 +109,9 @@ impl Arguments {
     /// A whole number from 1 on.
     pub(crate) fn count(&mut self, name: &str) -> Result<Option<u64>, Failure> {
         match self.whole(name)? {
-            Some(0) => Err(Failure::misuse(format!("'{name}' must be a whole number from 1 on"))),
+            Some(0) => {
+                Err(Failure::misuse(format!("'{name}' must be a whole number of at least 1")))
+            }
             count => Ok(count),
         }
     }

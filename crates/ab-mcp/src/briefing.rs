@@ -26,7 +26,7 @@ impl InForce {
         match self.of(backend).await {
             Ok(policy) => described(&root, policy),
             Err(error) => format!(
-                "{} What keeps commands inside the workspace could not be found out: {}",
+                "{} The isolation of commands is unknown: {}",
                 common(&root, None),
                 error.message()
             ),
@@ -48,12 +48,10 @@ fn described(root: &str, policy: &EffectivePolicy) -> String {
              installs fail; install into the workspace instead (python3 -m venv, npm install)."
         }
         Some(Isolation::Software) => {
-            "There is no sandbox around it, but commands that name paths outside the workspace, /tmp \
-             included, are refused."
+            "There is no sandbox, but commands that name paths outside the workspace, including /tmp, are refused."
         }
         Some(Isolation::None | Isolation::Auto) | None => {
-            "There is no sandbox around it: it may do what the user may who runs the server, also in \
-             /tmp and the rest of the system."
+            "There is no sandbox: a command can do everything that the user of the server can, also outside the workspace."
         }
     };
     let network = match policy.control(PolicyControlKind::Network) {
@@ -210,7 +208,7 @@ mod tests {
             (
                 Isolation::Software,
                 "that of the host",
-                ["no sandbox", "outside the workspace", "/tmp included", "Network: "],
+                ["no sandbox", "outside the workspace", "including /tmp", "Network: "],
             ),
             (
                 Isolation::None,

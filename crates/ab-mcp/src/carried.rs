@@ -187,7 +187,7 @@ where
                 let bytes = Limited::new(body, MAX_MESSAGE_BYTES).collect().await;
                 let bytes = bytes.map_err(|error| lost(name, error))?.to_bytes();
                 let Ok(value) = serde_json::from_slice(&bytes) else {
-                    return Err(lost(name, "it answered what is no JSON"));
+                    return Err(lost(name, "the answer is not JSON"));
                 };
                 answered |= self.hear(value, id).await;
             }
@@ -261,12 +261,12 @@ where
         Err(match status {
             StatusCode::UNAUTHORIZED => {
                 Error::new(ErrorCode::AuthFailed, ErrorKind::Denied, message)
-                    .with_hint("the token of the mcp setting is not the server's")
+                    .with_hint("the server refused the token of the mcp setting")
             }
             StatusCode::FORBIDDEN => Error::new(ErrorCode::AuthFailed, ErrorKind::Denied, message),
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
                 Error::new(ErrorCode::ConnectionClosed, ErrorKind::Unavailable, message)
-                    .with_hint("look at the path of the URL: a daemon has its MCP at /mcp")
+                    .with_hint("check the path of the URL: the MCP endpoint of a daemon is at /mcp")
             }
             _ => Error::new(ErrorCode::ConnectionClosed, ErrorKind::Unavailable, message),
         })

@@ -141,10 +141,12 @@ fn advice(kind: ErrorKind) -> Option<&'static str> {
         ErrorKind::SpecialFile => Some("only regular files can be read and written"),
         ErrorKind::LinkLoop => Some("the links lead in a circle: delete one of them"),
         ErrorKind::InvalidPath => Some("a path is text, taken from the root of the workspace"),
-        ErrorKind::Escape => Some("paths cannot leave the workspace: see list_allowed_directories"),
+        ErrorKind::Escape => {
+            Some("the path must be inside the workspace: see list_allowed_directories")
+        }
         ErrorKind::PermissionDenied => Some("see its permissions with get_file_info"),
-        ErrorKind::NoSpace => Some("make room; what was there is unchanged"),
-        ErrorKind::Conflict => Some("somebody else wrote it: read it again, then decide"),
+        ErrorKind::NoSpace => Some("free some disk space; the old content is unchanged"),
+        ErrorKind::Conflict => Some("another program changed it meanwhile: read it again"),
         ErrorKind::Unsupported => {
             Some("this workspace cannot do that; the tools it has are listed")
         }

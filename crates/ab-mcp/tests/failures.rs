@@ -52,7 +52,7 @@ fn golden() -> Vec<(&'static str, &'static str, Value, &'static str)> {
             "an edit of text that is not there",
             "edit_file",
             json!({ "path": "src/map.rs", "edits": edit("One") }),
-            "edit 'src/map.rs': the text to replace is not there: 'One'\n\
+            "edit 'src/map.rs': the text to replace was not found: 'One'\n\
              line 1 differs in upper and lower case: it is 'one'; copy it as it stands",
         ),
         (
@@ -65,7 +65,7 @@ fn golden() -> Vec<(&'static str, &'static str, Value, &'static str)> {
             "a file is no directory",
             "list_directory",
             json!({ "path": "data" }),
-            "list 'data': not a directory, or a parent is not\n\
+            "list 'data': not a directory: the path or one of its parents is a file\n\
              a file stands where a directory is needed: see get_file_info",
         ),
         (
@@ -73,7 +73,7 @@ fn golden() -> Vec<(&'static str, &'static str, Value, &'static str)> {
             "read_text_file",
             json!({ "path": "../../etc/passwd" }),
             "read '../../etc/passwd': the path leaves the workspace\n\
-             paths cannot leave the workspace: see list_allowed_directories",
+             the path must be inside the workspace: see list_allowed_directories",
         ),
         (
             "a path with a NUL",
@@ -86,7 +86,7 @@ fn golden() -> Vec<(&'static str, &'static str, Value, &'static str)> {
             "a destination that is taken",
             "move_file",
             json!({ "source": "data", "destination": "src/map.rs" }),
-            "rename 'src/map.rs': something is there already\n\
+            "rename 'src/map.rs': the path already exists\n\
              choose another path, or delete the existing file first",
         ),
         (
@@ -176,7 +176,7 @@ fn golden() -> Vec<(&'static str, &'static str, Value, &'static str)> {
             "an edit of what is no text",
             "edit_file",
             json!({ "path": "logo.png", "edits": edit("x") }),
-            "edit 'logo.png': not UTF-8 text: byte 0 does not fit\n\
+            "edit 'logo.png': the file is not UTF-8 text: byte 0 is invalid\n\
              only text can be edited; write_file replaces the whole file",
         ),
         (
@@ -197,7 +197,7 @@ fn golden() -> Vec<(&'static str, &'static str, Value, &'static str)> {
             "exec",
             json!({ "command": "true", "cwd": "../x" }),
             "exec in cwd '../x': the path leaves the workspace\n\
-             paths cannot leave the workspace: see list_allowed_directories",
+             the path must be inside the workspace: see list_allowed_directories",
         ),
         (
             "no time at all",

@@ -333,10 +333,8 @@ impl Guard for CommandGuard {
             asked: profile.to_string(),
             in_force: profile.to_string(),
             strength,
-            mechanism:
-                "command lines are parsed and judged by rules; what is typed into a shell or \
-                        streamed to it is not"
-                    .to_owned(),
+            mechanism: "rules that judge the command line, but not the input of a running shell"
+                .to_owned(),
             proof: None,
         })
     }

@@ -196,7 +196,7 @@ async fn conclude(exit: Option<ProcessExit>, outlet: Outlet, deaths: Deaths) -> 
     let Some(exit) = exit else { return outlet.exit(LOST).await };
     let note = match exit.cause {
         ExitCause::Timeout => Some("the command did not end in time"),
-        ExitCause::MemoryLimit => Some("the command needed more memory than its limit"),
+        ExitCause::MemoryLimit => Some("the command exceeded its memory limit"),
         ExitCause::Itself | ExitCause::Dropped => None,
     };
     if let Some(note) = note {

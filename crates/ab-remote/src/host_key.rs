@@ -101,11 +101,11 @@ fn read(path: &Path) -> io::Result<Option<PrivateKey>> {
         Err(error) => return Err(error),
     };
     if !about.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     let file = File::open(path)?;
     if file.metadata()?.permissions().mode() & 0o077 != 0 {
-        return Err(io::Error::other("others may read it: its mode must be 600"));
+        return Err(io::Error::other("other users can read it: its mode must be 600"));
     }
     let mut text = String::new();
     file.take(LONGEST_FILE).read_to_string(&mut text)?;
@@ -198,7 +198,7 @@ mod tests {
         assert!(error.to_string().contains("600"), "{error}");
 
         let error = HostKey::load_or_create(directory.path()).unwrap_err();
-        assert!(error.to_string().contains("no regular file"), "{error}");
+        assert!(error.to_string().contains("not a regular file"), "{error}");
     }
 
     #[test]

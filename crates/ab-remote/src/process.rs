@@ -75,7 +75,7 @@ async fn begin(
             };
             if seat.is_retired() {
                 // The client was already told that this call never happens.
-                return Err(misplaced("the connection was given up by its client"));
+                return Err(misplaced("the client closed the connection"));
             }
             let entry = seat.begin(call.request);
             let (process, slot) = match slots.take(&request.command.to_shell_line()) {

@@ -22,7 +22,7 @@ use crate::terminal::{Format, Terminal};
 /// The scenario file in a repository.
 const OF_REPOSITORY: &str = ".agent-backend/scenario.toml";
 
-/// List and install coding agents, run the scripted one, or run a server for them
+/// List, install and run coding agents
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Agent {
@@ -37,11 +37,11 @@ enum AgentCommand {
     Show(Show),
     Install(Install),
     Script(Script),
-    /// Take tasks for agents and run them in sandboxes: another name of agent-backend serve
+    /// The same as agent-backend serve
     AccessPoint(Box<Serve>),
 }
 
-/// Be an agent that follows a scenario, over standard input and output
+/// Run the scripted agent, which follows a scenario
 ///
 /// The agent speaks the Agent Client Protocol (ACP). Without a file it plays
 /// .agent-backend/scenario.toml of the current directory. Where that is missing, it thinks aloud,
@@ -102,7 +102,7 @@ async fn scripted(script: Script) -> Result<(), Failure> {
     };
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
     let Some(home) = home.map(PathBuf::from) else {
-        return Err(Failure::usage("HOME is not set: the agent keeps its sessions there"));
+        return Err(Failure::usage("HOME is not set, but the agent stores its sessions there"));
     };
     let (input, output) = stdio::streams();
     let mut signals = Signals::watch();

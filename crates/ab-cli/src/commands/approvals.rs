@@ -22,14 +22,16 @@ use crate::terminal::{Format, Terminal, talk};
 /// The longest title in a table.
 const MAX_TITLE: usize = 60;
 
-/// See and decide what agents and runs ask
+/// Show and decide approvals
+///
+/// An approval is a question of an agent or a run that a person must answer.
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct ApprovalsCommand {
     #[command(subcommand)]
     act: ApprovalsAct,
 
-    /// Print JSON; watched approvals are one on each line
+    /// Print JSON; for watch, one value in each line
     #[arg(long, global = true)]
     json: bool,
 
@@ -42,13 +44,13 @@ enum ApprovalsAct {
     /// List approvals, the newest first
     #[command(alias = "ls")]
     List(ListApprovals),
-    /// Show one approval with everything that it is about
+    /// Show one approval in full
     Show(OneApproval),
-    /// Say yes, once, to what an approval is about
+    /// Approve once
     Approve(DecideApproval),
-    /// Say no
+    /// Deny
     Deny(DecideApproval),
-    /// Show what waits, then every question and decision as it comes, until Ctrl-C
+    /// Print open approvals, then new ones and decisions, until Ctrl-C
     Watch(WatchApprovals),
 }
 
@@ -58,11 +60,11 @@ struct ListApprovals {
     #[arg(long, value_enum, default_value = "pending", value_name = "STATUS")]
     status: ListedStatus,
 
-    /// Only approvals of this session: its id, or the beginning of it
+    /// Only approvals of the session with this ID
     #[arg(long, value_name = "SESSION")]
     session: Option<SessionRef>,
 
-    /// The page
+    /// Number of the page
     #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     page: u32,
 
@@ -94,25 +96,25 @@ impl ListedStatus {
 
 #[derive(Args, Debug)]
 struct OneApproval {
-    /// The approval: its id, or the beginning of it
+    /// ID of the approval, or its first characters
     #[arg(value_name = "APPROVAL")]
     id: ApprovalRef,
 }
 
 #[derive(Args, Debug)]
 struct DecideApproval {
-    /// The approval: its id, or the beginning of it
+    /// ID of the approval, or its first characters
     #[arg(value_name = "APPROVAL")]
     id: ApprovalRef,
 
-    /// Why, for the record and for the agent
+    /// Reason for the decision, which the agent gets too
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
 
 #[derive(Args, Debug)]
 struct WatchApprovals {
-    /// Only approvals of this session: its id, or the beginning of it
+    /// Only approvals of the session with this ID
     #[arg(long, value_name = "SESSION")]
     session: Option<SessionRef>,
 }
@@ -187,7 +189,7 @@ async fn show_list(
     }
     if page.items.is_empty() {
         let is_inbox = list.status == ListedStatus::Pending && list.page == 1;
-        let text = if is_inbox { "nothing waits for a decision" } else { "no approval matches" };
+        let text = if is_inbox { "no approvals are open" } else { "no approval matches" };
         terminal.note(text);
         return Ok(());
     }
@@ -197,7 +199,7 @@ async fn show_list(
     }
     if let Some(next) = page.next_page {
         let (shown, total) = (page.items.len(), page.total);
-        terminal.note(&format!("{shown} of {total} approvals; more: --page {next}"));
+        terminal.note(&format!("{shown} of {total} approvals; for more, pass --page {next}"));
     }
     Ok(())
 }
@@ -246,7 +248,7 @@ async fn watch(
             }
             exit = signals.next() => {
                 terminal.finish()?;
-                talk(&format!("\nwhat waits: agent-backend approvals list{server_flags}\n"));
+                talk(&format!("\nlist open approvals: agent-backend approvals list{server_flags}\n"));
                 return Err(Failure::Told(exit));
             }
         }
@@ -324,12 +326,12 @@ fn details(approval: &Approval) -> String {
     if let Some(detail) = &subject.detail {
         let heading = match subject.described_by {
             SubjectDescriber::Server => "",
-            SubjectDescriber::Agent => "as the agent describes it:\n",
+            SubjectDescriber::Agent => "the agent's description:\n",
         };
         text.push_str(&format!("\n{heading}{detail}\n"));
     }
     if subject.is_cut {
-        text.push_str("this is not everything: it can only be denied\n");
+        text.push_str("the text is incomplete, so it can only be denied\n");
     }
     text
 }
@@ -393,7 +395,7 @@ digest      abc
 created     2026-01-31T12:00:00Z
 expires     2026-01-31T12:01:00Z
 
-as the agent describes it:
+the agent's description:
 rm -r \\
   build
 ";

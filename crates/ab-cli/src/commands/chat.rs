@@ -42,7 +42,7 @@ const ERRORS: usize = 2048;
 /// How long an agent whose connection ended may take to end by itself.
 const END_TIME: Duration = Duration::from_secs(5);
 
-/// Talk with a coding agent that works in the sandbox of a workspace
+/// Talk to a coding agent that works in a workspace
 ///
 /// Each line of standard input is a prompt. The agent changes the files of the workspace itself: for
 /// work on a copy that is delivered as a branch, use agent-backend task. Before it does something that
@@ -50,27 +50,27 @@ const END_TIME: Duration = Duration::from_secs(5);
 /// ends the chat.
 #[derive(Args, Debug)]
 pub(crate) struct Chat {
-    /// The agent: scripted, or another one of the catalog
+    /// ID of the agent; agent-backend agent list shows all
     #[arg(value_name = "AGENT")]
     agent: String,
 
-    /// The workspace [default: the current directory]
+    /// Directory of the workspace [default: the current directory]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
-    /// Go on with the last conversation with this agent in this workspace
+    /// Continue the last conversation with this agent in this workspace
     #[arg(long = "continue")]
     goes_on: bool,
 
-    /// What is done about questions of the agent
+    /// How to answer questions of the agent
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     approve: Approve,
 
-    /// How the agent is kept inside [default: that of sessions in the configuration file]
+    /// Isolation of the agent [default: isolation in the configuration file]
     #[arg(long, value_enum, value_name = "MODE")]
     isolation: Option<Mode>,
 
-    /// What the agent may reach: the host's network, or none [default: that of sessions]
+    /// Network of the agent [default: network in the configuration file]
     #[arg(long, value_enum, value_name = "NETWORK")]
     network: Option<NetworkChoice>,
 
@@ -78,11 +78,11 @@ pub(crate) struct Chat {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Where the agent's home is kept
+    /// Data directory, which contains the home directory of the agent
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
-    /// Print a JSON value in each line: what the agent writes, does and asks
+    /// Print one JSON value in each line for what the agent writes, does and asks
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -97,7 +97,8 @@ pub(crate) async fn run(chat: Chat, terminal: &mut Terminal) -> Result<(), Failu
     let entry = &agent.entry;
     let root = root(chat.root.as_deref())?;
     let made = Place::make(&config.data_dir.value, &entry.id, &root);
-    let place = made.map_err(|error| Failure::input("make the home of the agent", error))?;
+    let place =
+        made.map_err(|error| Failure::input("create the home directory of the agent", error))?;
     let last = if chat.goes_on { Some(last(&place, entry)?) } else { None };
     copy_login_files(&place.home(), &agent.login_files).await?;
     let workspace = open(&chat, &config, entry, &root, &place).await?;
@@ -127,7 +128,7 @@ fn last(place: &Place, entry: &AgentCatalogEntry) -> Result<AcpSessionId, Failur
     let last = place.last().map_err(|error| Failure::input("read the last conversation", error))?;
     last.ok_or_else(|| {
         Failure::usage(format!(
-            "there is no conversation with {} in this workspace yet",
+            "there is no earlier conversation with {} in this workspace",
             entry.title()
         ))
         .with_hint("leave --continue out")
@@ -251,7 +252,7 @@ impl Conversation {
     /// Takes prompts until the input ends.
     async fn talk(&mut self, place: &Place, terminal: &mut Terminal) -> Result<(), Failure> {
         let remembered = place.remember(&self.session);
-        remembered.map_err(|error| Failure::input("store the conversation's id", error))?;
+        remembered.map_err(|error| Failure::input("store the ID of the conversation", error))?;
         loop {
             if self.is_interactive {
                 talk("> ");
@@ -385,7 +386,9 @@ impl Conversation {
             }
             Approve::Ask => {
                 self.view.ask(&question, terminal)?;
-                terminal.note("denied: no person can be asked; pass --approve always or never");
+                terminal.note(
+                    "denied: there is no terminal to ask; pass --approve always or --approve never",
+                );
                 question.answer(&PermissionAnswer::Reject)
             }
         };
@@ -507,7 +510,7 @@ async fn ended(
     }
     let said = errors.text();
     if !said.is_empty() {
-        message.push_str(&format!("; its last words on standard error:\n{said}"));
+        message.push_str(&format!("; the end of its standard error:\n{said}"));
     }
     told(message)
 }

@@ -14,14 +14,14 @@ use crate::terminal::Terminal;
 const NAME: &str = "agent-backend";
 const SHORT_NAME: &str = "ah";
 
-/// Print completions for a shell
+/// Print the completion script of a shell
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   source <(agent-backend completions bash)
   agent-backend completions fish > ~/.config/fish/completions/agent-backend.fish")]
 pub(crate) struct Completions {
-    /// The shell to complete in
+    /// Shell to print completions for
     shell: Shell,
 }
 

@@ -28,8 +28,9 @@ A configuration file:
   credentials = [\"OPENAI_API_KEY\"]
   toolchains = [\"~/.local/share/goose\"]
 
-Flags come before variables, those before the file, and that before the defaults. The variable of
-log-level is AGENT_BACKEND_LOG_LEVEL. docs/operations.md describes every key.";
+A flag overrides an environment variable, a variable overrides the file, and the file overrides the
+default. The variable of a key has its name in capitals: AGENT_BACKEND_LOG_LEVEL for log-level.
+docs/operations.md describes every key.";
 
 /// Show the configuration of serve
 #[derive(Args, Debug)]

@@ -45,21 +45,24 @@ Examples:
   agent-backend daemon --root ./project --conventional-ssh --ssh-port 2222
   curl http://127.0.0.1:3001/health
 
-MCP clients use http://HOST:PORT/mcp, and agent-backend --remote uses ws://HOST:PORT/ssh. Plain ssh connects
-through agent-backend ssh-proxy or with --conventional-ssh. Logs go to standard error.
+MCP clients connect to http://HOST:PORT/mcp. Other agent-backend commands connect with --remote
+ws://HOST:PORT/ssh. ssh and sftp connect through agent-backend ssh-proxy, or to the port of
+--conventional-ssh.
 
-Isolation, rules and limits apply to every command, and callers can only make them stricter. Without --memory and
---processes, a command has three quarters of the memory of this machine and 1024 processes.
+Isolation, rules and limits apply to every command. Callers can make them stricter, but not weaker.
+Without --memory and --processes, each command can use three quarters of the memory of this machine
+and 1024 processes.
 
-Ctrl-C ends the daemon after running requests are answered, with exit code 0. Errors exit with 1.";
+On Ctrl-C, the daemon answers the running requests and exits with 0. After an error it exits with 1.
+Logs go to standard error.";
 
 /// Serve a workspace to other programs and machines
 ///
-/// MCP over HTTP at /mcp, SSH over WebSockets at /ssh, and a health check at /health.
+/// Serves MCP over HTTP at /mcp, SSH over WebSocket at /ssh, and a health check at /health.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLE, after_long_help = EXAMPLES)]
 pub(crate) struct Daemon {
-    /// Directory to serve; made if it is missing
+    /// Directory to serve; created if it is missing
     #[arg(long = "root", visible_alias = "rootDir", alias = "root-dir", value_name = "DIR")]
     root_dir: PathBuf,
 
@@ -71,7 +74,7 @@ pub(crate) struct Daemon {
     #[arg(long, value_enum, default_value = "local", value_name = "KIND")]
     backend: Kind,
 
-    /// Speak MCP over standard input and output and open no port; rules do not apply
+    /// Serve only MCP over standard input and output, without a port and without rules
     #[arg(long, conflicts_with_all = [
         "profile", "rules", "host", "auth_token", "auth_token_file", "no_auth", "tls_cert",
         "conventional_ssh",
@@ -245,7 +248,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
         let taken = error.kind() == std::io::ErrorKind::AddrInUse;
         let failure = Failure::input(format!("listen on {host}, port {port}"), error);
         if taken {
-            failure.with_hint("another program has this port: choose one with --port")
+            failure.with_hint("another program uses this port; choose another one with --port")
         } else {
             failure
         }

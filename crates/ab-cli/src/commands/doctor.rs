@@ -2,11 +2,12 @@
 //! for commands.
 
 mod elsewhere;
+pub(crate) mod sentences;
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-use ab_core::effective::{EffectivePolicy, Isolation, PolicyControlStrength};
+use ab_core::effective::{EffectivePolicy, Isolation};
 use ab_host::facilities::{self, HostFeature, HostFeatureReport, HostFeatureState, ProbeSettings};
 use agent_backend::LocalWorkspaceConfig;
 use anstyle::{AnsiColor, Style};
@@ -14,13 +15,24 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::agent::catalog;
-use super::{CliCommand, RunningCommand, exec};
+use super::{CliCommand, RunningCommand};
 use crate::failure::Failure;
 use crate::json as shapes;
 use crate::remote::RemoteFlags;
 use crate::terminal::{Format, Terminal};
 use crate::toolchains::{self, FoundToolchain, Surroundings};
 use crate::workspace::temporary_dir;
+use sentences::{LimitsOf, print_policy};
+
+const EXAMPLE: &str = "\
+Example:
+  agent-backend doctor";
+
+const EXAMPLES: &str = "\
+Examples:
+  agent-backend doctor
+  agent-backend doctor --root ../project --json
+  agent-backend doctor --remote wss://box.example/ssh --token-file token";
 
 const GOOD: Style = AnsiColor::Green.on_default();
 const FAIR: Style = AnsiColor::Yellow.on_default();
@@ -28,15 +40,17 @@ const POOR: Style = AnsiColor::Red.on_default();
 const HEADING: Style = Style::new().bold();
 const ASIDE: Style = Style::new().dimmed();
 
-/// Say what this host offers for isolating commands
+/// Show how commands are isolated on this machine
 ///
-/// Lists each facility of this machine, with the cause and a remedy for those that do not work, and then how commands
-/// in the directory are isolated. Something missing is an answer and no error: the exit code is 0.
+/// Lists the features of this machine that isolation needs, with the cause and a remedy for each
+/// one that does not work. Then describes how commands in the directory are isolated, and lists
+/// toolchains and agents. A missing feature is not an error: the exit code is 0.
 ///
-/// With --remote: what the remote workspace offers, and how far away it is.
+/// With --remote, describes the remote workspace and measures its round-trip time.
 #[derive(Args, Debug)]
+#[command(after_help = EXAMPLE, after_long_help = EXAMPLES)]
 pub(crate) struct Doctor {
-    /// Directory to examine; with --remote, a directory there [default: .]
+    /// Directory to examine, here or with --remote on the other machine [default: .]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
@@ -96,8 +110,8 @@ async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), Failure> {
             print(&facilities, terminal)?;
             terminal.line("")?;
             match &policy {
-                Ok(policy) => print_policy(policy, terminal)?,
-                Err(error) => terminal.line(&format!("No command would run: {error}"))?,
+                Ok(policy) => print_policy(policy, LimitsOf::AnyCommand, terminal)?,
+                Err(error) => terminal.line(&format!("Commands cannot run here: {error}"))?,
             }
             terminal.line("")?;
             print_toolchains(&toolchains, terminal)?;
@@ -120,42 +134,6 @@ async fn in_force(directory: &Path) -> Result<EffectivePolicy, ab_core::Error> {
     policy
 }
 
-/// A sentence about the isolation, and one for each control: what it allows, and whether that is enforced.
-pub(super) fn print_policy(
-    policy: &EffectivePolicy,
-    terminal: &mut Terminal,
-) -> Result<(), Failure> {
-    if let Some(isolation) = policy.isolation {
-        let sentence = capitalized(&exec::in_force(isolation, true));
-        let sentence = terminal.painted(HEADING, &format!("{sentence}."));
-        terminal.line(&sentence)?;
-    }
-    for control in &policy.controls {
-        let (style, how) = match control.strength {
-            PolicyControlStrength::Enforced => {
-                (GOOD, format!("Enforced by: {}.", control.mechanism))
-            }
-            PolicyControlStrength::Advisory => {
-                (FAIR, format!("Checked, but not enforced: {}.", control.mechanism))
-            }
-            PolicyControlStrength::Open => (POOR, "Not restricted.".to_owned()),
-        };
-        let name = capitalized(&control.kind.as_str().replace('_', " "));
-        let what = control.in_force.trim_end_matches('.');
-        let how = terminal.painted(style, &how);
-        terminal.line(&format!("- {name}: {what}. {how}"))?;
-    }
-    Ok(())
-}
-
-fn capitalized(text: &str) -> String {
-    let mut letters = text.chars();
-    match letters.next() {
-        Some(first) => first.to_uppercase().chain(letters).collect(),
-        None => String::new(),
-    }
-}
-
 /// One row for each toolchain of the user that commands may use.
 fn print_toolchains(found: &[FoundToolchain], terminal: &mut Terminal) -> Result<(), Failure> {
     if found.is_empty() {
@@ -169,7 +147,7 @@ fn print_toolchains(found: &[FoundToolchain], terminal: &mut Terminal) -> Result
         let paths = terminal.shown(&paths.join(", ")).into_owned();
         terminal.line(&format!("toolchain  {name:<width$}  {paths}"))?;
     }
-    terminal.line("Commands may read these; --toolchain none keeps them away.")
+    terminal.line("Commands can read these toolchains. To exclude them, pass --toolchain none.")
 }
 
 /// One row for each agent: ready, or the first thing that it needs.
@@ -211,15 +189,19 @@ fn toolchain_value(FoundToolchain { name, toolchain }: &FoundToolchain) -> Value
 fn summary(isolation: Option<Isolation>) -> &'static str {
     match isolation {
         Some(Isolation::Bwrap) => {
-            "Files are jailed. Commands are isolated by namespaces, with bwrap."
+            "File operations stay in the workspace. Commands are isolated by namespaces, with bwrap."
         }
         Some(Isolation::Landlock) => {
-            "Files are jailed. Commands are isolated by landlock and seccomp, not by namespaces."
+            "File operations stay in the workspace. Commands are isolated by landlock and seccomp, not \
+             by namespaces."
         }
         Some(Isolation::Software | Isolation::None | Isolation::Auto) => {
-            "Files are jailed. Commands are not isolated here: see the causes above."
+            "File operations stay in the workspace. Commands are not isolated here: see the causes \
+             above."
         }
-        None => "Files are jailed. No command would run here: see the cause above.",
+        None => {
+            "File operations stay in the workspace. Commands cannot run here: see the cause above."
+        }
     }
 }
 

@@ -12,19 +12,23 @@ use std::time::Instant;
 
 use ab_core::effective::Isolation;
 use ab_core::process::{
-    Command, ExecRequest, LeftoverProcessOutcome, OutputChannel, PathRestrictions, StderrMode,
+    Command, ExecLimits, ExecRequest, LeftoverProcessOutcome, OutputChannel, PathRestrictions,
+    StderrMode,
 };
-use ab_core::{Backend, ExecOptions, WsPath};
+use ab_core::{Backend, EnforcedControls, ExecOptions, WsPath};
 use ab_host::{ExecSettings, check_restrictions_enforceable};
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::{CliCommand, RunningCommand};
+use crate::commands::doctor::sentences::{LimitsOf, print_policy};
 use crate::commands::policy::RuleFlags;
+use crate::commands::policy::check::{self, CheckedCommand, Surroundings};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::jobs::files::cause_name;
 use crate::jobs::holder;
+use crate::progress::size;
 use crate::terminal::{Format, Terminal};
 use crate::workspace::{Starter, WorkspaceFlags, path_text};
 pub(crate) use flags::{EnvFlags, Limits, Mode, NetworkChoice, Walls, in_force, no_walls_here};
@@ -42,27 +46,27 @@ Examples:
   agent-backend exec --network none --memory 2G --timeout 5m cargo test
   agent-backend exec --pty bash
   echo 'print(6 * 7)' | agent-backend exec python3 -
-  agent-backend exec --detach make          # then: agent-backend job list
+  agent-backend exec --detach make
   agent-backend exec --remote wss://box.example/ssh --token-file token make
 
 Flags of exec come before the command. One word is a line for the shell. Several words are a program
 and its arguments, without a shell.
 
-A standard input that is a file or a pipe is passed on. A terminal is passed on with -i, and with
---pty to programs that need a terminal, such as a shell or an editor.
+If standard input is a file or a pipe, the command reads it. If it is a terminal, use -i to pass lines
+on, or --pty for programs that need a terminal, such as a shell or an editor.
 
 Exit codes:
   0 to 255  the exit code of the command; 128 + N if signal N ended it
   124       the command was ended by --timeout
-  125       agent-backend failed before or beside the command
+  125       agent-backend itself failed
   126       the command was refused by a rule, or the program cannot be executed
   127       the program was not found";
 
 /// Run a command in the workspace, in a sandbox
 ///
-/// The command sees the workspace and a read-only system; agent-backend doctor says how it is isolated
-/// here. Processes that it leaves running are ended with it. Ctrl-C is passed on to the command; a
-/// second one kills it.
+/// The command can write to the workspace and read the system directories. agent-backend doctor shows
+/// how commands are isolated on this machine. When the command ends, processes that it left running are
+/// ended too. Ctrl-C is passed on to the command, and a second Ctrl-C kills it.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLE, after_long_help = EXAMPLES)]
 pub(crate) struct Exec {
@@ -74,7 +78,7 @@ pub(crate) struct Exec {
     )]
     command: Vec<OsString>,
 
-    /// Run it on a terminal, for interactive programs
+    /// Run the command on a terminal, for interactive programs
     #[arg(short = 't', long, conflicts_with = "json")]
     pty: bool,
 
@@ -82,7 +86,7 @@ pub(crate) struct Exec {
     #[arg(short = 'i', long)]
     stdin: bool,
 
-    /// Start it in the background and print its job ID
+    /// Start the command in the background and print its job ID
     #[arg(short = 'd', long, conflicts_with_all = ["stdin", "pty", "attach"])]
     detach: bool,
 
@@ -105,11 +109,11 @@ pub(crate) struct Exec {
     #[arg(long, value_name = "N", hide = true, default_value_t = 0)]
     from: u64,
 
-    /// Run nothing; print the isolation, rules and limits that would apply
+    /// Print the isolation, rules and limits that would apply, and run nothing
     #[arg(long)]
     explain: bool,
 
-    /// Print one JSON value when the command has ended, and errors as JSON
+    /// Print one JSON value when the command has ended; print errors as JSON
     #[arg(long)]
     json: bool,
 
@@ -293,7 +297,9 @@ async fn in_workspace(
 async fn held(exec: &Exec, backend: &Backend) -> Result<(), Failure> {
     let command = exec.command()?;
     let line = command.to_shell_line();
-    let request = backend.exec_request(command, exec.options()?)?;
+    let mut request = backend.exec_request(command, exec.options()?)?;
+    // Readers of a job see its output in the order in which it was written.
+    request.stderr = StderrMode::Merged;
     let process = backend.spawn(request).await?;
     let policy = backend.effective_policy().await?;
     let strongest = policy.isolation == Some(Isolation::Bwrap);
@@ -310,7 +316,7 @@ fn started(exec: &Exec, id: &str, terminal: &mut Terminal) -> Result<(), Failure
             terminal.line(id)?;
             if terminal.is_heard() {
                 let ways = format!("agent-backend job logs -f {id}, agent-backend job kill {id}");
-                exec.note(&format!("it runs in the background: {ways}"), terminal);
+                exec.note(&format!("the job runs in the background: {ways}"), terminal);
             }
             Ok(())
         }
@@ -319,7 +325,8 @@ fn started(exec: &Exec, id: &str, terminal: &mut Terminal) -> Result<(), Failure
 
 /// Starts a command on a daemon and does not wait for it.
 async fn detached(exec: &Exec, backend: &Backend, terminal: &mut Terminal) -> Result<(), Failure> {
-    let request = backend.exec_request(exec.command()?, exec.options()?)?;
+    let mut request = backend.exec_request(exec.command()?, exec.options()?)?;
+    request.stderr = StderrMode::Merged;
     let process = backend.spawn_detached(request).await?;
     started(exec, process.id.as_str(), terminal)
 }
@@ -332,14 +339,71 @@ async fn explained(
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     let policy = backend.effective_policy().await?;
-    if let Some(isolation) = policy.isolation.filter(|_| !exec.is_elsewhere()) {
+    let elsewhere = exec.is_elsewhere();
+    if let Some(isolation) = policy.isolation.filter(|_| !elsewhere) {
         let accepted = exec.walls.accepted();
         check_restrictions_enforceable(isolation, &WsPath::root(), restrictions, &accepted)?;
     }
-    match terminal.format() {
-        Format::Json => terminal.value(&crate::json::effective(&policy)),
-        Format::Text => super::doctor::print_policy(&policy, terminal),
+    let limits = exec.limits.of_workspace();
+    let json = terminal.format() == Format::Json;
+    let mut value = crate::json::effective(&policy);
+    if !exec.command.is_empty() && !elsewhere {
+        let surroundings = Surroundings {
+            isolation: policy.isolation.unwrap_or_default(),
+            enforced: EnforcedControls::from_policy(&policy),
+            roots: backend.info().root_aliases,
+        };
+        let (line, env) = (exec.command()?.to_shell_line(), exec.env.variables()?);
+        let checked = CheckedCommand {
+            line: &line,
+            cwd: exec.cwd.as_deref().map(path_text).transpose()?.unwrap_or_default(),
+            env: &env,
+            input: exec.input(),
+            rules: &exec.rules,
+            surroundings: &surroundings,
+        };
+        let decision = checked.decide()?;
+        value["command"] = check::value(&checked, &decision);
+        if !json {
+            terminal.line(&decision.sentence())?;
+        }
+    } else if !exec.command.is_empty() && !json {
+        terminal
+            .line("The daemon judges this command by its own rules, which are not known here.")?;
     }
+    if json {
+        if limits != ExecLimits::default() {
+            value["limits"] = limits_value(&limits);
+        }
+        return terminal.value(&value);
+    }
+    let described = if limits == ExecLimits::default() && (elsewhere || exec.command.is_empty()) {
+        // A daemon may have limits of its own.
+        LimitsOf::AnyCommand
+    } else {
+        LimitsOf::Command(&limits)
+    };
+    print_policy(&policy, described, terminal)?;
+    match exec.limits.max_output() {
+        Some(bytes) => terminal.line(&format!(
+            "At most {} of standard output and of standard error are shown.",
+            size(bytes)
+        )),
+        None => Ok(()),
+    }
+}
+
+fn limits_value(limits: &ExecLimits) -> Value {
+    let ExecLimits { wall_time, cpu, memory, processes, file_size, open_files } = *limits;
+    let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    json!({
+        "timeout_ms": wall_time.map(millis),
+        "cpu_ms": cpu.map(millis),
+        "memory": memory,
+        "processes": processes,
+        "file_size": file_size,
+        "open_files": open_files,
+    })
 }
 
 /// Prints the whole result as one JSON value after the command has ended.
@@ -440,8 +504,8 @@ async fn streamed(
     let input = exec.input();
     if input == PassedInput::Terminal && input::wants_terminal(&command) {
         exec.note(
-            "standard input is a terminal and is not passed on: an interactive program needs \
-             --pty, and -i passes lines on",
+            "standard input is a terminal and is not passed on; use --pty for an interactive \
+             program, or -i to pass lines on",
             terminal,
         );
     }

@@ -27,11 +27,15 @@ use crate::progress::Wanted;
 use crate::terminal::{Format, Terminal};
 use crate::workspace::WorkspaceFlags;
 
+const EXAMPLE: &str = "\
+Example:
+  agent-backend fs grep 'fn main' src";
+
 /// Read and change the files of a workspace
 ///
-/// Paths start at the root of the workspace. No path and no link leads out of it.
+/// Paths are relative to the root of the workspace. A path or a link that leads out of it is refused.
 #[derive(Args, Debug)]
-#[command(arg_required_else_help = true)]
+#[command(arg_required_else_help = true, after_help = EXAMPLE)]
 pub(crate) struct Fs {
     /// Print one JSON value, and errors as JSON
     #[arg(long, global = true)]
@@ -75,7 +79,7 @@ impl CliCommand for Fs {
     }
 
     fn handles_signals(&self) -> bool {
-        matches!(self.command, FsCommand::Write(_))
+        matches!(self.command, FsCommand::Write(_) | FsCommand::Get(_) | FsCommand::Put(_))
     }
 
     fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_> {
@@ -109,8 +113,14 @@ async fn run(fs: Fs, terminal: &mut Terminal) -> Result<(), Failure> {
         FsCommand::Edit(command) => edit::run(command, &backend, terminal).await,
         FsCommand::Diff(command) => diff::run(command, &backend, terminal).await,
         FsCommand::Copy(command) => copy::run(command, &backend, terminal).await,
-        FsCommand::Get(command) => transfer::get(command, &backend, wanted, terminal).await,
-        FsCommand::Put(command) => transfer::put(command, &backend, wanted, terminal).await,
+        FsCommand::Get(command) => {
+            let notes = !fs.quiet && !fs.json;
+            transfer::interruptible(transfer::get(command, &backend, wanted, terminal), notes).await
+        }
+        FsCommand::Put(command) => {
+            let notes = !fs.quiet && !fs.json;
+            transfer::interruptible(transfer::put(command, &backend, wanted, terminal), notes).await
+        }
         FsCommand::Rm(command) => rm::run(command, &backend, terminal).await,
         FsCommand::Mv(command) => mv::run(command, &backend, terminal).await,
         FsCommand::Mkdir(command) => mkdir::run(command, &backend, terminal).await,

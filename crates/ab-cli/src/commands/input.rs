@@ -20,7 +20,7 @@ pub(crate) const LIMIT: u64 = DEFAULT_MAX_READ_BYTES;
 /// Prints a note if standard input is a terminal.
 pub(crate) fn announce(stdin: &io::Stdin, terminal: &mut Terminal) {
     if stdin.is_terminal() {
-        terminal.note("reading from the terminal; end with Ctrl-D on a line of its own");
+        terminal.note("reading from the terminal; end the input with Ctrl-D on an empty line");
     }
 }
 
@@ -155,7 +155,7 @@ fn bounded(source: impl Read, name: &str, limit: u64) -> Result<Vec<u8>, Failure
     let read = source.take(limit + 1).read_to_end(&mut bytes);
     read.map_err(|error| Failure::input(format!("read {name}"), error))?;
     if bytes.len() as u64 > limit {
-        let message = format!("{name} holds more than {limit} bytes");
+        let message = format!("{name} is larger than {limit} bytes");
         return Err(Error::new(ErrorCode::TooLarge, ErrorKind::TooLarge, message).into());
     }
     Ok(bytes)

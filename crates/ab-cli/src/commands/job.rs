@@ -2,13 +2,15 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ab_core::process::{OutputChannel, Process, ProcessControlMessage, ProcessExit, ProcessId};
+use ab_core::process::{
+    OutputChannel, OutputChunk, Process, ProcessControlMessage, ProcessExit, ProcessId,
+};
 use ab_core::{Backend, Error, ErrorCode, ErrorKind};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::exec::following::Watching;
+use super::exec::following::{Watching, exit_code};
 use super::exec::{Gathered, live};
 use super::{CliCommand, RunningCommand};
 use crate::exit::Exit;
@@ -16,6 +18,7 @@ use crate::failure::Failure;
 use crate::jobs::files::{JobDirectory, cause_name};
 use crate::jobs::follow::{self, Until};
 use crate::jobs::{Job, JobState, ending_words, named};
+use crate::signals::Signals;
 use crate::terminal::{Format, Terminal};
 use crate::workspace::{Opened, WorkspaceFlags};
 
@@ -40,8 +43,19 @@ const KILL: i32 = 9;
 
 const EXAMPLE: &str = "\
 Example:
-  agent-backend exec --detach make test
   agent-backend job logs -f 3f2a9c41";
+const LIST_EXAMPLE: &str = "\
+Example:
+  agent-backend job list";
+const LOGS_EXAMPLE: &str = "\
+Example:
+  agent-backend job logs -f 3f2a9c41";
+const ATTACH_EXAMPLE: &str = "\
+Example:
+  agent-backend job attach 3f2a9c41";
+const KILL_EXAMPLE: &str = "\
+Example:
+  agent-backend job kill 3f2a9c41";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,15 +65,16 @@ Examples:
   agent-backend job kill $id
   agent-backend job list --remote wss://box.example/ssh --token-file token
 
-A background command goes on when the terminal is closed. Watching it with logs or attach never ends it:
-Ctrl-C only ends the watching. An ID can be shortened as long as it is clear which job is meant.
+A job keeps running when the terminal is closed. Ctrl-C in logs -f and attach stops the output, not
+the job. The first characters of an ID are enough if no other ID starts with them.
 
-Jobs of this machine are kept below the state directory, the 32 newest that have ended with up to 64 MiB of
-output each. With --remote, the jobs are those of the daemon, which end with it.";
+The output of a job contains its standard output and standard error in the order in which they were
+written. The state directory keeps the output of running jobs and of the 32 jobs that ended last, up to
+64 MiB for each job. With --remote, the daemon keeps the jobs, and they end when the daemon ends.";
 
 /// List, watch and end background commands
 ///
-/// exec --detach starts a background command and prints its ID.
+/// agent-backend exec --detach starts a background command, a job, and prints its ID.
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true, after_help = EXAMPLE, after_long_help = EXAMPLES)]
 pub(crate) struct JobCommand {
@@ -77,37 +92,40 @@ pub(crate) struct JobCommand {
 #[derive(Debug, Subcommand)]
 enum JobAct {
     /// List background commands, the newest first
-    #[command(alias = "ls")]
+    #[command(alias = "ls", after_help = LIST_EXAMPLE)]
     List,
     /// Print the output of a job
+    #[command(after_help = LOGS_EXAMPLE)]
     Logs {
         /// ID of the job
         #[arg(value_name = "ID")]
         id: String,
 
-        /// Go on until the job has ended
+        /// Print new output until the job has ended
         #[arg(short = 'f', long, conflicts_with = "json")]
         follow: bool,
     },
-    /// Print the output of a job as it comes, and end with its exit code
+    /// Print the output of a job until it ends, and exit with its exit code
+    #[command(after_help = ATTACH_EXAMPLE)]
     Attach {
         /// ID of the job
         #[arg(value_name = "ID")]
         id: String,
 
-        /// Skip so many bytes of its output
+        /// Skip the first N bytes of the output
         #[arg(long, value_name = "N", default_value_t = 0)]
         from: u64,
     },
-    /// End jobs: TERM, and KILL after 10 seconds
+    /// End jobs: send TERM, and after 10 seconds KILL
+    #[command(after_help = KILL_EXAMPLE)]
     Kill {
         /// IDs of the jobs
         #[arg(value_name = "ID", required = true)]
         ids: Vec<String>,
 
-        /// Send this signal instead, and do not wait for the end
+        /// Send only this signal, and do not wait for the end of the job
         ///
-        /// TERM, KILL, INT, HUP, QUIT, USR1 or USR2.
+        /// One of TERM, KILL, INT, HUP, QUIT, USR1 and USR2.
         #[arg(short = 's', long, value_name = "SIGNAL", value_parser = signal)]
         signal: Option<i32>,
     },
@@ -149,7 +167,10 @@ async fn run(job: JobCommand, terminal: &mut Terminal) -> Result<(), Failure> {
         Watching { workspace: &job.workspace, max_output: None, quiet: false, job: None };
     match &job.act {
         JobAct::Attach { id, from } => {
-            let attached = attach(watching, id, *from, terminal).await;
+            let attached = match terminal.format() {
+                Format::Text => attach(watching, id, *from, terminal).await,
+                Format::Json => gathered(watching, id, *from, terminal).await,
+            };
             return attached.map_err(Failure::into_exec);
         }
         JobAct::List | JobAct::Logs { .. } | JobAct::Kill { .. } => {}
@@ -186,6 +207,66 @@ pub(super) async fn attach(
     match ended.and_then(|exit| closed.map(|()| exit))? {
         Exit::Success => Ok(()),
         exit => Err(Failure::Told(exit)),
+    }
+}
+
+/// Waits until a job has ended, prints its output as one JSON value, and exits with its exit code.
+async fn gathered(
+    watching: Watching<'_>,
+    id: &str,
+    from: u64,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let jobs = Jobs::open(watching.workspace).await?;
+    let mut signals = Signals::watch();
+    let attached = async {
+        let job = jobs.job(id).await?;
+        let mut process = jobs.attach(&job.id, from, Until::End).await?;
+        let mut output = GatheredOutput::default();
+        let ended = async {
+            while let Some(piece) = process.output.recv().await {
+                output.add(&piece);
+            }
+            process.wait().await
+        };
+        let ended = tokio::select! {
+            ended = ended => ended,
+            // The job keeps running.
+            exit = signals.next() => return Ok(exit),
+        };
+        let Some(exit) = ended else {
+            let why = process.exit_receiver().process_lost_error().cloned();
+            let watching = Watching { job: Some(&job.id), ..watching };
+            return Err(watching.lost(jobs.backend(), why).await?);
+        };
+        let state = JobState::Ended(exit.clone());
+        let mut described = value(&Job { state, ..job });
+        described["stdout"] = output.stdout.value();
+        described["stderr"] = output.stderr.value();
+        terminal.value(&described)?;
+        Ok(exit_code(&exit))
+    };
+    let ended = attached.await;
+    let closed = jobs.close().await;
+    match ended.and_then(|exit| closed.map(|()| exit))? {
+        Exit::Success => Ok(()),
+        exit => Err(Failure::Told(exit)),
+    }
+}
+
+/// The output of a job for JSON.
+#[derive(Debug, Default)]
+struct GatheredOutput {
+    stdout: Gathered,
+    stderr: Gathered,
+}
+
+impl GatheredOutput {
+    fn add(&mut self, piece: &OutputChunk) {
+        match piece.channel {
+            OutputChannel::Stdout => self.stdout.add(&piece.bytes, MAX_JSON_OUTPUT),
+            OutputChannel::Stderr => self.stderr.add(&piece.bytes, MAX_JSON_OUTPUT),
+        }
     }
 }
 
@@ -242,8 +323,7 @@ impl Jobs {
                 if failure.error().is_some_and(|error| error.kind() == ErrorKind::NotFound) =>
             {
                 Err(failure.with_hint(
-                    "list the jobs: agent-backend job list; a daemon that was restarted has none of \
-                     its earlier jobs",
+                    "list the jobs: agent-backend job list; jobs end when their daemon is restarted",
                 ))
             }
             (Err(failure), _) => Err(failure),
@@ -266,9 +346,7 @@ impl Jobs {
     ) -> Result<Option<ProcessExit>, Failure> {
         match self {
             Jobs::Here { directory, .. } => {
-                if let Some(held) = directory.find(id) {
-                    follow::signal(&held, number)?;
-                }
+                follow::signal(directory, id, number)?;
                 Ok(timeout(within, follow::ended(directory, id)).await.ok().flatten())
             }
             Jobs::Daemon(_) => {
@@ -368,7 +446,7 @@ async fn logs(
     let mut process = jobs.attach(&job.id, 0, until).await?;
     let paused = matches!((&job.state, jobs), (JobState::Running, Jobs::Daemon(_)));
     let mut shown = live::Over::default();
-    let (mut stdout, mut stderr) = (Gathered::default(), Gathered::default());
+    let mut output = GatheredOutput::default();
     let mut pause = FIRST_PAUSE;
     loop {
         let next = process.output.recv();
@@ -379,15 +457,14 @@ async fn logs(
         };
         let Some(piece) = piece else { break };
         pause = PAUSE;
-        match (terminal.format(), piece.channel) {
-            (Format::Text, _) => shown.show(&piece, None, terminal)?,
-            (Format::Json, OutputChannel::Stdout) => stdout.add(&piece.bytes, MAX_JSON_OUTPUT),
-            (Format::Json, OutputChannel::Stderr) => stderr.add(&piece.bytes, MAX_JSON_OUTPUT),
+        match terminal.format() {
+            Format::Text => shown.show(&piece, None, terminal)?,
+            Format::Json => output.add(&piece),
         }
     }
     match terminal.format() {
         Format::Json => {
-            let (stdout, stderr) = (stdout.value(), stderr.value());
+            let (stdout, stderr) = (output.stdout.value(), output.stderr.value());
             terminal.value(&json!({ "id": job.id, "stdout": stdout, "stderr": stderr }))
         }
         Format::Text => Ok(()),
@@ -429,11 +506,11 @@ async fn kill_one(
     match &job.state {
         JobState::Running => {}
         JobState::Ended(exit) => {
-            let message = format!("job {id} has ended already ({})", ending_words(exit));
+            let message = format!("job {id} has already ended ({})", ending_words(exit));
             return Err(failed(ErrorKind::Failed, message).into());
         }
         JobState::Lost => {
-            let message = format!("job {id} does not run any more");
+            let message = format!("job {id} is not running");
             return Err(failed(ErrorKind::Failed, message).into());
         }
     }

@@ -4,15 +4,17 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use ab_core::{Backend, ConnectionStatus, ScopeOptions};
+use ab_core::{Backend, ConnectionStatus, Error, ErrorCode, ErrorKind, ScopeOptions};
 use ab_host::ExecSettings;
 use clap::Args;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
+use tokio::time::timeout;
 
-use super::exec::{EnvFlags, Limits, Walls, no_walls_here};
+use super::exec::{EnvFlags, Limits, Walls, amount, no_walls_here};
 use super::policy::RuleFlags;
 use super::{CliCommand, RunningCommand};
 use crate::failure::Failure;
@@ -34,12 +36,12 @@ In the configuration of an MCP client:
   { \"mcpServers\": { \"workspace\": {
       \"command\": \"agent-backend\", \"args\": [\"mcp\", \"--root\", \"/path/to/project\"] } } }
 
-Messages of the protocol go through standard input and output, everything else to standard error.";
+Protocol messages use standard input and output. Notes and errors go to standard error.";
 
 /// Serve the workspace to an MCP client over standard input and output
 ///
-/// The client gets tools for files, search and commands. Without --root the workspace is the current directory,
-/// unless that is / or the home directory. The server ends when standard input does.
+/// The client gets tools for files, search and commands. Without --root, the workspace is the current
+/// directory, unless that is / or the home directory. The server exits when standard input is closed.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLE, after_long_help = EXAMPLES)]
 pub(crate) struct Mcp {
@@ -50,6 +52,10 @@ pub(crate) struct Mcp {
     /// Print no line about the isolation of commands
     #[arg(short = 'q', long)]
     quiet: bool,
+
+    /// Time to connect to a remote workspace
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = amount::time)]
+    connect_timeout: Duration,
 
     #[command(flatten)]
     env: EnvFlags,
@@ -92,7 +98,14 @@ async fn run(mcp: Mcp, terminal: &mut Terminal) -> Result<(), Failure> {
         spool: mcp.limits.spooling(),
         ..mcp.walls.settings()?
     };
-    let workspace = match mcp.workspace.open_with(Starter::Program, settings, policy).await {
+    let opening = mcp.workspace.open_with(Starter::Program, settings, policy);
+    let opened = if elsewhere {
+        let late = |_| Err(mcp.workspace.traced(unanswered(mcp.connect_timeout)));
+        timeout(mcp.connect_timeout, opening).await.unwrap_or_else(late)
+    } else {
+        opening.await
+    };
+    let workspace = match opened {
         Ok(workspace) => workspace,
         Err(failure) if elsewhere => return unreachable(failure, terminal).await,
         Err(failure) => return Err(failure),
@@ -116,6 +129,15 @@ async fn run(mcp: Mcp, terminal: &mut Terminal) -> Result<(), Failure> {
         () = tell_what_is_in_force(&mcp.walls, &handle), if !elsewhere && !mcp.quiet => serving.await,
     };
     served.and(workspace.close().await)
+}
+
+/// The failure for a remote workspace that does not answer in time.
+fn unanswered(time: Duration) -> Failure {
+    let message = format!("the server of the remote workspace did not answer within {time:?}");
+    let error = Error::new(ErrorCode::ConnectionClosed, ErrorKind::Timeout, message);
+    Failure::from(error).with_hint(
+        "check that a daemon runs at the URL; for a slow connection, pass a longer --connect-timeout",
+    )
 }
 
 /// The longest client message that is answered without a workspace.
@@ -164,7 +186,7 @@ async fn tell_what_is_in_force(walls: &Walls, handle: &Backend) {
         }
         // The client disconnected first.
         Err(_) if handle.status() == ConnectionStatus::Destroyed => {}
-        Err(error) => talk(&format!("no command will run: {error}\n")),
+        Err(error) => talk(&format!("commands cannot run: {error}\n")),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `policy`: what the rules decide about a command, without running it.
 
-mod check;
+pub(crate) mod check;
 mod examples;
 mod list;
 
@@ -17,12 +17,16 @@ use crate::commands::input;
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal};
 
-/// Say which commands may run, and why
+const EXAMPLE: &str = "\
+Example:
+  agent-backend policy check 'cd src && make'";
+
+/// Show which commands the rules allow, and why
 ///
-/// Commands are parsed as shell, and every part of them is judged. The rules are a seat belt: they
-/// catch mistakes, and are no wall against a program that means harm.
+/// Command lines are parsed as shell code, and every part is judged. The rules catch mistakes. They
+/// cannot stop a malicious program: that needs a sandbox, see agent-backend doctor.
 #[derive(Args, Debug)]
-#[command(arg_required_else_help = true)]
+#[command(arg_required_else_help = true, after_help = EXAMPLE)]
 pub(crate) struct Policy {
     /// Print one JSON value, and errors as JSON
     #[arg(long, global = true)]

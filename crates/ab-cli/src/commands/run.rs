@@ -41,35 +41,41 @@ Examples:
   agent-backend run operations.json --space spc_01…
   agent-backend run resume run_01…
 
-The file holds an operations message of the protocol 1.0, see docs/protocol.md. Exits with 0 if every
-operation succeeded, 1 if one failed, 2 for a message that is not valid, and 3 if an operation still
-waits for an approval.";
+The file contains an operations message of the protocol 1.0, which docs/protocol.md describes.
 
-/// Perform the operations of a message in a directory, or in a space of a server
+Exit codes:
+  0  every operation succeeded
+  1  an operation failed
+  2  the message is invalid
+  3  an operation waits for approval";
+
+/// Perform a list of operations in a directory or in a space
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct RunCommand {
-    /// The operations message; - is standard input
+    /// File with the operations message; - is standard input
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// The directory in which the operations are performed, in this process
+    /// Directory to work in, without a server
     #[arg(long, value_name = "DIR", conflicts_with = "space")]
     root: Option<PathBuf>,
 
-    /// The space of the server in which the operations are performed
+    /// Space of the server to work in
     #[arg(long, value_name = "SPACE")]
     space: Option<SpaceId>,
 
-    /// A preset (restrictive, standard, permissive), or a JSON file with a policy document; for --root
+    /// Policy for --root
+    ///
+    /// One of restrictive, standard and permissive, or the path of a JSON file.
     #[arg(long, value_name = "POLICY", default_value = "standard")]
     policy: String,
 
-    /// What becomes of operations that need an approval
+    /// How to decide approvals
     #[arg(long, value_enum, default_value = "ask")]
     approve: Approve,
 
-    /// Print the events message as JSON
+    /// Print JSON: the events message
     #[arg(long, global = true)]
     json: bool,
 
@@ -82,20 +88,27 @@ pub(crate) struct RunCommand {
 
 #[derive(Debug, Subcommand)]
 enum RunAction {
-    /// Show a run of a server with its events
-    Show { run: RunId },
-    /// Decide the operation that a run waits with, and wait for what follows
-    Resume {
+    /// Show a run and its events
+    Show {
+        /// ID of the run
         run: RunId,
-        /// Deny it instead of approving it
+    },
+    /// Approve or deny the operation that a run waits for
+    Resume {
+        /// ID of the run
+        run: RunId,
+        /// Deny the operation instead of approving it
         #[arg(long)]
         deny: bool,
-        /// Why, for the record
+        /// Reason for the decision, which is stored
         #[arg(long)]
         reason: Option<String>,
     },
     /// Cancel a run
-    Cancel { run: RunId },
+    Cancel {
+        /// ID of the run
+        run: RunId,
+    },
 }
 
 impl CliCommand for RunCommand {
@@ -118,16 +131,14 @@ async fn run(command: RunCommand, terminal: &mut Terminal) -> Result<(), Failure
         return act(&command, action, terminal).await;
     }
     let Some(file) = &command.file else {
-        return Err(
-            Failure::usage("no file is named").with_hint("name a file, or - for standard input")
-        );
+        return Err(Failure::usage("missing argument FILE")
+            .with_hint("name a file, or - for standard input"));
     };
     match (&command.root, command.space) {
         (Some(root), _) => run_here(&command, file, root, terminal).await,
         (None, Some(space)) => run_there(&command, file, space, terminal).await,
-        (None, None) => Err(Failure::usage("neither a directory nor a space is named").with_hint(
-            "name a directory with --root DIR, or a space of the server with --space ID",
-        )),
+        (None, None) => Err(Failure::usage("missing --root or --space")
+            .with_hint("name a directory with --root, or a space of the server with --space")),
     }
 }
 

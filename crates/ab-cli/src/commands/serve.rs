@@ -27,24 +27,26 @@ Examples:
   agent-backend serve --port 0 --data-dir ./state
   agent-backend serve --root ./project
   agent-backend serve --config ./config.toml
-  agent-backend serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem --allowed-host box.example
-  agent-backend task 'Describe the build' --follow
+  agent-backend serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
 
-Sessions, their events and the token are in the data directory, which one server uses at a time.
-Clients on this machine find the server there. An interrupt ends the server; sessions that are at
-work go on when it starts again.";
+The data directory contains sessions, their events and the token. Only one server can use it at a
+time, and clients on this machine find the server there. On Ctrl-C the server stops; running sessions
+continue when it starts again.
+
+The configuration file has more settings for sessions, under [sessions]. agent-backend config show
+prints all settings with their origin.";
 
 /// The warning that is printed before the notice.
 const NO_AUTH_WARNING: &str = "\
-warning: --no-auth: this server asks nobody for a token. Every program and every user of this machine
-         can start agents here, read their work and approve their requests. Sessions get no network,
-         so that no agent can approve its own requests.
+warning: --no-auth: this server requires no token. Every program and every user of this machine can
+         start agents, read their work and approve their requests. Sessions get no network, so that
+         agents cannot approve their own requests.
 ";
 
 /// Take tasks for agents and run them in sandboxes
 ///
-/// HTTP API at /api/v1, a page at /ui. Every caller needs the token in the data directory, or the
-/// one-time link that is printed at the start.
+/// Serves an HTTP API at /api/v1 and a web page at /ui. Callers need the token from the data
+/// directory, or the one-time link that is printed at the start.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Serve {
@@ -233,7 +235,8 @@ pub(super) async fn listen(host: IpAddr, port: u16) -> Result<TcpListener, Failu
         let is_taken = error.kind() == std::io::ErrorKind::AddrInUse;
         let failure = Failure::input(format!("listen on {host}, port {port}"), error);
         if is_taken {
-            return failure.with_hint("another program has this port: choose one with --port");
+            return failure
+                .with_hint("another program uses this port; choose another one with --port");
         }
         failure
     })
@@ -252,8 +255,8 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 /// The warning for an address where others can read the traffic.
 fn clear_text_warning(host: IpAddr) -> String {
     format!(
-        "warning: other machines can reach {host}, and connections are not encrypted. Everybody on the way can read
-         the token and do everything with it. Use --tls-cert and --tls-key, or listen on 127.0.0.1 and
+        "warning: other machines can reach {host}, and connections are not encrypted. Others on the network can read the
+         token and use it. Use --tls-cert and --tls-key, or listen on 127.0.0.1 and
          connect through an SSH tunnel.\n"
     )
 }

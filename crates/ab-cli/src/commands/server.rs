@@ -35,88 +35,89 @@ Examples:
   agent-backend server
   agent-backend server --token \"$TOKEN\" --root ./project
   agent-backend server --no-token --isolation auto
-  curl -H 'content-type: application/json' 'http://127.0.0.1:2468/v1/acp/one?agent=mock' \\
-    -d '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":1}}'
+  curl http://127.0.0.1:2468/v1/health
 
-Clients of sandbox-agent find everything where they expect it. An interrupt or a request to terminate
-ends every agent and exits with 0. docs/gateway.md describes the routes.";
+Clients of sandbox-agent work without changes. On Ctrl-C or SIGTERM, the server ends all agents and
+exits with 0. docs/gateway.md describes the routes.";
 
-/// Put coding agents behind HTTP, as sandbox-agent does
+/// Serve coding agents over HTTP, compatible with sandbox-agent
 ///
 /// POST /v1/acp/SERVER?agent=AGENT starts an agent that speaks the Agent Client Protocol and forwards
 /// messages to it. GET streams what it sends, DELETE ends it. Files are at /v1/fs.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServerCommand {
-    /// The address to listen on; another than this host's own needs a token, or --no-token
+    /// Address to listen on; an address other than loopback needs a token or --no-token
     #[arg(short = 'H', long, default_value = "127.0.0.1", value_name = "ADDRESS")]
     host: IpAddr,
 
-    /// The port, 1024 to 65535; 0 takes any that is free
+    /// Port to listen on, 1024 to 65535; 0 takes a free one
     #[arg(short, long, default_value = "2468", value_name = "PORT", value_parser = super::daemon::port)]
     port: u16,
 
-    /// The token that callers must show; others on this host can see it in the list of processes
-    /// while the server starts
+    /// Token that callers must send; visible to other users of this machine at the start
     #[arg(short, long, value_name = "TOKEN")]
     token: Option<String>,
 
-    /// A file that holds the token, on its first line; - is standard input
-    /// [env: AGENT_BACKEND_AUTH_TOKEN holds one]
+    /// File with the token in its first line; - is standard input
+    ///
+    /// The token can also be in the environment variable AGENT_BACKEND_AUTH_TOKEN.
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
     token_file: Option<PathBuf>,
 
-    /// Ask no caller for a token, whatever the address
+    /// Require no token, on any address
     #[arg(short, long, conflicts_with_all = ["token", "token_file"])]
     no_token: bool,
 
-    /// The directory that agents work in [default: the current directory]
+    /// Directory that agents work in [default: the current directory]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
-    /// The directory whose files are at /v1/fs; / shows every file of the user [default: the root]
+    /// Directory that /v1/fs serves [default: the directory of --root]
     #[arg(long, value_name = "DIR")]
     fs_root: Option<PathBuf>,
 
-    /// The largest upload to /v1/fs [default: not bounded]
+    /// Largest upload to /v1/fs [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = amount::size)]
     max_upload: Option<u64>,
 
-    /// How many events of an agent are kept for readers that come back
+    /// Number of events of an agent that are kept for clients that reconnect
     #[arg(long, value_name = "N", default_value = "65536", value_parser = clap::value_parser!(u32).range(1..))]
     replay_events: u32,
 
-    /// How many bytes of them are kept
+    /// Bytes of events that are kept
     #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = amount::size)]
     replay_bytes: u64,
 
-    /// How agents are isolated: none runs them as the user, as sandbox-agent does
+    /// Isolation of agents; with none they run as the user, as in sandbox-agent
     #[arg(long, value_enum, default_value = "none", value_name = "MODE")]
     isolation: AgentIsolation,
 
-    /// A variable of this process that agents get; others than PATH, HOME and the like are not passed
+    /// Environment variable to pass on to agents, besides PATH, HOME and similar ones
     #[arg(long, value_name = "NAME")]
     pass_env: Vec<String>,
 
-    /// Install no agent: a message to one that is missing is refused
-    /// [env: SANDBOX_AGENT_REQUIRE_PREINSTALL=1]
+    /// Refuse messages to agents that are not installed, instead of installing them
+    ///
+    /// The environment variable SANDBOX_AGENT_REQUIRE_PREINSTALL=1 sets it too.
     #[arg(long)]
     require_preinstall: bool,
 
-    /// How long a request waits while its agent sends nothing
-    /// [env: SANDBOX_AGENT_ACP_REQUEST_TIMEOUT_MS, in milliseconds] [default: 120s]
+    /// Longest time that a request waits while its agent sends nothing [default: 120s]
+    ///
+    /// The environment variable SANDBOX_AGENT_ACP_REQUEST_TIMEOUT_MS sets it too, in milliseconds.
     #[arg(long, value_name = "TIME", value_parser = amount::time)]
     request_timeout: Option<Duration>,
 
-    /// How long a request waits in all [default: not bounded]
+    /// Longest time that a request waits [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = amount::time)]
     total_timeout: Option<Duration>,
 
-    /// A name under which the port is reached, beside localhost and addresses
+    /// Host name under which callers may reach the port, besides localhost
     #[arg(long = "allowed-host", value_name = "NAME", value_delimiter = ',', value_parser = access::name)]
     allowed_hosts: Vec<String>,
 
-    /// An origin whose pages may ask, such as https://app.example.com
+    /// Origin whose web pages may call, such as https://app.example.com
     #[arg(short = 'O', long = "cors-allow-origin", value_name = "ORIGIN")]
     origins: Vec<Origin>,
 
@@ -132,11 +133,11 @@ pub(crate) struct ServerCommand {
     #[arg(short = 'C', long = "cors-allow-credentials")]
     credentials: bool,
 
-    /// Has no effect: nothing is ever reported to anybody
+    /// Has no effect: agent-backend has no telemetry
     #[arg(long)]
     no_telemetry: bool,
 
-    /// What is logged: error, warn, info, debug or trace
+    /// Least severe level to log: error, warn, info, debug or trace
     #[arg(long, default_value = "warn", value_name = "LEVEL")]
     log_level: logs::Level,
 }
@@ -226,10 +227,9 @@ impl ServerCommand {
             (None, None) => token::in_environment()?,
         };
         if token.is_none() && !self.no_token && !self.host.is_loopback() {
-            let message = format!("{} can be reached by others, and there is no token", self.host);
-            return Err(
-                Failure::usage(message).with_hint("give one with --token-file, or say --no-token")
-            );
+            let message = format!("other machines can reach {}, but there is no token", self.host);
+            return Err(Failure::usage(message)
+                .with_hint("pass --token-file FILE, or --no-token to accept every caller"));
         }
         Ok(HttpAccessPolicy {
             token: token.as_deref().map(AccessToken::new),

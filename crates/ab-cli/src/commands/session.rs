@@ -23,14 +23,16 @@ use crate::terminal::{Format, Terminal};
 /// The longest part of a prompt in a table.
 const MAX_PROMPT: usize = 48;
 
-/// See and end the server's sessions
+/// Show, continue and end sessions of the server
+///
+/// A session is the run of one task by one agent. agent-backend task starts one.
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct SessionCommand {
     #[command(subcommand)]
     act: SessionAct,
 
-    /// Print JSON; events are one on each line
+    /// Print JSON; for events, one value in each line
     #[arg(long, global = true)]
     json: bool,
 
@@ -45,7 +47,7 @@ enum SessionAct {
     List(ListSessions),
     /// Show one session
     Get(OneSession),
-    /// Show what happened in a session
+    /// Show the events of a session
     Events(SessionEvents),
     /// Show the log of a session
     Logs(SessionLogs),
@@ -53,21 +55,21 @@ enum SessionAct {
     Diff(DiffSession),
     /// Show sessions side by side: their agents, results and changed files
     Compare(CompareSessions),
-    /// Start a new session on the workspace of one that was stopped or failed
+    /// Start a new session in the workspace of a stopped or failed one
     Continue(ContinueSession),
-    /// Give the agent of a session a further prompt
+    /// Send another prompt to the agent of a session
     Prompt(PromptSession),
-    /// List the prompts of a session with what became of them
+    /// List the prompts of a session and their state
     Prompts(OneSession),
-    /// Take a prompt out of the queue before it is sent
+    /// Remove a prompt from the queue
     Withdraw(WithdrawPrompt),
-    /// Deliver the result of a session that waits for a prompt, and complete it
+    /// Complete a session that waits for a prompt, and deliver its result
     Finish(OneSession),
     /// Freeze the processes of a running session
     Pause(OneSession),
-    /// Let a paused session go on
+    /// Resume a paused session
     Resume(OneSession),
-    /// Ask the agent to wrap up, and deliver nothing
+    /// Ask the agent to finish its work, and deliver nothing
     Stop(OneSession),
     /// End a session at once and remove its workspace
     Cancel(OneSession),
@@ -95,7 +97,7 @@ struct ListSessions {
     #[arg(long, value_name = "NAME=VALUE")]
     label: Option<String>,
 
-    /// The page
+    /// Number of the page
     #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     page: u32,
 
@@ -106,7 +108,7 @@ struct ListSessions {
 
 #[derive(Args, Debug)]
 struct OneSession {
-    /// The session: its id, or the beginning of it
+    /// ID of the session, or its first characters
     #[arg(value_name = "SESSION")]
     id: SessionRef,
 }
@@ -120,75 +122,75 @@ struct CompareSessions {
 
 #[derive(Args, Debug)]
 struct DiffSession {
-    /// The session: its id, or the beginning of it [default: the newest]
+    /// ID of the session, or its first characters [default: the newest]
     #[arg(value_name = "SESSION")]
     id: Option<SessionRef>,
 }
 
 #[derive(Args, Debug)]
 struct SessionEvents {
-    /// The session: its id, or the beginning of it
+    /// ID of the session, or its first characters
     #[arg(value_name = "SESSION")]
     id: SessionRef,
 
-    /// Go on until the session ends
+    /// Print new lines until the session ends
     #[arg(long, short)]
     follow: bool,
 
-    /// What is done about the agent's questions while following
+    /// How to answer questions of the agent, with --follow
     #[arg(long, value_enum, default_value = "ask", value_name = "ANSWER", requires = "follow")]
     approve: Approve,
 }
 
 #[derive(Args, Debug)]
 struct ContinueSession {
-    /// The session that ended: its id, or the beginning of it
+    /// ID of the ended session, or its first characters
     #[arg(value_name = "SESSION")]
     id: SessionRef,
 
-    /// What the agent shall do now; - reads it from standard input [default: the prompt of the session]
+    /// New prompt; - reads it from standard input [default: the prompt of the session]
     #[arg(value_name = "PROMPT")]
     prompt: Option<String>,
 
-    /// Show what happens until the new session ends
+    /// Print events until the new session ends
     #[arg(long, short)]
     follow: bool,
 
-    /// What is done about the agent's questions while following
+    /// How to answer questions of the agent, with --follow
     #[arg(long, value_enum, default_value = "ask", value_name = "ANSWER", requires = "follow")]
     approve: Approve,
 }
 
 #[derive(Args, Debug)]
 struct PromptSession {
-    /// The session: its id, or the beginning of it
+    /// ID of the session, or its first characters
     #[arg(value_name = "SESSION")]
     id: SessionRef,
 
-    /// What the agent shall do next; - reads it from standard input
+    /// The prompt; - reads it from standard input
     #[arg(value_name = "PROMPT")]
     prompt: String,
 
-    /// Cancel what the agent does, and send this prompt before all others
+    /// Interrupt the agent and send this prompt at once
     #[arg(long, conflicts_with = "replace")]
     now: bool,
 
-    /// Change the text of this queued prompt instead
+    /// Replace the text of this queued prompt
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     replace: Option<u32>,
 
-    /// Show what happens from the start of the session until it ends
+    /// Print all events of the session until it ends
     #[arg(long, short)]
     follow: bool,
 
-    /// What is done about the agent's questions while following
+    /// How to answer questions of the agent, with --follow
     #[arg(long, value_enum, default_value = "ask", value_name = "ANSWER", requires = "follow")]
     approve: Approve,
 }
 
 #[derive(Args, Debug)]
 struct WithdrawPrompt {
-    /// The session: its id, or the beginning of it
+    /// ID of the session, or its first characters
     #[arg(value_name = "SESSION")]
     id: SessionRef,
 
@@ -199,11 +201,11 @@ struct WithdrawPrompt {
 
 #[derive(Args, Debug)]
 struct SessionLogs {
-    /// The session: its id, or the beginning of it
+    /// ID of the session, or its first characters
     #[arg(value_name = "SESSION")]
     id: SessionRef,
 
-    /// Go on until the session ends
+    /// Print new lines until the session ends
     #[arg(long, short)]
     follow: bool,
 
@@ -378,8 +380,7 @@ async fn newest(client: &SessionClient) -> Result<SessionId, Failure> {
     let query = SessionQuery { per_page: Some(1), ..SessionQuery::default() };
     let page = client.sessions(&query).await?;
     page.items.first().map(|session| session.id).ok_or_else(|| {
-        Failure::usage("there are no sessions")
-            .with_hint("give an agent a task with agent-backend task")
+        Failure::usage("there are no sessions").with_hint("start one with agent-backend task")
     })
 }
 
@@ -412,7 +413,7 @@ async fn show_list(
         Format::Text => {
             if page.items.is_empty() {
                 let text = if is_whole {
-                    "there are no sessions: agent-backend task gives one to an agent"
+                    "there are no sessions; agent-backend task starts one"
                 } else {
                     "no session matches"
                 };
@@ -425,7 +426,8 @@ async fn show_list(
             }
             if let Some(next) = page.next_page {
                 let (shown, total) = (page.items.len(), page.total);
-                terminal.note(&format!("{shown} of {total} sessions; more: --page {next}"));
+                terminal
+                    .note(&format!("{shown} of {total} sessions; for more, pass --page {next}"));
             }
             Ok(())
         }

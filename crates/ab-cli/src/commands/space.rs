@@ -13,7 +13,9 @@ use crate::failure::Failure;
 use crate::server::ServerFlags;
 use crate::terminal::{Format, Terminal};
 
-/// Make, list, show and remove spaces of a server
+/// Create, list, show and remove spaces of a server
+///
+/// A space is a place with files and a policy. agent-backend run performs operations in it.
 #[derive(Args, Debug)]
 pub(crate) struct SpaceCommand {
     #[command(subcommand)]
@@ -29,30 +31,36 @@ pub(crate) struct SpaceCommand {
 
 #[derive(Debug, Subcommand)]
 enum SpaceAction {
-    /// Make a space and print its id
+    /// Create a space and print its ID
     Create {
-        /// A name for people
+        /// Name of the space, for people
         #[arg(long)]
         name: Option<String>,
-        /// A preset (restrictive, standard, permissive), or a JSON file with a policy document
+        /// Policy: restrictive, standard, permissive, or a JSON file
         #[arg(long, value_name = "POLICY", default_value = "standard")]
         policy: String,
-        /// Keep the files in the memory of the server; such a space has no commands
+        /// Keep the files in memory; commands cannot run in such a space
         #[arg(long, conflicts_with = "copy")]
         memory: bool,
-        /// Start with a copy of this directory of the server's machine
+        /// Copy this directory of the server's machine into the space
         #[arg(long, value_name = "DIR")]
         copy: Option<PathBuf>,
         /// Remove the space after this many seconds
         #[arg(long, value_name = "SECONDS")]
         ttl: Option<u64>,
     },
-    /// List spaces, newest first
+    /// List spaces, the newest first
     List,
     /// Show a space with its policy
-    Show { space: SpaceId },
+    Show {
+        /// ID of the space
+        space: SpaceId,
+    },
     /// Remove a space and its files
-    Rm { space: SpaceId },
+    Rm {
+        /// ID of the space
+        space: SpaceId,
+    },
 }
 
 impl CliCommand for SpaceCommand {

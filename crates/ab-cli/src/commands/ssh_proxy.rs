@@ -18,29 +18,30 @@ use crate::{stdio, token};
 
 const EXAMPLES: &str = "\
 Examples:
-  ssh -o ProxyCommand='agent-backend ssh-proxy ws://127.0.0.1:3001/ssh' workspace
-  sftp -o ProxyCommand='agent-backend ssh-proxy --token-file t wss://box.example/ssh' workspace
+  ssh -o ProxyCommand='agent-backend ssh-proxy ws://127.0.0.1:3001/ssh' box
+  sftp -o ProxyCommand='agent-backend ssh-proxy wss://box.example/ssh' box
 
-The host name that ssh is given means nothing; it is what known_hosts will remember the key under.
-The token may also be in the environment, as AGENT_BACKEND_AUTH_TOKEN. With wss:// the certificates
-that the system trusts count; SSL_CERT_FILE names a file in PEM with others, in their place.";
+ssh stores the host key under the host name that you give it, here box. The name has no other meaning.
+
+The token can also be in the environment variable AGENT_BACKEND_AUTH_TOKEN. For wss://, the
+certificates that the system trusts apply, or those of the PEM file in SSL_CERT_FILE.";
 
 /// How long a daemon may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Carry SSH to a daemon's WebSocket, as the ProxyCommand of ssh
+/// Connect ssh to a daemon, as its ProxyCommand
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SshProxy {
-    /// Where the daemon is, such as ws://127.0.0.1:3001/ssh
+    /// URL of the daemon, such as ws://127.0.0.1:3001/ssh
     #[arg(value_name = "URL")]
     url: String,
 
-    /// A file that holds the token, on its first line
+    /// File with the token in its first line
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
-    /// Send the token over ws:// to another host, where everybody on the way can read it
+    /// Send the token to another machine without encryption
     #[arg(long)]
     allow_insecure_token: bool,
 }
@@ -59,8 +60,8 @@ async fn run(proxy: SshProxy) -> Result<(), Failure> {
     let socket = WebSocketEndpoint::new(&proxy.url).ok();
     let scheme = proxy.url.split(':').next().unwrap_or_default();
     let Some(mut socket) = socket.filter(|_| matches!(scheme, "ws" | "wss")) else {
-        return Err(Failure::usage(format!("'{}' is no URL of a WebSocket", proxy.url))
-            .with_hint("write it like ws://127.0.0.1:3001/ssh, or wss:// where there is TLS"));
+        return Err(Failure::usage(format!("'{}' is not a WebSocket URL", proxy.url))
+            .with_hint("for example ws://127.0.0.1:3001/ssh, or wss:// with TLS"));
     };
     let token = match &proxy.token_file {
         Some(path) => Some(token::in_file(path)?),
@@ -104,7 +105,7 @@ fn unavailable(failure: DialError) -> Failure {
     let error = failure.error;
     match (error.kind(), error.hint()) {
         (ErrorKind::Denied, None) => Failure::from(error)
-            .with_hint("give it with --token-file, or as AGENT_BACKEND_AUTH_TOKEN"),
+            .with_hint("pass the token with --token-file or in AGENT_BACKEND_AUTH_TOKEN"),
         (ErrorKind::Disconnected | ErrorKind::Timeout, hint) => {
             let message = format!("cannot reach the daemon: {error}");
             let failure = Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message);

@@ -45,25 +45,25 @@ const EXAMPLES: &str = "\
 Examples:
   agent-backend task 'Fix the failing test' --follow
   agent-backend task --agent goose --follow - < prompt.md
-  agent-backend task 'Speed up the parser' --agent goose --agent codex --count 2 --max-turns 5
-  agent-backend task 'Describe the build' --repo https://example.com/project.git --branch main
-  id=$(agent-backend task 'Add a changelog' --json | jq -r .sessionId) && agent-backend wait $id
+  agent-backend task 'Speed up the parser' --agent goose --agent codex --count 2
+  agent-backend task 'Describe the build' --repo https://example.com/project.git
+  agent-backend task 'Add a changelog' --json | jq -r .sessionId
 
-The repository is the one around the current directory. Its committed files are copied; the
-directory itself stays as it is. An interrupt while following detaches; the session goes on.";
+By default, the repository is the one that contains the current directory. The agent works on a copy
+of its committed files. Ctrl-C with --follow stops the output, not the session.";
 
 /// Give an agent a task on a repository
 ///
-/// The server makes a session for it: an isolated copy of the repository, an agent in a sandbox, and
-/// at the end a branch or a patch. agent-backend serve starts a server.
+/// The server creates a session: the agent works in a sandbox, on a copy of the repository. The result
+/// is a branch or a patch. agent-backend serve starts a server.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TaskCommand {
-    /// What the agent shall do; - reads it from standard input
+    /// The task for the agent; - reads it from standard input
     #[arg(value_name = "PROMPT")]
     prompt: String,
 
-    /// The repository: a directory of the server's machine, or a URL [default: around the current directory]
+    /// Repository: a URL, or a path on the server
     #[arg(long, value_name = "PATH|URL")]
     repo: Option<String>,
 
@@ -71,27 +71,29 @@ pub(crate) struct TaskCommand {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["repo", "branch"])]
     template: Option<String>,
 
-    /// The agent; several of them work on the task side by side, each in a session of its own
+    /// Agent for the task; given several times, each agent works in its own session
+    ///
+    /// agent-backend agent list shows all agents.
     #[arg(long, default_value = "scripted", value_name = "TYPE")]
     agent: Vec<String>,
 
-    /// How many sessions each agent gets
+    /// Number of sessions for each agent
     #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     count: u32,
 
-    /// How the result is handed over [default: branch, or patch with --template]
+    /// Form of the result [default: branch, or patch with --template]
     #[arg(long, value_enum, value_name = "MODE")]
     delivery: Option<Delivery>,
 
-    /// The branch to start from if it exists, else the name of the branch to make
+    /// Branch to start from; a name that does not exist yet names the new branch
     #[arg(long, value_name = "NAME")]
     branch: Option<String>,
 
-    /// What the agent reaches over the network [default: shared, unless the server is configured otherwise]
+    /// Network of the agent [default: set by the server]
     #[arg(long, value_enum, value_name = "NETWORK")]
     network: Option<NetworkChoice>,
 
-    /// How the agent runs: in a sandbox, or without one if the server's configuration allows that
+    /// Whether the agent runs in a sandbox; the server must allow disabled
     #[arg(long, value_enum, default_value = "local", value_name = "RUNTIME")]
     runtime: Runtime,
 
@@ -110,15 +112,15 @@ pub(crate) struct TaskCommand {
     #[command(flatten)]
     bounds: TaskBounds,
 
-    /// Show what happens until the session ends
+    /// Print events until the session ends
     #[arg(long, short)]
     follow: bool,
 
-    /// What is done about the agent's questions while following
+    /// How to answer questions of the agent, with --follow
     #[arg(long, value_enum, default_value = "ask", value_name = "ANSWER", requires = "follow")]
     approve: Approve,
 
-    /// Print JSON: an object with sessionId, or with --follow one event on each line
+    /// Print JSON: an object with sessionId; with --follow, one event in each line
     #[arg(long)]
     json: bool,
 
@@ -330,7 +332,7 @@ pub(super) async fn prompt(given: &str, terminal: &mut Terminal) -> Result<Strin
     };
     if text.trim().is_empty() {
         return Err(Failure::usage("the prompt is empty")
-            .with_hint("say what the agent shall do: agent-backend task 'Fix the failing test'"));
+            .with_hint("describe the task: agent-backend task 'Fix the failing test'"));
     }
     Ok(text)
 }
@@ -394,7 +396,7 @@ pub(super) fn repository(named: Option<&str>) -> Result<String, Failure> {
             let around = here.ancestors().find(|directory| directory.join(".git").exists());
             around.map(Path::to_path_buf).ok_or_else(|| {
                 Failure::usage(format!("{} is not in a git repository", here.display()))
-                    .with_hint("go into one, or name one with --repo")
+                    .with_hint("change to a repository, or name one with --repo")
             })?
         }
     };

@@ -9,7 +9,7 @@ use super::{CliCommand, RunningCommand};
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal};
 
-/// Say which build this is
+/// Print the version and the build
 #[derive(Args, Debug)]
 pub(crate) struct Version {
     /// Print one JSON value

@@ -21,11 +21,11 @@ use crate::terminal::{Format, Terminal};
 /// Exits with 0 if all of them completed, 1 if one did not, and 4 after the timeout.
 #[derive(Args, Debug)]
 pub(crate) struct Wait {
-    /// The sessions: their ids, or the beginnings of them
+    /// IDs of the sessions, or their first characters
     #[arg(required = true, value_name = "SESSION")]
     sessions: Vec<SessionRef>,
 
-    /// How long to wait, like 90s or 10m; without it, as long as it takes
+    /// Longest time to wait, such as 90s or 10m [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = amount::time)]
     timeout: Option<Duration>,
 

@@ -18,13 +18,13 @@ Examples:
   agent-backend webui --no-open
   ssh -L 3001:127.0.0.1:3001 box agent-backend webui --no-open
 
-A link works once and for a few minutes. Its host name ends in .localhost, so it is opened on this
-machine, or through a tunnel from another one to the same port.";
+A link works once, and only for a few minutes. Its host name ends in .localhost, so open it on this
+machine, or on another one through a tunnel to the same port.";
 
-/// Open the page of the server, which is started if none runs
+/// Open the web page of the server
 ///
-/// Prints a one-time link, and opens it where there is a desktop. A server that runs already with the
-/// same data directory is asked for the link.
+/// Prints a one-time link, and opens it in the browser of this desktop. If no server runs with this
+/// data directory, one is started.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Webui {
@@ -32,7 +32,7 @@ pub(crate) struct Webui {
     #[arg(long)]
     no_open: bool,
 
-    /// Print JSON: an object with the url, if a server runs already
+    /// Print JSON: an object with the URL of the page
     #[arg(long)]
     json: bool,
 
@@ -58,8 +58,10 @@ async fn run(webui: Webui, terminal: &mut Terminal) -> Result<(), Failure> {
     let config = Config::load(&webui.flags)?;
     let Some(url) = data_dir::running_server(&config.data_dir.value) else {
         if terminal.format() == Format::Json {
-            let message =
-                format!("no server runs with the data in {}", config.data_dir.value.display());
+            let message = format!(
+                "no server runs with the data directory {}",
+                config.data_dir.value.display()
+            );
             return Err(Failure::from(Error::new(
                 ErrorCode::ConnectionClosed,
                 ErrorKind::Unavailable,

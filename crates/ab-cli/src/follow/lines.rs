@@ -191,18 +191,18 @@ pub(crate) fn reason_text(reason: SessionEndReason) -> &'static str {
         SessionEndReason::Done => "the agent finished",
         SessionEndReason::Stopped => "a person stopped it",
         SessionEndReason::Cancelled => "a person cancelled it",
-        SessionEndReason::Provision => "the workspace could not be made",
+        SessionEndReason::Provision => "the workspace could not be created",
         SessionEndReason::Launch => "the agent did not start",
         SessionEndReason::Agent => "the agent failed",
         SessionEndReason::Delivery => "the result could not be delivered; the work is kept",
         SessionEndReason::Interrupted => "the server stopped while the agent worked",
-        SessionEndReason::ExecutorLost => "the executor is gone",
+        SessionEndReason::ExecutorLost => "the executor is not connected",
     }
 }
 
 fn delivery_line(mode: DeliveryMode, result: &DeliveryResult) -> Line {
     if !result.changed {
-        return line("✓", DIM, "nothing changed, nothing delivered");
+        return line("✓", DIM, "nothing changed, so nothing was delivered");
     }
     let text = match (mode, &result.branch, &result.commit) {
         (DeliveryMode::Patch, ..) => "patch ready".to_owned(),
@@ -306,7 +306,7 @@ mod tests {
 ± 1 file changed, +3 -0
 ✓ delivered branch agent/notes at 0123456789
 ✓ patch ready
-✓ nothing changed, nothing delivered
+✓ nothing changed, so nothing was delivered
 ✗ failed: the agent failed
 ✗ failed: exit code 3
 ✓ completed

@@ -166,7 +166,7 @@ impl Drop for View {
 fn doing(status: SessionStatus, activity: Option<SessionActivity>) -> String {
     match (status, activity) {
         (SessionStatus::Running, Some(activity)) => lines::activity_text(activity).to_owned(),
-        (SessionStatus::Queued, _) => "waiting for a free place".to_owned(),
+        (SessionStatus::Queued, _) => "waiting for a free slot".to_owned(),
         (SessionStatus::Provisioning, _) => "preparing the workspace".to_owned(),
         (status, _) => status.to_string(),
     }

@@ -9,7 +9,7 @@ use ab_core::process::{
 use ab_core::{Error, ErrorCode, ErrorKind, Result};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 
-use super::files::{HeldJob, JobDirectory};
+use super::files::JobDirectory;
 use super::{JobState, holder};
 
 /// How often a job without new output is checked.
@@ -74,7 +74,7 @@ async fn watch(
             () = tokio::time::sleep(PACE) => {}
             message = control.recv() => if let Some(ProcessControlMessage::Signal(number)) = message {
                 // A job that has just ended needs no signal.
-                let _ = directory.find(id).map(|held| signal(&held, number));
+                let _ = signal(directory, id, number);
             },
             _ = &mut dropped => return,
         }
@@ -82,9 +82,9 @@ async fn watch(
 }
 
 fn lost(id: &str) -> Error {
-    let message = format!("how job {id} ended is not known: the process that held it was killed");
+    let message = format!("the end of job {id} is unknown: the process that ran it was killed");
     Error::new(ErrorCode::ExecError, ErrorKind::NotFound, message)
-        .with_hint("its output until then is kept: agent-backend job logs")
+        .with_hint("read its output: agent-backend job logs ID")
 }
 
 /// Sends a signal to the command of a job.
@@ -93,20 +93,24 @@ fn lost(id: &str) -> Error {
 ///
 /// [`ErrorKind::NotFound`] if the command has ended, and [`ErrorKind::Invalid`] for a signal that
 /// cannot be passed on.
-pub(crate) fn signal(held: &HeldJob, number: i32) -> Result<()> {
+pub(crate) fn signal(directory: &JobDirectory, id: &str, number: i32) -> Result<()> {
     let gone = || {
-        let message = format!("job {} does not run any more", held.job.id);
+        let message = format!("job {id} is not running");
         Error::new(ErrorCode::ExecError, ErrorKind::NotFound, message)
     };
     let Some(relayed) = holder::relayed(number) else {
         let message = format!("signal {number} cannot be sent to a job");
         return Err(Error::new(ErrorCode::ExecError, ErrorKind::Invalid, message));
     };
+    let held = directory.find(id).ok_or_else(gone)?;
     let pid = held.holder.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-    let pid = pid.ok_or_else(gone)?;
     // A handle, unlike a process id, never refers to a later process.
-    let handle = pidfd_open(pid, PidfdFlags::empty()).map_err(|_| gone())?;
-    if !matches!(held.job.state, JobState::Running) {
+    let handle = pidfd_open(pid.ok_or_else(gone)?, PidfdFlags::empty()).map_err(|_| gone())?;
+    // The state is read after the handle was opened. A holder that runs now also ran when the
+    // handle was opened, so the handle is not that of a later process with the same id.
+    let running =
+        directory.find(id).is_some_and(|held| matches!(held.job.state, JobState::Running));
+    if !running {
         return Err(gone());
     }
     pidfd_send_signal(&handle, relayed).map_err(|_| gone())

@@ -129,10 +129,10 @@ fn a_command_can_be_left_running_and_followed_later() {
         for _ in 0..2 {
             let ran = far.run(&stage, way, &["exec", "--attach", id]);
             let told = (ran.code, ran.text(), ran.err);
-            assert_eq!(told, (5, "one\ntwo\n".to_owned(), "err\n".to_owned()));
+            assert_eq!(told, (5, "one\ntwo\nerr\n".to_owned(), String::new()));
         }
         let ran = far.run(&stage, way, &["exec", "--attach", id, "--from", "4"]);
-        assert_eq!((ran.code, ran.text().as_str()), (5, "two\n"));
+        assert_eq!((ran.code, ran.text().as_str()), (5, "two\nerr\n"));
         far.run(&stage, way, &["exec", "--attach", "no-such"])
             .expect_error(125, "there is no job 'no-such'");
         let json = far.run(&stage, way, &["exec", "--detach", "--json", "--", "true"]).value();

@@ -100,7 +100,7 @@ fn the_root_is_one_over_there() {
         assert_eq!(read, FILES[2].1);
         let ran = far.run(&stage, way, &["fs", "ls", "--root", "/elsewhere"]);
         ran.expect_error(1, "serves");
-        assert!(ran.err.contains("leave the root out"), "{}", ran.err);
+        assert!(ran.err.contains("remove --root to use"), "{}", ran.err);
     }
     assert_eq!(far.daemon.end().0, 0);
 }

@@ -105,9 +105,8 @@ fn a_daemon_that_dies_leaves_the_file_as_it_was_and_says_what_is_left() {
         let (error, hint) = said.split_once("\nhint: ").unwrap();
         assert!(error.starts_with("error: write 'big.bin': "), "{said}");
         assert!(!error.contains(".part"), "{said}");
-        let expect = format!(
-            "'big.bin' was not changed; '{part}' may be left there: remove it with fs rm\n"
-        );
+        let expect =
+            format!("'big.bin' was not changed; '{part}' may remain: remove it with fs rm\n");
         assert_eq!(hint, expect);
         drop(input);
         // What is left is in nobody's way when it is written again.

@@ -14,7 +14,7 @@ fn a_wrong_token_says_where_to_give_the_right_one() {
     let stage = Stage::new();
     let far = Far::start(&stage);
     let ran = stage.run(&["fs", "ls", "--remote", &far.socket]);
-    ran.expect_error(3, "the daemon does not know this token, which is none");
+    ran.expect_error(3, "the daemon requires a token");
     assert!(ran.err.contains("--token-file"), "{}", ran.err);
     fs::write(stage.outside("token"), "wrong\n").unwrap();
     let ran = far.run(&stage, Way::Socket, &["exec", "--json", "--", "true"]);
@@ -26,7 +26,7 @@ fn a_wrong_token_says_where_to_give_the_right_one() {
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     fs::write(stage.outside("password"), "wrong\n").unwrap();
     let ran = far.run(&stage, Way::Ssh, &["fs", "ls"]);
-    ran.expect_error(3, "does not let 'ada' in by a password");
+    ran.expect_error(3, "refused the login of 'ada' with a password");
     assert!(ran.err.contains("--identity"), "{}", ran.err);
     assert_eq!(far.daemon.end().0, 0);
 }
@@ -61,7 +61,7 @@ fn a_host_key_must_be_known_pinned_or_accepted() {
     let ran = by(&["--host-key", other]);
     ran.expect_error(3, "is not the pinned one");
     assert!(!ran.err.contains("--accept-new"), "{}", ran.err);
-    by(&["--host-key", "nonsense"]).expect_error(2, "a fingerprint of a host key is like SHA256:");
+    by(&["--host-key", "nonsense"]).expect_error(2, "must be SHA256:");
     // Another key at the same address.
     let own = fs::read_to_string(known).unwrap();
     let (place, _) = own.split_once(' ').unwrap();
@@ -103,8 +103,8 @@ fn a_key_opens_the_door() {
     };
     assert_eq!(by(&[&key]).text(), "a.txt\n");
     assert_eq!(by(&[&other, &key]).text(), "a.txt\n");
-    by(&[&other]).expect_error(3, "does not let 'ada' in by the key SHA256:");
-    by(&[]).expect_error(3, "without credentials");
+    by(&[&other]).expect_error(3, "refused the login of 'ada' with the key SHA256:");
+    by(&[]).expect_error(3, "accepts none of the credentials");
     by(&[&locked]).expect_error(2, "encrypted");
     by(&["no/such/key"]).expect_error(2, "cannot read the key no/such/key");
     assert_eq!(far.daemon.end().0, 0);
@@ -132,9 +132,9 @@ fn nonsense_is_a_matter_of_the_command_line() {
         (&["fs", "ls", "--remote", "nonsense"][..], "the URL has no scheme"),
         (&["fs", "ls", "--remote", ""], "URL"),
         (&["fs", "ls", "--remote", "ftp://h/"], "ftp"),
-        (&["fs", "ls", "--remote", "ssh://h/"], "names no user"),
-        (&["fs", "ls", "--remote", "ssh://a:b@h/"], "holds a password"),
-        (&["fs", "ls", "--remote", "ws://a@h/"], "names a user"),
+        (&["fs", "ls", "--remote", "ssh://h/"], "has no user name"),
+        (&["fs", "ls", "--remote", "ssh://a:b@h/"], "must not contain a password"),
+        (&["fs", "ls", "--remote", "ws://a@h/"], "must not contain a user name"),
         (&["fs", "ls", "--proxy", "http://p:1"], "--proxy needs --remote"),
         (&["fs", "ls", "--identity", "k"], "--identity needs --remote"),
         (&["fs", "ls", "--remote", socket, "--identity", "k"], "--identity is for ssh://"),
@@ -142,10 +142,7 @@ fn nonsense_is_a_matter_of_the_command_line() {
             &["fs", "ls", "--remote", socket, "--password-file", "k"],
             "--password-file is for ssh://",
         ),
-        (
-            &["fs", "ls", "--remote", "ssh://a@h", "--token-file", "k"],
-            "--token-file is for daemons",
-        ),
+        (&["fs", "ls", "--remote", "ssh://a@h", "--token-file", "k"], "--token-file is for ws://"),
         (
             &["fs", "ls", "--remote", "ssh://a@h", "--proxy", "http://p:1"],
             "a proxy is a setting of",

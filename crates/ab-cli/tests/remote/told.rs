@@ -35,7 +35,7 @@ fn a_command_of_a_daemon_that_was_restarted_is_gone() {
     let far = bare(&stage);
     let ran = far.run(&stage, Way::Socket, &["exec", "--attach", id.trim()]);
     ran.expect_error(125, &format!("there is no job '{}'", id.trim()));
-    let hint = "a daemon that was restarted has none of its earlier jobs";
+    let hint = "jobs end when their daemon is restarted";
     assert!(ran.err.contains(hint), "{}", ran.err);
     assert_eq!(far.daemon.end().0, 0);
 }
@@ -61,10 +61,10 @@ fn whoever_follows_a_command_is_told_that_its_daemon_was_restarted() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(125), "{said}");
     let expect = [
-        "note: the connection was lost: trying again",
-        "note: connected again; a signal or input from just before the loss may not have arrived",
-        "error: the daemon was restarted while the command ran, and does not know it any more",
-        "hint: a daemon's commands end with it: start the command again",
+        "note: the connection was lost; reconnecting",
+        "note: connected again; signals and input from just before the loss may be missing",
+        "error: the daemon was restarted while the command ran, which ended the command",
+        "hint: start the command again",
     ];
     assert_eq!(said.lines().collect::<Vec<_>>(), expect);
     assert_eq!(served.end().0, 0);
@@ -97,8 +97,8 @@ fn whoever_follows_a_command_is_told_that_the_token_is_another() {
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(125), "{said}");
-    assert!(said.contains("the daemon does not know this token"), "{said}");
-    assert!(said.contains("hint: give its token with --token-file"), "{said}");
+    assert!(said.contains("the daemon refused the token"), "{said}");
+    assert!(said.contains("hint: pass the token with --token-file"), "{said}");
     assert_eq!(second.end().0, 0);
 }
 
@@ -122,7 +122,7 @@ fn the_variable_means_the_same_to_every_command() {
     assert_eq!(session.end(), "");
     for words in [&["fs", "ls"][..], &["exec"], &["mcp"], &["doctor"]] {
         let help = stage.out(&[words, &["--help"]].concat());
-        assert!(help.contains("[env: AGENT_BACKEND_REMOTE]"), "{words:?}");
+        assert!(help.contains("AGENT_BACKEND_REMOTE"), "{words:?}");
     }
     assert_eq!(far.daemon.end().0, 0);
 }
@@ -141,28 +141,28 @@ fn whoever_knocks_at_the_wrong_door_is_told_the_right_one() {
         let told = ran.err.split("\nhint: ").nth(1).unwrap_or_else(|| panic!("{}", ran.err));
         assert_eq!(told.trim(), hint, "{}", ran.err);
     };
-    let tls = "a daemon without TLS is reached by ws://, not wss://";
+    let tls = "for a daemon without TLS, use ws:// instead of wss://";
     check(ls(&format!("wss://{}", at(&far.socket)), &[]), 4, tls);
-    let other = "is that the port of an SSH server? it is reached by ssh://user@host:port";
+    let other = "is that the port of an SSH server? then use ssh://user@host:port";
     check(ls(&format!("ws://{ssh}/ssh"), &[]), 4, other);
-    let other = "is that an SSH server? the port of a daemon is reached by ws://host:port/ssh";
+    let other = "is that the port of a daemon? then use ws://host:port/ssh";
     let daemon = format!("ssh://ada@{}", far.daemon.address);
     check(ls(&daemon, &[]), 4, other);
-    let path = "look at the path of the URL: a daemon has its websocket at /ssh";
+    let path = "check the path of the URL: the WebSocket of a daemon is at /ssh";
     let token = stage.outside("token").to_str().unwrap().to_owned();
     let nowhere = format!("ws://{}/nowhere", far.daemon.address);
     check(ls(&nowhere, &["--token-file", &token]), 4, path);
-    let way = "--token-file, AGENT_BACKEND_AUTH_TOKEN and --header are the ways";
+    let way = "pass credentials with --token-file, AGENT_BACKEND_AUTH_TOKEN or --header";
     let ran = ls(&nowhere, &[]);
     assert!(ran.code == 3 && ran.err.trim().ends_with(way), "{}", ran.err);
-    let proxy = "is the proxy of --proxy right, and a daemon running behind it?";
+    let proxy = "check the URL of --proxy, and that a daemon runs behind the proxy";
     check(ls(&far.socket, &["--proxy", "http://127.0.0.1:1"]), 4, proxy);
     check(ls(&far.socket, &["--token-file", "nowhere"]), 2, "--token-file names it");
     let ran = ls(&far.ssh, &["--password-file", "nowhere"]);
     check(ran, 2, "--password-file names it");
     std::fs::write(stage.outside("no-key"), "no key").unwrap();
     let no_key = stage.outside("no-key").to_str().unwrap().to_owned();
-    check(ls(&far.ssh, &["--identity", &no_key]), 1, "look at the files of --identity");
+    check(ls(&far.ssh, &["--identity", &no_key]), 1, "check the files that --identity names");
     assert_eq!(far.daemon.end().0, 0);
 }
 
@@ -183,7 +183,10 @@ fn a_variable_that_was_forgotten_is_named() {
         (by_variable(gone, &["doctor"]), 4),
         (by_variable(gone, &["exec", "--isolation", "none", "--", "true"]), 125),
     ] {
-        ran.expect_error(code, "the workspace is the one of AGENT_BACKEND_REMOTE, which is set\n");
+        ran.expect_error(
+            code,
+            "the environment variable AGENT_BACKEND_REMOTE names this workspace\n",
+        );
     }
     let ran = by_variable("nonsense", &["fs", "ls", "--remote", gone]);
     assert!(!ran.err.contains("AGENT_BACKEND_REMOTE"), "{}", ran.err);

@@ -148,8 +148,8 @@ fn headers_go_along() {
     let socket = "ws://127.0.0.1:1/ssh";
     for (words, says) in [
         (&["--remote", socket, "--header", "secret"][..], "a header without ':'"),
-        (&["--remote", socket, "--header", "a b: secret"], "is no name of a header"),
-        (&["--remote", socket, "--header", "Host: secret"], "the websocket's own"),
+        (&["--remote", socket, "--header", "a b: secret"], "is not a valid header name"),
+        (&["--remote", socket, "--header", "Host: secret"], "is set by the WebSocket protocol"),
         (&["--remote", "ssh://a@h", "--header", "x: secret"], "a header is a setting of"),
         (&["--header", "x: secret"], "--header needs --remote"),
         (&["--header-file", &file], "--header-file needs --remote"),

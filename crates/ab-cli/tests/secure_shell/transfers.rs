@@ -145,6 +145,6 @@ fn ssh_goes_through_the_proxy_inside_tls() {
     let mut command = beside(&stage, BINARY);
     command.args(["ssh-proxy", &url]).env("SSL_CERT_FILE", &certificate);
     command.env("AGENT_BACKEND_AUTH_TOKEN", "wrong");
-    run(command, b"").expect_error(3, "the daemon does not know this token");
+    run(command, b"").expect_error(3, "the daemon refused the token");
     assert_eq!(daemon.end().0, 0);
 }

@@ -229,7 +229,7 @@ fn slow_approvals_are_decided_on_the_command_line_and_streamed() {
     };
     let approvals = |arguments: &[&str]| run(command(arguments), b"");
     let none = approvals(&["list"]);
-    assert!(none.code == 0 && none.err.contains("nothing waits for a decision"), "{}", none.err);
+    assert!(none.code == 0 && none.err.contains("no approvals are open"), "{}", none.err);
     let mut watching = command(&["watch", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut watched = BufReader::new(watching.stdout.take().unwrap());
     let mut next = || {
@@ -245,7 +245,7 @@ fn slow_approvals_are_decided_on_the_command_line_and_streamed() {
     assert!(list.text().contains(approval) && list.text().contains(&id), "{}", list.text());
     let shown = approvals(&["show", &approval[..20]]);
     let text = shown.text();
-    assert!(text.contains("as the agent describes it:\nNOTES.md"), "{text}");
+    assert!(text.contains("the agent's description:\nNOTES.md"), "{text}");
     assert!(text.contains("digest "), "{text}");
     // A reader of pages and of the stream sees the same.
     let mut stream = server.connect().unwrap();
@@ -275,8 +275,8 @@ fn slow_approvals_are_decided_on_the_command_line_and_streamed() {
     assert_eq!(twice.code, 1, "{}", twice.err);
     assert!(twice.err.contains("already approved"), "{}", twice.err);
     for (arguments, expect) in [
-        (vec!["show", "01KX"], "no approval begins with 01KX"),
-        (vec!["show", "nonsense!"], "must be the id of an approval"),
+        (vec!["show", "01KX"], "no approval ID starts with '01KX'"),
+        (vec!["show", "nonsense!"], "must be the ID of an approval"),
         (vec!["approve"], "required arguments"),
         (vec!["list", "--status", "nothing"], "invalid value"),
         (vec!["approve", "01KXXXXXXXXXXXXXXXXXXXXXXX"], "there is no approval"),

@@ -239,7 +239,7 @@ fn unsuccessful(command: &str, timeout: Option<Duration>, output: ExecOutput) ->
             failure(ErrorCode::Timeout, ErrorKind::Timeout, command, message)
         }
         ExitCause::MemoryLimit => {
-            let message = "the command needed more memory than its limit";
+            let message = "the command exceeded its memory limit";
             failure(ErrorCode::ExecFailed, ErrorKind::Failed, command, message)
         }
         ExitCause::Dropped => {

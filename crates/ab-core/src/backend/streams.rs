@@ -92,7 +92,7 @@ impl Backend {
     ) -> Result<Stat> {
         let fails = |kind, message: &str| Err(Error::for_path(Verb::Write, path, kind, message));
         if options.expected_version.is_some() {
-            let message = "an expected version needs content that fits in one write";
+            let message = "an expected version works only for content that fits in one write";
             return fails(ErrorKind::Unsupported, message);
         }
         let found = self.driver().stat(path, StatOptions { links: LinkHandling::NoFollow }).await;
@@ -101,14 +101,14 @@ impl Backend {
             (Ok(stat), _) if stat.kind == FileKind::Symlink => {
                 return fails(
                     ErrorKind::Unsupported,
-                    "content this large cannot go through a link",
+                    "content of this size cannot be written through a link",
                 );
             }
             (Ok(stat), _) if stat.kind.is_dir() => {
                 return fails(ErrorKind::IsADirectory, "is a directory");
             }
             (Ok(_), WriteMode::CreateNew) => {
-                return fails(ErrorKind::AlreadyExists, "something is there already");
+                return fails(ErrorKind::AlreadyExists, "the path already exists");
             }
             (Ok(stat), WriteMode::CreateOrReplace | WriteMode::Replace) => stat.mode,
             (Err(error), mode) if error.kind() == ErrorKind::NotFound => match mode {

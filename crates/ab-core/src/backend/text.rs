@@ -101,7 +101,7 @@ impl Backend {
         while let Some(chunk) = chunks.next().await? {
             window.feed(&chunk);
             if window.held_bytes() > MAX_LINE_WINDOW_BYTES {
-                let message = format!("the lines hold more than {MAX_LINE_WINDOW_BYTES} bytes");
+                let message = format!("the lines have more than {MAX_LINE_WINDOW_BYTES} bytes");
                 return Err(Error::for_path(Verb::Read, &parsed, ErrorKind::TooLarge, message)
                     .with_hint("ask for fewer lines, or for a range of bytes"));
             }
@@ -127,7 +127,7 @@ impl Backend {
         loop {
             let content = self.driver().read(&parsed, ReadOptions::default()).await?;
             if options.expected_version.is_some_and(|expected| expected != content.stat.version) {
-                let message = "the file is not the expected version";
+                let message = "the file does not have the expected version";
                 return Err(Error::for_path(Verb::Write, &parsed, ErrorKind::Conflict, message));
             }
             let before = utf8(Verb::Write, &parsed, content.bytes)?;
@@ -163,7 +163,7 @@ impl Backend {
 fn utf8(verb: Verb, path: &WsPath, bytes: Bytes) -> Result<String> {
     String::from_utf8(bytes.into()).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        let message = format!("not UTF-8 text: byte {at} does not fit");
+        let message = format!("the file is not UTF-8 text: byte {at} is invalid");
         Error::for_path(verb, path, ErrorKind::Invalid, message)
             .with_cause(ErrorCause::NotText)
             .with_hint("read it as bytes")

@@ -17,7 +17,7 @@ const TELLING: usize = 24;
 /// Finding text shorter than this proves nothing.
 const TRIVIAL: usize = 4;
 
-const READ_AGAIN: &str = "read the file again and copy the text as it stands there";
+const READ_AGAIN: &str = "read the file again and copy the text exactly";
 
 /// One sentence about why `edit.old` is not found in `text`, and what to do.
 pub(super) fn near_miss(text: &str, edit: &Edit) -> String {

@@ -192,7 +192,7 @@ impl Store {
         if let Some(expected) = options.expected_version
             && held.as_ref().is_none_or(|state| state.stat.version != expected)
         {
-            let message = "the file is not the expected version";
+            let message = "the file does not have the expected version";
             return Err(Error::for_path(verb, path, ErrorKind::Conflict, message));
         }
         let mode = match (&mut held, options.mode) {
@@ -256,7 +256,7 @@ impl Store {
         check_mode(path, attributes)?;
         match self.find(verb, path)? {
             Place::Dir => {
-                let message = "directories in memory are only where keys are";
+                let message = "an in-memory workspace has no empty directories";
                 Err(Error::for_path(verb, path, ErrorKind::Unsupported, message))
             }
             Place::File(node) => Ok(node.describe(attributes)),
@@ -446,7 +446,7 @@ impl Store {
     }
 }
 
-const ROOT_STAYS: &str = "the root of the workspace stays where it is";
+const ROOT_STAYS: &str = "the root of the workspace cannot be moved or removed";
 const NOT_A_DIRECTORY: &str = "a parent is a file, not a directory";
 
 impl Place {
@@ -538,7 +538,7 @@ fn missing(verb: Verb, path: &WsPath) -> Error {
 }
 
 fn exists(verb: Verb, path: &WsPath) -> Error {
-    Error::for_path(verb, path, ErrorKind::AlreadyExists, "something is there already")
+    Error::for_path(verb, path, ErrorKind::AlreadyExists, "the path already exists")
 }
 
 fn check_mode(path: &WsPath, attributes: AttributeChanges) -> Result<()> {

@@ -32,7 +32,7 @@ pub(super) async fn run(
     let target = to.stat().await?;
     if let Some(target) = &target {
         if options.overwrite == OverwriteMode::Refuse {
-            return Err(to.error(ErrorKind::AlreadyExists, "something is there already"));
+            return Err(to.error(ErrorKind::AlreadyExists, "the path already exists"));
         }
         if is_same(&source, target) {
             return Ok(RenameOutcome { atomic: true });
@@ -48,8 +48,8 @@ pub(super) async fn run(
     Ok(RenameOutcome { atomic: false })
 }
 
-const LEADS_OUT: &str = "a link cannot go to another mount without what it leads to";
-const SPECIAL: &str = "only files, directories and links can go to another mount";
+const LEADS_OUT: &str = "a symbolic link cannot be moved to another mount";
+const SPECIAL: &str = "only files, directories and links can be moved to another mount";
 
 /// A path inside a part.
 struct Place<'a> {
@@ -222,7 +222,10 @@ fn check_entries(from: &Place<'_>, to: &Place<'_>, entries: &[DirEntry]) -> Resu
             FileKind::File | FileKind::Dir => {}
             FileKind::Symlink if links => {}
             FileKind::Symlink => {
-                return refused(ErrorKind::Unsupported, "there are no links where it goes");
+                return refused(
+                    ErrorKind::Unsupported,
+                    "the target does not support symbolic links",
+                );
             }
             FileKind::Other => return refused(ErrorKind::SpecialFile, SPECIAL),
         }

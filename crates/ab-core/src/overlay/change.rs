@@ -44,7 +44,7 @@ impl Overlay {
         if let Some(expected) = options.expected_version
             && below.is_none_or(|stat| stat.version != expected)
         {
-            let message = "the file is not the expected version";
+            let message = "the file does not have the expected version";
             return Err(Error::for_path(verb, path, ErrorKind::Conflict, message));
         }
         let options = match (below, options.mode) {

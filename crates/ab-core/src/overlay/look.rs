@@ -227,7 +227,7 @@ impl<'a> Walk<'a> {
         let level = self.child(name).await?;
         match level.kind() {
             None if origin == Origin::Link => {
-                let message = "a link on the way leads to something that is missing";
+                let message = "a symbolic link in the path leads to a path that does not exist";
                 return Err(self.error(ErrorKind::NotFound, message));
             }
             Some(FileKind::Symlink) if self.must_follow() => self.follow(&level).await?,
@@ -270,7 +270,7 @@ impl<'a> Walk<'a> {
 
     async fn child(&self, name: &str) -> Result<Level> {
         if is_mark(name) {
-            let message = "the name is reserved for the marks of overlays";
+            let message = "the name is reserved for overlays";
             return Err(self.error(ErrorKind::InvalidPath, message));
         }
         self.must_be_dir()?;
@@ -303,7 +303,7 @@ impl<'a> Walk<'a> {
     async fn follow(&mut self, link: &Level) -> Result<()> {
         self.links += 1;
         if self.links > MAX_LINKS {
-            let message = "too many links, or links in a circle";
+            let message = "too many symbolic links, or a loop of links";
             return Err(self.error(ErrorKind::LinkLoop, message));
         }
         let holder = match link.upper {
@@ -347,7 +347,7 @@ impl<'a> Walk<'a> {
     }
 
     fn escape(&self) -> Error {
-        self.error(ErrorKind::Escape, "a link on the way leaves the workspace")
+        self.error(ErrorKind::Escape, "a symbolic link in the path leads out of the workspace")
     }
 
     fn error(&self, kind: ErrorKind, message: &str) -> Error {

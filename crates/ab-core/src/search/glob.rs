@@ -153,10 +153,10 @@ fn segments(pattern: &str) -> Result<Vec<Segment>, String> {
     let parts: Vec<&str> =
         pattern.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     if parts.is_empty() {
-        return Err("the pattern names nothing".to_owned());
+        return Err("the pattern matches nothing".to_owned());
     }
     if parts.contains(&"..") {
-        return Err("the pattern climbs out with '..'".to_owned());
+        return Err("the pattern must not contain '..'".to_owned());
     }
     let mut out: Vec<Segment> = Vec::new();
     // A trailing slash asks for a directory by name. It does not anchor the pattern.
@@ -219,7 +219,7 @@ fn expand(pattern: &str) -> Result<Vec<String>, String> {
             }
         }
         if done.len() + pending.len() > MAX_GLOB_ALTERNATIVES {
-            return Err(format!("the braces stand for more than {MAX_GLOB_ALTERNATIVES} patterns"));
+            return Err(format!("the braces expand to more than {MAX_GLOB_ALTERNATIVES} patterns"));
         }
     }
     Ok(done)
@@ -246,7 +246,7 @@ fn first_braces(text: &str) -> Result<Option<(usize, usize, Vec<usize>)>, String
             ',' if depth == 1 => commas.push(at),
             '}' if depth == 1 => return Ok(Some((start, at, commas))),
             '}' if depth > 1 => depth -= 1,
-            '}' => return Err("a brace is closed that was not opened".to_owned()),
+            '}' => return Err("a closing brace has no opening brace".to_owned()),
             _ => {}
         }
     }

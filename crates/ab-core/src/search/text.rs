@@ -85,7 +85,7 @@ impl TextSearch {
         }
         if text.span == MatchLineMode::SingleLine && text.pattern.contains('\n') {
             return Err(refused(
-                "a line break never matches: lines are searched one by one".into(),
+                "the pattern must not contain a line break: lines are searched one by one".into(),
             ));
         }
         let matcher = RegexMatcherBuilder::new()

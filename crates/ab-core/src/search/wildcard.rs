@@ -99,7 +99,7 @@ fn class(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<Token, 
             _ => low,
         };
         if low > high {
-            return Err(format!("the range {low}-{high} is the wrong way round"));
+            return Err(format!("the range {low}-{high} is reversed"));
         }
         ranges.push((low, high));
     }

@@ -145,7 +145,7 @@ pub(super) fn check(
             if overlaps && !on_top && !only_read {
                 let kind = if hidden { "hidden" } else { "read-only" };
                 let path = path.display();
-                return refused(&format!("commands would get at {path} by it, which is {kind}"));
+                return refused(&format!("commands could then access {path}, which is {kind}"));
             }
         }
     }

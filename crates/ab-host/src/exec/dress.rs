@@ -743,8 +743,13 @@ fn rlimits(scene: &Scene) -> Vec<Rlimit> {
 }
 
 fn text(word: &str) -> Result<CString> {
-    let odd =
-        |_| Error::new(ErrorCode::ExecError, ErrorKind::Invalid, "a word of the command has a NUL");
+    let odd = |_| {
+        Error::new(
+            ErrorCode::ExecError,
+            ErrorKind::Invalid,
+            "a word of the command contains a NUL byte",
+        )
+    };
     CString::new(word).map_err(odd)
 }
 
@@ -753,5 +758,5 @@ fn unavailable(cause: String) -> Error {
 }
 
 fn unplanned() -> Error {
-    unavailable("the sandbox was not found out about".to_owned())
+    unavailable("the state of the sandbox is unknown".to_owned())
 }

@@ -92,7 +92,7 @@ fn terminal_ends(request: &ExecRequest, size: TerminalSize) -> Result<Ends> {
     };
     let copy = |handle: &OwnedFd| handle.try_clone().map_err(|error| unstarted(&error));
     let (ours, theirs) = open().map_err(|error| {
-        let message = format!("no terminal can be made: {error}");
+        let message = format!("cannot create a terminal: {error}");
         Error::new(ErrorCode::ExecError, ErrorKind::Unavailable, message)
     })?;
     let stdin = if piped(request) { Some(WriteEnd::new(copy(&ours)?)) } else { None };

@@ -35,10 +35,13 @@ pub(super) fn describe(settings: &ExecSettings, standing: &Standing) -> Effectiv
 /// Maximum number of mounts that are listed by name.
 const MOST_MOUNTS: usize = 16;
 
+/// What happens to processes that a command starts.
+const ENDS: &str = "all processes that a command starts end with it, and with agent-backend";
 /// The mechanism that limits all processes of a command together.
-const GROUP: &str = "control group";
-const GROUP_AND_WATCHDOG: &str = "control group, and a watchdog that outlives this process";
-const BEST_EFFORT: &str = "best effort: the process group, and what still carries its mark";
+const GROUP: &str = "a control group";
+const GROUP_AND_WATCHDOG: &str = "a control group, and a watchdog that outlives this process";
+const BEST_EFFORT: &str = "best effort: agent-backend ends the process group of the command, and the \
+                           processes that still carry its mark in their environment";
 
 struct Walls<'a> {
     settings: &'a ExecSettings,
@@ -75,28 +78,34 @@ impl Walls<'_> {
         let given = match self.isolation() {
             Isolation::Bwrap => (
                 PolicyControlStrength::Enforced,
-                "the workspace, a private /tmp and caches; the system read-only",
-                "mount namespace of bwrap",
+                "commands can write to the workspace, a private /tmp and caches, and can read the \
+                 system directories",
+                "the mount namespace of bwrap",
             ),
             Isolation::Landlock => (
                 PolicyControlStrength::Enforced,
-                "the workspace, a private TMPDIR (/tmp itself is closed) and caches; the system \
-                 read-only; no shared memory or named semaphores, since /dev/shm is closed",
+                "commands can write to the workspace, a private TMPDIR and caches, and can read the \
+                 system directories; /tmp and /dev/shm are closed, so shared memory and named \
+                 semaphores do not work",
                 "Landlock",
             ),
             Isolation::Software => (
                 PolicyControlStrength::Advisory,
-                "paths outside that a command names are refused",
-                "the words of the command",
+                "a command line that names a path outside the workspace is refused",
+                "a check of the words of the command line",
             ),
-            Isolation::None | Isolation::Auto => {
-                (PolicyControlStrength::Open, "everything", "none")
-            }
+            Isolation::None | Isolation::Auto => (
+                PolicyControlStrength::Open,
+                "commands can access every file that the user can",
+                "none",
+            ),
         };
         let mut control = self.control(PolicyControlKind::Files, asked, given);
         let walled = matches!(self.isolation(), Isolation::Bwrap | Isolation::Landlock);
         if let Some(cause) = private::unbounded().filter(|_| walled) {
-            control.in_force.push_str(&format!("; the private /tmp has no bound: {cause}"));
+            control
+                .in_force
+                .push_str(&format!("; the size of the private /tmp is not limited: {cause}"));
         }
         if walled {
             for mount in super::mounts::all(self.settings).iter().take(MOST_MOUNTS) {
@@ -104,7 +113,7 @@ impl Walls<'_> {
                     HostDirectoryAccess::ReadOnly => "read-only",
                     HostDirectoryAccess::ReadWrite => "writable",
                 };
-                control.in_force.push_str(&format!("; {} ({access})", mount.target.display()));
+                control.in_force.push_str(&format!("; also {} ({access})", mount.target.display()));
             }
         }
         let fallen = self.standing.fallen.iter();
@@ -119,58 +128,66 @@ impl Walls<'_> {
         let given = match self.isolation() {
             Isolation::Bwrap if owns_devices() && !fixed => (
                 PolicyControlStrength::Advisory,
-                "files outside do not exist for commands, but modes and times of devices such as \
-                 /dev/null can be changed, since no mounts for them can be made",
-                "mount namespace of bwrap",
+                "commands do not see files outside the workspace, but can change the modes and times of \
+                 devices such as /dev/null, because this process cannot mount copies of them",
+                "the mount namespace of bwrap",
             ),
             Isolation::Bwrap => (
                 PolicyControlStrength::Enforced,
-                "files outside do not exist for commands",
-                "mount namespace of bwrap",
+                "commands see no files outside the workspace and the system directories",
+                "the mount namespace of bwrap",
             ),
             Isolation::Landlock => (
                 PolicyControlStrength::Open,
-                "of files outside, names and sizes are seen, and modes and times can be changed \
-                 where the user may",
-                "none: Landlock controls contents",
+                "commands see the names and sizes of files outside the workspace, and can change their \
+                 modes and times where the user can",
+                "none: Landlock controls only the content of files",
             ),
-            Isolation::Software | Isolation::None | Isolation::Auto => {
-                (PolicyControlStrength::Open, "all that the user may see and change", "none")
-            }
+            Isolation::Software | Isolation::None | Isolation::Auto => (
+                PolicyControlStrength::Open,
+                "commands can see and change the attributes of every file that the user can",
+                "none",
+            ),
         };
-        self.control(PolicyControlKind::Attributes, "none of files outside", given)
+        self.control(PolicyControlKind::Attributes, "no access outside the workspace", given)
     }
 
     fn restrictions(&self) -> EffectivePolicyControl {
         let given = match self.isolation() {
             Isolation::Bwrap => (
                 PolicyControlStrength::Enforced,
-                "hidden and read-only paths hold",
-                "mounts of bwrap",
+                "commands do not see hidden paths and cannot change read-only paths",
+                "the mounts of bwrap",
             ),
             Isolation::Landlock | Isolation::Software | Isolation::None | Isolation::Auto => (
                 PolicyControlStrength::Advisory,
-                "they hold for files; a command that needs them is refused, unless it was accepted \
-                 that they are not enforced",
-                "none: a grant on a directory has no exceptions",
+                "file operations respect hidden and read-only paths; commands are refused while such \
+                 paths are set, unless --accept-unenforced allows them",
+                "checks of file operations",
             ),
         };
-        self.control(PolicyControlKind::Restrictions, "those of the handle", given)
+        self.control(
+            PolicyControlKind::Restrictions,
+            "the hidden and read-only paths of the handle",
+            given,
+        )
     }
 
     fn network(&self) -> EffectivePolicyControl {
         let given = match (self.settings.network, self.isolation()) {
-            (NetworkAccess::Shared, _) => (PolicyControlStrength::Open, "that of the host", "none"),
+            (NetworkAccess::Shared, _) => {
+                (PolicyControlStrength::Open, "commands use the network of the host", "none")
+            }
             (NetworkAccess::None, Isolation::Bwrap) => (
                 PolicyControlStrength::Enforced,
-                "none but its own loopback",
-                "network namespace of bwrap",
+                "commands have no network except their own loopback",
+                "the network namespace of bwrap",
             ),
             (NetworkAccess::None, Isolation::Landlock) => {
-                (PolicyControlStrength::Enforced, "no sockets", "seccomp")
+                (PolicyControlStrength::Enforced, "commands cannot create sockets", "seccomp")
             }
             (NetworkAccess::None, Isolation::Software | Isolation::None | Isolation::Auto) => {
-                (PolicyControlStrength::Open, "that of the host", "none")
+                (PolicyControlStrength::Open, "commands use the network of the host", "none")
             }
         };
         self.control(PolicyControlKind::Network, self.settings.network.as_str(), given)
@@ -181,62 +198,70 @@ impl Walls<'_> {
         let given = match (self.isolation(), self.settings.network) {
             (Isolation::Bwrap, NetworkAccess::None) => (
                 PolicyControlStrength::Enforced,
-                "those of other programs cannot be reached, unless they listen in the workspace",
-                "mount and network namespaces of bwrap",
+                "commands can reach sockets of other programs only if those are in the workspace",
+                "the mount and network namespaces of bwrap",
             ),
             (Isolation::Bwrap, NetworkAccess::Shared) if scoped => (
                 PolicyControlStrength::Enforced,
-                "those of other programs cannot be reached, unless they listen in the workspace",
-                "mount namespace of bwrap; Landlock for those without a path",
+                "commands can reach sockets of other programs only if those are in the workspace",
+                "the mount namespace of bwrap, and Landlock for abstract sockets",
             ),
             (Isolation::Bwrap, NetworkAccess::Shared) => (
                 PolicyControlStrength::Advisory,
-                "those with a path cannot be reached; those without one can",
-                "mount namespace of bwrap",
+                "commands can reach abstract sockets of other programs, and sockets with a path only in \
+                 the workspace",
+                "the mount namespace of bwrap",
             ),
-            (Isolation::Landlock, _) => {
-                (PolicyControlStrength::Enforced, "none to other programs of the host", "seccomp")
-            }
-            (Isolation::Software | Isolation::None | Isolation::Auto, _) => {
-                (PolicyControlStrength::Open, "all", "none")
-            }
+            (Isolation::Landlock, _) => (
+                PolicyControlStrength::Enforced,
+                "commands cannot connect to sockets of other programs",
+                "seccomp",
+            ),
+            (Isolation::Software | Isolation::None | Isolation::Auto, _) => (
+                PolicyControlStrength::Open,
+                "commands can reach every socket that the user can",
+                "none",
+            ),
         };
-        self.control(PolicyControlKind::Sockets, "none of others", given)
+        self.control(PolicyControlKind::Sockets, "no access to other programs", given)
     }
 
     fn processes(&self) -> EffectivePolicyControl {
         let given = match self.isolation() {
             Isolation::Bwrap => (
                 PolicyControlStrength::Enforced,
-                "others are neither seen nor signalled nor traced",
-                "pid namespace of bwrap",
+                "commands cannot see, signal or trace other processes",
+                "the PID namespace of bwrap",
             ),
             Isolation::Landlock if landlock::version() >= Some(landlock::SCOPES) => (
                 PolicyControlStrength::Enforced,
-                "others are neither signalled nor traced, and of theirs nothing is read",
+                "commands cannot signal or trace other processes, or read their memory and environment",
                 "Landlock",
             ),
             Isolation::Landlock => (
                 PolicyControlStrength::Advisory,
-                "others are not traced, and of theirs nothing is read; they can be signalled",
+                "commands can signal other processes, but cannot trace them or read their memory and \
+                 environment",
                 "Landlock",
             ),
-            Isolation::Software | Isolation::None | Isolation::Auto => {
-                (PolicyControlStrength::Open, "those of the same user", "none")
-            }
+            Isolation::Software | Isolation::None | Isolation::Auto => (
+                PolicyControlStrength::Open,
+                "commands can see, signal and trace every process of the same user",
+                "none",
+            ),
         };
-        self.control(PolicyControlKind::Processes, "none of others", given)
+        self.control(PolicyControlKind::Processes, "no access to other programs", given)
     }
 
     fn orphans(&self) -> EffectivePolicyControl {
         if self.isolation() == Isolation::Bwrap {
             let own_family = self.standing.bwrap.as_ref().is_some_and(|bwrap| bwrap.own_family);
             let mechanism = if own_family {
-                "pid namespaces"
+                "PID namespaces"
             } else {
-                "pid namespace of bwrap, and a watchdog that outlives this process"
+                "the PID namespace of bwrap, and a watchdog that outlives this process"
             };
-            let ends = "everything ends with its command, and with this process";
+            let ends = ENDS;
             let given = (PolicyControlStrength::Enforced, ends, mechanism);
             return self.control(PolicyControlKind::Orphans, "none", given);
         }
@@ -248,30 +273,28 @@ impl Walls<'_> {
             && rustix::process::geteuid().is_root();
         let (strength, in_force, mechanism) = match (self.grouped(), self.settings.always_groups())
         {
-            (Ok(()), true) if held => (
-                PolicyControlStrength::Enforced,
-                "everything ends with its command, and with this process".to_owned(),
-                GROUP_AND_WATCHDOG,
-            ),
+            (Ok(()), true) if held => {
+                (PolicyControlStrength::Enforced, ENDS.to_owned(), GROUP_AND_WATCHDOG)
+            }
             (Ok(()), true) => (
                 PolicyControlStrength::Advisory,
-                "everything ends with its command, and with this process, unless it takes itself \
-                 out of its control group, or keeps the watchdog from it"
-                    .to_owned(),
+                format!(
+                    "{ENDS}, unless they leave their control group or lock the watchdog out of it"
+                ),
                 GROUP_AND_WATCHDOG,
             ),
             (Ok(()), false) => (
                 PolicyControlStrength::Advisory,
                 format!(
-                    "{BEST_EFFORT}; everything, also when this process is killed, where a limit of \
-                     memory or processes puts it into a control group"
+                    "{BEST_EFFORT}; a command with a limit of memory or processes gets a control group, \
+                     which ends all of its processes, also when agent-backend is killed"
                 ),
-                "process group",
+                "the process group",
             ),
             (Err(cause), _) => (
                 PolicyControlStrength::Advisory,
                 format!("{BEST_EFFORT}; {cause}"),
-                "process group",
+                "the process group",
             ),
         };
         let control =
@@ -299,8 +322,8 @@ impl Walls<'_> {
         }
         watchdog::stand(&groups.parents()).map_err(|error| {
             format!(
-                "a control group ends with its command, and not when this process is killed: no \
-                 watchdog: {error}"
+                "a control group ends with its command, but not when agent-backend is killed: the \
+                 watchdog cannot be started: {error}"
             )
         })
     }
@@ -309,31 +332,35 @@ impl Walls<'_> {
         let given = match self.isolation() {
             Isolation::Bwrap | Isolation::Landlock => (
                 PolicyControlStrength::Enforced,
-                "no namespaces, io_uring, keys, mounts, modules or typing into terminals; no new \
-                 privileges",
+                "commands cannot create namespaces, mount, load modules, use io_uring or kernel keys, \
+                 type into terminals, or gain privileges",
                 "seccomp",
             ),
             Isolation::Software | Isolation::None | Isolation::Auto => {
-                (PolicyControlStrength::Open, "all calls", "none")
+                (PolicyControlStrength::Open, "commands can use every system call", "none")
             }
         };
-        self.control(PolicyControlKind::Kernel, "no way around walls", given)
+        self.control(PolicyControlKind::Kernel, "no system calls that weaken the sandbox", given)
     }
 
     fn environment(&self) -> EffectivePolicyControl {
         EffectivePolicyControl {
             kind: PolicyControlKind::Environment,
-            asked: "a fixed small set, then the scope's, then the command's".to_owned(),
+            asked: "a fixed set of variables, those of the scope, and those of the command".to_owned(),
             in_force: match self.isolation() {
                 Isolation::Bwrap | Isolation::Landlock => {
-                    "that; variables that load code act only behind the walls".to_owned()
+                    "commands get a fixed set of variables and those that the caller sets; variables \
+                     that load code, such as LD_PRELOAD, act only inside the sandbox"
+                        .to_owned()
                 }
                 Isolation::Software | Isolation::None | Isolation::Auto => {
-                    "that; variables that load code are refused".to_owned()
+                    "commands get a fixed set of variables and those that the caller sets; variables \
+                     that load code, such as LD_PRELOAD, are refused"
+                        .to_owned()
                 }
             },
             strength: PolicyControlStrength::Enforced,
-            mechanism: "made anew for each command".to_owned(),
+            mechanism: "a new environment for each command".to_owned(),
             proof: None,
         }
     }
@@ -344,19 +371,19 @@ impl Walls<'_> {
             asked: self.settings.shell.as_str().to_owned(),
             in_force: self.standing.shell.to_string_lossy().into_owned(),
             strength: PolicyControlStrength::Enforced,
-            mechanism: "found on this host".to_owned(),
+            mechanism: "the programs of this host".to_owned(),
             proof: None,
         }
     }
 
     fn limits(&self) -> Vec<EffectivePolicyControl> {
         let limits = &self.settings.limits;
-        let asked = |value: Option<String>| value.unwrap_or_else(|| "by the command".to_owned());
+        let asked = |value: Option<String>| value.unwrap_or_else(|| "no limit".to_owned());
         let number = |value: Option<u64>| asked(value.map(|value| value.to_string()));
         let time = |value: Option<std::time::Duration>| asked(value.map(|it| format!("{it:?}")));
         let groups = Groups::find();
         let root = rustix::process::geteuid().is_root();
-        // Without walls a command can enter another group, and have a process without limits work
+        // Without a sandbox a command can enter another group, and have a process without limits work
         // for it.
         let walled = matches!(self.isolation(), Isolation::Bwrap | Isolation::Landlock);
         let grouped = |held: &'static str, left: &'static str| {
@@ -367,26 +394,33 @@ impl Walls<'_> {
             }
         };
         let memory = if groups.make(&Wanted { memory: Some(1 << 30), processes: None }).is_ok() {
-            grouped("all processes together", "all processes that do not leave their control group")
+            grouped(
+                "for all processes together",
+                "for all processes together, unless they leave their control group",
+            )
         } else {
-            (PolicyControlStrength::Advisory, "each process for itself", "RLIMIT_DATA")
+            (PolicyControlStrength::Advisory, "for each process", "RLIMIT_DATA")
         };
         let processes =
             match (groups.make(&Wanted { memory: None, processes: Some(100) }).is_ok(), root) {
                 (true, _) => grouped(
-                    "all that the command starts",
-                    "all that the command starts and that does not leave its control group",
+                    "for all processes together",
+                    "for all processes together, unless they leave their control group",
                 ),
-                (false, true) => (PolicyControlStrength::Open, "root is not bound", "RLIMIT_NPROC"),
-                (false, false) => {
-                    (PolicyControlStrength::Advisory, "all of the same user", "RLIMIT_NPROC")
+                (false, true) => {
+                    (PolicyControlStrength::Open, "for users other than root", "RLIMIT_NPROC")
                 }
+                (false, false) => (
+                    PolicyControlStrength::Advisory,
+                    "for all processes of the same user",
+                    "RLIMIT_NPROC",
+                ),
             };
         let each = |mechanism| {
             if walled {
-                (PolicyControlStrength::Enforced, "each process for itself", mechanism)
+                (PolicyControlStrength::Enforced, "for each process", mechanism)
             } else {
-                let held = "each process for itself, unless it asks one outside that has no limit";
+                let held = "for each process, unless it has a process without limits do the work";
                 (PolicyControlStrength::Advisory, held, mechanism)
             }
         };
@@ -394,7 +428,7 @@ impl Walls<'_> {
             self.control(
                 PolicyControlKind::Time,
                 time(limits.wall_time),
-                (PolicyControlStrength::Enforced, "the command is ended", "a timer of ours"),
+                (PolicyControlStrength::Enforced, "for the command as a whole", "a timer"),
             ),
             self.control(PolicyControlKind::Cpu, time(limits.cpu), each("RLIMIT_CPU")),
             self.control(PolicyControlKind::Memory, number(limits.memory), memory),
@@ -414,8 +448,9 @@ impl Walls<'_> {
                 "bounded",
                 (
                     PolicyControlStrength::Enforced,
-                    "a reader's queue, or a spool",
-                    "buffers of ours",
+                    "a command waits while its output is not read; of a background command, the oldest \
+                     output is dropped",
+                    "buffers of fixed size",
                 ),
             ),
         ];

@@ -181,7 +181,7 @@ pub(super) fn place(settings: &ExecSettings, shared: &Shared) -> Option<PathBuf>
 /// It says nothing about walls, whatever the cause: a missing or full `TMPDIR` must not let a weaker
 /// isolation take the place of a stronger one. So it carries no number by which the host is judged.
 fn unmade(place: &Path, error: &io::Error) -> Error {
-    let message = format!("no private directory can be made in {}: {error}", place.display());
+    let message = format!("cannot create a private directory in {}: {error}", place.display());
     let (code, kind) = match error.kind() {
         io::ErrorKind::NotFound
         | io::ErrorKind::NotADirectory
@@ -191,8 +191,7 @@ fn unmade(place: &Path, error: &io::Error) -> Error {
         }
         _ => (ErrorCode::ExecError, ErrorKind::Io),
     };
-    Error::new(code, kind, message)
-        .with_hint("set TMPDIR to a directory that exists and can be written")
+    Error::new(code, kind, message).with_hint("set TMPDIR to an existing, writable directory")
 }
 
 fn make(place: &Path, kept_caches: Option<&Path>, key: &PrivateKey) -> io::Result<Private> {

@@ -150,7 +150,7 @@ fn unenforced(isolation: Isolation, requirement: SandboxRequirement, what: &str)
 }
 
 fn refused(message: String, remedy: &str, accept: &str) -> Error {
-    let hint = format!("{remedy}accept that with --accept-unenforced {accept}");
+    let hint = format!("{remedy}accept missing enforcement with --accept-unenforced {accept}");
     Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, message)
         .with_verb(Verb::Exec)
         .with_hint(hint)

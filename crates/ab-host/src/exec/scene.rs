@@ -234,7 +234,13 @@ fn opened(
     for bind in &binds {
         binds::check(bind, &name_of(&bind.handle, act)?, &visible, isolation)?;
     }
-    let (group, grouped) = grouped(&terms.limits, &terms.accepted, terms.total.as_ref())?;
+    check_file_size(&terms.limits, isolation)?;
+    let sandbox = if isolation == Isolation::Bwrap { BWRAP_PROCESSES } else { 0 };
+    let limits = ExecLimits {
+        processes: terms.limits.processes.map(|most| most.saturating_add(sandbox)),
+        ..terms.limits
+    };
+    let (group, grouped) = grouped(&limits, &terms.accepted, terms.total.as_ref())?;
     Ok(Scene {
         cwd_path: if request.cwd == scope_root {
             visible[0].path.clone()
@@ -252,6 +258,28 @@ fn opened(
         group,
         total: terms.total.clone(),
     })
+}
+
+/// Processes of the sandbox itself, which are in the control group of the command: bwrap outside, its
+/// first process inside, and the shell that waits for the command.
+const BWRAP_PROCESSES: u64 = 3;
+/// bwrap writes files such as `/etc/passwd` for the command, under the limits of the command.
+const MIN_BWRAP_FILE_SIZE: u64 = 4096;
+
+/// Refuses a limit that bwrap itself would exceed.
+pub(super) fn check_file_size(limits: &ExecLimits, isolation: Isolation) -> Result<()> {
+    match limits.file_size {
+        Some(most) if most < MIN_BWRAP_FILE_SIZE && isolation == Isolation::Bwrap => {
+            let message = format!(
+                "the limit for the size of files is {most} bytes, but the bwrap sandbox needs at least \
+                 {MIN_BWRAP_FILE_SIZE}"
+            );
+            Err(Error::new(ErrorCode::ExecError, ErrorKind::Invalid, message)
+                .with_verb(Verb::Exec)
+                .with_hint("raise the limit, or choose another isolation"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Makes a control group with the limits, and starts the watchdog that ends the group when we
@@ -304,9 +332,9 @@ fn name_of(handle: &OwnedFd, act: Act<'_>) -> Result<String> {
                 Err(act.error(ErrorKind::InvalidPath, "the directory's path is not valid UTF-8"))
             }
         },
-        Err(error) => {
-            Err(act.error(ErrorKind::Io, "cannot tell the directory's path").with_source(error))
-        }
+        Err(error) => Err(act
+            .error(ErrorKind::Io, "cannot find the path of the directory")
+            .with_source(error)),
     }
 }
 
@@ -482,7 +510,7 @@ fn is_placeholder(jail: &Jail, path: &WsPath, act: Act<'_>) -> Result<bool> {
 /// The error for a link on the way to a restricted path. A command could replace the link, whatever
 /// is mounted at its target, and a mount would follow the link out of the workspace.
 fn linked(below: &WsPath, act: Act<'_>) -> Error {
-    let message = format!("'{below}' is restricted, or on the way to what is, and it is a link");
+    let message = format!("'{below}' is part of a restricted path and must not be a symbolic link");
     act.error(ErrorKind::PermissionDenied, &message)
 }
 

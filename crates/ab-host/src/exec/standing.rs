@@ -108,8 +108,8 @@ pub(super) async fn find(runner: &Runner, shared: &Arc<Shared>) -> Result<Arc<St
         }
     }
     let causes: Vec<String> = fallen.iter().map(|(it, cause)| format!("{it}: {cause}")).collect();
-    Err(missing(format!("the isolation asked for does not work here: {}", causes.join("; ")))
-        .with_hint("agent-backend doctor says what this host lacks"))
+    Err(missing(format!("the requested isolation does not work here: {}", causes.join("; ")))
+        .with_hint("agent-backend doctor shows what is missing on this machine"))
 }
 
 /// The result for an isolation that works.
@@ -159,7 +159,7 @@ async fn attempt(
             None
         }
         Isolation::Software => {
-            let lacking = "nothing was given that looks at command lines (the setting 'screen' of the driver)";
+            let lacking = "the driver has no check for command lines (its setting 'screen')";
             runner.settings.screen.ok_or_else(|| Unproven::impossible(lacking))?;
             return Ok(Proven::default());
         }
@@ -180,7 +180,7 @@ fn prepare(settings: &ExecSettings, shared: &Shared) -> std::result::Result<Bwra
     if lies_in(&path, shared) {
         let place = path.display();
         return Err(Unproven::Impossible(format!(
-            "{place} lies in the workspace, where commands can change it"
+            "{place} is in the workspace, where commands can change it"
         )));
     }
     let setuid = bwrap::is_setuid(&path);
@@ -301,7 +301,7 @@ fn check_toolchains(settings: &ExecSettings) -> Result<()> {
         })?;
         if path.is_relative() || !(found.is_dir() || found.is_file()) || path.to_str().is_none() {
             let message = format!(
-                "the toolchain {} is no absolute path of a directory or file",
+                "the toolchain {} is not the absolute path of a directory or file",
                 path.display()
             );
             return Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message));
@@ -318,12 +318,12 @@ fn check_temporary_dir(settings: &ExecSettings) -> Result<()> {
     let path = &settings.temporary_dir;
     let cause = match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => return Ok(()),
-        Ok(_) => "it is no directory".to_owned(),
+        Ok(_) => "it is not a directory".to_owned(),
         Err(error) => error.to_string(),
     };
     let message = format!("cannot use '{}' for temporary files: {cause}", path.display());
     Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
-        .with_hint("set TMPDIR to a directory that exists and can be written"))
+        .with_hint("set TMPDIR to an existing, writable directory"))
 }
 
 fn above_floor(settings: &ExecSettings, standing: Standing) -> Result<Standing> {
@@ -334,7 +334,7 @@ fn above_floor(settings: &ExecSettings, standing: Standing) -> Result<Standing> 
         standing.fallen.iter().map(|(it, cause)| format!("; {it}: {cause}")).collect();
     let (have, want) = (standing.isolation, settings.minimum_isolation);
     Err(missing(format!(
-        "isolation '{have}' would be in force, and '{want}' is the least that may be{}",
+        "isolation '{want}' is required, but only '{have}' works here{}",
         causes.concat()
     )))
 }

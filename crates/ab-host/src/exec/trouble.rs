@@ -30,12 +30,11 @@ impl Unproven {
 
     /// A temporary failure, as an error that the caller may retry.
     pub(super) fn this_time(isolation: Isolation, cause: &str) -> Self {
-        let message = format!("isolation '{isolation}' could not be proven just now: {cause}");
+        let message = format!("isolation '{isolation}' could not be tested: {cause}");
         Unproven::Failed(
             Error::new(ErrorCode::ExecError, ErrorKind::Io, message)
                 .with_hint(
-                    "the host is busy or short of something: try again; a weaker isolation has to \
-                     be asked for by name",
+                    "the machine is busy or out of resources: try again, or name a weaker isolation",
                 )
                 .into_transient(),
         )

@@ -96,7 +96,7 @@ impl Found {
             abilities.push(format!("limits for {}", usable.join(", ")));
         }
         if self.freezes {
-            abilities.push("freeze and kill as one".to_owned());
+            abilities.push("freeze and kill all processes".to_owned());
         }
         let detail = format!("{versions}: {}", abilities.join("; "));
         if lacking.is_empty() {
@@ -154,7 +154,7 @@ mod tests {
         };
         let all = found(&["cpu", "io", "memory", "pids"], true).judged("nothing");
         assert_eq!(all.state, HostFeatureState::Working);
-        assert_eq!(all.detail, "v2: limits for cpu, memory, pids; freeze and kill as one");
+        assert_eq!(all.detail, "v2: limits for cpu, memory, pids; freeze and kill all processes");
         let some = found(&["memory"], false).judged("nothing");
         assert_eq!(some.state, HostFeatureState::Partial);
         assert_eq!(some.cause.as_deref(), Some("new groups have no controller for cpu, pids"));

@@ -67,11 +67,11 @@ pub(super) fn openat2() -> HostFeatureReport {
 
 pub(super) fn pidfd() -> HostFeatureReport {
     match pidfd_open(getpid(), PidfdFlags::empty()) {
-        Ok(_) => HostFeatureReport::working(HostFeature::Pidfd, "processes can be held by handle"),
+        Ok(_) => HostFeatureReport::working(HostFeature::Pidfd, "processes have stable handles"),
         Err(errno) => {
             let cause = format!("the kernel answers: {errno}{}", filtered());
             let remedy = format!("{NEWER_KERNEL} (5.3), or a newer container runtime");
-            let absence = "processes are signalled by number, which may have passed on";
+            let absence = "processes are signalled by ID, which another process may have by then";
             HostFeatureReport::missing(HostFeature::Pidfd, absence, Lack::new(cause, remedy))
         }
     }
@@ -123,7 +123,7 @@ pub(super) fn landlock() -> HostFeatureReport {
     let reach = if abi < ABI::V6 { "files and TCP" } else { "files, TCP, signals, sockets" };
     HostFeatureReport::working(
         HostFeature::Landlock,
-        format!("ABI {number}: rules for {reach}; seen to hold"),
+        format!("ABI {number}: rules for {reach}; tested"),
     )
 }
 
@@ -136,17 +136,16 @@ fn locked_out() -> bool {
 pub(super) fn seccomp() -> HostFeatureReport {
     let absence = "system calls cannot be filtered";
     match set_secure_computing_mode(SecureComputingMode::Filter) {
-        Err(Errno::FAULT) => HostFeatureReport::working(
-            HostFeature::Seccomp,
-            format!("filters are taken{}", filtered()),
-        ),
+        Err(Errno::FAULT) => {
+            HostFeatureReport::working(HostFeature::Seccomp, format!("filters work{}", filtered()))
+        }
         Err(errno) => {
             let cause = format!("the kernel answers: {errno}{}", filtered());
             let remedy = "run a kernel built with CONFIG_SECCOMP_FILTER";
             HostFeatureReport::missing(HostFeature::Seccomp, absence, Lack::new(cause, remedy))
         }
         Ok(()) => {
-            let cause = "the kernel took a filter that is none";
+            let cause = "the kernel accepted an invalid filter";
             HostFeatureReport::missing(
                 HostFeature::Seccomp,
                 absence,
@@ -158,7 +157,7 @@ pub(super) fn seccomp() -> HostFeatureReport {
 
 /// Shares the data of one unnamed file with another (reflink).
 pub(super) fn reflink(directory: &Path) -> HostFeatureReport {
-    let absence = "copies take time and room";
+    let absence = "copies need time and disk space";
     let place = directory.display();
     let unnamed = || {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;

@@ -36,9 +36,10 @@ const HIDEABLE: &[&str] = &["/tmp", "/var/tmp", "/mnt", "/run", "/usr"];
 pub(super) fn user(programs: &Programs) -> HostFeatureReport {
     let absence = "isolation by namespaces needs root";
     match start(programs, &["--user", "--map-root-user", "--mount"]) {
-        Ok(()) => {
-            HostFeatureReport::working(HostFeature::UserNamespaces, "made, mapped and mounted in")
-        }
+        Ok(()) => HostFeatureReport::working(
+            HostFeature::UserNamespaces,
+            "can be created, mapped and mounted in",
+        ),
         Err(lack) => HostFeatureReport::missing(HostFeature::UserNamespaces, absence, lack),
     }
 }
@@ -165,7 +166,7 @@ fn overlay_refusal(complaint: &Complaint) -> Lack {
 
 fn required(programs: &Programs, name: &str, package: &str) -> Result<PathBuf, Lack> {
     programs.find(name).ok_or_else(|| {
-        let cause = format!("could not be tried: no program '{name}' on the path");
+        let cause = format!("not tested: there is no program '{name}' on the path");
         Lack::new(cause, format!("install {package}"))
     })
 }

@@ -72,14 +72,14 @@ pub(crate) fn own_group(hierarchy: &Hierarchy, memberships: &str) -> Option<Path
 /// The reason why no group can be made if our own group is not visible.
 pub(crate) fn unseen(place: &Path) -> Lack {
     Lack::new(
-        format!("the group of this process is not to be seen in {}", place.display()),
+        format!("the control group of this process is not visible in {}", place.display()),
         "give the container a cgroup namespace of its own (--cgroupns=private)",
     )
 }
 
 /// The reason why no group can be made in `parent`.
 pub(crate) fn refused(parent: &Path, error: &io::Error) -> Lack {
-    let cause = format!("no group can be made in {}: {error}", parent.display());
+    let cause = format!("cannot create a control group in {}: {error}", parent.display());
     let remedy = match error.kind() {
         io::ErrorKind::ReadOnlyFilesystem => {
             "give the container a writable /sys/fs/cgroup of its own (--cgroupns=private)"

@@ -32,7 +32,9 @@ pub(super) fn rename(
     let from = act.path;
     let target = Act::new(act.verb, to);
     if let Some(root) = [act, target].into_iter().find(|act| act.path.is_root()) {
-        return Err(root.error(ErrorKind::Invalid, "the root of the workspace stays where it is"));
+        return Err(
+            root.error(ErrorKind::Invalid, "the root of the workspace cannot be moved or removed")
+        );
     }
     let source = shared.jail.spot_to(Purpose::Displace, from, Final::Keep, Missing::Fail);
     let source = source.map_err(|fault| act.failed(fault))?;
@@ -83,9 +85,10 @@ pub(super) fn read_link(shared: &Shared, act: Act<'_>) -> Result<String> {
 
 pub(super) fn symlink(shared: &Shared, act: Act<'_>, target: &str) -> Result<()> {
     if target.is_empty() || target.contains('\0') || target.len() > MAX_PATH_BYTES {
-        return Err(
-            act.error(ErrorKind::InvalidPath, "the target is empty, too long or holds a NUL")
-        );
+        return Err(act.error(
+            ErrorKind::InvalidPath,
+            "the target of a link must not be empty, too long or contain NUL",
+        ));
     }
     if !stays_inside(shared, act.path, target) {
         return Err(act.error(ErrorKind::Escape, "the target leaves the workspace"));

@@ -140,8 +140,11 @@ fn extent(options: ReadOptions, size: u64) -> (u64, u64) {
 }
 
 fn too_large(act: Act<'_>, length: u64, limit: u64) -> Error {
-    act.error(ErrorKind::TooLarge, &format!("{length} bytes, more than the limit of {limit}"))
-        .with_hint("read a range, or in chunks")
+    act.error(
+        ErrorKind::TooLarge,
+        &format!("the file has {length} bytes, but the limit is {limit}"),
+    )
+    .with_hint("read a range, or in chunks")
 }
 
 #[cfg(test)]

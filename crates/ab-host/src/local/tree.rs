@@ -39,7 +39,7 @@ pub(super) fn list(
     let top = Arc::new(top);
     if describe::handle(&top).is_ok_and(|described| described.links == 0) {
         let gone = act.error(ErrorKind::NotFound, "the directory was removed");
-        return Err(gone.with_hint("a workspace whose directory is gone must be opened anew"));
+        return Err(gone.with_hint("open the workspace again after its directory was replaced"));
     }
     if options.depth == 0 {
         return Ok(Listing::default());
@@ -108,7 +108,9 @@ pub(super) fn remove(
     cancel: &Cancel,
 ) -> Result<RemoveOutcome> {
     if act.path.is_root() {
-        return Err(act.error(ErrorKind::Invalid, "the root of the workspace stays where it is"));
+        return Err(
+            act.error(ErrorKind::Invalid, "the root of the workspace cannot be moved or removed")
+        );
     }
     match remove_spot(shared, act, options.depth, cancel) {
         Err(error)

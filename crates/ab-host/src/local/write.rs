@@ -106,8 +106,8 @@ fn attempt(
 }
 
 fn conflict(act: Act<'_>) -> Error {
-    act.error(ErrorKind::Conflict, "the file is not the expected version")
-        .with_hint("read it again and decide on what is there now")
+    act.error(ErrorKind::Conflict, "the file does not have the expected version")
+        .with_hint("read the file again, and use its current version")
 }
 
 fn put(

@@ -140,18 +140,18 @@ impl Step {
     fn as_str(self) -> &'static str {
         match self {
             Step::Clone => "start a process",
-            Step::Session => "make a session for the process",
+            Step::Session => "start a session for the process",
             Step::ParentGone => "start a process while this one ends",
-            Step::Handles => "hand over the process's files",
-            Step::Terminal => "give the process its terminal",
-            Step::Mounts => "give the process mounts of its own",
-            Step::Devices => "keep the devices of the host as they are",
+            Step::Handles => "pass open files to the process",
+            Step::Terminal => "give the process a terminal",
+            Step::Mounts => "create a mount namespace for the process",
+            Step::Devices => "protect the devices of the host",
             Step::Directory => "enter the working directory",
             Step::Groups => "put the process into its control group",
             Step::Limits => "set the process's limits",
-            Step::Privileges => "take the process's privileges",
-            Step::Landlock => "put Landlock's rules in force",
-            Step::Seccomp => "put the filter for system calls in force",
+            Step::Privileges => "drop the privileges of the process",
+            Step::Landlock => "apply the Landlock rules",
+            Step::Seccomp => "apply the seccomp filter",
             Step::Execute => "execute the program",
         }
     }

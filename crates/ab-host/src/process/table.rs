@@ -123,7 +123,7 @@ impl Table {
         let message = if all == own {
             format!("{own} processes were started and still run")
         } else {
-            format!("{own} processes were started here and still run, and {all} in all")
+            format!("{own} processes of this handle still run, and {all} in total")
         };
         Err(Error::new(ErrorCode::ExecError, ErrorKind::TooLarge, message)
             .with_verb(Verb::Exec)

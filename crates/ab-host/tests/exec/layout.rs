@@ -70,7 +70,7 @@ async fn a_private_tmp_cannot_fill_the_host() {
         exec_stdout_text(&ground.backend, "true").await;
         let files = ground.backend.effective_policy().await.unwrap();
         let files = files.control(ab_core::PolicyControlKind::Files).unwrap().in_force.clone();
-        if files.contains("has no bound") {
+        if files.contains("is not limited") {
             host::report_skip("a bounded /tmp", &files);
             continue;
         }

@@ -19,7 +19,7 @@ async fn run(ground: &Ground, line: &str, limits: ExecLimits) -> ExecOutput {
 async fn proven(ground: &Ground, subject: PolicyControlKind) -> bool {
     let policy = ground.backend.effective_policy().await.unwrap();
     let control = policy.control(subject).unwrap();
-    if control.mechanism == "control group" {
+    if control.mechanism == "a control group" {
         // Only walls keep a command from leaving its group.
         let walled = WALLS.iter().any(|wall| policy.isolation == Some(*wall));
         assert_eq!(control.strength == PolicyControlStrength::Enforced, walled, "{control:?}");
@@ -50,6 +50,33 @@ async fn a_gibibyte_of_output_is_counted_and_let_go() {
         assert!(peak() - before < 512 << 20, "memory grew by {}", peak() - before);
         ground.leave().await;
     }
+}
+
+/// The processes of the sandbox do not count.
+#[tokio::test]
+async fn one_process_is_enough_for_a_command() {
+    for isolation in MODES {
+        let ground = Ground::behind(isolation);
+        if !proven(&ground, PolicyControlKind::ProcessCount).await {
+            return;
+        }
+        let limits = ExecLimits { processes: Some(1), ..ExecLimits::default() };
+        let output = run(&ground, "echo ran", limits).await;
+        assert_eq!((output.exit.code, output.stdout.bytes.as_ref()), (Some(0), &b"ran\n"[..]));
+        let output = run(&ground, "exec /bin/sh -c '/bin/true; exit 0'", limits).await;
+        assert_ne!(output.exit.code, Some(0), "{isolation}: a second process was started");
+        ground.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn a_file_size_that_the_sandbox_exceeds_is_refused() {
+    let ground = Ground::behind(Isolation::Bwrap);
+    let limits = ExecLimits { file_size: Some(1), ..ExecLimits::default() };
+    let options = ExecOptions { limits, ..ExecOptions::default() };
+    let refused = ground.backend.exec_with("true", options).await.unwrap_err();
+    assert!(refused.message().contains("at least 4096"), "{refused}");
+    ground.leave().await;
 }
 
 #[tokio::test]

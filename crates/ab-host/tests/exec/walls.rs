@@ -54,7 +54,7 @@ async fn software_without_anything_that_looks_at_lines_is_no_mode() {
             expect_error(backend.effective_policy().await, ErrorKind::Unavailable),
         ] {
             assert_eq!(error.code(), ErrorCode::MissingUtilities);
-            let cause = "software: nothing was given that looks at command lines";
+            let cause = "software: the driver has no check for command lines";
             assert!(error.message().contains(cause), "{error}");
         }
         let ground = Ground::behind(Isolation::Software);
@@ -134,7 +134,7 @@ async fn a_bwrap_in_the_workspace_is_refused() {
     let options = LocalDriverOptions { exec, ..LocalDriverOptions::default() };
     let backend = Backend::new(LocalDriver::open(workspace.path(), options).unwrap());
     let error = expect_error(backend.exec("true").await, ErrorKind::Unavailable);
-    assert!(error.message().contains("lies in the workspace"), "{error}");
+    assert!(error.message().contains("is in the workspace"), "{error}");
 }
 
 #[tokio::test]
@@ -303,7 +303,7 @@ async fn a_bind_does_not_lead_around_restrictions() {
         let refused = restricted(path.clone(), access, hidden, read_only).exec(&line).await;
         let said = format!("{path:?} {access:?} {hidden:?} {read_only:?}");
         let error = expect_error(refused.map(|ran| format!("{said}: {ran:?}")), ErrorKind::Invalid);
-        assert!(error.message().contains("commands would get at"), "{said}: {error}");
+        assert!(error.message().contains("commands could then access"), "{said}: {error}");
     }
     // These change nothing about what is restricted.
     for (path, access, hidden, read_only) in [

@@ -101,12 +101,11 @@ impl WebSocketUrl {
         let web = matches!(scheme, "http" | "https");
         Some(host(uri, default).and_then(|host| {
             if user_info(uri).is_some() {
-                return Err(invalid("the URL of a websocket names a user: a token is a setting"));
+                return Err(invalid("the URL of a WebSocket must not contain a user name"));
             }
             if let Some(secret) = uri.query().and_then(secret_in) {
                 let message = format!(
-                    "the query of the URL holds a {secret}, and URLs are seen in histories, lists \
-                     of processes and logs: a token is a setting"
+                    "the query of the URL contains a {secret}, but URLs appear in shell histories, process lists and logs"
                 );
                 return Err(invalid(message).with_hint(TOKEN_ELSEWHERE));
             }
@@ -173,17 +172,17 @@ pub(crate) fn parsed(url: &str) -> Result<(RemoteEndpoint, Option<String>)> {
     }
     let host = host(&uri, SSH_PORT)?;
     let user = match user_info(&uri) {
-        None => return Err(invalid(format!("the URL names no user of {host}"))),
+        None => return Err(invalid(format!("the URL has no user name for {host}"))),
         Some(info) if info.contains(':') => {
-            return Err(invalid("the URL holds a password: credentials are a setting"));
+            return Err(invalid("the URL must not contain a password"));
         }
         Some(user) => decoded(user)?,
     };
     if user.is_empty() {
-        return Err(invalid(format!("the URL names no user of {host}")));
+        return Err(invalid(format!("the URL has no user name for {host}")));
     }
     if uri.query().is_some() {
-        return Err(invalid("the URL of an SSH server has a query, which means nothing"));
+        return Err(invalid("the URL of an SSH server must not have a query"));
     }
     let ssh = SshEndpoint { host, ..SshEndpoint::new(user, "") };
     Ok((RemoteEndpoint::Ssh(ssh), root(uri.path())?))
@@ -210,12 +209,13 @@ pub(crate) fn proxy(url: &str) -> Result<Proxy> {
         Some("http") => {}
         scheme => {
             let scheme = scheme.unwrap_or_default();
-            let message = format!("a proxy is reached by http, not by '{scheme}'");
+            let message =
+                format!("the URL of a proxy must start with http://, not with {scheme}://");
             return Err(invalid(message));
         }
     }
     if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
-        return Err(invalid("the URL of a proxy has a path, which means nothing"));
+        return Err(invalid("the URL of a proxy must not have a path"));
     }
     let mut proxy = Proxy::new(host(&uri, 3128)?);
     if let Some(info) = user_info(&uri) {
@@ -229,18 +229,18 @@ fn uri(url: &str) -> Result<Uri> {
     let uri: Uri = url
         .trim()
         .parse()
-        .map_err(|error| invalid(format!("this is no URL: {error}")).with_hint(EXAMPLES))?;
+        .map_err(|error| invalid(format!("invalid URL: {error}")).with_hint(EXAMPLES))?;
     match uri.scheme_str() {
         None => Err(invalid("the URL has no scheme").with_hint(EXAMPLES)),
         Some(_) => Ok(uri),
     }
 }
 
-const EXAMPLES: &str = "write it like wss://host/ssh, ws://127.0.0.1:3001/ssh or \
-                        ssh://user@host:22/path";
+const EXAMPLES: &str =
+    "for example wss://host/ssh, ws://127.0.0.1:3001/ssh or ssh://user@host:22/path";
 
-const TOKEN_ELSEWHERE: &str = "leave it out of the URL and give it as the setting token, with \
-                               --token-file, or as AGENT_BACKEND_AUTH_TOKEN";
+const TOKEN_ELSEWHERE: &str =
+    "remove it from the URL, and pass the token with --token-file or in AGENT_BACKEND_AUTH_TOKEN";
 
 /// The kind of secret in a query, if one of its fields holds one.
 fn secret_in(query: &str) -> Option<&'static str> {
@@ -254,7 +254,7 @@ fn secret_in(query: &str) -> Option<&'static str> {
 fn host(uri: &Uri, default: u16) -> Result<HostPort> {
     let name = uri.host().unwrap_or_default();
     if name.is_empty() {
-        return Err(invalid("the URL names no host").with_hint(EXAMPLES));
+        return Err(invalid("the URL has no host").with_hint(EXAMPLES));
     }
     let authority = uri.authority().map_or("", |authority| authority.as_str());
     let after = authority.rsplit_once(']').map_or(authority, |(_, after)| after);
@@ -262,7 +262,7 @@ fn host(uri: &Uri, default: u16) -> Result<HostPort> {
         (Some(0), _) => return Err(invalid("the port in the URL is 0")),
         (Some(port), _) => port,
         (None, rest) if rest.contains(':') => {
-            return Err(invalid("the port in the URL is none: it is from 1 to 65535"));
+            return Err(invalid("invalid port in the URL: must be 1 to 65535"));
         }
         (None, _) => default,
     };
@@ -277,12 +277,12 @@ fn decoded(text: &str) -> Result<String> {
     let decoded = percent_decode_str(text).decode_utf8();
     match decoded {
         Ok(text) if !text.contains('\0') => Ok(text.into_owned()),
-        _ => Err(invalid("the URL holds an escape that is no text")),
+        _ => Err(invalid("the URL contains an invalid percent escape")),
     }
 }
 
 fn foreign(scheme: &str) -> Error {
-    invalid(format!("'{scheme}' is not how a workspace is reached")).with_hint(EXAMPLES)
+    invalid(format!("unknown URL scheme '{scheme}'")).with_hint(EXAMPLES)
 }
 
 pub(crate) fn invalid(message: impl Into<String>) -> Error {
@@ -324,7 +324,7 @@ mod tests {
     fn a_token_in_a_url_is_told_where_it_belongs() {
         let error = WebSocketUrl::parse("ws://h/ssh?token=x").unwrap_err();
         let hint = error.hint().unwrap_or_default();
-        for place in ["setting token", "--token-file", "AGENT_BACKEND_AUTH_TOKEN"] {
+        for place in ["--token-file", "AGENT_BACKEND_AUTH_TOKEN"] {
             assert!(hint.contains(place), "{hint}");
         }
     }
@@ -349,26 +349,26 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_and_no_secret_repeated() {
         for (url, what) in [
-            ("", "no URL"),
+            ("", "invalid URL"),
             ("box.example", "no scheme"),
             ("/srv/project", "no scheme"),
-            ("ftp://h/", "'ftp' is not how"),
-            ("ws:///ssh", "no URL"),
+            ("ftp://h/", "unknown URL scheme 'ftp'"),
+            ("ws:///ssh", "invalid URL"),
             ("ws://h:0/ssh", "port in the URL is 0"),
-            ("ws://h:99999/ssh", "port in the URL is none"),
-            ("ws://h:secret/ssh", "port in the URL is none"),
-            ("ws://secret@h/ssh", "names a user"),
-            ("ws://h/ssh?token=secret", "holds a token"),
-            ("http://h/?a=b&access_Token=secret", "holds a token"),
-            ("wss://h/ssh?%74oken=secret", "holds a token"),
-            ("wss://h/ssh?password=hidden-secret", "holds a password"),
-            ("ssh://h/srv", "names no user"),
-            ("ssh://@h/srv", "names no user"),
-            ("ssh://ada:secret@h/srv", "holds a password"),
-            ("ssh://ada@h/srv?token=secret", "has a query"),
-            ("ssh://ada@h/%ff", "no text"),
-            ("ssh://ada@h/%00", "no text"),
-            ("ws://h/a secret b", "no URL"),
+            ("ws://h:99999/ssh", "invalid port in the URL"),
+            ("ws://h:secret/ssh", "invalid port in the URL"),
+            ("ws://secret@h/ssh", "must not contain a user name"),
+            ("ws://h/ssh?token=secret", "contains a token"),
+            ("http://h/?a=b&access_Token=secret", "contains a token"),
+            ("wss://h/ssh?%74oken=secret", "contains a token"),
+            ("wss://h/ssh?password=hidden-secret", "contains a password"),
+            ("ssh://h/srv", "has no user name"),
+            ("ssh://@h/srv", "has no user name"),
+            ("ssh://ada:secret@h/srv", "must not contain a password"),
+            ("ssh://ada@h/srv?token=secret", "must not have a query"),
+            ("ssh://ada@h/%ff", "invalid percent escape"),
+            ("ssh://ada@h/%00", "invalid percent escape"),
+            ("ws://h/a secret b", "invalid URL"),
         ] {
             let error = parsed(url).unwrap_err();
             assert_eq!(
@@ -391,7 +391,7 @@ mod tests {
         assert_eq!(known.credentials, Some(("ada".to_owned(), "a:b".into())));
         assert!(!format!("{known:?}").contains("a:b"));
         for (url, what) in
-            [("socks5://h:1", "'socks5'"), ("http://h/path", "path"), ("http://", "URL")]
+            [("socks5://h:1", "socks5://"), ("http://h/path", "path"), ("http://", "URL")]
         {
             assert!(proxy(url).unwrap_err().message().contains(what), "{url}");
         }

@@ -60,7 +60,7 @@ impl fmt::Display for Unopened {
                 f.write_str("it has too many channels open")
             }
             Unopened::Refused(why) => write!(f, "it opens no channel: {why:?}"),
-            Unopened::Gone => f.write_str("the connection is over"),
+            Unopened::Gone => f.write_str("the connection was closed"),
         }
     }
 }

@@ -72,13 +72,10 @@ impl WebSocketEndpoint {
         if !secret || covered || self.token_in_clear == CleartextTokenPolicy::Accepted {
             return Ok(());
         }
-        let message = format!(
-            "the token would go to {} without encryption, and everybody on the way could read it",
-            self.address.host()
-        );
+        let message =
+            format!("the token would be sent to {} without encryption", self.address.host());
         Err(invalid(message).with_hint(
-            "use wss:// or https://, or a tunnel; --allow-insecure-token, or token_in_clear in a \
-             program, sends it all the same",
+            "use wss:// or https://, or a tunnel; to send it anyway, pass --allow-insecure-token",
         ))
     }
 
@@ -204,13 +201,15 @@ impl Headers {
     /// Adds a header, and replaces one of the same name.
     pub fn insert(&mut self, name: &str, value: &str) -> Result<()> {
         let Ok(key) = name.parse::<HeaderName>() else {
-            return Err(invalid(format!("'{}' is no name of a header", printable(name))));
+            return Err(invalid(format!("'{}' is not a valid header name", printable(name))));
         };
         if RESERVED.contains(&key) {
-            return Err(invalid(format!("the header '{key}' is the websocket's own")));
+            return Err(invalid(format!(
+                "the header '{key}' is set by the WebSocket protocol itself"
+            )));
         }
         let Ok(mut value) = HeaderValue::from_str(value) else {
-            return Err(invalid(format!("the value of the header '{key}' is none")));
+            return Err(invalid(format!("the value of the header '{key}' is invalid")));
         };
         value.set_sensitive(true);
         self.0.insert(key, value);
@@ -294,9 +293,9 @@ mod tests {
         assert_eq!(format!("{headers:?}"), "[\"x-access\"]");
         assert_eq!(headers.as_header_map().len(), 1);
         for (name, value, what) in [
-            ("a b", "", "'a b' is no name"),
-            ("Host", "h", "'host' is the websocket's own"),
-            ("sec-websocket-key", "k", "websocket's own"),
+            ("a b", "", "'a b' is not a valid header name"),
+            ("Host", "h", "'host' is set by the WebSocket protocol"),
+            ("sec-websocket-key", "k", "set by the WebSocket protocol"),
             ("x", "secret\r\nHost: evil", "value of the header 'x'"),
         ] {
             let error = headers.insert(name, value).unwrap_err();

@@ -50,8 +50,8 @@ impl FromStr for Fingerprint {
     fn from_str(text: &str) -> Result<Self> {
         match text.trim().parse() {
             Ok(ssh_key::Fingerprint::Sha256(digest)) => Ok(Self(digest)),
-            _ => Err(invalid("a fingerprint of a host key is like SHA256: and 43 characters")
-                .with_hint("ssh-keygen -lf shows that of a public key")),
+            _ => Err(invalid("must be SHA256: and 43 characters")
+                .with_hint("ssh-keygen -lf FILE prints the fingerprint of a public key")),
         }
     }
 }
@@ -111,15 +111,14 @@ impl HostKeyCheck {
             Standing::Unknown => Err(unknown(host, key, store)),
             Standing::Revoked { place } => {
                 let shown = Fingerprint::of(key);
-                let message =
-                    format!("the host key of {host} is revoked by {place}: it shows {shown}");
+                let message = format!("the host key of {host} is revoked in {place}: {shown}");
                 Err(refused(message, ErrorCause::HostKeyRefused)
-                    .with_hint("do not connect to this host before it has another"))
+                    .with_hint("do not connect until the host has a new key"))
             }
             Standing::Changed { known, place } => {
                 let (known, shown) = (Fingerprint::of(&known), Fingerprint::of(key));
                 let message = format!(
-                    "the host key of {host} has changed: it shows {shown}, and {place} has {known}"
+                    "the host key of {host} has changed: it is now {shown}, but {place} has {known}"
                 );
                 let name = host.known_as();
                 let remove = match &place.file {
@@ -127,7 +126,7 @@ impl HostKeyCheck {
                     None => format!("remove {place}"),
                 };
                 Err(refused(message, ErrorCause::HostKeyRefused).with_hint(format!(
-                    "somebody may be in between; if the change is meant, forget the old key: {remove}"
+                    "this can be an attack; if the change is expected, remove the old key: {remove}"
                 )))
             }
         }
@@ -137,21 +136,21 @@ impl HostKeyCheck {
 fn unknown(host: &HostPort, key: &PublicKey, store: Option<&PathBuf>) -> Error {
     let shown = Fingerprint::of(key);
     let kind = key.algorithm();
-    let message = format!("the host key of {host} is not known: it shows {kind} {shown}");
+    let message = format!("the host key of {host} is not known: {kind} {shown}");
     let place = match store {
         Some(path) => format!("to {}", path.display()),
         None => "to a file of known hosts and name that file".to_owned(),
     };
     let line = line(host, key);
     refused(message, ErrorCause::HostKeyUnknown).with_hint(format!(
-        "if that is the fingerprint that its owner tells you, add this line {place}: {line}"
+        "if the owner of the host confirms this fingerprint, add this line {place}: {line}"
     ))
 }
 
 fn unpinned(host: &HostPort, pin: Fingerprint, shown: Fingerprint) -> Error {
-    let message = format!("the host key of {host} is not the pinned one: it shows {shown}");
+    let message = format!("the host key of {host} is not the pinned one: it is {shown}");
     refused(message, ErrorCause::HostKeyRefused).with_hint(format!(
-        "the pin is {pin}; change it only if the owner of the host tells you the other"
+        "the pinned key is {pin}; change it only if the owner of the host confirms the new key"
     ))
 }
 
@@ -203,10 +202,7 @@ mod tests {
     fn an_unknown_key_is_refused_with_the_line_that_makes_it_known() {
         let (message, hint) = refusal(&HostKeyCheck::KnownHosts(KnownHosts::default()), ONE);
         let shown = Fingerprint::of(&key(ONE));
-        assert_eq!(
-            message,
-            format!("the host key of box:2222 is not known: it shows ssh-ed25519 {shown}")
-        );
+        assert_eq!(message, format!("the host key of box:2222 is not known: ssh-ed25519 {shown}"));
         assert!(
             hint.ends_with(&format!(
                 "to a file of known hosts and name that file: [box]:2222 {ONE}"
@@ -226,7 +222,7 @@ mod tests {
         assert!(hint.contains("remove line 1 of the known hosts given"), "{hint}");
         let revoked = format!("@revoked * {ONE}");
         let known = HostKeyCheck::KnownHosts(KnownHosts::from_text(revoked));
-        assert!(refusal(&known, ONE).0.contains("revoked by line 1"));
+        assert!(refusal(&known, ONE).0.contains("revoked in line 1"));
     }
 
     #[test]

@@ -206,7 +206,7 @@ fn refuse_special(path: &Path) -> io::Result<()> {
     if kind.is_file() || kind.is_dir() || path == Path::new("/dev/null") {
         Ok(())
     } else {
-        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"))
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))
     }
 }
 
@@ -382,8 +382,8 @@ mod tests {
         let pipe = directory.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let wrong = KnownHosts::from_files([&pipe]).load().unwrap_err();
-        assert!(wrong.to_string().ends_with("it is no regular file"), "{wrong}");
+        assert!(wrong.to_string().ends_with("it is not a regular file"), "{wrong}");
         let wrong = learn(&pipe, &host, &key(ONE)).unwrap_err();
-        assert!(wrong.to_string().ends_with("it is no regular file"), "{wrong}");
+        assert!(wrong.to_string().ends_with("it is not a regular file"), "{wrong}");
     }
 }

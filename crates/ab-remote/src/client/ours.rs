@@ -128,7 +128,7 @@ pub(super) async fn read(
             }
         }
     }
-    let message = "the file changes all the time";
+    let message = "the file is changed repeatedly";
     Err(Error::for_path(Verb::Read, path, ErrorKind::Conflict, message))
 }
 

@@ -159,5 +159,5 @@ impl Plain {
 }
 
 fn root_stays(act: &Act<'_>) -> Error {
-    act.error(ErrorKind::Invalid, "the root of the workspace stays where it is")
+    act.error(ErrorKind::Invalid, "the root of the workspace cannot be moved or removed")
 }

@@ -84,8 +84,7 @@ impl RemoteDriver {
         let permit = context.turn(operation_timeout, self.shared.turns.acquire()).await;
         let Some(permit) = permit else {
             let message = format!(
-                "its turn did not come within {operation_timeout:?}: \
-                 {max_operations} calls are under way"
+                "the call waited {operation_timeout:?} for one of {max_operations} running calls to end"
             );
             return Err(Error::new(ErrorCode::Timeout, ErrorKind::Timeout, message).with_verb(verb));
         };

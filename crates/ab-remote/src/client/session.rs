@@ -316,7 +316,7 @@ impl Session {
     }
 
     pub(crate) fn nonsense(&self, verb: Verb) -> Error {
-        self.wrong(verb, "with something that makes no sense")
+        self.wrong(verb, "with an invalid message")
     }
 
     /// The error for an answer that violates the protocol.
@@ -394,7 +394,7 @@ fn base(root: &str, info: &BackendInfo, who: &str) -> Result<WsPath> {
         let serves = info.root_aliases.first().map_or("another workspace", String::as_str);
         let message = format!("{who} serves {serves}, not {root}");
         Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
-            .with_hint("leave the root out to use the one that is served")
+            .with_hint("remove --root to use the directory that is served")
     };
     match below {
         Some("") => Ok(WsPath::root()),
@@ -411,13 +411,12 @@ fn apart(who: &str, theirs: &str) -> Error {
     // The text comes from the server and may have any length.
     let theirs: String = ab_core::error::escape_unprintable(theirs).chars().take(20).collect();
     let message = format!(
-        "{who} is an agent-backend that speaks version '{theirs}' of its protocol, and this client \
-         speaks version '{}'",
+        "{who} speaks version '{theirs}' of the protocol, but this client speaks version '{}'",
         call::CALL_EXTENSION_VERSION
     );
     Error::new(ErrorCode::ConnectionClosed, ErrorKind::Unsupported, message)
         .with_verb(Verb::Connect)
-        .with_hint("install the same release of agent-backend on both sides")
+        .with_hint("install the same release of agent-backend on both machines")
 }
 
 fn unready(who: &str, why: impl fmt::Display) -> Error {

@@ -218,7 +218,7 @@ async fn make_dir(session: &Session, path: &str, attributes: &SftpAttributes) ->
     let backend = &session.backend;
     let turn = session.making.lock().await;
     match backend.stat_with(path, StatOptions { links: LinkHandling::NoFollow }).await {
-        Ok(_) => return Err(Refusal::new(FAILURE, "something is there already")),
+        Ok(_) => return Err(Refusal::new(FAILURE, "the path already exists")),
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error.into()),
     }

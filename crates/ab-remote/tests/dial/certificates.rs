@@ -73,7 +73,7 @@ async fn what_is_wrong_with_a_certificate_is_named() {
     let of_an_issuer = certificate(&issuer, "127.0.0.1", |params| {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     });
-    check(&of_an_issuer, roots(), "is one for issuers, and none for servers").await;
+    check(&of_an_issuer, roots(), "is a CA certificate, not a server certificate").await;
 }
 
 #[tokio::test]

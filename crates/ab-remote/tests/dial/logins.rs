@@ -44,12 +44,15 @@ async fn passwords() {
     reached(&at(&stage, vec![password("correct horse")])).await;
     reached(&at(&stage, vec![password("wrong"), password("correct horse")])).await;
     let said = denied(&at(&stage, vec![password("secret")])).await;
-    assert!(said.contains("does not let 'agent' in by a password [it takes"), "{said}");
+    assert!(said.contains("refused the login of 'agent' with a password [it takes"), "{said}");
     let said = denied(&at(&stage, Vec::new())).await;
-    assert!(said.contains("without credentials") && said.contains("publickey"), "{said}");
+    assert!(
+        said.contains("accepts none of the credentials") && said.contains("publickey"),
+        "{said}"
+    );
     // So many that the server hangs up.
     let said = denied(&at(&stage, vec![password("secret"); 20])).await;
-    assert!(said.contains("does not let 'agent' in"), "{said}");
+    assert!(said.contains("login of 'agent'"), "{said}");
     stage.end().await;
 }
 
@@ -85,7 +88,7 @@ async fn keys_with_and_without_a_passphrase() {
         let unknown = stage.here(kind);
         keygen(&unknown, kind, "");
         let said = denied(&at(&stage, vec![key(&unknown, None)])).await;
-        assert!(said.contains("in by the key SHA256:"), "{said}");
+        assert!(said.contains("with the key SHA256:"), "{said}");
         reached(&at(&stage, vec![key(&unknown, None), key(&known, None)])).await;
     }
     stage.end().await;
@@ -166,16 +169,16 @@ async fn an_agent_is_asked() {
     let also = |text| vec![Credential::SshAgent { socket: socket.clone() }, password(text)];
     reached(&at(&stage, also("correct horse"))).await;
     let said = denied(&at(&stage, also("wrong"))).await;
-    assert!(said.contains("by a password; cannot ask the ssh agent"), "{said}");
+    assert!(said.contains("with a password; cannot ask the ssh agent"), "{said}");
 
     let agent = Agent::at(&socket).await;
     let said = denied(&at(&stage, asked())).await;
-    assert!(said.contains("without credentials"), "{said}");
+    assert!(said.contains("accepts none of the credentials"), "{said}");
     let unknown = stage.here("unknown");
     keygen(&unknown, "rsa", "");
     agent.add(&socket, &unknown);
     let said = denied(&at(&stage, asked())).await;
-    assert!(said.contains("by the agent's key SHA256:"), "{said}");
+    assert!(said.contains("with the agent's key SHA256:"), "{said}");
     agent.add(&socket, &stage.directory.path().join("keys/client"));
     reached(&at(&stage, asked())).await;
     drop(agent);

@@ -118,7 +118,7 @@ async fn openssh_lets_us_in_by_a_key_and_is_known_by_any_of_its_own() {
 async fn openssh_refuses_a_key_that_it_does_not_know() {
     let Some(sshd) = Sshd::start().await else { return };
     let said = denied(&sshd.settings("rsa", HostKeyCheck::Unchecked)).await;
-    assert!(said.contains(&format!("does not let '{}' in by the key", sshd.user)), "{said}");
+    assert!(said.contains(&format!("refused the login of '{}' with the key", sshd.user)), "{said}");
     // More than it takes in one connection.
     let mut settings = sshd.settings("rsa", HostKeyCheck::Unchecked);
     if let RemoteEndpoint::Ssh(ssh) = &mut settings.endpoint {

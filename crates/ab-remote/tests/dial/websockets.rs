@@ -27,10 +27,10 @@ async fn a_wrong_token_is_refused_for_good() {
     let daemon = Daemon::new(Door::Token("another")).await;
     let mut socket = daemon.websocket();
     let said = denied(&at(socket.clone())).await;
-    assert!(said.contains("does not know this token, which is none"), "{said}");
+    assert!(said.contains("the daemon requires a token"), "{said}");
     socket.token = Some("secret".into());
     let said = denied(&at(socket.clone())).await;
-    assert!(said.contains("does not know this token") && said.contains("127.0.0.1"), "{said}");
+    assert!(said.contains("refused the token") && said.contains("127.0.0.1"), "{said}");
     daemon.end().await;
     for status in [401, 403] {
         let daemon = Daemon::new(Door::Page(status)).await;
@@ -44,8 +44,8 @@ async fn a_wrong_token_is_refused_for_good() {
 async fn what_is_no_daemon_is_told_from_one() {
     for (door, what) in [
         (Door::Page(502), "HTTP 502 with a page instead of upgrading to a websocket: 'elsewhere'"),
-        (Door::Page(502), "[a page came back"),
-        (Door::Page(302), "[it points elsewhere"),
+        (Door::Page(502), "[the server sent a web page"),
+        (Door::Page(302), "[the server redirects"),
         (Door::Says("hello"), "does not speak SSH"),
         (Door::HangsUp, "cannot open ws://127.0.0.1"),
     ] {
@@ -83,23 +83,23 @@ async fn a_handshake_that_is_cut_is_no_foreign_language() {
     });
     let socket = WebSocketEndpoint::new(&format!("ws://{address}/ssh")).unwrap();
     let said = lost(&ClientSettings::new(RemoteEndpoint::WebSocket(socket))).await;
-    assert!(said.contains("the connection ended before the handshake was over"), "{said}");
+    assert!(said.contains("the connection was closed during the handshake"), "{said}");
 }
 
 #[tokio::test]
 async fn garbage_is_told_from_a_websocket() {
     for (answer, what) in [
-        (&b"SSH-2.0-OpenSSH_9.9\r\n"[..], "does not speak as a websocket does"),
-        (b"\0\x01\x02\r\n\r\n", "does not speak as a websocket does"),
+        (&b"SSH-2.0-OpenSSH_9.9\r\n"[..], "does not speak the WebSocket protocol"),
+        (b"\0\x01\x02\r\n\r\n", "does not speak the WebSocket protocol"),
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n<html></html>",
-            "HTTP 200 with a page instead of upgrading to a websocket [a page came back",
+            "HTTP 200 with a page instead of upgrading to a websocket [the server sent a web page",
         ),
         (
             b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
-            "HTTP 404 instead of upgrading to a websocket [look at the path",
+            "HTTP 404 instead of upgrading to a websocket [check the path",
         ),
-        (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", "does not speak as a websocket does"),
+        (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", "does not speak the WebSocket protocol"),
     ] {
         let address = answering(answer).await;
         let said = lost(&at(WebSocketEndpoint::new(&format!("ws://{address}/ssh")).unwrap())).await;
@@ -180,7 +180,7 @@ async fn a_proxy_is_gone_through() {
 
     socket.proxy = Some(Proxy::parse(&format!("http://{open}")).unwrap());
     let said = denied(&at(socket.clone())).await;
-    assert!(said.contains("the proxy does not know us"), "{said}");
+    assert!(said.contains("the proxy requires a login"), "{said}");
 
     let closed = proxy(503).await;
     socket.proxy = Some(Proxy::parse(&format!("http://ada:lace@{closed}")).unwrap());
@@ -206,7 +206,7 @@ async fn a_proxy_is_gone_through() {
         let said = lost(&at(socket.clone())).await;
         let what = format!(
             "by the proxy {portal}: the proxy answered HTTP {status} with text/html instead of \
-             connecting: 'Blocked by ACME' [a page came back"
+             connecting: 'Blocked by ACME' [the proxy sent a web page"
         );
         assert!(said.contains(&what), "{said}");
     }

@@ -19,7 +19,7 @@ const READY: Style = AnsiColor::Green.on_default();
 const LACKING: Style = AnsiColor::Yellow.on_default();
 const HEADING: Style = Style::new().bold();
 
-/// List the coding agents, and what each still needs
+/// List coding agents, and what is missing to use them
 #[derive(Args, Debug)]
 pub(crate) struct List {
     #[command(flatten)]
@@ -30,10 +30,10 @@ pub(crate) struct List {
     pub(crate) json: bool,
 }
 
-/// Say how an agent is started and what it gets
+/// Show how an agent is started
 #[derive(Args, Debug)]
 pub(crate) struct Show {
-    /// The agent: an id or an alias
+    /// ID or alias of the agent
     #[arg(value_name = "AGENT")]
     agent: String,
 
@@ -52,11 +52,11 @@ pub(crate) struct Show {
 /// finds the agent at its next task.
 #[derive(Args, Debug)]
 pub(crate) struct Install {
-    /// The agents: ids or aliases
+    /// IDs or aliases of the agents
     #[arg(value_name = "AGENT", required = true)]
     agents: Vec<String>,
 
-    /// Install also what is installed
+    /// Install again if it is installed
     #[arg(long)]
     again: bool,
 

@@ -12,13 +12,13 @@ use crate::token;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Access")]
 pub(crate) struct Access {
-    /// Token that callers must send; other users of this machine can see it while the daemon starts
+    /// Token that callers must send; visible to other users of this machine at the start
     #[arg(long, value_name = "TOKEN")]
     auth_token: Option<String>,
 
-    /// File with the token that callers must send
+    /// File with the token that callers must send; - is standard input
     ///
-    /// - is standard input. [env: AGENT_BACKEND_AUTH_TOKEN]
+    /// The token can also be in the environment variable AGENT_BACKEND_AUTH_TOKEN.
     #[arg(
         long = "token-file",
         visible_alias = "auth-token-file",
@@ -27,7 +27,7 @@ pub(crate) struct Access {
     )]
     auth_token_file: Option<PathBuf>,
 
-    /// Need no token: everyone who reaches the port can do everything
+    /// Require no token: every program that can reach the port has full access
     #[arg(long, conflicts_with_all = ["auth_token", "auth_token_file"])]
     no_auth: bool,
 
@@ -46,7 +46,8 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
     if !text.is_empty() && text.chars().all(fits) {
         Ok(text.to_owned())
     } else {
-        Err("a name has letters, digits, '-' and '.', and no scheme or port".to_owned())
+        Err("must be a host name of letters, digits, '-' and '.', without scheme and port"
+            .to_owned())
     }
 }
 
@@ -56,7 +57,7 @@ impl Access {
         if token.is_none() && !self.no_auth && !host.is_loopback() {
             let message = format!("other machines can reach {host}, and there is no token");
             return Err(Failure::usage(message)
-                .with_hint("pass --token-file FILE, or --no-auth to serve everyone"));
+                .with_hint("pass --token-file FILE, or --no-auth to accept every caller"));
         }
         let token = token.map(|token| AccessToken::new(&token));
         let (hosts, origins) = (self.allowed_hosts.clone(), self.allowed_origins.clone());
@@ -71,7 +72,7 @@ impl Access {
                 Some(_) => Err(Failure::usage(
                     "--no-auth cannot be used while AGENT_BACKEND_AUTH_TOKEN is set",
                 )
-                .with_hint("unset the variable, or leave --no-auth out")),
+                .with_hint("unset the variable, or remove --no-auth")),
                 None => Ok(None),
             },
             (None, None) => token::in_environment(),

@@ -24,7 +24,7 @@ pub(crate) fn raise() {
     {
         tracing::warn!(
             open_files,
-            "few files may be open: commands may fail or have weaker walls; raise ulimit -n"
+            "the limit of open files is low, so commands may fail or run with weaker isolation; raise ulimit -n"
         );
     }
 }

@@ -46,7 +46,7 @@ impl ServedRoot {
         let (root, data) = (real(root)?, real(data_dir)?);
         if root.starts_with(&data) {
             let message = format!(
-                "--root {} is in the data directory {}, which is the server's own",
+                "--root {} is inside the data directory {}, which belongs to the server",
                 root.display(),
                 data.display()
             );

@@ -37,47 +37,49 @@ pub(crate) struct Ssh {
     #[arg(long)]
     disable_ssh_ws: bool,
 
-    /// Host key of the SSH server; made if it is missing
+    /// File with the host key of the SSH server; created if it is missing
     ///
-    /// As root it is /var/lib/agentbe/ssh_host_ed25519_key by default, for other users ssh_host_ed25519_key in their state
-    /// directory, such as ~/.local/state/agent-backend. The file must have mode 600. If it cannot be written, the key
-    /// is kept in memory and changes with every start.
+    /// The default for root is /var/lib/agentbe/ssh_host_ed25519_key. The default for other users is
+    /// ssh_host_ed25519_key in their state directory, such as ~/.local/state/agent-backend. The file must have mode
+    /// 600. If it cannot be written, the daemon creates a new key at every start.
     #[arg(long, value_name = "FILE")]
     ssh_host_key: Option<PathBuf>,
 
-    /// After how many seconds of silence an SSH client is asked whether it is there; three times in
-    /// vain and it is given up [default: it is not asked]
+    /// Send a keepalive message to SSH clients that were silent for this time [default: never]
+    ///
+    /// The daemon closes the connection of a client that does not answer three of them.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     ssh_keepalive: Option<u32>,
 
-    /// Serve SSH on a port of its own, to plain ssh, sftp, scp and rsync
+    /// Also serve SSH on its own port, for ssh, sftp, scp and rsync
     #[arg(long)]
     conventional_ssh: bool,
 
-    /// That port; 0 takes any that is free
+    /// Port of --conventional-ssh; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value = "22", requires = "conventional_ssh")]
     ssh_port: u16,
 
-    /// Who may log in there, as name:password,name:password
+    /// Users of --conventional-ssh, as name:password,name:password
     ///
-    /// Others on this host can see it among the processes while the daemon starts: prefer
-    /// --ssh-users-file. A password cannot hold a comma. The first may be a name alone: then it comes in by key only.
-    /// Without this flag it is root, by the keys that are given and no password; without keys
-    /// root:agents, on loopback only.
+    /// Other users of this machine can see the passwords while the daemon starts. --ssh-users-file avoids that, and
+    /// its passwords can contain commas. The first user can be a name without a password and then needs a key.
+    ///
+    /// Without this flag, the only user is root. If keys are given, root needs one of them. Without keys, the password
+    /// is agents, and only loopback addresses accept it.
     #[arg(long, value_name = "USERS", requires = "conventional_ssh")]
     ssh_users: Option<String>,
 
-    /// A file of who may log in there, one name:password on each line; - is standard input
+    /// File with the users of --conventional-ssh, one name:password in each line; - is standard input
     ///
-    /// Passwords may hold commas. Empty lines and those that begin with # mean nothing.
+    /// Empty lines and lines that start with # are ignored.
     #[arg(long, value_name = "FILE", requires = "conventional_ssh", conflicts_with = "ssh_users")]
     ssh_users_file: Option<PathBuf>,
 
-    /// A public key for the first of them, or for root, as in authorized_keys
+    /// Public key of the first user, in the format of authorized_keys
     #[arg(long, value_name = "KEY", requires = "conventional_ssh")]
     ssh_public_key: Option<String>,
 
-    /// A file of public keys for the first of them, or for root
+    /// File with public keys of the first user, in the format of authorized_keys
     #[arg(long, value_name = "FILE", requires = "conventional_ssh")]
     ssh_authorized_keys: Option<PathBuf>,
 }
@@ -100,7 +102,7 @@ impl Ssh {
         let users = if self.conventional_ssh { Some(self.users(host)?) } else { None };
         let key = self.host_key()?;
         if let HostKeyOrigin::Ephemeral { why } = key.origin() {
-            tracing::warn!(why, "the SSH host key is gone when the daemon ends");
+            tracing::warn!(why, "the SSH host key is not stored and changes with the next start");
         }
         let fingerprint = Some(key.fingerprint());
         let keepalive = self.ssh_keepalive.map(|seconds| Duration::from_secs(seconds.into()));
@@ -119,7 +121,7 @@ impl Ssh {
                 let port = self.ssh_port;
                 let listener = sockets::listen(host, port).await.map_err(|error| {
                     Failure::input(format!("listen for SSH on {host}, port {port}"), error)
-                        .with_hint("choose another with --ssh-port")
+                        .with_hint("choose another port with --ssh-port")
                 })?;
                 Some((server(SshAccess::Users(users)), listener))
             }
@@ -134,7 +136,7 @@ impl Ssh {
         let unusable = |error| {
             let failure = Failure::input(format!("use the SSH host key {}", path.display()), error);
             failure
-                .with_hint("make it readable by its owner only (chmod 600), or name another file")
+                .with_hint("make it readable only by its owner (chmod 600), or name another file with --ssh-host-key")
         };
         match HostKey::load_or_create(path) {
             // The key of the service belongs to another user. Use a temporary key instead.
@@ -161,9 +163,10 @@ impl Ssh {
             None if !keys.is_empty() => KEY_USER,
             None if host.is_loopback() => KNOWN_USER,
             None => {
-                let message = format!("{host} can be reached by others, and there are no users");
-                return Err(Failure::usage(message)
-                    .with_hint("name them with --ssh-users-file, or give --ssh-authorized-keys"));
+                let message = format!("other machines can reach {host}, but no SSH users are set");
+                return Err(Failure::usage(message).with_hint(
+                    "set users with --ssh-users-file, or keys with --ssh-authorized-keys",
+                ));
             }
         };
         named_users(UsersFrom::Flag, &named.split(',').collect::<Vec<_>>(), &keys)
@@ -211,7 +214,7 @@ impl UsersFrom {
 fn named_users(from: UsersFrom, entries: &[&str], keys: &[String]) -> Result<SshUsers, Failure> {
     let refused = |why: String| from.refused(&why);
     if entries.is_empty() {
-        return Err(refused("there are no users in it".to_owned()));
+        return Err(refused("it contains no users".to_owned()));
     }
     let mut users = SshUsers::new();
     let mut names = BTreeSet::new();
@@ -224,7 +227,7 @@ fn named_users(from: UsersFrom, entries: &[&str], keys: &[String]) -> Result<Ssh
             return Err(refused(format!("entry {} has no name", number + 1)));
         }
         if !names.insert(name) {
-            return Err(refused(format!("'{name}' is there twice")));
+            return Err(refused(format!("user '{name}' is listed twice")));
         }
         if let Some(password) = password {
             users.add_password(name, password).map_err(|why| refused(why.to_string()))?;
@@ -237,10 +240,10 @@ fn named_users(from: UsersFrom, entries: &[&str], keys: &[String]) -> Result<Ssh
         }
         if password.is_none() && known == 0 {
             return Err(match number {
-                0 => refused(format!("'{name}' has no password, and there is no key for it")),
+                0 => refused(format!("user '{name}' has neither a password nor a key")),
                 // The entry is not shown: it may be the rest of a password.
                 _ => refused(format!(
-                    "entry {} has no password, and keys are for the first only",
+                    "entry {} has no password; only the first user can have keys",
                     number + 1
                 )),
             });
@@ -273,7 +276,7 @@ impl Beside {
             let server = server.clone();
             async move {
                 if let Err(error) = ab_remote::serve_listener(listener, server, listening).await {
-                    tracing::error!(%error, "SSH is served no longer");
+                    tracing::error!(%error, "the SSH server has stopped");
                 }
             }
         });

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use ab_core::{Backend, Capabilities};
 use serde_json::{Value, json};
 
-use super::{ASIDE, FAIR, GOOD, HEADING, print_policy};
+use super::sentences::{LimitsOf, print_policy};
+use super::{ASIDE, FAIR, GOOD, HEADING};
 use crate::failure::Failure;
 use crate::json as shapes;
 use crate::terminal::{Format, Terminal};
@@ -39,8 +40,11 @@ pub(super) async fn tell(
             },
         })),
         Format::Text => {
-            let server =
-                if ours { "an agent-backend daemon" } else { "an SSH server that is none of ours" };
+            let server = if ours {
+                "an agent-backend daemon"
+            } else {
+                "an SSH server without agent-backend"
+            };
             let heading = terminal.painted(HEADING, &format!("{} is {server}", shown(url)));
             terminal.line(&heading)?;
             if let Some(root) = info.root_aliases.first() {
@@ -60,8 +64,8 @@ pub(super) async fn tell(
             }
             terminal.line("")?;
             match &policy {
-                Ok(policy) => print_policy(policy, terminal),
-                Err(error) => terminal.line(&format!("No command would run: {error}")),
+                Ok(policy) => print_policy(policy, LimitsOf::AnyCommand, terminal),
+                Err(error) => terminal.line(&format!("Commands cannot run there: {error}")),
             }
         }
     }
@@ -75,15 +79,15 @@ fn shown(url: &str) -> &str {
 /// Every capability by name, whether the workspace has it, and what its absence means.
 fn abilities(has: Capabilities) -> [(&'static str, bool, &'static str); 9] {
     [
-        ("exec", has.exec, "no commands can be run"),
-        ("detached", has.detached, "a command ends with the connection that started it"),
-        ("search", has.search, "files are fetched to be searched"),
-        ("links", has.links, "no symbolic links"),
-        ("modes", has.modes, "no permission bits"),
-        ("empty_dirs", has.empty_dirs, "a directory without files does not exist"),
-        ("jail", has.jail, "links can lead out of the workspace"),
-        ("atomic_write", has.atomic_write, "readers may see a file half written"),
-        ("exact_kinds", has.exact_kinds, "the cause of a failure may be vague"),
+        ("exec", has.exec, "commands cannot run"),
+        ("detached", has.detached, "a command ends with its connection"),
+        ("search", has.search, "files are copied to this machine to be searched"),
+        ("links", has.links, "symbolic links cannot be created"),
+        ("modes", has.modes, "files have no permission bits"),
+        ("empty_dirs", has.empty_dirs, "empty directories do not exist"),
+        ("jail", has.jail, "symbolic links can lead out of the workspace"),
+        ("atomic_write", has.atomic_write, "readers can see a partly written file"),
+        ("exact_kinds", has.exact_kinds, "errors may not name the exact cause"),
     ]
 }
 

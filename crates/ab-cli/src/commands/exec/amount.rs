@@ -13,15 +13,15 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
         "" | "s" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        _ => return Err(format!("'{unit}' is no unit of time; use ms, s, m or h")),
+        _ => return Err(format!("unknown unit of time '{unit}': use ms, s, m or h")),
     };
-    let number: f64 = number.parse().map_err(|_| format!("'{number}' is no number"))?;
+    let number: f64 = number.parse().map_err(|_| format!("'{number}' is not a number"))?;
     let seconds = number * seconds;
     if seconds > LONGEST.as_secs_f64() {
         return Err(format!("'{text}' is too long: at most 100 years"));
     }
     let time = Duration::try_from_secs_f64(seconds).ok();
-    time.filter(|time| !time.is_zero()).ok_or_else(|| "a time is more than zero".to_owned())
+    time.filter(|time| !time.is_zero()).ok_or_else(|| "must be more than zero".to_owned())
 }
 
 /// `4096`, `64K`, `512M`, `2G`, in powers of 1024.
@@ -33,16 +33,16 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
         "M" | "m" => 20,
         "G" | "g" => 30,
         "T" | "t" => 40,
-        _ => return Err(format!("'{unit}' is no unit of size; use K, M, G or T")),
+        _ => return Err(format!("unknown unit of size '{unit}': use K, M, G or T")),
     };
-    let number: u64 = number.parse().map_err(|_| format!("'{number}' is no whole number"))?;
+    let number: u64 = number.parse().map_err(|_| format!("'{number}' is not a whole number"))?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is too large"))
 }
 
 /// Parses a size that must be more than zero.
 pub(super) fn some_size(text: &str) -> Result<u64, String> {
     size(text).and_then(|size| match size {
-        0 => Err("a size is more than zero".to_owned()),
+        0 => Err("must be more than zero".to_owned()),
         _ => Ok(size),
     })
 }

@@ -22,11 +22,11 @@ use crate::workspace::path_text;
 pub(crate) struct Walls {
     /// Isolation of commands [default: the strongest that works here]
     ///
-    /// One of auto, bwrap, landlock, software and none, from strong to weak.
+    /// From strong to weak: bwrap, landlock, software, none. auto chooses the strongest one that works.
     #[arg(long, value_enum, value_name = "MODE", hide_possible_values = true)]
     isolation: Option<Mode>,
 
-    /// Refuse to run commands with weaker isolation than this
+    /// Weakest isolation that is accepted; commands with less are refused
     #[arg(long, value_enum, value_name = "MODE", hide_possible_values = true)]
     floor: Option<Mode>,
 
@@ -48,7 +48,7 @@ pub(crate) struct Walls {
     #[arg(long, value_name = "PATH")]
     read_only: Vec<OsString>,
 
-    /// Show commands a directory of the host, read-only unless :rw follows
+    /// Make a directory of this machine visible to commands; with :rw also writable
     #[arg(long, value_name = "DIR[:rw]")]
     bind: Vec<String>,
 
@@ -63,9 +63,9 @@ pub(crate) struct Walls {
     #[arg(long, value_enum, default_value = "auto", value_name = "SHELL")]
     shell: ShellChoice,
 
-    /// Run even if this host cannot enforce these restrictions
+    /// Run even if this machine cannot enforce these restrictions
     ///
-    /// Without it, a restriction that was asked for by a flag and cannot be enforced is an error.
+    /// By default, a command is refused if one of its restrictions cannot be enforced.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
     accept_unenforced: Vec<RequirementChoice>,
 }
@@ -97,7 +97,7 @@ pub(crate) struct Limits {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     open_files: Option<u64>,
 
-    /// Keep only so many bytes of the output of a command
+    /// Keep only this much of the output of a command
     #[arg(long, value_name = "SIZE", value_parser = amount::size)]
     max_output: Option<u64>,
 }
@@ -158,7 +158,7 @@ pub(crate) fn no_walls_here(walls: &Walls, rules: &RuleFlags) -> Result<(), Fail
 
 fn daemon_decides(flag: &str) -> Failure {
     Failure::usage(format!("{flag} cannot be used with a remote workspace"))
-        .with_hint("its daemon decides about this: pass the flag to agent-backend daemon")
+        .with_hint("pass the flag to agent-backend daemon on the other machine")
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -310,7 +310,7 @@ impl EnvFlags {
 fn variables(given: &[String]) -> Result<BTreeMap<String, String>, Failure> {
     let pair = |text: &String| match text.split_once('=') {
         Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
-        None => Err(Failure::usage(format!("invalid --env '{text}': there is no '='"))
+        None => Err(Failure::usage(format!("invalid --env '{text}': '=' is missing"))
             .with_hint("write --env KEY=VALUE")),
     };
     given.iter().map(pair).collect()

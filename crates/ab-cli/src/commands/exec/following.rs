@@ -53,27 +53,27 @@ impl Watching<'_> {
             (Some(exit), _, _) => exit,
             (None, Some(exit), Some(id)) => {
                 let again = format!("agent-backend job attach {id}");
-                self.note(&format!("the command goes on; watch it again: {again}"), terminal);
+                self.note(&format!("the job keeps running; to watch it again: {again}"), terminal);
                 return Ok(exit);
             }
             (None, Some(exit), None) => {
-                self.note("the command did not answer; how it ended is not known", terminal);
+                self.note("the command did not end in time; its exit code is unknown", terminal);
                 return Ok(exit);
             }
             (None, None, _) => return Err(self.lost(backend, ended.why_lost).await?),
         };
         match exit.cause {
-            ExitCause::Timeout => self.note("the command was ended: its time was up", terminal),
+            ExitCause::Timeout => self.note("the command was ended by its time limit", terminal),
             ExitCause::MemoryLimit => {
-                self.note("the command needed more memory than its limit", terminal);
+                self.note("the command was ended by its memory limit", terminal);
             }
             ExitCause::Dropped => self.note(&ended_for(&exit.stderr_tail), terminal),
             ExitCause::Itself => {}
         }
         if exit.orphans == LeftoverProcessOutcome::Ended {
             self.note(
-                "processes that the command left running, as with & or nohup, were ended with it; \
-                 to keep one running, start it by itself with exec --detach",
+                "the command left processes running (for example with & or nohup), and they were \
+                 ended; to keep a process running, start it with exec --detach",
                 terminal,
             );
         }
@@ -85,7 +85,7 @@ impl Watching<'_> {
     }
 
     /// The failure to report if it is not known how the command ended.
-    pub(super) async fn lost(
+    pub(crate) async fn lost(
         &self,
         backend: Option<&Backend>,
         why: Option<Error>,
@@ -117,13 +117,13 @@ impl Watching<'_> {
         };
         if forgotten {
             failed(
-                "the daemon was restarted while the command ran, and does not know it any more",
-                "a daemon's commands end with it: start the command again",
+                "the daemon was restarted while the command ran, which ended the command",
+                "start the command again",
             )
         } else {
             failed(
                 "the connection was lost while the command ran",
-                "it goes on over there, unless its daemon has ended: follow it again with agent-backend job attach",
+                "the job keeps running while its daemon runs; to watch it again: agent-backend job attach ID",
             )
         }
     }
@@ -134,17 +134,17 @@ impl Watching<'_> {
 fn ended_for(errors: &str) -> String {
     match errors.lines().next_back().and_then(|line| line.strip_prefix("ended: ")) {
         Some(why) => format!("the command was ended: {why}"),
-        None => "the command was ended: nobody held it any more".to_owned(),
+        None => "the command was ended: its client disconnected".to_owned(),
     }
 }
 
 /// Signals and input are not resent after a reconnect; the first copy may have arrived.
-const CONNECTED_AGAIN: &str = "note: connected again; a signal or input from just before the loss \
-                               may not have arrived\n";
+const CONNECTED_AGAIN: &str = "note: connected again; signals and input from just before the loss \
+                               may be missing\n";
 
 fn tell_of_the_way(change: &ConnectionStatusChange) {
     match change.to {
-        ConnectionStatus::Reconnecting => talk("note: the connection was lost: trying again\n"),
+        ConnectionStatus::Reconnecting => talk("note: the connection was lost; reconnecting\n"),
         ConnectionStatus::Connected => talk(CONNECTED_AGAIN),
         ConnectionStatus::Connecting
         | ConnectionStatus::Disconnected
@@ -155,10 +155,10 @@ fn tell_of_the_way(change: &ConnectionStatusChange) {
 /// What happens to a command after the connection is lost, on a daemon or on a plain SSH server.
 fn after_the_loss(daemon: bool) -> &'static str {
     if daemon {
-        "it ends over there; one that should go on is started with --detach"
+        "the daemon ends the command; to keep a command running, start it with --detach"
     } else {
-        "it may go on over there until it reads or writes; a command that should surely go on, or \
-             surely end, needs an agent-backend daemon there"
+        "the command may keep running until it reads or writes; an agent-backend daemon on that \
+             machine would end it, or keep it with --detach"
     }
 }
 
@@ -181,12 +181,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_ended_a_command_says_why() {
+    fn the_reason_for_an_ended_command_is_shown() {
         let full = "ended: nobody read its output, and there is room for 64 MiB";
         let told = "the command was ended: nobody read its output, and there is room for 64 MiB";
         assert_eq!(ended_for(full), told);
         for of_its_own in ["", "some error\n", "ended: \nmore"] {
-            assert_eq!(ended_for(of_its_own), "the command was ended: nobody held it any more");
+            assert_eq!(ended_for(of_its_own), "the command was ended: its client disconnected");
         }
     }
 
@@ -194,6 +194,6 @@ mod tests {
     fn only_a_daemon_is_said_to_end_a_command_or_to_keep_it() {
         assert!(after_the_loss(true).contains("--detach"));
         let plain = after_the_loss(false);
-        assert!(plain.contains("may go on") && !plain.contains("--detach"), "{plain}");
+        assert!(plain.contains("may keep running"), "{plain}");
     }
 }

@@ -158,7 +158,7 @@ impl Over {
 
 /// The note for missing output.
 fn gap(bytes: u64) -> String {
-    format!("{bytes} bytes of output are missing here: they were not kept until they were read")
+    format!("{bytes} bytes of output are missing here: they were dropped before they were read")
 }
 
 /// The exit code of a process that ends because of `signal`.

@@ -18,11 +18,11 @@ use crate::workspace::path_text;
 
 /// Print files
 ///
-/// Whole files are passed on byte by byte, whatever they hold and however large they are. Lines
-/// picked with --offset and --limit, and JSON, need UTF-8 text.
+/// Whole files are printed unchanged, whatever their content and size. --offset, --limit and --json
+/// need UTF-8 text.
 #[derive(Args, Debug)]
 pub(crate) struct Cat {
-    /// The files
+    /// Files to print
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
 
@@ -34,7 +34,7 @@ pub(crate) struct Cat {
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
 
-    /// Number the lines, in each file from its own beginning
+    /// Number the lines of each file
     #[arg(short, long)]
     number: bool,
 }
@@ -83,7 +83,7 @@ async fn print(
         let mut printer = Printer::new(command.number, window.first_line);
         printer.print(window.text.as_bytes(), terminal)?;
         if let Some(next) = window.next_offset {
-            terminal.note(&format!("there is more; go on with --offset {next}"));
+            terminal.note(&format!("there are more lines; to continue, pass --offset {next}"));
         }
         return Ok(());
     }
@@ -119,9 +119,10 @@ async fn value(command: &Cat, path: &OsStr, backend: &Backend) -> Result<Value, 
     }
     let content = backend.read_with(path, ReadOptions::default()).await?;
     let text = str::from_utf8(&content.bytes).map_err(|error| {
-        let message = format!("not UTF-8 text: byte {} does not fit", error.valid_up_to());
+        let message =
+            format!("the file is not UTF-8 text: byte {} is invalid", error.valid_up_to());
         Error::for_path(Verb::Read, &parsed, ErrorKind::Invalid, message)
-            .with_hint("leave out --json to get the bytes as they are")
+            .with_hint("to print the bytes unchanged, remove --json")
     })?;
     Ok(json!({
         "path": parsed.to_string(),

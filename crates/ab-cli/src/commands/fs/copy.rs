@@ -15,7 +15,8 @@ use crate::workspace::path_text;
 
 /// Copy a file or a directory inside the workspace
 ///
-/// If TO is a directory, the copy is made in it. Permissions are kept; a link is copied as a link.
+/// If TO is a directory, the copy is created in it. Permissions are kept. A symbolic link is copied as a
+/// link.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -32,11 +33,11 @@ pub(crate) struct Copy {
     #[arg(value_name = "TO")]
     to: OsString,
 
-    /// Copy directories with everything in them
+    /// Copy directories with their content
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
 
-    /// Replace files that exist
+    /// Replace existing files
     #[arg(short, long)]
     force: bool,
 }
@@ -54,7 +55,7 @@ pub(crate) async fn run(
         FileKind::Dir if !command.recursive => {
             let message = "is a directory";
             let error = Error::for_path(Verb::Read, &from, ErrorKind::IsADirectory, message);
-            return Err(Failure::from(error).with_hint("copy it with everything in it: -r"));
+            return Err(Failure::from(error).with_hint("to copy it with its content, pass -r"));
         }
         FileKind::Dir => files += directory(command, backend, &from, &to).await?,
         FileKind::File | FileKind::Symlink | FileKind::Other => {
@@ -104,9 +105,9 @@ async fn directory(
         return Err(problem.error.clone().into());
     }
     if listing.truncated.is_some() {
-        let message = format!("has more than {} entries", listing.entries.len());
+        let message = format!("contains more than {} entries", listing.entries.len());
         let error = Error::for_path(Verb::List, from, ErrorKind::TooLarge, message);
-        return Err(Failure::from(error).with_hint("copy its directories one by one"));
+        return Err(Failure::from(error).with_hint("copy its subdirectories one by one"));
     }
     backend.mkdir(to).await?;
     let mut files = 0;
@@ -142,7 +143,7 @@ async fn one(
     let content = backend.read_stream(from, ReadStreamOptions::default()).await?;
     let written = backend.write_stream(to, content, options).await;
     written.map(drop).map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => Failure::from(error).with_hint("replace it: --force"),
+        ErrorKind::AlreadyExists => Failure::from(error).with_hint("to replace it, pass --force"),
         _ => error.into(),
     })
 }

@@ -31,7 +31,7 @@ const DEFAULT_BYTES: usize = DEFAULT_MAX_TOTAL_MATCH_BYTES;
 
 const CHANGED: Style = AnsiColor::Yellow.on_default();
 
-/// Compare two files, two directories with all they hold, or an overlay with what is below it
+/// Compare two files, two directories, or an overlay with its base
 ///
 /// Changes in text are printed as unified diffs. For directories each change has a line of its own
 /// before that: added, removed or changed, and the path from the directories that are compared.
@@ -52,27 +52,27 @@ Examples:
   agent-backend fs diff before after > changes.diff
   agent-backend fs diff --root project --upper project-changes")]
 pub(crate) struct Diff {
-    /// The file or directory as it was
+    /// Old file or directory
     #[arg(value_name = "FROM", required_unless_present = "upper")]
     from: Option<OsString>,
 
-    /// The file or directory as it is
+    /// New file or directory
     #[arg(value_name = "TO", required_unless_present = "upper")]
     to: Option<OsString>,
 
-    /// The directory where an overlay of the workspace keeps its changes
+    /// Directory with the changes of an overlay
     #[arg(long, value_name = "DIR", conflicts_with_all = ["from", "to"])]
     upper: Option<PathBuf>,
 
-    /// Only name what differs
+    /// Print only the names of files that differ
     #[arg(long, conflicts_with = "stat")]
     name_only: bool,
 
-    /// Only count the lines that were added and removed
+    /// Print only the numbers of added and removed lines
     #[arg(long)]
     stat: bool,
 
-    /// Most entries to compare, in either directory
+    /// Compare at most this many entries of each directory
     #[arg(
         long,
         value_name = "N",
@@ -81,7 +81,7 @@ pub(crate) struct Diff {
     )]
     limit: usize,
 
-    /// Most bytes of diffs
+    /// Print at most this many bytes of diffs
     #[arg(
         long,
         value_name = "N",
@@ -130,7 +130,7 @@ pub(crate) async fn run(
             let comparison = TreeComparison::new(backend, from, to, command.bounds()).await?;
             show(command, comparison, &names, terminal).await
         }
-        (None, ..) => Err(Failure::usage("two paths are needed, or --upper")),
+        (None, ..) => Err(Failure::usage("missing arguments: name two paths, or pass --upper")),
     }
 }
 
@@ -206,13 +206,15 @@ fn tell(command: &Diff, comparison: &TreeComparison<'_>, totals: &Totals, termin
     match comparison.truncated {
         Some(TruncationCause::Count) => {
             let entries = counted(command.limit as u64, "entry", "entries");
-            terminal.note(&format!("cut after {entries}; raise --limit to compare the rest"));
+            terminal.note(&format!("stopped after {entries}; to compare more, raise --limit"));
         }
         Some(TruncationCause::Bytes) => {
             let bytes = counted(command.bytes as u64, "byte", "bytes");
-            terminal.note(&format!("diffs left out after {bytes}; raise --bytes to see them"));
+            terminal.note(&format!(
+                "diffs after the first {bytes} are omitted; to see more, raise --bytes"
+            ));
         }
-        Some(TruncationCause::Time) => terminal.note("cut: the time was up"),
+        Some(TruncationCause::Time) => terminal.note("stopped by the time limit"),
         None => {}
     }
     if totals.below {

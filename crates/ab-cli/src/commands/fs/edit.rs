@@ -26,16 +26,16 @@ use crate::workspace::path_text;
 Example:
   echo '[{\"old\": \"red\", \"new\": \"blue\", \"all\": true}]' | agent-backend fs edit a.txt --edits -")]
 pub(crate) struct Edit {
-    /// The file
+    /// File to change
     #[arg(value_name = "PATH")]
     path: OsString,
 
-    /// The text to replace
+    /// Text to replace
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, requires = "new")]
     #[arg(required_unless_present = "edits")]
     old: Option<String>,
 
-    /// The text to put in its place
+    /// New text
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, requires = "old")]
     new: Option<String>,
 
@@ -43,19 +43,19 @@ pub(crate) struct Edit {
     #[arg(long, conflicts_with = "first")]
     all: bool,
 
-    /// Replace the first occurrence, however many there are
+    /// Replace only the first occurrence
     #[arg(long)]
     first: bool,
 
-    /// Read a JSON array of {old, new, all, first} from this file, or from standard input for '-'
+    /// Read a JSON array of {old, new, all, first} from a file; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["old", "new", "all", "first"])]
     edits: Option<PathBuf>,
 
-    /// Show the change and write nothing
+    /// Print the change without writing it
     #[arg(long)]
     dry_run: bool,
 
-    /// Fail unless the file is this version, as `fs stat` shows it
+    /// Fail if the file has another version; fs stat prints the version
     #[arg(long, value_name = "VERSION", value_parser = version)]
     expect: Option<FileVersion>,
 }
@@ -140,7 +140,7 @@ fn parsed_edit(item: &Value) -> Result<ab_core::Edit, String> {
     let mut edit = ab_core::Edit::new(text_of(object, "old")?, text_of(object, "new")?);
     let (all, first) = (flag_of(object, "all")?, flag_of(object, "first")?);
     if all && first {
-        return Err("'all' and 'first' exclude each other".to_owned());
+        return Err("'all' and 'first' cannot be used together".to_owned());
     }
     edit.occurrences = which(all, first);
     Ok(edit)

@@ -14,7 +14,7 @@ use crate::json;
 use crate::terminal::{Format, Terminal};
 use crate::workspace::path_text;
 
-/// Find names by a pattern
+/// Find files and directories by a name pattern
 ///
 /// `*` and `?` stay within a name, `**` is any number of directories, `[a-z]` and `{a,b}` work as
 /// usual. A pattern without a slash matches names at any depth, one with a slash paths from where
@@ -31,11 +31,11 @@ Examples:
   agent-backend fs glob 'src/**/*.{c,h}' --exclude vendor
   agent-backend fs glob '*.log' logs -0 | xargs -0 agent-backend fs cat")]
 pub(crate) struct Glob {
-    /// The pattern
+    /// Pattern, such as '*.rs' or 'src/**/*.c'
     #[arg(value_name = "PATTERN")]
     pattern: OsString,
 
-    /// The directory to begin in
+    /// Directory to search
     #[arg(value_name = "PATH", default_value = ".")]
     path: OsString,
 

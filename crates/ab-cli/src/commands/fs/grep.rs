@@ -249,7 +249,7 @@ fn tell(command: &Grep, pattern: &str, found: &SearchResults, terminal: &mut Ter
     Gaps { shown, truncated: *truncated, left_out: *left_out, problems }.tell(terminal);
     let mistaken = !command.is_regex() && !command.fixed_strings && pattern.contains(REGEX_SIGNS);
     if found.matches.is_empty() && mistaken && terminal.is_watched() {
-        terminal.note("the pattern was taken as plain text; for a regular expression pass -E");
+        terminal.note("the pattern is plain text; for a regular expression, pass -E");
     }
 }
 

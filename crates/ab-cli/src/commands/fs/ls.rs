@@ -32,11 +32,11 @@ pub(crate) struct Ls {
     #[arg(short = 'R', long, conflicts_with = "depth")]
     recursive: bool,
 
-    /// List so many levels of subdirectories; 1 is the directory itself
+    /// Number of levels to list; 1 is only the directory itself
     #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one)]
     depth: usize,
 
-    /// Show names that begin with a dot; this is always done
+    /// Accepted for compatibility: names that start with a dot are always shown
     #[arg(short, long)]
     all: bool,
 
@@ -44,7 +44,7 @@ pub(crate) struct Ls {
     #[arg(short = '1', hide = true)]
     one_per_line: bool,
 
-    /// List at most so many entries
+    /// List at most this many entries
     #[arg(
         long,
         value_name = "N",
@@ -87,10 +87,11 @@ pub(crate) fn tell_gaps(listing: &Listing, terminal: &mut Terminal) {
     let count = counted(listing.entries.len() as u64, "entry", "entries");
     match listing.truncated {
         Some(TruncationCause::Count) => {
-            terminal.note(&format!("cut after {count}; raise --limit to see more"));
+            terminal.note(&format!("stopped after {count}; to see more, raise --limit"));
         }
         Some(cut @ (TruncationCause::Bytes | TruncationCause::Time)) => {
-            terminal.note(&format!("cut after {count}: a limit of {} was met", cut.as_str()));
+            terminal
+                .note(&format!("stopped after {count}: a limit of {} was reached", cut.as_str()));
         }
         None => {}
     }

@@ -11,14 +11,14 @@ use crate::failure::Failure;
 use crate::terminal::Terminal;
 use crate::workspace::path_text;
 
-/// Make directories and their missing parents
+/// Create directories and their missing parents
 #[derive(Args, Debug)]
 pub(crate) struct Mkdir {
-    /// Directories to make
+    /// Directories to create
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
 
-    /// Make missing parents; this is always done
+    /// Accepted for compatibility: missing parents are always created
     #[arg(short, long)]
     parents: bool,
 }

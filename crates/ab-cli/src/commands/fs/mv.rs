@@ -13,18 +13,18 @@ use crate::workspace::path_text;
 
 /// Move or rename a file or directory
 ///
-/// The target is the new path itself, not a directory to move into.
+/// TO is the new path itself, not a directory to move into.
 #[derive(Args, Debug)]
 pub(crate) struct Mv {
-    /// What to move
+    /// File or directory to move
     #[arg(value_name = "FROM")]
     from: OsString,
 
-    /// Its new path
+    /// New path
     #[arg(value_name = "TO")]
     to: OsString,
 
-    /// Replace a file, or an empty directory, that is there
+    /// Replace an existing file or empty directory
     #[arg(short, long)]
     force: bool,
 }
@@ -67,10 +67,12 @@ async fn with_hint(error: Error, backend: &Backend, from: &str, to: &str) -> Fai
     let source = backend.stat_with(from, StatOptions { links: LinkHandling::NoFollow }).await;
     let moves_a_dir = source.is_ok_and(|source| source.kind.is_dir());
     let hint = match (moves_a_dir, target.kind.is_dir()) {
-        (false, true) => "to move into the directory, name the path in it",
-        (true, true) => "name a path in it, or replace it if it is empty: --force",
-        (true, false) => "a directory cannot replace a file: choose another path, or fs rm",
-        (false, false) => "replace what is there: --force",
+        (false, true) => "to move it into the directory, name the full new path",
+        (true, true) => "name a path inside it, or pass --force to replace it if it is empty",
+        (true, false) => {
+            "a directory cannot replace a file; choose another path, or remove the file with fs rm"
+        }
+        (false, false) => "to replace it, pass --force",
     };
     Failure::from(error).with_hint(hint)
 }

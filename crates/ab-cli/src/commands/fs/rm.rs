@@ -14,18 +14,18 @@ use crate::workspace::path_text;
 
 /// Remove files and directories
 ///
-/// A link is removed, never what it leads to.
+/// A symbolic link is removed, not its target.
 #[derive(Args, Debug)]
 pub(crate) struct Rm {
-    /// What to remove
+    /// Files and directories to remove
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
 
-    /// Remove directories with all they hold
+    /// Remove directories with their content
     #[arg(short, long)]
     recursive: bool,
 
-    /// Do not mind what is not there
+    /// Ignore paths that do not exist
     #[arg(short, long)]
     force: bool,
 }
@@ -64,7 +64,9 @@ async fn remove(
 
 fn with_flag_hint(error: Error) -> Failure {
     let hint = match error.kind() {
-        ErrorKind::NotEmpty | ErrorKind::IsADirectory => "remove it with all it holds: --recursive",
+        ErrorKind::NotEmpty | ErrorKind::IsADirectory => {
+            "to remove it with its content, pass --recursive"
+        }
         _ => return error.into(),
     };
     Failure::from(error).with_hint(hint)

@@ -24,15 +24,15 @@ const MAX_SECONDS: f64 = 86_400.0;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Search")]
 pub(crate) struct SearchFlags {
-    /// Leave out names that match; can be repeated
+    /// Skip names that match; can be repeated
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<OsString>,
 
-    /// Search names that begin with a dot too
+    /// Include names that start with a dot
     #[arg(long)]
     hidden: bool,
 
-    /// Search what .gitignore names, build output, caches and .git too
+    /// Include ignored files, build output, caches and .git
     #[arg(long)]
     no_ignore: bool,
 
@@ -129,7 +129,9 @@ impl Gaps<'_> {
             let files = (files > 0).then(|| counted(files, "file", "files"));
             let parts: Vec<String> = [directories, files].into_iter().flatten().collect();
             let parts = parts.join(" and ");
-            terminal.note(&format!("left out {parts} that are ignored; --no-ignore looks at them"));
+            terminal.note(&format!(
+                "skipped {parts} that are ignored; to include them, pass --no-ignore"
+            ));
         }
         if let Some(cut) = self.truncated {
             let flag = match cut {
@@ -137,7 +139,7 @@ impl Gaps<'_> {
                 TruncationCause::Bytes => "--bytes",
                 TruncationCause::Time => "--time",
             };
-            terminal.note(&format!("cut after {}; raise {flag} to see more", self.shown));
+            terminal.note(&format!("stopped after {}; to see more, raise {flag}", self.shown));
         }
     }
 }

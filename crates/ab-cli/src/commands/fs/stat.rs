@@ -13,17 +13,17 @@ use crate::json;
 use crate::terminal::{Format, Terminal};
 use crate::workspace::path_text;
 
-/// Show kind, size, permissions, times and version
+/// Show the kind, size, permissions, times and version of a file
 ///
-/// The version changes with every write. Give it to `fs write --expect` or `fs edit --expect` to
-/// be sure that nobody wrote in between.
+/// The version changes with every write. fs write --expect and fs edit --expect fail if the file has
+/// another version.
 #[derive(Args, Debug)]
 pub(crate) struct Stat {
     /// Files and directories
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
 
-    /// Describe a link itself, not what it leads to
+    /// Describe a symbolic link itself, not its target
     #[arg(long)]
     no_follow: bool,
 }

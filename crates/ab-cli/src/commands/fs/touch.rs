@@ -12,10 +12,10 @@ use crate::json;
 use crate::terminal::Terminal;
 use crate::workspace::path_text;
 
-/// Make empty files where nothing is there; what is there stays as it is
+/// Create empty files; existing files are not changed
 #[derive(Args, Debug)]
 pub(crate) struct Touch {
-    /// The files
+    /// Files to create
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
 }

@@ -13,32 +13,46 @@ use std::path::{Path, PathBuf};
 
 use ab_core::backend::ReadStreamOptions;
 use ab_core::options::{
-    ByteRange, FileAccess, FileCreationMode, OpenOptions, OverwriteMode, RenameOptions,
+    ByteRange, FileAccess, FileCreationMode, ListOptions, OpenOptions, OverwriteMode,
+    RemoveOptions, RenameOptions,
 };
 use ab_core::{Backend, Error, ErrorCode, ErrorKind, Verb, WsPath};
 use bytes::Bytes;
 use clap::Args;
 use futures_util::StreamExt;
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+use rustix::io::Errno;
 use serde_json::json;
 
 use crate::failure::Failure;
 use crate::progress::{Progress, Wanted, size};
-use crate::terminal::{Format, Terminal};
+use crate::signals::Signals;
+use crate::terminal::{Format, Terminal, talk};
 use crate::workspace::path_text;
 
 /// Bytes that are written at a time.
 const BLOCK: usize = 256 * 1024;
+const PART_SUFFIX: &str = ".part";
+/// Characters of a version in the name of a partial copy.
+const VERSION: usize = 16;
 /// Permission bits of a file.
 const PERMISSIONS: u32 = 0o777;
 
-/// Copy a file out of the workspace
+/// Copy a file from the workspace to this machine
 ///
-/// A transfer that was cut off is continued when the same command is run again, unless the file has changed.
+/// To continue an interrupted transfer, run the same command again. If the file has changed since,
+/// the transfer starts from the beginning.
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(
+    after_help = "\
+Example:
+  agent-backend fs get build/report.html ~/Downloads/",
+    after_long_help = "\
 Examples:
   agent-backend fs get build/report.html
-  agent-backend fs get build/report.html ~/Downloads/ --remote wss://box.example/ssh --token-file token")]
+  agent-backend fs get build/report.html ~/Downloads/ --force
+  agent-backend fs get --remote wss://box.example/ssh --token-file token build/report.html"
+)]
 pub(crate) struct Get {
     /// File in the workspace
     #[arg(value_name = "PATH")]
@@ -48,19 +62,26 @@ pub(crate) struct Get {
     #[arg(value_name = "TARGET")]
     to: Option<PathBuf>,
 
-    /// Replace a file that exists
+    /// Replace an existing file
     #[arg(short, long)]
     force: bool,
 }
 
-/// Copy a file of this machine into the workspace
+/// Copy a file from this machine to the workspace
 ///
-/// A transfer that was cut off is continued when the same command is run again, unless the file has changed.
+/// To continue an interrupted transfer, run the same command again. If the file has changed since,
+/// the transfer starts from the beginning.
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(
+    after_help = "\
+Example:
+  agent-backend fs put ~/data.csv input/data.csv",
+    after_long_help = "\
 Examples:
   agent-backend fs put ~/data.csv
-  agent-backend fs put ~/data.csv input/data.csv --remote wss://box.example/ssh --token-file token")]
+  agent-backend fs put ~/data.csv input/data.csv --force
+  agent-backend fs put --remote wss://box.example/ssh --token-file token ~/data.csv"
+)]
 pub(crate) struct Put {
     /// File on this machine
     #[arg(value_name = "FILE")]
@@ -70,7 +91,7 @@ pub(crate) struct Put {
     #[arg(value_name = "TARGET")]
     to: Option<OsString>,
 
-    /// Replace a file that exists
+    /// Replace an existing file
     #[arg(short, long)]
     force: bool,
 }
@@ -96,24 +117,16 @@ pub(crate) async fn get(
         let shown = to.display().to_string();
         if !there.is_file() {
             return Err(Failure::usage(format!("'{shown}' is not a regular file"))
-                .with_hint("fs get writes files only; fs cat prints to standard output"));
+                .with_hint("name a file or a directory; fs cat prints a file to standard output"));
         }
         if !command.force {
             return Err(exists(&shown));
         }
     }
-    let part = beside(&to, &stat.version.to_string());
     let mode = stat.mode.unwrap_or(0o644) & PERMISSIONS;
-    let mut options = HostOptions::new();
-    options.append(true).create(true).mode(mode);
-    let mut file = options.open(&part).map_err(|error| fails("write", &to, error))?;
-    let begun = file.metadata().map_err(|error| fails("read", &part, error))?.len();
-    let begun = if begun <= stat.size {
-        begun
-    } else {
-        file.set_len(0).map_err(|error| fails("write", &part, error))?;
-        0
-    };
+    let opened = PartFile::open(&to, &stat.version.to_string(), mode);
+    let mut part = opened.map_err(|error| fails("write", &to, error))?;
+    let begun = part.begun(stat.size).map_err(|error| fails("write", &part.path, error))?;
     told_continued(begun, stat.size, terminal);
     let mut progress = Progress::new(wanted, Some(stat.size));
     progress.advance(begun);
@@ -121,19 +134,25 @@ pub(crate) async fn get(
     let mut pieces = backend.read_stream(&from, ReadStreamOptions { range }).await?;
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(|error| cut_off(error, begun))?;
-        file.write_all(&piece).map_err(|error| fails("write", &part, error))?;
+        part.file.write_all(&piece).map_err(|error| fails("write", &part.path, error))?;
         progress.advance(piece.len() as u64);
     }
     drop(progress);
-    let got = file.metadata().map_err(|error| fails("read", &part, error))?.len();
+    let got = part.file.metadata().map_err(|error| fails("read", &part.path, error))?.len();
     if got != stat.size {
         // The source was shortened meanwhile, so the partial copy is useless.
-        let _ = fs::remove_file(&part);
+        let _ = fs::remove_file(&part.path);
         let message = "it was changed while it was read";
         let error = Error::for_path(Verb::Read, &from, ErrorKind::Conflict, message);
         return Err(Failure::from(error).with_hint("run the command again"));
     }
-    fs::rename(&part, &to).map_err(|error| fails("write", &to, error))?;
+    match part.finish(&to, command.force) {
+        Ok(()) => remove_stale(&to),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(exists(&to.display().to_string()));
+        }
+        Err(error) => return Err(fails("write", &to, error)),
+    }
     done(&from.to_string(), &to.display().to_string(), stat.size, terminal)
 }
 
@@ -148,9 +167,13 @@ pub(crate) async fn put(
     let file = HostFile::open(&command.from).map_err(fails)?;
     let about = file.metadata().map_err(fails)?;
     let name = command.from.file_name().and_then(|name| name.to_str());
+    if about.is_dir() {
+        return Err(Failure::usage(format!("'{shown}' is a directory"))
+            .with_hint("fs put copies one file at a time; pack the directory with tar first"));
+    }
     let (Some(name), true) = (name, about.is_file()) else {
         return Err(Failure::usage(format!("'{shown}' is not a regular file"))
-            .with_hint("fs put copies one file; fs write takes standard input"));
+            .with_hint("fs put copies regular files; fs write copies standard input"));
     };
     let to = match &command.to {
         Some(to) => backend.parse_path(path_text(to)?)?,
@@ -168,8 +191,8 @@ pub(crate) async fn put(
     }
     let mut identity = DefaultHasher::new();
     (about.dev(), about.ino(), about.len(), about.mtime(), about.mtime_nsec()).hash(&mut identity);
-    let part_name =
-        part_name(to.name().unwrap_or_default(), &format!("{:016x}", identity.finish()));
+    let name = to.name().unwrap_or_default();
+    let part_name = part_name(name, &format!("{:016x}", identity.finish()));
     let part = match to.parent() {
         Some(parent) => parent.child(&part_name)?,
         None => backend.parse_path(&part_name)?,
@@ -204,8 +227,51 @@ pub(crate) async fn put(
     drop(progress);
     drop(target);
     let overwrite = if command.force { OverwriteMode::Replace } else { OverwriteMode::Refuse };
-    backend.rename_with(&part, &to, RenameOptions { overwrite }).await?;
+    match backend.rename_with(&part, &to, RenameOptions { overwrite }).await {
+        Ok(_) => {}
+        // Another transfer of the same file to the same target was faster.
+        Err(error) if error.kind() == ErrorKind::NotFound && backend.exists(&to).await? => {
+            if !command.force {
+                return Err(exists(&to.to_string()));
+            }
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            return Err(exists(&to.to_string()));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    remove_stale_in(backend, &to).await;
     done(&shown, &to.to_string(), about.len(), terminal)
+}
+
+/// Removes partial copies of other versions from the workspace. Errors are ignored: the files are
+/// only left over.
+async fn remove_stale_in(backend: &Backend, to: &WsPath) {
+    let Some(name) = to.name() else { return };
+    let parent = to.parent().unwrap_or_else(WsPath::root);
+    let Ok(listing) = backend.list(&parent, ListOptions::default()).await else { return };
+    for entry in &listing.entries {
+        if entry.path.name().is_some_and(|found| is_part_of(found, name)) {
+            let _ = backend.rm(&entry.path, RemoveOptions::default()).await;
+        }
+    }
+}
+
+/// Runs a transfer until it ends or a signal arrives. What was transferred is kept.
+pub(crate) async fn interruptible(
+    transfer: impl Future<Output = Result<(), Failure>>,
+    notes: bool,
+) -> Result<(), Failure> {
+    let mut signals = Signals::watch();
+    tokio::select! {
+        ended = transfer => ended,
+        exit = signals.next() => {
+            if notes {
+                talk("note: interrupted; to continue the transfer, run the same command again\n");
+            }
+            Err(Failure::Told(exit))
+        }
+    }
 }
 
 /// The file on this machine that a file named `name` is copied to.
@@ -217,21 +283,133 @@ fn host_target(to: Option<&Path>, name: &str) -> PathBuf {
     }
 }
 
-fn beside(path: &Path, version: &str) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(part_name(&name, version))
+/// The file that a transfer to this machine writes to. It is locked, so that two transfers never
+/// write to the same one.
+struct PartFile {
+    path: PathBuf,
+    file: HostFile,
+    /// Whether no later transfer can continue it.
+    is_own: bool,
+}
+
+impl PartFile {
+    /// Opens the partial copy of an earlier transfer, or a new file. If another transfer uses the
+    /// partial copy at the moment, this one gets a file of its own.
+    fn open(to: &Path, version: &str, mode: u32) -> io::Result<PartFile> {
+        let mut options = HostOptions::new();
+        options.append(true).create(true).mode(mode);
+        let name = to.file_name().unwrap_or_default().to_string_lossy();
+        let path = to.with_file_name(part_name(&name, version));
+        let file = options.open(&path)?;
+        let locked = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        // The other transfer may have renamed the file before it was locked here.
+        if locked && is_at(&file, &path) {
+            return Ok(PartFile { path, file, is_own: false });
+        }
+        let own = format!("{:08x}{version}", std::process::id());
+        let path = to.with_file_name(part_name(&name, &own));
+        let file = options.open(&path)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(PartFile { path, file, is_own: true })
+    }
+
+    /// The number of bytes that an earlier transfer has written.
+    fn begun(&self, size: u64) -> io::Result<u64> {
+        let begun = self.file.metadata()?.len();
+        if begun <= size && !self.is_own {
+            return Ok(begun);
+        }
+        self.file.set_len(0)?;
+        Ok(0)
+    }
+
+    /// Renames the complete copy to its target.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::AlreadyExists`] if the target exists and is not to be replaced.
+    fn finish(mut self, to: &Path, force: bool) -> io::Result<()> {
+        let flags = if force { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        let renamed = match renameat_with(CWD, &self.path, CWD, to, flags) {
+            // The file system does not support the flag.
+            Err(Errno::INVAL) => fs::rename(&self.path, to),
+            renamed => renamed.map_err(io::Error::from),
+        };
+        // A copy that lost against another transfer is removed.
+        let lost = renamed.as_ref().is_err_and(|it| it.kind() == io::ErrorKind::AlreadyExists);
+        self.is_own = lost;
+        renamed
+    }
+}
+
+impl Drop for PartFile {
+    fn drop(&mut self) {
+        if self.is_own {
+            // It may have been renamed or removed.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn is_at(file: &HostFile, path: &Path) -> bool {
+    match (file.metadata(), path.symlink_metadata()) {
+        (Ok(open), Ok(there)) => (open.dev(), open.ino()) == (there.dev(), there.ino()),
+        _ => false,
+    }
+}
+
+/// Removes partial copies of other versions of the file, which no transfer will continue. Those in
+/// use are kept. Errors are ignored: the files are only left over.
+fn remove_stale(to: &Path) {
+    let name = to.file_name().unwrap_or_default().to_string_lossy();
+    let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let Ok(entries) = fs::read_dir(directory.unwrap_or(Path::new("."))) else { return };
+    for entry in entries.flatten().filter(|it| is_part_of(&it.file_name().to_string_lossy(), &name))
+    {
+        let unused = HostFile::open(entry.path())
+            .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok());
+        if unused {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Whether `name` is the name of a partial copy of the file `of`.
+fn is_part_of(name: &str, of: &str) -> bool {
+    let version = name
+        .strip_suffix(PART_SUFFIX)
+        .and_then(|name| name.strip_prefix(&format!(".{}.", shortened(of))));
+    version.is_some_and(is_version)
 }
 
 /// A hidden name for the partial copy of one version of a file.
 fn part_name(name: &str, version: &str) -> String {
-    let short: String = name.chars().take(48).collect();
-    let version: String = version.chars().take(16).collect();
-    format!(".{short}.{version}.part")
+    let short: String = version.chars().take(VERSION).collect();
+    let version = if is_version(&short) {
+        short
+    } else {
+        let mut identity = DefaultHasher::new();
+        version.hash(&mut identity);
+        format!("{:016x}", identity.finish())
+    };
+    format!(".{}.{version}{PART_SUFFIX}", shortened(name))
+}
+
+fn is_version(text: &str) -> bool {
+    text.len() == VERSION && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn shortened(name: &str) -> String {
+    name.chars().take(48).collect()
 }
 
 fn told_continued(begun: u64, total: u64, terminal: &mut Terminal) {
     if begun > 0 && terminal.format() == Format::Text {
-        terminal.note(&format!("continuing after {} of {}", size(begun), size(total)));
+        terminal.note(&format!(
+            "continuing an interrupted transfer at {} of {}",
+            size(begun),
+            size(total)
+        ));
     }
 }
 
@@ -246,21 +424,23 @@ fn done(from: &str, to: &str, bytes: u64, terminal: &mut Terminal) -> Result<(),
 }
 
 fn exists(path: &str) -> Failure {
-    let message = format!("'{path}' exists already");
+    let message = format!("'{path}' already exists");
     let error = Error::new(ErrorCode::WriteFailed, ErrorKind::AlreadyExists, message);
-    Failure::from(error).with_hint("replace it: --force")
+    Failure::from(error).with_hint("to replace it, pass --force")
 }
 
 fn directory_refused(path: &WsPath) -> Failure {
     let error = Error::for_path(Verb::Read, path, ErrorKind::IsADirectory, "is a directory");
-    Failure::from(error).with_hint("fs get copies one file; pack a directory first: exec tar")
+    Failure::from(error).with_hint(
+        "fs get copies one file at a time; pack the directory first: agent-backend exec tar",
+    )
 }
 
 /// The failure for an interrupted transfer, with a hint if it can be continued.
 fn cut_off(error: Error, at: u64) -> Failure {
     match error.kind() {
         ErrorKind::Disconnected | ErrorKind::Timeout => {
-            let hint = format!("run the same command again: it goes on after {}", size(at));
+            let hint = format!("to continue at {}, run the same command again", size(at));
             Failure::from(error).with_hint(hint)
         }
         _ => error.into(),

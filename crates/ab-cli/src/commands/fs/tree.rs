@@ -15,24 +15,24 @@ use crate::json;
 use crate::terminal::{Format, Terminal};
 use crate::workspace::path_text;
 
-/// Draw a directory and everything below it
+/// Show a directory as a tree
 ///
 /// Links are shown and not followed. Totals go to standard error.
 #[derive(Args, Debug)]
 pub(crate) struct Tree {
-    /// Directory to draw
+    /// Directory to show
     #[arg(value_name = "PATH", default_value = ".")]
     path: OsString,
 
-    /// Descend at most so many levels
+    /// Descend at most this many levels
     #[arg(short = 'L', long, value_name = "N", value_parser = at_least_one)]
     depth: Option<usize>,
 
-    /// Show names that begin with a dot; this is always done
+    /// Accepted for compatibility: names that start with a dot are always shown
     #[arg(short, long)]
     all: bool,
 
-    /// Draw at most so many entries
+    /// Show at most this many entries
     #[arg(
         long,
         value_name = "N",
@@ -42,7 +42,7 @@ pub(crate) struct Tree {
     )]
     limit: usize,
 
-    /// Leave out names that match; can be repeated
+    /// Skip names that match; can be repeated
     #[arg(short = 'I', long, value_name = "GLOB")]
     exclude: Vec<OsString>,
 }

@@ -21,11 +21,11 @@ use crate::workspace::path_text;
 
 /// Write a whole file
 ///
-/// The content comes from standard input, or from --content. Missing directories are made. Readers
-/// see the old content or the new, never a part.
+/// The content comes from standard input or from --content. Missing directories are created. Readers
+/// see the old content or the new content, never a mixture.
 #[derive(Args, Debug)]
 pub(crate) struct Write {
-    /// The file
+    /// File to write
     #[arg(value_name = "PATH")]
     path: OsString,
 
@@ -33,15 +33,15 @@ pub(crate) struct Write {
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     content: Option<String>,
 
-    /// Fail when something is there already
+    /// Fail if the file exists
     #[arg(long, conflicts_with = "expect")]
     create_new: bool,
 
-    /// Fail unless the file is this version, as `fs stat` shows it
+    /// Fail if the file has another version; fs stat prints the version
     #[arg(long, value_name = "VERSION", value_parser = version)]
     expect: Option<FileVersion>,
 
-    /// Return only when the content would survive a loss of power
+    /// Wait until the content is on the disk
     #[arg(long)]
     sync: bool,
 }
@@ -124,8 +124,7 @@ async fn from_input(
         }
         if more && blocks.fill(&mut begun, input::LIMIT).await? {
             let message = format!(
-                "standard input holds more than {} bytes, which cannot replace a link or a version \
-                 that is expected",
+                "standard input is larger than {} bytes; such content cannot be written through a link or with --expect",
                 input::LIMIT
             );
             return Err(Error::new(ErrorCode::TooLarge, ErrorKind::TooLarge, message).into());
@@ -158,5 +157,5 @@ fn about(error: Error, path: &str) -> Error {
 
 /// Parses a version in the form in which all commands print it.
 pub(crate) fn version(text: &str) -> Result<FileVersion, String> {
-    FileVersion::parse(text).ok_or_else(|| "a version is 32 hexadecimal digits".to_owned())
+    FileVersion::parse(text).ok_or_else(|| "must be 32 hexadecimal digits".to_owned())
 }

@@ -24,44 +24,53 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal};
 
+const EXAMPLE: &str = "\
+Example:
+  agent-backend policy check 'cd src && make'
+
+The exit code is the verdict: 0 allow, 1 ask, 3 deny.";
+
 const EXAMPLES: &str = "\
 Examples:
   agent-backend policy check 'cd src && make'
-  agent-backend policy check 'curl https://x.example | sh' --json
+  agent-backend policy check --json 'curl https://x.example | sh'
   agent-backend policy check --isolation none 'cp report.txt /srv'
-  agent-backend policy check -- cp -r src /srv
+  agent-backend policy check cp -r src /srv
   agent-backend policy check --profile strict --rules team.toml 'git push'
 
-The verdict is that of agent-backend exec with the same flags and the same standard input.
+Flags of policy check come before the command. One word is a line for the shell. Several words are a
+program and its arguments. agent-backend exec reaches the same verdict with the same flags and the
+same standard input.
 
 The exit code is the verdict: 0 allow, 1 ask, 3 deny. It is 2 if the rules cannot be read.";
 
 /// Judge a command without running it
 ///
-/// Rules about leaving the workspace do not apply where the sandbox enforces the same: see --isolation.
+/// Rules that keep a command inside the workspace are skipped if the sandbox enforces the same. Use
+/// --isolation to judge the command for another sandbox.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLE, after_long_help = EXAMPLES)]
 pub(super) struct Check {
     /// Command line, or a program and its arguments
-    #[arg(value_name = "COMMAND", required = true)]
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
 
-    /// Judge it as if standard input were passed on
+    /// Judge the command as if standard input were passed on to it
     #[arg(short = 'i', long)]
     stdin: bool,
 
     #[command(flatten)]
     rules: RuleFlags,
 
-    /// Isolation to assume [default: what commands have here]
+    /// Isolation to assume [default: the isolation that commands have here]
     #[arg(long, value_enum, value_name = "MODE")]
     isolation: Option<Mode>,
 
-    /// Workspace that it would run in [default: the current directory]
+    /// Directory of the workspace [default: the current directory]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
-    /// Directory that it would run in, inside the workspace
+    /// Directory to run in, inside the workspace
     #[arg(short = 'w', long, value_name = "PATH", default_value = "")]
     cwd: String,
 
@@ -70,57 +79,130 @@ pub(super) struct Check {
 }
 
 /// The isolation of commands, and the controls that it enforces.
-struct Surroundings {
-    isolation: Isolation,
-    enforced: EnforcedControls,
+#[derive(Clone, Debug)]
+pub(crate) struct Surroundings {
+    pub(crate) isolation: Isolation,
+    pub(crate) enforced: EnforcedControls,
     /// Absolute paths that name the root.
-    roots: Vec<String>,
+    pub(crate) roots: Vec<String>,
+}
+
+/// A command line, and where it would run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CheckedCommand<'a> {
+    pub(crate) line: &'a str,
+    pub(crate) cwd: &'a str,
+    pub(crate) env: &'a BTreeMap<String, String>,
+    pub(crate) input: PassedInput,
+    pub(crate) rules: &'a RuleFlags,
+    pub(crate) surroundings: &'a Surroundings,
+}
+
+/// What the rules decide about a command line.
+pub(crate) struct Decision {
+    pub(crate) judgement: Judgement,
+    /// Why the check of isolation `software` refuses it.
+    pub(crate) screened: Option<Error>,
+}
+
+impl CheckedCommand<'_> {
+    /// Judges the command as `exec` does.
+    ///
+    /// # Errors
+    ///
+    /// The rules cannot be read, or a variable is refused.
+    pub(crate) fn decide(&self) -> Result<Decision, Failure> {
+        let CheckedCommand { line, cwd, env, surroundings, .. } = *self;
+        let policy = self.rules.load()?;
+        let walled = self.rules.profile() == PolicyProfile::Guarded
+            && surroundings.enforced.contains(PolicyControlKind::Files);
+        let code = if walled {
+            CodeLoadingVariablePolicy::Allowed
+        } else {
+            CodeLoadingVariablePolicy::Refused
+        };
+        for (name, value) in env {
+            environment::check_env_variable(name, value, code)?;
+        }
+        let named = |context: CommandCheckContext, root: &String| context.with_root_alias(root);
+        let context = surroundings
+            .roots
+            .iter()
+            .fold(CommandCheckContext::new(), named)
+            .with_home(HomeLocation::StartDirectory);
+        let input = match self.input.mode() {
+            StdinMode::Piped => CommandStdin::Unseen,
+            StdinMode::Closed => CommandStdin::Closed,
+        };
+        let context = context.in_directory(cwd).with_env(env).with_stdin(input);
+        let context = context.with_enforced_controls(surroundings.enforced);
+        let judgement = policy.judge(line, &context);
+        let screened = match (surroundings.isolation, judgement.verdict) {
+            (Isolation::Software, Verdict::Allow) => self.screened().err(),
+            _ => None,
+        };
+        Ok(Decision { judgement, screened })
+    }
+
+    /// The check of the command line that isolation `software` consists of.
+    fn screened(&self) -> Result<(), Error> {
+        let own = |root: &&String| !root.starts_with(SANDBOX_WORKSPACE_PATH);
+        let roots: Vec<String> = self.surroundings.roots.iter().filter(own).cloned().collect();
+        let context = CommandLineCheckContext {
+            roots: &roots,
+            cwd: self.cwd.trim_matches('/'),
+            env: self.env,
+            input: None,
+            readable: READABLE_SYSTEM_DIRS,
+        };
+        agent_backend::policy::check_command_paths(self.line, &context)
+    }
+}
+
+impl Decision {
+    pub(crate) fn verdict(&self) -> Verdict {
+        if self.screened.is_some() { Verdict::Deny } else { self.judgement.verdict }
+    }
+
+    /// One sentence: what would happen to the command, and why.
+    pub(crate) fn sentence(&self) -> String {
+        let decisive = self.judgement.decisive_rule();
+        let why = match (&self.screened, decisive) {
+            (Some(error), _) => error.message().to_owned(),
+            (None, Some(hit)) => format!("{} (rule {})", hit.rule.reason, hit.rule.id),
+            (None, None) => String::new(),
+        };
+        match self.verdict() {
+            Verdict::Allow => "The rules allow this command.".to_owned(),
+            Verdict::Ask => format!("This command needs approval: {why}."),
+            Verdict::Deny => format!("This command would be refused: {why}."),
+        }
+    }
 }
 
 pub(super) async fn run(check: &Check, terminal: &mut Terminal) -> Result<(), Failure> {
-    let policy = check.rules.load()?;
+    check.rules.load()?;
     let env = check.env.variables()?;
     let line = command(&check.command)?.to_shell_line();
     let surroundings = surroundings(check).await;
-    let walled = check.rules.profile() == PolicyProfile::Guarded
-        && surroundings.enforced.contains(PolicyControlKind::Files);
-    let code = if walled {
-        CodeLoadingVariablePolicy::Allowed
-    } else {
-        CodeLoadingVariablePolicy::Refused
+    let checked = CheckedCommand {
+        line: &line,
+        cwd: &check.cwd,
+        env: &env,
+        input: PassedInput::wanted(check.stdin),
+        rules: &check.rules,
+        surroundings: &surroundings,
     };
-    for (name, value) in &env {
-        environment::check_env_variable(name, value, code)?;
-    }
-    let named = |scene: CommandCheckContext, root: &String| scene.with_root_alias(root);
-    let scene = surroundings
-        .roots
-        .iter()
-        .fold(CommandCheckContext::new(), named)
-        .with_home(HomeLocation::StartDirectory);
-    let input = match PassedInput::wanted(check.stdin).mode() {
-        StdinMode::Piped => CommandStdin::Unseen,
-        StdinMode::Closed => CommandStdin::Closed,
-    };
-    let scene = scene.in_directory(&check.cwd).with_env(&env).with_stdin(input);
-    let judgement = policy.judge(&line, &scene.with_enforced_controls(surroundings.enforced));
-    let screened = match (surroundings.isolation, judgement.verdict) {
-        (Isolation::Software, Verdict::Allow) => screened(check, &line, &env, &surroundings).err(),
-        _ => None,
-    };
-    match (terminal.format(), &screened) {
-        (Format::Json, _) => {
-            let value = value(check, &line, &judgement, &surroundings, screened.as_ref());
-            terminal.value(&value)?;
-        }
+    let decision = checked.decide()?;
+    match (terminal.format(), &decision.screened) {
+        (Format::Json, _) => terminal.value(&value(&checked, &decision))?,
         (Format::Text, Some(error)) => {
             terminal.line("deny  isolation software")?;
             terminal.line(&format!("reason: {}", error.message()))?;
         }
-        (Format::Text, None) => print(&judgement, terminal)?,
+        (Format::Text, None) => print(&decision.judgement, terminal)?,
     }
-    match judgement.verdict {
-        _ if screened.is_some() => Err(Failure::Told(Exit::Refused)),
+    match decision.verdict() {
         Verdict::Allow => Ok(()),
         Verdict::Ask => Err(Failure::No),
         Verdict::Deny => Err(Failure::Told(Exit::Refused)),
@@ -159,26 +241,6 @@ async fn surroundings(check: &Check) -> Surroundings {
 async fn in_force(backend: &Backend) -> Option<(Isolation, EnforcedControls)> {
     let policy = backend.effective_policy().await.ok()?;
     Some((policy.isolation?, EnforcedControls::from_policy(&policy)))
-}
-
-/// The check of the command line that isolation `software` consists of.
-fn screened(
-    check: &Check,
-    line: &str,
-    env: &BTreeMap<String, String>,
-    surroundings: &Surroundings,
-) -> Result<(), Error> {
-    let own = |root: &&String| !root.starts_with(SANDBOX_WORKSPACE_PATH);
-    let roots: Vec<String> = surroundings.roots.iter().filter(own).cloned().collect();
-    let cwd = check.cwd.trim_matches('/');
-    let confines = CommandLineCheckContext {
-        roots: &roots,
-        cwd,
-        env,
-        input: None,
-        readable: READABLE_SYSTEM_DIRS,
-    };
-    agent_backend::policy::check_command_paths(line, &confines)
 }
 
 fn print(judgement: &Judgement, terminal: &mut Terminal) -> Result<(), Failure> {
@@ -229,13 +291,10 @@ fn shown(word: &str) -> String {
     format!("'{}'", ab_core::error::escape_unprintable(word).replace('\'', r"'\''"))
 }
 
-fn value(
-    check: &Check,
-    line: &str,
-    judgement: &Judgement,
-    surroundings: &Surroundings,
-    screened: Option<&Error>,
-) -> Value {
+/// The decision in the form of `policy check --json`.
+pub(crate) fn value(checked: &CheckedCommand<'_>, decision: &Decision) -> Value {
+    let CheckedCommand { line, rules, surroundings, .. } = *checked;
+    let (judgement, screened) = (&decision.judgement, decision.screened.as_ref());
     let decisive = judgement.decisive_rule();
     let rule = decisive.map(|hit| &hit.rule);
     let commands: Vec<Value> = judgement
@@ -273,9 +332,9 @@ fn value(
         .collect();
     json!({
         "command": line,
-        "profile": check.rules.profile().as_str(),
+        "profile": rules.profile().as_str(),
         "isolation": surroundings.isolation.as_str(),
-        "verdict": if screened.is_some() { "deny" } else { judgement.verdict.as_str() },
+        "verdict": decision.verdict().as_str(),
         "code": rule
             .map(|rule| rule.category.refusal_code())
             .or(screened.map(Error::code))

@@ -12,15 +12,15 @@ use crate::terminal::{Format, Terminal};
 
 /// Run the examples of a rules file, or the cases of a corpus
 ///
-/// A rules file holds [[rule]] with match and not_match; a corpus holds [[case]] with a command and
-/// its verdict in each profile. The exit code is 1 when something does not hold.
+/// A rules file contains [[rule]] tables with match and not_match. A corpus contains [[case]] tables
+/// with a command and its verdict in each profile. The exit code is 1 if a verdict differs.
 #[derive(Args, Debug)]
 pub(super) struct Examples {
-    /// The file: TOML, or JSON of the same shape
+    /// File in TOML or JSON
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// For a corpus: rules beside the built-in ones
+    /// For a corpus: file with rules in addition to the built-in ones
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
 }

@@ -7,7 +7,7 @@ use super::RuleFlags;
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal};
 
-/// List the rules that hold
+/// List the rules that apply
 #[derive(Args, Debug)]
 pub(super) struct List {
     #[command(flatten)]

@@ -62,7 +62,7 @@ pub(crate) fn way(facts: &Facts, wanted: &[&str], own: u32) -> Way {
     if let Some(missing) = wanted.iter().find(|each| !among(&facts.controllers, each)) {
         return Way::Refused(Lack::new(
             format!("the group of this process has no controller for {missing}"),
-            "hand it down to that group, or start with systemd-run --scope -p Delegate=yes",
+            "enable it in that group, or start with systemd-run --scope -p Delegate=yes",
         ));
     }
     if facts.is_top {
@@ -71,8 +71,8 @@ pub(crate) fn way(facts: &Facts, wanted: &[&str], own: u32) -> Way {
     match facts.members.iter().filter(|member| **member != own).count() {
         0 => Way::MoveAndHandDown,
         others => Way::Refused(Lack::new(
-            format!("{others} other processes are in the group of this one"),
-            "start it in a group of its own, with systemd-run --scope -p Delegate=yes",
+            format!("{others} other processes are in the control group of this process"),
+            "start agent-backend in its own group, with systemd-run --scope -p Delegate=yes",
         )),
     }
 }

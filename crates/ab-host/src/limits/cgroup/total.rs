@@ -179,7 +179,7 @@ impl ControlGroup {
         let shared = Arc::clone(&self.shared);
         blocking::run(move |_| {
             let Some(freezer) = Freezer::of(&shared.group) else {
-                let cause = "this host has no freezer for control groups; needed is cgroup2, or the controller freezer";
+                let cause = "this machine cannot freeze control groups: mount cgroup2, or the controller freezer";
                 return Err(Error::new(ErrorCode::MissingUtilities, ErrorKind::Unavailable, cause));
             };
             freezer.turn(motion).map_err(|error| {

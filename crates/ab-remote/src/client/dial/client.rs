@@ -38,7 +38,7 @@ impl Client {
 
     fn ended(&mut self, why: &str, refused: bool) {
         if let Some(over) = self.over.take() {
-            let message = format!("the connection to {} is over: {why}", self.who);
+            let message = format!("the connection to {} was closed: {why}", self.who);
             let error = Error::new(ErrorCode::ConnectionClosed, ErrorKind::Disconnected, message);
             // The receiver is gone if this side closed the connection.
             let _ = over.send(Gone { error, refused });

@@ -115,8 +115,8 @@ pub(super) fn words(error: &russh::Error) -> String {
             "the connection was closed".to_owned()
         }
         russh::Error::Version => "it does not speak SSH".to_owned(),
-        russh::Error::KeepaliveTimeout => "it does not answer any more".to_owned(),
-        russh::Error::InactivityTimeout => "it takes nothing any more".to_owned(),
+        russh::Error::KeepaliveTimeout => "it stopped answering".to_owned(),
+        russh::Error::InactivityTimeout => "it stopped reading".to_owned(),
         russh::Error::IO(error) => error.to_string(),
         error => lower(&error.to_string()),
     }

@@ -262,8 +262,8 @@ impl<'a> Login<'a> {
         }
         let taken: Vec<&str> = self.methods.iter().map(Into::into).collect();
         let message = match self.tried.as_slice() {
-            [] => format!("{who} does not let '{user}' in without credentials that it takes"),
-            tried => format!("{who} does not let '{user}' in by {}", tried.join(", ")),
+            [] => format!("{who} accepts none of the credentials of '{user}'"),
+            tried => format!("{who} refused the login of '{user}' with {}", tried.join(", ")),
         };
         let message = match &self.silent {
             Some(silent) => format!("{message}; {}", silent.message()),

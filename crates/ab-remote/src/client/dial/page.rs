@@ -9,12 +9,11 @@ const QUOTED: usize = 120;
 const TYPE: usize = 60;
 
 /// Hint: the most likely causes.
-pub(super) const HINT: &str = "a page came back: a proxy, a captive portal or another program is in \
-                               the way, or the path is wrong (a daemon has its websocket at /ssh)";
+pub(super) const HINT: &str = "the server sent a web page: check for a proxy or a captive portal, and that the path of the URL is /ssh";
 
 /// The same hint for the response of a proxy.
-pub(super) const PROXY_HINT: &str = "a page came back: the proxy does not let this through, or a \
-                                     captive portal or another program is in its place";
+pub(super) const PROXY_HINT: &str =
+    "the proxy sent a web page: it may refuse the connection, or be a captive portal";
 
 /// An HTTP response received instead of a protocol upgrade.
 pub(super) struct Page<'a> {

@@ -38,9 +38,9 @@ pub(super) async fn connect(
     match status(&answer) {
         Some(200..=299) if !is_page(&answer) => Ok(stream),
         Some(407) => Err(DialError::denied(format!(
-            "cannot reach {who}: the proxy does not know us (HTTP status 407)"
+            "cannot reach {who}: the proxy requires a login (HTTP status 407)"
         ))
-        .with_hint("give it a user and a password: http://user:password@proxy:port")),
+        .with_hint("add a user and a password to its URL: http://user:password@proxy:port")),
         Some(status) => {
             let body = patience.spend("reach", &who, body(&mut stream, &answer)).await?;
             let content_type = header(&answer, "content-type").map(str::as_bytes);

@@ -97,9 +97,9 @@ fn ungreeted(who: &str, error: russh::Error) -> DialError {
             let why = format!("no {kind} algorithm in common; it has {}", theirs.join(", "));
             DialError::foreign("greet", who, ab_core::error::escape_unprintable(&why))
         }
-        russh::Error::WrongServerSig => {
-            DialError::denied(format!("cannot greet {who}: it does not have the key that it shows"))
-        }
+        russh::Error::WrongServerSig => DialError::denied(format!(
+            "cannot connect to {who}: it could not prove that it owns its host key"
+        )),
         _ => DialError::lost("greet", who, why).with_detail(ErrorCause::NoSshHandshake),
     };
     failure.with_source(error)

@@ -23,7 +23,7 @@ pub(super) async fn wrap(
 ) -> Result<TlsStream<TcpStream>, DialError> {
     let who = host.to_string();
     let name = ServerName::try_from(host.host().to_owned())
-        .map_err(|_| invalid(format!("no certificate can be for '{}'", host.host())))?;
+        .map_err(|_| invalid(format!("'{}' cannot be the name in a certificate", host.host())))?;
     let roots = roots.clone();
     // Reading the system's certificates is slow.
     let made = tokio::task::spawn_blocking(move || config(&roots));
@@ -52,7 +52,7 @@ fn config(roots: &TrustRoots) -> Result<Arc<ClientConfig>, Error> {
             count += 1;
         }
         if count == 0 {
-            return Err(invalid("there is no certificate in what was given as such"));
+            return Err(invalid("the given file contains no certificate"));
         }
     }
     if system {
@@ -60,10 +60,11 @@ fn config(roots: &TrustRoots) -> Result<Arc<ClientConfig>, Error> {
         store.add_parsable_certificates(found.certs);
     }
     if store.is_empty() {
-        let message = "the system trusts nobody: it has no certificates";
-        return Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message).with_hint(
-            "install its package of certificates, or name a file of them in PEM by SSL_CERT_FILE",
-        ));
+        let message = "the system has no trusted certificates";
+        return Err(Error::new(ErrorCode::InvalidConfiguration, ErrorKind::Invalid, message)
+            .with_hint(
+                "install the package ca-certificates, or name a PEM file with SSL_CERT_FILE",
+            ));
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
@@ -86,9 +87,11 @@ fn unshaken(who: &str, error: io::Error) -> DialError {
         Some(rustls::Error::InvalidMessage(_)) => {
             DialError::lost("greet", who, "it does not speak TLS").with_detail(ErrorCause::NotTls)
         }
-        Some(rustls::Error::PeerIncompatible(why)) => {
-            DialError::foreign("greet", who, lower(&format!("no TLS in common: {why:?}")))
-        }
+        Some(rustls::Error::PeerIncompatible(why)) => DialError::foreign(
+            "greet",
+            who,
+            lower(&format!("no common TLS version or cipher: {why:?}")),
+        ),
         Some(other) => DialError::lost("greet", who, lower(&other.to_string())),
         None if error.kind() == io::ErrorKind::UnexpectedEof => {
             DialError::lost("greet", who, "it hung up")
@@ -100,32 +103,30 @@ fn unshaken(who: &str, error: io::Error) -> DialError {
 
 /// What is wrong with a certificate, and how to fix it.
 fn wrong(error: &CertificateError) -> (String, &'static str) {
-    let owner = "its owner has to renew it";
+    let owner = "the owner of the server must renew it";
     match error {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             ("has expired".to_owned(), owner)
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            ("is not valid yet".to_owned(), "look at the clocks of both machines")
+            ("is not valid yet".to_owned(), "check the clocks of both machines")
         }
         CertificateError::UnknownIssuer => (
             "is from an issuer that is not trusted".to_owned(),
-            "if you trust it, give its certificate in PEM: as a file that SSL_CERT_FILE names, or among \
-             the settings",
+            "if you trust the issuer, put its certificate into a PEM file and name that file with SSL_CERT_FILE",
         ),
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             ("is for another name".to_owned(), "use the name that the certificate is for")
         }
         CertificateError::BadSignature => (
             "is not signed by the issuer that it names".to_owned(),
-            "if it has a new one that you trust, give that in PEM: as a file that SSL_CERT_FILE names, or \
-             among the settings",
+            "if the issuer has a new certificate that you trust, name its PEM file with SSL_CERT_FILE",
         ),
         CertificateError::Revoked => ("is revoked".to_owned(), owner),
         CertificateError::Other(other) => match other.to_string().as_str() {
             "CaUsedAsEndEntity" => (
-                "is one for issuers, and none for servers".to_owned(),
-                "its owner has to make one for the server: with 'CA:FALSE'",
+                "is a CA certificate, not a server certificate".to_owned(),
+                "the owner of the server must create a server certificate, with 'CA:FALSE'",
             ),
             other => (format!("is not valid: {}", spelled(other)), owner),
         },

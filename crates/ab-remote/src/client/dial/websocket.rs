@@ -73,7 +73,7 @@ fn request(endpoint: &WebSocketEndpoint) -> Result<Request, DialError> {
     let url = endpoint.address.url();
     let request = url.into_client_request();
     let mut request = request.map_err(|_| {
-        let message = format!("'{}' is no URL of a websocket", endpoint.address);
+        let message = format!("'{}' is not a WebSocket URL", endpoint.address);
         DialError::from(invalid(message))
     })?;
     let headers = request.headers_mut();
@@ -83,7 +83,9 @@ fn request(endpoint: &WebSocketEndpoint) -> Result<Request, DialError> {
     if let Some(token) = &endpoint.token {
         let value = HeaderValue::from_str(&format!("Bearer {}", token.reveal()));
         let mut value = value.map_err(|_| {
-            DialError::from(invalid("the token holds characters that no header can"))
+            DialError::from(invalid(
+                "the token contains characters that are not allowed in a header",
+            ))
         })?;
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
@@ -92,8 +94,8 @@ fn request(endpoint: &WebSocketEndpoint) -> Result<Request, DialError> {
 }
 
 fn unknown(who: &str, endpoint: &WebSocketEndpoint) -> DialError {
-    let none = if endpoint.token.is_none() { ", which is none" } else { "" };
-    DialError::denied(format!("cannot open {who}: the daemon does not know this token{none}"))
+    let refused = if endpoint.token.is_none() { "requires a token" } else { "refused the token" };
+    DialError::denied(format!("cannot connect to {who}: the daemon {refused}"))
 }
 
 fn unopened(who: &str, endpoint: &WebSocketEndpoint, error: SocketError) -> DialError {
@@ -106,12 +108,12 @@ fn unopened(who: &str, endpoint: &WebSocketEndpoint, error: SocketError) -> Dial
             DialError::lost("open", who, "it hung up")
         }
         SocketError::Protocol(ProtocolError::HandshakeIncomplete) => {
-            DialError::lost("open", who, "the connection ended before the handshake was over")
+            DialError::lost("open", who, "the connection was closed during the handshake")
                 .with_detail(ErrorCause::HandshakeCut)
         }
         SocketError::Protocol(error) => {
             let why =
-                format!("it does not speak as a websocket does: {}", lower(&error.to_string()));
+                format!("it does not speak the WebSocket protocol: {}", lower(&error.to_string()));
             DialError::lost("open", who, why).with_detail(ErrorCause::NotWebSocket)
         }
         error => DialError::lost("open", who, lower(&error.to_string())),
@@ -131,12 +133,12 @@ fn unwelcome(who: &str, endpoint: &WebSocketEndpoint, response: &Response) -> Di
     let why = page.describe(&host, "upgrading to a websocket", secrets(endpoint));
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return DialError::denied(format!("cannot open {who}: {why}"))
-            .with_hint("give the token, or the headers that whatever is in front wants");
+            .with_hint("pass the token, or the headers that a proxy in front requires");
     }
     let hint = match (status.is_redirection(), page.is_html()) {
-        (true, _) => "it points elsewhere: use the URL that it points to",
+        (true, _) => "the server redirects: use the URL that it names",
         (false, true) => page::HINT,
-        (false, false) => "look at the path of the URL: a daemon has its websocket at /ssh",
+        (false, false) => "check the path of the URL: the WebSocket of a daemon is at /ssh",
     };
     DialError::lost("open", who, why).with_hint(hint)
 }

@@ -45,7 +45,10 @@ impl<'a> Act<'a> {
     }
 
     pub(super) fn not_a_directory(&self) -> Error {
-        self.error(ErrorKind::NotADirectory, "not a directory, or a parent is not")
+        self.error(
+            ErrorKind::NotADirectory,
+            "not a directory: the path or one of its parents is a file",
+        )
     }
 
     pub(super) fn is_a_directory(&self) -> Error {
@@ -53,7 +56,7 @@ impl<'a> Act<'a> {
     }
 
     pub(super) fn exists(&self) -> Error {
-        self.error(ErrorKind::AlreadyExists, "something is there already")
+        self.error(ErrorKind::AlreadyExists, "the path already exists")
     }
 
     /// Adds the verb and the path to an error.
@@ -67,7 +70,7 @@ impl<'a> Act<'a> {
     }
 
     pub(super) fn nonsense(&self) -> Error {
-        self.wrong("with something that makes no sense")
+        self.wrong("with an invalid message")
     }
 
     /// The error for an answer that violates the protocol.
@@ -156,7 +159,7 @@ pub(crate) fn refusal(verb: Verb, code: u32, message: &str) -> Error {
         status::UNSUPPORTED => (ErrorKind::Unsupported, "the server cannot do that".to_owned()),
         _ => {
             let said = escape_unprintable(message.trim());
-            (ErrorKind::Io, format!("the server says only '{said}' (status {code})"))
+            (ErrorKind::Io, format!("the server answered '{said}' (status {code})"))
         }
     };
     Error::for_path(verb, &WsPath::root(), kind, words)

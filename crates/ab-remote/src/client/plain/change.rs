@@ -51,7 +51,7 @@ impl Plain {
     ) -> Result<()> {
         let act = self.act(session, context, Verb::Symlink, path);
         if target.is_empty() || target.contains('\0') || target.len() > MAX_PATH_BYTES {
-            let message = "the target is empty, too long or holds a NUL";
+            let message = "the target of a link must not be empty, too long or contain NUL";
             return Err(act.error(ErrorKind::InvalidPath, message));
         }
         if !self.stays_inside(path, target) {

@@ -84,7 +84,7 @@ async fn root(session: &Session, given: Option<&str>) -> Result<String> {
     let request = SftpRequest::Stat { path: root.clone().into() };
     match session.ask(CallContext::NONE, Verb::Connect, &request).await? {
         Reply::Attributes(found) if super::act::kind(&found).is_dir() => Ok(root),
-        Reply::Attributes(_) => Err(unusable("it is no directory")),
+        Reply::Attributes(_) => Err(unusable("it is not a directory")),
         Reply::Status(status) => {
             let error = super::refusal(Verb::Connect, status.code, &status.message);
             Err(unusable(error.message()))

@@ -7,12 +7,9 @@ const HINT: &str = "run `agent-backend daemon` on that machine and connect to it
 
 /// A plain server cannot keep processes: each ends when its handle is dropped.
 pub(crate) fn keeps_nothing(who: &str, verb: Verb) -> Error {
-    let message = format!(
-        "{who} is a plain SSH server, without agent-backend's extensions: it cannot keep processes, \
-         so none can be started detached, listed or attached to"
-    );
-    unsupported(message, verb)
-        .with_hint(format!("{HINT}, or hold the command: start it without detaching"))
+    let message =
+        format!("{who} is a plain SSH server: background commands need an agent-backend daemon");
+    unsupported(message, verb).with_hint(format!("{HINT}, or start the command without --detach"))
 }
 
 /// The server refuses to run commands.
@@ -35,7 +32,10 @@ mod tests {
     #[test]
     fn say_what_is_there_and_what_to_do() {
         for (error, words) in [
-            (keeps_nothing("box:22", Verb::Exec), ["plain SSH server", "cannot keep processes"]),
+            (
+                keeps_nothing("box:22", Verb::Exec),
+                ["plain SSH server", "need an agent-backend daemon"],
+            ),
             (runs_nothing("box:22"), ["runs no commands", "files only"]),
         ] {
             assert_eq!(

@@ -60,7 +60,7 @@ impl Plain {
                 return Ok(Box::new(PlainFile::new(session, file, path, whereabout, options)));
             }
         }
-        Err(act.error(ErrorKind::Conflict, "the file comes and goes all the time"))
+        Err(act.error(ErrorKind::Conflict, "the file is created and removed repeatedly"))
     }
 
     /// Opens an existing file. Returns `None` if it disappeared meanwhile.

@@ -10,38 +10,39 @@ pub(super) fn describe() -> EffectivePolicy {
 }
 
 fn control(subject: PolicyControlKind) -> EffectivePolicyControl {
-    let server = "the server's own accounts and limits, which are not known here";
+    let server = "the accounts and limits of the server, which agent-backend does not know";
     let (asked, in_force, strength, mechanism) = match subject {
         PolicyControlKind::Time => (
             "the limit of the call",
-            "its process group is killed when the time is up",
+            "for the process group of the command",
             PolicyControlStrength::Advisory,
-            "a clock on this side, and a signal by another channel",
+            "a timer on this machine and a signal over a second channel",
         ),
         PolicyControlKind::Orphans => (
-            "nothing outlives its command",
-            "what is left of the process group is killed; what left the group lives on, and so \
-             does a command whose connection is lost",
+            "no process outlives its command",
+            "the process group of a command is killed when the command ends; processes that left the \
+             group keep running, and so does a command whose connection is lost",
             PolicyControlStrength::Advisory,
             "a shell around the command",
         ),
         PolicyControlKind::Environment => (
-            "a small fixed set and what the caller gave",
-            "a small fixed set, the server's PATH, and what the caller gave",
+            "a fixed set of variables, and those that the caller sets",
+            "commands get a fixed set of variables, the PATH of the server, and the variables that the \
+             caller sets",
             PolicyControlStrength::Advisory,
-            "env -i on the other side",
+            "env -i on the server",
         ),
         PolicyControlKind::Output => (
-            "a reader may take its time",
-            "a command that is 64 MiB ahead of its reader is ended",
+            "no output is lost",
+            "a command with more than 64 MiB of unread output is ended",
             PolicyControlStrength::Enforced,
-            "counted on this side",
+            "a count on this machine",
         ),
         PolicyControlKind::Shell => (
             "a shell",
             "sh of the server",
             PolicyControlStrength::Advisory,
-            "started by its login shell",
+            "the login shell of the user",
         ),
         PolicyControlKind::Files
         | PolicyControlKind::Attributes
@@ -55,9 +56,12 @@ fn control(subject: PolicyControlKind) -> EffectivePolicyControl {
         | PolicyControlKind::Cpu
         | PolicyControlKind::FileSize
         | PolicyControlKind::OpenFiles
-        | PolicyControlKind::Commands => {
-            ("whatever the caller asks for", "nothing of it", PolicyControlStrength::Open, server)
-        }
+        | PolicyControlKind::Commands => (
+            "a restriction",
+            "agent-backend enforces nothing here",
+            PolicyControlStrength::Open,
+            server,
+        ),
     };
     EffectivePolicyControl {
         kind: subject,

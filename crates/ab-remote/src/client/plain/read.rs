@@ -35,7 +35,7 @@ impl Plain {
                 return Ok(content);
             }
         }
-        Err(act.error(ErrorKind::Conflict, "the file changes all the time"))
+        Err(act.error(ErrorKind::Conflict, "the file is changed repeatedly"))
     }
 
     /// Returns `None` if the file changed meanwhile.

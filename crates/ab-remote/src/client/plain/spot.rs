@@ -115,9 +115,9 @@ impl Act<'_> {
         match &spot.dangling {
             Some(target) => {
                 let target = escape_unprintable(target);
-                let message = format!("a link leads to '{target}', which is missing");
+                let message = format!("a symbolic link leads to '{target}', which does not exist");
                 self.error(ErrorKind::NotFound, &message)
-                    .with_hint("a change never creates through a link; write to its target")
+                    .with_hint("links are not followed to create files; name the target instead")
             }
             None => self.missing(),
         }
@@ -244,7 +244,7 @@ impl Act<'_> {
     async fn follow(&self, trail: &mut Trail, ahead: &mut VecDeque<String>) -> Result<()> {
         trail.links += 1;
         if trail.links > MAX_LINKS {
-            let message = "too many links, or links in a circle";
+            let message = "too many symbolic links, or a loop of links";
             return Err(self.error(ErrorKind::LinkLoop, message));
         }
         let target = self.link_text(self.plain.at(&trail.names.join("/"))).await?;
@@ -266,7 +266,7 @@ impl Act<'_> {
     }
 
     fn escape(&self) -> Error {
-        self.error(ErrorKind::Escape, "a link on the way leaves the workspace")
+        self.error(ErrorKind::Escape, "a symbolic link in the path leads out of the workspace")
     }
 }
 

@@ -98,8 +98,8 @@ impl Plain {
 }
 
 fn conflict(act: &Act<'_>) -> Error {
-    act.error(ErrorKind::Conflict, "the file is not the expected version")
-        .with_hint("read it again and decide on what is there now")
+    act.error(ErrorKind::Conflict, "the file does not have the expected version")
+        .with_hint("read the file again, and use its current version")
 }
 
 enum Placed {

@@ -145,13 +145,15 @@ impl Unfinished {
             Unfinished::Lost(failure) => (failure, effect != LostCallEffect::Applied),
         };
         let became = match effect {
-            LostCallEffect::Applied => format!("'{path}' was written all the same"),
+            LostCallEffect::Applied => format!("'{path}' was written nevertheless"),
             LostCallEffect::NotApplied => format!("'{path}' was not changed"),
             LostCallEffect::Unknown => {
-                format!("'{path}' may have been replaced or not: look before trying again")
+                format!(
+                    "it is unknown whether '{path}' was replaced: check it before you try again"
+                )
             }
         };
-        let left = left.then(|| format!("'{beside}' may be left there: remove it with fs rm"));
+        let left = left.then(|| format!("'{beside}' may remain: remove it with fs rm"));
         let Failure::Call(error) = failure else {
             // The user who interrupted the command expects an unchanged file. Other outcomes and
             // leftovers are printed.
