@@ -308,7 +308,7 @@ fn errors_name_the_field_and_a_denied_question_ends_well() {
     let _server = Server::start(&stage);
     let unknown = client(&stage, &["task", "x", "--agent", "nonsense"]);
     assert_eq!(unknown.code, 4, "{}", unknown.err);
-    assert!(unknown.err.contains("agent.type"), "{}", unknown.err);
+    assert!(unknown.err.contains("--agent \"nonsense\" is not an agent"), "{}", unknown.err);
     let missing = client(&stage, &["session", "get", "01HVZ6K9T1N8S6M3V3Q3F0X5B7"]);
     assert_eq!(missing.code, 1, "{}", missing.err);
     assert!(missing.err.contains("session list"), "{}", missing.err);
