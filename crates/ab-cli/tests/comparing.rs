@@ -179,14 +179,16 @@ fn a_diff_that_was_cut_says_so() {
     let stage = Stage::with(&[("a/1", ""), ("a/2", ""), ("b/1", ""), ("b/2", "x"), ("b/3", "y")]);
     let ran = stage.run(&["fs", "diff", "a", "b", "--limit", "1"]);
     assert_eq!((ran.code, ran.text().as_str()), (1, ""), "nobody knows whether they are equal");
-    assert_eq!(ran.err, "note: cut after 1 entry; raise --limit to compare the rest\n");
+    assert_eq!(ran.err, "note: stopped after 1 entry; to compare more, raise --limit\n");
     let value = stage.run(&["fs", "diff", "a", "b", "--limit", "1", "--json"]).value();
     assert_eq!((&value["equal"], &value["truncated"]), (&json!(false), &json!("count")));
     let ran = stage.run(&["fs", "diff", "a", "b", "--bytes", "80"]);
     let text = ran.text();
     assert!(text.contains("\n+x\n") && text.contains("added 3 (diff left out)\n"), "{text}");
     assert!(
-        ran.err.starts_with("note: diffs left out after 80 bytes; raise --bytes"),
+        ran.err.starts_with(
+            "note: diffs after the first 80 bytes are omitted; to see more, raise --bytes"
+        ),
         "{}",
         ran.err
     );
@@ -324,7 +326,11 @@ changed  +2 -1         src/main.rs
     assert_eq!((ran.code, ran.text().as_str()), (1, expect));
     let ran = stage.run(&["fs", "diff", "--upper", "../upper", "--name-only", "--limit", "2"]);
     assert_eq!((ran.code, ran.text().as_str()), (1, "blob\ngone.txt\n"));
-    assert!(ran.err.starts_with("note: cut after 2 entries; raise --limit"), "{}", ran.err);
+    assert!(
+        ran.err.starts_with("note: stopped after 2 entries; to compare more, raise --limit"),
+        "{}",
+        ran.err
+    );
 }
 
 #[test]

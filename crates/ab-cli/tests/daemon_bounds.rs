@@ -123,7 +123,7 @@ fn commands_at_a_time_are_bounded_whoever_starts_them() {
     let has_begun =
         || text(&daemon, "process_output", json!({ "processId": id }), &[]).contains("begun");
     assert!((0..500).any(|_| has_begun()));
-    let why = "1 commands of this workspace run already";
+    let why = "1 commands of this workspace already run";
     assert!(exec(&daemon, "echo no").contains(why));
     let mut command = stage.command(BINARY);
     let socket = format!("ws://{}/ssh", daemon.address);

@@ -187,7 +187,7 @@ fn grep_says_what_it_did_not_show() {
     assert_eq!(ran.err, "note: stopped after 1 file; to see more, raise --limit\n");
     let ran = stage.run(&["fs", "grep", "needle", "src", "--bytes", "20"]);
     assert_eq!((ran.code, ran.text().as_str()), (0, "src/lib.rs:3:needle 3\n"));
-    assert_eq!(ran.err, "note: cut after 1 match; raise --bytes to see more\n");
+    assert_eq!(ran.err, "note: stopped after 1 match; to see more, raise --bytes\n");
     let ran = stage.run(&["fs", "grep", "needle", "--bytes", "1"]);
     assert_eq!((ran.code, ran.text().as_str()), (4, ""), "found, and nothing of it fits");
     let ran = stage.run(&["fs", "grep", "needle", "--time", "0.000000001"]);

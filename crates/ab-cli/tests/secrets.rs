@@ -163,7 +163,7 @@ fn a_token_does_not_leave_the_host_in_the_clear() {
     let token = stage.outside("token");
     fs::write(&token, SECRET).unwrap();
     let token = token.to_str().unwrap();
-    let says = "the token would go to 192.0.2.1:9 without encryption";
+    let says = "the token would be sent to 192.0.2.1:9 without encryption";
     for scheme in ["ws", "http"] {
         let url = format!("{scheme}://{ELSEWHERE}/ssh");
         let remote = ["--remote", &url, "--token-file", token];

@@ -59,7 +59,7 @@ fn a_hundred_thousand_matches_arrive() {
     );
     let ran = stage.run(&["fs", "grep", "needle"]);
     assert_eq!(ran.text().lines().count(), 10_000);
-    assert_eq!(ran.err, "note: cut after 10000 matches; raise --limit to see more\n");
+    assert_eq!(ran.err, "note: stopped after 10000 matches; to see more, raise --limit\n");
 }
 
 #[test]

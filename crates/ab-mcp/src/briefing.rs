@@ -213,7 +213,12 @@ mod tests {
             (
                 Isolation::None,
                 "that of the host",
-                ["no sandbox", "what the user may", "/tmp", "Network: "],
+                [
+                    "no sandbox",
+                    "everything that the user of the server can",
+                    "also outside",
+                    "Network: ",
+                ],
             ),
         ] {
             let text = described("/srv/work", &policy(isolation, network));

@@ -128,7 +128,7 @@ async fn a_connection_runs_no_more_commands_than_it_may() {
     let mut second = Spoken::start(&handle, request).await;
     assert!(matches!(second.hear().await, Some(ProcessServerFrame::Started { .. })));
 
-    let why = "2 commands of this connection run already";
+    let why = "2 commands of this connection already run";
     let mut refused = within(handle.channel_open_session()).await.unwrap();
     refused.exec(true, "echo no").await.unwrap();
     let (mut said, mut status) = (Vec::new(), None);
