@@ -171,7 +171,7 @@ mod tests {
         let failure = bounded(io::repeat(0), "the tap", 1000).unwrap_err();
         assert_eq!(failure.exit(), Exit::Failed);
         let told = failure.error().map(ToString::to_string).unwrap_or_default();
-        assert_eq!(told, "the tap holds more than 1000 bytes");
+        assert_eq!(told, "the tap is larger than 1000 bytes");
         assert_eq!(bounded(io::repeat(7).take(3), "a cup", 3).unwrap(), [7, 7, 7]);
     }
 

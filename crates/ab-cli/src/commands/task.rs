@@ -71,7 +71,7 @@ pub(crate) struct TaskCommand {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["repo", "branch"])]
     template: Option<String>,
 
-    /// Agent for the task; given several times, each agent works in its own session
+    /// Agent for the task; may be repeated, one session each
     ///
     /// agent-backend agent list shows all agents.
     #[arg(long, default_value = "scripted", value_name = "TYPE")]

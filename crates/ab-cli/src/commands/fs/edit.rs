@@ -186,7 +186,7 @@ mod tests {
             (r#"[{"old":1,"new":"b"}]"#, "edit 1: 'old' is not a string"),
             (r#"[{"old":"a","new":"b","all":"yes"}]"#, "edit 1: 'all' is not true or false"),
             (r#"[{"old":"a","new":"b","replaceAll":true}]"#, "edit 1: unknown key 'replaceAll'"),
-            (r#"[{"old":"a","new":"b","all":true,"first":true}]"#, "exclude each other"),
+            (r#"[{"old":"a","new":"b","all":true,"first":true}]"#, "cannot be used together"),
         ] {
             let failure = parsed_edits(text.as_bytes()).unwrap_err();
             let told = failure.error().map(ToString::to_string).unwrap_or_default();
