@@ -180,7 +180,7 @@ async fn wrong_arguments_are_an_answer_that_names_them() {
         ("read_text_file", json!({}), "needs 'path'"),
         ("read_text_file", json!({ "path": 7 }), "'path' must be a string"),
         ("read_text_file", json!({ "file": "a.txt" }), "has no argument 'file'"),
-        ("read_text_file", json!({ "path": "a.txt", "limit": 0 }), "from 1 on"),
+        ("read_text_file", json!({ "path": "a.txt", "limit": 0 }), "of at least 1"),
         ("read_text_file", json!("a.txt"), "must be a JSON object"),
         ("edit_file", json!({ "path": "a.txt", "edits": "no" }), "'edits' must be"),
         ("write_file", json!({ "path": "b.txt" }), "needs 'content'"),

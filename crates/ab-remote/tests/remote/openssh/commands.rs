@@ -225,7 +225,7 @@ async fn nothing_can_be_kept() {
         );
         let message = refused.message();
         assert!(message.contains("plain SSH server"), "{refused}");
-        assert!(message.contains("cannot keep processes"), "{refused}");
+        assert!(message.contains("background commands need an agent-backend daemon"), "{refused}");
         assert!(refused.hint().unwrap().contains("agent-backend daemon"), "{refused:?}");
     }
     assert!(!backend.exists("made").await.unwrap());

@@ -67,7 +67,7 @@ async fn check(by_question: bool) {
         (ErrorCode::AuthFailed, ErrorKind::Denied),
         "{refused}"
     );
-    let by = if by_question { "when asked for it" } else { "by a password" };
+    let by = if by_question { "when asked for it" } else { "with a password" };
     assert!(refused.message().contains(by) && !refused.message().contains("secret"), "{refused}");
 }
 
