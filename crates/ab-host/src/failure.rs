@@ -106,7 +106,7 @@ mod tests {
         let path = WsPath::root();
         let act = Act::new(Verb::Write, &path);
         for (errno, kind, hint) in [
-            (Errno::ROFS, ErrorKind::PermissionDenied, "use another workspace"),
+            (Errno::ROFS, ErrorKind::PermissionDenied, "use another one"),
             (Errno::NAMETOOLONG, ErrorKind::InvalidPath, "choose shorter names"),
             (Errno::MFILE, ErrorKind::Io, "raise the limit"),
         ] {
