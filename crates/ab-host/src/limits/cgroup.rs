@@ -467,10 +467,18 @@ mod tests {
         let first = format!("1 2 0:1 / {top} rw - cgroup cgroup rw,memory,pids\n");
         let wanted = Wanted { memory: Some(1), processes: Some(7) };
         for (mounts, memberships, cause) in [
-            (&second, "0::/slice/own\n", "1 other processes are in the control group of this process"),
+            (
+                &second,
+                "0::/slice/own\n",
+                "1 other processes are in the control group of this process",
+            ),
             (&second, "0::/slice/gone\n", "the control group of this process is not visible"),
             (&second, "0::/../other\n", "the control group of this process is not visible"),
-            (&first, "1:memory,pids:/slice/gone\n", "the control group of this process is not visible"),
+            (
+                &first,
+                "1:memory,pids:/slice/gone\n",
+                "the control group of this process is not visible",
+            ),
         ] {
             let lack = Groups::among(mounts, memberships).make(&wanted).unwrap_err();
             assert!(lack.cause.contains(cause), "{lack:?}");

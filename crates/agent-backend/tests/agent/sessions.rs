@@ -382,7 +382,7 @@ async fn a_read_only_sub_agent_reads_and_changes_nothing() {
             ("move_file", json!({ "source": path, "destination": "moved" })),
             ("delete", json!({ "path": path })),
         ] {
-            failed(call(&tools, name, arguments).await, "not to be changed through this handle");
+            failed(call(&tools, name, arguments).await, "this handle cannot change it");
         }
         let written = session.require_backend().unwrap().write(path, "b").await;
         assert!(written.is_err());
