@@ -109,9 +109,6 @@ pub(crate) struct TaskCommand {
     #[arg(long)]
     keep: bool,
 
-    #[command(flatten)]
-    bounds: TaskBounds,
-
     /// Print events until the session ends
     #[arg(long, short)]
     follow: bool,
@@ -123,6 +120,9 @@ pub(crate) struct TaskCommand {
     /// Print JSON: an object with sessionId; with --follow, one event in each line
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    bounds: TaskBounds,
 
     #[command(flatten)]
     server: ServerFlags,
