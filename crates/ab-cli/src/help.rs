@@ -95,6 +95,7 @@ const SHORT_HELP: &[ShortHelp] = &[
         "agent-backend session prompt ses_01… 'Add a test'",
     ),
     ("session prompts", Some(&[]), "agent-backend session prompts ses_01…"),
+    ("session compare", Some(&[]), "agent-backend session compare ses_01…"),
     ("session withdraw", Some(&[]), "agent-backend session withdraw ses_01… 2"),
     ("session finish", Some(&[]), "agent-backend session finish ses_01…"),
     ("session pause", Some(&[]), "agent-backend session pause ses_01…"),
