@@ -51,7 +51,7 @@ pub(crate) struct Command {
 #[derive(Debug)]
 pub(crate) enum SessionRequest {
     Input(SessionInput),
-    /// A change of the queue, and the input that it is for the machine. A new text for a queued prompt is none.
+    /// A change of the prompt queue, with its input for the state machine. A new text for a prompt has no input.
     Prompts {
         input: Option<SessionInput>,
         change: PromptChange,

@@ -279,7 +279,7 @@ pub(crate) struct OutputReader {
 }
 
 impl OutputReader {
-    /// The next piece; `None` if there is none yet.
+    /// The next piece of output, or `None` if the job has written no more so far.
     ///
     /// # Errors
     ///
