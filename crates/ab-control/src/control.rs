@@ -522,7 +522,9 @@ impl Plane {
         };
         let Ok((next, kinds)) = machine::apply_input(&state, input) else { return Ok(None) };
         let now = Time::now();
-        let mut events = self.cancelled_tools(session.id).await?;
+        let open_tools = self.cancelled_tools(session.id).await?;
+        let mut events: Vec<_> =
+            open_tools.into_iter().map(|kind| Event { kind, ts: now }).collect();
         if next != state {
             let message = format!("{cause} A prompt that the agent may have is not repeated.");
             let kind = EventKind::Log {
@@ -543,7 +545,10 @@ impl Plane {
     }
 
     /// Ends the tool calls that the processes of a session left open, for readers of its stream.
-    async fn cancelled_tools(&self, id: SessionId) -> Result<Vec<Event>, StoreError> {
+    pub(crate) async fn cancelled_tools(
+        &self,
+        id: SessionId,
+    ) -> Result<Vec<EventKind>, StoreError> {
         let mut open = Vec::<EventKind>::new();
         for record in self.store.last_event_records(id, Some("tool"), MAX_OPEN_TOOLS).await? {
             let kind = record.event()?.kind;
@@ -562,7 +567,7 @@ impl Plane {
                 *tool_status = ToolExecutionStatus::Cancelled;
             }
         }
-        Ok(open.into_iter().map(Event::now).collect())
+        Ok(open)
     }
 
     /// Expires approvals when their time is over, until the server shuts down.

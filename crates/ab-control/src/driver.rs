@@ -343,7 +343,10 @@ impl Driver {
             }
             Done::Closed { notes } => {
                 self.reports = None;
-                self.commit(SessionInput::Closed, notes).await
+                // An agent that was ended in a turn leaves its calls open.
+                let mut events = self.plane.cancelled_tools(self.session.id).await?;
+                events.extend(notes);
+                self.commit(SessionInput::Closed, events).await
             }
             Done::Failed { reason, detail } => self.fail(reason, &detail).await,
         }

@@ -253,14 +253,25 @@ pub(crate) async fn insert(
     Ok(())
 }
 
-/// Gives every prompt of a session that has ended its final status.
+/// Gives every prompt of a session that has ended its final status. Adds receipts for the further prompts that were queued.
 pub(crate) async fn end_all(writing: &mut Writing, session: SessionId) -> Result<(), StoreError> {
     end_sent(writing, session, PromptStatus::Interrupted).await?;
-    let sql = "UPDATE prompts SET status = 'withdrawn', ended = $2 \
-         WHERE session = $1 AND status = 'queued'";
-    let query = sqlx::query(sql).bind(session.to_string()).bind(Time::now().as_millis());
-    query.execute(&mut writing.connection).await?;
-    Ok(())
+    let mut withdrawn: Vec<i64> = sqlx::query_scalar(
+        "UPDATE prompts SET status = 'withdrawn', ended = $2 \
+         WHERE session = $1 AND status = 'queued' RETURNING number",
+    )
+    .bind(session.to_string())
+    .bind(Time::now().as_millis())
+    .fetch_all(&mut writing.connection)
+    .await?;
+    withdrawn.sort_unstable();
+    let further = withdrawn.into_iter().filter_map(|number| u32::try_from(number).ok());
+    let receipts: Vec<_> = further
+        .filter(|number| *number > 1)
+        .map(|number| EventKind::PromptReceipt { number, status: PromptStatus::Withdrawn })
+        .map(Event::now)
+        .collect();
+    writing.append(session, &receipts).await
 }
 
 /// Gives the prompt that was sent its final status, and returns its number. There is at most one.

@@ -35,6 +35,12 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject {
         name: "sessions",
         package: "ab-cli",
+        test: "surviving::storm::slow_sessions_stand_random_requests_and_kills",
+        extent: Extent::Minutes,
+    },
+    Subject {
+        name: "kills",
+        package: "ab-cli",
         test: "surviving::crashes::slow_sessions_survive_kills_at_any_moment",
         extent: Extent::Minutes,
     },

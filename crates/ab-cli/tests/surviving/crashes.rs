@@ -161,7 +161,7 @@ fn slow_sessions_survive_a_crash_at_their_end_and_during_a_restart() {
     crash_at_all(&CrashPoint::ALL[16..21]);
 }
 
-/// Kills in a normal run. `cargo xtask soak sessions` goes on for minutes.
+/// Kills in a normal run. `cargo xtask soak kills` goes on for minutes.
 const KILLS: usize = 3;
 /// Sessions that work at a time.
 const SESSIONS: usize = 2;

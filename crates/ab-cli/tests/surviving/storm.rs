@@ -1,0 +1,162 @@
+//! Sessions that are created, prompted, paused, stopped and deleted at random while their server is killed: no request
+//! fails with a 500, no event is lost or doubled, and nothing is left behind.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::ground::{Ground, Server, Story, task};
+use crate::outliving::comes;
+
+/// Rounds of a normal run; each ends with a kill. `cargo xtask soak sessions` goes on for minutes.
+const ROUNDS: usize = 2;
+/// Sessions at a time, and requests in each round.
+const SESSIONS: usize = 4;
+const REQUESTS: usize = 25;
+/// At most so many events pass between two requests.
+const EVENTS: u64 = 8;
+/// Open files that a server may have more after the storm than before.
+const FILES: usize = 4;
+
+struct Live {
+    id: String,
+    story: Story,
+}
+
+/// A generator of random numbers that a printed seed repeats.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+/// One request at random. A server that is killed may not answer it.
+fn request(server: &Server, id: &str, random: &mut Random) -> Option<u16> {
+    let session = format!("/api/v1/sessions/{id}");
+    let text = format!("Do more {}", random.below(u64::MAX));
+    let (method, path, body) = match random.below(12) {
+        0..=2 => ("POST", format!("{session}/prompt"), json!({ "prompt": text })),
+        3 => ("POST", format!("{session}/prompt"), json!({ "prompt": text, "now": true })),
+        4 => ("DELETE", format!("{session}/prompts/2"), json!({})),
+        5 => ("PUT", format!("{session}/prompts/2"), json!({ "prompt": text })),
+        6 => ("POST", format!("{session}/pause"), json!({})),
+        7 | 8 => ("POST", format!("{session}/resume"), json!({})),
+        9 => ("POST", format!("{session}/finish"), json!({})),
+        10 => ("POST", format!("{session}/stop"), json!({})),
+        _ => ("DELETE", session, json!({})),
+    };
+    let answer = server.try_ask(method, &path, &server.operator(), &body.to_string()).ok()?;
+    let expected = [200, 202, 204, 404, 409, 410, 429];
+    assert!(expected.contains(&answer.status), "{method} {path}: {answer:?}");
+    Some(answer.status)
+}
+
+/// Makes requests while readers answer every question, then kills the server or, in the last round, does not.
+fn storm(server: &Server, sessions: &mut [Live], random: &mut Random) {
+    let (seen, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let ids: Vec<_> = sessions.iter().map(|live| live.id.clone()).collect();
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = sessions
+            .iter_mut()
+            .map(|live| {
+                let (seen, is_over) = (&seen, &is_over);
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        // Ends early with the server, and stays at a session that is idle.
+                        let open = server.approve_open_questions(&live.id);
+                        let read = server.work_through_counting(&live.id, &mut live.story, seen);
+                        if open.is_err() || read.is_err() {
+                            break;
+                        }
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..REQUESTS {
+            let id = &ids[random.below(ids.len() as u64) as usize];
+            let Some(_) = request(server, id, random) else { break };
+            let target = seen.load(Ordering::Relaxed) + random.below(EVENTS);
+            let enough = || seen.load(Ordering::Relaxed) >= target;
+            let settled = || ids.iter().all(|id| is_waiting(server, id));
+            comes("the next request", || {
+                enough() || readers.iter().all(|it| it.is_finished()) || settled()
+            });
+        }
+        is_over.store(true, Ordering::Relaxed);
+        server.signal(Signal::KILL);
+    });
+}
+
+/// Whether nothing more happens to a session by itself.
+fn is_waiting(server: &Server, id: &str) -> bool {
+    let session = server.session(id);
+    let is = |name: &str, value: &str| session[name] == value;
+    !session["endReason"].is_null() || is("activity", "idle") || is("status", "paused")
+}
+
+fn open_files(server: &Server) -> usize {
+    Path::new("/proc").join(server.pid().to_string()).join("fd").read_dir().unwrap().count()
+}
+
+#[test]
+fn slow_sessions_stand_random_requests_and_kills() {
+    if !Ground::can_run() {
+        return;
+    }
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let deadline = number("AB_SOAK_SECONDS").map(|it| Instant::now() + Duration::from_secs(it));
+    let seed = number("AB_SOAK_SEED").unwrap_or_else(|| u64::from(std::process::id()) + 1);
+    eprintln!("AB_SOAK_SEED={seed}");
+    let mut random = Random(seed);
+    let ground = Ground::new();
+    let (mut live, mut ended) = (Vec::<Live>::new(), Vec::<Live>::new());
+    let mut servers = Vec::new();
+    let mut rounds = 0;
+    while deadline.map_or(rounds < ROUNDS, |deadline| Instant::now() < deadline) {
+        let mut server = ground.start(&[]);
+        servers.push(server.pid());
+        let is_over = |it: &Live| !server.session(&it.id)["endReason"].is_null();
+        let (done, going): (Vec<_>, Vec<_>) = live.into_iter().partition(is_over);
+        ended.extend(done);
+        live = going;
+        while live.len() < SESSIONS {
+            let mut task = task(&ground.source(), &format!("Task {}", random.below(u64::MAX)));
+            task["keepOpen"] = (random.below(2) == 0).into();
+            live.push(Live { id: server.create_from(&task), story: Story::default() });
+        }
+        storm(&server, &mut live, &mut random);
+        server.wait();
+        rounds += 1;
+    }
+    let server = ground.start(&[]);
+    servers.push(server.pid());
+    let files = open_files(&server);
+    ended.extend(live);
+    let mut delivered = Vec::new();
+    for Live { id, story } in &mut ended {
+        let session = server.delete(id);
+        server.work_to_the_end(id, story);
+        story.assert_whole(&server, id);
+        story.assert_tools_ended();
+        let branch = story.find("delivery").and_then(|event| event["branch"].as_str());
+        delivered.extend(branch.map(str::to_owned));
+        assert!(story.count("delivery") <= 1, "{story:#?}");
+        assert!(session["status"] != "completed" || branch.is_some(), "{session:#}\n{story:#?}");
+    }
+    delivered.sort();
+    assert_eq!(ground.branches(), delivered);
+    comes("the end of workspaces", || ground.workspaces() == 0);
+    comes("the end of open files", || open_files(&server) <= files + FILES);
+    ground.assert_source_untouched();
+    server.end();
+    ground.assert_nothing_left(&servers);
+    eprintln!("{rounds} rounds, {} sessions, {} branches", ended.len(), delivered.len());
+}
