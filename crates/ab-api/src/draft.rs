@@ -2,13 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use utoipa::ToSchema;
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::id::DraftId;
 use crate::time::Time;
 
 /// A draft: the fields of a task as far as they are known, with the times of the draft.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Draft {
     pub id: DraftId,
@@ -16,6 +17,28 @@ pub struct Draft {
     pub content: DraftContent,
     pub created_at: Time,
     pub updated_at: Time,
+}
+
+/// The fields of the content and of the response to its creation. The derived schema would refer to that of the content,
+/// which allows no further fields.
+impl PartialSchema for Draft {
+    fn schema() -> RefOr<Schema> {
+        let mut schema = DraftContent::schema();
+        if let (RefOr::T(Schema::Object(draft)), RefOr::T(Schema::Object(created))) =
+            (&mut schema, DraftCreatedResponse::schema())
+        {
+            draft.properties.extend(created.properties);
+            draft.required.extend(created.required);
+        }
+        schema
+    }
+}
+
+impl ToSchema for Draft {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        DraftContent::schemas(schemas);
+        DraftCreatedResponse::schemas(schemas);
+    }
 }
 
 /// The answer to `POST /api/v1/drafts`.

@@ -8,6 +8,7 @@ mod official;
 mod published;
 mod pythons;
 pub(crate) mod sandbox_agent;
+mod schemathesis;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -89,7 +89,12 @@ impl Modify for Schemes {
 
 /// The OpenAPI description of the port.
 pub fn openapi() -> Description {
-    described().split_for_parts().1
+    let mut description = described().split_for_parts().1;
+    // The router writes a parameter that spans several segments as `{*name}`. OpenAPI knows only `{name}`.
+    let paths = std::mem::take(&mut description.paths.paths);
+    let named = |(path, item): (String, _)| (path.replace("{*", "{"), item);
+    description.paths.paths = paths.into_iter().map(named).collect();
+    description
 }
 
 /// One line for each surface.
