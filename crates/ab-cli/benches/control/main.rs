@@ -33,6 +33,8 @@ const FILES: usize = 50_000;
 /// Sessions that run while events are timed, and how many events each of them has.
 const SESSIONS: usize = 20;
 const EVENTS: usize = 40;
+/// Sessions in the list that is read by pages.
+const LISTED: usize = 10_000;
 /// Milliseconds between two events of a session.
 const PAUSE: usize = 50;
 /// A server that has printed its notice may still have something to do.
@@ -45,6 +47,9 @@ fn main() {
     starts(&mut table);
     first_events(&mut table);
     event_delays(&mut table);
+    endings(&mut table);
+    idle_sessions(&mut table);
+    lists(&mut table);
     provisioning(&mut table);
     // A bar is for a quiet machine, so that it is told and does not fail the run.
     println!("\n{} below their bars", table.missed());
@@ -131,6 +136,71 @@ fn event_delays(table: &mut Table) {
     table.alone(&what, "ms", Bar::AtMost(20.0), &all);
     all.sort_by(f64::total_cmp);
     println!("  p95 {:.1} ms, largest {:.1} ms", all[all.len() * 95 / 100], all[all.len() - 1]);
+}
+
+/// From a stop or a delete of a session whose agent never answers, to its end.
+fn endings(table: &mut Table) {
+    let scenario = "[[turn]]\nsteps = [{ say = \"at work\\n\" }, { hang = \"forever\" }]\n";
+    let ground = Ground::with_agent("hanging", scenario, 1);
+    let server = Server::start(&ground);
+    let end = |act: fn(&Server, &str)| {
+        let id = server.create(&ground, "hanging");
+        server.follow(&id).find(|event| event["message"] == "at work");
+        let begun = Instant::now();
+        act(&server, &id);
+        milliseconds(begun)
+    };
+    let (mut stops, mut deletes) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        stops.push(end(Server::stop));
+        deletes.push(end(Server::delete));
+    }
+    table.alone("stop of a hanging agent until its end", "ms", Bar::AtMost(2000.0), &stops);
+    table.alone("DELETE of a hanging agent until its end", "ms", Bar::AtMost(2000.0), &deletes);
+}
+
+/// What `serve` needs for sessions that wait for a prompt, and the time until all of them are delivered.
+fn idle_sessions(table: &mut Table) {
+    let ground =
+        Ground::with_agent("brief", "[[turn]]\nsteps = [{ say = \"done\\n\" }]\n", SESSIONS);
+    let server = Server::start(&ground);
+    thread::sleep(SETTLED);
+    let before = server.memory();
+    let begun = Instant::now();
+    let ids: Vec<_> = (0..SESSIONS).map(|_| server.create_open(&ground, "brief")).collect();
+    for id in &ids {
+        server.follow(id).find(|event| event["activity"] == "idle");
+    }
+    println!("  {SESSIONS} sessions from the first request to idle: {:.0} ms", milliseconds(begun));
+    thread::sleep(SETTLED);
+    let each = (server.memory() - before) / SESSIONS as f64;
+    let what = format!("memory of serve for each of {SESSIONS} idle sessions");
+    table.alone(&what, "MiB", Bar::AtMost(4.0), &[each]);
+    let begun = Instant::now();
+    ids.iter().for_each(|id| server.finish(id));
+    for id in &ids {
+        assert_eq!(server.end_of(id), "completed");
+    }
+    println!("  all of them finished: {:.0} ms", milliseconds(begun));
+}
+
+/// Pages of a long list, with and without filters.
+fn lists(table: &mut Table) {
+    let ground = Ground::new();
+    ground.fill(LISTED);
+    let server = Server::start(&ground);
+    for filter in ["", "&status=completed", "&agent=a1", "&projectId=p7", "&label=l%3D3"] {
+        let path = format!("/api/v1/sessions?perPage=200&page=2{filter}");
+        let mut times = Vec::new();
+        for _ in 0..ROUNDS {
+            let begun = Instant::now();
+            let list = server.get(&path);
+            times.push(milliseconds(begun));
+            assert!(list["total"].as_u64().unwrap() >= LISTED as u64 / 100, "{list}");
+        }
+        let what = format!("list of {LISTED} sessions, {}", filter.get(1..).unwrap_or("all"));
+        table.alone(&what, "ms", Bar::AtMost(100.0), &times);
+    }
 }
 
 /// A second task on a large repository, beside a worktree of git.

@@ -5,6 +5,10 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use ab_api::{
+    Session, SessionEndReason, SessionId, SessionStatus, TaskCapabilities, TaskRequest, Time,
+};
+use ab_store::{DataDir, NewSession, SessionProgress, SessionRecord, Store};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -31,7 +35,7 @@ impl Ground {
         ground
     }
 
-    /// With an agent that follows a scenario, of which so many run at a time.
+    /// With an agent that follows a scenario, of which so many sessions run at a time.
     pub(crate) fn with_agent(name: &str, scenario: &str, sessions: usize) -> Ground {
         let ground = Ground::new();
         let file = format!("{name}.toml");
@@ -44,6 +48,18 @@ impl Ground {
         );
         fs::write(ground.config(), config).unwrap();
         ground
+    }
+
+    /// Stores ended sessions with a few events each, before a server starts.
+    pub(crate) fn fill(&self, sessions: usize) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let store = Store::open(DataDir::open(self.data()).unwrap()).await.unwrap();
+            for number in 0..sessions {
+                store.create_session(ended(number)).await.unwrap();
+            }
+            store.close().await;
+        });
     }
 
     pub(crate) fn source(&self) -> PathBuf {
@@ -61,6 +77,26 @@ impl Ground {
     pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.keep.path().join(name)
     }
+}
+
+/// A session of a long list, as it was stored at its end.
+fn ended(number: usize) -> NewSession {
+    let (project, agent, label) = (number % 50, number % 4, number % 100);
+    let task = json!({
+        "prompt": format!("Task {number}"),
+        "projectId": format!("p{project}"),
+        "repo": { "url": "https://host.example/repository" },
+        "agent": { "type": format!("a{agent}") },
+        "labels": { "l": label.to_string() },
+    });
+    let agents = (0..4).map(|agent| (format!("a{agent}"), Vec::new())).collect();
+    let offers = TaskCapabilities { agents, ..TaskCapabilities::default() };
+    let task = TaskRequest::parse(task.to_string().as_bytes(), &offers).unwrap();
+    let mut session = Session::new_queued(SessionId::generate(), task, Time::now());
+    session.status = SessionStatus::Completed;
+    session.end_reason = Some(SessionEndReason::Done);
+    let record = SessionRecord { session, progress: SessionProgress::default() };
+    NewSession { record, events: Vec::new(), idempotency: None, takes_over: None }
 }
 
 /// A server that has printed its notice.
@@ -101,9 +137,23 @@ impl Server {
         serde_json::from_str(&answer.body).unwrap()
     }
 
+    pub(crate) fn get(&self, path: &str) -> Value {
+        self.ask("GET", path, "")
+    }
+
     pub(crate) fn create(&self, ground: &Ground, agent: &str) -> String {
+        self.create_with(ground, agent, false)
+    }
+
+    /// A session that waits for further prompts.
+    pub(crate) fn create_open(&self, ground: &Ground, agent: &str) -> String {
+        self.create_with(ground, agent, true)
+    }
+
+    fn create_with(&self, ground: &Ground, agent: &str, open: bool) -> String {
         let repo = json!({ "url": ground.source() });
-        let task = json!({ "prompt": "Work", "repo": repo, "agent": { "type": agent } });
+        let agent = json!({ "type": agent });
+        let task = json!({ "prompt": "Work", "repo": repo, "agent": agent, "keepOpen": open });
         let created = self.ask("POST", "/api/v1/tasks", &task.to_string());
         created["id"].as_str().unwrap().to_owned()
     }
@@ -113,11 +163,28 @@ impl Server {
         self.ask("POST", &path, r#"{"decision":"approve"}"#);
     }
 
+    /// Deletes a session and waits for its end.
     pub(crate) fn delete(&self, id: &str) {
-        let path = format!("/api/v1/sessions/{id}");
-        self.ask("DELETE", &path, "");
+        self.ask("DELETE", &format!("/api/v1/sessions/{id}"), "");
+        self.end_of(id);
+    }
+
+    /// Stops a session and waits for its end.
+    pub(crate) fn stop(&self, id: &str) {
+        self.ask("POST", &format!("/api/v1/sessions/{id}/stop"), "");
+        self.end_of(id);
+    }
+
+    /// Asks for the delivery of an idle session.
+    pub(crate) fn finish(&self, id: &str) {
+        self.ask("POST", &format!("/api/v1/sessions/{id}/finish"), "");
+    }
+
+    /// Waits for the end of a session: its last status.
+    pub(crate) fn end_of(&self, id: &str) -> Value {
         let mut reader = self.follow(id);
         while reader.next().is_some() {}
+        self.get(&format!("/api/v1/sessions/{id}"))["status"].clone()
     }
 
     pub(crate) fn follow(&self, id: &str) -> Reader {
@@ -139,5 +206,10 @@ pub(crate) struct Reader(Follower);
 impl Reader {
     pub(crate) fn next(&mut self) -> Option<Value> {
         self.0.next().unwrap().map(|(_, event)| event)
+    }
+
+    /// Reads up to the first event that fits.
+    pub(crate) fn find(&mut self, fits: impl Fn(&Value) -> bool) {
+        while !fits(&self.next().unwrap()) {}
     }
 }
