@@ -12,6 +12,8 @@ use bytes::{Buf, Bytes, BytesMut};
 const BLOCK: usize = 512;
 /// Maximum size of a long name or of pax records in bytes.
 const MAX_EXTENSION: u64 = 64 * 1024;
+/// Maximum size of the names of all symbolic links of an archive in bytes. They are in memory until its end.
+const MAX_LINK_NAMES: usize = 8 * 1024 * 1024;
 
 /// An entry of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +74,8 @@ pub struct TarDecoder {
     next_entry: Extensions,
     /// The links in the archive so far.
     links: HashSet<String>,
+    /// The size of their names.
+    link_name_bytes: usize,
     /// Whether a header was read.
     has_begun: bool,
 }
@@ -275,8 +279,13 @@ impl TarDecoder {
         if ancestors.any(|ancestor| self.links.contains(ancestor)) {
             return fails(format!("{path:?} goes through a link of the archive"));
         }
-        if matches!(kind, TarEntryKind::Symlink { .. }) {
-            self.links.insert(path.clone());
+        if matches!(kind, TarEntryKind::Symlink { .. }) && self.links.insert(path.clone()) {
+            self.link_name_bytes += path.len();
+            if self.link_name_bytes > MAX_LINK_NAMES {
+                return fails(format!(
+                    "the names of its symbolic links have more than {MAX_LINK_NAMES} bytes"
+                ));
+            }
         }
         Ok(Some(TarEntry { path, kind, mode }))
     }
@@ -539,6 +548,22 @@ mod tests {
         let mut damaged = file("a", b"1");
         damaged[0] = b'b';
         assert!(read(&damaged, 100).unwrap_err().to_string().contains("checksum"));
+    }
+
+    #[test]
+    fn names_of_links_are_bounded() {
+        let mut decoder = TarDecoder::default();
+        let mut link = |number: usize| {
+            let rest = format!(" path={}{number:05}\n", "n".repeat(60_000));
+            let record = format!("{}{rest}", rest.len() + 5);
+            decoder.feed(&header("x", b'x', record.len() as u64, ""));
+            decoder.feed(&file_content(record.as_bytes()));
+            decoder.feed(&header("x", b'2', 0, "target"));
+            decoder.next()
+        };
+        let refused = (0..1000).find_map(|number| link(number).err()).unwrap();
+        assert!(refused.to_string().contains("names of its symbolic links"), "{refused}");
+        assert!(decoder.link_name_bytes < MAX_LINK_NAMES + 2 * 60_010);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Agents behind HTTP: messages, events, ends, files and configuration, over a real port with real processes.
 
+mod bombs;
 mod files;
 mod ground;
 mod installing;

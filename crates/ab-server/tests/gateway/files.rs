@@ -14,7 +14,7 @@ async fn put(ground: &Ground, path: &str, body: &str) -> Got {
 }
 
 /// A tar archive of one entry: name, type, link and content.
-fn tar(name: &str, kind: u8, link: &str, content: &str) -> String {
+pub(super) fn tar(name: &str, kind: u8, link: &str, content: &str) -> String {
     let mut block = vec![0_u8; 512];
     block[..name.len()].copy_from_slice(name.as_bytes());
     block[100..107].copy_from_slice(b"0000644");
@@ -31,11 +31,11 @@ fn tar(name: &str, kind: u8, link: &str, content: &str) -> String {
 }
 
 /// The end marker of an archive.
-fn end() -> String {
+pub(super) fn end() -> String {
     "\0".repeat(1024)
 }
 
-async fn upload(ground: &Ground, path: &str, archive: &str) -> Got {
+pub(super) async fn upload(ground: &Ground, path: &str, archive: &str) -> Got {
     let path = format!("/v1/fs/upload-batch?path={path}");
     let headers = [("content-type", "application/x-tar")];
     send(ground.address(), &head("POST", &path, &headers), archive).await

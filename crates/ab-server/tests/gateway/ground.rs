@@ -52,6 +52,15 @@ impl Ground {
         gate: HttpAccessPolicy,
         change: impl FnOnce(&mut AgentGatewaySettings),
     ) -> Ground {
+        Ground::with_max_upload(None, gate, change).await
+    }
+
+    /// With a limit on uploads.
+    pub(super) async fn with_max_upload(
+        max_upload: Option<u64>,
+        gate: HttpAccessPolicy,
+        change: impl FnOnce(&mut AgentGatewaySettings),
+    ) -> Ground {
         let keep = tempfile::tempdir().unwrap();
         let root = keep.path().canonicalize().unwrap().join("root");
         std::fs::create_dir(&root).unwrap();
@@ -69,6 +78,7 @@ impl Ground {
         add(&mut settings, "echo", ECHO);
         change(&mut settings);
         let files = ServedDirectory::new(local(&root), root.to_str().unwrap());
+        let files = files.with_max_upload_bytes(max_upload);
         let surface = AgentGatewayRoutes::new(AgentGateway::new(settings)).with_files(files);
         let port =
             open_with(HttpServer::new(HttpApp::new(gate).with_agent_gateway_routes(surface))).await;

@@ -231,6 +231,27 @@ async fn delete_ends_children_that_ignore_signals() {
     assert!(status.is_empty() || status.contains("State:\tZ"), "{status}");
 }
 
+#[tokio::test]
+async fn delete_during_a_prompt_fails_it_at_once_and_a_new_start_may_follow() {
+    let ground = Ground::start().await;
+    ground.request("a?agent=echo", json!(1), "ping").await;
+    let mut events = ground.events("a", Some("2")).await;
+    let hang = json!({ "id": 2, "method": "hang" });
+    let began = Instant::now();
+    let (waiting, ()) = tokio::join!(ground.post("a", &hang), async {
+        assert_eq!(events.next().await.unwrap().data["method"], "hanging");
+        assert_eq!(ground.delete("a").await, 204);
+    });
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert_eq!(waiting.status, 502, "{waiting:?}");
+    while events.next().await.is_some() {}
+    assert!(ground.servers().await.is_empty());
+    // The id is free: it needs the name of an agent, and its events begin anew.
+    assert_eq!(ground.post_text("a", PING).await.status, 400);
+    assert_eq!(ground.request("a?agent=echo", json!(2), "ping").await["id"], 2);
+    assert_eq!(ground.events("a", None).await.take(1).await[0].id, Some(1));
+}
+
 /// The agent exits at SIGTERM by itself; its child is in a session of its own and ignores signals.
 #[tokio::test]
 async fn delete_ends_children_in_other_sessions() {

@@ -20,6 +20,8 @@ use crate::tar::{TarDecoder, TarEntry, TarEntryKind, TarError, TarEvent};
 
 /// Maximum number of paths in a response.
 const MAX_PATHS: usize = 1024;
+/// Maximum number of bytes that the hard links of an archive copy: an entry without content may copy a large file.
+const MAX_COPIED_BYTES: u64 = 1024 * 1024 * 1024;
 
 /// The uploaded files
 #[derive(Debug, Serialize, ToSchema)]
@@ -60,7 +62,11 @@ pub(crate) async fn upload(
     let target = files.inside(query.path())?;
     let body = bounded(request.into_body(), files.max_upload);
     let unpacking = async move {
-        let archive = ArchiveReader { body: Box::pin(body), decoder: TarDecoder::default() };
+        let archive = ArchiveReader {
+            body: Box::pin(body),
+            decoder: TarDecoder::default(),
+            copyable_bytes: files.max_upload.unwrap_or(u64::MAX).min(MAX_COPIED_BYTES),
+        };
         unpack(&files, &target, archive).await
     };
     // As with a single file, the task continues until the body has ended.
@@ -111,21 +117,32 @@ async fn place(
         TarEntryKind::Symlink { target } => backend.symlink(path, target).await,
         TarEntryKind::HardLink { path: earlier } => {
             let earlier = format!("{target}/{earlier}");
-            match backend.read_stream(&earlier, ReadStreamOptions::default()).await {
-                Ok(content) => {
-                    backend.write_stream(path, content, WriteOptions::default()).await.map(drop)
-                }
-                Err(error) => Err(error),
-            }
+            copy(backend, &earlier, path, &mut archive.copyable_bytes).await
         }
     };
     placed.map_err(failed)
+}
+
+/// Copies a file of at most `left` bytes, and subtracts its size.
+async fn copy(backend: &Backend, from: &str, to: &str, left: &mut u64) -> Result<(), Error> {
+    let content = backend.read_stream(from, ReadStreamOptions::default()).await?;
+    let counted = content.map(|piece| {
+        let piece = piece?;
+        *left = left.checked_sub(piece.len() as u64).ok_or_else(|| {
+            let message = "the hard links of the archive copy too many bytes";
+            Error::new(ab_core::ErrorCode::TooLarge, ab_core::ErrorKind::TooLarge, message)
+        })?;
+        Ok(piece)
+    });
+    backend.write_stream(to, counted, WriteOptions::default()).await.map(drop)
 }
 
 /// An archive that is being received.
 struct ArchiveReader<S> {
     body: S,
     decoder: TarDecoder,
+    /// How many bytes its hard links may still copy.
+    copyable_bytes: u64,
 }
 
 impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin> ArchiveReader<S> {
