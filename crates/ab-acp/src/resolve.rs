@@ -107,6 +107,10 @@ pub enum ReadinessProblem {
         id: String,
         version: String,
     },
+    /// Agents are installed with npm, which is not in the search path.
+    NoNpm {
+        id: String,
+    },
     /// The Node.js with which the agent was installed no longer exists.
     NodeMissing {
         id: String,
@@ -136,6 +140,10 @@ impl fmt::Display for ReadinessProblem {
             ReadinessProblem::NotInstalled { id, version } => write!(
                 f,
                 "agent {id:?} {version} is not installed: run `agent-backend agent install {id}`"
+            ),
+            ReadinessProblem::NoNpm { id } => write!(
+                f,
+                "agent {id:?} cannot be installed: npm was not found; install Node.js and npm"
             ),
             ReadinessProblem::NodeMissing { id, node } => write!(
                 f,
@@ -168,6 +176,7 @@ impl ReadinessProblem {
             ReadinessProblem::NotInstalled { id, .. } => {
                 format!("not installed: agent-backend agent install {id}")
             }
+            ReadinessProblem::NoNpm { .. } => "no npm: install Node.js and npm".to_owned(),
             ReadinessProblem::NodeMissing { id, .. } => {
                 format!("its Node.js is gone: agent-backend agent install {id} --again")
             }
@@ -255,7 +264,13 @@ pub fn readiness_problems(
         Some(_) => missing_package(entry, directory),
         None => missing_program(entry, host),
     };
-    program.into_iter().chain(missing_credential(entry, host)).collect()
+    let npm = match &program {
+        Some(ReadinessProblem::NotInstalled { id, .. }) if host.program("npm").is_none() => {
+            Some(ReadinessProblem::NoNpm { id: id.clone() })
+        }
+        _ => None,
+    };
+    program.into_iter().chain(npm).chain(missing_credential(entry, host)).collect()
 }
 
 /// Why the package of an agent cannot be used.

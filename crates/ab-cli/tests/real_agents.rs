@@ -1,7 +1,7 @@
 //! Coding agents of vendors, installed by our own code and taken through a whole turn inside bwrap against a scripted
 //! model: once by `task`, once through the gateway.
 
-mod over_http;
+pub(crate) mod over_http;
 mod vendors;
 
 use std::fs;
@@ -19,7 +19,7 @@ use self::over_http::AgentOverHttp;
 use self::vendors::{Vendor, vendor};
 use crate::escapes::stands;
 use crate::peers::sandbox_agent::{Gateway, TOKEN};
-use crate::stage::{BINARY, Stage};
+use crate::stage::{BINARY, Stage, run};
 use crate::{serve, sessions};
 
 const KEY: &str = "sk-the-key-of-this-test";
@@ -129,7 +129,7 @@ impl Ground {
         let gateway = Gateway::start_by(command, &stage, &flags);
         let started = Instant::now();
         let address = gateway.url.strip_prefix("http://").unwrap().to_owned();
-        let agent = AgentOverHttp { address, token: TOKEN, agent: self.vendor.agent };
+        let agent = AgentOverHttp { address, token: TOKEN.to_owned(), agent: self.vendor.agent };
         let root = stage.root();
         let end = agent.turn(root.to_str().unwrap(), self.auth_method.as_deref(), PROMPT);
         let took = started.elapsed();
@@ -235,4 +235,74 @@ fn list_and_show_say_what_agents_need() {
     stage.run(&["agent", "show", "nobody", "--data-dir", data]).expect_error(2, "known agents:");
     let refused = stage.run(&["agent", "install", "pi", "--data-dir", data]);
     refused.expect_error(4, "cannot be installed by agent-backend; it needs npm install");
+}
+
+/// Agents that are installed, half installed and not installed, with and without a key or a login.
+#[test]
+fn doctor_names_the_program_node_key_or_login_that_an_agent_lacks() {
+    let stage = Stage::new();
+    let catalog = AgentCatalog::default();
+    let install = |id: &str, node: Option<&str>| {
+        let version = &catalog.find(id).unwrap().package.as_ref().unwrap().version;
+        let directory = stage.outside("state/agent-backend/agents").join(id).join(version);
+        fs::create_dir_all(&directory).unwrap();
+        let stamp = serde_json::json!({ "version": version, "node": node });
+        fs::write(directory.join("installed.json"), stamp.to_string()).unwrap();
+    };
+    install("claude", Some("/no/such/node"));
+    install("codex", Some(BINARY));
+    install("qwen", Some(BINARY));
+    install("gemini", Some(BINARY));
+    let login = stage.outside("home/.codex/auth.json");
+    fs::create_dir_all(login.parent().unwrap()).unwrap();
+    fs::write(&login, "{}").unwrap();
+    let doctor = |flag: &[&str]| {
+        let mut command = stage.command(BINARY);
+        command.env_clear().arg("doctor").args(flag);
+        command.env("HOME", stage.outside("home")).env("PATH", stage.outside("no-programs"));
+        command.env("XDG_STATE_HOME", stage.outside("state")).env("GEMINI_API_KEY", KEY);
+        let ran = run(command, b"");
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        ran
+    };
+    let value = doctor(&["--json"]).value();
+    let text = doctor(&[]).text();
+    assert!(!text.contains(KEY), "{text}");
+    for (id, needs) in [
+        ("scripted", &[][..]),
+        ("codex", &[]),
+        ("gemini", &[]),
+        ("claude", &["the Node.js at /no/such/node is gone", "set ANTHROPIC_API_KEY or"]),
+        ("qwen", &["has no credential: set OPENAI_API_KEY"]),
+        (
+            "goose",
+            &[
+                "is not installed: run `agent-backend agent install goose`",
+                "npm was not found",
+                "~/.config/goose",
+            ],
+        ),
+        (
+            "pi",
+            &[
+                "the program \"pi-acp\" was not found; it needs npm install",
+                "set ANTHROPIC_API_KEY or",
+            ],
+        ),
+    ] {
+        let agent = value["agents"].as_array().unwrap().iter().find(|agent| agent["id"] == id);
+        let agent = agent.unwrap_or_else(|| panic!("no {id} in {value}"));
+        assert_eq!(agent["ready"], needs.is_empty(), "{agent}");
+        assert_eq!(agent["missing"].as_array().unwrap().len(), needs.len(), "{agent}");
+        let word = if needs.is_empty() { "ready" } else { "no   " };
+        let start = format!("agent  {word}  {id} ");
+        let mut rows = text.lines().skip_while(|line| !format!("{line} ").starts_with(&start));
+        for need in needs {
+            assert!(
+                agent["missing"].to_string().replace('\\', "").contains(need),
+                "{need}: {agent}"
+            );
+            assert!(rows.next().unwrap().contains(need), "{id}: {need}\n{text}");
+        }
+    }
 }

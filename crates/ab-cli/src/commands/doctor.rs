@@ -150,7 +150,7 @@ fn print_toolchains(found: &[FoundToolchain], terminal: &mut Terminal) -> Result
     terminal.line("Commands can read these toolchains. To exclude them, pass --toolchain none.")
 }
 
-/// One row for each agent: ready, or the first thing that it needs.
+/// One row for each agent: ready, or what it needs. Further needs have a row each.
 fn print_agents(terminal: &mut Terminal) -> Result<(), Failure> {
     let agents = match catalog::readiness() {
         Ok(agents) => agents,
@@ -163,9 +163,14 @@ fn print_agents(terminal: &mut Terminal) -> Result<(), Failure> {
     for (id, missing) in agents {
         let (word, style) = if missing.is_empty() { ("ready", GOOD) } else { ("no", FAIR) };
         let word = terminal.painted(style, &format!("{word:<5}"));
-        let needs = missing.first().map(String::as_str).unwrap_or_default();
-        let needs = terminal.shown(needs).into_owned();
-        terminal.line(format!("agent  {word}  {id:<width$}  {needs}").trim_end())?;
+        let mut needs = missing.iter();
+        let first = needs.next().map(String::as_str).unwrap_or_default();
+        let first = terminal.shown(first).into_owned();
+        terminal.line(format!("agent  {word}  {id:<width$}  {first}").trim_end())?;
+        for need in needs {
+            let need = terminal.shown(need).into_owned();
+            terminal.line(&format!("{:12}  {:<width$}  {need}", "", ""))?;
+        }
     }
     Ok(())
 }

@@ -8,22 +8,19 @@ use std::thread;
 use serde_json::{Value, json};
 
 /// The agent of one `server_id`.
-pub(super) struct AgentOverHttp {
+#[derive(Clone)]
+pub(crate) struct AgentOverHttp {
     /// Host and port.
-    pub(super) address: String,
-    pub(super) token: &'static str,
-    pub(super) agent: &'static str,
+    pub(crate) address: String,
+    pub(crate) token: String,
+    pub(crate) agent: &'static str,
 }
 
 impl AgentOverHttp {
     /// A turn with one prompt. Every question of the agent is answered with yes. Returns the reason of its end.
-    pub(super) fn turn(self, cwd: &str, auth_method: Option<&str>, prompt: &str) -> String {
+    pub(crate) fn turn(self, cwd: &str, auth_method: Option<&str>, prompt: &str) -> String {
         let this = Arc::new(self);
-        let capabilities =
-            json!({ "fs": { "readTextFile": false, "writeTextFile": false }, "terminal": false });
-        let hello = json!({ "protocolVersion": 1, "clientCapabilities": capabilities });
-        let hello = this.call(1, "initialize", &hello);
-        assert!(hello.get("result").is_some(), "{hello}");
+        this.initialize();
         let listening = Arc::clone(&this);
         let listening = thread::spawn(move || listening.answer_questions());
         let setup = json!({ "cwd": cwd, "mcpServers": [] });
@@ -34,13 +31,47 @@ impl AgentOverHttp {
             made = this.call(4, "session/new", &setup);
         }
         let Some(session) = made["result"]["sessionId"].as_str() else { panic!("{made}") };
-        let prompt = json!([{ "type": "text", "text": prompt }]);
-        let ended =
-            this.call(5, "session/prompt", &json!({ "sessionId": session, "prompt": prompt }));
+        let reason = this.prompt(session, prompt);
         let (status, _) = this.send("DELETE", "");
         assert_eq!(status, 204);
         // The stream of events ends with its agent.
         listening.join().unwrap();
+        reason
+    }
+
+    /// A turn that is cancelled when the agent has said something. Returns the reason of its end.
+    pub(crate) fn cancelled_turn(self, cwd: &str, prompt: &str) -> String {
+        self.initialize();
+        let made = self.call(2, "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
+        let Some(session) = made["result"]["sessionId"].as_str() else { panic!("{made}") };
+        let reason = thread::scope(|threads| {
+            let turn = threads.spawn(|| self.prompt(session, prompt));
+            let mut lines = BufReader::new(self.request("GET", "")).lines().map_while(Result::ok);
+            assert!(lines.any(|line| line.contains("agent_message_chunk")), "it said nothing");
+            let cancel = json!({
+                "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session },
+            });
+            let (status, body) = self.send("POST", &cancel.to_string());
+            assert_eq!(status, 202, "{body}");
+            turn.join().unwrap()
+        });
+        let (status, _) = self.send("DELETE", "");
+        assert_eq!(status, 204);
+        reason
+    }
+
+    fn initialize(&self) {
+        let capabilities =
+            json!({ "fs": { "readTextFile": false, "writeTextFile": false }, "terminal": false });
+        let hello = json!({ "protocolVersion": 1, "clientCapabilities": capabilities });
+        let hello = self.call(1, "initialize", &hello);
+        assert!(hello.get("result").is_some(), "{hello}");
+    }
+
+    fn prompt(&self, session: &str, prompt: &str) -> String {
+        let prompt = json!([{ "type": "text", "text": prompt }]);
+        let ended =
+            self.call(5, "session/prompt", &json!({ "sessionId": session, "prompt": prompt }));
         let Some(reason) = ended["result"]["stopReason"].as_str() else { panic!("{ended}") };
         reason.to_owned()
     }
