@@ -4,7 +4,7 @@ use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::process::{Pid, test_kill_process};
 use serde_json::{Value, json};
@@ -18,14 +18,25 @@ const ADDRESS: &str = "server.json";
 const PRIVATE_FILE: u32 = 0o600;
 const TOKEN_BYTES: usize = 32;
 
-/// Makes the path of a named directory absolute.
+/// Makes the path of a named directory absolute, without `..`: sandboxes show directories by such paths only.
 ///
 /// # Errors
 ///
 /// The path is empty, or there is no current directory.
 pub(crate) fn absolute(named: &Path) -> Result<PathBuf, Failure> {
-    std::path::absolute(named)
-        .map_err(|error| Failure::input(format!("find {}", named.display()), error))
+    let path = std::path::absolute(named)
+        .map_err(|error| Failure::input(format!("find {}", named.display()), error))?;
+    let mut resolved = PathBuf::new();
+    for part in path.components() {
+        if part == Component::ParentDir {
+            // The parent of a link is the parent of its target.
+            resolved = resolved.canonicalize().unwrap_or(resolved);
+            resolved.pop();
+        } else {
+            resolved.push(part);
+        }
+    }
+    Ok(resolved)
 }
 
 /// The default directory, below the XDG state directory.
@@ -144,6 +155,25 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn a_named_directory_is_absolute_without_parents() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().canonicalize().unwrap();
+        fs::create_dir_all(path.join("far/below")).unwrap();
+        std::os::unix::fs::symlink("far/below", path.join("link")).unwrap();
+        for (named, expect) in [
+            ("a/../data", "data"),
+            ("none/../far/./data", "far/data"),
+            ("far/below/../../data", "data"),
+            // The kernel goes to the parent of the target.
+            ("link/../data", "far/data"),
+        ] {
+            assert_eq!(absolute(&path.join(named)).unwrap(), path.join(expect), "{named}");
+        }
+        assert!(absolute(Path::new("../x")).unwrap().is_absolute());
+        assert!(absolute(Path::new("")).is_err());
+    }
 
     #[test]
     fn a_token_is_made_once_and_is_private() {
