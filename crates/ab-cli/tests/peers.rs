@@ -9,6 +9,7 @@ mod published;
 mod pythons;
 pub(crate) mod sandbox_agent;
 mod schemathesis;
+mod sdk_agents;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
