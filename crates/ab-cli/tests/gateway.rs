@@ -1,11 +1,14 @@
 //! `server` as a process: what its end leaves, the memory that files take, and registries that misbehave.
 
+mod escapes;
+mod limits;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use ab_testkit::host::report_skip;
@@ -41,7 +44,11 @@ impl Gateway {
     }
 
     fn start_with(stage: &Stage, flags: &[&str]) -> Gateway {
-        let mut command = stage.command(BINARY);
+        Gateway::start_by(stage.command(BINARY), stage, flags)
+    }
+
+    /// By a command that has variables already.
+    fn start_by(mut command: Command, stage: &Stage, flags: &[&str]) -> Gateway {
         command.args(["server", "--port", "0"]).args(flags);
         command.env("XDG_DATA_HOME", stage.outside("share")).env("HOME", stage.outside("home"));
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -82,9 +89,11 @@ impl Drop for Gateway {
 fn ask(address: &str, headers: &str, method: &str, path: &str, body: &str) -> (u16, Value) {
     let mut stream = TcpStream::connect(address).unwrap();
     let length = body.len();
+    let json =
+        if headers.contains("content-type") { "" } else { "content-type: application/json\r\n" };
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{headers}\
-         content-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{headers}{json}\
+         content-length: {length}\r\n\r\n"
     );
     stream.write_all((head + body).as_bytes()).unwrap();
     let mut answer = String::new();
@@ -288,6 +297,100 @@ fn answer_npm(stream: TcpStream, address: &str) {
     );
     // npm may have given up.
     let _ = (&stream).write_all(answer.as_bytes());
+}
+
+const KEY: &str = "the-credential-of-this-test";
+
+/// A server of sessions without a root, its address and the header with its token. Its agent `where` says in which
+/// directory it is, how much is there, and how long its key is.
+fn serve_without_root(stage: &Stage) -> (Server, String, String) {
+    let config = stage.outside("config.toml");
+    let says = "while read -r l; do \
+                echo '{\"id\":1,\"result\":\"'$(pwd) $(ls -A | wc -l) ${#MY_KEY}'\"}'; done";
+    let argv = json!(["sh", "-c", says]);
+    let entry = format!("[[agents]]\nid = \"where\"\nargv = {argv}\ncredentials = [\"MY_KEY\"]\n");
+    fs::write(&config, entry).unwrap();
+    let mut command = stage.command(BINARY);
+    command.env("XDG_DATA_HOME", stage.outside("share")).env("MY_KEY", KEY);
+    // A sandbox shows directories only by paths without `..`.
+    let flags =
+        ["--data-dir", "../data", "--config", config.to_str().unwrap(), "--log-level", "trace"];
+    let server = Server::start_by(command, &flags);
+    let token = fs::read_to_string(stage.outside("data/token")).unwrap();
+    let address = server.url().strip_prefix("http://").unwrap().to_owned();
+    (server, address, format!("authorization: Bearer {}\r\n", token.trim()))
+}
+
+#[test]
+fn without_a_root_there_are_no_files() {
+    let (server, address, token) = serve_without_root(&Stage::new());
+    for (method, path) in [
+        ("GET", "/v1/fs/entries"),
+        ("GET", "/v1/fs/file?path=a"),
+        ("PUT", "/v1/fs/file?path=a"),
+        ("DELETE", "/v1/fs/entry?path=a"),
+        ("POST", "/v1/fs/mkdir?path=a"),
+        ("POST", "/v1/fs/move"),
+        ("GET", "/v1/fs/stat?path=a"),
+        ("POST", "/v1/fs/upload-batch"),
+    ] {
+        let body = if path.ends_with("move") { r#"{"from":"a","to":"b"}"# } else { "x" };
+        let headers = match path {
+            "/v1/fs/upload-batch" => format!("{token}content-type: application/x-tar\r\n"),
+            _ => token.clone(),
+        };
+        let (status, problem) = ask(&address, &headers, method, path, body);
+        assert_eq!(status, 404, "{method} {path}: {problem}");
+        assert_eq!(problem["type"], "urn:sandbox-agent:error:not_found", "{path}: {problem}");
+    }
+    assert_eq!(server.end().0, 0);
+}
+
+#[test]
+fn without_a_root_each_server_has_an_empty_directory_of_its_own() {
+    if !stands("bwrap") {
+        return;
+    }
+    let stage = Stage::new();
+    // Launchers of sandbox-agent are for `server` only.
+    add_program(&stage, "agent_processes/own-acp", AGENT);
+    let (server, address, token) = serve_without_root(&stage);
+    let start = |server: &str, agent: &str| {
+        ask(&address, &token, "POST", &format!("/v1/acp/{server}?agent={agent}"), START)
+    };
+    let (status, problem) = start("a", "own");
+    assert_eq!(
+        (status, &problem["type"]),
+        (400, &"urn:sandbox-agent:error:unsupported_agent".into()),
+        "{problem}"
+    );
+    let data = stage.outside("data").canonicalize().unwrap();
+    let directories: Vec<PathBuf> = ["a", "b"]
+        .map(|server| {
+            let (status, answer) = start(server, "where");
+            assert_eq!(status, 200, "{answer}");
+            let said = answer["result"].as_str().unwrap().to_owned();
+            let [directory, entries, key]: [&str; 3] =
+                said.split(' ').collect::<Vec<_>>().try_into().unwrap();
+            assert_eq!((entries, key), ("0", KEY.len().to_string().as_str()), "{said}");
+            assert!(Path::new(directory).starts_with(&data), "{said}");
+            PathBuf::from(directory)
+        })
+        .to_vec();
+    assert_ne!(directories[0], directories[1]);
+    assert!(directories.iter().all(|directory| directory.is_dir()), "{directories:?}");
+    assert_eq!(ask(&address, &token, "DELETE", "/v1/acp/a", "").0, 204);
+    comes("the end of the directory", || !directories[0].exists());
+    assert!(directories[1].exists(), "{directories:?}");
+    // The key of a running agent is in no argument of a command, and in no log.
+    for process in Path::new("/proc").read_dir().unwrap().flatten() {
+        let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&line).contains(KEY), "{process:?}");
+    }
+    let (code, said) = server.end();
+    assert_eq!(code, 0, "{said}");
+    assert!(!said.contains(KEY), "{said}");
+    assert!(!directories[1].exists());
 }
 
 #[test]

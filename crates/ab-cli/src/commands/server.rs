@@ -416,3 +416,58 @@ fn programs_of_peer() -> Option<PathBuf> {
     let data = variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")));
     data.map(|data| data.join("sandbox-agent/bin"))
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        server: ServerCommand,
+    }
+
+    fn parsed(arguments: &[&str]) -> ServerCommand {
+        let all = ["server"].iter().chain(arguments);
+        CommandLine::try_parse_from(all).unwrap_or_else(|error| panic!("{error}")).server
+    }
+
+    #[test]
+    fn defaults_are_those_of_sandbox_agent() {
+        let server = parsed(&[]);
+        assert_eq!((server.host.to_string().as_str(), server.port), ("127.0.0.1", 2468));
+        assert_eq!(server.isolation, AgentIsolation::None);
+        assert_eq!(
+            (server.max_upload, server.request_timeout, server.total_timeout),
+            (None, None, None)
+        );
+        assert!(!server.require_preinstall && server.pass_env.is_empty());
+    }
+
+    #[test]
+    fn flags_of_sandbox_agent_are_taken() {
+        let server = parsed(&[
+            "-H",
+            "0.0.0.0",
+            "-p",
+            "3000",
+            "-t",
+            "secret",
+            "-O",
+            "https://app.example.com",
+            "-M",
+            "GET",
+            "-A",
+            "x-mine",
+            "-C",
+            "--no-telemetry",
+        ]);
+        assert_eq!((server.host.to_string().as_str(), server.port), ("0.0.0.0", 3000));
+        assert_eq!((server.token.as_deref(), server.origins.len()), (Some("secret"), 1));
+        let long =
+            parsed(&["--host", "::1", "--port", "4000", "--no-token", "--cors-allow-credentials"]);
+        assert_eq!((long.host.to_string().as_str(), long.port, long.no_token), ("::1", 4000, true));
+    }
+}

@@ -1,0 +1,202 @@
+//! What `server` takes from the variables of sandbox-agent, and its limits: lines, uploads, the time of its end.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::{Gateway, START, add_program, is_gone};
+use crate::outliving::comes;
+use crate::stage::{BINARY, Ran, Stage, run};
+
+const MIB: usize = 1024 * 1024;
+
+fn start_with_variable(stage: &Stage, name: &str, value: &str) -> Gateway {
+    let mut command = stage.command(BINARY);
+    command.env(name, value).env("XDG_STATE_HOME", stage.outside("state"));
+    Gateway::start_by(command, stage, &[])
+}
+
+fn refused_with_variable(stage: &Stage, name: &str, value: &str) -> Ran {
+    let mut command = stage.command(BINARY);
+    command.args(["server", "--port", "0"]).env(name, value);
+    run(command, b"")
+}
+
+#[test]
+fn variable_of_sandbox_agent_forbids_installations() {
+    let stage = Stage::new();
+    for value in ["1", "true"] {
+        let gateway = start_with_variable(&stage, "SANDBOX_AGENT_REQUIRE_PREINSTALL", value);
+        let (status, problem) = gateway.ask("POST", "/v1/acp/a?agent=goose", START);
+        assert_eq!(
+            (status, &problem["type"]),
+            (404, &"urn:sandbox-agent:error:agent_not_installed".into()),
+            "{problem}"
+        );
+        assert_eq!(gateway.ask("GET", "/v1/acp", "").1["servers"].as_array().unwrap().len(), 0);
+    }
+    assert!(!stage.outside("state/agent-backend/agents/goose").exists());
+    let refused = refused_with_variable(&stage, "SANDBOX_AGENT_REQUIRE_PREINSTALL", "perhaps");
+    let says = "invalid SANDBOX_AGENT_REQUIRE_PREINSTALL \"perhaps\": must be 1 or 0";
+    refused.expect_error(2, says);
+}
+
+#[test]
+fn variable_of_sandbox_agent_sets_the_timeout_of_requests() {
+    const NAME: &str = "SANDBOX_AGENT_ACP_REQUEST_TIMEOUT_MS";
+    let stage = Stage::new();
+    add_program(&stage, "agent_processes/quiet-acp", "#!/bin/sh\nread -r l; sleep 300\n");
+    let gateway = start_with_variable(&stage, NAME, "300");
+    let began = Instant::now();
+    let (status, problem) = gateway.ask("POST", "/v1/acp/a?agent=quiet", START);
+    assert_eq!(
+        (status, &problem["type"]),
+        (504, &"urn:sandbox-agent:error:timeout".into()),
+        "{problem}"
+    );
+    // The default is two minutes.
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    for value in ["0", "soon", "-1"] {
+        let refused = refused_with_variable(&stage, NAME, value);
+        refused.expect_error(2, &format!("invalid {NAME} {value:?}"));
+    }
+}
+
+/// A request waits, a client reads events, and the agent and its child ignore every signal but SIGKILL.
+#[test]
+fn sigterm_ends_the_server_and_stubborn_agents_within_two_seconds() {
+    let stage = Stage::new();
+    let agent = "#!/bin/sh\ntrap '' TERM INT HUP\n(trap '' TERM INT HUP; sleep 300) &\nread -r l\n\
+                 echo '{\"id\":1,\"result\":['$$','$!']}'\nread -r l\necho '{\"method\":\"waiting\"}'\n\
+                 while :; do sleep 1; done\n";
+    add_program(&stage, "agent_processes/stubborn-acp", agent);
+    let mut gateway = Gateway::start(&stage);
+    let mut pids = Vec::new();
+    for server in ["a", "b"] {
+        let path = format!("/v1/acp/{server}?agent=stubborn");
+        let (status, started) = gateway.ask("POST", &path, START);
+        assert_eq!(status, 200, "{started}");
+        pids.extend(started["result"].as_array().unwrap().clone());
+    }
+    let request = |head: &str, body: &str| {
+        let mut stream = TcpStream::connect(&gateway.address).unwrap();
+        let (host, length) = (&gateway.address, body.len());
+        let head = format!(
+            "{head} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
+    let mut events = BufReader::new(request("GET /v1/acp/a", ""));
+    let mut waiting = request("POST /v1/acp/a", r#"{"id":2,"method":"wait"}"#);
+    let mut line = String::new();
+    while !line.contains("waiting") {
+        line.clear();
+        assert!(events.read_line(&mut line).unwrap() > 0, "the agent never got the request");
+    }
+
+    let began = Instant::now();
+    kill_process(Pid::from_child(&gateway.child), Signal::TERM).unwrap();
+    let status = gateway.child.wait().unwrap();
+    let took = began.elapsed();
+    assert_eq!(status.code(), Some(0));
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    comes("the end of the agents", || pids.iter().all(is_gone));
+    let mut answer = String::new();
+    waiting.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 502"), "{answer:?}");
+    let mut rest = String::new();
+    events.read_to_string(&mut rest).unwrap();
+}
+
+/// The first reply has 30 MB and is forwarded; the second one has 100 MB, without an end.
+#[test]
+fn line_of_100_mb_ends_its_agent_and_no_other() {
+    let stage = Stage::new();
+    let long = "#!/bin/sh\nread -r l\nprintf '{\"id\":1,\"result\":\"'\n\
+                head -c 30000000 /dev/zero | tr '\\0' x\nprintf '\"}\\n'\nread -r l\n\
+                head -c 100000000 /dev/zero | tr '\\0' x\nsleep 300\n";
+    add_program(&stage, "agent_processes/long-acp", long);
+    let short = "#!/bin/sh\nwhile read -r l; do echo '{\"id\":1,\"result\":1}'; done\n";
+    add_program(&stage, "agent_processes/short-acp", short);
+    let gateway = Gateway::start(&stage);
+    assert_eq!(gateway.ask("POST", "/v1/acp/b?agent=short", START).0, 200);
+    let (status, reply) = gateway.ask("POST", "/v1/acp/a?agent=long", START);
+    assert_eq!((status, reply["result"].as_str().map(str::len)), (200, Some(30_000_000)));
+    let before = gateway.peak();
+    let (status, problem) = gateway.ask("POST", "/v1/acp/a", START);
+    assert_eq!(status, 502, "{problem}");
+    let says = "more than 33554432 bytes";
+    assert!(problem["detail"].as_str().unwrap().contains(says), "{problem}");
+    let listed = gateway.ask("GET", "/v1/acp", "").1;
+    assert_eq!(listed["servers"][0]["status"], "exited", "{listed}");
+    let grown = gateway.peak() - before;
+    assert!(grown < 96 * 1024, "{grown} KiB for a line that is not kept");
+    assert_eq!(gateway.ask("POST", "/v1/acp/b", START).0, 200);
+}
+
+#[test]
+fn message_above_the_limit_is_refused_and_not_forwarded() {
+    let stage = Stage::new();
+    let counting =
+        "#!/bin/sh\nn=0\nwhile read -r l; do n=$((n+1)); echo '{\"id\":1,\"result\":'$n'}'; done\n";
+    add_program(&stage, "agent_processes/counting-acp", counting);
+    let gateway = Gateway::start(&stage);
+    assert_eq!(gateway.ask("POST", "/v1/acp/a?agent=counting", START).1["result"], 1);
+    let long = format!(r#"{{"id":2,"method":"{}"}}"#, "x".repeat(40 * MIB));
+    let (status, problem) = gateway.ask("POST", "/v1/acp/a", &long);
+    assert_eq!(
+        (status, &problem["type"]),
+        (413, &"urn:sandbox-agent:error:too_large".into()),
+        "{problem}"
+    );
+    assert_eq!(gateway.ask("POST", "/v1/acp/a", START).1["result"], 2);
+}
+
+#[test]
+fn max_upload_limits_files_and_archives() {
+    let stage = Stage::new();
+    let gateway = Gateway::start_with(&stage, &["--max-upload", "1M"]);
+    let put = |length: usize| {
+        let body = "x".repeat(length);
+        gateway.ask("PUT", "/v1/fs/file?path=file", &body)
+    };
+    let (status, problem) = put(2 * MIB);
+    assert_eq!(
+        (status, &problem["type"]),
+        (413, &"urn:sandbox-agent:error:too_large".into()),
+        "{problem}"
+    );
+    assert!(problem["detail"].as_str().unwrap().contains("1048576 bytes"), "{problem}");
+    assert_eq!(stage.names("."), [""; 0]);
+    let (status, written) = put(MIB);
+    assert_eq!((status, &written["bytesWritten"]), (200, &Value::from(MIB)));
+    let refused = stage.run(&["server", "--port", "0", "--max-upload", "much"]);
+    refused.expect_error(2, "--max-upload");
+}
+
+#[test]
+fn upload_that_stops_leaves_nothing_when_the_server_ends() {
+    let stage = Stage::new();
+    let mut gateway = Gateway::start(&stage);
+    let mut stream = TcpStream::connect(&gateway.address).unwrap();
+    let host = &gateway.address;
+    let head = format!(
+        "PUT /v1/fs/file?path=half HTTP/1.1\r\nhost: {host}\r\ncontent-length: 9000000\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(&vec![b'x'; 3 * MIB]).unwrap();
+    // The upload has begun when its temporary file is there.
+    while fs::read_dir(stage.root()).unwrap().count() == 0 {
+        thread::yield_now();
+    }
+    kill_process(Pid::from_child(&gateway.child), Signal::TERM).unwrap();
+    assert_eq!(gateway.child.wait().unwrap().code(), Some(0));
+    assert_eq!(stage.names("."), [""; 0]);
+}
