@@ -14,6 +14,7 @@ mod queue;
 mod several;
 mod sources;
 mod space_escapes;
+mod space_messages;
 mod spaces;
 mod storm;
 mod together;

@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, reason = "a test ends at the first unexpected result")]
 
 mod escapes;
+mod examples;
 mod fuzz;
 mod messages;
 mod policy;

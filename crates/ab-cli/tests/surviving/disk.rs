@@ -1,9 +1,13 @@
 //! A disk that is full while a workspace is made, and in the middle of a run.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::ground::{Ground, Server, git};
@@ -140,4 +144,168 @@ fn mounts_full_disk_in_a_run_loses_nothing_and_the_server_goes_on() {
     let answer = server.ask("POST", &runs, &after);
     assert_eq!(answer.json()["data"]["events"][0]["success"], true, "{answer:?}");
     server.end();
+}
+
+/// Mounts with a small disk that outlive the servers in them.
+struct SmallDisk {
+    holder: Child,
+    data: PathBuf,
+}
+
+impl SmallDisk {
+    /// `None` where there can be none.
+    fn mount(ground: &Ground) -> Option<SmallDisk> {
+        fs::create_dir(ground.data()).unwrap();
+        let script = "mount -t tmpfs -o size=$1,mode=700 none \"$2\" && echo mounted && \
+                      exec sleep 1000";
+        let mut holder = Command::new("unshare");
+        holder.args(["-m", "sh", "-c", script, "sh", SIZE]).arg(ground.data());
+        let holder = holder.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut disk = SmallDisk { holder, data: ground.data() };
+        let mut line = String::new();
+        BufReader::new(disk.holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        if line != "mounted\n" {
+            ab_testkit::host::report_skip("a full disk", "unshare -m cannot mount");
+            return None;
+        }
+        Some(disk)
+    }
+
+    /// A path of the disk, as this process sees it.
+    fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        let root = format!("/proc/{}/root{}", self.holder.id(), self.data.display());
+        Path::new(&root).join(path)
+    }
+
+    /// A server that may end before it is ready.
+    fn spawn(&self, ground: &Ground) -> Server {
+        let mut command = ground.stage.command("nsenter");
+        command.args(["-t", &self.holder.id().to_string(), "-m", BINARY]);
+        command.args(["serve", "--port", "0", "--data-dir"]).arg(&self.data);
+        Server::spawn(command, self.path(""))
+    }
+
+    fn start(&self, ground: &Ground) -> Server {
+        let mut server = self.spawn(ground);
+        server.read_notice();
+        server
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // It has ended already if nothing could be mounted.
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+/// When the server is killed.
+#[derive(Clone, Copy, Debug)]
+enum KillAt {
+    /// A command fills the disk.
+    Filling,
+    /// The disk is full, and the caller was told.
+    Full,
+}
+
+/// After the restart the log, the files and the run agree, and nothing ran twice.
+fn killed_on_a_full_disk(moment: KillAt) {
+    let ground = ground();
+    let Some(disk) = SmallDisk::mount(&ground) else { return };
+    let server = disk.start(&ground);
+    let no_network = json!({ "network": { "enabled": false } });
+    let id = space(&server, &json!({ "policy": "permissive", "policyOverrides": no_network }));
+    let files = disk.path("spaces").join(&id).join("files");
+    let fill = "head -c 60000000 /dev/zero > big; echo filled";
+    let mut all = vec![
+        json!({ "type": "shell", "id": "before", "command": "echo x >> log" }),
+        json!({ "type": "shell", "id": "fill", "command": fill }),
+    ];
+    let content = "x".repeat(5000);
+    all.extend((0..300).map(|number| {
+        let (id, path) = (format!("c{number}"), format!("d/{number}"));
+        json!({ "type": "createFile", "id": id, "path": path, "content": content })
+    }));
+    all.push(json!({ "type": "shell", "id": "after", "command": "echo y >> log" }));
+    let (count, body) = (all.len(), operations(json!(all)));
+    let runs = format!("/v1/spaces/{id}/runs");
+    thread::scope(|threads| {
+        let asked = threads.spawn(|| server.try_ask("POST", &runs, &server.operator(), &body).ok());
+        match moment {
+            KillAt::Filling => comes("the large file", || {
+                fs::metadata(files.join("big")).is_ok_and(|big| big.len() > 1 << 20)
+            }),
+            KillAt::Full => {
+                while !asked.is_finished() {
+                    thread::yield_now();
+                }
+            }
+        }
+        server.signal(Signal::KILL);
+        let answer = asked.join().unwrap();
+        if matches!(moment, KillAt::Full) {
+            assert_eq!(answer.map(|answer| answer.status), Some(507));
+        }
+    });
+    server.died();
+
+    // What the server does while there is no room must lose nothing either.
+    let mut server = disk.spawn(&ground);
+    comes("a start, or its refusal", || {
+        let said = server.said();
+        said.contains("  try ") || said.contains("error:")
+    });
+    server.signal(Signal::KILL);
+    server.wait();
+    drop(server);
+    fs::remove_file(files.join("big")).unwrap();
+
+    let server = disk.start(&ground);
+    let listed = server.get(&runs);
+    let run = listed["data"][0]["id"].as_str().unwrap().to_owned();
+    let stream = server.ask("GET", &format!("/v1/runs/{run}/stream"), "");
+    assert!(stream.body.contains("event: complete"), "{moment:?}: {}", stream.body);
+    let shown = server.get(&format!("/v1/runs/{run}"))["data"].clone();
+    assert_eq!(shown["status"], "completed", "{moment:?}: {shown:#}");
+    let mut events = BTreeMap::new();
+    for event in shown["events"].as_array().unwrap() {
+        let id = event["operationId"].as_str().unwrap().to_owned();
+        assert!(events.insert(id, event.clone()).is_none(), "{moment:?}: two of {event}");
+    }
+    assert_eq!(events.len(), count, "{moment:?}: one event for each operation");
+    let log = fs::read_to_string(files.join("log")).unwrap();
+    for (id, line) in [("before", "x"), ("after", "y")] {
+        let times = log.lines().filter(|it| *it == line).count();
+        match &events[id] {
+            event if event["success"] == true => assert_eq!(times, 1, "{moment:?}: {event}"),
+            event => assert!(times <= 1, "{moment:?}: it ran twice: {event}"),
+        }
+    }
+    for number in 0..300 {
+        let event = &events[&format!("c{number}")];
+        let found = fs::read_to_string(files.join(format!("d/{number}"))).ok();
+        if event["success"] == true {
+            assert_eq!(found.as_deref(), Some(content.as_str()), "{moment:?}: {event}");
+        } else if !event["error"].as_str().unwrap().contains("interrupted") {
+            assert_eq!(found, None, "{moment:?}: {event}");
+        }
+    }
+    assert_eq!(events["before"]["success"], true, "{moment:?}");
+    assert_eq!(events["after"]["success"], true, "{moment:?}: there was room again");
+    // Space for the next run, and nothing of the old one goes on.
+    let next = operations(json!([{ "type": "createFile", "path": "next", "content": "x" }]));
+    let answer = server.ask("POST", &runs, &next);
+    assert_eq!(answer.json()["data"]["events"][0]["success"], true, "{answer:?}");
+    server.end();
+}
+
+#[test]
+fn mounts_kill_while_a_run_fills_the_disk_is_survived() {
+    killed_on_a_full_disk(KillAt::Filling);
+}
+
+#[test]
+fn mounts_kill_on_a_full_disk_in_a_run_is_survived() {
+    killed_on_a_full_disk(KillAt::Full);
 }

@@ -1,0 +1,141 @@
+//! Messages and decisions that do not fit, sent to the built server: all issues are named, and nothing is performed.
+
+use serde_json::{Value, json};
+
+use super::spaces::{ground, operations, post, space};
+
+/// A message with one operation that is fine and one that is not.
+fn beside(bad: &Value) -> String {
+    operations(json!([{ "type": "createFile", "path": "made", "content": "x" }, bad]))
+}
+
+#[test]
+fn every_malformed_message_is_refused_as_a_whole() {
+    let ground = ground();
+    let server = ground.start(&[]);
+    let id = space(&server, &json!({}));
+    let runs = format!("/v1/spaces/{id}/runs");
+    let bad = [
+        (json!({ "type": "format", "path": "a" }), "/operations/1/type"),
+        (json!({ "type": "message" }), "/operations/1/content"),
+        (
+            json!({ "type": "createFile", "path": "a", "content": "%%", "encoding": "base64" }),
+            "/operations/1/content",
+        ),
+        (
+            json!({ "type": "createFile", "path": "a", "content": "x".repeat(11 << 20) }),
+            "/operations/1/content",
+        ),
+        (json!({ "type": "readFile", "path": "/etc/passwd" }), "/operations/1/path"),
+        (json!({ "type": "readFile", "path": "../../token" }), "/operations/1/path"),
+        (json!({ "type": "readFile", "path": "a\0b" }), "/operations/1/path"),
+        (json!({ "type": "readFile", "path": "" }), "/operations/1/path"),
+        (json!({ "type": "readFile", "path": "x".repeat(256) }), "/operations/1/path"),
+        (json!({ "type": "shell", "command": "ls", "cwd": "/tmp" }), "/operations/1/cwd"),
+        (json!({ "type": "shell", "command": "ls", "timeout": -1 }), "/operations/1/timeout"),
+        (json!({ "type": "editFile", "path": "a", "edits": [] }), "/operations/1/edits"),
+        (json!("shell"), "/operations/1"),
+        (Value::Null, "/operations/1"),
+    ];
+    for (operation, pointer) in &bad {
+        let (status, answer) = post(&server, &runs, &beside(operation));
+        assert_eq!((status, answer["error"]["code"].as_str()), (400, Some("VALIDATION_ERROR")));
+        let issues = answer["error"]["details"]["issues"].as_array().unwrap();
+        let found: Vec<&str> = issues.iter().filter_map(|it| it["pointer"].as_str()).collect();
+        assert_eq!(found, [*pointer], "{answer:#}");
+    }
+    // All of them at once are all told.
+    let all: Vec<Value> = bad
+        .iter()
+        .map(|(operation, _)| operation.clone())
+        .filter(|it| it.to_string().len() < 1000)
+        .collect();
+    let count = all.len();
+    let (status, answer) = post(&server, &runs, &operations(json!(all)));
+    assert_eq!(status, 400);
+    assert_eq!(answer["error"]["details"]["issues"].as_array().unwrap().len(), count, "{answer:#}");
+
+    let message = json!({ "type": "message", "content": "x" });
+    let same = json!({ "type": "message", "id": "m", "content": "x" });
+    for (body, pointer) in [
+        (operations(json!(vec![message.clone(); 10_000])), "/operations"),
+        (operations(json!([same, same])), "/operations/1/id"),
+        (operations(json!({})), "/operations"),
+        (
+            json!({ "protocolVersion": "2.0", "operations": [message] }).to_string(),
+            "/protocolVersion",
+        ),
+        (json!({ "operations": [] }).to_string(), "/protocolVersion"),
+        ("[]".to_owned(), ""),
+    ] {
+        let (status, answer) = post(&server, &runs, &body);
+        let issue = &answer["error"]["details"]["issues"][0];
+        assert_eq!((status, issue["pointer"].as_str()), (400, Some(pointer)), "{answer:#}");
+    }
+    for body in ["", "{", "not JSON", "{\"protocolVersion\":\"1.0\",\"operations\":[}", "\u{0}"] {
+        let (status, answer) = post(&server, &runs, body);
+        assert_eq!(
+            (status, answer["error"]["code"].as_str()),
+            (400, Some("VALIDATION_ERROR")),
+            "{body:?}"
+        );
+        assert!(answer["meta"]["requestId"].is_string(), "{answer}");
+    }
+    let large = operations(json!([{ "type": "message", "content": "x".repeat(33 << 20) }]));
+    assert_eq!(post(&server, &runs, &large).0, 413);
+    assert_eq!(server.get(&runs)["data"], json!([]), "there is no run");
+    assert_eq!(server.get(&format!("/v1/spaces/{id}/files/"))["data"], json!([]));
+    server.end();
+}
+
+/// Decisions for another operation, another run, another kind, and twice.
+#[test]
+fn decisions_that_do_not_fit_leave_the_run_parked() {
+    let ground = ground();
+    let server = ground.start(&[]);
+    let id = space(&server, &json!({}));
+    let park = || {
+        let body = operations(json!([{ "type": "shell", "id": "s", "command": "rm -rf data" }]));
+        let (status, answer) = post(&server, &format!("/v1/spaces/{id}/runs"), &body);
+        assert_eq!(status, 200, "{answer:#}");
+        answer["data"].clone()
+    };
+    let parked = park();
+    let run = parked["runId"].as_str().unwrap();
+    let resume = format!("/v1/runs/{run}/resume");
+    let decision = |operation: &str, decision: &str| {
+        json!({ "approval": { "operationId": operation, "decision": decision } }).to_string()
+    };
+    for (body, status) in [
+        ("{}".to_owned(), 400),
+        ("{".to_owned(), 400),
+        (decision("s", "maybe"), 400),
+        (json!({ "approval": { "decision": "approved" } }).to_string(), 400),
+        (
+            json!({ "approval": { "operationId": "s", "decision": "approved", "grant": "x" } })
+                .to_string(),
+            400,
+        ),
+        (decision("other", "approved"), 409),
+        (decision("", "approved"), 409),
+    ] {
+        let (found, answer) = post(&server, &resume, &body);
+        assert_eq!(found, status, "{body}: {answer:#}");
+    }
+    let unknown = "/v1/runs/run_01J00000000000000000000000/resume";
+    assert_eq!(post(&server, unknown, &decision("s", "approved")).0, 404);
+    let shown = server.get(&format!("/v1/runs/{run}"));
+    assert_eq!(shown["data"]["status"], "awaiting_approval", "{shown:#}");
+    // Of many at once one counts.
+    let statuses: Vec<u16> = std::thread::scope(|threads| {
+        let ask = || post(&server, &resume, &decision("s", "approved")).0;
+        let asked: Vec<_> = (0..4).map(|_| threads.spawn(ask)).collect();
+        asked.into_iter().map(|it| it.join().unwrap()).collect()
+    });
+    assert_eq!(statuses.iter().filter(|status| **status == 201).count(), 1, "{statuses:?}");
+    assert_eq!(statuses.iter().filter(|status| **status == 409).count(), 3, "{statuses:?}");
+    let shown = server.get(&format!("/v1/runs/{run}"))["data"].clone();
+    let ran = shown["events"].as_array().unwrap().iter().filter(|it| it["type"] == "shell");
+    assert_eq!(ran.count(), 1, "{shown:#}");
+    server.end();
+}
