@@ -116,30 +116,25 @@ impl Writing {
             return Ok(());
         }
         let (name, limit) = (stream.to_string(), stream.max_event_bytes());
-        let last: Option<i64> = sqlx::query_scalar("SELECT MAX(seq) FROM events WHERE stream = $1")
-            .bind(&name)
-            .fetch_one(&mut self.connection)
-            .await?;
-        let mut seq = unsigned(last.unwrap_or_default());
         for NewRecord { at, kind, json } in entries {
             if json.len() > limit {
                 let bytes = json.len();
                 return Err(StoreError::TooLarge { what: "an event", bytes, limit });
             }
-            seq += 1;
             self.position += 1;
-            sqlx::query(
+            let seq: i64 = sqlx::query_scalar(
                 "INSERT INTO events (position, stream, seq, at, kind, body) \
-                 VALUES ($1, $2, $3, $4, $5, $6)",
+                 SELECT $1, $2, COALESCE(MAX(seq), 0) + 1, $3, $4, $5 FROM events \
+                 WHERE stream = $2 RETURNING seq",
             )
             .bind(signed(self.position))
             .bind(&name)
-            .bind(signed(seq))
             .bind(at.as_millis())
             .bind(kind)
             .bind(&json)
-            .execute(&mut self.connection)
+            .fetch_one(&mut self.connection)
             .await?;
+            let seq = unsigned(seq);
             let (position, kind) = (self.position, kind.to_owned());
             let record = EventRecord { position, stream, seq, at, kind, json };
             self.appended.push(Arc::new(record));
@@ -158,17 +153,13 @@ impl Writing {
         self.revision
     }
 
-    /// Runs one change. A change that fails leaves no trace in the transaction.
+    /// Runs one of several changes. A change that fails leaves no trace in the transaction.
     async fn run(&mut self, change: &mut dyn Change) -> Result<(), StoreError> {
-        let (position, revision) = (self.position, self.revision);
-        let (appended, decided) = (self.appended.len(), self.decided.len());
+        let before = self.mark();
         self.execute("SAVEPOINT one_change").await?;
         let outcome = change.perform(self).await;
         if outcome.is_err() {
-            self.position = position;
-            self.revision = revision;
-            self.appended.truncate(appended);
-            self.decided.truncate(decided);
+            self.reset(&before);
             if let Err(error) = self.execute("ROLLBACK TO one_change").await {
                 // On a full disk SQLite has ended the whole transaction. The cause is told.
                 return match outcome {
@@ -181,10 +172,35 @@ impl Writing {
         outcome
     }
 
+    fn mark(&self) -> Mark {
+        Mark {
+            position: self.position,
+            revision: self.revision,
+            appended: self.appended.len(),
+            decided: self.decided.len(),
+        }
+    }
+
+    /// Forgets what a change noted that failed.
+    fn reset(&mut self, before: &Mark) {
+        self.position = before.position;
+        self.revision = before.revision;
+        self.appended.truncate(before.appended);
+        self.decided.truncate(before.decided);
+    }
+
     async fn execute(&mut self, sql: &'static str) -> Result<(), StoreError> {
         sqlx::query(sql).execute(&mut self.connection).await?;
         Ok(())
     }
+}
+
+/// What a transaction has noted before a change.
+struct Mark {
+    position: u64,
+    revision: u64,
+    appended: usize,
+    decided: usize,
 }
 
 /// The writer task's state.
@@ -275,6 +291,19 @@ impl Writer {
         // Every change gets an outcome, even if the transaction cannot begin.
         outcomes.extend(group.into_iter().map(|change| (change, Ok(()))));
         self.writing.execute("BEGIN IMMEDIATE").await?;
+        if let [(change, outcome)] = outcomes.as_mut_slice() {
+            // The transaction of a single change needs no savepoint.
+            let before = self.writing.mark();
+            *outcome = change.perform(&mut self.writing).await;
+            return match outcome {
+                Ok(()) => self.writing.execute("COMMIT").await,
+                Err(error) if error.is_fatal() => Err(error.clone()),
+                Err(_) => {
+                    self.writing.reset(&before);
+                    self.writing.execute("ROLLBACK").await
+                }
+            };
+        }
         for (change, outcome) in outcomes.iter_mut() {
             *outcome = self.writing.run(change.as_mut()).await;
             if let Err(error) = outcome
