@@ -37,6 +37,7 @@ pub mod search;
 mod stack;
 pub mod status;
 pub mod stream;
+pub mod tar;
 mod transfer;
 
 pub use approval::{

@@ -6,6 +6,7 @@
 
 mod copy;
 mod removal;
+mod unpack;
 mod usage;
 
 use std::path::Path;
@@ -32,6 +33,20 @@ pub use usage::DirectoryUsage;
 pub async fn copy_directory(from: &Path, to: &Path, limits: CopyLimits) -> Result<CopyReport> {
     let (from, to) = (from.to_owned(), to.to_owned());
     blocking::run(move |cancel| copy::copy(&from, &to, limits, cancel)).await
+}
+
+/// Unpacks the tar archive `archive` into `to`, which must not exist. See [`CopyLimits`] for the limits.
+///
+/// Every name stays below `to`, and no link in the archive is followed. Files keep their permissions without set-user-ID
+/// and set-group-ID; the owner can read and write them. A later entry replaces an earlier file or link of its name. Hard
+/// links become copies.
+///
+/// # Errors
+/// The archive is damaged or holds something that is not accepted (see [`ab_core::tar`]), or it exceeds the limits. The
+/// part that was already unpacked stays.
+pub async fn unpack_tar(archive: &Path, to: &Path, limits: CopyLimits) -> Result<CopyReport> {
+    let (archive, to) = (archive.to_owned(), to.to_owned());
+    blocking::run(move |cancel| unpack::unpack(&archive, &to, limits, cancel)).await
 }
 
 /// Removes a directory with everything in it. A missing directory is not an error.
@@ -104,6 +119,7 @@ fn take(directory: &Path, name: &str, to: &Path, most: u64) -> Result<u64> {
 fn failure(act: &str, path: &Path, errno: Errno) -> Error {
     let (code, kind) = match errno {
         Errno::NOENT => (ErrorCode::ReadFailed, ErrorKind::NotFound),
+        Errno::ISDIR => (ErrorCode::WriteFailed, ErrorKind::IsADirectory),
         Errno::EXIST => (ErrorCode::WriteFailed, ErrorKind::AlreadyExists),
         Errno::NOTDIR => (ErrorCode::ReadFailed, ErrorKind::NotADirectory),
         Errno::LOOP | Errno::NODEV => (ErrorCode::ReadFailed, ErrorKind::SpecialFile),

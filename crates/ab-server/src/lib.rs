@@ -18,7 +18,6 @@ mod port;
 mod problem;
 mod routes;
 mod sse;
-pub mod tar;
 mod tls;
 mod unread;
 mod watched;

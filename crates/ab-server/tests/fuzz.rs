@@ -1,6 +1,6 @@
 //! Whatever bytes an archive has, its names stay inside, and the pieces in which it arrives make no difference.
 
-use ab_server::tar::{TarDecoder, TarEntry, TarEntryKind, TarEvent};
+use ab_core::tar::{TarDecoder, TarEntry, TarEntryKind, TarEvent};
 use ab_testkit::fuzz;
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq};

@@ -2,6 +2,7 @@
 
 use ab_core::backend::ReadStreamOptions;
 use ab_core::options::WriteOptions;
+use ab_core::tar::{TarDecoder, TarEntry, TarEntryKind, TarError, TarEvent};
 use ab_core::{Backend, Error};
 use axum::Json;
 use axum::extract::{Request, State};
@@ -16,7 +17,6 @@ use super::files::{DirectoryQuery, FileProblems, ServedDirectory, failed};
 use crate::app::HttpApp;
 use crate::extract::QueryParams;
 use crate::problem::{Problem, ProblemKind};
-use crate::tar::{TarDecoder, TarEntry, TarEntryKind, TarError, TarEvent};
 
 /// Maximum number of paths in a response.
 const MAX_PATHS: usize = 1024;

@@ -3,6 +3,9 @@
 //! [`TarDecoder::feed`] takes bytes, [`TarDecoder::next`] returns entries and their content.
 //! Formats are ustar, pax and GNU, with long names. Sparse files, devices and FIFOs are errors.
 //! Names are checked here: none is absolute or contains `..`, and no link leads out of the archive.
+//! [`encode`] is the other direction.
+
+pub mod encode;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -60,6 +63,13 @@ impl fmt::Display for TarError {
 }
 
 impl std::error::Error for TarError {}
+
+impl TarError {
+    /// The error for an archive with more entries than its reader accepts.
+    pub fn too_many_entries(limit: u64) -> TarError {
+        TarError(format!("it has more than {limit} entries"))
+    }
+}
 
 fn fails<T>(why: impl Into<String>) -> Result<T, TarError> {
     Err(TarError(why.into()))
