@@ -1,9 +1,13 @@
 //! The agents that can be started: plain data, built in or added by the operator's configuration.
 
+mod settings;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+
+pub use settings::{AgentSettingRule, AgentSettingType};
 
 /// How to start an agent, and what it needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +34,9 @@ pub struct AgentCatalogEntry {
     /// agents.
     #[serde(default)]
     pub credentials: Vec<String>,
+    /// Settings that a task may give the agent, by their names.
+    #[serde(default)]
+    pub settings: BTreeMap<String, AgentSettingRule>,
     /// Files below the operator's home that hold a login. They are copied into the session's home.
     #[serde(default)]
     pub login_files: Vec<String>,
@@ -212,6 +219,7 @@ impl AgentCatalogEntry {
         replace(&mut self.credentials, change.credentials);
         replace(&mut self.login_files, change.login_files);
         self.env.extend(change.env);
+        self.settings.extend(change.settings);
         self.toolchains.extend(change.toolchains);
         self.title = change.title.or(self.title.take());
         self.skills_dir = change.skills_dir.or(self.skills_dir.take());

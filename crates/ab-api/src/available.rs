@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::agent_setting::AgentSetting;
 use crate::task::{NetworkMode, RuntimeType, SnapshotProvider};
 
 /// A field, or a value of a field, of the task request that only a later version supports.
@@ -17,10 +18,7 @@ pub struct UnavailableTaskField {
 /// request that uses one of these is refused: ignoring it would give the caller a different result
 /// than requested.
 pub const UNAVAILABLE_TASK_FIELDS: &[UnavailableTaskField] = &[
-    UnavailableTaskField { field: "agent.settings", value: None },
-    UnavailableTaskField { field: "attachments", value: None },
     UnavailableTaskField { field: "delivery.mode", value: Some("pr") },
-    UnavailableTaskField { field: "repo.mode", value: Some("upload") },
     UnavailableTaskField { field: "runtime.devcontainerPath", value: None },
     UnavailableTaskField { field: "runtime.type", value: Some("devcontainer") },
     UnavailableTaskField { field: "webhooks", value: None },
@@ -31,6 +29,8 @@ pub const UNAVAILABLE_TASK_FIELDS: &[UnavailableTaskField] = &[
 pub struct TaskCapabilities {
     /// Agent types and the versions of each.
     pub agents: BTreeMap<String, Vec<String>>,
+    /// The settings of each agent type.
+    pub settings: BTreeMap<String, Vec<AgentSetting>>,
     /// Other names of agent types.
     pub aliases: BTreeMap<String, String>,
     /// The ids of the executors.

@@ -96,6 +96,18 @@ impl<'a> Fields<'a> {
         self.typed(name, "a number", Value::as_f64, found)
     }
 
+    pub(crate) fn required_number(
+        &mut self,
+        name: &'static str,
+        found: &mut FieldViolations,
+    ) -> Option<f64> {
+        if self.get(name).is_none() {
+            found.add_invalid(self.path(name), "is required");
+            return None;
+        }
+        self.number(name, found)
+    }
+
     pub(crate) fn list(&mut self, name: &'static str, found: &mut FieldViolations) -> &'a [Value] {
         self.typed(name, "a list", Value::as_array, found).map_or(&[], Vec::as_slice)
     }
@@ -148,11 +160,9 @@ impl<'a> Fields<'a> {
             Some(Value::Object(members)) => !members.is_empty(),
             Some(_) => true,
         };
-        // An entry of `agents` has the fields of `agent`.
-        let is_agents = self.prefix.starts_with("agents.");
-        let known = if is_agents { format!("agent.{name}") } else { self.path(name) };
-        if asks && available::unavailable(&known, None).is_some() {
-            found.add_unavailable(self.path(name), "is not available yet");
+        let path = self.path(name);
+        if asks && available::unavailable(&path, None).is_some() {
+            found.add_unavailable(path, "is not available yet");
         }
     }
 

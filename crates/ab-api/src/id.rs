@@ -46,6 +46,15 @@ pub enum ApiKeyIdKind {}
 #[derive(Debug)]
 pub enum DraftIdKind {}
 
+/// The kind of [`UploadId`].
+#[derive(Debug)]
+pub enum UploadIdKind {}
+
+impl IdKind for UploadIdKind {
+    const NAME: &'static str = "upload";
+    const PREFIX: &'static str = "upload-";
+}
+
 impl IdKind for ApiKeyIdKind {
     const NAME: &'static str = "key";
     const PREFIX: &'static str = "key_";
@@ -88,6 +97,9 @@ pub type ApiKeyId = Id<ApiKeyIdKind>;
 
 /// Names a draft: `draft-` and a ULID.
 pub type DraftId = Id<DraftIdKind>;
+
+/// Names an upload: `upload-` and a ULID.
+pub type UploadId = Id<UploadIdKind>;
 
 /// Names a run: `run_` and a ULID.
 pub type RunId = Id<RunIdKind>;

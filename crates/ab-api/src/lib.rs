@@ -6,6 +6,7 @@
 //! specification itself uses (`recent_events`, `tool_name`, `file_path`, …).
 
 mod agent_config;
+mod agent_setting;
 mod api_key;
 mod approval;
 mod available;
@@ -15,6 +16,7 @@ mod draft;
 mod event;
 mod fields;
 mod id;
+mod ide;
 mod inventory;
 mod page;
 mod prompt;
@@ -22,12 +24,14 @@ mod session;
 mod space;
 mod task;
 mod time;
+mod upload;
 mod violation;
 
 pub use agent_config::{
     CommandWords, MAX_CONFIG_FILE_BYTES, MCP_CONFIG_FILE, McpServerConfig, OAuth, OAuthClient,
     RemoteTransport, SKILLS_CONFIG_FILE, SkillSource, SkillsConfig,
 };
+pub use agent_setting::{AgentSetting, AgentSettingKind, agent_settings_schema};
 pub use api_key::{ApiKey, ApiKeyCreatedResponse, ApiKeyRequest, RESERVED_API_KEY_NAME};
 pub use approval::{
     Approval, ApprovalDecider, ApprovalDecision, ApprovalStatus, ApprovalSubject, ApproveOrDeny,
@@ -44,7 +48,10 @@ pub use event::{
     DeliveryResult, Event, EventKind, FenceHostResult, FenceState, FollowerHost, LogLevel,
     LogSource, OutputStream, PlanEntry, PlanEntryStatus, ToolExecutionStatus, tool_subject,
 };
-pub use id::{ApiKeyId, ApprovalId, DraftId, Id, IdError, IdKind, RunId, SessionId, SpaceId};
+pub use id::{
+    ApiKeyId, ApprovalId, DraftId, Id, IdError, IdKind, RunId, SessionId, SpaceId, UploadId,
+};
+pub use ide::{Ide, LocalWorkspaceAccess, OpenIdeRequest, OpenIdeResponse, SshWorkspaceAccess};
 pub use inventory::{
     ProjectSummary, RepoBranch, RepoImportRequest, RepoRefs, RepoSummary, WorkspaceDetail,
     WorkspaceState, WorkspaceStorage, WorkspaceSummary, WorkspaceTask, check_repo_url,
@@ -64,4 +71,5 @@ pub use task::{
     Webhook,
 };
 pub use time::{Time, TimeError};
+pub use upload::{TaskAttachment, Upload, UploadKind, UploadRequest, UploadStatus};
 pub use violation::{FieldViolations, Violation, ViolationKind};

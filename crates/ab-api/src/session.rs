@@ -15,6 +15,7 @@ use crate::task::{
     SnapshotProvider, Task,
 };
 use crate::time::Time;
+use crate::upload::TaskAttachment;
 
 /// The status of a session.
 #[derive(
@@ -219,8 +220,8 @@ pub struct TaskGroup {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionTask {
     pub prompt: String,
-    /// Files that came with the prompt. Always empty in this version.
-    pub attachments: Vec<String>,
+    /// Files that came with the prompt.
+    pub attachments: Vec<TaskAttachment>,
     pub labels: BTreeMap<String, String>,
 }
 
@@ -230,6 +231,10 @@ pub struct SessionAgent {
     #[serde(rename = "type")]
     pub kind: String,
     pub version: String,
+    /// The settings that the task gave it.
+    #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
+    #[schema(value_type = Object)]
+    pub settings: serde_json::Map<String, serde_json::Value>,
 }
 
 /// The workspace of a session.
@@ -342,8 +347,7 @@ impl SessionLinks {
         Self {
             events: format!("{this}/events"),
             logs: format!("{this}/logs"),
-            // No server of this version supports this.
-            ide: None,
+            ide: Some(format!("{this}/open/ide")),
             tui: Some(format!("ah session events {id} --follow")),
             this,
         }
@@ -395,7 +399,8 @@ impl Session {
     /// A queued session for `task` with the first of its agents.
     pub fn new_queued(id: SessionId, task: Task, now: Time) -> Self {
         let agent = task.agents.into_iter().next().unwrap_or_default();
-        let RequestedAgent { kind, version, .. } = agent;
+        let RequestedAgent { kind, version, settings } = agent;
+        let version = version.unwrap_or_else(|| "latest".to_owned());
         Self {
             id,
             tenant_id: task.tenant_id,
@@ -407,10 +412,10 @@ impl Session {
             prompt: task.prompt.clone(),
             task: SessionTask {
                 prompt: task.prompt,
-                attachments: Vec::new(),
+                attachments: task.attachments,
                 labels: task.labels.clone(),
             },
-            agent: SessionAgent { kind, version: version.unwrap_or_else(|| "latest".to_owned()) },
+            agent: SessionAgent { kind, version, settings },
             runtime: task.runtime,
             workspace: SessionWorkspace { choice: task.workspace, ..SessionWorkspace::default() },
             repo: task.repo.clone(),

@@ -12,9 +12,10 @@ use utoipa::ToSchema;
 use crate::available::TaskCapabilities;
 use crate::budget::SessionBudget;
 use crate::fields::{self, Fields};
-use crate::id::SessionId;
+use crate::id::{SessionId, UploadId};
 use crate::prompt::check_prompt;
 use crate::session::{SessionLinks, SessionStatus};
+use crate::upload::TaskAttachment;
 use crate::violation::FieldViolations;
 
 /// The body of `POST /api/v1/tasks` as a client writes it.
@@ -56,6 +57,9 @@ pub struct TaskRequest {
     /// decides by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_open: Option<bool>,
+    /// Files for the agent, outside of its workspace: complete uploads of the kind `file`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<TaskAttachment>,
     /// URLs to call at the end. Not available yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub webhooks: Vec<Webhook>,
@@ -80,6 +84,9 @@ pub struct RequestedRepo {
     /// The name of the template, with the mode `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
+    /// A complete upload of the kind `tar`, with the mode `upload`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload_id: Option<UploadId>,
 }
 
 /// A task that passed [`TaskRequest::parse`]: complete, with defaults filled in.
@@ -98,6 +105,8 @@ pub struct Task {
     pub labels: BTreeMap<String, String>,
     pub keep_open: bool,
     pub budget: Option<SessionBudget>,
+    /// Files for the agent. Their names and sizes come from the uploads.
+    pub attachments: Vec<TaskAttachment>,
 }
 
 /// The repository that a session works on.
@@ -114,6 +123,19 @@ pub struct RepoSource {
     /// The template that the workspace is a copy of. Then `url` is its directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
+    /// The archive that the workspace is made from. Then `url` is empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload_id: Option<UploadId>,
+}
+
+impl RepoSource {
+    /// Where the files come from, for people.
+    pub fn shown(&self) -> &str {
+        match self.mode {
+            RepoMode::Upload => "uploaded files",
+            RepoMode::Git | RepoMode::None => &self.url,
+        }
+    }
 }
 
 /// Where the files of a workspace come from.
@@ -122,7 +144,7 @@ pub struct RepoSource {
 pub enum RepoMode {
     #[default]
     Git,
-    /// An uploaded archive. Not available yet.
+    /// An uploaded archive.
     Upload,
     /// No repository: a copy of a template of the server's configuration.
     None,
@@ -215,7 +237,7 @@ pub struct RequestedAgent {
     /// `latest` (the default) is the version that the server's catalog pins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Settings of the agent. Not available yet.
+    /// Settings of the agent, by the schema that `GET /api/v1/agents` names.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     #[schema(value_type = Object)]
     pub settings: serde_json::Map<String, serde_json::Value>,

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use ab_api::{
-    ApprovalDecision, ApproveOrDeny, ContinueRequest, DeliveryMode, FieldViolations, NetworkMode,
-    PromptRequest, RuntimeType, SnapshotProvider, Task, TaskCapabilities, TaskRequest,
-    UNAVAILABLE_TASK_FIELDS,
+    AgentSetting, AgentSettingKind, ApprovalDecision, ApproveOrDeny, ContinueRequest, DeliveryMode,
+    FieldViolations, NetworkMode, PromptRequest, RuntimeType, SnapshotProvider, Task,
+    TaskCapabilities, TaskRequest, UNAVAILABLE_TASK_FIELDS, agent_settings_schema,
 };
 use serde_json::{Value, json};
 
@@ -115,7 +115,6 @@ fn every_unavailable_field_is_refused_by_name() {
     for entry in UNAVAILABLE_TASK_FIELDS {
         let value = match (entry.field, entry.value) {
             (_, Some(value)) => json!(value),
-            ("agent.settings", None) => json!({ "maxTokens": 1 }),
             ("runtime.devcontainerPath", None) => json!("x.json"),
             (_, None) => json!([{}]),
         };
@@ -320,7 +319,7 @@ fn several_agents_have_a_session_each() {
         (json!([{ "type": "scripted", "count": 17 }]), "agents.0.count", 400),
         (json!([{ "type": "scripted", "number": 1 }]), "agents.0.number", 400),
         (json!([{ "type": "unheard-of" }]), "agents.0.type", 422),
-        (json!([{ "type": "scripted", "settings": { "a": 1 } }]), "agents.0.settings", 422),
+        (json!([{ "type": "scripted", "settings": { "a": 1 } }]), "agents.0.settings.a", 422),
         (
             json!([{ "type": "scripted", "count": 9 }, { "type": "scripted", "count": 9 }]),
             "agents",
@@ -351,4 +350,88 @@ fn budgets_are_positive() {
     }
     assert_eq!(wrong(&with("budget", json!(5))), (vec!["budget".to_owned()], 400));
     assert_eq!(wrong(&with("budget.money", json!(5))), (vec!["budget.money".to_owned()], 400));
+}
+
+#[test]
+fn uploads_are_named_by_a_task() {
+    let upload = "upload-01HVZ6K9T1N8S6M3V3Q3F0X5B7";
+    let mut task = with("attachments", json!([{ "uploadId": upload }]));
+    task["repo"] = json!({ "mode": "upload", "uploadId": upload });
+    let parsed = check(&task, &offers()).expect("valid");
+    assert_eq!(parsed.repo.upload_id.map(|id| id.to_string()).as_deref(), Some(upload));
+    assert_eq!(parsed.attachments[0].upload_id.to_string(), upload);
+    assert_eq!(parsed.delivery.mode, DeliveryMode::Patch);
+    let many: Vec<Value> = (0..33).map(|_| json!({ "uploadId": upload })).collect();
+    for (field, value, named) in [
+        ("repo", json!({ "mode": "upload" }), "repo.uploadId"),
+        ("repo", json!({ "mode": "upload", "uploadId": "x" }), "repo.uploadId"),
+        ("repo", json!({ "mode": "upload", "uploadId": upload, "url": "/a" }), "repo.url"),
+        ("repo", json!({ "url": "https://h/x", "uploadId": upload }), "repo.uploadId"),
+        ("attachments", json!([{}]), "attachments.0.uploadId"),
+        ("attachments", json!([{ "uploadId": "../x" }]), "attachments.0.uploadId"),
+        ("attachments", json!([{ "uploadId": upload, "path": "/" }]), "attachments.0.path"),
+        (
+            "attachments",
+            json!([{ "uploadId": upload }, { "uploadId": upload }]),
+            "attachments.1.uploadId",
+        ),
+        ("attachments", json!(["x"]), "attachments.0"),
+    ] {
+        assert_eq!(wrong(&with(field, value)), (vec![named.to_owned()], 400), "{named}");
+    }
+    let (fields, status) = wrong(&with("attachments", json!(many)));
+    assert!(fields.contains(&"attachments".to_owned()) && status == 400, "{fields:?}");
+}
+
+#[test]
+fn settings_are_checked_by_the_schema_of_the_agent() {
+    let setting = |name: &str, kind| AgentSetting {
+        name: name.to_owned(),
+        description: "Does it.".to_owned(),
+        kind,
+    };
+    let values = ["low", "high"].map(str::to_owned).to_vec();
+    let settings = vec![
+        setting("model", AgentSettingKind::Text { max_bytes: 8 }),
+        setting("effort", AgentSettingKind::Choice { values }),
+        setting("fast", AgentSettingKind::Flag),
+        setting("maxTokens", AgentSettingKind::Number { min: 1, max: 100 }),
+    ];
+    let schema = agent_settings_schema("scripted", "Scripted", "/x.json", &settings);
+    assert_eq!(schema["properties"]["model"]["maxLength"], 8);
+    assert_eq!(schema["properties"]["effort"]["enum"], json!(["low", "high"]));
+    assert_eq!(schema["additionalProperties"], false);
+    let kinds = BTreeMap::from([("scripted".to_owned(), settings)]);
+    let offers = TaskCapabilities { settings: kinds, ..offers() };
+    let given = json!({ "model": "m", "effort": "low", "fast": true, "maxTokens": 5 });
+    let task = check(&with("agent.settings", given.clone()), &offers).expect("valid");
+    assert_eq!(Value::Object(task.agents[0].settings.clone()), given);
+    check(&with("agent.settings", json!({ "model": null })), &offers).expect("null is absent");
+    for (name, value, pointer) in [
+        ("model", json!(1), "/agent/settings/model"),
+        ("model", json!(""), "/agent/settings/model"),
+        ("model", json!("a\0b"), "/agent/settings/model"),
+        ("model", json!("too long!"), "/agent/settings/model"),
+        ("effort", json!("medium"), "/agent/settings/effort"),
+        ("fast", json!("yes"), "/agent/settings/fast"),
+        ("maxTokens", json!(0), "/agent/settings/maxTokens"),
+        ("maxTokens", json!(1.5), "/agent/settings/maxTokens"),
+        ("maxTokens", json!(-1), "/agent/settings/maxTokens"),
+        ("a/b~c", json!(1), "/agent/settings/a~1b~0c"),
+    ] {
+        let task = with("agent.settings", json!({ name: value }));
+        let violations = check(&task, &offers).expect_err("not by the schema");
+        assert_eq!(violations.http_status(), 422, "{name}");
+        let errors = violations.messages_by_field();
+        let message = &errors[&format!("agent.settings.{name}")][0];
+        assert!(message.ends_with(&format!("(at {pointer})")), "{message}");
+    }
+    let mut several = minimal();
+    several.as_object_mut().expect("an object").remove("agent");
+    several["agents"] =
+        json!([{ "type": "scripted" }, { "type": "scripted", "settings": { "model": 1 } }]);
+    let violations = check(&several, &offers).expect_err("the second is wrong");
+    let (field, messages) = violations.messages_by_field().pop_first().expect("one");
+    assert_eq!(field, "agents.1.settings.model");
+    assert!(messages[0].ends_with("(at /agents/1/settings/model)"), "{messages:?}");
 }

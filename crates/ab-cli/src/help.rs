@@ -98,6 +98,7 @@ const SHORT_HELP: &[ShortHelp] = &[
     ("session compare", Some(&[]), "agent-backend session compare ses_01…"),
     ("session withdraw", Some(&[]), "agent-backend session withdraw ses_01… 2"),
     ("session finish", Some(&[]), "agent-backend session finish ses_01…"),
+    ("session run", Some(&["print"]), "agent-backend session run ses_01… vscode"),
     ("session pause", Some(&[]), "agent-backend session pause ses_01…"),
     ("session resume", Some(&[]), "agent-backend session resume ses_01…"),
     ("session stop", Some(&[]), "agent-backend session stop ses_01…"),

@@ -3,13 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ab_acp::catalog::{AgentCatalogEntry, OWN_BINARY_PLACEHOLDER};
+use ab_acp::catalog::{
+    AgentCatalogEntry, AgentSettingRule, AgentSettingType, OWN_BINARY_PLACEHOLDER,
+};
 use ab_acp::gateway::{
     AgentGateway, AgentGatewaySettings, AgentResolver, AgentSandboxSettings, InstallPolicy,
 };
 use ab_acp::install::AgentInstallDir;
 use ab_acp::resolve::HostEnvironment;
-use ab_api::{AgentDescription, NetworkMode, RuntimeDescription, RuntimeType};
+use ab_api::{
+    AgentDescription, AgentSetting, AgentSettingKind, NetworkMode, RuntimeDescription, RuntimeType,
+};
 use ab_control::{ControlPlane, ControlPlaneSettings, CrashHook, CrashPoint};
 use ab_core::{Error, ErrorCode, ErrorKind, NetworkAccess};
 use ab_executor::{ExecutorSettings, LocalExecutor};
@@ -18,6 +22,7 @@ use ab_local::LocalWorkspaceConfig;
 use ab_remote::{HostKey, SshAccess, SshServerSettings};
 use ab_server::{
     ControlPlaneRoutes, HttpAccessPolicy, HttpApp, SpacesRoutes, TaskCatalog, TaskDefaults,
+    settings_schema_path,
 };
 use ab_spaces::{SpaceCrashHook, Spaces, SpacesError, SpacesSettings};
 use ab_store::{DataDir, Store, StoreError};
@@ -228,13 +233,28 @@ fn catalog(config: &Config, resource_limits: bool) -> TaskCatalog {
             title: entry.title().to_owned(),
             aliases: entry.aliases.clone(),
             versions: versions(entry),
-            settings_schema_ref: None,
+            settings_schema_ref: Some(settings_schema_path(&entry.id)),
         });
+        let settings = entry.settings.iter();
+        let settings = settings.map(|(name, rule)| setting(name, rule)).collect();
+        catalog.settings.insert(entry.id.clone(), settings);
         for alias in &entry.aliases {
             catalog.aliases.insert(alias.clone(), entry.id.clone());
         }
     }
     catalog
+}
+
+fn setting(name: &str, rule: &AgentSettingRule) -> AgentSetting {
+    let kind = match rule.kind {
+        AgentSettingType::Text if rule.values.is_empty() => {
+            AgentSettingKind::Text { max_bytes: rule.max_bytes }
+        }
+        AgentSettingType::Text => AgentSettingKind::Choice { values: rule.values.clone() },
+        AgentSettingType::Flag => AgentSettingKind::Flag,
+        AgentSettingType::Number => AgentSettingKind::Number { min: rule.min, max: rule.max },
+    };
+    AgentSetting { name: name.to_owned(), description: rule.description.clone(), kind }
 }
 
 /// The versions of an agent that a task may name. The version of a configured program is not known.

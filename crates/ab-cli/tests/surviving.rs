@@ -18,3 +18,4 @@ mod space_messages;
 mod spaces;
 mod storm;
 mod together;
+mod uploads;

@@ -1,6 +1,7 @@
 //! The handle of the control plane, for the HTTP layer.
 
 mod prompts;
+mod uploads;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +16,7 @@ use ab_api::{
 use ab_executor::{CleanupToken, Executor, ExecutorError};
 use ab_store::{
     CreateSessionOutcome, EventLogReader, EventLogScope, IdempotencyRecord, NewSession,
-    SessionRecord, Store, StoreError,
+    SessionRecord, Store, StoreError, UploadLimits,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -173,6 +174,8 @@ impl ControlPlane {
         control.plane.tasks.spawn(async move { plane.collect_leftovers().await });
         let plane = Arc::clone(&control.plane);
         control.plane.tasks.spawn(async move { plane.expire_approvals().await });
+        let plane = Arc::clone(&control.plane);
+        control.plane.tasks.spawn(async move { plane.sweep_uploads().await });
         Ok(control)
     }
 
@@ -205,11 +208,10 @@ impl ControlPlane {
         if self.plane.shutdown.is_cancelled() {
             return Err(ControlPlaneError::ShuttingDown);
         }
-        if let Some(SessionIdempotencyKey { scope, key, request }) = &key
-            && let Some(answer) =
-                self.plane.store.find_idempotent_response(scope, key, request).await?
+        if let Some(key) = &key
+            && let Some(sessions) = self.repeated_sessions(key).await?
         {
-            return first_answer(&answer);
+            return Ok(sessions);
         }
         let size = u32::try_from(task.agents.len()).unwrap_or(u32::MAX);
         let mut sessions = Vec::with_capacity(task.agents.len());
@@ -394,6 +396,25 @@ impl ControlPlane {
     /// The store, for lists and history.
     pub fn store(&self) -> &Store {
         &self.plane.store
+    }
+
+    /// The bounds of uploads.
+    pub fn upload_limits(&self) -> UploadLimits {
+        self.plane.settings.uploads
+    }
+
+    /// The sessions of an earlier request with this key.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::KeyReused`] in [`ControlPlaneError::Store`] if the key was used with another request.
+    pub async fn repeated_sessions(
+        &self,
+        key: &SessionIdempotencyKey,
+    ) -> Result<Option<Vec<SessionId>>, ControlPlaneError> {
+        let SessionIdempotencyKey { scope, key, request } = key;
+        let answer = self.plane.store.find_idempotent_response(scope, key, request).await?;
+        answer.as_deref().map(first_answer).transpose()
     }
 
     /// The executor that runs the sessions.

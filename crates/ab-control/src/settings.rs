@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ab_store::UploadLimits;
+
 use crate::crash::CrashHook;
 
 /// Settings with their defaults.
@@ -15,6 +17,8 @@ pub struct ControlPlaneSettings {
     pub idle_timeout: Duration,
     /// How long a question waits for a decision before it expires.
     pub approval_timeout: Duration,
+    /// Bounds of uploads.
+    pub uploads: UploadLimits,
     /// Called at crash points. Does nothing outside of tests.
     pub crash_hook: CrashHook,
 }
@@ -26,6 +30,7 @@ impl Default for ControlPlaneSettings {
             stop_grace: Duration::from_secs(1),
             idle_timeout: Duration::from_secs(30 * 60),
             approval_timeout: Duration::from_secs(24 * 60 * 60),
+            uploads: UploadLimits::default(),
             crash_hook: CrashHook::default(),
         }
     }

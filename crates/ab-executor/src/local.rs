@@ -1,6 +1,7 @@
 //! The executor in the server's own process: sessions in sandboxes on this machine.
 
 mod agent;
+mod attachments;
 mod audit;
 mod configured;
 mod conversation;
@@ -30,8 +31,8 @@ use ab_acp::install::AgentInstallDir;
 use ab_acp::resolve::{self, HostEnvironment, ReadyAgent};
 use ab_api::{
     Approval, ApprovalId, ChangeCounts, DeliveryMode, DeliveryResult, ExecutorDescription,
-    ExecutorHealth, FieldViolations, NetworkMode, OverlayNetwork, RequestedRuntime, RuntimeType,
-    Session, SessionEndReason, SessionId, SnapshotProvider, WorkspaceStorage,
+    ExecutorHealth, FieldViolations, NetworkMode, OverlayNetwork, RepoMode, RequestedRuntime,
+    RuntimeType, Session, SessionEndReason, SessionId, SnapshotProvider, WorkspaceStorage,
 };
 use ab_core::journal::{JournalGuard, JournalVerbosity};
 use ab_core::{Backend, BackendOptions, Guards, Isolation, NetworkAccess};
@@ -66,6 +67,8 @@ const SHARED_NOTE: &str = "The agent runs in a sandbox. It shares the network of
 const NO_NETWORK_NOTE: &str = "The agent runs in a sandbox without a network.";
 const COPY_NOTE: &str =
     "The workspace is a copy of the directory with all of its files. The result is a patch for it.";
+const UPLOAD_NOTE: &str =
+    "The workspace has the files of the upload. The result is a patch for them.";
 const DISABLED_NOTE: &str = "The agent runs without a sandbox: it can act as you.";
 
 pub use setup::DEFAULT_SETUP_TIMEOUT;
@@ -140,6 +143,11 @@ impl ExecutorSettings {
         }
     }
 
+    /// The files of uploads, by their ids.
+    fn uploads_dir(&self) -> PathBuf {
+        self.data_dir.join("uploads")
+    }
+
     /// The value of a variable of the server.
     fn variable(&self, name: &str) -> Option<&OsString> {
         self.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value)
@@ -211,8 +219,9 @@ impl LocalExecutor {
     fn find_agent(&self, session: &Session) -> Result<ReadyAgent, String> {
         let (directory, host) = (self.agent_directory(), self.agent_host());
         let kind = &session.agent.kind;
-        let agent = resolve::resolve_agent(&self.settings.catalog, kind, &directory, &host)
-            .map_err(|missing| missing.to_string())?;
+        let agent = resolve::resolve_agent(&self.settings.catalog, kind, &directory, &host);
+        let mut agent = agent.map_err(|missing| missing.to_string())?;
+        agent.entry.apply_settings(&session.agent.settings)?;
         program::check(&agent.entry, &self.toolchains(Some(&agent.entry)), session.runtime.kind)?;
         Ok(agent)
     }
@@ -309,7 +318,7 @@ impl LocalExecutor {
         if let Some(group) = group {
             builder = builder.control_group(group);
         }
-        for directory in &workspace.read_only {
+        for directory in workspace.read_only.iter().chain(&workspace.attachments_dir) {
             builder = builder.mount_read_only_dir(directory);
         }
         let own = &self.settings.own_executable;
@@ -431,7 +440,7 @@ impl Executor for LocalExecutor {
         &self,
         session: &Session,
     ) -> Result<SnapshotProvider, FieldViolations> {
-        let chosen = request::accept(session, &self.workspaces).await;
+        let chosen = request::accept(session, &self.workspaces, &self.settings.uploads_dir()).await;
         if let Err(why) = self.find_agent(session) {
             let mut found = chosen.err().unwrap_or_default();
             found.add_unavailable("agent.type", format!("cannot be used: {why}"));
@@ -455,15 +464,20 @@ impl Executor for LocalExecutor {
         let workspace = if is_continued {
             self.workspace(job, SessionEndReason::Provision)?
         } else {
-            let wanted = request::workspace(&job.session, provider).map_err(because)?;
-            self.workspaces.prepare(&token, &wanted).await.map_err(because)?
+            let uploads = self.settings.uploads_dir();
+            let wanted = request::workspace(&job.session, provider, &uploads).map_err(because)?;
+            let attached = attachments::requested(&job.session, &uploads);
+            self.workspaces.prepare_with(&token, &wanted, &attached).await.map_err(because)?
         };
         let mut notes = Vec::new();
         if !is_continued {
             notes.extend(workspace.notes.iter().filter_map(request::note));
-            if provider == SnapshotProvider::Copy {
-                notes.push(COPY_NOTE.to_owned());
+            match (provider, job.session.repo.mode) {
+                (_, RepoMode::Upload) => notes.push(UPLOAD_NOTE.to_owned()),
+                (SnapshotProvider::Copy, _) => notes.push(COPY_NOTE.to_owned()),
+                _ => {}
             }
+            notes.extend(attachments::note(&job.session, &workspace));
         }
         let runtime = &job.session.runtime;
         let note = match (runtime.kind, runtime.network.unwrap_or_default()) {
@@ -495,7 +509,13 @@ impl Executor for LocalExecutor {
         turn: u32,
         prompt: &str,
     ) -> Result<(), ExecutorError> {
-        self.agent(job)?.prompt(turn, prompt).await
+        let agent = self.agent(job)?;
+        if turn == 1 && !job.session.task.attachments.is_empty() {
+            let workspace = self.workspace(job, SessionEndReason::Agent)?;
+            let prompt = attachments::with_paths(prompt, &job.session, &workspace);
+            return agent.prompt(turn, &prompt).await;
+        }
+        agent.prompt(turn, prompt).await
     }
 
     async fn cancel_turn(&self, job: &SessionAttempt, turn: u32) -> Result<(), ExecutorError> {

@@ -105,17 +105,26 @@ async fn connection(
     let _ = stream.set_nodelay(true);
     let (stream, watch) = Watched::new(stream, bounds.write_timeout);
     match tls {
-        None => requests(stream, watch, answering, bounds, closing).await,
+        None => requests((stream, Encryption::None), watch, answering, bounds, closing).await,
         Some(tls) => match timeout(bounds.handshake_timeout, tls.0.accept(stream)).await {
-            Ok(Ok(stream)) => requests(stream, watch, answering, bounds, closing).await,
+            Ok(Ok(stream)) => {
+                requests((stream, Encryption::Tls), watch, answering, bounds, closing).await;
+            }
             Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
             Err(_) => tracing::debug!("a TLS handshake took too long"),
         },
     }
 }
 
+/// Whether the requests of a connection are encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encryption {
+    None,
+    Tls,
+}
+
 async fn requests<S>(
-    stream: S,
+    (stream, encryption): (S, Encryption),
     watch: Watch,
     answering: Answering,
     bounds: HttpServerLimits,
@@ -126,6 +135,7 @@ async fn requests<S>(
     let Answering { router, peer, place } = answering;
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(encryption);
         request.extensions_mut().insert(place.clone());
         // The router is always ready, so `poll_ready` is not needed.
         router.clone().call(request)

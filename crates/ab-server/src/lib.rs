@@ -28,7 +28,7 @@ pub use gate::{AccessToken, CookieSigningKey, HttpAccessPolicy, Origin, TokenGue
 pub use port::{HttpServer, HttpServerLimits, RunningHttpServer};
 pub use routes::{
     AgentGatewayRoutes, ControlPlaneRoutes, DaemonRoutes, ServedDirectory, SpacesRoutes,
-    TaskCatalog, TaskDefaults, openapi,
+    TaskCatalog, TaskDefaults, openapi, settings_schema_path,
 };
 pub use tls::{TlsConfig, TlsError};
 pub use wire::{EffectivePolicyBody, EffectivePolicyEntryBody};

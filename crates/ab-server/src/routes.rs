@@ -13,7 +13,7 @@ mod mcp;
 mod spaces;
 mod ui;
 
-pub use control::{ControlPlaneRoutes, TaskCatalog, TaskDefaults};
+pub use control::{ControlPlaneRoutes, TaskCatalog, TaskDefaults, settings_schema_path};
 pub use daemon::DaemonRoutes;
 pub use gateway::{AgentGatewayRoutes, ServedDirectory};
 pub use spaces::SpacesRoutes;
@@ -57,6 +57,7 @@ const PREFLIGHT_AGE: Duration = Duration::from_secs(600);
         (name = "port", description = "The port itself"),
         (name = "page", description = "The web page"),
         (name = "sessions", description = "Tasks, sessions and their events"),
+        (name = "uploads", description = "Files and archives for tasks"),
         (name = "catalogues", description = "Projects, repositories and workspaces of sessions"),
         (name = "keys", description = "API keys of programs that use the server"),
         (name = "spaces", description = "Spaces, runs of operations in them, and policies"),

@@ -2,7 +2,9 @@
 
 mod catalogues;
 mod fake;
+mod opening;
 mod readers;
+mod uploads;
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

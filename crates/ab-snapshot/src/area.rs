@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cache/KEY.git    one bare repository for each source      cache/KEY.lock
-//! workspaces/TOKEN/tree, home, outbox, import.git, record   one directory for each workspace
+//! workspaces/TOKEN/tree, home, outbox, attachments, import.git, record   one directory for each workspace
 //! git/config, git/home                                      the configuration of our own git
 //! ```
 

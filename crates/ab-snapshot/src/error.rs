@@ -13,6 +13,8 @@ pub enum TaskField {
     RepoBranch,
     RepoCommit,
     TargetBranch,
+    RepoUpload,
+    Attachments,
 }
 
 impl TaskField {
@@ -22,6 +24,8 @@ impl TaskField {
             TaskField::RepoBranch => "repo.branch",
             TaskField::RepoCommit => "repo.commit",
             TaskField::TargetBranch => "delivery.targetBranch",
+            TaskField::RepoUpload => "repo.uploadId",
+            TaskField::Attachments => "attachments",
         }
     }
 }
@@ -50,6 +54,11 @@ impl SnapshotError {
     /// A tool or a file operation failed.
     pub(crate) fn failed(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { field: None, error: Error::new(ErrorCode::ExecFailed, kind, message) }
+    }
+
+    /// The same error, with this field as its cause.
+    pub(crate) fn about(self, field: TaskField) -> Self {
+        Self { field: Some(field), ..self }
     }
 
     pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {

@@ -45,5 +45,6 @@ pub use source::RepoSource;
 pub use token::{WorkspaceProvider, WorkspaceToken};
 pub use tree::{copy_tree, remove_tree};
 pub use workspaces::{
-    PreparedWorkspace, SnapshotSettings, WorkspaceNote, WorkspaceRequest, WorkspaceStore,
+    PreparedWorkspace, SnapshotSettings, WorkspaceAttachment, WorkspaceNote, WorkspaceRequest,
+    WorkspaceStore,
 };

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use ab_core::ErrorKind;
-use ab_host::directory::{CopyLimits, copy_directory, remove_directory};
+use ab_host::directory::{CopyLimits, copy_directory, copy_file, remove_directory, unpack_tar};
 use ab_host::tool::HostProgram;
 
 use crate::area::{self, Area};
@@ -47,6 +47,23 @@ pub enum WorkspaceRequest {
         from: PathBuf,
         bounds: CopyLimits,
     },
+    /// The files of a tar archive.
+    Archive {
+        file: PathBuf,
+        bounds: CopyLimits,
+    },
+}
+
+/// A file for the agent that is not part of its tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkspaceAttachment {
+    /// The directory that it is copied from, and its name there.
+    pub directory: PathBuf,
+    pub file: String,
+    /// Its name in [`PreparedWorkspace::attachments_dir`].
+    pub name: String,
+    /// A larger file is an error.
+    pub max_bytes: u64,
 }
 
 impl WorkspaceRequest {
@@ -54,7 +71,9 @@ impl WorkspaceRequest {
     pub fn provider(&self) -> WorkspaceProvider {
         match self {
             WorkspaceRequest::Git(_) => WorkspaceProvider::Git,
-            WorkspaceRequest::Copy { .. } => WorkspaceProvider::Copy,
+            WorkspaceRequest::Copy { .. } | WorkspaceRequest::Archive { .. } => {
+                WorkspaceProvider::Copy
+            }
         }
     }
 }
@@ -71,6 +90,8 @@ pub struct PreparedWorkspace {
     /// The directory for the bundle of [`collect_changes`](WorkspaceStore::collect_changes), read-write
     /// in the sandbox.
     pub bundle_dir: PathBuf,
+    /// The directory with the attachments if there are any, read-only in the sandbox. It lies outside of `tree`.
+    pub attachments_dir: Option<PathBuf>,
     /// Directories that must be visible in the sandbox, read-only, at their own paths.
     pub read_only: Vec<PathBuf>,
     /// The commit that the tree started from. For a copy, it is in a repository of ours.
@@ -137,16 +158,30 @@ impl WorkspaceStore {
         Ok(WorkspaceStore { area, git })
     }
 
-    /// Makes the workspace of `token`, which the caller has stored. A workspace that is already
-    /// complete is returned unchanged. The remains of an incomplete one are removed first.
+    /// Makes the workspace of `token`, which the caller has stored, without attachments: see
+    /// [`prepare_with`](WorkspaceStore::prepare_with).
     ///
     /// # Errors
-    /// The source cannot be used; the error names the task's field. The incomplete workspace is
-    /// removed, because it may have filled the disk.
+    /// Those of [`prepare_with`](WorkspaceStore::prepare_with).
     pub async fn prepare(
         &self,
         token: &WorkspaceToken,
         request: &WorkspaceRequest,
+    ) -> Result<PreparedWorkspace> {
+        self.prepare_with(token, request, &[]).await
+    }
+
+    /// Makes the workspace of `token`, which the caller has stored, and copies the attachments. A workspace that is
+    /// already complete is returned unchanged. The remains of an incomplete one are removed first.
+    ///
+    /// # Errors
+    /// The source cannot be used; the error names the task's field. The incomplete workspace is
+    /// removed, because it may have filled the disk.
+    pub async fn prepare_with(
+        &self,
+        token: &WorkspaceToken,
+        request: &WorkspaceRequest,
+        attachments: &[WorkspaceAttachment],
     ) -> Result<PreparedWorkspace> {
         if token.provider() != request.provider() {
             let message = format!("the cleanup token {token} is for another provider");
@@ -156,7 +191,7 @@ impl WorkspaceStore {
             return Ok(workspace);
         }
         self.cleanup(token).await?;
-        match self.make(token, request).await {
+        match self.make(token, request, attachments).await {
             Ok(workspace) => Ok(workspace),
             Err(error) => {
                 // If this fails, the caller can remove the rest by the token.
@@ -170,6 +205,7 @@ impl WorkspaceStore {
         &self,
         token: &WorkspaceToken,
         request: &WorkspaceRequest,
+        attachments: &[WorkspaceAttachment],
     ) -> Result<PreparedWorkspace> {
         let root = self.area.workspace(token);
         area::make_dir(&root)?;
@@ -181,7 +217,12 @@ impl WorkspaceStore {
             WorkspaceRequest::Copy { from, bounds } => {
                 self.copy_into(&mut workspace, from, *bounds).await?;
             }
+            WorkspaceRequest::Archive { file, bounds } => {
+                let of_upload = |error: SnapshotError| error.about(TaskField::RepoUpload);
+                self.unpack_into(&mut workspace, file, *bounds).await.map_err(of_upload)?;
+            }
         }
+        self.attach(&mut workspace, attachments).await?;
         area::write(&root.join(RECORD), &record(&workspace))?;
         Ok(workspace)
     }
@@ -200,6 +241,7 @@ impl WorkspaceStore {
                 "base-branch" => workspace.base_branch = branch()?,
                 "branch" => workspace.branch = branch()?,
                 "read-only" => workspace.read_only.push(PathBuf::from(value)),
+                "attachments" => workspace.attachments_dir = Some(PathBuf::from(value)),
                 "note" => workspace.notes.extend(WorkspaceNote::read(value)),
                 _ => {}
             }
@@ -227,6 +269,7 @@ impl WorkspaceStore {
             tree: root.join("tree"),
             home: root.join("home"),
             bundle_dir: root.join("outbox"),
+            attachments_dir: None,
             read_only: Vec::new(),
             base: None,
             base_branch: None,
@@ -278,9 +321,44 @@ impl WorkspaceStore {
         if report.skipped > 0 {
             workspace.notes.push(WorkspaceNote::SpecialFilesSkipped { count: report.skipped });
         }
+        self.commit_base(workspace).await
+    }
+
+    async fn unpack_into(
+        &self,
+        workspace: &mut PreparedWorkspace,
+        file: &Path,
+        bounds: CopyLimits,
+    ) -> Result<()> {
+        unpack_tar(file, &workspace.tree, bounds).await?;
+        self.commit_base(workspace).await
+    }
+
+    /// Records the files that the tree starts from.
+    async fn commit_base(&self, workspace: &mut PreparedWorkspace) -> Result<()> {
         let repository = self.area.workspace(&workspace.token).join("base.git");
         workspace.base = Some(copy::commit(&self.git, &workspace.tree, &repository).await?);
         workspace.read_only = vec![repository.join("objects")];
+        Ok(())
+    }
+
+    /// Copies the attachments.
+    async fn attach(
+        &self,
+        workspace: &mut PreparedWorkspace,
+        attachments: &[WorkspaceAttachment],
+    ) -> Result<()> {
+        if attachments.is_empty() {
+            return Ok(());
+        }
+        let made = self.area.workspace(&workspace.token).join("attachments");
+        area::make_dir(&made)?;
+        for WorkspaceAttachment { directory, file, name, max_bytes } in attachments {
+            let to = made.join(name);
+            let copied = copy_file(directory, file, &to, *max_bytes).await;
+            copied.map_err(|error| SnapshotError::from(error).about(TaskField::Attachments))?;
+        }
+        workspace.attachments_dir = Some(made);
         Ok(())
     }
 
@@ -311,6 +389,8 @@ impl WorkspaceStore {
                 let message = format!("{} is not a directory", from.display());
                 Err(SnapshotError::field(TaskField::RepoUrl, ErrorKind::NotADirectory, message))
             }
+            // The archive was checked when it arrived.
+            WorkspaceRequest::Archive { .. } => Ok(()),
         }
     }
 
@@ -338,6 +418,8 @@ fn record(workspace: &PreparedWorkspace) -> String {
     lines.extend(workspace.base_branch.iter().map(|it| format!("base-branch {it}")));
     lines.extend(workspace.branch.iter().map(|it| format!("branch {it}")));
     lines.extend(workspace.read_only.iter().map(|it| format!("read-only {}", it.display())));
+    let attachments = workspace.attachments_dir.iter();
+    lines.extend(attachments.map(|it| format!("attachments {}", it.display())));
     lines.extend(workspace.notes.iter().map(|it| format!("note {}", it.written())));
     lines.join("\n") + "\n"
 }

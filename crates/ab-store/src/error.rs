@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use ab_api::{Approval, ApprovalStatus, PromptStatus};
 
+use crate::uploads::UploadRefusal;
+
 /// The result code of SQLite for a full disk.
 const SQLITE_FULL: &str = "13";
 
@@ -56,6 +58,8 @@ pub enum StoreError {
     /// The session has no workspace that another session could continue: it was removed, or another
     /// session already has it.
     NoWorkspace,
+    /// An upload does not allow what was asked for.
+    Upload(UploadRefusal),
     /// A text is larger than its bound.
     TooLarge { what: &'static str, bytes: usize, limit: usize },
     /// Another process uses the data directory.
@@ -91,6 +95,7 @@ impl fmt::Display for StoreError {
             Self::NoWorkspace => f.write_str(
                 "the workspace of the session was removed, or another session continues it",
             ),
+            Self::Upload(refusal) => refusal.fmt(f),
             Self::TooLarge { what, bytes, limit } => {
                 write!(f, "{what} has {bytes} bytes: at most {limit} are stored")
             }
@@ -146,6 +151,7 @@ impl StoreError {
             | Self::NotQueued(_)
             | Self::NoWorkspace
             | Self::TooLarge { .. } => false,
+            Self::Upload(refusal) => matches!(refusal, UploadRefusal::File { .. }),
             Self::Locked { .. }
             | Self::DataDir { .. }
             | Self::Corrupt { .. }

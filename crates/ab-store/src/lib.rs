@@ -25,6 +25,7 @@ mod spaces;
 mod store;
 mod tail;
 mod tokens;
+mod uploads;
 mod writer;
 
 pub use api_keys::TokenOwner;
@@ -41,3 +42,4 @@ pub use session_list::SessionFilter;
 pub use sessions::{CreateSessionOutcome, IdempotencyRecord, NewSession, SessionRecord};
 pub use spaces::{OperationRecord, RUN_PARKED, RunEventRecord, RunStep};
 pub use store::Store;
+pub use uploads::{UploadLimits, UploadRecord, UploadRefusal, UploadStart, UploadWriter};

@@ -25,6 +25,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (7, "api keys", include_str!("../migrations/0007_api_keys.sql")),
     (8, "drafts", include_str!("../migrations/0008_drafts.sql")),
     (9, "inventory", include_str!("../migrations/0009_inventory.sql")),
+    (10, "uploads", include_str!("../migrations/0010_uploads.sql")),
 ];
 
 /// Opens the database for writing and migrates its schema.

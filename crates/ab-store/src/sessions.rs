@@ -9,6 +9,7 @@ use crate::error::StoreError;
 use crate::progress::SessionProgress;
 use crate::prompts::{self, QueuePlace};
 use crate::store::Store;
+use crate::uploads;
 use crate::writer::{Writing, from_json, to_json};
 
 /// How long an idempotency key is valid.
@@ -122,13 +123,20 @@ impl Store {
         record: SessionRecord,
         events: Vec<Event>,
     ) -> Result<(), StoreError> {
+        let session = &record.session;
+        let has_uploads = session.repo.upload_id.is_some() || !session.task.attachments.is_empty();
+        let is_over = has_uploads && session.status.is_terminal();
         self.write(move |writing| {
             Box::pin(async move {
                 update(writing, &record).await?;
                 writing.append(record.session.id, &events).await
             })
         })
-        .await
+        .await?;
+        if is_over {
+            self.wake_upload_sweep();
+        }
+        Ok(())
     }
 
     /// Stores a session whose processes were lost together with the events that describe it. The prompt that its
@@ -233,6 +241,10 @@ async fn create(
             .bind(value)
             .execute(&mut writing.connection)
             .await?;
+    }
+    // A session that continues another has the files of that one in its workspace.
+    if new.takes_over.is_none() {
+        uploads::claim(writing, session).await?;
     }
     prompts::insert(writing, session.id, 1, QueuePlace::Last, &session.prompt).await?;
     writing.append(session.id, &new.events).await?;

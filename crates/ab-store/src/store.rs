@@ -16,6 +16,7 @@ use crate::follow::{EventLogReader, EventLogScope};
 use crate::record::EventRecord;
 use crate::schema;
 use crate::tail::{Tails, lock};
+use crate::uploads::UploadState;
 use crate::writer::{Order, QUEUE, Typed, Writer, Writing};
 
 /// The durable state of a server. Cheap to clone.
@@ -33,6 +34,7 @@ struct Shared {
     writer: Mutex<Option<JoinHandle<()>>>,
     /// Keeps other processes out as long as the store exists.
     data_dir: DataDir,
+    uploads: UploadState,
 }
 
 /// Tasks that wait for commits of the writer.
@@ -81,7 +83,9 @@ impl Store {
         let writer = Writer::new(connection, queue, Arc::clone(&readers)).await?;
         let writer = Mutex::new(Some(tokio::spawn(writer.run())));
         let closed = watch::Sender::new(false);
-        Ok(Self { shared: Arc::new(Shared { orders, pool, readers, closed, writer, data_dir }) })
+        let uploads = UploadState::new(&data_dir);
+        let shared = Shared { orders, pool, readers, closed, writer, data_dir, uploads };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// The data directory.
@@ -125,6 +129,10 @@ impl Store {
 
     pub(crate) fn pool(&self) -> &SqlitePool {
         &self.shared.pool
+    }
+
+    pub(crate) fn uploads_state(&self) -> &UploadState {
+        &self.shared.uploads
     }
 
     pub(crate) fn tails(&self) -> &Tails {

@@ -8,3 +8,4 @@ mod fixture;
 mod log;
 mod sessions;
 mod storage;
+mod uploads;

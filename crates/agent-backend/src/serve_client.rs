@@ -36,6 +36,7 @@ mod problem;
 mod runs;
 mod sse;
 mod stream;
+mod uploads;
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -55,11 +56,13 @@ use crate::exchange::{self, Answer};
 pub use ab_api::{
     ApiKey, ApiKeyCreatedResponse, ApiKeyId, Approval, ApprovalDecider, ApprovalDecision,
     ApprovalId, ApprovalStatus, ApprovalSubject, ApproveOrDeny, ChangeCounts, ContinueRequest,
-    DeciderKind, DecisionChannel, DeliveryMode, DeliveryResult, Event, EventKind, LogLevel,
-    LogSource, LoginLink, Page, PlanEntry, PlanEntryStatus, PromptEdit, PromptRequest,
-    PromptStatus, RequestedAgent, RequestedAgents, RequestedDelivery, RequestedRepo, Session,
-    SessionActivity, SessionBudget, SessionEndReason, SessionId, SessionPrompt, SessionStatus,
-    SessionUsage, TaskCreatedResponse, TaskGroup, TaskRequest, Time, ToolExecutionStatus,
+    DeciderKind, DecisionChannel, DeliveryMode, DeliveryResult, Event, EventKind,
+    LocalWorkspaceAccess, LogLevel, LogSource, LoginLink, OpenIdeRequest, OpenIdeResponse, Page,
+    PlanEntry, PlanEntryStatus, PromptEdit, PromptRequest, PromptStatus, RequestedAgent,
+    RequestedAgents, RequestedDelivery, RequestedRepo, Session, SessionActivity, SessionBudget,
+    SessionEndReason, SessionId, SessionPrompt, SessionStatus, SessionUsage, SshWorkspaceAccess,
+    TaskAttachment, TaskCreatedResponse, TaskGroup, TaskRequest, Time, ToolExecutionStatus, Upload,
+    UploadId, UploadKind, UploadRequest, UploadStatus,
 };
 pub use approvals::{ApprovalQuery, ApprovalStream};
 pub use catalogues::CatalogueQuery;
@@ -376,6 +379,19 @@ impl SessionClient {
     /// [`ErrorKind::NotFound`] if there is no such session.
     pub async fn cancel(&self, id: SessionId) -> Result<()> {
         self.answer(Method::DELETE, &session_path(id, ""), Bytes::new()).await.map(drop)
+    }
+
+    /// How the workspace of a session is opened in an IDE.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if the session has no workspace yet; another error if it no longer has one.
+    pub async fn open_ide(
+        &self,
+        id: SessionId,
+        request: &OpenIdeRequest,
+    ) -> Result<OpenIdeResponse> {
+        self.json(Method::POST, &session_path(id, "/open/ide"), body(request)?).await
     }
 
     /// The changes of a session so far, as a unified diff.

@@ -6,10 +6,13 @@ use super::{
     DeliveryMode, NetworkMode, RepoMode, RepoSource, RequestedAgent, RequestedDelivery,
     RequestedLimits, RequestedRuntime, RequestedWorkspace, RuntimeType, SnapshotProvider, Task,
 };
+use crate::agent_setting::check_settings;
 use crate::available::TaskCapabilities;
 use crate::budget::budget;
 use crate::fields::{self, Fields, not_one_of, one_of};
+use crate::id::UploadId;
 use crate::prompt::check_prompt;
+use crate::upload::TaskAttachment;
 use crate::violation::FieldViolations;
 
 const MAX_URL_BYTES: usize = 2048;
@@ -18,6 +21,7 @@ const MAX_NAME_BYTES: usize = 64;
 const MAX_LABELS: usize = 64;
 const MAX_LABEL_VALUE_BYTES: usize = 256;
 const MAX_PREFERENCES: usize = 16;
+const MAX_ATTACHMENTS: usize = 32;
 /// Maximum number of sessions of one task.
 const MAX_SESSIONS: usize = 16;
 const MAX_CPU: f64 = 1024.0;
@@ -69,10 +73,9 @@ pub(super) fn task(body: &[u8], offers: &TaskCapabilities) -> Result<Task, Field
         labels: labels(&mut body, &mut found),
         keep_open: body.flag("keepOpen", &mut found).unwrap_or(offers.keep_open),
         budget: budget(body.object("budget", &mut found), &mut found),
+        attachments: attachments(&mut body, &mut found),
     };
-    for name in ["webhooks", "attachments"] {
-        body.refuse_unavailable(name, &mut found);
-    }
+    body.refuse_unavailable("webhooks", &mut found);
     body.end(&mut found);
     found.into_result(task)
 }
@@ -129,8 +132,16 @@ fn repo(
         }
         _ => {}
     }
-    if mode == RepoMode::None && url.is_some() {
-        found.add_invalid(fields.path("url"), "must be absent with the repo.mode \"none\"");
+    if mode != RepoMode::Git && url.is_some() {
+        found.add_invalid(fields.path("url"), "needs the repo.mode \"git\"");
+    }
+    let upload_id = match mode {
+        RepoMode::Upload => fields.required_text("uploadId", found),
+        RepoMode::Git | RepoMode::None => fields.text("uploadId", found),
+    };
+    let upload_id = upload_id.and_then(|text| upload(text, fields.path("uploadId"), found));
+    if mode != RepoMode::Upload && upload_id.is_some() {
+        found.add_invalid(fields.path("uploadId"), "needs the repo.mode \"upload\"");
     }
     let branch = branch(&mut fields, "branch", found);
     let commit = fields.text("commit", found);
@@ -144,7 +155,40 @@ fn repo(
         branch,
         commit: commit.map(str::to_owned),
         template: template.map(str::to_owned),
+        upload_id,
     }
+}
+
+fn upload(text: &str, field: String, found: &mut FieldViolations) -> Option<UploadId> {
+    let id = text.parse();
+    if id.is_err() {
+        found.add_invalid(field, "must be the id of an upload: upload- and a ULID");
+    }
+    id.ok()
+}
+
+fn attachments(body: &mut Fields<'_>, found: &mut FieldViolations) -> Vec<TaskAttachment> {
+    let listed = body.list("attachments", found);
+    if listed.len() > MAX_ATTACHMENTS {
+        let rule = format!("must have at most {MAX_ATTACHMENTS} entries");
+        found.add_invalid("attachments", rule);
+    }
+    let mut attachments = Vec::<TaskAttachment>::new();
+    for (index, entry) in listed.iter().enumerate().take(MAX_ATTACHMENTS) {
+        let path = format!("attachments.{index}");
+        let Some(mut fields) = Fields::entry(path, entry, found) else { continue };
+        let field = fields.path("uploadId");
+        let id = fields.required_text("uploadId", found);
+        let id = id.and_then(|text| upload(text, field.clone(), found));
+        if let Some(upload_id) = id {
+            if attachments.iter().any(|known| known.upload_id == upload_id) {
+                found.add_invalid(field, "is listed twice");
+            }
+            attachments.push(TaskAttachment { upload_id, name: String::new(), size: 0 });
+        }
+        fields.end(found);
+    }
+    attachments
 }
 
 pub(crate) fn check_url(
@@ -379,12 +423,16 @@ fn agent(
     {
         found.add_unavailable(fields.path("version"), "is not a version that this server has");
     }
-    fields.map("settings", found);
-    fields.refuse_unavailable("settings", found);
+    let known = kind.and_then(|kind| offers.settings.get(kind)).map_or(&[][..], Vec::as_slice);
+    let path = fields.path("settings");
+    let settings = match fields.map("settings", found) {
+        Some(given) => check_settings(&path, given, known, found),
+        None => serde_json::Map::new(),
+    };
     RequestedAgent {
         kind: kind.unwrap_or_default().to_owned(),
         version: Some(version.unwrap_or("latest").to_owned()),
-        settings: serde_json::Map::new(),
+        settings,
     }
 }
 

@@ -22,6 +22,9 @@ use crate::terminal::{Format, Terminal};
 /// The scenario file in a repository.
 const OF_REPOSITORY: &str = ".agent-backend/scenario.toml";
 
+/// The variable with a scenario, which the setting `scenario` of a task sets.
+const SCENARIO_VARIABLE: &str = "SCRIPTED_AGENT_SCENARIO";
+
 /// List, install and run coding agents
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
@@ -43,8 +46,8 @@ enum AgentCommand {
 
 /// Run the scripted agent, which follows a scenario
 ///
-/// The agent speaks the Agent Client Protocol (ACP). Without a file it plays
-/// .agent-backend/scenario.toml of the current directory. Where that is missing, it thinks aloud,
+/// The agent speaks the Agent Client Protocol (ACP). Without a file it plays the scenario in the environment variable
+/// SCRIPTED_AGENT_SCENARIO, else .agent-backend/scenario.toml of the current directory. Where that is missing, it thinks aloud,
 /// asks for permission, writes NOTES.md, runs ls, and reports. It keeps its sessions below HOME.
 /// docs/scripted-agent.md describes scenarios.
 #[derive(Args, Debug)]
@@ -90,15 +93,21 @@ async fn run(agent: Agent, terminal: &mut Terminal) -> Result<(), Failure> {
 
 async fn scripted(script: Script) -> Result<(), Failure> {
     let of_repository = Path::new(OF_REPOSITORY);
+    let is_unnamed = script.file.is_none();
     let file = script.file.or_else(|| of_repository.is_file().then(|| of_repository.to_owned()));
-    let scenario = match &file {
-        Some(path) => {
+    let variable = std::env::var(SCENARIO_VARIABLE).ok().filter(|_| is_unnamed);
+    let scenario = match (&variable, &file) {
+        (Some(text), _) => AgentScenario::parse(text)
+            .map_err(|error| Failure::usage(format!("{SCENARIO_VARIABLE}: {error}")))?,
+        (None, Some(path)) => {
             let text = String::from_utf8(input::file(path)?)
                 .map_err(|_| Failure::usage(format!("{} is not valid UTF-8", path.display())))?;
             let read = AgentScenario::parse(&text);
             read.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
         }
-        None => AgentScenario::built_in().map_err(|error| Failure::usage(error.to_string()))?,
+        (None, None) => {
+            AgentScenario::built_in().map_err(|error| Failure::usage(error.to_string()))?
+        }
     };
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
     let Some(home) = home.map(PathBuf::from) else {

@@ -1,6 +1,7 @@
 //! `session`: shows and controls the sessions of a server.
 
 mod compare;
+mod ide;
 mod prompts;
 
 use ab_api::{
@@ -65,6 +66,10 @@ enum SessionAct {
     Withdraw(WithdrawPrompt),
     /// Complete a session that waits for a prompt, and deliver its result
     Finish(OneSession),
+    /// Open the workspace of a session in an IDE, or run a program in it
+    ///
+    /// The program runs on this machine, without a sandbox and as you.
+    Run(ide::RunSession),
     /// Freeze the processes of a running session
     Pause(OneSession),
     /// Resume a paused session
@@ -228,6 +233,7 @@ impl SessionCommand {
             | SessionAct::Prompts(_)
             | SessionAct::Withdraw(_)
             | SessionAct::Finish(_)
+            | SessionAct::Run(_)
             | SessionAct::Pause(_)
             | SessionAct::Resume(_)
             | SessionAct::Stop(_)
@@ -353,6 +359,7 @@ async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Fai
             client.finish(id).await?;
             show_one(&client.session(id).await?, terminal)
         }
+        SessionAct::Run(run) => ide::run(&client, run, terminal).await,
         SessionAct::Pause(one) => {
             let id = one.id.find(&client).await?;
             client.pause(id).await?;
@@ -490,11 +497,13 @@ fn details(session: &Session) -> String {
         ("status", status),
         ("prompt", session.prompt.clone()),
         ("agent", format!("{} {}", session.agent.kind, session.agent.version)),
-        ("repository", session.repo.url.clone()),
+        ("repository", session.repo.shown().to_owned()),
     ];
     let text = |time: Option<Time>| time.map(|time| time.to_string());
     let optional = [
         ("branch", session.repo.branch.clone()),
+        ("attached", attached_text(session)),
+        ("settings", settings_text(session)),
         ("project", session.project_id.clone()),
         ("labels", labels_text(session)),
         ("base", session.vcs.base_commit.clone()),
@@ -522,6 +531,17 @@ fn labels_text(session: &Session) -> Option<String> {
     let labels: Vec<String> =
         session.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
     (!labels.is_empty()).then(|| labels.join(", "))
+}
+
+fn attached_text(session: &Session) -> Option<String> {
+    let names: Vec<&str> = session.task.attachments.iter().map(|it| it.name.as_str()).collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+fn settings_text(session: &Session) -> Option<String> {
+    let settings = session.agent.settings.iter();
+    let settings: Vec<String> = settings.map(|(name, value)| format!("{name}={value}")).collect();
+    (!settings.is_empty()).then(|| settings.join(", "))
 }
 
 /// The limits that are enforced on the processes of a session; `None` if there are none.

@@ -1,5 +1,8 @@
 //! `task`: gives the server a task, and shows the session that works on it.
 
+mod pack;
+mod upload;
+
 use std::path::{Path, PathBuf};
 use std::{env, io};
 
@@ -21,12 +24,13 @@ use crate::server::ServerFlags;
 use crate::terminal::{Format, Terminal, talk};
 
 /// Fields of the request, and the arguments that set them.
-const TYPED_FIELDS: [(&str, &str); 17] = [
+const TYPED_FIELDS: [(&str, &str); 18] = [
     ("prompt", "PROMPT"),
     ("repo.url", "--repo"),
     ("repo.branch", "--branch"),
     ("projectId", "--project"),
     ("repo.template", "--template"),
+    ("repo.uploadId", "--upload"),
     ("agent.type", "--agent"),
     ("delivery.mode", "--delivery"),
     ("runtime.network", "--network"),
@@ -47,6 +51,7 @@ Examples:
   agent-backend task --agent goose --follow - < prompt.md
   agent-backend task 'Speed up the parser' --agent goose --agent codex --count 2
   agent-backend task 'Describe the build' --repo https://example.com/project.git
+  agent-backend task 'Explain the crash' --upload . --attach core.log
   agent-backend task 'Add a changelog' --json | jq -r .sessionId
 
 By default, the repository is the one that contains the current directory. The agent works on a copy
@@ -71,17 +76,33 @@ pub(crate) struct TaskCommand {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["repo", "branch"])]
     template: Option<String>,
 
+    /// Send this directory and work on its files; the result is a patch
+    ///
+    /// In a git repository these are the tracked files and those that are not ignored, with their uncommitted changes.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["repo", "branch", "template"])]
+    upload: Option<PathBuf>,
+
+    /// Send this file and show it to the agent, outside of its workspace; may be repeated
+    #[arg(long, value_name = "FILE")]
+    attach: Vec<PathBuf>,
+
     /// Agent for the task; may be repeated, one session each
     ///
     /// agent-backend agent list shows all agents.
     #[arg(long, default_value = "scripted", value_name = "TYPE")]
     agent: Vec<String>,
 
+    /// A setting of the agent; may be repeated
+    ///
+    /// VALUE is JSON or else a text. agent-backend agent show AGENT lists the settings.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = setting)]
+    settings: Vec<(String, serde_json::Value)>,
+
     /// Number of sessions for each agent
     #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     count: u32,
 
-    /// Form of the result [default: branch, or patch with --template]
+    /// Form of the result [default: branch, or patch with --template and --upload]
     #[arg(long, value_enum, value_name = "MODE")]
     delivery: Option<Delivery>,
 
@@ -211,20 +232,25 @@ impl TaskCommand {
             },
             target_branch: None,
         });
-        let repo = match &self.template {
-            Some(name) => RequestedRepo {
+        let repo = match (&self.template, &self.upload) {
+            (_, Some(_)) => RequestedRepo { mode: RepoMode::Upload, ..RequestedRepo::default() },
+            (Some(name), None) => RequestedRepo {
                 mode: RepoMode::None,
                 template: Some(name.clone()),
                 ..RequestedRepo::default()
             },
-            None => RequestedRepo {
+            (None, None) => RequestedRepo {
                 url: Some(repository(self.repo.as_deref())?),
                 branch: self.branch.clone(),
                 ..RequestedRepo::default()
             },
         };
-        let named =
-            |kind: &String| RequestedAgent { kind: kind.clone(), ..RequestedAgent::default() };
+        let settings: serde_json::Map<_, _> = self.settings.iter().cloned().collect();
+        let named = |kind: &String| RequestedAgent {
+            kind: kind.clone(),
+            settings: settings.clone(),
+            ..RequestedAgent::default()
+        };
         let (agent, agents) = match self.agent.as_slice() {
             [only] if self.count == 1 => (named(only), Vec::new()),
             several => {
@@ -281,9 +307,17 @@ impl CliCommand for TaskCommand {
 
 async fn run(task: TaskCommand, terminal: &mut Terminal) -> Result<(), Failure> {
     let prompt = prompt(&task.prompt, terminal).await?;
-    let request = task.request(prompt)?;
+    let mut request = task.request(prompt)?;
     let client = task.server.client()?;
-    let created = client.create_task(&request).await.map_err(by_flags)?;
+    let (directory, files) = (task.upload.as_deref(), &task.attach);
+    let sent = upload::add_uploads(&client, &mut request, directory, files, terminal).await?;
+    let created = match client.create_task(&request).await {
+        Ok(created) => created,
+        Err(error) => {
+            upload::remove(&client, &sent).await;
+            return Err(by_flags(error).into());
+        }
+    };
     let follow = task.follow.then_some(task.approve);
     show_created(client, created, follow, &task.server.repeated(), terminal).await
 }
@@ -310,6 +344,13 @@ fn by_flags(error: Error) -> Error {
         Some(hint) => typed.with_hint(hint.to_owned()),
         None => typed,
     }
+}
+
+/// `KEY=VALUE` with a value that is JSON, or else a text.
+fn setting(text: &str) -> Result<(String, serde_json::Value), String> {
+    let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE")?;
+    let parsed = serde_json::from_str(value);
+    Ok((key.to_owned(), parsed.unwrap_or_else(|_| serde_json::Value::from(value))))
 }
 
 fn label(text: &str) -> Result<(String, String), String> {

@@ -96,18 +96,23 @@ fn check_names(entry: &AgentCatalogEntry) -> Result<(), String> {
             ));
         }
     }
+    if let Some(name) =
+        entry.settings.keys().find(|name| name.is_empty() || !name.chars().all(fits))
+    {
+        return Err(format!("agent {:?}: {name:?} is not the name of a setting", entry.id));
+    }
     let is_variable = |name: &str| {
         let is_start = |c: char| c.is_ascii_alphabetic() || c == '_';
         name.starts_with(is_start) && name.chars().all(|c| is_start(c) || c.is_ascii_digit())
     };
     let inherited = entry.credentials.iter().chain(&entry.inherit);
-    let variables = inherited.clone().chain(entry.env.keys());
+    let set = entry.settings.values().map(|rule| &rule.variable);
+    let variables = inherited.clone().chain(entry.env.keys()).chain(set.clone());
     if let Some(name) = { variables }.find(|name| !is_variable(name)) {
         return Err(format!("agent {:?}: {name:?} is not the name of a variable", entry.id));
     }
-    if let Some(name) =
-        { inherited }.find(|name| name.starts_with(ab_core::environment::RESERVED_ENV_PREFIX))
-    {
+    let is_reserved = |name: &&String| name.starts_with(ab_core::environment::RESERVED_ENV_PREFIX);
+    if let Some(name) = inherited.chain(set).find(is_reserved) {
         return Err(format!("agent {:?}: {name} is a variable of the server itself", entry.id));
     }
     Ok(())

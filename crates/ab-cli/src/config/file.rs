@@ -170,7 +170,7 @@ impl ConfigFile {
                 let line = error.span().map_or(line, |span| lines.of(span.start));
                 let message = format!("[[agents]]: {}", error.message());
                 self.failure(line, message).with_hint(
-                    "keys: id, aliases, title, argv, env, credentials, auth-method, toolchains",
+                    "keys: id, aliases, title, argv, env, settings, credentials, auth-method, toolchains",
                 )
             })?;
             self.agents.push((parsed, line));

@@ -20,7 +20,7 @@ use crate::stage::BINARY;
 const SIZE: &str = "24m";
 
 /// A server in mounts of its own, whose data directory is a small disk; `None` where that cannot be.
-fn on_small_disk(ground: &Ground) -> Option<Server> {
+pub(super) fn on_small_disk(ground: &Ground) -> Option<Server> {
     fs::create_dir(ground.data()).unwrap();
     let data = ground.data().display().to_string();
     let script = "mount -t tmpfs -o size=$1,mode=700 none \"$2\" && shift && \

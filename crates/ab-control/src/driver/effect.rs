@@ -173,6 +173,10 @@ async fn provision(plane: &Plane, job: &SessionAttempt) -> Result<Done, Executor
     plane.reach(CrashPoint::CleanupStored);
     let made = plane.executor.provision(job).await?;
     plane.reach(CrashPoint::WorkspaceMade);
+    // The workspace is found again from here on, without its uploads.
+    if let Err(error) = plane.store.release_uploads(job.session.id).await {
+        tracing::warn!(session = %job.session.id, %error, "cannot release the uploads of a session");
+    }
     Ok(Done::Provisioned(made))
 }
 

@@ -233,6 +233,7 @@ mod tests {
             tree: "/w".into(),
             home: "/h".into(),
             bundle_dir: "/o".into(),
+            attachments_dir: None,
             read_only: Vec::new(),
             base: None,
             base_branch: None,

@@ -1,5 +1,7 @@
 //! Converts a session to a request to ab-snapshot: token, workspace, names.
 
+use std::path::Path;
+
 use ab_api::{DeliveryMode, FieldViolations, RepoMode, Session, SessionId, SnapshotProvider};
 use ab_host::directory::CopyLimits;
 use ab_snapshot::{
@@ -26,8 +28,13 @@ pub(super) const PROVIDERS: [SnapshotProvider; 2] = [SnapshotProvider::Git, Snap
 pub(super) async fn accept(
     session: &Session,
     workspaces: &WorkspaceStore,
+    uploads: &Path,
 ) -> std::result::Result<SnapshotProvider, FieldViolations> {
     let mut found = FieldViolations::default();
+    if session.repo.mode == RepoMode::Upload {
+        check_patch(session, "the files of an upload have no branches", &mut found);
+        return found.into_result(SnapshotProvider::Copy);
+    }
     let source = match source(session) {
         Ok(source) => source,
         Err(error) => {
@@ -48,7 +55,7 @@ pub(super) async fn accept(
         check_copy(session, &source, &mut found);
     }
     if provider == SnapshotProvider::Git || source.local_path().is_some() {
-        let checked = match workspace(session, provider) {
+        let checked = match workspace(session, provider, uploads) {
             Ok(request) => workspaces.check_request(&request).await,
             Err(error) => Err(error),
         };
@@ -66,10 +73,13 @@ fn check_copy(session: &Session, source: &RepoSource, found: &mut FieldViolation
         found.add_unavailable("workspace.snapshotPreference", why);
         return;
     }
+    check_patch(session, "the workspace is a copy of a directory, which has no branches", found);
+}
+
+/// Checks that the task asks for a patch, and for nothing that needs a repository.
+fn check_patch(session: &Session, because: &str, found: &mut FieldViolations) {
     if session.delivery.mode != DeliveryMode::Patch {
-        let why =
-            "must be \"patch\": the workspace is a copy of a directory, which has no branches";
-        found.add_unavailable("delivery.mode", why);
+        found.add_unavailable("delivery.mode", format!("must be \"patch\": {because}"));
     }
     for (field, value) in [
         ("repo.branch", &session.repo.branch),
@@ -77,8 +87,7 @@ fn check_copy(session: &Session, source: &RepoSource, found: &mut FieldViolation
         ("delivery.targetBranch", &session.delivery.target_branch),
     ] {
         if value.is_some() {
-            let why = "needs a git repository: the workspace is a copy of a directory";
-            found.add_unavailable(field, why);
+            found.add_unavailable(field, format!("needs a git repository: {because}"));
         }
     }
 }
@@ -130,7 +139,15 @@ pub(super) fn source(session: &Session) -> Result<RepoSource> {
 }
 
 /// The workspace that the session's task asks for.
-pub(super) fn workspace(session: &Session, provider: SnapshotProvider) -> Result<WorkspaceRequest> {
+pub(super) fn workspace(
+    session: &Session,
+    provider: SnapshotProvider,
+    uploads: &Path,
+) -> Result<WorkspaceRequest> {
+    if let Some(id) = session.repo.upload_id {
+        let file = uploads.join(id.to_string());
+        return Ok(WorkspaceRequest::Archive { file, bounds: CopyLimits::default() });
+    }
     if provider == SnapshotProvider::Copy
         && let Some(path) = source(session)?.local_path()
     {

@@ -247,11 +247,19 @@ fn plan(entries: &[PlanEntry]) -> Markup {
     }
 }
 
+fn attachments(session: &Session) -> String {
+    let names: Vec<&str> = session.task.attachments.iter().map(|it| it.name.as_str()).collect();
+    names.join(", ")
+}
+
 fn about(session: &Session) -> Markup {
     html! {
         dl.facts {
             dt { "Session" } dd.mono { (session.id) }
-            dt { "Repository" } dd.mono { (clean(&session.repo.url)) }
+            dt { "Repository" } dd.mono { (clean(session.repo.shown())) }
+            @if !session.task.attachments.is_empty() {
+                dt { "Attachments" } dd { (clean(&attachments(session))) }
+            }
             @if let Some(branch) = &session.vcs.delivered_branch { dt { "Delivered as" } dd.mono { (clean(branch)) } }
             @if let Some(base) = &session.vcs.base_commit { dt { "Starts from" } dd.mono { (base.get(..10).unwrap_or(base)) } }
             dt { "Agent" } dd { (session.agent.kind) " " (session.agent.version) }

@@ -4,6 +4,7 @@ mod approvals;
 mod catalog;
 mod drafts;
 mod events;
+mod ide;
 mod idempotency;
 mod inventory;
 mod keys;
@@ -13,8 +14,9 @@ mod prompts;
 mod sessions;
 mod ssh;
 mod tasks;
+mod uploads;
 
-pub use catalog::{TaskCatalog, TaskDefaults};
+pub use catalog::{TaskCatalog, TaskDefaults, settings_schema_path};
 
 use std::fmt;
 use std::net::IpAddr;
@@ -85,14 +87,22 @@ impl ControlPlaneRoutes {
     /// What tasks of this caller may request.
     pub(crate) fn offers(&self, locality: Locality) -> TaskCapabilities {
         let executor = self.control.executor().describe();
-        let TaskCatalog { agents, aliases, runtimes, resource_limits, templates, defaults } =
-            &self.catalog;
+        let TaskCatalog {
+            agents,
+            settings,
+            aliases,
+            runtimes,
+            resource_limits,
+            templates,
+            defaults,
+        } = &self.catalog;
         let kinds = runtimes.iter().map(|runtime| runtime.kind);
         TaskCapabilities {
             agents: agents
                 .iter()
                 .map(|agent| (agent.kind.clone(), agent.versions.clone()))
                 .collect(),
+            settings: settings.clone(),
             aliases: aliases.clone(),
             executors: vec![executor.id],
             providers: executor.snapshot_capabilities,
@@ -205,13 +215,19 @@ pub(super) fn routes() -> OpenApiRouter<HttpApp> {
         .routes(Access::Admin.to(routes!(sessions::resume)))
         .routes(Access::SessionAgent.to(routes!(mcp::call, mcp::listen, mcp::end)))
         .routes(Access::Admin.to(routes!(ssh::connect)))
+        .routes(Access::Admin.to(routes!(ide::open)))
         .routes(Access::Admin.to(routes!(events::follow)))
         .routes(Access::Admin.to(routes!(events::follow_all)))
         .routes(Access::Admin.to(routes!(catalog::agents)))
+        .routes(Access::Admin.to(routes!(catalog::settings_schema)))
         .routes(Access::Admin.to(routes!(catalog::runtimes)))
         .routes(Access::Admin.to(routes!(catalog::executors)))
         .routes(Access::Admin.to(routes!(drafts::list, drafts::create)))
         .routes(Access::Admin.to(routes!(drafts::show, drafts::update, drafts::remove)))
+        .routes(Access::Admin.to(routes!(uploads::list, uploads::create)))
+        .routes(Access::Admin.to(routes!(uploads::show, uploads::remove)))
+        // The handlers check the signature of the address, or the token.
+        .routes(Access::Public.to(routes!(uploads::offset, uploads::replace, uploads::append)))
         .routes(Access::Admin.to(routes!(inventory::projects)))
         .routes(Access::Admin.to(routes!(inventory::repos, inventory::import)))
         .routes(Access::Admin.to(routes!(inventory::refs)))

@@ -550,9 +550,10 @@ async fn form_page(
     let (sessions, _) = newest(surface, 1).await?;
     let mut repositories: Vec<String> = Vec::new();
     for session in sessions {
-        if !repositories.contains(&session.repo.url) && repositories.len() < SUGGESTED_REPOSITORIES
-        {
-            repositories.push(session.repo.url);
+        let url = session.repo.url;
+        let is_new = !url.is_empty() && !repositories.contains(&url);
+        if is_new && repositories.len() < SUGGESTED_REPOSITORIES {
+            repositories.push(url);
         }
     }
     let agents = surface.catalog.agents.iter().map(|agent| agent.kind.clone()).collect();

@@ -1,14 +1,15 @@
 //! An executor by script, and a port over a control plane with it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ab_api::{
-    AgentDescription, Approval, ApprovalId, ApprovalSubject, DeliveryResult, EventKind,
-    ExecutorDescription, ExecutorHealth, FieldViolations, LogLevel, LogSource, OverlayNetwork,
-    Session, SessionEndReason, SessionId, SnapshotProvider, WorkspaceStorage,
+    AgentDescription, AgentSetting, AgentSettingKind, Approval, ApprovalId, ApprovalSubject,
+    DeliveryResult, EventKind, ExecutorDescription, ExecutorHealth, FieldViolations, LogLevel,
+    LogSource, OverlayNetwork, Session, SessionEndReason, SessionId, SnapshotProvider,
+    WorkspaceStorage,
 };
 use ab_control::{ControlPlane, ControlPlaneSettings};
 use ab_executor::{
@@ -214,14 +215,21 @@ pub(crate) async fn serve(script: Script) -> Served {
 }
 
 pub(crate) async fn serve_within(script: Script, bounds: HttpServerLimits) -> Served {
+    serve_by(script, bounds, ControlPlaneSettings::default()).await
+}
+
+pub(crate) async fn serve_by(
+    script: Script,
+    bounds: HttpServerLimits,
+    settings: ControlPlaneSettings,
+) -> Served {
     let data = tempfile::tempdir().unwrap();
     let store = Store::open(DataDir::open(data.path().join("data")).unwrap()).await.unwrap();
     let (reports, token) = (Mutex::default(), Mutex::default());
     let released = watch::Sender::new(false);
     let executor = Arc::new(Fake { script, reports, token, released });
     let shared: Arc<dyn Executor> = Arc::<Fake>::clone(&executor);
-    let control =
-        ControlPlane::start(store, shared, ControlPlaneSettings::default()).await.unwrap();
+    let control = ControlPlane::start(store, shared, settings).await.unwrap();
     let (kind, versions) = ("a".to_owned(), vec!["latest".to_owned()]);
     let agents = vec![AgentDescription {
         title: kind.clone(),
@@ -230,7 +238,13 @@ pub(crate) async fn serve_within(script: Script, bounds: HttpServerLimits) -> Se
         versions,
         settings_schema_ref: None,
     }];
-    let catalog = TaskCatalog { agents, ..TaskCatalog::default() };
+    let setting = AgentSetting {
+        name: "model".to_owned(),
+        description: "The model.".to_owned(),
+        kind: AgentSettingKind::Text { max_bytes: 100 },
+    };
+    let settings = BTreeMap::from([("a".to_owned(), vec![setting])]);
+    let catalog = TaskCatalog { agents, settings, ..TaskCatalog::default() };
     let app = HttpApp::new(guarded())
         .with_control_plane_routes(ControlPlaneRoutes::new(control, catalog));
     let port = open_with(HttpServer::new(app).with_limits(bounds)).await;

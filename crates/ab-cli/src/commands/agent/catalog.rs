@@ -116,6 +116,9 @@ impl AgentsHere {
             "argv": entry.argv,
             "variables": entry.env.keys().collect::<Vec<_>>(),
             "inherit": entry.inherit,
+            "settings": entry.settings.iter().map(|(name, rule)| (name.clone(), json!({
+                "variable": rule.variable, "description": rule.description,
+            }))).collect::<serde_json::Map<_, _>>(),
             "credentials": entry.credentials,
             "loginFiles": entry.login_files,
             "authMethod": entry.auth_method,
@@ -184,6 +187,14 @@ pub(crate) fn show(command: &Show, terminal: &mut Terminal) -> Result<(), Failur
     for (name, text) in rows.iter().filter(|(_, text)| !text.is_empty()) {
         let text = terminal.shown(text).into_owned();
         terminal.line(&format!("{name:<11}  {text}"))?;
+    }
+    for (name, rule) in &entry.settings {
+        let text = match rule.description.as_str() {
+            "" => format!("{name}: sets {}", rule.variable),
+            description => format!("{name}: {description}"),
+        };
+        let text = terminal.shown(&text).into_owned();
+        terminal.line(&format!("{:<11}  {text}", "setting"))?;
     }
     let missing = agents.missing(entry);
     for missing in &missing {

@@ -2,19 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use ab_api::{AgentDescription, ExecutorDescription, NetworkMode, RuntimeDescription, RuntimeType};
+use ab_api::{
+    AgentDescription, AgentSetting, ExecutorDescription, NetworkMode, RuntimeDescription,
+    RuntimeType, agent_settings_schema,
+};
 use axum::Json;
 use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
 
 use super::Items;
 use super::problems::SessionProblems;
 use crate::app::HttpApp;
-use crate::problem::Problem;
+use crate::extract::PathParams;
+use crate::problem::{Problem, ProblemKind};
 
 /// What tasks can request, beside the executor's own description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskCatalog {
     pub agents: Vec<AgentDescription>,
+    /// The settings of each agent type.
+    pub settings: BTreeMap<String, Vec<AgentSetting>>,
     /// Other names of agent types.
     pub aliases: BTreeMap<String, String>,
     pub runtimes: Vec<RuntimeDescription>,
@@ -46,6 +54,7 @@ impl Default for TaskCatalog {
         };
         Self {
             agents: Vec::new(),
+            settings: BTreeMap::new(),
             aliases: BTreeMap::new(),
             runtimes: vec![local],
             resource_limits: false,
@@ -66,6 +75,43 @@ pub(crate) async fn agents(
     State(app): State<HttpApp>,
 ) -> Result<Json<Items<AgentDescription>>, Problem> {
     Ok(Json(Items { items: app.control()?.catalog.agents.clone() }))
+}
+
+/// Show the JSON Schema of the settings of an agent
+///
+/// `settingsSchemaRef` of the agent is this address. `agent.settings` of a task are checked by it.
+#[utoipa::path(
+    get,
+    path = "/api/v1/schemas/agents/{file}",
+    tag = "sessions",
+    params(("file" = String, Path, description = "The type of the agent and `.json`")),
+    responses(
+        (status = OK, description = "The schema", body = Value, content_type = "application/schema+json"),
+        SessionProblems
+    )
+)]
+pub(crate) async fn settings_schema(
+    State(app): State<HttpApp>,
+    PathParams(file): PathParams<String>,
+) -> Result<Response, Problem> {
+    let catalog = &app.control()?.catalog;
+    let named = file.strip_suffix(".json");
+    let named = named.map(|name| catalog.aliases.get(name).map_or(name, String::as_str));
+    let agent = catalog.agents.iter().find(|agent| Some(agent.kind.as_str()) == named);
+    let Some(AgentDescription { kind, title, .. }) = agent else {
+        let detail = "there is no agent of this name: GET /api/v1/agents lists them";
+        return Err(Problem::new(ProblemKind::NotFound, detail).coded("agent_not_found"));
+    };
+    let settings = catalog.settings.get(kind).map_or(&[][..], Vec::as_slice);
+    let title = if title.is_empty() { kind } else { title };
+    let schema = agent_settings_schema(kind, title, &settings_schema_path(kind), settings);
+    let content_type = [(header::CONTENT_TYPE, "application/schema+json")];
+    Ok((content_type, Json(schema)).into_response())
+}
+
+/// The address of the schema of an agent's settings.
+pub fn settings_schema_path(kind: &str) -> String {
+    format!("/api/v1/schemas/agents/{kind}.json")
 }
 
 /// List the runtimes that tasks can name

@@ -1,14 +1,16 @@
 //! `POST /api/v1/tasks`: a task becomes a session.
 
 use ab_api::{SessionLinks, SessionStatus, TaskCreatedResponse, TaskRequest};
+use ab_control::ControlPlaneError;
 use ab_core::Principal;
+use ab_store::{StoreError, UploadRefusal};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json, extract::State};
 
 use super::idempotency::request_key;
 use super::problems::SessionProblems;
-use super::{Locality, of_task, violated};
+use super::{Locality, of_task, uploads, violated};
 use crate::app::HttpApp;
 use crate::extract::JsonBytes;
 use crate::problem::{Problem, ProblemDocument, ProblemKind};
@@ -40,9 +42,33 @@ pub(crate) async fn create(
 ) -> Result<Response, Problem> {
     let surface = app.control()?;
     let offers = surface.offers(Locality::of(peer.0, &headers));
-    let task = TaskRequest::parse(&body, &offers).map_err(|violations| violated(&violations))?;
+    let mut task =
+        TaskRequest::parse(&body, &offers).map_err(|violations| violated(&violations))?;
     let key = request_key(&headers, &principal, &[&body])?;
-    let session_ids = surface.control.create_sessions(task, key).await.map_err(of_task)?;
+    let store = surface.control.store();
+    let repeated = match uploads::resolve(store, principal.id(), &mut task).await? {
+        Ok(()) => None,
+        // The task of an earlier request with the same key has used the uploads.
+        Err(violations) => match &key {
+            Some(key) => match surface.control.repeated_sessions(key).await.map_err(of_task)? {
+                Some(sessions) => Some(sessions),
+                None => return Err(violated(&violations)),
+            },
+            None => return Err(violated(&violations)),
+        },
+    };
+    let session_ids =
+        match repeated {
+            Some(sessions) => sessions,
+            None => surface.control.create_sessions(task.clone(), key).await.map_err(|error| {
+                match error {
+                    ControlPlaneError::Store(StoreError::Upload(UploadRefusal::NotUsable(id))) => {
+                        violated(&uploads::taken(&task, id))
+                    }
+                    error => of_task(error),
+                }
+            })?,
+        };
     let Some(id) = session_ids.first().copied() else {
         return Err(Problem::new(ProblemKind::Internal, "the task made no session"));
     };

@@ -1,0 +1,80 @@
+//! Why the store does not do something with an upload.
+
+use std::fmt;
+use std::io;
+
+use ab_api::UploadId;
+
+/// A request about an upload that the store refuses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UploadRefusal {
+    /// So many uploads wait for their tasks already.
+    TooMany { limit: u64 },
+    /// The uploads together would have more bytes than this.
+    TotalTooLarge { limit: u64 },
+    /// Another request is sending content at this moment.
+    Busy,
+    /// All bytes have arrived and were checked. They are not replaced.
+    Complete,
+    /// A task has used the upload.
+    Used,
+    /// The content continues at another offset.
+    Offset { expected: u64 },
+    /// The content has more bytes than the upload has.
+    TooLong { size: u64 },
+    /// The content has another digest. It was dropped.
+    Digest { found: String },
+    /// The content is not an archive that is accepted. It was dropped.
+    Archive { problem: String },
+    /// No task can use the upload: it is incomplete, was used, or has expired.
+    NotUsable(UploadId),
+    /// The disk is full.
+    NoSpace,
+    /// The file cannot be read or written.
+    File { problem: String },
+}
+
+impl fmt::Display for UploadRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooMany { limit } => {
+                write!(f, "{limit} uploads wait for their tasks, which is the most: remove one")
+            }
+            Self::TotalTooLarge { limit } => {
+                write!(f, "the uploads together would have more than {limit} bytes: remove one")
+            }
+            Self::Busy => f.write_str("another request is sending the content at this moment"),
+            Self::Complete => f.write_str("the upload is complete: it takes no more content"),
+            Self::Used => f.write_str("the upload was used by a task"),
+            Self::Offset { expected } => write!(f, "the content continues at offset {expected}"),
+            Self::TooLong { size } => {
+                write!(f, "the content has more than the {size} bytes of the upload")
+            }
+            Self::Digest { found } => {
+                write!(f, "the content has the digest {found}: it was dropped, send it again")
+            }
+            Self::Archive { problem } => {
+                write!(
+                    f,
+                    "the content is not an archive that is accepted, and was dropped: {problem}"
+                )
+            }
+            Self::NotUsable(id) => {
+                write!(f, "the upload {id} is incomplete, was used, or has expired")
+            }
+            Self::NoSpace => f.write_str("the disk of the server is full"),
+            Self::File { problem } => write!(f, "the file of the upload failed: {problem}"),
+        }
+    }
+}
+
+impl From<io::Error> for UploadRefusal {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => Self::NoSpace,
+            _ => Self::File { problem: error.to_string() },
+        }
+    }
+}

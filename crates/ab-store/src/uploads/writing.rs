@@ -1,0 +1,173 @@
+//! Content of an upload that is arriving.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use ab_api::{Time, UploadId, UploadStatus};
+use tokio::task::spawn_blocking;
+
+use super::files::{self, UploadFiles};
+use super::refusal::UploadRefusal;
+use super::{UploadLimits, UploadRecord, file_failed, finish};
+use crate::error::StoreError;
+use crate::store::Store;
+use crate::tail::lock;
+
+/// Bytes that are collected before they are written.
+const BUFFER: usize = 256 * 1024;
+
+/// Where content begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UploadStart {
+    /// At the beginning. Earlier content is dropped.
+    Whole,
+    /// After the bytes that have arrived, of which there must be this many.
+    At(u64),
+}
+
+/// Takes the content of one request. Dropping it keeps what was written so far.
+#[derive(Debug)]
+pub struct UploadWriter {
+    store: Store,
+    record: UploadRecord,
+    limits: UploadLimits,
+    /// Bytes that have arrived, the collected ones included.
+    offset: u64,
+    collected: Vec<u8>,
+    /// `None` after an error, and for an upload that is complete.
+    open: Option<OpenUpload>,
+}
+
+/// An open file, and the right to write it.
+#[derive(Debug)]
+struct OpenUpload {
+    file: File,
+    _lease: UploadLease,
+}
+
+/// The uploads that are being written.
+pub(crate) type BusyUploads = Arc<Mutex<HashSet<UploadId>>>;
+
+/// Keeps other writers away from an upload until it is dropped.
+#[derive(Debug)]
+struct UploadLease {
+    id: UploadId,
+    busy: BusyUploads,
+}
+
+impl Drop for UploadLease {
+    fn drop(&mut self) {
+        lock(&self.busy).remove(&self.id);
+    }
+}
+
+impl UploadWriter {
+    pub(super) async fn begin(
+        store: Store,
+        record: UploadRecord,
+        start: UploadStart,
+        limits: UploadLimits,
+    ) -> Result<Self, StoreError> {
+        let id = record.upload.id;
+        let busy = &store.uploads_state().busy;
+        if !lock(busy).insert(id) {
+            return Err(UploadRefusal::Busy.into());
+        }
+        let lease = UploadLease { id, busy: Arc::clone(busy) };
+        // Another writer may have been at work since the record was read.
+        let record = store.upload(id).await?;
+        let expected = record.upload.offset;
+        let offset = match (record.upload.status, start) {
+            (UploadStatus::Used, _) => return Err(UploadRefusal::Used.into()),
+            (_, UploadStart::At(offset)) if offset != expected => {
+                return Err(UploadRefusal::Offset { expected }.into());
+            }
+            (UploadStatus::Complete, UploadStart::Whole) => {
+                return Err(UploadRefusal::Complete.into());
+            }
+            (_, UploadStart::At(offset)) => offset,
+            (_, UploadStart::Whole) => 0,
+        };
+        let is_complete = record.upload.status == UploadStatus::Complete;
+        let open = if is_complete {
+            None
+        } else {
+            let files = store.uploads_state().files.clone();
+            let file = blocking(move || UploadFiles::open(&files, id, offset)).await?;
+            Some(OpenUpload { file: file.map_err(file_failed)?, _lease: lease })
+        };
+        Ok(Self { store, record, limits, offset, collected: Vec::new(), open })
+    }
+
+    /// Takes a piece of the content.
+    ///
+    /// # Errors
+    ///
+    /// [`UploadRefusal::TooLong`], [`UploadRefusal::NoSpace`], and errors of the file.
+    pub async fn write(&mut self, piece: &[u8]) -> Result<(), StoreError> {
+        let size = self.record.upload.request.size;
+        let offset = self.offset.saturating_add(piece.len() as u64);
+        if offset > size {
+            return Err(UploadRefusal::TooLong { size }.into());
+        }
+        self.offset = offset;
+        self.collected.extend_from_slice(piece);
+        if self.collected.len() >= BUFFER { self.flush().await } else { Ok(()) }
+    }
+
+    /// Writes the rest. If the upload has all of its bytes, they are checked, and the upload is complete.
+    ///
+    /// # Errors
+    ///
+    /// [`UploadRefusal::Digest`] and [`UploadRefusal::Archive`]: the content was dropped. Those of
+    /// [`write`](UploadWriter::write). [`StoreError::NotFound`] if the upload was removed.
+    pub async fn finish(mut self) -> Result<UploadRecord, StoreError> {
+        self.flush().await?;
+        let id = self.record.upload.id;
+        let mut is_complete = self.record.upload.status == UploadStatus::Complete;
+        let lease = if let Some(OpenUpload { mut file, _lease }) = self.open.take() {
+            if self.offset == self.record.upload.request.size {
+                let request = self.record.upload.request.clone();
+                blocking(move || files::check(&mut file, &request)).await??;
+                is_complete = true;
+            }
+            Some(_lease)
+        } else {
+            None
+        };
+        let expires = Time::now().saturating_add(self.limits.lifetime);
+        finish(&self.store, id, is_complete, expires).await?;
+        drop(lease);
+        self.store.upload(id).await
+    }
+
+    async fn flush(&mut self) -> Result<(), StoreError> {
+        if self.collected.is_empty() {
+            return Ok(());
+        }
+        let piece = std::mem::take(&mut self.collected);
+        let before = self.offset - piece.len() as u64;
+        let Some(mut open) = self.open.take() else { return Err(UploadRefusal::Complete.into()) };
+        // The file and its lease move into the closure: if this future is dropped, nobody else writes until the
+        // piece is written.
+        let (open, piece, written) = blocking(move || {
+            let written = files::append(&mut open.file, before, &piece);
+            (open, piece, written)
+        })
+        .await?;
+        written?;
+        self.open = Some(open);
+        self.collected = piece;
+        self.collected.clear();
+        Ok(())
+    }
+}
+
+/// Runs file work on another thread.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, StoreError> {
+    spawn_blocking(work).await.map_err(|error| file_failed(io::Error::other(error)))
+}
