@@ -2,10 +2,12 @@
 //! shutdown token.
 
 use std::fmt;
+use std::future::Future;
 use std::io;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::gate::{Guesses, HttpAccessPolicy, Identity, TokenGuessLimits};
 use crate::problem::{Problem, ProblemKind};
@@ -23,6 +25,8 @@ pub struct HttpApp {
     identity: Arc<Identity>,
     guesses: Arc<Guesses>,
     shutdown: CancellationToken,
+    /// Writes of request bodies.
+    writes: TaskTracker,
 }
 
 impl HttpApp {
@@ -35,6 +39,7 @@ impl HttpApp {
             identity: Arc::new(Identity::new(access)),
             guesses: Arc::new(Guesses::new(TokenGuessLimits::default())),
             shutdown: CancellationToken::new(),
+            writes: TaskTracker::new(),
         }
     }
 
@@ -115,7 +120,27 @@ impl HttpApp {
         &self.shutdown
     }
 
-    /// Ends everything that outlives its request.
+    /// Runs a write of a request body in its own task. If the caller is gone, the body ends, and the
+    /// write removes its temporary file; a write that is dropped with its request would leave it.
+    ///
+    /// # Errors
+    ///
+    /// The write panicked.
+    pub(crate) async fn finish_write<T: Send + 'static>(
+        &self,
+        write: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let written = self.writes.spawn(write).await;
+        written.map_err(|error| Problem::new(ProblemKind::Internal, error.to_string()))
+    }
+
+    /// Waits for writes in progress.
+    pub(crate) async fn writes_ended(&self) {
+        self.writes.close();
+        self.writes.wait().await;
+    }
+
+    /// Ends everything that outlives its request, and waits for writes in progress.
     pub(crate) async fn close(&self) {
         self.shutdown.cancel();
         let daemon = async {
@@ -136,7 +161,7 @@ impl HttpApp {
                 control.close().await;
             }
         };
-        tokio::join!(daemon, gateway, control);
+        tokio::join!(daemon, gateway, control, self.writes_ended());
     }
 }
 

@@ -139,5 +139,7 @@ impl RunningHttpServer {
         }
         // The task ends by itself within the grace period; a panic in it has already been reported.
         let _ = self.serving.await;
+        // The bodies of dropped connections have ended, and their writes remove temporary files.
+        let _ = timeout(self.grace, self.app.writes_ended()).await;
     }
 }

@@ -1,8 +1,13 @@
-//! Messages and decisions that do not fit, sent to the built server: all issues are named, and nothing is performed.
+//! Messages and decisions that do not fit, and uploads that end early, sent to the built server: all issues are named,
+//! and nothing is performed.
+
+use std::fs;
+use std::io::Write;
 
 use serde_json::{Value, json};
 
 use super::spaces::{ground, operations, post, space};
+use crate::outliving::comes;
 
 /// A message with one operation that is fine and one that is not.
 fn beside(bad: &Value) -> String {
@@ -138,4 +143,39 @@ fn decisions_that_do_not_fit_leave_the_run_parked() {
     let ran = shown["events"].as_array().unwrap().iter().filter(|it| it["type"] == "shell");
     assert_eq!(ran.count(), 1, "{shown:#}");
     server.end();
+}
+
+#[test]
+fn uploads_that_are_cut_off_leave_the_file_as_it_was() {
+    let ground = ground();
+    let server = ground.start(&[]);
+    let id = space(&server, &json!({}));
+    let path = format!("/v1/spaces/{id}/files/file");
+    assert_eq!(server.ask("PUT", &path, "old").status, 200);
+    let files = ground.data().join("spaces").join(&id).join("files");
+    let names = || {
+        let entries = fs::read_dir(&files).unwrap().map(|entry| entry.unwrap().file_name());
+        entries.collect::<Vec<_>>()
+    };
+    let begin = || {
+        let mut stream = server.connect().unwrap();
+        let (host, token) = (&server.address, &server.token);
+        let head = format!(
+            "PUT {path} HTTP/1.0\r\nhost: {host}\r\nauthorization: Bearer {token}\r\n\
+             content-length: 9000000\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(&vec![b'x'; 3 << 20]).unwrap();
+        comes("the temporary file of the upload", || names().len() == 2);
+        stream
+    };
+    // The client goes away.
+    drop(begin());
+    comes("the end of the temporary file", || names() == ["file"]);
+    assert_eq!(server.ask("GET", &path, "").body, "old");
+    // The client stops, and the server ends.
+    let _stopped = begin();
+    server.end();
+    assert_eq!(names(), ["file"]);
+    assert_eq!(fs::read_to_string(files.join("file")).unwrap(), "old");
 }

@@ -13,7 +13,6 @@ pub use files::ServedDirectory;
 
 use ab_acp::gateway::AgentGateway;
 use tokio::sync::Semaphore;
-use tokio_util::task::TaskTracker;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -29,8 +28,6 @@ pub struct AgentGatewayRoutes {
     pub(crate) gateway: AgentGateway,
     pub(crate) max_message: usize,
     pub(crate) files: Option<ServedDirectory>,
-    /// Writes in progress. A write ends with the request's body, even if the caller is gone.
-    pub(crate) tasks: TaskTracker,
     /// A lock for changes of the configuration.
     pub(crate) config_turn: Semaphore,
 }
@@ -42,7 +39,6 @@ impl AgentGatewayRoutes {
             gateway,
             max_message: MAX_MESSAGE,
             files: None,
-            tasks: TaskTracker::new(),
             config_turn: Semaphore::new(1),
         }
     }
@@ -59,10 +55,9 @@ impl AgentGatewayRoutes {
         self
     }
 
-    /// Ends every agent, and waits for writes in progress.
+    /// Ends every agent.
     pub(crate) async fn close(&self) {
-        self.tasks.close();
-        tokio::join!(self.gateway.close(), self.tasks.wait());
+        self.gateway.close().await;
     }
 }
 

@@ -123,7 +123,6 @@ pub(crate) async fn write(
     QueryParams(PathQuery { path }): QueryParams<PathQuery>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let surface = app.gateway()?;
     let files = app.files()?;
     let path = files.inside(&path)?;
     let shown = files.shown(&path)?;
@@ -131,12 +130,8 @@ pub(crate) async fn write(
     let is_conditional = options != WriteOptions::default();
     let body = bounded(request.into_body(), files.max_upload);
     let backend = files.backend.clone();
-    // A cancelled write would leave its temporary file behind, so it runs in its own task. If the
-    // caller is gone, the body ends.
-    let writing = async move { backend.write_stream(&path, body, options).await };
-    let written = surface.tasks.spawn(writing).await;
-    let written =
-        written.map_err(|error| Problem::new(ProblemKind::Internal, error.to_string()))?;
+    let write = async move { backend.write_stream(&path, body, options).await };
+    let written = app.finish_write(write).await?;
     let stat: Stat = written.map_err(|error| match error.kind() {
         ErrorKind::Conflict | ErrorKind::AlreadyExists if is_conditional => {
             Problem::new(ProblemKind::PreconditionFailed, error.to_string())

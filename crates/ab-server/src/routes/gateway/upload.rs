@@ -50,7 +50,6 @@ pub(crate) async fn upload(
     QueryParams(query): QueryParams<DirectoryQuery>,
     request: Request,
 ) -> Result<Json<FsUploaded>, Problem> {
-    let surface = app.gateway()?;
     let files = app.files()?.clone();
     let content_type = request.headers().get(header::CONTENT_TYPE);
     let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -69,9 +68,7 @@ pub(crate) async fn upload(
         };
         unpack(&files, &target, archive).await
     };
-    // As with a single file, the task continues until the body has ended.
-    let done = surface.tasks.spawn(unpacking).await;
-    done.map_err(|error| Problem::new(ProblemKind::Internal, error.to_string()))?.map(Json)
+    app.finish_write(unpacking).await?.map(Json)
 }
 
 async fn unpack(

@@ -7,7 +7,7 @@ use ab_core::path::PathStrictness;
 use ab_core::{Backend, Error, ErrorCode, ErrorKind, NarrowOptions, Principal};
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{FromRequestParts, Request};
+use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -121,6 +121,7 @@ pub(crate) async fn read(
     responses((status = OK, body = Enveloped<WrittenFile>), SpaceProblems)
 )]
 pub(crate) async fn write(
+    State(app): State<HttpApp>,
     SpaceFiles { backend, path, request_id }: SpaceFiles,
     request: Request,
 ) -> Result<Response, Problem> {
@@ -129,7 +130,10 @@ pub(crate) async fn write(
             Error::new(ErrorCode::WriteFailed, ErrorKind::Disconnected, error.to_string())
         })
     });
-    let written = backend.write_stream(path.as_str(), body, WriteOptions::default()).await;
+    let target = path.clone();
+    let write =
+        async move { backend.write_stream(target.as_str(), body, WriteOptions::default()).await };
+    let written = app.finish_write(write).await?;
     let stat = written.map_err(|error| of_file(&error, "write_error"))?;
     let body = WrittenFile { path, size: stat.size };
     Ok(Json(Enveloped::new(body, &request_id)).into_response())
