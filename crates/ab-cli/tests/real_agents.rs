@@ -89,11 +89,20 @@ impl Ground {
         let server = serve::Server::start_by(server, &["--data-dir", data.to_str().unwrap()]);
         let agent = self.vendor.agent;
         let started = Instant::now();
-        let task = ["task", PROMPT, "--agent", agent, "--follow", "--approve", "always"];
+        let mut task = vec!["task", PROMPT, "--agent", agent, "--follow", "--approve", "always"];
+        let model = self.vendor.asked_model.map(|model| format!("model={model}"));
+        if let Some(model) = &model {
+            task.extend(["--set", model]);
+        }
         let followed = serve::client(&stage, &task);
         let took = started.elapsed();
         let (shown, asked) = (followed.text(), self.model.requests());
         assert_eq!(followed.code, 0, "{shown}\n{}\n{asked:?}", followed.err);
+        if let Some(model) = self.vendor.asked_model {
+            let last = self.model.last_request();
+            let is_asked = asked.iter().any(|path| path.contains(model)) || last["model"] == model;
+            assert!(is_asked, "no {model} in {asked:?} {last:#}");
+        }
 
         let listed = serve::client(&stage, &["session", "list", "--json"]).value();
         let id = listed["items"][0]["id"].as_str().unwrap();

@@ -13,6 +13,8 @@ pub(super) struct Vendor {
     pub(super) shows_key: bool,
     /// The end of the path that it asks the model at.
     pub(super) api: &'static str,
+    /// A model that a task asks for by a setting, where the scripted model takes any name.
+    pub(super) asked_model: Option<&'static str>,
     /// Its other variables, for a model at this address.
     pub(super) variables: fn(&str) -> Vec<(&'static str, String)>,
 }
@@ -23,6 +25,7 @@ pub(super) const VENDORS: [Vendor; 7] = [
         key: "OPENAI_API_KEY",
         shows_key: true,
         api: "/chat/completions",
+        asked_model: Some("of-a-setting"),
         variables: |url| {
             vec![
                 ("GOOSE_PROVIDER", "openai".to_owned()),
@@ -37,6 +40,7 @@ pub(super) const VENDORS: [Vendor; 7] = [
         key: "GEMINI_API_KEY",
         shows_key: true,
         api: ":streamGenerateContent?alt=sse",
+        asked_model: Some("gemini-2.5-pro"),
         variables: |url| {
             vec![
                 ("GOOGLE_GEMINI_BASE_URL", url.to_owned()),
@@ -49,6 +53,7 @@ pub(super) const VENDORS: [Vendor; 7] = [
         key: "OPENAI_API_KEY",
         shows_key: true,
         api: "/responses",
+        asked_model: None,
         variables: |url| {
             let provider = json!({
                 "name": "scripted", "base_url": format!("{url}/v1"), "wire_api": "responses",
@@ -66,6 +71,7 @@ pub(super) const VENDORS: [Vendor; 7] = [
         key: "ANTHROPIC_API_KEY",
         shows_key: true,
         api: "/messages?beta=true",
+        asked_model: None,
         variables: |url| vec![("ANTHROPIC_BASE_URL", url.to_owned())],
     },
     Vendor {
@@ -73,6 +79,7 @@ pub(super) const VENDORS: [Vendor; 7] = [
         key: "COPILOT_PROVIDER_API_KEY",
         shows_key: false,
         api: "/chat/completions",
+        asked_model: None,
         variables: |url| {
             vec![
                 ("COPILOT_PROVIDER_BASE_URL", format!("{url}/v1")),
@@ -86,6 +93,7 @@ pub(super) const VENDORS: [Vendor; 7] = [
         key: "OPENAI_API_KEY",
         shows_key: true,
         api: "/chat/completions",
+        asked_model: None,
         variables: |url| {
             let options =
                 json!({ "baseURL": format!("{url}/v1"), "apiKey": "{env:OPENAI_API_KEY}" });
@@ -107,6 +115,7 @@ pub(super) const VENDORS: [Vendor; 7] = [
         key: "OPENAI_API_KEY",
         shows_key: true,
         api: "/chat/completions",
+        asked_model: None,
         variables: |url| {
             vec![("OPENAI_BASE_URL", format!("{url}/v1")), ("OPENAI_MODEL", "scripted".to_owned())]
         },
