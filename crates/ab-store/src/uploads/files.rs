@@ -20,6 +20,10 @@ const PIECE: usize = 1024 * 1024;
 /// Maximum number of entries in an archive.
 const MAX_ENTRIES: u64 = 1_000_000;
 
+/// The file of an upload, open to be written and read.
+#[derive(Debug)]
+pub(super) struct UploadFile(File);
+
 /// The directory of uploads.
 #[derive(Debug, Clone)]
 pub(crate) struct UploadFiles {
@@ -41,14 +45,14 @@ impl UploadFiles {
     }
 
     /// Opens the file of an upload to write at `offset`. Makes it if it is missing.
-    pub(super) fn open(&self, id: UploadId, offset: u64) -> io::Result<File> {
+    pub(super) fn open(&self, id: UploadId, offset: u64) -> io::Result<UploadFile> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).read(true).write(true).mode(0o600);
         let mut file = options.open(self.path(id))?;
         file.set_len(offset)?;
         file.seek(io::SeekFrom::End(0))?;
-        Ok(file)
+        Ok(UploadFile(file))
     }
 
     /// Removes the file of an upload. A missing file is not an error.
@@ -76,7 +80,11 @@ impl UploadFiles {
 }
 
 /// Writes a piece at the end. What was written of a piece that fails is removed again.
-pub(super) fn append(file: &mut File, offset: u64, piece: &[u8]) -> Result<(), UploadRefusal> {
+pub(super) fn append(
+    UploadFile(file): &mut UploadFile,
+    offset: u64,
+    piece: &[u8],
+) -> Result<(), UploadRefusal> {
     file.write_all(piece).map_err(|error| {
         // If this fails too, the bytes are those of the upload, and its offset counts them.
         let _ = file.set_len(offset).and_then(|()| file.seek(io::SeekFrom::End(0)));
@@ -85,7 +93,10 @@ pub(super) fn append(file: &mut File, offset: u64, piece: &[u8]) -> Result<(), U
 }
 
 /// Checks the whole content. Content that is refused is dropped, so that it can be sent again.
-pub(super) fn check(file: &mut File, request: &UploadRequest) -> Result<(), UploadRefusal> {
+pub(super) fn check(
+    UploadFile(file): &mut UploadFile,
+    request: &UploadRequest,
+) -> Result<(), UploadRefusal> {
     let checked = read(file, request);
     if matches!(checked, Err(UploadRefusal::Digest { .. } | UploadRefusal::Archive { .. })) {
         file.set_len(0)?;

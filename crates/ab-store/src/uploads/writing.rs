@@ -1,14 +1,13 @@
 //! Content of an upload that is arriving.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex};
 
 use ab_api::{Time, UploadId, UploadStatus};
 use tokio::task::spawn_blocking;
 
-use super::files::{self, UploadFiles};
+use super::files::{self, UploadFile, UploadFiles};
 use super::refusal::UploadRefusal;
 use super::{UploadLimits, UploadRecord, file_failed, finish};
 use crate::error::StoreError;
@@ -43,7 +42,7 @@ pub struct UploadWriter {
 /// An open file, and the right to write it.
 #[derive(Debug)]
 struct OpenUpload {
-    file: File,
+    file: UploadFile,
     _lease: UploadLease,
 }
 
